@@ -1,0 +1,113 @@
+// Package lane keeps one thing that hangs from holding up the others. A read
+// of sysfs, an ioctl or a call into a driver cannot be cancelled: it can sit in
+// the kernel for ever. So each thing that may hang has a lane of its own: at
+// most one call is in it, whoever asks waits a bounded time, and until the
+// stuck call returns nobody enters that lane again.
+package lane
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// State is how a call in a lane ended, as seen by the one who asked.
+type State int
+
+// The states of a [Result].
+const (
+	Done State = iota // it returned in time; Value is set
+	Late              // it has not returned within the budget; its value will be dropped
+	Busy              // an earlier call is still in the lane; nothing was started
+	Died              // it panicked; Err says how
+)
+
+// Result is the outcome for one key.
+type Result[T any] struct {
+	Key   string
+	State State
+	Value T         // valid when Done
+	Since time.Time // when the call now in the lane began (Late, Busy)
+	Err   error     // nil when Done
+}
+
+// Group is a set of lanes, one per key. The zero value is ready to use. Safe
+// for concurrent use.
+type Group[T any] struct {
+	mu   sync.Mutex
+	busy map[string]time.Time // start of the call in each occupied lane
+}
+
+// Run calls fn once per key, each in its lane, all side by side, and returns
+// when all have returned or budget is over, whichever is first. Results are in
+// the order of keys. The value of a call that returns late is dropped, so fn
+// must not write to anything the caller reads.
+func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) T) []Result[T] {
+	type arrival struct {
+		at  int
+		res Result[T]
+	}
+	results := make([]Result[T], len(keys))
+	arrived := make(chan arrival, len(keys)) // buffered: a late call never blocks
+	waiting := 0
+	for i, key := range keys {
+		since, entered := g.enter(key)
+		if !entered {
+			results[i] = Result[T]{Key: key, State: Busy, Since: since,
+				Err: fmt.Errorf("a read that began %v ago has not returned", time.Since(since).Round(time.Millisecond))}
+			continue
+		}
+		results[i] = Result[T]{Key: key, State: Late, Since: since,
+			Err: fmt.Errorf("no answer within %v", budget)}
+		waiting++
+		go func() {
+			res := call(key, fn)
+			g.leave(key) // before the delivery: who gets the answer may ask again at once
+			arrived <- arrival{i, res}
+		}()
+	}
+	timer := time.NewTimer(budget)
+	defer timer.Stop()
+	for ; waiting > 0; waiting-- {
+		select {
+		case a := <-arrived:
+			results[a.at] = a.res
+		case <-timer.C:
+			return results
+		}
+	}
+	return results
+}
+
+func call[T any](key string, fn func(string) T) (res Result[T]) {
+	res.Key = key
+	defer func() {
+		if p := recover(); p != nil {
+			res.State, res.Err = Died, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	res.Value = fn(key)
+	return res
+}
+
+// enter takes the lane of key, or returns since when it is taken.
+func (g *Group[T]) enter(key string) (since time.Time, entered bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if since, taken := g.busy[key]; taken {
+		return since, false
+	}
+	if g.busy == nil {
+		g.busy = make(map[string]time.Time)
+	}
+	since = time.Now()
+	g.busy[key] = since
+	return since, true
+}
+
+func (g *Group[T]) leave(key string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.busy, key)
+}

@@ -1,0 +1,35 @@
+// Package rail says what a rail is: one RDMA port of this node that is not a
+// virtual function. It finds the rails, names them, tells what each could
+// carry, which GID a connection would use, and how even a load is. It knows
+// neither collectors nor probes nor Prometheus.
+package rail
+
+// Rail is one RDMA port and what it hangs on. Values are never changed after
+// the finder returned them.
+type Rail struct {
+	Name   string // "0", "1", … in natural order of devices and ports, or as configured
+	Device string // RDMA device, for example mlx5_0
+	Port   int    // port of the device, from 1
+
+	// ID tells one life of the device from the next: it changes when the device
+	// is removed and comes back under the same name.
+	ID string
+	// Dir is the device's directory, <sysfs>/class/infiniband/<device>.
+	Dir string
+
+	Netdev     string // network interface the port belongs to; the bond's where the driver made one device of a bond; empty when unknown
+	LinkLayer  string // Ethernet or InfiniBand, as the kernel says
+	PCIAddress string // domain:bus:device.function; empty for a software device
+	NUMANode   int    // -1 when unknown
+	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty when unknown
+
+	HCAType, BoardID, Firmware string // as the kernel says; empty when it does not
+	NodeGUID, SystemImageGUID  string // as the kernel says; functions of one adapter share the latter
+}
+
+// LeftOut is an RDMA port that is not a rail, with the reason.
+type LeftOut struct {
+	Device string
+	Port   int
+	Reason string
+}

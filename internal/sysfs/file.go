@@ -1,0 +1,100 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is one small file that is read again and again: opened at the first
+// read, kept open, re-read with a single pread. A kernfs attribute gives a
+// fresh value to every read at offset 0. The zero value with a Path is ready.
+// Not safe for concurrent use.
+type File struct {
+	Path string
+	fd   int // file descriptor + 1, so that the zero value is closed
+}
+
+// open opens the file once. O_NONBLOCK keeps a named pipe from holding us up:
+// it opens at once and the type check then turns it away.
+func (f *File) open() error {
+	if f.fd != 0 {
+		return nil
+	}
+	fd, err := retry(func() (int, error) {
+		return unix.Open(f.Path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	})
+	if err != nil {
+		return Fail(f.Path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return Fail(f.Path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return &Error{Path: f.Path, Reason: ReasonNotRegular, Err: fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
+	}
+	f.fd = fd + 1
+	return nil
+}
+
+// Read reads the file from its start into buf and returns the part filled. A
+// file that fills buf is refused as too large: give one byte more than the
+// longest value. A file whose device went away and came back is opened again.
+// Errors are [*Error].
+func (f *File) Read(buf []byte) ([]byte, error) {
+	for again := range 2 {
+		if err := f.open(); err != nil {
+			return nil, err
+		}
+		n, err := retry(func() (int, error) { return unix.Pread(f.fd-1, buf, 0) })
+		switch {
+		case err == nil && n == len(buf):
+			return nil, &Error{Path: f.Path, Reason: ReasonTooLarge, Err: fmt.Errorf("more than %d bytes", n-1)}
+		case err == nil:
+			return buf[:n], nil
+		case again == 0 && Reason(err) == ReasonVanished:
+			f.Close()
+		default:
+			return nil, Fail(f.Path, err)
+		}
+	}
+	panic("unreachable")
+}
+
+// ReadUint reads the file as one unsigned decimal number. Errors are [*Error].
+func (f *File) ReadUint() (uint64, error) {
+	var buf [64]byte
+	b, err := f.Read(buf[:])
+	if err != nil {
+		return 0, err
+	}
+	v, err := ParseUint(b)
+	if err != nil {
+		e := err.(*Error)
+		e.Path = f.Path
+		return 0, e
+	}
+	return v, nil
+}
+
+// Close closes the file; the next read opens it again.
+func (f *File) Close() {
+	if f.fd != 0 {
+		unix.Close(f.fd - 1)
+		f.fd = 0
+	}
+}
+
+// retry repeats a call that a signal interrupted.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// Package sysfs reads the small files of sysfs and procfs, cheaply and without
+// trusting them: a file may say N/A, be empty, be a directory or a pipe,
+// vanish, or never answer. Every failure is a [*Error] whose Reason is one of a
+// short list, so that it can be counted.
+//
+// Readers do not protect themselves against a read that never returns; see
+// package lane for that.
+package sysfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reasons a file could not be used. They become the reason label of
+// source_errors_total, so the list is short and closed.
+const (
+	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO: it was listed, now it is gone
+	ReasonPermission  = "permission"   // EACCES, EPERM
+	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP: the driver's way to say "not on this port"
+	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device where a file belongs
+	ReasonEmpty       = "empty"        // nothing but white space
+	ReasonInvalid     = "invalid"      // not an unsigned decimal number: N/A, negative, binary
+	ReasonRange       = "out_of_range" // a number over 64 bits
+	ReasonTooLarge    = "too_large"    // more bytes than such a file ever has
+	ReasonTimeout     = "timeout"      // the read did not end in time, or an earlier one has not ended yet
+	ReasonIO          = "io"           // any other errno
+)
+
+// MaxFile is the most that [ReadString] reads of one file, in bytes: a page,
+// the kernel's own limit for a sysfs attribute.
+const MaxFile = 4096
+
+// Error says which file could not be used and why.
+type Error struct {
+	Path   string
+	Reason string // one of the Reason constants
+	Err    error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("read %s: %v", e.Path, e.Err) }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Reason returns the reason of err, for an [*Error] or a bare errno anywhere in
+// its chain, and [ReasonIO] for anything else.
+func Reason(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return ReasonIO
+	}
+	switch errno {
+	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESTALE:
+		return ReasonVanished
+	case unix.EACCES, unix.EPERM:
+		return ReasonPermission
+	case unix.EINVAL, unix.EOPNOTSUPP:
+		return ReasonUnsupported
+	case unix.EISDIR:
+		return ReasonNotRegular
+	}
+	return ReasonIO
+}
+
+// Fail wraps err, an errno or a parse error, as the failure of path.
+func Fail(path string, err error) *Error {
+	return &Error{Path: path, Reason: Reason(err), Err: err}
+}
+
+// ParseUint parses an unsigned decimal number as the kernel prints counters,
+// white space around it allowed. It accepts nothing else: no sign, no hex, no
+// unit, because a number that has to be guessed is worse than none.
+// Errors are [*Error] with ReasonEmpty, ReasonInvalid or ReasonRange.
+func ParseUint(b []byte) (uint64, error) {
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return 0, &Error{Reason: ReasonEmpty, Err: errors.New("the file is empty")}
+	}
+	var v uint64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, &Error{Reason: ReasonInvalid, Err: fmt.Errorf("%q is not an unsigned decimal number", clip(b))}
+		}
+		d := uint64(c - '0')
+		if v > (1<<64-1-d)/10 {
+			return 0, &Error{Reason: ReasonRange, Err: fmt.Errorf("%q does not fit in 64 bits", clip(b))}
+		}
+		v = v*10 + d
+	}
+	return v, nil
+}
+
+// clip bounds what an error message quotes of a file.
+func clip(b []byte) []byte {
+	const most = 40
+	if len(b) > most {
+		return append(bytes.Clone(b[:most]), "..."...)
+	}
+	return b
+}
+
+// ReadString returns the content of a small file without the white space
+// around it. It opens, reads and closes; for what is read again and again use
+// [File]. Errors are [*Error].
+func ReadString(elem ...string) (string, error) {
+	f := File{Path: filepath.Join(elem...)}
+	defer f.Close()
+	var buf [MaxFile + 1]byte
+	b, err := f.Read(buf[:])
+	return strings.TrimSpace(string(b)), err
+}
+
+// ReadUint is [ReadString] followed by [ParseUint].
+func ReadUint(elem ...string) (uint64, error) {
+	f := File{Path: filepath.Join(elem...)}
+	defer f.Close()
+	return f.ReadUint()
+}
+
+// Live reports whether path is on a real sysfs, and not on a captured tree. Only then do
+// answers of the running kernel that come by another way, netlink or ioctl, describe the
+// same machine.
+func Live(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.SYSFS_MAGIC
+}
