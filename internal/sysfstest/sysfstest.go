@@ -15,8 +15,12 @@ import (
 type Root struct{ Dir string }
 
 // Sys returns the path of the capture's /sys joined with elem, Proc of its /proc.
-func (r Root) Sys(elem ...string) string  { return filepath.Join(append([]string{r.Dir, "sys"}, elem...)...) }
-func (r Root) Proc(elem ...string) string { return filepath.Join(append([]string{r.Dir, "proc"}, elem...)...) }
+func (r Root) Sys(elem ...string) string {
+	return filepath.Join(append([]string{r.Dir, "sys"}, elem...)...)
+}
+func (r Root) Proc(elem ...string) string {
+	return filepath.Join(append([]string{r.Dir, "proc"}, elem...)...)
+}
 
 // Unpack writes the capture into a temporary directory. A member whose content
 // is one line "-> target" becomes a symbolic link, as sysfs is full of them;

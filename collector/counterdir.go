@@ -1,0 +1,259 @@
+package collector
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// book finds the row of a counter by the kernel's name for it. What it does not
+// know goes to native, under the kernel's name.
+type book struct {
+	rows   map[string]entry
+	native *Metric // labels: those of the rows, then counter
+}
+
+// entry is one row under one of the kernel's names for it. rank is the place of
+// the name among the row's origins: where a device has two of them, the lower
+// rank is the row and the other goes to native.
+type entry struct {
+	metric *Metric
+	origin Origin
+	rank   int
+}
+
+func newBook(rows []*Metric, native *Metric) *book {
+	b := &book{rows: make(map[string]entry), native: native}
+	for _, m := range rows {
+		for i, o := range m.From {
+			if _, taken := b.rows[o.Name]; !taken {
+				b.rows[o.Name] = entry{m, o, i}
+			}
+		}
+	}
+	return b
+}
+
+// counter is one counter of one port.
+type counter struct {
+	entry
+	dir      string // counters, hw_counters or counters_ext
+	name     string
+	labels   []string
+	file     sysfs.File // unused when the value comes by netlink
+	ext      extender
+	notUntil time.Time // when a file that said "not supported" is asked again
+	refusal  error     // what it said
+}
+
+// retryRefused is how long a file that answered EINVAL or EOPNOTSUPP is left
+// alone: each attempt is a firmware command, and on some adapters a line in the
+// kernel's log (node_exporter issue 3434).
+const retryRefused = time.Minute
+
+// read returns the counter's value in the kernel's unit.
+func (c *counter) read(now time.Time) (uint64, error) {
+	if now.Before(c.notUntil) {
+		return 0, errRefused
+	}
+	v, err := c.file.ReadUint()
+	if err != nil && sysfs.Reason(err) == sysfs.ReasonUnsupported {
+		c.notUntil = now.Add(retryRefused)
+	}
+	return v, err
+}
+
+// errRefused is returned while a refused file is left alone: nothing was read,
+// so there is nothing to count.
+var errRefused = errors.New("not asked: the driver refused it less than a minute ago")
+
+// counterSet is the counters of one port or device, whatever way their values
+// come by. It sees to it that no two of them make the same series.
+type counterSet struct {
+	labels  []string
+	wrap32  bool                // counters that the table says are 32 bits wide are
+	all     map[string]*counter // by directory/name
+	owner   map[*Metric]*counter
+	natives map[string]*counter // by the counter label
+}
+
+func newCounterSet(labels []string, wrap32 bool) *counterSet {
+	return &counterSet{labels: labels, wrap32: wrap32,
+		all: map[string]*counter{}, owner: map[*Metric]*counter{}, natives: map[string]*counter{}}
+}
+
+// get returns the counter of a name in a directory, making it when it is new.
+func (s *counterSet) get(b *book, dir, name string) *counter {
+	if c := s.all[dir+"/"+name]; c != nil {
+		return c
+	}
+	c := &counter{dir: dir, name: name, labels: s.labels}
+	e, known := b.rows[name]
+	if holder := s.owner[e.metric]; known && holder != nil && holder.rank > e.rank {
+		delete(s.owner, e.metric)
+		s.toNative(b, holder)
+	}
+	if known && s.owner[e.metric] == nil {
+		c.entry = e
+		s.owner[e.metric] = c
+		c.ext.bits = e.origin.Bits
+		if e.origin.Saturates || !s.wrap32 {
+			c.ext.bits = 0
+		}
+	} else {
+		s.toNative(b, c)
+	}
+	s.all[dir+"/"+name] = c
+	return c
+}
+
+// toNative hands a counter through under the kernel's name, with the directory
+// in front where another one has that name already.
+func (s *counterSet) toNative(b *book, c *counter) {
+	label := c.name
+	if s.natives[label] != nil {
+		label = c.dir + "/" + c.name
+	}
+	s.natives[label] = c
+	c.entry = entry{metric: b.native}
+	c.labels = append(append([]string{}, s.labels...), label)
+	c.ext = extender{}
+}
+
+// drop forgets a counter whose file is gone.
+func (s *counterSet) drop(c *counter) {
+	c.file.Close()
+	delete(s.all, c.dir+"/"+c.name)
+	if s.owner[c.metric] == c {
+		delete(s.owner, c.metric)
+	}
+	maps.DeleteFunc(s.natives, func(_ string, n *counter) bool { return n == c })
+}
+
+// value turns what the kernel said into what is exported.
+func (c *counter) value(raw uint64) float64 {
+	v := float64(c.ext.extend(raw))
+	if c.origin.Scale != 0 {
+		v *= c.origin.Scale
+	}
+	return v
+}
+
+// saturated reports whether the counter stands at the greatest value that it
+// can hold, where it stays.
+func (c *counter) saturated(raw uint64) bool {
+	return c.origin.Saturates && raw == 1<<c.origin.Bits-1
+}
+
+// extender makes a 64-bit counter of a narrow one that wraps. A step back of
+// more than half the range is a wrap; any other is a reset, after which it
+// starts again from what the kernel says, for Prometheus to see.
+type extender struct {
+	bits int // 0: the counter is 64 bits wide
+	high uint64
+	last uint64
+}
+
+func (e *extender) extend(raw uint64) uint64 {
+	if e.bits == 0 {
+		return raw
+	}
+	span := uint64(1) << e.bits
+	switch {
+	case raw >= span: // wider than the table says
+		e.bits = 0
+		return raw
+	case raw < e.last && e.last-raw > span/2:
+		e.high += span
+	case raw < e.last:
+		e.high = 0
+	}
+	e.last = raw
+	return e.high + raw
+}
+
+// counterDir is one directory of counter files, read into a set.
+type counterDir struct {
+	path  string
+	book  *book
+	only  string // read this file alone; empty reads all
+	stamp dirStamp
+	list  []*counter
+}
+
+// dirStamp changes when files come, go or are replaced on a captured tree. A
+// real sysfs tells that by ENODEV instead.
+type dirStamp struct {
+	ino          uint64
+	mtime, ctime unix.Timespec
+}
+
+// open lists the directory if it is new or has changed. A directory that is
+// not there has no counters.
+func (d *counterDir) open(set *counterSet) error {
+	var st unix.Stat_t
+	if err := unix.Stat(d.path, &st); err != nil {
+		d.close(set)
+		if sysfs.Reason(err) == sysfs.ReasonVanished {
+			return nil
+		}
+		return sysfs.Fail(d.path, err)
+	}
+	stamp := dirStamp{st.Ino, st.Mtim, st.Ctim}
+	if d.list != nil && stamp == d.stamp {
+		return nil
+	}
+	files, err := sysfs.List(d.path)
+	if err != nil {
+		d.close(set)
+		return err
+	}
+	old := map[string]*counter{}
+	for _, c := range d.list {
+		c.file.Close()
+		old[c.name] = c
+	}
+	d.list, d.stamp = make([]*counter, 0, len(files)), stamp
+	for _, f := range files {
+		if d.only != "" && f.Name != d.only {
+			continue
+		}
+		delete(old, f.Name)
+		c := set.get(d.book, filepath.Base(d.path), f.Name)
+		c.file.Path = filepath.Join(d.path, f.Name)
+		d.list = append(d.list, c)
+	}
+	for _, c := range old {
+		set.drop(c)
+	}
+	return nil
+}
+
+func (d *counterDir) close(set *counterSet) {
+	for _, c := range d.list {
+		set.drop(c)
+	}
+	d.list = nil
+}
+
+// read reads every file of the directory.
+func (d *counterDir) read(set *counterSet, now time.Time, emit func(*counter, uint64), fail func(error)) {
+	if err := d.open(set); err != nil {
+		fail(err)
+		return
+	}
+	for _, c := range d.list {
+		raw, err := c.read(now)
+		switch {
+		case err == nil:
+			emit(c, raw)
+		case err != errRefused:
+			fail(err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package exporter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Options are what a [Scraper] needs besides its sources.
+type Options struct {
+	Budget time.Duration // how long a scrape waits for a source
+	Logger *slog.Logger
+	Info   Info
+}
+
+// Scraper reads the sources when asked to and renders what they say. Reads that
+// overlap are one read: there is never more than one in flight for a source,
+// and callers that come while one is going on share it. Safe for concurrent
+// use.
+type Scraper struct {
+	opts    Options
+	sources map[string]collector.Source
+	names   []string // of the sources, in the order given
+	rows    ownRows
+	lanes   lane.Group[result]
+	flights singleflight.Group
+
+	mu     sync.Mutex // protects all following fields
+	table  *Table
+	errors map[errorKey]uint64
+	log    faultLog
+	size   int // of the last exposition
+	status status
+}
+
+// result is what one read of a source came to.
+type result struct {
+	samples []collector.Sample
+	err     error
+	took    time.Duration
+}
+
+// errorKey is the labels of source_errors_total.
+type errorKey struct{ source, device, reason string }
+
+// NewScraper returns a scraper of the sources. It fails when two rows have one
+// name or a row is not fit to be exported, which is a mistake in a table.
+func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
+	s := &Scraper{opts: opts, sources: map[string]collector.Source{}, rows: newOwnRows(),
+		errors: map[errorKey]uint64{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
+		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), statm: sysfs.File{Path: "/proc/self/statm"}}}
+	for _, src := range sources {
+		s.sources[src.Name()] = src
+		s.names = append(s.names, src.Name())
+	}
+	rows := Rows(sources)
+	if err := Lint(rows); err != nil {
+		return nil, err
+	}
+	s.table = NewTable(rows)
+	return s, nil
+}
+
+// Rows returns the rows of all sources and the exporter's own.
+func Rows(sources []collector.Source) []*collector.Metric {
+	rows := newOwnRows().all()
+	for _, src := range sources {
+		rows = append(rows, src.Metrics()...)
+	}
+	return rows
+}
+
+// Text reads the sources and returns the exposition in the text format. The
+// bytes are shared: do not change them.
+func (s *Scraper) Text() []byte {
+	v, _, _ := s.flights.Do("text", func() (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.scrapeLocked()
+		b := s.table.AppendText(make([]byte, 0, s.size+s.size/8+4096))
+		s.size = len(b)
+		return b, nil
+	})
+	return v.([]byte)
+}
+
+// Encoded is Text for any format that client_golang writes.
+func (s *Scraper) Encoded(format expfmt.Format) ([]byte, error) {
+	v, err, _ := s.flights.Do(string(format), func() (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.scrapeLocked()
+		reg := prometheus.NewPedanticRegistry()
+		if err := reg.Register(s.table); err != nil {
+			return nil, err
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			return nil, err
+		}
+		var b bytes.Buffer
+		enc := expfmt.NewEncoder(&b, format)
+		for _, f := range families {
+			if err := enc.Encode(f); err != nil {
+				return nil, err
+			}
+		}
+		if closer, ok := enc.(expfmt.Closer); ok {
+			err = closer.Close()
+		}
+		return b.Bytes(), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.([]byte), nil
+}
+
+// Alive returns when no scrape is going on: at once, or after the budget at
+// most, unless something is wrong with the scraper itself. The watchdog asks.
+func (s *Scraper) Alive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+}
+
+// Reloaded records whether a configuration that was read is now in force.
+func (s *Scraper) Reloaded(ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.reloadOK = ok
+	if ok {
+		s.status.reloaded = time.Now()
+	}
+}
+
+// scrapeLocked reads all sources side by side and fills the table.
+func (s *Scraper) scrapeLocked() {
+	start := time.Now()
+	results := s.lanes.Run(s.opts.Budget, s.names, s.read)
+	s.table.Begin()
+	for _, r := range results {
+		if r.Err != nil {
+			reason := sysfs.ReasonTimeout
+			if r.State == lane.Died {
+				reason = "panic"
+			}
+			r.Value.err = &collector.Fault{Reason: reason, Err: fmt.Errorf("source %s: %w", r.Key, r.Err)}
+			r.Value.took = time.Since(r.Since)
+		}
+		s.accept(r.Key, r.Value)
+	}
+	for key, n := range s.errors {
+		s.table.Set(collector.Sample{Metric: s.rows.errors, Labels: []string{key.source, key.device, key.reason}, Value: float64(n)})
+	}
+	s.log.settle(start)
+	s.rows.emit(&s.status, time.Since(start), func(sample collector.Sample) { s.table.Set(sample) })
+	s.table.End()
+}
+
+// read runs in the source's lane. It gathers the samples, so that a source that
+// returns late has nowhere to write.
+func (s *Scraper) read(name string) result {
+	var r result
+	start := time.Now()
+	r.err = s.sources[name].Read(func(sample collector.Sample) { r.samples = append(r.samples, sample) })
+	r.took = time.Since(start)
+	return r
+}
+
+// accept puts what a source said into the table and counts what it could not
+// say.
+func (s *Scraper) accept(name string, r result) {
+	success, present := true, !errors.Is(r.err, collector.ErrAbsent)
+	if present {
+		for _, f := range collector.Faults(r.err) {
+			success = success && f.Expected
+			s.count(name, f)
+		}
+	}
+	for _, sample := range r.samples {
+		if !s.table.Set(sample) {
+			success = false
+			s.count(name, &collector.Fault{Reason: "duplicate", Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
+		}
+	}
+	label := []string{name}
+	s.table.Set(collector.Sample{Metric: s.rows.present, Labels: label, Value: oneIf(present)})
+	s.table.Set(collector.Sample{Metric: s.rows.success, Labels: label, Value: oneIf(success)})
+	s.table.Set(collector.Sample{Metric: s.rows.seconds, Labels: label, Value: r.took.Seconds()})
+}
+
+func (s *Scraper) count(source string, f *collector.Fault) {
+	key := errorKey{source, f.Device, f.Reason}
+	s.errors[key]++
+	s.log.fault(key, f)
+}
+
+// faultLog says each fault once, and once more when it is over, instead of at
+// every scrape.
+type faultLog struct {
+	logger *slog.Logger
+	seen   map[errorKey]time.Time // when it was last there
+}
+
+// over is how long a fault must stay away to be over: longer than a refused
+// file is left alone.
+const over = 3 * time.Minute
+
+func (l *faultLog) fault(key errorKey, f *collector.Fault) {
+	_, known := l.seen[key]
+	l.seen[key] = time.Now()
+	if known {
+		return
+	}
+	level := slog.LevelWarn
+	if f.Expected {
+		level = slog.LevelInfo
+	}
+	text, _, _ := strings.Cut(f.Error(), "\n") // a panic's stack is for source_errors_total's reader to ask for
+	l.logger.Log(context.Background(), level, "Cannot read; not said again until it changes", "source", key.source, "device", key.device, "reason", key.reason, "err", text)
+}
+
+func (l *faultLog) settle(now time.Time) {
+	var gone []errorKey
+	for key, last := range l.seen {
+		if now.Sub(last) > over {
+			gone = append(gone, key)
+			delete(l.seen, key)
+		}
+	}
+	slices.SortFunc(gone, func(a, b errorKey) int {
+		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.device, b.device), cmp.Compare(a.reason, b.reason))
+	})
+	for _, key := range gone {
+		l.logger.Info("Can be read again", "source", key.source, "device", key.device, "reason", key.reason)
+	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

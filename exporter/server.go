@@ -1,0 +1,135 @@
+package exporter
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/exporter-toolkit/web"
+)
+
+// Server answers HTTP: the metrics, the landing page, health, readiness and
+// reload.
+type Server struct {
+	scraper *Scraper
+	reload  func() error
+	ready   atomic.Bool
+	mux     *http.ServeMux
+	zips    sync.Pool // of *gzip.Writer: each holds most of a megabyte
+}
+
+// NewServer returns the handler. reload is called for a POST to /-/reload; its
+// error is the answer.
+func NewServer(scraper *Scraper, telemetryPath string, reload func() error) (*Server, error) {
+	s := &Server{scraper: scraper, reload: reload, mux: http.NewServeMux()}
+	s.zips.New = func() any {
+		zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that exists
+		return zip
+	}
+	s.mux.HandleFunc("GET "+telemetryPath, s.metrics)
+	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "railscope is up") })
+	s.mux.HandleFunc("GET /-/ready", s.isReady)
+	s.mux.HandleFunc("POST /-/reload", s.doReload)
+	s.mux.HandleFunc("PUT /-/reload", s.doReload)
+	s.mux.HandleFunc("/-/reload", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allow", "POST, PUT")
+		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
+	})
+	if telemetryPath == "/" {
+		return s, nil
+	}
+	landing, err := web.NewLandingPage(web.LandingConfig{
+		Name:        "railscope",
+		Description: "What the RDMA rails of this node really do.",
+		Version:     scraper.opts.Info.Version,
+		Profiling:   "false",
+		Links: []web.LandingLinks{
+			{Address: telemetryPath, Text: "Metrics", Description: "for Prometheus"},
+			{Address: "/-/healthy", Text: "Health", Description: "200 while the process serves"},
+			{Address: "/-/ready", Text: "Readiness", Description: "200 once every source has been read"},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mux.Handle("GET /{$}", landing)
+	return s, nil
+}
+
+// SetReady makes /-/ready answer 200 or 503.
+func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// metrics serves the exposition. It is complete before the first byte leaves,
+// so that a slow client holds up nobody.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	format := expfmt.Negotiate(r.Header)
+	var body []byte
+	if format.FormatType() == expfmt.TypeTextPlain {
+		body = s.scraper.Text()
+	} else {
+		var err error
+		if body, err = s.scraper.Encoded(format); err != nil {
+			say(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+	}
+	h := w.Header()
+	h.Set("Content-Type", string(format))
+	h.Add("Vary", "Accept")
+	h.Add("Vary", "Accept-Encoding")
+	if !acceptsGzip(r.Header) {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+		w.Write(body) //nolint:errcheck // a client that has gone away is not our fault
+		return
+	}
+	h.Set("Content-Encoding", "gzip")
+	zip := s.zips.Get().(*gzip.Writer)
+	defer s.zips.Put(zip)
+	zip.Reset(w)
+	zip.Write(body) //nolint:errcheck // as above
+	zip.Close()     //nolint:errcheck // as above
+}
+
+func acceptsGzip(h http.Header) bool {
+	for _, list := range h.Values("Accept-Encoding") {
+		for coding := range strings.SplitSeq(list, ",") {
+			name, params, _ := strings.Cut(strings.TrimSpace(coding), ";")
+			if name == "gzip" && strings.TrimSpace(params) != "q=0" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
+	if s.ready.Load() {
+		say(w, http.StatusOK, "ready")
+		return
+	}
+	say(w, http.StatusServiceUnavailable, "not ready: the first read is not over, or railscope is stopping")
+}
+
+func (s *Server) doReload(w http.ResponseWriter, _ *http.Request) {
+	if err := s.reload(); err != nil {
+		say(w, http.StatusInternalServerError, "the configuration in force was kept: "+err.Error())
+		return
+	}
+	say(w, http.StatusOK, "reloaded")
+}
+
+func say(w http.ResponseWriter, code int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	w.Write([]byte(text + "\n")) //nolint:errcheck // a client that has gone away is not our fault
+}

@@ -1,0 +1,215 @@
+package exporter
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/railscope/railscope/collector"
+)
+
+// Namespace is the prefix of every metric of ours.
+const Namespace = "railscope"
+
+// FullName returns the name under which a row leaves. The few rows that every
+// Prometheus client has under the same name (process_…, go_…) keep it.
+func FullName(m *collector.Metric) string {
+	if strings.HasPrefix(m.Name, "process_") || strings.HasPrefix(m.Name, "go_") {
+		return m.Name
+	}
+	return Namespace + "_" + m.Name
+}
+
+// Table holds the series of one scrape after another. What names a series, its
+// line in the exposition up to the value, is made once and kept as long as the
+// series is there, so that a scrape costs a lookup and a number per series. It
+// is also a [prometheus.Collector], for the formats that it does not write
+// itself. Not safe for concurrent use.
+type Table struct {
+	families []*family // in order of name
+	byRow    map[*collector.Metric]*family
+	scrape   uint64 // number of the scrape going on
+	key      []byte // memory for looking up a series
+}
+
+// family is all series of one row.
+type family struct {
+	row     *collector.Metric
+	desc    *prometheus.Desc
+	head    string // HELP and TYPE lines
+	sorted  []int  // indices of the row's labels in order of name
+	series  map[string]*series
+	ordered []*series // in the order of the exposition
+	live    int       // series set in the scrape going on
+	added   bool      // since ordered was put in order
+}
+
+// series is one line of the exposition.
+type series struct {
+	prefix string   // name and labels, with a space after them
+	labels []string // values, in the row's order
+	value  float64
+	scrape uint64 // number of the scrape that set it last
+}
+
+// NewTable returns a table for the rows, which must have different names.
+func NewTable(rows []*collector.Metric) *Table {
+	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows))}
+	for _, m := range rows {
+		f := &family{row: m, series: map[string]*series{}, sorted: make([]int, len(m.Labels)),
+			desc: prometheus.NewDesc(FullName(m), m.Help, m.Labels, nil)}
+		f.head = "# HELP " + FullName(m) + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + FullName(m) + " " + typeNames[m.Kind] + "\n"
+		for i := range f.sorted {
+			f.sorted[i] = i
+		}
+		slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
+		t.byRow[m] = f
+		t.families = append(t.families, f)
+	}
+	slices.SortFunc(t.families, func(a, b *family) int { return strings.Compare(FullName(a.row), FullName(b.row)) })
+	return t
+}
+
+var (
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+	typeNames   = map[collector.Kind]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped"}
+	valueTypes  = map[collector.Kind]prometheus.ValueType{collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue, collector.Untyped: prometheus.UntypedValue}
+)
+
+// Begin starts a scrape: series that it does not set are dropped at its end.
+func (t *Table) Begin() {
+	t.scrape++
+	for _, f := range t.families {
+		f.live = 0
+	}
+}
+
+// Set gives a series its value and reports whether that was possible: the row
+// is the table's, it has as many labels as the row, and nobody has set the
+// series in this scrape. One broken source must not spoil the exposition.
+func (t *Table) Set(s collector.Sample) bool {
+	f := t.byRow[s.Metric]
+	if f == nil || len(s.Labels) != len(f.row.Labels) {
+		return false
+	}
+	t.key = t.key[:0]
+	for _, l := range s.Labels {
+		t.key = append(append(t.key, l...), 0xff)
+	}
+	entry := f.series[string(t.key)]
+	if entry == nil {
+		entry = &series{labels: make([]string, len(s.Labels))}
+		for i, l := range s.Labels {
+			entry.labels[i] = strings.ToValidUTF8(l, "\ufffd")
+		}
+		entry.prefix = f.prefix(entry.labels)
+		f.series[string(t.key)] = entry
+		f.ordered, f.added = append(f.ordered, entry), true
+	}
+	if entry.scrape == t.scrape {
+		return false
+	}
+	entry.scrape, entry.value = t.scrape, s.Value
+	f.live++
+	return true
+}
+
+// prefix renders everything of a line but the value, labels in order of name.
+func (f *family) prefix(labels []string) string {
+	var b strings.Builder
+	b.WriteString(FullName(f.row))
+	for n, i := range f.sorted {
+		b.WriteByte("{,"[min(n, 1)])
+		b.WriteString(f.row.Labels[i] + `="`)
+		b.WriteString(escapeLabel.Replace(labels[i]))
+		b.WriteByte('"')
+	}
+	if len(f.sorted) > 0 {
+		b.WriteByte('}')
+	}
+	b.WriteByte(' ')
+	return b.String()
+}
+
+// End ends a scrape: it forgets what was not set, and puts what is new in its
+// place.
+func (t *Table) End() {
+	for _, f := range t.families {
+		if f.live != len(f.ordered) {
+			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
+			for key, s := range f.series {
+				if s.scrape != t.scrape {
+					delete(f.series, key)
+				}
+			}
+		}
+		if f.added {
+			slices.SortFunc(f.ordered, f.compare)
+			f.added = false
+		}
+	}
+}
+
+// compare orders series as client_golang does: by label values, labels in order
+// of name.
+func (f *family) compare(a, b *series) int {
+	for _, i := range f.sorted {
+		if c := cmp.Compare(a.labels[i], b.labels[i]); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// AppendText appends the exposition in the text format 0.0.4.
+func (t *Table) AppendText(b []byte) []byte {
+	for _, f := range t.families {
+		if len(f.ordered) == 0 {
+			continue
+		}
+		b = append(b, f.head...)
+		for _, s := range f.ordered {
+			b = append(b, s.prefix...)
+			b = appendValue(b, s.value)
+			b = append(b, '\n')
+		}
+	}
+	return b
+}
+
+// appendValue writes a number as the text format has it. Counters are nearly
+// all whole numbers, for which there is a shorter way to the same digits.
+func appendValue(b []byte, v float64) []byte {
+	switch {
+	case v == math.Trunc(v) && math.Abs(v) < 1e6 && !(v == 0 && math.Signbit(v)):
+		return strconv.AppendInt(b, int64(v), 10)
+	case math.IsInf(v, 1):
+		return append(b, "+Inf"...)
+	case math.IsInf(v, -1):
+		return append(b, "-Inf"...)
+	case math.IsNaN(v):
+		return append(b, "NaN"...)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
+
+// Describe implements [prometheus.Collector].
+func (t *Table) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range t.families {
+		ch <- f.desc
+	}
+}
+
+// Collect implements [prometheus.Collector] with the series of the last scrape.
+func (t *Table) Collect(ch chan<- prometheus.Metric) {
+	for _, f := range t.families {
+		for _, s := range f.ordered {
+			ch <- prometheus.MustNewConstMetric(f.desc, valueTypes[f.row.Kind], s.value, s.labels...)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package rail
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Link is a PCIe link as sysfs describes it (drivers/pci/pci-sysfs.c,
+// current_link_speed and current_link_width).
+type Link struct {
+	GigaTransfers float64 // GT/s of one lane
+	Width         int     // lanes
+}
+
+// ParseLinkSpeed parses what the kernel prints: "32.0 GT/s PCIe", or "Unknown".
+func ParseLinkSpeed(s string) (float64, error) {
+	number, _, found := strings.Cut(s, " GT/s")
+	v, err := strconv.ParseFloat(number, 64)
+	if !found || err != nil || !(v > 0) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%q is not a PCIe link speed", s)
+	}
+	return v, nil
+}
+
+// BytesPerSecond is what the link carries in one direction, line coding taken
+// off, packet headers not: 8b/10b up to 5 GT/s, 128b/130b up to 32, and 236 of
+// 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
+func (l Link) BytesPerSecond() float64 {
+	coding := 236.0 / 256
+	switch {
+	case l.GigaTransfers <= 5:
+		coding = 8.0 / 10
+	case l.GigaTransfers <= 32:
+		coding = 128.0 / 130
+	}
+	return l.GigaTransfers * 1e9 / 8 * float64(l.Width) * coding
+}
+
+// Limits is what bounds one rail. Unknown figures are 0.
+type Limits struct {
+	Active  bool    // the port is ACTIVE: only then it takes a share
+	Rate    float64 // of the port, bytes per second
+	Link    float64 // of the PCIe link, bytes per second
+	LinkKey string  // rails with the same key hang on one PCIe link
+	PortKey string  // rails with the same key are functions of one physical port
+}
+
+// Capacities returns what each rail could carry with all active rails under
+// load, in bytes per second: the least of port rate and PCIe link, each divided
+// by the active rails that share it. A DGX Spark has two functions per port and
+// two per PCIe link. The value is 0 where the port is not active or nothing is
+// known.
+func Capacities(rails []Limits) []float64 {
+	onLink, onPort := map[string]int{}, map[string]int{}
+	for _, r := range rails {
+		if r.Active {
+			onLink[r.LinkKey]++
+			onPort[r.PortKey]++
+		}
+	}
+	out := make([]float64, len(rails))
+	for i, r := range rails {
+		if !r.Active {
+			continue
+		}
+		least := math.Inf(1)
+		if r.Rate > 0 {
+			least = r.Rate / shared(onPort, r.PortKey)
+		}
+		if r.Link > 0 {
+			least = math.Min(least, r.Link/shared(onLink, r.LinkKey))
+		}
+		if !math.IsInf(least, 1) {
+			out[i] = least
+		}
+	}
+	return out
+}
+
+// shared is by how many a thing is divided; what has no key is not shared.
+func shared(count map[string]int, key string) float64 {
+	if key == "" {
+		return 1
+	}
+	return float64(count[key])
+}
+
+// LinkKey names the PCIe link of a function: functions of one slot share it.
+func LinkKey(pciAddress string) string {
+	slot, _, _ := strings.Cut(pciAddress, ".")
+	return slot
+}
+
+// PortKey names the physical port behind a rail. Where the netdev tells switch
+// and port (phys_switch_id, phys_port_name) that is the name; otherwise two
+// functions with one system image GUID and the same function number in different
+// slots are one port: a DGX Spark's, or a socket-direct adapter's. A device with
+// several ports of its own has no twin.
+func (r Rail) PortKey(physSwitchID, physPortName string) string {
+	_, function, ok := strings.Cut(r.PCIAddress, ".")
+	switch {
+	case physSwitchID != "" && physPortName != "":
+		return physSwitchID + " " + physPortName
+	case ok && r.Port == 1 && strings.Trim(r.SystemImageGUID, "0:") != "":
+		return r.SystemImageGUID + " f" + function
+	}
+	return ""
+}
+
+// Header bytes that the kernel keeps free between the netdev's MTU and the
+// RoCE MTU.
+const (
+	headersHardware = 96 // include/rdma/ib_addr.h iboe_get_mtu: GRH, UDP, BTH, XRC, AtomicETH, ICRC
+	headersRXE      = 80 // drivers/infiniband/sw/rxe/rxe_hdr.h RXE_MAX_HDR_LENGTH
+)
+
+// ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's:
+// the largest of 4096, 2048, 1024, 512, 256 that fits with all headers, or 0.
+func (r Rail) ActiveMTU(netdevMTU int) int {
+	headers := headersHardware
+	if r.PCIAddress == "" {
+		headers = headersRXE
+	}
+	for mtu := 4096; mtu >= 256; mtu /= 2 {
+		if mtu+headers <= netdevMTU {
+			return mtu
+		}
+	}
+	return 0
+}

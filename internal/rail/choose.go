@@ -1,0 +1,85 @@
+package rail
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Choice is the GID that a connection over a rail would use, and why that one.
+type Choice struct {
+	GID    GID
+	OK     bool   // false: no entry will do
+	Reason string // plain words, for people
+}
+
+// ChooseGID picks the entry for a connection: RoCE v2 over IPv4 on the rail's
+// own interface, and only for want of that something else. own tells whether an
+// interface is the rail's own; see [Own]. Ties go to the lowest index.
+func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
+	if linkLayer == "InfiniBand" {
+		if len(table) == 0 {
+			return Choice{Reason: "the GID table is empty"}
+		}
+		return Choice{GID: table[0], OK: true, Reason: "InfiniBand: the port's first GID"}
+	}
+	ranks := []struct {
+		fits   func(GID) bool
+		reason string
+	}{
+		{func(g GID) bool { return g.IPv4() && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv4, on the rail's own interface"},
+		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv6: the interface has no IPv4 address"},
+		{func(g GID) bool { return g.IPv4() && !linkLocal(g) }, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
+		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) }, "RoCE v2, link-local only: give the interface an IPv4 address"},
+		{func(g GID) bool { return g.Type == TypeRoCEv2 }, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
+		{func(g GID) bool { return true }, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
+	}
+	for _, rank := range ranks {
+		for _, g := range table {
+			if rank.fits(g) {
+				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", g.Netdev)}
+			}
+		}
+	}
+	return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+}
+
+func linkLocal(g GID) bool { return g.Addr.Unmap().IsLinkLocalUnicast() }
+
+// Misbound tells whether the port's RoCE v2 IPv4 GIDs all sit on an interface
+// that is not the rail's own: what enslaving the interface to a bond does, and
+// what makes a connection leave by another port. ok is false when the port has
+// no such GID, and there is nothing to say.
+func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
+	for _, g := range table {
+		if !g.IPv4() {
+			continue
+		}
+		if own(g.Netdev) {
+			return false, true
+		}
+		ok = true
+	}
+	return ok, ok
+}
+
+// Own returns the test whether an interface is the rail's own: the rail's
+// netdev, or one stacked on it (a VLAN, a macvlan), but not a bond or bridge
+// over it, because those send by whichever member they like.
+func Own(sysfsRoot, netdev string) func(string) bool {
+	return func(name string) bool {
+		if name == netdev {
+			return true
+		}
+		if name == "" || netdev == "" {
+			return false
+		}
+		dir := filepath.Join(sysfsRoot, "class/net", name)
+		return exists(dir, "lower_"+netdev) && !exists(dir, "bonding") && !exists(dir, "bridge")
+	}
+}
+
+func exists(elem ...string) bool {
+	_, err := os.Lstat(filepath.Join(elem...))
+	return err == nil
+}

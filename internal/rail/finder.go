@@ -1,0 +1,221 @@
+package rail
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Options say which ports are rails and how they are called. The zero value
+// takes every port that is not a virtual function and numbers them.
+type Options struct {
+	Include *regexp.Regexp    // on device names; nil includes all
+	Names   map[string]string // "device/port" → rail name
+}
+
+// Kernel is what the finder asks the running kernel that sysfs does not say.
+type Kernel interface {
+	// PortNetdev returns the network interface of an RDMA port, or an error
+	// when the kernel has no answer.
+	PortNetdev(device string, port int) (string, error)
+}
+
+// Snapshot is what the finder saw at one moment. It is shared: do not change it.
+type Snapshot struct {
+	Rails   []Rail
+	LeftOut []LeftOut
+	Err     error // devices that could not be examined, joined; the others are in Rails
+}
+
+// How long a finder trusts what it has seen: not at all when a listing has
+// changed, examineEvery when it has not, and within settle without looking, so
+// that all sources of one scrape see the same rails.
+const (
+	settle       = 20 * time.Millisecond
+	examineEvery = time.Minute
+)
+
+// Finder finds the rails below one sysfs, and finds them again when devices
+// vanish, come back or network interfaces are renamed. Safe for concurrent use.
+type Finder struct {
+	sysfs  string
+	kernel Kernel
+	budget time.Duration
+
+	lanes lane.Group[examined]
+
+	mu       sync.Mutex // protects all following fields
+	opts     Options
+	numbers  map[string]int // "device/port" → number, kept while the process lives: a rail that vanishes does not rename the others
+	snap     Snapshot
+	looked   time.Time // when the listings were last compared
+	examined time.Time // when the devices were last examined
+	seen     string    // the listings that snap was made of
+}
+
+// NewFinder returns a finder for the tree at sysfs, normally /sys. A device
+// that does not answer within budget is left for the next look. kernel may be
+// nil; it is only asked where the tree is a real sysfs.
+func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Duration) *Finder {
+	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget, numbers: map[string]int{}}
+}
+
+// SetOptions changes which ports are rails, from the next look on. Ports that
+// have a number keep it.
+func (f *Finder) SetOptions(opts Options) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opts = opts
+	f.looked, f.examined = time.Time{}, time.Time{}
+}
+
+// Rails returns the rails there are now, in order, and what could not be
+// examined. Neither excludes the other; no rails and no error means that the
+// machine has none.
+func (f *Finder) Rails() ([]Rail, error) {
+	s := f.Snapshot()
+	return s.Rails, s.Err
+}
+
+// Snapshot is Rails with the ports that were left out.
+func (f *Finder) Snapshot() Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if now.Sub(f.looked) < settle {
+		return f.snap
+	}
+	devices, err := sysfs.List(f.class())
+	if err != nil {
+		if sysfs.Reason(err) == sysfs.ReasonVanished {
+			err = nil // no RDMA core in this kernel: no rails
+		}
+		f.snap, f.looked, f.seen = Snapshot{Err: err}, now, ""
+		return f.snap
+	}
+	netdevs, _ := sysfs.List(filepath.Join(f.sysfs, "class/net"))
+	listing := fmt.Sprint(devices, netdevs)
+	if listing != f.seen || f.snap.Err != nil || now.Sub(f.examined) >= examineEvery {
+		f.snap = f.examine(devices)
+		f.seen, f.examined = listing, now
+	}
+	f.looked = now
+	return f.snap
+}
+
+func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniband") }
+
+// examined is what one device said.
+type examined struct {
+	ports   []Rail
+	leftOut []LeftOut
+	err     error
+}
+
+// examine looks at every device, side by side, each in its own lane.
+func (f *Finder) examine(devices []sysfs.Entry) Snapshot {
+	ids := map[string]string{}
+	var names []string
+	for _, d := range devices {
+		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
+			continue
+		}
+		ids[d.Name] = d.Name + "#" + strconv.FormatUint(d.Ino, 10)
+		names = append(names, d.Name)
+	}
+	slices.SortFunc(names, naturalCompare)
+	kernel := f.kernel
+	if !sysfs.Live(f.class()) {
+		kernel = nil
+	}
+	var snap Snapshot
+	var errs []error
+	for _, res := range f.lanes.Run(f.budget, names, func(name string) examined {
+		return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}.examine()
+	}) {
+		if res.Err != nil {
+			errs = append(errs, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key), Reason: sysfs.ReasonTimeout, Err: res.Err}})
+			continue
+		}
+		if res.Value.err != nil {
+			errs = append(errs, &DeviceError{res.Key, res.Value.err})
+		}
+		for _, r := range res.Value.ports {
+			r.ID = ids[r.Device]
+			r.Name = f.nameOf(r)
+			snap.Rails = append(snap.Rails, r)
+		}
+		snap.LeftOut = append(snap.LeftOut, res.Value.leftOut...)
+	}
+	snap.Err = errors.Join(errs...)
+	return snap
+}
+
+// nameOf returns the configured name, or the number that the port was given
+// when it was first seen.
+func (f *Finder) nameOf(r Rail) string {
+	key := Key(r.Device, r.Port)
+	if name := f.opts.Names[key]; name != "" {
+		return name
+	}
+	n, known := f.numbers[key]
+	if !known {
+		n = len(f.numbers)
+		f.numbers[key] = n
+	}
+	return strconv.Itoa(n)
+}
+
+// Key is the form in which the configuration names a port: device/port.
+func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
+
+// DeviceError is a device that could not be examined.
+type DeviceError struct {
+	Device string
+	Err    error
+}
+
+func (e *DeviceError) Error() string { return e.Device + ": " + e.Err.Error() }
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// naturalCompare orders mlx5_2 before mlx5_10: runs of digits compare as
+// numbers, everything else byte by byte.
+func naturalCompare(a, b string) int {
+	for a != "" && b != "" {
+		da, db := digits(a), digits(b)
+		if da == 0 || db == 0 {
+			if a[0] != b[0] {
+				return int(a[0]) - int(b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
+		if c := len(na) - len(nb); c != 0 {
+			return c
+		}
+		if c := strings.Compare(na, nb); c != 0 {
+			return c
+		}
+		a, b = a[da:], b[db:]
+	}
+	return len(a) - len(b)
+}
+
+// digits returns the length of the run of digits that s starts with.
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,163 @@
+package rail
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// GID types as the kernel prints them in gid_attrs/types
+// (drivers/infiniband/core/cache.c, gid_type_str).
+const (
+	TypeRoCEv1 = "IB/RoCE v1"
+	TypeRoCEv2 = "RoCE v2"
+)
+
+// GID is one used entry of a port's GID table.
+type GID struct {
+	Index  int
+	Addr   netip.Addr // 128 bits; an IPv4 address is in its mapped form
+	Type   string     // TypeRoCEv1, TypeRoCEv2, or whatever the kernel says; empty on InfiniBand
+	Netdev string     // interface the entry belongs to; empty on InfiniBand
+}
+
+// IPv4 reports whether a connection over this entry is RoCE v2 over IPv4.
+func (g GID) IPv4() bool { return g.Type == TypeRoCEv2 && g.Addr.Is4In6() }
+
+// GIDTable reads a port's GID table. An mlx5 port has 256 entries, nearly all
+// of them empty, at three files each; so it re-reads the used ones and the
+// first empty ones, where the kernel puts a new entry
+// (drivers/infiniband/core/cache.c, find_gid), and looks at all of them only
+// now and then. Not safe for concurrent use.
+type GIDTable struct {
+	dir     string // <device>/ports/<port>
+	entries []gidFiles
+	used    map[int]bool
+	swept   time.Time
+}
+
+type gidFiles struct{ gid, typ, ndev sysfs.File }
+
+// What a read looks at beside the used entries, and how often it looks at all.
+const (
+	emptyAhead = 2
+	sweepEvery = time.Minute
+	maxGIDs    = 4096 // bound on what a tree may claim; the kernel's largest is 1024
+)
+
+// NewGIDTable returns the reader for one port of the device at dir.
+func NewGIDTable(dir string, port int) *GIDTable {
+	return &GIDTable{dir: filepath.Join(dir, "ports", strconv.Itoa(port)), used: map[int]bool{}}
+}
+
+// Read returns the used entries in order of index. Entries that cannot be read
+// are in the list of errors, which are [*sysfs.Error].
+func (t *GIDTable) Read() (table []GID, errs []error) {
+	sweep := time.Since(t.swept) >= sweepEvery
+	if sweep || len(t.entries) == 0 {
+		if err := t.resize(); err != nil {
+			return nil, []error{err}
+		}
+		sweep, t.swept = true, time.Now()
+	}
+	empty := 0
+	for i := range t.entries {
+		if !t.used[i] && !sweep && empty >= emptyAhead {
+			continue
+		}
+		g, ok, err := t.entries[i].read(i)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case ok:
+			table = append(table, g)
+		default:
+			empty++
+		}
+		if t.used[i] = ok; !ok && empty > emptyAhead {
+			t.entries[i].close() // do not hold three descriptors for each of 250 empty entries
+		}
+	}
+	return table, errs
+}
+
+// Close closes all files.
+func (t *GIDTable) Close() {
+	for i := range t.entries {
+		t.entries[i].close()
+	}
+	t.entries = nil
+}
+
+// resize makes the list of entries as long as the kernel's table.
+func (t *GIDTable) resize() error {
+	list, err := sysfs.List(filepath.Join(t.dir, "gids"))
+	if err != nil {
+		if sysfs.Reason(err) == sysfs.ReasonVanished {
+			t.Close()
+			return nil
+		}
+		return err
+	}
+	n := 0
+	for _, e := range list {
+		if i, err := strconv.Atoi(e.Name); err == nil && i >= n && i < maxGIDs {
+			n = i + 1
+		}
+	}
+	if n == len(t.entries) {
+		return nil
+	}
+	t.Close()
+	t.entries = make([]gidFiles, n)
+	for i := range t.entries {
+		name := strconv.Itoa(i)
+		t.entries[i] = gidFiles{
+			gid:  sysfs.File{Path: filepath.Join(t.dir, "gids", name)},
+			typ:  sysfs.File{Path: filepath.Join(t.dir, "gid_attrs/types", name)},
+			ndev: sysfs.File{Path: filepath.Join(t.dir, "gid_attrs/ndevs", name)},
+		}
+	}
+	return nil
+}
+
+// read returns the entry, or false when it is empty. An empty entry's gid
+// reads as zeros, and its type and netdev as EINVAL.
+func (f *gidFiles) read(index int) (g GID, used bool, err error) {
+	var buf [64]byte
+	b, err := f.gid.Read(buf[:])
+	if err != nil {
+		if r := sysfs.Reason(err); r == sysfs.ReasonVanished || r == sysfs.ReasonUnsupported {
+			return g, false, nil
+		}
+		return g, false, err
+	}
+	addr, err := netip.ParseAddr(trim(b))
+	if err != nil || !addr.Is6() {
+		return g, false, &sysfs.Error{Path: f.gid.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a GID", trim(b))}
+	}
+	if addr.IsUnspecified() {
+		return g, false, nil
+	}
+	g = GID{Index: index, Addr: addr}
+	if b, err = f.typ.Read(buf[:]); err == nil && printable(trim(b)) {
+		g.Type = trim(b)
+	}
+	if b, err = f.ndev.Read(buf[:]); err == nil && printable(trim(b)) {
+		g.Netdev = trim(b)
+	}
+	return g, true, nil
+}
+
+func (f *gidFiles) close() {
+	f.gid.Close()
+	f.typ.Close()
+	f.ndev.Close()
+}
+
+func trim(b []byte) string { return string(bytes.TrimSpace(b)) }
