@@ -184,7 +184,15 @@ type counterDir struct {
 	only  string // read this file alone; empty reads all
 	stamp dirStamp
 	list  []*counter
+
+	live     bool      // on a real sysfs, where a file that goes says so itself
+	had      bool      // it was there once
+	notUntil time.Time // when it is looked at again
 }
+
+// lookAgain is how often a directory that was never there is looked for, and
+// one on a real sysfs is listed again.
+const lookAgain = time.Minute
 
 // dirStamp changes when files come, go or are replaced on a captured tree. A
 // real sysfs tells that by ENODEV instead.
@@ -195,17 +203,27 @@ type dirStamp struct {
 
 // open lists the directory if it is new or has changed. A directory that is
 // not there has no counters.
-func (d *counterDir) open(set *counterSet) error {
+func (d *counterDir) open(set *counterSet, now time.Time) error {
+	if now.Before(d.notUntil) {
+		return nil
+	}
 	var st unix.Stat_t
 	if err := unix.Stat(d.path, &st); err != nil {
 		d.close(set)
 		if sysfs.Reason(err) == sysfs.ReasonVanished {
+			if !d.had {
+				d.notUntil = now.Add(lookAgain)
+			}
 			return nil
 		}
 		return sysfs.Fail(d.path, err)
 	}
+	d.had = true
+	if d.live {
+		d.notUntil = now.Add(lookAgain)
+	}
 	stamp := dirStamp{st.Ino, st.Mtim, st.Ctim}
-	if d.list != nil && stamp == d.stamp {
+	if d.list != nil && stamp == d.stamp && !d.live {
 		return nil
 	}
 	files, err := sysfs.List(d.path)
@@ -243,7 +261,7 @@ func (d *counterDir) close(set *counterSet) {
 
 // read reads every file of the directory.
 func (d *counterDir) read(set *counterSet, now time.Time, emit func(*counter, uint64), fail func(error)) {
-	if err := d.open(set); err != nil {
+	if err := d.open(set, now); err != nil {
 		fail(err)
 		return
 	}

@@ -33,6 +33,7 @@ type aerFile struct {
 	sysfs.File
 	total  string     // the line that holds the sum
 	labels [][]string // of each owner
+	buf    [sysfs.MaxFile]byte
 }
 
 func newPCIFunction(dir, address string, owners []owner) *pciFunction {
@@ -204,8 +205,7 @@ func readNUMANode(f *sysfs.File) (int, error) {
 
 // read returns the sum that the kernel prints below the errors by type.
 func (a *aerFile) read() (uint64, error) {
-	var buf [sysfs.MaxFile]byte
-	b, err := a.Read(buf[:])
+	b, err := a.Read(a.buf[:])
 	if err != nil {
 		return 0, err
 	}

@@ -33,9 +33,9 @@ func newRDMADevice(s *RDMA, rails []rail.Rail) *rdmaDevice {
 	first := rails[0]
 	d := &rdmaDevice{name: first.Device, rails: rails, labels: map[int][]string{},
 		set: newCounterSet([]string{first.Device}, false),
-		dir: counterDir{path: filepath.Join(first.Dir, "hw_counters"), book: s.deviceWide}}
+		dir: counterDir{path: filepath.Join(first.Dir, "hw_counters"), book: s.deviceWide, live: sysfs.Live(first.Dir)}}
 	var nl *rdmanl.Client
-	if sysfs.Live(first.Dir) {
+	if d.dir.live {
 		nl = rdmanl.New(s.budget)
 	}
 	for _, r := range rails {
@@ -123,7 +123,9 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
 	with := func(more ...string) []string { return append(append([]string{}, labels...), more...) }
 	_, err := sysfs.ReadString(r.Dir, "parent")
-	hw := filepath.Join(dir, "hw_counters")
+	counters := func(name, only string, b *book) counterDir {
+		return counterDir{path: filepath.Join(dir, name), book: b, only: only, live: nl != nil}
+	}
 	return &rdmaPort{
 		rail: r, software: err == nil && r.Netdev != "", own: rail.Own(s.sysfs, r.Netdev), netlink: nl,
 		info:  Sample{s.rows.info, with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware), 1},
@@ -132,10 +134,10 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 		linkSpeed: file(r.Dir, "device/current_link_speed"), linkWidth: file(r.Dir, "device/current_link_width"),
 		mtuLabels: with("netdev"), activeLabels: with("active"), hwByNetlink: with("netlink"), hwBySysfs: with("sysfs"),
 		set:      newCounterSet(labels, strings.HasPrefix(r.Driver, "mlx") || r.Driver == "" && strings.HasPrefix(r.HCAType, "MT")),
-		counters: counterDir{path: filepath.Join(dir, "counters"), book: s.ports},
-		ext:      counterDir{path: filepath.Join(dir, "counters_ext"), book: s.legacy},
-		hw:       counterDir{path: hw, book: s.ports},
-		lifespan: counterDir{path: hw, book: s.ports, only: "lifespan"},
+		counters: counters("counters", "", s.ports),
+		ext:      counters("counters_ext", "", s.legacy),
+		hw:       counters("hw_counters", "", s.ports),
+		lifespan: counters("hw_counters", "lifespan", s.ports),
 		gids:     rail.NewGIDTable(r.Dir, r.Port),
 	}
 }
@@ -292,6 +294,9 @@ func (p *rdmaPort) readNetdevBytes(s *RDMA, out *reading, fail func(error)) {
 func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []string, float64), fail func(error)) {
 	table, errs := p.gids.Read()
 	for _, err := range errs {
+		if errors.Is(err, rail.ErrNoTable) {
+			return
+		}
 		fail(err)
 	}
 	this.gids, this.gidsOK = table, len(errs) == 0

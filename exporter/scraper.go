@@ -35,7 +35,8 @@ type Options struct {
 type Scraper struct {
 	opts    Options
 	sources map[string]collector.Source
-	names   []string // of the sources, in the order given
+	names   []string              // of the sources, in the order given
+	spare   map[string]*sync.Pool // per source: memory of a read that was taken in, to be used again
 	rows    ownRows
 	lanes   lane.Group[result]
 	flights singleflight.Group
@@ -61,14 +62,15 @@ type errorKey struct{ source, device, reason string }
 // NewScraper returns a scraper of the sources. It fails when two rows have one
 // name or a row is not fit to be exported, which is a mistake in a table.
 func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
-	s := &Scraper{opts: opts, sources: map[string]collector.Source{}, rows: newOwnRows(),
+	s := &Scraper{opts: opts, sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
 		errors: map[errorKey]uint64{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
 		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), statm: sysfs.File{Path: "/proc/self/statm"}}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
+		s.spare[src.Name()] = new(sync.Pool)
 		s.names = append(s.names, src.Name())
 	}
-	rows := Rows(sources)
+	rows := allRows(s.rows, sources)
 	if err := Lint(rows); err != nil {
 		return nil, err
 	}
@@ -77,8 +79,10 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 }
 
 // Rows returns the rows of all sources and the exporter's own.
-func Rows(sources []collector.Source) []*collector.Metric {
-	rows := newOwnRows().all()
+func Rows(sources []collector.Source) []*collector.Metric { return allRows(newOwnRows(), sources) }
+
+func allRows(own ownRows, sources []collector.Source) []*collector.Metric {
+	rows := own.all()
 	for _, src := range sources {
 		rows = append(rows, src.Metrics()...)
 	}
@@ -177,6 +181,9 @@ func (s *Scraper) scrapeLocked() {
 func (s *Scraper) read(name string) result {
 	var r result
 	start := time.Now()
+	if spare, ok := s.spare[name].Get().([]collector.Sample); ok {
+		r.samples = spare[:0]
+	}
 	r.err = s.sources[name].Read(func(sample collector.Sample) { r.samples = append(r.samples, sample) })
 	r.took = time.Since(start)
 	return r
@@ -198,6 +205,7 @@ func (s *Scraper) accept(name string, r result) {
 			s.count(name, &collector.Fault{Reason: "duplicate", Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
 		}
 	}
+	s.spare[name].Put(r.samples) //nolint:staticcheck // the header is small beside what it saves
 	label := []string{name}
 	s.table.Set(collector.Sample{Metric: s.rows.present, Labels: label, Value: oneIf(present)})
 	s.table.Set(collector.Sample{Metric: s.rows.success, Labels: label, Value: oneIf(success)})

@@ -2,6 +2,7 @@ package rail
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -29,6 +30,9 @@ type GID struct {
 // IPv4 reports whether a connection over this entry is RoCE v2 over IPv4.
 func (g GID) IPv4() bool { return g.Type == TypeRoCEv2 && g.Addr.Is4In6() }
 
+// ErrNoTable says that a port has no GID table, as on a captured tree.
+var ErrNoTable = errors.New("no GID table")
+
 // GIDTable reads a port's GID table. An mlx5 port has 256 entries, nearly all
 // of them empty, at three files each; so it re-reads the used ones and the
 // first empty ones, where the kernel puts a new entry
@@ -39,6 +43,7 @@ type GIDTable struct {
 	entries []gidFiles
 	used    map[int]bool
 	swept   time.Time
+	none    error // why there is no table, found at the last sweep
 }
 
 type gidFiles struct{ gid, typ, ndev sysfs.File }
@@ -56,14 +61,16 @@ func NewGIDTable(dir string, port int) *GIDTable {
 }
 
 // Read returns the used entries in order of index. Entries that cannot be read
-// are in the list of errors, which are [*sysfs.Error].
+// are in the list of errors, which are [*sysfs.Error]; the only one is
+// [ErrNoTable], wrapped, when the port has no table.
 func (t *GIDTable) Read() (table []GID, errs []error) {
 	sweep := time.Since(t.swept) >= sweepEvery
-	if sweep || len(t.entries) == 0 {
-		if err := t.resize(); err != nil {
-			return nil, []error{err}
-		}
-		sweep, t.swept = true, time.Now()
+	if sweep {
+		t.swept = time.Now()
+		t.none = t.resize()
+	}
+	if t.none != nil {
+		return nil, []error{t.none}
 	}
 	empty := 0
 	for i := range t.entries {
@@ -98,9 +105,9 @@ func (t *GIDTable) Close() {
 func (t *GIDTable) resize() error {
 	list, err := sysfs.List(filepath.Join(t.dir, "gids"))
 	if err != nil {
+		t.Close()
 		if sysfs.Reason(err) == sysfs.ReasonVanished {
-			t.Close()
-			return nil
+			return fmt.Errorf("%w: %w", ErrNoTable, err)
 		}
 		return err
 	}

@@ -24,9 +24,7 @@ const MaxEntries = 1 << 16
 // order. It never touches the entries themselves, so one that hangs does not
 // hang the listing. Errors are [*Error].
 func List(path string) ([]Entry, error) {
-	fd, err := retry(func() (int, error) {
-		return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-	})
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, Fail(path, err)
 	}
@@ -34,7 +32,7 @@ func List(path string) ([]Entry, error) {
 	var list []Entry
 	buf := make([]byte, 8192)
 	for len(list) < MaxEntries {
-		n, err := retry(func() (int, error) { return unix.Getdents(fd, buf) })
+		n, err := unix.Getdents(fd, buf)
 		if err != nil {
 			return nil, Fail(path, err)
 		}

@@ -22,9 +22,13 @@ func (f *File) open() error {
 	if f.fd != 0 {
 		return nil
 	}
-	fd, err := retry(func() (int, error) {
-		return unix.Open(f.Path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	})
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err := unix.Open(f.Path, flags|unix.O_NOATIME, 0)
+	for errors.Is(err, unix.EINTR) || errors.Is(err, unix.EPERM) { // only a file's owner may leave its access time alone
+		if fd, err = unix.Open(f.Path, flags, 0); errors.Is(err, unix.EPERM) {
+			break
+		}
+	}
 	if err != nil {
 		return Fail(f.Path, err)
 	}
@@ -50,7 +54,10 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 		if err := f.open(); err != nil {
 			return nil, err
 		}
-		n, err := retry(func() (int, error) { return unix.Pread(f.fd-1, buf, 0) })
+		n, err := unix.Pread(f.fd-1, buf, 0)
+		for err == unix.EINTR { //nolint:errorlint // a bare errno, in the hottest line there is
+			n, err = unix.Pread(f.fd-1, buf, 0)
+		}
 		switch {
 		case err == nil && n == len(buf):
 			return nil, &Error{Path: f.Path, Reason: ReasonTooLarge, Err: fmt.Errorf("more than %d bytes", n-1)}
@@ -86,15 +93,5 @@ func (f *File) Close() {
 	if f.fd != 0 {
 		unix.Close(f.fd - 1)
 		f.fd = 0
-	}
-}
-
-// retry repeats a call that a signal interrupted.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
 	}
 }

@@ -98,13 +98,14 @@ func ParseUint(b []byte) (uint64, error) {
 	return v, nil
 }
 
-// clip bounds what an error message quotes of a file.
-func clip(b []byte) []byte {
+// clip bounds what an error message quotes of a file. It copies, so that the
+// buffer that numbers are parsed in need not be on the heap.
+func clip(b []byte) string {
 	const most = 40
 	if len(b) > most {
-		return append(bytes.Clone(b[:most]), "..."...)
+		return string(b[:most]) + "..."
 	}
-	return b
+	return string(b)
 }
 
 // ReadString returns the content of a small file without the white space

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/common/version"
+	"github.com/prometheus/exporter-toolkit/web"
+	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
+
+	"github.com/railscope/railscope/internal/config"
+)
+
+// settings is the command line, parsed.
+type settings struct {
+	command       string
+	configFile    string
+	sysfs, procfs string
+	nvml          string
+	format        string // of rails: table or json
+	telemetryPath string
+	gpuProcesses  bool
+	procs         int
+	web           *web.FlagConfig
+	log           promslog.Config
+	collectors    map[string]*bool // by source name
+}
+
+// sourceNames are the sources there are, in the order of their flags.
+var sourceNames = []string{"rdma", "bond", "netdev", "pcie", "gpu", "gpudirect"}
+
+// twin gives every flag its environment variable: --path.sysfs is
+// RAILSCOPE_PATH_SYSFS.
+type twin struct {
+	flags interface {
+		Flag(name, help string) *kingpin.FlagClause
+	}
+}
+
+func (t twin) Flag(name, help string) *kingpin.FlagClause {
+	env := "RAILSCOPE_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(name))
+	return t.flags.Flag(name, help).Envar(env)
+}
+
+// parse parses the command line. Its errors are misuse.
+func parse(args []string) (settings, error) {
+	s := settings{collectors: map[string]*bool{}, log: promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat()}}
+	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\nEvery flag can be set by an environment variable too: --path.sysfs by RAILSCOPE_PATH_SYSFS.")
+	app.Version(version.Print("railscope"))
+	app.HelpFlag.Short('h')
+	app.UsageTemplate(kingpin.LongHelpTemplate)
+	all := twin{app}
+	all.Flag("config.file", "Configuration file (YAML): which ports are rails and how they are called. Without it every port that is not a virtual function is a rail.").PlaceHolder("FILE").StringVar(&s.configFile)
+	all.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&s.sysfs)
+	all.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&s.procfs)
+	all.Flag("log.level", "Least severe messages to log: debug, info, warn or error.").Default("info").SetValue(s.log.Level)
+	all.Flag("log.format", "Form of the log: logfmt or json.").Default("logfmt").SetValue(s.log.Format)
+
+	cmd := app.Command("serve", "Serve metrics (the default command).").Default()
+	only := twin{cmd}
+	s.web = kingpinflag.AddFlags(only, ":10091")
+	only.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
+	for _, name := range sourceNames {
+		s.collectors[name] = only.Flag("collector."+name, "Read the source "+name+".").Default("true").Bool()
+	}
+	only.Flag("collector.gpu.processes", "Export the GPU memory of each process, by pid.").Default("false").BoolVar(&s.gpuProcesses)
+	only.Flag("runtime.gomaxprocs", "Processors to use at once. One is enough, and costs less than two.").Default("1").IntVar(&s.procs)
+	only.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, wherever the dynamic linker finds it.").PlaceHolder("FILE").StringVar(&s.nvml)
+
+	list := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that would be used, and why.")
+	twin{list}.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
+
+	command, err := app.Parse(args)
+	if err != nil {
+		return s, misuse{explain(err, app)}
+	}
+	if s.command = command; s.command == "serve" && (!strings.HasPrefix(s.telemetryPath, "/") || strings.ContainsAny(s.telemetryPath, "{} ")) {
+		return s, misuse{fmt.Errorf("--web.telemetry-path must be a path that begins with /, such as /metrics, not %q", s.telemetryPath)}
+	}
+	return s, nil
+}
+
+var unknownFlag = regexp.MustCompile(`^unknown long flag '--([^']*)'`)
+
+// explain adds to an error of the command line what would be right.
+func explain(err error, app *kingpin.Application) error {
+	m := unknownFlag.FindStringSubmatch(err.Error())
+	if m == nil {
+		return fmt.Errorf("%w (see railscope --help)", err)
+	}
+	var known []string
+	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.Model().FlagGroupModel}}, app.Model().Commands...) {
+		for _, f := range group.Flags {
+			known = append(known, "--"+f.Name)
+		}
+	}
+	return fmt.Errorf("unknown flag --%s%s (see railscope --help)", m[1], config.Suggest("--"+m[1], known))
+}

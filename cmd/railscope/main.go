@@ -1,0 +1,49 @@
+// Command railscope shows what the RDMA rails of a node really do.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit codes: 1 is something that went wrong, 2 a command line or
+// configuration that must be changed.
+const (
+	exitFailure = 1
+	exitMisuse  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run parses the command line, runs the command and returns the exit code.
+func run(ctx context.Context, args []string) int {
+	s, err := parse(args)
+	if err == nil {
+		switch s.command {
+		case "rails":
+			err = rails(s, os.Stdout)
+		default:
+			err = serve(ctx, s)
+		}
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "railscope:", err)
+	if _, ok := err.(misuse); ok {
+		return exitMisuse
+	}
+	return exitFailure
+}
+
+// misuse is an error that the user mends on the command line or in the
+// configuration.
+type misuse struct{ error }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/common/version"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/systemd"
+)
+
+// How long a scrape waits: for one device, and for a source, which may first
+// have to look for the devices.
+const (
+	deviceBudget = time.Second
+	sourceBudget = 3 * deviceBudget
+)
+
+// sources constructs the sources that are switched on.
+func sources(s settings, finder *rail.Finder) []collector.Source {
+	made := map[string]collector.Source{
+		"rdma": collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
+		"pcie": collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
+	}
+	var list []collector.Source
+	for _, name := range sourceNames {
+		if src := made[name]; src != nil && *s.collectors[name] {
+			list = append(list, src)
+		}
+	}
+	return list
+}
+
+// serve serves until ctx is done, then lets running scrapes end.
+func serve(ctx context.Context, s settings) error {
+	cfg, err := config.Load(s.configFile)
+	if err != nil {
+		return misuse{err}
+	}
+	if err := web.Validate(*s.web.WebConfigFile); err != nil {
+		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
+	}
+	runtime.GOMAXPROCS(s.procs)
+	logger := promslog.New(&s.log)
+	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
+	scraper, err := exporter.NewScraper(sources(s, finder), exporter.Options{Budget: sourceBudget, Logger: logger,
+		Info: exporter.Info{Version: version.Version, Revision: version.GetRevision(), GoVersion: runtime.Version()}})
+	if err != nil {
+		return err
+	}
+	reload := func() error {
+		systemd.Reloading()
+		defer systemd.Ready()
+		cfg, err := config.Load(s.configFile)
+		scraper.Reloaded(err == nil)
+		if err != nil {
+			logger.Error("Reload refused, the configuration in force was kept", "err", err)
+			return err
+		}
+		finder.SetOptions(cfg.Rails)
+		logger.Info("Configuration reloaded", "file", s.configFile)
+		return nil
+	}
+	handler, err := exporter.NewServer(scraper, s.telemetryPath, reload)
+	if err != nil {
+		return err
+	}
+	stop := onHangup(reload)
+	defer stop()
+	return exporter.Serve(ctx, handler, s.web, logger)
+}
+
+// onHangup calls reload at every SIGHUP until stop is called.
+func onHangup(reload func() error) (stop func()) {
+	hup := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hup {
+			_ = reload() // it has logged what was wrong
+		}
+	}()
+	return func() {
+		signal.Stop(hup)
+		close(hup)
+		<-done
+	}
+}

@@ -1,0 +1,31 @@
+package exporter
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// BenchmarkScrape is one scrape of ten mlx5 ports with 53 counters each, from
+// the files to the text, without HTTP. `make bench` compares the whole program
+// with node_exporter.
+func BenchmarkScrape(b *testing.B) {
+	sys := b.TempDir()
+	if err := sysfstest.WriteMlx5(sys, 10); err != nil {
+		b.Fatal(err)
+	}
+	finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
+	s, err := NewScraper([]collector.Source{collector.NewRDMA(sys, finder.Rails, time.Second)},
+		Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Text()
+	}
+}

@@ -1,0 +1,197 @@
+// Package config reads the configuration file and refuses what it does not
+// understand, with file, line and what would be right.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// maxSize bounds the configuration file, in bytes.
+const maxSize = 1 << 20
+
+// Config is the whole configuration. The zero value is what holds without a
+// file.
+type Config struct {
+	Rails rail.Options
+}
+
+// Load reads the file at path; an empty path is an empty configuration. Errors
+// are one line: file, line number where there is one, what is wrong, what would
+// be right.
+func Load(path string) (*Config, error) {
+	if path == "" {
+		return &Config{}, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("%s: more than %d bytes is no configuration of ours", path, maxSize)
+	}
+	return Parse(path, data)
+}
+
+// Parse is Load of data that was read from name.
+func Parse(name string, data []byte) (*Config, error) {
+	p := parser{file: name}
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return &Config{}, nil
+	case err != nil:
+		return nil, p.syntax(err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: more than one YAML document; one is read", name)
+	}
+	c := &Config{}
+	err := p.mapping(doc.Content[0], "the configuration", map[string]func(*yaml.Node) error{
+		"rails": func(n *yaml.Node) error { return p.rails(n, &c.Rails) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+type parser struct{ file string }
+
+func (p parser) errorf(n *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: "+format, append([]any{p.file, n.Line}, args...)...)
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntax gives an error of the YAML parser the form of ours.
+func (p parser) syntax(err error) error {
+	text := err.Error()
+	m := yamlLine.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%s: %w", p.file, err)
+	}
+	line := ""
+	if m[1] != "" {
+		line = m[1] + ":"
+	}
+	return fmt.Errorf("%s:%s not YAML: %s", p.file, line, text[len(m[0]):])
+}
+
+// mapping walks a mapping and hands each value to the key's function. An
+// unknown key is refused with the nearest known one.
+func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
+	n = resolve(n)
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return p.errorf(n, "%s must be keys with values, not %s", what, kindName(n))
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if line, twice := seen[key.Value]; twice {
+			return p.errorf(key, "key %q is there already, in line %d", key.Value, line)
+		}
+		seen[key.Value] = key.Line
+		read := keys[key.Value]
+		if read == nil {
+			return p.errorf(key, "unknown key %q in %s%s", key.Value, what, Suggest(key.Value, keysOf(keys)))
+		}
+		if err := read(resolve(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p parser) rails(n *yaml.Node, opts *rail.Options) error {
+	var names *yaml.Node
+	err := p.mapping(n, "rails", map[string]func(*yaml.Node) error{
+		"include": func(n *yaml.Node) (err error) {
+			if n.Kind != yaml.ScalarNode || n.Value == "" {
+				return p.errorf(n, "rails.include must be a regular expression on device names, such as ^mlx5_")
+			}
+			if opts.Include, err = regexp.Compile(n.Value); err != nil {
+				return p.errorf(n, "rails.include is not a regular expression: %v", err)
+			}
+			return nil
+		},
+		"names": func(n *yaml.Node) error { names = n; return nil },
+	})
+	if err != nil || names == nil {
+		return err
+	}
+	return p.names(names, opts)
+}
+
+var (
+	validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
+	validPort = regexp.MustCompile(`^([^/\s]+)/([1-9][0-9]{0,2})$`)
+)
+
+// names reads the names of rails, after include is known.
+func (p parser) names(n *yaml.Node, opts *rail.Options) error {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return p.errorf(n, "rails.names must be name: device/port, such as {east: mlx5_0/1}, not %s", kindName(n))
+	}
+	opts.Names = map[string]string{}
+	taken := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], resolve(n.Content[i+1])
+		port := validPort.FindStringSubmatch(value.Value)
+		switch line, twice := taken[name.Value]; {
+		case !validName.MatchString(name.Value):
+			return p.errorf(name, "%q cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most", name.Value)
+		case twice:
+			return p.errorf(name, "the name %q is given already, in line %d", name.Value, line)
+		case value.Kind != yaml.ScalarNode || port == nil:
+			return p.errorf(value, "rails.names.%s must be device/port, such as mlx5_0/1, not %q", name.Value, value.Value)
+		case opts.Names[value.Value] != "":
+			return p.errorf(value, "%s has a name already: %s", value.Value, opts.Names[value.Value])
+		case opts.Include != nil && !opts.Include.MatchString(port[1]):
+			return p.errorf(value, "rails.names.%s is %s, which rails.include (%s) leaves out", name.Value, value.Value, opts.Include)
+		}
+		taken[name.Value] = name.Line
+		number, _ := strconv.Atoi(port[2])
+		opts.Names[rail.Key(port[1], number)] = name.Value
+	}
+	return nil
+}
+
+// resolve follows an alias to what it stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func kindName(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "keys with values"
+	}
+	return fmt.Sprintf("%q", n.Value)
+}
