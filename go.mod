@@ -8,6 +8,8 @@ exclude (
 )
 
 require (
+	github.com/NVIDIA/go-nvml v0.13.3-0
+	github.com/google/go-cmp v0.7.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/tools v0.52.0
 )
