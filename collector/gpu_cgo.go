@@ -1,0 +1,387 @@
+//go:build cgo
+
+package collector
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// The rules of this file, each of them paid for with a process that died:
+//
+//   - go-nvml calls C functions that are bound when they are first called. One
+//     that the driver's library lacks ends the process with exit code 127, and
+//     recover does not help. So every symbol is looked up before it is used,
+//     nvmlInit included, and under the name that go-nvml will really call.
+//   - [nvml.Return] is an error whose SUCCESS is not nil, and whose text comes
+//     from nvmlErrorString, one more symbol. So it is compared, converted here,
+//     and never printed.
+//   - The library is never unloaded: the addresses that were bound would dangle.
+//     So a driver that was upgraded needs a new process.
+
+const defaultLibrary = "libnvidia-ml.so.1"
+
+// newNVML returns NVML over the library at path, or where the dynamic linker
+// finds it when path is empty. Nothing is loaded before Open.
+func newNVML(path string) *library {
+	if path == "" {
+		path = defaultLibrary
+	}
+	return &library{path: path}
+}
+
+// NewNVML returns NVML over libnvidia-ml: the one at path, or the one that the
+// dynamic linker finds when path is empty. Nothing is loaded before Open. A
+// process can use one such library in its life.
+func NewNVML(path string) NVML { return newNVML(path) }
+
+type library struct {
+	path   string
+	handle *dl.DynamicLibrary
+	nvml   nvml.Interface
+	open   bool            // nvmlInit succeeded, nvmlShutdown has not been called
+	has    map[string]bool // every symbol of symbols, once looked up
+}
+
+// symbols are all the functions that may be called, those included that go-nvml
+// chooses by itself in updateVersionedSymbols.
+var symbols = []string{
+	"nvmlInit_v2", "nvmlInit", "nvmlShutdown", "nvmlSystemGetDriverVersion",
+	"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount",
+	"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex",
+	"nvmlDeviceGetUUID", "nvmlDeviceGetName",
+	"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo",
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo",
+	"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses",
+	"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses",
+	"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+	"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
+	"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetTotalEccErrors",
+	"nvmlDeviceGetRemappedRows", "nvmlDeviceGetPcieReplayCounter",
+	"nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV",
+	"nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMigMode",
+	"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
+	"nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons",
+}
+
+// answer asks one device one query.
+type answer func(nvml.Device) ([4]uint64, nvml.Return)
+
+// answers are the ways to answer each query, the best first; the first whose
+// symbol the library has is used.
+var answers = map[Query][]struct {
+	symbol string
+	ask    answer
+}{
+	QueryUtilization: {{"nvmlDeviceGetUtilizationRates", func(d nvml.Device) ([4]uint64, nvml.Return) {
+		u, ret := d.GetUtilizationRates()
+		return [4]uint64{uint64(u.Gpu), uint64(u.Memory)}, ret
+	}}},
+	QueryBAR1: {{"nvmlDeviceGetBAR1MemoryInfo", func(d nvml.Device) ([4]uint64, nvml.Return) {
+		m, ret := d.GetBAR1MemoryInfo()
+		return [4]uint64{m.Bar1Total, m.Bar1Used, m.Bar1Free}, ret
+	}}},
+	QueryECCCorrected: {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC)}},
+	QueryECCUncorr:    {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC)}},
+	QueryECCVolatile:  {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC)}},
+	QueryECCVolUncorr: {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)}},
+	QueryRemappedRows: {{"nvmlDeviceGetRemappedRows", func(d nvml.Device) ([4]uint64, nvml.Return) {
+		cor, unc, pending, failure, ret := d.GetRemappedRows()
+		return [4]uint64{uint64(cor), uint64(unc), flag(pending), flag(failure)}, ret
+	}}},
+	QueryPCIeReplays: {{"nvmlDeviceGetPcieReplayCounter", func(d nvml.Device) ([4]uint64, nvml.Return) {
+		n, ret := d.GetPcieReplayCounter()
+		return [4]uint64{uint64(n)}, ret
+	}}},
+	QueryTemperature: {
+		{"nvmlDeviceGetTemperature", one(func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) })},
+		{"nvmlDeviceGetTemperatureV", temperature},
+	},
+	QueryPower:         {{"nvmlDeviceGetPowerUsage", one(nvml.Device.GetPowerUsage)}},
+	QueryClockSM:       {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_SM)}},
+	QueryClockMemory:   {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_MEM)}},
+	QueryClockGraphics: {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_GRAPHICS)}},
+	QueryThrottled: {
+		{"nvmlDeviceGetCurrentClocksEventReasons", one(nvml.Device.GetCurrentClocksEventReasons)},
+		{"nvmlDeviceGetCurrentClocksThrottleReasons", one(nvml.Device.GetCurrentClocksThrottleReasons)},
+	},
+	QueryThrottles: {
+		{"nvmlDeviceGetSupportedClocksEventReasons", one(nvml.Device.GetSupportedClocksEventReasons)},
+		{"nvmlDeviceGetSupportedClocksThrottleReasons", one(nvml.Device.GetSupportedClocksThrottleReasons)},
+	},
+	QueryMIGMode: {{"nvmlDeviceGetMigMode", func(d nvml.Device) ([4]uint64, nvml.Return) {
+		current, pending, ret := d.GetMigMode()
+		return [4]uint64{uint64(current), uint64(pending)}, ret
+	}}},
+}
+
+// one is the answer of a call that gives a single number.
+func one[T uint32 | uint64](call func(nvml.Device) (T, nvml.Return)) answer {
+	return func(d nvml.Device) ([4]uint64, nvml.Return) {
+		v, ret := call(d)
+		return [4]uint64{uint64(v)}, ret
+	}
+}
+
+func ecc(kind nvml.MemoryErrorType, since nvml.EccCounterType) answer {
+	return one(func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, since) })
+}
+
+func clock(of nvml.ClockType) answer {
+	return one(func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(of) })
+}
+
+// temperature is how drivers answer that no longer have the older call.
+func temperature(d nvml.Device) ([4]uint64, nvml.Return) {
+	t, ret := d.GetTemperatureV().V1()
+	if t.Temperature < 0 {
+		return [4]uint64{NotAvailable}, ret
+	}
+	return [4]uint64{uint64(t.Temperature)}, ret
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (l *library) Open() error {
+	if err := l.load(); err != nil {
+		return err
+	}
+	if l.open && l.has["nvmlShutdown"] {
+		// Without it nvmlInit would only count one user more and keep the handles
+		// of a driver that is gone.
+		l.nvml.Shutdown()
+	}
+	l.open = false
+	call, err := l.need("nvmlInit_v2", "nvmlInit")
+	if err != nil {
+		return err
+	}
+	if err := fail(call, l.nvml.Init()); err != nil {
+		return err
+	}
+	l.open = true
+	return nil
+}
+
+// load opens the library and looks up every symbol. It keeps a handle of its
+// own, because go-nvml loads and initialises in one step, and because ours says
+// why it failed.
+func (l *library) load() error {
+	if l.handle != nil {
+		return nil
+	}
+	handle := dl.New(l.path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
+	if err := handle.Open(); err != nil {
+		return &NVMLError{Call: "dlopen", Code: CodeLibrary, Err: err}
+	}
+	l.handle = handle
+	l.has = make(map[string]bool, len(symbols))
+	for _, name := range symbols {
+		l.has[name] = handle.Lookup(name) == nil
+	}
+	l.nvml = nvml.New(nvml.WithLibraryPath(l.path))
+	return nil
+}
+
+// need returns the first of the names that the library has. The order must be
+// the one in which go-nvml prefers them.
+func (l *library) need(names ...string) (string, error) {
+	for _, name := range names {
+		if l.has[name] {
+			return name, nil
+		}
+	}
+	return "", &NVMLError{Call: names[0], Code: CodeNoFunction}
+}
+
+// fail makes an error of what a call returned, nil of success.
+func fail(call string, ret nvml.Return) error {
+	if ret == nvml.SUCCESS {
+		return nil
+	}
+	return &NVMLError{Call: call, Code: Code(ret)}
+}
+
+func (l *library) Driver() (string, error) {
+	call, err := l.need("nvmlSystemGetDriverVersion")
+	if err != nil {
+		return "", err
+	}
+	version, ret := l.nvml.SystemGetDriverVersion()
+	return version, fail(call, ret)
+}
+
+func (l *library) Count() (int, error) {
+	call, err := l.need("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
+	if err != nil {
+		return 0, err
+	}
+	n, ret := l.nvml.DeviceGetCount()
+	return n, fail(call, ret)
+}
+
+func (l *library) GPU(index int) (NVMLDevice, error) {
+	call, err := l.need("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+	if err != nil {
+		return nil, err
+	}
+	d, ret := l.nvml.DeviceGetHandleByIndex(index)
+	return &device{library: l, handle: d}, fail(call, ret)
+}
+
+// device is one handle of the library.
+type device struct {
+	library *library
+	handle  nvml.Device
+}
+
+func (d *device) Identity() (NVMLIdentity, error) {
+	var id NVMLIdentity
+	var first error
+	get := func(into *string, call func() (string, nvml.Return), names ...string) {
+		name, err := d.library.need(names...)
+		if err == nil {
+			var s string
+			var ret nvml.Return
+			if s, ret = call(); ret == nvml.SUCCESS {
+				*into = strings.ToValidUTF8(s, "?")
+			}
+			err = fail(name, ret)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	get(&id.UUID, d.handle.GetUUID, "nvmlDeviceGetUUID")
+	get(&id.Name, d.handle.GetName, "nvmlDeviceGetName")
+	get(&id.BusID, d.busID, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
+	return id, first
+}
+
+func (d *device) busID() (string, nvml.Return) {
+	pci, ret := d.handle.GetPciInfo()
+	if pci.BusId[0] == 0 { // drivers fill it since version 3 of the call
+		return text(pci.BusIdLegacy[:]), ret
+	}
+	return text(pci.BusId[:]), ret
+}
+
+// text is a C string in an array of char.
+func text(chars []int8) string {
+	b := make([]byte, 0, len(chars))
+	for _, c := range chars {
+		if c == 0 {
+			break
+		}
+		b = append(b, byte(c))
+	}
+	return string(b)
+}
+
+func (d *device) Memory() (NVMLMemory, error) {
+	call, err := d.library.need("nvmlDeviceGetMemoryInfo_v2")
+	if err == nil {
+		m, ret := d.handle.GetMemoryInfo_v2()
+		if err = fail(call, ret); err == nil {
+			return NVMLMemory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
+		}
+		if e := err.(*NVMLError); e.Reason() != sysfs.ReasonUnsupported {
+			return NVMLMemory{}, err
+		}
+	}
+	// Some drivers have the symbol and not the function behind it.
+	call, err1 := d.library.need("nvmlDeviceGetMemoryInfo")
+	if err1 != nil {
+		return NVMLMemory{}, err
+	}
+	m, ret := d.handle.GetMemoryInfo()
+	return NVMLMemory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: NotAvailable}, fail(call, ret)
+}
+
+func (d *device) Numbers(q Query) ([4]uint64, error) {
+	for _, a := range answers[q] {
+		if d.library.has[a.symbol] {
+			v, ret := a.ask(d.handle)
+			return v, fail(string(q), ret)
+		}
+	}
+	return [4]uint64{}, &NVMLError{Call: string(q), Code: CodeNoFunction}
+}
+
+func (d *device) Processes(graphics bool) ([]NVMLProcess, error) {
+	base, list := "nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses
+	if graphics {
+		base, list = "nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses
+	}
+	call, err := d.library.need(base+"_v3", base+"_v2", base)
+	if err != nil {
+		return nil, err
+	}
+	infos, ret := list()
+	if err := fail(call, ret); err != nil {
+		return nil, err
+	}
+	processes := make([]NVMLProcess, len(infos))
+	for i, p := range infos {
+		processes[i] = NVMLProcess{PID: p.Pid, GPUInstance: p.GpuInstanceId, ComputeInstance: p.ComputeInstanceId, Memory: p.UsedGpuMemory}
+	}
+	return processes, nil
+}
+
+// maxInstances bounds what we believe of nvmlDeviceGetMaxMigDeviceCount: seven
+// on every GPU so far.
+const maxInstances = 64
+
+func (d *device) Instances() ([]NVMLInstance, error) {
+	for _, name := range []string{
+		"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
+	} {
+		if _, err := d.library.need(name); err != nil {
+			return nil, err
+		}
+	}
+	n, ret := d.handle.GetMaxMigDeviceCount()
+	if err := fail("nvmlDeviceGetMaxMigDeviceCount", ret); err != nil {
+		return nil, err
+	}
+	var list []NVMLInstance
+	var failed error
+	for i := range min(n, maxInstances) {
+		instance, err := d.instance(i)
+		switch e := (*NVMLError)(nil); {
+		case err == nil:
+			list = append(list, instance)
+		case errors.As(err, &e) && e.Code == CodeNotFound: // no instance was made there
+		case failed == nil:
+			failed = err
+		}
+	}
+	return list, failed
+}
+
+func (d *device) instance(index int) (NVMLInstance, error) {
+	handle, ret := d.handle.GetMigDeviceHandleByIndex(index)
+	if err := fail("nvmlDeviceGetMigDeviceHandleByIndex", ret); err != nil {
+		return NVMLInstance{}, err
+	}
+	gi, ret := handle.GetGpuInstanceId()
+	if err := fail("nvmlDeviceGetGpuInstanceId", ret); err != nil {
+		return NVMLInstance{}, err
+	}
+	ci, ret := handle.GetComputeInstanceId()
+	if err := fail("nvmlDeviceGetComputeInstanceId", ret); err != nil {
+		return NVMLInstance{}, err
+	}
+	return NVMLInstance{GPUInstance: gi, ComputeInstance: ci, NVMLDevice: &device{library: d.library, handle: handle}}, nil
+}

@@ -1,0 +1,326 @@
+//go:build cgo
+
+package collector
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// TestGPU reads every capture of testdata/gpu, each through the real binding in
+// a process of its own, and compares all that comes with its member "want".
+// RAILSCOPE_UPDATE=1 writes that member anew.
+func TestGPU(t *testing.T) {
+	captures, err := filepath.Glob("testdata/gpu/*.txtar")
+	if err != nil || len(captures) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	for _, path := range captures {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inNVMLProcess(t, name)
+			if f == nil {
+				return
+			}
+			opts := GPUOptions{Budget: time.Minute}
+			if slices.Contains([]string{"mig", "h200_lost", "old"}, name) {
+				opts.Processes = 2
+			}
+			got := strings.Join(gpuLines(f.source(opts)), "\n") + "\n"
+			// The temporary directory of this run is no part of what was read.
+			got = strings.ReplaceAll(got, filepath.Dir(f.dir), "DIR")
+			compareWant(t, path, got)
+		})
+	}
+}
+
+func compareWant(t *testing.T, path, got string) {
+	t.Helper()
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want" })
+	if os.Getenv("RAILSCOPE_UPDATE") != "" {
+		if at < 0 {
+			at = len(archive.Files)
+			archive.Files = append(archive.Files, txtar.File{Name: "want"})
+		}
+		archive.Files[at].Data = []byte(got)
+		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if at < 0 {
+		t.Fatal("no member want")
+	}
+	if diff := cmp.Diff(string(archive.Files[at].Data), got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestGPURows: the captures hold every row at least once.
+func TestGPURows(t *testing.T) {
+	captures, err := filepath.Glob("testdata/gpu/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, path := range captures {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range archive.Files {
+			if f.Name == "want" {
+				all.Write(f.Data)
+			}
+		}
+	}
+	names := make(map[string]bool)
+	for _, row := range NewGPU("/proc", NewNVML(""), GPUOptions{}).Metrics() {
+		switch {
+		case names[row.Name]:
+			t.Errorf("%s is there twice", row.Name)
+		case !strings.Contains(all.String(), row.Name+"{gpu=\"0\""):
+			t.Errorf("%s is in no capture", row.Name)
+		case row.Labels[0] != "gpu" || row.Ref == "" || row.Help == "" || len(row.From) == 0:
+			t.Errorf("%s: a field is missing", row.Name)
+		case (row.Kind == Counter) != strings.HasSuffix(row.Name, "_total"):
+			t.Errorf("%s: only counters end in _total", row.Name)
+		}
+		names[row.Name] = true
+	}
+}
+
+// TestGPUNoLibrary: nothing is there, or the kernel has the driver and the
+// library is not to be had.
+func TestGPUNoLibrary(t *testing.T) {
+	procfs := t.TempDir()
+	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
+	err := NewGPU(procfs, NewNVML(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	if !errors.Is(err, ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
+		t.Errorf("without a driver: %v", err)
+	}
+
+	if err := os.MkdirAll(filepath.Join(procfs, "driver/nvidia"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = NewGPU(procfs, NewNVML(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	var f *Fault
+	if errors.Is(err, ErrAbsent) || !errors.As(err, &f) || f.Reason != ReasonLibrary || f.Expected {
+		t.Errorf("with the kernel driver: %v", err)
+	}
+}
+
+// TestGPUHang: while a call into GPU 1 hangs its series are missing and those of
+// GPU 0 are served; when it returns all are back.
+func TestGPUHang(t *testing.T) {
+	t.Parallel()
+	f := inNVMLProcess(t, "h200")
+	if f == nil {
+		return
+	}
+	patient := gpuLines(f.source(GPUOptions{Budget: time.Minute}))
+	var alone []string
+	for _, line := range patient {
+		if !strings.Contains(line, `gpu="1"`) {
+			alone = append(alone, line)
+		}
+	}
+	f.set(t, "nvmlDeviceGetPowerUsage.1", "hang")
+	src := f.source(GPUOptions{Budget: time.Second})
+	for range 3 {
+		got := gpuLines(src)
+		last := got[len(got)-1]
+		if !strings.HasPrefix(last, "fault timeout: gpu1: ") {
+			t.Errorf("the last line is %q", last)
+		}
+		if diff := cmp.Diff(alone, got[:len(got)-1]); diff != "" {
+			t.Errorf("while it hangs: -want +got:\n%s", diff)
+		}
+	}
+	// That GPU 0 now asks for another initialisation must wait for the call.
+	f.set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
+	for range 2 {
+		got := gpuLines(src)
+		if len(got) != 2 || !strings.HasPrefix(got[0], "fault driver_not_loaded: gpu0: ") || !strings.HasPrefix(got[1], "fault timeout: gpu1: ") {
+			t.Errorf("while GPU 0 asks for more: %q", got)
+		}
+	}
+	f.set(t, "nvmlDeviceGetHandleByIndex_v2.0", "0")
+	f.set(t, "nvmlDeviceGetPowerUsage.1", "0 76123")
+	untilLines(t, src, patient)
+}
+
+// TestGPUHangAll: while NVML itself hangs there is nothing but the reason, in
+// time, and when it returns the initialisation that took so long counts.
+func TestGPUHangAll(t *testing.T) {
+	f := inNVMLProcess(t, "h200")
+	if f == nil {
+		return
+	}
+	src := f.source(GPUOptions{Budget: 100 * time.Millisecond})
+	f.set(t, "nvmlInit_v2", "hang")
+	for range 3 {
+		got := gpuLines(src)
+		if len(got) != 1 || !strings.HasPrefix(got[0], "fault timeout: ") {
+			t.Errorf("while nvmlInit hangs: %q", got)
+		}
+	}
+	f.set(t, "nvmlInit_v2", "0")
+	untilReads(t, src)
+	if n := f.inits(t); n != 1 {
+		t.Errorf("%d initialisations, want 1", n)
+	}
+}
+
+// TestGPUOpenWaits: NVML is not initialised again under a call that hangs.
+func TestGPUOpenWaits(t *testing.T) {
+	var s gpuSession // no library: to open it would panic
+	s.asking.RLock()
+	var f *Fault
+	if err := s.roster(false).err; !errors.As(err, &f) || f.Reason != sysfs.ReasonTimeout {
+		t.Errorf("with a call in flight: %v", err)
+	}
+}
+
+// untilLines reads until all of want is read, or the test times out.
+func untilLines(t *testing.T, src Source, want []string) {
+	t.Helper()
+	for {
+		got := gpuLines(src)
+		if slices.Equal(got, want) {
+			return
+		}
+		for _, line := range got { // nothing but time may be wrong
+			if strings.Contains(line, "fault") && !strings.HasPrefix(line, "fault timeout: ") {
+				t.Fatal(line)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// untilReads reads until a read succeeds, or the test times out.
+func untilReads(t *testing.T, src Source) {
+	t.Helper()
+	for src.Read(func(Sample) {}) != nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestGPURetry: an initialisation that failed is tried again after a minute and
+// not before, and so is one whose driver went away.
+func TestGPURetry(t *testing.T) {
+	f := inNVMLProcess(t, "h200")
+	if f == nil {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		src := f.source(GPUOptions{})
+		read := func(what, want string, inits int) {
+			t.Helper()
+			got := gpuLines(src)
+			if last := got[len(got)-1]; !strings.HasPrefix(last, want) || f.inits(t) != inits {
+				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.inits(t), want, inits)
+			}
+		}
+		const good = "gpu_utilization_ratio"
+		f.set(t, "nvmlInit_v2", "999")
+		read("at first", "fault nvml: nvmlInit_v2: NVML error 999", 1)
+		f.set(t, "nvmlInit_v2", "0")
+		time.Sleep(gpuRetry - 1)
+		read("too early", "fault nvml: nvmlInit_v2", 1)
+		time.Sleep(1)
+		read("a minute later", good, 2)
+
+		time.Sleep(time.Hour)
+		f.set(t, "nvmlDeviceGetHandleByIndex_v2", "1")
+		read("the driver went away", "fault driver_not_loaded: gpu1: nvmlDeviceGetHandleByIndex_v2", 2)
+		f.set(t, "nvmlInit_v2", "9")
+		read("it is not back", "fault no_gpu: there were GPUs before", 3)
+		f.set(t, "nvmlInit_v2", "0")
+		f.set(t, "nvmlDeviceGetHandleByIndex_v2", "0")
+		time.Sleep(gpuRetry)
+		read("it is back", good, 4)
+
+		time.Sleep(time.Hour)
+		f.set(t, "nvmlDeviceGetHandleByIndex_v2.1", "1")
+		read("one GPU says so", "fault driver_not_loaded: gpu1", 4)
+		read("the other one does not", "fault driver_not_loaded: gpu1", 4)
+
+		f.set(t, "nvmlDeviceGetCount_v2", "1")
+		read("NVML says so", "fault driver_not_loaded: nvmlDeviceGetCount_v2", 4)
+		f.set(t, "nvmlDeviceGetCount_v2", "0 2")
+		f.set(t, "nvmlDeviceGetHandleByIndex_v2.1", "0")
+		read("and can be initialised again", good, 5)
+	})
+}
+
+// TestGPUMissingSymbol: the look-up is what keeps us alive. With it switched off
+// the call of a function that the library lacks ends the process.
+func TestGPUMissingSymbol(t *testing.T) {
+	f, output, err := nvmlProcess(t, "old")
+	if f == nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 127 || !strings.Contains(output, "nvmlDeviceGetRemappedRows") {
+			t.Errorf("ended with %v, want exit status 127; output:\n%s", err, output)
+		}
+		return
+	}
+	lib := newNVML(f.lib)
+	if err := lib.Open(); err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := lib.GPU(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *NVMLError
+	if _, err := gpu.Numbers(QueryRemappedRows); !errors.As(err, &e) || e.Code != CodeNoFunction {
+		t.Errorf("with the look-up: %v", err)
+	}
+	lib.has["nvmlDeviceGetRemappedRows"] = true
+	gpu.Numbers(QueryRemappedRows)
+	t.Error("still alive")
+}
+
+// BenchmarkGPURead reads two GPUs whose answers are kept in memory.
+func BenchmarkGPURead(b *testing.B) {
+	dir := b.TempDir()
+	buildNVML(b, dir, "h200")
+	b.Setenv("FAKENVML_DIR", filepath.Join(dir, "answers"))
+	b.Setenv("FAKENVML_STATIC", "1")
+	f := &fakeNVML{lib: filepath.Join(dir, "libnvidia-ml.so.1"), procfs: filepath.Join(dir, "proc")}
+	src := f.source(GPUOptions{})
+	samples := 0
+	emit := func(Sample) { samples++ }
+	if err := src.Read(emit); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(samples), "samples")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := src.Read(emit); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
