@@ -1,15 +1,5 @@
 package collector
 
-import (
-	"errors"
-	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/railscope/railscope/internal/sysfs"
-)
-
 // Kind is what a metric's value means to the one who reads it.
 type Kind int
 
@@ -59,61 +49,4 @@ type Source interface {
 	// bounded time; emit may be called until it returns, by one goroutine at a
 	// time.
 	Read(emit func(Sample)) error
-}
-
-// ErrAbsent says that the machine has no hardware of this kind: a value, not a
-// failure. It is always wrapped, and wraps os.ErrNotExist. A file that vanishes
-// while it is read is not ErrAbsent.
-var ErrAbsent = fmt.Errorf("no such hardware: %w", os.ErrNotExist)
-
-// Fault is one thing that could not be read.
-type Fault struct {
-	Device   string // rail device, netdev, bond, GPU; empty for the source as a whole
-	Reason   string // one of the sysfs.Reason constants, or a source's own short word
-	Expected bool   // an answer that this hardware is known to give; no failure of the source
-	Err      error
-}
-
-func (f *Fault) Error() string {
-	if f.Device == "" {
-		return f.Err.Error()
-	}
-	return f.Device + ": " + f.Err.Error()
-}
-func (f *Fault) Unwrap() error { return f.Err }
-
-// NewFault makes a fault of what went wrong with device. EINVAL, EOPNOTSUPP
-// and ENODEV are how a driver says that a port has no such counter, so they are
-// expected.
-func NewFault(device string, err error) *Fault {
-	reason := sysfs.Reason(err)
-	return &Fault{
-		Device:   device,
-		Reason:   reason,
-		Expected: reason == sysfs.ReasonUnsupported || errors.Is(err, unix.ENODEV),
-		Err:      err,
-	}
-}
-
-// Faults takes a joined error apart again. An error that holds no [*Fault] is
-// one of its own, without a device.
-func Faults(err error) []*Fault {
-	if err == nil {
-		return nil
-	}
-	if f, ok := err.(*Fault); ok {
-		return []*Fault{f}
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var list []*Fault
-		for _, e := range joined.Unwrap() {
-			list = append(list, Faults(e)...)
-		}
-		return list
-	}
-	var f *Fault
-	if errors.As(err, &f) {
-		return []*Fault{f}
-	}
-	return []*Fault{NewFault("", err)}
 }

@@ -254,12 +254,3 @@ func newGPUFault(device string, err error) *Fault {
 	reason := e.Reason()
 	return &Fault{Device: device, Reason: reason, Expected: reason == sysfs.ReasonUnsupported, Err: err}
 }
-
-// laneFault makes a fault of a lane that gave no value.
-func laneFault(device string, state lane.State, err error) *Fault {
-	reason := sysfs.ReasonTimeout
-	if state == lane.Died {
-		reason = ReasonPanic
-	}
-	return &Fault{Device: device, Reason: reason, Err: err}
-}

@@ -323,13 +323,13 @@ func byProcess(list []NVMLProcess) (known []NVMLProcess, unknown int) {
 	return known, unknown
 }
 
-// seesHost reports whether we are in the machine's own pid namespace. In
-// another one the driver hides the processes of the rest of the machine, and a
-// list without them looks like an idle GPU. The number is PROC_PID_INIT_INO of
-// include/linux/proc_ns.h.
+// seesHost reports whether we are in the machine's own pid namespace, as far as
+// procfs says. In another one the driver hides the processes of the rest of the
+// machine, and a list without them looks like an idle GPU. The number is
+// PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func seesHost(procfs string) bool {
 	namespace, err := os.Readlink(filepath.Join(procfs, "self/ns/pid"))
-	return err == nil && namespace == "pid:[4026531836]"
+	return err != nil || namespace == "pid:[4026531836]"
 }
 
 // mig emits the MIG mode, and when it is on the memory of each instance.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // portLabels are on every series of a port.
@@ -216,15 +215,6 @@ func (s *RDMA) emitGIDChanges(p portReading, emit func(Sample)) {
 	}
 	h.known, h.table = true, now
 	emit(Sample{s.rows.gidChanges, s.devices[p.rail.ID].labels[p.rail.Port], float64(h.changes)})
-}
-
-// laneFault is the fault of a device whose lane gave no reading.
-func laneFault(device string, state lane.State, err error) *Fault {
-	reason := sysfs.ReasonTimeout
-	if state == lane.Died {
-		reason = "panic"
-	}
-	return &Fault{Device: device, Reason: reason, Err: err}
 }
 
 // deviceFaults turns what the finder could not examine into faults.

@@ -2,10 +2,8 @@ package exporter
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,13 +54,40 @@ func (r ownRows) all() []*collector.Metric {
 		r.cpu, r.resident, r.started, r.goroutines}
 }
 
+// Self is what the process uses.
+type Self struct {
+	CPU        time.Duration // user and system
+	Resident   uint64        // bytes; 0 when the kernel does not say
+	Goroutines int
+}
+
+// newSelf returns the function that asks the kernel and the runtime.
+func newSelf() func() Self {
+	statm := sysfs.File{Path: "/proc/self/statm"}
+	return func() Self {
+		self := Self{Goroutines: runtime.NumGoroutine()}
+		var ru unix.Rusage
+		if unix.Getrusage(unix.RUSAGE_SELF, &ru) == nil {
+			self.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+		}
+		var buf [128]byte
+		if b, err := statm.Read(buf[:]); err == nil {
+			if fields := bytes.Fields(b); len(fields) > 1 { // proc(5): size, resident, … in pages
+				pages, _ := sysfs.ParseUint(fields[1])
+				self.Resident = pages * uint64(os.Getpagesize())
+			}
+		}
+		return self
+	}
+}
+
 // status is what the exporter knows of itself.
 type status struct {
 	info     Info
 	started  time.Time
 	reloadOK bool
 	reloaded time.Time
-	statm    sysfs.File // /proc/self/statm
+	self     func() Self
 }
 
 // emit emits the rows that are about railscope itself.
@@ -70,33 +95,17 @@ func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
+	self := st.self()
 	put(r.build, 1, st.info.Version, st.info.Revision, st.info.GoVersion)
 	put(r.scrape, took.Seconds())
 	put(r.reloadOK, oneIf(st.reloadOK))
 	put(r.reloadTime, unixSeconds(st.reloaded))
 	put(r.started, unixSeconds(st.started))
-	put(r.goroutines, float64(runtime.NumGoroutine()))
-	var ru unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &ru) == nil {
-		put(r.cpu, time.Duration(ru.Utime.Nano()+ru.Stime.Nano()).Seconds())
+	put(r.goroutines, float64(self.Goroutines))
+	put(r.cpu, self.CPU.Seconds())
+	if self.Resident > 0 {
+		put(r.resident, float64(self.Resident))
 	}
-	if pages, err := residentPages(&st.statm); err == nil {
-		put(r.resident, float64(pages)*float64(os.Getpagesize()))
-	}
-}
-
-// residentPages reads the second number of statm (proc(5)).
-func residentPages(f *sysfs.File) (uint64, error) {
-	var buf [128]byte
-	b, err := f.Read(buf[:])
-	if err != nil {
-		return 0, err
-	}
-	fields := bytes.Fields(b)
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("%s: no second field", f.Path)
-	}
-	return strconv.ParseUint(string(fields[1]), 10, 64)
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -26,6 +26,7 @@ type Options struct {
 	Budget time.Duration // how long a scrape waits for a source
 	Logger *slog.Logger
 	Info   Info
+	Self   func() Self // what the process uses; nil asks the kernel
 }
 
 // Scraper reads the sources when asked to and renders what they say. Reads that
@@ -62,9 +63,12 @@ type errorKey struct{ source, device, reason string }
 // NewScraper returns a scraper of the sources. It fails when two rows have one
 // name or a row is not fit to be exported, which is a mistake in a table.
 func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
+	if opts.Self == nil {
+		opts.Self = newSelf()
+	}
 	s := &Scraper{opts: opts, sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
 		errors: map[errorKey]uint64{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), statm: sysfs.File{Path: "/proc/self/statm"}}}
+		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
 		s.spare[src.Name()] = new(sync.Pool)
@@ -161,7 +165,7 @@ func (s *Scraper) scrapeLocked() {
 		if r.Err != nil {
 			reason := sysfs.ReasonTimeout
 			if r.State == lane.Died {
-				reason = "panic"
+				reason = collector.ReasonPanic
 			}
 			r.Value.err = &collector.Fault{Reason: reason, Err: fmt.Errorf("source %s: %w", r.Key, r.Err)}
 			r.Value.took = time.Since(r.Since)

@@ -28,11 +28,19 @@ const (
 	sourceBudget = 3 * deviceBudget
 )
 
+// maxGPUProcesses bounds the series of --collector.gpu.processes, per GPU.
+const maxGPUProcesses = 64
+
 // sources constructs the sources that are switched on.
 func sources(s settings, finder *rail.Finder) []collector.Source {
+	processes := 0
+	if s.gpuProcesses {
+		processes = maxGPUProcesses
+	}
 	made := map[string]collector.Source{
 		"rdma": collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
 		"pcie": collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
+		"gpu":  collector.NewGPU(s.procfs, collector.NewNVML(s.nvml), collector.GPUOptions{Budget: deviceBudget, Processes: processes}),
 	}
 	var list []collector.Source
 	for _, name := range sourceNames {

@@ -17,11 +17,11 @@ type Choice struct {
 // own interface, and only for want of that something else. own tells whether an
 // interface is the rail's own; see [Own]. Ties go to the lowest index.
 func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
-	if linkLayer == "InfiniBand" {
+	if linkLayer == "InfiniBand" || linkLayer == "Unspecified" { // the latter is EFA's
 		if len(table) == 0 {
 			return Choice{Reason: "the GID table is empty"}
 		}
-		return Choice{GID: table[0], OK: true, Reason: "InfiniBand: the port's first GID"}
+		return Choice{GID: table[0], OK: true, Reason: "not Ethernet: the port's first GID"}
 	}
 	ranks := []struct {
 		fits   func(GID) bool

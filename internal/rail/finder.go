@@ -187,9 +187,17 @@ type DeviceError struct {
 func (e *DeviceError) Error() string { return e.Device + ": " + e.Err.Error() }
 func (e *DeviceError) Unwrap() error { return e.Err }
 
-// naturalCompare orders mlx5_2 before mlx5_10: runs of digits compare as
-// numbers, everything else byte by byte.
+// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before
+// roceP2p1s0f0: runs of digits compare as numbers, letters whatever their case,
+// and names that are equal so far byte by byte.
 func naturalCompare(a, b string) int {
+	if c := compareFolded(strings.ToLower(a), strings.ToLower(b)); c != 0 {
+		return c
+	}
+	return strings.Compare(a, b)
+}
+
+func compareFolded(a, b string) int {
 	for a != "" && b != "" {
 		da, db := digits(a), digits(b)
 		if da == 0 || db == 0 {

@@ -1,0 +1,125 @@
+package exporter
+
+import (
+	"bytes"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+var update = flag.Bool("update", false, "write the goldens and docs/metrics.md anew")
+
+// allSources are the sources as cmd/railscope makes them, over a captured tree,
+// without an NVML library.
+func allSources(root sysfstest.Root) []collector.Source {
+	const budget = time.Second
+	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
+	return []collector.Source{
+		collector.NewRDMA(root.Sys(), finder.Rails, budget),
+		collector.NewBond(root.Sys(), root.Proc(), finder.Rails, budget),
+		collector.NewNetdev(root.Sys(), finder.Rails, budget),
+		collector.NewPCIe(root.Sys(), finder.Rails, budget),
+		collector.NewGPU(root.Proc(), collector.NewNVML(root.Proc("no-such-library")), collector.GPUOptions{Budget: budget}),
+		collector.NewGPUDirect(root.Sys(), root.Proc()),
+	}
+}
+
+func testScraper(t testing.TB, sources []collector.Source) *Scraper {
+	t.Helper()
+	s, err := NewScraper(sources, Options{
+		Budget: 3 * time.Second,
+		Logger: slog.New(slog.DiscardHandler),
+		Info:   Info{Version: "0.0.0", Revision: "test", GoVersion: "go"},
+		Self:   func() Self { return Self{CPU: time.Second, Resident: 1 << 20, Goroutines: 7} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestGolden holds the whole exposition of every captured machine. Time is
+// fake, so the durations are 0 and nothing has to be left out. What we write is
+// also compared with what client_golang makes of the same series on a pedantic
+// registry.
+func TestGolden(t *testing.T) {
+	captures, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(captures) == 0 {
+		t.Fatal("no captures", err)
+	}
+	for _, capture := range captures {
+		t.Run(filepath.Base(capture), func(t *testing.T) {
+			root := sysfstest.Unpack(t, capture)
+			synctest.Test(t, func(t *testing.T) {
+				s := testScraper(t, allSources(root))
+				s.Text()
+				got := s.Text() // the second scrape: faults have been counted, nothing else has changed
+				compareGolden(t, strings.TrimSuffix(capture, ".txtar")+".prom", got)
+				if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
+					t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+				}
+				problems, err := promlint.New(bytes.NewReader(got)).Lint()
+				if err != nil || len(problems) > 0 {
+					t.Errorf("promlint: %v %v", problems, err)
+				}
+			})
+		})
+	}
+}
+
+// pedantic is what client_golang writes of a table.
+func pedantic(t *testing.T, table *Table) []byte {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(table); err != nil {
+		t.Fatal(err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func compareGolden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (go test ./exporter -update writes it)", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got; go test ./exporter -update writes it anew):\n%s", file, diff)
+	}
+}
+
+// TestDocs holds docs/metrics.md equal to the rows.
+func TestDocs(t *testing.T) {
+	root := sysfstest.Root{Dir: t.TempDir()}
+	compareGolden(t, "../docs/metrics.md", []byte(Docs(allSources(root))))
+}

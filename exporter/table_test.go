@@ -1,0 +1,113 @@
+package exporter
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/collector"
+)
+
+func set(t *Table, m *collector.Metric, v float64, labels ...string) bool {
+	return t.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
+}
+
+// TestTable is the contract of a table over several scrapes.
+func TestTable(t *testing.T) {
+	zoo := &collector.Metric{Name: "zoo_total", Help: "Animals.", Kind: collector.Counter, Labels: []string{"species", "cage"}}
+	air := &collector.Metric{Name: "air", Help: `With a \ and
+a line.`, Kind: collector.Untyped}
+	table := NewTable([]*collector.Metric{zoo, air})
+
+	table.Begin()
+	for _, ok := range []bool{
+		set(table, zoo, 2, "yak", "b"),
+		set(table, zoo, 1, "ant", "c"),
+		set(table, zoo, 1<<60, "quote\" back\\ line\n bad\xff", "a"),
+		set(table, air, math.Inf(-1)),
+	} {
+		if !ok {
+			t.Error("a good sample was refused")
+		}
+	}
+	if set(table, zoo, 9, "yak", "b") {
+		t.Error("a series was taken twice in one scrape")
+	}
+	if set(table, zoo, 9, "yak") || set(table, &collector.Metric{Name: "zoo_total"}, 9) {
+		t.Error("a sample without its labels, or of a strange row, was taken")
+	}
+	table.End()
+	first := "# HELP railscope_air With a \\\\ and\\na line.\n# TYPE railscope_air untyped\nrailscope_air -Inf\n" +
+		"# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\n" +
+		"railscope_zoo_total{cage=\"a\",species=\"quote\\\" back\\\\ line\\n bad\uFFFD\"} 1.152921504606847e+18\n" +
+		"railscope_zoo_total{cage=\"b\",species=\"yak\"} 2\n" +
+		"railscope_zoo_total{cage=\"c\",species=\"ant\"} 1\n"
+	if diff := cmp.Diff(first, string(table.AppendText(nil))); diff != "" {
+		t.Errorf("first scrape (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(string(pedantic(t, table)), first); diff != "" {
+		t.Errorf("client_golang (-its +ours):\n%s", diff)
+	}
+
+	table.Begin()
+	set(table, zoo, 3, "yak", "b")
+	table.End()
+	second := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
+	if diff := cmp.Diff(second, string(table.AppendText(nil))); diff != "" {
+		t.Errorf("what a scrape did not set must go (-want +got):\n%s", diff)
+	}
+
+	table.Begin()
+	set(table, zoo, 4, "bee", "a")
+	set(table, zoo, 3, "yak", "b")
+	table.End()
+	third := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\nrailscope_zoo_total{cage=\"a\",species=\"bee\"} 4\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
+	if diff := cmp.Diff(third, string(table.AppendText(nil))); diff != "" {
+		t.Errorf("what comes back must be in its place (-want +got):\n%s", diff)
+	}
+}
+
+// TestAppendValue compares numbers with what client_golang writes.
+func TestAppendValue(t *testing.T) {
+	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
+	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53, 1<<53 + 2, math.MaxUint64, 1e21, -42, math.Inf(1), math.Inf(-1), math.NaN()} {
+		table := NewTable([]*collector.Metric{row})
+		table.Begin()
+		set(table, row, v)
+		table.End()
+		if diff := cmp.Diff(string(pedantic(t, table)), string(table.AppendText(nil))); diff != "" {
+			t.Errorf("%v (-client_golang +ours):\n%s", v, diff)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	good := collector.Metric{Name: "good_bytes_total", Help: "Good.", Ref: "here", Kind: collector.Counter, Labels: []string{"rail"}}
+	spoil := func(change func(*collector.Metric)) *collector.Metric {
+		m := good
+		change(&m)
+		return &m
+	}
+	for name, tc := range map[string]struct {
+		row *collector.Metric
+		ok  bool
+	}{
+		"good":                   {&good, true},
+		"upper case":             {spoil(func(m *collector.Metric) { m.Name = "Good_total" }), false},
+		"counter without total":  {spoil(func(m *collector.Metric) { m.Name = "good_bytes" }), false},
+		"gauge with total":       {spoil(func(m *collector.Metric) { m.Kind = collector.Gauge }), false},
+		"no help":                {spoil(func(m *collector.Metric) { m.Help = "" }), false},
+		"help without full stop": {spoil(func(m *collector.Metric) { m.Help = "Good" }), false},
+		"no reference":           {spoil(func(m *collector.Metric) { m.Ref = "" }), false},
+		"milliseconds":           {spoil(func(m *collector.Metric) { m.Name = "good_milliseconds_total" }), false},
+		"label twice":            {spoil(func(m *collector.Metric) { m.Labels = []string{"rail", "rail"} }), false},
+	} {
+		if err := Lint([]*collector.Metric{tc.row}); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if Lint([]*collector.Metric{&good, &good}) == nil {
+		t.Error("two rows of one name were let pass")
+	}
+}
