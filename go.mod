@@ -11,3 +11,5 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/tools v0.52.0
 )
+
+require github.com/google/go-cmp v0.7.0
