@@ -3,7 +3,6 @@ package collector
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -198,8 +197,13 @@ func (b *Bond) state(name string) *bondState {
 // lanes, because a read that hangs there still holds them; such a bond is tried
 // again at the next read.
 func (b *Bond) retire(present []string) {
+	var gone []string
 	b.mu.Lock()
-	gone := slices.DeleteFunc(slices.Collect(maps.Keys(b.bonds)), func(name string) bool { return slices.Contains(present, name) })
+	for name := range b.bonds {
+		if !slices.Contains(present, name) {
+			gone = append(gone, name)
+		}
+	}
 	b.mu.Unlock()
 	if len(gone) == 0 {
 		return

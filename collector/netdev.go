@@ -181,8 +181,13 @@ func (n *Netdev) reader(key string) netdevReader {
 // retire closes what belongs to interfaces that no rail is on any more, inside
 // their lanes, because a read that hangs there still holds it.
 func (n *Netdev) retire(keys []string) {
+	var gone []string
 	n.mu.Lock()
-	gone := slices.DeleteFunc(slices.Collect(maps.Keys(n.open)), func(key string) bool { return slices.Contains(keys, key) })
+	for key := range n.open {
+		if !slices.Contains(keys, key) {
+			gone = append(gone, key)
+		}
+	}
 	n.mu.Unlock()
 	if len(gone) == 0 {
 		return
