@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,10 @@ func ReadSeq(path string, buf []byte) ([]byte, error) {
 	}
 	defer f.Close()
 	for n := 0; ; {
-		k, err := retry(func() (int, error) { return unix.Pread(f.fd-1, buf[n:], int64(n)) })
+		k, err := unix.Pread(f.fd-1, buf[n:], int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		switch n += k; {
 		case err != nil:
 			return nil, Fail(path, err)
