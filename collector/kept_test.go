@@ -188,7 +188,7 @@ func someRails(rails ...rail.Rail) func() ([]rail.Rail, error) {
 func TestNetTables(t *testing.T) {
 	units := []string{"_bytes", "_seconds", "_ratio", "_bytes_per_second", "_info", "_id"}
 	seen := make(map[string]bool)
-	for _, src := range []Source{NewBond("", "", noRails, 0), NewNetdev("", noRails, 0)} {
+	for _, src := range []Source{NewBond("", "", noRails, 0), NewNetdev("", noRails, 0), NewGPUDirect("", "", 0)} {
 		for _, m := range src.Metrics() {
 			if seen[m.Name] {
 				t.Errorf("%s is there twice", m.Name)
