@@ -36,11 +36,11 @@ const (
 )
 
 const (
-	refNet    = "Documentation/ABI/testing/sysfs-class-net"
-	refStats  = "Documentation/ABI/testing/sysfs-class-net-statistics"
-	refMlx5   = "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst"
-	refBnxt   = "drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c"
-	microsecs = 1e-6
+	refNet         = "Documentation/ABI/testing/sysfs-class-net"
+	refStats       = "Documentation/ABI/testing/sysfs-class-net-statistics"
+	refMlx5Ethtool = "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst"
+	refBnxtEthtool = "drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c"
+	microsecs      = 1e-6
 )
 
 // mlx5 counts once in each direction, as rx_ and tx_ of the same name.
@@ -114,65 +114,65 @@ func ethtoolRows() []netdevRow {
 		return []ethtoolString{{before + "rx" + after, scale, []string{"#", "receive"}}, {before + "tx" + after, scale, []string{"#", "transmit"}}}
 	}
 	return []netdevRow{
-		{name: "port_pause_frames_total", kind: Counter, labels: priority, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("prio#_pause", 0, "#"), bnxtBoth("", "_pfc_ena_frames_pri#", 0)),
+		{name: "port_pause_frames_total", kind: Counter, labels: priority, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("prio#_pause", 0, "#"), bnxtBoth("", "_pfc_ena_frames_pri#", 0)),
 			help: "PFC pause frames per priority: received ones mean that the network cannot take what we send, sent ones that this host cannot take what it gets. mlx5 counts only priorities with PFC on."},
-		{name: "port_pause_seconds_total", kind: Counter, labels: priority, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("prio#_pause_duration", microsecs, "#"), bnxtBoth("pfc_pri#_", "_duration_us", microsecs)),
+		{name: "port_pause_seconds_total", kind: Counter, labels: priority, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("prio#_pause_duration", microsecs, "#"), bnxtBoth("pfc_pri#_", "_duration_us", microsecs)),
 			help: "Time for which PFC held a priority: received is time that we could not send; a rate near 1 is a port that stands still."},
-		{name: "port_pause_transitions_total", kind: Counter, labels: priority, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("prio#_pause_transition", 0, "#"), bnxtBoth("pfc_pri#_", "_transitions", 0)),
+		{name: "port_pause_transitions_total", kind: Counter, labels: priority, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("prio#_pause_transition", 0, "#"), bnxtBoth("pfc_pri#_", "_transitions", 0)),
 			help: "Times that PFC let a priority go on after holding it."},
-		{name: "port_global_pause_frames_total", kind: Counter, labels: direction, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("global_pause", 0), mlx5Both("pause_frames", 0)),
+		{name: "port_global_pause_frames_total", kind: Counter, labels: direction, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("global_pause", 0), mlx5Both("pause_frames", 0)),
 			help: "Pause frames of the whole port (IEEE 802.3x), which hold all priorities at once; any at all on a port meant for PFC is a wrong setting."},
-		{name: "port_global_pause_seconds_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("global_pause_duration", microsecs),
+		{name: "port_global_pause_seconds_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("global_pause_duration", microsecs),
 			help: "Time for which pause frames held the whole port."},
-		{name: "port_global_pause_transitions_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("global_pause_transition", 0),
+		{name: "port_global_pause_transitions_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("global_pause_transition", 0),
 			help: "Times that the whole port went on after being held."},
-		{name: "port_pause_storm_events_total", kind: Counter, labels: []string{"severity"}, ref: refMlx5, strings: []ethtoolString{{"tx_pause_storm_warning_events", 0, []string{"warning"}}, {"tx_pause_storm_error_events", 0, []string{"error"}}},
+		{name: "port_pause_storm_events_total", kind: Counter, labels: []string{"severity"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"tx_pause_storm_warning_events", 0, []string{"warning"}}, {"tx_pause_storm_error_events", 0, []string{"error"}}},
 			help: "Times that this host paused the network for long: severity error means so long that the adapter stopped pausing, and then drops."},
-		{name: "port_priority_receive_discards_total", kind: Counter, labels: []string{"priority", "cause"}, ref: refMlx5, strings: []ethtoolString{{"rx_prio#_buf_discard", 0, []string{"#", "host_buffer"}}, {"rx_prio#_cong_discard", 0, []string{"#", "host_congestion"}}, {"rx_prio#_discards", 0, []string{"#", "port_buffer"}}},
+		{name: "port_priority_receive_discards_total", kind: Counter, labels: []string{"priority", "cause"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"rx_prio#_buf_discard", 0, []string{"#", "host_buffer"}}, {"rx_prio#_cong_discard", 0, []string{"#", "host_congestion"}}, {"rx_prio#_discards", 0, []string{"#", "port_buffer"}}},
 			help: "Packets received and discarded for lack of buffers, per priority; RoCE pays for each with a retransmission. The causes may overlap, so do not add them up."},
-		{name: "port_priority_ecn_marked_total", kind: Counter, labels: []string{"priority"}, ref: refMlx5, strings: []ethtoolString{{"rx_prio#_marked", 0, []string{"#"}}},
+		{name: "port_priority_ecn_marked_total", kind: Counter, labels: []string{"priority"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"rx_prio#_marked", 0, []string{"#"}}},
 			help: "Packets that this adapter marked as having met congestion, because the host took them too slowly."},
-		{name: "port_priority_bytes_total", kind: Counter, labels: priority, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("prio#_bytes", 0, "#"), mlx5Both("bytes_pri#", 0, "#")),
+		{name: "port_priority_bytes_total", kind: Counter, labels: priority, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("prio#_bytes", 0, "#"), mlx5Both("bytes_pri#", 0, "#")),
 			help: "Bytes on the physical port per priority; RoCE outside the lossless priority is a wrong setting."},
-		{name: "port_priority_packets_total", kind: Counter, labels: priority, ref: refMlx5 + ", " + refBnxt, strings: joined(mlx5Both("prio#_packets", 0, "#"), mlx5Both("packets_pri#", 0, "#")),
+		{name: "port_priority_packets_total", kind: Counter, labels: priority, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: joined(mlx5Both("prio#_packets", 0, "#"), mlx5Both("packets_pri#", 0, "#")),
 			help: "Packets on the physical port per priority."},
-		{name: "netdev_receive_out_of_buffer_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("rx_out_of_buffer"),
+		{name: "netdev_receive_out_of_buffer_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("rx_out_of_buffer"),
 			help: "Times that a receive queue of the network stack had no buffer for a packet; a rising value means that the host is too slow."},
-		{name: "netdev_device_out_of_buffer_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("dev_out_of_buffer"),
+		{name: "netdev_device_out_of_buffer_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("dev_out_of_buffer"),
 			help: "Times that a queue owned by the device itself had no buffer."},
-		{name: "netdev_phy_bytes_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("bytes_phy", 0),
+		{name: "netdev_phy_bytes_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("bytes_phy", 0),
 			help: "Bytes on the physical port: RDMA, network stack and every function on it; functions that share a port show the same."},
-		{name: "netdev_phy_packets_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("packets_phy", 0),
+		{name: "netdev_phy_packets_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("packets_phy", 0),
 			help: "Packets on the physical port, of every function on it."},
-		{name: "netdev_phy_discards_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("discards_phy", 0),
+		{name: "netdev_phy_discards_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("discards_phy", 0),
 			help: "Packets discarded on the physical port: received for lack of buffers, which is congestion of this adapter; transmitted because of link down or pause."},
-		{name: "netdev_phy_crc_errors_total", kind: Counter, ref: refMlx5 + ", " + refBnxt, strings: ethtoolNames("rx_crc_errors_phy", "rx_fcs_err_frames"),
+		{name: "netdev_phy_crc_errors_total", kind: Counter, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: ethtoolNames("rx_crc_errors_phy", "rx_fcs_err_frames"),
 			help: "Packets received on the physical port with a bad checksum; a rising value points at cable or optics."},
-		{name: "netdev_phy_symbol_errors_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("rx_pcs_symbol_err_phy"),
+		{name: "netdev_phy_symbol_errors_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("rx_pcs_symbol_err_phy"),
 			help: "Symbols that forward error correction could not mend; a rising value loses packets: replace cable or optics."},
-		{name: "netdev_phy_corrected_bits_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("rx_corrected_bits_phy"),
+		{name: "netdev_phy_corrected_bits_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("rx_corrected_bits_phy"),
 			help: "Bits that forward error correction mended; some are normal at 100 Gbit/s and more, a rise of the rate is a link that ages."},
-		{name: "netdev_phy_receive_bits_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("rx_bits_phy"),
+		{name: "netdev_phy_receive_bits_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("rx_bits_phy"),
 			help: "Bits that could have been received; what corrected bits and symbol errors are to be divided by."},
-		{name: "netdev_phy_lane_errors_total", kind: Counter, labels: []string{"lane"}, ref: refMlx5, strings: []ethtoolString{{"rx_err_lane_#_phy", 0, []string{"#"}}},
+		{name: "netdev_phy_lane_errors_total", kind: Counter, labels: []string{"lane"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"rx_err_lane_#_phy", 0, []string{"#"}}},
 			help: "Raw errors per lane before correction; one lane far above the others points at one fibre or contact."},
-		{name: "netdev_phy_link_down_events_total", kind: Counter, ref: refMlx5 + ", " + refBnxt, strings: ethtoolNames("link_down_events_phy", "link_down_events"),
+		{name: "netdev_phy_link_down_events_total", kind: Counter, ref: refMlx5Ethtool + ", " + refBnxtEthtool, strings: ethtoolNames("link_down_events_phy", "link_down_events"),
 			help: "Times that the physical link went down; a rising value is a flapping link."},
-		{name: "netdev_rdma_bytes_total", kind: Counter, labels: []string{"cast", "direction"}, ref: refMlx5, strings: joined(mlx5Both("vport_rdma_unicast_bytes", 0, "unicast"), mlx5Both("vport_rdma_multicast_bytes", 0, "multicast")),
+		{name: "netdev_rdma_bytes_total", kind: Counter, labels: []string{"cast", "direction"}, ref: refMlx5Ethtool, strings: joined(mlx5Both("vport_rdma_unicast_bytes", 0, "unicast"), mlx5Both("vport_rdma_multicast_bytes", 0, "multicast")),
 			help: "RDMA bytes of this function."},
-		{name: "netdev_rdma_packets_total", kind: Counter, labels: []string{"cast", "direction"}, ref: refMlx5, strings: joined(mlx5Both("vport_rdma_unicast_packets", 0, "unicast"), mlx5Both("vport_rdma_multicast_packets", 0, "multicast")),
+		{name: "netdev_rdma_packets_total", kind: Counter, labels: []string{"cast", "direction"}, ref: refMlx5Ethtool, strings: joined(mlx5Both("vport_rdma_unicast_packets", 0, "unicast"), mlx5Both("vport_rdma_multicast_packets", 0, "multicast")),
 			help: "RDMA packets of this function."},
-		{name: "netdev_non_rdma_unicast_bytes_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("vport_unicast_bytes", 0),
+		{name: "netdev_non_rdma_unicast_bytes_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("vport_unicast_bytes", 0),
 			help: "Unicast bytes of this function that are not RDMA: mostly TCP. A rise where RDMA falls is a job that fell back."},
-		{name: "netdev_non_rdma_unicast_packets_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("vport_unicast_packets", 0),
+		{name: "netdev_non_rdma_unicast_packets_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("vport_unicast_packets", 0),
 			help: "Unicast packets of this function that are not RDMA."},
-		{name: "netdev_pci_stalled_ratio", kind: Gauge, labels: []string{"operation"}, ref: refMlx5, strings: []ethtoolString{{"outbound_pci_stalled_rd", 0.01, []string{"read"}}, {"outbound_pci_stalled_wr", 0.01, []string{"write"}}},
+		{name: "netdev_pci_stalled_ratio", kind: Gauge, labels: []string{"operation"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"outbound_pci_stalled_rd", 0.01, []string{"read"}}, {"outbound_pci_stalled_wr", 0.01, []string{"write"}}},
 			help: "Part of the last second in which the adapter wanted to use PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is the bottleneck."},
-		{name: "netdev_pci_stalled_seconds_total", kind: Counter, labels: []string{"operation"}, ref: refMlx5, strings: []ethtoolString{{"outbound_pci_stalled_rd_events", 0, []string{"read"}}, {"outbound_pci_stalled_wr_events", 0, []string{"write"}}},
+		{name: "netdev_pci_stalled_seconds_total", kind: Counter, labels: []string{"operation"}, ref: refMlx5Ethtool, strings: []ethtoolString{{"outbound_pci_stalled_rd_events", 0, []string{"read"}}, {"outbound_pci_stalled_wr_events", 0, []string{"write"}}},
 			help: "Seconds in which the adapter could not use PCIe for more than 30 % of the time."},
-		{name: "netdev_pci_buffer_overflow_packets_total", kind: Counter, ref: refMlx5, strings: ethtoolNames("outbound_pci_buffer_overflow"),
+		{name: "netdev_pci_buffer_overflow_packets_total", kind: Counter, ref: refMlx5Ethtool, strings: ethtoolNames("outbound_pci_buffer_overflow"),
 			help: "Packets dropped because PCIe took them too slowly."},
-		{name: "netdev_pci_signal_integrity_errors_total", kind: Counter, labels: direction, ref: refMlx5, strings: mlx5Both("pci_signal_integrity", 0),
+		{name: "netdev_pci_signal_integrity_errors_total", kind: Counter, labels: direction, ref: refMlx5Ethtool, strings: mlx5Both("pci_signal_integrity", 0),
 			help: "Errors on the PCIe link that made it recover; a rising value points at slot, riser or card."},
 	}
 }
