@@ -58,8 +58,7 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 				Err: fmt.Errorf("a read that began %v ago has not returned", time.Since(since).Round(time.Millisecond))}
 			continue
 		}
-		results[i] = Result[T]{Key: key, State: Late, Since: since,
-			Err: fmt.Errorf("no answer within %v", budget)}
+		results[i] = Result[T]{Key: key, State: Late, Since: since} // until it arrives
 		waiting++
 		go func() {
 			res := call(key, fn)
@@ -74,6 +73,11 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 		case a := <-arrived:
 			results[a.at] = a.res
 		case <-timer.C:
+			for i := range results {
+				if results[i].State == Late {
+					results[i].Err = fmt.Errorf("no answer within %v", budget)
+				}
+			}
 			return results
 		}
 	}

@@ -1,0 +1,371 @@
+package collector
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+const testBudget = 10 * time.Second
+
+func lacpState(member string, actor, partner int) string {
+	var b strings.Builder
+	for side, bits := range []int{actor, partner} {
+		for bit, state := range bondPortStates {
+			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + bondSides[side] + `",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
+		}
+	}
+	return b.String()
+}
+
+var bondCases = []struct {
+	name, fixture string
+	rails         []rail.Rail
+	change        func(t *testing.T, r sysfstest.Root)
+	want          string
+	faults        []string
+}{
+	{name: "active-backup, one member failed", fixture: "bond-active-backup.txtar",
+		rails: []rail.Rail{{Name: "east", Device: "rxe0", Port: 1, Netdev: "eth0"}, {Name: "west", Device: "rxe1", Port: 1, Netdev: "eth9"}, {Name: "none", Device: "rxe2", Port: 1}},
+		want: `
+			bond_info{bond="bond0",mode="active-backup",xmit_hash_policy="",miimon="100",lacp_rate=""} 1
+			bond_up{bond="bond0"} 1
+			bond_members{bond="bond0"} 2
+			bond_members_up{bond="bond0"} 1
+			bond_members_missing{bond="bond0"} 0
+			bond_active_member_info{bond="bond0",member="eth1"} 1
+			bond_member_up{bond="bond0",member="eth0"} 0
+			bond_member_up{bond="bond0",member="eth1"} 1
+			bond_member_carrier{bond="bond0",member="eth1"} 1
+			bond_member_active{bond="bond0",member="eth0"} 0
+			bond_member_active{bond="bond0",member="eth1"} 1
+			bond_member_link_failures_total{bond="bond0",member="eth0"} 1
+			bond_member_link_failures_total{bond="bond0",member="eth1"} 0
+			bond_rdma_info{bond="bond0",rail="east",device="rxe0",port="1",member="eth0"} 1`},
+	{name: "balance-xor with a hardware LAG on it", fixture: "bond-balance-xor.txtar",
+		rails: []rail.Rail{{Name: "0", Device: "mlx5_bond_0", Port: 1, Netdev: "bond0"}},
+		want: `
+			bond_info{bond="bond0",mode="balance-xor",xmit_hash_policy="layer3+4",miimon="100",lacp_rate=""} 1
+			bond_up{bond="bond0"} 1
+			bond_members{bond="bond0"} 2
+			bond_members_up{bond="bond0"} 2
+			bond_members_missing{bond="bond0"} 0
+			bond_member_up{bond="bond0",member="eth0"} 1
+			bond_member_up{bond="bond0",member="eth1"} 1
+			bond_member_carrier{bond="bond0",member="eth0"} 1
+			bond_member_carrier{bond="bond0",member="eth1"} 1
+			bond_member_active{bond="bond0",member="eth0"} 1
+			bond_member_active{bond="bond0",member="eth1"} 1
+			bond_member_link_failures_total{bond="bond0",member="eth0"} 0
+			bond_member_link_failures_total{bond="bond0",member="eth1"} 0
+			bond_rdma_info{bond="bond0",rail="0",device="mlx5_bond_0",port="1",member=""} 1`},
+	{name: "802.3ad, one member failed, one without partner", fixture: "bond-lacp.txtar",
+		want: `
+			bond_info{bond="bond0",mode="802.3ad",xmit_hash_policy="layer3+4",miimon="100",lacp_rate="fast"} 1
+			bond_up{bond="bond0"} 1
+			bond_members{bond="bond0"} 3
+			bond_members_up{bond="bond0"} 2
+			bond_members_missing{bond="bond0"} 0
+			bond_aggregator_id{bond="bond0"} 1
+			bond_aggregator_ports{bond="bond0"} 1
+			bond_actor_key{bond="bond0"} 15
+			bond_partner_key{bond="bond0"} 15
+			bond_partner_present{bond="bond0"} 1
+			bond_partner_info{bond="bond0",partner_mac="52:54:00:00:00:02"} 1
+			` + lacpMembersWant + `
+			bond_member_up{bond="bond0",member="eth0"} 1
+			bond_member_up{bond="bond0",member="eth2"} 1
+			bond_member_carrier{bond="bond0",member="eth0"} 1
+			bond_member_carrier{bond="bond0",member="eth2"} 1
+			bond_member_active{bond="bond0",member="eth0"} 1
+			bond_member_link_failures_total{bond="bond0",member="eth0"} 0
+			bond_member_link_failures_total{bond="bond0",member="eth2"} 0` + "\n" + lacpState("eth0", 63, 63)},
+	{name: "802.3ad, no active aggregator", fixture: "bond-lacp-dead.txtar",
+		want: `
+			bond_info{bond="bond0",mode="802.3ad",xmit_hash_policy="layer3+4",miimon="100",lacp_rate="fast"} 1
+			bond_up{bond="bond0"} 0
+			bond_members{bond="bond0"} 3
+			bond_members_up{bond="bond0"} 0
+			bond_members_missing{bond="bond0"} 0
+			bond_aggregator_ports{bond="bond0"} 0
+			bond_partner_present{bond="bond0"} 0
+			` + lacpMembersWant + `
+			bond_member_up{bond="bond0",member="eth0"} 0
+			bond_member_up{bond="bond0",member="eth2"} 0
+			bond_member_active{bond="bond0",member="eth0"} 0
+			bond_member_link_failures_total{bond="bond0",member="eth0"} 1
+			bond_member_link_failures_total{bond="bond0",member="eth2"} 1` + "\n" + lacpState("eth0", 7, 55)},
+}
+
+// lacpMembersWant is what the two LACP captures have in common.
+var lacpMembersWant = `
+	bond_member_up{bond="bond0",member="eth1"} 0
+	bond_member_active{bond="bond0",member="eth1"} 0
+	bond_member_active{bond="bond0",member="eth2"} 0
+	bond_member_link_failures_total{bond="bond0",member="eth1"} 1
+	bond_member_aggregator_id{bond="bond0",member="eth0"} 1
+	bond_member_aggregator_id{bond="bond0",member="eth1"} 1
+	bond_member_aggregator_id{bond="bond0",member="eth2"} 3
+	bond_member_churned_total{bond="bond0",member="eth0",side="actor"} 0
+	bond_member_churned_total{bond="bond0",member="eth0",side="partner"} 0
+	bond_member_churned_total{bond="bond0",member="eth1",side="actor"} 0
+	bond_member_churned_total{bond="bond0",member="eth1",side="partner"} 0
+	bond_member_churned_total{bond="bond0",member="eth2",side="actor"} 1
+	bond_member_churned_total{bond="bond0",member="eth2",side="partner"} 1` + "\n" + lacpState("eth1", 15, 55) + lacpState("eth2", 71, 0)
+
+func TestBond(t *testing.T) {
+	for _, tt := range bondCases {
+		t.Run(tt.name, func(t *testing.T) {
+			root := sysfstest.Unpack(t, "testdata/"+tt.fixture)
+			src := NewBond(root.Sys(), root.Proc(), someRails(tt.rails...), testBudget)
+			for range 2 { // the second read uses the files kept open
+				lines, faults, _ := readLines(t, src)
+				if diff := cmp.Diff(textLines(tt.want), lines); diff != "" {
+					t.Errorf("samples (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(tt.faults, faults); diff != "" {
+					t.Errorf("faults (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestBondAbsent(t *testing.T) {
+	for name, capture := range map[string]string{
+		"no driver": "-- sys/class/net/lo/mtu --\n65536\n",
+		"no bond":   "-- sys/class/net/bonding_masters --\n\n",
+	} {
+		root := sysfstest.Write(t, t.TempDir(), []byte(capture))
+		err := NewBond(root.Sys(), root.Proc(), noRails, testBudget).Read(func(Sample) { t.Errorf("%s: a sample", name) })
+		if !errors.Is(err, ErrAbsent) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// edit returns a step that rewrites files of the capture; nil content removes.
+func edit(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		err := os.RemoveAll(path)
+		if content != "" && err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const bonding = "sys/class/net/bond0/bonding/"
+
+// TestBondUnprivileged is what the same bond shows to a user without
+// CAP_NET_ADMIN, as captured: empty files, and no LACP details in /proc.
+func TestBondUnprivileged(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
+	src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+	full, _, _ := readLines(t, src)
+	edit(t, root.Dir, map[string]string{bonding + "ad_actor_key": "\n", bonding + "ad_partner_key": "\n", bonding + "ad_partner_mac": "\n"})
+	lines, faults, err := readLines(t, src)
+	if err != nil {
+		t.Errorf("faults: %v", faults)
+	}
+	hidden := spoilt{costs: []string{"bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info"}}
+	var want []string
+	for _, line := range full {
+		if !hidden.explains(line) {
+			want = append(want, line)
+		}
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestBondMembersMissing follows a member out of its bond and back, and a bond
+// that is made anew.
+func TestBondMembersMissing(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
+	src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+	remake := func() {
+		dir := root.Sys("class/net/bond0/bonding")
+		if err := errors.Join(os.Rename(dir, dir+"-gone"), os.CopyFS(dir, os.DirFS(dir+"-gone"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name    string
+		do      func()
+		members string
+		missing string
+	}{
+		{"start", func() {}, "2", "0"},
+		{"eth1 leaves", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "eth0\n"}) }, "1", "1"},
+		{"still gone", func() {}, "1", "1"},
+		{"eth1 is back", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "eth1 eth0\n"}) }, "2", "0"},
+		{"both leave", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "\n"}) }, "0", "2"},
+		{"made anew", remake, "0", "0"},
+	} {
+		step.do()
+		lines, faults, _ := readLines(t, src)
+		text := strings.Join(lines, "\n")
+		if len(faults) > 0 || !strings.Contains(text, `bond_members{bond="bond0"} `+step.members) || !strings.Contains(text, `bond_members_missing{bond="bond0"} `+step.missing) {
+			t.Errorf("%s: %v\n%s", step.name, faults, text)
+		}
+	}
+}
+
+// TestBondMemberLinks takes away the member's own directory: the bond's links
+// lead there as well.
+func TestBondMemberLinks(t *testing.T) {
+	for _, link := range []string{"lower_", "slave_"} {
+		root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
+		want, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+		for _, m := range []string{"eth0", "eth1"} {
+			old, dir := root.Sys("class/net", m, "bonding_slave"), root.Sys("class/net/bond0", link+m)
+			if err := errors.Join(os.Remove(root.Sys("class/net/bond0/lower_"+m)), os.MkdirAll(dir, 0o755), os.Rename(old, filepath.Join(dir, "bonding_slave"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", link, diff)
+		}
+	}
+}
+
+// TestBondOldKernel takes the port states from /proc, where sysfs lacks them.
+func TestBondOldKernel(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
+	want, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+	for _, m := range []string{"eth0", "eth1", "eth2"} {
+		for _, side := range bondSides {
+			edit(t, root.Dir, map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
+		}
+	}
+	lines, faults, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
+		t.Errorf("%v (-want +got):\n%s", faults, diff)
+	}
+}
+
+func TestBondSpoilt(t *testing.T) {
+	member := "sys/class/net/eth0/bonding_slave/"
+	lacp := []string{"bond_info", "bond_aggregator_id", "bond_aggregator_ports", "bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
+	members := []string{"bond_members", "bond_members_up", "bond_members_missing", "bond_member_up", "bond_member_carrier", "bond_member_link_failures_total", "bond_member_active", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
+	testSpoilt(t, []spoilt{
+		{bonding + "mode", lacp, "bond0", wordReasons()},
+		{bonding + "mii_status", []string{"bond_up"}, "bond0", wordReasons()},
+		{bonding + "ad_num_ports", []string{"bond_aggregator_ports"}, "bond0", map[string]string{"empty": ""}},
+		{bonding + "ad_partner_mac", []string{"bond_partner_present", "bond_partner_info"}, "bond0", wordReasons("empty", "")},
+		{member + "mii_status", []string{"bond_member_up eth0", "bond_members_up"}, "bond0", wordReasons()},
+		{member + "state", []string{"bond_member_active eth0"}, "bond0", wordReasons()},
+		{member + "link_failure_count", []string{"bond_member_link_failures_total eth0"}, "bond0", nil},
+		{"sys/class/net/eth0/carrier", []string{"bond_member_carrier eth0"}, "bond0", nil},
+	}, func(t *testing.T) (Source, string) {
+		root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
+		return NewBond(root.Sys(), root.Proc(), noRails, testBudget), root.Dir
+	})
+	for name, tt := range map[string]struct {
+		path, content string
+		costs         []string
+		faults        []string
+	}{
+		"no list of members":    {bonding + "slaves", "", members, []string{"bond0: " + sysfs.ReasonVanished}},
+		"a path for a member":   {bonding + "slaves", "eth0 ../../etc\n", members, []string{"bond0: " + sysfs.ReasonInvalid}},
+		"port state over 8 bit": {member + "ad_actor_oper_port_state", "256\n", []string{"bond_member_port_state eth0"}, []string{"bond0: " + sysfs.ReasonInvalid}},
+		"no aggregator for it":  {member + "ad_aggregator_id", "N/A\n", []string{"bond_member_aggregator_id eth0"}, nil},
+		"no procfs":             {"proc/net/bonding/bond0", "", []string{"bond_member_churned_total"}, []string{"bond0: vanished (expected)"}},
+		"churn unreadable":      {"proc/net/bonding/bond0", "Slave Interface: eth0\nActor Churned Count: -1\n", []string{"bond_member_churned_total"}, []string{"bond0: " + sysfs.ReasonInvalid}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
+			src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+			before, _, _ := readLines(t, src)
+			edit(t, root.Dir, map[string]string{tt.path: tt.content})
+			after, faults, _ := readLines(t, src)
+			var want []string
+			for _, line := range before {
+				if !(spoilt{costs: tt.costs}).explains(line) || name == "port state over 8 bit" && strings.Contains(line, "partner") {
+					want = append(want, line)
+				}
+			}
+			if diff := cmp.Diff(want, after); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.faults, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBondOthersGoOn has two bonds, one of which is not what its name says.
+func TestBondOthersGoOn(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
+	src := NewBond(root.Sys(), root.Proc(), func() ([]rail.Rail, error) { return nil, errors.New("the finder is broken") }, testBudget)
+	want, _, _ := readLines(t, src)
+	edit(t, root.Dir, map[string]string{"sys/class/net/bonding_masters": "bond0 bond1 bad/name\n"})
+	lines, faults, _ := readLines(t, src)
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{": invalid", ": io", "bond1: vanished"}, faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzBondProc(f *testing.F) {
+	for _, name := range []string{"bond-lacp", "bond-active-backup", "bond-balance-xor"} {
+		root := sysfstest.Unpack(f, "testdata/"+name+".txtar")
+		b, err := os.ReadFile(root.Proc("net/bonding/bond0"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte("Slave Interface: a/b\nActor Churned Count: 1\nSlave Interface: eth0\nport state: 3\ndetails actor lacp pdu:\nport state: 99999999999999999999\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		members, errs := parseBondProc(b)
+		if len(members) > maxBondMembers {
+			t.Errorf("%d members", len(members))
+		}
+		for _, m := range members {
+			if !validNetdev(m.name) {
+				t.Errorf("member %q", m.name)
+			}
+		}
+		for _, err := range errs {
+			var e *sysfs.Error
+			if !errors.As(err, &e) {
+				t.Errorf("%v is no *sysfs.Error", err)
+			}
+		}
+	})
+}
+
+func BenchmarkBondRead(b *testing.B) {
+	for _, name := range []string{"bond-active-backup", "bond-lacp"} {
+		b.Run(name, func(b *testing.B) {
+			root := sysfstest.Unpack(b, "testdata/"+name+".txtar")
+			src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := src.Read(func(Sample) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

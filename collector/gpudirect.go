@@ -1,0 +1,300 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// The rows of gpudirectTable.
+const (
+	gpudirectPeermem = iota
+	gpudirectDMABuf
+	gpudirectSupported
+	gpudirectInfo
+)
+
+// Where the rules below are written.
+const (
+	refPeermem = "NVIDIA driver README, GPUDirect RDMA Peer Memory Client"
+	refDMABuf  = "Linux 5.12 (ib_umem_dmabuf_get, drivers/infiniband/core/umem_dmabuf.c); NVIDIA driver README from 515 on, Open Linux Kernel Modules"
+	refGB10    = "NVIDIA, DGX Spark GPUDirect RDMA, forums.developer.nvidia.com/t/348787"
+)
+
+func gpudirectTable() []Metric {
+	return []Metric{
+		gpudirectPeermem: {Name: "gpudirect_peermem_loaded", Kind: Gauge, Ref: refPeermem, From: []Origin{{Name: "module/nvidia_peermem"}, {Name: "module/nv_peer_mem"}},
+			Help: "1 while the kernel module is loaded by which RDMA adapters reach GPU memory through peer memory, 0 while it is not."},
+		gpudirectDMABuf: {Name: "gpudirect_dmabuf_possible", Kind: Gauge, Ref: refDMABuf, From: []Origin{{Name: "driver/nvidia/version"}, {Name: "sys/kernel/osrelease"}},
+			Help: "1 where kernel (5.12) and NVIDIA driver (515, open kernel modules) are new enough for RDMA to GPU memory by dma-buf, 0 where one is not; by version alone, a distribution may have the code earlier."},
+		gpudirectSupported: {Name: "gpudirect_supported", Kind: Gauge, Ref: refGB10, From: []Origin{{Name: "driver/nvidia/gpus/*/information"}},
+			Help: "0 where the GPU can by design not be reached by RDMA (GB10, DGX Spark), whatever is loaded, otherwise 1."},
+		gpudirectInfo: {Name: "gpudirect_info", Kind: Gauge, Labels: []string{"mode", "reason"}, Ref: refPeermem + "; " + refDMABuf + "; " + refGB10, From: []Origin{{Name: "module/nvidia_peermem"}, {Name: "driver/nvidia/version"}, {Name: "driver/nvidia/gpus/*/information"}, {Name: "sys/kernel/osrelease"}},
+			Help: "How RDMA can reach GPU memory here, always 1: mode is peermem, dmabuf, none or unsupported, peermem where both would do; with none and unsupported every transfer is copied through host memory."},
+	}
+}
+
+// gpudirectReason says why the mode is what it is. This is the whole list.
+type gpudirectReason string
+
+const (
+	reasonPeermem     gpudirectReason = "peer memory module is loaded"
+	reasonDMABuf      gpudirectReason = "kernel and open driver can do dma-buf"
+	reasonOldKernel   gpudirectReason = "no peer memory module, and kernel older than 5.12"
+	reasonOldDriver   gpudirectReason = "no peer memory module, and driver older than 515"
+	reasonProprietary gpudirectReason = "no peer memory module, and driver is not the open one"
+	reasonGB10        gpudirectReason = "GB10 memory is not coherent for PCIe devices"
+	reasonNoGPU       gpudirectReason = "driver has no GPU"
+)
+
+// The oldest versions that can do dma-buf.
+const (
+	dmabufKernelMajor, dmabufKernelMinor = 5, 12
+	dmabufDriverMajor                    = 515
+)
+
+// GPUDirect tells whether RDMA adapters can reach the memory of NVIDIA GPUs, by
+// what the kernel and the driver say of themselves. It opens no GPU.
+type GPUDirect struct {
+	sysfs, procfs string
+	budget        time.Duration
+	rows          []Metric
+	lanes         lane.Group[gpudirectFact]
+}
+
+var _ Source = (*GPUDirect)(nil)
+
+// gpudirectFact is what one lane found out: one text, or what went wrong.
+type gpudirectFact struct {
+	text string
+	err  error
+}
+
+// NewGPUDirect returns the source for what is below sysfs (/sys) and procfs
+// (/proc). A read takes at most budget.
+func NewGPUDirect(sysfs, procfs string, budget time.Duration) *GPUDirect {
+	return &GPUDirect{sysfs: sysfs, procfs: procfs, budget: budget, rows: gpudirectTable()}
+}
+
+// Name returns "gpudirect".
+func (g *GPUDirect) Name() string { return "gpudirect" }
+
+// Metrics returns the rows.
+func (g *GPUDirect) Metrics() []*Metric { return rowPointers(g.rows) }
+
+// Read reads the few files; see [Source].
+func (g *GPUDirect) Read(emit func(Sample)) error {
+	driverDir := filepath.Join(g.procfs, "driver/nvidia")
+	if err := exists(driverDir); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("no NVIDIA driver in %s: %w", driverDir, ErrAbsent)
+		}
+		return NewFault("", err)
+	}
+	var faults []error
+	peermem, peermemOK := g.peermem(&faults)
+	if peermemOK {
+		emit(Sample{Metric: &g.rows[gpudirectPeermem], Value: boolValue(peermem)})
+	}
+	dmabuf, why, dmabufOK := g.dmabuf(driverDir, &faults)
+	if dmabufOK {
+		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: boolValue(dmabuf)})
+	}
+	gpus, gb10, gpusOK := g.gpus(filepath.Join(driverDir, "gpus"), &faults)
+	if gpusOK && gpus > 0 {
+		emit(Sample{Metric: &g.rows[gpudirectSupported], Value: boolValue(!gb10)})
+	}
+	mode, reason := "", gpudirectReason("") // not known
+	switch {
+	case !gpusOK:
+	case gpus == 0:
+		mode, reason = "none", reasonNoGPU
+	case gb10:
+		mode, reason = "unsupported", reasonGB10
+	case peermemOK && peermem:
+		mode, reason = "peermem", reasonPeermem
+	case !peermemOK || !dmabufOK:
+	case dmabuf:
+		mode, reason = "dmabuf", why
+	default:
+		mode, reason = "none", why
+	}
+	if mode != "" {
+		emit(Sample{Metric: &g.rows[gpudirectInfo], Labels: []string{mode, string(reason)}, Value: 1})
+	}
+	return errors.Join(faults...)
+}
+
+// peermem reports whether a peer memory module is loaded.
+func (g *GPUDirect) peermem(faults *[]error) (loaded, ok bool) {
+	for _, module := range [...]string{"nvidia_peermem", "nv_peer_mem"} {
+		err := exists(filepath.Join(g.sysfs, "module", module))
+		if err == nil {
+			return true, true
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			*faults = append(*faults, NewFault("", err))
+			return false, false
+		}
+	}
+	// Where sysfs is not there at all, no module is neither loaded nor absent.
+	if err := exists(filepath.Join(g.sysfs, "module")); err != nil {
+		*faults = append(*faults, NewFault("", err))
+		return false, false
+	}
+	return false, true
+}
+
+// dmabuf reports whether kernel and driver are new enough for dma-buf, and why.
+func (g *GPUDirect) dmabuf(driverDir string, faults *[]error) (possible bool, why gpudirectReason, ok bool) {
+	kernel, kernelErr := g.kernel()
+	version, versionErr := sysfs.ReadString(driverDir, "version")
+	var driver nvidiaDriver
+	if versionErr == nil {
+		driver, versionErr = parseNvidiaVersion(version)
+	}
+	for _, err := range [...]error{kernelErr, versionErr} {
+		if err != nil {
+			*faults = append(*faults, NewFault("", err))
+		}
+	}
+	switch {
+	case kernelErr == nil && (kernel[0] < dmabufKernelMajor || kernel[0] == dmabufKernelMajor && kernel[1] < dmabufKernelMinor):
+		return false, reasonOldKernel, true
+	case versionErr == nil && driver.major < dmabufDriverMajor:
+		return false, reasonOldDriver, true
+	case versionErr == nil && !driver.open:
+		return false, reasonProprietary, true
+	}
+	return true, reasonDMABuf, kernelErr == nil && versionErr == nil
+}
+
+// kernel returns the running kernel's version, major and minor.
+func (g *GPUDirect) kernel() (version [2]int, err error) {
+	path := filepath.Join(g.procfs, "sys/kernel/osrelease")
+	text, err := sysfs.ReadString(path)
+	if err != nil {
+		return version, err
+	}
+	major, rest, _ := strings.Cut(text, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	if i := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		minor = minor[:i]
+	}
+	for i, part := range [...]string{major, minor} {
+		if version[i], err = versionNumber(part); err != nil {
+			return version, badText(path, text, "no kernel release")
+		}
+	}
+	return version, nil
+}
+
+// nvidiaDriver is what /proc/driver/nvidia/version says.
+type nvidiaDriver struct {
+	open  bool // the open kernel modules
+	major int
+}
+
+// parseNvidiaVersion reads the first line of /proc/driver/nvidia/version. The
+// two kinds of driver have it in different order:
+//
+//	NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...
+//	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (...)
+func parseNvidiaVersion(text string) (d nvidiaDriver, err error) {
+	line, _, _ := strings.Cut(text, "\n")
+	line, found := strings.CutPrefix(line, "NVRM version:")
+	d.open = strings.Contains(line, "Open Kernel Module")
+	if found && strings.Contains(line, "Kernel Module") {
+		for word := range strings.FieldsSeq(line) {
+			major, rest, dotted := strings.Cut(word, ".")
+			if n, err := versionNumber(major); err == nil && dotted && rest != "" && strings.Trim(rest, "0123456789.") == "" {
+				d.major = n
+				return d, nil
+			}
+		}
+	}
+	return d, badText("driver/nvidia/version", line, "no NVIDIA driver version")
+}
+
+// versionNumber reads a part of a version.
+func versionNumber(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16) // no sign, no space
+	return int(n), err
+}
+
+// gpus returns how many GPUs the driver has, and whether a GB10 is among them.
+// Each is read in a lane of its own: a wedged GPU holds its own file.
+func (g *GPUDirect) gpus(dir string, faults *[]error) (count int, gb10, ok bool) {
+	entries, err := sysfs.List(dir)
+	if err != nil {
+		*faults = append(*faults, NewFault("", err))
+		return 0, false, false
+	}
+	var addresses []string
+	for _, e := range entries {
+		addresses = append(addresses, e.Name)
+	}
+	slices.Sort(addresses)
+	ok = true
+	results := g.lanes.Run(g.budget, addresses, func(address string) gpudirectFact {
+		model, err := gpuModel(filepath.Join(dir, address, "information"))
+		return gpudirectFact{model, err}
+	})
+	for _, res := range results {
+		switch {
+		case res.State == lane.Died:
+			*faults = append(*faults, &Fault{Device: res.Key, Reason: "panic", Err: res.Err})
+		case res.State != lane.Done:
+			*faults = append(*faults, &Fault{Device: res.Key, Reason: sysfs.ReasonTimeout, Err: res.Err})
+		case res.Value.err != nil:
+			*faults = append(*faults, NewFault(res.Key, res.Value.err))
+		default:
+			count++
+			gb10 = gb10 || strings.Contains(res.Value.text, "GB10")
+			continue
+		}
+		ok = false // it might be a GB10
+	}
+	return count, gb10, ok || gb10
+}
+
+// gpuModel returns the model in /proc/driver/nvidia/gpus/*/information.
+func gpuModel(path string) (string, error) {
+	text, err := sysfs.ReadString(path)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		if model, found := strings.CutPrefix(line, "Model:"); found && strings.TrimSpace(model) != "" {
+			return strings.TrimSpace(model), nil
+		}
+	}
+	return "", badText(path, text, "no information on a GPU")
+}
+
+// badText is the error of a file whose text is not what belongs there.
+func badText(path, text, what string) error {
+	if text == "" {
+		return &sysfs.Error{Path: path, Reason: sysfs.ReasonEmpty, Err: errors.New("the file is empty")}
+	}
+	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%.40q is %s", text, what)}
+}
+
+// exists returns nil where path leads to something.
+func exists(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return sysfs.Fail(path, err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package collector
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+const (
+	hgx, spark  = "testdata/gpudirect-hgx-h200.txtar", "testdata/gpudirect-dgx-spark.txtar"
+	version     = "proc/driver/nvidia/version"
+	osrelease   = "proc/sys/kernel/osrelease"
+	firstGPU    = "proc/driver/nvidia/gpus/0000:18:00.0/information"
+	peermem     = "sys/module/nvidia_peermem"
+	proprietary = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
+	oldOpen     = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  510.47.03  Release Build  (x)\n"
+)
+
+func TestGPUDirect(t *testing.T) {
+	for _, tt := range []struct {
+		name, fixture string
+		change        map[string]string // "" removes the file
+		peermem       string            // values; "" where absent
+		dmabuf        string
+		supported     string
+		mode, reason  string
+		faults        []string
+	}{
+		{name: "HGX H200", fixture: hgx, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
+		{name: "DGX Spark", fixture: spark, peermem: "0", dmabuf: "1", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices"},
+		{name: "no peermem", fixture: hgx, change: map[string]string{peermem: ""}, peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
+		{name: "older peermem", fixture: hgx, change: map[string]string{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
+		{name: "kernel 5.11", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.11.22\n"}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
+		{name: "kernel 4.18", fixture: hgx, change: map[string]string{peermem: "", osrelease: "4.18.0-553.el8_10.x86_64\n"}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
+		{name: "kernel 5.12-rc1", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.12-rc1\n"}, peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
+		{name: "proprietary driver", fixture: hgx, change: map[string]string{peermem: "", version: proprietary}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver is not the open one"},
+		{name: "old open driver", fixture: hgx, change: map[string]string{peermem: "", version: oldOpen}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515"},
+		{name: "proprietary driver with peermem", fixture: hgx, change: map[string]string{version: proprietary}, peermem: "1", dmabuf: "0", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
+
+		{name: "version unknown", fixture: hgx, change: map[string]string{version: "\x7fELF\n"}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonInvalid}},
+		{name: "version unknown, no peermem", fixture: hgx, change: map[string]string{peermem: "", version: "\n"}, peermem: "0", supported: "1", faults: []string{": " + sysfs.ReasonEmpty}},
+		{name: "no version", fixture: hgx, change: map[string]string{version: ""}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "kernel unknown", fixture: hgx, change: map[string]string{osrelease: "-1.x\n"}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonInvalid}},
+		{name: "kernel unknown, driver too old anyway", fixture: hgx, change: map[string]string{peermem: "", osrelease: "", version: oldOpen}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "one GPU says nothing", fixture: hgx, change: map[string]string{firstGPU: "\n"}, peermem: "1", dmabuf: "1", faults: []string{"0000:18:00.0: " + sysfs.ReasonEmpty}},
+		{name: "one GPU says nothing, the other is a GB10", fixture: hgx, change: map[string]string{firstGPU: "N/A\n", strings.Replace(firstGPU, "18", "2a", 1): "Model: NVIDIA GB10\n"}, peermem: "1", dmabuf: "1", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices", faults: []string{"0000:18:00.0: " + sysfs.ReasonInvalid}},
+		{name: "no list of GPUs", fixture: hgx, change: map[string]string{"proc/driver/nvidia/gpus": ""}, peermem: "1", dmabuf: "1", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "no sysfs", fixture: hgx, change: map[string]string{"sys": ""}, dmabuf: "1", supported: "1", faults: []string{": " + sysfs.ReasonVanished}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := sysfstest.Unpack(t, tt.fixture)
+			edit(t, root.Dir, tt.change)
+			lines, faults, _ := readLines(t, NewGPUDirect(root.Sys(), root.Proc(), testBudget))
+			var want strings.Builder
+			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem}, {"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
+				if v.value != "" {
+					want.WriteString(v.name + v.value + "\n")
+				}
+			}
+			if tt.mode != "" {
+				want.WriteString(`gpudirect_info{mode="` + tt.mode + `",reason="` + tt.reason + `"} 1`)
+			}
+			if diff := cmp.Diff(textLines(want.String()), lines); diff != "" {
+				t.Errorf("samples (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.faults, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGPUDirectAbsent(t *testing.T) {
+	root := sysfstest.Write(t, t.TempDir(), []byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
+	if err := NewGPUDirect(root.Sys(), root.Proc(), testBudget).Read(func(Sample) { t.Error("a sample") }); !errors.Is(err, ErrAbsent) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestGPUDirectNoGPU has a driver that found no GPU: an empty directory.
+func TestGPUDirectNoGPU(t *testing.T) {
+	root := sysfstest.Write(t, t.TempDir(), []byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+version+" --\n"+proprietary))
+	lines, faults, _ := readLines(t, NewGPUDirect(root.Sys(), root.Proc(), testBudget))
+	want := textLines(`
+		gpudirect_peermem_loaded{} 0
+		gpudirect_dmabuf_possible{} 0
+		gpudirect_info{mode="none",reason="driver has no GPU"} 1`)
+	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
+		t.Errorf("%v (-want +got):\n%s", faults, diff)
+	}
+}
+
+func TestGPUDirectSpoilt(t *testing.T) {
+	text := wordReasons()
+	all := []string{"gpudirect_supported", "gpudirect_info"}
+	testSpoilt(t, []spoilt{
+		{firstGPU, all, "0000:18:00.0", text},
+		{osrelease, []string{"gpudirect_dmabuf_possible"}, "", text},
+		{version, []string{"gpudirect_dmabuf_possible"}, "", text},
+	}, func(t *testing.T) (Source, string) {
+		root := sysfstest.Unpack(t, hgx)
+		return NewGPUDirect(root.Sys(), root.Proc(), testBudget), root.Dir
+	})
+}
+
+func FuzzNvidiaVersion(f *testing.F) {
+	f.Add(proprietary)
+	f.Add(oldOpen)
+	f.Add("NVRM version: Kernel Module 99999999999.1")
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := parseNvidiaVersion(text); err == nil && (d.major < 0 || d.major > 1<<16) {
+			t.Errorf("%+v", d)
+		}
+	})
+}

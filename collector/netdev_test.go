@@ -1,0 +1,373 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+var lagRails = []rail.Rail{
+	{Name: "0", Device: "mlx5_bond_0", Port: 1, Netdev: "bond0"},
+	{Name: "1", Device: "mlx5_2", Port: 1, Netdev: "ib0"},
+	{Name: "2", Device: "mlx5_3", Port: 1},
+}
+
+// mlx5Stats is what a ConnectX-7 says, among much else, with PFC on for
+// priority 3. The value of each is one more than that of the one before.
+func mlx5Stats(names ...string) (list []ethtooltest.Stat) {
+	for i, name := range names {
+		list = append(list, ethtooltest.Stat{Name: name, Value: uint64(i + 1)})
+	}
+	return list
+}
+
+func lagKernel() *ethtooltest.Kernel {
+	return &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{
+		"bond0": {Err: unix.EOPNOTSUPP},
+		"ib0":   {Stats: mlx5Stats("rx_csum", "ch0_events")},
+		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: mlx5Stats("rx_packets", "rx_prio3_pause", "rx_prio3_pause_duration", "tx_prio3_pause", "tx_prio3_pause_duration",
+			"rx_prio3_pause_transition", "rx_prio9_pause", "rx3_packets", "tx_global_pause", "rx_global_pause_duration", "tx_pause_storm_error_events",
+			"rx_prio3_buf_discard", "rx_prio3_cong_discard", "rx_prio3_marked", "rx_prio3_discards", "tx_prio3_bytes", "rx_prio0_packets",
+			"rx_out_of_buffer", "dev_out_of_buffer", "rx_discards_phy", "rx_pcs_symbol_err_phy", "rx_corrected_bits_phy", "rx_bits_phy", "rx_err_lane_2_phy",
+			"rx_crc_errors_phy", "link_down_events_phy", "rx_vport_rdma_unicast_bytes", "tx_vport_rdma_multicast_packets", "tx_vport_unicast_bytes", "rx_vport_unicast_packets",
+			"outbound_pci_stalled_rd", "outbound_pci_stalled_wr_events", "outbound_pci_buffer_overflow", "tx_pci_signal_integrity", "tx_bytes_phy", "rx_packets_phy")},
+		"enp1s0f1np1": {Driver: "bnxt_en", Bus: "0000:01:00.1", Stats: mlx5Stats("rx_pfc_ena_frames_pri0", "tx_pfc_ena_frames_pri7", "pfc_pri3_rx_duration_us", "pfc_pri3_tx_transitions",
+			"rx_pause_frames", "rx_fcs_err_frames", "rx_prio0_pause", "rx_bytes_pri4", "link_down_events")},
+	}}
+}
+
+func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *ethtooltest.Kernel) *Netdev {
+	n := NewNetdev(root.Sys(), rails, testBudget)
+	n.live, n.ioctl = func(string) bool { return true }, k.Ioctl
+	return n
+}
+
+// lagFiles are the lines of sysfs for a member of the LAG.
+func lagFiles(netdev string, base int, up string) string {
+	names := strings.Fields("receive_bytes transmit_bytes receive_packets transmit_packets receive_errors transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors receive_multicast_packets transmit_carrier_errors")
+	var b strings.Builder
+	for i, name := range names {
+		fmt.Fprintf(&b, "netdev_%s_total{rail=\"0\",netdev=%q} %d\n", name, netdev, base+i)
+	}
+	for _, line := range []string{"netdev_up %s " + up, "netdev_carrier %s " + up, "netdev_mtu_bytes %s 4200", "netdev_carrier_changes_total %s 3", "netdev_carrier_up_total %s 2", "netdev_carrier_down_total %s 1"} {
+		name, value, _ := strings.Cut(line, " %s ")
+		fmt.Fprintf(&b, "%s{rail=\"0\",netdev=%q} %s\n", name, netdev, value)
+	}
+	return b.String()
+}
+
+func lagSysfs() string {
+	return lagFiles("enp1s0f0np0", 1000, "1") + lagFiles("enp1s0f1np1", 2000, "0") + `
+		netdev_speed_bytes_per_second{rail="0",netdev="enp1s0f0np0"} 2.5e+10
+		netdev_up{rail="0",netdev="bond0"} 1
+		netdev_carrier{rail="0",netdev="bond0"} 1
+		netdev_speed_bytes_per_second{rail="0",netdev="bond0"} 2.5e+10
+		netdev_mtu_bytes{rail="0",netdev="bond0"} 4200
+		netdev_carrier_changes_total{rail="0",netdev="bond0"} 2
+		netdev_receive_bytes_total{rail="0",netdev="bond0"} 4000
+		netdev_mtu_bytes{rail="1",netdev="ib0"} 2044
+		netdev_receive_bytes_total{rail="1",netdev="ib0"} 1.8446744073709552e+19`
+}
+
+const lagEthtool = `
+	port_pause_frames_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="receive"} 2
+	port_pause_seconds_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="receive"} 3e-06
+	port_pause_frames_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="transmit"} 4
+	port_pause_seconds_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="transmit"} 5e-06
+	port_pause_transitions_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="receive"} 6
+	port_global_pause_frames_total{rail="0",netdev="enp1s0f0np0",direction="transmit"} 9
+	port_global_pause_seconds_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 1e-05
+	port_pause_storm_events_total{rail="0",netdev="enp1s0f0np0",severity="error"} 11
+	port_priority_receive_discards_total{rail="0",netdev="enp1s0f0np0",priority="3",cause="host_buffer"} 12
+	port_priority_receive_discards_total{rail="0",netdev="enp1s0f0np0",priority="3",cause="host_congestion"} 13
+	port_priority_ecn_marked_total{rail="0",netdev="enp1s0f0np0",priority="3"} 14
+	port_priority_receive_discards_total{rail="0",netdev="enp1s0f0np0",priority="3",cause="port_buffer"} 15
+	port_priority_bytes_total{rail="0",netdev="enp1s0f0np0",priority="3",direction="transmit"} 16
+	port_priority_packets_total{rail="0",netdev="enp1s0f0np0",priority="0",direction="receive"} 17
+	netdev_receive_out_of_buffer_total{rail="0",netdev="enp1s0f0np0"} 18
+	netdev_device_out_of_buffer_total{rail="0",netdev="enp1s0f0np0"} 19
+	netdev_phy_discards_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 20
+	netdev_phy_symbol_errors_total{rail="0",netdev="enp1s0f0np0"} 21
+	netdev_phy_corrected_bits_total{rail="0",netdev="enp1s0f0np0"} 22
+	netdev_phy_receive_bits_total{rail="0",netdev="enp1s0f0np0"} 23
+	netdev_phy_lane_errors_total{rail="0",netdev="enp1s0f0np0",lane="2"} 24
+	netdev_phy_crc_errors_total{rail="0",netdev="enp1s0f0np0"} 25
+	netdev_phy_link_down_events_total{rail="0",netdev="enp1s0f0np0"} 26
+	netdev_rdma_bytes_total{rail="0",netdev="enp1s0f0np0",cast="unicast",direction="receive"} 27
+	netdev_rdma_packets_total{rail="0",netdev="enp1s0f0np0",cast="multicast",direction="transmit"} 28
+	netdev_non_rdma_unicast_bytes_total{rail="0",netdev="enp1s0f0np0",direction="transmit"} 29
+	netdev_non_rdma_unicast_packets_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 30
+	netdev_pci_stalled_ratio{rail="0",netdev="enp1s0f0np0",operation="read"} 0.31
+	netdev_pci_stalled_seconds_total{rail="0",netdev="enp1s0f0np0",operation="write"} 32
+	netdev_pci_buffer_overflow_packets_total{rail="0",netdev="enp1s0f0np0"} 33
+	netdev_pci_signal_integrity_errors_total{rail="0",netdev="enp1s0f0np0",direction="transmit"} 34
+	netdev_phy_bytes_total{rail="0",netdev="enp1s0f0np0",direction="transmit"} 35
+	netdev_phy_packets_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 36
+	port_pause_frames_total{rail="0",netdev="enp1s0f1np1",priority="0",direction="receive"} 7
+	port_pause_frames_total{rail="0",netdev="enp1s0f1np1",priority="7",direction="transmit"} 2
+	port_pause_seconds_total{rail="0",netdev="enp1s0f1np1",priority="3",direction="receive"} 3e-06
+	port_pause_transitions_total{rail="0",netdev="enp1s0f1np1",priority="3",direction="transmit"} 4
+	port_global_pause_frames_total{rail="0",netdev="enp1s0f1np1",direction="receive"} 5
+	netdev_phy_crc_errors_total{rail="0",netdev="enp1s0f1np1"} 6
+	port_priority_bytes_total{rail="0",netdev="enp1s0f1np1",priority="4",direction="receive"} 8
+	netdev_phy_link_down_events_total{rail="0",netdev="enp1s0f1np1"} 9`
+
+// TestNetdev reads a LAG: the bond, and both members through the bond's rail.
+// On the second member a name of another driver comes first in its row, so that
+// it is used although it is later in the list.
+func TestNetdev(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	src := newTestNetdev(root, someRails(lagRails...), lagKernel())
+	for read := range 2 {
+		lines, faults, _ := readLines(t, src)
+		if diff := cmp.Diff(textLines(lagSysfs()+"\n"+lagEthtool), lines); diff != "" {
+			t.Errorf("samples (-want +got):\n%s", diff)
+		}
+		var want []string
+		if read == 0 {
+			want = []string{"bond0: unsupported (expected)"}
+		}
+		if diff := cmp.Diff(want, faults); diff != "" {
+			t.Errorf("read %d: faults (-want +got):\n%s", read, diff)
+		}
+	}
+}
+
+// TestNetdevCaptured has a captured tree: its names belong to another machine,
+// so this machine's ethtool is not asked.
+func TestNetdevCaptured(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	src := NewNetdev(root.Sys(), someRails(lagRails...), testBudget)
+	lines, faults, _ := readLines(t, src)
+	if diff := cmp.Diff(textLines(lagSysfs()), lines); diff != "" || len(faults) > 0 {
+		t.Errorf("%v (-want +got):\n%s", faults, diff)
+	}
+}
+
+// TestNetdevRails has interfaces that two rails share, one that is a member
+// itself, and rails that come and go.
+func TestNetdevRails(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	var rails []rail.Rail
+	src := newTestNetdev(root, func() ([]rail.Rail, error) { return rails, nil }, lagKernel())
+	on := func(pairs ...string) (list []rail.Rail) {
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, rail.Rail{Name: pairs[i], Netdev: pairs[i+1]})
+		}
+		return list
+	}
+	for _, step := range []struct {
+		name  string
+		rails []rail.Rail
+		want  []string // of netdev_mtu_bytes and of one ethtool row
+	}{
+		{"a member itself", on("a", "enp1s0f0np0"), []string{"a enp1s0f0np0"}},
+		{"two rails on it", on("b", "enp1s0f0np0", "a", "enp1s0f0np0"), []string{"a enp1s0f0np0", "b enp1s0f0np0"}},
+		{"another", on("b", "ib0"), []string{"b ib0"}},
+		{"back", on("c", "enp1s0f0np0"), []string{"c enp1s0f0np0"}},
+		{"bond and member", on("b", "bond0", "m", "enp1s0f1np1"), []string{"b bond0", "b enp1s0f0np0", "b enp1s0f1np1", "m enp1s0f1np1"}},
+	} {
+		rails = step.rails
+		var mtu, pause []string
+		err := src.Read(func(s Sample) {
+			switch s.Metric.Name {
+			case "netdev_mtu_bytes":
+				mtu = append(mtu, s.Labels[0]+" "+s.Labels[1])
+			case "port_pause_frames_total":
+				pause = append(pause, s.Labels[0]+" "+s.Labels[1])
+			}
+		})
+		slices.Sort(mtu)
+		slices.Sort(pause)
+		pause = slices.Compact(pause)
+		want := slices.DeleteFunc(slices.Clone(step.want), func(s string) bool { return strings.HasSuffix(s, "ib0") || strings.HasSuffix(s, "bond0") })
+		if diff := cmp.Diff(step.want, mtu); diff != "" || !allExpected(err) {
+			t.Errorf("%s: %v (-want +got):\n%s", step.name, err, diff)
+		}
+		if !slices.Equal(pause, want) {
+			t.Errorf("%s: ethtool of %q, not %q", step.name, pause, want)
+		}
+	}
+	if len(src.open) != 6 {
+		t.Errorf("%d lanes are open, not those of three interfaces", len(src.open))
+	}
+	rails = nil
+	if err := src.Read(func(Sample) {}); !errors.Is(err, ErrAbsent) || len(src.open) != 0 {
+		t.Errorf("no rails: %v, %d lanes open", err, len(src.open))
+	}
+}
+
+// TestNetdevMovedPFC moves PFC to another priority, which changes the names but
+// not their number. The link goes down and up over it.
+func TestNetdevMovedPFC(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	k := lagKernel()
+	src := newTestNetdev(root, someRails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
+	pause := func() (list []string) {
+		lines, faults, _ := readLines(t, src)
+		if len(faults) > 0 {
+			t.Error(faults)
+		}
+		for _, l := range lines {
+			if strings.HasPrefix(l, "port_pause_frames_total") && strings.Contains(l, "receive") {
+				list = append(list, l)
+			}
+		}
+		return list
+	}
+	line := `port_pause_frames_total{rail="0",netdev="enp1s0f0np0",priority="%d",direction="receive"} 2`
+	if diff := cmp.Diff([]string{fmt.Sprintf(line, 3)}, pause()); diff != "" {
+		t.Error(diff)
+	}
+	netdev := k.Netdevs["enp1s0f0np0"]
+	for i := range netdev.Stats {
+		netdev.Stats[i].Name = strings.ReplaceAll(netdev.Stats[i].Name, "prio3", "prio4")
+	}
+	edit(t, root.Dir, map[string]string{"sys/class/net/enp1s0f0np0/carrier_changes": "5\n"})
+	if diff := cmp.Diff([]string{fmt.Sprintf(line, 4)}, pause()); diff != "" {
+		t.Error(diff)
+	}
+	netdev.Calls = nil
+	pause()
+	if diff := cmp.Diff(map[uint32]int{unix.ETHTOOL_GSTATS: 1}, netdev.Calls); diff != "" {
+		t.Errorf("requests of a read (-want +got):\n%s", diff)
+	}
+}
+
+// TestNetdevEthtoolFaults checks that whatever ethtool answers, sysfs is served.
+func TestNetdevEthtoolFaults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(k *ethtooltest.Kernel)
+		faults [2][]string // of the first read and the second
+	}{
+		"another namespace's interface": {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Bus = "0000:81:00.0" }, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
+		"unknown in this namespace":     {func(k *ethtooltest.Kernel) { delete(k.Netdevs, "enp1s0f0np0") }, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
+		"no statistics":                 {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Stats = nil }, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
+		"no driver information":         {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Driver = "" }, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
+		"broken":                        {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Err = unix.EIO }, [2][]string{{"enp1s0f0np0: io"}, {"enp1s0f0np0: io"}}},
+		"panics":                        {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Before = func(uint32) { panic("oh") } }, [2][]string{{"enp1s0f0np0: panic"}, {"enp1s0f0np0: panic"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+			k := lagKernel()
+			tt.change(k)
+			src := newTestNetdev(root, someRails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
+			for read, faultsWant := range tt.faults {
+				lines, faults, _ := readLines(t, src)
+				if diff := cmp.Diff(faultsWant, faults); diff != "" {
+					t.Errorf("read %d: faults (-want +got):\n%s", read, diff)
+				}
+				var want []string
+				for _, l := range textLines(lagSysfs()) {
+					inLane := strings.HasPrefix(l, "netdev_carrier{") || strings.HasPrefix(l, "netdev_speed_")
+					if strings.Contains(l, `"enp1s0f0np0"`) && !(name == "panics" && inLane) {
+						want = append(want, l)
+					}
+				}
+				if diff := cmp.Diff(want, lines); diff != "" {
+					t.Errorf("read %d (-want +got):\n%s", read, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestNetdevSpoilt(t *testing.T) {
+	const netdev = "sys/class/net/enp1s0f0np0/"
+	testSpoilt(t, []spoilt{
+		{netdev + "operstate", []string{"netdev_up enp1s0f0np0"}, "enp1s0f0np0", wordReasons()},
+		{netdev + "carrier", []string{"netdev_carrier enp1s0f0np0"}, "enp1s0f0np0", nil},
+		{netdev + "speed", []string{"netdev_speed_bytes_per_second enp1s0f0np0"}, "enp1s0f0np0", map[string]string{"negative": ""}},
+		{netdev + "mtu", []string{"netdev_mtu_bytes enp1s0f0np0"}, "enp1s0f0np0", nil},
+		{netdev + "statistics/rx_bytes", []string{"netdev_receive_bytes_total enp1s0f0np0"}, "enp1s0f0np0", nil},
+	}, func(t *testing.T) (Source, string) {
+		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+		return newTestNetdev(root, someRails(lagRails...), lagKernel()), root.Dir
+	})
+}
+
+// TestNetdevGone removes an interface and makes it anew under the same name.
+func TestNetdevGone(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	src := newTestNetdev(root, someRails(lagRails...), lagKernel())
+	want, _, _ := readLines(t, src)
+	dir := root.Sys("class/net/enp1s0f0np0")
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	lines, faults, _ := readLines(t, src)
+	if diff := cmp.Diff(slices.DeleteFunc(slices.Clone(want), func(l string) bool { return strings.Contains(l, `"enp1s0f0np0"`) }), lines); diff != "" {
+		t.Errorf("gone (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"enp1s0f0np0: " + sysfs.ReasonVanished}, faults); diff != "" {
+		t.Errorf("gone: faults (-want +got):\n%s", diff)
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	lines, faults, _ = readLines(t, src)
+	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
+		t.Errorf("back: %v (-want +got):\n%s", faults, diff)
+	}
+}
+
+// TestNetdevLive asks this machine about its loopback interface, which has
+// neither a speed nor ethtool statistics.
+func TestNetdevLive(t *testing.T) {
+	if !sysfs.Live("/sys/class/net") {
+		t.Skip("/sys is no sysfs")
+	}
+	src := NewNetdev("/sys", someRails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}), testBudget)
+	for _, want := range [][]string{{"lo: unsupported (expected)"}, nil} {
+		lines, faults, _ := readLines(t, src)
+		if diff := cmp.Diff(want, faults); diff != "" {
+			t.Errorf("faults (-want +got):\n%s", diff)
+		}
+		text := strings.Join(lines, "\n")
+		if !strings.Contains(text, `netdev_mtu_bytes{rail="0",netdev="lo"}`) || !strings.Contains(text, `netdev_receive_bytes_total{rail="0",netdev="lo"}`) || strings.Contains(text, "speed") {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+// BenchmarkNetdevRead reads ten interfaces that have every file, and 2000
+// statistics each, of which 36 are used.
+func BenchmarkNetdevRead(b *testing.B) {
+	const count = 10
+	root := sysfstest.Unpack(b, "testdata/netdev-lag.txtar")
+	stats := append(lagKernel().Netdevs["enp1s0f0np0"].Stats, make([]ethtooltest.Stat, 2000)...)
+	k := &ethtooltest.Kernel{Netdevs: make(map[string]*ethtooltest.Netdev)}
+	var rails []rail.Rail
+	for i := range count {
+		name := fmt.Sprintf("eth%d", i)
+		if err := os.CopyFS(root.Sys("class/net", name), os.DirFS(root.Sys("class/net/enp1s0f0np0"))); err != nil {
+			b.Fatal(err)
+		}
+		k.Netdevs[name] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats}
+		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: name})
+	}
+	for name, src := range map[string]*Netdev{
+		"sysfs":   NewNetdev(root.Sys(), someRails(rails...), testBudget),
+		"ethtool": newTestNetdev(root, someRails(rails...), k),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := src.Read(func(Sample) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
