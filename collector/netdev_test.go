@@ -99,8 +99,8 @@ const lagEthtool = `
 	netdev_device_out_of_buffer_total{rail="0",netdev="enp1s0f0np0"} 19
 	netdev_phy_discards_total{rail="0",netdev="enp1s0f0np0",direction="receive"} 20
 	netdev_phy_symbol_errors_total{rail="0",netdev="enp1s0f0np0"} 21
-	netdev_phy_corrected_bits_total{rail="0",netdev="enp1s0f0np0"} 22
-	netdev_phy_receive_bits_total{rail="0",netdev="enp1s0f0np0"} 23
+	netdev_phy_fec_corrected_errors_total{rail="0",netdev="enp1s0f0np0"} 22
+	netdev_phy_receivable_bytes_total{rail="0",netdev="enp1s0f0np0"} 2.875
 	netdev_phy_lane_errors_total{rail="0",netdev="enp1s0f0np0",lane="2"} 24
 	netdev_phy_crc_errors_total{rail="0",netdev="enp1s0f0np0"} 25
 	netdev_phy_link_down_events_total{rail="0",netdev="enp1s0f0np0"} 26

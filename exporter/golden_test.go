@@ -34,7 +34,7 @@ func allSources(root sysfstest.Root) []collector.Source {
 		collector.NewNetdev(root.Sys(), finder.Rails, budget),
 		collector.NewPCIe(root.Sys(), finder.Rails, budget),
 		collector.NewGPU(root.Proc(), collector.NewNVML(root.Proc("no-such-library")), collector.GPUOptions{Budget: budget}),
-		collector.NewGPUDirect(root.Sys(), root.Proc()),
+		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
 	}
 }
 

@@ -186,7 +186,7 @@ func (t *Table) AppendText(b []byte) []byte {
 // all whole numbers, for which there is a shorter way to the same digits.
 func appendValue(b []byte, v float64) []byte {
 	switch {
-	case v == math.Trunc(v) && math.Abs(v) < 1e6 && !(v == 0 && math.Signbit(v)):
+	case v == math.Trunc(v) && math.Abs(v) < 1e6:
 		return strconv.AppendInt(b, int64(v), 10)
 	case math.IsInf(v, 1):
 		return append(b, "+Inf"...)

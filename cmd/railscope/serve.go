@@ -38,9 +38,12 @@ func sources(s settings, finder *rail.Finder) []collector.Source {
 		processes = maxGPUProcesses
 	}
 	made := map[string]collector.Source{
-		"rdma": collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
-		"pcie": collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
-		"gpu":  collector.NewGPU(s.procfs, collector.NewNVML(s.nvml), collector.GPUOptions{Budget: deviceBudget, Processes: processes}),
+		"rdma":      collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
+		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
+		"netdev":    collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget),
+		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
+		"pcie":      collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
+		"gpu":       collector.NewGPU(s.procfs, collector.NewNVML(s.nvml), collector.GPUOptions{Budget: deviceBudget, Processes: processes}),
 	}
 	var list []collector.Source
 	for _, name := range sourceNames {
