@@ -145,7 +145,7 @@ func (b *Bond) Read(emit func(Sample)) error {
 		return errors.Join(faults...)
 	}
 	rails, err := b.rails()
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // bonds without RDMA are no fault
+	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) { // one that could not be examined is the rdma source's to report
 		faults = append(faults, NewFault("", fmt.Errorf("find the rails on bonds: %w", err)))
 	}
 	b.retire(names)

@@ -208,6 +208,21 @@ func TestNetdevRails(t *testing.T) {
 	}
 }
 
+// TestNetdevFinderFails has a finder that knows some rails or none. That nothing
+// is known is not that nothing is there.
+func TestNetdevFinderFails(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	broken := errors.New("the finder is broken")
+	src := newTestNetdev(root, func() ([]rail.Rail, error) { return lagRails, broken }, lagKernel())
+	if lines, faults, err := readLines(t, src); len(lines) == 0 || !allExpected(err) {
+		t.Errorf("some rails: %d samples, %v", len(lines), faults)
+	}
+	src = newTestNetdev(root, func() ([]rail.Rail, error) { return nil, broken }, lagKernel())
+	if lines, _, err := readLines(t, src); len(lines) > 0 || !errors.Is(err, broken) || errors.Is(err, ErrAbsent) {
+		t.Errorf("no rails: %d samples, %v", len(lines), err)
+	}
+}
+
 // TestNetdevMovedPFC moves PFC to another priority, which changes the names but
 // not their number. The link goes down and up over it.
 func TestNetdevMovedPFC(t *testing.T) {
