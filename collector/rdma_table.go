@@ -211,6 +211,7 @@ func deviceCounters() []*Metric {
 		{Name: "device_commands_without_completion_total", Help: "Commands the device never answered.", From: from("no_completion_cmds"), Ref: refEFA},
 		{Name: "device_keep_alives_received_total", Help: "Signs of life received from the device.", From: from("keep_alive_rcvd"), Ref: refEFA},
 	}
+	rows = append(rows, &Metric{Name: "device_counter_lifespan_seconds", Kind: Gauge, Help: "How long the driver answers a counter of the device from its cache.", From: []Origin{{Name: "lifespan", Scale: 1e-3}}, Ref: "Documentation/ABI/stable/sysfs-class-infiniband"})
 	for _, m := range rows {
 		m.Labels = []string{"device"}
 	}
