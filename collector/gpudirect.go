@@ -36,7 +36,7 @@ func gpudirectTable() []Metric {
 		gpudirectPeermem: {Name: "gpudirect_peermem_loaded", Kind: Gauge, Ref: refPeermem, From: []Origin{{Name: "module/nvidia_peermem"}, {Name: "module/nv_peer_mem"}},
 			Help: "1 while the kernel module is loaded by which RDMA adapters reach GPU memory through peer memory, 0 while it is not."},
 		gpudirectDMABuf: {Name: "gpudirect_dmabuf_possible", Kind: Gauge, Ref: refDMABuf, From: []Origin{{Name: "driver/nvidia/version"}, {Name: "sys/kernel/osrelease"}},
-			Help: "1 where kernel (5.12) and NVIDIA driver (515, open kernel modules) are new enough for RDMA to GPU memory by dma-buf, 0 where one is not; by version alone, a distribution may have the code earlier."},
+			Help: "1 where kernel (5.12) and NVIDIA driver (515, open kernel modules) are new enough for RDMA to GPU memory by dma-buf, 0 where one is not, and on a GB10; by version alone, a distribution may have the code earlier."},
 		gpudirectSupported: {Name: "gpudirect_supported", Kind: Gauge, Ref: refGB10, From: []Origin{{Name: "driver/nvidia/gpus/*/information"}},
 			Help: "0 where the GPU can by design not be reached by RDMA (GB10, DGX Spark), whatever is loaded, otherwise 1."},
 		gpudirectInfo: {Name: "gpudirect_info", Kind: Gauge, Labels: []string{"mode", "reason"}, Ref: refPeermem + "; " + refDMABuf + "; " + refGB10, From: []Origin{{Name: "module/nvidia_peermem"}, {Name: "driver/nvidia/version"}, {Name: "driver/nvidia/gpus/*/information"}, {Name: "sys/kernel/osrelease"}},
@@ -107,12 +107,12 @@ func (g *GPUDirect) Read(emit func(Sample)) error {
 		emit(Sample{Metric: &g.rows[gpudirectPeermem], Value: boolValue(peermem)})
 	}
 	dmabuf, why, dmabufOK := g.dmabuf(driverDir, &faults)
-	if dmabufOK {
-		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: boolValue(dmabuf)})
-	}
 	gpus, gb10, gpusOK := g.gpus(filepath.Join(driverDir, "gpus"), &faults)
 	if gpusOK && gpus > 0 {
 		emit(Sample{Metric: &g.rows[gpudirectSupported], Value: boolValue(!gb10)})
+	}
+	if dmabufOK {
+		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: boolValue(dmabuf && !gb10)})
 	}
 	mode, reason := "", gpudirectReason("") // not known
 	switch {

@@ -32,7 +32,7 @@ func TestGPUDirect(t *testing.T) {
 		faults        []string
 	}{
 		{name: "HGX H200", fixture: hgx, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
-		{name: "DGX Spark", fixture: spark, peermem: "0", dmabuf: "1", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices"},
+		{name: "DGX Spark", fixture: spark, peermem: "0", dmabuf: "0", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices"},
 		{name: "no peermem", fixture: hgx, change: map[string]string{peermem: ""}, peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
 		{name: "older peermem", fixture: hgx, change: map[string]string{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
 		{name: "kernel 5.11", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.11.22\n"}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
@@ -48,7 +48,7 @@ func TestGPUDirect(t *testing.T) {
 		{name: "kernel unknown", fixture: hgx, change: map[string]string{osrelease: "-1.x\n"}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonInvalid}},
 		{name: "kernel unknown, driver too old anyway", fixture: hgx, change: map[string]string{peermem: "", osrelease: "", version: oldOpen}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515", faults: []string{": " + sysfs.ReasonVanished}},
 		{name: "one GPU says nothing", fixture: hgx, change: map[string]string{firstGPU: "\n"}, peermem: "1", dmabuf: "1", faults: []string{"0000:18:00.0: " + sysfs.ReasonEmpty}},
-		{name: "one GPU says nothing, the other is a GB10", fixture: hgx, change: map[string]string{firstGPU: "N/A\n", strings.Replace(firstGPU, "18", "2a", 1): "Model: NVIDIA GB10\n"}, peermem: "1", dmabuf: "1", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices", faults: []string{"0000:18:00.0: " + sysfs.ReasonInvalid}},
+		{name: "one GPU says nothing, the other is a GB10", fixture: hgx, change: map[string]string{firstGPU: "N/A\n", strings.Replace(firstGPU, "18", "2a", 1): "Model: NVIDIA GB10\n"}, peermem: "1", dmabuf: "0", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices", faults: []string{"0000:18:00.0: " + sysfs.ReasonInvalid}},
 		{name: "no list of GPUs", fixture: hgx, change: map[string]string{"proc/driver/nvidia/gpus": ""}, peermem: "1", dmabuf: "1", faults: []string{": " + sysfs.ReasonVanished}},
 		{name: "no sysfs", fixture: hgx, change: map[string]string{"sys": ""}, dmabuf: "1", supported: "1", faults: []string{": " + sysfs.ReasonVanished}},
 	} {

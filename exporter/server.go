@@ -31,6 +31,9 @@ func NewServer(scraper *Scraper, telemetryPath string, reload func() error) (*Se
 		zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that exists
 		return zip
 	}
+	if strings.HasSuffix(telemetryPath, "/") {
+		telemetryPath += "{$}" // that path, not all below it
+	}
 	s.mux.HandleFunc("GET "+telemetryPath, s.metrics)
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "railscope is up") })
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
@@ -40,7 +43,7 @@ func NewServer(scraper *Scraper, telemetryPath string, reload func() error) (*Se
 		w.Header().Set("Allow", "POST, PUT")
 		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
 	})
-	if telemetryPath == "/" {
+	if telemetryPath == "/{$}" {
 		return s, nil
 	}
 	landing, err := web.NewLandingPage(web.LandingConfig{

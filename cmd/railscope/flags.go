@@ -77,8 +77,8 @@ func parse(args []string) (settings, error) {
 	if err != nil {
 		return s, misuse{explain(err, app)}
 	}
-	if s.command = command; s.command == "serve" && (!strings.HasPrefix(s.telemetryPath, "/") || strings.ContainsAny(s.telemetryPath, "{} ")) {
-		return s, misuse{fmt.Errorf("--web.telemetry-path must be a path that begins with /, such as /metrics, not %q", s.telemetryPath)}
+	if s.command = command; s.command == "serve" && (!strings.HasPrefix(s.telemetryPath, "/") || strings.HasPrefix(s.telemetryPath, "/-/") || strings.ContainsAny(s.telemetryPath, "{} ")) {
+		return s, misuse{fmt.Errorf("--web.telemetry-path must be a path that begins with / and not with /-/, such as /metrics, not %q", s.telemetryPath)}
 	}
 	return s, nil
 }

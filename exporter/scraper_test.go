@@ -1,0 +1,213 @@
+package exporter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// fakeSource is a source made of functions.
+type fakeSource struct {
+	name string
+	row  *collector.Metric
+	read func(emit func(collector.Sample)) error
+}
+
+func (f fakeSource) Name() string                           { return f.name }
+func (f fakeSource) Metrics() []*collector.Metric           { return []*collector.Metric{f.row} }
+func (f fakeSource) Read(emit func(collector.Sample)) error { return f.read(emit) }
+func (f fakeSource) sample(v float64, l string) collector.Sample {
+	return collector.Sample{Metric: f.row, Labels: []string{l}, Value: v}
+}
+
+func newFake(name string) *fakeSource {
+	f := &fakeSource{name: name, row: &collector.Metric{Name: name + "_value", Help: "A value.", Ref: "here", Kind: collector.Gauge, Labels: []string{"of"}}}
+	f.read = func(emit func(collector.Sample)) error { emit(f.sample(1, "x")); return nil }
+	return f
+}
+
+// lines returns the lines of an exposition that begin with one of the prefixes.
+func lines(text []byte, prefixes ...string) (found []string) {
+	for line := range strings.Lines(string(text)) {
+		for _, p := range prefixes {
+			if strings.HasPrefix(line, p) {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
+// TestHealth is the contract of source_present, source_success and
+// source_errors_total: what a read may come to, and what is exported then.
+func TestHealth(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		read func(f *fakeSource) func(emit func(collector.Sample)) error
+		want []string
+	}{
+		{"all is well", func(f *fakeSource) func(func(collector.Sample)) error { return f.read }, []string{
+			`railscope_a_value{of="x"} 1`,
+			`railscope_source_present{source="a"} 1`, `railscope_source_success{source="a"} 1`}},
+		{"no such hardware", func(*fakeSource) func(func(collector.Sample)) error {
+			return func(func(collector.Sample)) error { return fmt.Errorf("no rail: %w", collector.ErrAbsent) }
+		}, []string{
+			`railscope_source_present{source="a"} 0`, `railscope_source_success{source="a"} 1`}},
+		{"one device fails, the other does not", func(f *fakeSource) func(func(collector.Sample)) error {
+			return func(emit func(collector.Sample)) error {
+				emit(f.sample(7, "good"))
+				return errors.Join(&collector.Fault{Device: "bad", Reason: sysfs.ReasonInvalid, Err: errors.New("N/A")},
+					&collector.Fault{Device: "bad", Reason: sysfs.ReasonInvalid, Err: errors.New("N/A")})
+			}
+		}, []string{
+			`railscope_a_value{of="good"} 7`,
+			`railscope_source_errors_total{device="bad",reason="invalid",source="a"} 2`,
+			`railscope_source_present{source="a"} 1`, `railscope_source_success{source="a"} 0`}},
+		{"an answer that is expected", func(f *fakeSource) func(func(collector.Sample)) error {
+			return func(emit func(collector.Sample)) error {
+				emit(f.sample(7, "good"))
+				return &collector.Fault{Device: "vf", Reason: sysfs.ReasonUnsupported, Expected: true, Err: errors.New("EINVAL")}
+			}
+		}, []string{
+			`railscope_a_value{of="good"} 7`,
+			`railscope_source_errors_total{device="vf",reason="unsupported",source="a"} 1`,
+			`railscope_source_present{source="a"} 1`, `railscope_source_success{source="a"} 1`}},
+		{"a panic", func(*fakeSource) func(func(collector.Sample)) error {
+			return func(func(collector.Sample)) error { panic("ouch") }
+		}, []string{
+			`railscope_source_errors_total{device="",reason="panic",source="a"} 1`,
+			`railscope_source_present{source="a"} 1`, `railscope_source_success{source="a"} 0`}},
+		{"a series emitted twice", func(f *fakeSource) func(func(collector.Sample)) error {
+			return func(emit func(collector.Sample)) error {
+				emit(f.sample(1, "x"))
+				emit(f.sample(2, "x"))
+				return nil
+			}
+		}, []string{
+			`railscope_a_value{of="x"} 1`,
+			`railscope_source_errors_total{device="",reason="duplicate",source="a"} 1`,
+			`railscope_source_present{source="a"} 1`, `railscope_source_success{source="a"} 0`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake("a")
+			f.read = tc.read(f)
+			got := lines(testScraper(t, []collector.Source{f}).Text(), "railscope_a_", "railscope_source_errors", "railscope_source_present", "railscope_source_success")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStuckSource: a source that hangs costs its own series and one budget, once.
+func TestStuckSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck, well, release := newFake("stuck"), newFake("well"), make(chan struct{})
+		answer := stuck.read
+		stuck.read = func(emit func(collector.Sample)) error { <-release; return answer(emit) }
+		s := testScraper(t, []collector.Source{stuck, well})
+		scrape := func(took time.Duration, want ...string) {
+			t.Helper()
+			start := time.Now()
+			text := s.Text()
+			if got := time.Since(start); got != took {
+				t.Errorf("the scrape took %v, not %v", got, took)
+			}
+			got := lines(text, "railscope_stuck_", "railscope_well_", "railscope_source_success", "railscope_source_errors")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+		scrape(s.opts.Budget, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 1`,
+			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`, `railscope_well_value{of="x"} 1`)
+		scrape(0, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 2`,
+			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`, `railscope_well_value{of="x"} 1`)
+		close(release)
+		synctest.Wait()
+		scrape(0, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 2`,
+			`railscope_source_success{source="stuck"} 1`, `railscope_source_success{source="well"} 1`,
+			`railscope_stuck_value{of="x"} 1`, `railscope_well_value{of="x"} 1`)
+	})
+}
+
+// TestConcurrentScrapes: scrapes that overlap are one read and get one answer.
+func TestConcurrentScrapes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, reads := newFake("a"), 0
+		f.read = func(emit func(collector.Sample)) error {
+			reads++ // under -race: never two at once
+			time.Sleep(time.Second)
+			emit(f.sample(float64(reads), "x"))
+			return nil
+		}
+		s := testScraper(t, []collector.Source{f})
+		var wg sync.WaitGroup
+		texts := make([][]byte, 8)
+		for i := range texts {
+			wg.Go(func() { texts[i] = s.Text() })
+		}
+		wg.Wait()
+		for _, text := range texts {
+			if !bytes.Equal(text, texts[0]) {
+				t.Error("scrapes that overlapped got different answers")
+			}
+		}
+		if reads != 1 {
+			t.Errorf("8 scrapes at once made %d reads", reads)
+		}
+	})
+}
+
+// TestFaultsAreLoggedOnce: one line when a fault comes, one when it is over.
+func TestFaultsAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		f, broken := newFake("a"), true
+		f.read = func(func(collector.Sample)) error {
+			if !broken {
+				return nil
+			}
+			return errors.Join(&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at one file")},
+				&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at another")})
+		}
+		s, err := NewScraper([]collector.Source{f}, Options{Budget: time.Second, Self: func() Self { return Self{} },
+			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for minute := range 20 {
+			broken = minute < 10
+			s.Text()
+			time.Sleep(time.Minute)
+		}
+		want := `level=WARN msg="Cannot read; not said again until it changes" source=a device=d reason=io err="d: EIO at one file"` + "\n" +
+			`level=INFO msg="Can be read again" source=a device=d reason=io` + "\n"
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("20 scrapes, 10 of them broken (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestBadTableIsRefused: a mistake in a table shows at start, not at a scrape.
+func TestBadTableIsRefused(t *testing.T) {
+	a, b := newFake("a"), newFake("b")
+	b.row = a.row
+	if _, err := NewScraper([]collector.Source{a, b}, Options{Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "two rows of this name") {
+		t.Errorf("two rows of one name: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package exporter
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/railscope/railscope/collector"
+)
+
+func testServer(t *testing.T, path string, reload func() error) *Server {
+	t.Helper()
+	s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}), path, reload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEndpoints is what each path answers.
+func TestEndpoints(t *testing.T) {
+	var reloadErr error
+	s := testServer(t, "/metrics", func() error { return reloadErr })
+	for _, tc := range []struct {
+		method, path string
+		before       func()
+		code         int
+		body         string // a part of it
+	}{
+		{"GET", "/metrics", nil, 200, "railscope_a_value{of=\"x\"} 1\n"},
+		{"HEAD", "/metrics", nil, 200, ""},
+		{"POST", "/metrics", nil, 405, ""},
+		{"GET", "/", nil, 200, `href="/metrics"`},
+		{"GET", "/nothing", nil, 404, ""},
+		{"GET", "/-/healthy", nil, 200, "railscope is up"},
+		{"GET", "/-/ready", nil, 503, "not ready"},
+		{"GET", "/-/ready", func() { s.SetReady(true) }, 200, "ready"},
+		{"GET", "/-/reload", nil, 405, "POST"},
+		{"POST", "/-/reload", nil, 200, "reloaded"},
+		{"PUT", "/-/reload", nil, 200, "reloaded"},
+		{"POST", "/-/reload", func() { reloadErr = errors.New("config.yml:3: no") }, 500, "config.yml:3: no"},
+		{"GET", "/-/healthy", nil, 200, "railscope is up"},
+	} {
+		if tc.before != nil {
+			tc.before()
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
+		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.body) {
+			t.Errorf("%s %s: %d %q, want %d and %q in it", tc.method, tc.path, w.Code, w.Body, tc.code, tc.body)
+		}
+	}
+}
+
+// TestTelemetryAtRoot: the metrics may take the place of the landing page.
+func TestTelemetryAtRoot(t *testing.T) {
+	w := httptest.NewRecorder()
+	testServer(t, "/", nil).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if !strings.Contains(w.Body.String(), "railscope_a_value") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestNegotiation: the format and the coding are those the client asked for.
+func TestNegotiation(t *testing.T) {
+	server := httptest.NewServer(testServer(t, "/metrics", nil))
+	defer server.Close()
+	get := func(accept, coding string) *http.Response {
+		req, err := http.NewRequest("GET", server.URL+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		req.Header.Set("Accept-Encoding", coding)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	const series = "railscope_a_value"
+	for _, coding := range []string{"identity", "gzip;q=0", "br", "gzip", "br, gzip;q=0.5"} {
+		resp := get("text/plain;version=0.0.4", coding)
+		var body io.Reader = resp.Body
+		if zipped := resp.Header.Get("Content-Encoding") == "gzip"; zipped != (coding == "gzip" || coding == "br, gzip;q=0.5") {
+			t.Errorf("Accept-Encoding %q: gzip is %v", coding, zipped)
+		} else if zipped {
+			var err error
+			if body, err = gzip.NewReader(resp.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text, err := io.ReadAll(body); err != nil || !strings.Contains(string(text), series) {
+			t.Errorf("Accept-Encoding %q: %q %v", coding, text, err)
+		}
+	}
+	// What Prometheus 3 asks for when it scrapes native histograms.
+	resp := get("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.2", "identity")
+	dec, found := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header)), false
+	for {
+		var family dto.MetricFamily
+		if err := dec.Decode(&family); err != nil {
+			if err != io.EOF {
+				t.Error(err)
+			}
+			break
+		}
+		found = found || family.GetName() == series
+	}
+	if !found {
+		t.Error("protobuf: the series is not there")
+	}
+}
