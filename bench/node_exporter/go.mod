@@ -2,7 +2,7 @@ module github.com/railscope/railscope/bench/node_exporter
 
 go 1.26.0
 
-// Pinned to what node_exporter itself is released with.
+// A dependency of these two cannot be downloaded everywhere.
 exclude (
 	github.com/prometheus/common v0.73.0
 	github.com/prometheus/common v0.73.1
