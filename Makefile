@@ -1,0 +1,56 @@
+# `make run` and `make test` do all the set-up they need; `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-nocgo golden docs lint lab bench fuzz deps
+
+# What the binary says of itself. Outside a git checkout only the version is known.
+git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
+stamp = -X github.com/prometheus/common/version.$(1)=$(2)
+LDFLAGS = $(call stamp,Version,$(shell cat VERSION)) $(call stamp,Revision,$(call git,describe --always --dirty --abbrev=40 --exclude='*')) \
+	$(call stamp,Branch,$(call git,rev-parse --abbrev-ref HEAD)) $(call stamp,BuildDate,$(call git,log -1 --format=%cd --date=format-local:%Y%m%d-%H:%M:%S))
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: build ## build and serve on this machine, whatever it has: http://localhost:10091 (ARGS='--help' shows the flags)
+	./railscope $(ARGS)
+
+build: deps ## build ./railscope
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o railscope ./cmd/railscope
+
+test: deps ## vet, and every test under the race detector
+	go vet ./...
+	go test -race ./...
+
+test-nocgo: ## the same without C: counters only, no GPU, no probe
+	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
+	CGO_ENABLED=0 go vet ./...
+	CGO_ENABLED=0 go test ./...
+
+golden: deps ## write the expected expositions of exporter/testdata anew
+	go test ./exporter -update
+
+docs: deps ## write docs/metrics.md anew
+	go test ./exporter -run TestDocs -update
+
+lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
+	@scripts/need.sh shellcheck=shellcheck
+	scripts/lint.sh
+
+lab: ## two real RoCE nodes in virtual machines, and the tests that run on them
+	lab/run.sh $(ARGS)
+
+bench: build .bin/node_exporter ## compare values and cost with node_exporter (ARGS='-scrapes 100' and others)
+	go run ./bench $(ARGS)
+
+fuzz: deps ## every fuzz target for FUZZTIME (10 s)
+	scripts/fuzz.sh $(or $(FUZZTIME),10s)
+
+deps:
+	@scripts/need.sh go cc=gcc stdio.h=libc6-dev
+
+# Tools have go.mod files of their own, so that the shipped one stays short.
+.bin/golangci-lint: tools/go.mod tools/go.sum
+	cd tools && go build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.bin/node_exporter: bench/node_exporter/go.mod bench/node_exporter/go.sum
+	cd bench/node_exporter && CGO_ENABLED=0 go build -o ../../$@ github.com/prometheus/node_exporter

@@ -1,0 +1,282 @@
+package arch
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/railscope/railscope/"
+
+// rule says which files may import a package.
+type rule struct {
+	pkg   string   // import path, and all below it; ours/… is in this module
+	only  []string // files, or directories with all below them, that may; nil is nobody
+	tests bool     // test files may, too, wherever they are
+	why   string
+}
+
+var rules = []rule{
+	{pkg: "ours/cmd",
+		why: "cmd wires everything, so nothing can stand on it"},
+	{pkg: "ours/exporter", only: []string{"cmd"},
+		why: "a metric leaves by the exporter: who reads or probes does not know where to"},
+	{pkg: "ours/collector", only: []string{"cmd", "exporter", "internal/inventory"},
+		why: "collector and probe never meet: what is read must not depend on what is probed, nor the reverse"},
+	{pkg: "ours/probe", only: []string{"cmd", "exporter", "probe"},
+		why: "collector and probe never meet: what is read must not depend on what is probed, nor the reverse"},
+	{pkg: "ours/internal/sysfstest", only: []string{"bench"}, tests: true,
+		why: "made-up machines are for tests and for the benchmark"},
+	{pkg: "github.com/prometheus/client_golang", only: []string{"exporter"}, tests: true,
+		why: "the exporter is the only package that knows Prometheus: readers and probes give rows and values"},
+	{pkg: "github.com/alecthomas/kingpin", only: []string{"cmd"},
+		why: "flags are parsed in one place and passed on as values: no package has flags of its own"},
+	{pkg: "os/signal", only: []string{"cmd"}, tests: true,
+		why: "the process belongs to cmd: everything else is told to stop by its context"},
+	{pkg: "github.com/NVIDIA/go-nvml", only: []string{"collector/gpu_cgo.go", "collector/gpu_cgo_test.go"},
+		why: "go-nvml does not build without C and can end the process: one file keeps it behind an interface of ours"},
+	{pkg: "C", only: []string{"probe/internal/verbs"},
+		why: "one package has C, so that CGO_ENABLED=0 builds and one page says who owns which memory"},
+	{pkg: "log", only: []string{"cmd", "exporter", "bench"}, tests: true,
+		why: "libraries return errors, only the edge logs: a fault is counted and said once, not by whoever meets it"},
+}
+
+// leaf says which of our own packages a package may stand on. Its tests are
+// free: nothing stands on them.
+type leaf struct {
+	dir  string // the package, and all below it
+	ours []string
+	why  string
+}
+
+var leaves = []leaf{
+	{dir: "internal/lane", why: "lane is at the bottom: a bounded wait that knows nothing of what hangs"},
+	{dir: "internal/sysfs", why: "sysfs is at the bottom: one file, one value, one reason"},
+	{dir: "internal/sysfstest", why: "fixtures must not depend on what they test"},
+	{dir: "internal/rail", ours: []string{"internal/sysfs", "internal/lane"},
+		why: "collector, probe and exporter all stand on what a rail is, so it stands on as little as can be"},
+}
+
+// TestArrows holds the rules for this module.
+func TestArrows(t *testing.T) {
+	breaches, err := check(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range breaches {
+		t.Error(b)
+	}
+}
+
+// check returns the breaches in the module at root, nested modules left out.
+// Build constraints are not looked at: a rule holds on every platform.
+func check(root string) ([]string, error) {
+	var breaches []string
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if file != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || exists(file, "go.mod")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		found, err := checkFile(filepath.ToSlash(rel), src)
+		breaches = append(breaches, found...)
+		return err
+	})
+	return breaches, err
+}
+
+func exists(elem ...string) bool {
+	_, err := os.Stat(filepath.Join(elem...))
+	return err == nil
+}
+
+// checkFile returns the breaches of one file, named relative to the module.
+func checkFile(file string, src []byte) ([]string, error) {
+	fset := token.NewFileSet()
+	tree, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var breaches []string
+	breach := func(at token.Pos, format string, args ...any) {
+		breaches = append(breaches, fmt.Sprintf("%s: ", fset.Position(at))+fmt.Sprintf(format, args...))
+	}
+	for _, imp := range tree.Imports {
+		name, err := strconv.Unquote(imp.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		if own, ok := strings.CutPrefix(name, module); ok {
+			name = "ours/" + own
+		}
+		for _, why := range broken(file, name) {
+			breach(imp.Pos(), "must not import %s: %s", imp.Path.Value, why)
+		}
+	}
+	for _, d := range tree.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+			breach(f.Pos(), "must not have func init: cmd constructs everything, in an order that can be read there")
+		}
+	}
+	return breaches, nil
+}
+
+// broken returns the reasons why file must not import pkg.
+func broken(file, pkg string) []string {
+	test := strings.HasSuffix(file, "_test.go")
+	dir := path.Dir(file)
+	var why []string
+	for _, r := range rules {
+		home := within("ours/"+dir, r.pkg) // its parts may import each other, and its external tests it
+		if within(pkg, r.pkg) && !home && (!test || !r.tests) && !withinAny(file, r.only) {
+			why = append(why, r.why)
+		}
+	}
+	own, ours := strings.CutPrefix(pkg, "ours/")
+	for _, l := range leaves {
+		if ours && within(dir, l.dir) && !within(own, l.dir) && !withinAny(own, l.ours) && !test {
+			why = append(why, l.why)
+		}
+	}
+	return why
+}
+
+// within reports whether name is dir or below it.
+func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+func withinAny(name string, dirs []string) bool {
+	for _, d := range dirs {
+		if within(name, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestCheckFindsBreaches plants one breach of each rule, and imports that are
+// allowed, in a small tree.
+func TestCheckFindsBreaches(t *testing.T) {
+	reason := map[string]string{}
+	for _, r := range rules {
+		reason[r.pkg] = r.why
+	}
+	for _, l := range leaves {
+		reason[l.dir] = l.why
+	}
+	reason["init"] = "must not have func init"
+	planted := map[string]bool{}
+	const tag = "//go:build never\n\n"
+	ours := func(dir string) string { return `import _ "` + module + dir + `"` }
+	for _, tc := range []struct{ file, src, breaks string }{
+		{"exporter/a.go", ours("cmd/railscope"), "ours/cmd"},
+		{"cmd/railscope/a_test.go", ours("cmd/railscope"), ""},
+		{"collector/a.go", ours("exporter"), "ours/exporter"},
+		{"collector/a_test.go", ours("exporter"), "ours/exporter"},
+		{"exporter/a_test.go", ours("exporter"), ""},
+		{"probe/a.go", ours("collector"), "ours/collector"},
+		{"collector/a.go", ours("probe"), "ours/probe"},
+		{"probe/a.go", ours("probe/internal/verbs"), ""},
+		{"exporter/a.go", ours("probe") + "\n" + ours("collector") + "\n" + ours("internal/rail"), ""},
+		{"internal/config/a.go", ours("internal/sysfstest"), "ours/internal/sysfstest"},
+		{"internal/rail/a_test.go", ours("internal/sysfstest"), ""},
+		{"collector/a.go", `import _ "github.com/prometheus/client_golang/prometheus"`, "github.com/prometheus/client_golang"},
+		{"collector/a.go", tag + `import _ "github.com/prometheus/client_golang/prometheus"`, "github.com/prometheus/client_golang"},
+		{"collector/a_test.go", `import _ "github.com/prometheus/client_golang/prometheus/testutil"`, ""},
+		{"exporter/a.go", `import _ "github.com/alecthomas/kingpin/v2"`, "github.com/alecthomas/kingpin"},
+		{"exporter/a.go", `import _ "os/signal"`, "os/signal"},
+		{"collector/gpu.go", `import _ "github.com/NVIDIA/go-nvml/pkg/nvml"`, "github.com/NVIDIA/go-nvml"},
+		{"collector/gpu_cgo.go", `import _ "github.com/NVIDIA/go-nvml/pkg/nvml"`, ""},
+		{"collector/a.go", `import "C"`, "C"},
+		{"probe/internal/verbs/a.go", `import "C"`, ""},
+		{"collector/a.go", `import _ "log/slog"`, "log"},
+		{"internal/lane/a.go", ours("internal/sysfs"), "internal/lane"},
+		{"internal/sysfs/a.go", ours("internal/lane"), "internal/sysfs"},
+		{"internal/sysfstest/a.go", ours("internal/rail"), "internal/sysfstest"},
+		{"internal/rail/a.go", ours("internal/rdmanl"), "internal/rail"},
+		{"internal/rail/a.go", ours("internal/sysfs") + "\n" + ours("internal/lane"), ""},
+		{"collector/a.go", "func init() {}", "init"},
+		{"collector/a.go", "type t int\n\nfunc (t) init() {}", ""},
+		{"collector/testdata/a.go", ours("cmd/railscope"), ""},
+		{"tools/a.go", ours("cmd/railscope"), ""},
+	} {
+		root := t.TempDir()
+		write(t, "module tools\n", root, "tools/go.mod")
+		pkg, body, tagged := "package p\n\n", tc.src, strings.HasPrefix(tc.src, tag)
+		if tagged {
+			pkg, body = tag+pkg, strings.TrimPrefix(tc.src, tag)
+		}
+		write(t, pkg+body+"\n", root, tc.file)
+		got, err := check(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case tc.breaks == "" && len(got) > 0:
+			t.Errorf("%s with %q is allowed; got %q", tc.file, tc.src, got)
+		case tc.breaks == "":
+		case len(got) != 1 || !strings.Contains(got[0], tc.file) || !strings.Contains(got[0], reason[tc.breaks]):
+			t.Errorf("%s with %q breaks %s; got %q", tc.file, tc.src, tc.breaks, got)
+		default:
+			planted[tc.breaks] = true
+		}
+	}
+	for name := range reason {
+		if !planted[name] {
+			t.Errorf("no breach of the rule about %s is planted here", name)
+		}
+	}
+}
+
+func write(t *testing.T, content string, elem ...string) {
+	t.Helper()
+	file := filepath.Join(elem...)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFileNames keeps names out of the repository with which the module could
+// not be downloaded: golang.org/x/mod/zip refuses a colon, which every PCI
+// address has. Captures with such names go into a txtar file.
+func TestFileNames(t *testing.T) {
+	out, err := exec.Command("git", "-C", filepath.Join("..", ".."), "ls-files", "-z").Output()
+	if _, failed := errors.AsType[*exec.ExitError](err); failed || errors.Is(err, exec.ErrNotFound) {
+		t.Skip("not a git checkout")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		if strings.Contains(name, ":") {
+			t.Errorf("%s: a colon in a file name makes the module impossible to download", name)
+		}
+	}
+}
