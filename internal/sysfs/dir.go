@@ -31,7 +31,7 @@ func List(path string) ([]Entry, error) {
 	defer unix.Close(fd)
 	var list []Entry
 	buf := make([]byte, 8192)
-	for len(list) < MaxEntries {
+	for len(list) <= MaxEntries {
 		n, err := unix.Getdents(fd, buf)
 		if err != nil {
 			return nil, Fail(path, err)

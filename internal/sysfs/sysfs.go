@@ -20,7 +20,7 @@ import (
 // Reasons a file could not be used. They become the reason label of
 // source_errors_total, so the list is short and closed.
 const (
-	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO: it was listed, now it is gone
+	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
 	ReasonPermission  = "permission"   // EACCES, EPERM
 	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP: the driver's way to say "not on this port"
 	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device where a file belongs
@@ -58,7 +58,7 @@ func Reason(err error) string {
 		return ReasonIO
 	}
 	switch errno {
-	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESTALE:
+	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESTALE, unix.ESRCH:
 		return ReasonVanished
 	case unix.EACCES, unix.EPERM:
 		return ReasonPermission
