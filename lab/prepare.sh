@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# prepare.sh: put into $LAB what two lab nodes boot and run: Debian's kernel with its modules, an initial RAM disk, and a
+# real Prometheus. Does what is missing and nothing else. Needs root only where a package is missing.
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+LAB=${LAB:-/var/tmp/roce-lab}
+mkdir -p "$LAB"
+cd "$LAB"
+
+# Tools of the host are tools of the nodes: the host's root is theirs.
+need=()
+for p in qemu-system-x86 busybox-static cpio kmod iproute2 iputils-ping procps rdma-core ibverbs-providers ibverbs-utils perftest iperf3 fuse3; do
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) == installed ]] || need+=("$p")
+done
+if ((${#need[@]})); then
+  if ((EUID)); then
+    echo "prepare.sh: not root, and these packages are missing: ${need[*]}" >&2
+    exit 1
+  fi
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
+fi
+
+# unpack PACKAGE DIR: the package's files under DIR. It is never installed, so its scripts do not run: a kernel must not
+# become the host's, nor a Prometheus one of its services.
+unpack() {
+  local work
+  work=$(mktemp -d "$LAB/unpack.XXXXXX")
+  # apt drops root for downloads and then wants a folder that its own user may write.
+  chmod 755 "$work"
+  ((EUID)) || chown _apt "$work"
+  (cd "$work" && apt-get download -qq "$1" >/dev/null)
+  rm -rf "$2"
+  dpkg -x "$work"/*.deb "$2"
+  rm -rf "$work"
+}
+updated=0
+update() {
+  ((updated)) || apt-get update -qq
+  updated=1
+}
+
+if [[ ! -e kernel.version ]]; then
+  update
+  deb=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
+  unpack "$deb" root
+  depmod -b root "${deb#linux-image-}"
+  echo "${deb#linux-image-}" >kernel.version
+fi
+if [[ ! -x prometheus/usr/bin/promtool ]]; then
+  update
+  unpack prometheus prometheus
+fi
+
+# The initial RAM disk: busybox, init.sh, and the few modules that the host's root needs to be mounted.
+kv=$(cat kernel.version)
+rm -rf initrd
+mkdir -p initrd/{bin,proc,sys,dev,lower,rw,new,m}
+cp "$(command -v busybox)" initrd/bin/busybox
+i=100
+for m in virtio_pci 9p 9pnet_virtio overlay virtio_net; do
+  modprobe -d root -S "$kv" --show-depends "$m"
+done | awk '/^insmod/ && !seen[$2]++ {print $2}' | while read -r f; do
+  cp "$f" "initrd/m/$i-$(basename "$f")"
+  i=$((i + 1))
+done
+cp "$here/init.sh" initrd/init
+chmod +x initrd/init
+(cd initrd && find . | cpio -o -H newc 2>/dev/null | gzip -1) >initrd.gz
+echo "lab ready in $LAB: kernel $kv"
