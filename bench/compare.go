@@ -27,7 +27,7 @@ var twins = []twin{
 	{theirs: "infiniband_state_id", ours: "port_state_id"},
 	{theirs: "infiniband_physical_state_id", ours: "port_physical_state_id"},
 	{theirs: "infiniband_rate_bytes_per_second", ours: "port_rate_bytes_per_second"},
-	{theirs: "infiniband_lifespan_seconds", ours: "port_counter_lifespan_seconds", rounded: true},
+	{theirs: "infiniband_lifespan_seconds", ours: "port_lifespan_seconds", rounded: true},
 
 	{theirs: "infiniband_port_data_received_bytes_total", ours: "port_receive_bytes_total"},
 	{theirs: "infiniband_port_data_transmitted_bytes_total", ours: "port_transmit_bytes_total"},

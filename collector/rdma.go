@@ -31,10 +31,10 @@ func newRDMARows() rdmaRows {
 		up:        &Metric{Name: "port_up", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "1 when the port is ACTIVE, 0 when it is in any other state.", Ref: refABI},
 		state:     &Metric{Name: "port_state_id", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.", Ref: refABI},
 		physState: &Metric{Name: "port_physical_state_id", Kind: Gauge, Labels: portLabels, From: from("phys_state"), Help: "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 phy test.", Ref: refABI},
-		rate:      &Metric{Name: "port_rate_bytes_per_second", Kind: Gauge, Labels: portLabels, From: []Origin{{Name: "rate", Scale: 125e6}}, Help: "Signalling rate of the port, absent unless the port is ACTIVE: a port that is down tells a rate it does not have. rxe always says 2.5 Gb/s.", Ref: refABI},
+		rate:      &Metric{Name: "port_rate_bytes_per_second", Kind: Gauge, Labels: portLabels, From: []Origin{{Name: "rate", Scale: 125e6}}, Help: "Signalling rate of the port, absent unless the port is ACTIVE: a port that is down tells a rate it does not have. A software device (rxe) tells its network interface's, or 2.5 Gb/s where that has none.", Ref: refABI},
 		mtu:       &Metric{Name: "port_mtu_bytes", Kind: Gauge, Labels: with("kind"), From: from("mtu"), Help: "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel derives from it.", Ref: "include/rdma/ib_addr.h iboe_get_mtu"},
 		capacity:  &Metric{Name: "rail_capacity_bytes_per_second", Kind: Gauge, Labels: portLabels, From: from("rate", "current_link_speed", "current_link_width"), Help: "What the rail could carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe link, each divided by the rails that share it. Absent unless the port is ACTIVE.", Ref: "docs/adr/0004-capacity.md"},
-		saturated: &Metric{Name: "port_counter_saturated", Kind: Gauge, Labels: with("counter"), Help: "1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.", Ref: "IBTA spec vol. 1, 16.1.3.5"},
+		saturated: &Metric{Name: "port_saturated_info", Kind: Gauge, Labels: with("counter"), Help: "1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.", Ref: "IBTA spec vol. 1, 16.1.3.5"},
 		hwSource:  &Metric{Name: "port_hw_counters_source_info", Kind: Gauge, Labels: with("source"), Help: "How the values of hw_counters are read: netlink (one request) or sysfs (a file each); always 1.", Ref: "drivers/infiniband/core/nldev.c stat_get_doit"},
 
 		gid:        &Metric{Name: "gid_info", Kind: Gauge, Labels: with("index", "type", "gid", "netdev"), From: from("gids", "gid_attrs/types", "gid_attrs/ndevs"), Help: "One used entry of the port's GID table; always 1.", Ref: refABI},
@@ -42,7 +42,7 @@ func newRDMARows() rdmaRows {
 		gidChanges: &Metric{Name: "gid_changes_total", Kind: Counter, Labels: portLabels, From: from("gids"), Help: "Entries of the GID table that appeared, went or changed since railscope started. Applications that keep a GID index break when it moves.", Ref: "drivers/infiniband/core/roce_gid_mgmt.c"},
 
 		native:       &Metric{Name: "port_native_counter", Kind: Untyped, Labels: with("counter"), From: from("any other file of counters/ and hw_counters/"), Help: "A counter that has no name of its own here, under the driver's name, in the driver's unit.", Ref: refABI},
-		deviceNative: &Metric{Name: "device_native_counter", Kind: Untyped, Labels: []string{"device", "counter"}, From: from("any other file of <device>/hw_counters/"), Help: "A counter of the whole device that has no name of its own here, under the driver's name, in the driver's unit.", Ref: refABI},
+		deviceNative: &Metric{Name: "device_native_value", Kind: Untyped, Labels: []string{"device", "counter"}, From: from("any other file of <device>/hw_counters/"), Help: "A counter of the whole device that has no name of its own here, under the driver's name, in the driver's unit.", Ref: refABI},
 	}
 }
 

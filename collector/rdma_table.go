@@ -121,7 +121,7 @@ func requestCounters() []*Metric {
 		{Name: "port_requester_remote_access_errors_total", Help: "Requests of ours that the peer denied access.", From: q32("req_remote_access_errors", "remote_access_err"), Ref: refMlx5},
 		{Name: "port_responder_remote_access_errors_total", Help: "Requests received that we denied access.", From: q32("resp_remote_access_errors"), Ref: refMlx5},
 		{Name: "port_requester_remote_operation_errors_total", Help: "Requests of ours that failed at the peer.", From: from("remote_op_err"), Ref: refBnxt},
-		{Name: "port_counter_lifespan_seconds", Help: "How long the driver answers a counter from its cache: two reads closer than this may be equal.", Kind: Gauge, From: []Origin{{Name: "lifespan", Scale: 1e-3}}, Ref: "Documentation/ABI/stable/sysfs-class-infiniband"},
+		{Name: "port_lifespan_seconds", Help: "How long the driver answers a counter from its cache: two reads closer than this may be equal.", Kind: Gauge, From: []Origin{{Name: "lifespan", Scale: 1e-3}}, Ref: "Documentation/ABI/stable/sysfs-class-infiniband"},
 	}
 }
 
@@ -211,7 +211,7 @@ func deviceCounters() []*Metric {
 		{Name: "device_commands_without_completion_total", Help: "Commands the device never answered.", From: from("no_completion_cmds"), Ref: refEFA},
 		{Name: "device_keep_alives_received_total", Help: "Signs of life received from the device.", From: from("keep_alive_rcvd"), Ref: refEFA},
 	}
-	rows = append(rows, &Metric{Name: "device_counter_lifespan_seconds", Kind: Gauge, Help: "How long the driver answers a counter of the device from its cache.", From: []Origin{{Name: "lifespan", Scale: 1e-3}}, Ref: "Documentation/ABI/stable/sysfs-class-infiniband"})
+	rows = append(rows, &Metric{Name: "device_lifespan_seconds", Kind: Gauge, Help: "How long the driver answers a counter of the device from its cache.", From: []Origin{{Name: "lifespan", Scale: 1e-3}}, Ref: "Documentation/ABI/stable/sysfs-class-infiniband"})
 	for _, m := range rows {
 		m.Labels = []string{"device"}
 	}

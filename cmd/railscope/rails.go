@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/config"
@@ -10,14 +11,18 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
+// listBudget is how long the list waits for one device. Nobody else waits
+// meanwhile, so it is longer than a scrape's.
+const listBudget = 10 * time.Second
+
 // rails lists the rails.
 func rails(s settings, w io.Writer) error {
 	cfg, err := config.Load(s.configFile)
 	if err != nil {
 		return misuse{err}
 	}
-	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
-	list := inventory.Read(s.sysfs, finder, collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget))
+	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget)
+	list := inventory.Read(s.sysfs, finder, collector.NewRDMA(s.sysfs, finder.Rails, listBudget))
 	if s.format == "json" {
 		return list.WriteJSON(w)
 	}

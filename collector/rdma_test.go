@@ -1,0 +1,293 @@
+package collector
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// rdmaTree is a synthetic tree of two mlx5 devices and the source over it.
+type rdmaTree struct {
+	testing.TB
+	sys    string
+	source *RDMA
+}
+
+func newRDMATree(t testing.TB) *rdmaTree {
+	t.Helper()
+	tree := &rdmaTree{TB: t, sys: t.TempDir()}
+	if err := sysfstest.WriteMlx5(tree.sys, 2); err != nil {
+		t.Fatal(err)
+	}
+	finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
+	tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+	return tree
+}
+
+func (tree *rdmaTree) port(device int, elem ...string) string {
+	return filepath.Join(append([]string{tree.sys, "class/infiniband", fmt.Sprintf("mlx5_%d", device), "ports/1"}, elem...)...)
+}
+
+func (tree *rdmaTree) write(path, content string) {
+	tree.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		tree.Fatal(err)
+	}
+}
+
+// read returns the values by name and labels, and the faults as
+// "device reason".
+func (tree *rdmaTree) read() (values map[string]float64, faults []string) {
+	values = map[string]float64{}
+	err := tree.source.Read(func(s Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+	for _, f := range Faults(err) {
+		faults = append(faults, f.Device+" "+f.Reason)
+	}
+	return values, faults
+}
+
+// TestRDMABadInput: whatever a file holds, its own series is absent, the fault
+// is counted with its reason, and every other value is what it was.
+func TestRDMABadInput(t *testing.T) {
+	replace := func(with func(t *testing.T, path string)) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			with(t, path)
+		}
+	}
+	content := func(s string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte(s), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, bad := range []struct {
+		name   string
+		spoil  func(t *testing.T, path string)
+		reason string
+	}{
+		{"N/A", content("N/A (no PMA)\n"), sysfs.ReasonInvalid},
+		{"empty", content(""), sysfs.ReasonEmpty},
+		{"white space", content(" \n\n"), sysfs.ReasonEmpty},
+		{"binary", content("\x7fELF\x00\xff\xfe"), sysfs.ReasonInvalid},
+		{"negative", content("-1\n"), sysfs.ReasonInvalid},
+		{"over 64 bits", content("18446744073709551616\n"), sysfs.ReasonRange},
+		{"too large", content(strings.Repeat("1", 1<<20)), sysfs.ReasonTooLarge},
+		{"directory", replace(func(t *testing.T, path string) { os.Mkdir(path, 0o755) }), sysfs.ReasonNotRegular},
+		{"pipe", replace(func(t *testing.T, path string) { syscall.Mkfifo(path, 0o644) }), sysfs.ReasonNotRegular},
+		{"dangling link", replace(func(t *testing.T, path string) { os.Symlink("nowhere", path) }), sysfs.ReasonVanished},
+		{"loop of links", replace(func(t *testing.T, path string) { os.Symlink(filepath.Base(path), path) }), sysfs.ReasonIO},
+	} {
+		for _, file := range []struct{ name, series string }{
+			{"counters/port_rcv_data", "port_receive_bytes_total 1 mlx5_1 1"},
+			{"hw_counters/np_cnp_sent", "port_cnp_sent_total 1 mlx5_1 1"},
+			{"hw_counters/lifespan", "port_lifespan_seconds 1 mlx5_1 1"},
+			{"phys_state", "port_physical_state_id 1 mlx5_1 1"},
+			{"rate", "port_rate_bytes_per_second 1 mlx5_1 1"},
+		} {
+			t.Run(bad.name+"/"+filepath.Base(file.name), func(t *testing.T) {
+				tree := newRDMATree(t)
+				want, faults := tree.read()
+				if len(faults) > 0 || want[file.series] == 0 {
+					t.Fatal("not a healthy tree", faults)
+				}
+				bad.spoil(t, tree.port(1, file.name))
+				delete(want, file.series)
+				if file.name == "rate" {
+					delete(want, "rail_capacity_bytes_per_second 1 mlx5_1 1")
+				}
+				for range 2 { // the second time too: nothing is remembered
+					got, faults := tree.read()
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("(-want +got):\n%s", diff)
+					}
+					reason := bad.reason
+					if file.name == "rate" && reason == sysfs.ReasonRange {
+						reason = sysfs.ReasonInvalid // a rate is no 64-bit number
+					}
+					if file.name == "phys_state" && bad.name == "white space" {
+						reason = sysfs.ReasonEmpty
+					}
+					if diff := cmp.Diff([]string{"mlx5_1 " + reason}, faults); diff != "" {
+						t.Errorf("faults (-want +got):\n%s", diff)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRDMAVanish: what goes takes nothing with it, and what comes back is read
+// again, fresh.
+func TestRDMAVanish(t *testing.T) {
+	tree := newRDMATree(t)
+	whole, _ := tree.read()
+	const bytes0, bytes1 = "port_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 1 mlx5_1 1"
+
+	os.Remove(tree.port(1, "counters/port_rcv_data"))
+	got, faults := tree.read()
+	if _, there := got[bytes1]; there || len(got) != len(whole)-1 || len(faults) > 0 {
+		t.Errorf("a counter that went: %d of %d series, %v", len(got), len(whole), faults)
+	}
+	os.WriteFile(tree.port(1, "counters/new"), []byte("4444\n"), 0o644)
+	os.Rename(tree.port(1, "counters/new"), tree.port(1, "counters/port_rcv_data"))
+	if got, _ = tree.read(); got[bytes1] != 4*4444 {
+		t.Errorf("a counter that came back: %v", got[bytes1])
+	}
+
+	time.Sleep(30 * time.Millisecond) // longer than the finder settles
+	os.Rename(filepath.Join(tree.sys, "class/infiniband/mlx5_0"), filepath.Join(tree.sys, "gone"))
+	got, faults = tree.read()
+	for series := range got {
+		if strings.Contains(series, "mlx5_0") {
+			t.Errorf("a device that went still has %s", series)
+		}
+	}
+	if got[bytes1] != 4*4444 || len(faults) > 0 {
+		t.Errorf("the other device: %v %v", got[bytes1], faults)
+	}
+	time.Sleep(30 * time.Millisecond)
+	os.Rename(filepath.Join(tree.sys, "gone"), filepath.Join(tree.sys, "class/infiniband/mlx5_0"))
+	if got, _ = tree.read(); got[bytes0] != whole[bytes0] || len(got) != len(whole) {
+		t.Errorf("a device that came back has %v, %d of %d series", got[bytes0], len(got), len(whole))
+	}
+}
+
+// TestRDMANarrowCounters: 32-bit counters go on over a wrap and start again at
+// a reset; counters that saturate do neither, and say that they have.
+func TestRDMANarrowCounters(t *testing.T) {
+	tree := newRDMATree(t)
+	const wraps, stays = "port_receive_write_requests_total 0 mlx5_0 1", "port_symbol_errors_total 0 mlx5_0 1"
+	for _, step := range []struct {
+		raw  uint64
+		want float64
+		why  string
+	}{
+		{1<<32 - 10, 1<<32 - 10, "near the end of 32 bits"},
+		{5, 1<<32 + 5, "a wrap"},
+		{1 << 31, 1<<32 + 1<<31, "on"},
+		{1<<32 - 1, 1<<33 - 1, "near the end again"},
+		{0, 1 << 33, "a second wrap"},
+		{100, 1<<33 + 100, "on"},
+		{3, 3, "a reset: too small a step back for a wrap"},
+		{1 << 40, 1 << 40, "wider than the table says: not narrow after all"},
+		{7, 7, "and then it does not wrap"},
+	} {
+		tree.write(tree.port(0, "hw_counters/rx_write_requests"), fmt.Sprintf("%d\n", step.raw))
+		if got, _ := tree.read(); got[wraps] != step.want {
+			t.Errorf("%s: %d reads as %v, want %v", step.why, step.raw, got[wraps], step.want)
+		}
+	}
+	for _, step := range []struct {
+		raw  uint64
+		flag bool
+	}{{65534, false}, {65535, true}, {0, false}, {70000, false}} {
+		tree.write(tree.port(0, "counters/symbol_error"), fmt.Sprintf("%d\n", step.raw))
+		got, _ := tree.read()
+		_, flag := got["port_saturated_info 0 mlx5_0 1 symbol_error"]
+		if got[stays] != float64(step.raw) || flag != step.flag {
+			t.Errorf("symbol_error %d reads as %v, saturated %v", step.raw, got[stays], flag)
+		}
+	}
+}
+
+// TestRDMAEveryFile: every file of counters/ and hw_counters/ leaves as
+// something, and no two as the same.
+func TestRDMAEveryFile(t *testing.T) {
+	tree := newRDMATree(t)
+	tree.write(tree.port(0, "counters/link_down_events"), "71\n") // a second name of link_downed
+	tree.write(tree.port(0, "counters/brand_new"), "72\n")
+	tree.write(tree.port(0, "hw_counters/brand_new"), "73\n")   // the same unknown name twice
+	tree.write(tree.port(0, "hw_counters/tx_cnp_pkts"), "74\n") // another driver's name of np_cnp_sent
+	got, faults := tree.read()
+	if len(faults) > 0 {
+		t.Error(faults)
+	}
+	values := slices.Collect(maps.Values(got))
+	for _, want := range []float64{71, 72, 73, 74} {
+		if !slices.Contains(values, want) {
+			t.Errorf("the counter with the value %v is lost", want)
+		}
+	}
+	if got["port_link_downed_total 0 mlx5_0 1"] == 71 || got["port_cnp_sent_total 0 mlx5_0 1"] == 74 {
+		t.Error("the second name of a counter took the first one's place")
+	}
+	if got["port_native_counter 0 mlx5_0 1 brand_new"]+got["port_native_counter 0 mlx5_0 1 hw_counters/brand_new"] != 72+73 {
+		t.Error("two unknown counters of one name are not told apart")
+	}
+}
+
+// TestRDMAStates: the rate is the port's only while it is ACTIVE.
+func TestRDMAStates(t *testing.T) {
+	for _, tc := range []struct {
+		state    string
+		id, up   float64
+		withRate bool
+	}{
+		{"4: ACTIVE", 4, 1, true}, {"1: DOWN", 1, 0, false}, {"2: INIT", 2, 0, false}, {"3: ARMED", 3, 0, false}, {"5: ACTIVE_DEFER", 5, 0, false}, {"0: NOP", 0, 0, false},
+	} {
+		tree := newRDMATree(t)
+		tree.write(tree.port(0, "state"), tc.state+"\n")
+		got, faults := tree.read()
+		_, rate := got["port_rate_bytes_per_second 0 mlx5_0 1"]
+		_, capacity := got["rail_capacity_bytes_per_second 0 mlx5_0 1"]
+		if got["port_state_id 0 mlx5_0 1"] != tc.id || got["port_up 0 mlx5_0 1"] != tc.up || rate != tc.withRate || capacity != tc.withRate || len(faults) > 0 {
+			t.Errorf("%s: id %v, up %v, rate %v, capacity %v, %v", tc.state, got["port_state_id 0 mlx5_0 1"], got["port_up 0 mlx5_0 1"], rate, capacity, faults)
+		}
+	}
+}
+
+// TestRDMAKeepsFilesOpen: a scrape that is not the first opens nothing; that is
+// what makes a counter cost one system call.
+func TestRDMAKeepsFilesOpen(t *testing.T) {
+	tree := newRDMATree(t)
+	tree.read()
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(list)
+	}
+	before := open()
+	for range 10 {
+		tree.read()
+	}
+	if after := open(); after != before || before < 2*53 {
+		t.Errorf("%d descriptors before ten reads, %d after; 53 counters of 2 ports are to be kept open", before, after)
+	}
+	os.RemoveAll(filepath.Join(tree.sys, "class/infiniband"))
+	time.Sleep(30 * time.Millisecond) // longer than the finder settles
+	tree.read()
+	os.Mkdir(filepath.Join(tree.sys, "class/infiniband"), 0o755)
+	if left := open(); left > before-2*53 {
+		t.Errorf("%d descriptors of devices that are gone were left open", left)
+	}
+}
+
+func FuzzExtender(f *testing.F) {
+	f.Add(uint64(1<<32-1), uint64(3))
+	f.Fuzz(func(t *testing.T, a, b uint64) {
+		e := extender{bits: 32}
+		a &= 1<<32 - 1
+		first, second := e.extend(a), e.extend(b&(1<<32-1))
+		if first != a || second&(1<<32-1) != b&(1<<32-1) {
+			t.Errorf("%d, %d became %d, %d: the low bits are the kernel's", a, b, first, second)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package exporter
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/hungfs"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// TestHungFile: a file that never answers, as when a firmware command hangs,
+// costs its own device and one budget, once; the device is back when the read
+// returns. Each file that the source reads may be the one.
+func TestHungFile(t *testing.T) {
+	for file, content := range map[string]string{
+		"ports/1/counters/port_rcv_data":     "250",
+		"ports/1/hw_counters/rp_cnp_handled": "7",
+		"ports/1/state":                      "4: ACTIVE",
+		"ports/1/rate":                       "400 Gb/sec (4X NDR)",
+	} {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			sys, mount := t.TempDir(), t.TempDir()
+			if err := sysfstest.WriteMlx5(sys, 3); err != nil {
+				t.Fatal(err)
+			}
+			hung := hungfs.Mount(t, mount, map[string]string{"file": content + "\n"})
+			replaceByLink(t, filepath.Join(sys, "class/infiniband/mlx5_1", file), filepath.Join(mount, "file"))
+
+			const budget = 3 * time.Second
+			finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
+			s := testScraper(t, []collector.Source{collector.NewRDMA(sys, finder.Rails, budget)})
+			s.opts.Budget = 2 * budget
+
+			series := func(device string) int { return strings.Count(string(s.Text()), `device="`+device+`",port="1"`) }
+			whole := series("mlx5_0") // the first scrape: it waits
+			if hung.Waiting() != 1 {
+				t.Fatalf("%d reads hang, not 1", hung.Waiting())
+			}
+			start := time.Now()
+			text := string(s.Text())
+			if took := time.Since(start); took >= budget {
+				t.Errorf("the second scrape took %v: it waited for a read that is known to hang", took)
+			}
+			if n := strings.Count(text, `device="mlx5_1"`); n != 1 || !strings.Contains(text, `railscope_source_errors_total{device="mlx5_1",reason="timeout",source="rdma"} 2`) {
+				t.Errorf("the hung device has %d series; it must have none but its count of timeouts", n)
+			}
+			if n := strings.Count(text, `device="mlx5_2",port="1"`); n != whole || whole < 50 {
+				t.Errorf("another device has %d series, the first had %d", n, whole)
+			}
+			if hung.Waiting() != 1 {
+				t.Errorf("%d reads hang: a second one was started", hung.Waiting())
+			}
+			hung.Release()
+			for deadline := time.Now().Add(20 * time.Second); series("mlx5_1") != whole; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("the device did not come back: %d series, want %d", series("mlx5_1"), whole)
+				}
+			}
+		})
+	}
+}
+
+func replaceByLink(t *testing.T, path, target string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
