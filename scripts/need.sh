@@ -44,7 +44,7 @@ if [ "$(id -u)" != 0 ]; then
 	sudo=sudo
 fi
 export DEBIAN_FRONTEND=noninteractive
-echo "Installing:$packages ($sudo apt-get install)"
+echo "Installing:$packages (${sudo:+$sudo }apt-get install)"
 $sudo apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
 $sudo apt-get install -y -qq --no-install-recommends $packages
