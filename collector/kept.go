@@ -140,10 +140,8 @@ func laneEmit(results []lane.Result[*laneRead], device func(key string) string, 
 				emit(s)
 			}
 			faults = append(faults, res.Value.faults...)
-		case lane.Died:
-			faults = append(faults, &Fault{Device: device(res.Key), Reason: "panic", Err: res.Err})
 		default:
-			faults = append(faults, &Fault{Device: device(res.Key), Reason: sysfs.ReasonTimeout, Err: res.Err})
+			faults = append(faults, laneFault(device(res.Key), res.State, res.Err))
 		}
 	}
 	return faults

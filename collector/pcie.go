@@ -23,7 +23,7 @@ type PCIe struct {
 
 	gpus    []string // PCI addresses
 	scanned time.Time
-	lanes   lane.Group[reading]
+	lanes   lane.Group[*laneRead]
 	funcs   map[string]*pciFunction // by PCI address
 }
 
@@ -82,19 +82,9 @@ func (s *PCIe) Read(emit func(Sample)) error {
 		return fmt.Errorf("no rail and no GPU on PCIe below %s: %w", s.sysfs, ErrAbsent)
 	}
 	s.follow(owners)
-	var errs []error
 	funcs := maps.Clone(s.funcs) // a lane that starts late must not meet the next follow
-	for _, res := range s.lanes.Run(s.budget, keys, func(key string) reading { return funcs[key].read(s.rows) }) {
-		if res.Err != nil {
-			errs = append(errs, laneFault(res.Key, res.State, res.Err))
-			continue
-		}
-		for _, sample := range res.Value.samples {
-			emit(sample)
-		}
-		errs = append(errs, res.Value.faults...)
-	}
-	return errors.Join(errs...)
+	results := s.lanes.Run(s.budget, keys, func(key string) *laneRead { return funcs[key].read(s.rows) })
+	return errors.Join(laneEmit(results, func(address string) string { return address }, emit)...)
 }
 
 // scanGPUs looks for GPUs among all PCI functions, now and then: there are

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,37 +20,39 @@ type pciFunction struct {
 	owners  []owner
 	labels  [][]string // of each owner
 
-	mu                               sync.Mutex // protects all following fields
-	speed, width, maxSpeed, maxWidth sysfs.File
-	numa                             sysfs.File
-	aer                              []aerFile
-	out                              reading
+	mu  sync.Mutex   // protects all following fields
+	dir *keptDir     // the files of pciFiles
+	aer [][][]string // labels of the errors of each severity, of each owner
+	buf [sysfs.MaxFile]byte
+	out laneRead
 }
 
-// aerFile is the errors of one severity.
-type aerFile struct {
-	sysfs.File
-	total  string     // the line that holds the sum
-	labels [][]string // of each owner
-	buf    [sysfs.MaxFile]byte
+// The files of a function, in the order of its keptDir.
+const (
+	pciSpeed = iota
+	pciWidth
+	pciMaxSpeed
+	pciMaxWidth
+	pciNUMA
+	pciAER // and the two after it
+)
+
+var pciFiles = []string{"current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "numa_node",
+	"aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"}
+
+// aerSeverities are the severities of the AER files, and the line of each that
+// holds the sum.
+var aerSeverities = []struct{ name, total string }{
+	{"correctable", "TOTAL_ERR_COR"}, {"nonfatal", "TOTAL_ERR_NONFATAL"}, {"fatal", "TOTAL_ERR_FATAL"},
 }
 
 func newPCIFunction(dir, address string, owners []owner) *pciFunction {
-	file := func(name string) sysfs.File { return sysfs.File{Path: filepath.Join(dir, name)} }
-	f := &pciFunction{address: address, owners: owners,
-		speed: file("current_link_speed"), width: file("current_link_width"),
-		maxSpeed: file("max_link_speed"), maxWidth: file("max_link_width"), numa: file("numa_node")}
+	f := &pciFunction{address: address, owners: owners, dir: newKeptDir(dir, pciFiles...), aer: make([][][]string, len(aerSeverities))}
 	for _, o := range owners {
 		f.labels = append(f.labels, []string{o.rail, address, o.kind})
-	}
-	for _, sev := range []struct{ name, total string }{
-		{"correctable", "TOTAL_ERR_COR"}, {"nonfatal", "TOTAL_ERR_NONFATAL"}, {"fatal", "TOTAL_ERR_FATAL"},
-	} {
-		a := aerFile{File: file("aer_dev_" + sev.name), total: sev.total}
-		for _, o := range owners {
-			a.labels = append(a.labels, []string{o.rail, address, o.kind, sev.name})
+		for i, severity := range aerSeverities {
+			f.aer[i] = append(f.aer[i], []string{o.rail, address, o.kind, severity.name})
 		}
-		f.aer = append(f.aer, a)
 	}
 	return f
 }
@@ -60,17 +61,7 @@ func (f *pciFunction) ownedBy(owners []owner) bool { return slices.Equal(f.owner
 
 // gone closes the function's files: at once, or when the read that is stuck in
 // them returns.
-func (f *pciFunction) gone() {
-	closeAll := func() {
-		for _, file := range []*sysfs.File{&f.speed, &f.width, &f.maxSpeed, &f.maxWidth, &f.numa} {
-			file.Close()
-		}
-		for i := range f.aer {
-			f.aer[i].Close()
-		}
-	}
-	closeUnlocked(&f.mu, closeAll)
-}
+func (f *pciFunction) gone() { closeUnlocked(&f.mu, f.dir.close) }
 
 // closeUnlocked runs fn with mu held, in the background if mu is taken: by a
 // read that is stuck and may never return.
@@ -88,40 +79,43 @@ func closeUnlocked(mu *sync.Mutex, fn func()) {
 }
 
 // read reads the function. What it returns is valid until the next read.
-func (f *pciFunction) read(r pcieRows) reading {
+func (f *pciFunction) read(r pcieRows) *laneRead {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := reading{samples: f.out.samples[:0]}
-	put := func(m *Metric, v float64) {
-		for _, labels := range f.labels {
-			out.samples = append(out.samples, Sample{m, labels, v})
-		}
-	}
+	out := &f.out
+	out.reset()
 	fail := func(err error) {
 		if sysfs.Reason(err) != sysfs.ReasonVanished { // a function without a link or without AER has no such file
-			out.faults = append(out.faults, NewFault(f.address, err))
+			out.fail(f.address, err)
 		}
 	}
-	f.readLinks(r, put, fail)
-	if node, err := readNUMANode(&f.numa); err != nil {
+	put := func(m *Metric, labels [][]string, v float64) {
+		for _, l := range labels {
+			out.add(m, l, v)
+		}
+	}
+	if _, err := f.dir.check(); err != nil {
+		out.fail(f.address, err)
+		return out
+	}
+	f.readLinks(r, func(m *Metric, v float64) { put(m, f.labels, v) }, fail)
+	if node, err := readNUMANode(f.file(pciNUMA)); err != nil {
 		fail(err)
 	} else if node >= 0 {
-		put(r.numa, float64(node))
+		put(r.numa, f.labels, float64(node))
 	}
-	for i := range f.aer {
-		a := &f.aer[i]
-		total, err := a.read()
+	for i, severity := range aerSeverities {
+		total, err := readAERTotal(f.file(pciAER+i), severity.total, f.buf[:])
 		if err != nil {
 			fail(err)
 			continue
 		}
-		for _, labels := range a.labels {
-			out.samples = append(out.samples, Sample{r.aer, labels, float64(total)})
-		}
+		put(r.aer, f.aer[i], float64(total))
 	}
-	f.out = out
 	return out
 }
+
+func (f *pciFunction) file(i int) *sysfs.File { return &f.dir.files[i].File }
 
 func (f *pciFunction) readLinks(r pcieRows, put func(*Metric, float64), fail func(error)) {
 	for _, l := range []struct {
@@ -129,8 +123,8 @@ func (f *pciFunction) readLinks(r pcieRows, put func(*Metric, float64), fail fun
 		speedRow, widthRow *Metric
 		bandwidth          *Metric
 	}{
-		{&f.speed, &f.width, r.speed, r.width, r.bandwidth},
-		{&f.maxSpeed, &f.maxWidth, r.maxSpeed, r.maxWidth, nil},
+		{f.file(pciSpeed), f.file(pciWidth), r.speed, r.width, r.bandwidth},
+		{f.file(pciMaxSpeed), f.file(pciMaxWidth), r.maxSpeed, r.maxWidth, nil},
 	} {
 		link, err := readPCILink(l.speed, l.width)
 		if errors.Is(err, errNoLink) {
@@ -203,17 +197,17 @@ func readNUMANode(f *sysfs.File) (int, error) {
 	return n, nil
 }
 
-// read returns the sum that the kernel prints below the errors by type.
-func (a *aerFile) read() (uint64, error) {
-	b, err := a.Read(a.buf[:])
+// readAERTotal returns the sum that the kernel prints below the errors by type.
+func readAERTotal(f *sysfs.File, total string, buf []byte) (uint64, error) {
+	b, err := f.Read(buf)
 	if err != nil {
 		return 0, err
 	}
 	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte(a.total+" ")); ok {
+		if rest, ok := bytes.CutPrefix(line, []byte(total+" ")); ok {
 			v, err := sysfs.ParseUint(rest)
-			return v, at(a.Path, err)
+			return v, at(f.Path, err)
 		}
 	}
-	return 0, &sysfs.Error{Path: a.Path, Reason: invalidOrEmpty(string(bytes.TrimSpace(b))), Err: fmt.Errorf("no line %s", a.total)}
+	return 0, &sysfs.Error{Path: f.Path, Reason: invalidOrEmpty(string(bytes.TrimSpace(b))), Err: fmt.Errorf("no line %s", total)}
 }

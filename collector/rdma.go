@@ -60,7 +60,7 @@ type RDMA struct {
 	legacy                      *book // counters_ext/
 	deviceWide                  *book // <device>/hw_counters/
 
-	lanes   lane.Group[reading]
+	lanes   lane.Group[*reading]
 	devices map[string]*rdmaDevice // by Rail.ID
 	gids    map[string]*gidHistory // by rail name, kept when the device goes
 	limits  map[string]rail.Limits // by rail name, of the last reading
@@ -92,9 +92,8 @@ func (s *RDMA) Metrics() []*Metric { return s.metrics }
 
 // reading is what one device said.
 type reading struct {
-	samples []Sample
-	faults  []error
-	ports   []portReading
+	laneRead
+	ports []portReading
 }
 
 // portReading is what is kept of a port beyond its samples.
@@ -118,7 +117,7 @@ func (s *RDMA) Read(emit func(Sample)) error {
 	keys := s.follow(rails)
 	answered := make(map[string]bool, len(keys))
 	devices := maps.Clone(s.devices) // a lane that starts late must not meet the next follow
-	for _, res := range s.lanes.Run(s.budget, keys, func(key string) reading { return devices[key].read(s) }) {
+	for _, res := range s.lanes.Run(s.budget, keys, func(key string) *reading { return devices[key].read(s) }) {
 		if res.Err != nil {
 			errs = append(errs, laneFault(s.devices[res.Key].name, res.State, res.Err))
 			continue
