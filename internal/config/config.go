@@ -125,7 +125,7 @@ func (p parser) rails(n *yaml.Node, opts *rail.Options) error {
 	var names *yaml.Node
 	err := p.mapping(n, "rails", map[string]func(*yaml.Node) error{
 		"include": func(n *yaml.Node) (err error) {
-			if n.Kind != yaml.ScalarNode || n.Value == "" {
+			if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
 				return p.errorf(n, "rails.include must be a regular expression on device names, such as ^mlx5_")
 			}
 			if opts.Include, err = regexp.Compile(n.Value); err != nil {
