@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -128,10 +129,11 @@ func (p parser) rails(n *yaml.Node, opts *rail.Options) error {
 			if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
 				return p.errorf(n, "rails.include must be a regular expression on device names, such as ^mlx5_")
 			}
-			if opts.Include, err = regexp.Compile(n.Value); err != nil {
-				return p.errorf(n, "rails.include is not a regular expression: %v", err)
+			var bad *syntax.Error
+			if opts.Include, err = regexp.Compile(n.Value); errors.As(err, &bad) {
+				return p.errorf(n, "rails.include is not a regular expression: %s in %q", bad.Code, bad.Expr)
 			}
-			return nil
+			return err
 		},
 		"names": func(n *yaml.Node) error { names = n; return nil },
 	})
@@ -169,7 +171,7 @@ func (p parser) names(n *yaml.Node, opts *rail.Options) error {
 		case opts.Names[value.Value] != "":
 			return p.errorf(value, "%s has a name already: %s", value.Value, opts.Names[value.Value])
 		case opts.Include != nil && !opts.Include.MatchString(port[1]):
-			return p.errorf(value, "rails.names.%s is %s, which rails.include (%s) leaves out", name.Value, value.Value, opts.Include)
+			return p.errorf(value, "rails.names.%s is %s, which rails.include %q leaves out", name.Value, value.Value, opts.Include)
 		}
 		taken[name.Value] = name.Line
 		number, _ := strconv.Atoi(port[2])
