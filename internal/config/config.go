@@ -167,7 +167,7 @@ func (p parser) names(n *yaml.Node, opts *rail.Options) error {
 		case twice:
 			return p.errorf(name, "the name %q is given already, in line %d", name.Value, line)
 		case value.Kind != yaml.ScalarNode || port == nil:
-			return p.errorf(value, "rails.names.%s must be device/port, such as mlx5_0/1, not %q", name.Value, value.Value)
+			return p.errorf(value, "rails.names.%s must be device/port, such as mlx5_0/1, not %s", name.Value, kindName(value))
 		case opts.Names[value.Value] != "":
 			return p.errorf(value, "%s has a name already: %s", value.Value, opts.Names[value.Value])
 		case opts.Include != nil && !opts.Include.MatchString(port[1]):
