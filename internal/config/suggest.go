@@ -29,7 +29,7 @@ func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
-		return longest
+		return max(len(a), len(b))
 	}
 	row := make([]int, len(b)+1)
 	for j := range row {
