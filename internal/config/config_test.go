@@ -1,0 +1,211 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// regexps compares regular expressions by their text.
+var regexps = cmp.Transformer("text", func(re *regexp.Regexp) string {
+	if re == nil {
+		return "(none)"
+	}
+	return re.String()
+})
+
+func TestParse(t *testing.T) {
+	type names = map[string]string
+	for _, tt := range []struct {
+		name, in string
+		want     rail.Options
+	}{
+		{"empty", "", rail.Options{}},
+		{"only a comment", "# nothing yet\n", rail.Options{}},
+		{"an empty document", "---\n", rail.Options{}},
+		{"rails without anything", "rails:\n", rail.Options{}},
+		{"names without anything", "rails: {names: }\n", rail.Options{}},
+		{"no names", "rails: {names: {}}\n", rail.Options{Names: names{}}},
+		{"include", "rails:\n  include: \"^(mlx5|rocep|rxe)\"\n", rail.Options{Include: regexp.MustCompile("^(mlx5|rocep|rxe)")}},
+		{
+			"names, and include after them",
+			"rails:\n  names: {east: rocep1s0f0/1, west_2.a-b: roceP2p1s0f1/12}\n  include: ^roce\n",
+			rail.Options{Include: regexp.MustCompile("^roce"), Names: names{"rocep1s0f0/1": "east", "roceP2p1s0f1/12": "west_2.a-b"}},
+		},
+		{"alias", "rails: {include: &p \"a|b/1\", names: {east: *p}}\n", rail.Options{Include: regexp.MustCompile("a|b/1"), Names: names{"a|b/1": "east"}}},
+		{"JSON", `{"rails": {"names": {"east": "mlx5_0/1"}}}`, rail.Options{Names: names{"mlx5_0/1": "east"}}},
+		{"the document's end marked", "rails: {include: x}\n...\n", rail.Options{Include: regexp.MustCompile("x")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := config.Parse("railscope.yml", []byte(tt.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&config.Config{Rails: tt.want}, got, regexps); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	const notPort = "must be device/port, such as mlx5_0/1, not "
+	for _, tt := range []struct{ name, in, want string }{
+		// Keys.
+		{"a key misspelt", "rials: {}\n", `f.yml:1: unknown key "rials" in the configuration; did you mean "rails"?`},
+		{"a key misspelt, below", "rails:\n  # devices\n  inclde: x\n", `f.yml:3: unknown key "inclde" in rails; did you mean "include"?`},
+		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known are rails`},
+		{"a key like none, below", "rails: {zzzzz: 1}\n", `f.yml:1: unknown key "zzzzz" in rails; known are include, names`},
+		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z", 200) + `" in the configuration; known are rails`},
+		{"a key twice", "rails: {}\n\nrails: {}\n", `f.yml:3: key "rails" is there already, in line 1`},
+		{"a key twice, below", "rails:\n  include: a\n  include: a\n", `f.yml:3: key "include" is there already, in line 2`},
+		{"a list as key", "? [a]\n: 1\n", `f.yml:1: unknown key "" in the configuration; known are rails`},
+		{"merge", "rails: {<<: {include: x}}\n", `f.yml:1: unknown key "<<" in rails; known are include, names`},
+		// Types.
+		{"a word", "railscope\n", `f.yml:1: the configuration must be keys with values, not "railscope"`},
+		{"a list", "- rails\n", `f.yml:1: the configuration must be keys with values, not a list`},
+		{"rails is a number", "rails: 5\n", `f.yml:1: rails must be keys with values, not "5"`},
+		{"rails is a list", "rails:\n  - mlx5_0\n", `f.yml:2: rails must be keys with values, not a list`},
+		{"names is a list", "rails: {names: [mlx5_0/1]}\n", `f.yml:1: rails.names must be name: device/port, such as {east: mlx5_0/1}, not a list`},
+		{"names is a word", "rails: {names: east}\n", `f.yml:1: rails.names must be name: device/port, such as {east: mlx5_0/1}, not "east"`},
+		// include.
+		{"include is a list", "rails: {include: [a]}\n", `f.yml:1: rails.include must be a regular expression on device names, such as ^mlx5_`},
+		{"include is empty", "rails:\n  include:\n", `f.yml:2: rails.include must be a regular expression on device names, such as ^mlx5_`},
+		{"include is null", "rails: {include: null}\n", `f.yml:1: rails.include must be a regular expression on device names, such as ^mlx5_`},
+		{"include is null by its sign", "rails: {include: ~}\n", `f.yml:1: rails.include must be a regular expression on device names, such as ^mlx5_`},
+		{"include does not compile", "rails:\n  include: mlx5_(\n", `f.yml:2: rails.include is not a regular expression: missing closing ) in "mlx5_("`},
+		{"include does not compile, in two lines", "rails: {include: \"(\\n\"}\n", `f.yml:1: rails.include is not a regular expression: missing closing ) in "(\n"`},
+		// names.
+		{"a number for a name", "rails: {names: {0: mlx5_0/1}}\n", `f.yml:1: "0" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a name with a blank", "rails: {names: {\"a b\": mlx5_0/1}}\n", `f.yml:1: "a b" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a name too long", "rails: {names: {" + strings.Repeat("n", 64) + ": mlx5_0/1}}\n", `f.yml:1: "` + strings.Repeat("n", 64) + `" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a name twice", "rails:\n  names:\n    a: mlx5_0/1\n    a: mlx5_1/1\n", `f.yml:4: the name "a" is given already, in line 3`},
+		{"a port twice", "rails:\n  names:\n    a: mlx5_0/1\n    b: mlx5_0/1\n", `f.yml:4: mlx5_0/1 has a name already: a`},
+		{"no port", "rails: {names: {a: mlx5_0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0"`},
+		{"port 0", "rails: {names: {a: mlx5_0/0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/0"`},
+		{"port 01", "rails: {names: {a: mlx5_0/01}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/01"`},
+		{"port 1000", "rails: {names: {a: mlx5_0/1000}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/1000"`},
+		{"a path for a port", "rails: {names: {a: a/b/1}}\n", `f.yml:1: rails.names.a ` + notPort + `"a/b/1"`},
+		{"nothing for a port", "rails: {names: {a: }}\n", `f.yml:1: rails.names.a ` + notPort + `""`},
+		{"a list for a port", "rails: {names: {a: [mlx5_0/1]}}\n", `f.yml:1: rails.names.a ` + notPort + `a list`},
+		{"excluded", "rails:\n  names: {a: mlx5_0/1}\n  include: ^rxe\n", `f.yml:2: rails.names.a is mlx5_0/1, which rails.include "^rxe" leaves out`},
+		// Not YAML, or too clever.
+		{"two documents", "rails: {}\n---\nrails: {}\n", `f.yml: more than one YAML document; one is read`},
+		{"not closed", "rails: {\n", `f.yml:1: not YAML: did not find expected node content`},
+		{"a tab", "rails:\n\tinclude: x\n", `f.yml:2: not YAML: found character that cannot start any token`},
+		{"binary", "\x00\x01", `f.yml: not YAML: control characters are not allowed`},
+		{"deep", strings.Repeat("[", 20000), `f.yml: not YAML: exceeded max depth of 10000`},
+		{"an alias of nothing", "rails: *x\n", `f.yml: not YAML: unknown anchor 'x' referenced`},
+		{"an alias of itself", "rails: &a {names: *a}\n", `f.yml:1: rails.names.names ` + notPort + `keys with values`},
+		{"an alias of a wrong thing", "rails: {include: &p mlx5_1, names: {a: *p}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_1"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := config.Parse("f.yml", []byte(tt.in))
+			if err == nil {
+				t.Fatalf("accepted as %+v", c.Rails)
+			}
+			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+			if c != nil {
+				t.Error("an error and a configuration")
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good.yml", "rails: {include: ^rxe}\n")
+	full := write("full.yml", "rails: {include: ^rxe}\n#"+strings.Repeat("x", 1<<20-24))
+	bad := write("bad.yml", "rails:\n  include: (\n")
+	huge := write("huge.yml", "#"+strings.Repeat("x", 1<<20))
+	absent := filepath.Join(dir, "absent.yml")
+	rxe := &config.Config{Rails: rail.Options{Include: regexp.MustCompile("^rxe")}}
+	for _, tt := range []struct {
+		path    string
+		want    *config.Config
+		message string
+	}{
+		{"", &config.Config{}, ""},
+		{good, rxe, ""},
+		{full, rxe, ""},
+		{bad, nil, bad + `:2: rails.include is not a regular expression: missing closing ) in "("`},
+		{huge, nil, huge + ": more than 1048576 bytes is no configuration of ours"},
+		{dir, nil, "read configuration: read " + dir + ": is a directory"},
+		{absent, nil, "read configuration: open " + absent + ": no such file or directory"},
+	} {
+		got, err := config.Load(tt.path)
+		message := ""
+		if err != nil {
+			message = err.Error()
+		}
+		if diff := cmp.Diff(tt.message, message); diff != "" {
+			t.Errorf("%s: %s", tt.path, diff)
+		}
+		if diff := cmp.Diff(tt.want, got, regexps); diff != "" {
+			t.Errorf("%s: %s", tt.path, diff)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	known := []string{"collector.pcie", "collector.rdma", "log.level", "path.sysfs"}
+	for _, tt := range []struct{ word, want string }{
+		{"log.levle", `; did you mean "log.level"?`},
+		{"colector.rdma", `; did you mean "collector.rdma"?`},
+		{"collector.pci", `; did you mean "collector.pcie"?`},
+		{"loglevel", `; did you mean "log.level"?`},
+		{"x", "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},
+		{"", "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},
+		{strings.Repeat("log.level", 40), "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},
+	} {
+		if got := config.Suggest(tt.word, known); got != tt.want {
+			t.Errorf("Suggest(%q) = %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"", "rails: {}", "rails: {include: ^mlx5_, names: {east: mlx5_0/1}}", "rails: &a {names: *a}", "rails: {include: \"(\\n\"}",
+		"a: &a [*a]", "- \t", "? [a]\n: b", "%YAML 1.1\n---\n", "rails: {names: {\"a\\nb\": \"c\\nd/1\"}}", "a: !!binary |\n x", "--- |\n a\n--- >\n b", "\xfe\xff\x00a",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse("f.yml", data)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%+v and %v", c, err)
+		}
+		if err != nil {
+			if text := err.Error(); strings.ContainsAny(text, "\n\r") || !strings.HasPrefix(text, "f.yml:") {
+				t.Fatalf("not one line about the file: %q", text)
+			}
+			return
+		}
+		named := map[string]bool{}
+		for port, name := range c.Rails.Names {
+			device, number, ok := strings.Cut(port, "/")
+			if !ok || number == "" || named[name] || c.Rails.Include != nil && !c.Rails.Include.MatchString(device) {
+				t.Fatalf("accepted %q for %q", name, port)
+			}
+			named[name] = true
+		}
+	})
+}
