@@ -64,11 +64,12 @@ func (d device) place(r *Rail) (why string) {
 		return "" // a software device, or a tree that does not say
 	}
 	function := real
-	for function != "/" && !bdf.MatchString(filepath.Base(function)) {
-		function = filepath.Dir(function)
-	}
-	if function == "/" {
-		return ""
+	for !bdf.MatchString(filepath.Base(function)) {
+		up := filepath.Dir(function)
+		if up == function { // "/", or "." of a relative path
+			return ""
+		}
+		function = up
 	}
 	r.PCIAddress = filepath.Base(function)
 	if s, err := sysfs.ReadString(function, "numa_node"); err == nil {
