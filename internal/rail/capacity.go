@@ -117,16 +117,17 @@ const (
 )
 
 // ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's:
-// the largest of 4096, 2048, 1024, 512, 256 that fits with all headers, or 0.
+// the largest of 4096, 2048, 1024, 512, 256 that fits with all headers. Where
+// none fits it is 0, but rxe then says 256 (rxe.c rxe_set_mtu).
 func (r Rail) ActiveMTU(netdevMTU int) int {
-	headers := headersHardware
+	headers, least := headersHardware, 0
 	if r.PCIAddress == "" {
-		headers = headersRXE
+		headers, least = headersRXE, 256
 	}
 	for mtu := 4096; mtu >= 256; mtu /= 2 {
 		if mtu+headers <= netdevMTU {
 			return mtu
 		}
 	}
-	return 0
+	return least
 }
