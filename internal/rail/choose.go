@@ -1,6 +1,7 @@
 package rail
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,13 +32,14 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv6: the interface has no IPv4 address"},
 		{func(g GID) bool { return g.IPv4() && !linkLocal(g) }, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
 		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) }, "RoCE v2, link-local only: give the interface an IPv4 address"},
+		{func(g GID) bool { return g.Type == TypeRoCEv2 && !linkLocal(g) }, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"},
 		{func(g GID) bool { return g.Type == TypeRoCEv2 }, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
 		{func(g GID) bool { return true }, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
 	}
 	for _, rank := range ranks {
 		for _, g := range table {
 			if rank.fits(g) {
-				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", g.Netdev)}
+				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", cmp.Or(g.Netdev, "an unknown interface"))}
 			}
 		}
 	}
