@@ -86,7 +86,8 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 		default:
 			empty++
 		}
-		if t.used[i] = ok; !ok && empty > emptyAhead {
+		t.used[i] = ok || err != nil // one that fails is looked at again: it may be in use
+		if !t.used[i] && empty > emptyAhead {
 			t.entries[i].close() // do not hold three descriptors for each of 250 empty entries
 		}
 	}
