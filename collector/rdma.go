@@ -108,13 +108,13 @@ type portReading struct {
 func (s *RDMA) Read(emit func(Sample)) error {
 	rails, err := s.rails()
 	errs := deviceFaults(err)
+	keys := s.follow(rails)
 	if len(rails) == 0 {
 		if err == nil {
 			return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, ErrAbsent)
 		}
 		return errors.Join(errs...)
 	}
-	keys := s.follow(rails)
 	answered := make(map[string]bool, len(keys))
 	devices := maps.Clone(s.devices) // a lane that starts late must not meet the next follow
 	for _, res := range s.lanes.Run(s.budget, keys, func(key string) *reading { return devices[key].read(s) }) {

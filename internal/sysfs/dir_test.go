@@ -40,6 +40,15 @@ func TestListNamesWithoutTouching(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(target, dir) {
+			t.Errorf("left open: %s", target)
+		}
+	}
 	if diff := cmp.Diff([]string{".hidden", "0000:1a:00.0", "dangling", "pipe", "ports"}, names(list)); diff != "" {
 		t.Error(diff)
 	}

@@ -1,0 +1,123 @@
+package inventory_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/inventory"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const budget = 10 * time.Second // that no test comes near
+
+func read(sys string) inventory.List {
+	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
+	return inventory.Read(sys, finder, collector.NewRDMA(sys, finder.Rails, budget))
+}
+
+func table(t *testing.T, list inventory.List) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := list.WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestGolden holds the whole output, for people and for scripts.
+func TestGolden(t *testing.T) {
+	for _, machine := range []string{"dgx-spark", "hgx-h100", "rxe-bonded"} {
+		t.Run(machine, func(t *testing.T) {
+			root := sysfstest.Unpack(t, "../rail/testdata/"+machine+".txtar")
+			list := read(root.Sys())
+			var b bytes.Buffer
+			if err := list.WriteJSON(&b); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, machine+".json", b.String())
+			golden(t, machine+".table", table(t, list))
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (go test ./internal/inventory -update): %s", name, diff)
+	}
+}
+
+func TestNoRails(t *testing.T) {
+	root := sysfstest.Unpack(t, "../rail/testdata/no-rdma.txtar")
+	list := read(root.Sys())
+	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{}, Problems: []string{}}, list); diff != "" {
+		t.Error(diff)
+	}
+	var b bytes.Buffer
+	if err := list.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	// Lists, not null: a script may ask for their length.
+	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"problems\": []\n}\n", b.String()); diff != "" {
+		t.Error(diff)
+	}
+	want := "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).\n"
+	if diff := cmp.Diff(want, table(t, list)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What cannot be read is a problem with its file, and the rest is listed.
+func TestProblems(t *testing.T) {
+	root := sysfstest.Write(t, t.TempDir(), []byte(`
+-- sys/class/infiniband/mlx5_0/ports/1/link_layer --
+Ethernet
+-- sys/class/infiniband/mlx5_0/ports/1/state --
+N/A
+-- sys/class/infiniband/mlx5_0/ports/1/phys_state --
+11: Unheard of
+-- sys/class/infiniband/mlx5_1/fw_ver --
+28.39.1002
+`))
+	list := read(root.Sys())
+	want := inventory.List{
+		Rails: []inventory.Rail{{
+			Rail: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, State: "unknown", PhysicalState: "11", GIDIndex: -1,
+			Reason: "the GID table is empty: the interface is down, or the driver made no entries",
+		}},
+		LeftOut: []inventory.LeftOut{},
+	}
+	got := list
+	got.Problems = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	problems := fmt.Sprint(len(list.Problems), strings.Join(list.Problems, "\n"))
+	for _, part := range []string{"2", "mlx5_1", root.Sys("class/infiniband/mlx5_1/ports"), root.Sys("class/infiniband/mlx5_0/ports/1/state"), `"N/A"`} {
+		if !strings.Contains(problems, part) {
+			t.Errorf("no %s in %s", part, problems)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package rail
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+func TestNaturalCompare(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{
+		{"mlx5_0", "mlx5_0", 0},
+		{"mlx5_0", "mlx5_1", -1},
+		{"mlx5_2", "mlx5_10", -1},
+		{"mlx5_9", "mlx5_10", -1},
+		{"mlx5_99", "mlx5_100", -1},
+		{"mlx4_9", "mlx5_0", -1},
+		{"mlx5_0", "mlx5_bond_0", -1}, // digits before letters, as bytes
+		{"mlx5", "mlx5_0", -1},
+		{"rocep1s0f0", "rocep1s0f1", -1},
+		{"rocep1s0f1", "rocep2s0f0", -1},
+		{"rocep9s0", "rocep23s0", -1},
+		// Capitals come before small letters, so the functions of a DGX Spark in
+		// PCI domain 2 come before those in domain 0.
+		{"roceP2p1s0f1", "rocep1s0f0", -1},
+		{"0000:09:00.0", "0000:10:00.0", -1},
+		{"rxe007", "rxe7", 0}, // zeros in front make no number greater
+		{"rxe007", "rxe8", -1},
+		{"a1b2", "a1b10", -1},
+		{"99999999999999999998", "99999999999999999999", -1}, // more than 64 bits
+		{"", "a", -1},
+		{"", "", 0},
+	} {
+		if got := cmp.Compare(naturalCompare(tt.a, tt.b), 0); got != tt.want {
+			t.Errorf("naturalCompare(%q, %q): %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+		if got := cmp.Compare(naturalCompare(tt.b, tt.a), 0); got != -tt.want {
+			t.Errorf("naturalCompare(%q, %q): %d, want %d", tt.b, tt.a, got, -tt.want)
+		}
+	}
+}
+
+// An order in which a < b < c < a would make the numbers of rails depend on the
+// order of a directory.
+func FuzzNaturalCompare(f *testing.F) {
+	f.Add("mlx5_2", "mlx5_10", "mlx5_bond_0")
+	f.Add("0", "00", "a")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		if naturalCompare(a, a) != 0 || cmp.Compare(naturalCompare(a, b), 0) != -cmp.Compare(naturalCompare(b, a), 0) {
+			t.Fatalf("%q, %q", a, b)
+		}
+		if naturalCompare(a, b) <= 0 && naturalCompare(b, c) <= 0 && naturalCompare(a, c) > 0 {
+			t.Fatalf("%q <= %q <= %q, and yet the first is the greatest", a, b, c)
+		}
+	})
+}
+
+type kernelFunc func(device string, port int) (string, error)
+
+func (f kernelFunc) PortNetdev(device string, port int) (string, error) { return f(device, port) }
+
+// TestNetdev takes away one way to learn a port's interface after the other.
+func TestNetdev(t *testing.T) {
+	answer := func(name string) Kernel {
+		return kernelFunc(func(device string, port int) (string, error) {
+			if device != "mlx5_0" || port != 2 {
+				return "", errors.New("another question")
+			}
+			return name, nil
+		})
+	}
+	silent := kernelFunc(func(string, int) (string, error) { return "", errors.New("not supported") })
+	const (
+		parent = "-- class/infiniband/mlx5_0/parent --\nfrom-parent\n"
+		one    = "-- class/infiniband/mlx5_0/device/net/only/dev_port --\n0\n"
+		ports  = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- class/infiniband/mlx5_0/device/net/second/dev_port --\n1\n"
+		alike  = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- class/infiniband/mlx5_0/device/net/rep/dev_port --\n0\n"
+		bonded = one + "-- class/net/only/master --\n-> ../bond0\n"
+	)
+	gids := "-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/2 --\n\n" // as good as none
+	for i := range 60 {                                                   // so many that the directory's order is not the numbers'
+		gids += fmt.Sprintf("-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/%d --\nfrom-gid-%[1]d\n", 9+i)
+	}
+	for _, tt := range []struct {
+		name   string
+		kernel Kernel
+		tree   string
+		want   string
+	}{
+		{"the kernel knows best", answer("from-kernel"), parent + one + gids, "from-kernel"},
+		{"the kernel has no answer", silent, parent + one + gids, "from-parent"},
+		{"the parent of a software device", nil, parent + one + gids, "from-parent"},
+		{"the only interface of the function", nil, one + gids, "only"},
+		{"that interface, though a bond took it", nil, bonded + gids, "only"},
+		{"the interface with the port's number", nil, ports + gids, "second"},
+		{"no interface with the port's number", nil, alike + gids, "from-gid-9"},
+		{"the lowest GID that has one", nil, gids, "from-gid-9"},
+		{"nothing", nil, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sys := sysfstest.Write(t, t.TempDir(), []byte(tt.tree)).Dir
+			d := device{sysfs: sys, dir: sys + "/class/infiniband/mlx5_0", name: "mlx5_0", kernel: tt.kernel}
+			if got := d.netdev(Rail{}, 2); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Where a device sits is told by links, and these can lead anywhere.
+func TestPlace(t *testing.T) {
+	type place struct {
+		PCI, Driver string
+		NUMA        int
+		Why         string
+	}
+	for _, tt := range []struct {
+		name, tree string
+		want       place
+	}{
+		{"no link", "-- class/infiniband/x/fw_ver --\n1\n", place{NUMA: -1}},
+		{"a link to nowhere", "-- class/infiniband/x/device --\n-> ../nowhere\n", place{NUMA: -1}},
+		{"a link to itself", "-- class/infiniband/x/device --\n-> device\n", place{NUMA: -1}},
+		{"a plain directory", "-- class/infiniband/x/device/vendor --\n0x15b3\n", place{NUMA: -1}},
+		{
+			"a function", "-- devices/pci0000:00/0000:18:00.0/numa_node --\n3\n-- devices/pci0000:00/0000:18:00.0/driver --\n-> ../../../bus/pci/drivers/irdma\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0\n",
+			place{"0000:18:00.0", "irdma", 3, ""},
+		},
+		{
+			"an auxiliary device of a function", "-- devices/pci0000:00/0000:18:00.0/ice.roce.0/x --\n\n-- devices/pci0000:00/0000:18:00.0/numa_node --\nN/A\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/ice.roce.0\n",
+			place{"0000:18:00.0", "", -1, ""},
+		},
+		{
+			"a domain of five digits", "-- devices/pci10000:00/10000:01:00.0/numa_node --\n-1\n-- class/infiniband/x/device --\n-> ../../../devices/pci10000:00/10000:01:00.0\n",
+			place{"10000:01:00.0", "", -1, ""},
+		},
+		{
+			"a virtual function", "-- devices/pci0000:00/0000:18:00.1/physfn --\n-> ../0000:18:00.0\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.1\n",
+			place{"0000:18:00.1", "", -1, "virtual function of 0000:18:00.0"},
+		},
+		{
+			"a subfunction", "-- devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4/sfnum --\n88\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4\n",
+			place{"0000:18:00.0", "", -1, "subfunction of 0000:18:00.0"},
+		},
+	} {
+		for _, relative := range []bool{false, true} {
+			t.Run(tt.name, func(t *testing.T) {
+				sys := sysfstest.Write(t, t.TempDir(), []byte(tt.tree)).Dir
+				if relative { // as with --path.sysfs=sys
+					t.Chdir(sys)
+					sys = "."
+				}
+				r := Rail{NUMANode: -1}
+				why := device{sysfs: sys, dir: sys + "/class/infiniband/x", name: "x"}.place(&r)
+				if diff := gocmp.Diff(tt.want, place{r.PCIAddress, r.Driver, r.NUMANode, why}); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
+	}
+}
