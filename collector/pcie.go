@@ -78,10 +78,10 @@ func (s *PCIe) Read(emit func(Sample)) error {
 	for _, address := range s.gpus {
 		add(address, owner{"", "gpu"})
 	}
+	s.follow(owners)
 	if len(keys) == 0 {
 		return fmt.Errorf("no rail and no GPU on PCIe below %s: %w", s.sysfs, ErrAbsent)
 	}
-	s.follow(owners)
 	funcs := maps.Clone(s.funcs) // a lane that starts late must not meet the next follow
 	results := s.lanes.Run(s.budget, keys, func(key string) *laneRead { return funcs[key].read(s.rows) })
 	return errors.Join(laneEmit(results, func(address string) string { return address }, emit)...)

@@ -13,6 +13,11 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
+func TestMain(m *testing.M) {
+	hungfs.Main()
+	os.Exit(m.Run())
+}
+
 // TestHungFile: a file that never answers, as when a firmware command hangs,
 // costs its own device and one budget, once; the device is back when the read
 // returns. Each file that the source reads may be the one.
@@ -24,6 +29,7 @@ func TestHungFile(t *testing.T) {
 		"ports/1/rate":                       "400 Gb/sec (4X NDR)",
 	} {
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
 			sys, mount := t.TempDir(), t.TempDir()
 			if err := sysfstest.WriteMlx5(sys, 3); err != nil {
 				t.Fatal(err)

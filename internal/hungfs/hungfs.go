@@ -3,33 +3,57 @@
 // and cannot be cancelled, as with a firmware command that hangs.
 //
 // It speaks the kernel's protocol itself (include/uapi/linux/fuse.h, 7.31):
-// one directory, a few files, nothing else.
+// one directory, a few files, nothing else. The server is a process of its own:
+// a process that waits for its own file system cannot even be killed.
 package hungfs
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
+	"bufio"
+	"encoding/json"
 	"fmt"
-	"maps"
+	"io"
 	"os"
-	"slices"
-	"sync"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
+// environment tells a test binary that it is to be the server: the directory
+// and the files, as JSON.
+const environment = "RAILSCOPE_HUNGFS"
+
+type request struct {
+	Dir   string
+	Files map[string]string
+}
+
+// Main is called first in TestMain by every package that mounts: in the server
+// process it serves and does not return.
+func Main() {
+	text := os.Getenv(environment)
+	if text == "" {
+		return
+	}
+	var r request
+	err := json.Unmarshal([]byte(text), &r)
+	if err == nil {
+		err = serve(r, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
 // FS is a mounted file system.
 type FS struct {
-	fd    int
-	names []string // node id i+2 is names[i]
-	files map[string]string
-
-	mu       sync.Mutex // protects all following fields
-	released bool
-	waiting  []uint64 // ids of reads that have not been answered
-	contents []string // and what they will get
+	tb      testing.TB
+	command io.WriteCloser
+	answer  *bufio.Scanner
 }
 
 // Mount mounts files (name → content) at dir until the test is over. Where the
@@ -37,161 +61,68 @@ type FS struct {
 // has RAILSCOPE_REQUIRE_FUSE: where it is promised, a skip would hide it.
 func Mount(tb testing.TB, dir string, files map[string]string) *FS {
 	tb.Helper()
-	f, err := mount(dir, files)
+	text, err := json.Marshal(request{dir, files})
 	if err != nil {
-		if os.Getenv("RAILSCOPE_REQUIRE_FUSE") != "" {
-			tb.Fatal(err)
-		}
-		tb.Skip(err)
+		tb.Fatal(err)
 	}
-	go f.serve() // ends with the file system, at the latest with the process
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), environment+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // its death ends the mount and wakes who waits
+	f := &FS{tb: tb}
+	if f.command, err = cmd.StdinPipe(); err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f.answer = bufio.NewScanner(out)
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() {
-		f.Release()
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			tb.Error(err)
-		}
+		f.command.Close()
+		_ = unix.Unmount(dir, unix.MNT_DETACH) // fails where it was never mounted
+		_ = cmd.Wait()
 	})
+	if said := f.said(); said != "mounted" {
+		if os.Getenv("RAILSCOPE_REQUIRE_FUSE") != "" {
+			tb.Fatal(said)
+		}
+		tb.Skip(said)
+	}
 	return f
 }
 
-func mount(dir string, files map[string]string) (*FS, error) {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open /dev/fuse: %w", err)
+// said returns the server's next line.
+func (f *FS) said() string {
+	if !f.answer.Scan() {
+		return "the server is gone"
 	}
-	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other", fd, os.Getuid(), os.Getgid())
-	if err := unix.Mount("hungfs", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("mount FUSE at %s: %w", dir, err)
+	return f.answer.Text()
+}
+
+// ask sends a command and returns the answer.
+func (f *FS) ask(command string) string {
+	f.tb.Helper()
+	if _, err := fmt.Fprintln(f.command, command); err != nil {
+		f.tb.Fatal(err)
 	}
-	return &FS{fd: fd, names: slices.Sorted(maps.Keys(files)), files: files}, nil
+	return strings.TrimSpace(f.said())
 }
 
 // Waiting returns how many reads are waiting for an answer.
-func (f *FS) Waiting() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.waiting)
+func (f *FS) Waiting() (n int) {
+	f.tb.Helper()
+	if _, err := fmt.Sscan(f.ask("waiting"), &n); err != nil {
+		f.tb.Fatal(err)
+	}
+	return n
 }
 
 // Release answers all reads that wait, and from now on every read at once.
 func (f *FS) Release() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.released = true
-	for i, id := range f.waiting {
-		f.reply(id, 0, []byte(f.contents[i]))
-	}
-	f.waiting, f.contents = nil, nil
-}
-
-// Hang makes reads hang again.
-func (f *FS) Hang() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.released = false
-}
-
-// Opcodes, from include/uapi/linux/fuse.h.
-const (
-	opLookup, opForget, opGetattr            = 1, 2, 3
-	opOpen, opRead, opStatfs, opRelease      = 14, 15, 17, 18
-	opFlush, opInit, opOpendir, opReleasedir = 25, 26, 27, 29
-	opReaddir, opAccess, opInterrupt         = 28, 34, 36
-	opBatchForget                            = 42
-)
-
-const (
-	rootNode        = 1
-	directIO uint32 = 1 // FOPEN_DIRECT_IO: no page cache, every read is asked for
-)
-
-// serve answers requests until the file system is gone.
-func (f *FS) serve() {
-	buf := make([]byte, 1<<17)
-	for {
-		n, err := unix.Read(f.fd, buf)
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT):
-			continue
-		case err != nil || n < 40:
-			unix.Close(f.fd)
-			return
-		}
-		f.answer(binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]), buf[40:n])
-	}
-}
-
-// answer answers one request (struct fuse_in_header).
-func (f *FS) answer(op uint32, id, node uint64, body []byte) {
-	switch op {
-	case opForget, opBatchForget, opInterrupt: // want no answer
-	case opInit:
-		f.reply(id, 0, pack(uint32(7), uint32(31), uint32(0), uint32(0), uint16(8), uint16(6), uint32(4096), uint32(1), uint16(1), uint16(0), [8]uint32{}))
-	case opLookup:
-		i := slices.Index(f.names, string(bytes.TrimRight(body, "\x00")))
-		if i < 0 {
-			f.reply(id, unix.ENOENT, nil)
-			return
-		}
-		f.reply(id, 0, pack(uint64(i+2), uint64(1), uint64(60), uint64(60), uint32(0), uint32(0), f.attr(uint64(i+2))))
-	case opGetattr:
-		f.reply(id, 0, pack(uint64(60), uint32(0), uint32(0), f.attr(node)))
-	case opOpen, opOpendir:
-		f.reply(id, 0, pack(uint64(0), directIO, uint32(0)))
-	case opReaddir:
-		f.reply(id, 0, f.entries(binary.NativeEndian.Uint64(body[8:])))
-	case opRead:
-		f.read(id, f.files[f.names[node-2]], binary.NativeEndian.Uint64(body[8:]))
-	case opRelease, opReleasedir, opFlush, opAccess:
-		f.reply(id, 0, nil)
-	default:
-		f.reply(id, unix.ENOSYS, nil)
-	}
-}
-
-func (f *FS) read(id uint64, content string, offset uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	content = content[min(offset, uint64(len(content))):]
-	if f.released {
-		f.reply(id, 0, []byte(content))
-		return
-	}
-	f.waiting, f.contents = append(f.waiting, id), append(f.contents, content)
-}
-
-// attr is struct fuse_attr of a node.
-func (f *FS) attr(node uint64) []byte {
-	mode, size := uint32(unix.S_IFDIR|0o755), 0
-	if node != rootNode {
-		mode, size = unix.S_IFREG|0o444, len(f.files[f.names[node-2]])
-	}
-	return pack(node, uint64(size), [4]uint64{}, [3]uint32{}, mode, uint32(1), [3]uint32{}, uint32(4096), uint32(0))
-}
-
-// entries is the listing from an offset on (struct fuse_dirent).
-func (f *FS) entries(offset uint64) (list []byte) {
-	for i := int(offset); i < len(f.names); i++ {
-		name := f.names[i]
-		list = append(list, pack(uint64(i+2), uint64(i+1), uint32(len(name)), uint32(unix.DT_REG))...)
-		list = append(list, name...)
-		list = append(list, make([]byte, (8-len(name)%8)%8)...)
-	}
-	return list
-}
-
-// reply sends an answer (struct fuse_out_header). That the asker has gone is
-// no concern of ours.
-func (f *FS) reply(id uint64, errno unix.Errno, body []byte) {
-	head := pack(uint32(16+len(body)), -int32(errno), id)
-	_, _ = unix.Write(f.fd, append(head, body...))
-}
-
-func pack(fields ...any) []byte {
-	var b bytes.Buffer
-	for _, v := range fields {
-		_ = binary.Write(&b, binary.NativeEndian, v) // of fixed size, into memory
-	}
-	return b.Bytes()
+	f.tb.Helper()
+	f.ask("release")
 }

@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
 // TestHang: a read waits until it is released, a listing does not.
 func TestHang(t *testing.T) {
 	dir := t.TempDir()

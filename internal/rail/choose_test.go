@@ -48,7 +48,8 @@ func TestChooseGID(t *testing.T) {
 		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1, "RoCE v2, link-local only, and on bond0, not on the rail's own interface"},
 		{"v1 only", "", table(gid(0, ll, v1, own), gid(2, ip4, v1, own)), 0, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
 		{"empty", "", nil, -1, "the GID table is empty: the interface is down, or the driver made no entries"},
-		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0, "InfiniBand: the port's first GID"},
+		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0, "not Ethernet: the port's first GID"},
+		{"EFA", "Unspecified", table(gid(0, ll, "", "")), 0, "not Ethernet: the port's first GID"},
 		{"InfiniBand, empty", "InfiniBand", nil, -1, "the GID table is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

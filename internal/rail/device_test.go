@@ -27,11 +27,13 @@ func TestNaturalCompare(t *testing.T) {
 		{"rocep1s0f0", "rocep1s0f1", -1},
 		{"rocep1s0f1", "rocep2s0f0", -1},
 		{"rocep9s0", "rocep23s0", -1},
-		// Capitals come before small letters, so the functions of a DGX Spark in
-		// PCI domain 2 come before those in domain 0.
-		{"roceP2p1s0f1", "rocep1s0f0", -1},
+		// Whatever their case, so that a DGX Spark's PCI domain 0 comes before its
+		// domain 2.
+		{"rocep1s0f1", "roceP2p1s0f0", -1},
+		{"rocep2s0f0", "roceP2p1s0f0", 1},
+		{"ROCE", "roce", -1}, // and only then byte by byte
 		{"0000:09:00.0", "0000:10:00.0", -1},
-		{"rxe007", "rxe7", 0}, // zeros in front make no number greater
+		{"rxe007", "rxe7", -1}, // zeros in front make no number greater, but names differ
 		{"rxe007", "rxe8", -1},
 		{"a1b2", "a1b10", -1},
 		{"99999999999999999998", "99999999999999999999", -1}, // more than 64 bits

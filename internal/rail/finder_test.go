@@ -67,10 +67,10 @@ func TestFinderOnMachines(t *testing.T) {
 	}{
 		{"hgx-h100", hgx},
 		{"dgx-spark", view{Rails: []string{
-			"0 roceP2p1s0f0/1 netdev=enP2p1s0f0np0 Ethernet pci=0002:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0000 image=4cbb:4703:0022:0100",
-			"1 roceP2p1s0f1/1 netdev=enP2p1s0f1np1 Ethernet pci=0002:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0100 image=4cbb:4703:0022:0100",
-			"2 rocep1s0f0/1 netdev=enp1s0f0np0 Ethernet pci=0000:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0000 image=4cbb:4703:0022:0100",
-			"3 rocep1s0f1/1 netdev=enp1s0f1np1 Ethernet pci=0000:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0100 image=4cbb:4703:0022:0100",
+			"0 rocep1s0f0/1 netdev=enp1s0f0np0 Ethernet pci=0000:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0000 image=4cbb:4703:0022:0100",
+			"1 rocep1s0f1/1 netdev=enp1s0f1np1 Ethernet pci=0000:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0100 image=4cbb:4703:0022:0100",
+			"2 roceP2p1s0f0/1 netdev=enP2p1s0f0np0 Ethernet pci=0002:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0000 image=4cbb:4703:0022:0100",
+			"3 roceP2p1s0f1/1 netdev=enP2p1s0f1np1 Ethernet pci=0002:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0100 image=4cbb:4703:0022:0100",
 		}}},
 		{"mlx5-bond", view{Rails: []string{
 			"0 mlx5_bond_0/1 netdev=bond0 Ethernet pci=0000:17:00.0 numa=0 driver=mlx5_core hca=MT4125 board=MT_0000000359 fw=22.36.1010 node=b859:9f03:00aa:0002 image=b859:9f03:00aa:0002",

@@ -42,16 +42,21 @@ type GIDTable struct {
 	dir     string // <device>/ports/<port>
 	entries []gidFiles
 	used    map[int]bool
-	swept   time.Time
-	none    error // why there is no table, found at the last sweep
+	swept   time.Time // when the last sweep began
+	next    int       // where it goes on
+	none    error     // why there is no table, found at the last sweep
 }
 
 type gidFiles struct{ gid, typ, ndev sysfs.File }
 
-// What a read looks at beside the used entries, and how often it looks at all.
+// What a read looks at beside the used entries: the first empty ones, and now
+// and then all, some at a time. A sweep of rxe's 1024 entries in one read would
+// be felt.
 const (
 	emptyAhead = 2
-	sweepEvery = time.Minute
+	sweepEvery = 10 * time.Minute
+	sweepStep  = 64
+	noneEvery  = time.Minute // how often a table that was not there is looked for
 	maxGIDs    = 4096 // bound on what a tree may claim; the kernel's largest is 1024
 )
 
@@ -64,17 +69,23 @@ func NewGIDTable(dir string, port int) *GIDTable {
 // are in the list of errors, which are [*sysfs.Error]; the only one is
 // [ErrNoTable], wrapped, when the port has no table.
 func (t *GIDTable) Read() (table []GID, errs []error) {
-	sweep := time.Since(t.swept) >= sweepEvery
-	if sweep {
-		t.swept = time.Now()
-		t.none = t.resize()
+	step, every := sweepStep, sweepEvery
+	if t.none != nil {
+		every = noneEvery
+	}
+	if now := time.Now(); now.Sub(t.swept) >= every {
+		if t.swept.IsZero() {
+			step = maxGIDs // the first read sees all
+		}
+		t.swept, t.next, t.none = now, 0, t.resize()
 	}
 	if t.none != nil {
 		return nil, []error{t.none}
 	}
-	empty := 0
+	from, to, empty := t.next, t.next+step, 0
+	t.next = min(to, len(t.entries))
 	for i := range t.entries {
-		if !t.used[i] && !sweep && empty >= emptyAhead {
+		if swept := i >= from && i < to; !t.used[i] && !swept && empty >= emptyAhead {
 			continue
 		}
 		g, ok, err := t.entries[i].read(i)
@@ -99,7 +110,7 @@ func (t *GIDTable) Close() {
 	for i := range t.entries {
 		t.entries[i].close()
 	}
-	t.entries = nil
+	t.entries, t.swept = nil, time.Time{}
 }
 
 // resize makes the list of entries as long as the kernel's table.
