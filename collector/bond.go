@@ -167,7 +167,7 @@ func (b *Bond) masters() (names []string, faults []error) {
 		}
 		return nil, []error{NewFault("", err)}
 	}
-	for _, name := range strings.Fields(text) {
+	for name := range strings.FieldsSeq(text) {
 		switch {
 		case name == "++more++": // what the kernel writes when its page is full
 			faults = append(faults, NewFault("", &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: errors.New("more bonds than the kernel lists")}))

@@ -116,8 +116,7 @@ func (s *bondState) memberUint(m *bondMember, file int) (v uint64, ok bool) {
 	}
 	v, err = sysfs.ParseUint(b)
 	if err != nil {
-		err.(*sysfs.Error).Path = m.dir.files[file].Path
-		s.fail(err)
+		s.fail(sysfs.At(m.dir.files[file].Path, err))
 		return 0, false
 	}
 	return v, true
@@ -228,8 +227,7 @@ func (s *bondState) lacpUint(file int) (v uint64, ok bool) {
 	}
 	v, err := sysfs.ParseUint(word)
 	if err != nil {
-		err.(*sysfs.Error).Path = s.dir.files[file].Path
-		s.fail(err)
+		s.fail(sysfs.At(s.dir.files[file].Path, err))
 		return 0, false
 	}
 	return v, true

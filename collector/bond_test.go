@@ -347,8 +347,7 @@ func FuzzBondProc(f *testing.F) {
 			}
 		}
 		for _, err := range errs {
-			var e *sysfs.Error
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[*sysfs.Error](err); !ok {
 				t.Errorf("%v is no *sysfs.Error", err)
 			}
 		}

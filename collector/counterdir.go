@@ -48,7 +48,6 @@ type counter struct {
 	file     sysfs.File // unused when the value comes by netlink
 	ext      extender
 	notUntil time.Time // when a file that said "not supported" is asked again
-	refusal  error     // what it said
 }
 
 // retryRefused is how long a file that answered EINVAL or EOPNOTSUPP is left
@@ -270,7 +269,7 @@ func (d *counterDir) read(set *counterSet, now time.Time, emit func(*counter, ui
 		switch {
 		case err == nil:
 			emit(c, raw)
-		case err != errRefused:
+		case !errors.Is(err, errRefused):
 			fail(err)
 		}
 	}

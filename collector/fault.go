@@ -48,21 +48,19 @@ func NewFault(device string, err error) *Fault {
 // Faults takes a joined error apart again. An error that holds no [*Fault] is
 // one of its own, without a device.
 func Faults(err error) []*Fault {
-	if err == nil {
+	switch e := err.(type) { //nolint:errorlint // it is the one that takes the tree apart
+	case nil:
 		return nil
-	}
-	if f, ok := err.(*Fault); ok {
-		return []*Fault{f}
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	case *Fault:
+		return []*Fault{e}
+	case interface{ Unwrap() []error }:
 		var list []*Fault
-		for _, e := range joined.Unwrap() {
-			list = append(list, Faults(e)...)
+		for _, one := range e.Unwrap() {
+			list = append(list, Faults(one)...)
 		}
 		return list
 	}
-	var f *Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Fault](err); ok {
 		return []*Fault{f}
 	}
 	return []*Fault{NewFault("", err)}

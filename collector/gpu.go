@@ -156,7 +156,7 @@ func (g *gpu) classify(err error) error {
 	}
 	switch e.Code {
 	case CodeNotBuilt:
-		return fmt.Errorf("%w: %v", ErrAbsent, err)
+		return fmt.Errorf("%w: %w", ErrAbsent, err)
 	case CodeLibrary, CodeDriverNotLoaded, CodeGPUNotFound:
 		if g.seen {
 			return &Fault{Reason: ReasonNoGPU, Err: fmt.Errorf("there were GPUs before: %w", err)}
@@ -166,7 +166,7 @@ func (g *gpu) classify(err error) error {
 		if e.Code != CodeGPUNotFound && kernelDriver(g.procfs) {
 			return &Fault{Reason: e.Reason(), Err: fmt.Errorf("the kernel has the driver loaded: %w", err)}
 		}
-		return fmt.Errorf("%w: %v", ErrAbsent, err)
+		return fmt.Errorf("%w: %w", ErrAbsent, err)
 	}
 	fault := newGPUFault("", err)
 	fault.Expected = false // whatever the reason, every GPU is missing

@@ -159,7 +159,7 @@ func (l *library) Open() error {
 	if l.open && l.has["nvmlShutdown"] {
 		// Without it nvmlInit would only count one user more and keep the handles
 		// of a driver that is gone.
-		l.nvml.Shutdown()
+		_ = l.nvml.Shutdown() // what it says changes nothing
 	}
 	l.open = false
 	call, err := l.need("nvmlInit_v2", "nvmlInit")
@@ -295,7 +295,7 @@ func (d *device) Memory() (NVMLMemory, error) {
 		if err = fail(call, ret); err == nil {
 			return NVMLMemory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
 		}
-		if e := err.(*NVMLError); e.Reason() != sysfs.ReasonUnsupported {
+		if e, ok := errors.AsType[*NVMLError](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
 			return NVMLMemory{}, err
 		}
 	}

@@ -84,7 +84,7 @@ func buildNVML(tb testing.TB, dir, capture string) {
 				answers.set(tb, function, answer)
 			}
 		case "lacking":
-			for _, function := range strings.Fields(string(member.Data)) {
+			for function := range strings.FieldsSeq(string(member.Data)) {
 				args = append(args, "-DNO_"+function)
 			}
 		}

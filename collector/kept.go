@@ -86,8 +86,7 @@ func (d *keptDir) uint(i int, buf []byte) (v uint64, ok bool, err error) {
 		return 0, false, err
 	}
 	if v, err = sysfs.ParseUint(b); err != nil {
-		err.(*sysfs.Error).Path = d.files[i].Path
-		return 0, false, err
+		return 0, false, sysfs.At(d.files[i].Path, err)
 	}
 	return v, true, nil
 }

@@ -207,8 +207,7 @@ func (s *netdevLocked) speed() {
 		v, err = sysfs.ParseUint(b)
 	}
 	if err != nil {
-		var e *sysfs.Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*sysfs.Error](err); ok {
 			e.Path = s.dir.files[1].Path
 		}
 		s.out.fail(s.labels.netdev, err)
@@ -329,7 +328,7 @@ func (s *netdevLocked) close() {
 	s.dir.close()
 	s.out.reset()
 	if s.stats != nil {
-		s.stats.Close()
+		_ = s.stats.Close() // nothing was written to it
 		s.stats = nil
 	}
 }

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -46,8 +47,8 @@ const (
 // mlx5 counts once in each direction, as rx_ and tx_ of the same name.
 func mlx5Both(name string, scale float64, more ...string) []ethtoolString {
 	return []ethtoolString{
-		{"rx_" + name, scale, append(more[:len(more):len(more)], "receive")},
-		{"tx_" + name, scale, append(more[:len(more):len(more)], "transmit")},
+		{"rx_" + name, scale, append(slices.Clip(more), "receive")},
+		{"tx_" + name, scale, append(slices.Clip(more), "transmit")},
 	}
 }
 

@@ -206,7 +206,7 @@ func readAERTotal(f *sysfs.File, total string, buf []byte) (uint64, error) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(total+" ")); ok {
 			v, err := sysfs.ParseUint(rest)
-			return v, at(f.Path, err)
+			return v, sysfs.At(f.Path, err)
 		}
 	}
 	return 0, &sysfs.Error{Path: f.Path, Reason: invalidOrEmpty(string(bytes.TrimSpace(b))), Err: fmt.Errorf("no line %s", total)}

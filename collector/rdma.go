@@ -227,8 +227,7 @@ func deviceFaults(err error) []error {
 		return []error{NewFault("", err)}
 	}
 	for _, e := range joined.Unwrap() {
-		var d *rail.DeviceError
-		if errors.As(e, &d) {
+		if d, ok := errors.AsType[*rail.DeviceError](e); ok {
 			list = append(list, NewFault(d.Device, d.Err))
 		} else {
 			list = append(list, NewFault("", e))

@@ -257,7 +257,7 @@ func readID(f *sysfs.File) (uint64, error) {
 	if err == nil && (!found || id > 255) {
 		err = &sysfs.Error{Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a number, a colon and a word", strings.TrimSpace(string(b)))}
 	}
-	return id, at(f.Path, err)
+	return id, sysfs.At(f.Path, err)
 }
 
 // readRate reads "400 Gb/sec (4X NDR)" as bytes per second.
@@ -277,15 +277,6 @@ func readRate(f *sysfs.File) (float64, error) {
 		return 0, &sysfs.Error{Path: f.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
 	}
 	return v * 125e6, nil
-}
-
-// at fills in the path of a parse error.
-func at(path string, err error) error {
-	var e *sysfs.Error
-	if errors.As(err, &e) && e.Path == "" {
-		e.Path = path
-	}
-	return err
 }
 
 func oneIf(b bool) float64 {

@@ -48,7 +48,7 @@ func Lint(rows []*collector.Metric) error {
 		if m.Ref == "" {
 			bad("no reference to where its meaning is written")
 		}
-		for _, word := range strings.Split(m.Name, "_") {
+		for word := range strings.SplitSeq(m.Name, "_") {
 			if slices.Contains(notBase, word) {
 				bad("%s is not a base unit", word)
 			}

@@ -244,7 +244,7 @@ func (l *faultLog) fault(key errorKey, f *collector.Fault) {
 		level = slog.LevelInfo
 	}
 	text, _, _ := strings.Cut(f.Error(), "\n") // a panic's stack is for source_errors_total's reader to ask for
-	l.logger.Log(context.Background(), level, "Cannot read; not said again until it changes", "source", key.source, "device", key.device, "reason", key.reason, "err", text)
+	l.logger.Log(context.Background(), level, "Cannot read; not said again until it changes", "collector", key.source, "device", key.device, "reason", key.reason, "err", text)
 }
 
 func (l *faultLog) settle(now time.Time) {
@@ -259,7 +259,7 @@ func (l *faultLog) settle(now time.Time) {
 		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.device, b.device), cmp.Compare(a.reason, b.reason))
 	})
 	for _, key := range gone {
-		l.logger.Info("Can be read again", "source", key.source, "device", key.device, "reason", key.reason)
+		l.logger.Info("Can be read again", "collector", key.source, "device", key.device, "reason", key.reason)
 	}
 }
 

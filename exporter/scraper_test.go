@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -195,8 +196,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 			s.Text()
 			time.Sleep(time.Minute)
 		}
-		want := `level=WARN msg="Cannot read; not said again until it changes" source=a device=d reason=io err="d: EIO at one file"` + "\n" +
-			`level=INFO msg="Can be read again" source=a device=d reason=io` + "\n"
+		want := `level=WARN msg="Cannot read; not said again until it changes" collector=a device=d reason=io err="d: EIO at one file"` + "\n" +
+			`level=INFO msg="Can be read again" collector=a device=d reason=io` + "\n"
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("20 scrapes, 10 of them broken (-want +got):\n%s", diff)
 		}

@@ -73,7 +73,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // metrics serves the exposition. It is complete before the first byte leaves,
 // so that a slow client holds up nobody.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	var body []byte
 	if format.FormatType() == expfmt.TypeTextPlain {
 		body = s.scraper.Text()

@@ -108,7 +108,7 @@ func TestNegotiation(t *testing.T) {
 	for {
 		var family dto.MetricFamily
 		if err := dec.Decode(&family); err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				t.Error(err)
 			}
 			break

@@ -101,7 +101,7 @@ func TestGIDTrap(t *testing.T) {
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 0})
 
 	// eth0 keeps its address beside the bond's, eth1 does not.
-	node(1).Shell(t, fmt.Sprintf(`
+	node(1).Shell(t, `
 ip link add bond0 type bond mode balance-xor miimon 100
 ip -batch - <<-end
 	link set eth0 down
@@ -111,7 +111,7 @@ ip -batch - <<-end
 	link set bond0 mtu 4200 up
 	address flush dev eth1
 	address add 192.168.100.11/24 dev bond0
-end`))
+end`)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1})
 
 	// Now neither has one: both rails go by the bond's.
@@ -124,11 +124,11 @@ end`))
 	}
 
 	// Out of the bond and with its own address a rail is well again.
-	node(1).Shell(t, fmt.Sprintf(`
+	node(1).Shell(t, `
 ip link delete bond0
 for i in 0 1; do
 	ip link set "eth$i" up
 	ip addr add "192.168.10$i.1/24" dev "eth$i"
-done`))
+done`)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 0, `bond_info{bond="bond0"}`: gone})
 }

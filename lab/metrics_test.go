@@ -176,7 +176,7 @@ func serve(t *testing.T, n node, flags ...string) *exporter {
 	e := &exporter{n, n.Start(t, append([]string{railscope, "serve"}, flags...)...)}
 	eventually(t, commandTime, func() error {
 		if !e.process.Running() {
-			return fmt.Errorf("node %d: railscope ended: %v", n, e.process.failure())
+			return fmt.Errorf("node %d: railscope ended: %w", n, e.process.failure())
 		}
 		_, err := fetch(e.url())
 		return err

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -38,7 +39,7 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "railscope:", err)
-	if _, ok := err.(misuse); ok {
+	if _, ok := errors.AsType[misuse](err); ok {
 		return exitMisuse
 	}
 	return exitFailure

@@ -43,7 +43,7 @@ func Main() {
 		err = serve(r, os.Stdin, os.Stdout)
 	}
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	os.Exit(0)

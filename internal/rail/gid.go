@@ -57,7 +57,7 @@ const (
 	sweepEvery = 10 * time.Minute
 	sweepStep  = 64
 	noneEvery  = time.Minute // how often a table that was not there is looked for
-	maxGIDs    = 4096 // bound on what a tree may claim; the kernel's largest is 1024
+	maxGIDs    = 4096        // bound on what a tree may claim; the kernel's largest is 1024
 )
 
 // NewGIDTable returns the reader for one port of the device at dir.

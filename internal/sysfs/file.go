@@ -81,9 +81,7 @@ func (f *File) ReadUint() (uint64, error) {
 	}
 	v, err := ParseUint(b)
 	if err != nil {
-		e := err.(*Error)
-		e.Path = f.Path
-		return 0, e
+		return 0, At(f.Path, err)
 	}
 	return v, nil
 }

@@ -49,8 +49,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Reason returns the reason of err, for an [*Error] or a bare errno anywhere in
 // its chain, and [ReasonIO] for anything else.
 func Reason(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
 	var errno unix.Errno
@@ -96,6 +95,15 @@ func ParseUint(b []byte) (uint64, error) {
 		v = v*10 + d
 	}
 	return v, nil
+}
+
+// At fills in the path of an error of [ParseUint] and its like, which know only
+// the content.
+func At(path string, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Path == "" {
+		e.Path = path
+	}
+	return err
 }
 
 // clip bounds what an error message quotes of a file. It copies, so that the

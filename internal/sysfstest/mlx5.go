@@ -47,7 +47,9 @@ func WriteMlx5(sys string, n int) error {
 	w.file("bond0", net, "bonding_masters")
 	w.file("eth0 eth1", net, "bond0/bonding/slaves")
 	w.file("balance-xor 2", net, "bond0/bonding/mode")
+	w.file("up", net, "bond0/bonding/mii_status")
 	for _, member := range []string{"eth0", "eth1"} {
+		w.file("1", net, member, "carrier")
 		w.file("up", net, "bond0", "lower_"+member, "bonding_slave/mii_status")
 	}
 	return w.err

@@ -14,10 +14,12 @@ import (
 // Root is an unpacked capture.
 type Root struct{ Dir string }
 
-// Sys returns the path of the capture's /sys joined with elem, Proc of its /proc.
+// Sys returns the path of the capture's /sys joined with elem.
 func (r Root) Sys(elem ...string) string {
 	return filepath.Join(append([]string{r.Dir, "sys"}, elem...)...)
 }
+
+// Proc returns the path of the capture's /proc joined with elem.
 func (r Root) Proc(elem ...string) string {
 	return filepath.Join(append([]string{r.Dir, "proc"}, elem...)...)
 }
