@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// TestMain is railscope itself when it is run with the environment set: the
+// tests below run the program as its users do, flags, exit codes and signals
+// included.
+func TestMain(m *testing.M) {
+	if os.Getenv("RAILSCOPE_TEST_MAIN") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// command returns railscope with args, over a synthetic tree.
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), "RAILSCOPE_TEST_MAIN=1"), env...)
+	return cmd
+}
+
+func tree(t *testing.T) string {
+	t.Helper()
+	sys := t.TempDir()
+	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
+		t.Fatal(err)
+	}
+	return sys
+}
+
+func file(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "railscope.yml")
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestMisuse: what is wrong on the command line or in the configuration is one
+// line that says what is wrong and what would be right, and exit code 2.
+func TestMisuse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	config := file(t, "rails:\n  inclde: ^mlx5\n")
+	for _, tc := range []struct {
+		name string
+		env  []string
+		args []string
+		code int
+		want string // regular expression for all of standard error
+	}{
+		{"wrong flag", nil, []string{"--web.listen-addr=:1"}, 2, `railscope: unknown flag --web\.listen-addr; did you mean "--web\.listen-address"\? \(see railscope --help\)`},
+		{"wrong flag of a command", nil, []string{"rails", "--fromat=json"}, 2, `railscope: unknown flag --fromat; did you mean "--format"\? .*`},
+		{"wrong value", nil, []string{"rails", "--format=xml"}, 2, `railscope: enum value must be one of table,json, got 'xml' .*`},
+		{"wrong command", nil, []string{"sevre"}, 2, `railscope: .*sevre.*`},
+		{"wrong log level", nil, []string{"--log.level=loud"}, 2, `railscope: .*loud.*`},
+		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2, `railscope: .*perhaps.*`},
+		{"telemetry path", nil, []string{"--web.telemetry-path=metrics"}, 2, `railscope: --web\.telemetry-path must be a path that begins with /.*"metrics"`},
+		{"unknown key", nil, []string{"--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
+		{"unknown key, for rails", nil, []string{"rails", "--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
+		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2, `railscope: read configuration: open /no/such/file: no such file or directory`},
+		{"configuration is a directory", nil, []string{"--config.file=/proc"}, 2, `railscope: read configuration: read /proc: is a directory`},
+		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2, `railscope: .*/no/such/file.*`},
+		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2, `railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
+		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program has that port; stop it, or choose one with --web\.listen-address`},
+		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1, `railscope: cannot listen: .*nonsense.*`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := command(t, tc.env, tc.args...)
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+			err := cmd.Run()
+			timer.Stop()
+			if cmd.ProcessState.ExitCode() != tc.code {
+				t.Errorf("exit %v, want %d", err, tc.code)
+			}
+			if !regexp.MustCompile(`^`+tc.want+`\n$`).MatchString(errs.String()) || out.Len() > 0 {
+				t.Errorf("it said %q (and %q), want one line like %q", &errs, &out, tc.want)
+			}
+		})
+	}
+}
+
+// running is a railscope that serves.
+type running struct {
+	*exec.Cmd
+	url string
+	log *bufio.Scanner
+}
+
+// start starts railscope on a free port and waits until it says where.
+func start(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	r := &running{Cmd: command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)...)}
+	pipe, err := r.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = r.Process.Kill()
+		_ = r.Wait() // an error where the test has waited already
+	})
+	time.AfterFunc(time.Minute, func() { _ = r.Process.Kill() }) // ends every wait below
+	r.log = bufio.NewScanner(pipe)
+	address := r.line(t, `"address":"([^"]+)"`)
+	r.line(t, `"msg":"(Serving)"`)
+	r.url = "http://" + address
+	return r
+}
+
+// line reads the log up to a line that matches, and returns the first group.
+func (r *running) line(t *testing.T, pattern string) string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	for r.log.Scan() {
+		if m := re.FindStringSubmatch(r.log.Text()); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatalf("the log ended before %s", pattern)
+	return ""
+}
+
+// stop sends a signal and returns the exit code.
+func (r *running) stop(t *testing.T, sig os.Signal) int {
+	t.Helper()
+	if err := r.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	for r.log.Scan() { // to its end: Wait closes the pipe
+		t.Log(r.log.Text())
+	}
+	_ = r.Wait() // the exit code says it
+	return r.ProcessState.ExitCode()
+}
+
+func (r *running) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// TestServe: start, scrape, reload by signal and by request, a bad reload, stop.
+func TestServe(t *testing.T) {
+	sys := tree(t)
+	config := file(t, "rails:\n  names: {east: mlx5_0/1}\n")
+	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config, "--no-collector.gpu")
+	for _, path := range []string{"/-/healthy", "/-/ready", "/"} {
+		if code, body := r.get(t, path); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	has := func(when string, series ...string) {
+		t.Helper()
+		_, body := r.get(t, "/metrics")
+		for _, s := range series {
+			if !strings.Contains(body, "\n"+s) {
+				t.Errorf("%s: no %s", when, s)
+			}
+		}
+		for _, off := range []string{`source="netdev"`, `source="gpu"`} {
+			if strings.Contains(body, off) {
+				t.Errorf("%s: %s is switched off and yet there", when, off)
+			}
+		}
+	}
+	has("at start", `railscope_port_receive_bytes_total{device="mlx5_0",port="1",rail="east"} 4032`, `railscope_port_up{device="mlx5_1",port="1",rail="`)
+
+	rewrite := func(content string) {
+		if err := os.WriteFile(config, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite("rails:\n  names: {west: mlx5_0/1}\n")
+	if err := r.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	r.line(t, `"msg":"(Configuration reloaded)"`)
+	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 1")
+
+	rewrite("rails:\n  names: {east: mlx5_0}\n")
+	resp, err := http.Post(r.url+"/-/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if want := fmt.Sprintf("%s:2: ", config); resp.StatusCode != 500 || !strings.Contains(string(body), want) {
+		t.Errorf("a bad reload: %d %q, want 500 and %q", resp.StatusCode, body, want)
+	}
+	has("after a bad reload", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 0")
+
+	if code := r.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit %d after SIGTERM", code)
+	}
+}
+
+// TestRails: the list is there as a table and as JSON.
+func TestRails(t *testing.T) {
+	sys := tree(t)
+	for format, want := range map[string]string{"table": "mlx5_1", "json": `"device": "mlx5_1"`} {
+		out, err := command(t, nil, "rails", "--path.sysfs="+sys, "--format="+format).Output()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v %s", format, err, out)
+		}
+	}
+}

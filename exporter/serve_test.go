@@ -1,0 +1,93 @@
+package exporter
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/railscope/railscope/collector"
+)
+
+// TestShutdownLetsScrapesEnd: a scrape that is running when the process is told
+// to stop gets its whole answer; a new one gets none.
+func TestShutdownLetsScrapesEnd(t *testing.T) {
+	f := newFake("slow")
+	entered, release, first := make(chan struct{}), make(chan struct{}), true
+	answer := f.read
+	f.read = func(emit func(collector.Sample)) error {
+		if first { // the one at start
+			first = false
+			return answer(emit)
+		}
+		close(entered)
+		<-release
+		return answer(emit)
+	}
+	handler, err := NewServer(testScraper(t, []collector.Source{f}), "/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler.scraper.opts.Budget = time.Minute
+	logged, writer := io.Pipe()
+	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+			slog.New(slog.NewJSONHandler(writer, nil)))
+		writer.Close()
+	}()
+	lines := json.NewDecoder(logged)
+	wait := func(msg string) (address string) {
+		t.Helper()
+		for {
+			var line struct{ Msg, Address string }
+			if err := lines.Decode(&line); err != nil {
+				t.Fatalf("the log ended before %q: %v", msg, err)
+			}
+			if line.Address != "" {
+				address = line.Address
+			}
+			if strings.HasPrefix(line.Msg, msg) {
+				return address
+			}
+		}
+	}
+	url := "http://" + wait("Serving") + "/metrics"
+	type reply struct {
+		body string
+		err  error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		resp, err := http.Get(url)
+		if err != nil {
+			replies <- reply{err: err}
+			return
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		replies <- reply{string(body), err}
+	}()
+	<-entered
+	stop()
+	wait("Stopping")
+	close(release)
+	if r := <-replies; r.err != nil || !strings.Contains(r.body, `railscope_slow_value{of="x"} 1`) {
+		t.Errorf("the scrape that was running got %q, %v", r.body, r.err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if resp, err := http.Get(url); err == nil {
+		resp.Body.Close()
+		t.Error("a scrape after the end was answered")
+	}
+}
