@@ -8,6 +8,11 @@ stamp = -X github.com/prometheus/common/version.$(1)=$(2)
 LDFLAGS = $(call stamp,Version,$(shell cat VERSION)) $(call stamp,Revision,$(call git,describe --always --dirty --abbrev=40 --exclude='*')) \
 	$(call stamp,Branch,$(call git,rev-parse --abbrev-ref HEAD)) $(call stamp,BuildDate,$(call git,log -1 --format=%cd --date=format-local:%Y%m%d-%H:%M:%S))
 
+# go-nvml's header deprecates half of itself; and its symbols are looked up when
+# they are called, so a linker that resolves all of them at start breaks the program.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+LDFLAGS += -extldflags=-Wl,-z,lazy
+
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
