@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -178,11 +176,10 @@ func (e *extender) extend(raw uint64) uint64 {
 
 // counterDir is one directory of counter files, read into a set.
 type counterDir struct {
-	path  string
-	book  *book
-	only  string // read this file alone; empty reads all
-	stamp dirStamp
-	list  []*counter
+	dir  sysfs.Dir
+	book *book
+	only string // read this file alone; empty reads all
+	list []*counter
 
 	live     bool      // on a real sysfs, where a file that goes says so itself
 	had      bool      // it was there once
@@ -193,39 +190,30 @@ type counterDir struct {
 // one on a real sysfs is listed again.
 const lookAgain = time.Minute
 
-// dirStamp changes when files come, go or are replaced on a captured tree. A
-// real sysfs tells that by ENODEV instead.
-type dirStamp struct {
-	ino          uint64
-	mtime, ctime unix.Timespec
-}
-
 // open lists the directory if it is new or has changed. A directory that is
 // not there has no counters.
 func (d *counterDir) open(set *counterSet, now time.Time) error {
 	if now.Before(d.notUntil) {
 		return nil
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(d.path, &st); err != nil {
+	_, changed, err := d.dir.Look()
+	if err != nil {
 		d.close(set)
-		if sysfs.Reason(err) == sysfs.ReasonVanished {
-			if !d.had {
-				d.notUntil = now.Add(lookAgain)
-			}
-			return nil
+		if sysfs.Reason(err) != sysfs.ReasonVanished {
+			return err
 		}
-		return sysfs.Fail(d.path, err)
+		if !d.had {
+			d.notUntil = now.Add(lookAgain)
+		}
+		return nil
 	}
 	d.had = true
 	if d.live {
 		d.notUntil = now.Add(lookAgain)
-	}
-	stamp := dirStamp{st.Ino, st.Mtim, st.Ctim}
-	if d.list != nil && stamp == d.stamp && !d.live {
+	} else if !changed {
 		return nil
 	}
-	files, err := sysfs.List(d.path)
+	files, err := sysfs.List(d.dir.Path)
 	if err != nil {
 		d.close(set)
 		return err
@@ -235,14 +223,14 @@ func (d *counterDir) open(set *counterSet, now time.Time) error {
 		c.file.Close()
 		old[c.name] = c
 	}
-	d.list, d.stamp = make([]*counter, 0, len(files)), stamp
+	d.list = make([]*counter, 0, len(files))
 	for _, f := range files {
 		if d.only != "" && f.Name != d.only {
 			continue
 		}
 		delete(old, f.Name)
-		c := set.get(d.book, filepath.Base(d.path), f.Name)
-		c.file.Path = filepath.Join(d.path, f.Name)
+		c := set.get(d.book, filepath.Base(d.dir.Path), f.Name)
+		c.file.Path = filepath.Join(d.dir.Path, f.Name)
 		d.list = append(d.list, c)
 	}
 	for _, c := range old {
@@ -256,6 +244,7 @@ func (d *counterDir) close(set *counterSet) {
 		set.drop(c)
 	}
 	d.list = nil
+	d.dir.Close()
 }
 
 // read reads every file of the directory.

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -234,7 +235,7 @@ func TestGPURetry(t *testing.T) {
 	if f == nil {
 		return
 	}
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		src := f.source(GPUOptions{})
 		read := func(what, want string, inits int) {
 			t.Helper()

@@ -14,8 +14,7 @@ import (
 // keptDir is a directory whose files are read at every scrape and therefore
 // kept open. Not safe for concurrent use: it belongs to one lane.
 type keptDir struct {
-	path  string
-	id    dirID
+	dir   sysfs.Dir
 	files []keptFile
 }
 
@@ -24,17 +23,8 @@ type keptFile struct {
 	seen bool // it was there in this life of the directory
 }
 
-// dirID tells one life of a directory from the next. The kernel re-opens
-// nothing by itself: where a netdev is replaced by another of the same name,
-// only the inode shows it; in a captured tree, whose files are replaced one by
-// one, only the time does.
-type dirID struct {
-	dev, ino uint64
-	mtime    unix.Timespec
-}
-
 func newKeptDir(path string, names ...string) *keptDir {
-	d := &keptDir{path: path, files: make([]keptFile, len(names))}
+	d := &keptDir{dir: sysfs.Dir{Path: path}, files: make([]keptFile, len(names))}
 	for i, name := range names {
 		d.files[i].Path = filepath.Join(path, name)
 	}
@@ -45,21 +35,18 @@ func newKeptDir(path string, names ...string) *keptDir {
 // in, and closes them if not. born says that it is another directory than last
 // time, or the first. Errors are [*sysfs.Error].
 func (d *keptDir) check() (born bool, err error) {
-	var st unix.Stat_t
-	if err := unix.Stat(d.path, &st); err != nil {
+	born, changed, err := d.dir.Look()
+	if err != nil {
 		d.close()
-		return false, sysfs.Fail(d.path, err)
+		return false, err
 	}
-	id := dirID{st.Dev, st.Ino, st.Mtim}
-	if id == d.id {
+	if !changed {
 		return false, nil
 	}
-	born = id.dev != d.id.dev || id.ino != d.id.ino
 	for i := range d.files {
 		d.files[i].Close()
 		d.files[i].seen = d.files[i].seen && !born
 	}
-	d.id = id
 	return born, nil
 }
 
@@ -104,7 +91,7 @@ func (d *keptDir) close() {
 	for i := range d.files {
 		d.files[i].Close()
 	}
-	d.id = dirID{}
+	d.dir.Close()
 }
 
 // laneRead is what a read in a lane brings back. It is written only inside the

@@ -275,7 +275,7 @@ var errOtherNamespace = errors.New("not the same interface; run in the network n
 // be on the same PCI function. Where there is none, nothing of a driver's that
 // we know is at stake.
 func (s *netdevLocked) identify() error {
-	target, err := os.Readlink(filepath.Join(s.dir.path, "device"))
+	target, err := os.Readlink(filepath.Join(s.dir.dir.Path, "device"))
 	address := filepath.Base(target)
 	if err != nil || !isPCIAddress(address) {
 		return nil

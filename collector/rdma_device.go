@@ -28,7 +28,7 @@ func newRDMADevice(s *RDMA, rails []rail.Rail) *rdmaDevice {
 	first := rails[0]
 	d := &rdmaDevice{name: first.Device, rails: rails, labels: map[int][]string{},
 		set: newCounterSet([]string{first.Device}, false),
-		dir: counterDir{path: filepath.Join(first.Dir, "hw_counters"), book: s.deviceWide, live: sysfs.Live(first.Dir)}}
+		dir: counterDir{dir: sysfs.Dir{Path: filepath.Join(first.Dir, "hw_counters")}, book: s.deviceWide, live: sysfs.Live(first.Dir)}}
 	var nl *rdmanl.Client
 	if d.dir.live {
 		nl = rdmanl.New(s.budget)

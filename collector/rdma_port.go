@@ -50,7 +50,7 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 	with := func(more ...string) []string { return append(append([]string{}, labels...), more...) }
 	_, err := sysfs.ReadString(r.Dir, "parent")
 	counters := func(name, only string, b *book) counterDir {
-		return counterDir{path: filepath.Join(dir, name), book: b, only: only, live: nl != nil}
+		return counterDir{dir: sysfs.Dir{Path: filepath.Join(dir, name)}, book: b, only: only, live: nl != nil}
 	}
 	return &rdmaPort{
 		rail: r, software: err == nil && r.Netdev != "", own: rail.Own(s.sysfs, r.Netdev), netlink: nl,
@@ -89,8 +89,13 @@ func (p *rdmaPort) read(s *RDMA, now time.Time, out *reading, fail func(error)) 
 	put(p.info.Metric, p.info.Labels, p.info.Value)
 	this := portReading{rail: p.rail}
 	const active = 4 // enum ib_port_state, IB_PORT_ACTIVE
-	if _, err := p.files.check(); err != nil {
+	switch replaced, err := p.files.check(); {
+	case err != nil:
 		fail(err)
+	case replaced: // what was below the old directory is not below this one
+		for _, d := range []*counterDir{&p.counters, &p.ext, &p.hw, &p.lifespan} {
+			d.close(p.set)
+		}
 	}
 	if id, err := readID(&p.files.files[0].File); err != nil {
 		fail(err)
@@ -123,8 +128,8 @@ func (p *rdmaPort) read(s *RDMA, now time.Time, out *reading, fail func(error)) 
 // source tells what is wrong with them; here a figure is known or it is not.
 func (p *rdmaPort) readLink(l *rail.Limits) {
 	if !p.keyKnown {
-		id, _ := sysfs.ReadString(p.netdev.path, "phys_switch_id")
-		name, _ := sysfs.ReadString(p.netdev.path, "phys_port_name")
+		id, _ := sysfs.ReadString(p.netdev.dir.Path, "phys_switch_id")
+		name, _ := sysfs.ReadString(p.netdev.dir.Path, "phys_port_name")
 		p.portKey, p.keyKnown = p.rail.PortKey(id, name), true
 	}
 	l.PortKey, l.LinkKey = p.portKey, rail.LinkKey(p.rail.PCIAddress)

@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,7 +65,7 @@ func TestGolden(t *testing.T) {
 	for _, capture := range captures {
 		t.Run(filepath.Base(capture), func(t *testing.T) {
 			root := sysfstest.Unpack(t, capture)
-			synctest.Test(t, func(t *testing.T) {
+			lanetest.Test(t, func(t *testing.T) {
 				s := testScraper(t, allSources(root))
 				s.Text()
 				got := s.Text() // the second scrape: faults have been counted, nothing else has changed

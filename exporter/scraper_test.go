@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/railscope/railscope/internal/lane/lanetest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/collector"
@@ -112,7 +114,7 @@ func TestHealth(t *testing.T) {
 
 // TestStuckSource: a source that hangs costs its own series and one budget, once.
 func TestStuckSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		stuck, well, release := newFake("stuck"), newFake("well"), make(chan struct{})
 		answer := stuck.read
 		stuck.read = func(emit func(collector.Sample)) error { <-release; return answer(emit) }
@@ -143,7 +145,7 @@ func TestStuckSource(t *testing.T) {
 
 // TestConcurrentScrapes: scrapes that overlap are one read and get one answer.
 func TestConcurrentScrapes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		f, reads := newFake("a"), 0
 		f.read = func(emit func(collector.Sample)) error {
 			reads++ // under -race: never two at once
@@ -171,7 +173,7 @@ func TestConcurrentScrapes(t *testing.T) {
 
 // TestFaultsAreLoggedOnce: one line when a fault comes, one when it is over.
 func TestFaultsAreLoggedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		f, broken := newFake("a"), true
 		f.read = func(func(collector.Sample)) error {

@@ -44,6 +44,7 @@ type family struct {
 	sorted  []int  // indices of the row's labels in order of name
 	series  map[string]*series
 	ordered []*series // in the order of the exposition
+	asSet   []*series // in the order in which the last scrape set them
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
 }
@@ -52,6 +53,7 @@ type family struct {
 type series struct {
 	prefix string   // name and labels, with a space after them
 	labels []string // values, in the row's order
+	given  []string // the same, as the source gave them
 	value  float64
 	scrape uint64 // number of the scrape that set it last
 }
@@ -97,26 +99,54 @@ func (t *Table) Set(s collector.Sample) bool {
 	if f == nil || len(s.Labels) != len(f.row.Labels) {
 		return false
 	}
-	t.key = t.key[:0]
-	for _, l := range s.Labels {
-		t.key = append(append(t.key, l...), 0xff)
-	}
-	entry := f.series[string(t.key)]
+	entry := f.expected(s.Labels)
 	if entry == nil {
-		entry = &series{labels: make([]string, len(s.Labels))}
-		for i, l := range s.Labels {
-			entry.labels[i] = strings.ToValidUTF8(l, "\ufffd")
-		}
-		entry.prefix = f.prefix(entry.labels)
-		f.series[string(t.key)] = entry
-		f.ordered, f.added = append(f.ordered, entry), true
+		entry = t.lookUp(f, s.Labels)
 	}
 	if entry.scrape == t.scrape {
 		return false
 	}
-	entry.scrape, entry.value = t.scrape, s.Value
+	entry.scrape, entry.value, entry.given = t.scrape, s.Value, s.Labels
+	if f.live < len(f.asSet) {
+		f.asSet[f.live] = entry
+	} else {
+		f.asSet = append(f.asSet, entry)
+	}
 	f.live++
 	return true
+}
+
+// expected returns the series that the last scrape set at this place, if the
+// labels are the very same memory: sources say the same things in the same
+// order, and keep their labels. It spares the look-up.
+func (f *family) expected(labels []string) *series {
+	if f.live >= len(f.asSet) || len(labels) == 0 {
+		return nil
+	}
+	s := f.asSet[f.live]
+	if &s.given[0] != &labels[0] {
+		return nil
+	}
+	return s
+}
+
+// lookUp returns the series with these labels, making it when it is new.
+func (t *Table) lookUp(f *family, labels []string) *series {
+	t.key = t.key[:0]
+	for _, l := range labels {
+		t.key = append(append(t.key, l...), 0xff)
+	}
+	if s := f.series[string(t.key)]; s != nil {
+		return s
+	}
+	s := &series{labels: make([]string, len(labels))}
+	for i, l := range labels {
+		s.labels[i] = strings.ToValidUTF8(l, "\ufffd")
+	}
+	s.prefix = f.prefix(s.labels)
+	f.series[string(t.key)] = s
+	f.ordered, f.added = append(f.ordered, s), true
+	return s
 }
 
 // prefix renders everything of a line but the value, labels in order of name.
@@ -142,6 +172,7 @@ func (t *Table) End() {
 	for _, f := range t.families {
 		if f.live != len(f.ordered) {
 			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
+			f.asSet = slices.Clone(f.asSet[:f.live]) // what went must not be expected again
 			for key, s := range f.series {
 				if s.scrape != t.scrape {
 					delete(f.series, key)

@@ -8,6 +8,7 @@ package lane
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -35,8 +36,9 @@ type Result[T any] struct {
 // Group is a set of lanes, one per key. The zero value is ready to use. Safe
 // for concurrent use.
 type Group[T any] struct {
-	mu   sync.Mutex
+	mu   sync.Mutex           // protects all following fields
 	busy map[string]time.Time // start of the call in each occupied lane
+	idle []chan func()        // of workers that wait for a call
 }
 
 // Run calls fn once per key, each in its lane, all side by side, and returns
@@ -60,11 +62,11 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 		}
 		results[i] = Result[T]{Key: key, State: Late, Since: since} // until it arrives
 		waiting++
-		go func() {
+		g.start(func() {
 			res := call(key, fn)
 			g.leave(key) // before the delivery: who gets the answer may ask again at once
 			arrived <- arrival{i, res}
-		}()
+		})
 	}
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
@@ -82,6 +84,60 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 		}
 	}
 	return results
+}
+
+// idleFor is how long a goroutine waits for the next call before it ends. A new
+// one would have to grow its stack first, at every scrape.
+const idleFor = time.Minute
+
+// start runs fn in a goroutine that is idle, or in a new one.
+func (g *Group[T]) start(fn func()) {
+	g.mu.Lock()
+	n := len(g.idle)
+	if n == 0 {
+		g.mu.Unlock()
+		go g.work(fn)
+		return
+	}
+	worker := g.idle[n-1]
+	g.idle = g.idle[:n-1]
+	g.mu.Unlock()
+	worker <- fn
+}
+
+// work runs fn, and then whatever start hands to it, until nobody has for a
+// while.
+func (g *Group[T]) work(fn func()) {
+	inbox := make(chan func(), 1)
+	timer := time.NewTimer(idleFor)
+	defer timer.Stop()
+	for {
+		fn()
+		g.mu.Lock()
+		g.idle = append(g.idle, inbox)
+		g.mu.Unlock()
+		timer.Reset(idleFor)
+		select {
+		case fn = <-inbox:
+		case <-timer.C:
+			if g.retire(inbox) {
+				return
+			}
+			fn = <-inbox // start took it in the same moment
+		}
+	}
+}
+
+// retire takes a worker off the idle ones, and reports whether it was there.
+func (g *Group[T]) retire(inbox chan func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.idle, inbox)
+	if i < 0 {
+		return false
+	}
+	g.idle = slices.Delete(g.idle, i, i+1)
+	return true
 }
 
 func call[T any](key string, fn func(string) T) (res Result[T]) {

@@ -3,12 +3,15 @@ package lane_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,7 +48,7 @@ func timed(fn func()) time.Duration {
 }
 
 func TestRunAllDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		var got []lane.Result[string]
 		took := timed(func() {
@@ -70,7 +73,7 @@ func TestRunAllDone(t *testing.T) {
 }
 
 func TestRunNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		took := timed(func() {
 			if got := g.Run(budget, nil, nil); len(got) != 0 {
@@ -85,7 +88,7 @@ func TestRunNothing(t *testing.T) {
 
 // TestRunLate follows one lane that is stuck for 5 s through four rounds.
 func TestRunLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		round, calls := "first", 0
 		fn := func(key string) string {
@@ -132,7 +135,7 @@ func TestRunLate(t *testing.T) {
 }
 
 func TestRunMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		fn := func(string) string { time.Sleep(time.Minute); return "" }
 		first := g.Run(budget, []string{"a"}, fn)[0].Err
@@ -146,7 +149,7 @@ func TestRunMessages(t *testing.T) {
 }
 
 func TestRunPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		bad := true
 		fn := func(key string) string {
@@ -173,7 +176,7 @@ func TestRunPanic(t *testing.T) {
 // A panic after the budget has nobody to tell, but it must not take the process
 // down or keep the lane.
 func TestRunLatePanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		g.Run(budget, []string{"a"}, func(string) string { time.Sleep(2 * budget); panic("late") })
 		time.Sleep(2 * budget)
@@ -185,7 +188,7 @@ func TestRunLatePanic(t *testing.T) {
 }
 
 func TestRunTwiceAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		entered := 0
 		states := make(chan lane.State, 2)
@@ -210,7 +213,7 @@ func TestRunTwiceAtOnce(t *testing.T) {
 }
 
 func TestRunSameKeyTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		got := g.Run(budget, []string{"a", "a"}, func(string) string { time.Sleep(budget / 2); return "value" })
 		if diff := cmp.Diff([]seen{{"a", lane.Done, "value", 0}, {"a", lane.Busy, "", budget / 2}}, view(got)); diff != "" {
@@ -265,4 +268,31 @@ func TestRunManyAskers(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestWorkers: calls that follow one another use the same goroutines, and those
+// end when nobody calls.
+func TestWorkers(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		var g lane.Group[int]
+		keys := []string{"a", "b", "c", "d"}
+		before := runtime.NumGoroutine()
+		for range 1000 {
+			g.Run(time.Second, keys, func(string) int { return 0 })
+			synctest.Wait()
+			if n := runtime.NumGoroutine() - before; n > len(keys) {
+				t.Fatalf("%d goroutines for %d lanes", n, len(keys))
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 0 {
+			t.Errorf("%d goroutines are there after an hour of rest", n)
+		}
+		for _, r := range g.Run(time.Second, keys, func(string) int { return 7 }) {
+			if r.State != lane.Done || r.Value != 7 {
+				t.Errorf("after that: %+v", r)
+			}
+		}
+	})
 }

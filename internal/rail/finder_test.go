@@ -9,8 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -124,7 +125,7 @@ func TestFinderOptions(t *testing.T) {
 
 // TestFinderFollows lives through what happens to devices, in fake time.
 func TestFinderFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
 		f := NewFinder(m.dir, Options{}, nil, time10)
 		expect := func(when string, want ...string) {
@@ -205,7 +206,7 @@ func TestFinderManyPorts(t *testing.T) {
 
 // A name from the configuration goes with the device through its lives, too.
 func TestFinderNamesFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1")
 		f := NewFinder(m.dir, Options{Names: map[string]string{"mlx5_0/1": "east"}}, nil, time10)
 		want := view{Rails: []string{"east mlx5_0 eth0 1", "0 mlx5_1 eth1 1"}}
@@ -264,7 +265,7 @@ func TestFinderBrokenDevices(t *testing.T) {
 
 // A failure is looked into at the next look, not only after the minute.
 func TestFinderLooksAgainAfterError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0")
 		m.must(os.MkdirAll(m.path("class/infiniband/mlx5_1"), 0o755))
 		f := NewFinder(m.dir, Options{}, nil, time10)
@@ -282,7 +283,7 @@ func TestFinderLooksAgainAfterError(t *testing.T) {
 // A device that hangs costs the others nothing, is named, and has its own
 // number when it answers again.
 func TestFinderStuckDevice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
 		f := NewFinder(m.dir, Options{}, nil, time10)
 		f.Snapshot()
