@@ -3,7 +3,6 @@ package exporter
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -239,12 +238,8 @@ func (l *faultLog) fault(key errorKey, f *collector.Fault) {
 	if known {
 		return
 	}
-	level := slog.LevelWarn
-	if f.Expected {
-		level = slog.LevelInfo
-	}
 	text, _, _ := strings.Cut(f.Error(), "\n") // a panic's stack is for source_errors_total's reader to ask for
-	l.logger.Log(context.Background(), level, "Cannot read; not said again until it changes", "collector", key.source, "device", key.device, "reason", key.reason, "err", text)
+	l.logger.Warn("Cannot read; not said again until it changes", "collector", key.source, "device", key.device, "reason", key.reason, "expected", f.Expected, "err", text)
 }
 
 func (l *faultLog) settle(now time.Time) {

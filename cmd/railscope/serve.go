@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -67,7 +68,7 @@ func serve(ctx context.Context, s settings) error {
 	logger := promslog.New(&s.log)
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
 	scraper, err := exporter.NewScraper(sources(s, finder), exporter.Options{Budget: sourceBudget, Logger: logger,
-		Info: exporter.Info{Version: version.Version, Revision: version.GetRevision(), GoVersion: runtime.Version()}})
+		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version()}})
 	if err != nil {
 		return err
 	}
