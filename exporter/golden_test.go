@@ -24,8 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens and docs/metrics.md anew")
 
-// allSources are the sources as cmd/railscope makes them, over a captured tree,
-// without an NVML library.
+// allSources are the sources as cmd/railscope makes them, over a captured tree.
 func allSources(root sysfstest.Root) []collector.Source {
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
@@ -34,9 +33,16 @@ func allSources(root sysfstest.Root) []collector.Source {
 		collector.NewBond(root.Sys(), root.Proc(), finder.Rails, budget),
 		collector.NewNetdev(root.Sys(), finder.Rails, budget),
 		collector.NewPCIe(root.Sys(), finder.Rails, budget),
-		collector.NewGPU(root.Proc(), collector.NewNVML(root.Proc("no-such-library")), collector.GPUOptions{Budget: budget}),
+		collector.NewGPU(root.Proc(), noLibrary{}, collector.GPUOptions{Budget: budget}),
 		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
 	}
+}
+
+// noLibrary is a machine without NVML, whether or not we are built with cgo.
+type noLibrary struct{ collector.NVML }
+
+func (noLibrary) Open() error {
+	return &collector.NVMLError{Call: "dlopen", Code: collector.CodeLibrary, Err: os.ErrNotExist}
 }
 
 func testScraper(t testing.TB, sources []collector.Source) *Scraper {
