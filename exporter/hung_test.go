@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 // returns. Each file that the source reads may be the one.
 func TestHungFile(t *testing.T) {
 	for file, content := range map[string]string{
+		"fw_ver":                             "28.39.1002",
+		"ports/1/link_layer":                 "Ethernet",
 		"ports/1/counters/port_rcv_data":     "250",
 		"ports/1/hw_counters/rp_cnp_handled": "7",
 		"ports/1/state":                      "4: ACTIVE",

@@ -57,9 +57,10 @@ type Finder struct {
 	opts     Options
 	numbers  map[string]int // "device/port" → number, kept while the process lives: a rail that vanishes does not rename the others
 	snap     Snapshot
-	looked   time.Time // when the listings were last compared
-	examined time.Time // when the devices were last examined
-	seen     string    // the listings that snap was made of
+	known    map[string]examined // by device and inode: what it said when it was last examined
+	looked   time.Time           // when the listings were last compared
+	examined time.Time           // when the devices were last examined
+	seen     string              // the listings that snap was made of
 }
 
 // NewFinder returns a finder for the tree at sysfs, normally /sys. A device
@@ -104,11 +105,14 @@ func (f *Finder) Snapshot() Snapshot {
 	}
 	netdevs, _ := sysfs.List(filepath.Join(f.sysfs, "class/net"))
 	listing := fmt.Sprint(devices, netdevs)
-	if listing != f.seen || f.snap.Err != nil || now.Sub(f.examined) >= examineEvery {
-		f.snap = f.examine(devices)
-		f.seen, f.examined = listing, now
+	if all := listing != f.seen || now.Sub(f.examined) >= examineEvery; all || f.snap.Err != nil {
+		f.snap = f.examine(devices, all)
+		f.seen = listing
+		if all {
+			f.examined = now
+		}
 	}
-	f.looked = now
+	f.looked = time.Now() // after what it took
 	return f.snap
 }
 
@@ -121,43 +125,66 @@ type examined struct {
 	err     error
 }
 
-// examine looks at every device, side by side, each in its own lane.
-func (f *Finder) examine(devices []sysfs.Entry) Snapshot {
+// examine looks at the devices, side by side, each in its own lane: at all of
+// them, or only at those that could not be examined so far. A device that does
+// not answer stays what it was, if it was known in this life of its.
+func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
+	known := map[string]examined{} // by ID
+	var names, ask []string
 	ids := map[string]string{}
-	var names []string
 	for _, d := range devices {
 		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
 			continue
 		}
-		ids[d.Name] = d.Name + "#" + strconv.FormatUint(d.Ino, 10)
+		id := d.Name + "#" + strconv.FormatUint(d.Ino, 10)
+		ids[d.Name] = id
 		names = append(names, d.Name)
+		e, ok := f.known[id]
+		if ok {
+			known[id] = e
+		}
+		if all || !ok {
+			ask = append(ask, d.Name)
+		}
 	}
+	failed := f.ask(ask, ids, known)
+	f.known = known
 	slices.SortFunc(names, naturalCompare)
+	var snap Snapshot
+	for _, name := range names {
+		for _, r := range known[ids[name]].ports {
+			r.ID = ids[name]
+			r.Name = f.nameOf(r)
+			snap.Rails = append(snap.Rails, r)
+		}
+		snap.LeftOut = append(snap.LeftOut, known[ids[name]].leftOut...)
+	}
+	snap.Err = errors.Join(failed...)
+	return snap
+}
+
+// ask examines devices, puts what they say into known, and returns what could
+// not be examined.
+func (f *Finder) ask(names []string, ids map[string]string, known map[string]examined) (failed []error) {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
 		kernel = nil
 	}
-	var snap Snapshot
-	var errs []error
+	slices.SortFunc(names, naturalCompare)
 	for _, res := range f.lanes.Run(f.budget, names, func(name string) examined {
 		return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}.examine()
 	}) {
-		if res.Err != nil {
-			errs = append(errs, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key), Reason: sysfs.ReasonTimeout, Err: res.Err}})
-			continue
+		switch {
+		case res.Err != nil:
+			failed = append(failed, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key), Reason: sysfs.ReasonTimeout, Err: res.Err}})
+		case res.Value.err != nil:
+			failed = append(failed, &DeviceError{res.Key, res.Value.err})
+			delete(known, ids[res.Key])
+		default:
+			known[ids[res.Key]] = res.Value
 		}
-		if res.Value.err != nil {
-			errs = append(errs, &DeviceError{res.Key, res.Value.err})
-		}
-		for _, r := range res.Value.ports {
-			r.ID = ids[r.Device]
-			r.Name = f.nameOf(r)
-			snap.Rails = append(snap.Rails, r)
-		}
-		snap.LeftOut = append(snap.LeftOut, res.Value.leftOut...)
 	}
-	snap.Err = errors.Join(errs...)
-	return snap
+	return failed
 }
 
 // nameOf returns the configured name, or the number that the port was given
