@@ -56,6 +56,7 @@ type RDMA struct {
 	rows                        rdmaRows
 	metrics                     []*Metric
 	receiveBytes, transmitBytes *Metric
+	sums                        []counterSum
 	ports                       *book // counters/ and hw_counters/
 	legacy                      *book // counters_ext/
 	deviceWide                  *book // <device>/hw_counters/
@@ -66,6 +67,12 @@ type RDMA struct {
 	limits  map[string]rail.Limits // by rail name, of the last reading
 }
 
+// counterSum is a row that two others add up to.
+type counterSum struct {
+	of    *Metric
+	parts [2]*Metric
+}
+
 // NewRDMA returns the source for the tree at sysfsRoot. A device that has not
 // answered within budget is left out until it does.
 func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *RDMA {
@@ -73,7 +80,15 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 		devices: map[string]*rdmaDevice{}, gids: map[string]*gidHistory{}, limits: map[string]rail.Limits{}}
 	r := s.rows
 	port, legacy, device := portCounters(), legacyCounters(), deviceCounters()
-	s.receiveBytes, s.transmitBytes = port[0], port[1]
+	byName := map[string]*Metric{}
+	for _, m := range port {
+		byName[m.Name] = m
+	}
+	s.receiveBytes, s.transmitBytes = byName["port_receive_bytes_total"], byName["port_transmit_bytes_total"]
+	s.sums = []counterSum{
+		{s.receiveBytes, [2]*Metric{byName["port_ipv4_receive_bytes_total"], byName["port_ipv6_receive_bytes_total"]}},
+		{s.transmitBytes, [2]*Metric{byName["port_ipv4_transmit_bytes_total"], byName["port_ipv6_transmit_bytes_total"]}},
+	}
 	s.ports, s.legacy, s.deviceWide = newBook(port, r.native), newBook(legacy, r.native), newBook(device, r.deviceNative)
 	s.metrics = []*Metric{r.info, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
 	s.metrics = append(s.metrics, port...)

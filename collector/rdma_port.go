@@ -178,6 +178,7 @@ func (p *rdmaPort) readCounters(s *RDMA, now time.Time, out *reading, fail func(
 			out.add(s.rows.saturated, append(append([]string{}, c.labels...), c.name), 1)
 		}
 	}
+	first := len(out.samples)
 	p.counters.read(p.set, now, emit, fail)
 	p.ext.read(p.set, now, emit, fail)
 	if p.readNetlink(s, now, emit) {
@@ -189,8 +190,29 @@ func (p *rdmaPort) readCounters(s *RDMA, now time.Time, out *reading, fail func(
 			out.add(s.rows.hwSource, p.hwBySysfs, 1)
 		}
 	}
+	p.addUp(s, out, first)
 	if p.software {
 		p.readNetdevBytes(s, out, fail)
+	}
+}
+
+// addUp gives a port whose driver counts bytes by IP version (irdma) the counter
+// of all its bytes, from the samples since first; it takes both to know it.
+func (p *rdmaPort) addUp(s *RDMA, out *reading, first int) {
+	for _, sum := range s.sums {
+		if p.set.owner[sum.of] != nil || p.set.owner[sum.parts[0]] == nil {
+			continue
+		}
+		total, parts := 0.0, 0
+		for _, sample := range out.samples[first:] {
+			if sample.Metric == sum.parts[0] || sample.Metric == sum.parts[1] {
+				total += sample.Value
+				parts++
+			}
+		}
+		if parts == len(sum.parts) {
+			out.add(sum.of, p.set.labels, total)
+		}
 	}
 }
 

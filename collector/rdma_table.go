@@ -43,8 +43,8 @@ func words(name string, bytes ...string) []Origin {
 // under one name whatever the driver calls it.
 func portCounters() []*Metric {
 	rows := []*Metric{
-		{Name: "port_receive_bytes_total", Help: "Bytes received over RDMA, headers included. On mlx5 of this function only; a software device (rxe) has no such counter, so there it is what its network interface received, TCP and all.", From: words("port_rcv_data", "rx_bytes", "rdma_rx_bytes", netdevBytes), Ref: refABI},
-		{Name: "port_transmit_bytes_total", Help: "Bytes sent over RDMA, headers included. On mlx5 of this function only; a software device (rxe) has no such counter, so there it is what its network interface sent, TCP and all.", From: words("port_xmit_data", "tx_bytes", "rdma_tx_bytes", netdevBytes), Ref: refABI},
+		{Name: "port_receive_bytes_total", Help: "Bytes received over RDMA, headers included. On mlx5 of this function only; a software device (rxe) has no such counter, so there it is what its network interface received, TCP and all.", From: words("port_rcv_data", "rx_bytes", "rdma_rx_bytes", "ip4InOctets + ip6InOctets", netdevBytes), Ref: refABI},
+		{Name: "port_transmit_bytes_total", Help: "Bytes sent over RDMA, headers included. On mlx5 of this function only; a software device (rxe) has no such counter, so there it is what its network interface sent, TCP and all.", From: words("port_xmit_data", "tx_bytes", "rdma_tx_bytes", "ip4OutOctets + ip6OutOctets", netdevBytes), Ref: refABI},
 		{Name: "port_receive_packets_total", Help: "Packets received over RDMA, including ones with errors.", From: from("port_rcv_packets", "rx_pkts", "rdma_rx_packets", "rcvd_pkts"), Ref: refABI},
 		{Name: "port_transmit_packets_total", Help: "Packets sent over RDMA, including ones with errors.", From: from("port_xmit_packets", "tx_pkts", "rdma_tx_packets", "sent_pkts"), Ref: refABI},
 		{Name: "port_unicast_receive_packets_total", Help: "Unicast packets received over RDMA.", From: from("unicast_rcv_packets"), Ref: refABI},
