@@ -102,7 +102,7 @@ func (p *rdmaPort) read(s *RDMA, now time.Time, out *reading, fail func(error)) 
 	} else {
 		this.limits.Active = id == active
 		put(r.state, labels, float64(id))
-		put(r.up, labels, oneIf(id == active))
+		put(r.up, labels, boolValue(id == active))
 	}
 	if id, err := readID(&p.files.files[1].File); err != nil {
 		fail(err)
@@ -268,7 +268,7 @@ func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []s
 		return
 	}
 	if misbound, ok := rail.Misbound(table, p.own); ok {
-		put(r.misbound, p.set.labels, oneIf(misbound))
+		put(r.misbound, p.set.labels, boolValue(misbound))
 	}
 }
 
@@ -304,11 +304,4 @@ func readRate(f *sysfs.File) (float64, error) {
 		return 0, &sysfs.Error{Path: f.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
 	}
 	return v * 125e6, nil
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
@@ -29,8 +30,15 @@ type settings struct {
 	collectors    map[string]*bool // by source name
 }
 
-// sourceNames are the sources there are, in the order of their flags.
-var sourceNames = []string{"rdma", "bond", "netdev", "pcie", "gpu", "gpudirect"}
+// sourceFlags are the sources there are, in the order of their flags.
+var sourceFlags = []struct{ name, reads string }{
+	{"rdma", "state, rate, counters and GIDs of RDMA ports"},
+	{"bond", "bonds, their members and LACP"},
+	{"netdev", "network interfaces of rails and bond members: PFC, discards, ECN, carrier"},
+	{"pcie", "PCIe links of rails and GPUs"},
+	{"gpu", "GPU memory, errors, clocks and power, by NVML"},
+	{"gpudirect", "how RDMA can reach GPU memory"},
+}
 
 // twin gives every flag its environment variable: --path.sysfs is
 // RAILSCOPE_PATH_SYSFS.
@@ -51,6 +59,7 @@ func parse(args []string) (settings, error) {
 	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\nEvery flag can be set by an environment variable too: --path.sysfs by RAILSCOPE_PATH_SYSFS.")
 	app.Version(version.Print("railscope"))
 	app.HelpFlag.Short('h')
+	app.UsageWriter(os.Stdout) // help that was asked for is no error
 	app.UsageTemplate(kingpin.LongHelpTemplate)
 	all := twin{app}
 	all.Flag("config.file", "Configuration file (YAML): which ports are rails and how they are called. Without it every port that is not a virtual function is a rail.").PlaceHolder("FILE").StringVar(&s.configFile)
@@ -63,8 +72,8 @@ func parse(args []string) (settings, error) {
 	only := twin{cmd}
 	s.web = kingpinflag.AddFlags(only, ":10091")
 	only.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
-	for _, name := range sourceNames {
-		s.collectors[name] = only.Flag("collector."+name, "Read the source "+name+".").Default("true").Bool()
+	for _, src := range sourceFlags {
+		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default("true").Bool()
 	}
 	only.Flag("collector.gpu.processes", "Export the GPU memory of each process, by pid.").Default("false").BoolVar(&s.gpuProcesses)
 	only.Flag("runtime.gomaxprocs", "Processors to use at once. One is enough, and costs less than two.").Default("1").IntVar(&s.procs)

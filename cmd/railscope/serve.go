@@ -47,9 +47,9 @@ func sources(s settings, finder *rail.Finder) []collector.Source {
 		"gpu":       collector.NewGPU(s.procfs, collector.NewNVML(s.nvml), collector.GPUOptions{Budget: deviceBudget, Processes: processes}),
 	}
 	var list []collector.Source
-	for _, name := range sourceNames {
-		if src := made[name]; src != nil && *s.collectors[name] {
-			list = append(list, src)
+	for _, flag := range sourceFlags {
+		if *s.collectors[flag.name] {
+			list = append(list, made[flag.name])
 		}
 	}
 	return list
