@@ -239,6 +239,17 @@ func (d *counterDir) open(set *counterSet, now time.Time) error {
 	return nil
 }
 
+// release closes the files and leaves the counters as they are: their values
+// come by another way now.
+func (d *counterDir) release() {
+	for _, c := range d.list {
+		c.file.Close()
+	}
+	d.list = nil
+	d.dir.Close()
+}
+
+// close closes the files and forgets their counters.
 func (d *counterDir) close(set *counterSet) {
 	for _, c := range d.list {
 		set.drop(c)

@@ -16,10 +16,9 @@ import (
 
 // rdmaPort is one port's open files.
 type rdmaPort struct {
-	rail     rail.Rail
-	software bool // rxe, siw: a device without a PCI function, on a netdev
-	own      func(netdev string) bool
-	info     Sample
+	rail rail.Rail
+	own  func(netdev string) bool
+	info Sample
 
 	files                                           *keptDir // state, phys_state, rate
 	netdev                                          *keptDir // mtu, statistics/rx_bytes, statistics/tx_bytes
@@ -48,12 +47,11 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 	netdev := filepath.Join(s.sysfs, "class/net", r.Netdev)
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
 	with := func(more ...string) []string { return append(append([]string{}, labels...), more...) }
-	_, err := sysfs.ReadString(r.Dir, "parent")
 	counters := func(name, only string, b *book) counterDir {
 		return counterDir{dir: sysfs.Dir{Path: filepath.Join(dir, name)}, book: b, only: only, live: nl != nil}
 	}
 	return &rdmaPort{
-		rail: r, software: err == nil && r.Netdev != "", own: rail.Own(s.sysfs, r.Netdev), netlink: nl,
+		rail: r, own: rail.Own(s.sysfs, r.Netdev), netlink: nl,
 		info:      Sample{s.rows.info, with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware), 1},
 		files:     newKeptDir(dir, "state", "phys_state", "rate"),
 		netdev:    newKeptDir(netdev, "mtu", "statistics/rx_bytes", "statistics/tx_bytes"),
@@ -191,7 +189,7 @@ func (p *rdmaPort) readCounters(s *RDMA, now time.Time, out *reading, fail func(
 		}
 	}
 	p.addUp(s, out, first)
-	if p.software {
+	if p.rail.Software {
 		p.readNetdevBytes(s, out, fail)
 	}
 }
@@ -227,7 +225,7 @@ func (p *rdmaPort) readNetlink(s *RDMA, now time.Time, emit func(*counter, uint6
 		p.notUntil = now.Add(retryNetlink)
 		return false
 	}
-	p.hw.close(p.set)
+	p.hw.release()
 	for _, n := range list {
 		emit(p.set.get(s.ports, "hw_counters", n.Name), n.Value)
 	}

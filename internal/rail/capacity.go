@@ -121,7 +121,7 @@ const (
 // none fits it is 0, but rxe then says 256 (rxe.c rxe_set_mtu).
 func (r Rail) ActiveMTU(netdevMTU int) int {
 	headers, least := headersHardware, 0
-	if r.PCIAddress == "" {
+	if r.Software {
 		headers, least = headersRXE, 256
 	}
 	for mtu := 4096; mtu >= 256; mtu /= 2 {

@@ -174,7 +174,7 @@ func TestPortKey(t *testing.T) {
 }
 
 func TestActiveMTU(t *testing.T) {
-	hardware, software := Rail{PCIAddress: "0000:18:00.0"}, Rail{}
+	hardware, software := Rail{PCIAddress: "0000:18:00.0"}, Rail{Software: true}
 	for _, tt := range []struct{ netdev, hardware, software int }{
 		{9000, 4096, 4096},
 		{4200, 4096, 4096},

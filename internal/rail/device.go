@@ -32,6 +32,7 @@ func (d device) examine() examined {
 	base.BoardID = d.text("board_id")
 	base.NodeGUID = d.text("node_guid")
 	base.SystemImageGUID = d.text("sys_image_guid")
+	base.Software = d.text("parent") != ""
 	why := d.place(&base)
 	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	if err != nil {

@@ -21,6 +21,7 @@ type Rail struct {
 	LinkLayer  string // Ethernet or InfiniBand, as the kernel says
 	PCIAddress string // domain:bus:device.function; empty for a software device
 	NUMANode   int    // -1 when unknown
+	Software   bool   // a device made of a network interface alone (rxe, siw)
 	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty when unknown
 
 	HCAType, BoardID, Firmware string // as the kernel says; empty when it does not
