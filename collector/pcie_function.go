@@ -203,11 +203,15 @@ func readAERTotal(f *sysfs.File, total string, buf []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	v, err := parseAERTotal(b, total)
+	return v, sysfs.At(f.Path, err)
+}
+
+func parseAERTotal(b []byte, total string) (uint64, error) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(total+" ")); ok {
-			v, err := sysfs.ParseUint(rest)
-			return v, sysfs.At(f.Path, err)
+			return sysfs.ParseUint(rest)
 		}
 	}
-	return 0, &sysfs.Error{Path: f.Path, Reason: invalidOrEmpty(string(bytes.TrimSpace(b))), Err: fmt.Errorf("no line %s", total)}
+	return 0, &sysfs.Error{Reason: invalidOrEmpty(string(bytes.TrimSpace(b))), Err: fmt.Errorf("no line %s", total)}
 }

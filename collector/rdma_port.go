@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -277,12 +278,17 @@ func readID(f *sysfs.File) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number, _, found := strings.Cut(string(b), ":")
-	id, err := sysfs.ParseUint([]byte(number))
-	if err == nil && (!found || id > 255) {
-		err = &sysfs.Error{Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a number, a colon and a word", strings.TrimSpace(string(b)))}
-	}
+	id, err := parseID(b)
 	return id, sysfs.At(f.Path, err)
+}
+
+func parseID(b []byte) (uint64, error) {
+	number, _, found := bytes.Cut(b, []byte(":"))
+	id, err := sysfs.ParseUint(number)
+	if err == nil && (!found || id > 255) {
+		return 0, &sysfs.Error{Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a number, a colon and a word", bytes.TrimSpace(b))}
+	}
+	return id, err
 }
 
 // readRate reads "400 Gb/sec (4X NDR)" as bytes per second.
@@ -292,14 +298,16 @@ func readRate(f *sysfs.File) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	text := strings.TrimSpace(string(b))
+	rate, err := parseRate(string(bytes.TrimSpace(b)))
+	return rate, sysfs.At(f.Path, err)
+}
+
+func parseRate(text string) (float64, error) {
+	const most = 1e6 // Gb/s: far beyond any port, and small enough for the product
 	number, _, found := strings.Cut(text, " Gb/sec")
 	v, err := strconv.ParseFloat(number, 64)
-	if text == "" {
-		return 0, &sysfs.Error{Path: f.Path, Reason: sysfs.ReasonEmpty, Err: errors.New("the file is empty")}
-	}
-	if !found || err != nil || !(v > 0) || v > 1e6 {
-		return 0, &sysfs.Error{Path: f.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
+	if !found || err != nil || !(v > 0) || v > most {
+		return 0, &sysfs.Error{Reason: invalidOrEmpty(text), Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
 	}
 	return v * 125e6, nil
 }
