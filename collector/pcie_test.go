@@ -1,0 +1,150 @@
+package collector
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// pcieTree is a rail with two names on one function (a two-port device), a GPU,
+// and a function that is neither. Written after drivers/pci/pci-sysfs.c.
+const pcieTree = `
+-- sys/bus/pci/devices/0000:1a:00.0/vendor --
+0x15b3
+-- sys/bus/pci/devices/0000:1a:00.0/class --
+0x020000
+-- sys/bus/pci/devices/0000:1a:00.0/current_link_speed --
+16.0 GT/s PCIe
+-- sys/bus/pci/devices/0000:1a:00.0/current_link_width --
+8
+-- sys/bus/pci/devices/0000:1a:00.0/max_link_speed --
+32.0 GT/s PCIe
+-- sys/bus/pci/devices/0000:1a:00.0/max_link_width --
+16
+-- sys/bus/pci/devices/0000:1a:00.0/numa_node --
+1
+-- sys/bus/pci/devices/0000:1a:00.0/aer_dev_fatal --
+Undefined 0
+DLP 4
+TOTAL_ERR_FATAL 4
+-- sys/bus/pci/devices/0000:18:00.0/vendor --
+0x10de
+-- sys/bus/pci/devices/0000:18:00.0/class --
+0x030200
+-- sys/bus/pci/devices/0000:18:00.0/current_link_speed --
+Unknown
+-- sys/bus/pci/devices/0000:18:00.0/current_link_width --
+0
+-- sys/bus/pci/devices/0000:18:00.0/numa_node --
+-1
+-- sys/bus/pci/devices/0000:00:1f.0/vendor --
+0x8086
+-- sys/bus/pci/devices/0000:00:1f.0/class --
+0x030000
+`
+
+func newPCIeTree(t *testing.T) (root sysfstest.Root, read func() (values map[string]float64, faults []string)) {
+	t.Helper()
+	root = sysfstest.Write(t, t.TempDir(), []byte(pcieTree))
+	rails := []rail.Rail{{Name: "0", Device: "mlx4_0", Port: 1, PCIAddress: "0000:1a:00.0"}, {Name: "1", Device: "mlx4_0", Port: 2, PCIAddress: "0000:1a:00.0"},
+		{Name: "soft", Device: "rxe0", Port: 1}}
+	source := NewPCIe(root.Sys(), func() ([]rail.Rail, error) { return rails, nil }, time.Second)
+	return root, func() (map[string]float64, []string) {
+		values, faults := map[string]float64{}, []string(nil)
+		err := source.Read(func(s Sample) {
+			values[strings.TrimPrefix(s.Metric.Name, "pcie_")+" "+strings.Join(s.Labels, " ")] = s.Value
+		})
+		for _, f := range Faults(err) {
+			faults = append(faults, f.Device+" "+f.Reason)
+		}
+		return values, faults
+	}
+}
+
+func pcieWant() map[string]float64 {
+	want := map[string]float64{}
+	for _, r := range []string{"0", "1"} {
+		maps.Copy(want, map[string]float64{
+			"link_transfers_per_second " + r + " 0000:1a:00.0 nic":     16e9,
+			"link_width_lanes " + r + " 0000:1a:00.0 nic":              8,
+			"link_bytes_per_second " + r + " 0000:1a:00.0 nic":         15753846153.846155, // 126 Gb/s: 16 GT/s × 8 × 128/130
+			"link_max_transfers_per_second " + r + " 0000:1a:00.0 nic": 32e9,
+			"link_max_width_lanes " + r + " 0000:1a:00.0 nic":          16,
+			"numa_node " + r + " 0000:1a:00.0 nic":                     1,
+			"aer_errors_total " + r + " 0000:1a:00.0 nic fatal":        4,
+		})
+	}
+	return want
+}
+
+// TestPCIe: a rail's link is there for each of its names; a GPU that has no link
+// of its own, a software rail and somebody else's display have no series.
+func TestPCIe(t *testing.T) {
+	_, read := newPCIeTree(t)
+	got, faults := read()
+	if diff := cmp.Diff(pcieWant(), got); diff != "" || len(faults) > 0 {
+		t.Errorf("%v (-want +got):\n%s", faults, diff)
+	}
+}
+
+// TestPCIeBadInput: a file that holds rubbish takes its own series with it, and
+// the fault names function and reason.
+func TestPCIeBadInput(t *testing.T) {
+	link := []string{"link_transfers_per_second", "link_width_lanes", "link_bytes_per_second"}
+	for _, tc := range []struct {
+		file, content, reason string
+		gone                  []string
+	}{
+		{"current_link_speed", "fast", sysfs.ReasonInvalid, link},
+		{"current_link_speed", "", sysfs.ReasonEmpty, link},
+		{"current_link_speed", "-16.0 GT/s PCIe", sysfs.ReasonInvalid, link},
+		{"current_link_speed", strings.Repeat("x", 100), sysfs.ReasonTooLarge, link},
+		{"current_link_width", "N/A", sysfs.ReasonInvalid, link},
+		{"current_link_width", "255", sysfs.ReasonRange, link},
+		{"max_link_width", "-1", sysfs.ReasonInvalid, []string{"link_max_transfers_per_second", "link_max_width_lanes"}},
+		{"numa_node", "one", sysfs.ReasonInvalid, []string{"numa_node"}},
+		{"numa_node", "-2", sysfs.ReasonInvalid, []string{"numa_node"}},
+		{"aer_dev_fatal", "DLP 4\n", sysfs.ReasonInvalid, []string{"aer_errors_total"}},
+		{"aer_dev_fatal", "TOTAL_ERR_FATAL x\n", sysfs.ReasonInvalid, []string{"aer_errors_total"}},
+		{"aer_dev_fatal", "TOTAL_ERR_FATAL 99999999999999999999\n", sysfs.ReasonRange, []string{"aer_errors_total"}},
+	} {
+		root, read := newPCIeTree(t)
+		if err := os.WriteFile(root.Sys("bus/pci/devices/0000:1a:00.0", tc.file), []byte(tc.content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want := pcieWant()
+		maps.DeleteFunc(want, func(series string, _ float64) bool {
+			for _, name := range tc.gone {
+				if strings.HasPrefix(series, name+" ") {
+					return true
+				}
+			}
+			return false
+		})
+		got, faults := read()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s %.20q (-want +got):\n%s", tc.file, tc.content, diff)
+		}
+		if diff := cmp.Diff([]string{"0000:1a:00.0 " + tc.reason}, faults); diff != "" {
+			t.Errorf("%s %.20q: faults (-want +got):\n%s", tc.file, tc.content, diff)
+		}
+	}
+}
+
+// TestPCIeAbsent: no function to look at is no hardware.
+func TestPCIeAbsent(t *testing.T) {
+	source := NewPCIe(filepath.Join(t.TempDir(), "sys"), func() ([]rail.Rail, error) { return nil, nil }, time.Second)
+	if err := source.Read(func(s Sample) { t.Errorf("%+v", s) }); !errors.Is(err, ErrAbsent) {
+		t.Error(err)
+	}
+}
