@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ type keptDir struct {
 
 type keptFile struct {
 	sysfs.File
-	seen bool // it was there in this life of the directory
+	seen     bool      // it was there in this life of the directory
+	notUntil time.Time // when one that was never there is looked for again
 }
 
 func newKeptDir(path string, names ...string) *keptDir {
@@ -46,6 +48,7 @@ func (d *keptDir) check() (born bool, err error) {
 	for i := range d.files {
 		d.files[i].Close()
 		d.files[i].seen = d.files[i].seen && !born
+		d.files[i].notUntil = time.Time{}
 	}
 	return born, nil
 }
@@ -55,9 +58,13 @@ func (d *keptDir) check() (born bool, err error) {
 // was there and is gone has vanished.
 func (d *keptDir) read(i int, buf []byte) ([]byte, error) {
 	f := &d.files[i]
+	if !f.seen && !f.notUntil.IsZero() && time.Now().Before(f.notUntil) {
+		return nil, nil
+	}
 	b, err := f.Read(buf)
 	if err != nil {
 		if !f.seen && errors.Is(err, unix.ENOENT) {
+			f.notUntil = time.Now().Add(lookAgain)
 			return nil, nil
 		}
 		return nil, err

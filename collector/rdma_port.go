@@ -34,9 +34,16 @@ type rdmaPort struct {
 	hw        counterDir
 	lifespan  counterDir // the one file of hw_counters that is not a counter and netlink does not have
 	gids      *rail.GIDTable
+	gidLabels []gidLabels    // of the used entries, as they were at the last read
 	netlink   *rdmanl.Client // nil when the kernel is not asked
 	notUntil  time.Time      // when netlink is asked again after it had no answer
 	hwScratch []rdmanl.Counter
+}
+
+// gidLabels are the labels of one used entry, kept while it stays what it is.
+type gidLabels struct {
+	of     rail.GID
+	values []string
 }
 
 // retryNetlink is how long a port whose hw_counters netlink does not have is
@@ -259,9 +266,14 @@ func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []s
 		fail(err)
 	}
 	this.gids, this.gidsOK = table, len(errs) == 0
-	for _, g := range table {
-		labels := append(append([]string{}, p.set.labels...), strconv.Itoa(g.Index), g.Type, g.Addr.StringExpanded(), g.Netdev)
-		put(r.gid, labels, 1)
+	for i, g := range table {
+		if i == len(p.gidLabels) {
+			p.gidLabels = append(p.gidLabels, gidLabels{})
+		}
+		if l := &p.gidLabels[i]; l.of != g || l.values == nil {
+			*l = gidLabels{g, append(append([]string{}, p.set.labels...), strconv.Itoa(g.Index), g.Type, g.Addr.StringExpanded(), g.Netdev)}
+		}
+		put(r.gid, p.gidLabels[i].values, 1)
 	}
 	if p.rail.Netdev == "" || p.rail.LinkLayer == "InfiniBand" || len(errs) > 0 {
 		return

@@ -29,3 +29,13 @@ func BenchmarkScrape(b *testing.B) {
 		s.Text()
 	}
 }
+
+// BenchmarkScrapeHGX is one scrape of all sources on the eight-rail capture:
+// GIDs, netdevs, PCIe and GPUDirect beside the counters.
+func BenchmarkScrapeHGX(b *testing.B) {
+	s := testScraper(b, allSources(sysfstest.Unpack(b, "testdata/hgx.txtar")))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Text()
+	}
+}

@@ -47,7 +47,13 @@ type GIDTable struct {
 	none    error     // why there is no table, found at the last sweep
 }
 
-type gidFiles struct{ gid, typ, ndev sysfs.File }
+// gidFiles is one entry's files, and what they held at the last read: an entry
+// hardly ever changes, and what has not need not be parsed again.
+type gidFiles struct {
+	gid, typ, ndev sysfs.File
+	text           string // of gid
+	last           GID
+}
 
 // What a read looks at beside the used entries: the first empty ones, and now
 // and then all, some at a time. A sweep of rxe's 1024 entries in one read would
@@ -156,21 +162,38 @@ func (f *gidFiles) read(index int) (g GID, used bool, err error) {
 		}
 		return g, false, err
 	}
-	addr, err := netip.ParseAddr(trim(b))
-	if err != nil || !addr.Is6() {
-		return g, false, &sysfs.Error{Path: f.gid.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a GID", trim(b))}
+	if text := bytes.TrimSpace(b); f.text == "" || string(text) != f.text {
+		addr, err := netip.ParseAddr(string(text))
+		if err != nil || !addr.Is6() {
+			f.text = ""
+			return g, false, &sysfs.Error{Path: f.gid.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a GID", string(text))}
+		}
+		f.text, f.last.Addr = string(text), addr
 	}
-	if addr.IsUnspecified() {
+	if f.last.Addr.IsUnspecified() {
 		return g, false, nil
 	}
-	g = GID{Index: index, Addr: addr}
-	if b, err = f.typ.Read(buf[:]); err == nil && printable(trim(b)) {
-		g.Type = trim(b)
+	f.last.Index = index
+	f.last.Type = word(&f.typ, f.last.Type, buf[:])
+	f.last.Netdev = word(&f.ndev, f.last.Netdev, buf[:])
+	return f.last, true, nil
+}
+
+// word reads a file that holds one word, which was last the last time; empty
+// where it cannot be read.
+func word(f *sysfs.File, last string, buf []byte) string {
+	b, err := f.Read(buf)
+	if err != nil {
+		return ""
 	}
-	if b, err = f.ndev.Read(buf[:]); err == nil && printable(trim(b)) {
-		g.Netdev = trim(b)
+	b = bytes.TrimSpace(b)
+	if string(b) == last {
+		return last
 	}
-	return g, true, nil
+	if s := string(b); printable(s) {
+		return s
+	}
+	return ""
 }
 
 func (f *gidFiles) close() {
@@ -178,5 +201,3 @@ func (f *gidFiles) close() {
 	f.typ.Close()
 	f.ndev.Close()
 }
-
-func trim(b []byte) string { return string(bytes.TrimSpace(b)) }
