@@ -291,3 +291,37 @@ func FuzzExtender(f *testing.F) {
 		}
 	})
 }
+
+// TestRDMASum: a driver that counts bytes by IP version gives their sum, and no
+// sum where one of the two cannot be read: half of it is not the rail's traffic.
+func TestRDMASum(t *testing.T) {
+	tree := newRDMATree(t)
+	const bytes4, bytes6, all = "port_ipv4_receive_bytes_total 0 mlx5_0 1", "port_ipv6_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 0 mlx5_0 1"
+	if err := os.RemoveAll(tree.port(0, "counters")); err != nil {
+		t.Fatal(err)
+	}
+	tree.write(tree.port(0, "hw_counters/ip4InOctets"), "700\n")
+	tree.write(tree.port(0, "hw_counters/ip6InOctets"), "40\n")
+	for _, step := range []struct{ file, content, want string }{
+		{"ip4InOctets", "700", "700 40 740"},
+		{"ip6InOctets", "41", "700 41 741"},
+		{"ip6InOctets", "N/A", "700 - -"},
+		{"ip4InOctets", "", "- - -"},
+		{"ip6InOctets", "42", "- 42 -"},
+		{"ip4InOctets", "701", "701 42 743"},
+	} {
+		tree.write(tree.port(0, "hw_counters", step.file), step.content+"\n")
+		values, _ := tree.read()
+		var got []string
+		for _, series := range []string{bytes4, bytes6, all} {
+			if v, there := values[series]; there {
+				got = append(got, fmt.Sprint(v))
+			} else {
+				got = append(got, "-")
+			}
+		}
+		if s := strings.Join(got, " "); s != step.want {
+			t.Errorf("%s %q: %s, want %s", step.file, step.content, s, step.want)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package collector
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
+)
+
+// TestRDMARefusedFile: a file that answers EINVAL is no failure of the source;
+// it is counted and then left alone for a minute, because each attempt may be a
+// firmware command. The loopback interface's speed answers so on every machine.
+func TestRDMARefusedFile(t *testing.T) {
+	const speed = "/sys/class/net/lo/speed"
+	if _, err := os.ReadFile(speed); !errors.Is(err, unix.EINVAL) {
+		t.Skipf("%s: %v", speed, err)
+	}
+	lanetest.Test(t, func(t *testing.T) {
+		tree := newRDMATree(t)
+		whole, _ := tree.read()
+		path := tree.port(1, "counters/VL15_dropped")
+		if err := errors.Join(os.Remove(path), os.Symlink(speed, path)); err != nil {
+			t.Fatal(err)
+		}
+		delete(whole, "port_vl15_dropped_total 1 mlx5_1 1")
+		for _, step := range []struct {
+			wait   time.Duration
+			faults []string
+		}{
+			{0, []string{"mlx5_1 unsupported"}},
+			{0, nil},
+			{retryRefused - time.Second, nil},
+			{2 * time.Second, []string{"mlx5_1 unsupported"}},
+			{0, nil},
+		} {
+			time.Sleep(step.wait)
+			got, faults := tree.read()
+			if diff := cmp.Diff(step.faults, faults); diff != "" {
+				t.Errorf("after %v: faults (-want +got):\n%s", step.wait, diff)
+			}
+			if diff := cmp.Diff(whole, got); diff != "" {
+				t.Errorf("after %v (-want +got):\n%s", step.wait, diff)
+			}
+		}
+		time.Sleep(2 * retryRefused)
+		for _, f := range Faults(tree.source.Read(func(Sample) {})) {
+			if !f.Expected {
+				t.Errorf("%v counts as a failure of the source", f)
+			}
+		}
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("5\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * retryRefused)
+		if got, faults := tree.read(); got["port_vl15_dropped_total 1 mlx5_1 1"] != 5 || len(faults) > 0 {
+			t.Errorf("when it answers again: %v, %v", got["port_vl15_dropped_total 1 mlx5_1 1"], faults)
+		}
+	})
+}
+
+// TestRDMAGIDChanges: what comes, goes or changes in a GID table is counted,
+// also over the end of the device.
+func TestRDMAGIDChanges(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		tree := newRDMATree(t)
+		set := func(index, gid, typ, netdev string) {
+			for name, content := range map[string]string{"gids": gid, "gid_attrs/types": typ, "gid_attrs/ndevs": netdev} {
+				path := tree.port(0, name, index)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				tree.write(path, content+"\n")
+			}
+		}
+		const zero, v4, other = "0000:0000:0000:0000:0000:0000:0000:0000", "0000:0000:0000:0000:0000:ffff:0a00:0001", "0000:0000:0000:0000:0000:ffff:0a00:0002"
+		set("0", v4, "RoCE v2", "eth7")
+		set("1", zero, "", "")
+		device := filepath.Join(tree.sys, "class/infiniband/mlx5_0")
+		for _, step := range []struct {
+			name string
+			do   func()
+			want float64
+		}{
+			{"at first", func() {}, 0},
+			{"nothing", func() {}, 0},
+			{"one more", func() { set("1", other, "RoCE v2", "eth7") }, 1},
+			{"moved to a bond", func() { set("0", v4, "RoCE v2", "bond0") }, 2},
+			{"another type", func() { set("0", v4, "IB/RoCE v1", "bond0") }, 3},
+			{"both gone", func() { set("0", zero, "", ""); set("1", zero, "", "") }, 5},
+			{"device gone and back with one", func() {
+				if err := os.Rename(device, filepath.Join(tree.sys, "away")); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				tree.read()
+				if err := os.Rename(filepath.Join(tree.sys, "away"), device); err != nil {
+					t.Fatal(err)
+				}
+				set("0", v4, "RoCE v2", "eth7")
+			}, 6},
+		} {
+			step.do()
+			time.Sleep(time.Second)
+			if got, faults := tree.read(); got["gid_changes_total 0 mlx5_0 1"] != step.want || len(faults) > 0 {
+				t.Errorf("%s: %v changes, want %v; %v", step.name, got["gid_changes_total 0 mlx5_0 1"], step.want, faults)
+			}
+		}
+	})
+}
