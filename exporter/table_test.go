@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,6 +66,44 @@ a line.`, Kind: collector.Untyped}
 	third := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\nrailscope_zoo_total{cage=\"a\",species=\"bee\"} 4\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
 	if diff := cmp.Diff(third, string(table.AppendText(nil))); diff != "" {
 		t.Errorf("what comes back must be in its place (-want +got):\n%s", diff)
+	}
+}
+
+// TestTableSameMemory: sources keep the labels of a series and emit the very
+// same memory at every scrape; a series that was away for one is there again.
+func TestTableSameMemory(t *testing.T) {
+	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge, Labels: []string{"of"}}
+	a, b, c := []string{"a"}, []string{"b"}, []string{"c"}
+	table := NewTable([]*collector.Metric{row})
+	for _, scrape := range []struct {
+		set  [][]string
+		want string
+	}{
+		{[][]string{a, b, c}, "a0 b1 c2 "},
+		{[][]string{a, b, c}, "a0 b1 c2 "},
+		{[][]string{a}, "a0 "},
+		{[][]string{a, b}, "a0 b1 "},
+		{[][]string{c, a, b}, "a1 b2 c0 "},
+		{[][]string{b, c}, "b0 c1 "},
+		{nil, ""},
+		{[][]string{b, a, {"b2"}}, "a1 b0 b22 "},
+	} {
+		table.Begin()
+		for i, labels := range scrape.set {
+			if !set(table, row, float64(i), labels...) {
+				t.Errorf("%v: %v was refused", scrape.set, labels)
+			}
+		}
+		table.End()
+		got := ""
+		for line := range strings.Lines(string(table.AppendText(nil))) {
+			if rest, ok := strings.CutPrefix(line, `railscope_v{of="`); ok {
+				got += strings.ReplaceAll(strings.TrimSpace(rest), `"} `, "") + " "
+			}
+		}
+		if got != scrape.want {
+			t.Errorf("%v: %q, want %q", scrape.set, got, scrape.want)
+		}
 	}
 }
 
