@@ -51,7 +51,7 @@ fuzz: deps ## every fuzz target for FUZZTIME (10 s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
 deps:
-	@scripts/need.sh go cc=gcc stdio.h=libc6-dev
+	@scripts/need.sh go cc=gcc stdio.h=libc6-dev infiniband/verbs.h=libibverbs-dev
 
 # Tools have go.mod files of their own, so that the shipped one stays short.
 .bin/golangci-lint: tools/go.mod tools/go.sum

@@ -1,0 +1,54 @@
+// Package pattern makes bytes that nobody else would have written, and checks
+// them: what a target finds in its memory must be what the asker sent, in this
+// burst and not in an earlier one.
+package pattern
+
+import "encoding/binary"
+
+// Word is the unit of a pattern: offsets and lengths are multiples of it.
+const Word = 8
+
+// Fill writes the pattern of seed into buf, which begins at offset, a multiple
+// of [Word]. A last part shorter than a word holds the word's first bytes.
+func Fill(buf []byte, seed uint64, offset int64) {
+	n := uint64(offset / Word)
+	for len(buf) >= Word {
+		binary.LittleEndian.PutUint64(buf, word(seed, n))
+		buf, n = buf[Word:], n+1
+	}
+	var last [Word]byte
+	binary.LittleEndian.PutUint64(last[:], word(seed, n))
+	copy(buf, last[:])
+}
+
+// Check returns the offset of the first byte that differs from the pattern, or
+// -1 when all is as it should be.
+func Check(buf []byte, seed uint64, offset int64) int64 {
+	n, at := uint64(offset/Word), offset
+	for len(buf) >= Word {
+		if got, want := binary.LittleEndian.Uint64(buf), word(seed, n); got != want {
+			for i := range Word {
+				if byte(got>>(8*i)) != byte(want>>(8*i)) {
+					return at + int64(i)
+				}
+			}
+		}
+		buf, n, at = buf[Word:], n+1, at+Word
+	}
+	for i, b := range buf {
+		if b != byte(word(seed, n)>>(8*i)) {
+			return at + int64(i)
+		}
+	}
+	return -1
+}
+
+// word is the n-th output of SplitMix64 from seed (Steele, Lea, Flood: Fast
+// Splittable Pseudorandom Number Generators, 2014): every bit of every word
+// depends on seed and place.
+func word(seed, n uint64) uint64 {
+	z := seed + (n+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

@@ -1,0 +1,61 @@
+package probe
+
+import "time"
+
+// Options say whom to probe and how. Start from [DefaultOptions].
+type Options struct {
+	Listen   string // host:port to answer peers on; empty: do not answer
+	Name     string // what this node calls itself; empty: the host's name
+	Peers    []string
+	Security Security
+
+	Interval       time.Duration // a round to every peer
+	Timeout        time.Duration // of a round
+	LatencySamples int           // 8 B writes per rail and round
+	Transfer       int64         // bytes of a striped burst
+	Chunk          int64         // bytes of one write of a burst
+	Depth          int           // chunks in flight per rail
+	QueuePairs     int           // per rail
+	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
+	Budget         int64         // bytes per hour, asked and answered together
+	BusyAbove      float64       // of a rail's capacity: more traffic of others than this, and there is no round
+	TrafficClass   uint8         // of RDMA packets: DSCP<<2
+	Memory         string        // where the bytes lie: host
+}
+
+// Security is how peers prove who they are. One of TokenFile, ClientCAFile and
+// Insecure is needed to answer.
+type Security struct {
+	TokenFile    string // holds the secret that all peers share
+	CertFile     string // with KeyFile: TLS; read again when they change
+	KeyFile      string
+	ClientCAFile string // signs the certificates of all peers, in both directions
+	Insecure     bool   // answer anyone
+}
+
+// DefaultPort is the port of the control channel where none is given.
+const DefaultPort = "10092"
+
+// DefaultOptions are what holds where the configuration says nothing.
+func DefaultOptions() Options {
+	return Options{
+		Interval:       time.Minute,
+		Timeout:        30 * time.Second,
+		LatencySamples: 200,
+		Transfer:       64 << 20,
+		Chunk:          1 << 20,
+		Depth:          8,
+		QueuePairs:     1,
+		SoloEvery:      5,
+		Budget:         8 << 30,
+		BusyAbove:      0.2,
+		Memory:         "host",
+	}
+}
+
+// Stats is what the probe counts beside the results of rounds.
+type Stats struct {
+	BudgetBytes    float64 // left at this moment
+	Leases         int     // granted to others at this moment: 0 or 1
+	WorkerRestarts uint64  // after the worker process crashed or was killed
+}
