@@ -315,11 +315,9 @@ func readRate(f *sysfs.File) (float64, error) {
 }
 
 func parseRate(text string) (float64, error) {
-	const most = 1e6 // Gb/s: far beyond any port, and small enough for the product
-	number, _, found := strings.Cut(text, " Gb/sec")
-	v, err := strconv.ParseFloat(number, 64)
-	if !found || err != nil || !(v > 0) || v > most {
-		return 0, &sysfs.Error{Reason: invalidOrEmpty(text), Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
+	rate, err := rail.ParseRate(text)
+	if err != nil {
+		return 0, &sysfs.Error{Reason: invalidOrEmpty(text), Err: err}
 	}
-	return v * 125e6, nil
+	return rate, nil
 }

@@ -24,6 +24,18 @@ func ParseLinkSpeed(s string) (float64, error) {
 	return v, nil
 }
 
+// ParseRate parses the rate of a port as the kernel prints it, "400 Gb/sec (4X
+// NDR)", and returns bytes per second.
+func ParseRate(text string) (float64, error) {
+	const most = 1e6 // Gb/s: far beyond any port, and small enough for the product
+	number, _, found := strings.Cut(text, " Gb/sec")
+	v, err := strconv.ParseFloat(number, 64)
+	if !found || err != nil || !(v > 0) || v > most {
+		return 0, fmt.Errorf("%q is not a rate in Gb/sec", text)
+	}
+	return v * 125e6, nil
+}
+
 // BytesPerSecond is what the link carries in one direction, line coding taken
 // off, packet headers not: 8b/10b up to 5 GT/s, 128b/130b up to 32, and 236 of
 // 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
