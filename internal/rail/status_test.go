@@ -56,7 +56,7 @@ func TestStatusAndTraffic(t *testing.T) {
 		{Name: "3", Device: "gone", Port: 1, Dir: root + "/class/infiniband/gone"},
 	}
 	s, err := rails[0].Status(root)
-	want := Limits{Active: true, Rate: 25e9, Link: 4 * 4e9 * 128 / 130, LinkKey: "0000:01:00"}
+	want := Limits{Active: true, Rate: 25e9, Link: Link{32, 4}.BytesPerSecond(), LinkKey: "0000:01:00"}
 	if err != nil || s.StateID != StateActive || s.State != "4: ACTIVE" || s.NetdevMTU != 9000 || s.Limits != want || len(s.GIDs) != 1 || s.GIDs[0].Netdev != "ens1np0" {
 		t.Errorf("mlx5: %+v, %v", s, err)
 	}
