@@ -1,0 +1,133 @@
+package fakeverbs
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// The layout of the file that all processes of a fabric map: testdata/fabric.h
+// has the same structs, and refuses a file whose sizes differ.
+const (
+	maxDevices = 32
+	maxGIDs    = 16
+	maxGroups  = 16
+	maxObjects = 2048
+	magic      = 0x66616b6576657262
+)
+
+type word = atomic.Uint64
+
+type sharedGID struct{ hi, lo, typ, bits word }
+
+type sharedDevice struct {
+	used                                         word
+	node, name                                   [64]byte
+	counters                                     [512]byte
+	port, linkLayer, activeMTU, maxMTU, guid     word
+	gids                                         [maxGIDs]sharedGID
+	knobs                                        [numKnobs]word
+	busy, posts, writes, bytes                   word
+	xmit, received, xmitPackets, receivedPackets word
+}
+
+type sharedObject struct {
+	kind, pid, device, gen, pd word
+	_                          [4 + 11]word
+}
+
+type sharedFabric struct {
+	magic, size, objectSize, deviceSize word
+	ready                               word
+	dir                                 [512]byte
+	lock                                [128]byte
+	groups                              [maxGroups]word
+	devices                             [maxDevices]sharedDevice
+	objects                             [maxObjects]sharedObject
+}
+
+const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
+
+// kinds are the kinds of objects, in the order of fabric.h.
+var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
+
+// numKnobs is how many there are in fabric.h.
+const numKnobs = 25
+
+// Knobs are what a test changes while others run. The zero value is a device
+// without limits or faults. Setting them starts all counts anew: "the n-th" is
+// counted from the last [Fabric.Set].
+type Knobs struct {
+	Rate    uint64        // payload bytes per second that the wire carries; 0: no limit
+	Latency time.Duration // of a write, there and back
+	Group   int           // 1 to 15: devices with the same group share one wire
+
+	Down         bool          // the port is down: RTR fails, writes run into their timeout
+	Blocked      bool          // the port is up, and nothing arrives: writes from it and to it run into their timeout
+	DropAfter    uint64        // writes past so many bytes run into their timeout
+	DropLarger   uint64        // writes of more bytes run into their timeout: an MTU black hole
+	RetryTimeout time.Duration // after which status 12 comes; 0: 50 ms
+
+	FailEvery  uint64 // every n-th write completes with FailStatus
+	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
+	FailVendor uint32 // the vendor error that goes with it
+	Corrupt    uint64 // the n-th write arrives with one byte spoiled, and succeeds
+
+	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64 // the call fails so; ListErrno of any device is the node's
+	InitErrno, RTRErrno, RTSErrno                                  uint64 // ibv_modify_qp to that state fails so
+
+	Hidden   bool   // the device is not in the list
+	CrashAt  uint64 // the n-th post is a segmentation fault
+	HangOpen bool   // ibv_open_device does not return while this is set
+	HangPost bool   // ibv_post_send does not return while this is set
+	HangPoll bool   // nothing ever completes while this is set
+}
+
+// words are the knobs in the order of fabric.h.
+func (k Knobs) words() [numKnobs]uint64 {
+	if k.RetryTimeout == 0 {
+		k.RetryTimeout = 50 * time.Millisecond
+	}
+	if k.FailStatus == 0 {
+		k.FailStatus = 12
+	}
+	return [numKnobs]uint64{
+		k.Rate, uint64(k.Latency), uint64(k.Group), bit(k.Down), k.DropAfter, k.DropLarger,
+		k.FailEvery, uint64(k.FailStatus), uint64(k.FailVendor), uint64(k.RetryTimeout),
+		k.ListErrno, k.OpenErrno, k.RegMRErrno, k.CreateCQErrno, k.CreateQPErrno, k.InitErrno, k.RTRErrno, k.RTSErrno,
+		bit(k.Hidden), k.CrashAt, bit(k.HangOpen), bit(k.HangPost), bit(k.HangPoll), k.Corrupt, bit(k.Blocked),
+	}
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// store writes a GID table, an entry's type last: that is what says the entry
+// is in use.
+func (d *sharedDevice) store(gids []GID) {
+	for i := range d.gids {
+		e := &d.gids[i]
+		e.typ.Store(0)
+		if i >= len(gids) || !gids[i].Addr.IsValid() {
+			continue
+		}
+		addr := gids[i].Addr.As16()
+		e.hi.Store(binary.BigEndian.Uint64(addr[:8]))
+		e.lo.Store(binary.BigEndian.Uint64(addr[8:]))
+		bits := gids[i].Bits
+		if gids[i].Addr.Is4() {
+			bits += 96
+		}
+		e.bits.Store(uint64(bits))
+		if gids[i].Type == typeRoCEv2 {
+			e.typ.Store(2)
+		} else {
+			e.typ.Store(1)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package fakeverbs
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+//go:embed testdata/*.c testdata/*.h
+var sources embed.FS
+
+// Library compiles the fake libibverbs, once for all test processes of this
+// user, and returns its path. CC names the compiler, as for cgo, and
+// FAKEVERBS_CFLAGS adds to its flags (-fsanitize=address for go test -asan).
+// Without a compiler or libibverbs' headers the test is skipped.
+func Library(tb testing.TB) string {
+	tb.Helper()
+	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "control.c", "qp.c", "data.c")
+}
+
+// compile makes one output of some of the sources. What was made of the same
+// sources by the same command before is taken again.
+func compile(tb testing.TB, name string, flags []string, files ...string) string {
+	tb.Helper()
+	cc := strings.Fields(os.Getenv("CC"))
+	if len(cc) == 0 {
+		cc = []string{"cc"}
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		tb.Skipf("needs a C compiler: %v", err)
+	}
+	command := append(cc, "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread")
+	command = append(append(command, flags...), strings.Fields(os.Getenv("FAKEVERBS_CFLAGS"))...)
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%q %q", command, files)
+	list, err := fs.Glob(sources, "testdata/*")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	content := map[string][]byte{}
+	for _, file := range list {
+		data, err := sources.ReadFile(file)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		content[filepath.Base(file)] = data
+		_, _ = fmt.Fprintf(sum, "%s %d %s", file, len(data), data)
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakeverbs-%d", os.Getuid()))
+	made := filepath.Join(dir, hex.EncodeToString(sum.Sum(nil)[:12])+"-"+name)
+	if _, err := os.Stat(made); err == nil {
+		return made
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	build := tb.TempDir()
+	for file, data := range content {
+		if err := os.WriteFile(filepath.Join(build, file), data, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	// To a name of our own, then renamed: other test processes compile, too.
+	tmp, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_ = tmp.Close()
+	defer os.Remove(tmp.Name())
+	cmd := exec.Command(command[0], append(append(command[1:], "-o", tmp.Name()), files...)...)
+	cmd.Dir = build
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "infiniband/verbs.h: No such file") {
+			tb.Skip("needs the headers of libibverbs: install libibverbs-dev, or rdma-core-devel")
+		}
+		tb.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	if err := os.Chmod(tmp.Name(), 0o755); err != nil { //nolint:gosec // a library is executable
+		tb.Fatal(err)
+	}
+	if err := os.Rename(tmp.Name(), made); err != nil {
+		tb.Fatal(err)
+	}
+	return made
+}

@@ -1,0 +1,324 @@
+/* The verbs that are fast: post and poll, and what a write goes through. */
+#include "fabric.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/uio.h>
+
+/* Vendor errors as mlx5 has them (infiniband/mlx5dv.h is silent; these are the
+ * syndromes seen in the field). */
+enum { VENDOR_LOCAL = 0x51, VENDOR_REMOTE_ACCESS = 0x88, VENDOR_REMOTE_INVALID = 0x8a, VENDOR_RETRY = 0x81, VENDOR_FLUSH = 0xf9 };
+
+enum { HEADERS = 58, MAX_IOV = 32 };
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void fail(struct entry *e, enum ibv_wc_status status, uint32_t vendor)
+{
+	e->wc.status = status;
+	e->wc.vendor_err = vendor;
+}
+
+/* flush_from lets everything from one entry on complete as flushed. */
+void flush_from(struct fqp *q, uint64_t from, uint64_t due)
+{
+	for (uint64_t i = from; i < q->tail; i++) {
+		struct entry *e = &q->ring[i % q->cap.max_send_wr];
+		fail(e, IBV_WC_WR_FLUSH_ERR, VENDOR_FLUSH);
+		e->due = due;
+	}
+	q->last_due = later(q->last_due, due);
+}
+
+/* gather makes local addresses of a request's scatter list, or says false when
+ * a key does not cover them. */
+static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr, struct iovec *iov)
+{
+	for (int i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *s = &wr->sg_list[i];
+		iov[i] = (struct iovec){(void *)(uintptr_t)s->addr, s->length};
+		if (wr->send_flags & IBV_SEND_INLINE || s->length == 0)
+			continue;
+		struct object *mr = object_of(f, MR, s->lkey);
+		if (!mr || mr->pid != (uint64_t)getpid() || mr->pd != q->o->pd || s->addr < mr->iova || s->length > mr->length ||
+		    s->addr - mr->iova > mr->length - s->length)
+			return false;
+		iov[i].iov_base = (void *)(uintptr_t)(mr->addr + (s->addr - mr->iova));
+	}
+	return true;
+}
+
+/* copy writes into a process; 0 or an errno. */
+static int copy(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+{
+	if (pid == (uint64_t)getpid()) {
+		for (int i = 0; i < n; i++) {
+			memcpy((void *)(uintptr_t)to, from[i].iov_base, from[i].iov_len);
+			to += from[i].iov_len;
+		}
+		return 0;
+	}
+	struct iovec remote = {(void *)(uintptr_t)to, length};
+	ssize_t wrote = process_vm_writev((pid_t)pid, from, (unsigned long)n, &remote, 1, 0);
+	if (wrote < 0)
+		return errno;
+	return (uint64_t)wrote == length ? 0 : EFAULT;
+}
+
+/* corrupt spoils the byte in the middle of what was written. */
+static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+{
+	uint64_t at = length / 2, left = at;
+	for (int i = 0; i < n; i++) {
+		if (left >= from[i].iov_len) {
+			left -= from[i].iov_len;
+			continue;
+		}
+		unsigned char byte = ((unsigned char *)from[i].iov_base)[left] ^ 0xff;
+		copy(pid, to + at, &(struct iovec){&byte, 1}, 1, 1);
+		return;
+	}
+}
+
+/* peer_of finds the QP at the other end: there, ready to receive, connected to
+ * this one, and counting from where this one does. */
+static struct object *peer_of(struct fabric *f, struct fqp *q, struct device *d, struct device **peer)
+{
+	struct object *us = q->o, *they = object_of(f, QP, (uint32_t)us->dest_qpn);
+	struct gid *ours = &d->gids[us->sgid_index];
+
+	/* None has it as this type: the other end speaks another RoCE. */
+	*peer = device_with_gid(f, us->dgid_hi, us->dgid_lo, us->sgid_type);
+	if (!they || !*peer || (*peer)->k.down || (*peer)->k.blocked || &f->devices[they->device] != *peer)
+		return NULL;
+	if (they->state != IBV_QPS_RTR && they->state != IBV_QPS_RTS)
+		return NULL;
+	if (!ours->type || ours->hi != us->sgid_hi || ours->lo != us->sgid_lo || ours->type != us->sgid_type)
+		return NULL; /* the address is gone */
+	if (they->dest_qpn != q->ibv.qp_num || they->rq_psn != us->sq_psn || they->dgid_hi != us->sgid_hi || they->dgid_lo != us->sgid_lo)
+		return NULL;
+	return they;
+}
+
+/* transfer decides what comes of a write, and copies. With the fabric locked. */
+static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *e)
+{
+	struct fctx *x = ctx_of(q->ibv.context);
+	struct fabric *f = x->dev->f;
+	struct device *d = x->dev->d;
+	struct iovec iov[MAX_IOV];
+	uint64_t written = ++d->writes, carried = d->bytes += e->bytes;
+
+	if (!gather(f, q, wr, iov)) {
+		fail(e, IBV_WC_LOC_PROT_ERR, VENDOR_LOCAL);
+		return;
+	}
+	if (d->k.fail_every && written % d->k.fail_every == 0) {
+		fail(e, (enum ibv_wc_status)d->k.fail_status, (uint32_t)d->k.fail_vendor);
+		return;
+	}
+	bool dropped = d->k.down || d->k.blocked || (d->k.drop_after && carried > d->k.drop_after) || (d->k.drop_larger && e->bytes > d->k.drop_larger);
+	struct object *they = dropped ? NULL : peer_of(f, q, d, &e->peer);
+	if (!they) {
+		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
+		return;
+	}
+	if (!(they->access & IBV_ACCESS_REMOTE_WRITE) || (e->bytes > they->mtu && q->o->mtu > they->mtu)) {
+		fail(e, IBV_WC_REM_INV_REQ_ERR, VENDOR_REMOTE_INVALID);
+		they->state = IBV_QPS_ERR;
+		return;
+	}
+	e->packets = e->bytes ? (e->bytes + q->o->mtu - 1) / q->o->mtu : 1;
+	if (e->bytes == 0)
+		return; /* the key of nothing is not looked at */
+	uint64_t at = wr->wr.rdma.remote_addr;
+	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;
+	int err = EFAULT;
+	if (mr && mr->pid == they->pid && mr->pd == they->pd && (mr->access & IBV_ACCESS_REMOTE_WRITE) && at >= mr->iova && e->bytes <= mr->length &&
+	    at - mr->iova <= mr->length - e->bytes)
+		err = copy(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes);
+	if (err == ESRCH) {
+		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
+	} else if (err) {
+		if (err == EPERM)
+			fprintf(stderr, "fakeverbs: may not write into process %d\n", (int)mr->pid);
+		fail(e, IBV_WC_REM_ACCESS_ERR, VENDOR_REMOTE_ACCESS);
+		they->state = IBV_QPS_ERR;
+	} else if (d->k.corrupt && written == d->k.corrupt) {
+		corrupt(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes);
+	}
+}
+
+/* due_at says when a write is complete: the wire takes one after the other. */
+static uint64_t due_at(struct fabric *f, struct device *d, const struct entry *e)
+{
+	uint64_t now = now_ns(), rate = d->k.rate;
+	word *busy = d->k.group ? &f->groups[d->k.group % MAX_GROUPS] : &d->busy;
+
+	if (e->wc.status == IBV_WC_RETRY_EXC_ERR)
+		return now + d->k.retry_timeout;
+	if (rate && e->wc.status == IBV_WC_SUCCESS)
+		*busy = now = later(now, *busy) + (uint64_t)((double)e->bytes * 1e9 / (double)rate);
+	return now + d->k.latency;
+}
+
+static int post_one(struct fqp *q, const struct ibv_send_wr *wr)
+{
+	struct fctx *x = ctx_of(q->ibv.context);
+	struct entry e = {.signaled = q->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED};
+
+	if (wr->opcode != IBV_WR_RDMA_WRITE || wr->num_sge < 0 || (unsigned)wr->num_sge > q->cap.max_send_sge)
+		return EINVAL;
+	for (int i = 0; i < wr->num_sge; i++)
+		e.bytes += wr->sg_list[i].length;
+	if (e.bytes > 1u << 30 || (wr->send_flags & IBV_SEND_INLINE && e.bytes > q->cap.max_inline_data))
+		return EINVAL;
+	if (q->o->state != IBV_QPS_RTS && q->o->state != IBV_QPS_ERR)
+		return EINVAL;
+	if (q->tail - q->head == q->cap.max_send_wr)
+		return ENOMEM;
+	e.wc = (struct ibv_wc){.wr_id = wr->wr_id, .opcode = IBV_WC_RDMA_WRITE, .qp_num = q->ibv.qp_num, .byte_len = (uint32_t)e.bytes};
+	fabric_lock(x->dev->f);
+	if (q->o->state == IBV_QPS_ERR) {
+		fail(&e, IBV_WC_WR_FLUSH_ERR, VENDOR_FLUSH);
+		e.due = now_ns();
+	} else {
+		transfer(q, wr, &e);
+		e.due = due_at(x->dev->f, x->dev->d, &e);
+		if (e.wc.status != IBV_WC_SUCCESS)
+			q->o->state = IBV_QPS_ERR;
+	}
+	fabric_unlock(x->dev->f);
+	e.due = q->last_due = later(e.due, q->last_due);
+	q->ring[q->tail++ % q->cap.max_send_wr] = e;
+	return 0;
+}
+
+int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct device *d = ctx_of(qp->context)->dev->d;
+	volatile uintptr_t nowhere = 0;
+
+	for (; wr; wr = wr->next) {
+		while (d->k.hang_post)
+			usleep(1000);
+		uint64_t n = ++d->posts;
+		if (d->k.crash_at && n == d->k.crash_at)
+			*(volatile char *)nowhere = 0;
+		pthread_mutex_lock(&process_lock);
+		int err = post_one((struct fqp *)qp, wr);
+		pthread_mutex_unlock(&process_lock);
+		if (err) {
+			*bad = wr;
+			return err;
+		}
+	}
+	return 0;
+}
+
+/* Nothing here sends, so nothing is ever received. */
+int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp, (void)wr, (void)bad;
+	return 0;
+}
+
+static void write_counter(struct fctx *x, struct device *d, int which, uint64_t value)
+{
+	static const char *const names[] = {"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets"};
+	int *fd = &x->counter_fds[d - x->dev->f->devices][which];
+	char text[600];
+
+	if (*fd == 0 && d->counters[0]) {
+		snprintf(text, sizeof text, "%s/%s", d->counters, names[which]);
+		*fd = open(text, O_WRONLY | O_CLOEXEC);
+	}
+	int n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)value);
+	if (*fd > 0 && pwrite(*fd, text, (size_t)n, 0) < 0)
+		fprintf(stderr, "fakeverbs: cannot count in %s\n", d->counters);
+}
+
+/* account adds a completed write to the counters of both ports. They are in
+ * units of four bytes. */
+static void account(struct fctx *x, const struct entry *e)
+{
+	struct device *d = x->dev->d;
+	uint64_t wire = e->bytes + HEADERS * e->packets;
+
+	fabric_lock(x->dev->f);
+	write_counter(x, d, 0, (d->xmit += wire) / 4);
+	write_counter(x, d, 2, d->xmit_packets += e->packets);
+	write_counter(x, e->peer, 1, (e->peer->rcv += wire) / 4);
+	write_counter(x, e->peer, 3, e->peer->rcv_packets += e->packets);
+	fabric_unlock(x->dev->f);
+}
+
+/* cut lets what was under way when the link went down run into its timeout. */
+static void cut(struct fqp *q, struct device *d, uint64_t now)
+{
+	for (uint64_t i = q->head; i < q->tail; i++) {
+		struct entry *e = &q->ring[i % q->cap.max_send_wr];
+		if (e->due <= now || e->wc.status != IBV_WC_SUCCESS || !(d->k.down || e->peer->k.down))
+			continue;
+		flush_from(q, i, now + d->k.retry_timeout);
+		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
+		q->o->state = IBV_QPS_ERR;
+		return;
+	}
+}
+
+/* next returns the index after the next entry that is complete and reported,
+ * 0 when there is none. */
+static uint64_t next_due(const struct fqp *q, uint64_t now)
+{
+	for (uint64_t i = q->head; i < q->tail; i++) {
+		const struct entry *e = &q->ring[i % q->cap.max_send_wr];
+		if (e->due > now)
+			return 0;
+		if (e->signaled || e->wc.status != IBV_WC_SUCCESS)
+			return i + 1;
+	}
+	return 0;
+}
+
+static int poll_locked(struct fcq *cq, int n, struct ibv_wc *wc)
+{
+	struct fctx *x = ctx_of(cq->ibv.context);
+	uint64_t now = now_ns();
+	int got = 0;
+
+	for (struct fqp *q = cq->qps; q; q = q->next)
+		cut(q, x->dev->d, now);
+	while (got < n) {
+		struct fqp *first = NULL;
+		uint64_t until = 0, due = UINT64_MAX;
+		for (struct fqp *q = cq->qps; q; q = q->next) {
+			uint64_t i = next_due(q, now);
+			if (i && q->ring[(i - 1) % q->cap.max_send_wr].due < due) {
+				first = q;
+				until = i;
+				due = q->ring[(i - 1) % q->cap.max_send_wr].due;
+			}
+		}
+		if (!first)
+			break;
+		for (; first->head < until; first->head++) {
+			struct entry *e = &first->ring[first->head % first->cap.max_send_wr];
+			if (e->wc.status == IBV_WC_SUCCESS)
+				account(x, e);
+			wc[got] = e->wc;
+		}
+		got++;
+	}
+	return got;
+}
+
+int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	if (ctx_of(cq->context)->dev->d->k.hang_poll)
+		return 0;
+	pthread_mutex_lock(&process_lock);
+	int got = poll_locked((struct fcq *)cq, n, wc);
+	pthread_mutex_unlock(&process_lock);
+	return got;
+}

@@ -1,0 +1,141 @@
+/* What all processes of a fake fabric share: one file, mapped by all of them.
+ * layout.go has the same structs; whoever maps the file compares the sizes. */
+#ifndef FABRIC_H
+#define FABRIC_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The headers map these names to inlines; here are the functions themselves. */
+#undef ibv_reg_mr
+#undef ibv_get_device_list
+#undef ibv_query_port
+
+enum { MAX_DEVICES = 32, MAX_GIDS = 16, MAX_GROUPS = 16, MAX_OBJECTS = 2048 };
+#define FABRIC_MAGIC 0x66616b6576657262ULL
+
+typedef _Atomic uint64_t word;
+
+struct gid {
+	word hi, lo; /* as in the file of sysfs */
+	word type;   /* 0: the entry is empty; 1: IB or RoCE v1; 2: RoCE v2 */
+	word bits;   /* length of the subnet's prefix */
+};
+
+/* Knobs: what a test may change while others run. layout.go, words(). */
+struct knobs {
+	word rate, latency, group, down, drop_after, drop_larger;
+	word fail_every, fail_status, fail_vendor, retry_timeout;
+	word list_errno, open_errno, reg_errno, cq_errno, qp_errno, init_errno, rtr_errno, rts_errno;
+	word hidden, crash_at, hang_open, hang_post, hang_poll, corrupt, blocked;
+};
+
+struct device {
+	word used;
+	char node[64], name[64], counters[512]; /* directory of the port's counters */
+	word port, link_layer, active_mtu, max_mtu, guid;
+	struct gid gids[MAX_GIDS];
+	struct knobs k;
+	word busy;                 /* until then the wire is taken, CLOCK_MONOTONIC */
+	word posts, writes, bytes; /* since the knobs were last set */
+	word xmit, rcv, xmit_packets, rcv_packets;
+};
+
+enum kind { FREE, CONTEXT, PD, CQ, MR, QP, AH };
+
+/* object is anything a process has open on a device. */
+struct object {
+	word kind, pid, device, gen, pd;
+	word addr, iova, length, access;                       /* MR; access of a QP, too */
+	word state, dest_qpn, sq_psn, rq_psn, mtu, sgid_index; /* QP */
+	word sgid_hi, sgid_lo, dgid_hi, dgid_lo, sgid_type;    /* QP, from RTR on */
+};
+
+struct fabric {
+	word magic, size, object_size, device_size;
+	word ready;    /* the lock is initialised */
+	char dir[512]; /* where the file lies, and FIFOs for events beside it */
+	union {
+		pthread_mutex_t mutex;
+		char room[128];
+	} lock;
+	word groups[MAX_GROUPS]; /* busy until, of wires that devices share */
+	struct device devices[MAX_DEVICES];
+	struct object objects[MAX_OBJECTS];
+};
+
+/* What a process has. */
+struct fdev {
+	struct ibv_device ibv;
+	struct fabric *f;
+	struct device *d;
+	int refs; /* lists and contexts */
+};
+
+struct fctx {
+	struct object *o;
+	struct fdev *dev;
+	int counter_fds[MAX_DEVICES][4]; /* 0: not open yet */
+	struct verbs_context v;          /* must be last */
+};
+
+struct entry { /* one work request that was posted */
+	uint64_t due, bytes, packets;
+	struct device *peer;
+	bool signaled;
+	struct ibv_wc wc;
+};
+
+struct fcq {
+	struct ibv_cq ibv;
+	struct object *o;
+	struct fqp *qps; /* that send with it */
+	int users;       /* QPs that use it */
+};
+
+struct fqp {
+	struct ibv_qp ibv;
+	struct object *o;
+	struct fqp *next;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_cap cap;
+	int sq_sig_all;
+	struct entry *ring; /* of cap.max_send_wr; head and tail only grow */
+	uint64_t head, tail, last_due;
+};
+
+#pragma GCC visibility push(hidden) /* only verbs are exported */
+
+extern pthread_mutex_t process_lock; /* taken before the fabric's; guards rings and lists */
+
+struct fabric *fabric_open(void);
+void fabric_lock(struct fabric *f);
+void fabric_unlock(struct fabric *f);
+bool alive(uint64_t pid);
+struct object *object_new(struct fabric *f, enum kind kind, struct device *d);
+void object_free(struct object *o);
+uint32_t object_number(struct fabric *f, struct object *o); /* 24 bits: QP number, part of a key */
+struct object *object_of(struct fabric *f, enum kind kind, uint32_t number);
+struct device *device_with_gid(struct fabric *f, uint64_t hi, uint64_t lo, uint64_t type);
+int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, struct device **peer);
+void gid_words(const union ibv_gid *gid, uint64_t *hi, uint64_t *lo);
+uint64_t now_ns(void);
+
+struct fctx *ctx_of(struct ibv_context *c);
+int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+void flush_from(struct fqp *q, uint64_t from, uint64_t due);
+
+#pragma GCC visibility pop
+
+#endif
