@@ -29,7 +29,9 @@ type client struct {
 func start(t *testing.T, f *Fabric, node string) *client {
 	t.Helper()
 	lib := Library(t)
-	c := &client{t: t, cmd: exec.Command(compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib)), lines: make(chan string, 64)}
+	// FAKEVERBS_RUN is what runs a program of another architecture.
+	command := append(strings.Fields(os.Getenv("FAKEVERBS_RUN")), compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
+	c := &client{t: t, cmd: exec.Command(command[0], command[1:]...), lines: make(chan string, 64)}
 	c.cmd.Env = append(os.Environ(), f.Env(node)...)
 	c.cmd.Stderr = os.Stderr
 	var err error

@@ -61,7 +61,7 @@ const numKnobs = 25
 type Knobs struct {
 	Rate    uint64        // payload bytes per second that the wire carries; 0: no limit
 	Latency time.Duration // of a write, there and back
-	Group   int           // 1 to 15: devices with the same group share one wire
+	Group   int           // 1 to 15: devices with the same group, of any node, share one wire
 
 	Down         bool          // the port is down: RTR fails, writes run into their timeout
 	Blocked      bool          // the port is up, and nothing arrives: writes from it and to it run into their timeout

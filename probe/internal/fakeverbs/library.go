@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ var sources embed.FS
 // Without a compiler or libibverbs' headers the test is skipped.
 func Library(tb testing.TB) string {
 	tb.Helper()
-	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "control.c", "qp.c", "data.c")
+	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c", "resource.c", "qp.c", "data.c")
 }
 
 // compile makes one output of some of the sources. What was made of the same
@@ -53,13 +54,10 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 		content[filepath.Base(file)] = data
 		_, _ = fmt.Fprintf(sum, "%s %d %s", file, len(data), data)
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakeverbs-%d", os.Getuid()))
+	dir := cacheDir(tb)
 	made := filepath.Join(dir, hex.EncodeToString(sum.Sum(nil)[:12])+"-"+name)
 	if _, err := os.Stat(made); err == nil {
 		return made
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		tb.Fatal(err)
 	}
 	build := tb.TempDir()
 	for file, data := range content {
@@ -89,4 +87,21 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 		tb.Fatal(err)
 	}
 	return made
+}
+
+// cacheDir is where outputs are kept, and nobody else may put anything.
+func cacheDir(tb testing.TB) string {
+	tb.Helper()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakeverbs-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().Perm() != 0o700 {
+		tb.Fatalf("%s is not ours alone", dir)
+	}
+	return dir
 }

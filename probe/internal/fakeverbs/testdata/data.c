@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <sys/uio.h>
 
-/* Vendor errors as mlx5 has them (infiniband/mlx5dv.h is silent; these are the
- * syndromes seen in the field). */
+/* Vendor errors as users of mlx5 report them. */
 enum { VENDOR_LOCAL = 0x51, VENDOR_REMOTE_ACCESS = 0x88, VENDOR_REMOTE_INVALID = 0x8a, VENDOR_RETRY = 0x81, VENDOR_FLUSH = 0xf9 };
 
 enum { HEADERS = 58, MAX_IOV = 32 };

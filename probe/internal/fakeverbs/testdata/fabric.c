@@ -89,6 +89,12 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+bool failed(uint64_t err)
+{
+	errno = (int)err;
+	return err != 0;
+}
+
 bool alive(uint64_t pid) { return kill((pid_t)pid, 0) == 0 || errno != ESRCH; }
 
 /* object_new returns an object of this process, or NULL with errno: what dead

@@ -129,6 +129,7 @@ struct device *device_with_gid(struct fabric *f, uint64_t hi, uint64_t lo, uint6
 int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, struct device **peer);
 void gid_words(const union ibv_gid *gid, uint64_t *hi, uint64_t *lo);
 uint64_t now_ns(void);
+bool failed(uint64_t err); /* sets errno */
 
 struct fctx *ctx_of(struct ibv_context *c);
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

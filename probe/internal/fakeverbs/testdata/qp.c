@@ -6,10 +6,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	struct fctx *x = ctx_of(pd->context);
 	struct ibv_qp_cap *cap = &init->cap;
 
-	if (x->dev->d->k.qp_errno) {
-		errno = (int)x->dev->d->k.qp_errno;
+	if (failed(x->dev->d->k.qp_errno))
 		return NULL;
-	}
 	if (init->qp_type != IBV_QPT_RC || !init->send_cq || !init->recv_cq || init->srq || cap->max_send_wr < 1 || cap->max_send_wr > 8192 ||
 	    cap->max_send_sge > 30 || cap->max_inline_data > 1024) {
 		errno = EINVAL;

@@ -1,0 +1,155 @@
+/* What is made on an open device: protection domains, regions, completion
+ * queues, address handles. */
+#include "fabric.h"
+
+#include <sys/uio.h>
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
+{
+	struct fctx *x = ctx_of(c);
+	struct ibv_pd *pd = calloc(1, sizeof *pd);
+	struct object *o = pd ? object_new(x->dev->f, PD, x->dev->d) : NULL;
+
+	if (!o) {
+		free(pd);
+		return NULL;
+	}
+	pd->context = c;
+	pd->handle = object_number(x->dev->f, o);
+	return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	struct fabric *f = ctx_of(pd->context)->dev->f;
+
+	for (int i = 0; i < MAX_OBJECTS; i++) {
+		struct object *o = &f->objects[i];
+		if (o->kind >= MR && o->pd == pd->handle && o->pid == (uint64_t)getpid())
+			return EBUSY;
+	}
+	object_free(object_of(f, PD, pd->handle));
+	free(pd);
+	return 0;
+}
+
+/* mapped reports whether a byte can be read: registering pins pages, so they
+ * must be there. */
+static bool mapped(const void *p)
+{
+	char byte;
+	struct iovec to = {&byte, 1}, from = {(void *)p, 1};
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno == ENOSYS; /* the latter in qemu-user */
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	struct fctx *x = ctx_of(pd->context);
+
+	if (failed(x->dev->d->k.reg_errno))
+		return NULL;
+	if (length == 0 || ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE)))
+		return errno = EINVAL, NULL;
+	if (!mapped(addr) || !mapped((char *)addr + length - 1))
+		return errno = EFAULT, NULL;
+	struct ibv_mr *mr = calloc(1, sizeof *mr);
+	struct object *o = mr ? object_new(x->dev->f, MR, x->dev->d) : NULL;
+	if (!o) {
+		free(mr);
+		return NULL;
+	}
+	o->pd = pd->handle;
+	o->addr = (uintptr_t)addr;
+	o->iova = iova;
+	o->length = length;
+	o->access = access;
+	mr->context = pd->context;
+	mr->pd = pd;
+	mr->addr = addr;
+	mr->length = length;
+	mr->handle = mr->lkey = object_number(x->dev->f, o);
+	mr->rkey = mr->lkey | 1u << 31; /* not the same, so that nobody takes one for the other */
+	return mr;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct fabric *f = ctx_of(mr->context)->dev->f;
+
+	fabric_lock(f); /* no write is under way after this */
+	object_free(object_of(f, MR, mr->handle));
+	fabric_unlock(f);
+	free(mr);
+	return 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+{
+	struct fctx *x = ctx_of(c);
+
+	if (failed(x->dev->d->k.cq_errno))
+		return NULL;
+	if (cqe < 1 || cqe > 1 << 20 || channel || vector != 0)
+		return errno = EINVAL, NULL;
+	struct fcq *q = calloc(1, sizeof *q);
+	if (!q || !(q->o = object_new(x->dev->f, CQ, x->dev->d))) {
+		free(q);
+		return NULL;
+	}
+	q->ibv.context = c;
+	q->ibv.cq_context = cq_context;
+	q->ibv.cqe = cqe;
+	return &q->ibv;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	struct fcq *q = (struct fcq *)cq;
+
+	if (q->users)
+		return EBUSY;
+	object_free(q->o);
+	free(q);
+	return 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct fctx *x = ctx_of(pd->context);
+	struct device *peer;
+
+	if (failed((uint64_t)reach(x->dev->f, x->dev->d, attr, &peer)))
+		return NULL;
+	struct ibv_ah *ah = calloc(1, sizeof *ah);
+	struct object *o = ah ? object_new(x->dev->f, AH, x->dev->d) : NULL;
+	if (!o) {
+		free(ah);
+		return NULL;
+	}
+	o->pd = pd->handle;
+	ah->context = pd->context;
+	ah->pd = pd;
+	ah->handle = object_number(x->dev->f, o);
+	return ah;
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	object_free(object_of(ctx_of(ah->context)->dev->f, AH, ah->handle));
+	free(ah);
+	return 0;
+}
+
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+	static const char *const names[] = {"success", "local length error", "local QP operation error", "local EE context operation error",
+		"local protection error", "Work Request Flushed Error", "memory bind operation error", "bad response error", "local access error",
+		"remote invalid request error", "remote access error", "remote operation error", "transport retry counter exceeded",
+		"RNR retry counter exceeded"};
+	return (unsigned)status < sizeof names / sizeof names[0] ? names[status] : "unknown";
+}
