@@ -47,6 +47,24 @@ static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr
 	return true;
 }
 
+/* copy_by_file is for qemu-user, which does not have process_vm_writev, and
+ * has the guest's addresses where they are. */
+static int copy_by_file(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? ESRCH : errno;
+	ssize_t wrote = pwritev(fd, from, n, (off_t)to);
+	int err = errno;
+	close(fd);
+	if (wrote == 0)
+		return ESRCH; /* the process is gone, its file is still open */
+	return wrote < 0 ? err : (uint64_t)wrote == length ? 0 : EFAULT;
+}
+
 /* copy writes into a process; 0 or an errno. */
 static int copy(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
 {
@@ -60,7 +78,7 @@ static int copy(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint
 	struct iovec remote = {(void *)(uintptr_t)to, length};
 	ssize_t wrote = process_vm_writev((pid_t)pid, from, (unsigned long)n, &remote, 1, 0);
 	if (wrote < 0)
-		return errno;
+		return errno == ENOSYS ? copy_by_file(pid, to, from, n, length) : errno;
 	return (uint64_t)wrote == length ? 0 : EFAULT;
 }
 
