@@ -114,6 +114,12 @@ func TestUnderWay(t *testing.T) {
 	if got, _ := a.poll(1, time.Second); got != "0:5/249" {
 		t.Error("after the error:", got)
 	}
+	// What was cancelled does not take the wire from others.
+	a, b = a.open("c", "mlx5_0", "192.0.2.1"), b.open("d", "mlx5_0", "192.0.2.2")
+	connect(a, b)
+	if _, took := a.write(b, 8, 1); took > 50*time.Millisecond {
+		t.Error("the wire is still taken:", took)
+	}
 }
 
 // Calls fail with the errno that was set.

@@ -18,15 +18,23 @@ static void fail(struct entry *e, enum ibv_wc_status status, uint32_t vendor)
 	e->wc.vendor_err = vendor;
 }
 
-/* flush_from lets everything from one entry on complete as flushed. */
+/* wire is until when a device's is taken. */
+static word *wire(struct fabric *f, struct device *d) { return d->k.group ? &f->groups[d->k.group % MAX_GROUPS] : &d->busy; }
+
+/* flush_from lets everything from one entry on, none of which is complete,
+ * complete as flushed, and gives the wire back. With the fabric locked. */
 void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 {
+	struct fctx *x = ctx_of(q->ibv.context);
+	word *busy = wire(x->dev->f, x->dev->d);
+
 	for (uint64_t i = from; i < q->tail; i++) {
 		struct entry *e = &q->ring[i % q->cap.max_send_wr];
 		fail(e, IBV_WC_WR_FLUSH_ERR, VENDOR_FLUSH);
-		e->due = due;
+		e->due = q->last_due = due;
+		*busy -= e->wire < *busy ? e->wire : *busy;
+		e->wire = 0;
 	}
-	q->last_due = later(q->last_due, due);
 }
 
 /* gather makes local addresses of a request's scatter list, or says false when
@@ -167,15 +175,17 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 }
 
 /* due_at says when a write is complete: the wire takes one after the other. */
-static uint64_t due_at(struct fabric *f, struct device *d, const struct entry *e)
+static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e)
 {
 	uint64_t now = now_ns(), rate = d->k.rate;
-	word *busy = d->k.group ? &f->groups[d->k.group % MAX_GROUPS] : &d->busy;
+	word *busy = wire(f, d);
 
 	if (e->wc.status == IBV_WC_RETRY_EXC_ERR)
 		return now + d->k.retry_timeout;
-	if (rate && e->wc.status == IBV_WC_SUCCESS)
-		*busy = now = later(now, *busy) + (uint64_t)((double)e->bytes * 1e9 / (double)rate);
+	if (rate && e->wc.status == IBV_WC_SUCCESS) {
+		e->wire = (uint64_t)((double)e->bytes * 1e9 / (double)rate);
+		*busy = now = later(now, *busy) + e->wire;
+	}
 	return now + d->k.latency;
 }
 
@@ -277,7 +287,9 @@ static void cut(struct fqp *q, struct device *d, uint64_t now)
 		struct entry *e = &q->ring[i % q->cap.max_send_wr];
 		if (e->due <= now || e->wc.status != IBV_WC_SUCCESS || !(d->k.down || e->peer->k.down))
 			continue;
+		fabric_lock(ctx_of(q->ibv.context)->dev->f);
 		flush_from(q, i, now + d->k.retry_timeout);
+		fabric_unlock(ctx_of(q->ibv.context)->dev->f);
 		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
 		q->o->state = IBV_QPS_ERR;
 		return;

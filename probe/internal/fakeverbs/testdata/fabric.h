@@ -90,6 +90,7 @@ struct fctx {
 
 struct entry { /* one work request that was posted */
 	uint64_t due, bytes, packets;
+	uint64_t wire; /* for how long it takes the wire */
 	struct device *peer;
 	bool signaled;
 	struct ibv_wc wc;

@@ -37,6 +37,18 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &q->ibv;
 }
 
+/* cancel flushes what is not complete. With the fabric locked. */
+static void cancel(struct fqp *q)
+{
+	uint64_t now = now_ns();
+
+	for (uint64_t i = q->head; i < q->tail; i++)
+		if (q->ring[i % q->cap.max_send_wr].due > now) {
+			flush_from(q, i, now);
+			return;
+		}
+}
+
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	struct fqp *q = (struct fqp *)qp;
@@ -53,6 +65,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	pthread_mutex_unlock(&process_lock);
 	struct fabric *f = ctx_of(qp->context)->dev->f;
 	fabric_lock(f);
+	cancel(q);
 	object_free(q->o);
 	fabric_unlock(f);
 	free(q->ring);
@@ -150,7 +163,7 @@ static int to_rts(struct fqp *q, struct device *d, struct ibv_qp_attr *a, int ma
 
 static int modify(struct fqp *q, struct fabric *f, struct device *d, struct ibv_qp_attr *a, int mask)
 {
-	uint64_t from = q->o->state, now = now_ns();
+	uint64_t from = q->o->state;
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? a->qp_state : (enum ibv_qp_state)from;
 	int err = 0;
 
@@ -158,6 +171,7 @@ static int modify(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 		return EINVAL;
 	switch (to) {
 	case IBV_QPS_RESET:
+		cancel(q);
 		q->head = q->tail;
 		break;
 	case IBV_QPS_INIT:
@@ -169,12 +183,8 @@ static int modify(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 	case IBV_QPS_RTS:
 		err = to_rts(q, d, a, mask);
 		break;
-	default: /* ERR: what is not complete will not be */
-		for (uint64_t i = q->head; i < q->tail; i++)
-			if (q->ring[i % q->cap.max_send_wr].due > now) {
-				flush_from(q, i, now);
-				break;
-			}
+	default: /* ERR */
+		cancel(q);
 	}
 	if (err)
 		return err;
