@@ -39,7 +39,7 @@ func TestTime(t *testing.T) {
 	f, a, b := pair(t, Knobs{Rate: 40 << 20})
 	compare := func(name string, got, want time.Duration) {
 		t.Helper()
-		if got < want-10*time.Millisecond || got > want+200*time.Millisecond {
+		if got < want-10*time.Millisecond || got > want+500*time.Millisecond {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -61,9 +61,9 @@ func TestSharedWire(t *testing.T) {
 	for _, tc := range []struct {
 		group int
 		want  time.Duration
-	}{{0, 100 * time.Millisecond}, {3, 200 * time.Millisecond}} {
+	}{{0, 400 * time.Millisecond}, {3, 800 * time.Millisecond}} {
 		f := New(t)
-		knobs := Knobs{Rate: 40 << 20, Group: tc.group}
+		knobs := Knobs{Rate: 10 << 20, Group: tc.group}
 		f.Add("A", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.1"), Knobs: knobs})
 		f.Add("A", Device{Name: "mlx5_1", GIDs: RoCE("192.0.2.3"), Knobs: knobs})
 		f.Add("B", Device{Name: "mlx5_0", GIDs: RoCE("192.0.2.2")})
@@ -81,7 +81,7 @@ func TestSharedWire(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		if took := time.Since(begin); took < tc.want-10*time.Millisecond || took > tc.want+80*time.Millisecond {
+		if took := time.Since(begin); took < tc.want-10*time.Millisecond || took > tc.want+300*time.Millisecond {
 			t.Errorf("group %d: %v, want %v", tc.group, took, tc.want)
 		}
 	}
@@ -90,12 +90,12 @@ func TestSharedWire(t *testing.T) {
 // What is under way when the port goes down, or when the queue pair is put in
 // error, does not complete.
 func TestUnderWay(t *testing.T) {
-	f, a, b := pair(t, Knobs{Rate: 10 << 20})
+	f, a, b := pair(t, Knobs{Rate: 2 << 20})
 	post := func(count int) {
 		t.Helper()
 		a.want("ok", "write a - %d %d %d %d %d", b.addr, b.rkey, size, count, signaled)
 	}
-	post(3) // the first in 100 ms
+	post(3) // the first in 500 ms
 	if got, _ := a.poll(3, 20*time.Millisecond); got != "" {
 		t.Error(got)
 	}
@@ -103,11 +103,11 @@ func TestUnderWay(t *testing.T) {
 	if got, _ := a.poll(3, time.Second); got != "0:12/129 1:5/249 2:5/249" {
 		t.Error("down:", got)
 	}
-	_, a, b = pair(t, Knobs{Rate: 10 << 20})
+	_, a, b = pair(t, Knobs{Rate: 2 << 20})
 	post(3)
 	a.want("ok", "err a -")
 	got, took := a.poll(3, time.Second)
-	if got != "0:5/249 1:5/249 2:5/249" || took > 50*time.Millisecond {
+	if got != "0:5/249 1:5/249 2:5/249" || took > 400*time.Millisecond {
 		t.Error("error:", got, took)
 	}
 	post(1)
@@ -117,7 +117,7 @@ func TestUnderWay(t *testing.T) {
 	// What was cancelled does not take the wire from others.
 	a, b = a.open("c", "mlx5_0", "192.0.2.1"), b.open("d", "mlx5_0", "192.0.2.2")
 	connect(a, b)
-	if _, took := a.write(b, 8, 1); took > 50*time.Millisecond {
+	if _, took := a.write(b, 8, 1); took > 400*time.Millisecond {
 		t.Error("the wire is still taken:", took)
 	}
 }
