@@ -138,13 +138,15 @@ func connect(a, b *end) {
 
 // write posts writes of so many bytes and returns what post said when it
 // failed, or else "wr_id:status/vendor" of the completions and how long they
-// took.
+// took from before the post.
 func (e *end) write(to *end, bytes, count int) (string, time.Duration) {
 	e.t.Helper()
+	begin := time.Now()
 	if s := e.do("write %s - %d %d %d %d %d", e.letter, to.addr, to.rkey, bytes, count, signaled); s != "ok" {
 		return s, 0
 	}
-	return e.poll(count, 5*time.Second)
+	got, _ := e.poll(count, 5*time.Second)
+	return got, time.Since(begin)
 }
 
 func (e *end) poll(count int, limit time.Duration) (string, time.Duration) {
