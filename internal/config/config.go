@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe"
 )
 
 // maxSize bounds the configuration file, in bytes.
@@ -24,6 +25,7 @@ const maxSize = 1 << 20
 // file.
 type Config struct {
 	Rails rail.Options
+	Probe *probe.Options // nil: neither ask peers nor answer them
 }
 
 // Load reads the file at path; an empty path is an empty configuration. Errors
@@ -65,6 +67,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	c := &Config{}
 	err := p.mapping(doc.Content[0], "the configuration", map[string]func(*yaml.Node) error{
 		"rails": func(n *yaml.Node) error { return p.rails(n, &c.Rails) },
+		"probe": func(n *yaml.Node) (err error) { c.Probe, err = p.probe(n); return err },
 	})
 	if err != nil {
 		return nil, err

@@ -61,12 +61,12 @@ func TestParseRefuses(t *testing.T) {
 		// Keys.
 		{"a key misspelt", "rials: {}\n", `f.yml:1: unknown key "rials" in the configuration; did you mean "rails"?`},
 		{"a key misspelt, below", "rails:\n  # devices\n  inclde: x\n", `f.yml:3: unknown key "inclde" in rails; did you mean "include"?`},
-		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known are rails`},
+		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known are probe, rails`},
 		{"a key like none, below", "rails: {zzzzz: 1}\n", `f.yml:1: unknown key "zzzzz" in rails; known are include, names`},
-		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z", 200) + `" in the configuration; known are rails`},
+		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z", 200) + `" in the configuration; known are probe, rails`},
 		{"a key twice", "rails: {}\n\nrails: {}\n", `f.yml:3: key "rails" is there already, in line 1`},
 		{"a key twice, below", "rails:\n  include: a\n  include: a\n", `f.yml:3: key "include" is there already, in line 2`},
-		{"a list as key", "? [a]\n: 1\n", `f.yml:1: unknown key "" in the configuration; known are rails`},
+		{"a list as key", "? [a]\n: 1\n", `f.yml:1: unknown key "" in the configuration; known are probe, rails`},
 		{"merge", "rails: {<<: {include: x}}\n", `f.yml:1: unknown key "<<" in rails; known are include, names`},
 		// Types.
 		{"a word", "railscope\n", `f.yml:1: the configuration must be keys with values, not "railscope"`},
@@ -184,7 +184,10 @@ func TestSuggest(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "rails: {}", "rails: {include: ^mlx5_, names: {east: mlx5_0/1}}", "rails: &a {names: *a}", "rails: {include: \"(\\n\"}",
-		"a: &a [*a]", "- \t", "? [a]\n: b", "%YAML 1.1\n---\n", "rails: {names: {\"a\\nb\": \"c\\nd/1\"}}", "a: !!binary |\n x", "--- |\n a\n--- >\n b", "\xfe\xff\x00a",
+		"a: &a [*a]", "- \t", "? [a]\n: b", "%YAML 1.1\n---\n", "rails: {names: {\"a\\nb\": \"c\\nd/1\"}}", "a: !!binary |\n x",
+		"probe: {peers: [a, '[fd00::1]:5'], interval: 10s, transfer: 1MiB, chunk: 8KiB, budget: 1GiB/d, busy_above: 0.5}",
+		"probe: {listen: ':10092', insecure: true, name: x, traffic_class: 104, memory: host, depth: 1, timeout: 1s}",
+		"probe: {token_file: /dev/zero}", "probe: {peers: [\"a\\nb\", *a]}", "--- |\n a\n--- >\n b", "\xfe\xff\x00a",
 	} {
 		f.Add([]byte(s))
 	}
@@ -198,6 +201,11 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("not one line about the file: %q", text)
 			}
 			return
+		}
+		if c.Probe != nil {
+			if err := checkProbe(c.Probe); err != nil {
+				t.Fatal(err)
+			}
 		}
 		named := map[string]bool{}
 		for port, name := range c.Rails.Names {

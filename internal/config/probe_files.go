@@ -1,0 +1,96 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxToken bounds the shared secret, in bytes.
+const maxToken = 4096
+
+func (r probeReader) tls(n *yaml.Node) error {
+	s := &r.opts.Security
+	return r.mapping(n, "probe.tls", map[string]func(*yaml.Node) error{
+		"cert_file":      r.file("tls.cert_file", &s.CertFile, checkFile),
+		"key_file":       r.file("tls.key_file", &s.KeyFile, checkFile),
+		"client_ca_file": r.file("tls.client_ca_file", &s.ClientCAFile, checkFile),
+	})
+}
+
+// file reads the name of a file that must be there. A relative one is looked
+// for beside the configuration, as in Prometheus' own.
+func (r probeReader) file(key string, path *string, check func([]byte) error) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		s, err := r.word(n, key, "the name of a file")
+		if err != nil {
+			return err
+		}
+		if !filepath.IsAbs(s) {
+			s = filepath.Join(filepath.Dir(r.parser.file), s)
+		}
+		data, err := readSmall(s)
+		if err == nil {
+			err = check(data)
+		}
+		if err != nil {
+			return r.errorf(n, "probe.%s %q: %w", key, s, err)
+		}
+		*path = s
+		return nil
+	}
+}
+
+// readSmall reads the beginning of a file, more than any check needs. Only
+// regular files are opened: nothing else ends for sure.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("not a file")
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 1<<16))
+	return data, bare(err)
+}
+
+// bare is the error without operation and path, which the message has already.
+func bare(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+func checkFile(data []byte) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return errors.New("empty")
+	}
+	return nil
+}
+
+func checkToken(data []byte) error {
+	const must = "it must hold the secret that all peers share, in one line"
+	data = bytes.TrimSpace(data)
+	switch {
+	case len(data) == 0:
+		return errors.New("empty; " + must)
+	case len(data) > maxToken:
+		return fmt.Errorf("longer than %d bytes; %s", maxToken, must)
+	case bytes.ContainsAny(data, "\n\r"):
+		return errors.New("more than one line; " + must)
+	}
+	return nil
+}

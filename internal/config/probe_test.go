@@ -1,0 +1,287 @@
+package config_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/probe"
+)
+
+// secrets is a directory with the files that configurations name, and the
+// configuration's own name in it.
+func secrets(t testing.TB) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, content := range map[string]string{
+		"token": " open sesame\n", "crt": "C", "key": "K", "ca": "A",
+		"empty": "", "blank": " \n\t\n", "lines": "a\nb\n", "long": strings.Repeat("x", 4097), "longest": strings.Repeat("x", 4096) + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, filepath.Join(dir, "f.yml")
+}
+
+func TestProbe(t *testing.T) {
+	dir, file := secrets(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, tt := range []struct {
+		name, in string
+		want     func(o *probe.Options)
+	}{
+		{"all of it", `
+listen: 0.0.0.0:10092
+name: spark-01, left
+peers: [spark-02, spark-03:7000]
+token_file: ` + in("token") + `
+tls: {cert_file: crt, key_file: key, client_ca_file: ca}
+insecure: false
+interval: 1m30s
+timeout: 1m
+latency_samples: 100
+transfer: 1GiB
+chunk: 512KiB
+depth: 16
+queue_pairs: 2
+solo_every: 10
+budget: 16GiB/h
+busy_above: 1
+traffic_class: 104
+memory: host`, func(o *probe.Options) {
+			*o = probe.Options{Listen: "0.0.0.0:10092", Name: "spark-01, left", Peers: []string{"spark-02:10092", "spark-03:7000"},
+				Security: probe.Security{TokenFile: in("token"), CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca")},
+				Interval: 90 * time.Second, Timeout: time.Minute, LatencySamples: 100, Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
+				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, TrafficClass: 104, Memory: "host"}
+		}},
+		{"only asking", "peers: [a]", func(o *probe.Options) { o.Peers = []string{"a:10092"} }},
+		{"only answering, with a token", "listen: :10092\ntoken_file: token", func(o *probe.Options) {
+			o.Listen, o.Security.TokenFile = ":10092", in("token")
+		}},
+		{"answering with certificates", "listen: '[::]:10092'\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", func(o *probe.Options) {
+			o.Listen, o.Security = "[::]:10092", probe.Security{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca")}
+		}},
+		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *probe.Options) { o.Listen, o.Security.Insecure = "127.0.0.1:0", true }},
+		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *probe.Options) { o.Peers, o.Security.TokenFile = []string{"a:10092"}, in("longest") }},
+		{"peers of all forms", "peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']", func(o *probe.Options) {
+			o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535", "A.example.com.:10092", "[fe80::1%eth0]:10092"}
+		}},
+		{"alias", "name: &n spark\npeers: [*n]", func(o *probe.Options) { o.Name, o.Peers = "spark", []string{"spark:10092"} }},
+		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *probe.Options) { o.Listen, o.Security.Insecure = ":1", true }},
+		{"plain bytes, powers of ten, a budget by the day", "peers: [a]\ntransfer: 1048576\nchunk: 40960\nbudget: 240MB/d", func(o *probe.Options) {
+			o.Peers, o.Transfer, o.Chunk, o.Budget = []string{"a:10092"}, 1<<20, 40960, 1e7
+		}},
+		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *probe.Options) { o.Peers, o.Budget = []string{"a:10092"}, 60<<30 }},
+		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\ntransfer: 64KiB\nchunk: 4KiB\ndepth: 1\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0", func(o *probe.Options) {
+			o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"}, time.Second, time.Second, 1, 64<<10, 4<<10
+			o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 1, 1, 1, 1<<20, 0.001
+		}},
+		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\ntransfer: 64GiB\nchunk: 64MiB\ndepth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 320GiB/h\ntraffic_class: 252", func(o *probe.Options) {
+			o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"}, 24*time.Hour, 10*time.Minute, 100000, 64<<30, 64<<20
+			o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000, 320<<30, 252
+		}},
+		{"defaults follow what is written", "peers: [a]\ninterval: 10s\ntransfer: 70000", func(o *probe.Options) {
+			o.Peers, o.Interval, o.Timeout, o.Transfer, o.Chunk = []string{"a:10092"}, 10*time.Second, 10*time.Second, 70000, 68<<10
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := config.Parse(file, []byte(below(tt.in)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := probe.DefaultOptions()
+			tt.want(&want)
+			if diff := cmp.Diff(&want, got.Probe); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// below is a configuration with these lines under probe, from line 2 on.
+func below(s string) string {
+	return "probe:\n  " + strings.ReplaceAll(strings.Trim(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+func TestProbeRefuses(t *testing.T) {
+	dir, file := secrets(t)
+	const wantPeer = `a peer must be host or host:port, such as spark-02:10092 or [fd00::2]:10092, not `
+	const wantName = `probe.name must be printable, 253 bytes at most and without blanks around it, not `
+	for _, tt := range []struct{ name, in, want string }{ // want comes after the file's name
+		// Keys and types.
+		{"a key misspelt", "peers: [a]\ntransfr: 1MiB", `3: unknown key "transfr" in probe; did you mean "transfer"?`},
+		{"a key misspelt, in tls", "tls: {certfile: x}", `2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
+		{"a key like none", "zzz: 1", `2: unknown key "zzz" in probe; known are budget, busy_above, chunk, depth, insecure, interval, latency_samples, listen, memory, name, peers, queue_pairs, solo_every, timeout, tls, token_file, traffic_class, transfer`},
+		{"a key twice", "depth: 1\ndepth: 1", `3: key "depth" is there already, in line 2`},
+		{"a list", "[a]", `2: probe must be keys with values, not a list`},
+		{"tls is a word", "tls: yes", `2: probe.tls must be keys with values, not "yes"`},
+		// Durations.
+		{"interval without a unit", "peers: [a]\ninterval: 60", `3: probe.interval must be a duration, such as 60s or 1m30s, not "60"`},
+		{"interval is nothing", "interval:", `2: probe.interval must be a duration, such as 60s or 1m30s, not ""`},
+		{"interval is a list", "interval: [1s]", `2: probe.interval must be a duration, such as 60s or 1m30s, not a list`},
+		{"interval too short", "interval: 999ms", `2: probe.interval must be from 1s to 24h, not 999ms`},
+		{"interval too long", "interval: 24h1s", `2: probe.interval must be from 1s to 24h, not 24h0m1s`},
+		{"interval negative", "interval: -60s", `2: probe.interval must be from 1s to 24h, not -1m`},
+		{"timeout too long", "interval: 1h\ntimeout: 11m", `3: probe.timeout must be from 1s to 10m, not 11m`},
+		{"timeout too short", "timeout: 1ms", `2: probe.timeout must be from 1s to 10m, not 1ms`},
+		{"timeout over the interval", "timeout: 2m\ninterval: 90s", `2: probe.timeout 2m is more than the interval, 1m30s: a round must end before the next begins`},
+		// Numbers.
+		{"samples is a word", "latency_samples: many", `2: probe.latency_samples must be a whole number, not "many"`},
+		{"samples is 0", "latency_samples: 0", `2: probe.latency_samples must be from 1 to 100000, not 0`},
+		{"samples too many", "latency_samples: 100001", `2: probe.latency_samples must be from 1 to 100000, not 100001`},
+		{"depth broken", "depth: 1.5", `2: probe.depth must be a whole number, not "1.5"`},
+		{"depth too large", "depth: 129", `2: probe.depth must be from 1 to 128, not 129`},
+		{"depth out of all", "depth: 99999999999999999999", `2: probe.depth must be a whole number, not "99999999999999999999"`},
+		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be from 1 to 16, not 17`},
+		{"solo_every", "solo_every: 0", `2: probe.solo_every must be from 1 to 10000, not 0`},
+		{"solo_every too large", "solo_every: 10001", `2: probe.solo_every must be from 1 to 10000, not 10001`},
+		{"busy_above is 0", "busy_above: 0", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not 0`},
+		{"busy_above in percent", "busy_above: 20", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not 20`},
+		{"busy_above with a sign", "busy_above: 20%", `2: probe.busy_above must be a part of a rail's capacity, more than 0 and at most 1, such as 0.2, not "20%"`},
+		{"busy_above is no number", "busy_above: NaN", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not NaN`},
+		{"traffic class with ECN", "traffic_class: 106", `2: probe.traffic_class 106 sets ECN bits, which belong to the network: write 104 (DSCP 26)`},
+		{"traffic class too large", "traffic_class: 256", `2: probe.traffic_class must be a whole number from 0 to 252 (DSCP × 4), not "256"`},
+		{"traffic class by name", "traffic_class: af31", `2: probe.traffic_class must be a whole number from 0 to 252 (DSCP × 4), not "af31"`},
+		// Sizes.
+		{"transfer without bytes", "transfer: 64M", `2: probe.transfer: "64M" is not a size; write a whole number with KiB, MiB, GiB, KB, MB, GB or nothing for bytes, such as 64MiB`},
+		{"transfer broken", "transfer: 1.5GiB", `2: probe.transfer: "1.5GiB" is not a size; write a whole number with KiB, MiB, GiB, KB, MB, GB or nothing for bytes, such as 64MiB`},
+		{"transfer negative", "transfer: -1", `2: probe.transfer: "-1" is not a size; write a whole number with KiB, MiB, GiB, KB, MB, GB or nothing for bytes, such as 64MiB`},
+		{"transfer overflows", "transfer: 8388608TiB", `2: probe.transfer: "8388608TiB" is not a size; write a whole number with KiB, MiB, GiB, KB, MB, GB or nothing for bytes, such as 64MiB`},
+		{"transfer is a list", "transfer: [1]", `2: probe.transfer must be a size, such as 64MiB (for budget: 8GiB/h), not a list`},
+		{"transfer too small", "transfer: 65535", `2: probe.transfer must be from 64KiB to 64GiB, not 65535`},
+		{"transfer is 0", "transfer: 0", `2: probe.transfer must be from 64KiB to 64GiB, not 0`},
+		{"transfer too large", "transfer: 65GiB", `2: probe.transfer must be from 64KiB to 64GiB, not 65GiB`},
+		{"chunk too small", "chunk: 2KiB", `2: probe.chunk must be from 4KiB to 64MiB, not 2KiB`},
+		{"chunk too large", "chunk: 65MiB", `2: probe.chunk must be from 4KiB to 64MiB, not 65MiB`},
+		{"chunk crooked", "chunk: 5000", `2: probe.chunk must be a multiple of 4KiB, not 5000`},
+		{"chunk over the transfer", "transfer: 1MiB\nchunk: 2MiB", `3: probe.chunk 2MiB is more than the transfer, 1MiB`},
+		{"budget without time", "budget: 8GiB", `2: probe.budget: "8GiB" is not a budget; write a size and /h, such as 8GiB/h`},
+		{"budget by the year", "budget: 8GiB/y", `2: probe.budget: "8GiB/y" is not a budget; write a size and /h, such as 8GiB/h`},
+		{"budget overflows", "budget: 4194304TiB/m", `2: probe.budget: "4194304TiB/m" is not a budget; write a size and /h, such as 8GiB/h`},
+		{"budget too small", "budget: 1MB/h", `2: probe.budget must be 1MiB/h or more, not 1000000/h`},
+		{"budget under a round", "budget: 300MiB/h", `2: probe.budget 300MiB/h is less than one round may move, 320MiB: 5 times the transfer (striped twice; with solos and baselines three times more)`},
+		{"the budget that is there unless written", "peers: [a]\ntransfer: 2GiB", `2: probe.budget 8GiB/h is less than one round may move, 10GiB: 5 times the transfer (striped twice; with solos and baselines three times more)`},
+		// Words.
+		{"memory to come", "memory: cuda_dmabuf", `2: probe.memory "cuda_dmabuf" is not there yet: write host`},
+		{"memory like none", "memory: disk", `2: probe.memory must be host, the only one there is yet, not "disk"`},
+		{"memory is nothing", "memory:", `2: probe.memory must be host, not ""`},
+		{"insecure is a word", "insecure: 'true'", `2: probe.insecure must be true or false, not "true"`},
+		{"insecure is a list", "insecure: []", `2: probe.insecure must be true or false, not a list`},
+		{"an empty name", "name: ''", `2: probe.name must be what this node calls itself; without the key it is the host's name, not ""`},
+		{"a name in two lines", `name: "a\nb"`, `2: ` + wantName + `"a\nb"`},
+		{"a name with blanks around", "name: ' a'", `2: ` + wantName + `" a"`},
+		{"a name too long", "name: " + strings.Repeat("n", 254), `2: ` + wantName + `"` + strings.Repeat("n", 254) + `"`},
+		// Addresses.
+		{"listen without a port", "listen: 0.0.0.0", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not "0.0.0.0"`},
+		{"listen on a service", "listen: :http", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not ":http"`},
+		{"listen too high", "listen: :65536", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not ":65536"`},
+		{"listen at nonsense", "listen: 'a b:1'", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not "a b:1"`},
+		{"peers is a word", "peers: spark-02", `2: probe.peers must be a list, such as [spark-02, spark-03:10092], not "spark-02"`},
+		{"a peer is nothing", "peers:\n  - a\n  -", `4: ` + wantPeer + `""`},
+		{"a peer is a list", "peers: [[a]]", `2: ` + wantPeer + `a list`},
+		{"a peer without brackets", "peers: ['fd00::1']", `2: ` + wantPeer + `"fd00::1"`},
+		{"a peer with half a bracket", "peers: ['[fd00::1']", `2: ` + wantPeer + `"[fd00::1"`},
+		{"a peer with port 0", "peers: ['a:0']", `2: ` + wantPeer + `"a:0"`},
+		{"a peer without a host", "peers: [':10092']", `2: ` + wantPeer + `":10092"`},
+		{"a peer is a URL", "peers: ['http://a']", `2: ` + wantPeer + `"http://a"`},
+		{"a peer twice", "peers:\n- a\n- b\n- A:10092", `5: the peer A:10092 is there already, in line 3`},
+		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']", `2: the peer [fd00::1]:10092 is there already, in line 2`},
+		{"too many", "peers: [" + strings.Repeat("a,", 10001) + "]", `2: probe.peers has 10001 peers; 10000 at most`},
+		// Files.
+		{"no such token", "token_file: /no/such", `2: probe.token_file "/no/such": no such file or directory`},
+		{"the token is a directory", "token_file: .", `2: probe.token_file "` + dir + `": not a file`},
+		{"the token is a device", "token_file: /dev/zero", `2: probe.token_file "/dev/zero": not a file`},
+		{"the token is empty", "token_file: empty", `2: probe.token_file "` + dir + `/empty": empty; it must hold the secret that all peers share, in one line`},
+		{"the token is blank", "token_file: blank", `2: probe.token_file "` + dir + `/blank": empty; it must hold the secret that all peers share, in one line`},
+		{"the token has two lines", "token_file: lines", `2: probe.token_file "` + dir + `/lines": more than one line; it must hold the secret that all peers share, in one line`},
+		{"the token is too long", "token_file: long", `2: probe.token_file "` + dir + `/long": longer than 4096 bytes; it must hold the secret that all peers share, in one line`},
+		{"a name with a line end", `token_file: "a\nb"`, `2: probe.token_file "` + dir + `/a\nb": no such file or directory`},
+		{"no name", "token_file:", `2: probe.token_file must be the name of a file, not ""`},
+		{"no such certificate", "tls:\n  cert_file: /no/such", `3: probe.tls.cert_file "/no/such": no such file or directory`},
+		{"an empty authority", "tls: {client_ca_file: empty}", `2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
+		// What does not go together.
+		{"nobody", "{}", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
+		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
+		{"answering without proof", "peers: [a]\nlisten: :1", `3: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
+		{"answering, insecure: false", "listen: :1\ninsecure: false", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
+		{"answering with half of TLS", "listen: :1\ntls: {cert_file: crt, key_file: key}", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
+		{"insecure with a token", "listen: :1\ntoken_file: token\ninsecure: true", `4: probe.insecure is true, but there is a token_file: with it peers are known; leave one of them out`},
+		{"insecure with an authority", "listen: :1\ninsecure: true\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", `3: probe.insecure is true, but there is tls.client_ca_file: with it peers are known; leave one of them out`},
+		{"certificate without key", "peers: [a]\ntls: {cert_file: crt}", `3: probe.tls has cert_file without key_file: both or none`},
+		{"key without certificate", "peers: [a]\ntls: {key_file: key}", `3: probe.tls has key_file without cert_file: both or none`},
+		{"an authority without certificate", "listen: :1\ntls: {client_ca_file: ca}", `3: probe.tls has client_ca_file without cert_file and key_file, which answering peers needs`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := config.Parse(file, []byte(below(tt.in)))
+			if err == nil {
+				t.Fatalf("accepted as %+v", c.Probe)
+			}
+			if diff := cmp.Diff(file+":"+tt.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	_, err := config.Parse(file, []byte("probe:\n"))
+	if want := file + ":1: probe has neither listen nor peers: nobody to answer and nobody to ask"; err == nil || err.Error() != want {
+		t.Errorf("an empty probe: %v, want %s", err, want)
+	}
+}
+
+// TestCheckProbe: the defaults pass, and a command line gets the key apart.
+func TestCheckProbe(t *testing.T) {
+	if bad := config.CheckProbe(probe.DefaultOptions()); bad != nil {
+		t.Errorf("the defaults: %+v", bad)
+	}
+	opts := probe.DefaultOptions()
+	opts.LatencySamples = -1
+	if diff := cmp.Diff(&config.Problem{Key: "latency_samples", Text: "must be from 1 to 100000, not -1"}, config.CheckProbe(opts)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want int64 // -1: refused
+	}{
+		{"0", 0}, {"4096", 4096}, {"1B", 1}, {"1KB", 1000}, {"1KiB", 1024}, {"2MB", 2e6}, {"2MiB", 2 << 20}, {"3GB", 3e9}, {"3GiB", 3 << 30}, {"1TB", 1e12}, {"1TiB", 1 << 40},
+		{"9223372036854775807", math.MaxInt64}, {"8388607TiB", 8388607 << 40},
+		{"9223372036854775808", -1}, {"8388608TiB", -1}, {"", -1}, {"B", -1}, {"MiB", -1}, {"1 MiB", -1}, {"1mib", -1}, {"1M", -1}, {"+1", -1}, {"-1", -1}, {"0x10", -1}, {"1e6", -1}, {"1_000", -1}, {"1KiBB", -1},
+	} {
+		got, err := config.ParseSize(tt.in)
+		if err != nil {
+			got = -1
+		}
+		if got != tt.want {
+			t.Errorf("ParseSize(%q) = %d, %v; want %d", tt.in, got, err, tt.want)
+		}
+	}
+}
+
+// checkProbe is what must hold of every probe that was accepted.
+func checkProbe(o *probe.Options) error {
+	s := o.Security
+	switch {
+	case config.CheckProbe(*o) != nil:
+		return fmt.Errorf("out of range: %+v", config.CheckProbe(*o))
+	case o.Listen == "" && len(o.Peers) == 0, o.Listen != "" && s.TokenFile == "" && s.ClientCAFile == "" && !s.Insecure,
+		o.Timeout > o.Interval, o.Budget < 5*o.Transfer, o.TrafficClass&3 != 0, o.Memory != "host", strings.ContainsAny(o.Name, "\n\x00"):
+		return fmt.Errorf("accepted %+v", o)
+	}
+	seen := map[string]bool{}
+	for _, p := range o.Peers {
+		if seen[p] || !strings.Contains(p, ":") || strings.ContainsAny(p, " \n/") {
+			return fmt.Errorf("accepted the peer %q of %q", p, o.Peers)
+		}
+		seen[p] = true
+	}
+	return nil
+}
