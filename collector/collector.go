@@ -5,9 +5,10 @@ type Kind int
 
 // The kinds of metrics.
 const (
-	Counter Kind = iota // only grows, except when its device is reset
-	Gauge               // goes up and down
-	Untyped             // the kernel does not say which
+	Counter   Kind = iota // only grows, except when its device is reset
+	Gauge                 // goes up and down
+	Untyped               // the kernel does not say which
+	Histogram             // how often which value was seen; not in samples, the exporter keeps it
 )
 
 // Metric is one row of a source's table, the only place where a metric exists:

@@ -78,7 +78,22 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 		return nil, err
 	}
 	s.table = NewTable(rows)
+	for _, src := range sources {
+		if h, ok := src.(histogramSource); ok {
+			for row, c := range h.histograms() {
+				if err := s.table.Histograms(row, c); err != nil {
+					return nil, fmt.Errorf("source %s: %w", src.Name(), err)
+				}
+			}
+		}
+	}
 	return s, nil
+}
+
+// histogramSource is a source that has histograms besides what it emits. Those
+// need Prometheus, so it is one of this package.
+type histogramSource interface {
+	histograms() map[*collector.Metric]prometheus.Collector
 }
 
 // Rows returns the rows of all sources and the exporter's own.

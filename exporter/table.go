@@ -1,13 +1,16 @@
 package exporter
 
 import (
+	"bytes"
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
 )
@@ -47,6 +50,9 @@ type family struct {
 	asSet   []*series // in the order in which the last scrape set them
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
+
+	histograms prometheus.Collector // of a row of that kind, instead of all the series above; nil: none
+	gatherer   prometheus.Gatherer  // of histograms alone
 }
 
 // series is one line of the exposition.
@@ -76,10 +82,23 @@ func NewTable(rows []*collector.Metric) *Table {
 	return t
 }
 
+// Histograms gives a row of kind Histogram what collects its series, under the
+// row's full name, help and labels. They are nobody's to set in a scrape: who
+// observes values keeps the histograms.
+func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
+	f := t.byRow[m]
+	if f == nil || m.Kind != collector.Histogram {
+		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
+	}
+	reg := prometheus.NewRegistry()
+	f.histograms, f.gatherer = c, reg
+	return reg.Register(c)
+}
+
 var (
 	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-	typeNames   = map[collector.Kind]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped"}
+	typeNames   = map[collector.Kind]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped", collector.Histogram: "histogram"}
 	valueTypes  = map[collector.Kind]prometheus.ValueType{collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue, collector.Untyped: prometheus.UntypedValue}
 )
 
@@ -96,7 +115,7 @@ func (t *Table) Begin() {
 // series in this scrape. One broken source must not spoil the exposition.
 func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]
-	if f == nil || len(s.Labels) != len(f.row.Labels) {
+	if f == nil || len(s.Labels) != len(f.row.Labels) || f.row.Kind == collector.Histogram {
 		return false
 	}
 	entry := f.expected(s.Labels)
@@ -200,6 +219,9 @@ func (f *family) compare(a, b *series) int {
 // AppendText appends the exposition in the text format 0.0.4.
 func (t *Table) AppendText(b []byte) []byte {
 	for _, f := range t.families {
+		if f.histograms != nil {
+			b = f.appendHistograms(b)
+		}
 		if len(f.ordered) == 0 {
 			continue
 		}
@@ -211,6 +233,23 @@ func (t *Table) AppendText(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+// appendHistograms lets client_golang write the classic histograms: there are
+// few of them, so its cost is not what a scrape costs. The text format has no
+// native ones.
+func (f *family) appendHistograms(b []byte) []byte {
+	families, err := f.gatherer.Gather()
+	w := bytes.NewBuffer(b)
+	for _, mf := range families {
+		if err == nil {
+			_, err = expfmt.MetricFamilyToText(w, mf)
+		}
+	}
+	if err != nil {
+		return b // two series of one name; a spoilt family must not spoil the exposition
+	}
+	return w.Bytes()
 }
 
 // appendValue writes a number as the text format has it. Counters are nearly
@@ -232,13 +271,20 @@ func appendValue(b []byte, v float64) []byte {
 // Describe implements [prometheus.Collector].
 func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range t.families {
-		ch <- f.desc
+		if f.histograms != nil {
+			f.histograms.Describe(ch)
+		} else {
+			ch <- f.desc
+		}
 	}
 }
 
 // Collect implements [prometheus.Collector] with the series of the last scrape.
 func (t *Table) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range t.families {
+		if f.histograms != nil {
+			f.histograms.Collect(ch)
+		}
 		for _, s := range f.ordered {
 			ch <- prometheus.MustNewConstMetric(f.desc, valueTypes[f.row.Kind], s.value, s.labels...)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/railscope/railscope/collector"
 )
@@ -107,6 +108,55 @@ func TestTableSameMemory(t *testing.T) {
 	}
 }
 
+// TestTableHistograms: the table writes the histograms that it was given, in
+// their place, and takes no samples for them.
+func TestTableHistograms(t *testing.T) {
+	row := &collector.Metric{Name: "weight", Help: "W.", Kind: collector.Histogram, Labels: []string{"of"}}
+	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}, &collector.Metric{Name: "x", Help: "X.", Kind: collector.Gauge}
+	table := NewTable([]*collector.Metric{row, before, after})
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1, 2}}, row.Labels)
+	if err := table.Histograms(row, vec); err != nil {
+		t.Fatal(err)
+	}
+	if table.Histograms(before, vec) == nil || table.Histograms(&collector.Metric{Kind: collector.Histogram}, vec) == nil {
+		t.Error("histograms were taken for a gauge, or for a strange row")
+	}
+	vec.WithLabelValues("yak").Observe(3)
+	vec.WithLabelValues("ant").Observe(1)
+	table.Begin()
+	if set(table, row, 9, "yak") {
+		t.Error("a sample was taken for a histogram")
+	}
+	set(table, before, 1)
+	set(table, after, 2)
+	table.End()
+	want := `# HELP railscope_v V.
+# TYPE railscope_v gauge
+railscope_v 1
+# HELP railscope_weight W.
+# TYPE railscope_weight histogram
+railscope_weight_bucket{of="ant",le="1"} 1
+railscope_weight_bucket{of="ant",le="2"} 1
+railscope_weight_bucket{of="ant",le="+Inf"} 1
+railscope_weight_sum{of="ant"} 1
+railscope_weight_count{of="ant"} 1
+railscope_weight_bucket{of="yak",le="1"} 0
+railscope_weight_bucket{of="yak",le="2"} 0
+railscope_weight_bucket{of="yak",le="+Inf"} 1
+railscope_weight_sum{of="yak"} 3
+railscope_weight_count{of="yak"} 1
+# HELP railscope_x X.
+# TYPE railscope_x gauge
+railscope_x 2
+`
+	if diff := cmp.Diff(want, string(table.AppendText(nil))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, string(pedantic(t, table))); diff != "" {
+		t.Errorf("client_golang (-want +got):\n%s", diff)
+	}
+}
+
 // TestAppendValue compares numbers with what client_golang writes.
 func TestAppendValue(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
@@ -140,6 +190,7 @@ func TestLint(t *testing.T) {
 		"help without full stop": {spoil(func(m *collector.Metric) { m.Help = "Good" }), false},
 		"no reference":           {spoil(func(m *collector.Metric) { m.Ref = "" }), false},
 		"milliseconds":           {spoil(func(m *collector.Metric) { m.Name = "good_milliseconds_total" }), false},
+		"label of a histogram":   {spoil(func(m *collector.Metric) { m.Labels = []string{"le"} }), false},
 		"label twice":            {spoil(func(m *collector.Metric) { m.Labels = []string{"rail", "rail"} }), false},
 	} {
 		if err := Lint([]*collector.Metric{tc.row}); (err == nil) != tc.ok {
