@@ -1,7 +1,9 @@
 package exporter
 
 import (
+	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -34,6 +36,31 @@ func BenchmarkScrape(b *testing.B) {
 // GIDs, netdevs, PCIe and GPUDirect beside the counters.
 func BenchmarkScrapeHGX(b *testing.B) {
 	s := testScraper(b, allSources(sysfstest.Unpack(b, "testdata/hgx.txtar")))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Text()
+	}
+}
+
+// BenchmarkScrapeProbe is one scrape of what rounds with ten peers over eight
+// rails have left, 80 histograms among it.
+func BenchmarkScrapeProbe(b *testing.B) {
+	var peers []string
+	for i := range 10 {
+		peers = append(peers, fmt.Sprintf("node-%d:10092", i))
+	}
+	p := newTestProbe(peers...)
+	for _, peer := range peers {
+		r := healthy(peer)
+		for i := range 3 {
+			for _, rail := range r.Rails[:2] {
+				rail.Rail += strconv.Itoa(i)
+				r.Rails = append(r.Rails, rail)
+			}
+		}
+		p.Observe(r)
+	}
+	s := testScraper(b, []collector.Source{p})
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Text()

@@ -128,5 +128,5 @@ func compareGolden(t *testing.T, file string, got []byte) {
 // TestDocs holds docs/metrics.md equal to the rows.
 func TestDocs(t *testing.T) {
 	root := sysfstest.Root{Dir: t.TempDir()}
-	compareGolden(t, "../docs/metrics.md", []byte(Docs(allSources(root))))
+	compareGolden(t, "../docs/metrics.md", []byte(Docs(append(allSources(root), newTestProbe()))))
 }

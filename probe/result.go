@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -74,6 +75,11 @@ type Result struct {
 	Shared     []Shared    // what rails share that scale badly, when Scaling is low
 }
 
+// Corrupted reports whether something arrived that was not what was sent.
+func (r Result) Corrupted() bool {
+	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Reason == failure.DataMismatch })
+}
+
 // RailResult is one rail's part.
 type RailResult struct {
 	Rail, Device string // this node's; Device is empty where only TCP addresses are known
@@ -140,9 +146,12 @@ type TCPResult struct {
 
 // Mismatch is a component of which both ends run different versions.
 type Mismatch struct {
-	Component   string // railscope, kernel, rdma-core, firmware
+	Component   string // one of Components
 	Here, There string
 }
+
+// Components are those that are compared.
+func Components() []string { return []string{"railscope", "kernel", "rdma-core", "firmware"} }
 
 // Shared is a thing that several rails hang on.
 type Shared struct {

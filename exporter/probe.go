@@ -1,0 +1,126 @@
+package exporter
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/probe"
+)
+
+// Probe keeps what rounds came to, and is the source of its metrics. Nothing is
+// read for them when they are scraped. Safe for concurrent use.
+type Probe struct {
+	stats   func() probe.Stats
+	rows    probeRows
+	latency *prometheus.HistogramVec
+
+	mu    sync.Mutex // protects all following fields
+	peers map[string]*probePeer
+	order []*probePeer // as configured
+}
+
+// NewProbe returns a Probe without peers. stats says what the probe counts
+// beside the results of rounds; it must not wait.
+func NewProbe(stats func() probe.Stats) *Probe {
+	p := &Probe{stats: stats, rows: newProbeRows(), peers: map[string]*probePeer{}}
+	p.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: FullName(p.rows.latency), Help: p.rows.latency.Help, Buckets: latencyBuckets(),
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+	}, p.rows.latency.Labels)
+	return p
+}
+
+// latencyBuckets are 1 µs, doubling, to 131.072 ms.
+func latencyBuckets() []float64 {
+	bounds := make([]float64, 18)
+	for i := range bounds {
+		bounds[i] = float64(int(1)<<i) / 1e6
+	}
+	return bounds
+}
+
+// SetPeers makes these the peers: new ones appear with counters of 0, all
+// series of others go.
+func (p *Probe) SetPeers(peers []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.peers
+	p.peers, p.order = make(map[string]*probePeer, len(peers)), nil
+	for _, name := range peers {
+		if p.peers[name] != nil {
+			continue // there twice
+		}
+		peer := before[name]
+		if peer == nil {
+			peer = newProbePeer(name)
+			peer.render(&p.rows)
+		}
+		p.peers[name], p.order = peer, append(p.order, peer)
+	}
+	for name := range before {
+		if p.peers[name] == nil {
+			p.latency.DeletePartialMatch(prometheus.Labels{"peer": label(name)})
+		}
+	}
+}
+
+// Observe takes in what a round came to. A result of a peer that is none any
+// more is ignored.
+func (p *Probe) Observe(r probe.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.peers[r.Peer]
+	if peer == nil {
+		return
+	}
+	if r.Outcome != probe.Skipped {
+		for _, rail := range r.Rails {
+			p.observeLatency(r.Peer, rail)
+		}
+	}
+	peer.observe(r)
+	peer.render(&p.rows)
+}
+
+func (p *Probe) observeLatency(peer string, rail probe.RailResult) {
+	if rail.Latency == nil || len(rail.Latency.Samples) == 0 {
+		return
+	}
+	series := p.latency.WithLabelValues(label(peer), label(rail.Rail))
+	for _, d := range rail.Latency.Samples {
+		series.Observe(d.Seconds())
+	}
+}
+
+// label is what client_golang takes for the value of a label.
+func label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// Name implements [collector.Source].
+func (p *Probe) Name() string { return "probe" }
+
+// Metrics implements [collector.Source].
+func (p *Probe) Metrics() []*collector.Metric { return p.rows.all() }
+
+// Read implements [collector.Source] with what rounds have left.
+func (p *Probe) Read(emit func(collector.Sample)) error {
+	stats := p.stats()
+	emit(collector.Sample{Metric: p.rows.budget, Value: stats.BudgetBytes})
+	emit(collector.Sample{Metric: p.rows.leases, Value: float64(stats.Leases)})
+	emit(collector.Sample{Metric: p.rows.restarts, Value: float64(stats.WorkerRestarts)})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.order {
+		for _, s := range peer.samples {
+			emit(s)
+		}
+	}
+	return nil
+}
+
+// histograms implements histogramSource.
+func (p *Probe) histograms() map[*collector.Metric]prometheus.Collector {
+	return map[*collector.Metric]prometheus.Collector{p.rows.latency: p.latency}
+}

@@ -1,0 +1,343 @@
+package exporter
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/probe"
+)
+
+func newTestProbe(peers ...string) *Probe {
+	p := NewProbe(func() probe.Stats { return probe.Stats{BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2} })
+	p.SetPeers(peers)
+	return p
+}
+
+func flow(mib int64, took time.Duration) *probe.Flow {
+	return &probe.Flow{Bytes: mib << 20, Active: took}
+}
+
+const peerA, peerB, peerC = "a:10092", "b:10092", "c:10092"
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// healthy is a round with everything in it: latency, solos, baselines.
+func healthy(peer string) probe.Result {
+	r := probe.Result{
+		Peer: peer, PeerNode: "node-a", Start: noon, Duration: 1500 * time.Millisecond,
+		Outcome: probe.OK, Transport: probe.RDMA, Verified: true,
+		Stealing: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05), Speedup: new(8.0),
+		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000}, {Streams: 4, BytesPerSecond: 2.75e9, Retransmits: 4, PathMTU: 1500}},
+	}
+	for i, rail := range []string{"0", "1"} {
+		r.Rails = append(r.Rails, probe.RailResult{
+			Rail: rail, Device: "mlx5_" + rail, Port: 1, PeerRail: rail, PeerDevice: "mlx5_" + rail,
+			GIDIndex: 3, GID: fmt.Sprintf("::ffff:10.0.%d.1", i), GIDReason: "RoCE v2, IPv4", PathMTU: 4096,
+			Latency: &probe.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1), 200 * time.Millisecond}},
+			Solo:    flow(64, 5*time.Millisecond), Static: flow(32, 3*time.Millisecond), Stealing: flow(32, 3*time.Millisecond),
+			Expected: new(1.25e10), CounterMismatch: new(0.001 * float64(i+1)),
+		})
+	}
+	return r
+}
+
+// brief is a round of those between: no solos, no baselines.
+func brief(peer string) probe.Result {
+	r := healthy(peer)
+	r.Start = noon.Add(time.Minute)
+	r.Scaling, r.Speedup, r.TCP, r.Stealing = nil, nil, nil, new(2.1e10)
+	for i := range r.Rails {
+		r.Rails[i].Solo = nil
+	}
+	return r
+}
+
+func fallback(peer string) probe.Result {
+	return probe.Result{
+		Peer: peer, Start: noon.Add(2 * time.Minute), Duration: 3 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: "no_device", Detail: "the peer has none",
+		Failures: []probe.Failure{{Stage: "open", Reason: "no_device"}},
+		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1.1e9, Retransmits: 1, PathMTU: 1500}},
+		Rails:    []probe.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second), Failure: &probe.Failure{Stage: "open", Reason: "no_device"}}},
+	}
+}
+
+func failed(peer string) probe.Result {
+	return probe.Result{
+		Peer: peer, Start: noon.Add(3 * time.Minute), Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport, Reason: "peer_unreachable",
+		Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable"}},
+	}
+}
+
+func skipped(peer string) probe.Result {
+	return probe.Result{Peer: peer, Start: noon.Add(4 * time.Minute), Duration: time.Millisecond, Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy"}
+}
+
+// TestProbeGolden holds the whole exposition after rounds of all kinds.
+func TestProbeGolden(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		p := newTestProbe(peerA, peerB, peerC)
+		a := brief(peerA)
+		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
+		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB), skipped(peerC)} {
+			p.Observe(r)
+		}
+		s := testScraper(t, []collector.Source{p})
+		got := s.Text()
+		compareGolden(t, "testdata/probe.prom", got)
+		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
+			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+		}
+		problems, err := promlint.New(bytes.NewReader(got)).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v %v", problems, err)
+		}
+	})
+}
+
+// TestProbeNative: who asks for protobuf gets the histogram classic and native.
+func TestProbeNative(t *testing.T) {
+	p := newTestProbe(peerA)
+	p.Observe(healthy(peerA))
+	s := testScraper(t, []collector.Source{p})
+	data, err := s.Encoded(expfmt.NewFormat(expfmt.TypeProtoDelim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := expfmt.NewDecoder(bytes.NewReader(data), expfmt.NewFormat(expfmt.TypeProtoDelim))
+	for {
+		var family dto.MetricFamily
+		if err := dec.Decode(&family); err != nil {
+			t.Fatalf("no histogram before %v", err)
+		}
+		if family.GetName() != "railscope_probe_latency_seconds" {
+			continue
+		}
+		h := family.GetMetric()[0].GetHistogram()
+		if len(family.GetMetric()) != 2 || h.GetSampleCount() != 6 || len(h.GetBucket()) != 18 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) == 0 {
+			t.Errorf("%d series, the first %v", len(family.GetMetric()), h)
+		}
+		break
+	}
+	open, err := s.Encoded(expfmt.NewFormat(expfmt.TypeOpenMetrics))
+	if err != nil || !strings.Contains(string(open), `railscope_probe_latency_seconds_bucket{peer="a:10092",rail="0",le="1e-06"} 1`) {
+		t.Errorf("OpenMetrics: %v\n%s", err, open)
+	}
+}
+
+// seriesOf are the lines of one exposition, by what names them.
+func seriesOf(t *testing.T, p *Probe) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for line := range strings.Lines(string(testScraper(t, []collector.Source{p}).Text())) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "railscope_probe_"); ok {
+			i := strings.LastIndexByte(rest, ' ')
+			found[rest[:i]] = rest[i+1:]
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("no series")
+	}
+	return found
+}
+
+// TestProbeVanish is which figure is there after which rounds: never one of
+// another time as if it were of now.
+func TestProbeVanish(t *testing.T) {
+	with := func(r probe.Result, change func(*probe.Result)) probe.Result { change(&r); return r }
+	const (
+		goodput  = `goodput_bytes_per_second{mode="stealing",peer="a:10092"}`
+		rail1    = `rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="1"}`
+		solo1    = `rail_goodput_bytes_per_second{mode="solo",peer="a:10092",rail="1"}`
+		scaling  = `scaling_ratio{peer="a:10092"}`
+		speedup  = `speedup_ratio{peer="a:10092"}`
+		skew     = `finish_skew_ratio{peer="a:10092"}`
+		balance  = `imbalance_ratio{peer="a:10092"}`
+		up1      = `rail_up{peer="a:10092",rail="1"}`
+		mtu1     = `path_mtu_bytes{peer="a:10092",rail="1"}`
+		tcp1     = `tcp_goodput_bytes_per_second{peer="a:10092",streams="1"}`
+		tcp4     = `tcp_goodput_bytes_per_second{peer="a:10092",streams="4"}`
+		rdma     = `transport{peer="a:10092",transport="rdma"}`
+		none     = `transport{peer="a:10092",transport="none"}`
+		success  = `last_success_timestamp_seconds{peer="a:10092"}`
+		noDevice = `fallback_info{peer="a:10092",reason="no_device"}`
+		bytes1   = `rail_bytes_total{peer="a:10092",rail="1"}`
+		corrupt  = `verification_failures_total{peer="a:10092"}`
+		count1   = `latency_seconds_count{peer="a:10092",rail="1"}`
+	)
+	for _, tt := range []struct {
+		name   string
+		rounds []probe.Result
+		want   map[string]string // "": absent
+	}{
+		{"no round yet", nil, map[string]string{rdma: "", goodput: "", success: "", corrupt: "0",
+			`rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="skipped"}`: "0", `duration_seconds{peer="a:10092"}`: ""}},
+		{"only skipped", []probe.Result{skipped(peerA)}, map[string]string{rdma: "", none: "", `rounds_total{peer="a:10092",result="skipped"}`: "1",
+			`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
+		{"healthy", []probe.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
+		{"without solos: those stay, the rest is new", []probe.Result{healthy(peerA), brief(peerA)}, map[string]string{
+			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solo1: "1.34217728e+10", tcp1: "1e+09", tcp4: "2.75e+09", count1: "12"}},
+		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", scaling: "", speedup: "", solo1: "", tcp1: ""}},
+		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
+			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10", `rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
+		{"fallback: nothing by RDMA is left", []probe.Result{healthy(peerA), fallback(peerA)}, map[string]string{
+			rdma: "0", goodput: "", balance: "", skew: "", scaling: "", speedup: "", rail1: "", solo1: "", up1: "", mtu1: "",
+			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "", `rail_up{peer="a:10092",rail="0"}`: "0",
+			noDevice: "1", tcp1: "1.1e+09", tcp4: "", success: "1.7776368015e+09", bytes1: "1.34217728e+08", count1: "6", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
+		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)}, map[string]string{tcp1: "", none: "1", noDevice: "",
+			`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "", success: "",
+			`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
+		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA)}, map[string]string{
+			goodput: "2.1e+10", scaling: "", solo1: "", noDevice: "", tcp1: "1.1e+09"}},
+		{"a rail that failed has no solo", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) {
+			r.Failures = []probe.Failure{{Rail: "1", Stage: "open", Reason: "port_down"}}
+			r.Rails[1] = probe.RailResult{Rail: "1", Failure: &r.Failures[0]}
+		})}, map[string]string{up1: "0", solo1: "", rail1: "", goodput: "2.1e+10", mtu1: "", `rail_up{peer="a:10092",rail="0"}`: "1",
+			`failures_total{peer="a:10092",reason="port_down",stage="open"}`: "1"}},
+		{"a rail that is gone has no gauges", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) { r.Rails = r.Rails[:1] }), brief(peerA)}, map[string]string{
+			up1: "1", solo1: "", bytes1: "2.01326592e+08"}},
+		{"what arrived was not what was sent", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
+			r.Outcome, r.Reason, r.Verified, r.Failures = probe.Failed, "data_mismatch", false, []probe.Failure{{Stage: "verify", Reason: "data_mismatch"}}
+		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", success: "", `fallback_info{peer="a:10092",reason="data_mismatch"}`: "1"}},
+		{"words that are none of ours", []probe.Result{with(failed(peerA), func(r *probe.Result) {
+			r.Reason, r.Failures = "evil\n", []probe.Failure{{Stage: "x", Reason: "y"}, {Stage: "z", Reason: "y"}}
+		}), with(failed(peerA), func(r *probe.Result) { r.Failures = nil })}, map[string]string{
+			`failures_total{peer="a:10092",reason="other",stage="other"}`: "2", `failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
+		{"no numbers", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
+			zero := 0.0
+			r.Imbalance, r.Rails[1].Stealing = new(zero/zero), flow(1, 0)
+		})}, map[string]string{balance: "", rail1: "0"}},
+		{"a peer that is none", []probe.Result{healthy("x:1")}, map[string]string{rdma: "", `rounds_total{peer="x:1",result="ok"}`: ""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newTestProbe(peerA)
+			for _, r := range tt.rounds {
+				p.Observe(r)
+			}
+			got := seriesOf(t, p)
+			for name, want := range tt.want {
+				if got[name] != want {
+					t.Errorf("%s is %q, want %q", name, got[name], want)
+				}
+			}
+		})
+	}
+}
+
+// TestProbeSetPeers: a peer that goes takes all its series with it, and comes
+// back without a past; one that stays keeps all.
+func TestProbeSetPeers(t *testing.T) {
+	p := newTestProbe(peerA, peerB, peerA)
+	p.Observe(healthy(peerA))
+	p.Observe(healthy(peerB))
+	p.SetPeers([]string{peerC, peerB})
+	p.Observe(healthy(peerA))
+	for name := range seriesOf(t, p) {
+		if strings.Contains(name, peerA) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	p.SetPeers([]string{peerA, peerB})
+	got := seriesOf(t, p)
+	for name, want := range map[string]string{
+		`rounds_total{peer="a:10092",result="ok"}`: "0", `latency_seconds_count{peer="a:10092",rail="0"}`: "",
+		`rounds_total{peer="b:10092",result="ok"}`: "1", `latency_seconds_count{peer="b:10092",rail="0"}`: "6",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// TestProbeDegradation: a solo is held against the median of the last day.
+func TestProbeDegradation(t *testing.T) {
+	p, name := newTestProbe(peerA), `rail_degradation_ratio{peer="a:10092",rail="0"}`
+	solo := func(after time.Duration, mib int64) string {
+		r := healthy(peerA)
+		r.Start = noon.Add(after)
+		r.Rails = []probe.RailResult{{Rail: "0", Solo: flow(mib, time.Second)}}
+		p.Observe(r)
+		return seriesOf(t, p)[name]
+	}
+	for i, want := range []string{"", "", "", "", "1"} {
+		if got := solo(time.Duration(i)*time.Minute, 100); got != want {
+			t.Errorf("solo %d: %q, want %q", i+1, got, want)
+		}
+	}
+	if got := solo(5*time.Minute, 25); got != "0.25" {
+		t.Errorf("at a quarter: %q", got)
+	}
+	p.Observe(brief(peerA)) // rail 0 keeps it
+	if got := seriesOf(t, p)[name]; got != "0.25" {
+		t.Errorf("after a round without solos: %q", got)
+	}
+	if got := solo(40*time.Hour, 25); got != "" {
+		t.Errorf("against a past of two days ago: %q", got)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	var h history
+	for second := range 200_000 { // one a second, for more than two days
+		h.add(noon.Add(time.Duration(second)*time.Second), float64(second))
+		if len(h.at) > historySize || len(h.at) != len(h.was) || !slices.IsSorted(h.at) {
+			t.Fatalf("%d figures after %d s", len(h.at), second)
+		}
+	}
+	if n, span := len(h.at), h.at[len(h.at)-1]-h.at[0]; n < historySize/4 || span < historySpan*9/10 || span > historySpan {
+		t.Errorf("%d figures over %d s", n, span)
+	}
+	if m, ok := h.median(); !ok || m < 200_000-86400/2-3000 || m > 200_000-86400/2+3000 {
+		t.Errorf("the median is %v", m)
+	}
+	h.add(noon, 1) // the clock was set back by two days
+	if len(h.at) != 1 {
+		t.Errorf("%d figures of the future", len(h.at)-1)
+	}
+}
+
+// TestProbeConcurrent: rounds end, peers change and scrapes read at once.
+func TestProbeConcurrent(t *testing.T) {
+	p := newTestProbe(peerA, peerB)
+	s := testScraper(t, []collector.Source{p})
+	var wg sync.WaitGroup
+	for _, peer := range []string{peerA, peerB} {
+		wg.Go(func() {
+			for range 50 {
+				for _, r := range []probe.Result{healthy(peer), fallback(peer), skipped(peer), failed(peer)} {
+					p.Observe(r)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 100 {
+			p.SetPeers([]string{peerA, peerB, peerC}[:2+i%2])
+		}
+	})
+	for range 2 {
+		wg.Go(func() {
+			for range 50 {
+				s.Text()
+				if _, err := s.Encoded(expfmt.NewFormat(expfmt.TypeProtoDelim)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := seriesOf(t, p)[`rounds_total{peer="b:10092",result="fallback"}`]; got != "50" {
+		t.Errorf("%s fallbacks of 50", got)
+	}
+}
