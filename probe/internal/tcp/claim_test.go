@@ -1,0 +1,165 @@
+package tcp
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// simulate runs a plan over lanes that send what they have in flight one after
+// the other, lane i at rate[i] bytes per second, and each acknowledges rtt
+// later. A lane with a time to die does. It returns the time of the last
+// acknowledgement and what each lane carried, and fails the test unless every
+// byte went exactly once.
+func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Duration, dies map[int]time.Duration) (time.Duration, []int64) {
+	t.Helper()
+	type job struct {
+		s    span
+		done time.Duration
+	}
+	jobs, free := make([][]job, len(rates)), make([]time.Duration, len(rates))
+	carried, seen := make([]int64, len(rates)), map[span]bool{}
+	var now time.Duration
+	for step := 0; ; step++ {
+		if step > 1e6 {
+			t.Fatal("no end")
+		}
+		finished := true
+		for i := range rates {
+			s, v := p.claim(i, now)
+			for ; v == take; s, v = p.claim(i, now) {
+				if at, n := s.at%p.wrap, len(p.lanes[i].flying); s.n <= 0 || s.n > p.chunk || at+s.n > p.wrap || n > p.depth {
+					t.Fatalf("claim %+v, of chunks of %d, the end at %d; the lane has %d of %d in flight", s, p.chunk, p.wrap, n, p.depth)
+				}
+				free[i] = max(free[i], now) + time.Duration(float64(s.n)/rates[i]*1e9)
+				jobs[i] = append(jobs[i], job{s, free[i] + rtt})
+			}
+			finished = finished && v == over
+		}
+		next, who := time.Duration(-1), -1
+		for i := range jobs {
+			if len(jobs[i]) > 0 && (who < 0 || jobs[i][0].done < next) {
+				next, who = jobs[i][0].done, i
+			}
+		}
+		for i, at := range dies {
+			if !p.lanes[i].dead && (who < 0 || at <= next) {
+				next, who, jobs[i] = at, -1, nil
+				p.fail(i)
+			}
+		}
+		if who < 0 && finished {
+			break
+		}
+		if now = max(now, next); who < 0 {
+			continue
+		}
+		s := jobs[who][0].s
+		jobs[who] = jobs[who][1:]
+		if !p.complete(who, s, now) || seen[s] {
+			t.Fatalf("%+v completes twice, or was nobody's", s)
+		}
+		seen[s] = true
+		carried[who] += s.n
+	}
+	var sum int64
+	for _, n := range carried {
+		sum += n
+	}
+	if sum != total {
+		t.Fatalf("carried %d of %d bytes", sum, total)
+	}
+	return now, carried
+}
+
+// alive returns n times true.
+func alive(n int) []bool { return slices.Repeat([]bool{true}, n) }
+
+// TestSum: stealing comes to at least 0.95 of the sum of the lanes' rates,
+// whatever these are, in bursts of some milliseconds and of seconds.
+func TestSum(t *testing.T) {
+	const gb = 1e9
+	for _, rates := range [][]float64{
+		{gb}, {gb, gb}, {gb, gb / 3}, {gb / 3, gb}, {gb, gb / 10}, {gb, gb / 100}, {gb, gb / 2, gb / 3, gb / 4},
+		{12 * gb, 4 * gb}, {gb / 8, gb / 24}, {gb, gb, gb, gb, gb, gb, gb, gb / 3},
+	} {
+		for _, each := range []int64{32 << 20, 512 << 20} {
+			total := each * int64(len(rates))
+			t.Run(fmt.Sprintf("%.2g/%d", rates, total>>20), func(t *testing.T) {
+				sum := 0.0
+				for _, r := range rates {
+					sum += r
+				}
+				p := newPlan(total, 1<<20, 64<<20, 8, true, alive(len(rates)))
+				took, carried := simulate(t, p, total, rates, 50*time.Microsecond, nil)
+				got := float64(total) / took.Seconds() / sum
+				t.Logf("%.3f of the sum; carried %v", got, carried)
+				if got < 0.95 {
+					t.Errorf("%.3f of the sum, want at least 0.95", got)
+				}
+			})
+		}
+	}
+}
+
+// TestStaticPlan: equal parts, the last with what is left over, and the slowest
+// lane's time.
+func TestStaticPlan(t *testing.T) {
+	took, carried := simulate(t, newPlan(100<<20+2, 1<<20, 7<<20, 8, false, alive(3)), 100<<20+2, []float64{1e9, 1e9, 1e8}, 0, nil)
+	if part := int64(100<<20+2) / 3; !slices.Equal(carried, []int64{part, part, part + (100<<20+2)%3}) {
+		t.Errorf("carried %v", carried)
+	}
+	if want := 349_525_400 * time.Nanosecond; took.Round(time.Millisecond) != want.Round(time.Millisecond) {
+		t.Errorf("took %v, want %v", took, want)
+	}
+}
+
+// TestDeath: what a lane has not delivered when it dies the others do.
+func TestDeath(t *testing.T) {
+	for _, at := range []time.Duration{0, 100 * time.Microsecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+		p := newPlan(64<<20, 1<<20, 10<<20+4096, 8, true, alive(3))
+		_, carried := simulate(t, p, 64<<20, []float64{1e9, 1e9, 1e7}, time.Microsecond, map[int]time.Duration{2: at, 1: at / 2})
+		t.Logf("deaths at %v: carried %v", at, carried)
+	}
+}
+
+// TestQueue: of a lane of 1 MB/s no more is in flight than it sends in 250 ms,
+// or two chunks; and the first claims of any lane are small.
+func TestQueue(t *testing.T) {
+	p := newPlan(1<<40, 64<<10, 1<<30, 1000, true, alive(1))
+	var now time.Duration
+	for range 1000 {
+		for _, v := p.claim(0, now); v == take; _, v = p.claim(0, now) {
+		}
+		if l := p.lanes[0]; l.queued > 250_000+64<<10 {
+			t.Fatalf("%d bytes in flight at %.0f B/s", l.queued, l.rate)
+		}
+		now += 65536 * time.Microsecond
+		p.complete(0, p.lanes[0].flying[0], now)
+	}
+	if n := len(p.lanes[0].flying); n < 2 {
+		t.Errorf("%d in flight at the end", n)
+	}
+	p = newPlan(1<<40, 1<<20, 1<<30, 8, true, alive(1))
+	for i := range 3 {
+		if s, v := p.claim(0, 0); (v == take) != (i < firstWindow) || s.n > 64<<10 {
+			t.Errorf("claim %d: %+v, %v", i, s, v)
+		}
+	}
+}
+
+// TestStop: after it there is nothing more to claim.
+func TestStop(t *testing.T) {
+	p := newPlan(1<<30, 1<<20, 1<<30, 8, true, alive(2))
+	s, _ := p.claim(0, 0)
+	p.stop()
+	for i := range 2 {
+		if _, v := p.claim(i, 0); v != over {
+			t.Errorf("lane %d: %v", i, v)
+		}
+	}
+	if !p.complete(0, s, time.Millisecond) || p.complete(0, s, time.Millisecond) {
+		t.Error("what is in flight completes once")
+	}
+}
