@@ -1,0 +1,126 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+const (
+	connecting = 5 * time.Second // all of a lane, from the first SYN to the answer to the last preamble
+	unheard    = 5 * time.Second // the kernel gives up a connection when the other's acknowledges nothing for this long
+)
+
+// Dial connects to a target over all lanes at once, each by as many streams.
+// Lanes that cannot be had have a failure, the others nil; all lanes may have
+// one. It takes a bounded time; when ctx ends later the lanes stay.
+func Dial(ctx context.Context, lanes []Lane, streams int, key [32]byte) (*Conn, []*failure.Failure) {
+	c, failures := &Conn{}, make([]*failure.Failure, len(lanes))
+	var wg sync.WaitGroup
+	for i, at := range lanes {
+		l := &lane{Lane: at}
+		c.lanes = append(c.lanes, l)
+		if streams < 1 || streams > MaxConns/len(lanes) {
+			failures[i] = l.fail(failure.New(failure.StageConnect, failure.Other,
+				"%d streams on each of %d lanes: a target takes %d connections", streams, len(lanes), MaxConns))
+			continue
+		}
+		wg.Go(func() {
+			if err := l.dial(ctx, i, streams, key); err != nil {
+				failures[i] = l.fail(whyNot(at, err))
+			}
+		})
+	}
+	wg.Wait()
+	return c, failures
+}
+
+func (l *lane) dial(ctx context.Context, number, streams int, key [32]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, connecting)
+	defer cancel()
+	if l.Local.Unmap().Is4() != l.Remote.Addr().Unmap().Is4() {
+		return fmt.Errorf("%w: from %v to %v", unix.EADDRNOTAVAIL, l.Local, l.Remote)
+	}
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error { return tune(raw, l.Netdev) }}
+	d.SetMultipathTCP(false) // a lane is one path
+	for i := range streams {
+		conn, err := d.DialTCP(ctx, "tcp", netip.AddrPortFrom(l.Local, 0), l.Remote)
+		if err != nil {
+			return err
+		}
+		s := &stream{conn: conn}
+		l.mu.Lock()
+		l.streams = append(l.streams, s)
+		l.mu.Unlock()
+		if err := s.introduce(ctx, preamble(key, number, i)); err != nil {
+			return fmt.Errorf("%v accepts the connection but not the key: %w", l.Remote, err)
+		}
+	}
+	return nil
+}
+
+// introduce says the preamble and waits for the answer.
+func (s *stream) introduce(ctx context.Context, preamble []byte) error {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	s.raw = raw
+	// Closing drops what is not sent yet: bytes of a lane that was given up
+	// must not turn up in the target's buffer later.
+	if err := s.conn.SetLinger(0); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	if _, err = s.conn.Write(preamble); err == nil {
+		err = s.answer(0)
+	}
+	if !stop() {
+		return ctx.Err()
+	}
+	return err
+}
+
+// tune sets what a socket needs before it connects.
+func tune(raw syscall.RawConn, netdev string) error {
+	var err error
+	control := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds()))
+		if netdev != "" {
+			// Of two rails in one subnet the routes choose one, whatever the
+			// socket's address. Where that may not be changed (EPERM) or the
+			// interface is another's (ENODEV) the routes have to do.
+			_ = unix.BindToDevice(int(fd), netdev)
+		}
+	})
+	return errors.Join(control, err) // Go sets TCP_NODELAY itself
+}
+
+// whyNot names why a lane does not come about.
+func whyNot(l Lane, err error) *failure.Failure {
+	reason := failure.TCPBroken
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		reason = failure.Canceled
+	case errors.Is(err, unix.ECONNREFUSED):
+		reason = failure.TCPRefused
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		reason = failure.NoAddress
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
+		reason = failure.TCPUnreachable
+	}
+	f := failure.New(failure.StageConnect, reason, "%v", err)
+	f.Rail = l.Rail
+	return f
+}
