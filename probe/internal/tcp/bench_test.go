@@ -1,0 +1,83 @@
+package tcp
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+)
+
+const benched = 256 << 20 // bytes of one transfer
+
+// BenchmarkCopy is what a burst can at best be: a plain copy over one
+// connection, into a buffer as large as the burst's.
+func BenchmarkCopy(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		buf := make([]byte, 64<<20)
+		for {
+			for got := 0; got < benched; got += len(buf) {
+				if _, err := io.ReadFull(c, buf); err != nil {
+					return
+				}
+			}
+			if _, err := c.Write(buf[:1]); err != nil {
+				return
+			}
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	src, done := source(64<<20, 1), make([]byte, 1)
+	b.SetBytes(benched)
+	for b.Loop() {
+		for sent := 0; sent < benched; {
+			n, err := c.Write(src[sent%len(src):][:1<<20])
+			if err != nil {
+				b.Fatal(err)
+			}
+			sent += n
+		}
+		if _, err := io.ReadFull(c, done); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkBurst moves as much by lanes and streams.
+func BenchmarkBurst(b *testing.B) {
+	for _, n := range []struct{ lanes, streams int }{{1, 1}, {2, 1}, {2, 4}, {8, 4}} {
+		b.Run(fmt.Sprintf("%dx%d", n.lanes, n.streams), func(b *testing.B) {
+			tg, dst := target(b, n.lanes, 64<<20)
+			c, src := dial(b, tg.Addrs(), n.streams), source(len(dst), 1)
+			b.SetBytes(benched)
+			for b.Loop() {
+				r, err := c.Burst(b.Context(), src, Options{Total: benched, Chunk: 1 << 20, Depth: 8})
+				if err != nil || r.Bytes != benched {
+					b.Fatal(r.Bytes, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRoundTrip is one sample of the latency.
+func BenchmarkRoundTrip(b *testing.B) {
+	tg, _ := target(b, 1, 8)
+	c := dial(b, tg.Addrs(), 1)
+	if _, err := c.Latency(b.Context(), 0, b.N); err != nil {
+		b.Fatal(err)
+	}
+}
