@@ -1,0 +1,85 @@
+package report
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// gigabits is a rate in Gb/s.
+func gigabits(bytesPerSecond float64) string {
+	return strconv.FormatFloat(bytesPerSecond*8/1e9, 'f', 2, 64)
+}
+
+// micros is a time in µs, in six columns up to a second.
+func micros(d time.Duration) string {
+	v, decimals := float64(d)/1e3, 2
+	for limit := 99.995; decimals > 0 && v >= limit; limit *= 10 {
+		decimals--
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
+func mebibytes(bytes int64) string {
+	return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
+}
+
+func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'f', 0, 64) + " %" }
+
+func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
+// plain is s without what would move the cursor: some of it comes from the
+// peer.
+func plain(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return ' '
+	}, s)
+}
+
+// shorten cuts s to width columns. The ends of names tell rails apart, so those
+// are kept.
+func shorten(s string, width int) string {
+	n := utf8.RuneCountInString(s)
+	if n <= width {
+		return s
+	}
+	return "…" + string([]rune(s)[n-width+1:])
+}
+
+// wrap breaks a text into lines of at most width columns, at blanks.
+func wrap(s string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
+
+// list names rails: "rail 0", "rails 0 and 1", "rails 0, 1 and 2".
+func list(rails []string) string {
+	if len(rails) == 1 {
+		return "rail " + rails[0]
+	}
+	last := len(rails) - 1
+	return "rails " + strings.Join(rails[:last], ", ") + " and " + rails[last]
+}
+
+// Colours of a terminal (ECMA-48, select graphic rendition).
+const (
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)

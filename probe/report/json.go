@@ -1,0 +1,150 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"time"
+
+	"github.com/railscope/railscope/probe"
+)
+
+// jsonResult is the object of --format=json. Every key is always there; what was
+// not measured is null.
+type jsonResult struct {
+	Peer       string          `json:"peer"`
+	Outcome    probe.Outcome   `json:"outcome"`
+	Transport  probe.Transport `json:"transport"`
+	Reason     *string         `json:"reason"`
+	Detail     *string         `json:"detail"`
+	Verified   bool            `json:"verified"`
+	Stealing   *float64        `json:"stealing_bytes_per_second"`
+	Static     *float64        `json:"static_bytes_per_second"`
+	Imbalance  *float64        `json:"imbalance_ratio"`
+	Scaling    *float64        `json:"scaling_ratio"`
+	FinishSkew *float64        `json:"finish_skew_ratio"`
+	Speedup    *float64        `json:"speedup_ratio"`
+	TCP        *float64        `json:"tcp_bytes_per_second"`
+	Duration   float64         `json:"duration_seconds"`
+	Rails      []jsonRail      `json:"rails"`
+	Failures   []jsonFailure   `json:"failures"`
+}
+
+type jsonRail struct {
+	Rail          string       `json:"rail"`
+	Device        *string      `json:"device"`
+	Port          *int         `json:"port"`
+	PeerDevice    *string      `json:"peer_device"`
+	GIDIndex      *int         `json:"gid_index"`
+	PathMTU       *int         `json:"path_mtu_bytes"`
+	Latency       *jsonLatency `json:"latency_seconds"`
+	Solo          *float64     `json:"solo_bytes_per_second"`
+	StealingBytes *int64       `json:"stealing_bytes"`
+	Stealing      *float64     `json:"stealing_bytes_per_second"`
+	Static        *float64     `json:"static_bytes_per_second"`
+	Expected      *float64     `json:"expected_bytes_per_second"`
+	CounterBytes  *int64       `json:"counter_bytes"`
+	Failure       *jsonFailure `json:"failure"`
+}
+
+type jsonLatency struct {
+	Samples int     `json:"samples"`
+	Min     float64 `json:"min"`
+	P50     float64 `json:"p50"`
+	P95     float64 `json:"p95"`
+	P99     float64 `json:"p99"`
+	Max     float64 `json:"max"`
+}
+
+type jsonFailure struct {
+	Rail   *string      `json:"rail"`
+	Stage  probe.Stage  `json:"stage"`
+	Reason probe.Reason `json:"reason"`
+	Detail *string      `json:"detail"`
+}
+
+// WriteJSON writes the result as one object for scripts.
+func WriteJSON(w io.Writer, r probe.Result) error {
+	out := jsonResult{
+		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: unless(string(r.Reason), ""), Detail: unless(r.Detail, ""), Verified: r.Verified,
+		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance), Scaling: finite(r.Scaling),
+		FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup), Duration: r.Duration.Seconds(),
+		Rails: []jsonRail{}, Failures: []jsonFailure{},
+	}
+	if best := bestTCP(r); best != nil {
+		out.TCP = finite(&best.BytesPerSecond)
+	}
+	for i := range r.Rails {
+		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
+	}
+	for i := range r.Failures {
+		out.Failures = append(out.Failures, *newJSONFailure(&r.Failures[i]))
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}
+
+func newJSONRail(r *probe.RailResult) jsonRail {
+	out := jsonRail{
+		Rail: r.Rail, Device: unless(r.Device, ""), Port: unless(r.Port, 0), PeerDevice: unless(r.PeerDevice, ""), PathMTU: unless(r.PathMTU, 0),
+		Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), Expected: finite(r.Expected), CounterBytes: r.CounterBytes,
+		Failure: newJSONFailure(r.Failure),
+	}
+	if r.GID != "" {
+		out.GIDIndex = &r.GIDIndex
+	}
+	if r.Stealing != nil {
+		out.StealingBytes = &r.Stealing.Bytes
+	}
+	if l := r.Latency; l != nil && len(l.Samples) > 0 {
+		at := func(q float64) float64 { return seconds(l.Quantile(q)) }
+		out.Latency = &jsonLatency{Samples: len(l.Samples), Min: seconds(l.Samples[0]), P50: at(0.5), P95: at(0.95), P99: at(0.99), Max: at(1)}
+	}
+	return out
+}
+
+func newJSONFailure(f *probe.Failure) *jsonFailure {
+	if f == nil {
+		return nil
+	}
+	return &jsonFailure{Rail: unless(f.Rail, ""), Stage: f.Stage, Reason: f.Reason, Detail: unless(f.Detail, "")}
+}
+
+// unless returns v, or nil for the value that stands for nothing.
+func unless[T comparable](v, nothing T) *T {
+	if v == nothing {
+		return nil
+	}
+	return &v
+}
+
+// finite is v if JSON can say it.
+func finite(v *float64) *float64 {
+	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+		return nil
+	}
+	return v
+}
+
+func rate(f *probe.Flow) *float64 {
+	if f == nil {
+		return nil
+	}
+	return new(f.BytesPerSecond())
+}
+
+// seconds does not show the error of the division: a nanosecond is 1e-09.
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e9) / 1e9 }
+
+// bestTCP is the fastest burst over TCP; nil: none.
+func bestTCP(r probe.Result) *probe.TCPResult {
+	var best *probe.TCPResult
+	for i := range r.TCP {
+		if best == nil || r.TCP[i].BytesPerSecond > best.BytesPerSecond {
+			best = &r.TCP[i]
+		}
+	}
+	return best
+}

@@ -1,0 +1,223 @@
+package report
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/railscope/railscope/probe"
+)
+
+// maxColumns is how wide a line of the table may be.
+const maxColumns = 100
+
+// Options say how to print.
+type Options struct {
+	Color bool // the terminal has colours
+}
+
+// WriteTable writes the result for people: what it comes to in one sentence,
+// what is off, each rail, and all of them together.
+func WriteTable(w io.Writer, r probe.Result, opts Options) error {
+	p := printer{w: bufio.NewWriter(w), color: opts.Color}
+	found := findings(r)
+	text, colour := verdict(r, found)
+	for _, line := range wrap(plain(text), maxColumns) {
+		p.line(p.paint(line, colour))
+	}
+	for _, f := range found {
+		for i, line := range wrap(plain(f), maxColumns-4) {
+			p.line("  " + []string{"- ", "  "}[min(i, 1)] + line)
+		}
+	}
+	if rows := railRows(r); len(rows) > 1 {
+		p.line("")
+		p.grid(rows)
+	}
+	if rows := totals(r); len(rows) > 0 {
+		p.line("")
+		p.grid(rows)
+	}
+	return p.w.Flush() // it has kept the first error
+}
+
+// cell is a piece of a grid.
+type cell struct {
+	text   string
+	right  bool
+	colour string
+	name   bool // may be shortened
+}
+
+func name(s string) cell { return cell{text: dash(plain(s)), name: true} }
+
+func number(s string) cell { return cell{text: dash(s), right: true} }
+
+func (c cell) when(off bool, colour string) cell {
+	if off {
+		c.colour = colour
+	}
+	return c
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// railRows is a line per rail, after one of titles; nothing but titles where
+// nothing was measured of any.
+func railRows(r probe.Result) [][]cell {
+	striped := "STRIPED Gb/s"
+	if r.Transport == probe.TCP {
+		striped = "TCP Gb/s"
+	}
+	rows := [][]cell{{name("RAIL"), name("DEVICE"), name("PEER DEVICE"), number("P50 µs"), number("P99 µs"), number("MAX µs"), number("SOLO Gb/s"), number(striped), number("OF EXPECTED")}}
+	share, measured := shares(r), false
+	for i := range r.Rails {
+		one := &r.Rails[i]
+		measured = measured || one.Latency != nil || one.Solo != nil || one.Static != nil || one.Stealing != nil
+		rows = append(rows, railRow(one, share[i] < 1-uneven && r.Transport == probe.RDMA))
+	}
+	if !measured {
+		return rows[:1]
+	}
+	return rows
+}
+
+func railRow(r *probe.RailResult, slow bool) []cell {
+	device := r.Device
+	if r.Port > 1 {
+		device += "/" + strconv.Itoa(r.Port)
+	}
+	if device == "" {
+		device = r.Netdev
+	}
+	failed := r.Failure != nil
+	quantiles := []cell{number(""), number(""), number("")}
+	if r.Latency != nil && len(r.Latency.Samples) > 0 {
+		for i, q := range []float64{0.5, 0.99, 1} {
+			quantiles[i] = number(micros(r.Latency.Quantile(q)))
+		}
+	}
+	expected := ""
+	if r.Stealing != nil && r.Expected != nil && *r.Expected > 0 {
+		expected = percent(r.Stealing.BytesPerSecond() / *r.Expected)
+	}
+	row := []cell{name(r.Rail).when(failed, red), name(device).when(failed, red), name(r.PeerDevice)}
+	row = append(row, quantiles...)
+	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, yellow), number(expected).when(slow, yellow))
+}
+
+func flow(f *probe.Flow) string {
+	if f == nil {
+		return ""
+	}
+	return gigabits(f.BytesPerSecond())
+}
+
+// totals is a line per figure of all rails together.
+func totals(r probe.Result) [][]cell {
+	var rows [][]cell
+	add := func(title, value, unit string, off bool) {
+		rows = append(rows, []cell{{text: title}, number(value).when(off, yellow), {text: unit}})
+	}
+	some := func(title string, v *float64, show func(float64) string, unit string, off func(float64) bool) {
+		if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
+			add(title, show(*v), unit, off != nil && off(*v))
+		}
+	}
+	some("striped", r.Stealing, gigabits, "Gb/s, the next chunk to the rail that has room", nil)
+	some("in equal parts", r.Static, gigabits, "Gb/s", nil)
+	if best := bestTCP(r); best != nil {
+		unit := "Gb/s, " + strconv.Itoa(best.Streams) + " stream"
+		if best.Streams != 1 {
+			unit += "s"
+		}
+		add("TCP", gigabits(best.BytesPerSecond), unit+" per rail", false)
+	}
+	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < 1 })
+	if len(r.Rails) > 1 {
+		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing", func(v float64) bool { return v > uneven })
+		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharing })
+		some("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewed })
+	}
+	if r.Bytes > 0 {
+		unit := "MiB moved in " + strconv.FormatFloat(r.Duration.Seconds(), 'f', 2, 64) + " s"
+		if r.Verified {
+			unit += ", verified"
+		}
+		add("payload", ratio(float64(r.Bytes)/(1<<20)), unit, false)
+	}
+	return rows
+}
+
+type printer struct {
+	w     *bufio.Writer
+	color bool
+}
+
+func (p printer) line(s string) {
+	p.w.WriteString(strings.TrimRight(s, " ") + "\n") //nolint:errcheck // Flush returns it
+}
+
+func (p printer) paint(s, colour string) string {
+	if !p.color || colour == "" {
+		return s
+	}
+	return colour + s + reset
+}
+
+// grid writes rows in columns, two blanks between them. Where a line would be
+// too long, the widest names are shortened.
+func (p printer) grid(rows [][]cell) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	fit(widths, rows[0])
+	for _, row := range rows {
+		var b strings.Builder
+		for i, c := range row {
+			text := shorten(c.text, widths[i])
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			switch text = p.paint(text, c.colour); {
+			case c.right:
+				b.WriteString(pad + text)
+			case i < len(row)-1:
+				b.WriteString(text + pad)
+			default:
+				b.WriteString(text)
+			}
+		}
+		p.line(b.String())
+	}
+}
+
+// fit takes from the widest columns of names what is too much.
+func fit(widths []int, titles []cell) {
+	const least = 6
+	for {
+		total, widest := 2*(len(widths)-1), -1
+		for i, width := range widths {
+			total += width
+			if titles[i].name && width > least && (widest < 0 || width > widths[widest]) {
+				widest = i
+			}
+		}
+		if total <= maxColumns || widest < 0 {
+			return
+		}
+		widths[widest]--
+	}
+}
