@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
 )
@@ -51,8 +49,7 @@ type family struct {
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
 
-	histograms prometheus.Collector // of a row of that kind, instead of all the series above; nil: none
-	gatherer   prometheus.Gatherer  // of histograms alone
+	histograms *histograms // of a row of that kind, instead of all the series above; nil: none
 }
 
 // series is one line of the exposition.
@@ -85,14 +82,13 @@ func NewTable(rows []*collector.Metric) *Table {
 // Histograms gives a row of kind Histogram what collects its series, under the
 // row's full name, help and labels. They are nobody's to set in a scrape: who
 // observes values keeps the histograms.
-func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
+func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) (err error) {
 	f := t.byRow[m]
 	if f == nil || m.Kind != collector.Histogram {
 		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
 	}
-	reg := prometheus.NewRegistry()
-	f.histograms, f.gatherer = c, reg
-	return reg.Register(c)
+	f.histograms, err = newHistograms(FullName(m), c)
+	return err
 }
 
 var (
@@ -220,7 +216,7 @@ func (f *family) compare(a, b *series) int {
 func (t *Table) AppendText(b []byte) []byte {
 	for _, f := range t.families {
 		if f.histograms != nil {
-			b = f.appendHistograms(b)
+			b = f.histograms.appendText(b, f.head)
 		}
 		if len(f.ordered) == 0 {
 			continue
@@ -233,23 +229,6 @@ func (t *Table) AppendText(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-// appendHistograms lets client_golang write the classic histograms: there are
-// few of them, so its cost is not what a scrape costs. The text format has no
-// native ones.
-func (f *family) appendHistograms(b []byte) []byte {
-	families, err := f.gatherer.Gather()
-	w := bytes.NewBuffer(b)
-	for _, mf := range families {
-		if err == nil {
-			_, err = expfmt.MetricFamilyToText(w, mf)
-		}
-	}
-	if err != nil {
-		return b // two series of one name; a spoilt family must not spoil the exposition
-	}
-	return w.Bytes()
 }
 
 // appendValue writes a number as the text format has it. Counters are nearly

@@ -155,6 +155,37 @@ railscope_x 2
 	if diff := cmp.Diff(want, string(pedantic(t, table))); diff != "" {
 		t.Errorf("client_golang (-want +got):\n%s", diff)
 	}
+	alike := func() {
+		t.Helper()
+		for range 2 { // the second time from what the first has kept
+			if diff := cmp.Diff(string(pedantic(t, table)), string(table.AppendText(nil))); diff != "" {
+				t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+			}
+		}
+	}
+	vec.WithLabelValues("quote\" back\\ line\n").Observe(math.Inf(1))
+	for range 1_000_001 {
+		vec.WithLabelValues("many").Observe(0.1)
+	}
+	alike()
+	vec.DeleteLabelValues("ant")
+	alike()
+	vec.Reset()
+	alike()
+}
+
+// TestTableHistogramAlone: a histogram need not have labels.
+func TestTableHistogramAlone(t *testing.T) {
+	row := &collector.Metric{Name: "weight", Help: `A \ in it.`, Kind: collector.Histogram}
+	table := NewTable([]*collector.Metric{row})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1e-6, 0.5, 1e7}, NativeHistogramBucketFactor: 1.1})
+	if err := table.Histograms(row, h); err != nil {
+		t.Fatal(err)
+	}
+	h.Observe(0.25)
+	if diff := cmp.Diff(string(pedantic(t, table)), string(table.AppendText(nil))); diff != "" {
+		t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+	}
 }
 
 // TestAppendValue compares numbers with what client_golang writes.
