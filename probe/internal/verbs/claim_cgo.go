@@ -1,0 +1,34 @@
+//go:build cgo && linux
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import "time"
+
+// share is what the scheduler knows of a rail in the middle of a burst: struct
+// rs_share of shim.h.
+type share struct {
+	inflight, done int64
+	age            time.Duration
+	writes, window int
+	alive          bool
+}
+
+// claim asks the scheduler how much of the unclaimed bytes rail i may take. No
+// device is needed: tests play a burst with it.
+func claim(shares []share, i int, unclaimed int64, o BurstOptions) int64 {
+	c := make([]C.struct_rs_share, len(shares))
+	for i, s := range shares {
+		c[i] = C.struct_rs_share{
+			inflight: C.int64_t(s.inflight), done: C.int64_t(s.done), age: C.int64_t(s.age),
+			writes: C.uint32_t(s.writes), window: C.uint32_t(s.window),
+		}
+		if s.alive {
+			c[i].alive = 1
+		}
+	}
+	plan := o.plan(0)
+	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), &plan))
+}

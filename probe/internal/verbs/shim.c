@@ -1,0 +1,381 @@
+/*
+ * libibverbs, opened at run time: a host without it runs the same program.
+ *
+ * verbs.h is used for its types and for what is inline in it (ibv_post_send and
+ * ibv_poll_cq go through function pointers of the context). Everything else is
+ * called by CALL, which never refers to the function itself.
+ */
+#define _GNU_SOURCE
+#include "rail.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+/* In verbs.h these are macros around the functions. */
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+/* Those after ibv_reg_mr_iova2 included may be missing. Versions are those of
+ * libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI. */
+#define SYMBOLS(X)                                                                                                     \
+	X(ibv_get_device_list, "IBVERBS_1.1")                                                                          \
+	X(ibv_free_device_list, "IBVERBS_1.1")                                                                         \
+	X(ibv_get_device_name, "IBVERBS_1.1")                                                                          \
+	X(ibv_open_device, "IBVERBS_1.1")                                                                              \
+	X(ibv_close_device, "IBVERBS_1.1")                                                                             \
+	X(ibv_query_port, "IBVERBS_1.1")                                                                               \
+	X(ibv_query_gid, "IBVERBS_1.1")                                                                                \
+	X(ibv_alloc_pd, "IBVERBS_1.1")                                                                                 \
+	X(ibv_dealloc_pd, "IBVERBS_1.1")                                                                               \
+	X(ibv_reg_mr, "IBVERBS_1.1")                                                                                   \
+	X(ibv_dereg_mr, "IBVERBS_1.1")                                                                                 \
+	X(ibv_create_cq, "IBVERBS_1.1")                                                                                \
+	X(ibv_destroy_cq, "IBVERBS_1.1")                                                                               \
+	X(ibv_create_qp, "IBVERBS_1.1")                                                                                \
+	X(ibv_modify_qp, "IBVERBS_1.1")                                                                                \
+	X(ibv_destroy_qp, "IBVERBS_1.1")                                                                               \
+	X(ibv_reg_mr_iova2, "IBVERBS_1.8")
+
+#define INDEX(name, version) S_##name,
+enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
+_Static_assert(S_COUNT == (int)RS_SYMBOLS, "struct rs_lib has another size");
+
+#define NAMED(name, version) {#name, version},
+static const struct {
+	const char *name, *version;
+} symbols[] = {SYMBOLS(NAMED)};
+
+#define CALL(lib, name) ((__typeof__(&name))(lib)->symbol[S_##name])
+
+/* Functions of libibverbs fail in three ways: by returning errno, -errno, or -1
+ * with errno set. TRY and FAILED make -errno of them. */
+#define TRY(call) (errno = 0, normal(call))
+static int32_t normal(int rc)
+{
+	if (rc == -1 && errno)
+		return -errno;
+	return rc > 0 ? -rc : rc;
+}
+
+/* And those that return a pointer, by NULL with errno set. */
+static int32_t failed(void)
+{
+	return errno ? -errno : -EIO;
+}
+
+static struct rs_error fault(enum rs_op op, int32_t err)
+{
+	return (struct rs_error){.op = err ? op : RS_NONE, .err = err};
+}
+
+/* ---- library ---- */
+
+static void *lookup(void *handle, const char *name, const char *version)
+{
+	void *p = NULL;
+#ifdef __GLIBC__
+	p = dlvsym(handle, name, version);
+#else
+	(void)version;
+#endif
+	return p ? p : dlsym(handle, name);
+}
+
+static void explain(char *text, uint32_t size)
+{
+	const char *why = dlerror();
+	snprintf(text, size, "%s", why ? why : "");
+}
+
+struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32_t size)
+{
+	*lib = (struct rs_lib){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+	if (!lib->handle) {
+		explain(text, size);
+		return fault(RS_LOAD, -ENOENT);
+	}
+	for (int i = 0; i < S_COUNT; i++) {
+		lib->symbol[i] = lookup(lib->handle, symbols[i].name, symbols[i].version);
+		if (!lib->symbol[i] && i < S_OPTIONAL) {
+			explain(text, size);
+			return fault(RS_SYMBOL, -ENOSYS);
+		}
+	}
+	return fault(RS_NONE, 0);
+}
+
+void rs_file(const struct rs_lib *lib, char *path, uint32_t size)
+{
+	struct link_map *map = NULL;
+	char *real = NULL;
+	if (dlinfo(lib->handle, RTLD_DI_LINKMAP, &map) == 0 && map)
+		real = realpath(map->l_name, NULL);
+	snprintf(path, size, "%s", real ? real : "");
+	free(real);
+}
+
+static struct rs_error list(const struct rs_lib *lib, struct ibv_device ***devices, int *n)
+{
+	*n = 0;
+	errno = 0;
+	*devices = CALL(lib, ibv_get_device_list)(n);
+	return fault(RS_LIST, *devices ? 0 : failed());
+}
+
+struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room, uint32_t *count)
+{
+	struct ibv_device **devices;
+	int n;
+	struct rs_error e = list(lib, &devices, &n);
+	*count = (uint32_t)n;
+	if (e.op)
+		return e;
+	for (uint32_t i = 0; i < *count && i < room; i++)
+		snprintf(names + i * RS_NAME, RS_NAME, "%s", CALL(lib, ibv_get_device_name)(devices[i]));
+	CALL(lib, ibv_free_device_list)(devices);
+	return e;
+}
+
+/* ---- memory ---- */
+
+struct rs_error rs_map(uint64_t size, void **memory)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return fault(RS_MAP, -errno);
+	/* Not MAP_HUGETLB: where a control group allows no huge pages, mmap
+	 * succeeds and the first touch is a SIGBUS. This only asks. */
+	madvise(p, size, MADV_HUGEPAGE);
+	memset(p, 0, size);
+	*memory = p;
+	return fault(RS_NONE, 0);
+}
+
+struct rs_error rs_unmap(void *memory, uint64_t size)
+{
+	return fault(RS_MAP, munmap(memory, size) ? -errno : 0);
+}
+
+/* ---- rail ---- */
+
+static struct rs_error open_device(struct rs_rail *r)
+{
+	struct ibv_device **devices;
+	int n;
+	struct rs_error e = list(&r->lib, &devices, &n);
+	if (e.op)
+		return e;
+	e = fault(RS_FIND, -ENODEV);
+	for (int i = 0; i < n; i++) {
+		if (strcmp(CALL(&r->lib, ibv_get_device_name)(devices[i]), r->spec.device))
+			continue;
+		errno = 0;
+		r->context = CALL(&r->lib, ibv_open_device)(devices[i]);
+		e = fault(RS_OPEN, r->context ? 0 : failed());
+		break;
+	}
+	CALL(&r->lib, ibv_free_device_list)(devices);
+	return e;
+}
+
+static struct rs_error query(struct rs_rail *r, struct rs_info *info)
+{
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	memset(&port, 0, sizeof port); /* the function fills only what it had when it was young */
+	int32_t err = TRY(CALL(&r->lib, ibv_query_port)(r->context, (uint8_t)r->spec.port, (void *)&port));
+	if (err)
+		return fault(RS_PORT, err);
+	err = TRY(CALL(&r->lib, ibv_query_gid)(r->context, (uint8_t)r->spec.port, (int)r->spec.gid_index, &gid));
+	if (err)
+		return fault(RS_GID, err);
+	r->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	info->state = (int32_t)port.state;
+	info->active_mtu = 128u << port.active_mtu;
+	info->max_mtu = 128u << port.max_mtu;
+	info->ethernet = r->ethernet;
+	info->lid = port.lid;
+	memcpy(info->gid, gid.raw, sizeof info->gid);
+	return fault(RS_NONE, 0);
+}
+
+/* Every queue pair could hold all that is in flight: which of them completes
+ * first is not known. */
+static struct ibv_qp *create_qp(struct rs_rail *r, uint32_t max_inline)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = r->cq,
+		.recv_cq = r->cq,
+		.cap = {.max_send_wr = r->spec.depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+			.max_inline_data = max_inline},
+		.qp_type = IBV_QPT_RC,
+	};
+	errno = 0;
+	struct ibv_qp *qp = CALL(&r->lib, ibv_create_qp)(r->pd, &attr);
+	if (qp)
+		r->max_inline = attr.cap.max_inline_data;
+	return qp;
+}
+
+static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
+{
+	r->qp[i] = create_qp(r, 8);
+	if (!r->qp[i])
+		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses rather than grant 0 */
+	if (!r->qp[i])
+		return fault(RS_QP, failed());
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = (uint8_t)r->spec.port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+	return fault(RS_INIT, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
+}
+
+static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
+{
+	struct rs_error e = open_device(r);
+	if (!e.op)
+		e = query(r, info);
+	if (e.op)
+		return e;
+	/* A packet of a queue pair that is gone must not fit into one of ours. */
+	if (getrandom(r->psn, sizeof r->psn, 0) != (ssize_t)sizeof r->psn)
+		return fault(RS_RANDOM, failed());
+	errno = 0;
+	if (!(r->pd = CALL(&r->lib, ibv_alloc_pd)(r->context)))
+		return fault(RS_PD, failed());
+	errno = 0;
+	if (!(r->cq = CALL(&r->lib, ibv_create_cq)(r->context, (int)r->spec.depth, NULL, NULL, 0)))
+		return fault(RS_CQ, failed());
+	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++) {
+		e = init_qp(r, i);
+		if (e.op)
+			return e;
+		r->psn[i] &= 0xffffff;
+		info->qpn[i] = r->qp[i]->qp_num;
+		info->psn[i] = r->psn[i];
+	}
+	info->max_inline = r->max_inline;
+	return e;
+}
+
+struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spec, struct rs_rail **rail,
+			     struct rs_info *info)
+{
+	struct rs_rail *r = calloc(1, sizeof *r);
+	if (!r)
+		return fault(RS_MAP, -ENOMEM);
+	r->lib = *lib;
+	r->spec = *spec;
+	memset(info, 0, sizeof *info);
+	struct rs_error e = prepare(r, info);
+	if (e.op)
+		rs_rail_close(r);
+	else
+		*rail = r;
+	return e;
+}
+
+struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size, uint32_t *rkey)
+{
+	unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	if (r->mr)
+		return fault(RS_REG, -EBUSY);
+	errno = 0;
+	if (CALL(&r->lib, ibv_reg_mr_iova2))
+		r->mr = CALL(&r->lib, ibv_reg_mr_iova2)(r->pd, memory, size, (uintptr_t)memory,
+							access | IBV_ACCESS_RELAXED_ORDERING);
+	else
+		r->mr = CALL(&r->lib, ibv_reg_mr)(r->pd, memory, size, (int)access);
+	if (!r->mr)
+		return fault(RS_REG, failed());
+	*rkey = r->mr->rkey;
+	return fault(RS_NONE, 0);
+}
+
+static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_remote *to)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.dest_qp_num = to->qpn[i],
+		.rq_psn = to->psn[i],
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12, /* 0.64 ms; IBTA 9.7.5.2.8 */
+		.ah_attr = {.port_num = (uint8_t)r->spec.port, .dlid = (uint16_t)to->lid},
+	};
+	while (attr.path_mtu < IBV_MTU_4096 && 128u << attr.path_mtu < to->mtu)
+		attr.path_mtu++;
+	if (r->ethernet) {
+		attr.ah_attr.is_global = 1;
+		attr.ah_attr.grh.sgid_index = (uint8_t)r->spec.gid_index;
+		attr.ah_attr.grh.hop_limit = 64;
+		attr.ah_attr.grh.traffic_class = to->traffic_class;
+		memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof to->gid);
+	}
+	return fault(RS_RTR, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)));
+}
+
+static struct rs_error to_rts(struct rs_rail *r, uint32_t i, const struct rs_remote *to)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = r->psn[i],
+		.timeout = to->timeout,
+		.retry_cnt = to->retries,
+		.rnr_retry = 6, /* 7 is for ever */
+		.max_rd_atomic = 1,
+	};
+	return fault(RS_RTS, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				     IBV_QP_MAX_QP_RD_ATOMIC)));
+}
+
+struct rs_error rs_rail_connect(struct rs_rail *r, const struct rs_remote *to)
+{
+	struct rs_error e = fault(RS_NONE, 0);
+	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++)
+		e = to_rtr(r, i, to);
+	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++)
+		e = to_rts(r, i, to);
+	r->remote_addr = to->addr;
+	r->rkey = to->rkey;
+	r->connected = !e.op;
+	return e;
+}
+
+void rs_rail_stop(struct rs_rail *r)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	for (uint32_t i = 0; i < r->spec.qps; i++)
+		if (r->qp[i])
+			CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr, IBV_QP_STATE);
+}
+
+struct rs_error rs_rail_close(struct rs_rail *r)
+{
+	int32_t first = 0, err;
+#define UNDO(name, handle)                                                                                             \
+	if ((handle) && (err = TRY(CALL(&r->lib, name)(handle))) && !first)                                            \
+		first = err;
+	for (uint32_t i = 0; i < RS_MAX_QPS; i++)
+		UNDO(ibv_destroy_qp, r->qp[i])
+	UNDO(ibv_dereg_mr, r->mr)
+	UNDO(ibv_destroy_cq, r->cq)
+	UNDO(ibv_dealloc_pd, r->pd)
+	UNDO(ibv_close_device, r->context)
+#undef UNDO
+	free(r);
+	return fault(RS_CLOSE, first);
+}

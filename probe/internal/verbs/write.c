@@ -1,0 +1,143 @@
+/* Single writes: how one is posted, what its failure leaves behind, how long it takes. */
+#define _GNU_SOURCE
+#include "rail.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { WARMUP = 3 }; /* writes that do not count: caches, translations, ARP */
+
+struct rs_run *rs_run_new(uint32_t rails)
+{
+	struct rs_run *run = calloc(1, sizeof *run + rails * sizeof run->done[0]);
+	if (run)
+		run->rails = rails;
+	return run;
+}
+
+void rs_run_free(struct rs_run *run)
+{
+	free(run);
+}
+
+void rs_run_cancel(struct rs_run *run)
+{
+	atomic_store(&run->cancelled, 1);
+}
+
+int64_t rs_run_done(struct rs_run *run, uint32_t rail)
+{
+	return rail < run->rails ? atomic_load_explicit(&run->done[rail], memory_order_relaxed) : 0;
+}
+
+int64_t rs_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void rs_relax(int64_t idle)
+{
+	if (idle > RS_MS)
+		nanosleep(&(struct timespec){.tv_nsec = 30 * RS_US}, NULL);
+	else if (idle > 30 * RS_US)
+		sched_yield();
+}
+
+struct rs_error rs_fail(struct rs_rail *r, struct rs_error e)
+{
+	if (!r->failed.op || (r->failed.status == IBV_WC_WR_FLUSH_ERR && e.status && e.status != IBV_WC_WR_FLUSH_ERR))
+		r->failed = e;
+	return r->failed;
+}
+
+struct rs_error rs_usable(struct rs_rail *r)
+{
+	if (!r->failed.op && (!r->connected || !r->mr))
+		return (struct rs_error){.op = RS_USE, .err = -ENOTCONN};
+	return r->failed;
+}
+
+uint64_t rs_name(struct rs_rail *r, uint32_t slot)
+{
+	return ++r->posts << 16 | slot;
+}
+
+struct rs_error rs_post(struct rs_rail *r, uint64_t id, struct rs_range range)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)r->mr->addr + (uint64_t)range.at,
+			      .length = (uint32_t)range.length,
+			      .lkey = r->mr->lkey};
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = id,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED | (sge.length <= r->max_inline ? IBV_SEND_INLINE : 0),
+		.wr.rdma = {.remote_addr = r->remote_addr + (uint64_t)range.at, .rkey = r->rkey},
+	};
+	errno = 0;
+	int rc = ibv_post_send(r->qp[r->posts % r->spec.qps], &wr, &bad);
+	if (rc == 0)
+		return (struct rs_error){0};
+	int32_t err = rc == -1 && errno ? errno : abs(rc);
+	return rs_fail(r, (struct rs_error){.op = RS_POST, .err = -err});
+}
+
+struct rs_error rs_completion(const struct ibv_wc *wc)
+{
+	return (struct rs_error){.op = RS_WRITE, .status = (int32_t)wc->status, .vendor = wc->vendor_err};
+}
+
+static struct rs_error await(struct rs_run *run, struct rs_rail *r, uint64_t id, int64_t posted, int64_t limit,
+			     int64_t *t)
+{
+	int64_t cancelled = 0;
+	for (;;) {
+		struct ibv_wc wc;
+		int n = ibv_poll_cq(r->cq, 1, &wc);
+		*t = rs_now();
+		if (n < 0)
+			return rs_fail(r, (struct rs_error){.op = RS_POLL, .err = -EIO});
+		if (n > 0 && wc.wr_id == id)
+			return wc.status == IBV_WC_SUCCESS ? (struct rs_error){0} : rs_fail(r, rs_completion(&wc));
+		if (*t - posted > limit)
+			return rs_fail(r, (struct rs_error){.op = RS_WRITE, .err = -ETIMEDOUT});
+		if (!cancelled && atomic_load(&run->cancelled))
+			cancelled = *t;
+		if (cancelled && *t - cancelled > RS_LAST_WAIT)
+			return rs_fail(r, (struct rs_error){.op = RS_WRITE, .err = -ECANCELED});
+		rs_relax(*t - posted);
+	}
+}
+
+struct rs_error rs_latency(struct rs_run *run, struct rs_rail *r, uint32_t n, int64_t limit, int64_t *sample,
+			   uint32_t *taken)
+{
+	struct rs_error e = rs_usable(r);
+	int64_t start = rs_now(), t = start;
+	*taken = 0;
+	if (e.op)
+		return e;
+	/* A warm-up is the sample until there is one that counts. */
+	for (uint32_t i = 0; i < n + WARMUP && (i == 0 || t - start < limit); i++) {
+		if (atomic_load(&run->cancelled))
+			return (struct rs_error){.op = RS_WRITE, .err = -ECANCELED};
+		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
+		uint64_t id = rs_name(r, 0);
+		int64_t posted = rs_now();
+		e = rs_post(r, id, (struct rs_range){.length = 8});
+		if (!e.op)
+			e = await(run, r, id, posted, limit, &t);
+		if (e.op) {
+			rs_rail_stop(r);
+			return e;
+		}
+		sample[at] = t - posted;
+		*taken = at + 1;
+	}
+	return e;
+}
