@@ -1,0 +1,399 @@
+//go:build cgo && linux
+
+package verbs
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestBurst writes amounts of all kinds over one rail and more: all of it
+// arrives, by the writes that one would expect.
+func TestBurst(t *testing.T) {
+	for _, tc := range []struct {
+		name                    string
+		size, queuePairs, depth int
+		rails                   int
+		o                       BurstOptions
+		writes                  int // 0: not said
+	}{
+		{"one rail", mib, 1, 8, 1, BurstOptions{Mode: Static, Total: mib, Chunk: 65536}, 16},
+		{"one rail, stealing", mib, 1, 8, 1, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
+		{"static", mib, 1, 8, 3, BurstOptions{Mode: Static, Total: mib, Chunk: 65536}, 0},
+		{"stealing", mib, 1, 8, 3, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536, MinChunk: 4096}, 0},
+		{"static, four queue pairs", mib, 4, 8, 2, BurstOptions{Mode: Static, Total: mib, Chunk: 65536}, 16},
+		{"stealing, four queue pairs", mib, 4, 8, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
+		{"more queue pairs than depth", mib, 4, 1, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
+		{"a word for each rail", mib, 1, 8, 4, BurstOptions{Mode: Static, Total: 4 * 8, Chunk: 8}, 4},
+		{"a packet for each rail", mib, 1, 8, 4, BurstOptions{Mode: Static, Total: 4 * 1024, Chunk: 1024}, 4},
+		{"fewer words than rails", mib, 1, 8, 4, BurstOptions{Mode: Static, Total: 2 * 8, Chunk: 8}, 2},
+		{"a word, stealing", mib, 1, 8, 4, BurstOptions{Mode: Stealing, Total: 8, Chunk: 8}, 1},
+		{"not a multiple of anything", mib, 1, 8, 3, BurstOptions{Mode: Static, Total: 1000003, Chunk: 65536}, 0},
+		{"not a multiple of anything, stealing", mib, 1, 8, 3, BurstOptions{Mode: Stealing, Total: 1000003, Chunk: 65536}, 0},
+		{"five times the buffer", mib, 1, 8, 2, BurstOptions{Mode: Static, Total: 5 * mib, Chunk: 65536}, 80},
+		{"five times the buffer, stealing", mib, 1, 8, 2, BurstOptions{Mode: Stealing, Total: 5 * mib, Chunk: 100000}, 0},
+		{"a buffer smaller than a chunk", 8192, 1, 8, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
+		{"less depth", mib, 1, 8, 2, BurstOptions{Mode: Static, Total: mib, Chunk: 4096, Depth: 3}, 256},
+		{"a depth of one", mib, 1, 1, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := connected(t, tc.size, tc.queuePairs, tc.depth, make([]fakeverbs.Knobs, tc.rails)...)
+			for range 3 {
+				got, err := e.burst(tc.o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Bytes != tc.o.Total || !slices.Equal(got.Done, []Range{{0, min(tc.o.Total, int64(tc.size))}}) {
+					t.Errorf("%d bytes, %v", got.Bytes, got.Done)
+				}
+				writes, progress := 0, e.run.Progress()
+				for i, r := range got.Rails {
+					writes += r.Writes
+					if r.Err != nil || progress[i] != r.Bytes {
+						t.Errorf("rail %d: %+v, progress %d", i, r, progress[i])
+					}
+				}
+				if tc.writes != 0 && writes != tc.writes {
+					t.Errorf("%d writes, want %d", writes, tc.writes)
+				}
+			}
+		})
+	}
+}
+
+// TestBurstParts holds static parts to being equal.
+func TestBurstParts(t *testing.T) {
+	for _, total := range []int64{3 * 8, 3 * 4096, 3 * mib, 4 * mib, 1000000} {
+		e := connected(t, 4*mib, 1, 8, make([]fakeverbs.Knobs, 3)...)
+		got, err := e.burst(BurstOptions{Mode: Static, Total: total, Chunk: 65536})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range got.Rails {
+			if d := r.Bytes - total/3; d < -8192 || d > 8192 || total < mib && (d < -16 || d > 16) {
+				t.Errorf("rail %d of 3 wrote %d of %d", i, r.Bytes, total)
+			}
+		}
+	}
+}
+
+// TestStriping compares striped bursts with the sum of solos, on rails alike
+// and not. A machine that is busy with other things gets more chances.
+func TestStriping(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rates  []uint64
+		static float64 // of the sum of solos: n × the slowest
+	}{
+		{"alike", []uint64{48 * mib, 48 * mib}, 1},
+		{"one at a third", []uint64{48 * mib, 16 * mib}, 0.5},
+		{"one at a third, first", []uint64{16 * mib, 48 * mib}, 0.5},
+		{"one of four at half", []uint64{32 * mib, 32 * mib, 16 * mib, 32 * mib}, 4 * 16 / 112.0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var knobs []fakeverbs.Knobs
+			for _, r := range tc.rates {
+				knobs = append(knobs, fakeverbs.Knobs{Rate: r, Latency: 50 * time.Microsecond})
+			}
+			e := connected(t, 16*mib, 1, 8, knobs...)
+			rate := func(rails []*Rail, mode Mode, total int64) float64 {
+				got, err := e.run.Burst(rails, e.from, BurstOptions{Mode: mode, Total: total, Chunk: 256 << 10, Deadline: 10 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return float64(got.Bytes) / got.Elapsed.Seconds()
+			}
+			for attempt := 1; ; attempt++ {
+				sum := 0.0
+				for _, r := range e.rails {
+					sum += rate([]*Rail{r}, Static, 4*mib)
+				}
+				stealing, static := rate(e.rails, Stealing, 16*mib)/sum, rate(e.rails, Static, 16*mib)/sum
+				t.Logf("stealing %.3f of the sum of solos, static %.3f", stealing, static)
+				ok := stealing >= 0.95 && stealing <= 1.05 && static > tc.static*0.9 && static < tc.static*1.1
+				if ok {
+					return
+				}
+				if attempt == 5 {
+					t.Fatalf("want stealing 1, static %.3f", tc.static)
+				}
+			}
+		})
+	}
+}
+
+// TestRailDies lets a rail fail in the middle. Stealing, the others do its
+// part; static, its part is missing. It stays dead.
+func TestRailDies(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		knobs      fakeverbs.Knobs
+		queuePairs int
+		want       failure.Reason
+	}{
+		{"retries", fakeverbs.Knobs{Rate: 64 * mib, DropAfter: mib}, 1, failure.RetryExceeded},
+		{"retries, four queue pairs", fakeverbs.Knobs{Rate: 64 * mib, DropAfter: mib}, 4, failure.RetryExceeded},
+		{"from the start", fakeverbs.Knobs{Blocked: true}, 1, failure.RetryExceeded},
+		{"fifth write", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 5, FailStatus: 10}, 1, failure.RemoteAccess},
+		{"fifth write, two queue pairs", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 5, FailStatus: 4}, 2, failure.LocalProt},
+		{"device", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 3, FailStatus: 19}, 1, failure.DeviceFatal},
+	} {
+		for mode, name := range []string{"static", "stealing"} {
+			t.Run(tc.name+", "+name, func(t *testing.T) {
+				other := fakeverbs.Knobs{Rate: 64 * mib}
+				e := connected(t, 8*mib, tc.queuePairs, 8, other, tc.knobs, other)
+				got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: 8 * mib, Chunk: 256 << 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				dead := got.Rails[1].Err
+				if dead == nil || dead.Reason != tc.want || dead.Device != "mlx5_1" || got.Rails[0].Err != nil || got.Rails[2].Err != nil {
+					t.Errorf("%v, %v, %v; want %s of mlx5_1", got.Rails[0].Err, dead, got.Rails[2].Err, tc.want)
+				}
+				all := slices.Equal(got.Done, []Range{{0, 8 * mib}})
+				if Mode(mode) == Stealing && (!all || got.Bytes != 8*mib) || Mode(mode) == Static && all {
+					t.Errorf("%d bytes, %v", got.Bytes, got.Done)
+				}
+				again, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536})
+				if err != nil || again.Rails[1].Err == nil || again.Rails[1].Err.Reason != tc.want || again.Bytes != mib {
+					t.Errorf("the next burst: %+v, %v", again, err)
+				}
+				if _, err := e.run.Latency(e.rails[1], 1, time.Second); reason(err) != tc.want {
+					t.Errorf("latency of a dead rail: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestAllRailsDie wants the first rail's error.
+func TestAllRailsDie(t *testing.T) {
+	for mode := range []string{"static", "stealing"} {
+		e := connected(t, mib, 1, 8, fakeverbs.Knobs{FailEvery: 2, FailStatus: 10}, fakeverbs.Knobs{DropAfter: 65536})
+		got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: mib, Chunk: 65536})
+		if reason(err) != failure.RemoteAccess || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.RetryExceeded {
+			t.Errorf("%v; %+v", err, got)
+		}
+		if got.Bytes == 0 || got.Bytes >= mib {
+			t.Errorf("%d bytes", got.Bytes)
+		}
+	}
+}
+
+// TestLimit stops a burst that has far to go: what is done is said, nothing is
+// wrong, and nothing is in flight any more.
+func TestLimit(t *testing.T) {
+	for mode, name := range []string{"static", "stealing"} {
+		t.Run(name, func(t *testing.T) {
+			e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{Rate: 64 * mib}, fakeverbs.Knobs{Rate: 8 * mib})
+			for range 2 {
+				begin := time.Now()
+				got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: 1 << 40, Chunk: 65536, Limit: 100 * time.Millisecond})
+				if took := time.Since(begin); err != nil || took < 100*time.Millisecond || took > 600*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+				if got.Bytes < 5*mib || got.Bytes > 20*mib || got.Rails[0].Err != nil || got.Rails[1].Err != nil {
+					t.Errorf("%+v", got)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadline gives up on a rail that hangs, and says what the other did.
+func TestDeadline(t *testing.T) {
+	e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{}, fakeverbs.Knobs{HangPoll: true})
+	begin := time.Now()
+	got, err := e.burst(BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: 65536, Deadline: 150 * time.Millisecond})
+	if took := time.Since(begin); reason(err) != failure.Timeout || took < 150*time.Millisecond || took > 600*time.Millisecond {
+		t.Errorf("%v after %v", err, took)
+	}
+	if got.Rails[0].Err != nil || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.Timeout || got.Bytes < 3*mib || got.Bytes >= 4*mib {
+		t.Errorf("%+v", got)
+	}
+	if _, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}); err != nil {
+		t.Errorf("the rail that is left: %v", err)
+	}
+}
+
+// TestCancel stops a burst from another goroutine, and looks at its progress
+// meanwhile. What is in flight completes, or not; the burst returns soon.
+func TestCancel(t *testing.T) {
+	for name, knobs := range map[string]fakeverbs.Knobs{"drains": {Rate: 64 * mib}, "hangs": {Rate: 64 * mib, Latency: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			e := connected(t, mib, 1, 8, fakeverbs.Knobs{Rate: 64 * mib}, knobs)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
+					if p := e.run.Progress(); p[0] > mib {
+						break
+					}
+				}
+				e.run.Cancel()
+			}()
+			begin := time.Now()
+			got, err := e.burst(BurstOptions{Mode: Stealing, Total: 1 << 40, Chunk: 65536, Deadline: 20 * time.Second})
+			<-done
+			if took := time.Since(begin); reason(err) != failure.Canceled || took > time.Second || got.Rails[0].Bytes <= mib {
+				t.Errorf("%v after %v: %+v", err, took, got)
+			}
+			if hung := got.Rails[1].Err; (hung != nil) != (name == "hangs") || hung != nil && hung.Reason != failure.Canceled {
+				t.Errorf("%v", hung)
+			}
+			if got, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}); reason(err) != failure.Canceled || got.Bytes != 0 {
+				t.Errorf("after Cancel: %v, %+v", err, got)
+			}
+			if samples, err := e.run.Latency(e.rails[0], 8, time.Second); reason(err) != failure.Canceled || len(samples) != 0 {
+				t.Errorf("after Cancel: %v, %v", err, samples)
+			}
+		})
+	}
+}
+
+// TestBurstMisuse calls with what makes no sense: an error, nothing written.
+func TestBurstMisuse(t *testing.T) {
+	e := connected(t, 4096, 1, 8, make([]fakeverbs.Knobs, 2)...)
+	good := BurstOptions{Total: 4096, Chunk: 4096, Deadline: time.Second}
+	with := func(change func(*BurstOptions)) BurstOptions { o := good; change(&o); return o }
+	other := buffer(t, 4096)
+	defer other.Close()
+	one := must(NewRun(1))
+	defer one.Close()
+	for i, tc := range []struct {
+		run   *Run
+		rails []*Rail
+		b     *Buffer
+		o     BurstOptions
+	}{
+		{e.run, nil, e.from, good},
+		{e.run, []*Rail{e.rails[0], e.rails[0]}, e.from, good},
+		{e.run, e.rails, other, good},
+		{one, e.rails, e.from, good},
+		{e.run, e.rails, e.from, with(func(o *BurstOptions) { o.Deadline = 0 })},
+		{e.run, e.rails, e.from, with(func(o *BurstOptions) { o.Chunk = 0 })},
+		{e.run, e.rails, e.from, with(func(o *BurstOptions) { o.Chunk = 1 << 31 })},
+		{e.run, e.rails, e.from, with(func(o *BurstOptions) { o.Total = 0 })},
+		{e.run, e.rails, e.from, with(func(o *BurstOptions) { o.Mode = 2 })},
+	} {
+		if got, err := tc.run.Burst(tc.rails, tc.b, tc.o); err == nil || got.Bytes != 0 {
+			t.Errorf("case %d: %+v, %v", i, got, err)
+		}
+	}
+	if _, err := e.run.Latency(e.rails[0], 0, time.Second); err == nil {
+		t.Error("no samples")
+	}
+	one.Close()
+	if _, err := one.Burst(e.rails[:1], e.from, good); err == nil || one.Progress()[0] != 0 {
+		t.Error("a closed run")
+	}
+	one.Cancel()
+	if _, err := NewRun(0); err == nil {
+		t.Error("a run over nothing")
+	}
+}
+
+// TestNotConnected writes on a rail that is not connected.
+func TestNotConnected(t *testing.T) {
+	f := fakeverbs.New(t)
+	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")})
+	f.Use(t, "A")
+	b, run := buffer(t, 4096), must(NewRun(1))
+	defer b.Close()
+	defer run.Close()
+	r := must(fake(t).OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
+	defer r.Close()
+	if _, err := run.Latency(r, 1, time.Second); err == nil {
+		t.Error("without a buffer")
+	}
+	must(r.Register(b))
+	_, err := run.Latency(r, 1, time.Second)
+	got, berr := run.Burst([]*Rail{r}, b, BurstOptions{Total: 8, Chunk: 8, Deadline: time.Second})
+	if err == nil || berr == nil || got.Rails[0].Err == nil {
+		t.Errorf("%v, %v, %+v", err, berr, got)
+	}
+}
+
+// TestLatency measures a device of known latency.
+func TestLatency(t *testing.T) {
+	const delay = 2 * time.Millisecond
+	for _, queuePairs := range []int{1, 4} {
+		e := connected(t, 4096, queuePairs, 8, fakeverbs.Knobs{Latency: delay})
+		got, err := e.run.Latency(e.rails[0], 20, 5*time.Second)
+		if err != nil || len(got) != 20 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		slices.Sort(got)
+		if got[0] < delay || got[10] > delay+time.Millisecond {
+			t.Errorf("%v, want %v", got, delay)
+		}
+		e.arrived(Range{0, 8})
+		if got, err = e.run.Latency(e.rails[0], 1000, 40*time.Millisecond); err != nil || len(got) < 5 || len(got) > 20 {
+			t.Errorf("within 40 ms: %v, %v", got, err)
+		}
+		if got, err = e.run.Latency(e.rails[0], 1000, 3*time.Millisecond); err != nil || len(got) != 1 {
+			t.Errorf("within 3 ms: %v, %v", got, err)
+		}
+	}
+}
+
+// TestLatencyFails has no answer, a refusal, and somebody who gives up.
+func TestLatencyFails(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		knobs fakeverbs.Knobs
+		want  failure.Reason
+		least int // samples
+	}{
+		{"hangs", fakeverbs.Knobs{HangPoll: true}, failure.Timeout, 0},
+		{"blocked", fakeverbs.Knobs{Blocked: true}, failure.RetryExceeded, 0},
+		{"tenth", fakeverbs.Knobs{FailEvery: 10, FailStatus: 13}, failure.RNR, 6},
+		{"cancelled", fakeverbs.Knobs{Latency: time.Hour}, failure.Canceled, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := connected(t, 4096, 1, 8, tc.knobs)
+			limit := 200 * time.Millisecond
+			if tc.want == failure.Canceled {
+				limit = time.Minute
+				defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
+			}
+			begin := time.Now()
+			got, err := e.run.Latency(e.rails[0], 100, limit)
+			if took := time.Since(begin); reason(err) != tc.want || len(got) != tc.least || took > time.Second {
+				t.Errorf("%d samples, %v after %v; want %d, %s", len(got), err, took, tc.least, tc.want)
+			}
+		})
+	}
+}
+
+// BenchmarkBurst is what a burst costs where the wire costs nothing but the copy.
+func BenchmarkBurst(b *testing.B) {
+	for _, chunk := range []int64{4096, 65536, mib} {
+		b.Run(fmt.Sprint(chunk), func(b *testing.B) {
+			e := connected(b, 4*mib, 1, 16, make([]fakeverbs.Knobs, 2)...)
+			b.SetBytes(4 * mib)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := e.run.Burst(e.rails, e.from, BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: chunk, Deadline: time.Second}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLatency is what a write costs without a wire.
+func BenchmarkLatency(b *testing.B) {
+	e := connected(b, 4096, 1, 8, fakeverbs.Knobs{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.run.Latency(e.rails[0], 100, time.Second); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
