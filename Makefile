@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo golden docs lint lab bench fuzz deps
+.PHONY: help run build test test-nocgo asan arm64 golden docs lint lab bench fuzz deps
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -14,7 +14,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 LDFLAGS += -extldflags=-Wl,-z,lazy
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 run: build ## build and serve on this machine, whatever it has: http://localhost:10091 (ARGS='--help' shows the flags)
 	./railscope $(ARGS)
@@ -30,6 +30,12 @@ test-nocgo: ## the same without C: counters only, no GPU, no probe
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
 	CGO_ENABLED=0 go vet ./...
 	CGO_ENABLED=0 go test ./...
+
+asan: deps ## the package that has C, and the fake it is tested with, under the address sanitizer
+	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs
+
+arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emulated
+	LDFLAGS='$(LDFLAGS)' scripts/arm64.sh
 
 golden: deps ## write the expected expositions of exporter/testdata anew
 	go test ./exporter -update

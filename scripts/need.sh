@@ -2,6 +2,7 @@
 # need.sh NEED... makes sure that this machine has what a build or a test needs:
 #   COMMAND=PACKAGE   a command, and the Debian package that has it
 #   HEADER.h=PACKAGE  a C header, likewise
+#   /FILE=PACKAGE     a file, likewise
 #   go                a Go that understands go.mod
 # What is missing is installed with apt-get, by sudo when not root. It is silent
 # when nothing is missing.
@@ -23,6 +24,7 @@ for need in "$@"; do
 		fi
 		continue
 		;;
+	/*) [ -e "$thing" ] && continue ;;
 	*.h) printf '#include <%s>\n' "$thing" | cc -E - >/dev/null 2>&1 && continue ;;
 	*) command -v "$thing" >/dev/null && continue ;;
 	esac
