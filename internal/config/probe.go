@@ -218,7 +218,7 @@ func (r probeReader) peers(n *yaml.Node) error {
 		item = resolve(item)
 		peer, ok := "", false
 		if item.Kind == yaml.ScalarNode {
-			peer, ok = parsePeer(item.Value)
+			peer, ok = ParsePeer(item.Value)
 		}
 		if !ok {
 			return r.errorf(item, "a peer must be host or host:port, such as spark-02:%s or [fd00::2]:%s, not %s", probe.DefaultPort, probe.DefaultPort, kindName(item))
@@ -233,8 +233,8 @@ func (r probeReader) peers(n *yaml.Node) error {
 	return nil
 }
 
-// parsePeer returns host:port of what is written as host or host:port.
-func parsePeer(s string) (string, bool) {
+// ParsePeer returns host:port of what is written as host or host:port.
+func ParsePeer(s string) (string, bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		host, port = s, probe.DefaultPort
