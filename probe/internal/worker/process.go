@@ -1,0 +1,172 @@
+package worker
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one life of the worker.
+type process struct {
+	conn net.Conn
+	pid  int
+	gone chan struct{} // closed when the process is no more, and was waited for
+
+	mu   sync.Mutex // protects all following fields
+	said []string   // the first lines of what it wrote to stderr since the last request
+	exit error      // how it ended, once gone is closed
+}
+
+// most lines of stderr that are kept to explain a crash.
+const mostSaid = 3
+
+// start starts the worker. The child gets its end of a socket pair as
+// descriptor 3, and dies with this process: when that closes the other end, or,
+// should the child hang in a provider, by the kernel's hand.
+func start(command, env []string, log func(string)) (*process, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "worker"), os.NewFile(uintptr(pair[1]), "exporter")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	stderr, theirStderr, err := os.Pipe()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	defer theirStderr.Close()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = theirStderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p := &process{conn: conn, gone: make(chan struct{})}
+	started := make(chan error)
+	go p.live(cmd, started)
+	if err := <-started; err != nil {
+		stderr.Close()
+		_ = conn.Close()
+		return nil, err
+	}
+	p.pid = cmd.Process.Pid
+	go p.listen(stderr, log)
+	return p, nil
+}
+
+// live starts the process and waits for its end, on one thread: the kernel
+// sends Pdeathsig when the thread that forked ends, and Go ends threads as it
+// likes.
+func (p *process) live(cmd *exec.Cmd, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Start()
+	started <- err
+	if err != nil {
+		close(p.gone)
+		return
+	}
+	err = cmd.Wait()
+	p.mu.Lock()
+	p.exit = err
+	p.mu.Unlock()
+	_ = p.conn.Close() // whoever waits for an answer will not get one
+	close(p.gone)
+}
+
+// listen passes on what the worker, or a library in it, writes to stderr.
+func (p *process) listen(stderr *os.File, log func(string)) {
+	defer stderr.Close()
+	lines := bufio.NewReaderSize(stderr, 4096)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if text := strings.TrimSpace(string(line)); text != "" {
+			p.mu.Lock()
+			if len(p.said) < mostSaid {
+				p.said = append(p.said, text)
+			}
+			p.mu.Unlock()
+			log(text)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// forget drops what was said so far: a crash is explained by what came last.
+func (p *process) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said = nil
+}
+
+// obituary says how the process ended, for people.
+func (p *process) obituary() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	how := "exit status 0"
+	if p.exit != nil {
+		how = p.exit.Error()
+	}
+	if len(p.said) > 0 {
+		how += "; it said: " + strings.Join(p.said, " / ")
+	}
+	return how
+}
+
+// kill ends the process, if need be by force. It does not wait: a process that
+// hangs in the kernel does not die until the kernel lets it.
+func (p *process) kill() {
+	_ = p.conn.Close()
+	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return // it is gone, or not ours: nothing to be done either way
+	}
+}
+
+// ended reports whether the process is no more.
+func (p *process) ended() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// exchange sends one request and reads until it is answered, or the connection
+// is closed.
+func (p *process) exchange(req request, progress func([]int64)) (response, error) {
+	if err := writeFrame(p.conn, req); err != nil {
+		return response{}, err
+	}
+	for {
+		var res response
+		if err := readFrame(p.conn, &res); err != nil {
+			return res, err
+		}
+		switch {
+		case res.ID != req.ID:
+			return res, fmt.Errorf("an answer to request %d instead of %d: %w", res.ID, req.ID, io.ErrUnexpectedEOF)
+		case res.Done:
+			return res, nil
+		case progress != nil:
+			progress(res.Progress)
+		}
+	}
+}

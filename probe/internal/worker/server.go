@@ -1,0 +1,248 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/pattern"
+)
+
+// engine is the transport of a session, in the worker process. All methods but
+// cancel and progress are called by one goroutine.
+type engine interface {
+	ends() []End
+	connect(ConnectArgs) Connected
+	latency(LatencyArgs) (Latencies, error)
+	burst(BurstArgs) (BurstDone, error)
+	tcpInfo() []TCPInfo
+	bytes() []byte // the buffer
+	progress() []int64
+	cancel()
+	close() error
+}
+
+// Main is the worker process: it serves the exporter on descriptor 3 until that
+// hangs up, and returns the exit code. library is the libibverbs to load; empty
+// is the system's.
+func Main(library string) int {
+	raiseMemlock()
+	debug.SetGCPercent(50) // idle nearly always: small rather than quick
+	socket := os.NewFile(3, "exporter")
+	if _, err := socket.Stat(); err != nil {
+		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
+		return 2
+	}
+	s := &server{library: library, out: socket}
+	if err := s.serve(socket); !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
+		return 1
+	}
+	return 0 // whatever still runs ends with the process
+}
+
+// server answers requests, one at a time.
+type server struct {
+	library string
+	engine  engine // of the session; nil without one; only the running request touches it
+	verbs   verbsLibrary
+
+	mu      sync.Mutex // protects all following fields, and writing to out
+	out     io.Writer
+	running uint64 // id of the request being answered
+	stop    func() // ends it early; nil: it cannot be
+}
+
+// serve reads requests until the connection ends. A request that still runs
+// then is left alone: the process ends.
+func (s *server) serve(in io.Reader) error {
+	todo := make(chan request, 1)
+	defer close(todo)
+	go func() {
+		for req := range todo {
+			s.answer(req)
+		}
+	}()
+	for {
+		var req request
+		if err := readFrame(in, &req); err != nil {
+			return err
+		}
+		if req.Op == opCancel {
+			s.cancel(req.ID)
+			continue
+		}
+		select {
+		case todo <- req:
+		default:
+			return fmt.Errorf("request %d (%q) while others wait", req.ID, req.Op)
+		}
+	}
+}
+
+func (s *server) cancel(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == id && s.stop != nil {
+		s.stop()
+	}
+}
+
+func (s *server) answer(req request) {
+	s.mu.Lock()
+	s.running, s.stop = req.ID, nil
+	if s.engine != nil {
+		s.stop = s.engine.cancel
+	}
+	s.mu.Unlock()
+	result, err := s.do(req)
+	res := response{ID: req.ID, Done: true}
+	if err == nil {
+		res.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		res.Failure, _ = json.Marshal(failure.As("", err)) // strings only: it cannot fail
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running, s.stop = 0, nil
+	if err := writeFrame(s.out, res); err != nil {
+		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // the reader will see the connection end
+	}
+}
+
+// do carries out one request.
+func (s *server) do(req request) (any, error) {
+	switch req.Op {
+	case opInfo:
+		return s.verbs.info(s.library), nil
+	case opOpen:
+		return perform(req, s.open)
+	case opClose:
+		return struct{}{}, s.close()
+	}
+	if s.engine == nil {
+		return nil, failure.New("", failure.Other, "%q without a session", req.Op)
+	}
+	switch req.Op {
+	case opConnect:
+		return perform(req, func(a ConnectArgs) (Connected, error) { return s.engine.connect(a), nil })
+	case opLatency:
+		return perform(req, func(a LatencyArgs) (Latencies, error) {
+			a.N = min(max(a.N, 1), maxSamples)
+			return s.engine.latency(a)
+		})
+	case opBurst:
+		return perform(req, func(a BurstArgs) (BurstDone, error) { return s.burst(req.ID, a) })
+	case opVerify:
+		return perform(req, s.verify)
+	case opTCPInfo:
+		return s.engine.tcpInfo(), nil
+	}
+	return nil, failure.New("", failure.Other, "no operation %q", req.Op)
+}
+
+// perform decodes the arguments of a request and carries it out.
+func perform[A, R any](req request, fn func(A) (R, error)) (R, error) {
+	var args A
+	if err := json.Unmarshal(req.Args, &args); err != nil {
+		var none R
+		return none, failure.New("", failure.Other, "arguments of %q: %v", req.Op, err)
+	}
+	return fn(args)
+}
+
+func (s *server) open(args OpenArgs) (opened Opened, err error) {
+	if err := s.close(); err != nil {
+		return opened, err
+	}
+	switch {
+	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
+		return opened, failure.New("", failure.Other, "%d rails: 1 to %d are possible", len(args.Rails), MaxRails)
+	case args.Buffer < pattern.Word || args.Buffer > MaxBuffer:
+		return opened, failure.New("", failure.Other, "a buffer of %d bytes: %d to %d are possible", args.Buffer, pattern.Word, MaxBuffer)
+	}
+	var e engine
+	if args.Transport == TCP {
+		e, opened.TCPPort, err = openTCP(args)
+	} else {
+		e, err = s.verbs.open(s.library, args)
+	}
+	if err != nil {
+		return opened, err
+	}
+	s.engine, opened.Ends = e, e.ends()
+	return opened, nil
+}
+
+func (s *server) close() error {
+	if s.engine == nil {
+		return nil
+	}
+	err := s.engine.close()
+	s.engine = nil
+	debug.FreeOSMemory()
+	return err
+}
+
+// progressEvery is how often a burst tells how far it is.
+const progressEvery = 50 * time.Millisecond
+
+// burst fills the buffer with the burst's own pattern, and moves it.
+func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
+	buf := s.engine.bytes()
+	switch {
+	case args.Total < 1 || args.Chunk < 1 || args.Depth < 1 || args.Chunk > int64(len(buf)):
+		return BurstDone{}, failure.New("", failure.Other, "a burst of %d bytes in chunks of %d, %d in flight, from a buffer of %d", args.Total, args.Chunk, args.Depth, len(buf))
+	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
+		return BurstDone{}, failure.New("", failure.Other, "a burst over %d rails", len(args.Rails))
+	}
+	pattern.Fill(buf[:min(args.Total, int64(len(buf)))], args.Seed, 0)
+	done, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				s.mu.Lock()
+				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress()}) // the reader will see the connection end
+				s.mu.Unlock()
+			}
+		}
+	}()
+	res, err := s.engine.burst(args)
+	close(done)
+	<-told
+	return res, err
+}
+
+// verify looks for the pattern in the parts of the buffer that the peer says it
+// has written.
+func (s *server) verify(args VerifyArgs) (Verified, error) {
+	buf := s.engine.bytes()
+	if len(args.Ranges) > maxRanges {
+		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: the most is %d", len(args.Ranges), maxRanges)
+	}
+	v := Verified{Mismatch: -1}
+	for _, r := range args.Ranges {
+		size := int64(len(buf))
+		if r.Offset < 0 || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
+			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d", r.Length, r.Offset, size)
+		}
+		if at := pattern.Check(buf[r.Offset:r.Offset+r.Length], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {
+			v.Mismatch = at
+		}
+		v.Bytes += r.Length
+	}
+	return v, nil
+}
