@@ -12,12 +12,12 @@ type Options struct {
 	Interval       time.Duration // a round to every peer
 	Timeout        time.Duration // of a round
 	LatencySamples int           // 8 B writes per rail and round
-	Transfer       int64         // bytes of a striped burst
+	Transfer       int64         // striped bytes of a round: half with equal parts, half by stealing
 	Chunk          int64         // bytes of one write of a burst
 	Depth          int           // chunks in flight per rail
 	QueuePairs     int           // per rail
 	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
-	Budget         int64         // bytes per hour, asked and answered together
+	Budget         int64         // bytes per hour that this node asks for, and as many that it answers
 	BusyAbove      float64       // of a rail's capacity: more traffic of others than this, and there is no round
 	TrafficClass   uint8         // of RDMA packets: DSCP<<2
 	Memory         string        // where the bytes lie: host
@@ -55,7 +55,8 @@ func DefaultOptions() Options {
 
 // Stats is what the probe counts beside the results of rounds.
 type Stats struct {
-	BudgetBytes    float64 // left at this moment
+	Running        bool    // peers are asked or answered
+	BudgetBytes    float64 // left at this moment, of asking or answering, whichever has less
 	Leases         int     // granted to others at this moment: 0 or 1
 	WorkerRestarts uint64  // after the worker process crashed or was killed
 }

@@ -26,7 +26,7 @@ const unanswered = 10 * time.Second
 // Lane is a way to the target, and which rail it is for.
 type Lane struct {
 	Rail   string         // for failures
-	Local  netip.Addr     // this node's address on the rail
+	Local  netip.Addr     // this node's address on the rail; zero: whichever the routes say
 	Netdev string         // the rail's interface; empty: whichever the routes say
 	Remote netip.AddrPort // where the target listens
 }

@@ -47,7 +47,7 @@ func Dial(ctx context.Context, lanes []Lane, streams int, key [32]byte) (*Conn, 
 func (l *lane) dial(ctx context.Context, number, streams int, key [32]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, connecting)
 	defer cancel()
-	if l.Local.Unmap().Is4() != l.Remote.Addr().Unmap().Is4() {
+	if l.Local.IsValid() && l.Local.Unmap().Is4() != l.Remote.Addr().Unmap().Is4() {
 		return fmt.Errorf("%w: from %v to %v", unix.EADDRNOTAVAIL, l.Local, l.Remote)
 	}
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error { return tune(raw, l.Netdev) }}

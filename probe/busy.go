@@ -1,0 +1,163 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// How long a rail is watched to say whether it is busy, and how often it is
+// looked at while a round goes on. Each look costs a firmware command on some
+// adapters.
+const (
+	busyWindow = 100 * time.Millisecond
+	guardEvery = 250 * time.Millisecond
+)
+
+// traffic is one reading, or why there is none.
+type traffic struct {
+	rail.Traffic
+	err error
+}
+
+// traffic reads the byte counters of rails, by name. A rail that does not
+// answer is not in the map.
+func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
+	byName := map[string]rail.Rail{}
+	var names []string
+	for _, r := range rails {
+		byName[r.Name] = r.Rail
+		names = append(names, r.Name)
+	}
+	out := map[string]rail.Traffic{}
+	for _, res := range n.meters.Run(deviceBudget, names, func(name string) traffic {
+		r := byName[name]
+		t, err := r.Traffic(n.opts.Sysfs)
+		return traffic{t, err}
+	}) {
+		if res.Err == nil && res.Value.err == nil {
+			out[res.Key] = res.Value.Traffic
+		}
+	}
+	return out
+}
+
+// busy watches the rails for a moment, before anything of the probe's is on
+// them, and returns a failure if one carries more than the part above of its
+// capacity. A rail of unknown capacity is busy at no rate: there is no saying.
+func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failure.Failure {
+	before := n.traffic(rails)
+	select {
+	case <-time.After(busyWindow):
+	case <-ctx.Done():
+		return failure.New(failure.StageLease, failure.Canceled, "%v", context.Cause(ctx))
+	}
+	after := n.traffic(rails)
+	for _, r := range rails {
+		b, a, ok := both(before, after, r.Name)
+		seconds := a.At.Sub(b.At).Seconds()
+		if !ok || r.capacity <= 0 || seconds <= 0 {
+			continue
+		}
+		for direction, bytes := range map[string]uint64{"out": a.Transmit - b.Transmit, "in": a.Receive - b.Receive} {
+			if part := float64(bytes) / seconds / r.capacity; part > above && part < 1e3 {
+				return busyFailure(r, direction, part, above)
+			}
+		}
+	}
+	return nil
+}
+
+func busyFailure(r ownRail, direction string, part, above float64) *failure.Failure {
+	f := failure.New(failure.StageLease, failure.Busy, "%s carries other traffic: %s of its capacity going %s, and the probe keeps away above %s",
+		r.Rail, percent(part), direction, percent(above))
+	f.Rail = r.Name
+	return f
+}
+
+func percent(part float64) string {
+	p := fmt.Sprintf("%.1f %%", part*100)
+	if part*100 >= 10 {
+		p = fmt.Sprintf("%.0f %%", part*100)
+	}
+	return p
+}
+
+func both(before, after map[string]rail.Traffic, name string) (b, a rail.Traffic, ok bool) {
+	b, okB := before[name]
+	a, okA := after[name]
+	return b, a, okA && okB && a.Transmit >= b.Transmit && a.Receive >= b.Receive
+}
+
+// guard watches rails while the probe itself uses them, and tells when others
+// want them.
+type guard struct {
+	node  *Node
+	rails []ownRail
+	above float64
+	// own returns the payload that the probe has sent over a rail and the most
+	// that may be under way, since the guard began.
+	own func(rail string) (sent, underway int64)
+	// receiving says that the probe's traffic comes in rather than goes out.
+	receiving bool
+}
+
+// What the probe's own traffic may look like on the wire at most: payload in
+// packets of 256 bytes, with all headers; and what comes back for it.
+const (
+	mostWire = 1.3
+	mostAcks = 0.4
+)
+
+// watch returns a failure as soon as more than the part above of a rail's
+// capacity is not the probe's, on average since it began, or nil when ctx is
+// done.
+func (g *guard) watch(ctx context.Context) *failure.Failure {
+	start := g.node.traffic(g.rails)
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := g.node.traffic(g.rails)
+		for _, r := range g.rails {
+			if f := g.judge(r, start, now); f != nil {
+				return f
+			}
+		}
+	}
+}
+
+// judge compares what a rail carried with what the probe may have caused.
+func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Failure {
+	b, a, ok := both(start, now, r.Name)
+	seconds := a.At.Sub(b.At).Seconds()
+	if !ok || r.capacity <= 0 || seconds <= 0 {
+		return nil
+	}
+	out, in := float64(a.Transmit-b.Transmit), float64(a.Receive-b.Receive)
+	var foreignOut, foreignIn float64
+	if g.receiving {
+		// How much of what came in was the asker's, it knows and not we.
+		foreignOut = out - mostAcks*in
+	} else {
+		sent, underway := g.own(r.Name)
+		foreignIn = in - mostAcks*out
+		if a.Retransmits == b.Retransmits { // otherwise it may be our own bytes once more
+			foreignOut = out - mostWire*float64(sent+underway)
+		}
+	}
+	if part := foreignOut / seconds / r.capacity; part > g.above {
+		return busyFailure(r, "out", part, g.above)
+	}
+	if part := foreignIn / seconds / r.capacity; part > g.above {
+		return busyFailure(r, "in", part, g.above)
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// How long the control channel may take: to connect, and to answer what is
+// quick. Verifying reads all of the buffer.
+const (
+	dialTime   = 5 * time.Second
+	answerTime = 15 * time.Second
+	verifyTime = 40 * time.Second
+)
+
+// client is the asker's end of the control channel, for one round. Its errors
+// are [*failure.Failure].
+type client struct {
+	http  *http.Client
+	base  string // http://host:port
+	token string
+	lease string // path of the lease, once there is one
+}
+
+// newClient makes the client for one round with a peer. Tokens and certificates
+// are those of this moment.
+func newClient(peer string, sec Security) (*client, error) {
+	token, err := sec.token()
+	if err != nil {
+		return nil, failure.New(failure.StageHello, failure.Unauthorized, "token_file: %v", err)
+	}
+	conf, err := sec.clientTLS()
+	if err != nil {
+		return nil, failure.New(failure.StageHello, failure.TLS, "%v", err)
+	}
+	scheme := "http://"
+	if conf != nil {
+		scheme = "https://"
+	}
+	return &client{base: scheme + peer, token: token, http: &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext,
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: dialTime,
+		MaxIdleConns:        4,
+		IdleConnTimeout:     time.Minute,
+	}}}, nil
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// do sends a request and decodes the answer.
+func (c *client) do(ctx context.Context, stage failure.Stage, method, path string, in, out any, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	res, err := c.send(ctx, stage, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	if err != nil {
+		return c.lost(ctx, stage, err)
+	}
+	if len(body) > maxBody {
+		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody, method, path)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return failure.New(stage, failure.Protocol, "the answer to %s %s is not railscope's: %v", method, path, err)
+	}
+	return nil
+}
+
+// send sends a request and returns the answer if it is a good one.
+func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any) (*http.Response, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, failure.As(stage, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, failure.New(stage, failure.PeerUnreachable, "%v", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		req.Header.Set("Authorization", bearer+c.token)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.lost(ctx, stage, err)
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // what there is of it
+	return nil, refused(stage, res, text)
+}
+
+// refused makes a failure of an answer that is not OK. A railscope answers with
+// a failure of its own.
+func refused(stage failure.Stage, res *http.Response, text []byte) error {
+	var f failure.Failure
+	if json.Unmarshal(text, &f) == nil && f.Reason != "" {
+		clean(&f)
+		f.Stage = stage
+		return &f
+	}
+	said := strings.TrimSpace(string(text))
+	switch {
+	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
+		return failure.New(stage, failure.Unauthorized, "the peer refuses: %.200q", said)
+	case strings.Contains(said, "HTTP request to an HTTPS server"):
+		return failure.New(stage, failure.TLS, "the peer wants TLS and this node has none configured: set tls in the configuration")
+	}
+	return failure.New(stage, failure.Protocol, "%s %s: status %d, %.200q: is that railscope's probe port?", res.Request.Method, res.Request.URL, res.StatusCode, said)
+}
+
+// lost makes a failure of a connection that did not come about, or broke.
+func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error {
+	var record tls.RecordHeaderError
+	var verify *tls.CertificateVerificationError
+	var alert tls.AlertError
+	switch {
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		return failure.New(stage, failure.Canceled, "told to stop")
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return failure.New(stage, failure.TLS, "this node wants TLS and the peer does not speak it: %v", err)
+	case errors.As(err, &verify), errors.As(err, &alert):
+		return failure.New(stage, failure.TLS, "%v", err)
+	case c.lease != "":
+		return failure.New(stage, failure.PeerLost, "the peer does not answer any more: %v", err)
+	}
+	return failure.New(stage, failure.PeerUnreachable, "%v", err)
+}
+
+func (c *client) hello(ctx context.Context) (hello, error) {
+	var h hello
+	if err := c.do(ctx, failure.StageHello, http.MethodGet, pathHello, struct{}{}, &h, answerTime); err != nil {
+		return h, err
+	}
+	if err := h.check(); err != nil {
+		return h, failure.New(failure.StageHello, failure.Protocol, "the peer's answer makes no sense: %v", err)
+	}
+	return h, nil
+}
+
+// hold is a lease while it is held: the stream by which the peer says that it
+// is over, and the renewing.
+type hold struct {
+	grant  grant
+	ended  chan struct{} // closed when it is over, for whatever reason
+	stop   context.CancelFunc
+	hung   sync.WaitGroup
+	reason *failure.Failure // why it ended before it was released; set before ended is closed
+}
+
+// obtain asks for the lease, and keeps it until release.
+func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
+	stream, cancel := context.WithCancelCause(ctx)
+	stop := func() { cancel(nil) }
+	patience := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %v", answerTime)) })
+	res, err := c.send(stream, failure.StageLease, http.MethodPost, pathLease, ask)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	lines := bufio.NewReaderSize(res.Body, 8192)
+	event, err := readEvent(lines)
+	if !patience.Stop() || err != nil || event.Grant == nil {
+		stop()
+		res.Body.Close()
+		switch {
+		case err == nil && event.End != nil:
+			event.End.Stage = failure.StageLease
+			return nil, event.End
+		case err == nil:
+			err = errors.New("neither a grant nor a reason")
+		}
+		return nil, failure.New(failure.StageLease, failure.Protocol, "asking for a lease: %v", err)
+	}
+	h := &hold{grant: *event.Grant, ended: make(chan struct{}), stop: stop}
+	c.lease = pathLease + "/" + h.grant.ID
+	h.hung.Go(func() {
+		defer close(h.ended)
+		defer res.Body.Close()
+		event, err := readEvent(lines)
+		switch {
+		case stream.Err() != nil: // it was released, or the round is over
+		case err == nil && event.End != nil:
+			h.reason = event.End
+		default:
+			h.reason = failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a word: %v", err)
+		}
+	})
+	h.hung.Go(func() { c.renew(stream, h) })
+	return h, nil
+}
+
+// renew keeps the lease alive while it is held.
+func (c *client) renew(ctx context.Context, h *hold) {
+	tick := time.NewTicker(h.grant.TTL / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.ended:
+			return
+		case <-tick.C:
+			// When it fails the stream says why, or the next request does.
+			_ = c.do(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
+		}
+	}
+}
+
+// readEvent reads one line of a lease's stream.
+func readEvent(lines *bufio.Reader) (leaseEvent, error) {
+	var e leaseEvent
+	line, err := lines.ReadSlice('\n')
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return e, err
+	}
+	if g := e.Grant; g != nil && (len(g.Key) != 32 || g.TTL < time.Second || g.TTL > maxTTL || g.ID == "" || strings.ContainsFunc(g.ID, notAlphanumeric)) {
+		return e, fmt.Errorf("a grant that makes no sense: id %.40q, a key of %d bytes, for %v", g.ID, len(g.Key), g.TTL)
+	}
+	if e.End != nil {
+		clean(e.End)
+	}
+	return e, nil
+}
+
+func notAlphanumeric(r rune) bool {
+	return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z')
+}
+
+func (c *client) open(ctx context.Context, req openRequest) (openReply, error) {
+	var reply openReply
+	if err := c.do(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime); err != nil {
+		return reply, err
+	}
+	if err := reply.check(&req); err != nil {
+		return reply, failure.New(failure.StageConnect, failure.Protocol, "the peer's answer makes no sense: %v", err)
+	}
+	return reply, nil
+}
+
+func (c *client) verify(ctx context.Context, args worker.VerifyArgs) (worker.Verified, error) {
+	var v worker.Verified
+	err := c.do(ctx, failure.StageVerify, http.MethodPost, c.lease+"/verify", args, &v, verifyTime)
+	return v, err
+}
+
+// release gives the lease back. It is told even when the round was canceled: the
+// peer should not have to find out.
+func (c *client) release(ctx context.Context, h *hold, bytes int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	err := c.do(ctx, failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil, answerTime)
+	h.stop()
+	h.hung.Wait()
+	return err
+}

@@ -1,0 +1,162 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// pairOfNodes is two nodes a and b on a fake fabric: a asks, b answers. All
+// else is real: worker processes, control channel, TCP over the loopback
+// interface.
+type pairOfNodes struct {
+	t      *testing.T
+	fabric *fakeverbs.Fabric
+	a, b   *Node
+	opts   Options
+	peer   string // b's address
+	stop   context.CancelFunc
+	served chan error
+	resp   *Responder
+}
+
+// device is rail i of a node: addresses are such that they can be bound on the
+// loopback interface.
+func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device {
+	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i), GIDs: fakeverbs.RoCE(address4(node, i))}
+	d.Rate = 200e6
+	if change != nil {
+		change(&d)
+	}
+	return d
+}
+
+func address4(node string, i int) string {
+	last := map[string]int{"a": 1, "b": 2}[node]
+	return fmt.Sprintf("127.7.%d.%d", i, last)
+}
+
+// newPair brings up both nodes with so many rails each.
+func newPair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
+	t.Helper()
+	p := &pairOfNodes{t: t, fabric: fakeverbs.New(t)}
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.opts = DefaultOptions()
+	p.opts.Security.TokenFile = token
+	p.opts.LatencySamples = 20
+	p.opts.Transfer, p.opts.Chunk = 4<<20, 64<<10
+	p.opts.Timeout = 20 * time.Second
+	for _, name := range []string{"a", "b"} {
+		for i := range rails {
+			p.fabric.Add(name, device(name, i, func(d *fakeverbs.Device) {
+				if change != nil {
+					change(name, i, d)
+				}
+			}))
+		}
+	}
+	p.a, p.b = p.node("a", rails), p.node("b", rails)
+	p.serve()
+	return p
+}
+
+func (p *pairOfNodes) node(name string, rails int) *Node {
+	p.t.Helper()
+	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
+	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
+		Worker: []string{os.Args[0]}, Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
+		Log: func(line string) { p.t.Logf("worker of %s: %s", name, line) },
+		Addresses: func() (map[string][]netip.Prefix, error) {
+			all := map[string][]netip.Prefix{}
+			for i := range rails {
+				all[fmt.Sprintf("fabric%d", i)] = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address4(name, i)), 24)}
+			}
+			return all, nil
+		}})
+	n.rename(name)
+	p.t.Cleanup(n.Close)
+	return n
+}
+
+// serve starts b's responder, on the address it had before, if it had one.
+func (p *pairOfNodes) serve() {
+	p.t.Helper()
+	where := p.peer
+	if where == "" {
+		where = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", where)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.peer = l.Addr().String()
+	resp, err := NewResponder(p.b, p.opts)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	p.resp, p.stop, p.served = resp, stop, served
+	go func() { served <- resp.Serve(ctx, l) }()
+	p.t.Cleanup(p.shut)
+}
+
+// shut ends b's responder.
+func (p *pairOfNodes) shut() {
+	if p.stop == nil {
+		return
+	}
+	p.stop()
+	select {
+	case err := <-p.served:
+		if err != nil {
+			p.t.Errorf("responder: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		p.t.Error("the responder does not end")
+	}
+	p.stop = nil
+}
+
+// round makes one full round from a to b, and checks what holds after any.
+func (p *pairOfNodes) round() Result {
+	p.t.Helper()
+	res := Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})
+	p.clean()
+	return res
+}
+
+// clean checks that nothing is left of a round: no queue pair, no memory, no
+// lease, nobody's place taken.
+func (p *pairOfNodes) clean() {
+	p.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := p.fabric.Left()
+		if p.resp.Leases() > 0 {
+			left = append(left, "a lease")
+		}
+		for _, n := range []*Node{p.a, p.b} {
+			if holder := n.slot.holder(); holder != "" {
+				left = append(left, n.name()+" is "+holder)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Errorf("left after the round: %q", left)
+			return
+		}
+	}
+}

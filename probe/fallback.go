@@ -1,0 +1,199 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// baselineStreams are the connections per rail of the TCP baselines.
+var baselineStreams = []int{1, 4}
+
+// controlLane is the name of the only lane where no two addresses are in one
+// subnet: it goes the way of the control channel.
+const controlLane = "control"
+
+// fallback makes the transfer by TCP, because RDMA cannot be had.
+func (r *round) fallback(ctx context.Context) error {
+	r.bursts = 2
+	res, err := r.tcp(ctx, failure.StageStealing, 1, r.part(2))
+	if err != nil {
+		r.note(err)
+		return err
+	}
+	r.res.TCP = []TCPResult{res}
+	r.res.Verified = true
+	return nil
+}
+
+// baseline makes the transfer by TCP for comparison. What fails here is noted;
+// it takes nothing from what RDMA has shown.
+func (r *round) baseline(ctx context.Context) {
+	best := 0.0
+	for _, streams := range baselineStreams {
+		res, err := r.tcp(ctx, failure.StageBaseline, streams, r.part(4))
+		if err != nil {
+			if ctx.Err() == nil {
+				r.note(err)
+			}
+			break
+		}
+		r.res.TCP = append(r.res.TCP, res)
+		best = max(best, res.BytesPerSecond)
+	}
+	if best > 0 && r.res.Stealing != nil {
+		speedup := *r.res.Stealing / best
+		r.res.Speedup = &speedup
+	}
+}
+
+// tcpLane is one way of TCP to the peer: which address it leaves from, and which
+// it goes to.
+type tcpLane struct {
+	name          string
+	netdev        string
+	local, remote netip.Addr
+}
+
+// tcp makes one striped burst of total bytes with so many connections per rail.
+func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total int64) (TCPResult, error) {
+	res := TCPResult{Streams: streams}
+	r.tell(Progress{Stage: stage})
+	lanes := r.lanes()
+	if len(lanes) == 0 {
+		return res, failure.New(stage, failure.NoAddress, "no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
+	}
+	if err := r.openTCP(ctx, lanes, streams); err != nil {
+		return res, err
+	}
+	// The lanes take the place of the paths: what befalls them is no rail's failure by RDMA.
+	paths := make([]*path, len(lanes))
+	for i, l := range lanes {
+		paths[i] = &path{own: r.rail(l.name), res: &RailResult{Rail: l.name}}
+	}
+	done, err := r.burst(ctx, stage, paths, true, total)
+	if err != nil {
+		return res, err
+	}
+	rate := goodput(done)
+	if rate == nil {
+		if f := paths[0].res.Failure; f != nil {
+			return res, f
+		}
+		return res, failure.New(stage, failure.Timeout, "no byte got through")
+	}
+	res.BytesPerSecond = *rate
+	infos, err := r.session.TCPInfo(ctx)
+	for _, i := range infos {
+		res.Retransmits += i.Retransmits
+		res.RTT = max(res.RTT, i.RTT)
+		if res.PathMTU == 0 || i.PathMTU > 0 && i.PathMTU < res.PathMTU {
+			res.PathMTU = i.PathMTU
+		}
+	}
+	return res, err
+}
+
+// openTCP opens both ends and connects them. The peer's goes first: somebody
+// must listen.
+func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) error {
+	req := openRequest{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams}
+	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams, Key: r.lease.grant.Key}
+	for _, l := range lanes {
+		req.Rails = append(req.Rails, openRail{Rail: l.name})
+		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
+	}
+	reply, err := r.client.open(ctx, req)
+	if err != nil {
+		return err
+	}
+	session, _, err := r.node.worker.Open(ctx, args)
+	if err != nil {
+		return err
+	}
+	r.session = session
+	connect := worker.ConnectArgs{}
+	for _, l := range lanes {
+		connect.Rails = append(connect.Rails, worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
+	}
+	connected, err := session.Connect(ctx, connect)
+	if err != nil {
+		return err
+	}
+	for _, f := range connected.Failures {
+		r.note(&f)
+	}
+	if len(connected.Failures) == len(lanes) {
+		return &connected.Failures[0]
+	}
+	return nil
+}
+
+// rail returns this node's rail of that name; without one, nothing of it is
+// known but the name.
+func (r *round) rail(name string) ownRail {
+	if i := slices.IndexFunc(r.rails, func(o ownRail) bool { return o.Name == name }); i >= 0 {
+		return r.rails[i]
+	}
+	var none ownRail
+	none.Name = name
+	return none
+}
+
+// lanes are the ways of TCP to the peer: one per rail, from its address to the
+// peer's in the same subnet. Where one end has lost its RDMA device, its
+// interface and address are still there; where nothing fits, the way that the
+// control channel takes does.
+func (r *round) lanes() []tcpLane {
+	var list []tcpLane
+	add := func(name, netdev string, local netip.Prefix, theirs []netip.Prefix) {
+		remote := inSubnet(local, theirs)
+		taken := slices.ContainsFunc(list, func(l tcpLane) bool { return l.name == name || l.local == local.Addr() || l.remote == remote })
+		if local.IsValid() && remote.IsValid() && !taken && len(list) < worker.MaxRails {
+			list = append(list, tcpLane{name, netdev, local.Addr(), remote})
+		}
+	}
+	var theirs []netip.Prefix
+	for _, a := range r.there.Addresses {
+		theirs = append(theirs, a.Prefix)
+	}
+	for _, p := range r.paths {
+		if p.peer != nil {
+			add(p.own.Name, p.own.Netdev, sharedPrefix(p.own.prefixes, p.peer.Prefixes), p.peer.Prefixes)
+		}
+		add(p.own.Name, p.own.Netdev, sharedPrefix(p.own.prefixes, theirs), theirs)
+	}
+	for _, p := range r.there.Rails {
+		for _, a := range r.node.addresses() {
+			if !a.Prefix.Addr().IsLinkLocalUnicast() {
+				add(p.Name, a.Netdev, a.Prefix, p.Prefixes)
+			}
+		}
+	}
+	if len(list) == 0 {
+		if remote, ok := r.control(); ok {
+			list = append(list, tcpLane{name: controlLane, remote: remote})
+		}
+	}
+	return list
+}
+
+// control is the address by which the control channel reaches the peer.
+func (r *round) control() (netip.Addr, bool) {
+	host, _, err := net.SplitHostPort(r.peer)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	addrs, err := (&net.Resolver{}).LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return netip.Addr{}, false
+	}
+	return addrs[0].Unmap(), true
+}

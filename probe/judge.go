@@ -1,0 +1,131 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// lowScaling is below what the sum of the solos rails share a bottleneck.
+const lowScaling = 0.9
+
+// judge says how even the stealing burst was, and how the rails together
+// compare with each alone. A path that broke has carried nothing.
+func (r *round) judge() {
+	var rates, expected []float64
+	var solos float64
+	all := true
+	for _, p := range r.paths {
+		if p.peer == nil {
+			continue // no rail of the peer's to share the load with
+		}
+		rate := 0.0
+		if p.res.Stealing != nil && p.res.Failure == nil {
+			rate = p.res.Stealing.BytesPerSecond()
+		}
+		e := 0.0
+		if p.res.Expected != nil {
+			e = *p.res.Expected
+		}
+		rates, expected = append(rates, rate), append(expected, e)
+		if p.res.Failure == nil && p.res.Solo != nil {
+			solos += p.res.Solo.BytesPerSecond()
+		} else {
+			all = all && p.res.Failure != nil
+		}
+	}
+	if len(rates) == 0 || r.res.Stealing == nil {
+		return
+	}
+	imbalance := rail.BurstImbalance(rates, expected)
+	r.res.Imbalance = &imbalance
+	if all && solos > 0 {
+		scaling := *r.res.Stealing / solos
+		r.res.Scaling = &scaling
+		if scaling < lowScaling {
+			r.res.Shared = shared(r.alive())
+		}
+	}
+}
+
+// shared finds what several rails hang on: a PCIe link, a physical port.
+func shared(paths []*path) []Shared {
+	var list []Shared
+	for _, kind := range []struct {
+		what string
+		key  func(rail.Limits) string
+	}{
+		{"PCIe link", func(l rail.Limits) string { return l.LinkKey }},
+		{"physical port", func(l rail.Limits) string { return l.PortKey }},
+	} {
+		var keys []string
+		rails := map[string][]string{}
+		for _, p := range paths {
+			if key := kind.key(p.own.status.Limits); key != "" {
+				if rails[key] == nil {
+					keys = append(keys, key)
+				}
+				rails[key] = append(rails[key], p.own.Name)
+			}
+		}
+		for _, key := range keys {
+			if len(rails[key]) > 1 {
+				list = append(list, Shared{Rails: rails[key], What: kind.what + " " + key})
+			}
+		}
+	}
+	return list
+}
+
+// finishSkew is how much longer the slowest rail of a static burst took than
+// the fastest, as a part of its time.
+func finishSkew(done worker.BurstDone) *float64 {
+	var most, least time.Duration
+	for i, b := range done.Rails {
+		took := b.Last - b.First
+		if i == 0 || took < least {
+			least = took
+		}
+		most = max(most, took)
+	}
+	if most <= 0 || len(done.Rails) < 2 {
+		return nil
+	}
+	skew := float64(most-least) / float64(most)
+	return &skew
+}
+
+// mismatches are the components whose versions differ between both ends in a
+// way that matters: not in what only a build changes.
+func mismatches(here, there versions, paths []*path) []Mismatch {
+	var list []Mismatch
+	compare := func(component, a, b string, significant func(string) string) {
+		if a != "" && b != "" && significant(a) != significant(b) {
+			list = append(list, Mismatch{component, a, b})
+		}
+	}
+	compare("railscope", here.Railscope, there.Railscope, func(v string) string { return firstParts(v, 2) })
+	compare("kernel", here.Kernel, there.Kernel, func(v string) string { return firstParts(v, 2) })
+	compare("rdma-core", here.RDMACore, there.RDMACore, func(v string) string { return firstParts(v, 1) })
+	for _, p := range paths {
+		if p.peer != nil && p.own.Driver == p.peer.Driver && len(list) < 16 {
+			before := len(list)
+			compare("firmware", p.own.Firmware, p.peer.Firmware, func(v string) string { return v })
+			if len(list) > before {
+				list[before].Here = fmt.Sprintf("%s (rail %s)", p.own.Firmware, p.own.Name)
+				break // one is enough to look
+			}
+		}
+	}
+	return list
+}
+
+// firstParts returns the first n numbers of a version: 6.1 of
+// 6.1.0-56-amd64.
+func firstParts(version string, n int) string {
+	parts := strings.FieldsFunc(strings.TrimPrefix(version, "v"), func(r rune) bool { return r == '.' || r == '-' || r == '+' })
+	return strings.Join(parts[:min(n, len(parts))], ".")
+}

@@ -1,0 +1,106 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// leaseTTL is how long a lease outlives the last request of its holder.
+const leaseTTL = 10 * time.Second
+
+// closeTime bounds the end of a lease: what the worker does not close in that
+// time it loses with its life.
+const closeTime = 15 * time.Second
+
+// lease is the right of one peer to write to scratch memory of ours. It ends
+// when it is released, when its holder is gone or silent, or when it is revoked;
+// with it go the queue pairs and the memory.
+type lease struct {
+	id    string
+	asker string // node, for people
+	key   [32]byte
+	bytes int64 // that were granted
+
+	ctx      context.Context // done when the lease is over; its cause says why
+	end      context.CancelCauseFunc
+	finished chan struct{} // closed when nothing of it is left
+
+	mu      sync.Mutex // protects all following fields; held while the worker works for this lease
+	session *worker.Session
+	used    int64 // bytes that the holder says it has written; -1 until it does
+	timer   *time.Timer
+}
+
+func newLease(parent context.Context, ask leaseRequest) *lease {
+	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, finished: make(chan struct{})}
+	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
+	l.ctx, l.end = context.WithCancelCause(parent)
+	l.timer = time.AfterFunc(leaseTTL, func() {
+		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", leaseTTL))
+	})
+	return l
+}
+
+// renew puts off the end.
+func (l *lease) renew() { l.timer.Reset(leaseTTL) }
+
+// over reports whether the lease has ended.
+func (l *lease) over() bool { return l.ctx.Err() != nil }
+
+// close ends the lease's session. It returns when memory and queue pairs are
+// gone.
+func (l *lease) close() {
+	l.end(nil)
+	l.timer.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = l.session.Close(ctx) // what cannot be closed is killed, which closes it
+	l.session = nil
+}
+
+// unused is how many of the granted bytes were not written, as far as the
+// holder has said.
+func (l *lease) unused() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used < 0 || l.used > l.bytes {
+		return 0
+	}
+	return l.bytes - l.used
+}
+
+// ask runs fn, which works for the lease, unless that is over. The context ends
+// with the lease or the request, whichever is first.
+func (l *lease) ask(request context.Context, fn func(ctx context.Context) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over() {
+		return l.why()
+	}
+	ctx, cancel := context.WithCancel(request)
+	defer cancel()
+	stop := context.AfterFunc(l.ctx, cancel)
+	defer stop()
+	err := fn(ctx)
+	l.renew()
+	return err
+}
+
+// why says why the lease is over.
+func (l *lease) why() *failure.Failure {
+	f := failure.As(failure.StageLease, context.Cause(l.ctx))
+	if f == nil || f.Reason == failure.Other {
+		return failure.New(failure.StageLease, failure.LeaseLost, "the lease is over")
+	}
+	return f
+}

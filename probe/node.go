@@ -1,0 +1,254 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// NodeOptions are what a [Node] stands on. Zero values of optional ones are
+// what a real machine wants.
+type NodeOptions struct {
+	Version string // of railscope
+	Sysfs   string // where sysfs is mounted
+	Rails   func() ([]rail.Rail, error)
+
+	Worker    []string                                  // command of the worker process, which calls [WorkerMain]
+	Env       []string                                  // beside this process's own, for the worker
+	Log       func(line string)                         // gets what the worker writes to stderr; optional
+	Addresses func() (map[string][]netip.Prefix, error) // of each interface; optional: asks the kernel
+	Server    func(*http.Server)                        // prepares the control channel's server, its log for one; optional
+}
+
+// Node is this machine as the probe sees it: its rails, its one worker process,
+// its one place for a transfer, its budget. One per process; asking and
+// answering share it. Safe for concurrent use.
+type Node struct {
+	opts     NodeOptions
+	instance string
+	worker   *worker.Worker
+	slot     *slot
+	asked    *budget // of the rounds that this node makes
+	answered *budget // of the leases that it grants
+	statuses lane.Group[ownRail]
+	meters   lane.Group[traffic]
+
+	mu       sync.Mutex // protects all following fields
+	called   string     // its name
+	rdmaCore string     // version, as far as the worker has told
+}
+
+// deviceBudget is how long one device may take to say how it is.
+const deviceBudget = time.Second
+
+// NewNode returns the node. Nothing is started before it is needed.
+func NewNode(opts NodeOptions) *Node {
+	if opts.Addresses == nil {
+		opts.Addresses = interfaceAddresses
+	}
+	if opts.Server == nil {
+		opts.Server = func(*http.Server) {}
+	}
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log})}
+	n.rename("")
+	return n
+}
+
+// name is what the node calls itself.
+func (n *Node) name() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.called
+}
+
+// rename changes what the node calls itself; empty is the host's name.
+func (n *Node) rename(name string) {
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.called = cmp.Or(name, "localhost")
+}
+
+// Close ends the worker process.
+func (n *Node) Close() { n.worker.Close() }
+
+// WorkerMain is what the worker process runs; it returns the exit code.
+func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
+
+// ownRail is one of this node's rails at one moment.
+type ownRail struct {
+	rail.Rail
+	status   rail.Status
+	err      error // why status is not known
+	capacity float64
+	prefixes []netip.Prefix // of its interface
+}
+
+// rails looks at this node's rails, each device in a lane of its own.
+func (n *Node) rails() ([]ownRail, error) {
+	list, err := n.opts.Rails()
+	addresses, addrErr := n.opts.Addresses()
+	byName := map[string]rail.Rail{}
+	var names []string
+	for _, r := range list {
+		byName[r.Name] = r
+		names = append(names, r.Name)
+	}
+	rails := make([]ownRail, len(list))
+	limits := make([]rail.Limits, len(list))
+	for i, res := range n.statuses.Run(deviceBudget, names, func(name string) ownRail {
+		r := byName[name]
+		status, err := r.Status(n.opts.Sysfs)
+		return ownRail{status: status, err: err}
+	}) {
+		rails[i] = res.Value
+		if res.Err != nil {
+			rails[i] = ownRail{err: res.Err}
+		}
+		rails[i].Rail = list[i]
+		rails[i].prefixes = addresses[list[i].Netdev]
+		limits[i] = rails[i].status.Limits
+	}
+	for i, c := range rail.Capacities(limits) {
+		rails[i].capacity = c
+	}
+	return rails, errors.Join(err, addrErr)
+}
+
+// gid chooses the GID for a connection to a peer with these addresses: as
+// [rail.ChooseGID] does, but among those in the peer's subnet, if there are any.
+func (n *Node) gid(r ownRail, peer []netip.Prefix) rail.Choice {
+	own := rail.Own(n.opts.Sysfs, r.Netdev)
+	choice := rail.ChooseGID(r.status.GIDs, r.LinkLayer, own)
+	if !choice.OK || r.LinkLayer == "InfiniBand" {
+		return choice
+	}
+	near := slices.DeleteFunc(slices.Clone(r.status.GIDs), func(g rail.GID) bool {
+		i := slices.IndexFunc(r.prefixes, func(p netip.Prefix) bool { return p.Addr() == g.Addr.Unmap() })
+		return i < 0 || !inSubnet(r.prefixes[i], peer).IsValid()
+	})
+	if better := rail.ChooseGID(near, r.LinkLayer, own); better.OK && better.GID.Type == rail.TypeRoCEv2 {
+		better.Reason += ", in the peer's subnet"
+		return better
+	}
+	return choice
+}
+
+// usable says why a rail cannot take part, or nil.
+func (r ownRail) usable(choice rail.Choice) *failure.Failure {
+	fail := func(reason failure.Reason, format string, args ...any) *failure.Failure {
+		f := failure.New(failure.StageOpen, reason, format, args...)
+		f.Rail = r.Name
+		return f
+	}
+	switch {
+	case r.err != nil:
+		return fail(failure.Other, "%s does not say how it is: %v", r.Device, r.err)
+	case !r.status.Limits.Active:
+		return fail(failure.PortDown, "%s port %d is %q: look at its cable and at `ip link show %s`", r.Device, r.Port, r.status.State, r.Netdev)
+	case !choice.OK:
+		return fail(failure.NoGID, "%s: %s", r.Device, choice.Reason)
+	}
+	return nil
+}
+
+// hello is what this node says of itself.
+func (n *Node) hello() hello {
+	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{}, Addresses: []address{}}
+	rails, _ := n.rails() // what cannot be read is not there to be used
+	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
+		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, State: r.status.State,
+			Active: r.status.Limits.Active, Rate: r.status.Limits.Rate, Capacity: r.capacity, NetdevMTU: r.status.NetdevMTU,
+			MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware, Driver: r.Driver,
+			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
+	}
+	h.Addresses = n.addresses()
+	return h
+}
+
+// addresses are those of all interfaces, in order.
+func (n *Node) addresses() []address {
+	byNetdev, _ := n.opts.Addresses() // none is a value, too
+	list := []address{}
+	for netdev, prefixes := range byNetdev {
+		for _, p := range prefixes {
+			list = append(list, address{netdev, p})
+		}
+	}
+	slices.SortFunc(list, func(a, b address) int { return a.Prefix.Addr().Compare(b.Prefix.Addr()) })
+	return list[:min(len(list), maxAddresses)]
+}
+
+// versions are those known without asking the worker, which may be at work.
+func (n *Node) versions() versions {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := versions{Railscope: n.opts.Version, RDMACore: n.rdmaCore}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		v.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return v
+}
+
+// learn asks the worker which rdma-core there is, unless that is known. What it
+// does not tell stays unknown.
+func (n *Node) learn(ctx context.Context) {
+	n.mu.Lock()
+	known := n.rdmaCore != ""
+	n.mu.Unlock()
+	if known {
+		return
+	}
+	info, err := n.worker.Info(ctx)
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rdmaCore = info.RDMACore
+}
+
+// interfaceAddresses asks the kernel for the addresses of all interfaces that
+// are up and lead out of the machine.
+func interfaceAddresses() (map[string][]netip.Prefix, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	all := map[string][]netip.Prefix{}
+	for _, i := range list {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it went away in this moment
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+				all[i.Name] = append(all[i.Name], p)
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,388 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// Responder answers the probes of peers: it says who this node is, and grants
+// one at a time a lease on scratch memory. Safe for concurrent use.
+type Responder struct {
+	node *Node
+	opts Options
+
+	mu       sync.Mutex // protects all following fields
+	current  *lease
+	quiet    time.Time // no lease is granted before
+	draining bool
+	leases   sync.WaitGroup
+}
+
+// Bounds on the control channel, and how long peers are kept off after traffic
+// of others has ended a lease.
+const (
+	maxConnections = 64
+	requestTime    = 10 * time.Second
+	idleTime       = time.Minute
+	busyCooldown   = 5 * time.Second
+)
+
+// NewResponder returns the responder. The options' Security must ask something
+// of peers, or say that it does not.
+func NewResponder(node *Node, opts Options) (*Responder, error) {
+	if err := opts.Security.check(); err != nil {
+		return nil, err
+	}
+	return &Responder{node: node, opts: opts}, nil
+}
+
+// Leases is how many leases are granted at this moment: 0 or 1.
+func (r *Responder) Leases() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil {
+		return 1
+	}
+	return 0
+}
+
+// Serve answers on l until ctx is done; then leases end, and it returns when
+// what belonged to them is gone.
+func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{Handler: r.handler(), TLSConfig: r.opts.Security.serverTLS(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: 16 << 10}
+	r.node.opts.Server(srv)
+	go r.node.learn(ctx)
+	l = netutil.LimitListener(l, maxConnections)
+	done := make(chan error, 1)
+	go func() {
+		if srv.TLSConfig != nil {
+			done <- srv.ServeTLS(l, "", "")
+			return
+		}
+		done <- srv.Serve(l)
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	r.draining = true
+	if r.current != nil {
+		r.current.end(failure.New(failure.StageLease, failure.Draining, "the peer is shutting down"))
+	}
+	r.mu.Unlock()
+	r.leases.Wait()
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if srv.Shutdown(late) != nil {
+		_ = srv.Close() // connections that are still open then have no business left
+	}
+	if err == nil {
+		err = <-done
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (r *Responder) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+pathHello, func(w http.ResponseWriter, _ *http.Request) { answer(w, r.node.hello()) })
+	mux.HandleFunc("POST "+pathLease, r.serveLease)
+	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
+	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, r.verify))
+	mux.HandleFunc("POST "+pathLease+"/{id}/renew", withLease(r, nil, func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }))
+	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if err := r.opts.Security.admit(req); err != nil {
+			refuse(w, http.StatusUnauthorized, failure.New(failure.StageHello, failure.Unauthorized, "%v", err))
+			return
+		}
+		// The lease's stream lasts; everything else must be read in a moment.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
+		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+		mux.ServeHTTP(w, req)
+	})
+}
+
+// withLease decodes a request on a lease, refuses it if the lease is not there
+// any more, and answers with what fn returns.
+func withLease[T any](r *Responder, check func(*T) error, fn func(context.Context, *lease, *T) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		args := new(T)
+		if !decode(w, req, args, check) {
+			return
+		}
+		r.mu.Lock()
+		l := r.current
+		r.mu.Unlock()
+		if l == nil || l.id != req.PathValue("id") {
+			refuse(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost, "the peer does not know this lease: it is over, or the peer was started anew"))
+			return
+		}
+		l.renew()
+		result, err := fn(req.Context(), l, args)
+		if err != nil {
+			refuse(w, http.StatusConflict, failure.As(failure.StageLease, err))
+			return
+		}
+		answer(w, result)
+	}
+}
+
+func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func(*T) error) bool {
+	body, err := io.ReadAll(req.Body)
+	if err == nil {
+		err = json.Unmarshal(body, args)
+	}
+	if err == nil && check != nil {
+		err = check(args)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol, "the peer does not understand the request: %v", err))
+		return false
+	}
+	return true
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the asker is gone: it will not miss the answer
+}
+
+func refuse(w http.ResponseWriter, status int, f *failure.Failure) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(f)
+}
+
+// serveLease grants a lease, or says why not, and then stays: the answer lasts
+// as long as the lease. An asker that dies takes its connection with it, and
+// that ends the lease at once.
+func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
+	var ask leaseRequest
+	if !decode(w, req, &ask, (*leaseRequest).check) {
+		return
+	}
+	l, denied := r.grant(req.Context(), ask)
+	if denied != nil {
+		refuse(w, http.StatusConflict, denied)
+		return
+	}
+	defer r.finish(l)
+	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{})
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	say := func(e leaseEvent) {
+		_ = out.SetWriteDeadline(time.Now().Add(requestTime))
+		_ = json.NewEncoder(w).Encode(e) // when it fails the request's context ends
+		_ = out.Flush()
+	}
+	say(leaseEvent{Grant: &grant{ID: l.id, Key: l.key[:], TTL: leaseTTL}})
+	<-l.ctx.Done()
+	if req.Context().Err() == nil {
+		say(leaseEvent{End: l.why()})
+	}
+}
+
+// grant decides, in this order: is this node going, is it taken, is it too soon,
+// are there bytes left, do others need the rails.
+func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failure.Failure) {
+	deny := func(reason failure.Reason, format string, args ...any) *failure.Failure {
+		return failure.New(failure.StageLease, reason, format, args...)
+	}
+	if ask.Instance == r.node.instance {
+		return nil, deny(failure.Self, "the peer is this node itself")
+	}
+	r.mu.Lock()
+	draining, quiet := r.draining, time.Until(r.quiet)
+	r.mu.Unlock()
+	if draining {
+		return nil, deny(failure.Draining, "the peer is shutting down")
+	}
+	holder, ok := r.node.slot.take("answering " + ask.Node)
+	if !ok {
+		return nil, deny(failure.Busy, "the peer is %s", holder)
+	}
+	taken := true
+	defer func() {
+		if taken {
+			r.node.slot.free()
+		}
+	}()
+	if quiet > 0 {
+		return nil, deny(failure.Cooldown, "other traffic ended a lease a moment ago; ask again in %v", quiet.Round(time.Second))
+	}
+	if wait, ok := r.node.answered.take(ask.Bytes); !ok {
+		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes, wait.Round(time.Second))
+	}
+	rails, _ := r.node.rails() // those that can be read are those that can be used
+	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
+		r.node.answered.giveBack(ask.Bytes)
+		return nil, f
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining {
+		r.node.answered.giveBack(ask.Bytes)
+		return nil, deny(failure.Draining, "the peer is shutting down")
+	}
+	l := newLease(ctx, ask)
+	r.current = l
+	r.leases.Add(1)
+	go r.guard(l, rails)
+	taken = false
+	return l, nil
+}
+
+// guard ends the lease when others want the rails.
+func (r *Responder) guard(l *lease, rails []ownRail) {
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true}
+	if f := g.watch(l.ctx); f != nil {
+		r.mu.Lock()
+		r.quiet = time.Now().Add(busyCooldown)
+		r.mu.Unlock()
+		l.end(f)
+	}
+}
+
+// finish takes back what belonged to the lease, and then lets others ask.
+func (r *Responder) finish(l *lease) {
+	defer r.leases.Done()
+	defer close(l.finished)
+	l.close()
+	r.node.answered.giveBack(l.unused())
+	r.mu.Lock()
+	r.current = nil
+	r.mu.Unlock()
+	r.node.slot.free()
+}
+
+// open begins the target's session: scratch memory, and its ends of the rails.
+// A session that the lease had before is closed.
+func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
+	err = l.ask(ctx, func(ctx context.Context) error {
+		l.session = nil // the worker closes it when it opens the next
+		session, opened, err := r.openSession(ctx, l, req)
+		l.session, reply = session, opened
+		return err
+	})
+	return reply, err
+}
+
+func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (*worker.Session, openReply, error) {
+	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: req.QueuePairs, Key: l.key[:]}
+	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
+	rails, _ := r.node.rails()
+	at := map[string]int{} // rail → place in the request
+	byName := map[string]ownRail{}
+	for _, own := range rails {
+		byName[own.Name] = own
+	}
+	for i, want := range req.Rails {
+		own, there := byName[want.Rail]
+		arg := worker.RailArg{Name: want.Rail}
+		if req.Transport == worker.RDMA {
+			if !there {
+				reply.Ends[i].Failure = railFailure(want.Rail, failure.NoDevice, "the peer has no rail %s any more", want.Rail)
+				continue
+			}
+			choice := r.node.gid(own, want.Prefixes)
+			if f := own.usable(choice); f != nil {
+				reply.Ends[i].Failure = f
+				continue
+			}
+			arg = rdmaRail(own, choice)
+		}
+		at[want.Rail] = i
+		args.Rails = append(args.Rails, arg)
+	}
+	if len(args.Rails) == 0 {
+		return nil, reply, nil
+	}
+	session, opened, err := r.node.worker.Open(ctx, args)
+	if err != nil {
+		return nil, reply, err
+	}
+	reply.TCPPort = opened.TCPPort
+	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
+	for _, end := range opened.Ends {
+		i := at[end.Name]
+		reply.Ends[i] = end
+		if end.Failure != nil {
+			end.Failure.Stage = failure.StageOpen
+		}
+		if remote := req.Rails[i].Remote; end.Failure == nil && req.Transport == worker.RDMA {
+			connect.Rails = append(connect.Rails, worker.ConnectRail{Name: end.Name, Remote: remote, PathMTU: pathMTU(end, remote), InFlight: time.Second})
+		}
+	}
+	if len(connect.Rails) == 0 {
+		return session, reply, nil
+	}
+	connected, err := session.Connect(ctx, connect)
+	for _, f := range connected.Failures {
+		if i, ok := at[f.Rail]; ok {
+			f.Stage = failure.StageConnect
+			reply.Ends[i].Failure = &f
+		}
+	}
+	return session, reply, err
+}
+
+func railFailure(name string, reason failure.Reason, format string, args ...any) *failure.Failure {
+	f := failure.New(failure.StageOpen, reason, format, args...)
+	f.Rail = name
+	return f
+}
+
+// rdmaRail is a rail with its GID as the worker wants to hear of it.
+func rdmaRail(own ownRail, choice rail.Choice) worker.RailArg {
+	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index, GID: choice.GID.Addr, Netdev: own.Netdev}
+}
+
+// pathMTU is the least of both ends, in bytes.
+func pathMTU(a, b worker.End) int {
+	if b.ActiveMTU == 0 {
+		return a.ActiveMTU
+	}
+	return min(a.ActiveMTU, b.ActiveMTU)
+}
+
+func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
+	err = l.ask(ctx, func(ctx context.Context) error {
+		if l.session == nil {
+			return failure.New(failure.StageVerify, failure.Protocol, "nothing was opened, so nothing can have been written")
+		}
+		v, err = l.session.Verify(ctx, *args)
+		return err
+	})
+	return v, err
+}
+
+// release ends the lease for its holder, and answers when all of it is gone.
+func (r *Responder) release(ctx context.Context, l *lease, args *released) (any, error) {
+	l.mu.Lock()
+	l.used = args.Bytes
+	l.mu.Unlock()
+	l.end(nil)
+	select {
+	case <-l.finished:
+	case <-ctx.Done():
+	}
+	return struct{}{}, nil
+}

@@ -1,0 +1,202 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestRoundByRDMA is a full round over two rails alike: everything is measured,
+// everything is verified, nothing is left.
+func TestRoundByRDMA(t *testing.T) {
+	p := newPair(t, 2, nil)
+	res := p.round()
+	t.Logf("%+v", res)
+	if res.Outcome != OK || res.Transport != RDMA || res.Reason != "" || !res.Verified || len(res.Failures) != 0 {
+		t.Fatalf("outcome %s by %s, reason %q, verified %v, failures %v", res.Outcome, res.Transport, res.Reason, res.Verified, res.Failures)
+	}
+	if res.PeerNode != "b" || res.Peer != p.peer {
+		t.Errorf("peer %s calls itself %q", res.Peer, res.PeerNode)
+	}
+	for what, v := range map[string]*float64{"stealing": res.Stealing, "static": res.Static, "imbalance": res.Imbalance, "scaling": res.Scaling, "skew": res.FinishSkew, "speedup": res.Speedup} {
+		if v == nil {
+			t.Errorf("%s was not measured", what)
+		}
+	}
+	if len(res.TCP) != 2 || res.TCP[0].Streams != 1 || res.TCP[1].Streams != 4 {
+		t.Errorf("TCP baselines: %+v", res.TCP)
+	}
+	for i, r := range res.Rails {
+		if r.PeerRail != r.Rail || r.PathMTU != 4096 || r.GIDIndex != 3 || r.GID != address4("a", i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Static == nil || r.Stealing == nil {
+			t.Errorf("rail %d: %+v", i, r)
+		}
+		if r.CounterMismatch == nil || *r.CounterMismatch > 0.01 {
+			t.Errorf("rail %d: counters moved by %v", i, r.CounterBytes)
+		}
+	}
+}
+
+// TestRoundFallsBack: when no rail can do RDMA the round goes by TCP, and says
+// in which stage it was lost and why. Faults are planted in the library, on the
+// wire, in the devices; on this node or on the peer.
+func TestRoundFallsBack(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		node   string // whose devices have the fault
+		fault  func(d *fakeverbs.Device)
+		stage  failure.Stage
+		reason failure.Reason
+	}{
+		{"ib_uverbs is not loaded", "a", func(d *fakeverbs.Device) { d.ListErrno = uint64(syscall.ENOSYS) }, failure.StageOpen, failure.NoUverbs},
+		{"the provider is missing", "a", func(d *fakeverbs.Device) { d.Hidden = true }, failure.StageOpen, failure.NoProvider},
+		{"no permission for the device", "a", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.EACCES) }, failure.StageOpen, failure.DevPerm},
+		{"the device node is missing", "a", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.ENOENT) }, failure.StageOpen, failure.DevPerm},
+		{"too little locked memory for the buffer", "a", func(d *fakeverbs.Device) { d.RegMRErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
+		{"too little locked memory for a queue", "a", func(d *fakeverbs.Device) { d.CreateCQErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
+		{"too little locked memory for a queue pair", "a", func(d *fakeverbs.Device) { d.CreateQPErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
+		{"the port is down here", "a", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
+		{"the port is down there", "b", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
+		{"no GID", "a", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
+		{"no GID there", "b", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
+		{"no permission there", "b", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.EPERM) }, failure.StageOpen, failure.DevPerm},
+		{"RTR is refused", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.EINVAL) }, failure.StageConnect, failure.RTREinval},
+		{"RTR is refused there", "b", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.EINVAL) }, failure.StageConnect, failure.RTREinval},
+		{"nobody answers ARP", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.ETIMEDOUT) }, failure.StageConnect, failure.RTRUnreachable},
+		{"no route", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.ENETUNREACH) }, failure.StageConnect, failure.RTRNoRoute},
+		{"nothing gets through", "b", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
+		{"full packets do not get through", "a", func(d *fakeverbs.Device) { d.DropLarger = 1500 }, failure.StageMTU, failure.MTUBlackHole},
+		{"the peer refuses access", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 10 }, failure.StageReach, failure.RemoteAccess},
+		{"the device refuses its own memory", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 4 }, failure.StageReach, failure.LocalProt},
+		{"the peer is not ready", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 13 }, failure.StageReach, failure.RNR},
+		{"the device broke", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 19 }, failure.StageReach, failure.DeviceFatal},
+		{"the provider crashes", "a", func(d *fakeverbs.Device) { d.CrashAt = 1 }, failure.StageReach, failure.WorkerCrashed},
+		{"the provider crashes in the middle", "a", func(d *fakeverbs.Device) { d.CrashAt = 40 }, failure.StageSolo, failure.WorkerCrashed},
+		{"nothing ever completes", "a", func(d *fakeverbs.Device) { d.HangPoll = true }, failure.StageReach, failure.Timeout},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, func(node string, _ int, d *fakeverbs.Device) {
+				if node == tc.node {
+					tc.fault(d)
+				}
+			})
+			res := p.round()
+			if res.Outcome != Fallback || res.Transport != TCP || res.Reason != tc.reason || !res.Verified || len(res.TCP) != 1 || res.TCP[0].BytesPerSecond <= 0 {
+				t.Fatalf("%s by %s because of %q (%s), verified %v, TCP %+v, failures %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Verified, res.TCP, res.Failures)
+			}
+			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.reason {
+				t.Errorf("first failure %v, want %s: %s", f, tc.stage, tc.reason)
+			}
+			if res.Stealing != nil || res.Imbalance != nil {
+				t.Errorf("figures of RDMA where there was none: %+v", res)
+			}
+			if !strings.Contains(res.Detail, " ") {
+				t.Errorf("the detail is no sentence: %q", res.Detail)
+			}
+		})
+	}
+}
+
+// TestRoundSurvivesProvider: a provider that hangs costs the round, the worker is
+// killed and the next round has another.
+func TestRoundSurvivesProvider(t *testing.T) {
+	p := newPair(t, 1, nil)
+	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
+	res := p.round()
+	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || p.a.worker.Restarts() != 1 {
+		t.Fatalf("%s because of %q (%s), %d restarts", res.Outcome, res.Reason, res.Detail, p.a.worker.Restarts())
+	}
+	if res = p.round(); res.Outcome != Fallback || res.Reason != failure.WorkerBackoff {
+		t.Fatalf("right after: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+	}
+	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = false })
+	for deadline := time.Now().Add(20 * time.Second); res.Outcome != OK && time.Now().Before(deadline); {
+		res = p.round()
+	}
+	if res.Outcome != OK {
+		t.Errorf("when the provider is well again: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+	}
+}
+
+// TestRoundOfOneRail: what befalls one rail is that rail's; the round is still by
+// RDMA, and says how much is missing.
+func TestRoundOfOneRail(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		fault  func(d *fakeverbs.Device) // of rail 1 of the asker
+		stage  failure.Stage
+		reason failure.Reason
+	}{
+		{"down", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
+		{"blocked", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
+		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 5 << 19 }, failure.StageStealing, failure.RetryExceeded},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
+				if node == "a" && i == 1 {
+					tc.fault(d)
+				}
+			})
+			res := p.round()
+			if res.Outcome != OK || res.Transport != RDMA || !res.Verified || res.Stealing == nil {
+				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Failures)
+			}
+			if f := res.Rails[1].Failure; f == nil || f.Stage != tc.stage || f.Reason != tc.reason || f.Rail != "1" {
+				t.Errorf("rail 1: %v, want %s: %s", f, tc.stage, tc.reason)
+			}
+			if res.Rails[0].Failure != nil || res.Imbalance == nil || *res.Imbalance != 1 {
+				t.Errorf("rail 0 %v, imbalance %v", res.Rails[0].Failure, res.Imbalance)
+			}
+		})
+	}
+}
+
+// TestRoundImbalance: a rail at a third is seen in the striped figures, and does
+// not hold the other up.
+func TestRoundImbalance(t *testing.T) {
+	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
+		if d.Rate = 60e6; i == 1 {
+			d.Rate = 20e6
+		}
+	})
+	p.opts.Transfer = 16 << 20
+	res := p.round()
+	if res.Outcome != OK || res.Imbalance == nil || *res.Imbalance < 0.5 || *res.Imbalance > 0.8 || *res.FinishSkew < 0.5 {
+		t.Fatalf("%s, imbalance %v, skew %v", res.Outcome, *res.Imbalance, *res.FinishSkew)
+	}
+	if *res.Static > *res.Stealing*0.7 {
+		t.Errorf("equal parts %.0f, stealing %.0f bytes per second: there is no difference", *res.Static, *res.Stealing)
+	}
+	t.Logf("stealing %.1f MB/s of 80, static %.1f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6, *res.Static/1e6, *res.Imbalance, *res.Scaling)
+}
+
+// TestRoundSharedBottleneck: two rails on one wire scale badly, and it is named.
+func TestRoundSharedBottleneck(t *testing.T) {
+	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
+		d.Rate, d.Group, d.PCIAddress = 60e6, 1, fmt.Sprintf("0000:01:00.%d", i)
+	})
+	res := p.round()
+	if res.Outcome != OK || res.Scaling == nil || *res.Scaling > 0.7 || *res.Scaling < 0.3 {
+		t.Fatalf("%s because of %q, scaling %v", res.Outcome, res.Reason, res.Scaling)
+	}
+	if len(res.Shared) != 1 || res.Shared[0].What != "PCIe link 0000:01:00" || len(res.Shared[0].Rails) != 2 {
+		t.Errorf("shared: %+v", res.Shared)
+	}
+}
+
+// TestRoundDataMismatch: one spoiled byte fails the round; TCP would not mend
+// that.
+func TestRoundDataMismatch(t *testing.T) {
+	p := newPair(t, 1, nil)
+	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 60 })
+	res := p.round()
+	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-1].Stage != failure.StageVerify {
+		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified, res.Failures)
+	}
+}

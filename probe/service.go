@@ -1,0 +1,104 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// Service is the probe of a running exporter: the prober and the responder of
+// the configuration in force, on one node. Safe for concurrent use.
+type Service struct {
+	node    *Node
+	observe func(Result)
+	events  Events
+
+	on        atomic.Bool               // something is in force
+	responder atomic.Pointer[Responder] // whoever counts must not wait for a change to end
+
+	mu      sync.Mutex // protects all following fields
+	stop    context.CancelFunc
+	running *sync.WaitGroup
+}
+
+// Events are told to whoever keeps the log.
+type Events struct {
+	Answering func(addr net.Addr) // peers are answered there
+	Stopped   func(err error)     // the responder ended by itself
+}
+
+// NewService returns a service that does nothing yet.
+func NewService(node *Node, observe func(Result), events Events) *Service {
+	return &Service{node: node, observe: observe, events: events}
+}
+
+// Apply puts options in force, nil for none, after it has ended what was in
+// force before: rounds are broken off, leases end. On an error nothing runs.
+func (s *Service) Apply(ctx context.Context, opts *Options) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked()
+	if opts == nil {
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	running := &sync.WaitGroup{}
+	s.node.asked.resize(opts.Budget)
+	s.node.answered.resize(opts.Budget)
+	s.node.rename(opts.Name)
+	if opts.Listen != "" {
+		r, err := NewResponder(s.node, *opts)
+		var l net.Listener
+		if err == nil {
+			l, err = net.Listen("tcp", opts.Listen)
+		}
+		if err != nil {
+			stop()
+			return fmt.Errorf("probe.listen: %w", err)
+		}
+		s.responder.Store(r)
+		s.events.Answering(l.Addr())
+		running.Go(func() {
+			if err := r.Serve(ctx, l); err != nil {
+				s.events.Stopped(err)
+			}
+		})
+	}
+	if len(opts.Peers) > 0 {
+		p := NewProber(s.node, *opts, s.observe)
+		running.Go(func() { p.Run(ctx) })
+	}
+	s.stop, s.running = stop, running
+	s.on.Store(true)
+	return nil
+}
+
+// Close ends everything, and the worker process.
+func (s *Service) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked()
+	s.node.Close()
+}
+
+func (s *Service) endLocked() {
+	if s.stop == nil {
+		return
+	}
+	s.stop()
+	s.running.Wait()
+	s.stop = nil
+	s.on.Store(false)
+	s.responder.Store(nil)
+}
+
+// Stats is what the service counts beside the results.
+func (s *Service) Stats() Stats {
+	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()), WorkerRestarts: s.node.worker.Restarts()}
+	if r := s.responder.Load(); r != nil {
+		st.Leases = r.Leases()
+	}
+	return st
+}

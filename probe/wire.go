@@ -1,0 +1,248 @@
+package probe
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// The control channel: HTTP with JSON, both ends of it railscope. Whatever comes
+// from the other end is checked here before anything else looks at it.
+//
+//	GET    /v1/hello               → hello
+//	POST   /v1/lease               leaseRequest → leaseEvent, one per line: the grant, and later how the lease ended.
+//	                               The lease lasts as long as this answer does, and is renewed by every other request.
+//	POST   /v1/lease/ID/open       openRequest → openReply
+//	POST   /v1/lease/ID/verify     worker.VerifyArgs → worker.Verified
+//	POST   /v1/lease/ID/renew      → {}
+//	DELETE /v1/lease/ID            released → {}
+const (
+	pathHello = "/v1/hello"
+	pathLease = "/v1/lease"
+)
+
+// Bounds on what a peer may say.
+const (
+	maxBody      = 1 << 20 // bytes of one message
+	maxText      = 256     // bytes of a name or version
+	maxDetail    = 1024    // bytes of a sentence
+	maxAddresses = 256
+	maxTTL       = time.Minute
+)
+
+// hello is what a node says of itself.
+type hello struct {
+	Node      string      `json:"node"`
+	Instance  string      `json:"instance"` // random; tells two nodes of one name apart
+	Versions  versions    `json:"versions"`
+	Rails     []helloRail `json:"rails"`
+	Addresses []address   `json:"addresses"` // of all its interfaces
+}
+
+// versions are what must be alike, more or less, for two nodes to get along.
+type versions struct {
+	Railscope string `json:"railscope"`
+	Kernel    string `json:"kernel"`
+	RDMACore  string `json:"rdma_core"` // empty: no libibverbs, or not known
+}
+
+// helloRail is one of its rails.
+type helloRail struct {
+	Name      string         `json:"name"`
+	Device    string         `json:"device"`
+	Port      int            `json:"port"`
+	Netdev    string         `json:"netdev"`
+	State     string         `json:"state"` // as the kernel says: "4: ACTIVE"
+	Active    bool           `json:"active"`
+	Rate      float64        `json:"rate"`     // bytes per second; 0 unknown
+	Capacity  float64        `json:"capacity"` // bytes per second; 0 unknown
+	NetdevMTU int            `json:"netdev_mtu"`
+	MTU       int            `json:"mtu"` // RoCE MTU by the netdev's; 0 unknown
+	GID       netip.Addr     `json:"gid"` // that it would use
+	Firmware  string         `json:"firmware"`
+	Driver    string         `json:"driver"`
+	Prefixes  []netip.Prefix `json:"prefixes"` // addresses of its interface, with their subnets
+}
+
+// address is one address of one interface.
+type address struct {
+	Netdev string       `json:"netdev"`
+	Prefix netip.Prefix `json:"prefix"`
+}
+
+// leaseRequest asks for the peer's only bandwidth lease.
+type leaseRequest struct {
+	Node     string `json:"node"`
+	Instance string `json:"instance"`
+	Bytes    int64  `json:"bytes"` // that will be written at most
+}
+
+// leaseEvent is one line of the answer.
+type leaseEvent struct {
+	Grant *grant           `json:"grant,omitempty"`
+	End   *failure.Failure `json:"end,omitempty"` // denied, or over before it was released
+}
+
+// grant is a lease.
+type grant struct {
+	ID  string        `json:"id"`
+	Key []byte        `json:"key"` // 32 bytes: who has it may use the lease's TCP port
+	TTL time.Duration `json:"ttl"` // after the last request
+}
+
+// openRequest asks for scratch memory and its ends of the rails.
+type openRequest struct {
+	Transport    string     `json:"transport"` // rdma or tcp
+	Buffer       int64      `json:"buffer"`    // bytes
+	Depth        int        `json:"depth"`
+	QueuePairs   int        `json:"queue_pairs"` // queue pairs per rail
+	TrafficClass uint8      `json:"traffic_class"`
+	Rails        []openRail `json:"rails"`
+}
+
+// openRail pairs one of the target's rails with an end of the asker's.
+type openRail struct {
+	Rail     string         `json:"rail"`     // the target's name for it
+	Remote   worker.End     `json:"remote"`   // the asker's end; without queue pairs for TCP
+	Prefixes []netip.Prefix `json:"prefixes"` // addresses of the asker's interface
+}
+
+// openReply is the target's ends.
+type openReply struct {
+	Ends    []worker.End `json:"ends"` // in the order of the request
+	TCPPort uint16       `json:"tcp_port"`
+}
+
+// released says what a lease was used for.
+type released struct {
+	Bytes int64 `json:"bytes"`
+}
+
+// check refuses a hello that no railscope would send.
+func (h *hello) check() error {
+	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > maxAddresses {
+		return fmt.Errorf("%d rails and %d addresses: the most are %d and %d", len(h.Rails), len(h.Addresses), worker.MaxRails, maxAddresses)
+	}
+	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
+	seen := map[string]bool{}
+	for _, r := range h.Rails {
+		texts = append(texts, r.Name, r.Device, r.Netdev, r.State, r.Firmware, r.Driver)
+		switch {
+		case r.Name == "" || seen[r.Name]:
+			return fmt.Errorf("a rail without a name of its own: %.40q", r.Name)
+		case r.Port < 1 || r.Port > 255:
+			return fmt.Errorf("port %d of rail %.40q", r.Port, r.Name)
+		case !(r.Rate >= 0 && r.Rate < 1e15) || !(r.Capacity >= 0 && r.Capacity < 1e15):
+			return fmt.Errorf("rate %v, capacity %v of rail %.40q", r.Rate, r.Capacity, r.Name)
+		case r.MTU < 0 || r.MTU > 1<<20 || r.NetdevMTU < 0 || r.NetdevMTU > 1<<20:
+			return fmt.Errorf("MTU %d, of its interface %d, of rail %.40q", r.MTU, r.NetdevMTU, r.Name)
+		case len(r.Prefixes) > maxAddresses:
+			return fmt.Errorf("%d addresses of rail %.40q", len(r.Prefixes), r.Name)
+		}
+		seen[r.Name] = true
+	}
+	if h.Node == "" || h.Instance == "" {
+		return fmt.Errorf("a node without a name")
+	}
+	return checkTexts(texts...)
+}
+
+func (l *leaseRequest) check() error {
+	if l.Bytes < 1 || l.Node == "" || l.Instance == "" {
+		return fmt.Errorf("a lease of %d bytes for %.40q", l.Bytes, l.Node)
+	}
+	return checkTexts(l.Node, l.Instance)
+}
+
+func (o *openRequest) check() error {
+	switch {
+	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
+		return fmt.Errorf("transport %.40q", o.Transport)
+	case o.Buffer < 4096 || o.Buffer > worker.MaxBuffer:
+		return fmt.Errorf("a buffer of %d bytes: 4096 to %d are possible", o.Buffer, worker.MaxBuffer)
+	case o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 || o.QueuePairs > 64:
+		return fmt.Errorf("%d chunks in flight over %d queue pairs", o.Depth, o.QueuePairs)
+	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:
+		return fmt.Errorf("%d rails: 1 to %d are possible", len(o.Rails), worker.MaxRails)
+	}
+	for _, r := range o.Rails {
+		if err := checkEnd(r.Remote, o.QueuePairs); err != nil {
+			return err
+		}
+		if len(r.Prefixes) > maxAddresses {
+			return fmt.Errorf("%d addresses of rail %.40q", len(r.Prefixes), r.Rail)
+		}
+		if err := checkTexts(r.Rail); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check refuses an answer that does not fit the request.
+func (o *openReply) check(req *openRequest) error {
+	if len(o.Ends) != len(req.Rails) {
+		return fmt.Errorf("%d ends for %d rails", len(o.Ends), len(req.Rails))
+	}
+	for i := range o.Ends {
+		if err := checkEnd(o.Ends[i], req.QueuePairs); err != nil {
+			return err
+		}
+		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA && len(o.Ends[i].QPNs) == 0 {
+			return fmt.Errorf("neither queue pairs nor a failure for rail %.40q", req.Rails[i].Rail)
+		} else if f != nil {
+			clean(f)
+		}
+	}
+	if req.Transport == worker.TCP && o.TCPPort == 0 {
+		return fmt.Errorf("no TCP port")
+	}
+	return nil
+}
+
+func checkEnd(e worker.End, qps int) error {
+	switch {
+	case len(e.QPNs) > qps || len(e.PSNs) != len(e.QPNs):
+		return fmt.Errorf("%d queue pairs and %d sequence numbers where %d were asked for", len(e.QPNs), len(e.PSNs), qps)
+	case e.ActiveMTU < 0 || e.ActiveMTU > 1<<20 || e.MaxMTU < 0 || e.MaxMTU > 1<<20:
+		return fmt.Errorf("MTU %d of at most %d", e.ActiveMTU, e.MaxMTU)
+	}
+	return checkTexts(e.Name)
+}
+
+func checkTexts(texts ...string) error {
+	for _, s := range texts {
+		if len(s) > maxText || !printable(s) {
+			return fmt.Errorf("a name that is too long or cannot be printed: %.40q", s)
+		}
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+// clean bounds what a peer says went wrong: it becomes labels and messages.
+func clean(f *failure.Failure) {
+	f.Detail = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(f.Detail, "?"))
+	if len(f.Detail) > maxDetail {
+		f.Detail = strings.ToValidUTF8(f.Detail[:maxDetail], "") + "…"
+	}
+	if !f.Reason.Known() {
+		f.Reason = failure.Other
+	}
+	if len(f.Rail) > maxText || !printable(f.Rail) {
+		f.Rail = ""
+	}
+}
