@@ -107,6 +107,9 @@ func (p *Probe) Metrics() []*collector.Metric { return p.rows.all() }
 // Read implements [collector.Source] with what rounds have left.
 func (p *Probe) Read(emit func(collector.Sample)) error {
 	stats := p.stats()
+	if !stats.Running {
+		return collector.ErrAbsent // the configuration has no probe
+	}
 	emit(collector.Sample{Metric: p.rows.budget, Value: stats.BudgetBytes})
 	emit(collector.Sample{Metric: p.rows.leases, Value: float64(stats.Leases)})
 	emit(collector.Sample{Metric: p.rows.restarts, Value: float64(stats.WorkerRestarts)})

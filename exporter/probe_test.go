@@ -20,7 +20,9 @@ import (
 )
 
 func newTestProbe(peers ...string) *Probe {
-	p := NewProbe(func() probe.Stats { return probe.Stats{BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2} })
+	p := NewProbe(func() probe.Stats {
+		return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2}
+	})
 	p.SetPeers(peers)
 	return p
 }

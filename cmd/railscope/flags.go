@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/promslog"
@@ -21,13 +22,21 @@ type settings struct {
 	configFile    string
 	sysfs, procfs string
 	nvml          string
-	format        string // of rails: table or json
+	format        string // of rails and bench: table or json
+	bench         benchSettings
 	telemetryPath string
 	gpuProcesses  bool
 	procs         int
 	web           *web.FlagConfig
 	log           promslog.Config
 	collectors    map[string]*bool // by source name
+}
+
+// benchSettings are the flags of bench; what is zero the configuration says.
+type benchSettings struct {
+	peer, tokenFile, transfer, chunk string
+	depth, latencySamples            int
+	timeout                          time.Duration
 }
 
 // sourceFlags are the sources there are, in the order of their flags.
@@ -81,6 +90,17 @@ func parse(args []string) (settings, error) {
 
 	list := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that would be used, and why.")
 	twin{list}.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
+
+	cmdBench := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. Exits with 0 when it was by RDMA, 1 when by TCP or not at all.")
+	b := twin{cmdBench}
+	cmdBench.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its configuration).").Required().StringVar(&s.bench.peer)
+	b.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.bench.tokenFile)
+	b.Flag("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE").StringVar(&s.bench.transfer)
+	b.Flag("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE").StringVar(&s.bench.chunk)
+	b.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.bench.depth)
+	b.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.bench.latencySamples)
+	b.Flag("timeout", "How long all of it may take.").Default("1m").DurationVar(&s.bench.timeout)
+	b.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
 
 	command, err := app.Parse(args)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/railscope/railscope/probe"
 )
 
 // Exit codes: 1 is something that went wrong, 2 a command line or
@@ -18,6 +20,9 @@ const (
 )
 
 func main() {
+	if isWorker(os.Args[1:]) {
+		os.Exit(probe.WorkerMain())
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:])
 	stop()
@@ -31,12 +36,17 @@ func run(ctx context.Context, args []string) int {
 		switch s.command {
 		case "rails":
 			err = rails(s, os.Stdout)
+		case "bench":
+			err = bench(ctx, s, os.Stdout)
 		default:
 			err = serve(ctx, s)
 		}
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return 0
+	case errors.Is(err, errNotRDMA):
+		return exitFailure
 	}
 	fmt.Fprintln(os.Stderr, "railscope:", err)
 	if _, ok := errors.AsType[misuse](err); ok {

@@ -67,7 +67,9 @@ func serve(ctx context.Context, s settings) error {
 	runtime.GOMAXPROCS(s.procs)
 	logger := promslog.New(&s.log)
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
-	scraper, err := exporter.NewScraper(sources(s, finder), exporter.Options{Budget: sourceBudget, Logger: logger,
+	probing := newProbing(newNode(s, finder, logger), logger)
+	defer probing.service.Close()
+	scraper, err := exporter.NewScraper(append(sources(s, finder), probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
 		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version()}})
 	if err != nil {
 		return err
@@ -82,8 +84,14 @@ func serve(ctx context.Context, s settings) error {
 			return err
 		}
 		finder.SetOptions(cfg.Rails)
+		if err := probing.apply(ctx, cfg.Probe); err != nil {
+			logger.Error("The probe does not run", "err", err)
+		}
 		logger.Info("Configuration reloaded", "file", s.configFile)
 		return nil
+	}
+	if err := probing.apply(ctx, cfg.Probe); err != nil {
+		return err
 	}
 	handler, err := exporter.NewServer(scraper, s.telemetryPath, reload)
 	if err != nil {

@@ -37,9 +37,9 @@ func CheckProbe(o probe.Options) *Problem {
 	)
 }
 
-// roundTransfers bounds what one round moves, in transfers: striped twice, and
-// in some rounds all rails alone, which is one more, and two baselines.
-const roundTransfers = 5
+// roundTransfers bounds what one round moves, in transfers: the striped bytes, in
+// some rounds half as many over rails alone and as many by TCP, and small ones.
+const roundTransfers = 3
 
 // fit lets what is not written follow what is: a default must not be in the way
 // of a value that is good by itself.
@@ -62,7 +62,7 @@ func (r probeReader) check() *Problem {
 	proven := s.TokenFile != "" || s.ClientCAFile != ""
 	return first(
 		when(o.Timeout > o.Interval, "timeout", "%s is more than the interval, %s: a round must end before the next begins", formatDuration(o.Timeout), formatDuration(o.Interval)),
-		when(o.Budget/roundTransfers < o.Transfer, "budget", "%s/h is less than one round may move, %s: %d times the transfer (striped twice; with solos and baselines three times more)",
+		when(o.Budget/roundTransfers < o.Transfer, "budget", "%s/h is less than one round may move, %s: %d times the transfer (striped, over single rails, and by TCP)",
 			formatSize(o.Budget), formatSize(o.Transfer*roundTransfers), roundTransfers),
 		when(s.Insecure && s.TokenFile != "", "insecure", "is true, but there is a token_file: with it peers are known; leave one of them out"),
 		when(s.Insecure && s.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file: with it peers are known; leave one of them out"),

@@ -167,8 +167,8 @@ func TestProbeRefuses(t *testing.T) {
 		{"budget by the year", "budget: 8GiB/y", `2: probe.budget: "8GiB/y" is not a budget; write a size and /h, such as 8GiB/h`},
 		{"budget overflows", "budget: 4194304TiB/m", `2: probe.budget: "4194304TiB/m" is not a budget; write a size and /h, such as 8GiB/h`},
 		{"budget too small", "budget: 1MB/h", `2: probe.budget must be 1MiB/h or more, not 1000000/h`},
-		{"budget under a round", "budget: 300MiB/h", `2: probe.budget 300MiB/h is less than one round may move, 320MiB: 5 times the transfer (striped twice; with solos and baselines three times more)`},
-		{"the budget that is there unless written", "peers: [a]\ntransfer: 2GiB", `2: probe.budget 8GiB/h is less than one round may move, 10GiB: 5 times the transfer (striped twice; with solos and baselines three times more)`},
+		{"budget under a round", "budget: 150MiB/h", `2: probe.budget 150MiB/h is less than one round may move, 192MiB: 3 times the transfer (striped, over single rails, and by TCP)`},
+		{"the budget that is there unless written", "peers: [a]\ntransfer: 3GiB", `2: probe.budget 8GiB/h is less than one round may move, 9GiB: 3 times the transfer (striped, over single rails, and by TCP)`},
 		// Words.
 		{"memory to come", "memory: cuda_dmabuf", `2: probe.memory "cuda_dmabuf" is not there yet: write host`},
 		{"memory like none", "memory: disk", `2: probe.memory must be host, the only one there is yet, not "disk"`},

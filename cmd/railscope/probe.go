@@ -1,0 +1,108 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+
+	"github.com/prometheus/common/version"
+
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe"
+)
+
+// workerCommand is the command of the process that touches libibverbs. It is
+// not for people, so it is no command of the parser's.
+const workerCommand = "probe-worker"
+
+// newNode is this machine as the probe sees it. Its worker is this binary, also
+// when the file has been replaced since.
+func newNode(s settings, finder *rail.Finder, logger *slog.Logger) *probe.Node {
+	return probe.NewNode(probe.NodeOptions{
+		Version: cmp.Or(version.Version, "unknown"),
+		Sysfs:   s.sysfs,
+		Rails:   finder.Rails,
+		Worker:  []string{"/proc/self/exe", workerCommand},
+		Log:     func(line string) { logger.Info("Worker process", "said", line) },
+		Server:  func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
+	})
+}
+
+// probing is the probe of a running exporter, and its metrics.
+type probing struct {
+	service *probe.Service
+	metrics *exporter.Probe
+	logger  *slog.Logger
+	opts    *probe.Options // in force
+	last    map[string]string
+}
+
+func newProbing(node *probe.Node, logger *slog.Logger) *probing {
+	p := &probing{logger: logger, last: map[string]string{}}
+	p.service = probe.NewService(node, p.observe, probe.Events{
+		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "address", a.String()) },
+		Stopped:   func(err error) { logger.Error("Peers are not answered any more", "err", err) },
+	})
+	p.metrics = exporter.NewProbe(p.service.Stats)
+	return p
+}
+
+// apply puts a configuration in force. One that is in force already stays
+// undisturbed.
+func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
+	if reflect.DeepEqual(opts, p.opts) {
+		return nil
+	}
+	var peers []string
+	if opts != nil {
+		peers = opts.Peers
+	}
+	p.metrics.SetPeers(peers)
+	err := p.service.Apply(ctx, opts)
+	if p.opts = opts; err != nil {
+		p.opts = nil // nothing runs
+	}
+	return err
+}
+
+// observe hands a result on, and logs it when it is not what the last one was.
+// It is called by one goroutine at a time.
+func (p *probing) observe(r probe.Result) {
+	p.metrics.Observe(r)
+	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", r.Transport)
+	what := fmt.Sprint(r.Outcome, r.Reason)
+	for _, f := range r.Failures {
+		what = fmt.Sprint(what, " ", f.Rail, f.Stage, f.Reason)
+	}
+	if p.last[r.Peer] == what {
+		log.Debug("Probed", "reason", r.Reason, "detail", r.Detail)
+		return
+	}
+	p.last[r.Peer] = what
+	switch r.Outcome {
+	case probe.OK:
+		log.Info("Probed")
+	case probe.Skipped:
+		log.Info("Not probed", "reason", r.Reason, "detail", r.Detail)
+	default:
+		log.Warn("Probed", "reason", r.Reason, "detail", r.Detail)
+	}
+	for _, f := range r.Failures {
+		log.Warn("Failed in the round", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
+	}
+}
+
+// isWorker reports whether this process was started as the probe's worker.
+func isWorker(args []string) bool { return len(args) == 1 && args[0] == workerCommand }
+
+// terminal reports whether f is one.
+func terminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
