@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,7 +76,7 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	p.t.Helper()
 	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
 	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
-		Worker: []string{os.Args[0]}, Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
+		Worker: append(strings.Fields(os.Getenv("RAILSCOPE_TEST_EMULATOR")), os.Args[0]), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
 		Log: func(line string) { p.t.Logf("worker of %s: %s", name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) {
 			all := map[string][]netip.Prefix{}

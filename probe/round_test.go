@@ -167,8 +167,11 @@ func TestRoundImbalance(t *testing.T) {
 	})
 	p.opts.Transfer = 16 << 20
 	res := p.round()
-	if res.Outcome != OK || res.Imbalance == nil || *res.Imbalance < 0.5 || *res.Imbalance > 0.8 || *res.FinishSkew < 0.5 {
-		t.Fatalf("%s, imbalance %v, skew %v", res.Outcome, *res.Imbalance, *res.FinishSkew)
+	if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
+		t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
+	}
+	if *res.Imbalance < 0.5 || *res.Imbalance > 0.8 || *res.FinishSkew < 0.5 {
+		t.Fatalf("imbalance %v, skew %v", *res.Imbalance, *res.FinishSkew)
 	}
 	if *res.Static > *res.Stealing*0.7 {
 		t.Errorf("equal parts %.0f, stealing %.0f bytes per second: there is no difference", *res.Static, *res.Stealing)

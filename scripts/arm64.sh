@@ -1,14 +1,14 @@
 #!/bin/sh
 # arm64.sh [PACKAGE...] builds railscope for arm64, C included, into
 # .bin/arm64/, and runs the tests of packages there under qemu. Without
-# arguments these are the probe's that need no second process: qemu-user cannot
-# write into the memory of another. LDFLAGS is what the build stamps.
+# arguments these are the probe's, but for tcp: qemu-user has no TCP_INFO. LDFLAGS
+# is what the build stamps.
 set -eu
 
 root=/usr/aarch64-linux-gnu
 scripts/need.sh go aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu $root/include/stdio.h=libc6-dev-arm64-cross \
 	qemu-aarch64=qemu-user infiniband/verbs.h=libibverbs-dev
-[ $# -gt 0 ] || set -- ./probe ./probe/internal/failure ./probe/internal/pattern ./probe/internal/verbs
+[ $# -gt 0 ] || set -- ./probe ./probe/report ./probe/internal/failure ./probe/internal/pattern ./probe/internal/verbs ./probe/internal/worker
 
 # The headers of libibverbs are the same for all architectures, those beside
 # them in /usr/include are not.
@@ -19,4 +19,6 @@ ln -sfn /usr/include/infiniband "$include/infiniband"
 export GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC="aarch64-linux-gnu-gcc -I$include"
 go build -trimpath -buildvcs=false -ldflags "${LDFLAGS:-}" -o .bin/arm64/railscope ./cmd/railscope
 qemu-aarch64 -L $root .bin/arm64/railscope --version
-go test -exec "qemu-aarch64 -L $root" "$@"
+# Worker processes are arm64 programs, too.
+export RAILSCOPE_TEST_EMULATOR="qemu-aarch64 -L $root"
+go test -exec "$RAILSCOPE_TEST_EMULATOR" "$@"
