@@ -8,9 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// gigabits is a rate in Gb/s.
+// gigabits is a rate in Gb/s; of one below, as software devices have, the Mb/s
+// still tell two apart.
 func gigabits(bytesPerSecond float64) string {
-	return strconv.FormatFloat(bytesPerSecond*8/1e9, 'f', 2, 64)
+	v, decimals := bytesPerSecond*8/1e9, 2
+	if v < 0.995 {
+		decimals = 4
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
 // micros is a time in µs, in six columns up to a second.
@@ -26,7 +31,14 @@ func mebibytes(bytes int64) string {
 	return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
 }
 
-func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'f', 0, 64) + " %" }
+// percent is a part in hundredths, with a decimal where 0 would be a lie.
+func percent(ratio float64) string {
+	decimals := 0
+	if v := ratio * 100; v > 0 && v < 9.5 {
+		decimals = 1
+	}
+	return strconv.FormatFloat(ratio*100, 'f', decimals, 64) + " %"
+}
 
 func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 

@@ -229,3 +229,16 @@ func TestMicros(t *testing.T) {
 		}
 	}
 }
+
+func TestSmallFigures(t *testing.T) {
+	for v, want := range map[float64]string{12.5e9: "100.00", 125e6: "1.00", 124.4e6: "1.00", 124e6: "0.9920", 3.74e6: "0.0299", 0: "0.0000"} {
+		if got := gigabits(v); got != want {
+			t.Errorf("%v B/s: %s Gb/s, want %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{1: "100 %", 0.33: "33 %", 0.0949: "9.5 %", 0.003: "0.3 %", 0: "0 %"} {
+		if got := percent(v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}
