@@ -168,7 +168,7 @@ const scratch = 64 << 20
 
 // buffer is the size of the memory, a multiple of the chunk.
 func (r *round) buffer() int64 {
-	chunks := max(min(r.opts.Transfer, scratch)/r.opts.Chunk, 1)
+	chunks := max(min(r.part(2), scratch)/r.opts.Chunk, 1)
 	return chunks * r.opts.Chunk
 }
 

@@ -18,9 +18,10 @@ type Service struct {
 	on        atomic.Bool               // something is in force
 	responder atomic.Pointer[Responder] // whoever counts must not wait for a change to end
 
-	mu      sync.Mutex // protects all following fields
-	stop    context.CancelFunc
-	running *sync.WaitGroup
+	mu        sync.Mutex // protects all following fields
+	stop      context.CancelFunc
+	running   *sync.WaitGroup
+	listening string // as configured
 }
 
 // Events are told to whoever keeps the log.
@@ -34,45 +35,57 @@ func NewService(node *Node, observe func(Result), events Events) *Service {
 	return &Service{node: node, observe: observe, events: events}
 }
 
-// Apply puts options in force, nil for none, after it has ended what was in
-// force before: rounds are broken off, leases end. On an error nothing runs.
+// Apply puts options in force, nil for none, in the place of those that were:
+// their rounds are broken off, their leases end. Options that cannot be put in
+// force change nothing.
 func (s *Service) Apply(ctx context.Context, opts *Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked()
 	if opts == nil {
+		s.endLocked()
 		return nil
 	}
-	ctx, stop := context.WithCancel(ctx)
-	running := &sync.WaitGroup{}
+	var r *Responder
+	var l net.Listener
+	if opts.Listen != "" {
+		var err error
+		if r, err = NewResponder(s.node, *opts); err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+		if opts.Listen == s.listening { // it is ours, and must be given up first
+			s.endLocked()
+		}
+		if l, err = net.Listen("tcp", opts.Listen); err != nil {
+			return fmt.Errorf("probe.listen: %w", err)
+		}
+	}
+	s.endLocked()
+	s.startLocked(ctx, *opts, r, l)
+	return nil
+}
+
+// startLocked starts prober and responder; r and l are nil where nobody is to be
+// answered.
+func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, l net.Listener) {
+	ctx, s.stop = context.WithCancel(ctx)
+	s.running, s.listening = &sync.WaitGroup{}, opts.Listen
 	s.node.asked.resize(opts.Budget)
 	s.node.answered.resize(opts.Budget)
 	s.node.rename(opts.Name)
-	if opts.Listen != "" {
-		r, err := NewResponder(s.node, *opts)
-		var l net.Listener
-		if err == nil {
-			l, err = net.Listen("tcp", opts.Listen)
-		}
-		if err != nil {
-			stop()
-			return fmt.Errorf("probe.listen: %w", err)
-		}
+	if r != nil {
 		s.responder.Store(r)
 		s.events.Answering(l.Addr())
-		running.Go(func() {
+		s.running.Go(func() {
 			if err := r.Serve(ctx, l); err != nil {
 				s.events.Stopped(err)
 			}
 		})
 	}
 	if len(opts.Peers) > 0 {
-		p := NewProber(s.node, *opts, s.observe)
-		running.Go(func() { p.Run(ctx) })
+		p := NewProber(s.node, opts, s.observe)
+		s.running.Go(func() { p.Run(ctx) })
 	}
-	s.stop, s.running = stop, running
 	s.on.Store(true)
-	return nil
 }
 
 // Close ends everything, and the worker process.
@@ -89,7 +102,7 @@ func (s *Service) endLocked() {
 	}
 	s.stop()
 	s.running.Wait()
-	s.stop = nil
+	s.stop, s.listening = nil, ""
 	s.on.Store(false)
 	s.responder.Store(nil)
 }

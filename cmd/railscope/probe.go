@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"sync"
 
 	"github.com/prometheus/common/version"
 
@@ -39,8 +40,10 @@ type probing struct {
 	service *probe.Service
 	metrics *exporter.Probe
 	logger  *slog.Logger
-	opts    *probe.Options // in force
-	last    map[string]string
+	last    map[string]string // peer → what its last round came to, for the log
+
+	mu   sync.Mutex     // protects opts
+	opts *probe.Options // in force
 }
 
 func newProbing(node *probe.Node, logger *slog.Logger) *probing {
@@ -56,6 +59,8 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 // apply puts a configuration in force. One that is in force already stays
 // undisturbed.
 func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if reflect.DeepEqual(opts, p.opts) {
 		return nil
 	}
@@ -63,12 +68,12 @@ func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
 	if opts != nil {
 		peers = opts.Peers
 	}
-	p.metrics.SetPeers(peers)
-	err := p.service.Apply(ctx, opts)
-	if p.opts = opts; err != nil {
-		p.opts = nil // nothing runs
+	if err := p.service.Apply(ctx, opts); err != nil {
+		return err
 	}
-	return err
+	p.opts = opts
+	p.metrics.SetPeers(peers)
+	return nil
 }
 
 // observe hands a result on, and logs it when it is not what the last one was.

@@ -78,15 +78,15 @@ func serve(ctx context.Context, s settings) error {
 		systemd.Reloading()
 		defer systemd.Ready()
 		cfg, err := config.Load(s.configFile)
+		if err == nil {
+			err = probing.apply(ctx, cfg.Probe)
+		}
 		scraper.Reloaded(err == nil)
 		if err != nil {
 			logger.Error("Reload refused, the configuration in force was kept", "err", err)
 			return err
 		}
 		finder.SetOptions(cfg.Rails)
-		if err := probing.apply(ctx, cfg.Probe); err != nil {
-			logger.Error("The probe does not run", "err", err)
-		}
 		logger.Info("Configuration reloaded", "file", s.configFile)
 		return nil
 	}
