@@ -55,7 +55,7 @@ func newProbeRows() probeRows {
 		gid:          row(gauge, "probe_gid_info", "internal/rail/choose.go", "The GID that the rail used, and why that one; always 1.", peer, rail, "gid_index", "gid", "reason"),
 		degradation:  row(gauge, "probe_rail_degradation_ratio", here, "Solo goodput of the rail ÷ the median of its solos of the last 24 h: below 1 it has lost something against its own past. Absent until there are 5.", peer, rail),
 
-		budget:   row(gauge, "probe_budget_bytes", options, "Bytes that rounds may still move, asked and answered together."),
+		budget:   row(gauge, "probe_budget_bytes", options, "Bytes that may be moved now before the hourly budget is used up, by rounds of this node or by its answers to those of peers, whichever has less."),
 		leases:   row(gauge, "probe_leases", options, "Leases of this node's scratch memory that peers hold."),
 		restarts: row(counter, "probe_worker_restarts_total", options, "Times the worker process was started again after it crashed or was killed."),
 	}
