@@ -34,7 +34,7 @@ type engine interface {
 func Main(library string) int {
 	raiseMemlock()
 	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // for ps; it was started as /proc/self/exe
-	debug.SetGCPercent(50) // idle nearly always: small rather than quick
+	debug.SetGCPercent(50)                                            // idle nearly always: small rather than quick
 	socket := os.NewFile(3, "exporter")
 	if _, err := socket.Stat(); err != nil {
 		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
