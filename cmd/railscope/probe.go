@@ -49,7 +49,7 @@ type probing struct {
 func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	p := &probing{logger: logger, last: map[string]string{}}
 	p.service = probe.NewService(node, p.observe, probe.Events{
-		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "address", a.String()) },
+		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "listen", a.String()) },
 		Stopped:   func(err error) { logger.Error("Peers are not answered any more", "err", err) },
 	})
 	p.metrics = exporter.NewProbe(p.service.Stats)

@@ -115,6 +115,16 @@ type running struct {
 // start starts railscope on a free port and waits until it says where.
 func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
+	r := launch(t, env, args...)
+	address := r.line(t, `"address":"([^"]+)"`)
+	r.line(t, `"msg":"(Serving)"`)
+	r.url = "http://" + address
+	return r
+}
+
+// launch starts railscope on a free port.
+func launch(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
 	r := &running{Cmd: command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)...)}
 	pipe, err := r.StderrPipe()
 	if err != nil {
@@ -129,10 +139,18 @@ func start(t *testing.T, env []string, args ...string) *running {
 	})
 	time.AfterFunc(time.Minute, func() { _ = r.Process.Kill() }) // ends every wait below
 	r.log = bufio.NewScanner(pipe)
-	address := r.line(t, `"address":"([^"]+)"`)
-	r.line(t, `"msg":"(Serving)"`)
-	r.url = "http://" + address
 	return r
+}
+
+// silence accepts connections and says nothing.
+func silence(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // line reads the log up to a line that matches, and returns the first group.

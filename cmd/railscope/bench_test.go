@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestBenchMisuse: what the user mends on the command line is exit code 2.
+func TestBenchMisuse(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no peer", nil, `railscope: required argument 'peer' not provided .*`},
+		{"a peer that is none", []string{"a b"}, `railscope: PEER must be host or host:port, .*, not "a b"`},
+		{"no such token file", []string{"a", "--token-file=/no/such/file"}, `railscope: --token-file: .*no such file or directory`},
+		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"}, `railscope: --transfer: "64Mib" is not a size; .*`},
+		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
+		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
+		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
+		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
+		{"no such format", []string{"a", "--format=xml"}, `railscope: enum value must be one of table,json, got 'xml' .*`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, errs, code := bench1(t, tc.args...)
+			if code != 2 || out != "" || !regexp.MustCompile(`^`+tc.want+`\n$`).MatchString(errs) {
+				t.Errorf("exit %d, it said %q and %q, want 2 and %q", code, out, errs, tc.want)
+			}
+		})
+	}
+}
+
+// bench1 runs bench and returns what it printed and its exit code.
+func bench1(t *testing.T, args ...string) (out, errs string, code int) {
+	t.Helper()
+	cmd := command(t, nil, append([]string{"bench", "--path.sysfs=" + t.TempDir()}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Run() // the exit code says it
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestProbeWithoutRDMA: two nodes without RDMA probe each other over TCP, and
+// bench does. Nothing of this pretends to be RDMA.
+func TestProbeWithoutRDMA(t *testing.T) {
+	dir := t.TempDir()
+	token, wrong := filepath.Join(dir, "token"), filepath.Join(dir, "wrong")
+	for path, text := range map[string]string{token: "sesame", wrong: "open"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answering := serving(t, "probe: {listen: 127.0.0.1:0, name: b, token_file: "+token+"}\n")
+	peer := answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	answering.url = "http://" + answering.line(t, `"address":"([^"]+)"`)
+
+	out, errs, code := bench1(t, peer, "--token-file="+token, "--format=json", "--transfer=1MiB")
+	var res map[string]any
+	if err := json.Unmarshal([]byte(out), &res); err != nil || code != 1 || errs != "" {
+		t.Fatalf("exit %d, %q, %q: %v", code, out, errs, err)
+	}
+	if res["transport"] != "tcp" || res["reason"] != "no_device" || res["verified"] != true || res["stealing_bytes_per_second"] != nil {
+		t.Errorf("bench: %s", out)
+	}
+	if out, _, code = bench1(t, peer, "--token-file="+wrong); code != 1 || !strings.Contains(out, "unauthorized") {
+		t.Errorf("with the wrong token: exit %d, %s", code, out)
+	}
+
+	config := file(t, "probe: {name: a, token_file: "+token+", peers: ["+peer+"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+config)
+	asking.line(t, `"result":"(fallback)"`)
+	series := `railscope_probe_rounds_total{peer="` + peer + `",result="fallback"} `
+	if _, body := asking.get(t, "/metrics"); !strings.Contains(body, series) || !strings.Contains(body, `railscope_probe_transport{peer="`+peer+`",transport="tcp"} 1`) {
+		t.Errorf("after a round there is no %s", series)
+	}
+	if err := os.WriteFile(config, []byte("probe: {name: a, token_file: "+token+", listen: 127.0.0.1:0}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := asking.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	asking.line(t, `"msg":"(Configuration reloaded)"`)
+	if _, body := asking.get(t, "/metrics"); strings.Contains(body, peer) {
+		t.Error("series of a peer that left the configuration are still there")
+	}
+	if err := os.WriteFile(config, []byte("probe: {token_file: "+token+", listen: "+peer+"}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := asking.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	asking.line(t, `"msg":"(Reload refused)[^"]*".*address already in use`)
+	for _, r := range []*running{asking, answering} {
+		if code := r.stop(t, syscall.SIGTERM); code != 0 {
+			t.Errorf("exit %d after SIGTERM", code)
+		}
+	}
+}
+
+// serving starts railscope; the log is left to be read from its beginning.
+func serving(t *testing.T, config string) *running {
+	t.Helper()
+	return launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+file(t, config))
+}
+
+// TestBenchInterrupted: Ctrl-C ends bench at once, with exit code 1.
+func TestBenchInterrupted(t *testing.T) {
+	silent := silence(t)
+	cmd := command(t, nil, "bench", "--path.sysfs="+t.TempDir(), silent.Addr().String())
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	conn, err := silent.Accept() // bench has connected, and waits for an answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code says it
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "told to stop") {
+		t.Errorf("exit %d, it said %q", code, &out)
+	}
+}
