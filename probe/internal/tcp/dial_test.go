@@ -31,7 +31,7 @@ func TestDialFails(t *testing.T) {
 		{Rail: "refused", Local: home(1), Remote: refused},
 		{Rail: "address", Local: netip.MustParseAddr("192.0.2.1"), Remote: good},
 		{Rail: "family", Local: netip.MustParseAddr("::1"), Remote: good},
-		{Rail: "nothing", Remote: good},
+		{Rail: "nothing", Local: home(1)},
 		{Rail: "unreachable", Local: home(1), Remote: netip.MustParseAddrPort("127.255.255.255:1")},
 		{Rail: "good", Local: home(1), Netdev: "no such device", Remote: good},
 	}
@@ -51,6 +51,19 @@ func TestDialFails(t *testing.T) {
 	if r.Lanes[5].Bytes != 1<<20 || r.Lanes[0].Err != failures[0] {
 		t.Errorf("%+v", r.Lanes)
 	}
+}
+
+// TestDialByRoute: a lane without an address of its own leaves by whichever the
+// routes say.
+func TestDialByRoute(t *testing.T) {
+	settle(t)
+	tg, dst := target(t, 1, 1<<20)
+	c, failures := Dial(t.Context(), []Lane{{Rail: "control", Remote: tg.Addrs()[0]}}, 1, secret(1))
+	defer c.Close()
+	if failures[0] != nil {
+		t.Fatal(failures[0])
+	}
+	deliver(t, c, dst, 1, Options{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
 }
 
 // TestWhyNot names errors that are hard to come by here.
