@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
-	"sync/atomic"
+	"sync"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/verbs"
@@ -68,8 +68,9 @@ type rdmaEngine struct {
 	rails  map[string]*verbs.Rail
 	own    []End
 
-	canceled atomic.Bool
-	run      atomic.Pointer[verbs.Run] // what is going on
+	mu       sync.Mutex // protects all following fields: what they point to is memory of C
+	canceled bool
+	run      *verbs.Run // what is going on
 }
 
 // open registers one buffer on every rail that can be opened, and brings up its
@@ -169,12 +170,16 @@ func (e *rdmaEngine) begin(rails int) (*verbs.Run, func(), error) {
 	if err != nil {
 		return nil, nil, failed(err)
 	}
-	e.run.Store(run)
-	if e.canceled.Load() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.run = run
+	if e.canceled {
 		run.Cancel()
 	}
 	return run, func() {
-		e.run.Store(nil)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.run = nil
 		run.Close()
 	}, nil
 }
@@ -234,16 +239,19 @@ func (e *rdmaEngine) burst(args BurstArgs) (BurstDone, error) {
 }
 
 func (e *rdmaEngine) progress() []int64 {
-	if run := e.run.Load(); run != nil {
-		return run.Progress()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.run == nil {
+		return nil
 	}
-	return nil
+	return e.run.Progress()
 }
 
 func (e *rdmaEngine) cancel() {
-	e.canceled.Store(true)
-	if run := e.run.Load(); run != nil {
-		run.Cancel()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.canceled = true; e.run != nil {
+		e.run.Cancel()
 	}
 }
 
