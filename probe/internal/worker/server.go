@@ -54,10 +54,11 @@ type server struct {
 	engine  engine // of the session; nil without one; only the running request touches it
 	verbs   verbsLibrary
 
-	mu      sync.Mutex // protects all following fields, and writing to out
-	out     io.Writer
-	running uint64 // id of the request being answered
-	stop    func() // ends it early; nil: it cannot be
+	mu       sync.Mutex // protects all following fields, and writing to out
+	out      io.Writer
+	running  uint64 // id of the request being answered
+	canceled uint64 // id of the request that was last told to end early, maybe before it came
+	stop     func() // ends it early; nil: it cannot be
 }
 
 // serve reads requests until the connection ends. A request that still runs
@@ -90,6 +91,7 @@ func (s *server) serve(in io.Reader) error {
 func (s *server) cancel(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.canceled = id
 	if s.running == id && s.stop != nil {
 		s.stop()
 	}
@@ -100,6 +102,9 @@ func (s *server) answer(req request) {
 	s.running, s.stop = req.ID, nil
 	if s.engine != nil {
 		s.stop = s.engine.cancel
+		if s.canceled == req.ID && req.Op != opClose {
+			s.stop()
+		}
 	}
 	s.mu.Unlock()
 	result, err := s.do(req)
