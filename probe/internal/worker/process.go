@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +20,9 @@ import (
 // process is one life of the worker.
 type process struct {
 	conn net.Conn
+	cmd  *exec.Cmd
 	pid  int
-	gone chan struct{} // closed when the process is no more, and was waited for
+	gone chan struct{} // closed when the process is no more, was waited for, and has no last words left
 
 	mu   sync.Mutex // protects all following fields
 	said []string   // the first lines of what it wrote to stderr since the last request
@@ -56,36 +58,47 @@ func start(command, env []string, log func(string)) (*process, error) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = theirStderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p := &process{conn: conn, gone: make(chan struct{})}
-	started := make(chan error)
-	go p.live(cmd, started)
+	p := &process{conn: conn, cmd: cmd, gone: make(chan struct{})}
+	started, heard := make(chan error), make(chan struct{})
+	go p.live(started, heard)
 	if err := <-started; err != nil {
 		stderr.Close()
 		_ = conn.Close()
 		return nil, err
 	}
 	p.pid = cmd.Process.Pid
-	go p.listen(stderr, log)
+	go func() {
+		defer close(heard)
+		p.listen(stderr, log)
+	}()
 	return p, nil
 }
+
+// lastWords is how long what a process wrote at its end may take to be heard:
+// it says why it ended.
+const lastWords = time.Second
 
 // live starts the process and waits for its end, on one thread: the kernel
 // sends Pdeathsig when the thread that forked ends, and Go ends threads as it
 // likes.
-func (p *process) live(cmd *exec.Cmd, started chan<- error) {
+func (p *process) live(started chan<- error, heard <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Start()
+	err := p.cmd.Start()
 	started <- err
 	if err != nil {
 		close(p.gone)
 		return
 	}
-	err = cmd.Wait()
+	err = p.cmd.Wait()
 	p.mu.Lock()
 	p.exit = err
 	p.mu.Unlock()
 	_ = p.conn.Close() // whoever waits for an answer will not get one
+	select {
+	case <-heard:
+	case <-time.After(lastWords): // somebody else has its stderr, too
+	}
 	close(p.gone)
 }
 
@@ -130,13 +143,12 @@ func (p *process) obituary() string {
 	return how
 }
 
-// kill ends the process, if need be by force. It does not wait: a process that
-// hangs in the kernel does not die until the kernel lets it.
+// kill ends the process by force. It does not wait: a process that hangs in the
+// kernel does not die until the kernel lets it. One that was waited for is left
+// alone: its number may be another's by now.
 func (p *process) kill() {
 	_ = p.conn.Close()
-	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return // it is gone, or not ours: nothing to be done either way
-	}
+	_ = p.cmd.Process.Kill() // it is gone, or there is nothing to be done
 }
 
 // ended reports whether the process is no more.
