@@ -112,8 +112,11 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	if w.proc != nil && !w.proc.ended() {
 		return w.proc, nil
 	}
-	if w.proc != nil { // it died between two requests
-		w.buryLocked(w.proc)
+	if w.proc != nil {
+		// It died in idleness, between two sessions, which says nothing of the
+		// provider: RDMA need not wait.
+		w.proc = nil
+		w.restarts++
 	}
 	kept := w.undead[:0]
 	for _, p := range w.undead {
