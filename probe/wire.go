@@ -170,7 +170,12 @@ func (o *openRequest) check() error {
 	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:
 		return fmt.Errorf("%d rails: 1 to %d are possible", len(o.Rails), worker.MaxRails)
 	}
+	seen := map[string]bool{}
 	for _, r := range o.Rails {
+		if seen[r.Rail] {
+			return fmt.Errorf("rail %.40q twice", r.Rail)
+		}
+		seen[r.Rail] = true
 		if err := checkEnd(r.Remote, o.QueuePairs); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -174,6 +175,11 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	case args.Buffer < pattern.Word || args.Buffer > MaxBuffer:
 		return opened, failure.New("", failure.Other, "a buffer of %d bytes: %d to %d are possible", args.Buffer, pattern.Word, MaxBuffer)
 	}
+	for i, r := range args.Rails {
+		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
+			return opened, failure.New("", failure.Other, "two rails of the name %.40q", r.Name)
+		}
+	}
 	var e engine
 	if args.Transport == TCP {
 		e, opened.TCPPort, err = openTCP(args)
@@ -240,11 +246,13 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: the most is %d", len(args.Ranges), maxRanges)
 	}
 	v := Verified{Mismatch: -1}
+	end := int64(0) // of the range before: none is looked at twice, however many there are
 	for _, r := range args.Ranges {
 		size := int64(len(buf))
-		if r.Offset < 0 || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
-			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d", r.Length, r.Offset, size)
+		if r.Offset < end || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
+			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d, after %d bytes", r.Length, r.Offset, size, end)
 		}
+		end = r.Offset + r.Length
 		if at := pattern.Check(buf[r.Offset:r.Offset+r.Length], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {
 			v.Mismatch = at
 		}

@@ -201,6 +201,7 @@ func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op s
 	p.kill()
 	w.buryLocked(p)
 	w.mu.Unlock()
+	<-answered // the connection is closed: nobody tells of progress after this
 	return failure.New(stage, failure.WorkerTimeout, "the worker process did not answer %q in time and was killed: a provider that hangs", op)
 }
 
