@@ -64,7 +64,9 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: r.handler(), TLSConfig: r.opts.Security.serverTLS(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: 16 << 10}
 	r.node.opts.Server(srv)
-	go r.node.learn(ctx)
+	var learning sync.WaitGroup
+	defer learning.Wait()
+	learning.Go(func() { r.node.learn(ctx) })
 	l = netutil.LimitListener(l, maxConnections)
 	done := make(chan error, 1)
 	go func() {
@@ -113,7 +115,7 @@ func (r *Responder) handler() http.Handler {
 			refuse(w, http.StatusUnauthorized, failure.New(failure.StageHello, failure.Unauthorized, "%v", err))
 			return
 		}
-		// The lease's stream lasts; everything else must be read in a moment.
+		// It must be read in a moment; to answer it may take longer.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
 		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 		mux.ServeHTTP(w, req)
@@ -157,15 +159,19 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol, "the peer does not understand the request: %v", err))
 		return false
 	}
+	// From here on the server reads only to see whether the asker is still there.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return true
 }
 
 func answer(w http.ResponseWriter, v any) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the asker is gone: it will not miss the answer
 }
 
 func refuse(w http.ResponseWriter, status int, f *failure.Failure) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(f)
@@ -186,7 +192,6 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	}
 	defer r.finish(l)
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	say := func(e leaseEvent) {
 		_ = out.SetWriteDeadline(time.Now().Add(requestTime))
@@ -245,7 +250,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 	l := newLease(ctx, ask)
 	r.current = l
 	r.leases.Add(1)
-	go r.guard(l, rails)
+	r.leases.Go(func() { r.guard(l, rails) })
 	taken = false
 	return l, nil
 }
