@@ -51,7 +51,7 @@ func newClient(peer string, sec Security) (*client, error) {
 	if conf != nil {
 		scheme = "https://"
 	}
-	return &client{base: scheme + peer, token: token, http: &http.Client{Transport: &http.Transport{
+	return &client{base: scheme + peer, token: token, http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext,
 		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: dialTime,
@@ -59,6 +59,10 @@ func newClient(peer string, sec Security) (*client, error) {
 		IdleConnTimeout:     time.Minute,
 	}}}, nil
 }
+
+// stay keeps the token from where a peer points: no railscope sends anyone
+// elsewhere.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
@@ -118,7 +122,7 @@ func (c *client) send(ctx context.Context, stage failure.Stage, method, path str
 func refused(stage failure.Stage, res *http.Response, text []byte) error {
 	var f failure.Failure
 	if json.Unmarshal(text, &f) == nil && f.Reason != "" {
-		clean(&f)
+		clean(&f, stage)
 		f.Stage = stage
 		return &f
 	}
@@ -184,12 +188,13 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 	lines := bufio.NewReaderSize(res.Body, 8192)
 	event, err := readEvent(lines)
 	if !patience.Stop() || err != nil || event.Grant == nil {
-		stop()
+		defer stop()
 		res.Body.Close()
 		switch {
 		case err == nil && event.End != nil:
-			event.End.Stage = failure.StageLease
 			return nil, event.End
+		case stream.Err() != nil:
+			return nil, c.lost(stream, failure.StageLease, context.Cause(stream))
 		case err == nil:
 			err = errors.New("neither a grant nor a reason")
 		}
@@ -244,7 +249,8 @@ func readEvent(lines *bufio.Reader) (leaseEvent, error) {
 		return e, fmt.Errorf("a grant that makes no sense: id %.40q, a key of %d bytes, for %v", g.ID, len(g.Key), g.TTL)
 	}
 	if e.End != nil {
-		clean(e.End)
+		clean(e.End, failure.StageLease)
+		e.End.Stage = failure.StageLease
 	}
 	return e, nil
 }

@@ -99,7 +99,7 @@ func (r *round) connect(ctx context.Context) error {
 	for i, p := range paths {
 		if f := ends[i].Failure; f != nil {
 			f.Detail = "on the peer: " + f.Detail
-			r.fail(p, stageOr(f.Stage, failure.StageConnect), f)
+			r.fail(p, f.Stage, f)
 			continue
 		}
 		p.mtu = pathMTU(p.end, ends[i])
@@ -112,13 +112,6 @@ func (r *round) connect(ctx context.Context) error {
 	connected, err := r.session.Connect(ctx, args)
 	r.failAll(connected.Failures, failure.StageConnect)
 	return err
-}
-
-func stageOr(s, otherwise failure.Stage) failure.Stage {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // failAll notes failures that the worker tells by rail.

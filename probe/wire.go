@@ -146,6 +146,9 @@ func (h *hello) check() error {
 		}
 		seen[r.Name] = true
 	}
+	for _, a := range h.Addresses {
+		texts = append(texts, a.Netdev)
+	}
 	if h.Node == "" || h.Instance == "" {
 		return fmt.Errorf("a node without a name")
 	}
@@ -201,7 +204,7 @@ func (o *openReply) check(req *openRequest) error {
 		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA && len(o.Ends[i].QPNs) == 0 {
 			return fmt.Errorf("neither queue pairs nor a failure for rail %.40q", req.Rails[i].Rail)
 		} else if f != nil {
-			clean(f)
+			clean(f, failure.StageConnect)
 		}
 	}
 	if req.Transport == worker.TCP && o.TCPPort == 0 {
@@ -233,8 +236,9 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// clean bounds what a peer says went wrong: it becomes labels and messages.
-func clean(f *failure.Failure) {
+// clean bounds what a peer says went wrong: it becomes labels and messages. A
+// stage that is none becomes the one given.
+func clean(f *failure.Failure, stage failure.Stage) {
 	f.Detail = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
@@ -243,6 +247,9 @@ func clean(f *failure.Failure) {
 	}, strings.ToValidUTF8(f.Detail, "?"))
 	if len(f.Detail) > maxDetail {
 		f.Detail = strings.ToValidUTF8(f.Detail[:maxDetail], "") + "…"
+	}
+	if !f.Stage.Known() {
+		f.Stage = stage
 	}
 	if !f.Reason.Known() {
 		f.Reason = failure.Other
