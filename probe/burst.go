@@ -58,6 +58,9 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()
+	if f != nil || err != nil {
+		r.res.Bytes += max(done.Bytes, sent.sum()) // they were moved all the same
+	}
 	switch {
 	case f != nil:
 		return done, f
@@ -116,11 +119,18 @@ type tally struct {
 }
 
 // set notes the bytes and returns their sum.
-func (t *tally) set(bytes []int64) (sum int64) {
+func (t *tally) set(bytes []int64) int64 {
+	t.mu.Lock()
+	t.bytes = bytes
+	t.mu.Unlock()
+	return t.sum()
+}
+
+// sum is that of the bytes noted last.
+func (t *tally) sum() (sum int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.bytes = bytes
-	for _, n := range bytes {
+	for _, n := range t.bytes {
 		sum += n
 	}
 	return sum
