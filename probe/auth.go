@@ -61,8 +61,12 @@ func (s Security) check() error {
 		return errors.New("the probe does not answer without a token_file or tls with a client_ca_file (or insecure: true, which lets anyone use the rails)")
 	}
 	if s.tls() {
-		_, err := s.certificate()
-		return err
+		if _, err := s.certificate(); err != nil {
+			return err
+		}
+		if _, err := s.pool(); err != nil {
+			return err
+		}
 	}
 	_, err := s.token()
 	return err

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -34,7 +35,7 @@ func (b *budget) take(n int64) (wait time.Duration, ok bool) {
 	defer b.mu.Unlock()
 	b.refillLocked()
 	if missing := float64(n) - b.left; missing > 0 {
-		return time.Duration(missing / b.perHour * float64(time.Hour)), false
+		return time.Duration(min(missing/b.perHour*float64(time.Hour), float64(math.MaxInt64/2))), false
 	}
 	b.left -= float64(n)
 	return 0, true

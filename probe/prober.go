@@ -18,6 +18,7 @@ type Prober struct {
 
 	mu    sync.Mutex        // protects all following fields
 	names map[string]string // peer as configured → as it calls itself; until it has said so, its host
+	peers map[string]string // the reverse
 	all   []string          // names of all nodes, sorted; nil when they changed
 	made  map[string]int    // peer → rounds that were not skipped
 }
@@ -26,7 +27,7 @@ type Prober struct {
 // round, from one goroutine at a time.
 func NewProber(node *Node, opts Options, observe func(Result)) *Prober {
 	var mu sync.Mutex
-	p := &Prober{node: node, opts: opts, names: map[string]string{}, made: map[string]int{}, observe: func(r Result) {
+	p := &Prober{node: node, opts: opts, names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}, observe: func(r Result) {
 		mu.Lock()
 		defer mu.Unlock()
 		observe(r)
@@ -44,8 +45,12 @@ func (p *Prober) called(peer, name string) {
 	if name == p.node.name() {
 		name = peer
 	}
-	if p.names[peer] != name {
-		p.names[peer], p.all = name, nil
+	if other, taken := p.peers[name]; taken && other != peer {
+		name = peer
+	}
+	if old := p.names[peer]; old != name {
+		delete(p.peers, old)
+		p.names[peer], p.peers[name], p.all = name, peer, nil
 	}
 }
 
@@ -130,6 +135,7 @@ func (p *Prober) next(peer string, now time.Time) time.Time {
 // Bench makes one full round with a peer now. tell gets how far it is, from
 // several goroutines, but from one at a time.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, tell func(Progress)) Result {
+	node.asked.resize(opts.Budget)
 	var mu sync.Mutex
 	r := round{node: node, opts: opts, peer: peer, full: true, tell: func(p Progress) {
 		mu.Lock()
