@@ -57,6 +57,9 @@ func newClient(peer string, sec Security) (*client, error) {
 		TLSHandshakeTimeout: dialTime,
 		MaxIdleConns:        4,
 		IdleConnTimeout:     time.Minute,
+
+		MaxResponseHeaderBytes: 16 << 10,
+		DisableCompression:     true,
 	}}}, nil
 }
 
@@ -140,14 +143,18 @@ func refused(stage failure.Stage, res *http.Response, text []byte) error {
 func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error {
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
-	var alert tls.AlertError
+	var op *net.OpError
 	switch {
 	case errors.Is(context.Cause(ctx), context.Canceled):
 		return failure.New(stage, failure.Canceled, "told to stop")
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return failure.New(stage, failure.TLS, "this node wants TLS and the peer does not speak it: %v", err)
-	case errors.As(err, &verify), errors.As(err, &alert):
+	case errors.As(err, &verify):
 		return failure.New(stage, failure.TLS, "%v", err)
+	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls says so of an alert
+		return failure.New(stage, failure.TLS, "the peer does not accept this node's certificate: %v", err)
+	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "server response headers exceeded"):
+		return failure.New(stage, failure.Protocol, "%v: is that railscope's probe port?", err)
 	case c.lease != "":
 		return failure.New(stage, failure.PeerLost, "the peer does not answer any more: %v", err)
 	}

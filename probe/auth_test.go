@@ -1,0 +1,237 @@
+package probe
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// TestSecurity: who may ask whom, and what the one who may not is told.
+func TestSecurity(t *testing.T) {
+	dir := t.TempDir()
+	sesame, other, empty := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")}, Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}, Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
+	ours, theirs := newAuthority(t), newAuthority(t)
+	a, b, stranger := ours.issue(dir, "a"), ours.issue(dir, "b"), theirs.issue(dir, "stranger")
+	tls := Security{CertFile: b.CertFile, KeyFile: b.KeyFile, TokenFile: sesame.TokenFile} // a server's certificate, and a token
+	trusting := Security{ClientCAFile: ours.file, TokenFile: sesame.TokenFile}             // an asker without a certificate of its own
+	both := b
+	both.TokenFile = sesame.TokenFile
+	bothAsker := a
+	bothAsker.TokenFile = sesame.TokenFile
+	mistrusting := stranger
+	mistrusting.ClientCAFile = ours.file
+	for _, tc := range []struct {
+		why      string
+		answerer Security
+		asker    Security
+		reason   failure.Reason
+		says     string
+	}{
+		{"one token", sesame, sesame, "", ""},
+		{"another token", sesame, other, failure.Unauthorized, "both ends need the same token_file"},
+		{"no token", sesame, Security{}, failure.Unauthorized, "both ends need the same token_file"},
+		{"the asker's token is missing", sesame, Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized, "no such file"},
+		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "is empty"},
+		{"whoever", Security{Insecure: true}, sesame, "", ""},
+		{"TLS and token", tls, trusting, "", ""},
+		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile}, failure.Unauthorized, "both ends"},
+		{"certificates", b, a, "", ""},
+		{"certificates and token", both, bothAsker, "", ""},
+		{"certificates and no token", both, a, failure.Unauthorized, "both ends"},
+		{"no certificate", b, Security{ClientCAFile: ours.file}, failure.TLS, "certificate"},
+		{"a certificate of another CA", b, mistrusting, failure.TLS, "certificate"},
+		{"the answerer's is of another CA", stranger, a, failure.TLS, "certificate"},
+		{"the asker's certificate is missing", b, Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS, "no such file"},
+		{"the asker's CA is no certificate", b, Security{ClientCAFile: sesame.TokenFile}, failure.TLS, "holds no certificate"},
+		{"plain asker, TLS answerer", b, sesame, failure.TLS, "set tls in the configuration"},
+		{"TLS asker, plain answerer", sesame, a, failure.TLS, "the peer does not speak it"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			h, f := hi(t, answering(t, bareNode(t, "b"), tc.answerer), tc.asker)
+			switch {
+			case tc.reason == "" && (f != nil || h.Node != "b"):
+				t.Errorf("refused: %v, hello of %q", f, h.Node)
+			case tc.reason != "" && (f == nil || f.Reason != tc.reason || f.Stage != failure.StageHello || !strings.Contains(f.Detail, tc.says)):
+				t.Errorf("got %v, want %s with %q", f, tc.reason, tc.says)
+			}
+		})
+	}
+}
+
+// TestSecurityFollows: token and certificates are read again, the next
+// connection is by what the files hold then.
+func TestSecurityFollows(t *testing.T) {
+	dir := t.TempDir()
+	here, there := filepath.Join(dir, "here"), filepath.Join(dir, "there")
+	file(t, there, "one")
+	peer := answering(t, bareNode(t, "b"), Security{TokenFile: there})
+	for i, step := range []struct {
+		here, there string
+		reason      failure.Reason
+	}{
+		{"one", "one", ""}, {"one", "two", failure.Unauthorized}, {"two", "two", ""}, {"two", "", failure.Unauthorized}, {"two", "two", ""},
+	} {
+		file(t, here, step.here)
+		file(t, there, step.there)
+		if _, f := hi(t, peer, Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
+			t.Errorf("step %d: %v, want %q", i, f, step.reason)
+		}
+	}
+
+	old, renewed := newAuthority(t), newAuthority(t)
+	a, b := old.issue(dir, "a"), old.issue(dir, "b")
+	peer = answering(t, bareNode(t, "b"), b)
+	if _, f := hi(t, peer, a); f != nil {
+		t.Fatal(f)
+	}
+	next := renewed.issue(dir, "a") // over the files of before
+	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
+		t.Errorf("with a certificate of the next CA on one end only: %v", f)
+	}
+	renewed.issue(dir, "b")
+	content, err := os.ReadFile(next.ClientCAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file(t, a.ClientCAFile, string(content))
+	if _, f := hi(t, peer, a); f != nil {
+		t.Errorf("when both ends have the next CA: %v", f)
+	}
+}
+
+// TestResponderWantsProof: nobody is answered who need not prove anything,
+// unless that is written out.
+func TestResponderWantsProof(t *testing.T) {
+	dir := t.TempDir()
+	token, ca := file(t, filepath.Join(dir, "token"), "sesame"), newAuthority(t)
+	good := ca.issue(dir, "b")
+	with := func(s Security, change func(*Security)) Security { change(&s); return s }
+	for _, tc := range []struct {
+		why  string
+		sec  Security
+		says string // empty: it starts
+	}{
+		{"nothing", Security{}, "insecure: true"},
+		{"TLS of the server alone", Security{CertFile: good.CertFile, KeyFile: good.KeyFile}, "insecure: true"},
+		{"insecure", Security{Insecure: true}, ""},
+		{"token", Security{TokenFile: token}, ""},
+		{"certificates", good, ""},
+		{"no such token", Security{TokenFile: filepath.Join(dir, "none")}, "no such file"},
+		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")}, "is empty"},
+		{"a token as large as a disk", Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", maxSecretFile+1))}, "more than"},
+		{"no such key", with(good, func(s *Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
+		{"another's key", with(good, func(s *Security) { s.KeyFile = ca.issue(dir, "other").KeyFile }), "does not match"},
+		{"no such CA", with(good, func(s *Security) { s.ClientCAFile = filepath.Join(dir, "none") }), "no such file"},
+		{"certificates and no such token", with(good, func(s *Security) { s.TokenFile = filepath.Join(dir, "none") }), "no such file"},
+	} {
+		_, err := NewResponder(bareNode(t, "b"), Options{Security: tc.sec})
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want %q", tc.why, err, tc.says)
+		}
+	}
+}
+
+// stranger is something that is not railscope: it does this with every
+// connection.
+func stranger(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// says answers whatever is asked with these words, again and again.
+func says(words, more string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, err := c.Write([]byte(words))
+		for more != "" && err == nil {
+			_, err = c.Write([]byte(more))
+		}
+	}
+}
+
+// TestStrangers: whatever listens on a peer's port, the round ends with a
+// reason, soon, and memory stays bounded.
+func TestStrangers(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	closed.Close()
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+	elsewhere := "http://" + stranger(t, func(net.Conn) { t.Error("the asker went where it was sent") }) + "/v1/hello"
+	for _, tc := range []struct {
+		why, peer string
+		reason    failure.Reason
+		says      string
+	}{
+		{"nobody", nobody, failure.PeerUnreachable, "refused"},
+		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, ""},
+		{"no port", "127.0.0.1:none", failure.PeerUnreachable, ""},
+		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, ""},
+		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")), failure.Protocol, "is that railscope's probe port?"},
+		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
+		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "makes no sense"},
+		{"a login page", stranger(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n", "")), failure.Protocol, "302"},
+		{"SSH", stranger(t, says("SSH-2.0-OpenSSH_9.2\r\n", "")), failure.Protocol, "is that railscope's probe port?"},
+		{"garbage without end", stranger(t, says("\x00\x01\x02", strings.Repeat("\x00garbage", 512))), failure.Protocol, "is that railscope's probe port?"},
+		{"headers without end", stranger(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")), failure.Protocol, "exceeded"},
+		{"a body without end", stranger(t, says(ok, strings.Repeat(" ", 4096))), failure.Protocol, "more than"},
+		{"a million rails", stranger(t, says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")), failure.Protocol, "more than"},
+		{"a hundred rails", stranger(t, says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, "")), failure.Protocol, "101 rails"},
+		{"a refusal of its own making", stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+strings.Repeat("d", 3000)+`"}`, "")), failure.Other, "…"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			n := bareNode(t, "a")
+			res := Bench(t.Context(), n, DefaultOptions(), tc.peer, func(Progress) {})
+			if res.Outcome != Failed || res.Transport != NoTransport || res.Reason != tc.reason || !strings.Contains(res.Detail, tc.says) || len(res.Detail) > maxDetail+8 {
+				t.Errorf("%s because of %q: %q, want %q: %q", res.Outcome, res.Reason, res.Detail, tc.reason, tc.says)
+			}
+			if len(res.Failures) != 1 || res.Failures[0].Stage != failure.StageHello {
+				t.Errorf("failures %v", res.Failures)
+			}
+			if took := time.Since(start); took > 12*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestStrangerIsSilent: who accepts and says nothing costs no more than the
+// round's own time.
+func TestStrangerIsSilent(t *testing.T) {
+	t.Parallel()
+	peer := stranger(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); _, _ = c.Read(make([]byte, 1)) })
+	opts := DefaultOptions()
+	opts.Timeout = time.Second
+	start := time.Now()
+	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(Progress) {})
+	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || time.Since(start) > 3*time.Second {
+		t.Errorf("%s because of %q (%s) after %v", res.Outcome, res.Reason, res.Detail, time.Since(start))
+	}
+}

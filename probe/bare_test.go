@@ -1,0 +1,159 @@
+package probe
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// bareNode is a node without rails, for what only the control channel shows.
+func bareNode(t *testing.T, name string) *Node {
+	t.Helper()
+	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: t.TempDir(), Rails: func() ([]rail.Rail, error) { return nil, nil },
+		Worker: []string{os.Args[0]}, Env: []string{"RAILSCOPE_TEST_WORKER=1", "RAILSCOPE_LIBIBVERBS=/nonexistent"},
+		Server:    func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) },
+		Log:       func(line string) { t.Logf("worker of %s: %s", name, line) },
+		Addresses: func() (map[string][]netip.Prefix, error) { return nil, nil }})
+	n.rename(name)
+	t.Cleanup(n.Close)
+	return n
+}
+
+// answering lets a node answer peers until the test ends, and returns where.
+func answering(t *testing.T, n *Node, sec Security) string {
+	t.Helper()
+	opts := DefaultOptions()
+	opts.Security = sec
+	r, err := NewResponder(n, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// hi asks a peer who it is.
+func hi(t *testing.T, peer string, sec Security) (hello, *failure.Failure) {
+	t.Helper()
+	c, err := newClient(peer, sec)
+	if err != nil {
+		return hello{}, typed(t, err)
+	}
+	defer c.close()
+	h, err := c.hello(t.Context())
+	return h, typed(t, err)
+}
+
+// typed is the failure that every error of the client is.
+func typed(t *testing.T, err error) *failure.Failure {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	f, ok := errors.AsType[*failure.Failure](err)
+	if !ok {
+		t.Fatalf("an error without a reason: %v", err)
+	}
+	return f
+}
+
+// file writes a file, over what was there.
+func file(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// authority is a CA of the test's own.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string // its certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, key: newKey(t)}
+	der := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "peers"}}, a.key)
+	a.cert, _ = x509.ParseCertificate(der)
+	a.file = file(t, filepath.Join(t.TempDir(), "ca.pem"), pemOf("CERTIFICATE", der))
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func pemOf(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// sign makes a certificate of a template, for a key.
+func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
+	a.t.Helper()
+	tmpl.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
+	tmpl.NotBefore, tmpl.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent := a.cert
+	if parent == nil {
+		parent = tmpl
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return der
+}
+
+// issue writes a certificate and its key for a node on the loopback interface,
+// over what was there.
+func (a *authority) issue(dir, name string) Security {
+	a.t.Helper()
+	key := newKey(a.t)
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return Security{ClientCAFile: a.file,
+		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
+		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
+}
