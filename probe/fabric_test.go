@@ -27,6 +27,7 @@ type pairOfNodes struct {
 	stop   context.CancelFunc
 	served chan error
 	resp   *Responder
+	ttl    time.Duration // of b's leases; 0: what it is
 }
 
 // device is rail i of a node: addresses are such that they can be bound on the
@@ -77,7 +78,7 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
 	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
 		Worker: append(strings.Fields(os.Getenv("RAILSCOPE_TEST_EMULATOR")), os.Args[0]), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
-		Log: func(line string) { p.t.Logf("worker of %s: %s", name, line) },
+		Log: func(line string) { p.logged(name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) {
 			all := map[string][]netip.Prefix{}
 			for i := range rails {
@@ -88,6 +89,16 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	n.rename(name)
 	p.t.Cleanup(n.Close)
 	return n
+}
+
+// logged gets what workers say. They are this binary: under the race detector
+// they have one, too.
+func (p *pairOfNodes) logged(node, line string) {
+	if strings.Contains(line, "DATA RACE") {
+		p.t.Errorf("worker of %s: %s", node, line)
+		return
+	}
+	p.t.Logf("worker of %s: %.200s", node, line)
 }
 
 // serve starts b's responder, on the address it had before, if it had one.
@@ -105,6 +116,9 @@ func (p *pairOfNodes) serve() {
 	resp, err := NewResponder(p.b, p.opts)
 	if err != nil {
 		p.t.Fatal(err)
+	}
+	if p.ttl > 0 {
+		resp.ttl = p.ttl
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -160,4 +174,9 @@ func (p *pairOfNodes) clean() {
 			return
 		}
 	}
+}
+
+// ask makes one full round from a to b.
+func (p *pairOfNodes) ask() Result {
+	return Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})
 }

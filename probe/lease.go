@@ -34,20 +34,21 @@ type lease struct {
 	session *worker.Session
 	used    int64 // bytes that the holder says it has written; -1 until it does
 	timer   *time.Timer
+	ttl     time.Duration
 }
 
-func newLease(parent context.Context, ask leaseRequest) *lease {
-	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, finished: make(chan struct{})}
+func newLease(parent context.Context, ask leaseRequest, ttl time.Duration) *lease {
+	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, finished: make(chan struct{}), ttl: ttl}
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.ctx, l.end = context.WithCancelCause(parent)
-	l.timer = time.AfterFunc(leaseTTL, func() {
-		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", leaseTTL))
+	l.timer = time.AfterFunc(ttl, func() {
+		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", ttl))
 	})
 	return l
 }
 
 // renew puts off the end.
-func (l *lease) renew() { l.timer.Reset(leaseTTL) }
+func (l *lease) renew() { l.timer.Reset(l.ttl) }
 
 // over reports whether the lease has ended.
 func (l *lease) over() bool { return l.ctx.Err() != nil }

@@ -22,6 +22,7 @@ import (
 type Responder struct {
 	node *Node
 	opts Options
+	ttl  time.Duration // of leases
 
 	mu       sync.Mutex // protects all following fields
 	current  *lease
@@ -45,7 +46,7 @@ func NewResponder(node *Node, opts Options) (*Responder, error) {
 	if err := opts.Security.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts}, nil
+	return &Responder{node: node, opts: opts, ttl: leaseTTL}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -198,7 +199,7 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 		_ = json.NewEncoder(w).Encode(e) // when it fails the request's context ends
 		_ = out.Flush()
 	}
-	say(leaseEvent{Grant: &grant{ID: l.id, Key: l.key[:], TTL: leaseTTL}})
+	say(leaseEvent{Grant: &grant{ID: l.id, Key: l.key[:], TTL: r.ttl}})
 	<-l.ctx.Done()
 	if req.Context().Err() == nil {
 		say(leaseEvent{End: l.why()})
@@ -247,7 +248,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 		r.node.answered.giveBack(ask.Bytes)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, ask)
+	l := newLease(ctx, ask, r.ttl)
 	r.current = l
 	r.leases.Add(1)
 	r.leases.Go(func() { r.guard(l, rails) })

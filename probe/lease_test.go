@@ -1,0 +1,311 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// holder asks b for leases as no railscope would: it says what the test wants,
+// and renews nothing by itself.
+type holder struct {
+	p     *pairOfNodes
+	http  *http.Client
+	id    string
+	lines *bufio.Reader // of the lease's stream
+	drop  func()        // hangs up
+}
+
+func (p *pairOfNodes) holder() *holder {
+	h := &holder{p: p, http: &http.Client{Transport: &http.Transport{}}}
+	p.t.Cleanup(func() {
+		if h.drop != nil {
+			h.drop()
+		}
+		h.http.CloseIdleConnections()
+	})
+	return h
+}
+
+// send sends a request, as it is.
+func (h *holder) send(method, path, body string) *http.Response {
+	h.p.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+h.p.peer+path, strings.NewReader(body))
+	if err != nil {
+		h.p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer sesame")
+	res, err := h.http.Do(req)
+	if err != nil {
+		h.p.t.Fatal(err)
+	}
+	h.p.t.Cleanup(func() { cancel(); res.Body.Close() })
+	if path == pathLease && res.StatusCode == http.StatusOK {
+		h.drop = cancel
+	}
+	return res
+}
+
+// do sends a request and returns the answer, and why it was refused.
+func (h *holder) do(method, path, body string) (text string, f failure.Failure) {
+	h.p.t.Helper()
+	res := h.send(method, path, body)
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.p.t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK && json.Unmarshal(b, &f) != nil {
+		f = failure.Failure{Reason: failure.Other, Detail: fmt.Sprintf("status %d: %s", res.StatusCode, b)}
+	}
+	return string(b), f
+}
+
+// take takes the lease, or returns why not.
+func (h *holder) take(asker string, n int64) *failure.Failure {
+	h.p.t.Helper()
+	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"bytes":%d}`, asker, asker, n))
+	h.lines = bufio.NewReader(res.Body)
+	if res.StatusCode != http.StatusOK {
+		var f failure.Failure
+		if err := json.NewDecoder(h.lines).Decode(&f); err != nil {
+			h.p.t.Fatal(err)
+		}
+		return &f
+	}
+	e, err := readEvent(h.lines)
+	if err != nil || e.Grant == nil {
+		h.p.t.Fatalf("no grant: %v %v", e, err)
+	}
+	h.id = pathLease + "/" + e.Grant.ID
+	return nil
+}
+
+// mustTake takes the lease.
+func (h *holder) mustTake() {
+	h.p.t.Helper()
+	if f := h.take("c", 1<<20); f != nil {
+		h.p.t.Fatal(f)
+	}
+}
+
+// ended waits until the stream says why the lease is over.
+func (h *holder) ended() failure.Failure {
+	h.p.t.Helper()
+	e, err := readEvent(h.lines)
+	if err != nil || e.End == nil {
+		h.p.t.Fatalf("the lease ends with %v, %v", e, err)
+	}
+	return *e.End
+}
+
+// byRDMA opens rail 0 at b for an end that a might have.
+const byRDMA = `{"transport":"rdma","buffer":1048576,"depth":4,"queue_pairs":1,"rails":[{"rail":"0","remote":{"name":"0","qpns":[1],"psns":[1],"gid":"::ffff:127.7.0.1","active_mtu":4096}}]}`
+
+// byTCP lets b listen.
+const byTCP = `{"transport":"tcp","buffer":1048576,"depth":4,"queue_pairs":1,"rails":[{"rail":"0"}]}`
+
+// within reports whether something comes true soon.
+func within(limit time.Duration, fn func() bool) bool {
+	for deadline := time.Now().Add(limit); !fn(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestLeaseEnds: however a lease ends, nothing of it is left, and the next is
+// granted.
+func TestLeaseEnds(t *testing.T) {
+	for _, tc := range []struct {
+		why  string
+		end  func(p *pairOfNodes, h *holder)
+		says failure.Reason // on the stream; empty: nothing more can be read
+		soon time.Duration
+	}{
+		{"released", func(p *pairOfNodes, h *holder) {
+			if text, f := h.do(http.MethodDelete, h.id, `{"bytes":5}`); f.Reason != "" || strings.TrimSpace(text) != "{}" {
+				p.t.Errorf("released: %q %v", text, f)
+			}
+		}, failure.LeaseLost, 0},
+		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", time.Second},
+		{"the holder is silent", func(*pairOfNodes, *holder) {}, failure.LeaseLost, 3 * time.Second},
+		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, time.Second},
+		{"the answerer's worker is killed", func(p *pairOfNodes, h *holder) {
+			p.signal("b", unix.SIGKILL)
+			if _, f := h.do(http.MethodPost, h.id+"/verify", `{"ranges":[]}`); f.Reason != failure.WorkerCrashed {
+				p.t.Errorf("after the worker died: %v", f)
+			}
+			h.drop()
+		}, "", time.Second},
+	} {
+		for _, open := range []string{"", byRDMA, byTCP} {
+			t.Run(fmt.Sprintf("%s, %.20s", tc.why, open), func(t *testing.T) {
+				t.Parallel()
+				p := newPair(t, 1, nil)
+				p.shut()
+				p.ttl = 1500 * time.Millisecond
+				p.serve()
+				h := p.holder()
+				h.mustTake()
+				if open != "" {
+					if text, f := h.do(http.MethodPost, h.id+"/open", open); f.Reason != "" {
+						t.Fatalf("open: %v %s", f, text)
+					}
+				} else if strings.Contains(tc.why, "killed") {
+					t.Skip("there is no worker without a session")
+				}
+				if (len(p.fabric.Left()) > 0) != (open == byRDMA) || p.resp.Leases() != 1 {
+					t.Fatalf("%d leases, open: %v", p.resp.Leases(), p.fabric.Left())
+				}
+				tc.end(p, h)
+				if !within(tc.soon, func() bool { return p.resp.Leases() == 0 && p.b.slot.holder() == "" }) || len(p.fabric.Left()) > 0 {
+					t.Errorf("after %v: %d leases, %q, %v", tc.soon, p.resp.Leases(), p.b.slot.holder(), p.fabric.Left())
+				}
+				if tc.says != "" {
+					if f := h.ended(); f.Reason != tc.says {
+						t.Errorf("the lease ended with %v, want %s", f, tc.says)
+					}
+				}
+				if p.stop == nil {
+					p.serve()
+					h.http.CloseIdleConnections()
+				}
+				if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != failure.LeaseLost {
+					t.Errorf("renewing it: %v", f)
+				}
+				p.holder().mustTake()
+			})
+		}
+	}
+}
+
+// TestLeaseLasts: whoever renews in time keeps the lease.
+func TestLeaseLasts(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	p.shut()
+	p.ttl = time.Second
+	p.serve()
+	h := p.holder()
+	h.mustTake()
+	for range 5 {
+		time.Sleep(p.ttl / 2)
+		if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != "" {
+			t.Fatal(f)
+		}
+	}
+}
+
+// TestLeaseDenied: the reasons, and that none of them costs anything.
+func TestLeaseDenied(t *testing.T) {
+	p := newPair(t, 1, nil)
+	first := p.holder()
+	deny := func(why string, want failure.Reason, asker string, bytes int64, says string) {
+		t.Helper()
+		before := p.b.answered.remaining()
+		f := p.holder().take(asker, bytes)
+		if f == nil || f.Reason != want || !strings.Contains(f.Detail, says) {
+			t.Errorf("%s: %v, want %s: %s", why, f, want, says)
+		}
+		if after := p.b.answered.remaining(); after < before {
+			t.Errorf("%s: it cost %.0f bytes", why, before-after)
+		}
+	}
+	deny("itself", failure.Self, p.b.instance, 1, "itself")
+	deny("more than a budget's worth", failure.Budget, "c", DefaultOptions().Budget+1, "budget")
+	deny("more than there is", failure.Budget, "c", 1<<62, "budget")
+	first.mustTake()
+	deny("another's", failure.Busy, "d", 1, "answering c")
+	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Transport != NoTransport {
+		t.Errorf("a round meanwhile: %s because of %q, %v", res.Outcome, res.Reason, res.Failures)
+	}
+	if _, f := first.do(http.MethodDelete, first.id, `{"bytes":0}`); f.Reason != "" {
+		t.Error(f)
+	}
+	p.resp.mu.Lock()
+	p.resp.quiet = time.Now().Add(time.Minute)
+	p.resp.mu.Unlock()
+	deny("after other traffic", failure.Cooldown, "c", 1, "ask again in 1m0s")
+	p.resp.mu.Lock()
+	p.resp.quiet, p.resp.draining = time.Time{}, true
+	p.resp.mu.Unlock()
+	deny("shutting down", failure.Draining, "c", 1, "shutting down")
+}
+
+// TestLeaseForMany: of many that ask at once one gets the lease, and those who
+// get it one after the other never find it taken.
+func TestLeaseForMany(t *testing.T) {
+	p := newPair(t, 1, nil)
+	var granted, busy int
+	var mu sync.Mutex
+	var askers sync.WaitGroup
+	for i := range 20 {
+		h := p.holder()
+		askers.Go(func() {
+			f := h.take(fmt.Sprint("asker ", i), 1)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case f == nil:
+				granted++
+			case f.Reason == failure.Busy:
+				busy++
+			default:
+				t.Error(f)
+			}
+		})
+	}
+	askers.Wait()
+	if granted != 1 || busy != 19 {
+		t.Errorf("%d granted, %d busy", granted, busy)
+	}
+	p.shut()
+	p.serve()
+	for i := range 30 {
+		h := p.holder()
+		if f := h.take("c", 1); f != nil {
+			t.Fatalf("lease %d: %v", i, f)
+		}
+		if _, f := h.do(http.MethodDelete, h.id, "{}"); f.Reason != "" {
+			t.Fatal(f)
+		}
+	}
+}
+
+// TestAskersMeet: of two nodes that ask a third at once one is served, and the
+// other is skipped, not failed.
+func TestAskersMeet(t *testing.T) {
+	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 5e6 })
+	p.fabric.Add("c", device("a", 7, nil))
+	c := p.node("c", 0)
+	results := make(chan Result, 2)
+	for _, n := range []*Node{p.a, c} {
+		go func() { results <- Bench(context.Background(), n, p.opts, p.peer, func(Progress) {}) }()
+	}
+	count := map[Outcome]int{}
+	for range 2 {
+		res := <-results
+		count[res.Outcome]++
+		if res.Outcome == Skipped && (res.Reason != failure.Busy || !strings.Contains(res.Detail, "the peer is answering")) {
+			t.Errorf("skipped because of %q: %s", res.Reason, res.Detail)
+		}
+	}
+	if count[Skipped] != 1 || count[Failed] != 0 {
+		t.Errorf("outcomes %v", count)
+	}
+	p.clean()
+}

@@ -1,0 +1,57 @@
+package probe
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// workers are the processes that this one has started and that are not dead,
+// by the environment that the fabric gave them.
+func workers(t *testing.T, env string) (pids []int) {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		list, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		for word := range strings.FieldsSeq(string(list)) {
+			vars, _ := os.ReadFile("/proc/" + word + "/environ") // of a zombie: nothing
+			if strings.Contains(string(vars), env+"\x00") {
+				pid, _ := strconv.Atoi(word)
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// node's workers; a and b of one fabric are told apart by their names, fabrics by
+// their directories.
+func (p *pairOfNodes) workers(name string) []int {
+	var of []int
+	env := p.fabric.Env(name)
+	for _, pid := range workers(p.t, env[1]) {
+		vars, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if strings.Contains(string(vars), env[2]+"\x00") {
+			of = append(of, pid)
+		}
+	}
+	return of
+}
+
+// signal sends a signal to a node's only worker, when it is there.
+func (p *pairOfNodes) signal(name string, sig unix.Signal) {
+	p.t.Helper()
+	if !within(5*time.Second, func() bool { return len(p.workers(name)) == 1 }) {
+		p.t.Fatalf("workers of %s: %v", name, p.workers(name))
+	}
+	if err := unix.Kill(p.workers(name)[0], sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
