@@ -1,0 +1,257 @@
+package probe
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// rdmaOpen is a request to open rail 0, with changes.
+func rdmaOpen(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(byRDMA) }
+
+// TestHostileRequests: what no railscope would ask is refused, and has no
+// effect: no memory, no queue pair, and the worker lives.
+func TestHostileRequests(t *testing.T) {
+	p := newPair(t, 1, nil)
+	h := p.holder()
+	h.mustTake()
+	rails := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf(`{"rail":"%d"}`, i))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	}
+	open := func(t string) string {
+		return `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":` + t + "}"
+	}
+	end := func(e string) string { return open(`[{"rail":"0","remote":` + e + `}]`) }
+	for _, tc := range []struct {
+		why, path, body string
+		says            string
+	}{
+		{"no JSON", "/open", "x", "invalid character"},
+		{"nothing", "/open", "", "unexpected end"},
+		{"null", "/open", "null", "transport"},
+		{"a list", "/open", "[]", "cannot unmarshal"},
+		{"numbers for names", "/open", `{"transport":1}`, "cannot unmarshal"},
+		{"another transport", "/open", rdmaOpen(`"rdma"`, `"ucx"`), "transport"},
+		{"a terabyte", "/open", rdmaOpen("1048576", "1099511627776"), "a buffer of"},
+		{"more than an integer", "/open", rdmaOpen("1048576", "9223372036854775808"), "cannot unmarshal"},
+		{"a negative buffer", "/open", rdmaOpen("1048576", "-1"), "a buffer of"},
+		{"a tiny buffer", "/open", rdmaOpen("1048576", "4095"), "a buffer of"},
+		{"no depth", "/open", rdmaOpen(`"depth":4`, `"depth":0`), "in flight"},
+		{"much depth", "/open", rdmaOpen(`"depth":4`, `"depth":1025`), "in flight"},
+		{"negative depth", "/open", rdmaOpen(`"depth":4`, `"depth":-4`), "in flight"},
+		{"no queue pairs", "/open", rdmaOpen(`"queue_pairs":1`, `"queue_pairs":0`), "queue pairs"},
+		{"many queue pairs", "/open", rdmaOpen(`"queue_pairs":1`, `"queue_pairs":65`), "queue pairs"},
+		{"more ends than queue pairs", "/open", rdmaOpen(`[1]`, `[1,2]`), "where 1 were asked for"},
+		{"queue pairs without numbers", "/open", rdmaOpen(`"psns":[1]`, `"psns":[]`), "sequence numbers"},
+		{"a number that is none", "/open", rdmaOpen(`"qpns":[1]`, `"qpns":[4294967296]`), "cannot unmarshal"},
+		{"no rails", "/open", open("[]"), "0 rails"},
+		{"65 rails", "/open", open(rails(65)), "65 rails"},
+		{"one rail twice", "/open", open(`[{"rail":"0"},{"rail":"0"}]`), "twice"},
+		{"a name that rings", "/open", open(`[{"rail":"\u0007"}]`), "cannot be printed"},
+		{"a name like a book", "/open", open(`[{"rail":"` + strings.Repeat("x", 257) + `"}]`), "too long"},
+		{"an MTU like a house", "/open", end(`{"active_mtu":1048577}`), "MTU"},
+		{"a negative MTU", "/open", end(`{"max_mtu":-1}`), "MTU"},
+		{"an address that is none", "/open", end(`{"gid":"mallory"}`), "unable to parse IP"},
+		{"more addresses than anyone has", "/open", open(`[{"rail":"0","prefixes":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]`), "257 addresses"},
+		{"more than a message holds", "/open", `{"transport":"` + strings.Repeat("x", maxBody) + `"}`, "too large"},
+		{"verify before open", "/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`, "nothing was opened"},
+	} {
+		if _, f := h.do(http.MethodPost, h.id+tc.path, tc.body); f.Reason != failure.Protocol || !strings.Contains(f.Detail, tc.says) {
+			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
+		}
+	}
+	if left := p.fabric.Left(); len(left) > 0 || p.b.worker.Restarts() > 0 {
+		t.Fatalf("left %v, %d restarts", left, p.b.worker.Restarts())
+	}
+	p.hostileVerify(h)
+	for _, tc := range []struct{ why, method, path, body string }{
+		{"an id of nobody's", http.MethodPost, pathLease + "/AAAA/open", byRDMA},
+		{"another's lease", http.MethodDelete, pathLease + "/AAAA", "{}"},
+		{"a path for an id", http.MethodPost, pathLease + "/..%2f..%2fhello/renew", "{}"},
+	} {
+		if _, f := h.do(tc.method, tc.path, tc.body); f.Reason != failure.LeaseLost {
+			t.Errorf("%s: %v", tc.why, f)
+		}
+	}
+	for _, path := range []string{"/", "/v1", "/v1/lease/x", "/v1/lease/x/close", "/metrics", "/debug/pprof/"} {
+		if res := h.send(http.MethodGet, path, ""); res.StatusCode == http.StatusOK {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+	if _, f := h.do(http.MethodDelete, h.id, `{"bytes":-9223372036854775808}`); f.Reason != "" {
+		t.Error(f)
+	}
+	if res := p.round(); res.Outcome != OK {
+		t.Errorf("a round after all that: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+	}
+	if n := p.b.worker.Restarts(); n > 0 {
+		t.Errorf("b's worker was started again %d times", n)
+	}
+}
+
+// hostileVerify asks for what is not there, or for more than there is.
+func (p *pairOfNodes) hostileVerify(h *holder) {
+	p.t.Helper()
+	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
+		p.t.Fatal(f)
+	}
+	for _, ranges := range []string{
+		`{"offset":1048576,"length":1}`, `{"offset":-8,"length":8}`, `{"offset":0,"length":-1}`, `{"offset":0,"length":1048577}`,
+		`{"offset":1048568,"length":9}`, `{"offset":9223372036854775800,"length":9223372036854775800}`, `{"offset":4,"length":8}`,
+		`{"offset":8,"length":8},{"offset":0,"length":8}`, strings.Repeat(`{"offset":0,"length":1048576},`, 4000) + `{"offset":0,"length":1048576}`,
+		strings.Repeat(`{"offset":0,"length":0},`, 5000) + `{"offset":0,"length":0}`,
+	} {
+		if text, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[`+ranges+`]}`); f.Reason != failure.Other || f.Stage != failure.StageVerify {
+			p.t.Errorf("verify %.80s: %v %s", ranges, f, text)
+		}
+	}
+	if _, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[{"offset":0,"length":1048576}]}`); f.Reason != "" {
+		p.t.Errorf("verify all of it: %v", f)
+	}
+}
+
+// TestHostileLeaseRequests: nobody gets a lease for nothing.
+func TestHostileLeaseRequests(t *testing.T) {
+	p := newPair(t, 1, nil)
+	h := p.holder()
+	for _, body := range []string{
+		"", "x", "{}", `{"node":"c","instance":"i","bytes":0}`, `{"node":"c","instance":"i","bytes":-1}`, `{"node":"c","instance":"i","bytes":1e300}`,
+		`{"node":"","instance":"i","bytes":1}`, `{"node":"c","instance":"","bytes":1}`, `{"node":"c\n","instance":"i","bytes":1}`,
+		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","bytes":1}`, `{"node":"` + strings.Repeat("c", maxBody) + `"}`,
+	} {
+		if _, f := h.do(http.MethodPost, pathLease, body); f.Reason != failure.Protocol {
+			t.Errorf("%.60s: %v", body, f)
+		}
+	}
+	if p.resp.Leases() > 0 || p.b.slot.holder() != "" {
+		t.Error("a lease was granted")
+	}
+}
+
+// TestAnswerOutlastsReading: the deadline for reading a request does not break
+// off what takes longer than that to answer.
+func TestAnswerOutlastsReading(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	h := p.holder()
+	h.mustTake()
+	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != "" {
+		t.Fatal(f)
+	}
+	p.signal("b", unix.SIGSTOP)
+	time.AfterFunc(requestTime+500*time.Millisecond, func() { p.signal("b", unix.SIGCONT) })
+	stop := make(chan struct{})
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Second):
+				h.do(http.MethodPost, h.id+"/renew", "{}")
+			}
+		}
+	}()
+	if text, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`); f.Reason != "" {
+		t.Errorf("%v %s", f, text)
+	}
+	close(stop)
+	<-renewed
+}
+
+// TestAnswererGoes: the answerer ends in the middle of a round, or between two.
+func TestAnswererGoes(t *testing.T) {
+	slow := func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
+	t.Run("shuts down in the middle", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, 1, slow)
+		res := p.during(failure.StageSolo, p.shut)
+		if res.Outcome != Skipped || res.Reason != failure.Draining {
+			t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+		}
+		p.serve()
+		p.clean()
+		p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
+		if res := p.round(); res.Outcome != OK {
+			t.Errorf("the next round: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+		}
+	})
+	t.Run("is cut off in the middle", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, 1, slow)
+		cut := p.through()
+		start := time.Now()
+		res := p.during(failure.StageSolo, cut)
+		if res.Outcome != Failed || res.Reason != failure.PeerLost || time.Since(start) > 10*time.Second {
+			t.Errorf("%s because of %q after %v: %s", res.Outcome, res.Reason, time.Since(start), res.Detail)
+		}
+		p.clean()
+	})
+}
+
+// during makes a round and does something as soon as bytes of a stage move.
+func (p *pairOfNodes) during(stage failure.Stage, do func()) Result {
+	p.t.Helper()
+	done := make(chan struct{})
+	var begun bool
+	res := Bench(p.t.Context(), p.a, p.opts, p.peer, func(g Progress) {
+		if !begun && g.Stage == stage && g.Done > 0 {
+			begun = true
+			go func() { defer close(done); do() }()
+		}
+	})
+	if !begun {
+		p.t.Fatalf("the round did not come to %s: %s because of %q (%s)", stage, res.Outcome, res.Reason, res.Detail)
+	}
+	<-done
+	return res
+}
+
+// through leads the control channel through a line that can be cut: both ends
+// see the connections break.
+func (p *pairOfNodes) through() (cut func()) {
+	p.t.Helper()
+	to := p.peer
+	broken := make(chan struct{})
+	p.peer = stranger(p.t, func(c net.Conn) {
+		up, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		for _, way := range [][2]net.Conn{{c, up}, {up, c}} {
+			go func() {
+				defer way[1].Close()
+				buf := make([]byte, 4096)
+				for {
+					n, err := way[0].Read(buf)
+					if _, werr := way[1].Write(buf[:n]); err != nil || werr != nil {
+						return
+					}
+				}
+			}()
+		}
+		<-broken
+	})
+	p.t.Cleanup(func() {
+		select {
+		case <-broken:
+		default:
+			close(broken)
+		}
+	})
+	return func() { close(broken) }
+}
