@@ -240,7 +240,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 	rails, _ := r.node.rails() // those that can be read are those that can be used
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
 		r.node.answered.giveBack(ask.Bytes)
-		return nil, f
+		return nil, onPeer(f)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,8 +263,19 @@ func (r *Responder) guard(l *lease, rails []ownRail) {
 		r.mu.Lock()
 		r.quiet = time.Now().Add(busyCooldown)
 		r.mu.Unlock()
-		l.end(f)
+		l.end(onPeer(f))
 	}
+}
+
+// onPeer says of a failure of this node to whom it is the peer's, and nil of nil.
+func onPeer(err error) *failure.Failure {
+	f := failure.As("", err)
+	if f == nil {
+		return nil
+	}
+	theirs := *f
+	theirs.Detail = "on the peer: " + f.Detail
+	return &theirs
 }
 
 // finish takes back what belonged to the lease, and then lets others ask.
@@ -323,7 +334,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	}
 	session, opened, err := r.node.worker.Open(ctx, args)
 	if err != nil {
-		return nil, reply, err
+		return nil, reply, onPeer(err)
 	}
 	reply.TCPPort = opened.TCPPort
 	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
@@ -347,7 +358,10 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 			reply.Ends[i].Failure = &f
 		}
 	}
-	return session, reply, err
+	if err != nil {
+		return session, reply, onPeer(err)
+	}
+	return session, reply, nil
 }
 
 func railFailure(name string, reason failure.Reason, format string, args ...any) *failure.Failure {
@@ -374,8 +388,12 @@ func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArg
 		if l.session == nil {
 			return failure.New(failure.StageVerify, failure.Protocol, "nothing was opened, so nothing can have been written")
 		}
-		v, err = l.session.Verify(ctx, *args)
-		return err
+		verified, err := l.session.Verify(ctx, *args)
+		if err != nil {
+			return onPeer(err)
+		}
+		v = verified
+		return nil
 	})
 	return v, err
 }
