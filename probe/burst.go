@@ -58,6 +58,9 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()
+	if f == nil {
+		f = over(ctx) // the worker may have ended it so early that nothing shows
+	}
 	if f != nil || err != nil {
 		r.res.Bytes += max(done.Bytes, sent.sum()) // they were moved all the same
 	}

@@ -182,10 +182,12 @@ type hold struct {
 	reason *failure.Failure // why it ended before it was released; set before ended is closed
 }
 
-// obtain asks for the lease, and keeps it until release.
+// obtain asks for the lease, and keeps it until release: also after ctx is done,
+// so that it ends in order.
 func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
-	stream, cancel := context.WithCancelCause(ctx)
+	stream, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := func() { cancel(nil) }
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	patience := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %v", answerTime)) })
 	res, err := c.send(stream, failure.StageLease, http.MethodPost, pathLease, ask)
 	if err != nil {

@@ -30,6 +30,9 @@ func (r *round) rdma(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+		if f := over(ctx); f != nil {
+			return f
+		}
 		if f := r.lost(); f != nil {
 			return f
 		}

@@ -91,6 +91,9 @@ func (r *round) transfer(ctx context.Context) error {
 	if f := cause(ctx); f != nil {
 		return f // the reason, of which err is only a consequence
 	}
+	if f := over(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
+		return f
+	}
 	return err
 }
 
@@ -125,6 +128,18 @@ func (r *round) watch(ctx context.Context) (context.Context, context.CancelFunc)
 func cause(ctx context.Context) *failure.Failure {
 	f, _ := errors.AsType[*failure.Failure](context.Cause(ctx))
 	return f
+}
+
+// over says why the round's context is done, or nil while it is not.
+func over(ctx context.Context) *failure.Failure {
+	f := cause(ctx)
+	switch {
+	case ctx.Err() == nil || f != nil:
+		return f
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return failure.New(failure.StageRelease, failure.Timeout, "the round's time was over before it was done")
+	}
+	return failure.New(failure.StageRelease, failure.Canceled, "told to stop")
 }
 
 // hello asks the peer who it is, and pairs the rails.
@@ -198,6 +213,9 @@ func (r *round) obtain(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, waitForSlot)
 	defer cancel()
 	if holder, ok := r.node.slot.wait(wait, "asking "+r.there.Node); !ok {
+		if ctx.Err() != nil {
+			return over(ctx)
+		}
 		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
 	}
 	r.planned = 1 // the slot is taken

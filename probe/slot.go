@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"sync"
 )
@@ -24,7 +25,7 @@ func (s *slot) take(what string) (holder string, ok bool) {
 		s.set(what)
 		return "", true
 	default:
-		return s.holder(), false
+		return cmp.Or(s.holder(), "busy"), false
 	}
 }
 
@@ -36,7 +37,7 @@ func (s *slot) wait(ctx context.Context, what string) (holder string, ok bool) {
 		s.set(what)
 		return "", true
 	case <-ctx.Done():
-		return s.holder(), false
+		return cmp.Or(s.holder(), "busy"), false
 	}
 }
 
@@ -55,5 +56,5 @@ func (s *slot) set(what string) {
 func (s *slot) holder() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held
+	return s.held // for a moment nothing, when it changes hands
 }

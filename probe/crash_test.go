@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+func slowly(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
+
+// TestWorkerKilled: a worker that is killed in the middle of a burst costs that
+// round its RDMA; after the back-off the next is as ever. On either end.
+func TestWorkerKilled(t *testing.T) {
+	for _, node := range []string{"a", "b"} {
+		t.Run("in the middle, of "+node, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, slowly)
+			res := p.during(failure.StageSolo, func() { p.signal(node, unix.SIGKILL) })
+			want := map[string]failure.Reason{"a": failure.WorkerCrashed, "b": failure.WorkerCrashed}[node]
+			if res.Outcome != Fallback || res.Reason != want || !res.Verified {
+				t.Fatalf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+			}
+			if !strings.Contains(res.Detail, "signal: killed") || strings.Contains(res.Detail, "on the peer: ") != (node == "b") {
+				t.Errorf("how and where it ended is not said: %s", res.Detail)
+			}
+			p.clean()
+			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
+			time.Sleep(1100 * time.Millisecond) // the first back-off
+			if res = p.round(); res.Outcome != OK {
+				t.Errorf("the next round: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+			}
+			if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n != 1 {
+				t.Errorf("%d restarts", n)
+			}
+		})
+		t.Run("between rounds, of "+node, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, nil)
+			for range 3 {
+				if res := p.round(); res.Outcome != OK {
+					t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+				}
+				p.signal(node, unix.SIGKILL)
+			}
+		})
+	}
+}
+
+// TestWorkerStopped: a worker that does not answer and does not end is killed,
+// and the round goes by TCP.
+func TestWorkerStopped(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, slowly)
+	p.opts.Timeout = 40 * time.Second
+	p.opts.Transfer = 1 << 20
+	before := p.a.worker
+	start := time.Now()
+	go func() {
+		if within(20*time.Second, func() bool { return p.a.slot.holder() != "" && len(p.fabric.Left()) > 0 }) {
+			p.signal("a", unix.SIGSTOP)
+		}
+	}()
+	res := p.ask()
+	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || before.Restarts() != 1 {
+		t.Errorf("%s because of %q (%s) after %v, %d restarts", res.Outcome, res.Reason, res.Detail, time.Since(start), before.Restarts())
+	}
+	p.clean()
+}
+
+// TestWorkerHangsInPost: so does a provider that does not return.
+func TestWorkerHangsInPost(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	p.opts.Timeout = 40 * time.Second
+	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangPost = true })
+	res := p.round()
+	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || res.Failures[0].Stage != failure.StageReach {
+		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+	}
+}
+
+// TestWorkerHangsThere: the answerer's worker hangs; the asker hears of it in
+// time, and is not lost.
+func TestWorkerHangsThere(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	p.opts.Timeout = 40 * time.Second
+	p.fabric.Set("b", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
+	res := p.round()
+	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || !strings.HasPrefix(res.Detail, "on the peer: ") {
+		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+	}
+}
+
+// TestCancel: whoever is told to stop stops at once, whatever goes on, and
+// nobody's worker has to be killed for it.
+func TestCancel(t *testing.T) {
+	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect, failure.StageReach, failure.StageSolo, failure.StageStatic, failure.StageStealing, failure.StageBaseline} {
+		t.Run(string(stage), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, nil)
+			p.opts.Transfer = 8 << 20
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var at time.Time
+			res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
+				if g.Stage == stage && at.IsZero() {
+					at = time.Now()
+					cancel()
+				}
+			})
+			took := time.Since(at)
+			p.clean()
+			if at.IsZero() {
+				t.Fatalf("never came to %s: %s because of %q (%s)", stage, res.Outcome, res.Reason, res.Detail)
+			}
+			if took > 1500*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			if stage == failure.StageBaseline { // what RDMA has shown holds
+				if res.Outcome != OK || len(res.Failures) > 0 {
+					t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+				}
+			} else if res.Outcome != Skipped || res.Reason != failure.Canceled || res.Transport != NoTransport {
+				t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+			}
+			if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+				t.Errorf("%d workers were killed", n)
+			}
+		})
+	}
+}
+
+// TestBudgetOfBrokenRound: what was moved before a round was broken off is
+// charged, to both.
+func TestBudgetOfBrokenRound(t *testing.T) {
+	p := newPair(t, 1, slowly)
+	p.opts.Budget = 64 << 20 // 19 kB a second
+	p.b.answered.resize(p.opts.Budget)
+	ctx, cancel := context.WithCancel(t.Context())
+	res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
+		if g.Stage == failure.StageSolo && g.Done > 1<<20 {
+			cancel()
+		}
+	})
+	if res.Reason != failure.Canceled || res.Bytes < 1<<20 {
+		t.Errorf("%s because of %q, %d bytes", res.Outcome, res.Reason, res.Bytes)
+	}
+	p.clean()
+	for what, left := range map[string]float64{"asked": p.a.asked.remaining(), "answered": p.b.answered.remaining()} {
+		if used := float64(p.opts.Budget) - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
+			t.Errorf("%s: charged %.0f bytes of %d", what, used, res.Bytes)
+		}
+	}
+}
