@@ -1,0 +1,236 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+func frame(body string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+// TestFrames: what was written is read, one after the other, however few bytes
+// come at a time.
+func TestFrames(t *testing.T) {
+	var wire bytes.Buffer
+	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)}, {Op: strings.Repeat("x", 1<<20)}}
+	for _, r := range want {
+		if err := writeFrame(&wire, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := iotest.OneByteReader(&wire)
+	for _, r := range want {
+		var got request
+		if err := readFrame(in, &got); err != nil || got.ID != r.ID || got.Op != r.Op || string(got.Args) != string(r.Args) {
+			t.Fatalf("%v, id %d", err, got.ID)
+		}
+	}
+	var none request
+	if err := readFrame(in, &none); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestBadFrames: what is no frame is refused, and told from the end.
+func TestBadFrames(t *testing.T) {
+	var r request
+	for why, in := range map[string][]byte{
+		"half a length":    {0, 0},
+		"half a message":   frame(`{"id":1}`)[:8],
+		"no message":       frame(""),
+		"no JSON":          frame("x"),
+		"two messages":     frame(`{} {}`),
+		"another type":     frame(`{"id":"one"}`),
+		"a negative id":    frame(`{"id":-1}`),
+		"too long":         binary.BigEndian.AppendUint32(nil, maxFrame+1),
+		"as long as it is": {0xff, 0xff, 0xff, 0xff},
+		"a lie":            append(binary.BigEndian.AppendUint32(nil, maxFrame), "{}"...),
+	} {
+		if err := readFrame(bytes.NewReader(in), &r); err == nil || err == io.EOF {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	if err := writeFrame(io.Discard, strings.Repeat("x", maxFrame)); err == nil {
+		t.Error("a frame that is too long was written")
+	}
+	if n := testing.AllocsPerRun(10, func() { _ = readFrame(bytes.NewReader([]byte{0, 0x40, 0, 0, '{'}), &r) }); n > 20 {
+		t.Errorf("%v allocations for a frame that is not there", n)
+	}
+}
+
+// FuzzFrames: whatever comes, a frame that is read can be written and read
+// again.
+func FuzzFrames(f *testing.F) {
+	f.Add(frame(`{"id":1,"op":"info"}`))
+	f.Add(frame(`{"id":1,"op":"open","args":{"rails":[]}}`))
+	f.Add([]byte{0, 0, 0, 9, '{'})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var got request
+		if readFrame(bytes.NewReader(in), &got) != nil {
+			return
+		}
+		var wire bytes.Buffer
+		if err := writeFrame(&wire, got); err != nil {
+			t.Fatal(err)
+		}
+		var again request
+		if err := readFrame(&wire, &again); err != nil || again.ID != got.ID || again.Op != got.Op {
+			t.Errorf("%+v came back as %+v: %v", got, again, err)
+		}
+	})
+}
+
+// inTurn gives a server one frame after the other, each when those before are
+// answered, and counts the answers.
+type inTurn struct {
+	t      *testing.T
+	frames [][]byte // left to read, the first maybe in part
+	asked  []int    // requests in frames up to here
+	read   int
+
+	mu       sync.Mutex // protects all following fields
+	answered int
+	more     sync.Cond
+}
+
+func newInTurn(t *testing.T, in []byte) *inTurn {
+	s := &inTurn{t: t}
+	s.more.L = &s.mu
+	asked := 0
+	for {
+		s.asked = append(s.asked, asked)
+		rest := bytes.NewReader(in)
+		var r request
+		if readFrame(rest, &r) != nil {
+			s.frames = append(s.frames, in)
+			return s
+		}
+		n := len(in) - rest.Len()
+		s.frames = append(s.frames, in[:n])
+		in = in[n:]
+		if r.Op != opCancel {
+			asked++
+		}
+	}
+}
+
+func (s *inTurn) Read(p []byte) (int, error) {
+	if s.read == len(s.frames) {
+		return 0, io.EOF
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late := time.AfterFunc(30*time.Second, func() { panic("the server does not answer") })
+	for s.answered < s.asked[s.read] {
+		s.more.Wait()
+	}
+	late.Stop()
+	n := copy(p, s.frames[s.read])
+	if s.frames[s.read] = s.frames[s.read][n:]; len(s.frames[s.read]) == 0 {
+		s.read++
+	}
+	if n == 0 {
+		return 0, io.EOF // the last is empty
+	}
+	return n, nil
+}
+
+func (s *inTurn) Write(p []byte) (int, error) {
+	var res response
+	if err := readFrame(bytes.NewReader(p), &res); err != nil {
+		s.t.Errorf("an answer that cannot be read: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if res.Done {
+		s.answered++
+		s.more.Broadcast()
+	}
+	return len(p), nil
+}
+
+// tame reports whether requests stay on this machine, and small.
+func tame(in []byte) bool {
+	rest := bytes.NewReader(in)
+	for {
+		var r request
+		if readFrame(rest, &r) != nil {
+			return true
+		}
+		var o OpenArgs
+		var c ConnectArgs
+		_ = json.Unmarshal(r.Args, &o)
+		_ = json.Unmarshal(r.Args, &c)
+		if o.Buffer > 1<<20 && o.Buffer <= MaxBuffer {
+			return false
+		}
+		for _, rail := range c.Rails {
+			if rail.TCP.IsValid() && !rail.TCP.Addr().IsLoopback() {
+				return false
+			}
+		}
+	}
+}
+
+// FuzzServe: whatever is asked, in whatever order, is answered; there is no
+// libibverbs.
+func FuzzServe(f *testing.F) {
+	const key = `"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`
+	all := func(bodies ...string) (wire []byte) {
+		for _, b := range bodies {
+			wire = append(wire, frame(b)...)
+		}
+		return wire
+	}
+	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,"key":` + key + `,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
+	asker := strings.Replace(target, `"target":true,`, "", 1)
+	f.Add(all(`{"id":1,"op":"info"}`, `{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],"buffer":4096,"depth":1,"queue_pairs":1}}`))
+	f.Add(all(target, `{"id":2,"op":"verify","args":{"seed":1,"ranges":[{"offset":0,"length":65536},{"offset":-1,"length":9}]}}`, `{"id":3,"op":"close"}`))
+	f.Add(all(asker, `{"id":2,"op":"connect","args":{"rails":[{"name":"0","tcp":"127.0.0.1:1"},{"name":"1"}]}}`,
+		`{"id":3,"op":"burst","args":{"rails":["0"],"total":65536,"chunk":4096,"depth":1,"limit":1,"deadline":1000000}}`,
+		`{"id":4,"op":"latency","args":{"rail":"0","n":3,"limit":1}}`, `{"id":5,"op":"tcp_info"}`, `{"id":6,"op":"cancel"}`, `{"id":6,"op":"close"}`))
+	f.Add(all(`{"id":9,"op":"cancel"}`, `{"id":9,"op":"burst"}`, `{"id":9,"op":"verify","args":7}`, `{"op":"open","args":{"rails":[{},{}],"buffer":1e99}}`))
+	f.Add([]byte{0, 0, 0, 2, 'x'})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if !tame(in) {
+			t.Skip("it would leave this machine, or take much memory")
+		}
+		turn := newInTurn(t, in)
+		s := &server{library: "/nonexistent/libibverbs.so.1", out: turn}
+		if err := s.serve(turn); err == nil {
+			t.Error("the end of the connection is no error")
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServeOneAtATime: who asks for more than one thing in advance is no
+// exporter of ours.
+func TestServeOneAtATime(t *testing.T) {
+	in := bytes.Repeat(frame(`{"id":1,"op":"info"}`), 50)
+	out := &slow{}
+	s := &server{library: "/nonexistent/libibverbs.so.1", out: out}
+	if err := s.serve(bytes.NewReader(in)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("50 requests at once: %v", err)
+	}
+}
+
+// slow takes its time for every answer.
+type slow struct{}
+
+func (*slow) Write(p []byte) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return len(p), nil
+}

@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// role says what this binary is when a test starts it.
+const role = "RAILSCOPE_TEST_ROLE"
+
+// TestMain is also the program of the processes that the tests start.
+func TestMain(m *testing.M) {
+	switch os.Getenv(role) {
+	case "worker":
+		os.Exit(Main(os.Getenv("RAILSCOPE_LIBIBVERBS")))
+	case "parent":
+		os.Exit(parent())
+	case "talker":
+		fmt.Fprintln(os.Stderr, "first")
+		fmt.Fprint(os.Stderr, strings.Repeat("x", 1<<20)) // and no end of line
+		os.Exit(Main(""))
+	case "stranger":
+		fmt.Fprintln(os.Stderr, "what is this?")
+		socket := os.NewFile(3, "exporter")
+		_, _ = socket.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		_, _ = socket.Read(make([]byte, 1))
+		os.Exit(0)
+	case "goner":
+		os.Exit(3)
+	}
+	os.Exit(m.Run())
+}
+
+// lines keeps what workers say.
+type lines struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, line)
+}
+
+// newWorker is a worker of this binary, in a role.
+func newWorker(t *testing.T, as string, env ...string) (*Worker, *lines) {
+	t.Helper()
+	said := &lines{}
+	w := New(Options{Command: []string{os.Args[0]}, Env: append(env, role+"="+as), Log: said.add})
+	t.Cleanup(func() {
+		w.Close()
+		said.mu.Lock()
+		defer said.mu.Unlock()
+		for _, line := range said.list {
+			if strings.Contains(line, "DATA RACE") {
+				t.Errorf("the worker has a data race: %q", said.list)
+			}
+		}
+	})
+	return w, said
+}
+
+// twoEnds is a fabric with one rail from a to b, and a worker on each end.
+func twoEnds(t *testing.T) (f *fakeverbs.Fabric, a, b *Worker) {
+	t.Helper()
+	f = fakeverbs.New(t)
+	for i, node := range []string{"a", "b"} {
+		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i+1)), Knobs: fakeverbs.Knobs{Rate: 100e6}})
+	}
+	a, _ = newWorker(t, "worker", f.Env("a")...)
+	b, _ = newWorker(t, "worker", f.Env("b")...)
+	return f, a, b
+}
+
+const size = 1 << 20
+
+func openArgs(i int) OpenArgs {
+	gid := netip.AddrFrom16(netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i)).As16())
+	return OpenArgs{Transport: RDMA, Buffer: size, Depth: 4, QueuePairs: 1, Rails: []RailArg{{Name: "0", Device: "mlx5_0", Port: 1, GIDIndex: 3, GID: gid}}}
+}
+
+// connected opens and connects both ends.
+func connected(t *testing.T, a, b *Worker) (asker, target *Session) {
+	t.Helper()
+	asker, ours := open(t, a, openArgs(1))
+	target, theirs := open(t, b, openArgs(2))
+	for s, remote := range map[*Session]End{asker: theirs.Ends[0], target: ours.Ends[0]} {
+		c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 7, Rails: []ConnectRail{{Name: "0", Remote: remote, PathMTU: 4096, InFlight: time.Second}}})
+		if err != nil || len(c.Failures) > 0 {
+			t.Fatal(err, c.Failures)
+		}
+	}
+	return asker, target
+}
+
+func open(t *testing.T, w *Worker, args OpenArgs) (*Session, Opened) {
+	t.Helper()
+	s, o, err := w.Open(t.Context(), args)
+	if err != nil || o.Ends[0].Failure != nil {
+		t.Fatal(err, o.Ends)
+	}
+	return s, o
+}
+
+func burst(ctx context.Context, s *Session, total int64) (BurstDone, error) {
+	return s.Burst(ctx, failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: total, Chunk: 64 << 10, Depth: 4, Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
+}
+
+// reason is that of an error, which is always a failure.
+func reason(t *testing.T, err error) failure.Reason {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	f, ok := errors.AsType[*failure.Failure](err)
+	if !ok {
+		t.Fatalf("an error without a reason: %v", err)
+	}
+	return f.Reason
+}
+
+// within reports whether something comes true soon.
+func within(limit time.Duration, fn func() bool) bool {
+	for deadline := time.Now().Add(limit); !fn(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
