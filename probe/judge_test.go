@@ -1,0 +1,177 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// judged is a rail of a round as judge sees it: megabytes per second; -1 is nil.
+type judged struct {
+	stealing, solo, expected float64
+	failed, unpaired         bool
+}
+
+func (l judged) path(i int) *path {
+	p := &path{res: &RailResult{}, peer: &helloRail{}}
+	p.own.Name = fmt.Sprint(i)
+	flow := func(rate float64) *Flow {
+		if rate < 0 {
+			return nil
+		}
+		return &Flow{Bytes: int64(rate * 1e6), Active: time.Second}
+	}
+	p.res.Stealing, p.res.Solo, p.res.Expected = flow(l.stealing), flow(l.solo), known(l.expected)
+	if l.failed {
+		p.res.Failure = &failure.Failure{}
+	}
+	if l.unpaired {
+		p.peer = nil
+	}
+	return p
+}
+
+func TestJudge(t *testing.T) {
+	const none = -1
+	for _, tc := range []struct {
+		why                string
+		stealing           float64
+		rails              []judged
+		imbalance, scaling float64 // none: nil
+	}{
+		{"even", 200, []judged{{100, 100, 0, false, false}, {100, 100, 0, false, false}}, 0, 1},
+		{"one at a half", 150, []judged{{100, 100, 0, false, false}, {50, 50, 0, false, false}}, 0.5, 1},
+		{"each what it should", 150, []judged{{100, 100, 100, false, false}, {50, 50, 50, false, false}}, 0, 1},
+		{"a shared wire", 100, []judged{{50, 100, 0, false, false}, {50, 100, 0, false, false}}, 0, 0.5},
+		{"one broke in the end", 100, []judged{{100, 100, 0, false, false}, {40, 100, 0, true, false}}, 1, 1},
+		{"one was never there", 100, []judged{{100, 100, 0, false, false}, {none, none, 0, true, false}}, 1, 1},
+		{"one has no peer", 100, []judged{{100, 100, 0, false, false}, {none, none, 0, true, true}}, 0, 1},
+		{"no solos in this round", 200, []judged{{100, none, 0, false, false}, {100, none, 0, false, false}}, 0, none},
+		{"one carried nothing", 100, []judged{{100, 100, 0, false, false}, {none, 100, 0, false, false}}, 1, 0.5},
+		{"one rail", 100, []judged{{100, 100, 0, false, false}}, 0, 1},
+		{"nothing was measured", none, []judged{{100, 100, 0, false, false}}, none, none},
+	} {
+		r := round{}
+		for i, l := range tc.rails {
+			r.paths = append(r.paths, l.path(i))
+		}
+		if tc.stealing >= 0 {
+			v := tc.stealing * 1e6
+			r.res.Stealing = &v
+		}
+		r.judge()
+		for what, v := range map[string][2]float64{"imbalance": {value(r.res.Imbalance), tc.imbalance}, "scaling": {value(r.res.Scaling), tc.scaling}} {
+			if math.Abs(v[0]-v[1]) > 1e-9 {
+				t.Errorf("%s: %s %v, want %v", tc.why, what, v[0], v[1])
+			}
+		}
+	}
+}
+
+func value(p *float64) float64 {
+	if p == nil {
+		return -1
+	}
+	return *p
+}
+
+func TestShared(t *testing.T) {
+	for _, tc := range []struct{ keys, want string }{
+		{"a/p a/q", "PCIe link a: 0 1"},
+		{"a/p b/p", "physical port p: 0 1"},
+		{"a/p a/p", "PCIe link a: 0 1; physical port p: 0 1"},
+		{"a/p b/q", ""},
+		{"/ /", ""},
+		{"a/ b/ a/ b/ c/", "PCIe link a: 0 2; PCIe link b: 1 3"},
+	} {
+		var paths []*path
+		for i, key := range strings.Fields(tc.keys) {
+			p := judged{}.path(i)
+			link, port, _ := strings.Cut(key, "/")
+			p.own.status.Limits = rail.Limits{LinkKey: link, PortKey: port}
+			paths = append(paths, p)
+		}
+		var got []string
+		for _, s := range shared(paths) {
+			got = append(got, s.What+": "+strings.Join(s.Rails, " "))
+		}
+		if s := strings.Join(got, "; "); s != tc.want {
+			t.Errorf("%s: %q, want %q", tc.keys, s, tc.want)
+		}
+	}
+}
+
+func TestFinishSkew(t *testing.T) {
+	for _, tc := range []struct {
+		took []time.Duration
+		want float64
+	}{{nil, -1}, {[]time.Duration{5}, -1}, {[]time.Duration{0, 0}, -1}, {[]time.Duration{4, 4}, 0}, {[]time.Duration{3, 4}, 0.25}, {[]time.Duration{4, 1, 2}, 0.75}, {[]time.Duration{0, 4}, 1}} {
+		var done worker.BurstDone
+		for i, d := range tc.took {
+			start := time.Duration(i) * time.Second // when a rail began is not its fault
+			done.Rails = append(done.Rails, worker.BurstRail{First: start, Last: start + d})
+		}
+		if got := value(finishSkew(done)); got != tc.want {
+			t.Errorf("%v: %v, want %v", tc.took, got, tc.want)
+		}
+	}
+}
+
+func TestMismatches(t *testing.T) {
+	base := versions{"v1.2.3", "6.1.0-56-amd64", "44.0"}
+	for _, tc := range []struct {
+		there    versions
+		firmware string // "ours theirs" of each rail; same driver unless theirs has a !
+		want     string
+	}{
+		{base, "", ""},
+		{versions{"1.2.9+dirty", "6.1.99-1-arm64", "44.7"}, "", ""},
+		{versions{"1.3.0", "6.1.0", "44"}, "", "railscope v1.2.3 1.3.0"},
+		{versions{"1.2.3", "5.15.0-100-generic", "46.0"}, "", "kernel 6.1.0-56-amd64 5.15.0-100-generic; rdma-core 44.0 46.0"},
+		{versions{}, "", ""}, // what is not told differs from nothing
+		{base, "28.39.1 28.39.1|28.39.1 28.40.0|28.39.1 28.41.0", "firmware 28.39.1 (rail 1) 28.40.0"},
+		{base, "28.39.1 16.1!", ""},
+		{base, "28.39.1 ", ""},
+	} {
+		var paths []*path
+		for i, pair := range strings.Split(tc.firmware, "|") {
+			ours, theirs, ok := strings.Cut(pair, " ")
+			if !ok {
+				continue
+			}
+			p := judged{}.path(i)
+			p.own.Driver, p.own.Firmware, p.peer.Driver, p.peer.Firmware = "mlx5_core", ours, "mlx5_core", theirs
+			if strings.HasSuffix(theirs, "!") {
+				p.peer.Driver = "bnxt_en"
+			}
+			paths = append(paths, p)
+		}
+		var got []string
+		for _, m := range mismatches(base, tc.there, paths) {
+			got = append(got, m.Component+" "+m.Here+" "+m.There)
+		}
+		if s := strings.Join(got, "; "); s != tc.want {
+			t.Errorf("%+v %q: %q, want %q", tc.there, tc.firmware, s, tc.want)
+		}
+	}
+}
+
+// TestWireBytes: full packets of RoCE v2, as ports count them.
+func TestWireBytes(t *testing.T) {
+	for _, tc := range []struct {
+		payload int64
+		mtu     int
+		ipv4    bool
+		want    float64
+	}{{4096, 4096, true, 4154}, {4096, 4096, false, 4174}, {4096, 1024, true, 4096 + 4*58}, {1 << 30, 1024, false, 1<<30 + 78<<20}, {0, 1024, true, 0}} {
+		if got := wireBytes(tc.payload, tc.mtu, tc.ipv4); math.Abs(got-tc.want) > 1e-6 {
+			t.Errorf("%d bytes at MTU %d, IPv4 %v: %v, want %v", tc.payload, tc.mtu, tc.ipv4, got, tc.want)
+		}
+	}
+}
