@@ -1,0 +1,155 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestGuardJudge: what is the probe's own, and what is not. A second has passed,
+// the rail carries 100 MB a second, 20 are allowed to others.
+func TestGuardJudge(t *testing.T) {
+	const mb = 1e6
+	type reading struct{ out, in, retransmits uint64 }
+	for _, tc := range []struct {
+		why            string
+		receiving      bool
+		now            reading
+		sent, underway int64
+		gone           bool // the rail was not read
+		unknown        bool // its capacity
+		says           string
+	}{
+		{why: "idle"},
+		{why: "others send a little", now: reading{out: 19 * mb}},
+		{why: "others send", now: reading{out: 21 * mb}, says: "going out"},
+		{why: "others receive", now: reading{in: 21 * mb}, says: "going in"},
+		{why: "our own, with headers", now: reading{out: 95 * mb}, sent: 80 * mb},
+		{why: "our own, not yet counted", now: reading{out: 95 * mb}, underway: 80 * mb},
+		{why: "our own, acknowledged", now: reading{out: 90 * mb, in: 30 * mb}, sent: 80 * mb},
+		{why: "our own and others'", now: reading{out: 95 * mb}, sent: 40 * mb, says: "43 % of its capacity going out"},
+		{why: "our own out, others in", now: reading{out: 50 * mb, in: 45 * mb}, sent: 45 * mb, says: "25 % of its capacity going in"},
+		{why: "our own once more", now: reading{out: 95 * mb, retransmits: 1}, sent: 10 * mb},
+		{why: "our own once more, others in", now: reading{out: 50 * mb, in: 45 * mb, retransmits: 1}, sent: 10 * mb, says: "going in"},
+		{why: "the asker's", receiving: true, now: reading{in: 100 * mb, out: 30 * mb}},
+		{why: "the asker's and others'", receiving: true, now: reading{in: 10 * mb, out: 30 * mb}, says: "going out"},
+		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
+		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
+	} {
+		var r ownRail
+		r.Name, r.Device, r.capacity = "0", "mlx5_0", 100*mb
+		if tc.unknown {
+			r.capacity = 0
+		}
+		at := time.Unix(1000, 0)
+		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, At: at}}
+		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in, Retransmits: 7 + tc.now.retransmits, At: at.Add(time.Second)}}
+		if tc.gone {
+			delete(now, "0")
+		}
+		g := guard{above: 0.2, receiving: tc.receiving, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
+		f := g.judge(r, start, now)
+		if (f == nil) != (tc.says == "") || f != nil && (f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
+			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
+		}
+	}
+	// Counters that begin anew say nothing.
+	r := ownRail{capacity: 1}
+	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}}, map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
+		t.Errorf("after a reset: %v", f)
+	}
+}
+
+// foreign lets traffic that is not the probe's be counted on a rail, from now
+// until the function it returns is called: 40 of 50 GB a second.
+func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) {
+	p.t.Helper()
+	f, err := os.OpenFile(filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters", i), counter), os.O_RDWR, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer f.Close()
+		for start := time.Now(); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			_, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*(1000+time.Since(start).Seconds())))
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	p.t.Cleanup(stop)
+	time.Sleep(20 * time.Millisecond) // it has jumped to where it begins
+	return stop
+}
+
+type writerAt struct{ f *os.File }
+
+func (w writerAt) Write(p []byte) (int, error) { return w.f.WriteAt(p, 0) }
+
+// TestBusyBefore: while others use a rail of either end, in either direction,
+// there is no round, and nothing is wrong.
+func TestBusyBefore(t *testing.T) {
+	for _, node := range []string{"a", "b"} {
+		for _, counter := range []string{"port_xmit_data", "port_rcv_data"} {
+			t.Run(node+" "+counter, func(t *testing.T) {
+				t.Parallel()
+				p := newPair(t, 2, nil)
+				stop := p.foreign(node, 1, counter)
+				res := p.round()
+				if res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 || !strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail, "on the peer") != (node == "b") {
+					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+				}
+				stop()
+				if res = p.round(); res.Outcome != OK {
+					t.Errorf("afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+				}
+			})
+		}
+	}
+}
+
+// TestBusyDuring: others who come in the middle of a burst have the rails soon;
+// the round is skipped, and the peer is left alone for a while.
+func TestBusyDuring(t *testing.T) {
+	for _, tc := range []struct {
+		node, counter string
+		rail          int
+		next          failure.Reason
+	}{
+		{"a", "port_rcv_data", 0, ""},
+		{"b", "port_xmit_data", 0, failure.Cooldown},
+		{"b", "port_xmit_data", 1, failure.Cooldown}, // which the burst does not even use
+	} {
+		t.Run(fmt.Sprint(tc.node, " rail ", tc.rail), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 })
+			p.opts.Transfer = 32 << 20
+			var at time.Time
+			var stop func()
+			res := p.during(failure.StageSolo, func() { at, stop = time.Now(), p.foreign(tc.node, tc.rail, tc.counter) })
+			if took := time.Since(at); took > 1500*time.Millisecond {
+				t.Errorf("it took %v to get out of the way", took)
+			}
+			if res.Outcome != Skipped || res.Reason != failure.Busy || res.Transport != NoTransport || !strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail, "on the peer") != (tc.node == "b") {
+				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+			}
+			p.clean()
+			stop()
+			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
+			p.fabric.Set("a", "mlx5_1", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
+			p.opts.Transfer = 1 << 20
+			if res = p.round(); res.Reason != tc.next || (res.Outcome == OK) != (tc.next == "") {
+				t.Errorf("right afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+			}
+		})
+	}
+}
