@@ -1,0 +1,100 @@
+package probe
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// descriptors is how many a process has open.
+func descriptors(t *testing.T, pid string) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// resident is a process's memory in MiB.
+func resident(t *testing.T, pid string) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(pages*os.Getpagesize()) / (1 << 20)
+}
+
+// TestManyRounds: memory and descriptors do not grow from round to round, in this
+// process and in both workers. RAILSCOPE_TEST_ROUNDS=1000 for a longer look.
+func TestManyRounds(t *testing.T) {
+	rounds, warm := 30, 10
+	if n, err := strconv.Atoi(os.Getenv("RAILSCOPE_TEST_ROUNDS")); err == nil && n > 2 {
+		rounds, warm = n, max(n/10, 1)
+	}
+	p := newPair(t, 2, nil)
+	p.opts.Transfer, p.opts.Chunk = 256<<10, 16<<10
+	p.opts.Budget = 1 << 40
+	p.b.answered.resize(p.opts.Budget)
+	p.a.asked.resize(p.opts.Budget)
+	pids := func() []string {
+		list := []string{"self"}
+		for _, node := range []string{"a", "b"} {
+			for _, pid := range p.workers(node) {
+				list = append(list, strconv.Itoa(pid))
+			}
+		}
+		return list
+	}
+	var before []string
+	var memory []float64
+	var fds []int
+	goroutines := 0
+	start := time.Now()
+	for i := range rounds {
+		r := round{node: p.a, opts: p.opts, peer: p.peer, full: i%p.opts.SoloEvery == 0, tell: func(Progress) {}}
+		if res := r.run(context.Background()); res.Outcome != OK || len(res.Failures) > 0 {
+			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)
+		}
+		if i+1 == warm {
+			debug.FreeOSMemory()
+			goroutines = runtime.NumGoroutine()
+			for _, pid := range pids() {
+				before, memory, fds = append(before, pid), append(memory, resident(t, pid)), append(fds, descriptors(t, pid))
+			}
+		}
+	}
+	took := time.Since(start)
+	p.clean()
+	debug.FreeOSMemory()
+	for i, pid := range pids() {
+		if i >= len(before) || before[i] != pid {
+			t.Fatalf("processes %v, there were %v", pids(), before)
+		}
+		now, open := resident(t, pid), descriptors(t, pid)
+		t.Logf("process %d: %.1f MiB after %d rounds, %.1f after %d; %d descriptors, %d", i, memory[i], warm, now, rounds, fds[i], open)
+		if now > memory[i]*1.2+8 {
+			t.Errorf("process %d grew from %.1f MiB to %.1f", i, memory[i], now)
+		}
+		if open > fds[i]+3 {
+			t.Errorf("process %d: from %d to %d descriptors", i, fds[i], open)
+		}
+	}
+	t.Logf("%.1f rounds a second, %d goroutines, %d after %d", float64(rounds)/took.Seconds(), runtime.NumGoroutine(), goroutines, warm)
+	if n := runtime.NumGoroutine(); n > goroutines+8 {
+		t.Errorf("from %d to %d goroutines", goroutines, n)
+	}
+	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+		t.Errorf("%d restarts", n)
+	}
+}

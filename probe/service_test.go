@@ -1,0 +1,267 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// served is a service on a node, and what it tells.
+type served struct {
+	*Service
+	mu      sync.Mutex
+	results []Result
+	addr    net.Addr
+	stopped []error
+}
+
+func newServed(t *testing.T, n *Node) *served {
+	s := &served{}
+	s.Service = NewService(n, func(r Result) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.results = append(s.results, r)
+	}, Events{
+		Answering: func(a net.Addr) { s.addr = a },
+		Stopped: func(err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.stopped = append(s.stopped, err)
+		},
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *served) all() []Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Result(nil), s.results...)
+}
+
+func (s *served) apply(t *testing.T, opts *Options) {
+	t.Helper()
+	if err := s.Apply(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freePort is an address that nobody listens on.
+func freePort(t *testing.T, host string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestServiceApply: what is in force is what was applied last, and nothing of
+// what was before.
+func TestServiceApply(t *testing.T) {
+	p := newPair(t, 1, nil)
+	s := newServed(t, p.a)
+	opts := p.opts
+	opts.Listen, opts.Name = freePort(t, "127.0.0.1"), "here"
+	hello := func() (string, failure.Reason) {
+		h, f := hi(t, opts.Listen, opts.Security)
+		if f != nil {
+			return "", f.Reason
+		}
+		return h.Node, ""
+	}
+	for range 3 {
+		s.apply(t, &opts)
+		if name, r := hello(); name != "here" || r != "" || !s.Stats().Running {
+			t.Errorf("%q %s", name, r)
+		}
+	}
+	opts.Name, opts.Budget = "there", 1<<20
+	s.apply(t, &opts)
+	if name, _ := hello(); name != "there" || s.Stats().BudgetBytes > 1<<20 {
+		t.Errorf("changed: %q, budget %.0f", name, s.Stats().BudgetBytes)
+	}
+	for range 2 {
+		s.apply(t, nil)
+		if _, r := hello(); r != failure.PeerUnreachable || s.Stats().Running {
+			t.Errorf("with nothing: %q", r)
+		}
+	}
+	s.apply(t, &opts)
+	busy := opts
+	busy.Listen = p.peer // b is there
+	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(), "probe.listen") || s.Stats().Running {
+		t.Errorf("an address in use: %v", err)
+	}
+	if _, r := hello(); r != failure.PeerUnreachable {
+		t.Errorf("what was before still answers: %q", r)
+	}
+	unsafe := opts
+	unsafe.Security = Security{}
+	if err := s.Apply(t.Context(), &unsafe); err == nil || s.Stats().Running {
+		t.Errorf("without proof: %v", err)
+	}
+	s.apply(t, &opts)
+	s.Close()
+	if _, r := hello(); r != failure.PeerUnreachable || len(p.workers("a")) > 0 {
+		t.Errorf("closed: %q, workers %v", r, p.workers("a"))
+	}
+	if len(s.stopped) > 0 {
+		t.Errorf("stopped by itself: %v", s.stopped)
+	}
+}
+
+// TestServiceReload: in the middle of a burst the peers change. The round is
+// broken off at once and tells nothing; the new peers are asked.
+func TestServiceReload(t *testing.T) {
+	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 2e6 })
+	s := newServed(t, p.a)
+	opts := p.opts
+	opts.Peers, opts.Interval = []string{p.peer}, time.Second
+	s.apply(t, &opts)
+	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 && len(p.fabric.Left()) > 4 }) {
+		t.Fatal("no round begins")
+	}
+	time.Sleep(300 * time.Millisecond)
+	nobody := freePort(t, "127.0.0.1")
+	start := time.Now()
+	opts.Peers = []string{nobody}
+	s.apply(t, &opts)
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	p.clean()
+	if !within(5*time.Second, func() bool { return len(s.all()) > 0 }) {
+		t.Fatal("the new peer is not asked")
+	}
+	s.Close()
+	for _, r := range s.all() {
+		if r.Peer != nobody || r.Reason != failure.PeerUnreachable {
+			t.Errorf("%s: %s because of %q (%s)", r.Peer, r.Outcome, r.Reason, r.Detail)
+		}
+	}
+	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+		t.Errorf("%d workers were killed", n)
+	}
+}
+
+// TestProbersTakeTurns: two nodes that probe each other never meet, and each
+// round has one result.
+func TestProbersTakeTurns(t *testing.T) {
+	p := newPair(t, 2, nil)
+	var services []*served
+	hosts := []string{"127.0.0.1", "127.0.0.2"}
+	addrs := []string{freePort(t, hosts[0]), freePort(t, hosts[1])}
+	for i, n := range []*Node{p.a, p.b} {
+		s := newServed(t, n)
+		opts := p.opts
+		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]}, time.Second, 1<<20
+		s.apply(t, &opts)
+		services = append(services, s)
+	}
+	const periods = 5
+	time.Sleep(periods * time.Second)
+	for i, s := range services {
+		s.Close()
+		results := s.all()
+		if n := len(results); n < periods-1 || n > periods+1 {
+			t.Errorf("%s made %d rounds in %d periods", hosts[i], n, periods)
+		}
+		for _, r := range results {
+			if r.Reason == failure.Draining {
+				continue // of the last round, when the first of both had ended
+			}
+			if r.Outcome != OK || r.PeerNode != hosts[1-i] {
+				t.Errorf("%s asked %q: %s because of %q (%s)", hosts[i], r.PeerNode, r.Outcome, r.Reason, r.Detail)
+			}
+		}
+	}
+}
+
+// TestServiceLeavesNothing: whatever was started ends, and so do its
+// descriptors.
+func TestServiceLeavesNothing(t *testing.T) {
+	p := newPair(t, 1, nil)
+	s := newServed(t, p.a)
+	opts := p.opts
+	opts.Listen, opts.Peers, opts.Interval = freePort(t, "127.0.0.1"), []string{p.peer, freePort(t, "127.0.0.1")}, time.Second
+	goroutines, fds := 0, 0
+	for i := range 6 {
+		s.apply(t, &opts)
+		hi(t, opts.Listen, opts.Security)
+		time.Sleep(200 * time.Millisecond)
+		s.apply(t, nil)
+		p.clean()
+		if i == 2 {
+			goroutines, fds = runtime.NumGoroutine(), descriptors(t, "self")
+		}
+	}
+	if !within(5*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines+4 && descriptors(t, "self") <= fds+2 }) {
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d descriptors; there were %d and %d\n%s", runtime.NumGoroutine(), descriptors(t, "self"), goroutines, fds, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// TestProberNames: two peers of one name, or of this node's, are told apart; a
+// peer that is renamed is followed.
+func TestProberNames(t *testing.T) {
+	n := bareNode(t, "a")
+	opts := DefaultOptions()
+	opts.Peers = []string{"x:1", "x:2", "a:3"}
+	p := NewProber(n, opts, func(Result) {})
+	check := func(want string) {
+		t.Helper()
+		if got := fmt.Sprint(p.names["x:1"], p.names["x:2"], p.names["a:3"]); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		at := map[time.Time]string{}
+		for _, peer := range opts.Peers {
+			next := p.next(peer, time.Unix(1_800_000_000, 0))
+			if other, taken := at[next]; taken {
+				t.Errorf("%s and %s at the same time", other, peer)
+			}
+			at[next] = peer
+		}
+	}
+	check(fmt.Sprint("x", "x:2", "a:3"))
+	p.called("x:2", "y")
+	check(fmt.Sprint("x", "y", "a:3"))
+	p.called("x:1", "y")
+	check(fmt.Sprint("x:1", "y", "a:3"))
+	p.called("x:2", "z")
+	p.called("x:1", "y")
+	p.called("a:3", "b")
+	check(fmt.Sprint("y", "z", "b"))
+}
+
+// TestProberStops: it ends soon after its context, in the middle of a round, and
+// says nothing of that round.
+func TestProberStops(t *testing.T) {
+	p := newPair(t, 1, slowly)
+	opts := p.opts
+	opts.Peers, opts.Interval = []string{p.peer}, time.Second
+	results := make(chan Result, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	prober := NewProber(p.a, opts, func(r Result) { results <- r })
+	go func() { defer close(done); prober.Run(ctx) }()
+	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 && len(p.fabric.Left()) > 4 }) {
+		t.Fatal("no round begins")
+	}
+	cancel()
+	start := time.Now()
+	<-done
+	if took := time.Since(start); took > 2*time.Second || len(results) > 0 {
+		t.Errorf("it took %v, and had %d results", took, len(results))
+	}
+	p.clean()
+}
