@@ -1,0 +1,235 @@
+package probe
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestLanes: which ways of TCP there are, by the addresses of both ends.
+func TestLanes(t *testing.T) {
+	// Rails are "name=prefix prefix", others "netdev=prefix"; of both nodes.
+	parse := func(text string) (names []string, all [][]netip.Prefix) {
+		for part := range strings.SplitSeq(text, "|") {
+			if name, list, ok := strings.Cut(part, "="); ok {
+				names, all = append(names, name), append(all, prefixes(list)[0])
+			}
+		}
+		return names, all
+	}
+	for _, tc := range []struct {
+		why                            string
+		own, ownMore, peers, peersMore string
+		want                           string
+	}{
+		{"alike", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24|1=10.0.1.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"crossed", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.1.2/24|1=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"our device is gone", "", "eth0=10.0.0.1/24", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
+		{"their device is gone", "0=10.0.0.1/24", "", "", "eth0=10.0.0.2/24", "0 10.0.0.1-10.0.0.2"},
+		{"one of theirs is gone", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "eth1=10.0.1.2/24", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"fewer there", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
+		{"no common subnet", "0=10.0.0.1/24", "", "0=10.9.0.2/24", "", "control -127.0.0.1"},
+		{"no addresses", "0=", "", "0=", "", "control -127.0.0.1"},
+		{"no rails at all", "", "", "", "", "control -127.0.0.1"},
+		{"the same address on both", "0=10.0.0.1/24", "", "0=10.0.0.1/24", "", "control -127.0.0.1"},
+		{"link-local only", "0=fe80::1/64", "", "0=fe80::2/64", "", "control -127.0.0.1"},
+		{"IPv6", "0=fe80::1/64 fd00::1/64", "", "0=fe80::2/64 fd00::2/64", "", "0 fd00::1-fd00::2"},
+		{"both families", "0=fd00::1/64 10.0.0.1/24", "", "0=10.0.0.2/24 fd00::2/64", "", "0 10.0.0.1-10.0.0.2"},
+		{"one address of theirs for two of ours", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
+	} {
+		r := round{peer: "127.0.0.1:10092"}
+		more := map[string][]netip.Prefix{}
+		names, list := parse(tc.own)
+		for i, name := range names {
+			o := ownRail{prefixes: list[i]}
+			o.Name, o.Netdev = name, "rail"+name
+			r.rails, more[o.Netdev] = append(r.rails, o), list[i]
+		}
+		names, list = parse(tc.ownMore)
+		for i, name := range names {
+			more[name] = list[i]
+		}
+		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }}}
+		names, list = parse(tc.peers)
+		for i, name := range names {
+			r.there.Rails = append(r.there.Rails, helloRail{Name: name, Prefixes: list[i]})
+		}
+		for _, text := range []string{tc.peers, tc.peersMore} {
+			_, list = parse(text)
+			for _, ps := range list {
+				for _, p := range ps {
+					r.there.Addresses = append(r.there.Addresses, address{"eth", p})
+				}
+			}
+		}
+		r.pair()
+		var got []string
+		for _, l := range r.lanes() {
+			local := ""
+			if l.local.IsValid() {
+				local = l.local.String()
+			}
+			got = append(got, fmt.Sprintf("%s %s-%s", l.name, local, l.remote))
+		}
+		if s := strings.Join(got, ", "); s != tc.want {
+			t.Errorf("%s: %q, want %q", tc.why, s, tc.want)
+		}
+	}
+}
+
+// unplug takes a device out of a node's sysfs; its interface stays.
+func (p *pairOfNodes) unplug(node, device string) {
+	p.t.Helper()
+	if err := os.Remove(filepath.Join(p.fabric.Sysfs(node), "class/infiniband", device)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestRailsGone: rails that are not there, on either end.
+func TestRailsGone(t *testing.T) {
+	for _, tc := range []struct {
+		node    string
+		devices []string
+		outcome Outcome
+		reason  failure.Reason // of the round, or of rail 1
+	}{
+		{"a", []string{"mlx5_0", "mlx5_1"}, Fallback, failure.NoDevice},
+		{"b", []string{"mlx5_0", "mlx5_1"}, Fallback, failure.NoDevice},
+		{"a", []string{"mlx5_1"}, OK, ""},
+		{"b", []string{"mlx5_1"}, OK, failure.NoPeerRail},
+	} {
+		t.Run(fmt.Sprint(tc.node, tc.devices), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 2, nil)
+			for _, d := range tc.devices {
+				p.unplug(tc.node, d)
+			}
+			res := p.round()
+			if res.Outcome != tc.outcome || !res.Verified {
+				t.Fatalf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
+			}
+			switch {
+			case tc.outcome == Fallback && (res.Reason != tc.reason || res.TCP[0].Streams != 1):
+				t.Errorf("because of %q (%s), %+v", res.Reason, res.Detail, res.TCP)
+			case tc.outcome == OK && tc.node == "a" && len(res.Rails) != 1:
+				t.Errorf("rails %+v", res.Rails)
+			case tc.outcome == OK && tc.node == "b" && (res.Rails[1].Failure == nil || res.Rails[1].Failure.Reason != tc.reason || res.Imbalance == nil || *res.Imbalance != 0):
+				t.Errorf("rail 1 %+v, imbalance %v", res.Rails[1].Failure, res.Imbalance)
+			}
+		})
+	}
+}
+
+// TestGIDChanges: between rounds the table changes, and the next round chooses
+// anew; between choice and use it changes, and the rail says so.
+func TestGIDChanges(t *testing.T) {
+	p := newPair(t, 1, nil)
+	one := func(index int) {
+		t.Helper()
+		res := p.round()
+		if res.Outcome != OK || res.Rails[0].GIDIndex != index || res.Rails[0].GID != address4("a", 0) {
+			t.Errorf("%s because of %q (%s), GID %d %s", res.Outcome, res.Reason, res.Detail, res.Rails[0].GIDIndex, res.Rails[0].GID)
+		}
+	}
+	one(3)
+	table := fakeverbs.RoCE(address4("a", 0))
+	p.fabric.SetGIDs("a", "mlx5_0", append([]fakeverbs.GID{{}, {}}, table...))
+	one(5)
+	p.fabric.SetGIDs("a", "mlx5_0", table)
+	one(3)
+
+	// When queue pairs are made the rails have been looked at.
+	opts := p.opts
+	var once bool
+	res := Bench(t.Context(), p.a, opts, p.peer, func(g Progress) {
+		if g.Stage == failure.StageConnect && !once {
+			once = true
+			p.fabric.SetGIDs("a", "mlx5_0", append([]fakeverbs.GID{{}, {}}, table...))
+		}
+	})
+	if res.Outcome != Fallback || res.Reason != failure.GIDChanged || res.Failures[0].Stage != failure.StageOpen || !strings.Contains(res.Detail, "chooses anew") {
+		t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+	}
+	p.clean()
+	one(5)
+}
+
+// TestGIDInPeersSubnet: of several addresses the one that the peer can see is
+// taken.
+func TestGIDInPeersSubnet(t *testing.T) {
+	n := &Node{opts: NodeOptions{Sysfs: t.TempDir()}}
+	gid := func(i int, addr string) rail.GID {
+		return rail.GID{Index: i, Type: rail.TypeRoCEv2, Netdev: "eth0", Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16())}
+	}
+	r := ownRail{prefixes: prefixes("10.0.0.1/24 10.5.0.1/24")[0]}
+	r.LinkLayer, r.Netdev = "Ethernet", "eth0"
+	r.status.GIDs = []rail.GID{gid(3, "10.0.0.1"), gid(5, "10.5.0.1")}
+	for peer, want := range map[string]int{"10.0.0.2/24": 3, "10.5.0.2/24": 5, "10.9.0.2/24": 3, "": 3} {
+		if c := n.gid(r, prefixes(peer)[0]); !c.OK || c.GID.Index != want {
+			t.Errorf("for %q: %+v, want %d", peer, c, want)
+		}
+	}
+}
+
+// TestPathMTU: the least of both ends is the path's.
+func TestPathMTU(t *testing.T) {
+	for node, other := range map[string]string{"a": "b", "b": "a"} {
+		p := newPair(t, 1, func(n string, _ int, d *fakeverbs.Device) {
+			if n == node {
+				d.ActiveMTU, d.NetdevMTU = 1024, 1500
+			}
+		})
+		if res := p.round(); res.Outcome != OK || res.Rails[0].PathMTU != 1024 || *res.Rails[0].CounterMismatch > 0.01 {
+			t.Errorf("%s smaller than %s: %s because of %q, MTU %d, mismatch %v", node, other, res.Outcome, res.Reason, res.Rails[0].PathMTU, res.Rails[0].CounterMismatch)
+		}
+	}
+}
+
+// TestCrossedCables: rails whose names say one thing and whose subnets say
+// another pair by subnet.
+func TestCrossedCables(t *testing.T) {
+	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
+		if node == "b" {
+			d.GIDs = fakeverbs.RoCE(address4("b", 1-i))
+		}
+	})
+	p.b.opts.Addresses = func() (map[string][]netip.Prefix, error) {
+		return map[string][]netip.Prefix{"fabric0": prefixes(address4("b", 1) + "/24")[0], "fabric1": prefixes(address4("b", 0) + "/24")[0]}, nil
+	}
+	res := p.round()
+	if res.Outcome != OK || res.Rails[0].PeerRail != "1" || res.Rails[1].PeerRail != "0" || len(res.Failures) > 0 {
+		t.Errorf("%s because of %q (%s): %s-%s, %v", res.Outcome, res.Reason, res.Detail, res.Rails[0].PeerRail, res.Rails[1].PeerRail, res.Failures)
+	}
+}
+
+// TestVersionsDiffer: the round says so, and goes on.
+func TestVersionsDiffer(t *testing.T) {
+	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
+		if node == "b" && i == 1 {
+			d.Firmware = "28.40.1000"
+		}
+	})
+	p.b.opts.Version = "1.3.0"
+	res := p.round()
+	if want := "[{railscope 1.2.3 1.3.0} {firmware 28.39.1002 (rail 1) 28.40.1000}]"; res.Outcome != OK || fmt.Sprint(res.Mismatches) != want {
+		t.Errorf("%s, %v, want %s", res.Outcome, res.Mismatches, want)
+	}
+}
+
+// TestFallbackByControl: with no two addresses in one subnet, TCP goes where the
+// control channel goes.
+func TestFallbackByControl(t *testing.T) {
+	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Down = true })
+	p.a.opts.Addresses = func() (map[string][]netip.Prefix, error) { return nil, nil }
+	res := p.round()
+	if res.Outcome != Fallback || res.Reason != failure.PortDown || len(res.TCP) != 1 || !res.Verified {
+		t.Errorf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res.TCP)
+	}
+}
