@@ -111,17 +111,17 @@ static int reap(struct burst *b, uint32_t i)
 
 /* Cuts the next write of a rail from what is nobody's. Its offset stays within
  * the bytes of the plan; where in the buffer that is, is for post. */
-static struct rs_range take(struct burst *b, uint32_t i)
+static struct rs_range take(struct burst *b, uint32_t i, int64_t t)
 {
 	struct rs_range *from = b->plan->stealing ? &b->todo[b->todos - 1] : &b->todo[i];
-	int64_t unclaimed = 0;
+	int64_t unclaimed = 0, left = b->plan->limit > 0 ? b->plan->limit - (t - b->start) : INT64_MAX;
 	if (b->plan->stealing && b->todos == 0)
 		return (struct rs_range){0};
 	for (uint32_t k = 0; b->plan->stealing && k < b->todos; k++)
 		unclaimed += b->todo[k].length;
 	if (!b->plan->stealing)
 		unclaimed = from->length;
-	struct rs_range cut = {.at = from->at, .length = rs_claim(b->share, b->n, i, unclaimed, b->plan)};
+	struct rs_range cut = {.at = from->at, .length = rs_claim(b->share, b->n, i, unclaimed, left, b->plan)};
 	int64_t end = b->plan->size - cut.at % b->plan->size;
 	if (cut.length > from->length)
 		cut.length = from->length;
@@ -139,7 +139,7 @@ static void feed(struct burst *b, uint32_t i, int64_t t)
 {
 	struct rs_share *share = &b->share[i];
 	while (share->alive) {
-		struct rs_range cut = take(b, i);
+		struct rs_range cut = take(b, i, t);
 		if (cut.length == 0)
 			return;
 		uint32_t k = 0;

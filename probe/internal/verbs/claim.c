@@ -51,11 +51,31 @@ static double fair(const struct rs_share *share, uint32_t n, uint32_t i, double 
 	return fits < least ? 0 : min(chunk, fits);
 }
 
-int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, const struct rs_plan *p)
+/* What of the unclaimed there is time for: a burst that its limit will end
+ * must end for all rails at once, too. Never less than a smallest chunk, for a
+ * rate may have been misjudged. */
+static int64_t timely(const struct rs_share *share, uint32_t n, int64_t unclaimed, int64_t left, const struct rs_plan *p)
+{
+	double sum = 0, busy = 0;
+	for (uint32_t j = 0; j < n; j++) {
+		sum += rate(&share[j]);
+		busy += share[j].alive ? (double)share[j].inflight : 0;
+	}
+	double time = sum * (double)left - busy;
+	if (sum == 0 || time >= (double)unclaimed)
+		return unclaimed;
+	int64_t most = time > (double)p->min_chunk ? align((int64_t)time) : p->min_chunk;
+	return most < unclaimed ? most : unclaimed;
+}
+
+int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, int64_t left,
+		 const struct rs_plan *p)
 {
 	const struct rs_share *me = &share[i];
 	if (!me->alive || unclaimed <= 0 || me->writes >= me->window)
 		return 0;
+	if (p->stealing)
+		unclaimed = timely(share, n, unclaimed, left, p);
 	double chunk = p->stealing ? fair(share, n, i, (double)unclaimed, p) : (double)p->chunk;
 	/* Not more in flight than a quarter of a second's worth: a burst that is
 	 * told to stop waits for that. */

@@ -5,7 +5,10 @@ package verbs
 // #include "shim.h"
 import "C"
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // share is what the scheduler knows of a rail in the middle of a burst: struct
 // rs_share of shim.h.
@@ -16,9 +19,13 @@ type share struct {
 	alive          bool
 }
 
-// claim asks the scheduler how much of the unclaimed bytes rail i may take. No
-// device is needed: tests play a burst with it.
-func claim(shares []share, i int, unclaimed int64, o BurstOptions) int64 {
+// claim asks the scheduler how much of the unclaimed bytes rail i may take at a
+// time since the start. No device is needed: tests play a burst with it.
+func claim(shares []share, i int, unclaimed int64, now time.Duration, o BurstOptions) int64 {
+	left := time.Duration(math.MaxInt64)
+	if o.Limit > 0 {
+		left = o.Limit - now
+	}
 	c := make([]C.struct_rs_share, len(shares))
 	for i, s := range shares {
 		c[i] = C.struct_rs_share{
@@ -30,5 +37,5 @@ func claim(shares []share, i int, unclaimed int64, o BurstOptions) int64 {
 		}
 	}
 	plan := o.plan(0)
-	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), &plan))
+	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), C.int64_t(left), &plan))
 }

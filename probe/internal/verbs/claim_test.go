@@ -23,8 +23,9 @@ type write struct {
 }
 
 // play runs a burst of simulated time with the scheduler's decisions and
-// returns how long it took. It fails the test when the burst stops short.
-func play(t *testing.T, wires []wire, o BurstOptions) time.Duration {
+// returns how long it took and what was moved. It fails the test when the burst
+// stops short of its total and its limit.
+func play(t *testing.T, wires []wire, o BurstOptions) (took time.Duration, moved int64) {
 	t.Helper()
 	shares := make([]share, len(wires))
 	for i := range shares {
@@ -35,7 +36,10 @@ func play(t *testing.T, wires []wire, o BurstOptions) time.Duration {
 		for i := range wires {
 			w, s := &wires[i], &shares[i]
 			s.age = now
-			for n := claim(shares, i, unclaimed, o); n > 0; n = claim(shares, i, unclaimed, o) {
+			if o.Limit > 0 && now >= o.Limit {
+				continue
+			}
+			for n := claim(shares, i, unclaimed, now, o); n > 0; n = claim(shares, i, unclaimed, now, o) {
 				if n > unclaimed || n > o.Chunk || s.writes >= o.Depth {
 					t.Fatalf("rail %d takes %d of %d with %d writes in flight", i, n, unclaimed, s.writes)
 				}
@@ -66,10 +70,10 @@ func play(t *testing.T, wires []wire, o BurstOptions) time.Duration {
 			shares[i].age = now
 		}
 	}
-	if unclaimed != 0 {
-		t.Fatalf("nobody takes the last %d bytes", unclaimed)
+	if unclaimed != 0 && (o.Limit == 0 || now < o.Limit*9/10) {
+		t.Fatalf("nobody takes the last %d bytes after %v", unclaimed, now)
 	}
-	return now
+	return now, o.Total - unclaimed
 }
 
 // TestClaim plays bursts over rails of different rates: stealing comes to
@@ -93,6 +97,9 @@ func TestClaim(t *testing.T) {
 		{"eight alike", []float64{400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
 		{"eight, one at half", []float64{400 * gb, 400 * gb, 400 * gb, 200 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
 		{"Soft-RoCE", []float64{1 * gb, 1 * gb / 3}, 200 * us, 64 << 20, 1 << 20, 0.97},
+		{"ended by the limit", []float64{30e6 / 8, 10e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.97},
+		{"ended by the limit, alike", []float64{30e6 / 8, 30e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.97},
+		{"ended by the limit, one at a tenth", []float64{30e6 / 8, 3e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.95},
 		{"far away", []float64{100 * gb, 50 * gb}, 500 * us, 1 << 30, 1 << 20, 0.85},
 		{"one", []float64{100 * gb}, 5 * us, 64 << 20, 1 << 20, 0.99},
 	} {
@@ -102,8 +109,8 @@ func TestClaim(t *testing.T) {
 				sum += r
 				wires = append(wires, wire{rate: r, latency: tc.delay})
 			}
-			took := play(t, wires, BurstOptions{Mode: Stealing, Total: tc.total, Chunk: tc.chunk, Depth: 8})
-			share := float64(tc.total) / took.Seconds() / sum
+			took, moved := play(t, wires, BurstOptions{Mode: Stealing, Total: tc.total, Chunk: tc.chunk, Depth: 8, Limit: 3 * time.Second})
+			share := float64(moved) / took.Seconds() / sum
 			t.Logf("%.4f of the sum, in %v", share, took)
 			if share < tc.least || share > 1.0001 {
 				t.Errorf("%.4f of the sum of rates, want %v", share, tc.least)
@@ -153,7 +160,7 @@ func TestClaimRefuses(t *testing.T) {
 	} {
 		o := o
 		o.Mode = tc.mode
-		if got := claim(tc.shares, 0, tc.unclaimed, o); got != tc.want {
+		if got := claim(tc.shares, 0, tc.unclaimed, 0, o); got != tc.want {
 			t.Errorf("%s: takes %d, want %d", tc.name, got, tc.want)
 		}
 	}

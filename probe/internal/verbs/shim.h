@@ -141,7 +141,8 @@ struct rs_share {
 };
 
 /* How many of the unclaimed bytes rail i of n may write next; 0: it has enough
- * to do, or none are left. */
-int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, const struct rs_plan *plan);
+ * to do, or none are left. left is the time until the plan's limit. */
+int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, int64_t left,
+		 const struct rs_plan *plan);
 
 #endif
