@@ -3,7 +3,6 @@ package probe
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/worker"
@@ -80,22 +79,31 @@ func shared(paths []*path) []Shared {
 	return list
 }
 
-// finishSkew is how much longer the slowest rail of a static burst took than
-// the fastest, as a part of its time.
-func finishSkew(done worker.BurstDone) *float64 {
-	var most, least time.Duration
+// equalParts is what a static burst of total bytes came to: its goodput, and how
+// much longer the slowest rail took for its part than the fastest, as a part of
+// its time. Where the burst was stopped before, the rates tell how long the
+// parts would have taken.
+func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
+	var most, least float64 // seconds for a part
+	part := float64(total) / float64(len(done.Rails))
 	for i, b := range done.Rails {
-		took := b.Last - b.First
+		if b.Bytes == 0 || b.Last <= b.First {
+			return nil, nil
+		}
+		took := (b.Last - b.First).Seconds() * part / float64(b.Bytes)
 		if i == 0 || took < least {
 			least = took
 		}
 		most = max(most, took)
 	}
-	if most <= 0 || len(done.Rails) < 2 {
-		return nil
+	if rate = goodput(done); done.Bytes < total && most > 0 {
+		rate = known(float64(total) / most)
 	}
-	skew := float64(most-least) / float64(most)
-	return &skew
+	if len(done.Rails) > 1 {
+		v := 1 - least/most
+		skew = &v
+	}
+	return rate, skew
 }
 
 // mismatches are the components whose versions differ between both ends in a

@@ -281,15 +281,15 @@ func (r *round) solos(ctx context.Context) error {
 // static stripes with equal parts, fixed before: the slow rail shows.
 func (r *round) static(ctx context.Context) error {
 	paths := r.alive()
-	done, err := r.burst(ctx, failure.StageStatic, paths, false, r.part(2))
+	total := r.part(2)
+	done, err := r.burst(ctx, failure.StageStatic, paths, false, total)
 	if err != nil || len(r.alive()) < len(paths) {
 		return err // a part that is missing makes the figure meaningless
 	}
-	r.res.Static = goodput(done)
+	r.res.Static, r.res.FinishSkew = equalParts(done, total)
 	for i, p := range paths {
 		p.res.Static = flow(done, i)
 	}
-	r.res.FinishSkew = finishSkew(done)
 	return nil
 }
 
