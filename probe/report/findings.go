@@ -15,6 +15,7 @@ const (
 	uneven       = 0.1  // imbalance
 	sharing      = 0.9  // scaling
 	skewed       = 0.2  // finish skew
+	slower       = 0.95 // speed-up
 	miscounted   = 0.05 // counter against bytes sent
 	smallPathMTU = 1024 // what an interface of MTU 1500 leaves of the 4096 of RDMA
 )
@@ -30,7 +31,7 @@ func findings(r probe.Result) []string {
 		found = append(found, unevenRails(r)...)
 		found = append(found, sharedBottleneck(r)...)
 		found = append(found, lateRail(r)...)
-		if r.Speedup != nil && *r.Speedup < 1 {
+		if r.Speedup != nil && *r.Speedup < slower {
 			found = append(found, fmt.Sprintf("RDMA is slower than TCP here (speed-up %s)", ratio(*r.Speedup)))
 		}
 		found = append(found, counters(r)...)
@@ -176,17 +177,17 @@ func lateRail(r probe.Result) []string {
 		if one.Expected != nil && first != nil && first.Expected != nil && math.Abs(*one.Expected / *first.Expected - 1) > uneven {
 			return nil
 		}
-		if first == nil || one.Static.Active < first.Static.Active {
+		if first == nil || one.Static.BytesPerSecond() > first.Static.BytesPerSecond() {
 			first = one
 		}
-		if last == nil || one.Static.Active > last.Static.Active {
+		if last == nil || one.Static.BytesPerSecond() < last.Static.BytesPerSecond() {
 			last = one
 		}
 	}
-	if first == nil || first.Static.Active <= 0 {
+	if first == nil || last.Static.BytesPerSecond() <= 0 {
 		return nil
 	}
-	times := last.Static.Active.Seconds() / first.Static.Active.Seconds()
+	times := first.Static.BytesPerSecond() / last.Static.BytesPerSecond()
 	return []string{fmt.Sprintf("rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail, ratio(*r.FinishSkew))}
 }
 

@@ -141,7 +141,7 @@ func totals(r probe.Result) [][]cell {
 		}
 		add("TCP", gigabits(best.BytesPerSecond), unit+" per rail", false)
 	}
-	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < 1 })
+	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slower })
 	if len(r.Rails) > 1 {
 		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing", func(v float64) bool { return v > uneven })
 		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharing })
