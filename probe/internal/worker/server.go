@@ -199,6 +199,9 @@ func (s *server) close() error {
 	}
 	err := s.engine.close()
 	s.engine = nil
+	s.mu.Lock()
+	s.stop = nil // it is the engine's, which has the buffer
+	s.mu.Unlock()
 	debug.FreeOSMemory()
 	return err
 }
