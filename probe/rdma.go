@@ -168,6 +168,10 @@ func (r *round) buffer() int64 {
 	return chunks * r.opts.Chunk
 }
 
+// leastInFlight is what a burst has in flight on a slow path, however slow
+// (claim.c): two chunks may take longer, but are acknowledged in parts.
+const leastInFlight = 250 * time.Millisecond
+
 // timeInFlight is how long an acknowledgement may rightly be under way: until
 // all chunks in flight have left, on a path that delivers no more than a
 // sixty-fourth of what the rail could carry. A deep queue on a slow link must not
@@ -177,7 +181,7 @@ func (r *round) timeInFlight(p *path) time.Duration {
 		return time.Second
 	}
 	bytes := float64(int64(r.opts.Depth) * r.opts.Chunk)
-	return time.Duration(bytes / (*p.res.Expected / 64) * float64(time.Second))
+	return max(time.Duration(bytes/(*p.res.Expected/64)*float64(time.Second)), leastInFlight)
 }
 
 // reach writes 8 B over every path at once: who does not get through with that
