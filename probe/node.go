@@ -54,8 +54,12 @@ type Node struct {
 	rdmaCore string     // version, as far as the worker has told
 }
 
-// deviceBudget is how long one device may take to say how it is.
-const deviceBudget = time.Second
+// How long one device may take to say how it is, all of its GID table included,
+// and how long to tell its counters.
+const (
+	statusBudget = 3 * time.Second
+	deviceBudget = time.Second
+)
 
 // NewNode returns the node. Nothing is started before it is needed.
 func NewNode(opts NodeOptions) *Node {
@@ -115,7 +119,7 @@ func (n *Node) rails() ([]ownRail, error) {
 	}
 	rails := make([]ownRail, len(list))
 	limits := make([]rail.Limits, len(list))
-	for i, res := range n.statuses.Run(deviceBudget, names, func(name string) ownRail {
+	for i, res := range n.statuses.Run(statusBudget, names, func(name string) ownRail {
 		r := byName[name]
 		status, err := r.Status(n.opts.Sysfs)
 		return ownRail{status: status, err: err}
