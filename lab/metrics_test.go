@@ -21,8 +21,12 @@ type sample struct {
 
 type metrics []sample
 
-// gone is the wanted value of a series that must not be there.
-var gone = math.NaN()
+// What is wanted of a series beside a value: that it is not there, or that there
+// is any.
+var (
+	gone = math.NaN()
+	some = math.Inf(1)
+)
 
 // fetch gets a URL, which must answer with 200.
 func fetch(url string) (string, error) {
@@ -153,7 +157,7 @@ func (w want) check(m metrics) error {
 		}
 		if got, err := m.value(selector); err != nil {
 			wrong = append(wrong, err.Error())
-		} else if got != value {
+		} else if got != value && value != some {
 			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", selector, got, value))
 		}
 	}
@@ -173,6 +177,21 @@ type exporter struct {
 // ends it must be the same process, still answer, and stop when asked to.
 func serve(t *testing.T, n node, flags ...string) *exporter {
 	t.Helper()
+	e := launch(t, n, flags...)
+	t.Cleanup(func() {
+		e.scrape(t)
+		e.process.Stop(t)
+		if t.Failed() {
+			t.Logf("node %d: railscope said:\n%s", n, e.process.Stderr)
+		}
+	})
+	return e
+}
+
+// launch starts railscope in a node and waits until it answers. What becomes of
+// it then is up to the test.
+func launch(t *testing.T, n node, flags ...string) *exporter {
+	t.Helper()
 	e := &exporter{n, n.Start(t, append([]string{railscope, "serve"}, flags...)...)}
 	eventually(t, commandTime, func() error {
 		if !e.process.Running() {
@@ -180,13 +199,6 @@ func serve(t *testing.T, n node, flags ...string) *exporter {
 		}
 		_, err := fetch(e.url())
 		return err
-	})
-	t.Cleanup(func() {
-		e.scrape(t)
-		e.process.Stop(t)
-		if t.Failed() {
-			t.Logf("node %d: railscope said:\n%s", n, e.process.Stderr)
-		}
 	})
 	return e
 }

@@ -1,0 +1,193 @@
+//go:build lab
+
+package lab
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProbeGoodput compares the probe with ib_write_bw, on links that are the
+// limit for both.
+func TestProbeGoodput(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rates   []string
+		striped float64 // at least, of the sum of both rails
+		check   func(t *testing.T, r report, sum float64)
+	}{
+		{"alike", []string{shape, shape}, 0.97, func(t *testing.T, r report, sum float64) {
+			if r.Imbalance >= 0.1 || r.Static/sum < 0.95 || r.Scaling < 0.95 || r.Skew > 0.1 {
+				t.Errorf("two rails alike: %+v", r)
+			}
+		}},
+		{"one at a third", []string{shape, "10mbit"}, 0.95, func(t *testing.T, r report, sum float64) {
+			if r.Imbalance <= 0.5 || r.Static/sum < 0.45 || r.Static/sum > 0.55 || r.Scaling < 0.93 || r.Skew < 0.5 {
+				t.Errorf("one rail at a third of the other: %+v", r)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			freshRails(t, 2)
+			meet(t, 0, 1)
+			for i, rate := range c.rates {
+				limit(t, i, rate)
+			}
+			answer(t)
+			alone := [2][]float64{}
+			measure := func() {
+				for i, rate := range c.rates {
+					messages := 180 // 3 s
+					if rate != shape {
+						messages = 60
+					}
+					alone[i] = append(alone[i], burst{rail: i, messages: messages, size: 64 << 10}.send(t))
+				}
+			}
+			measure()
+			r := bench(t)
+			measure()
+			r.is(t, "ok", "rdma", "")
+			var all float64
+			for i, rail := range r.Rails {
+				reference := sum(alone[i]...) / 2
+				all += reference
+				t.Logf("rail %d at %s: solo %.4f MB/s, ib_write_bw %.4f: %.4f", i, c.rates[i], rail.Solo/1e6, reference/1e6, rail.Solo/reference)
+				if rail.Solo/reference < 0.98 {
+					t.Errorf("rail %d alone reaches %.3f of ib_write_bw %v, want 0.98", i, rail.Solo/reference, alone[i])
+				}
+			}
+			t.Logf("striped %.4f MB/s, both ib_write_bw %.4f: stealing %.4f, static %.4f; imbalance %.4f, scaling %.3f, skew %.3f",
+				r.Stealing/1e6, all/1e6, r.Stealing/all, r.Static/all, r.Imbalance, r.Scaling, r.Skew)
+			if r.Stealing/all < c.striped {
+				t.Errorf("stealing reaches %.3f of the sum of ib_write_bw %v, want %v", r.Stealing/all, alone, c.striped)
+			}
+			c.check(t, r, all)
+		})
+	}
+}
+
+// TestProbeNamesTheSlowRail reads what people read.
+func TestProbeNamesTheSlowRail(t *testing.T) {
+	freshRails(t, 2)
+	meet(t, 0, 1)
+	limit(t, 0, shape)
+	limit(t, 1, "10mbit")
+	answer(t)
+	p := startBench(t, "--format=table", "--transfer=12MiB", "--chunk=256KiB")
+	text := p.Wait(t, roundTime)
+	t.Logf("%s", text)
+	for _, want := range []string{"works: 2 rails carry", "  - rail 1 carries 3", "% of its share (imbalance 0.", "verified"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report does not say %q", want)
+		}
+	}
+	for _, no := range []string{"rail 0 carries", "bottleneck"} {
+		if strings.Contains(text, no) {
+			t.Errorf("the report says %q", no)
+		}
+	}
+}
+
+// TestProbeFourRails stripes over four rails alike, shaped so that together they
+// are not more than the nodes can do.
+func TestProbeFourRails(t *testing.T) {
+	freshRails(t, 4)
+	meet(t, 0, 1, 2, 3)
+	for i := range 4 {
+		limit(t, i, "12mbit")
+	}
+	answer(t)
+	r := bench(t, "--transfer=24MiB", "--chunk=256KiB")
+	r.is(t, "ok", "rdma", "")
+	var solos float64
+	for _, rail := range r.Rails {
+		solos += rail.Solo
+		if rail.Failure != nil || rail.PathMTU != pathMTU || rail.Latency.Samples != 200 || rail.StealingBytes == 0 {
+			t.Errorf("rail %+v", rail)
+		}
+		if off := float64(rail.CounterBytes)/float64(rail.StealingBytes)/(1+float64(packetExtra)/pathMTU) - 1; off < -0.02 || off > 0.02 {
+			t.Errorf("rail %s: the port counted %d bytes, %d were written: %+.3f", rail.Rail, rail.CounterBytes, rail.StealingBytes, off)
+		}
+	}
+	t.Logf("stealing %.4f MB/s, %.4f of four solos; static %.4f; imbalance %.4f", r.Stealing/1e6, r.Stealing/solos, r.Static/solos, r.Imbalance)
+	if len(r.Rails) != 4 || r.Imbalance >= 0.1 || r.Stealing/solos < 0.95 {
+		t.Errorf("four rails alike: %v, %+v", r, r.Rails)
+	}
+}
+
+// TestProbeLatency compares the probe's writes with the reads of ib_read_lat: the
+// same way, there and back. The emulated CPUs are late now and then, so both
+// take turns, and medians of medians count.
+func TestProbeLatency(t *testing.T) {
+	freshRails(t, 1)
+	meet(t, 0)
+	answer(t)
+	var ours, theirs []float64
+	for range 5 {
+		theirs = append(theirs, readLatency(t, 0))
+		r := bench(t, "--transfer=64KiB", "--chunk=4KiB", "--latency-samples=1000")
+		r.is(t, "ok", "rdma", "")
+		ours = append(ours, r.Rails[0].Latency.P50*1e6)
+	}
+	ratio := median(ours) / median(theirs)
+	t.Logf("8 B writes %.0f µs, ib_read_lat %.0f µs: %.3f", ours, theirs, ratio)
+	if ratio > 1 {
+		t.Errorf("median latency %.1f µs is %.3f of ib_read_lat's %.1f µs, want no more", median(ours), ratio, median(theirs))
+	}
+}
+
+// readLatency is the median of ib_read_lat -s 8 from node 1 to node 2, in µs.
+func readLatency(t *testing.T, rail int) float64 {
+	t.Helper()
+	device := fmt.Sprintf("rxe%d", rail)
+	argv := func(n node) []string {
+		g, _ := gidOf(gids(t, n, device), n.address(rail))
+		return []string{"ib_read_lat", "-d", device, "-x", g.index, "-m", strconv.Itoa(pathMTU), "-F", "-s", "8", "-n", "1000", "-u", strconv.Itoa(patientTimeout)}
+	}
+	server := node(2).Start(t, argv(2)...)
+	eventually(t, commandTime, func() error {
+		if node(2).Run(t, "ss", "-Hltn", "sport = :18515") == "" {
+			return fmt.Errorf("ib_read_lat does not listen")
+		}
+		return nil
+	})
+	out := node(1).Start(t, append(argv(1), node(2).control())...).Wait(t, time.Minute)
+	server.Wait(t, commandTime)
+	for _, line := range lines(out) { // bytes, iterations, min, max, typical (the median), average, …
+		if f := strings.Fields(line); len(f) >= 6 && f[0] == "8" {
+			if us, err := strconv.ParseFloat(f[4], 64); err == nil {
+				return us
+			}
+		}
+	}
+	t.Fatalf("no result in what ib_read_lat said:\n%s", out)
+	return 0
+}
+
+// TestProbeMemory looks at what an exporter and its worker hold when the round
+// is over, on both ends of it.
+func TestProbeMemory(t *testing.T) {
+	freshRails(t, 2)
+	e := answer(t)
+	asker := serve(t, 1, config(t, 1, withToken, "peers: ["+target+"]", "interval: 20s", "transfer: 64MiB"))
+	asker.probed(t, 1, want{`probe_transport{transport="rdma"}`: 1})
+	for _, p := range []*process{e.process, asker.process} {
+		var all float64
+		for _, pid := range []string{strconv.Itoa(p.PID), workerOf(t, p)} {
+			kb, err := strconv.Atoi(strings.TrimSpace(p.node.Shell(t, "awk '/^VmRSS/ {print $2}' /proc/"+pid+"/status")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("node %d: process %s: %.1f MB\n%s", p.node, pid, float64(kb)*1024/1e6, p.node.Run(t, "grep", "-E", "^(Vm|Rss|Threads)", "/proc/"+pid+"/status"))
+			all += float64(kb) * 1024 / 1e6
+		}
+		t.Logf("node %d: exporter and worker hold %.1f MB", p.node, all)
+		if all > 48 {
+			t.Errorf("node %d: exporter and idle worker hold %.1f MB, want 48 at most", p.node, all)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+//go:build lab
+
+package lab
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestProbeRailDown breaks one of two rails before the round, in every way there
+// is. The round goes by the other, and says what is wrong with this one.
+func TestProbeRailDown(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		down   func(t *testing.T)
+		stage  string
+		reason string
+	}{
+		{"own link taken down", func(t *testing.T) { node(1).Run(t, "ip", "link", "set", "eth1", "down") }, "open", "port_down"},
+		{"the peer's cable pulled", func(t *testing.T) { node(2).Cable(t, 1, false) }, "open", "port_down"},
+		{"nobody answers ARP", func(t *testing.T) { silence(t, 1) }, "connect", "rtr_unreachable"},
+		{"packets are lost", func(t *testing.T) { meet(t, 1); silence(t, 1) }, "reach", "retry_exceeded"},
+		{"full packets are lost", func(t *testing.T) { meet(t, 1); blackHole(t, 1) }, "mtu", "mtu_black_hole"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			freshRails(t, 2)
+			answer(t)
+			c.down(t)
+			if c.stage == "open" {
+				for _, n := range []node{1, 2} { // until whoever is down knows it
+					if n == 1 == (c.name == "own link taken down") {
+						eventually(t, linkTime, func() error { return portState(t, n, 1, "1: DOWN") })
+					}
+				}
+			}
+			r := bench(t, small...)
+			r.is(t, "ok", "rdma", "")
+			r.has(t, "1", c.stage, c.reason)
+			if r.Imbalance != 1 || r.Rails[0].Failure != nil || r.Rails[1].Failure == nil || r.Stealing == 0 {
+				t.Errorf("one of two rails works: %v, imbalance %v, stealing %v", r, r.Imbalance, r.Stealing)
+			}
+		})
+	}
+}
+
+func portState(t *testing.T, n node, rail int, want string) error {
+	t.Helper()
+	if got := strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/infiniband/rxe%d/ports/1/state", rail))); got != want {
+		return fmt.Errorf("node %d: rail %d is %s, want %s", n, rail, got, want)
+	}
+	return nil
+}
+
+// silence loses all that the peer sends over a rail; both ports stay active.
+func silence(t *testing.T, rail int) {
+	t.Helper()
+	node(2).Run(t, "tc", "qdisc", "replace", "dev", fmt.Sprintf("eth%d", rail), "root", "netem", "loss", "100%")
+}
+
+// blackHole loses what arrives at the peer in packets of 4096 to 8191 bytes, as
+// a switch with a smaller MTU would.
+func blackHole(t *testing.T, rail int) {
+	t.Helper()
+	dev := fmt.Sprintf("eth%d", rail)
+	node(2).Shell(t, fmt.Sprintf(`tc qdisc add dev %[1]s clsact
+tc filter add dev %[1]s ingress protocol ip u32 match u16 0x1000 0xf000 at 2 action drop`, dev))
+	t.Cleanup(func() { node(2).Run(t, "tc", "qdisc", "del", "dev", dev, "clsact") })
+}
+
+// TestProbeRailDies breaks one of two rails in the middle of a burst.
+func TestProbeRailDies(t *testing.T) {
+	const transfer = 16 << 20 // each rail sends a quarter of it in every burst: solo, static, stealing
+	for _, c := range []struct {
+		name  string
+		at    int // bytes that rail 0 has sent: within which burst
+		stage string
+		die   func(t *testing.T)
+	}{
+		{"static, link taken down", transfer/4 + 1<<20, "static", func(t *testing.T) { node(1).Run(t, "ip", "link", "set", "eth1", "down") }},
+		{"stealing, silence", transfer/2 + 1<<20, "stealing", func(t *testing.T) { silence(t, 1) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			freshRails(t, 2)
+			meet(t, 0, 1)
+			limit(t, 0, "20mbit")
+			limit(t, 1, "20mbit")
+			answer(t)
+			before := node(1).sent(t, 0)
+			p := startBench(t, fmt.Sprintf("--transfer=%d", transfer), "--chunk=256KiB", "--latency-samples=20")
+			carries(t, p, 0, before, c.at)
+			c.die(t)
+			r := ended(t, p)
+			r.is(t, "ok", "rdma", "")
+			r.has(t, "1", c.stage, "retry_exceeded", "timeout")
+			if r.Stealing == 0 || r.Rails[0].Failure != nil || r.Imbalance != 1 {
+				t.Errorf("the other rail went on: %v, %+v", r, r.Rails)
+			}
+		})
+	}
+}
+
+// TestProbeLoss loses one packet in a hundred on one rail: RC sends again, so all
+// arrives, and the rail is slow.
+func TestProbeLoss(t *testing.T) {
+	freshRails(t, 2)
+	meet(t, 0, 1)
+	limit(t, 0, shape)
+	node(1).Run(t, "tc", "qdisc", "replace", "dev", "eth1", "root", "netem", "loss", "1%")
+	answer(t)
+	r := bench(t, "--transfer=16MiB", "--chunk=128KiB")
+	r.is(t, "ok", "rdma", "")
+	t.Logf("solo %.2f and %.2f MB/s, striped %.2f; imbalance %.2f; rail 1 wrote %d bytes, the port counted %d",
+		r.Rails[0].Solo/1e6, r.Rails[1].Solo/1e6, r.Stealing/1e6, r.Imbalance, r.Rails[1].StealingBytes, r.Rails[1].CounterBytes)
+	if r.Stealing < 0.8*r.Rails[0].Solo {
+		t.Errorf("a rail with loss holds the other up: %.2f MB/s together, the other alone %.2f", r.Stealing/1e6, r.Rails[0].Solo/1e6)
+	}
+}
+
+// TestProbeMTU sets the MTU of one end to 1500: RDMA goes on with packets of
+// 1024, and the report says so.
+func TestProbeMTU(t *testing.T) {
+	freshRails(t, 2)
+	node(2).Run(t, "ip", "link", "set", "eth1", "mtu", "1500")
+	answer(t)
+	r := bench(t, small...)
+	r.is(t, "ok", "rdma", "")
+	if r.Rails[0].PathMTU != pathMTU || r.Rails[1].PathMTU != 1024 || len(r.Failures) > 0 {
+		t.Errorf("path MTU %d and %d, want %d and 1024; %v", r.Rails[0].PathMTU, r.Rails[1].PathMTU, pathMTU, r)
+	}
+	text := startBench(t, append([]string{"--format=table"}, small...)...).Wait(t, roundTime)
+	if want := "rail 1 uses small packets"; !strings.Contains(text, want) {
+		t.Errorf("the report does not say %q:\n%s", want, text)
+	}
+}
+
+// TestProbePeerDies kills the peer in the middle of a burst, restarts it in
+// another, and asks again.
+func TestProbePeerDies(t *testing.T) {
+	freshRails(t, 2)
+	meet(t, 0, 1)
+	for rail := range 2 {
+		limit(t, rail, "20mbit")
+	}
+	flags := []string{config(t, 2, listens, withToken), "--log.level=debug"}
+	during := []string{"--transfer=16MiB", "--chunk=256KiB", "--latency-samples=20"}
+	within := func(signal string, e *exporter) report {
+		t.Helper()
+		before := node(1).sent(t, 0)
+		p := startBench(t, during...)
+		carries(t, p, 0, before, 5<<20)
+		start := time.Now()
+		node(2).Run(t, "kill", signal, fmt.Sprint(e.process.PID))
+		r := ended(t, p)
+		t.Logf("told after %.1f s", time.Since(start).Seconds())
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("a round whose peer is gone goes on for %v", took)
+		}
+		return r
+	}
+	within("-KILL", launch(t, 2, flags...)).is(t, "failed", "none", "peer_lost")
+	e := launch(t, 2, flags...)
+	leavesNothing(t, e)
+	within("-TERM", e).is(t, "skipped", "none", "draining")
+	e = answer(t)
+	leavesNothing(t, e)
+	bench(t, small...).is(t, "ok", "rdma", "")
+}
+
+// TestProbeWorkerDies kills the process that libibverbs lives in, in the middle
+// of a burst. The round goes on by TCP, and the next by RDMA.
+func TestProbeWorkerDies(t *testing.T) {
+	for _, c := range []struct {
+		name, stage string
+		reasons     []string
+	}{
+		{"the asker's", "static", []string{"worker_crashed"}},
+		{"the target's", "static", []string{"retry_exceeded", "remote_access", "timeout", "flush"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			freshRails(t, 2)
+			meet(t, 0, 1)
+			for rail := range 2 {
+				limit(t, rail, "20mbit")
+			}
+			e := answer(t)
+			before := node(1).sent(t, 0)
+			p := startBench(t, "--transfer=16MiB", "--chunk=256KiB", "--latency-samples=20")
+			carries(t, p, 0, before, 5<<20)
+			victim := p
+			if c.name == "the target's" {
+				victim = e.process
+			}
+			victim.node.Run(t, "kill", "-KILL", workerOf(t, victim))
+			r := ended(t, p)
+			if len(r.Failures) == 0 {
+				t.Fatalf("nothing failed: %v", r)
+			}
+			r.is(t, "fallback", "tcp", r.Failures[0].Reason)
+			r.has(t, r.Failures[0].Rail, c.stage, c.reasons...)
+			eventually(t, roundTime, func() error { // RDMA waits a moment after a crash
+				if r := bench(t, small...); r.Outcome != "ok" {
+					return fmt.Errorf("the next round: %v", r)
+				}
+				return nil
+			})
+			if restarts := e.scrape(t).must(t, "probe_worker_restarts_total"); victim == e.process && restarts != 1 {
+				t.Errorf("probe_worker_restarts_total is %v, want 1", restarts)
+			}
+		})
+	}
+}
+
+// TestProbeTwoAskers asks twice at once, then interrupts a round: the second
+// asker is told that the peer is busy, and the next is not.
+func TestProbeTwoAskers(t *testing.T) {
+	freshRails(t, 2)
+	meet(t, 0, 1)
+	limit(t, 0, "10mbit")
+	limit(t, 1, "10mbit")
+	e := answer(t)
+	before := node(1).sent(t, 0)
+	first := startBench(t)
+	carries(t, first, 0, before, 1<<20)
+	e.shows(t, want{"probe_leases": 1})
+	second := bench(t)
+	second.is(t, "skipped", "none", "busy")
+	if !strings.Contains(second.Detail, "answering node1") {
+		t.Errorf("the second asker is not told who is first: %v", second)
+	}
+	if !first.Running() {
+		t.Fatal("the first round did not last")
+	}
+	node(1).Run(t, "kill", fmt.Sprintf("-%d", syscall.SIGINT), fmt.Sprint(first.PID))
+	stopped := time.Now()
+	ended(t, first).is(t, "skipped", "none", "canceled")
+	t.Logf("an interrupted round ends after %.1f s", time.Since(stopped).Seconds())
+	limit(t, 0, shape)
+	limit(t, 1, shape)
+	bench(t, small...).is(t, "ok", "rdma", "")
+}
