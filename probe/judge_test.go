@@ -107,18 +107,37 @@ func TestShared(t *testing.T) {
 	}
 }
 
-func TestFinishSkew(t *testing.T) {
+// TestEqualParts: the slowest rail decides, also where the burst was stopped
+// before all parts were done; then by the rates so far.
+func TestEqualParts(t *testing.T) {
+	const second = time.Second
 	for _, tc := range []struct {
-		took []time.Duration
-		want float64
-	}{{nil, -1}, {[]time.Duration{5}, -1}, {[]time.Duration{0, 0}, -1}, {[]time.Duration{4, 4}, 0}, {[]time.Duration{3, 4}, 0.25}, {[]time.Duration{4, 1, 2}, 0.75}, {[]time.Duration{0, 4}, 1}} {
+		why        string
+		took       []time.Duration
+		bytes      []int64
+		rate, skew float64 // -1: none
+	}{
+		{"no rail", nil, nil, -1, -1},
+		{"one", []time.Duration{2 * second}, []int64{1200}, 600, -1},
+		{"alike", []time.Duration{2 * second, 2 * second}, []int64{600, 600}, 600, 0},
+		{"one at a third", []time.Duration{second, 3 * second}, []int64{600, 600}, 400, 2. / 3},
+		{"three", []time.Duration{4 * second, second, 2 * second}, []int64{400, 400, 400}, 300, 0.75},
+		{"cut short, alike", []time.Duration{second, second}, []int64{100, 100}, 200, 0},
+		{"cut short, one at a third", []time.Duration{second, second}, []int64{300, 100}, 200, 2. / 3},
+		{"one did nothing", []time.Duration{second, 0}, []int64{600, 0}, -1, -1},
+	} {
 		var done worker.BurstDone
 		for i, d := range tc.took {
-			start := time.Duration(i) * time.Second // when a rail began is not its fault
-			done.Rails = append(done.Rails, worker.BurstRail{First: start, Last: start + d})
+			done.Rails = append(done.Rails, worker.BurstRail{Bytes: tc.bytes[i], First: second, Last: second + d})
+			done.Bytes += tc.bytes[i]
+			done.Elapsed = max(done.Elapsed, d)
 		}
-		if got := value(finishSkew(done)); got != tc.want {
-			t.Errorf("%v: %v, want %v", tc.took, got, tc.want)
+		rate, skew := equalParts(done, 1200)
+		if got := value(rate); math.Abs(got-tc.rate) > 1e-9 {
+			t.Errorf("%s: %v bytes per second, want %v", tc.why, got, tc.rate)
+		}
+		if got := value(skew); math.Abs(got-tc.skew) > 1e-9 {
+			t.Errorf("%s: skew %v, want %v", tc.why, got, tc.skew)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestServiceApply(t *testing.T) {
 	p := newPair(t, 1, nil)
 	s := newServed(t, p.a)
 	opts := p.opts
-	opts.Listen, opts.Name = freePort(t, "127.0.0.1"), "here"
+	opts.Listen, opts.Name = freePort(t, "127.7.9.1"), "here"
 	hello := func() (string, failure.Reason) {
 		h, f := hi(t, opts.Listen, opts.Security)
 		if f != nil {
@@ -132,7 +132,7 @@ func TestServiceReload(t *testing.T) {
 		t.Fatal("no round begins")
 	}
 	time.Sleep(300 * time.Millisecond)
-	nobody := freePort(t, "127.0.0.1")
+	nobody := freePort(t, "127.7.9.1")
 	start := time.Now()
 	opts.Peers = []string{nobody}
 	s.apply(t, &opts)
@@ -193,7 +193,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 	p := newPair(t, 1, nil)
 	s := newServed(t, p.a)
 	opts := p.opts
-	opts.Listen, opts.Peers, opts.Interval = freePort(t, "127.0.0.1"), []string{p.peer, freePort(t, "127.0.0.1")}, time.Second
+	opts.Listen, opts.Peers, opts.Interval = freePort(t, "127.7.9.1"), []string{p.peer, freePort(t, "127.0.0.1")}, time.Second
 	goroutines, fds := 0, 0
 	for i := range 6 {
 		s.apply(t, &opts)
