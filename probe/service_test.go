@@ -99,16 +99,16 @@ func TestServiceApply(t *testing.T) {
 	s.apply(t, &opts)
 	busy := opts
 	busy.Listen = p.peer // b is there
-	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(), "probe.listen") || s.Stats().Running {
+	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(), "probe.listen") || !s.Stats().Running {
 		t.Errorf("an address in use: %v", err)
-	}
-	if _, r := hello(); r != failure.PeerUnreachable {
-		t.Errorf("what was before still answers: %q", r)
 	}
 	unsafe := opts
 	unsafe.Security = Security{}
-	if err := s.Apply(t.Context(), &unsafe); err == nil || s.Stats().Running {
+	if err := s.Apply(t.Context(), &unsafe); err == nil || !s.Stats().Running {
 		t.Errorf("without proof: %v", err)
+	}
+	if name, r := hello(); name != "there" || r != "" {
+		t.Errorf("what was in force before: %q %s", name, r)
 	}
 	s.apply(t, &opts)
 	s.Close()
