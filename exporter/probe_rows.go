@@ -50,7 +50,7 @@ func newProbeRows() probeRows {
 		railGoodput:  row(gauge, "probe_rail_goodput_bytes_per_second", result, "Payload by RDMA over the rail while it was active: mode=solo alone, in the last round that tried (gone when the rail fails); mode=stealing and mode=static in the last round with all others at once.", peer, rail, "mode"),
 		railBytes:    row(counter, "probe_rail_bytes_total", result, "Payload that the probe has moved over the rail in all bursts, by RDMA or TCP: what of the ports' traffic is ours.", peer, rail),
 		railExpected: row(gauge, "probe_rail_expected_bytes_per_second", result, "What the rail could carry: the least of port and PCIe link, of both ends.", peer, rail),
-		counters:     row(gauge, "probe_counter_mismatch_ratio", result, "How far the port's counter is from the bytes that the last stealing burst sent: other traffic, or bytes that took another way.", peer, rail),
+		counters:     row(gauge, "probe_counter_mismatch_ratio", result, "How far the port's counter is from the bytes that the last stealing burst sent: other traffic, packets sent again, or bytes that took another way.", peer, rail),
 		pathMTU:      row(gauge, "probe_path_mtu_bytes", result, "Largest payload of an RDMA packet on the way, the least of both ends.", peer, rail),
 		gid:          row(gauge, "probe_gid_info", "internal/rail/choose.go", "The GID that the rail used, and why that one; always 1.", peer, rail, "gid_index", "gid", "reason"),
 		degradation:  row(gauge, "probe_rail_degradation_ratio", here, "Solo goodput of the rail ÷ the median of its solos of the last 24 h: below 1 it has lost something against its own past. Absent until there are 5.", peer, rail),

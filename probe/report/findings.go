@@ -195,7 +195,7 @@ func counters(r probe.Result) []string {
 	var found []string
 	for _, one := range r.Rails {
 		if one.CounterMismatch != nil && *one.CounterMismatch > miscounted {
-			found = append(found, fmt.Sprintf("the counter of rail %s is %s off what was sent: other traffic, or bytes that took another way", one.Rail, percent(*one.CounterMismatch)))
+			found = append(found, fmt.Sprintf("the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that took another way", one.Rail, percent(*one.CounterMismatch)))
 		}
 	}
 	return found
