@@ -11,10 +11,11 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// What a queue pair is told, and how long single steps may take. retry_cnt is
-// the most there is: seven timeouts, and the write has failed.
+// What a queue pair is told, and how long single steps may take. Six more tries,
+// and the write has failed; the seven that the field could hold are no end at all
+// to Soft-RoCE (rxe_comp.c).
 const (
-	retryCount  = 7
+	retryCount  = 6
 	reachTime   = 12 * time.Second // for a first write: all retries, with the longest timeout
 	latencyTime = 2 * time.Second  // for all samples of one rail
 	fullPackets = 4                // full packets per rail that must get through
