@@ -288,6 +288,13 @@ func (c *client) verify(ctx context.Context, args worker.VerifyArgs) (worker.Ver
 // release gives the lease back. It is told even when the round was canceled: the
 // peer should not have to find out.
 func (c *client) release(ctx context.Context, h *hold, bytes int64) error {
+	select {
+	case <-h.ended:
+		h.stop()
+		h.hung.Wait()
+		return nil // there is nothing to give back
+	default:
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	err := c.do(ctx, failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil, answerTime)
