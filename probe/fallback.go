@@ -65,10 +65,16 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	res := TCPResult{Streams: streams}
 	r.tell(Progress{Stage: stage})
 	lanes := r.lanes()
+	if stage == failure.StageBaseline { // like is to be compared with like
+		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
+			return slices.ContainsFunc(r.paths, func(p *path) bool { return p.own.Name == l.name && p.res.Failure != nil })
+		})
+	}
 	if len(lanes) == 0 {
 		return res, failure.New(stage, failure.NoAddress, "no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
 	}
-	if err := r.openTCP(ctx, lanes, streams); err != nil {
+	lanes, err := r.openTCP(ctx, lanes, streams)
+	if err != nil {
 		return res, err
 	}
 	// The lanes take the place of the paths: what befalls them is no rail's failure by RDMA.
@@ -99,9 +105,9 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	return res, err
 }
 
-// openTCP opens both ends and connects them. The peer's goes first: somebody
-// must listen.
-func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) error {
+// openTCP opens both ends and connects them, and returns the lanes that came
+// about. The peer's end goes first: somebody must listen.
+func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tcpLane, error) {
 	req := openRequest{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams}
 	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams, Key: r.lease.grant.Key}
 	for _, l := range lanes {
@@ -110,11 +116,11 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) error
 	}
 	reply, err := r.client.open(ctx, req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	session, _, err := r.node.worker.Open(ctx, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.session = session
 	connect := worker.ConnectArgs{}
@@ -123,15 +129,16 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) error
 	}
 	connected, err := session.Connect(ctx, connect)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range connected.Failures {
 		r.note(&f)
+		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool { return l.name == f.Rail })
 	}
-	if len(connected.Failures) == len(lanes) {
-		return &connected.Failures[0]
+	if len(lanes) == 0 && len(connected.Failures) > 0 {
+		return nil, &connected.Failures[0]
 	}
-	return nil
+	return lanes, nil
 }
 
 // rail returns this node's rail of that name; without one, nothing of it is
