@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -65,6 +66,9 @@ func serve(ctx context.Context, s settings) error {
 		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
 	}
 	runtime.GOMAXPROCS(s.procs)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // a scrape now and then: small rather than quick
+	}
 	logger := promslog.New(&s.log)
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
 	probing := newProbing(newNode(s, finder, logger), logger)
