@@ -2,7 +2,7 @@
 # boot.sh: what a node runs as root once the host's root is its own. Rails are eth0…, the last NIC is the control segment
 # ctl0. MODE says what then: test (node 1 runs the tests, node 2 obeys) or shell (node 1 gives one).
 set -u
-modprobe -a virtio_console crc32_generic rdma_rxe rdma_ucm sch_tbf sch_netem fuse
+modprobe -a virtio_console crc32_generic rdma_rxe rdma_ucm sch_tbf sch_netem sch_ingress cls_u32 act_gact fuse
 modprobe bonding max_bonds=0
 hostname "node$NODE"
 ulimit -l unlimited
