@@ -13,6 +13,7 @@ import (
 
 // TestSecurity: who may ask whom, and what the one who may not is told.
 func TestSecurity(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	sesame, other, empty := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")}, Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}, Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -67,6 +68,7 @@ func TestSecurity(t *testing.T) {
 // TestSecurityFollows: token and certificates are read again, the next
 // connection is by what the files hold then.
 func TestSecurityFollows(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	here, there := filepath.Join(dir, "here"), filepath.Join(dir, "there")
 	file(t, there, "one")
@@ -175,6 +177,7 @@ func says(words, more string) func(net.Conn) {
 // TestStrangers: whatever listens on a peer's port, the round ends with a
 // reason, soon, and memory stays bounded.
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -98,6 +98,7 @@ func (w writerAt) Write(p []byte) (int, error) { return w.f.WriteAt(p, 0) }
 // TestBusyBefore: while others use a rail of either end, in either direction,
 // there is no round, and nothing is wrong.
 func TestBusyBefore(t *testing.T) {
+	t.Parallel()
 	for _, node := range []string{"a", "b"} {
 		for _, counter := range []string{"port_xmit_data", "port_rcv_data"} {
 			t.Run(node+" "+counter, func(t *testing.T) {
@@ -120,6 +121,7 @@ func TestBusyBefore(t *testing.T) {
 // TestBusyDuring: others who come in the middle of a burst have the rails soon;
 // the round is skipped, and the peer is left alone for a while.
 func TestBusyDuring(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		node, counter string
 		rail          int
@@ -136,7 +138,7 @@ func TestBusyDuring(t *testing.T) {
 			var at time.Time
 			var stop func()
 			res := p.during(failure.StageSolo, func() { at, stop = time.Now(), p.foreign(tc.node, tc.rail, tc.counter) })
-			if took := time.Since(at); took > 1500*time.Millisecond {
+			if took := time.Since(at); took > 3*time.Second {
 				t.Errorf("it took %v to get out of the way", took)
 			}
 			if res.Outcome != Skipped || res.Reason != failure.Busy || res.Transport != NoTransport || !strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail, "on the peer") != (tc.node == "b") {

@@ -17,6 +17,7 @@ func slowly(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
 // TestWorkerKilled: a worker that is killed in the middle of a burst costs that
 // round its RDMA; after the back-off the next is as ever. On either end.
 func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
 	for _, node := range []string{"a", "b"} {
 		t.Run("in the middle, of "+node, func(t *testing.T) {
 			t.Parallel()
@@ -101,6 +102,7 @@ func TestWorkerHangsThere(t *testing.T) {
 // TestCancel: whoever is told to stop stops at once, whatever goes on, and
 // nobody's worker has to be killed for it.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect, failure.StageReach, failure.StageSolo, failure.StageStatic, failure.StageStealing, failure.StageBaseline} {
 		t.Run(string(stage), func(t *testing.T) {
 			t.Parallel()
@@ -120,7 +122,7 @@ func TestCancel(t *testing.T) {
 			if at.IsZero() {
 				t.Fatalf("never came to %s: %s because of %q (%s)", stage, res.Outcome, res.Reason, res.Detail)
 			}
-			if took > 1500*time.Millisecond {
+			if took > 3*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			if stage == failure.StageBaseline { // what RDMA has shown holds
@@ -140,6 +142,7 @@ func TestCancel(t *testing.T) {
 // TestBudgetOfBrokenRound: what was moved before a round was broken off is
 // charged, to both.
 func TestBudgetOfBrokenRound(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, slowly)
 	p.opts.Budget = 64 << 20 // 19 kB a second
 	p.b.answered.resize(p.opts.Budget)

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
@@ -49,6 +52,14 @@ func address4(node string, i int) string {
 // newPair brings up both nodes with so many rails each.
 func newPair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
+	p := preparePair(t, rails, change)
+	p.serve()
+	return p
+}
+
+// preparePair does the same, but b does not answer yet.
+func preparePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
+	t.Helper()
 	p := &pairOfNodes{t: t, fabric: fakeverbs.New(t)}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
@@ -69,7 +80,6 @@ func newPair(t *testing.T, rails int, change func(node string, i int, d *fakever
 		}
 	}
 	p.a, p.b = p.node("a", rails), p.node("b", rails)
-	p.serve()
 	return p
 }
 
@@ -101,7 +111,8 @@ func (p *pairOfNodes) logged(node, line string) {
 	p.t.Logf("worker of %s: %.200s", node, line)
 }
 
-// serve starts b's responder, on the address it had before, if it had one.
+// serve starts b's responder, on the address it had before, if it had one and
+// nobody took it.
 func (p *pairOfNodes) serve() {
 	p.t.Helper()
 	where := p.peer
@@ -109,6 +120,9 @@ func (p *pairOfNodes) serve() {
 		where = "127.0.0.1:0"
 	}
 	l, err := net.Listen("tcp", where)
+	if errors.Is(err, unix.EADDRINUSE) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		p.t.Fatal(err)
 	}

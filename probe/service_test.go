@@ -68,6 +68,7 @@ func freePort(t *testing.T, host string) string {
 // TestServiceApply: what is in force is what was applied last, and nothing of
 // what was before.
 func TestServiceApply(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, nil)
 	s := newServed(t, p.a)
 	opts := p.opts
@@ -123,6 +124,7 @@ func TestServiceApply(t *testing.T) {
 // TestServiceReload: in the middle of a burst the peers change. The round is
 // broken off at once and tells nothing; the new peers are asked.
 func TestServiceReload(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 2e6 })
 	s := newServed(t, p.a)
 	opts := p.opts
@@ -246,6 +248,7 @@ func TestProberNames(t *testing.T) {
 // TestProberStops: it ends soon after its context, in the middle of a round, and
 // says nothing of that round.
 func TestProberStops(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, 1, slowly)
 	opts := p.opts
 	opts.Peers, opts.Interval = []string{p.peer}, time.Second

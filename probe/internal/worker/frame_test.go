@@ -35,7 +35,7 @@ func TestFrames(t *testing.T) {
 		}
 	}
 	var none request
-	if err := readFrame(in, &none); err != io.EOF {
+	if err := readFrame(in, &none); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestBadFrames(t *testing.T) {
 		"as long as it is": {0xff, 0xff, 0xff, 0xff},
 		"a lie":            append(binary.BigEndian.AppendUint32(nil, maxFrame), "{}"...),
 	} {
-		if err := readFrame(bytes.NewReader(in), &r); err == nil || err == io.EOF {
+		if err := readFrame(bytes.NewReader(in), &r); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

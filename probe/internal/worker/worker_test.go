@@ -251,10 +251,10 @@ func parent() int {
 	w := New(Options{Command: []string{os.Args[0]}, Env: []string{role + "=worker"}})
 	p, err := w.process(false)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println(p.pid)
+	fmt.Fprintln(os.Stdout, p.pid)
 	go func() { _, _, _ = w.Open(context.Background(), openArgs(1)) }()
 	time.Sleep(time.Minute)
 	return 0
