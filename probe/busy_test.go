@@ -76,18 +76,20 @@ func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) 
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	start := time.Now()
+	count := func() { _, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*(1000+time.Since(start).Seconds()))) }
+	count() // jumps to where it begins
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer f.Close()
-		for start := time.Now(); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-			_, _ = fmt.Fprintf(writerAt{f}, "%020d\n", int64(40e9/4*(1000+time.Since(start).Seconds())))
+		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			count()
 		}
 	}()
 	stop = func() { cancel(); <-done }
 	p.t.Cleanup(stop)
-	time.Sleep(20 * time.Millisecond) // it has jumped to where it begins
 	return stop
 }
 

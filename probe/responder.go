@@ -12,9 +12,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // Responder answers the probes of peers: it says who this node is, and grants
@@ -288,114 +286,6 @@ func (r *Responder) finish(l *lease) {
 	r.current = nil
 	r.mu.Unlock()
 	r.node.slot.free()
-}
-
-// open begins the target's session: scratch memory, and its ends of the rails.
-// A session that the lease had before is closed.
-func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
-	err = l.ask(ctx, func(ctx context.Context) error {
-		l.session = nil // the worker closes it when it opens the next
-		session, opened, err := r.openSession(ctx, l, req)
-		l.session, reply = session, opened
-		return err
-	})
-	return reply, err
-}
-
-func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (*worker.Session, openReply, error) {
-	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: req.QueuePairs, Key: l.key[:]}
-	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
-	rails, _ := r.node.rails()
-	at := map[string]int{} // rail → place in the request
-	byName := map[string]ownRail{}
-	for _, own := range rails {
-		byName[own.Name] = own
-	}
-	for i, want := range req.Rails {
-		own, there := byName[want.Rail]
-		arg := worker.RailArg{Name: want.Rail}
-		if req.Transport == worker.RDMA {
-			if !there {
-				reply.Ends[i].Failure = railFailure(want.Rail, failure.NoDevice, "the peer has no rail %s any more", want.Rail)
-				continue
-			}
-			choice := r.node.gid(own, want.Prefixes)
-			if f := own.usable(choice); f != nil {
-				reply.Ends[i].Failure = f
-				continue
-			}
-			arg = rdmaRail(own, choice)
-		}
-		at[want.Rail] = i
-		args.Rails = append(args.Rails, arg)
-	}
-	if len(args.Rails) == 0 {
-		return nil, reply, nil
-	}
-	session, opened, err := r.node.worker.Open(ctx, args)
-	if err != nil {
-		return nil, reply, onPeer(err)
-	}
-	reply.TCPPort = opened.TCPPort
-	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
-	for _, end := range opened.Ends {
-		i := at[end.Name]
-		reply.Ends[i] = end
-		if end.Failure != nil {
-			end.Failure.Stage = failure.StageOpen
-		}
-		if remote := req.Rails[i].Remote; end.Failure == nil && req.Transport == worker.RDMA {
-			connect.Rails = append(connect.Rails, worker.ConnectRail{Name: end.Name, Remote: remote, PathMTU: pathMTU(end, remote), InFlight: time.Second})
-		}
-	}
-	if len(connect.Rails) == 0 {
-		return session, reply, nil
-	}
-	connected, err := session.Connect(ctx, connect)
-	for _, f := range connected.Failures {
-		if i, ok := at[f.Rail]; ok {
-			f.Stage = failure.StageConnect
-			reply.Ends[i].Failure = &f
-		}
-	}
-	if err != nil {
-		return session, reply, onPeer(err)
-	}
-	return session, reply, nil
-}
-
-func railFailure(name string, reason failure.Reason, format string, args ...any) *failure.Failure {
-	f := failure.New(failure.StageOpen, reason, format, args...)
-	f.Rail = name
-	return f
-}
-
-// rdmaRail is a rail with its GID as the worker wants to hear of it.
-func rdmaRail(own ownRail, choice rail.Choice) worker.RailArg {
-	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index, GID: choice.GID.Addr, Netdev: own.Netdev}
-}
-
-// pathMTU is the least of both ends, in bytes.
-func pathMTU(a, b worker.End) int {
-	if b.ActiveMTU == 0 {
-		return a.ActiveMTU
-	}
-	return min(a.ActiveMTU, b.ActiveMTU)
-}
-
-func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
-	err = l.ask(ctx, func(ctx context.Context) error {
-		if l.session == nil {
-			return failure.New(failure.StageVerify, failure.Protocol, "nothing was opened, so nothing can have been written")
-		}
-		verified, err := l.session.Verify(ctx, *args)
-		if err != nil {
-			return onPeer(err)
-		}
-		v = verified
-		return nil
-	})
-	return v, err
 }
 
 // release ends the lease for its holder, and answers when all of it is gone.

@@ -160,18 +160,18 @@ func TestServiceReload(t *testing.T) {
 // round has one result.
 func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)
+	const periods, interval = 3, 2 * time.Second
 	var services []*served
 	hosts := []string{"127.0.0.1", "127.0.0.2"}
 	addrs := []string{freePort(t, hosts[0]), freePort(t, hosts[1])}
 	for i, n := range []*Node{p.a, p.b} {
 		s := newServed(t, n)
 		opts := p.opts
-		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]}, time.Second, 1<<20
+		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]}, interval, 1<<20
 		s.apply(t, &opts)
 		services = append(services, s)
 	}
-	const periods = 5
-	time.Sleep(periods * time.Second)
+	time.Sleep(periods * interval)
 	for i, s := range services {
 		s.Close()
 		results := s.all()
