@@ -47,7 +47,11 @@ func TestWorkerKilled(t *testing.T) {
 				if res := p.round(); res.Outcome != OK {
 					t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 				}
-				p.signal(node, unix.SIGKILL)
+				pid := p.signal(node, unix.SIGKILL)
+				if !within(5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
+					t.Fatal("the worker does not die")
+				}
+				time.Sleep(100 * time.Millisecond) // it was waited for: that will have been noted by now
 			}
 		})
 	}

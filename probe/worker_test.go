@@ -46,12 +46,14 @@ func (p *pairOfNodes) workers(name string) []int {
 }
 
 // signal sends a signal to a node's only worker, when it is there.
-func (p *pairOfNodes) signal(name string, sig unix.Signal) {
+func (p *pairOfNodes) signal(name string, sig unix.Signal) (pid int) {
 	p.t.Helper()
 	if !within(5*time.Second, func() bool { return len(p.workers(name)) == 1 }) {
 		p.t.Fatalf("workers of %s: %v", name, p.workers(name))
 	}
-	if err := unix.Kill(p.workers(name)[0], sig); err != nil {
+	pid = p.workers(name)[0]
+	if err := unix.Kill(pid, sig); err != nil {
 		p.t.Fatal(err)
 	}
+	return pid
 }
