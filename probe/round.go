@@ -158,6 +158,7 @@ func (r *round) hello(ctx context.Context) error {
 	}
 	r.res.PeerNode = r.there.Node
 	r.rails, err = r.node.rails()
+	r.rails = r.rails[:min(len(r.rails), worker.MaxRails)]
 	if err != nil && len(r.rails) == 0 {
 		r.note(failure.New(failure.StageOpen, failure.Other, "the rails of this node cannot be told: %v", err))
 	}

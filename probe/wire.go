@@ -166,8 +166,8 @@ func (o *openRequest) check() error {
 	switch {
 	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
 		return fmt.Errorf("transport %.40q", o.Transport)
-	case o.Buffer < 4096 || o.Buffer > worker.MaxBuffer:
-		return fmt.Errorf("a buffer of %d bytes: 4096 to %d are possible", o.Buffer, worker.MaxBuffer)
+	case o.Buffer < 4096 || o.Buffer > scratch:
+		return fmt.Errorf("a buffer of %d bytes: 4096 to %d are possible", o.Buffer, scratch)
 	case o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 || o.QueuePairs > 64:
 		return fmt.Errorf("%d chunks in flight over %d queue pairs", o.Depth, o.QueuePairs)
 	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:
