@@ -49,6 +49,9 @@ type Node struct {
 	statuses lane.Group[ownRail]
 	meters   lane.Group[traffic]
 
+	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
+	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
+
 	mu       sync.Mutex // protects all following fields
 	called   string     // its name
 	rdmaCore string     // version, as far as the worker has told
@@ -109,6 +112,8 @@ type ownRail struct {
 
 // rails looks at this node's rails, each device in a lane of its own.
 func (n *Node) rails() ([]ownRail, error) {
+	n.looking.Lock()
+	defer n.looking.Unlock()
 	list, err := n.opts.Rails()
 	addresses, addrErr := n.opts.Addresses()
 	byName := map[string]rail.Rail{}
@@ -117,11 +122,12 @@ func (n *Node) rails() ([]ownRail, error) {
 		byName[r.Name] = r
 		names = append(names, r.Name)
 	}
+	tables := n.tablesLocked(list)
 	rails := make([]ownRail, len(list))
 	limits := make([]rail.Limits, len(list))
 	for i, res := range n.statuses.Run(statusBudget, names, func(name string) ownRail {
 		r := byName[name]
-		status, err := r.Status(n.opts.Sysfs)
+		status, err := r.Status(n.opts.Sysfs, tables[name])
 		return ownRail{status: status, err: err}
 	}) {
 		rails[i] = res.Value
@@ -136,6 +142,38 @@ func (n *Node) rails() ([]ownRail, error) {
 		rails[i].capacity = c
 	}
 	return rails, errors.Join(err, addrErr)
+}
+
+// tablesLocked returns the reader of each rail's GID table. They are kept: a
+// table of a thousand entries takes long to read, but only the first time.
+func (n *Node) tablesLocked(list []rail.Rail) map[string]*rail.GIDTable {
+	if n.tables == nil {
+		n.tables = map[tableKey]*rail.GIDTable{}
+	}
+	tables := map[string]*rail.GIDTable{}
+	for _, r := range list {
+		key := tableKey{r.Name, r.Dir, r.Port}
+		if n.tables[key] == nil {
+			n.tables[key] = rail.NewGIDTable(r.Dir, r.Port)
+		}
+		tables[r.Name] = n.tables[key]
+	}
+	for key, table := range n.tables {
+		if tables[key.rail] == table {
+			continue
+		}
+		closed := n.statuses.Run(deviceBudget, []string{key.rail}, func(string) ownRail { table.Close(); return ownRail{} })
+		if closed[0].State == lane.Done {
+			delete(n.tables, key)
+		}
+	}
+	return tables
+}
+
+// tableKey says whose a GID table is.
+type tableKey struct {
+	rail, dir string
+	port      int
 }
 
 // gid chooses the GID for a connection to a peer with these addresses: as

@@ -256,14 +256,16 @@ func ParsePeer(s string) (string, bool) {
 }
 
 var (
-	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
 	tcpPort  = regexp.MustCompile(`^[1-9][0-9]{0,4}$`)
 )
+
+const longestHost = 254 // of a name in the DNS, with the dot at its end
 
 func validHost(s string) bool {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return hostName.MatchString(s)
+		return len(s) <= longestHost && hostName.MatchString(s)
 	}
 	return a.Zone() == "" || hostName.MatchString(a.Zone())
 }

@@ -25,9 +25,9 @@ type Status struct {
 }
 
 // Status reads what the rail says now, from the tree at sysfsRoot. It opens and
-// closes each file: it is for a look now and then, a scrape keeps its files
-// open. Error is that of the port's state, without which nothing else is known.
-func (r Rail) Status(sysfsRoot string) (Status, error) {
+// closes each file but those of the GID table, which the caller keeps: it is for
+// a look now and then, a scrape keeps its files open. Error is that of the port's state, without which nothing else is known.
+func (r Rail) Status(sysfsRoot string, table *GIDTable) (Status, error) {
 	var s Status
 	port := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
 	text, err := sysfs.ReadString(port, "state")
@@ -59,9 +59,11 @@ func (r Rail) Status(sysfsRoot string) (Status, error) {
 			s.NetdevMTU = int(mtu)
 		}
 	}
-	table := NewGIDTable(r.Dir, r.Port)
 	s.GIDs, _ = table.Read() // what cannot be read cannot be used
-	table.Close()
+	if len(s.GIDs) == 0 {
+		table.Close() // another device may have taken the place of this one: read all of it
+		s.GIDs, _ = table.Read()
+	}
 	return s, nil
 }
 

@@ -55,16 +55,16 @@ func TestStatusAndTraffic(t *testing.T) {
 		{Name: "2", Device: "odd0", Port: 1, Dir: root + "/class/infiniband/odd0"},
 		{Name: "3", Device: "gone", Port: 1, Dir: root + "/class/infiniband/gone"},
 	}
-	s, err := rails[0].Status(root)
+	s, err := rails[0].Status(root, NewGIDTable(rails[0].Dir, rails[0].Port))
 	want := Limits{Active: true, Rate: 25e9, Link: Link{32, 4}.BytesPerSecond(), LinkKey: "0000:01:00"}
 	if err != nil || s.StateID != StateActive || s.State != "4: ACTIVE" || s.NetdevMTU != 9000 || s.Limits != want || len(s.GIDs) != 1 || s.GIDs[0].Netdev != "ens1np0" {
 		t.Errorf("mlx5: %+v, %v", s, err)
 	}
-	if s, err := rails[1].Status(root); err != nil || s.Limits.Active || s.State != "1: DOWN" || s.NetdevMTU != 1500 || s.Limits.Rate != 0 {
+	if s, err := rails[1].Status(root, NewGIDTable(rails[1].Dir, rails[1].Port)); err != nil || s.Limits.Active || s.State != "1: DOWN" || s.NetdevMTU != 1500 || s.Limits.Rate != 0 {
 		t.Errorf("rxe: %+v, %v", s, err)
 	}
 	for _, r := range rails[2:] {
-		if s, err := r.Status(root); err == nil {
+		if s, err := r.Status(root, NewGIDTable(r.Dir, r.Port)); err == nil {
 			t.Errorf("%s: %+v without an error", r, s)
 		}
 		if got, err := r.Traffic(root); err == nil {
