@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"runtime/debug"
 	"sync"
 
 	"github.com/prometheus/common/version"
@@ -80,6 +81,7 @@ func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
 // It is called by one goroutine at a time.
 func (p *probing) observe(r probe.Result) {
 	p.metrics.Observe(r)
+	debug.FreeOSMemory() // until the next round nothing of this one is needed
 	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", r.Transport)
 	what := fmt.Sprint(r.Outcome, r.Reason)
 	for _, f := range r.Failures {
