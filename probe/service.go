@@ -2,10 +2,14 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Service is the probe of a running exporter: the prober and the responder of
@@ -52,16 +56,28 @@ func (s *Service) Apply(ctx context.Context, opts *Options) error {
 		if r, err = NewResponder(s.node, *opts); err != nil {
 			return fmt.Errorf("probe: %w", err)
 		}
-		if opts.Listen == s.listening { // it is ours, and must be given up first
+		ours := opts.Listen == s.listening
+		if ours { // it must be given up first
 			s.endLocked()
 		}
-		if l, err = net.Listen("tcp", opts.Listen); err != nil {
+		if l, err = listen(opts.Listen, ours); err != nil {
 			return fmt.Errorf("probe.listen: %w", err)
 		}
 	}
 	s.endLocked()
 	s.startLocked(ctx, *opts, r, l)
 	return nil
+}
+
+// listen listens. On an address that was ours it tries for a moment: a worker
+// that is being forked holds all descriptors until it runs its own program.
+func listen(address string, ours bool) (net.Listener, error) {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
+		l, err := net.Listen("tcp", address)
+		if !ours || !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+			return l, err
+		}
+	}
 }
 
 // startLocked starts prober and responder; r and l are nil where nobody is to be
