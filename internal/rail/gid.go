@@ -75,6 +75,17 @@ func NewGIDTable(dir string, port int) *GIDTable {
 // are in the list of errors, which are [*sysfs.Error]; the only one is
 // [ErrNoTable], wrapped, when the port has no table.
 func (t *GIDTable) Read() (table []GID, errs []error) {
+	table, errs, moved := t.look()
+	if moved { // what left its place may be at any other: look at all
+		t.swept = time.Time{}
+		table, errs, _ = t.look()
+	}
+	return table, errs
+}
+
+// look is one read, and tells whether an entry that was used is another now, or
+// empty.
+func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
 	step, every := sweepStep, sweepEvery
 	if t.none != nil {
 		every = noneEvery
@@ -86,7 +97,7 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 		t.swept, t.next, t.none = now, 0, t.resize()
 	}
 	if t.none != nil {
-		return nil, []error{t.none}
+		return nil, []error{t.none}, false
 	}
 	from, to, empty := t.next, t.next+step, 0
 	t.next = min(to, len(t.entries))
@@ -94,7 +105,9 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 		if swept := i >= from && i < to; !t.used[i] && !swept && empty >= emptyAhead {
 			continue
 		}
+		before := t.entries[i].last.Addr
 		g, ok, err := t.entries[i].read(i)
+		moved = moved || t.used[i] && err == nil && (!ok || before.IsValid() && g.Addr != before)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -108,7 +121,7 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 			t.entries[i].close() // do not hold three descriptors for each of 250 empty entries
 		}
 	}
-	return table, errs
+	return table, errs, moved
 }
 
 // Close closes all files.

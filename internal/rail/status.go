@@ -26,7 +26,8 @@ type Status struct {
 
 // Status reads what the rail says now, from the tree at sysfsRoot. It opens and
 // closes each file but those of the GID table, which the caller keeps: it is for
-// a look now and then, a scrape keeps its files open. Error is that of the port's state, without which nothing else is known.
+// a look now and then, a scrape keeps its files open. Error is that of the
+// port's state, without which nothing else is known.
 func (r Rail) Status(sysfsRoot string, table *GIDTable) (Status, error) {
 	var s Status
 	port := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
