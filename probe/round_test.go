@@ -191,7 +191,7 @@ func TestRoundSharedBottleneck(t *testing.T) {
 	})
 	res := p.round()
 	if res.Outcome != OK || res.Scaling == nil || *res.Scaling > 0.7 || *res.Scaling < 0.3 {
-		t.Fatalf("%s because of %q, scaling %v", res.Outcome, res.Reason, res.Scaling)
+		t.Fatalf("%s because of %q, scaling %v", res.Outcome, res.Reason, show(res.Scaling))
 	}
 	if len(res.Shared) != 1 || res.Shared[0].What != "PCIe link 0000:01:00" || len(res.Shared[0].Rails) != 2 {
 		t.Errorf("shared: %+v", res.Shared)
@@ -208,4 +208,12 @@ func TestRoundDataMismatch(t *testing.T) {
 	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-1].Stage != failure.StageVerify {
 		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified, res.Failures)
 	}
+}
+
+// show is a figure, or nothing.
+func show(v *float64) any {
+	if v == nil {
+		return nil
+	}
+	return *v
 }

@@ -9,8 +9,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/railscope/railscope/probe"
 )
 
@@ -25,9 +23,6 @@ func main() {
 	if isWorker(os.Args[1:]) {
 		os.Exit(probe.WorkerMain())
 	}
-	// Pages of 2 MiB for a few bytes are most of what an idle worker would hold: it
-	// inherits this, and takes it back for the memory that it registers.
-	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:])
 	stop()

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter"
@@ -69,6 +70,8 @@ func serve(ctx context.Context, s settings) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // a scrape now and then: small rather than quick
 	}
+	// 2 MiB for every thread's stack are not worth it, here and in the worker, which inherits it.
+	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	logger := promslog.New(&s.log)
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
 	probing := newProbing(newNode(s, finder, logger), logger)

@@ -83,7 +83,9 @@ func (v *verbsLibrary) open(path string, args OpenArgs) (engine, error) {
 	if _, err := lib.Devices(); err != nil {
 		return nil, failed(err) // ib_uverbs is not there: that is no rail's fault
 	}
+	hugePages(true)
 	buffer, err := verbs.NewBuffer(int(args.Buffer))
+	hugePages(false)
 	if err != nil {
 		return nil, failed(err)
 	}

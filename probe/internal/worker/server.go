@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
 )
@@ -36,7 +34,7 @@ type engine interface {
 // is the system's.
 func Main(library string) int {
 	raiseMemlock()
-	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0)               // what a transfer registers is large
+	hugePages(false)
 	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // for ps; it was started as /proc/self/exe
 	debug.SetGCPercent(50)                                            // idle nearly always: small rather than quick
 	socket := os.NewFile(3, "exporter")
