@@ -107,7 +107,11 @@ func checkTargets(t *testing.T) {
 	}
 }
 
-// checkFormat has promtool read a scrape: it must have nothing to say.
+// complaint is what promtool has to say of a name that is meant so: it is about
+// a counter (exporter/lint.go).
+const complaint = "railscope_probe_counter_mismatch_ratio metric name should not include type 'counter'"
+
+// checkFormat has promtool read a scrape: it must have nothing else to say.
 func checkFormat(t *testing.T, e *exporter) {
 	t.Helper()
 	text, err := fetch(e.url())
@@ -118,8 +122,9 @@ func checkFormat(t *testing.T, e *exporter) {
 		t.Fatal(err)
 	}
 	res, err := node(1).Try("bash", "-c", promtool+" check metrics </out/scrape.txt")
-	if err != nil || res.Stdout+res.Stderr != "" {
-		t.Errorf("promtool check metrics: %v\n%s%s", err, res.Stdout, res.Stderr)
+	said := strings.ReplaceAll(res.Stdout+res.Stderr, complaint+"\n", "")
+	if err != nil && said == res.Stdout+res.Stderr || said != "" {
+		t.Errorf("promtool check metrics: %v\n%s", err, said)
 	}
 }
 
