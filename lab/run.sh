@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 export LAB=${LAB:-/var/tmp/roce-lab}
-out=$LAB/out limit=${LIMIT:-600} mode=test
+out=$LAB/out limit=${LIMIT:-1500} mode=test
 [[ ${1:-} == -shell ]] && mode=shell limit=0 # 0: as long as one likes
 
 mkdir -p "$LAB"
