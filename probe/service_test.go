@@ -193,6 +193,7 @@ func TestProbersTakeTurns(t *testing.T) {
 // descriptors.
 func TestServiceLeavesNothing(t *testing.T) {
 	p := newPair(t, 1, nil)
+	p.round() // what nodes keep open between rounds is open now
 	s := newServed(t, p.a)
 	opts := p.opts
 	opts.Listen, opts.Peers, opts.Interval = freePort(t, "127.7.9.1"), []string{p.peer, freePort(t, "127.0.0.1")}, time.Second
