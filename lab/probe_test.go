@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -201,12 +200,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-func sum[T cmp.Ordered](v ...T) (s T) {
-	for _, x := range v {
-		s += x
-	}
-	return s
-}
+// quiet is a figure of a moment in which the emulated CPUs were not late.
+func quiet(v []float64) float64 { return slices.Sorted(slices.Values(v))[1] }
 
 // probed waits until so many more rounds were made, and a scrape shows what is
 // wanted.
