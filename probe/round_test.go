@@ -217,11 +217,3 @@ func TestRoundDataMismatch(t *testing.T) {
 		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified, res.Failures)
 	}
 }
-
-// show is a figure, or nothing.
-func show(v *float64) any {
-	if v == nil {
-		return nil
-	}
-	return *v
-}
