@@ -6,12 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -43,25 +42,6 @@ func gpudirectTable() []Metric {
 			Help: "How RDMA can reach GPU memory here, always 1: mode is peermem, dmabuf, none or unsupported, peermem where both would do; with none and unsupported every transfer is copied through host memory."},
 	}
 }
-
-// gpudirectReason says why the mode is what it is. This is the whole list.
-type gpudirectReason string
-
-const (
-	reasonPeermem     gpudirectReason = "peer memory module is loaded"
-	reasonDMABuf      gpudirectReason = "kernel and open driver can do dma-buf"
-	reasonOldKernel   gpudirectReason = "no peer memory module, and kernel older than 5.12"
-	reasonOldDriver   gpudirectReason = "no peer memory module, and driver older than 515"
-	reasonProprietary gpudirectReason = "no peer memory module, and driver is not the open one"
-	reasonGB10        gpudirectReason = "GB10 memory is not coherent for PCIe devices"
-	reasonNoGPU       gpudirectReason = "driver has no GPU"
-)
-
-// The oldest versions that can do dma-buf.
-const (
-	dmabufKernelMajor, dmabufKernelMinor = 5, 12
-	dmabufDriverMajor                    = 515
-)
 
 // GPUDirect tells whether RDMA adapters can reach the memory of NVIDIA GPUs, by
 // what the kernel and the driver say of themselves. It opens no GPU.
@@ -114,15 +94,15 @@ func (g *GPUDirect) Read(emit func(Sample)) error {
 	if dmabufOK {
 		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: boolValue(dmabuf && !gb10)})
 	}
-	mode, reason := "", gpudirectReason("") // not known
+	mode, reason := "", gpudirect.Reason("") // not known
 	switch {
 	case !gpusOK:
 	case gpus == 0:
-		mode, reason = "none", reasonNoGPU
+		mode, reason = "none", gpudirect.NoGPU
 	case gb10:
-		mode, reason = "unsupported", reasonGB10
+		mode, reason = "unsupported", gpudirect.GB10
 	case peermemOK && peermem:
-		mode, reason = "peermem", reasonPeermem
+		mode, reason = "peermem", gpudirect.Peermem
 	case !peermemOK || !dmabufOK:
 	case dmabuf:
 		mode, reason = "dmabuf", why
@@ -137,7 +117,7 @@ func (g *GPUDirect) Read(emit func(Sample)) error {
 
 // peermem reports whether a peer memory module is loaded.
 func (g *GPUDirect) peermem(faults *[]error) (loaded, ok bool) {
-	for _, module := range [...]string{"nvidia_peermem", "nv_peer_mem"} {
+	for _, module := range gpudirect.Modules() {
 		err := exists(filepath.Join(g.sysfs, "module", module))
 		if err == nil {
 			return true, true
@@ -156,80 +136,28 @@ func (g *GPUDirect) peermem(faults *[]error) (loaded, ok bool) {
 }
 
 // dmabuf reports whether kernel and driver are new enough for dma-buf, and why.
-func (g *GPUDirect) dmabuf(driverDir string, faults *[]error) (possible bool, why gpudirectReason, ok bool) {
-	kernel, kernelErr := g.kernel()
-	version, versionErr := sysfs.ReadString(driverDir, "version")
-	var driver nvidiaDriver
-	if versionErr == nil {
-		driver, versionErr = parseNvidiaVersion(version)
-	}
-	for _, err := range [...]error{kernelErr, versionErr} {
+func (g *GPUDirect) dmabuf(driverDir string, faults *[]error) (possible bool, why gpudirect.Reason, ok bool) {
+	kernel, kernelErr := parsed(gpudirect.ParseKernel, g.procfs, "sys/kernel/osrelease")
+	driver, driverErr := parsed(gpudirect.ParseDriver, driverDir, "version")
+	for _, err := range [...]error{kernelErr, driverErr} {
 		if err != nil {
 			*faults = append(*faults, NewFault("", err))
 		}
 	}
-	switch {
-	case kernelErr == nil && (kernel[0] < dmabufKernelMajor || kernel[0] == dmabufKernelMajor && kernel[1] < dmabufKernelMinor):
-		return false, reasonOldKernel, true
-	case versionErr == nil && driver.major < dmabufDriverMajor:
-		return false, reasonOldDriver, true
-	case versionErr == nil && !driver.open:
-		return false, reasonProprietary, true
-	}
-	return true, reasonDMABuf, kernelErr == nil && versionErr == nil
+	return gpudirect.Possible(kernel, driver)
 }
 
-// kernel returns the running kernel's version, major and minor.
-func (g *GPUDirect) kernel() (version [2]int, err error) {
-	path := filepath.Join(g.procfs, "sys/kernel/osrelease")
-	text, err := sysfs.ReadString(path)
+// parsed reads a file and makes of it what parse does; nil where it cannot.
+func parsed[T any](parse func(string) (T, error), elem ...string) (*T, error) {
+	text, err := sysfs.ReadString(elem...)
 	if err != nil {
-		return version, err
+		return nil, err
 	}
-	major, rest, _ := strings.Cut(text, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	if i := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-		minor = minor[:i]
+	v, err := parse(text)
+	if err != nil {
+		return nil, badText(filepath.Join(elem...), text, err.Error())
 	}
-	for i, part := range [...]string{major, minor} {
-		if version[i], err = versionNumber(part); err != nil {
-			return version, badText(path, text, "no kernel release")
-		}
-	}
-	return version, nil
-}
-
-// nvidiaDriver is what /proc/driver/nvidia/version says.
-type nvidiaDriver struct {
-	open  bool // the open kernel modules
-	major int
-}
-
-// parseNvidiaVersion reads the first line of /proc/driver/nvidia/version. The
-// two kinds of driver have it in different order:
-//
-//	NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...
-//	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (...)
-func parseNvidiaVersion(text string) (d nvidiaDriver, err error) {
-	line, _, _ := strings.Cut(text, "\n")
-	line, found := strings.CutPrefix(line, "NVRM version:")
-	d.open = strings.Contains(line, "Open Kernel Module")
-	if found && strings.Contains(line, "Kernel Module") {
-		for word := range strings.FieldsSeq(line) {
-			major, rest, dotted := strings.Cut(word, ".")
-			if n, err := versionNumber(major); err == nil && dotted && rest != "" && strings.Trim(rest, "0123456789.") == "" {
-				d.major = n
-				return d, nil
-			}
-		}
-	}
-	return d, badText("driver/nvidia/version", line, "no NVIDIA driver version")
-}
-
-// versionNumber reads a part of a version.
-func versionNumber(s string) (int, error) {
-	n, err := strconv.ParseUint(s, 10, 16) // no sign, no space
-	return int(n), err
+	return &v, nil
 }
 
 // gpus returns how many GPUs the driver has, and whether a GB10 is among them.
@@ -260,7 +188,7 @@ func (g *GPUDirect) gpus(dir string, faults *[]error) (count int, gb10, ok bool)
 			*faults = append(*faults, NewFault(res.Key, res.Value.err))
 		default:
 			count++
-			gb10 = gb10 || strings.Contains(res.Value.text, "GB10")
+			gb10 = gb10 || gpudirect.Unsupported(res.Value.text)
 			continue
 		}
 		ok = false // it might be a GB10
@@ -274,10 +202,8 @@ func gpuModel(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(text) {
-		if model, found := strings.CutPrefix(line, "Model:"); found && strings.TrimSpace(model) != "" {
-			return strings.TrimSpace(model), nil
-		}
+	if model := gpudirect.Model(text); model != "" {
+		return model, nil
 	}
 	return "", badText(path, text, "no information on a GPU")
 }

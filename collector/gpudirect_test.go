@@ -107,14 +107,3 @@ func TestGPUDirectSpoilt(t *testing.T) {
 		return NewGPUDirect(root.Sys(), root.Proc(), testBudget), root.Dir
 	})
 }
-
-func FuzzNvidiaVersion(f *testing.F) {
-	f.Add(proprietary)
-	f.Add(oldOpen)
-	f.Add("NVRM version: Kernel Module 99999999999.1")
-	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := parseNvidiaVersion(text); err == nil && (d.major < 0 || d.major > 1<<16) {
-			t.Errorf("%+v", d)
-		}
-	})
-}

@@ -101,10 +101,11 @@ func (k *kernel) done() {
 type socket struct {
 	nltest.Func
 	replies []netlink.Message
+	closed  bool
 	err     error
 }
 
-func (s *socket) Close() error                     { return nil }
+func (s *socket) Close() error                     { s.closed = true; return nil }
 func (s *socket) SetDeadline(time.Time) error      { return nil }
 func (s *socket) SetReadDeadline(time.Time) error  { return nil }
 func (s *socket) SetWriteDeadline(time.Time) error { return nil }

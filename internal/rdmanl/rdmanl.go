@@ -1,7 +1,8 @@
 // Package rdmanl asks the kernel's RDMA core over netlink what sysfs says
 // slowly or not at all: the hardware counters of a port in one request, where
-// sysfs needs a file and several firmware commands for each, and the network
-// interface a port belongs to. Only GET operations, which need no privilege.
+// sysfs needs a file and several firmware commands for each, the network
+// interface a port belongs to, and which process made which queue pairs. Only
+// GET operations, which need no privilege.
 //
 // Source: include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c.
 package rdmanl
@@ -55,12 +56,21 @@ type Client struct {
 	mu    sync.Mutex // protects all following fields
 	conn  *netlink.Conn
 	index map[string]uint32 // device name → kernel's index, of the last listing
+	names []string          // of the devices, in the same listing
 }
 
 // New returns a client whose questions are answered within timeout or fail with
 // os.ErrDeadlineExceeded. A kernel without RDMA fails with EPROTONOSUPPORT.
 func New(timeout time.Duration) *Client {
 	return newClient(timeout, func() (*netlink.Conn, error) { return netlink.Dial(unix.NETLINK_RDMA, nil) })
+}
+
+// NewForDumps is [New] for a client that is asked for long dumps
+// ([Client.QueuePairs]).
+func NewForDumps(timeout time.Duration) *Client {
+	return newClient(timeout, func() (*netlink.Conn, error) {
+		return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: receiveSize})
+	})
 }
 
 func newClient(timeout time.Duration, dial func() (*netlink.Conn, error)) *Client {
@@ -77,7 +87,7 @@ func (c *Client) Close() {
 func (c *Client) closeLocked() {
 	if c.conn != nil {
 		c.conn.Close()
-		c.conn, c.index = nil, nil
+		c.conn, c.index, c.names = nil, nil, nil
 	}
 }
 
@@ -210,6 +220,7 @@ func (c *Client) listLocked() error {
 		return err
 	}
 	c.index = make(map[string]uint32, len(replies))
+	c.names = nil
 	for _, m := range replies {
 		ad, err := netlink.NewAttributeDecoder(m.Data)
 		if err != nil {
@@ -229,6 +240,7 @@ func (c *Client) listLocked() error {
 			return err
 		}
 		c.index[name] = index
+		c.names = append(c.names, name)
 	}
 	return nil
 }

@@ -12,9 +12,15 @@ import (
 // fresh value to every read at offset 0. The zero value with a Path is ready.
 // Not safe for concurrent use.
 type File struct {
-	Path string
-	fd   int // file descriptor + 1, so that the zero value is closed
+	Path  string
+	fd    int // file descriptor + 1, so that the zero value is closed
+	opens int
 }
+
+// Opens returns how often the file was opened. Where that has changed, what is
+// read now need not go on from what was read before: the device behind the name
+// may be another.
+func (f *File) Opens() int { return f.opens }
 
 // open opens the file once. O_NONBLOCK keeps a named pipe from holding us up:
 // it opens at once and the type check then turns it away.
@@ -42,6 +48,7 @@ func (f *File) open() error {
 		return &Error{Path: f.Path, Reason: ReasonNotRegular, Err: fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
 	}
 	f.fd = fd + 1
+	f.opens++
 	return nil
 }
 

@@ -141,16 +141,22 @@ func TestFileOpensAgain(t *testing.T) {
 	write(t, path, "1\n")
 	f := sysfs.File{Path: path}
 	defer f.Close()
-	got := []outcome{outcomeOf(f.ReadUint())}
+	got := []outcome{outcomeOf(f.ReadUint()), outcomeOf(f.ReadUint())}
+	if f.Opens() != 1 {
+		t.Errorf("opened %d times for two reads", f.Opens())
+	}
 	replaceOpen(t, path, dead)
 	write(t, path, "2\n")
 	got = append(got, outcomeOf(f.ReadUint()))
+	if f.Opens() != 2 {
+		t.Errorf("opened %d times, and it was another file once", f.Opens())
+	}
 	replaceOpen(t, path, dead)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	got = append(got, outcomeOf(f.ReadUint()))
-	if diff := cmp.Diff([]outcome{{1, ""}, {2, ""}, {0, sysfs.ReasonVanished}}, got); diff != "" {
+	if diff := cmp.Diff([]outcome{{1, ""}, {1, ""}, {2, ""}, {0, sysfs.ReasonVanished}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

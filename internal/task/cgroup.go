@@ -1,0 +1,73 @@
+package task
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Cgroup is what the name of a process's cgroup says of who started it. What it
+// does not say is empty.
+type Cgroup struct {
+	Pod       string // UID of the Kubernetes pod, with dashes where it has them
+	Container string // ID that the runtime gave the container, 64 hexadecimal digits
+	Slurm     string // number of the Slurm job
+	Path      string // the path itself: of the unified hierarchy, else of the first one
+}
+
+// How runtimes and resource managers name cgroups. A pod's UID has dashes, for
+// systemd underscores, and none where it is the hash of a static pod's file. A
+// container's ID has the runtime's name before it, or stands alone.
+var (
+	podPart       = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:$|[/:])`)
+	containerPart = regexp.MustCompile(`(?:^|[-/:])([0-9a-f]{64})(?:\.scope)?(?:$|[/:])`)
+	slurmPart     = regexp.MustCompile(`/(?:slurm|slurmstepd\.scope|[^/]*_slurmstepd\.scope)(?:/.*)?/job_([0-9]{1,10})(?:$|/)`)
+)
+
+// ParseCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and
+// v2, of the systemd and the cgroupfs driver, of containerd, CRI-O, Docker and
+// Podman, and of Slurm; it does not mind paths that are relative to a cgroup
+// namespace of ours.
+//
+// Source: cgroups(7); pkg/kubelet/cm/cgroup_manager_linux.go in Kubernetes.
+func ParseCgroup(content string) Cgroup {
+	var c Cgroup
+	for line := range strings.Lines(content) {
+		// hierarchy:controllers:path; the path may have colons.
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 || parts[2] == "" || parts[2][0] != '/' {
+			continue
+		}
+		path := strings.TrimSuffix(parts[2], " (deleted)") // the cgroup is gone before its last process is
+		if c.Path == "" || parts[0] == "0" && path != "/" {
+			c.Path = path
+		}
+		if c.Pod == "" {
+			if m := podPart.FindStringSubmatch(path); m != nil {
+				c.Pod = strings.ReplaceAll(m[1], "_", "-")
+			}
+		}
+		if c.Container == "" {
+			c.Container = containerOf(path)
+		}
+		if c.Slurm == "" {
+			if m := slurmPart.FindStringSubmatch(path); m != nil {
+				c.Slurm = m[1]
+			}
+		}
+	}
+	return c
+}
+
+// containerOf returns the innermost container of a path. The monitor of a
+// container (conmon) is named after it and is not in it.
+func containerOf(path string) string {
+	all := containerPart.FindAllStringSubmatchIndex(path, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	last := all[len(all)-1]
+	if strings.HasSuffix(path[:last[2]], "conmon-") {
+		return ""
+	}
+	return path[last[2]:last[3]]
+}
