@@ -96,6 +96,17 @@ func (c *client) do(ctx context.Context, stage failure.Stage, method, path strin
 
 // send sends a request and returns the answer if it is a good one.
 func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any) (*http.Response, error) {
+	res, err := c.ask(ctx, stage, method, path, in)
+	if err != nil || res.StatusCode == http.StatusOK {
+		return res, err
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // what there is of it
+	return nil, refused(stage, res, text)
+}
+
+// ask sends a request and returns the answer, whatever it is.
+func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, in any) (*http.Response, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, failure.As(stage, err)
@@ -112,12 +123,7 @@ func (c *client) send(ctx context.Context, stage failure.Stage, method, path str
 	if err != nil {
 		return nil, c.lost(ctx, stage, err)
 	}
-	if res.StatusCode == http.StatusOK {
-		return res, nil
-	}
-	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // what there is of it
-	return nil, refused(stage, res, text)
+	return res, nil
 }
 
 // refused makes a failure of an answer that is not OK. A railscope answers with

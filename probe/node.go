@@ -33,6 +33,7 @@ type NodeOptions struct {
 	Env       []string                                  // beside this process's own, for the worker
 	Log       func(line string)                         // gets what the worker writes to stderr; optional
 	Addresses func() (map[string][]netip.Prefix, error) // of each interface; optional: asks the kernel
+	Facts     func(context.Context) ([]byte, error)     // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
 	Server    func(*http.Server)                        // prepares the control channel's server, its log for one; optional
 }
 
@@ -48,6 +49,7 @@ type Node struct {
 	answered *budget // of the leases that it grants
 	statuses lane.Group[ownRail]
 	meters   lane.Group[traffic]
+	facts    *facts
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
@@ -72,7 +74,7 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), facts: newFacts(opts.Facts), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log})}
 	n.rename("")
 	return n

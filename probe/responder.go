@@ -22,6 +22,8 @@ type Responder struct {
 	opts Options
 	ttl  time.Duration // of leases
 
+	facts *facts // the node's: a reload does not make it gather anew
+
 	mu       sync.Mutex // protects all following fields
 	current  *lease
 	quiet    time.Time // no lease is granted before
@@ -44,7 +46,7 @@ func NewResponder(node *Node, opts Options) (*Responder, error) {
 	if err := opts.Security.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, ttl: leaseTTL}, nil
+	return &Responder{node: node, opts: opts, ttl: leaseTTL, facts: node.facts}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -104,6 +106,7 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 func (r *Responder) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathHello, func(w http.ResponseWriter, _ *http.Request) { answer(w, r.node.hello()) })
+	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
 	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, r.verify))

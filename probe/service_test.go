@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,15 +55,14 @@ func (s *served) apply(t *testing.T, opts *Options) {
 	}
 }
 
-// freePort is an address that nobody listens on.
-func freePort(t *testing.T, host string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", host+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+// addresses counts what freeAddress gave away.
+var addresses atomic.Uint32
+
+// freeAddress is an address that nobody listens on, and that nobody else will:
+// the loopback network has one for each caller.
+func freeAddress() string {
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.9.%d.%d:10092", n/250, n%250+1)
 }
 
 // TestServiceApply: what is in force is what was applied last, and nothing of
@@ -72,7 +72,7 @@ func TestServiceApply(t *testing.T) {
 	p := newPair(t, 1, nil)
 	s := newServed(t, p.a)
 	opts := p.opts
-	opts.Listen, opts.Name = freePort(t, "127.7.9.1"), "here"
+	opts.Listen, opts.Name = freeAddress(), "here"
 	hello := func() (string, failure.Reason) {
 		h, f := hi(t, opts.Listen, opts.Security)
 		if f != nil {
@@ -134,7 +134,7 @@ func TestServiceReload(t *testing.T) {
 		t.Fatal("no round begins")
 	}
 	time.Sleep(300 * time.Millisecond)
-	nobody := freePort(t, "127.7.9.1")
+	nobody := freeAddress()
 	start := time.Now()
 	opts.Peers = []string{nobody}
 	s.apply(t, &opts)
@@ -162,8 +162,12 @@ func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)
 	const periods, interval = 3, 2 * time.Second
 	var services []*served
-	hosts := []string{"127.0.0.1", "127.0.0.2"}
-	addrs := []string{freePort(t, hosts[0]), freePort(t, hosts[1])}
+	addrs := []string{freeAddress(), freeAddress()}
+	var hosts []string // a node must be called what others call it: the schedule goes by names
+	for _, addr := range addrs {
+		host, _, _ := strings.Cut(addr, ":")
+		hosts = append(hosts, host)
+	}
 	for i, n := range []*Node{p.a, p.b} {
 		s := newServed(t, n)
 		opts := p.opts
@@ -196,7 +200,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 	p.round() // what nodes keep open between rounds is open now
 	s := newServed(t, p.a)
 	opts := p.opts
-	opts.Listen, opts.Peers, opts.Interval = freePort(t, "127.7.9.1"), []string{p.peer, freePort(t, "127.0.0.1")}, time.Second
+	opts.Listen, opts.Peers, opts.Interval = freeAddress(), []string{p.peer, freeAddress()}, time.Second
 	goroutines, fds := 0, 0
 	for i := range 6 {
 		s.apply(t, &opts)

@@ -15,6 +15,7 @@ import (
 // from the other end is checked here before anything else looks at it.
 //
 //	GET    /v1/hello               → hello
+//	GET    /v1/facts               → what NodeOptions.Facts makes: JSON that the probe does not look at
 //	POST   /v1/lease               leaseRequest → leaseEvent, one per line: the grant, and later how the lease ended.
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
 //	POST   /v1/lease/ID/open       openRequest → openReply
@@ -23,6 +24,7 @@ import (
 //	DELETE /v1/lease/ID            released → {}
 const (
 	pathHello = "/v1/hello"
+	pathFacts = "/v1/facts"
 	pathLease = "/v1/lease"
 )
 

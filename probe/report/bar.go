@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
@@ -63,7 +64,7 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	if p.Rail != "" {
 		what += ", rail " + p.Rail
 	}
-	what = fmt.Sprintf("%-16s", shorten(plain(what), 16))
+	what = fmt.Sprintf("%-16s", shorten(terminal.Plain(what), 16))
 	if p.Total <= 0 {
 		return strings.TrimSpace(what)
 	}

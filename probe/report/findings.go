@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -231,11 +232,11 @@ func verdict(r probe.Result, found []string) (text, colour string) {
 	case probe.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
-			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)), red
+			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)), terminal.Red
 		}
-		return text + "the peer can be reached by TCP.", red
+		return text + "the peer can be reached by TCP.", terminal.Red
 	case probe.Failed:
-		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, ended(reason)), red
+		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, ended(reason)), terminal.Red
 	}
 	switch {
 	case used == 0 || rate == "":
@@ -248,12 +249,12 @@ func verdict(r probe.Result, found []string) (text, colour string) {
 		text = fmt.Sprintf("RDMA to %s works: %d rails carry %s", r.Peer, used, rate)
 	}
 	if len(found) > 0 {
-		return text + ", but:", yellow
+		return text + ", but:", terminal.Yellow
 	}
 	if used > 1 && r.Imbalance != nil {
 		text += ", evenly"
 	}
-	return text + ".", green
+	return text + ".", terminal.Green
 }
 
 // ended is a sentence with its end.

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -42,17 +41,6 @@ func percent(ratio float64) string {
 
 func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// plain is s without what would move the cursor: some of it comes from the
-// peer.
-func plain(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return ' '
-	}, s)
-}
-
 // shorten cuts s to width columns. The ends of names tell rails apart, so those
 // are kept.
 func shorten(s string, width int) string {
@@ -63,22 +51,6 @@ func shorten(s string, width int) string {
 	return "…" + string([]rune(s)[n-width+1:])
 }
 
-// wrap breaks a text into lines of at most width columns, at blanks.
-func wrap(s string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
-}
-
 // list names rails: "rail 0", "rails 0 and 1", "rails 0, 1 and 2".
 func list(rails []string) string {
 	if len(rails) == 1 {
@@ -87,11 +59,3 @@ func list(rails []string) string {
 	last := len(rails) - 1
 	return "rails " + strings.Join(rails[:last], ", ") + " and " + rails[last]
 }
-
-// Colours of a terminal (ECMA-48, select graphic rendition).
-const (
-	red    = "\x1b[31m"
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	reset  = "\x1b[0m"
-)

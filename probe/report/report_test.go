@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -161,11 +162,11 @@ func TestColor(t *testing.T) {
 		if err := WriteTable(&without, r, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.NewReplacer(red, "", green, "", yellow, "", reset, "").Replace(with.String()); got != without.String() {
+		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").Replace(with.String()); got != without.String() {
 			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
 		}
-		want := map[string]string{"healthy": green, "single": green, "fallback": red, "failed": red, "skipped": ""}
-		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(), yellow) || !strings.HasPrefix(with.String(), colour) {
+		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "fallback": terminal.Red, "failed": terminal.Red, "skipped": ""}
+		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(), terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
 			t.Errorf("%s begins %q", name, with.String()[:8])
 		}
 		if name == "third" {

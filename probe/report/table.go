@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -25,11 +26,11 @@ func WriteTable(w io.Writer, r probe.Result, opts Options) error {
 	p := printer{w: bufio.NewWriter(w), color: opts.Color}
 	found := findings(r)
 	text, colour := verdict(r, found)
-	for _, line := range wrap(plain(text), maxColumns) {
+	for _, line := range terminal.Wrap(terminal.Plain(text), maxColumns) {
 		p.line(p.paint(line, colour))
 	}
 	for _, f := range found {
-		for i, line := range wrap(plain(f), maxColumns-4) {
+		for i, line := range terminal.Wrap(terminal.Plain(f), maxColumns-4) {
 			p.line("  " + []string{"- ", "  "}[min(i, 1)] + line)
 		}
 	}
@@ -52,7 +53,7 @@ type cell struct {
 	name   bool // may be shortened
 }
 
-func name(s string) cell { return cell{text: dash(plain(s)), name: true} }
+func name(s string) cell { return cell{text: dash(terminal.Plain(s)), name: true} }
 
 func number(s string) cell { return cell{text: dash(s), right: true} }
 
@@ -109,9 +110,9 @@ func railRow(r *probe.RailResult, slow bool) []cell {
 	if r.Stealing != nil && r.Expected != nil && *r.Expected > 0 {
 		expected = percent(r.Stealing.BytesPerSecond() / *r.Expected)
 	}
-	row := []cell{name(r.Rail).when(failed, red), name(device).when(failed, red), name(r.PeerDevice)}
+	row := []cell{name(r.Rail).when(failed, terminal.Red), name(device).when(failed, terminal.Red), name(r.PeerDevice)}
 	row = append(row, quantiles...)
-	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, yellow), number(expected).when(slow, yellow))
+	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow), number(expected).when(slow, terminal.Yellow))
 }
 
 func flow(f *probe.Flow) string {
@@ -125,7 +126,7 @@ func flow(f *probe.Flow) string {
 func totals(r probe.Result) [][]cell {
 	var rows [][]cell
 	add := func(title, value, unit string, off bool) {
-		rows = append(rows, []cell{{text: title}, number(value).when(off, yellow), {text: unit}})
+		rows = append(rows, []cell{{text: title}, number(value).when(off, terminal.Yellow), {text: unit}})
 	}
 	some := func(title string, v *float64, show func(float64) string, unit string, off func(float64) bool) {
 		if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
@@ -170,7 +171,7 @@ func (p printer) paint(s, colour string) string {
 	if !p.color || colour == "" {
 		return s
 	}
-	return colour + s + reset
+	return colour + s + terminal.Reset
 }
 
 // grid writes rows in columns, two blanks between them. Where a line would be

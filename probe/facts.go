@@ -1,0 +1,119 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// Bounds on what a node tells of itself for a peer's doctor: how much, how long
+// it may gather, and how long what was gathered is told again. Gathering costs a
+// thousand reads.
+const (
+	factsTime = 10 * time.Second
+	factsHold = 5 * time.Second
+)
+
+// ErrNoFacts says that the peer is a railscope that is too old to tell facts.
+var ErrNoFacts = errors.New("the peer's railscope does not know the question")
+
+// FetchFacts asks a peer, host:port, for its facts. They are whatever its
+// NodeOptions.Facts made, up to 1 MiB of JSON; nothing in them has been checked.
+// A peer that is too old fails with [ErrNoFacts], wrapped with its version.
+func FetchFacts(ctx context.Context, peer string, sec Security) ([]byte, error) {
+	c, err := newClient(peer, sec)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	h, err := c.hello(ctx) // it knows best why nobody, or somebody else, answers
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	res, err := c.ask(ctx, failure.StageHello, http.MethodGet, pathFacts, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, c.lost(ctx, failure.StageHello, err)
+	case res.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, h.Versions.Railscope)
+	case res.StatusCode != http.StatusOK:
+		return nil, refused(failure.StageHello, res, body[:min(len(body), 4096)])
+	case len(body) > maxBody:
+		return nil, failure.New(failure.StageHello, failure.Protocol, "facts of more than %d bytes", maxBody)
+	case !json.Valid(body):
+		return nil, failure.New(failure.StageHello, failure.Protocol, "facts that are no JSON: %.40q", body)
+	}
+	return body, nil
+}
+
+// facts is what this node last told of itself. One gathering is in flight at a
+// time, and what it came to, a failure too, is told for a while to whoever asks:
+// peers that ask often cost no more than one that asks now and then.
+type facts struct {
+	gather func(context.Context) ([]byte, error)
+
+	turn chan struct{} // holds one while somebody gathers; protects all following fields
+	at   time.Time     // when the last gathering ended
+	data []byte
+	err  error
+}
+
+func newFacts(gather func(context.Context) ([]byte, error)) *facts {
+	return &facts{gather: gather, turn: make(chan struct{}, 1)}
+}
+
+func (f *facts) get(ctx context.Context) ([]byte, error) {
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !f.at.IsZero() && time.Since(f.at) < factsHold {
+		return f.data, f.err
+	}
+	// An asker that hangs up does not make the next one gather anew.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factsTime)
+	defer cancel()
+	f.data, f.err = f.gather(ctx)
+	if f.err == nil && len(f.data) > maxBody {
+		f.data, f.err = nil, fmt.Errorf("%d bytes of facts: the most are %d", len(f.data), maxBody)
+	}
+	f.at = time.Now()
+	return f.data, f.err
+}
+
+// serveFacts answers with this node's facts: only to peers that have proved who
+// they are, because facts say what runs here.
+func (r *Responder) serveFacts(w http.ResponseWriter, req *http.Request) {
+	switch {
+	case r.facts.gather == nil:
+		refuse(w, http.StatusNotFound, failure.New(failure.StageHello, failure.Protocol, "this node tells no facts"))
+		return
+	case r.opts.Security.TokenFile == "" && r.opts.Security.ClientCAFile == "":
+		refuse(w, http.StatusForbidden, failure.New(failure.StageHello, failure.Unauthorized,
+			"the peer answers anyone (insecure: true), and so tells nobody what runs on it: give both ends a token_file"))
+		return
+	}
+	data, err := r.facts.get(req.Context())
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other, "the peer cannot tell its facts: %v", err))
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data) // the asker is gone: it will not miss the answer
+}
