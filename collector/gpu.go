@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
@@ -32,7 +33,8 @@ const maxGPUs = 128
 // NewGPU returns the gpu source: memory, errors, utilisation, clocks and power
 // of every GPU that lib knows. procfs is where proc is mounted; a GPU without
 // memory of its own is described by meminfo there. Nothing is loaded before the
-// first Read.
+// first Read
+// or Use.
 //
 // NVML and every GPU have a lane each: a call that hangs costs the series of
 // its GPU until it returns, and those of no other. Where initialising NVML takes
@@ -41,16 +43,17 @@ const maxGPUs = 128
 // when there is neither driver nor GPU and has not been since the start; when
 // the kernel driver is loaded and NVML cannot be reached, as in a container
 // without its library, that is a fault.
-func NewGPU(procfs string, lib NVML, opts GPUOptions) Source {
+func NewGPU(procfs string, lib NVML, opts GPUOptions) *GPU {
 	if opts.Budget <= 0 {
 		opts.Budget = time.Second
 	}
-	g := &gpu{procfs: procfs, opts: opts, rows: gpuRows()}
+	g := &GPU{procfs: procfs, opts: opts, rows: gpuRows()}
 	g.session.lib = lib
 	return g
 }
 
-type gpu struct {
+// GPU is the gpu source; see [NewGPU].
+type GPU struct {
 	procfs string
 	opts   GPUOptions
 	rows   []*Metric
@@ -62,13 +65,20 @@ type gpu struct {
 	labels []*gpuLabels // by index
 	keys   []string     // the indices as text
 	anew   bool         // every GPU said that NVML must be initialised again
-	seen   bool         // there has been a GPU
+
+	seen  atomic.Bool              // there has been a GPU
+	found atomic.Pointer[gpuFound] // by the last Read, or by Use while none has known; nil before
+	use   gpuUses
 }
 
-func (g *gpu) Name() string       { return "gpu" }
-func (g *gpu) Metrics() []*Metric { return g.rows }
+// Name implements [Source].
+func (g *GPU) Name() string { return "gpu" }
 
-func (g *gpu) Read(emit func(Sample)) error {
+// Metrics implements [Source].
+func (g *GPU) Metrics() []*Metric { return g.rows }
+
+// Read implements [Source].
+func (g *GPU) Read(emit func(Sample)) error {
 	deadline := time.Now().Add(g.opts.Budget)
 	anew := g.anew
 	front := g.front.Run(g.opts.Budget, []string{"nvml"}, func(string) gpuRoster { return g.session.roster(anew) })[0]
@@ -77,13 +87,11 @@ func (g *gpu) Read(emit func(Sample)) error {
 	}
 	g.anew = false
 	roster := front.Value
-	if roster.err != nil {
-		return g.classify(roster.err)
+	found, err := g.findings(roster)
+	g.found.Store(found)
+	if err != nil {
+		return err
 	}
-	if roster.count == 0 {
-		return g.classify(&NVMLError{Call: "nvmlDeviceGetCount_v2", Code: CodeGPUNotFound})
-	}
-	g.seen = true
 	faults := g.grow(&roster)
 
 	g.anew = true
@@ -104,9 +112,24 @@ func (g *gpu) Read(emit func(Sample)) error {
 	return errors.Join(faults...)
 }
 
+// findings says what a roster means: which GPUs there are, or why that is not
+// known, or none are.
+func (g *GPU) findings(roster gpuRoster) (*gpuFound, error) {
+	err := roster.err
+	if err == nil && roster.count == 0 {
+		err = &NVMLError{Call: "nvmlDeviceGetCount_v2", Code: CodeGPUNotFound}
+	}
+	if err != nil {
+		err = g.classify(err)
+		return &gpuFound{known: errors.Is(err, ErrAbsent)}, err
+	}
+	g.seen.Store(true)
+	return &gpuFound{known: true, count: min(roster.count, maxGPUs)}, nil
+}
+
 // grow makes labels for as many GPUs as the roster has, and returns what is
 // wrong with the roster itself.
-func (g *gpu) grow(roster *gpuRoster) (faults []error) {
+func (g *GPU) grow(roster *gpuRoster) (faults []error) {
 	if roster.count > maxGPUs {
 		err := fmt.Errorf("the driver counts %d GPUs; the first %d are read", roster.count, maxGPUs)
 		faults = append(faults, &Fault{Reason: sysfs.ReasonRange, Err: err})
@@ -124,7 +147,7 @@ func (g *gpu) grow(roster *gpuRoster) (faults []error) {
 
 // visit returns what is done in the lane of each GPU. It shares nothing with
 // the gpu that is written after it was made, because it may outlive the Read.
-func (g *gpu) visit(driver string) func(string) gpuReading {
+func (g *GPU) visit(driver string) func(string) gpuReading {
 	session, labels, procfs, processes := &g.session, g.labels, g.procfs, g.opts.Processes
 	return func(key string) gpuReading {
 		session.asking.RLock()
@@ -145,7 +168,7 @@ func (g *gpu) visit(driver string) func(string) gpuReading {
 }
 
 // classify says what it means that NVML gave no GPUs.
-func (g *gpu) classify(err error) error {
+func (g *GPU) classify(err error) error {
 	var f *Fault
 	var e *NVMLError
 	switch {
@@ -158,7 +181,7 @@ func (g *gpu) classify(err error) error {
 	case CodeNotBuilt:
 		return fmt.Errorf("%w: %w", ErrAbsent, err)
 	case CodeLibrary, CodeDriverNotLoaded, CodeGPUNotFound:
-		if g.seen {
+		if g.seen.Load() {
 			return &Fault{Reason: ReasonNoGPU, Err: fmt.Errorf("there were GPUs before: %w", err)}
 		}
 		// A container can see that the kernel has the driver and yet lack the
@@ -180,12 +203,12 @@ func kernelDriver(procfs string) bool {
 }
 
 // gpuSession is the part of the conversation with NVML that is not about one
-// GPU. All but the first two fields belong to whoever is in the front lane, so
-// that an initialisation that takes longer than a Read still counts.
+// GPU. An initialisation that takes longer than a Read still counts.
 type gpuSession struct {
 	lib    NVML
-	asking sync.RWMutex // held for reading by every visit to a GPU, for writing by Open
+	asking sync.RWMutex // held for reading by every visit to a GPU, of Read or Use, for writing by Open
 
+	front sync.Mutex // held by a roster, in a lane; protects all following fields
 	open  bool
 	tried time.Time // end of the last initialisation
 	err   error     // why it is not open
@@ -202,6 +225,8 @@ type gpuRoster struct {
 // roster counts the GPUs, and initialises NVML before where that is needed;
 // anew says that the GPUs asked for it.
 func (s *gpuSession) roster(anew bool) gpuRoster {
+	s.front.Lock()
+	defer s.front.Unlock()
 	if anew && s.open {
 		s.close(&NVMLError{Call: "NVML", Code: CodeUninitialized})
 	}

@@ -1,0 +1,81 @@
+//go:build cgo
+
+package collector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestGPUUse: what GPUs hold and do, on machines of all kinds, as the gpu source
+// tells it, before that has looked for the first time and after.
+func TestGPUUse(t *testing.T) {
+	for capture, tc := range map[string]struct {
+		want  []GPUUse
+		known bool
+	}{
+		"h200":     {[]GPUUse{{0, 20092120064, true, true, true}, {1, 0, true, false, true}}, true},
+		"mig":      {nil, true}, // by what it says of itself, below
+		"nogpu":    {nil, true},
+		"nodevice": {nil, false},
+	} {
+		t.Run(capture, func(t *testing.T) {
+			f := inNVMLProcess(t, capture)
+			if f == nil {
+				return
+			}
+			g := NewGPU(f.procfs, NewNVML(f.lib), GPUOptions{Budget: 10 * time.Second})
+			first, firstKnown := g.Use(10 * time.Second)
+			used := map[string]float64{}
+			_ = g.Read(func(s Sample) { // what is wrong with a capture is another test's
+				if s.Metric == gpuMemoryUsed && len(s.Labels) == 1 {
+					used[s.Labels[0]] = s.Value
+				}
+			})
+			list, known := g.Use(10 * time.Second)
+			t.Log(list, known, used)
+			if firstKnown != known || !cmp.Equal(first, list) {
+				t.Errorf("before the first Read: %v (%v), after: %v (%v)", first, firstKnown, list, known)
+			}
+			if known != tc.known {
+				t.Errorf("known is %v", known)
+			}
+			if tc.want != nil {
+				if diff := cmp.Diff(tc.want, list); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+			}
+			for _, use := range list {
+				if want, ok := used[string(rune('0'+use.Index))]; ok != use.UsedKnown || float64(use.Used) != want {
+					t.Errorf("GPU %d holds %d (%v), the source says %v (%v)", use.Index, use.Used, use.UsedKnown, want, ok)
+				}
+			}
+		})
+	}
+}
+
+// TestGPUUseHangs: a call that hangs costs its own GPU's use, and no Read.
+func TestGPUUseHangs(t *testing.T) {
+	f := inNVMLProcess(t, "h200")
+	if f == nil {
+		return
+	}
+	g := NewGPU(f.procfs, NewNVML(f.lib), GPUOptions{Budget: 10 * time.Second})
+	if err := g.Read(func(Sample) {}); err != nil {
+		t.Fatal(err)
+	}
+	f.set(t, "nvmlDeviceGetUtilizationRates.1", "hang")
+	list, known := g.Use(time.Second)
+	if want := []GPUUse{{0, 20092120064, true, true, true}, {Index: 1}}; !known || !cmp.Equal(list, want) {
+		t.Errorf("while it hangs: %v, %v", list, known)
+	}
+	f.set(t, "nvmlDeviceGetUtilizationRates.1", "0 0 0")
+	for {
+		if list, _ := g.Use(time.Minute); len(list) == 2 && list[1].UsedKnown {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,98 @@
+package nccl
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func seeds(f *testing.F) (all [][]byte) {
+	f.Helper()
+	files, err := filepath.Glob("testdata/*.log")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no transcripts", err)
+	}
+	for _, path := range files {
+		log, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		all = append(all, log)
+	}
+	return all
+}
+
+// FuzzParse: whatever is in a line, what reaches labels is short and printable,
+// and indices are inside their tables.
+func FuzzParse(f *testing.F) {
+	for _, log := range seeds(f) {
+		for line := range bytes.Lines(log) {
+			f.Add(line)
+		}
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		parse(line, func(e event) {
+			if !utf8.Valid(e.name) || len(e.name) > maxName || bytes.ContainsAny(e.name, "\n\x00\x1b\"{}") {
+				t.Errorf("%q brings %q into a label", line, e.name)
+			}
+			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > warned {
+				t.Errorf("%q is %+v", line, e)
+			}
+			if e.warn < 0 || int(e.warn) >= len(warnKinds()) || e.status < statusOther || int(e.status) >= len(completionNames()) {
+				t.Errorf("%q is %+v", line, e)
+			}
+			if e.nodes < 0 || e.nodes > 999999 {
+				t.Errorf("%q has %d nodes", line, e.nodes)
+			}
+		})
+	})
+}
+
+// FuzzPieces: a log says the same whether it comes at once or in pieces.
+func FuzzPieces(f *testing.F) {
+	for _, log := range seeds(f) {
+		f.Add(log, uint(len(log)/3), uint(len(log)/2))
+	}
+	f.Add(append(bytes.Repeat([]byte("x"), 3*bufferSize), "\nh NCCL INFO Using network IB\n"...), uint(bufferSize), uint(2*bufferSize+1))
+	f.Fuzz(func(t *testing.T, log []byte, a, b uint) {
+		n := uint(len(log))
+		a, b = min(a, n), min(b, n)
+		pieces := [][]byte{log[:min(a, b)], log[min(a, b):max(a, b)], append(bytes.Clone(log[max(a, b):]), '\n')}
+		path := filepath.Join(t.TempDir(), "j.log")
+		follow := func(pieces ...[]byte) []string {
+			jobs := newJobs()
+			g, err := newGlob(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fo := newFollower([]glob{g}, defaultLimits(), jobs.open)
+			defer fo.close()
+			_ = os.Remove(path)
+			for i, p := range pieces {
+				file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := file.Write(p); err != nil {
+					t.Fatal(err)
+				}
+				file.Close()
+				if i == 0 {
+					fo.listed = true // so that all is new
+					fo.list(fileTime(t, path))
+				}
+				if _, err := fo.pass(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return series(func(emit emitter) { jobs.emit(table(), emit) })
+		}
+		if diff := cmp.Diff(follow(bytes.Join(pieces, nil)), follow(pieces...)); diff != "" {
+			t.Errorf("%q (-at once +in pieces)\n%s", pieces, diff)
+		}
+	})
+}

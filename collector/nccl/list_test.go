@@ -1,0 +1,216 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// TestSpecial: a pipe is not waited for, and nothing but ordinary files is read.
+func TestSpecial(t *testing.T) {
+	l := follow(t, defaultLimits())
+	l.append("a.log", usingIB)
+	l.append("elsewhere", usingSocket)
+	l.must(unix.Mkfifo(l.path("pipe.log"), 0o644))
+	l.must(os.Mkdir(l.path("dir.log"), 0o755))
+	l.must(os.Symlink("elsewhere", l.path("link.log")))
+	l.must(os.Symlink("loop.log", l.path("loop.log")))
+	l.must(os.Symlink("/dev/zero", l.path("zero.log")))
+	socket, err := net.Listen("unix", l.path("s.log"))
+	l.must(err)
+	defer socket.Close()
+	l.must(os.Link(l.path("a.log"), l.path("b.log"))) // the same file again is read once
+	l.list()
+	l.says("all but one", aIB...)
+	l.counts(map[string]int{"followed": 1, "special": 6})
+}
+
+// TestReplaced: what is something else by the time it is opened is not waited
+// for, and not read.
+func TestReplaced(t *testing.T) {
+	l := follow(t, defaultLimits())
+	l.append("a.log", usingIB)
+	var st unix.Stat_t
+	l.must(unix.Lstat(l.path("a.log"), &st))
+	l.must(unix.Mkfifo(l.path("pipe"), 0o644))
+	l.must(os.Symlink("a.log", l.path("link")))
+	l.append("other", usingSocket)
+	for _, name := range []string{"pipe", "link", "other"} {
+		if err := l.f.follow(l.path(name), name, statID(&st), 0); err == nil && name == "link" {
+			t.Error("a link was followed")
+		}
+	}
+	if n := len(l.f.files); n != 0 {
+		t.Errorf("%d files are followed, want none", n)
+	}
+}
+
+// TestMoved: what is removed or renamed between the listing and the look into it
+// is no fault, and counts nothing twice.
+func TestMoved(t *testing.T) {
+	l := follow(t, defaultLimits())
+	l.list()
+	l.append("a.log", usingIB+timedOut)
+	l.list()
+	l.f.drop(l.f.files[l.id("a.log")])
+	l.f.before[l.id("a.log")] = int64(len(usingIB + timedOut))
+	var c census
+	found := l.f.scan(nil, &l.f.globs[0], l.dir, time.Now(), &c)
+	l.must(os.Rename(l.path("a.log"), l.path("b.log")))
+	l.f.choose(found, &c)
+	if c.unreadable != 0 || len(c.faults) != 0 {
+		t.Errorf("%d unreadable, faults %v", c.unreadable, c.faults)
+	}
+	l.list()
+	l.says("after", `fallback["b"] 0`, `network_info["b" "IB"] 1`, oneWarned)
+}
+
+func (l *logs) id(name string) fileID {
+	l.Helper()
+	var st unix.Stat_t
+	l.must(unix.Lstat(l.path(name), &st))
+	return statID(&st)
+}
+
+// TestUnreadable: a file that may not be read is said, and hides no other.
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	l := follow(t, defaultLimits())
+	l.append("a.log", usingIB)
+	l.append("b.log", usingIB)
+	l.must(os.Chmod(l.path("b.log"), 0))
+	l.list()
+	faults := collector.Faults(l.Read(func(collector.Sample) {}))
+	if len(faults) != 1 || faults[0].Device != "b" || faults[0].Reason != sysfs.ReasonPermission {
+		t.Errorf("faults %v, want that b may not be read", faults)
+	}
+	l.counts(map[string]int{"followed": 1, "unreadable": 1})
+}
+
+// TestNewest: of too many files the newest are followed, the others counted,
+// and one that is let go and comes back counts nothing twice.
+func TestNewest(t *testing.T) {
+	lim := defaultLimits()
+	lim.files = 2
+	l := follow(t, lim)
+	for i := range 5 {
+		name := fmt.Sprintf("%d.log", i)
+		l.append(name, usingIB+timedOut)
+		l.age(name, time.Duration(i)*time.Hour)
+	}
+	l.append("old.log", usingIB+timedOut)
+	l.age("old.log", 8*24*time.Hour)
+	l.list()
+	newest := func(names ...string) (list []string) {
+		for _, n := range names {
+			list = append(list, fmt.Sprintf(`fallback[%q] 0`, n), fmt.Sprintf(`network_info[%q "IB"] 1`, n))
+		}
+		return list
+	}
+	l.says("at first", newest("0", "1")...)
+	l.counts(map[string]int{"followed": 2, "waiting": 3, "idle": 1})
+	l.append("4.log", timedOut)
+	l.list()
+	l.says("another grows", with(newest("0", "4"), oneWarned)...)
+	l.append("1.log", timedOut)
+	l.age("0.log", 2*time.Hour)
+	l.list()
+	l.says("one comes back", with(newest("1", "4"), `warnings_total["timeout"] 2`)...)
+	l.append("old.log", timedOut)
+	l.age("1.log", 2*time.Hour)
+	l.list()
+	l.says("an old one wakes", with(newest("4", "old"), `warnings_total["timeout"] 3`)...)
+	l.age("old.log", 8*24*time.Hour)
+	l.age("4.log", time.Hour)
+	l.list()
+	l.says("and is silent again", with(newest("1", "4"), `warnings_total["timeout"] 3`)...)
+}
+
+// TestStay: of many that all grow, those that are followed stay.
+func TestStay(t *testing.T) {
+	lim := defaultLimits()
+	lim.files = 1
+	l := follow(t, lim)
+	l.append("a.log", usingIB)
+	l.list()
+	l.append("b.log", usingIB)
+	l.age("a.log", time.Minute)
+	l.list()
+	l.says("a little older", aIB...)
+	l.age("a.log", 10*time.Minute)
+	l.list()
+	l.says("old", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
+}
+
+// TestGlobs: directories in a glob are part of the job's name, and of two logs
+// of one name the newer is followed.
+func TestGlobs(t *testing.T) {
+	l := follow(t, defaultLimits(), "x/*.log", "y/*.log", "runs/*/rank?.log", "exact.txt", "none/*.log")
+	for _, dir := range []string{"x", "y", "runs/1", "runs/2"} {
+		l.must(os.MkdirAll(l.path(dir), 0o755))
+	}
+	l.append("x/a.log", usingSocket)
+	l.age("x/a.log", time.Hour)
+	for _, name := range []string{"y/a.log", "runs/1/rank0.log", "runs/2/rank0.log", "runs/2/rank10.log", "exact.txt"} {
+		l.append(name, usingIB)
+	}
+	l.list()
+	var want []string
+	for _, job := range []string{"a", "1/rank0", "2/rank0", "exact"} {
+		want = append(want, fmt.Sprintf(`fallback[%q] 0`, job), fmt.Sprintf(`network_info[%q "IB"] 1`, job))
+	}
+	l.says("all", want...)
+	l.counts(map[string]int{"followed": 4, "same_name": 1})
+	for _, tt := range []struct{ path, want string }{
+		{"/l/pretrain.gpu-01.4711", "pretrain.gpu-01.4711"}, // NCCL_DEBUG_FILE=…%h.%p: each process is one
+		{"/l/pretrain.4711.log", "pretrain.4711"},
+		{"/l/" + strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 64) + "…" + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
+		{"/l/a.log1", "a"}, {"/l/a", "a"}, {"/l/a.", "a"},
+	} {
+		if got := (glob{fixed: "/l"}).job(tt.path); got != tt.want {
+			t.Errorf("%s is called %q, want %q", tt.path, got, tt.want)
+		}
+	}
+	for _, glob := range []struct{ text, want string }{
+		{"", "absolute path"}, {"*.log", "absolute path"}, {"/var/log/[a.log", "[ is not closed"}, {"/var/log/nccl/", "/var/log/nccl/*.log"}, {"/var/**/x.log", "** is not known"},
+	} {
+		if _, err := New([]string{glob.text}); err == nil || !strings.Contains(err.Error(), glob.want) {
+			t.Errorf("%q: %v, want what would be right: %s", glob.text, err, glob.want)
+		}
+	}
+}
+
+// TestAbsent: where no file is called so there is nothing, and it is said which
+// name was looked for; too many names in a directory are said, too.
+func TestAbsent(t *testing.T) {
+	lim := defaultLimits()
+	lim.names = 1000
+	l := follow(t, lim)
+	l.says("before the first look")
+	l.list()
+	if err := l.Read(func(s collector.Sample) { t.Errorf("%v", s) }); !errors.Is(err, collector.ErrAbsent) || !strings.Contains(err.Error(), l.dir+"/*.log") {
+		t.Errorf("%v, want ErrAbsent and the name", err)
+	}
+	for i := range 1600 {
+		l.append(fmt.Sprintf("%d.log", i), "")
+	}
+	l.list()
+	faults := collector.Faults(l.Read(func(collector.Sample) {}))
+	if len(faults) != 1 || faults[0].Reason != sysfs.ReasonTooLarge {
+		t.Errorf("%v, want %s", faults, sysfs.ReasonTooLarge)
+	}
+	if n := len(l.f.files); n != lim.files {
+		t.Errorf("%d files are followed, want %d", n, lim.files)
+	}
+}

@@ -1,0 +1,245 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/kubelet"
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/task"
+)
+
+// ProcessOptions say where the process source finds what it joins.
+type ProcessOptions struct {
+	Sysfs, Procfs string
+	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
+	Rails         func() ([]rail.Rail, error)
+	// Kernel makes a client of the RDMA core, one for each thing that may hang.
+	// Nil asks the running kernel, where Sysfs is its sysfs.
+	Kernel func() ProcessKernel
+	NVML   NVML // a view of its own; see [NVMLShare]
+	// Budget is the longest that one Read waits for queue pairs and GPUs side by
+	// side; what follows takes at most as long again. 0 means 1 s.
+	Budget time.Duration
+	Limit  int // most series of one row; at least 2, 0 means 256
+}
+
+// Process tells which processes hold which queue pairs on which rails and how
+// much GPU memory, and which jobs hold GPU memory and have no queue pair.
+type Process struct {
+	opts  ProcessOptions
+	rows  []Metric
+	clock func() (uint64, error)
+
+	pairs   qpReader
+	gpus    gpuHolders
+	lookUps lane.Group[ownersFound]
+	owners  ownerBook
+	names   *podNames
+	spans   spanBook
+
+	queuePairs, memory, without *seriesKeeper
+	qpAge, qpSeconds            *seriesKeeper
+}
+
+var _ Source = (*Process)(nil)
+
+// NewProcess returns the process source. It needs the host's pid namespace: in
+// another one a Read fails with [ReasonNamespace] and emits nothing, because the
+// kernel would not say whose the queue pairs are.
+func NewProcess(opts ProcessOptions) *Process {
+	if opts.Budget <= 0 {
+		opts.Budget = time.Second
+	}
+	if opts.Limit <= 0 {
+		opts.Limit = 256
+	}
+	opts.Limit = max(opts.Limit, 2)
+	if opts.Kernel == nil && sysfs.Live(opts.Sysfs) {
+		opts.Kernel = func() ProcessKernel { return rdmanl.NewForDumps(opts.Budget) }
+	}
+	p := &Process{opts: opts, rows: processTable(), clock: task.Now, names: newPodNames(opts.Rootfs)}
+	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }, devices: map[string]*qpDevice{}}
+	p.gpus.session.lib = opts.NVML
+	p.owners = ownerBook{procfs: opts.Procfs, threads: map[life]int{}, cgroups: map[life]keptCgroup{}}
+	p.spans = spanBook{procfs: opts.Procfs, known: map[life]jobSpan{}, same: map[life]bool{}}
+	p.queuePairs, p.memory = newSeriesKeeper(&p.rows[processQueuePairs]), newSeriesKeeper(&p.rows[processGPUMemory])
+	p.without = newSeriesKeeper(&p.rows[processWithoutRDMA])
+	p.qpAge, p.qpSeconds = newSeriesKeeper(&p.rows[processQPAge]), newSeriesKeeper(&p.rows[processQPSeconds])
+	return p
+}
+
+// Name returns "process".
+func (p *Process) Name() string { return "process" }
+
+// Metrics returns the rows.
+func (p *Process) Metrics() []*Metric { return rowPointers(p.rows) }
+
+// processReading is what one Read found, before it is added up.
+type processReading struct {
+	begun    uint64 // on the clock of task.Now
+	rails    []rail.Rail
+	pairs    []qpReading // with a tally
+	shared   bool        // queue pairs of other network namespaces are among them
+	complete bool        // every queue pair of every device is in it
+	gpus     bool        // there are some
+	holdings []gpuHolding
+	holders  map[uint32]*holder // nil: it could not be found out
+	unseen   map[uint32]bool    // threads that are there and could not be looked up
+	names    *podsKnown
+	byDevice map[string]kubelet.Name
+}
+
+// label returns pod and container of a process.
+func (r *processReading) label(o *holder) (pod, container string) {
+	return r.names.label(o, r.byDevice)
+}
+
+// ended reports whether a thread that the kernel named is gone by now, and its
+// queue pairs with it.
+func (r *processReading) ended(thread uint32) bool {
+	return thread != 0 && r.holders[thread] == nil && !r.unseen[thread]
+}
+
+// Read implements [Source].
+func (p *Process) Read(emit func(Sample)) error {
+	r, faults := p.gather()
+	if len(p.pairs.devices) == 0 && !r.gpus && len(faults) == 0 {
+		return fmt.Errorf("no RDMA device and no GPU: %w", ErrAbsent)
+	}
+	if err := exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
+		return noProcfs(err)
+	}
+	if !seesHost(p.opts.Procfs) {
+		return hostOnly()
+	}
+	faults = append(faults, p.identify(r)...)
+	if r.holders != nil {
+		p.addQueuePairs(r)
+		p.addMemory(r)
+		p.judge(r)
+	}
+	for _, k := range []*seriesKeeper{p.queuePairs, p.memory, p.without} {
+		k.flush(p.opts.Limit, emit)
+	}
+	for _, k := range []*seriesKeeper{p.qpAge, p.qpSeconds} {
+		k.flush(len(p.pairs.devices)+1, emit)
+	}
+	return errors.Join(faults...)
+}
+
+// gather reads queue pairs and GPUs side by side.
+func (p *Process) gather() (*processReading, []error) {
+	r := &processReading{}
+	var faults, gpuFaults []error
+	var err error
+	if r.begun, err = p.clock(); err != nil {
+		return r, []error{NewFault("", err)}
+	}
+	if r.rails, err = p.opts.Rails(); err != nil {
+		faults = deviceFaults(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
+	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
+	wg.Wait()
+	r.shared = shared
+	r.complete = len(qpFaults) == 0
+	for _, q := range pairs {
+		if q.tally != nil {
+			r.pairs = append(r.pairs, q)
+		}
+		r.complete = r.complete && q.tally != nil && q.tally.cut == nil
+	}
+	return r, append(append(faults, qpFaults...), gpuFaults...)
+}
+
+// identify finds out whose the threads and processes are, and what their pods
+// are called.
+func (p *Process) identify(r *processReading) (faults []error) {
+	wanted := map[uint32]uint64{}
+	want := func(pid uint32, before uint64) {
+		if earlier, known := wanted[pid]; !known || before < earlier {
+			wanted[pid] = before // of two lists the older one: rather nobody than somebody else
+		}
+	}
+	for _, q := range r.pairs {
+		for key := range q.tally.owners {
+			if key.thread != 0 {
+				want(key.thread, q.tally.begun)
+			}
+		}
+	}
+	for _, h := range r.holdings {
+		want(h.pid, r.begun)
+	}
+	list := make([]asked, 0, len(wanted))
+	for pid, before := range wanted {
+		list = append(list, asked{pid, before})
+	}
+	budget := p.opts.Budget / 2
+	res := p.lookUps.Run(budget, []string{"processes"}, func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
+	if res.State != lane.Done {
+		return []error{laneFault("", res.State, res.Err)}
+	}
+	r.holders, r.unseen = res.Value.holders, res.Value.unseen
+	if res.Value.err != nil {
+		faults = append(faults, res.Value.err)
+	}
+	var nameFaults []error
+	r.names, nameFaults = p.names.known(p.opts.Budget/4, r.holders)
+	r.byDevice = r.names.byDevice(r.holdings, r.holders)
+	return append(faults, nameFaults...)
+}
+
+// addQueuePairs adds up the queue pairs. Those of a thread that has ended are
+// there without an owner; those of a process that has ended are gone.
+func (p *Process) addQueuePairs(r *processReading) {
+	rails := railNames{p.opts.Sysfs, r.rails}
+	for _, q := range r.pairs {
+		names := map[uint32]string{}
+		for key, n := range q.tally.owners {
+			pod, container, comm := "", "", ""
+			switch o := r.holders[key.thread]; {
+			case o != nil:
+				pod, container = r.label(o)
+				comm = o.Comm
+			case r.ended(key.thread):
+				continue
+			}
+			name, known := names[key.port]
+			if !known {
+				name = rails.of(q.device, key.port)
+				names[key.port] = name
+			}
+			p.queuePairs.add(float64(n), name, pod, container, comm, key.state.String())
+		}
+		if q.tally.rest > 0 {
+			p.queuePairs.add(float64(q.tally.rest), p.queuePairs.other...)
+		}
+		p.qpAge.add(time.Since(q.tally.ended).Seconds(), q.device)
+		p.qpSeconds.add(q.tally.took.Seconds(), q.device)
+	}
+}
+
+func (p *Process) addMemory(r *processReading) {
+	for _, h := range r.holdings {
+		o := r.holders[h.pid]
+		if o == nil {
+			continue
+		}
+		pod, container := r.label(o)
+		if h.told {
+			p.memory.add(float64(h.memory), h.gpu, pod, container, o.Comm)
+		} else {
+			p.memory.spoil(h.gpu, pod, container, o.Comm)
+		}
+	}
+}

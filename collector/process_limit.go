@@ -1,0 +1,90 @@
+package collector
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// seriesKeeper keeps the series of one row within the limit: the greatest are
+// named, the rest is one series. A series that was named stays so until another
+// one is twice as great, so that what lies at the limit does not come and go.
+type seriesKeeper struct {
+	row   *Metric
+	other []string
+	sums  map[string]*keptSeries
+	named map[string]bool // at the last flush
+}
+
+type keptSeries struct {
+	key    string
+	labels []string
+	value  float64
+	absent bool
+}
+
+func newSeriesKeeper(row *Metric) *seriesKeeper {
+	return &seriesKeeper{row: row, other: slices.Repeat([]string{processOther}, len(row.Labels)), sums: map[string]*keptSeries{}}
+}
+
+// add adds to a series.
+func (k *seriesKeeper) add(value float64, labels ...string) { k.series(labels).value += value }
+
+// spoil says that the value of a series cannot be known.
+func (k *seriesKeeper) spoil(labels ...string) { k.series(labels).absent = true }
+
+func (k *seriesKeeper) series(labels []string) *keptSeries {
+	key := strings.Join(labels, "\x00")
+	s := k.sums[key]
+	if s == nil {
+		s = &keptSeries{key: key, labels: labels}
+		k.sums[key] = s
+	}
+	return s
+}
+
+// flush emits at most limit series, and begins anew.
+func (k *seriesKeeper) flush(limit int, emit func(Sample)) {
+	rest := keptSeries{key: strings.Join(k.other, "\x00"), labels: k.other}
+	summed, over := k.sums[rest.key]
+	if over { // what was summed before it came here
+		rest.value = summed.value
+		delete(k.sums, rest.key)
+		limit--
+	}
+	list := make([]*keptSeries, 0, len(k.sums)+1)
+	for _, s := range k.sums {
+		if !s.absent {
+			list = append(list, s)
+		}
+	}
+	if len(list) > limit {
+		if !over {
+			limit--
+		}
+		over = true
+		weight := func(s *keptSeries) float64 {
+			if k.named[s.key] {
+				return 2 * s.value
+			}
+			return s.value
+		}
+		slices.SortFunc(list, func(a, b *keptSeries) int {
+			return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.key, b.key))
+		})
+		for _, s := range list[limit:] {
+			rest.value += s.value
+		}
+		list = list[:limit]
+	}
+	if over {
+		list = append(list, &rest)
+	}
+	slices.SortFunc(list, func(a, b *keptSeries) int { return cmp.Compare(a.key, b.key) })
+	k.named = make(map[string]bool, len(list))
+	for _, s := range list {
+		k.named[s.key] = true
+		emit(Sample{Metric: k.row, Labels: s.labels, Value: s.value})
+	}
+	clear(k.sums)
+}

@@ -1,0 +1,160 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/railscope/railscope/internal/kubelet"
+	"github.com/railscope/railscope/internal/lane"
+)
+
+const (
+	namesFresh = 10 * time.Second // between two looks for names of pods
+	namesTime  = 5 * time.Second  // for the kubelet to answer; a scrape does not wait so long
+)
+
+// podNames names pods and containers. Nothing of it is needed: without a name a
+// pod has its UID, and a container the beginning of its ID.
+type podNames struct {
+	rootfs string
+	client *kubelet.Client
+	lanes  lane.Group[struct{}]
+	last   atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too
+}
+
+// podsKnown is what the kubelet said last.
+type podsKnown struct {
+	kubelet.Names
+	devices []kubelet.Device
+	looked  time.Time
+	faults  []error
+}
+
+func newPodNames(rootfs string) *podNames {
+	n := &podNames{rootfs: rootfs, client: kubelet.NewClient(filepath.Join(rootfs, kubelet.Socket))}
+	n.last.Store(&podsKnown{})
+	return n
+}
+
+// known returns the names, after a look for them where an owner has none yet. It
+// waits for budget at most; what comes later is there the next time.
+func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, []error) {
+	last, missing := n.last.Load(), false
+	for _, o := range holders {
+		if o.cgroup.Pod != "" {
+			_, named := last.Containers[o.cgroup.Container]
+			missing = missing || !named
+		}
+	}
+	if !missing || time.Since(last.looked) < namesFresh {
+		return last, last.faults
+	}
+	res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
+		n.look()
+		return struct{}{}
+	})[0]
+	last = n.last.Load()
+	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
+		return last, append(slices.Clip(last.faults), laneFault("kubelet", res.State, res.Err))
+	}
+	return last, last.faults
+}
+
+// look asks the kubelet's directories, and then its socket, which may take
+// longer.
+func (n *podNames) look() {
+	before := n.last.Load()
+	k := podsKnown{devices: before.devices, looked: before.looked}
+	var err error
+	if k.Names, err = kubelet.ReadNames(n.rootfs); err != nil {
+		k.faults = append(k.faults, unexpected("kubelet", err))
+	}
+	logs := k
+	n.last.Store(&logs)
+	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
+	defer cancel()
+	k.devices, err = n.client.Devices(ctx)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		k.faults = append(slices.Clip(k.faults), unexpected("kubelet", err))
+	}
+	k.looked = time.Now()
+	n.last.Store(&k)
+}
+
+// byDevice names the pods that hold a device which the kubelet gave to one pod
+// only, and which only they hold. The socket knows no UIDs, so this is the way
+// from a process to its pod where the kubelet's logs cannot be seen.
+func (k *podsKnown) byDevice(holdings []gpuHolding, owners map[uint32]*holder) map[string]kubelet.Name {
+	if len(k.devices) == 0 {
+		return nil
+	}
+	given := map[string][]kubelet.Name{} // by device
+	for _, d := range k.devices {
+		id, _, _ := strings.Cut(d.ID, "::") // a replica, where a GPU is shared by time
+		if !slices.Contains(given[id], d.Name) {
+			given[id] = append(given[id], d.Name)
+		}
+	}
+	held := map[string]string{} // by device: the pod that holds it; ? for several
+	for _, h := range holdings {
+		if o := owners[h.pid]; o != nil && o.cgroup.Pod != "" {
+			if pod, known := held[h.uuid]; known && pod != o.cgroup.Pod {
+				held[h.uuid] = "?"
+			} else {
+				held[h.uuid] = o.cgroup.Pod
+			}
+		}
+	}
+	named := map[string]kubelet.Name{}
+	for uuid, pod := range held {
+		if len(given[uuid]) == 0 {
+			continue
+		}
+		name := given[uuid][0]
+		for _, other := range given[uuid][1:] {
+			if other.Namespace != name.Namespace || other.Pod != name.Pod {
+				pod = "?"
+			}
+			name.Container = ""
+		}
+		if before, known := named[pod]; known && before != name {
+			if before.Namespace != name.Namespace || before.Pod != name.Pod {
+				name = kubelet.Name{} // two devices, two pods: then neither
+			}
+			name.Container = ""
+		}
+		named[pod] = name
+	}
+	delete(named, "?")
+	return named
+}
+
+// label returns the pod and the container of an owner as they are exported.
+func (k *podsKnown) label(o *holder, byDevice map[string]kubelet.Name) (pod, container string) {
+	c := o.cgroup
+	name, known := k.Containers[c.Container]
+	if !known {
+		name = k.Pods[c.Pod]
+	}
+	if name.Pod == "" {
+		name = byDevice[c.Pod]
+	}
+	pod, container = c.Pod, name.Container
+	if c.Pod != "" && name.Pod != "" {
+		pod = name.Namespace + "/" + name.Pod
+	}
+	switch {
+	case container != "":
+	case c.Container != "":
+		container = c.Container[:12]
+	case c.Slurm != "":
+		container = "slurm-" + c.Slurm
+	}
+	return pod, container
+}

@@ -1,0 +1,208 @@
+package collector
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/task"
+)
+
+// holder is a process that has queue pairs or GPU memory, and what tells it from others.
+type holder struct {
+	task.Stat
+	cgroup task.Cgroup
+	group  string // the job that it is part of: one pod, container, Slurm job or tree of processes
+}
+
+// asked is a thread or process whose owner is wanted.
+type asked struct {
+	pid    uint32
+	before uint64 // ticks: a process that started later is another one under the same pid
+}
+
+// ownerBook finds owners, and keeps what does not change about them. It belongs
+// to the goroutine in its lane.
+type ownerBook struct {
+	procfs  string
+	threads map[life]int // the process of a thread
+	cgroups map[life]keptCgroup
+}
+
+// life tells one life of a pid from the next.
+type life struct {
+	pid   int
+	start uint64
+}
+
+type keptCgroup struct {
+	task.Cgroup
+	read time.Time
+}
+
+// cgroupFresh is how long a cgroup is believed: processes are moved soon after
+// they start, if at all.
+const cgroupFresh = 30 * time.Second
+
+// maxTree bounds how many parents are looked at.
+const maxTree = 32
+
+// ownersFound is what one look came to.
+type ownersFound struct {
+	holders map[uint32]*holder // by thread or process; those that have ended are not in it
+	unseen  map[uint32]bool    // those that are there, or may be, and could not be looked up
+	err     error
+}
+
+// find looks for the owners, until deadline. It runs in a lane of its own.
+func (b *ownerBook) find(wanted []asked, deadline time.Time) ownersFound {
+	l := ownerLook{ownerBook: b, stats: map[int]statResult{}, byPID: map[int]*holder{}}
+	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
+	late, hidden := 0, 0
+	for _, w := range wanted {
+		if late > 0 || time.Now().After(deadline) {
+			out.unseen[w.pid] = true
+			late++
+			continue
+		}
+		o, err := l.holder(w)
+		switch {
+		case err == nil:
+			out.holders[w.pid] = o
+		case sysfs.Reason(err) != sysfs.ReasonVanished:
+			out.unseen[w.pid] = true
+			out.err = cmp.Or(out.err, error(NewFault("", err)))
+		case !errors.Is(err, errReused) && task.Hidden(b.procfs, int(w.pid)):
+			out.unseen[w.pid] = true
+			hidden++
+		}
+	}
+	switch {
+	case out.err != nil:
+	case late > 0:
+		out.err = &Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("%d of %d processes could not be looked up in time", late, len(wanted))}
+	case hidden > 0:
+		out.err = &Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden from us: procfs is mounted with hidepid; start railscope as root, or in the group of that mount's gid option", hidden)}
+	}
+	b.forget(l.byPID)
+	return out
+}
+
+// forget drops what is kept of processes that are not wanted any more.
+func (b *ownerBook) forget(now map[int]*holder) {
+	const most = 4096
+	if len(b.threads) > most {
+		clear(b.threads)
+	}
+	for l := range b.cgroups {
+		if o := now[l.pid]; (o == nil || o.Start != l.start) && len(b.cgroups) > most {
+			delete(b.cgroups, l)
+		}
+	}
+}
+
+// ownerLook is one look: within it every file is read once.
+type ownerLook struct {
+	*ownerBook
+	stats map[int]statResult
+	byPID map[int]*holder
+}
+
+type statResult struct {
+	task.Stat
+	err error
+}
+
+func (l *ownerLook) stat(pid int) (task.Stat, error) {
+	r, known := l.stats[pid]
+	if !known {
+		r.Stat, r.err = task.ReadStat(l.procfs, pid)
+		l.stats[pid] = r
+	}
+	return r.Stat, r.err
+}
+
+// errReused is a pid that is another process's by now.
+var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("the pid has passed to another process")}
+
+// holder finds the process that a thread belongs to.
+func (l *ownerLook) holder(w asked) (*holder, error) {
+	st, err := l.stat(int(w.pid))
+	if err != nil {
+		return nil, err
+	}
+	if st.Start > w.before {
+		return nil, errReused
+	}
+	key := life{int(w.pid), st.Start}
+	pid, known := l.threads[key]
+	if !known {
+		if pid, err = task.Process(l.procfs, int(w.pid)); err != nil {
+			return nil, err
+		}
+		l.threads[key] = pid
+	}
+	return l.process(pid)
+}
+
+func (l *ownerLook) process(pid int) (*holder, error) {
+	if o := l.byPID[pid]; o != nil {
+		return o, nil
+	}
+	st, err := l.stat(pid)
+	if err != nil {
+		return nil, err
+	}
+	cgroup, err := l.cgroup(st)
+	if err != nil {
+		return nil, err
+	}
+	o := &holder{Stat: st, cgroup: cgroup}
+	switch {
+	case cgroup.Pod != "":
+		o.group = "pod " + cgroup.Pod
+	case cgroup.Container != "":
+		o.group = "container " + cgroup.Container
+	case cgroup.Slurm != "":
+		o.group = "slurm " + cgroup.Slurm
+	default:
+		o.group = "tree " + strconv.Itoa(l.root(st, cgroup.Path))
+	}
+	l.byPID[pid] = o
+	return o, nil
+}
+
+func (l *ownerLook) cgroup(st task.Stat) (task.Cgroup, error) {
+	key := life{st.PID, st.Start}
+	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < cgroupFresh {
+		return kept.Cgroup, nil
+	}
+	c, err := task.ReadCgroup(l.procfs, st.PID)
+	if err == nil {
+		l.cgroups[key] = keptCgroup{c, time.Now()}
+	}
+	return c, err
+}
+
+// root returns the process from which a job on the host itself was started: the
+// furthest ancestor in the same cgroup, below init and below a shell that a
+// person types into, which starts jobs that have nothing to do with one another.
+func (l *ownerLook) root(st task.Stat, path string) int {
+	for range maxTree {
+		if st.Parent <= 1 {
+			break
+		}
+		parent, err := l.stat(st.Parent)
+		if err != nil || parent.PID == parent.Session && parent.TTY {
+			break
+		}
+		if c, err := l.cgroup(parent); err != nil || c.Path != path {
+			break
+		}
+		st = parent
+	}
+	return st.PID
+}

@@ -1,0 +1,344 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// processLines reads a source and returns all that came of it, a line each,
+// without the rows that are about the reading itself.
+func processLines(p *Process) []string {
+	var lines []string
+	err := p.Read(func(s Sample) {
+		if strings.HasSuffix(s.Metric.Name, "_seconds") {
+			return
+		}
+		var labels []string
+		for i, value := range s.Labels {
+			labels = append(labels, fmt.Sprintf("%s=%q", s.Metric.Labels[i], value))
+		}
+		lines = append(lines, fmt.Sprintf("%s{%s} %v", s.Metric.Name, strings.Join(labels, ","), s.Value))
+	})
+	if errors.Is(err, ErrAbsent) {
+		return append(lines, "absent")
+	}
+	for _, f := range Faults(err) {
+		lines = append(lines, fmt.Sprintf("fault %s %v: %s", f.Reason, f.Expected, f.Error()))
+	}
+	return lines
+}
+
+func capture(t testing.TB, name string) *processMachine {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata/process", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newProcessMachine(t, data)
+}
+
+func same(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestProcessKubernetes: threads are their process, logs name pods, kernel queue
+// pairs and those of a process that is gone (8888) are nobody's; of a process on
+// which the driver is silent there is no figure.
+func TestProcessKubernetes(t *testing.T) {
+	m := capture(t, "kubernetes")
+	want := []string{
+		`process_queue_pairs{rail="0",pod="",container="",comm="storaged",state="rts"} 3`,
+		`process_queue_pairs{rail="0",pod="default/train-0",container="trainer",comm="python3",state="rts"} 16`,
+		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="reset"} 1`,
+		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rtr"} 1`,
+		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,
+		`process_gpu_memory_bytes{gpu="0",pod="default/train-0",container="trainer",comm="python3"} 1e+10`,
+		`process_gpu_memory_bytes{gpu="1",pod="default/train-0",container="trainer",comm="python3"} 1.1e+10`,
+		`process_gpu_memory_bytes{gpu="2",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
+		`process_gpu_memory_bytes{gpu="3",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
+		`process_gpu_without_rdma{pod="default/train-0",container="trainer",comm="python3",spans="gpus"} 0`,
+		`process_gpu_without_rdma{pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm",spans="gpus"} 1`,
+	}
+	p := m.source(0)
+	for range 2 {
+		same(t, want, processLines(p))
+	}
+}
+
+// TestProcessBare: jobs without Kubernetes are told apart by Slurm, by container,
+// and by what they were started from; a virtual function is on its function's
+// rail; a desktop, MPS and a job that has just begun are not accused.
+func TestProcessBare(t *testing.T) {
+	m := capture(t, "bare")
+	m.kernel.devices = []string{"mlx5_2", "mlx5_3"}
+	m.environ(t, 101, "HOME=/", "SLURM_STEP_NUM_NODES=1")
+	m.environ(t, 302, "WORLD_SIZE=16", "LOCAL_WORLD_SIZE=1", "SLURM_STEP_NUM_NODES=1")
+	want := []string{
+		`process_queue_pairs{rail="",pod="",container="slurm-42",comm="a.out",state="init"} 1`,
+		`process_queue_pairs{rail="1",pod="",container="",comm="",state="init"} 1`,
+		`process_queue_pairs{rail="1",pod="",container="c0ffee00c0ff",comm="trtllm",state="rts"} 2`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="Xorg"} 5`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="new"} 7`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="nvidia-cuda-mps-server"} 6`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="rank"} 400`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="single"} 300`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="c0ffee00c0ff",comm="trtllm"} 2000`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="slurm-42",comm="a.out"} 1000`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="",comm="Xorg"} 5`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="",comm="new"} 7`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="",comm="nvidia-cuda-mps-server"} 6`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="",comm="rank"} 400`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="",comm="single"} 300`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="c0ffee00c0ff",comm="trtllm"} 2000`,
+		`process_gpu_memory_bytes{gpu="1",pod="",container="slurm-42",comm="a.out"} 1000`,
+		`process_gpu_memory_bytes{gpu="2",pod="",container="c0ffee00c0ff",comm="trtllm"} 9000`,
+		`process_gpu_without_rdma{pod="",container="",comm="rank",spans="gpus"} 1`,
+		`process_gpu_without_rdma{pod="",container="",comm="single",spans="nodes"} 1`,
+		`process_gpu_without_rdma{pod="",container="c0ffee00c0ff",comm="trtllm",spans="gpus"} 0`,
+	}
+	same(t, want, processLines(m.source(0)))
+}
+
+// judged returns the lines that judge.
+func judged(p *Process) []string {
+	return slices.DeleteFunc(processLines(p), func(line string) bool {
+		return !strings.HasPrefix(line, "process_gpu_without_rdma") && !strings.HasPrefix(line, "fault")
+	})
+}
+
+// TestProcessNotJudged: nobody is accused while a queue pair may be theirs.
+func TestProcessNotJudged(t *testing.T) {
+	const accused = `process_gpu_without_rdma{pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm",spans="gpus"} 1`
+	for _, tt := range []struct {
+		name   string
+		change func(*processMachine)
+		want   bool
+	}{
+		{"as it is", func(*processMachine) {}, true},
+		{"a queue pair that can send, of a thread that has ended", func(m *processMachine) {
+			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: rdmanl.RTS})
+		}, false},
+		{"one that cannot", func(m *processMachine) {
+			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: 6})
+		}, true},
+		{"a dump cut short", func(m *processMachine) {
+			m.kernel.err = map[string]error{"mlx5_1": fmt.Errorf("%w: too many", rdmanl.ErrCut)}
+		}, false},
+		{"a device that fails", func(m *processMachine) { m.kernel.err = map[string]error{"mlx5_0": unix.EIO} }, false},
+		{"a node without rails", func(m *processMachine) { m.rails = nil }, false},
+		{"a job of a minute", func(m *processMachine) { m.now = 800000 + 6000 }, false},
+		{"devices are in network namespaces that we do not see", func(m *processMachine) { m.kernel.shared = false }, false},
+	} {
+		m := capture(t, "kubernetes")
+		tt.change(m)
+		if got := judged(m.source(0)); slices.Contains(got, accused) != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
+
+// TestProcessEnvironLate: while it is not known what a job's environment says, it
+// is not judged by its GPUs.
+func TestProcessEnvironLate(t *testing.T) {
+	m := capture(t, "kubernetes")
+	p := m.source(0)
+	p.opts.Budget = time.Second
+	hang := make(chan struct{})
+	p.spans.lanes.Run(time.Millisecond, []string{"environ"}, func(string) struct{} { // one that waits for a lock
+		<-hang
+		return struct{}{}
+	})
+	if got := judged(p); len(got) > 0 {
+		t.Errorf("judged %q before any environment was read", got)
+	}
+	close(hang)
+	for start := time.Now(); len(judged(p)) == 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("never judged")
+		}
+	}
+}
+
+// TestProcessNamespaces: where devices belong to network namespaces, the jobs in
+// ours can be judged.
+func TestProcessNamespaces(t *testing.T) {
+	m := capture(t, "kubernetes")
+	m.kernel.shared = false
+	for path, target := range map[string]string{"self/ns/net": "ours", "5000/ns/net": "ours", "4001/ns/net": "ours", "4002/ns/net": "theirs"} {
+		for _, name := range []string{"ours", "theirs"} {
+			if err := os.WriteFile(filepath.Join(m.dir, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path = filepath.Join(m.dir, "proc", path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(filepath.Join(m.dir, target), path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.kernel.qps = nil
+	same(t, []string{`process_gpu_without_rdma{pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm",spans="gpus"} 1`}, judged(m.source(0)))
+}
+
+func TestSpanOf(t *testing.T) {
+	for _, tt := range []struct {
+		env  string
+		want jobSpan
+	}{
+		{"", spanUnknown},
+		{"WORLD_SIZE=8 LOCAL_WORLD_SIZE=8", spanNode},
+		{"WORLD_SIZE=16 LOCAL_WORLD_SIZE=8", spanNodes},
+		{"WORLD_SIZE=16", spanUnknown},
+		{"WORLD_SIZE=x LOCAL_WORLD_SIZE=8 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2", spanNodes},
+		{"WORLD_SIZE=8 LOCAL_WORLD_SIZE=8 SLURM_STEP_NUM_NODES=4", spanNode},
+		{"SLURM_STEP_NUM_NODES=4", spanNodes},
+		{"SLURM_STEP_NUM_NODES=1", spanNode},
+		{"SLURM_STEP_NUM_NODES=0", spanUnknown},
+		{"PMI_SIZE=2 MPI_LOCALNRANKS=1", spanNodes},
+	} {
+		env := map[string]string{}
+		for v := range strings.FieldsSeq(tt.env) {
+			name, value, _ := strings.Cut(v, "=")
+			if !sized(name) {
+				t.Errorf("%s is not read", name)
+			}
+			env[name] = value
+		}
+		if got := spanOf(env); got != tt.want {
+			t.Errorf("%q: %v, want %v", tt.env, got, tt.want)
+		}
+	}
+	if sized("HOME") || sized("") {
+		t.Error("what is no launcher's is read")
+	}
+}
+
+// TestProcessReused: a pid that has passed to a process which began after it was
+// listed is not the one that was meant.
+func TestProcessReused(t *testing.T) {
+	m := newProcessMachine(t, []byte(`
+-- proc/self/ns/pid --
+-> pid:[4026531836]
+-- tasks --
+10 10 1 10 0 1000001 / later
+11 11 1 11 0 1000000 / same tick
+-- qps --
+mlx5_0 1 rts 10 1
+mlx5_0 1 rts 11 1
+-- gpus --
+0 GPU-0 10 5 c
+0 GPU-0 11 6 c
+`))
+	same(t, []string{
+		`process_queue_pairs{rail="0",pod="",container="",comm="same tick",state="rts"} 1`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="same tick"} 6`,
+	}, processLines(m.source(0)))
+}
+
+// TestProcessComm: what a process calls itself need not be text.
+func TestProcessComm(t *testing.T) {
+	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n-- qps --\nmlx5_0 1 rts 10 1\nmlx5_0 1 rts 11 2\n"))
+	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeNotBuilt}
+	for _, pid := range []string{"10", "11"} {
+		m.task(t, []string{pid, pid, "1", pid, "0", "5", "/", "tr\xe9n" + pid[:1]})
+	}
+	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr�n1",state="rts"} 3`}, processLines(m.source(0)))
+}
+
+// TestProcessAbsent: a machine without RDMA and GPUs has no processes to tell of.
+func TestProcessAbsent(t *testing.T) {
+	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
+	m.kernel.err = map[string]error{"": unix.EPROTONOSUPPORT}
+	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeLibrary}
+	same(t, []string{"absent"}, processLines(m.source(0)))
+	m.kernel.err, m.kernel.devices = nil, nil
+	same(t, []string{"absent"}, processLines(m.source(0)))
+	m.nvml.err = &NVMLError{Call: "nvmlInit_v2", Code: CodeVersionMismatch}
+	if got := processLines(m.source(0)); len(got) != 1 || !strings.HasPrefix(got[0], "fault version_mismatch false: nvmlInit_v2") {
+		t.Errorf("NVML fails: %q", got)
+	}
+}
+
+// TestProcessNamespace: without the host's processes the source says so, and what
+// to do, and says nothing else.
+func TestProcessNamespace(t *testing.T) {
+	for _, tt := range []struct{ name, files, reason, text string }{
+		{"in a container", "-- proc/self/ns/pid --\n-> pid:[4026532000]\n", ReasonNamespace, "hostPID: true"},
+		{"no procfs", "-- sys/x --\n", sysfs.ReasonVanished, "--path.procfs"},
+	} {
+		m := newProcessMachine(t, []byte(tt.files+"-- qps --\nmlx5_0 1 rts 0 1\n"))
+		err := m.source(0).Read(func(s Sample) { t.Error(s) })
+		f, ok := errors.AsType[*Fault](err)
+		if !ok || f.Reason != tt.reason || f.Expected || !strings.Contains(f.Error(), tt.text) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestProcessFaults: each thing that fails is told, and takes nothing else along.
+func TestProcessFaults(t *testing.T) {
+	m := capture(t, "kubernetes")
+	m.kernel.err = map[string]error{"mlx5_0": unix.EINVAL, "mlx5_1": fmt.Errorf("%w after 3: %w", rdmanl.ErrCut, os.ErrDeadlineExceeded)}
+	m.nvml.gpus[2].err = &NVMLError{Call: "nvmlDeviceGetComputeRunningProcesses", Code: CodeGPULost}
+	got := processLines(m.source(0))
+	for _, want := range []string{
+		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,
+		`process_gpu_memory_bytes{gpu="3",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
+		"fault unsupported false: mlx5_0: invalid argument",
+		"fault timeout false: mlx5_1: the queue pairs of processes are at least what is told: the dump was cut short after 3: i/o timeout",
+		"fault gpu_lost false: gpu2: nvmlDeviceGetComputeRunningProcesses: the GPU is lost",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+	for _, line := range got {
+		if strings.Contains(line, `rail="0"`) || strings.Contains(line, `gpu="2"`) || strings.Contains(line, "without") {
+			t.Errorf("%s, which nobody can know", line)
+		}
+	}
+}
+
+func TestRailNames(t *testing.T) {
+	sys := t.TempDir()
+	for device, physical := range map[string]string{"mlx5_4": "../0000:1a:00.0", "mlx5_5": "../0000:99:00.0"} {
+		dir := filepath.Join(sys, "class/infiniband", device, "device")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(physical, filepath.Join(dir, "physfn"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := railNames{sys, []rail.Rail{
+		{Name: "a", Device: "mlx5_0", Port: 1, PCIAddress: "0000:1a:00.0"},
+		{Name: "b", Device: "mlx4_0", Port: 1, PCIAddress: "0000:3d:00.0"}, {Name: "c", Device: "mlx4_0", Port: 2, PCIAddress: "0000:3d:00.0"},
+		{Name: "d", Device: "rxe0", Port: 1}, {Name: "e", Device: "rxe1", Port: 1},
+	}}
+	for _, tt := range []struct {
+		device string
+		port   uint32
+		want   string
+	}{
+		{"mlx5_0", 1, "a"}, {"mlx5_0", 0, "a"}, {"mlx5_0", 2, ""},
+		{"mlx4_0", 1, "b"}, {"mlx4_0", 2, "c"}, {"mlx4_0", 0, ""},
+		{"mlx5_4", 1, "a"}, {"mlx5_5", 1, ""}, {"mlx5_9", 1, ""},
+		{"rxe1", 1, "e"}, {"rxe1", 0, "e"}, {"rxe2", 0, ""},
+	} {
+		if got := n.of(tt.device, tt.port); got != tt.want {
+			t.Errorf("%s/%d: %q, want %q", tt.device, tt.port, got, tt.want)
+		}
+	}
+}

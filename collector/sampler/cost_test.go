@@ -1,0 +1,99 @@
+package sampler
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// tenRails are ten devices over a made-up tree of mlx5 ports, ready to be
+// sampled by hand.
+func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
+	tb.Helper()
+	sys := tb.TempDir()
+	if err := sysfstest.WriteMlx5(sys, 10); err != nil {
+		tb.Fatal(err)
+	}
+	finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
+	rails, err := finder.Rails()
+	if err != nil || len(rails) != 10 {
+		tb.Fatal(len(rails), err)
+	}
+	s = New(Options{Sysfs: sys, Rails: finder.Rails, Interval: MinInterval})
+	s.epoch = time.Now()
+	for _, r := range rails {
+		a := &account{}
+		a.setCapacity(400 * gigabit)
+		_, stop := context.WithCancel(tb.Context())
+		d := &device{s: s, meter: &meter{}, pace: newPace(MinInterval), buf: make([]byte, 64), stop: stop, rails: []*railLife{{rail: r, account: a}}}
+		tb.Cleanup(stop)
+		tb.Cleanup(d.closeFiles)
+		d.sample() // opens the files
+		devices = append(devices, d)
+	}
+	return s, devices
+}
+
+// TestTickAllocates: a tick over real files allocates nothing.
+func TestTickAllocates(t *testing.T) {
+	_, devices := tenRails(t)
+	if n := testing.AllocsPerRun(100, func() {
+		for _, d := range devices {
+			d.sample()
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a tick", n)
+	}
+	for _, d := range devices {
+		if c := d.meter.cost; c.Samples < 200 || c.Err != nil {
+			t.Fatalf("it was not sampled: %+v", c)
+		}
+	}
+}
+
+// BenchmarkTick is one tick of ten rails: twenty reads, and what they come to.
+func BenchmarkTick(b *testing.B) {
+	_, devices := tenRails(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, d := range devices {
+			d.sample()
+		}
+	}
+}
+
+// BenchmarkObserve is what becomes of one reading, without the read.
+func BenchmarkObserve(b *testing.B) {
+	a := &account{}
+	a.setCapacity(400 * gigabit)
+	b.ReportAllocs()
+	n := uint64(0)
+	for b.Loop() {
+		n += 77777
+		a.observe(Transmit, n%5e9, DefaultInterval)
+	}
+}
+
+// BenchmarkSnapshot is what a scrape copies of eight rails.
+func BenchmarkSnapshot(b *testing.B) {
+	m := newMachine()
+	for i := range 8 {
+		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
+	}
+	s := m.sampler(DefaultInterval, Options{})
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	s.follow(ctx)
+	var snap Snapshot
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Snapshot(&snap)
+	}
+}
+
+var _ file = (*sysfs.File)(nil)

@@ -1,0 +1,268 @@
+package sampler
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// TestTCPBusy: what is evidence of RDMA that became TCP, and what is not.
+func TestTCPBusy(t *testing.T) {
+	const capacity = 400 * gigabit // 50 GB/s
+	look := func(tcp, rdma float64) []railLook {
+		l := railLook{tcp: tcp, rdma: rdma, tcpKnown: true, rdmaKnown: true, capacity: capacity}
+		return []railLook{l, {tcpKnown: true, rdmaKnown: true, capacity: capacity}}
+	}
+	busy, not := condition{true, true}, condition{false, true}
+	for name, tc := range map[string]struct {
+		looks []railLook
+		gpus  condition
+		was   bool // suspected
+		want  condition
+	}{
+		"fallen back":                          {look(2e9, 0), busy, false, busy},
+		"the probe's RDMA hides nothing":       {look(2e9, 1e8), busy, false, busy},
+		"RDMA works beside it":                 {look(2e9, 1e9), busy, false, not},
+		"ssh and scrapes":                      {look(5e6, 0), busy, false, not},
+		"a copy, little for such a rail":       {look(3e8, 0), busy, false, not},
+		"no GPU computes":                      {look(2e9, 0), not, false, not},
+		"GPUs do not say":                      {look(2e9, 0), condition{}, false, condition{}},
+		"idle":                                 {look(0, 0), busy, false, not},
+		"stays at half of the thresholds":      {look(3e8, 5e7), busy, true, busy},
+		"and not below":                        {look(2e8, 0), busy, true, not},
+		"no rail tells what is not RDMA":       {[]railLook{{rdmaKnown: true}}, busy, false, condition{}},
+		"one does not tell what is RDMA":       {append(look(2e9, 0), railLook{tcpKnown: true}), busy, false, condition{}},
+		"one tells nothing of TCP and is idle": {append(look(2e9, 0), railLook{rdmaKnown: true}), busy, false, busy},
+		"capacities are not known":             {[]railLook{{tcp: 2e7, tcpKnown: true, rdmaKnown: true}}, busy, false, busy},
+		"no rails":                             {nil, busy, false, condition{}},
+	} {
+		var s suspicion
+		s.now[RDMAIdleTCPBusy].Suspected = tc.was
+		if got := s.tcpBusy(tc.looks, tc.gpus); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+// TestSingleRail follows rails through looks: each letter is one.
+func TestSingleRail(t *testing.T) {
+	const capacity = 400 * gigabit
+	shares := map[rune][]float64{
+		'b': {0.4, 0.4, 0.4, 0.4}, // balanced
+		'u': {0.4, 0.4, 0.4, 0.1}, // uneven
+		's': {0.8, 0, 0, 0.01},    // single
+		'o': {0, 0.8, 0, 0},       // another one
+		'm': {0.8, 0.1, 0.1, 0},   // most on one
+		'i': {0, 0, 0, 0},         // idle
+		'l': {0.006, 0, 0, 0},     // little
+	}
+	for looks, want := range map[string]string{ // + while suspected, x while it is not known
+		"bbbsssss":        ".....+++",
+		"bbsssss":         ".......",         // not balanced for long enough
+		"sssssss":         ".......",         // one rail from the start is how it is meant
+		"bbbssbsss":       "........+",       // three in a row
+		"bbbuuuusssb":     ".........++",     // still suspected at the first look that says otherwise
+		"bbbssssmmmm":     ".....++++++",     // most is enough to stay
+		"bbbssssuuuu":     ".....++++..",     // even enough to stop
+		"bbbsssbbbb":      ".....+++..",      //
+		"bbbiiiiisss":     "..........+",     // a pause of 25 s
+		"bbbiiiiiissssss": "...............", // of 30 s: another job
+		"bbbsssiiiiiisss": ".....+++.......", // it ended
+		"bbbooo":          ".....+",          //
+		"bbbsss?sssss":    ".....+++++++",    // one look that nobody could judge
+		"bbbsss???sss":    ".....+++x...",    // three of them, as when a device is gone
+		"???b":            "xxx.",
+		"bbblllllll":      "..........",  // too little to judge
+		"bbbsssiisss":     ".....++++++", //
+	} {
+		var s suspicion
+		got := ""
+		for _, c := range looks {
+			var list []railLook
+			for _, part := range shares[c] {
+				list = append(list, railLook{carried: part * capacity, carriedKnown: true, capacity: capacity})
+			}
+			s.judge(list, condition{})
+			switch s.now[SingleRail] {
+			case Suspicion{}:
+				got += "x"
+			case Suspicion{Known: true}:
+				got += "."
+			case Suspicion{true, true}:
+				got += "+"
+			}
+		}
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", looks, got, want)
+		}
+	}
+}
+
+// rxe adds a rail of a software device on its own interface. Its packets are of
+// the greatest size that there is.
+func (m *machine) rxe(n int, rdma, tcp func(time.Duration) float64) {
+	const mtu = 4200
+	name := fmt.Sprintf("rxe%d", n)
+	r := rail.Rail{Name: strconv.Itoa(n), Device: name, Port: 1, ID: name + "#1", Dir: "/sys/class/infiniband/" + name, Netdev: fmt.Sprintf("eth%d", n), LinkLayer: "Ethernet", Software: true}
+	begin := time.Now()
+	number := func(f func(time.Duration) float64) func() (string, error) {
+		return func() (string, error) { return strconv.FormatUint(uint64(f(time.Since(begin))), 10) + "\n", nil }
+	}
+	all := number(func(d time.Duration) float64 { return rdma(d) + tcp(d) })
+	packets := number(func(d time.Duration) float64 { return rdma(d) / (mtu + 14) })
+	m.text(r.Dir+"/ports/1/state", "4: ACTIVE\n")
+	m.text(r.Dir+"/ports/1/rate", "10 Gb/sec (1X QDR)\n")
+	m.set(r.Dir+"/ports/1/hw_counters/sent_pkts", packets)
+	m.set(r.Dir+"/ports/1/hw_counters/rcvd_pkts", packets)
+	m.set("/sys/class/net/"+r.Netdev+"/statistics/rx_bytes", all)
+	m.set("/sys/class/net/"+r.Netdev+"/statistics/tx_bytes", all)
+	m.text("/sys/class/net/"+r.Netdev+"/mtu", fmt.Sprintln(mtu))
+	m.text("/sys/class/net/"+r.Netdev+"/carrier_changes", "1\n")
+	m.rails = append(m.rails, r)
+}
+
+// TestFallbackRxe: on software rails TCP instead of RDMA is suspected within
+// 20 s and not after another 20, and their TCP bytes are nobody's to tell.
+func TestFallbackRxe(t *testing.T) {
+	between := func(from, to time.Duration, rate float64) func(time.Duration) float64 {
+		return func(d time.Duration) float64 { return rate * max(0, min(d, to)-from).Seconds() }
+	}
+	const begins, ends = 30 * time.Second, 90 * time.Second
+	for name, tc := range map[string]struct {
+		rdma, tcp float64
+		want      bool
+	}{
+		"TCP alone":          {0, 50e6, true},
+		"with RDMA as much":  {50e6, 50e6, false},
+		"RDMA alone":         {50e6, 0, false},
+		"RDMA of a probe":    {1e6, 50e6, true},
+		"too little to tell": {0, 4e6, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lanetest.Test(t, func(t *testing.T) {
+				m := newMachine()
+				m.rxe(0, between(begins, ends, tc.rdma), between(begins, ends, tc.tcp))
+				m.rxe(1, idle, idle)
+				s := m.sampler(DefaultInterval, Options{})
+				begin := time.Now()
+				var snap Snapshot
+				at := func(when time.Duration, want bool) {
+					t.Helper()
+					time.Sleep(when + 500*time.Millisecond - time.Since(begin))
+					s.Snapshot(&snap)
+					if got, want := snap.Fallback[RDMAIdleTCPBusy], (Suspicion{true, want}); got != want {
+						t.Errorf("after %v: %+v, want %+v", when, got, want)
+					}
+				}
+				run(t, s, time.Second, func() {
+					at(29*time.Second, false)
+					at(30*time.Second+9*time.Second, false)
+					at(30*time.Second+20*time.Second, tc.want)
+					at(ends, tc.want)
+					at(ends+21*time.Second, false)
+				})
+				if snap.Rails[0].TCPKnown {
+					t.Error("rxe counts no RDMA bytes, so what is not RDMA cannot be known")
+				}
+			})
+		})
+	}
+}
+
+// TestTCPBytes: mlx5 counts what is not RDMA, and of a bond all members do. A
+// counter that steps back or another member makes no bytes.
+func TestTCPBytes(t *testing.T) {
+	sys := tree(t, map[string]string{
+		"class/net/bond0/bonding/active_slave": "",
+		"class/net/eth0/device":                "-> ../../../devices/0000:01:00.0",
+		"class/net/eth1/device":                "-> ../../../devices/0000:01:00.1",
+		"class/net/bond0/lower_eth0":           "-> ../eth0",
+		"class/net/bond0/lower_eth1":           "-> ../eth1",
+	})
+	stats := func(rx, tx uint64) []ethtooltest.Stat {
+		return []ethtooltest.Stat{{Name: "rx_bytes", Value: 99}, {Name: "rx_vport_rdma_unicast_bytes", Value: 1 << 40}, {Name: "rx_vport_unicast_bytes", Value: rx}, {Name: "tx_vport_unicast_bytes", Value: tx}}
+	}
+	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats(1000, 50)}
+	eth1 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(100, 5)}
+	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0, "eth1": eth1}}
+	r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "bond0"}, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
+	defer r.close()
+	var rates [directions]tcpRate
+	now := time.Unix(1000, 0)
+	var got []string
+	look := func(what string) {
+		l := r.read(nil)
+		now = now.Add(tcpEvery)
+		l.at = now
+		for d := range rates {
+			rates[d].note(l, d)
+		}
+		got = append(got, fmt.Sprintf("%s: exact %v, %d received, %d sent, %v/s", what, rates[Receive].exact, rates[Receive].total, rates[Transmit].total, rates[Receive].least))
+	}
+	look("first")
+	eth0.Stats, eth1.Stats = stats(2000, 150), stats(600, 5)
+	look("1500 and 100 more")
+	eth0.Stats = stats(0, 0)
+	look("a reset")
+	eth0.Stats = stats(50, 0)
+	look("50 more")
+	k.Netdevs["eth1"] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:07:00.1", Stats: stats(1e9, 1e9)}
+	r.members[1].close() // as when its directory is another one
+	look("another machine's eth1")
+	k.Netdevs["eth1"] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(1e9, 1e9)}
+	look("a new eth1")
+	k.Netdevs["eth1"].Stats = stats(1e9+5, 1e9)
+	look("5 more")
+	k.Netdevs["eth1"].Stats = []ethtooltest.Stat{{Name: "rx_bytes", Value: 7}}
+	for range looksFor {
+		look("a driver that does not count apart")
+	}
+	if diff := cmp.Diff([]string{
+		"first: exact true, 0 received, 0 sent, 0/s",
+		"1500 and 100 more: exact true, 1500 received, 100 sent, 300/s",
+		"a reset: exact true, 1500 received, 100 sent, 300/s",
+		"50 more: exact true, 1550 received, 100 sent, 10/s",
+		"another machine's eth1: exact true, 1550 received, 100 sent, 10/s",
+		"a new eth1: exact true, 1550 received, 100 sent, 10/s",
+		"5 more: exact true, 1555 received, 100 sent, 1/s",
+		"a driver that does not count apart: exact true, 1555 received, 100 sent, 1/s",
+		"a driver that does not count apart: exact true, 1555 received, 100 sent, 1/s",
+		"a driver that does not count apart: exact false, 1555 received, 100 sent, 1/s",
+	}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if rates[Receive].known {
+		t.Error("the rate is still known")
+	}
+	other := &tcpReader{rail: rail.Rail{Driver: "bnxt_en", Netdev: "eth0"}, sysfs: sys, ioctl: k.Ioctl}
+	if l := other.read(nil); l.ok {
+		t.Error("of a driver that mixes both something was told")
+	}
+}
+
+// TestTCPLives: what a device counts does not go on from what another of its
+// name did, although all of it was opened as often.
+func TestTCPLives(t *testing.T) {
+	sys := tree(t, map[string]string{"class/net/eth0/device": "-> ../../../devices/0000:01:00.0"})
+	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0"}
+	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0}}
+	var rate tcpRate
+	for life, bytes := range []uint64{1000, 1e12} {
+		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes}, {Name: "tx_vport_unicast_bytes", Value: bytes}}
+		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, life: life, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
+		look := r.read(nil)
+		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
+		rate.note(look, Receive)
+		r.close()
+	}
+	if !rate.exact || rate.total != 0 {
+		t.Errorf("nothing was seen to move, and yet %d bytes (%v)", rate.total, rate.exact)
+	}
+}

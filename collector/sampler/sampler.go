@@ -1,0 +1,246 @@
+package sampler
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Options are what a [Sampler] needs.
+type Options struct {
+	Sysfs string // where sysfs is mounted
+	// Rails says which rails there are now. It is asked every second and returns
+	// in bounded time.
+	Rails func() ([]rail.Rail, error)
+	// Interval is the time between two samples of a rail, from MinInterval to
+	// MaxInterval.
+	Interval time.Duration
+	// GPUs says what GPUs hold and do now, every second, and whether these are all
+	// there are. It returns in bounded time. nil is a machine without GPUs.
+	GPUs func() (list []GPU, known bool)
+	// Paced is told that a device is read at another interval than before, and
+	// how long a read of it usually takes; nil tells nobody. It must not wait.
+	Paced func(device string, every, took time.Duration)
+}
+
+// How long things may take: a look at what a rail carries beside RDMA, and
+// goroutines to end.
+const (
+	lookBudget = time.Second
+	endBudget  = time.Second
+)
+
+// unionReach is how late a sample may come, after the ticks that it covers, and
+// still count for how long any rail was busy.
+const unionReach = 2 * time.Second
+
+// Sampler samples. Safe for concurrent use.
+type Sampler struct {
+	opts  Options
+	open  func(path string) file // fakes are as low as the bytes of a file
+	ioctl ethtool.Ioctl          // nil where sysfs is not this machine's
+	epoch time.Time              // of tick 0
+
+	union union
+
+	mu       sync.Mutex // protects all following fields
+	rails    []rail.Rail
+	accounts map[string]*account             // by rail.Key
+	windows  map[string]*[directions]window  // by rail.Key
+	meters   map[string]*meter               // by device
+	devices  map[string]*device              // by Rail.ID
+	sets     [directions]Set                 //
+	seconds  int                             // looked at so far
+	capacity map[string]float64              // by rail.Key: the last that was known
+	tcp      map[string]*[directions]tcpRate // by rail.Key
+	suspect  suspicion
+	bonds    bondBook
+	gpus     gpuBook
+
+	running sync.WaitGroup
+}
+
+// New returns a sampler that does nothing until Run.
+func New(opts Options) *Sampler {
+	s := &Sampler{opts: opts, open: func(path string) file { return &sysfs.File{Path: path} },
+		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
+		devices: map[string]*device{}, capacity: map[string]float64{}, tcp: map[string]*[directions]tcpRate{}}
+	s.gpus.take(nil, opts.GPUs == nil)
+	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
+	return s
+}
+
+// tick is the number of the last tick at or before t.
+func (s *Sampler) tick(t time.Time) int64 { return int64(t.Sub(s.epoch) / s.opts.Interval) }
+
+// when is the time of a tick.
+func (s *Sampler) when(tick int64) time.Time {
+	return s.epoch.Add(time.Duration(tick) * s.opts.Interval)
+}
+
+// Run samples until ctx is done, and returns when all has ended, but what is
+// stuck in the kernel: that is given a second and left behind.
+func (s *Sampler) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.epoch = time.Now()
+	if s.ioctl == nil && sysfs.Live(s.opts.Sysfs) {
+		if socket, err := ethtool.Open(); err == nil { // without one, nothing is known of what is not RDMA
+			defer func() { _ = socket.Close() }() // nothing was written to it
+			s.ioctl = socket.Ioctl
+		}
+	}
+	s.follow(ctx)
+	s.begin(func() { s.watchBonds(ctx) })
+	s.begin(func() { s.watchTCP(ctx) })
+	if s.opts.GPUs != nil {
+		s.begin(func() { s.everySecond(ctx, s.lookAtGPUs) })
+	}
+	s.everySecond(ctx, func() {
+		s.follow(ctx)
+		s.second()
+	})
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(endBudget)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+}
+
+func (s *Sampler) begin(fn func()) { s.running.Go(fn) }
+
+// everySecond calls fn now and every second until ctx is done. A call that takes
+// longer than that delays the next.
+func (s *Sampler) everySecond(ctx context.Context, fn func()) { s.every(ctx, time.Second, fn) }
+
+// every is everySecond for other periods. All periods begin at the epoch, so
+// that what is due at the same time needs one wake-up.
+func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		fn()
+		timer.Reset(period - time.Since(s.epoch)%period)
+	}
+}
+
+// follow makes the devices that are sampled those of the rails there are now.
+func (s *Sampler) follow(ctx context.Context) {
+	rails, err := s.opts.Rails()
+	if len(rails) == 0 && err != nil {
+		return // the finder could not look: the devices are what they were
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rails = rails
+	byID := map[string][]rail.Rail{}
+	for _, r := range rails {
+		byID[r.ID] = append(byID[r.ID], r)
+	}
+	for id, d := range s.devices {
+		if !d.same(byID[id]) {
+			d.end()
+			delete(s.devices, id)
+		}
+	}
+	for id, of := range byID {
+		if s.devices[id] == nil {
+			s.devices[id] = s.startLocked(ctx, id, of)
+		}
+	}
+}
+
+// startLocked begins to sample a device.
+func (s *Sampler) startLocked(ctx context.Context, id string, rails []rail.Rail) *device {
+	name := rails[0].Device
+	if s.meters[name] == nil {
+		s.meters[name] = &meter{cost: Device{Name: name}}
+	}
+	d := &device{s: s, id: id, meter: s.meters[name], pace: newPace(s.opts.Interval), buf: make([]byte, 64)}
+	d.meter.mu.Lock()
+	d.meter.cost.Interval = s.opts.Interval
+	d.meter.mu.Unlock()
+	for _, r := range rails {
+		key := rail.Key(r.Device, r.Port)
+		a := s.accounts[key]
+		if a == nil {
+			a = &account{}
+			s.accounts[key] = a
+			s.windows[key] = &[directions]window{}
+		}
+		d.rails = append(d.rails, &railLife{rail: r, account: a})
+	}
+	ctx, d.stop = context.WithCancel(ctx)
+	s.begin(func() { d.ticks(ctx) })
+	s.begin(func() { d.looks(ctx) })
+	return d
+}
+
+// second does what is done every second with what the devices have brought.
+func (s *Sampler) second() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	accounts, windows := make([]*account, 0, len(s.rails)), make([]*[directions]window, 0, len(s.rails))
+	limits := make([]rail.Limits, 0, len(s.rails))
+	s.seconds++
+	apart := pointSeconds(s.opts.Interval)
+	for _, r := range s.rails {
+		key := rail.Key(r.Device, r.Port)
+		a, w := s.accounts[key], s.windows[key]
+		accounts, windows = append(accounts, a), append(windows, w)
+		a.mu.Lock()
+		limits = append(limits, a.limits)
+		for d := range w {
+			if s.seconds%apart == 0 {
+				w[d].push(point{a.bytes[d], a.seconds[d], a.tally[d].Busy}, s.seconds, apart)
+			}
+		}
+		a.mu.Unlock()
+	}
+	capacity := rail.Capacities(limits)
+	for i, c := range capacity {
+		accounts[i].setCapacity(c)
+		key := rail.Key(s.rails[i].Device, s.rails[i].Port)
+		if c > 0 {
+			s.capacity[key] = c
+		}
+		capacity[i] = s.capacity[key]
+	}
+	busy := s.union.fold(s.tick(time.Now().Add(-unionReach)) - s.slowestLocked())
+	load := make([]float64, 0, len(accounts))
+	for d := range s.sets {
+		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
+		s.sets[d].Busy += seconds
+		if s.sets[d].judge(d, capacity, windows, load) {
+			s.sets[d].Imbalanced += seconds
+		}
+	}
+}
+
+// slowestLocked is how many ticks a sample of the device that is sampled most
+// rarely covers beyond the first: it has not said yet whether it was busy in
+// these.
+func (s *Sampler) slowestLocked() int64 {
+	slowest := s.opts.Interval
+	for _, d := range s.devices {
+		d.meter.mu.Lock()
+		slowest = max(slowest, d.meter.cost.Interval)
+		d.meter.mu.Unlock()
+	}
+	return int64(slowest/s.opts.Interval) - 1
+}

@@ -1,0 +1,296 @@
+package sampler
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// tcpEvery is the time between two looks at what a rail carries beside RDMA: on
+// mlx5 each makes the driver ask the firmware for all of its statistics.
+const tcpEvery = 5 * time.Second
+
+// frameExtra is what the interface counts of an RDMA packet at most beside what
+// its MTU allows: the Ethernet header, with a VLAN tag.
+const frameExtra = 18
+
+// tcpRate is what one direction of a rail carried beside RDMA.
+type tcpRate struct {
+	exact  bool   // total is: the driver counts RDMA apart
+	total  uint64 // bytes since the start
+	failed int    // looks in a row that found nothing
+	// Of the time since the look before, bytes per second.
+	known          bool
+	least          float64 // that were not RDMA, for certain
+	rdma           float64 // that were, at most
+	bytes, packets mark    // as of the last look
+}
+
+// tcpReader reads what tells of one rail. It belongs to the rail's lane.
+type tcpReader struct {
+	rail  rail.Rail
+	life  int // no two readers have the same
+	sysfs string
+	ioctl ethtool.Ioctl
+	buf   []byte
+
+	members  []*vport // the interface, or the members of the bond
+	software *softwareFiles
+	stale    int // looks until the members are listed again
+}
+
+// tcpReading is what a look at one rail found.
+type tcpReading struct {
+	ok     bool
+	exact  bool
+	values [directions]uint64 // bytes that are not RDMA where exact, else all
+	rdma   [directions]uint64 // packets that are, where not exact
+	mtu    uint64
+	opens  int // changes when the values do not go on from those before
+	at     time.Time
+}
+
+// watchTCP looks at all rails until ctx is done, each in a lane of its own:
+// ethtool waits for a lock that some drivers hold for long.
+func (s *Sampler) watchTCP(ctx context.Context) {
+	var lanes lane.Group[tcpReading]
+	readers := map[string]*tcpReader{} // by Rail.ID and port
+	lives := 0
+	var mu sync.Mutex // protects readers
+	s.every(ctx, max(tcpEvery, 2*s.opts.Interval), func() {
+		s.mu.Lock()
+		rails := slices.Clone(s.rails)
+		s.mu.Unlock()
+		var keys []string
+		mu.Lock()
+		for _, r := range rails {
+			key := r.ID + "/" + strconv.Itoa(r.Port)
+			keys = append(keys, key)
+			if old := readers[key]; old == nil || old.rail != r {
+				lives++
+				readers[key] = &tcpReader{rail: r, life: lives, sysfs: s.opts.Sysfs, ioctl: s.ioctl, buf: make([]byte, 64)}
+				if old != nil {
+					lanes.Run(lookBudget, []string{key}, func(string) tcpReading { old.close(); return tcpReading{} })
+				}
+			}
+		}
+		for key, r := range readers {
+			if !slices.Contains(keys, key) {
+				delete(readers, key)
+				lanes.Run(lookBudget, []string{key}, func(string) tcpReading { r.close(); return tcpReading{} })
+			}
+		}
+		mu.Unlock()
+		results := lanes.Run(lookBudget, keys, func(key string) tcpReading {
+			mu.Lock()
+			r := readers[key]
+			mu.Unlock()
+			return r.read(s.open)
+		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, res := range results {
+			s.noteTCP(rails[i], res.Value)
+		}
+		s.suspectLocked()
+	})
+}
+
+// noteTCP takes in a look at a rail.
+func (s *Sampler) noteTCP(r rail.Rail, look tcpReading) {
+	key := rail.Key(r.Device, r.Port)
+	t := s.tcp[key]
+	if t == nil {
+		t = &[directions]tcpRate{}
+		s.tcp[key] = t
+	}
+	for d := range t {
+		t[d].note(look, d)
+	}
+}
+
+// note takes in a look.
+func (t *tcpRate) note(look tcpReading, d int) {
+	t.known = false
+	if !look.ok { // the next one tells of both times, unless none comes
+		if t.failed++; t.failed >= looksFor {
+			t.exact = false
+		}
+		return
+	}
+	t.failed = 0
+	const most = 12 * tcpEvery
+	grew, took, what := t.bytes.advance(mark{value: look.values[d], at: look.at, opens: look.opens}, most)
+	if t.exact = look.exact; t.exact {
+		if what == counted {
+			t.total += grew
+			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // RDMA is the samples' to tell
+		}
+		return
+	}
+	packets, _, also := t.packets.advance(mark{value: look.rdma[d], at: look.at, opens: look.opens}, most)
+	if what != counted || also != counted {
+		return
+	}
+	rdma := float64(packets) * float64(look.mtu+frameExtra)
+	t.known, t.rdma = true, min(rdma, float64(grew))/took.Seconds()
+	t.least = max(0, float64(grew)-rdma) / took.Seconds()
+}
+
+// read looks at the rail.
+func (r *tcpReader) read(open func(string) file) (look tcpReading) {
+	const most = 1 << 20 // times that a reader opens its files anew
+	defer func() { look.opens += r.life * most }()
+	switch {
+	case r.rail.Netdev == "":
+		return look
+	case r.rail.Software:
+		if r.software == nil {
+			r.software = newSoftwareFiles(open, r.sysfs, r.rail)
+		}
+		return r.software.read(r.buf)
+	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
+		return look // nobody says what of the interface's bytes is RDMA
+	}
+	return r.readVports()
+}
+
+// readVports adds up what the members carried.
+func (r *tcpReader) readVports() (look tcpReading) {
+	if r.stale--; r.stale < 0 {
+		r.stale = limitsEvery
+		r.follow(lowers(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
+	}
+	for _, m := range r.members {
+		if !m.read() {
+			return tcpReading{}
+		}
+		for d := range look.values {
+			look.values[d] += m.values[d]
+		}
+		look.opens += m.lives
+	}
+	look.ok, look.exact, look.at = len(r.members) > 0, true, time.Now()
+	return look
+}
+
+// follow makes the members those of the names. When they are others than before,
+// what they carried does not go on from what was.
+func (r *tcpReader) follow(names []string) {
+	if slices.EqualFunc(names, r.members, func(name string, m *vport) bool { return name == m.name }) {
+		return
+	}
+	lives := 1
+	for _, m := range r.members {
+		lives += m.lives
+		m.close()
+	}
+	r.members = nil
+	for _, name := range names {
+		r.members = append(r.members, &vport{name: name, net: filepath.Join(r.sysfs, "class/net"), ioctl: r.ioctl, lives: lives})
+	}
+}
+
+func (r *tcpReader) close() {
+	for _, m := range r.members {
+		m.close()
+	}
+	if r.software != nil {
+		r.software.close()
+	}
+}
+
+// lowers returns the members of a bond, or the interface itself where it is
+// none.
+func lowers(net, name string) (list []string) {
+	if !isBond(net, name) {
+		return []string{name}
+	}
+	entries, err := sysfs.List(filepath.Join(net, name))
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if member, ok := strings.CutPrefix(e.Name, "lower_"); ok {
+			list = append(list, member)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// isBond goes by the directory that every bond has.
+func isBond(net, name string) bool {
+	var st unix.Stat_t
+	return unix.Stat(filepath.Join(net, name, "bonding"), &st) == nil
+}
+
+// vport is one function's part of an mlx5 port: rx_vport_unicast_bytes and its
+// twin count what went to and from the network stack, and RDMA is counted apart
+// in {rx,tx}_vport_rdma_unicast_bytes
+// (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c, vport_stats_desc).
+type vport struct {
+	name, net string
+	ioctl     ethtool.Ioctl
+	stats     *ethtool.Device
+	at        [directions]int // of the counters among the statistics; -1 where it has none
+	values    [directions]uint64
+	ino       uint64
+	lives     int
+}
+
+// read reads the counters, and reports whether there are any. That sysfs and
+// ethtool speak of the same interface is made sure of by its PCI address.
+func (v *vport) read() bool {
+	dir := filepath.Join(v.net, v.name)
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return false
+	}
+	if v.stats == nil || st.Ino != v.ino {
+		v.close()
+		d, err := ethtool.NewDevice(v.name, v.ioctl)
+		if err != nil {
+			return false
+		}
+		v.stats, v.ino = d, st.Ino
+		v.lives++
+		target, err := os.Readlink(filepath.Join(dir, "device"))
+		if _, bus, errDriver := d.Driver(); err != nil || errDriver != nil || bus != filepath.Base(target) {
+			v.close()
+			return false
+		}
+	}
+	values, err := v.stats.Read(v.learn)
+	if err != nil || v.at[Receive] < 0 || v.at[Transmit] < 0 {
+		return false
+	}
+	for d, at := range v.at {
+		v.values[d] = values[at]
+	}
+	return true
+}
+
+func (v *vport) learn(names []string) {
+	v.at[Receive] = slices.Index(names, "rx_vport_unicast_bytes")
+	v.at[Transmit] = slices.Index(names, "tx_vport_unicast_bytes")
+}
+
+func (v *vport) close() {
+	if v.stats != nil {
+		_ = v.stats.Close() // nothing was written to it
+		v.stats = nil
+	}
+}
