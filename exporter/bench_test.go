@@ -1,13 +1,19 @@
 package exporter
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -28,17 +34,67 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Text()
+		s.UseText(func([]byte) {})
 	}
+}
+
+// BenchmarkScrapeSampler compares a scrape of all sources on the eight-rail
+// capture with and without what a sampler has of them: processor time, measured
+// by turns, and the median of the turns' ratios.
+func BenchmarkScrapeSampler(b *testing.B) {
+	root := sysfstest.Unpack(b, "testdata/hgx.txtar")
+	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, time.Second)
+	smp := sampler.New(sampler.Options{Sysfs: root.Sys(), Rails: finder.Rails, Interval: sampler.DefaultInterval})
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	go func() {
+		smp.Run(ctx)
+		close(ended)
+	}()
+	time.Sleep(2500 * time.Millisecond) // until capacities are known, and the histograms are there
+	cancel()
+	<-ended
+	without := testScraper(b, allSources(b, root))
+	with := testScraper(b, append(allSources(b, root), NewSampler(smp.Snapshot)))
+	turn := func(s *Scraper) float64 {
+		start := processorTime(b)
+		for range 50 {
+			s.UseText(func([]byte) {})
+		}
+		return (processorTime(b) - start).Seconds() / 50
+	}
+	var ratios, costs []float64
+	for b.Loop() {
+		before := turn(without)
+		after := turn(with)
+		ratios, costs = append(ratios, after/before), append(costs, before)
+	}
+	slices.Sort(ratios)
+	slices.Sort(costs)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(costs[len(costs)/2]*1e6, "µs/scrape")
+	b.ReportMetric(ratios[len(ratios)/2], "ratio")
+	b.ReportMetric(float64(bytes.Count(without.Text(), []byte("\n"))), "lines")
+	b.ReportMetric(float64(bytes.Count(with.Text(), []byte("\n"))), "lines-with")
+}
+
+// processorTime is what this process has used.
+func processorTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
 // BenchmarkScrapeHGX is one scrape of all sources on the eight-rail capture:
 // GIDs, netdevs, PCIe and GPUDirect beside the counters.
 func BenchmarkScrapeHGX(b *testing.B) {
-	s := testScraper(b, allSources(sysfstest.Unpack(b, "testdata/hgx.txtar")))
+	s := testScraper(b, allSources(b, sysfstest.Unpack(b, "testdata/hgx.txtar")))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Text()
+		s.UseText(func([]byte) {})
 	}
 }
 
@@ -63,6 +119,6 @@ func BenchmarkScrapeProbe(b *testing.B) {
 	s := testScraper(b, []collector.Source{p})
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Text()
+		s.UseText(func([]byte) {})
 	}
 }

@@ -14,7 +14,7 @@ func Docs(sources []collector.Source) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-Generated from the rows in ` + "`collector/`, `exporter/own.go` and `exporter/probe_rows.go` by `make docs`" + `; a test keeps it equal. Units are base units: bytes, seconds, ratios
+Generated from the rows in ` + "`collector/`, `exporter/own.go`, `exporter/probe_rows.go` and `exporter/sampler_rows.go` by `make docs`" + `; a test keeps it equal. Units are base units: bytes, seconds, ratios
 from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what the kernel or the driver calls it; where there are several, the first
 that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
 

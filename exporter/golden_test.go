@@ -3,6 +3,7 @@ package exporter
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,14 +19,18 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/nccl"
+	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
 var update = flag.Bool("update", false, "write the goldens and docs/metrics.md anew")
 
 // allSources are the sources as cmd/railscope makes them, over a captured tree.
-func allSources(root sysfstest.Root) []collector.Source {
+func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
+	t.Helper()
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
 	return []collector.Source{
@@ -35,7 +40,49 @@ func allSources(root sysfstest.Root) []collector.Source {
 		collector.NewPCIe(root.Sys(), finder.Rails, budget),
 		collector.NewGPU(root.Proc(), noLibrary{}, collector.GPUOptions{Budget: budget}),
 		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
+		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noLibrary{},
+			Kernel: func() collector.ProcessKernel { return queuePairs{root.Dir} }, Budget: budget}),
+		ncclLogs(t, root),
 	}
+}
+
+// queuePairs are those of a capture: one for each file qps/DEVICE/NUMBER, which
+// holds port, state and thread.
+type queuePairs struct{ dir string }
+
+func (q queuePairs) Close()                       {}
+func (q queuePairs) SharedDevices() (bool, error) { return true, nil }
+func (q queuePairs) Devices() (names []string, err error) {
+	entries, _ := os.ReadDir(filepath.Join(q.dir, "qps"))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+func (q queuePairs) QueuePairs(device string, _ rdmanl.QPLimits, each func(rdmanl.QP)) error {
+	files, err := filepath.Glob(filepath.Join(q.dir, "qps", device, "*"))
+	for _, file := range files {
+		var qp rdmanl.QP
+		text, _ := os.ReadFile(file)
+		if _, err := fmt.Sscan(string(text), &qp.Port, &qp.State, &qp.PID); err != nil {
+			return err
+		}
+		each(qp)
+	}
+	return err
+}
+
+// ncclLogs has read the logs of a capture; what they grow by is for the tests of
+// package nccl.
+func ncclLogs(t testing.TB, root sysfstest.Root) *nccl.Source {
+	t.Helper()
+	logs, err := nccl.New([]string{filepath.Join(root.Dir, "log/*.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs.Pass()
+	return logs
 }
 
 // noLibrary is a machine without NVML, whether or not we are built with cgo.
@@ -72,7 +119,7 @@ func TestGolden(t *testing.T) {
 		t.Run(filepath.Base(capture), func(t *testing.T) {
 			root := sysfstest.Unpack(t, capture)
 			lanetest.Test(t, func(t *testing.T) {
-				s := testScraper(t, allSources(root))
+				s := testScraper(t, allSources(t, root))
 				s.Text()
 				got := s.Text() // the second scrape: faults have been counted, nothing else has changed
 				compareGolden(t, strings.TrimSuffix(capture, ".txtar")+".prom", got)
@@ -128,5 +175,5 @@ func compareGolden(t *testing.T, file string, got []byte) {
 // TestDocs holds docs/metrics.md equal to the rows.
 func TestDocs(t *testing.T) {
 	root := sysfstest.Root{Dir: t.TempDir()}
-	compareGolden(t, "../docs/metrics.md", []byte(Docs(append(allSources(root), newTestProbe()))))
+	compareGolden(t, "../docs/metrics.md", []byte(Docs(append(allSources(t, root), newTestProbe(), NewSampler(func(*sampler.Snapshot) {})))))
 }

@@ -8,6 +8,15 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// textHistogram collects the series of a row of kind Histogram, and writes the
+// text of them itself.
+type textHistogram interface {
+	prometheus.Collector
+	// appendText appends the family, head first, or nothing when it has no series,
+	// in the order in which client_golang would.
+	appendText(b []byte, head string) []byte
+}
+
 // histograms are the series of a row of that kind. client_golang counts; the
 // text of its classic buckets is written here, because what names a line is
 // most of it, and is made once. The text format has no native histograms.
@@ -27,6 +36,9 @@ func newHistograms(name string, c prometheus.Collector) (*histograms, error) {
 // appendText appends the family, or nothing when it has no series. An error
 // must not spoil the exposition, either: two collectors made the same series.
 func (h *histograms) appendText(b []byte, head string) []byte {
+	if h.empty() {
+		return b
+	}
 	families, err := h.gatherer.Gather()
 	if err != nil || len(families) == 0 {
 		return b
@@ -50,6 +62,21 @@ func (h *histograms) appendText(b []byte, head string) []byte {
 		clear(h.lines) // some went; the others are made again
 	}
 	return b
+}
+
+// empty reports whether there are no series. Most nodes probe nobody, and
+// client_golang takes a twentieth of a scrape to find nothing.
+func (h *histograms) empty() bool {
+	series := make(chan prometheus.Metric)
+	go func() {
+		defer close(series)
+		h.Collect(series)
+	}()
+	n := 0
+	for range series {
+		n++
+	}
+	return n == 0
 }
 
 // linesOf returns the lines of a series, buckets first, then sum and count.
@@ -80,5 +107,10 @@ func (h *histograms) linesOf(m *dto.Metric) []string {
 }
 
 func (h *histograms) bucket(labels string, bound float64) string {
-	return h.name + "_bucket{" + labels + `le="` + string(appendValue(nil, bound)) + `"} `
+	return bucketLine(h.name, labels, bound)
+}
+
+// bucketLine is the line of a bucket up to its value. Labels end in a comma.
+func bucketLine(name, labels string, bound float64) string {
+	return name + "_bucket{" + labels + `le="` + string(appendValue(nil, bound)) + `"} `
 }

@@ -39,13 +39,13 @@ type Scraper struct {
 	spare   map[string]*sync.Pool // per source: memory of a read that was taken in, to be used again
 	rows    ownRows
 	lanes   lane.Group[result]
-	flights singleflight.Group
+	text    sharedText
+	flights singleflight.Group // of other formats
 
 	mu     sync.Mutex // protects all following fields
 	table  *Table
 	errors map[errorKey]uint64
 	log    faultLog
-	size   int // of the last exposition
 	status status
 }
 
@@ -107,18 +107,21 @@ func allRows(own ownRows, sources []collector.Source) []*collector.Metric {
 	return rows
 }
 
-// Text reads the sources and returns the exposition in the text format. The
-// bytes are shared: do not change them.
-func (s *Scraper) Text() []byte {
-	v, _, _ := s.flights.Do("text", func() (any, error) {
+// Text reads the sources and returns the exposition in the text format.
+func (s *Scraper) Text() (text []byte) {
+	s.UseText(func(shared []byte) { text = bytes.Clone(shared) })
+	return text
+}
+
+// UseText is Text without a copy: the bytes are shared, and another's when use
+// returns.
+func (s *Scraper) UseText(use func(text []byte)) {
+	s.text.use(func(memory []byte) []byte {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.scrapeLocked()
-		b := s.table.AppendText(make([]byte, 0, s.size+s.size/8+4096))
-		s.size = len(b)
-		return b, nil
-	})
-	return v.([]byte)
+		return s.table.AppendText(memory)
+	}, use)
 }
 
 // Encoded is Text for any format that client_golang writes.

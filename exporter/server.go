@@ -74,16 +74,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // so that a slow client holds up nobody.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
-	var body []byte
 	if format.FormatType() == expfmt.TypeTextPlain {
-		body = s.scraper.Text()
-	} else {
-		var err error
-		if body, err = s.scraper.Encoded(format); err != nil {
-			say(w, http.StatusInternalServerError, err.Error())
-			return
-		}
+		s.scraper.UseText(func(body []byte) { s.send(w, r, format, body) })
+		return
 	}
+	body, err := s.scraper.Encoded(format)
+	if err != nil {
+		say(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	s.send(w, r, format, body)
+}
+
+// send sends the body in the format and encoding that the client takes.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, format expfmt.Format, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", string(format))
 	h.Add("Vary", "Accept")

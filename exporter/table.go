@@ -17,9 +17,11 @@ import (
 const Namespace = "railscope"
 
 // FullName returns the name under which a row leaves. The few rows that every
-// Prometheus client has under the same name (process_…, go_…) keep it.
+// Prometheus client has under the same name keep it; process_queue_pairs and its
+// like are about other processes than ours, and are none of them.
 func FullName(m *collector.Metric) string {
-	if strings.HasPrefix(m.Name, "process_") || strings.HasPrefix(m.Name, "go_") {
+	switch m.Name {
+	case "process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines":
 		return m.Name
 	}
 	return Namespace + "_" + m.Name
@@ -49,7 +51,7 @@ type family struct {
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
 
-	histograms *histograms // of a row of that kind, instead of all the series above; nil: none
+	histograms textHistogram // of a row of that kind, instead of all the series above; nil: none
 }
 
 // series is one line of the exposition.
@@ -86,6 +88,10 @@ func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) (err err
 	f := t.byRow[m]
 	if f == nil || m.Kind != collector.Histogram {
 		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
+	}
+	if own, ok := c.(textHistogram); ok {
+		f.histograms = own
+		return nil
 	}
 	f.histograms, err = newHistograms(FullName(m), c)
 	return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
+	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/config"
 )
 
@@ -21,11 +23,16 @@ type settings struct {
 	command       string
 	configFile    string
 	sysfs, procfs string
+	rootfs        string
 	nvml          string
-	format        string // of rails and bench: table or json
+	format        string // of rails and bench: table or json; of doctor: text or json
 	bench         benchSettings
+	doctor        doctorSettings
 	telemetryPath string
+	interval      time.Duration // between samples
 	gpuProcesses  bool
+	processLimit  int
+	ncclLogs      []string
 	procs         int
 	web           *web.FlagConfig
 	log           promslog.Config
@@ -39,14 +46,23 @@ type benchSettings struct {
 	timeout                          time.Duration
 }
 
+// doctorSettings are the flags of doctor.
+type doctorSettings struct{ peer, tokenFile string }
+
 // sourceFlags are the sources there are, in the order of their flags.
-var sourceFlags = []struct{ name, reads string }{
-	{"rdma", "state, rate, counters and GIDs of RDMA ports"},
-	{"bond", "bonds, their members and LACP"},
-	{"netdev", "network interfaces of rails and bond members: PFC, discards, ECN, carrier"},
-	{"pcie", "PCIe links of rails and GPUs"},
-	{"gpu", "GPU memory, errors, clocks and power, by NVML"},
-	{"gpudirect", "how RDMA can reach GPU memory"},
+var sourceFlags = []struct {
+	name, reads string
+	off         bool // unless asked for
+}{
+	{"rdma", "state, rate, counters and GIDs of RDMA ports", false},
+	{"bond", "bonds, their members and LACP", false},
+	{"netdev", "network interfaces of rails and bond members: PFC, discards, ECN, carrier", false},
+	{"pcie", "PCIe links of rails and GPUs", false},
+	{"gpu", "GPU memory, errors, clocks and power, by NVML", false},
+	{"gpudirect", "how RDMA can reach GPU memory", false},
+	{"process", "which processes hold which queue pairs and how much GPU memory, with their pods; needs the host's pid namespace", true},
+	{"nccl", "the log files of NCCL that --nccl.log means: network, GPUDirect RDMA, channels, warnings", true},
+	{"sampler", "what rails carry between scrapes, every --sample.interval, and what changes from second to second", false},
 }
 
 // twin gives every flag its environment variable: --path.sysfs is
@@ -74,6 +90,7 @@ func parse(args []string) (settings, error) {
 	all.Flag("config.file", "Configuration file (YAML): which ports are rails and how they are called. Without it every port that is not a virtual function is a rail.").PlaceHolder("FILE").StringVar(&s.configFile)
 	all.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&s.sysfs)
 	all.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&s.procfs)
+	all.Flag("path.rootfs", "Where the host's root file system is mounted.").Default("/").StringVar(&s.rootfs)
 	all.Flag("log.level", "Least severe messages to log: debug, info, warn or error.").Default("info").SetValue(s.log.Level)
 	all.Flag("log.format", "Form of the log: logfmt or json.").Default("logfmt").SetValue(s.log.Format)
 
@@ -82,9 +99,12 @@ func parse(args []string) (settings, error) {
 	s.web = kingpinflag.AddFlags(only, ":10091")
 	only.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
 	for _, src := range sourceFlags {
-		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default("true").Bool()
+		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default(strconv.FormatBool(!src.off)).Bool()
 	}
+	only.Flag("sample.interval", "Time between two samples of what each rail carries, from 10ms to 10s.").Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
+	only.Flag("collector.process.limit", "Series of one metric of the process source at most; the rest is summed as other.").Default("256").IntVar(&s.processLimit)
 	only.Flag("collector.gpu.processes", "Export the GPU memory of each process, by pid.").Default("false").BoolVar(&s.gpuProcesses)
+	only.Flag("nccl.log", "Log files of NCCL to follow, as a pattern; may be given more than once.").Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 	only.Flag("runtime.gomaxprocs", "Processors to use at once. One is enough, and costs less than two.").Default("1").IntVar(&s.procs)
 	only.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, wherever the dynamic linker finds it.").PlaceHolder("FILE").StringVar(&s.nvml)
 
@@ -102,12 +122,24 @@ func parse(args []string) (settings, error) {
 	b.Flag("timeout", "How long all of it may take.").Default("1m").DurationVar(&s.bench.timeout)
 	b.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
 
+	cmdDoctor := app.Command("doctor", "Look for what is wrong with the rails of this node, and, with --peer, between two nodes: each finding with what was read, why it matters and the command that mends it. Exits with 1 when there is a fault.")
+	d := twin{cmdDoctor}
+	d.Flag("peer", "Look at this node too, host or host:port, and compare: a railscope that answers probes (probe.listen in its configuration).").PlaceHolder("HOST").StringVar(&s.doctor.peer)
+	d.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.doctor.tokenFile)
+	d.Flag("format", "text or json.").Default("text").EnumVar(&s.format, "text", "json")
+
 	command, err := app.Parse(args)
 	if err != nil {
 		return s, misuse{explain(err, app)}
 	}
 	if s.command = command; s.command == "serve" && (!strings.HasPrefix(s.telemetryPath, "/") || strings.HasPrefix(s.telemetryPath, "/-/") || strings.ContainsAny(s.telemetryPath, "{} ")) {
 		return s, misuse{fmt.Errorf("--web.telemetry-path must be a path that begins with / and not with /-/, such as /metrics, not %q", s.telemetryPath)}
+	}
+	if s.command == "serve" && (s.processLimit < 2 || s.processLimit > maxProcessSeries) {
+		return s, misuse{fmt.Errorf("--collector.process.limit must be from 2 to %d, not %d", maxProcessSeries, s.processLimit)}
+	}
+	if s.command == "serve" && (s.interval < sampler.MinInterval || s.interval > sampler.MaxInterval) {
+		return s, misuse{fmt.Errorf("--sample.interval must be from %v to %v, such as %v, not %v", sampler.MinInterval, sampler.MaxInterval, sampler.DefaultInterval, s.interval)}
 	}
 	return s, nil
 }

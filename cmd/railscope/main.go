@@ -38,6 +38,8 @@ func run(ctx context.Context, args []string) int {
 			err = rails(s, os.Stdout)
 		case "bench":
 			err = bench(ctx, s, os.Stdout)
+		case "doctor":
+			err = examine(ctx, s, os.Stdout)
 		default:
 			err = serve(ctx, s)
 		}
@@ -45,7 +47,7 @@ func run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errNotRDMA):
+	case errors.Is(err, errNotRDMA), errors.Is(err, errFaults):
 		return exitFailure
 	}
 	fmt.Fprintln(os.Stderr, "railscope:", err)

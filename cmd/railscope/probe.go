@@ -30,6 +30,7 @@ func newNode(s settings, finder *rail.Finder, logger *slog.Logger) *probe.Node {
 		Version: cmp.Or(version.Version, "unknown"),
 		Sysfs:   s.sysfs,
 		Rails:   finder.Rails,
+		Facts:   tellFacts(gatherer(s, finder)),
 		Worker:  []string{"/proc/self/exe", workerCommand},
 		Log:     func(line string) { logger.Info("Worker process", "said", line) },
 		Server:  func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,12 +80,17 @@ func TestMisuse(t *testing.T) {
 		{"wrong log level", nil, []string{"--log.level=loud"}, 2, `railscope: .*loud.*`},
 		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2, `railscope: .*perhaps.*`},
 		{"telemetry path", nil, []string{"--web.telemetry-path=metrics"}, 2, `railscope: --web\.telemetry-path must be a path that begins with /.*"metrics"`},
+		{"a limit that leaves no room", nil, []string{"--collector.process.limit=1"}, 2, `railscope: --collector\.process\.limit must be from 2 to 10000, not 1`},
+		{"sampling too often", nil, []string{"--sample.interval=5ms"}, 2, `railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 5ms`},
+		{"sampling too rarely", []string{"RAILSCOPE_SAMPLE_INTERVAL=1m"}, nil, 2, `railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 1m0s`},
+		{"no interval at all", nil, []string{"--sample.interval=often"}, 2, `railscope: .*often.*`},
 		{"unknown key", nil, []string{"--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
 		{"unknown key, for rails", nil, []string{"rails", "--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
 		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2, `railscope: read configuration: open /no/such/file: no such file or directory`},
 		{"configuration is a directory", nil, []string{"--config.file=/proc"}, 2, `railscope: read configuration: read /proc: is a directory`},
 		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2, `railscope: .*/no/such/file.*`},
 		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2, `railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
+		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2, `railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
 		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program has that port; stop it, or choose one with --web\.listen-address`},
 		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1, `railscope: cannot listen: .*nonsense.*`},
 	} {
@@ -251,6 +257,64 @@ func TestServe(t *testing.T) {
 
 	if code := r.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d after SIGTERM", code)
+	}
+}
+
+// TestNCCL: logs are followed while it serves, and let go when it stops.
+func TestNCCL(t *testing.T) {
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "job.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	r := start(t, nil, "--path.sysfs="+tree(t), "--no-collector.gpu", "--collector.nccl", "--nccl.log="+dir+"/*.txt", "--nccl.log="+dir+"/*.log")
+	for i, step := range []struct{ says, shows string }{
+		{"h:1:1 [0] NCCL INFO Using network Socket\n", `railscope_nccl_fallback{job="job"} 1`},
+		{"h:1:1 [0] x.cc:1 NCCL WARN Timeout\n", `railscope_nccl_warnings_total{kind="timeout"} 1`},
+	} {
+		if _, err := log.WriteString(step.says); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, body := r.get(t, "/metrics")
+			if strings.Contains(body, "\n"+step.shows+"\n") {
+				break
+			}
+			time.Sleep(100 * time.Millisecond) // start ends the program after a minute, and get this loop
+		}
+		t.Log("step", i, "is there")
+	}
+	if code := r.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit %d after SIGTERM", code)
+	}
+}
+
+// TestSampling: what is sampled appears by itself, at the interval asked for; and
+// with the sampler switched off nothing of it does.
+func TestSampling(t *testing.T) {
+	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
+	on := start(t, env, "--sample.interval=20ms")
+	off := start(t, env, "--no-collector.sampler")
+	const interval = "railscope_sampler_interval_seconds"
+	want := []string{interval + `{device="mlx5_0"} 0.02`, `railscope_rail_utilization_ratio_bucket{direction="receive",rail="1",le="0.01"} `, `railscope_rails_active{direction="transmit"} 0`, `railscope_source_success{source="sampler"} 1`}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		_, body := on.get(t, "/metrics")
+		missing := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return strings.Contains(body, "\n"+s) })
+		if len(missing) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not there: %q", missing)
+		}
+	}
+	if _, body := off.get(t, "/metrics"); strings.Contains(body, interval) || strings.Contains(body, `source="sampler"`) {
+		t.Error("the sampler is switched off and yet there")
+	}
+	for _, r := range []*running{on, off} {
+		if code := r.stop(t, syscall.SIGTERM); code != 0 {
+			t.Errorf("exit %d after SIGTERM", code)
+		}
 	}
 }
 

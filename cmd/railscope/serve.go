@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/sys/unix"
 
-	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
@@ -31,31 +30,11 @@ const (
 	sourceBudget = 3 * deviceBudget
 )
 
+// maxProcessSeries bounds --collector.process.limit.
+const maxProcessSeries = 10000
+
 // maxGPUProcesses bounds the series of --collector.gpu.processes, per GPU.
 const maxGPUProcesses = 64
-
-// sources constructs the sources that are switched on.
-func sources(s settings, finder *rail.Finder) []collector.Source {
-	processes := 0
-	if s.gpuProcesses {
-		processes = maxGPUProcesses
-	}
-	made := map[string]collector.Source{
-		"rdma":      collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
-		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
-		"netdev":    collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget),
-		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
-		"pcie":      collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
-		"gpu":       collector.NewGPU(s.procfs, collector.NewNVML(s.nvml), collector.GPUOptions{Budget: deviceBudget, Processes: processes}),
-	}
-	var list []collector.Source
-	for _, flag := range sourceFlags {
-		if *s.collectors[flag.name] {
-			list = append(list, made[flag.name])
-		}
-	}
-	return list
-}
 
 // serve serves until ctx is done, then lets running scrapes end.
 func serve(ctx context.Context, s settings) error {
@@ -76,7 +55,11 @@ func serve(ctx context.Context, s settings) error {
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
 	probing := newProbing(newNode(s, finder, logger), logger)
 	defer probing.service.Close()
-	scraper, err := exporter.NewScraper(append(sources(s, finder), probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
+	list, running, err := sources(s, finder, logger)
+	if err != nil {
+		return err
+	}
+	scraper, err := exporter.NewScraper(append(list, probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
 		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version()}})
 	if err != nil {
 		return err
@@ -104,8 +87,8 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	stop := onHangup(reload)
-	defer stop()
+	defer onHangup(reload)()
+	defer background(ctx, running)()
 	return exporter.Serve(ctx, handler, s.web, logger)
 }
 

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/probe"
+)
+
+// doctorBudget is how long the doctor waits for one thing.
+const doctorBudget = 3 * time.Second
+
+// errFaults is a fault that was found: the report has said all.
+var errFaults = errors.New("")
+
+// gatherer reads what doctor looks at: for the command, and for peers.
+func gatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
+	return doctor.New(doctor.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs, Rails: finder.Snapshot, Budget: doctorBudget})
+}
+
+// tellFacts is what the probe's control channel answers a peer's doctor.
+func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) { return json.Marshal(g.Gather(ctx)) }
+}
+
+// examine is the command doctor.
+func examine(ctx context.Context, s settings, w io.Writer) error {
+	cfg, err := config.Load(s.configFile)
+	if err != nil {
+		return misuse{err}
+	}
+	peer, security, err := s.doctorPeer(cfg)
+	if err != nil {
+		return misuse{err}
+	}
+	start := time.Now()
+	g := gatherer(s, rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(doctorBudget), doctorBudget))
+	var there *doctor.Facts
+	var peerErr error
+	var asking sync.WaitGroup
+	if peer != "" {
+		asking.Go(func() { there, peerErr = fetch(ctx, peer, security) })
+	}
+	here := g.Gather(ctx)
+	asking.Wait()
+	if there != nil && there.Node == here.Node {
+		there.Node += " at " + peer
+	}
+	report := doctor.Examine(here, there)
+	if peerErr != nil {
+		report.AddPeerFailure(peer, peerErr, peerMend(peerErr)...)
+	}
+	report.Took(time.Since(start))
+	if s.format == "json" {
+		err = report.WriteJSON(w)
+	} else {
+		err = report.WriteText(w, page())
+	}
+	if err == nil && report.Faults > 0 {
+		err = errFaults
+	}
+	return err
+}
+
+// page is what the report is written on.
+func page() (p doctor.Page) {
+	if terminal(os.Stdout) {
+		p.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
+			p.Columns = int(size.Col)
+		}
+	}
+	return p
+}
+
+// doctorPeer is the peer to ask, empty for none, and how this node proves who it
+// is.
+func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Security, err error) {
+	if cfg.Probe != nil {
+		security = cfg.Probe.Security
+	}
+	if s.doctor.tokenFile != "" {
+		security.TokenFile = s.doctor.tokenFile
+	}
+	if s.doctor.peer == "" {
+		return "", security, nil
+	}
+	peer, ok := config.ParsePeer(s.doctor.peer)
+	if !ok {
+		return "", security, fmt.Errorf("--peer must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", probe.DefaultPort, s.doctor.peer)
+	}
+	if _, err := os.Stat(security.TokenFile); security.TokenFile != "" && err != nil {
+		return "", security, fmt.Errorf("--token-file: %w", err)
+	}
+	return peer, security, nil
+}
+
+// fetch asks a peer for its facts.
+func fetch(ctx context.Context, peer string, security probe.Security) (*doctor.Facts, error) {
+	data, err := probe.FetchFacts(ctx, peer, security)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.ParseFacts(data)
+}
+
+// peerMend says what to do about a peer that could not be asked.
+func peerMend(err error) []string {
+	if errors.Is(err, probe.ErrNoFacts) || errors.Is(err, doctor.ErrVersion) {
+		return []string{"# install the same version of railscope on both nodes, and start it anew"}
+	}
+	return []string{"# on the peer: railscope serve with probe.listen and probe.token_file in its configuration, and this port open; here the same token: --token-file=FILE"}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/nccl"
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// runner is what does something between scrapes.
+type runner interface{ Run(ctx context.Context) }
+
+// sources constructs the sources that are switched on, and what must run for
+// them.
+func sources(s settings, finder *rail.Finder, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
+	processes := 0
+	if s.gpuProcesses {
+		processes = maxGPUProcesses
+	}
+	nvml := collector.NewNVMLShare(collector.NewNVML(s.nvml))
+	gpu := collector.NewGPU(s.procfs, nvml.View(), collector.GPUOptions{Budget: deviceBudget, Processes: processes})
+	made := map[string]collector.Source{
+		"rdma":      collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
+		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
+		"netdev":    collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget),
+		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
+		"pcie":      collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
+		"gpu":       gpu,
+		"process": collector.NewProcess(collector.ProcessOptions{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs,
+			Rails: finder.Rails, NVML: nvml.View(), Budget: deviceBudget, Limit: s.processLimit}),
+	}
+	if *s.collectors["nccl"] {
+		logs, err := nccl.New(s.ncclLogs)
+		if err != nil {
+			return nil, nil, misuse{fmt.Errorf("--nccl.log: %w", err)}
+		}
+		made["nccl"], running = logs, append(running, logs)
+	}
+	if *s.collectors["sampler"] {
+		sampling := newSampler(s, finder, gpu, logger)
+		made["sampler"], running = exporter.NewSampler(sampling.Snapshot), append(running, sampling)
+	}
+	for _, flag := range sourceFlags {
+		if *s.collectors[flag.name] {
+			list = append(list, made[flag.name])
+		}
+	}
+	return list, running, nil
+}
+
+// gpuLookBudget is how long the sampler waits for GPUs, which it asks every
+// second.
+const gpuLookBudget = 500 * time.Millisecond
+
+// newSampler makes the sampler. What GPUs hold it learns from the gpu source,
+// scraped or not; with that switched off there are none for it.
+func newSampler(s settings, finder *rail.Finder, gpu *collector.GPU, logger *slog.Logger) *sampler.Sampler {
+	opts := sampler.Options{Sysfs: s.sysfs, Rails: finder.Rails, Interval: s.interval,
+		Paced: func(device string, every, took time.Duration) {
+			if every > s.interval {
+				logger.Warn("Sampling slower: a read takes longer than a tenth of the interval", "device", device, "interval", every, "read_takes", took)
+			} else {
+				logger.Info("Sampling as asked again", "device", device, "interval", every)
+			}
+		},
+	}
+	if *s.collectors["gpu"] {
+		opts.GPUs = func() (list []sampler.GPU, known bool) {
+			uses, known := gpu.Use(gpuLookBudget)
+			for _, u := range uses {
+				list = append(list, sampler.GPU(u))
+			}
+			return list, known
+		}
+	}
+	return sampler.New(opts)
+}
+
+// background runs each until stop is called, which waits for them, though not
+// for a file that hangs.
+func background(ctx context.Context, list []runner) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for _, r := range list {
+		running.Go(func() { r.Run(ctx) })
+	}
+	return func() {
+		cancel()
+		done := make(chan struct{})
+		go func() { defer close(done); running.Wait() }()
+		select {
+		case <-done:
+		case <-time.After(deviceBudget):
+		}
+	}
+}

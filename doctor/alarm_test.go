@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNoFalseAlarm: what looks like a fault and is none yields no finding.
+func TestNoFalseAlarm(t *testing.T) {
+	routed := file("kernel/paths/192.168.100.1", "eth0") + file("kernel/paths/192.168.100.11", "eth1")
+	for _, c := range []struct{ name, machine, change string }{
+		{"one subnet, with all it needs", "rxe", file("kernel/addresses/eth1", "192.168.100.11/24") + routed +
+			file("proc/sys/net/ipv4/conf/all/arp_ignore", "1") + file("proc/sys/net/ipv4/conf/all/arp_announce", "2")},
+		{"the same by arp_filter", "rxe", file("kernel/addresses/eth1", "192.168.100.11/24") + routed +
+			file("proc/sys/net/ipv4/conf/all/arp_filter", "1") + file("proc/sys/net/ipv4/conf/eth0/arp_announce", "2") + file("proc/sys/net/ipv4/conf/eth1/arp_announce", "2")},
+		{"a point-to-point subnet for each rail", "rxe", file("kernel/addresses/eth0", "10.0.0.0/31") + file("kernel/addresses/eth1", "10.0.0.2/31")},
+		{"links that a boot shook", "hgx", file(ens2+"carrier_down_count", "20") + file("proc/uptime", "300.00 100.00")},
+		{"a link that went down now and then in ten days", "hgx", file(ens2+"carrier_down_count", "40")},
+		{"an unused port that is taken down", "spark", file("sys/class/net/enp1s0f1np1/flags", "0x1002") + "gone sys/class/net/enp1s0f1np1/carrier\n"},
+		{"an unused port of InfiniBand without an interface", "spark", unusedIB + file(unusedPort+"counters/port_rcv_packets", "0")},
+		{"a VLAN beside the interface", "hgx", file(mlx1+"gids/4", "0000:0000:0000:0000:0000:ffff:0a01:0101") + file(mlx1+"gid_attrs/types/4", "RoCE v2") + file(mlx1+"gid_attrs/ndevs/4", "vlan7") +
+			file("sys/devices/virtual/net/vlan7/lower_ens2np0", "-> ../ens2np0") + file("sys/class/net/vlan7", "-> ../../devices/virtual/net/vlan7")},
+		{"a storage adapter of another rate with another MTU", "hgx", file(ens2+"mtu", "4200") + file(mlx1+"rate", "200 Gb/sec (4X HDR)")},
+		{"both cables of a Spark, all four halves in use", "spark", sparkWhole},
+		{"an adapter of eight lanes in a slot of sixteen", "lag", file("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/max_link_width", "8") + file("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/current_link_width", "8")},
+		{"InfiniBand", "hgx", file(mlx1+"link_layer", "InfiniBand") + file(ens2+"mtu", "2044") + "gone kernel/addresses/ens2np0\ngone " + mlx1 + "gids/3\n"},
+		{"InfiniBand whose interface is down", "hgx", file(mlx1+"link_layer", "InfiniBand") + file(ens2+"flags", "0x1002")},
+		{"iWARP", "hgx", file("sys/class/infiniband/mlx5_1/node_type", "4: RNIC") + "gone " + mlx1 + "gids/1\ngone " + mlx1 + "gids/2\ngone " + mlx1 + "gids/3\n"},
+		{"an interface in a container's namespace", "rxe", "gone sys/class/net/eth1\ngone kernel/addresses/eth1\ngone sys/class/infiniband/rxe1/parent\ngone sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs\n"},
+		{"a GPU in another NUMA node of the same processor", "lag", gpuInNode1 + file("sys/devices/system/node/node0/distance", "10 12") + file("sys/devices/system/node/node1/distance", "12 10")},
+		{"the emulated slot of a virtual machine", "hgx", file("sys/devices/pci0000:37/0000:37:01.0/max_link_width", "1") + file("sys/devices/pci0000:37/0000:37:01.0/max_link_speed", "2.5 GT/s PCIe")},
+		{"a rail on a GPU-less socket", "hgx", "gone sys/bus/pci/devices/0000:bb:00.0\n"},
+		{"a bond of interfaces that are no rails", "rxe", file("sys/class/net/bonding_masters", "bond7") + file("sys/devices/virtual/net/bond7/bonding/mode", "balance-rr 0") +
+			file("sys/devices/virtual/net/bond7/bonding/slaves", "eth8 eth9") + file("sys/class/net/bond7", "-> ../../devices/virtual/net/bond7")},
+		{"a Soft-RoCE device on a bond", "rxe", file("sys/devices/virtual/infiniband/rxe1/parent", "bond0") + file("sys/devices/virtual/infiniband/rxe1/ports/1/gid_attrs/ndevs/1", "bond0") +
+			file("sys/class/net/bonding_masters", "bond0") + file("sys/devices/virtual/net/bond0/bonding/mode", "balance-rr 0") + file("sys/devices/virtual/net/bond0/bonding/slaves", "eth1 eth2") +
+			file("sys/devices/virtual/net/bond0/mtu", "4200") + file("sys/class/net/bond0", "-> ../../devices/virtual/net/bond0")},
+		{"nothing but state and GIDs can be read", "rxe", "gone sys/class/net/eth1/flags\ngone sys/class/net/eth1/carrier\ngone sys/class/net/eth1/mtu\ngone sys/class/net/eth1/carrier_down_count\ngone proc/sys/net\ngone kernel/addresses\ngone proc/uptime\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if list := judge(machine(t, c.machine, c.change), nil); len(list) > 0 {
+				t.Errorf("%+v", list)
+			}
+		})
+	}
+}
+
+// unusedIB makes InfiniBand, without an interface, of a Spark's second port.
+const (
+	unusedPort = "sys/class/infiniband/rocep1s0f1/ports/1/"
+	unusedIB   = "gone sys/class/net/enp1s0f1np1\n-- " + unusedPort + "link_layer --\nInfiniBand\n"
+)
+
+// sparkWhole is a Spark with both cables and an address on every half.
+var sparkWhole = func() string {
+	var b strings.Builder
+	for i, f := range []string{"rocep1s0f1 enp1s0f1np1", "roceP2p1s0f1 enP2p1s0f1np1"} {
+		device, netdev, _ := strings.Cut(f, " ")
+		port := "sys/class/infiniband/" + device + "/ports/1/"
+		third := "7" + string(rune('0'+i))
+		b.WriteString(file(port+"state", "4: ACTIVE") + file(port+"rate", "200 Gb/sec (4X HDR)") + file(port+"gids/2", "0000:0000:0000:0000:0000:ffff:c0a8:"+third+"0a") + file(port+"gid_attrs/types/2", "IB/RoCE v1") +
+			file(port+"gid_attrs/ndevs/2", netdev) + file(port+"gids/3", "0000:0000:0000:0000:0000:ffff:c0a8:"+third+"0a") + file(port+"gid_attrs/types/3", "RoCE v2") + file(port+"gid_attrs/ndevs/3", netdev) +
+			file("sys/class/net/"+netdev+"/mtu", "9000") + file("sys/class/net/"+netdev+"/carrier", "1") + file("sys/class/net/"+netdev+"/carrier_up_count", "1") +
+			file("kernel/addresses/"+netdev, "192.168.11"+string(rune('2'+i))+".10/24"))
+	}
+	return b.String()
+}()

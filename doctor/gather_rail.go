@@ -1,0 +1,167 @@
+package doctor
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// readRail reads one rail, its interface and its PCIe link.
+func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*RailFacts) {
+	out := railOf(v)
+	port := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))
+	out.State, out.PhysState = r.text(port, "state"), r.text(port, "phys_state")
+	if strings.HasPrefix(r.text(v.Dir, "node_type"), "4:") {
+		out.LinkLayer = "iWARP" // RDMA over TCP: Ethernet, as the kernel says, and no RoCE
+	}
+	number, _, _ := strings.Cut(out.State, ":")
+	out.StateID, _ = strconv.Atoi(number) // 0: unknown
+	if !out.active() {
+		out.Received = r.uint(port, "counters", "port_rcv_packets")
+	}
+	if rate := r.text(port, "rate"); rate != "" {
+		out.Rate, _ = rail.ParseRate(rate)
+	}
+	gids := filepath.Join(port, "gids")
+	r.at.Store(&gids)
+	table, err := v.Glance()
+	out.GIDsRead = err == nil
+	if !errors.Is(err, rail.ErrNoTable) {
+		r.fail(err)
+	}
+	own := rail.Own(g.o.Sysfs, v.Netdev)
+	for _, e := range table {
+		out.GIDs = append(out.GIDs, GID{Index: e.Index, Addr: e.Addr, Type: e.Type, Netdev: e.Netdev, Own: own(e.Netdev)})
+	}
+	if v.PCIAddress != "" {
+		out.Link, out.Slot = readLinks(r, filepath.Join(v.Dir, "device"), v.PCIAddress)
+	}
+	var netdevs []Netdev
+	if v.Netdev != "" {
+		dir := filepath.Join(g.o.Sysfs, "class/net", v.Netdev)
+		out.PortKey = v.PortKey(r.text(dir, "phys_switch_id"), r.text(dir, "phys_port_name"))
+		netdevs = append(netdevs, g.readNetdev(r, v.Netdev))
+	}
+	return func(f *RailFacts) {
+		f.Netdevs = append(f.Netdevs, netdevs...)
+		if i := slices.IndexFunc(f.Rails, func(o Rail) bool { return o.Name == out.Name }); i >= 0 {
+			f.Rails[i] = out
+		}
+	}
+}
+
+// readNetdev reads one interface (Documentation/ABI/testing/sysfs-class-net).
+func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
+	dir := filepath.Join(g.o.Sysfs, "class/net", name)
+	n := Netdev{Name: name, Index: r.int(0, dir, "ifindex")}
+	if flags, err := strconv.ParseUint(r.text(dir, "flags"), 0, 32); err == nil {
+		up := flags&1 != 0 // IFF_UP
+		n.Up = &up
+	}
+	if carrier := r.uint(dir, "carrier"); carrier != nil {
+		has := *carrier == 1
+		n.Carrier = &has
+	}
+	if mtu := r.uint(dir, "mtu"); mtu != nil && *mtu <= 1<<20 {
+		n.MTU = int(*mtu)
+	}
+	n.Ups, n.Downs = r.uint(dir, "carrier_up_count"), r.uint(dir, "carrier_down_count")
+	if master, err := filepath.EvalSymlinks(filepath.Join(dir, "master")); err == nil {
+		n.Master = filepath.Base(master)
+	}
+	if device, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil && strings.Contains(filepath.Base(device), ":") {
+		n.Slot = rail.LinkKey(filepath.Base(device))
+	}
+	conf := func(key string) *int {
+		path := filepath.Join(g.o.Procfs, "sys/net/ipv4/conf")
+		all, own := r.uint(path, "all", key), r.uint(path, name, key)
+		if all == nil || own == nil || *all > 1<<16 || *own > 1<<16 {
+			return nil
+		}
+		v := int(max(*all, *own))
+		return &v
+	}
+	n.ARPIgnore, n.ARPAnnounce, n.ARPFilter = conf("arp_ignore"), conf("arp_announce"), conf("arp_filter")
+	return n
+}
+
+// readLinks reads both ends of the PCIe link of a function: its own and that of
+// the bridge above it.
+func readLinks(r *reader, device, address string) (link, slot *Link) {
+	real, err := filepath.EvalSymlinks(device)
+	if err != nil {
+		return nil, nil
+	}
+	for filepath.Base(real) != address && filepath.Dir(real) != real {
+		real = filepath.Dir(real)
+	}
+	link = readLink(r, real, address)
+	if up := filepath.Dir(real); link != nil && strings.Count(filepath.Base(up), ":") == 2 {
+		slot = readLink(r, up, filepath.Base(up))
+	}
+	return link, slot
+}
+
+// readLink reads the link of the function at dir; nil where it tells none.
+func readLink(r *reader, dir, address string) *Link {
+	l := &Link{Address: address}
+	ends := []struct {
+		speed *float64
+		width *int
+		kind  string
+	}{{&l.Speed, &l.Width, "current"}, {&l.MaxSpeed, &l.MaxWidth, "max"}}
+	for _, e := range ends {
+		speed, err := rail.ParseLinkSpeed(r.text(dir, e.kind+"_link_speed"))
+		width := r.uint(dir, e.kind+"_link_width")
+		if err != nil || width == nil || *width == 0 || *width > 32 {
+			return nil
+		}
+		*e.speed, *e.width = speed, int(*width)
+	}
+	return l
+}
+
+// readBonds reads the bonds that rails are on, and their members
+// (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c).
+func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
+	net := filepath.Join(g.o.Sysfs, "class/net")
+	var bonds []Bond
+	var netdevs []Netdev
+	for name := range strings.FieldsSeq(r.text(net, "bonding_masters")) {
+		dir := filepath.Join(net, name, "bonding")
+		members := strings.Fields(r.text(dir, "slaves"))
+		if !slices.ContainsFunc(rails, func(v rail.Rail) bool {
+			return v.Netdev == name || v.Netdev != "" && slices.Contains(members, v.Netdev)
+		}) {
+			continue
+		}
+		mode, _, _ := strings.Cut(r.text(dir, "mode"), " ")
+		b := Bond{Name: name, Mode: mode}
+		if mode == "802.3ad" {
+			b.Aggregator = r.int(0, dir, "ad_aggregator")
+		}
+		netdevs = append(netdevs, g.readNetdev(r, name))
+		for _, m := range members {
+			slave := filepath.Join(net, m, "bonding_slave")
+			member := Member{Name: m, Status: r.text(slave, "mii_status")}
+			if mode == "802.3ad" {
+				member.Aggregator = r.int(0, slave, "ad_aggregator_id")
+				if state := r.uint(slave, "ad_actor_oper_port_state"); state != nil && *state <= 0xff {
+					v := int(*state)
+					member.ActorState = &v
+				}
+			}
+			b.Members = append(b.Members, member)
+			netdevs = append(netdevs, g.readNetdev(r, m))
+		}
+		bonds = append(bonds, b)
+	}
+	return func(f *RailFacts) {
+		f.Bonds = bonds
+		f.Netdevs = append(f.Netdevs, netdevs...)
+	}
+}

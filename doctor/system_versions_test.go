@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestVersions finds libraries where distributions, vendors and Python put them.
+func TestVersions(t *testing.T) {
+	const python = "root/usr/local/lib/python3.10/site-packages/"
+	s := systemNode(t, laptop, tree{
+		"root/lib":                                     "-> usr/lib",
+		"root/usr/lib64/libibverbs.so.1.14.48.0":       "x",
+		"root/usr/lib/libibverbs.so.1":                 "x", // tells no version
+		"root/usr/lib64/libnccl.so.2":                  "x",
+		"root/usr/local/cuda/lib64/libnccl.so.2.21.5":  "x",
+		"root/usr/local/cuda-12":                       "-> cuda",
+		python + "nixl-0.3.1.dist-info/METADATA":       "x",
+		python + "libucx_cu12-1.19.0.dist-info/RECORD": "x",
+		python + "nvidia_nccl_cu11-2.21.5.dist-info/x": "x",
+		python + "notnixl-9.dist-info/x":               "x",
+		"root/opt/mellanox/ucx/lib/pkgconfig/ucx.pc":   "Name: ucx\nVersion: 1.17.0\n",
+		"root/var/lib/dpkg/info/libucx0:amd64.list":    "/.\n",
+		"root/var/lib/dpkg/status":                     "Package: ucx\nStatus: deinstall ok config-files\nVersion: 1.1-1\n\nPackage: libucx0\nStatus: install ok installed\nDescription: x\nVersion: 2:1.16.0+ds-5ubuntu1\n",
+	})
+	got := map[string]string{}
+	for _, v := range systemFacts(t, s).System.Versions {
+		got[v.Component+" "+v.Version] = v.Where
+	}
+	want := map[string]string{
+		"kernel 6.12.9-amd64":     "/proc/sys/kernel/osrelease",
+		"nvidia_driver 550.54.15": "/proc/driver/nvidia/version",
+		"rdma_core 48.0":          "/usr/lib64/libibverbs.so.1.14.48.0",
+		"nccl 2.21.5":             "/usr/local/cuda/lib64/libnccl.so.2.21.5",
+		"nixl 0.3.1":              "/usr/local/lib/python3.10/site-packages/nixl-0.3.1.dist-info",
+		"ucx 1.19.0":              "/usr/local/lib/python3.10/site-packages/libucx_cu12-1.19.0.dist-info",
+		"ucx 1.17.0":              "/opt/mellanox/ucx/lib/pkgconfig/ucx.pc",
+		"ucx 1.16.0":              "/var/lib/dpkg/status",
+	}
+	// Which of two files names one version first does not matter.
+	got["nccl 2.21.5"] = want["nccl 2.21.5"]
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestVersionsBounds has a file system with too many places to look at.
+func TestVersionsBounds(t *testing.T) {
+	s := systemNode(t, hgx)
+	for i := range maxLibraryDirs + 1 {
+		if err := os.MkdirAll(filepath.Join(s.o.Rootfs, "opt", fmt.Sprintf("p%d/lib", i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, unread := s.gather(t.Context())
+	if len(unread) != 1 || !strings.HasPrefix(unread[0], "versions of libraries: more than 512 directories") || len(f.Versions) == 0 {
+		t.Errorf("%q, %d versions", unread, len(f.Versions))
+	}
+}
+
+func TestCompareVersions(t *testing.T) {
+	want := []string{"", "0.4.1", "1.9", "1.16.0", "1.16.1", "2.9.1", "2.21.5", "2.21.5.1", "10"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, compareVersions)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if compareVersions("1.02", "1.2") != 0 {
+		t.Error("1.02 and 1.2 differ")
+	}
+}
+
+func TestUpstream(t *testing.T) {
+	for v, want := range map[string]string{"1.16.0+ds-5ubuntu1": "1.16.0", "2:1.18.0-1.2410068": "1.18.0", "1.17.0": "1.17.0", "1.17.0~rc1-1": "1.17.0", "": ""} {
+		if got := upstream(v); got != want {
+			t.Errorf("%q: %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for s, want := range map[string]string{"1.18.0": "1.18.0", "x; rm -rf /": "xrm-rf/", "$(reboot)`id`": "rebootid", "a'b\"c\n": "abc", "=mlx5_0:1": "=mlx5_0:1"} {
+		if got := shellWord(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}

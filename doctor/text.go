@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+// How wide a line of prose is; commands are never broken.
+const (
+	maxColumns = 100
+	minColumns = 40
+)
+
+// Page is what a report is written on.
+type Page struct {
+	Color   bool
+	Columns int // of the terminal; 0 for none
+}
+
+// WriteText writes the report for people: what was looked at, each finding with
+// what was read, why it matters and what mends it, and what it comes to.
+func (r Report) WriteText(w io.Writer, page Page) error {
+	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns}
+	if page.Columns > 0 {
+		p.columns = max(minColumns, min(page.Columns, maxColumns))
+	}
+	for _, n := range r.Nodes {
+		name := terminal.Plain(n.Node)
+		for i, line := range terminal.Wrap(name+": "+lookedAt(n), p.columns-2) {
+			if rest, ok := strings.CutPrefix(line, name); ok && i == 0 {
+				line = p.paint(terminal.Bold, name) + rest
+			}
+			p.line("%s", strings.Repeat("  ", min(i, 1))+line)
+		}
+	}
+	for _, f := range r.sorted() {
+		p.finding(f, len(r.Nodes) > 1)
+	}
+	unread := 0
+	for _, n := range r.Nodes {
+		for _, u := range n.Unread {
+			if unread++; unread == 1 {
+				p.line("")
+				p.line("Not read, so not judged:")
+			}
+			if len(r.Nodes) > 1 {
+				u = n.Node + ": " + u
+			}
+			p.prose("  - ", "    ", u)
+		}
+	}
+	p.line("")
+	p.sum(r, unread)
+	return p.w.Flush() // it has kept the first error
+}
+
+func lookedAt(n NodeReport) string {
+	text := count(len(n.Rails), "rail")
+	var rails []string
+	for _, r := range n.Rails {
+		rails = append(rails, strings.TrimPrefix(r, "rail "))
+	}
+	if len(rails) > 0 {
+		text += ": " + strings.Join(rails, ", ")
+	}
+	if len(n.Bonds) > 0 {
+		text += "; over " + enumerate(n.Bonds)
+	}
+	if n.GPUs > 0 {
+		text += "; " + count(n.GPUs, "GPU")
+	}
+	return terminal.Plain(text)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+type printer struct {
+	w       *bufio.Writer
+	color   bool
+	columns int
+}
+
+func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
+
+func (p printer) paint(colour, s string) string {
+	if !p.color {
+		return s
+	}
+	return colour + s + terminal.Reset
+}
+
+func (p printer) finding(f Finding, several bool) {
+	colour, word := terminal.Yellow, "WARNING"
+	if f.Severity == Fault {
+		colour, word = terminal.Red, "FAULT"
+	}
+	subject := terminal.Plain(f.Subject)
+	if several {
+		subject = terminal.Plain(f.Node) + ": " + subject
+	}
+	p.line("")
+	p.line("%s  %s  %s", p.paint(colour, word), p.paint(terminal.Bold, subject), p.paint(terminal.Dim, terminal.Plain(f.Check)))
+	p.prose("  read  ", "        ", f.Read)
+	p.prose("  why   ", "        ", f.Why)
+	on := ""
+	if several {
+		on = " # on " + terminal.Plain(f.Node)
+	}
+	for i, m := range f.Mend {
+		title := "        "
+		if i == 0 {
+			title = "  mend  "
+		}
+		m = terminal.Plain(m)
+		if strings.HasPrefix(m, "#") {
+			p.prose(title+"# ", "        # ", strings.TrimSpace(m[1:]))
+			continue
+		}
+		p.line("%s%s%s", title, p.paint(terminal.Green, m), p.paint(terminal.Dim, on))
+	}
+}
+
+func (p printer) prose(first, rest, text string) {
+	lead := first
+	for _, line := range terminal.Wrap(terminal.Plain(text), p.columns-utf8.RuneCountInString(first)) {
+		p.line("%s%s", lead, line)
+		lead = rest
+	}
+}
+
+// sum is the last line, and what holds for the commands above it.
+func (p printer) sum(r Report, unread int) {
+	rails := 0
+	for _, n := range r.Nodes {
+		rails += len(n.Rails)
+	}
+	looked := fmt.Sprintf("%s, %s in %.2f s.", count(rails, "rail"), count(r.Checks, "check"), r.Seconds)
+	switch {
+	case len(r.Findings) > 0:
+		if slices.ContainsFunc(r.Findings, func(f Finding) bool {
+			return slices.ContainsFunc(f.Mend, func(m string) bool { return !strings.HasPrefix(m, "#") })
+		}) {
+			p.prose("", "", "Commands are for root, and hold until the next boot: enter what they set in the system's configuration, too.")
+		}
+		p.line("%s, %s; %s", count(r.Faults, "fault"), count(r.Warnings, "warning"), looked)
+	case unread > 0:
+		p.line("Nothing wrong in what could be read: %s", looked)
+	default:
+		p.line("%s", p.paint(terminal.Green, "Nothing wrong: "+looked))
+	}
+}

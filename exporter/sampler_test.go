@@ -1,0 +1,214 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// tallied is a tally that saw these utilisations for 100 ms each; the native
+// buckets are worked out as Prometheus documents them.
+func tallied(list ...float64) (t sampler.Tally) {
+	for _, u := range list {
+		t.Samples++
+		t.Sum += u
+		i, _ := slices.BinarySearch(sampler.ClassicBounds(), u)
+		t.Classic[i]++
+		if u <= sampler.NativeZeroThreshold {
+			t.Zero++
+		} else {
+			t.Native[int(math.Ceil(math.Log2(u)*8))-sampler.NativeFirst]++
+		}
+		if u > sampler.BusyAbove {
+			t.Busy += 0.125
+		}
+		if u > sampler.SaturatedAbove {
+			t.Saturated += 0.125
+		}
+	}
+	return t
+}
+
+// sampled is what a sampler of three rails may have.
+func sampled(snap *sampler.Snapshot) {
+	*snap = sampler.Snapshot{
+		Rails: []sampler.Rail{
+			{Name: "2", Device: "mlx5_2", Port: 1, Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97), tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7},
+				Links: sampler.Flaps{Changes: 4, Last: noon}},
+			{Name: "10", Device: "mlx5_10", Port: 1, Tally: [2]sampler.Tally{tallied(0.5), tallied(1)}},
+			{Name: `e"ast`, Device: "mlx5_11", Port: 1},
+		},
+		Devices: []sampler.Device{
+			{Name: "mlx5_10", Interval: 200 * time.Millisecond, Samples: 2, Overruns: 3, Dropped: [3]uint64{1, 2, 4}, Reading: time.Second, Stuck: time.Minute},
+			{Name: "mlx5_11", Interval: 100 * time.Millisecond, Err: &sysfs.Error{Path: "x", Reason: sysfs.ReasonVanished, Err: os.ErrNotExist}},
+			{Name: "mlx5_12", Interval: 100 * time.Millisecond, Err: fmt.Errorf("rail 3: %w", sampler.ErrUncounted)},
+			{Name: "mlx5_2", Interval: 100 * time.Millisecond, Samples: 7, Reading: 5 * time.Millisecond},
+		},
+		Dropped: [3]uint64{1, 2, 4},
+		Sets:    [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true}, {Known: true, Busy: 3}},
+		Bonds: []sampler.Bond{{Name: "bond0", Active: sampler.Flaps{Changes: 1, Last: noon.Add(time.Second)}},
+			{Name: "bond0", Member: "eth0", Links: sampler.Flaps{Changes: 2, Last: noon}}, {Name: "bond0", Member: "eth1"}},
+		GPUs: []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
+	}
+	snap.Fallback[sampler.SingleRail] = sampler.Suspicion{Known: true, Suspected: true}
+}
+
+// TestSamplerGolden holds the whole exposition of what a sampler has.
+func TestSamplerGolden(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		s := testScraper(t, []collector.Source{NewSampler(sampled)})
+		s.Text()
+		got := s.Text()
+		compareGolden(t, "testdata/sampler.prom", got)
+		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
+			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+		}
+		problems, err := promlint.New(bytes.NewReader(got)).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v %v", problems, err)
+		}
+	})
+}
+
+// TestSamplerFaults: what cannot be sampled is a fault of its device; that
+// nothing counts a rail's bytes is an answer.
+func TestSamplerFaults(t *testing.T) {
+	err := NewSampler(sampled).Read(func(collector.Sample) {})
+	var got []string
+	for _, f := range collector.Faults(err) {
+		got = append(got, fmt.Sprint(f.Device, " ", f.Reason, " ", f.Expected))
+	}
+	if diff := cmp.Diff([]string{"mlx5_10 timeout false", "mlx5_11 vanished false", "mlx5_12 unsupported true"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	err = NewSampler(func(*sampler.Snapshot) {}).Read(func(collector.Sample) { t.Error("a sample of nothing") })
+	if !errors.Is(err, collector.ErrAbsent) {
+		t.Errorf("of a machine with nothing to sample: %v", err)
+	}
+}
+
+// TestSamplerNative: the protobuf format has both kinds of buckets.
+func TestSamplerNative(t *testing.T) {
+	s := testScraper(t, []collector.Source{NewSampler(sampled)})
+	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
+	b, err := s.Encoded(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := expfmt.NewDecoder(bytes.NewReader(b), format)
+	for {
+		var f dto.MetricFamily
+		if err := dec.Decode(&f); err != nil {
+			t.Fatal("no such family: ", err)
+		}
+		if f.GetName() != "railscope_rail_utilization_ratio" {
+			continue
+		}
+		if len(f.GetMetric()) != 4 {
+			t.Errorf("%d series, want 4: the third rail has no samples", len(f.GetMetric()))
+		}
+		for _, m := range f.GetMetric() {
+			h := m.GetHistogram()
+			native, at, last := h.GetZeroCount(), 0, int64(0)
+			for _, span := range h.GetPositiveSpan() {
+				for range span.GetLength() {
+					last += h.GetPositiveDelta()[at]
+					native += uint64(last)
+					at++
+				}
+			}
+			if native != h.GetSampleCount() || h.GetSchema() != 3 || len(h.GetBucket()) != len(sampler.ClassicBounds()) {
+				t.Errorf("%v: %d in native buckets of %d, schema %d, %d classic ones", m.GetLabel(), native, h.GetSampleCount(), h.GetSchema(), len(h.GetBucket()))
+			}
+		}
+		return
+	}
+}
+
+// TestTwoServers: scraped by two at different intervals, each sees the same
+// totals as if it were alone, of what happened between.
+func TestTwoServers(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		sys := t.TempDir()
+		if err := sysfstest.WriteMlx5(sys, 2); err != nil {
+			t.Fatal(err)
+		}
+		finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
+		smp := sampler.New(sampler.Options{Sysfs: sys, Rails: finder.Rails, Interval: sampler.DefaultInterval})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			smp.Run(ctx)
+		}()
+		s := testScraper(t, []collector.Source{NewSampler(smp.Snapshot)})
+		series := func() (lines []string) {
+			synctest.Wait()
+			for line := range strings.Lines(string(s.Text())) {
+				if strings.HasPrefix(line, "railscope_rail_") || strings.HasPrefix(line, "railscope_rails_") {
+					lines = append(lines, line)
+				}
+			}
+			return lines
+		}
+		counter, err := os.OpenFile(filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/counters/port_xmit_data"), os.O_WRONLY, 0) // the sampler keeps it open
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer counter.Close()
+		time.Sleep(50 * time.Millisecond) // write and scrape between ticks
+		var first, second []string
+		for i := range 120 { // seconds; a burst of 200 ms at full rate in the 40th
+			for tenth := range 10 {
+				if i == 40 && tenth < 2 {
+					if _, err := counter.WriteAt(fmt.Appendf(nil, "%d", 1014+int64(tenth+1)*5e9/4), 0); err != nil { // 400 Gb/s
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if i%15 == 14 {
+				first = series()
+			}
+			if i == 59 || i == 119 {
+				second = series()
+				if diff := cmp.Diff(first, second); diff != "" {
+					t.Errorf("they do not see the same: %s", diff)
+				}
+			}
+		}
+		text := strings.Join(second, "")
+		for _, want := range []string{
+			`railscope_rail_busy_seconds_total{direction="transmit",rail="0"} 0.2`, `railscope_rail_saturated_seconds_total{direction="transmit",rail="0"} 0.2`,
+			`railscope_rails_busy_seconds_total{direction="transmit"} 0.2`, `railscope_rails_imbalanced_seconds_total{direction="transmit"} 0.2`,
+			`railscope_rail_busy_seconds_total{direction="transmit",rail="1"} 0`,
+		} {
+			if !strings.Contains(text, want+"\n") {
+				t.Errorf("a burst of 200 ms between scrapes of 60 s: no %s in\n%s", want, text)
+			}
+		}
+		cancel()
+		<-ended
+	})
+}
