@@ -1,0 +1,238 @@
+//go:build lab
+
+package lab
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// slowRails gives both rails of node 1 a speed of 1 Gb/s, which RDMA takes for
+// 2.5 Gb/s: the least that it knows. What an emulated CPU can move is then more
+// than the 1 % of the capacity from which on a rail is busy.
+func slowRails(t *testing.T) (capacity float64) {
+	t.Helper()
+	speed := func(mbit int) {
+		node(1).Shell(t, fmt.Sprintf("for i in 0 1; do ethtool -s eth$i speed %d duplex full; done", mbit))
+	}
+	speed(1000)
+	t.Cleanup(func() { speed(10000) })
+	return 2.5e9 / 8
+}
+
+// sampling waits until the sampler of e knows both capacities, and returns a
+// scrape from then on.
+func sampling(t *testing.T, e *exporter) metrics {
+	t.Helper()
+	var m metrics
+	eventually(t, linkTime, func() error {
+		m = e.scrape(t)
+		for rail := range 2 {
+			v, err := m.value(fmt.Sprintf(`rail_utilization_ratio_count{rail="%d",direction="transmit"}`, rail))
+			if err == nil && v < 5 {
+				err = fmt.Errorf("rail %d: %v samples", rail, v)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return m
+}
+
+// grew returns by how much a series grew.
+func grew(t *testing.T, from, to metrics, selector string) float64 {
+	t.Helper()
+	return to.must(t, selector) - from.must(t, selector)
+}
+
+// near checks a figure against the truth, within 5 %, and what edges cost.
+func near(t *testing.T, what string, got, want, edges float64) {
+	t.Helper()
+	t.Logf("%s: %.4g, in truth %.4g: %+.1f %%", what, got, want, 100*(got-want)/want)
+	if math.Abs(got-want) > 0.05*want+edges {
+		t.Errorf("%s: %.4g, want %.4g within 5 %%", what, got, want)
+	}
+}
+
+// TestSamplerBurst sends a burst of known size between two scrapes: histogram
+// and busy seconds say how much it was and how long it took, on its rail alone.
+func TestSamplerBurst(t *testing.T) {
+	freshRails(t, 2)
+	capacity := slowRails(t)
+	meet(t, 0, 1)
+	e := serve(t, 1)
+	b := burst{rail: 0, messages: 3000, size: 64 << 10}
+	before := sampling(t, e)
+	rate := b.send(t)
+	took := float64(b.messages*b.size) / rate
+	e.shows(t, want{`rails_active{direction="transmit"}`: 1, `rails_imbalance_ratio{direction="transmit"}`: some})
+	time.Sleep(3 * time.Second) // what any rail was busy is counted two seconds later
+	after := e.scrape(t)
+
+	sum := grew(t, before, after, `rail_utilization_ratio_sum{rail="0",direction="transmit"}`)
+	count := grew(t, before, after, `rail_utilization_ratio_count{rail="0",direction="transmit"}`)
+	late := grew(t, before, after, `sampler_overruns_total{device="rxe0"}`)
+	t.Logf("%.1f MB/s for %.1f s; %v samples, %v late", rate/1e6, took, count, late)
+	// A late sample is one, but of more than one interval.
+	near(t, "bytes by the histogram", sum/count*(count+late)*0.1*capacity, float64(b.wireBytes()), 0)
+	const edges = 0.2 // the first and the last sample
+	near(t, "busy seconds of the rail", grew(t, before, after, `rail_busy_seconds_total{rail="0",direction="transmit"}`), took, edges)
+	near(t, "busy seconds of all", grew(t, before, after, `rails_busy_seconds_total{direction="transmit"}`), took, edges)
+	near(t, "imbalanced seconds", grew(t, before, after, `rails_imbalanced_seconds_total{direction="transmit"}`), took, edges)
+	if idle := grew(t, before, after, `rail_busy_seconds_total{rail="1",direction="transmit"}`); idle > 0.1 {
+		t.Errorf("the other rail was busy for %v s", idle)
+	}
+	if v := after.must(t, `fallback_suspected{reason="rdma_idle_tcp_busy"}`); v != 0 {
+		t.Error("RDMA is suspected to be TCP")
+	}
+	checkFormat(t, e)
+}
+
+// TestSamplerImbalance sends over both rails at once, one of them shaped to a
+// third of the other, and then neither. The truth is what the counters say over
+// the time that the ratio looks back.
+func TestSamplerImbalance(t *testing.T) {
+	const window = 10 * time.Second
+	for _, c := range []struct {
+		name     string
+		shapes   []string
+		messages [2]int
+		about    float64 // what it should be, roughly
+	}{
+		{"one at a third", []string{"42mbit", "14mbit"}, [2]int{2900, 967}, 0.5},
+		{"alike", []string{shape, shape}, [2]int{2100, 2100}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			freshRails(t, 2)
+			slowRails(t)
+			meet(t, 0, 1)
+			for rail, rate := range c.shapes {
+				limit(t, rail, rate)
+			}
+			e := serve(t, 1)
+			sampling(t, e)
+			var ends []func() float64
+			for rail := range 2 {
+				ends = append(ends, burst{rail: rail, messages: c.messages[rail], size: 64 << 10}.start(t))
+			}
+			carried := func(m metrics) (bytes [2]float64) {
+				for rail := range bytes {
+					bytes[rail] = m.must(t, fmt.Sprintf(`port_transmit_bytes_total{rail="%d"}`, rail))
+				}
+				return bytes
+			}
+			begun := carried(e.scrape(t))
+			eventually(t, linkTime, func() error {
+				if now := carried(e.scrape(t)); now[0] < begun[0]+3e6 || now[1] < begun[1]+1e6 {
+					return fmt.Errorf("not both rails carry anything")
+				}
+				return nil
+			})
+			time.Sleep(window + 2*time.Second) // the beginning, with one rail after the other, is not looked back at any more
+			before := e.scrape(t)
+			from := carried(before)
+			time.Sleep(window)
+			m := e.scrape(t)
+			to := carried(m)
+			for _, end := range ends {
+				end()
+			}
+			a, b := to[0]-from[0], to[1]-from[1]
+			truth := math.Abs(a-b) / (a + b) // of two rails alike
+			got := m.must(t, `rails_imbalance_ratio{direction="transmit"}`)
+			t.Logf("%.1f and %.1f MB in %v: imbalance %.3f, in truth %.3f", a/1e6, b/1e6, window, got, truth)
+			if math.Abs(got-truth) > 0.05 || math.Abs(truth-c.about) > 0.15 {
+				t.Errorf("imbalance %.3f, want %.3f, about %v", got, truth, c.about)
+			}
+			busy, uneven := grew(t, before, m, `rails_busy_seconds_total{direction="transmit"}`), grew(t, before, m, `rails_imbalanced_seconds_total{direction="transmit"}`)
+			t.Logf("%.1f s busy, %.1f s imbalanced", busy, uneven)
+			if busy < 8 || c.about > 0 && uneven < 0.95*busy || c.about == 0 && uneven > 0.05*busy {
+				t.Errorf("%.1f s busy, %.1f s imbalanced", busy, uneven)
+			}
+		})
+	}
+}
+
+// decided is how long it takes at most until a fallback is suspected, or no
+// longer: docs/sampler.md says 20 s; the rest is the lab's.
+const decided = 30 * time.Second
+
+// TestSamplerFallback: TCP over a rail while RDMA idles is suspected in time, and
+// no longer when it is over; RDMA beside TCP is not.
+func TestSamplerFallback(t *testing.T) {
+	freshRails(t, 2)
+	slowRails(t)
+	for _, n := range []node{1, 2} { // large packets: what an emulated CPU sends in small ones may be too little to suspect anything
+		n.Run(t, "ip", "link", "set", "eth0", "mtu", "16000")
+	}
+	meet(t, 0, 1)
+	e := serve(t, 1)
+	const suspected = `fallback_suspected{reason="rdma_idle_tcp_busy"}`
+	sampling(t, e)
+	eventually(t, decided, func() error { return want{suspected: 0}.check(e.scrape(t)) })
+
+	node(2).Start(t, "iperf3", "-s", "-B", node(2).address(0))
+	eventually(t, commandTime, func() error {
+		if node(2).Run(t, "ss", "-Hltn", "sport = :5201") == "" {
+			return fmt.Errorf("iperf3 does not listen")
+		}
+		return nil
+	})
+	tcp := func(flags string) *process {
+		return node(1).Start(t, append([]string{"iperf3", "-c", node(2).address(0), "-t", "600", "-i", "0"}, strings.Fields(flags)...)...)
+	}
+	alone := tcp("")
+	before, start := e.scrape(t), time.Now()
+	eventually(t, decided, func() error {
+		m := e.scrape(t)
+		if err := (want{suspected: 1}).check(m); err != nil {
+			return fmt.Errorf("%w; TCP at %.1f MB/s", err, grew(t, before, m, `port_transmit_bytes_total{rail="0"}`)/time.Since(start).Seconds()/1e6)
+		}
+		return nil
+	})
+	took := time.Since(start).Seconds()
+	t.Logf("suspected after %.1f s of TCP at %.1f MB/s", took, grew(t, before, e.scrape(t), `port_transmit_bytes_total{rail="0"}`)/took/1e6)
+	e.shows(t, want{`rail_tcp_bytes_total`: gone}) // rxe cannot tell: never a guess
+	alone.kill()
+	start = time.Now()
+	eventually(t, decided, func() error { return want{suspected: 0}.check(e.scrape(t)) })
+	t.Logf("no longer suspected %.1f s after its end", time.Since(start).Seconds())
+
+	both := tcp("-b 110M")
+	from := e.scrape(t)
+	for start = time.Now(); time.Since(start) < decided; {
+		burst{rail: 1, messages: 1000, size: 64 << 10}.send(t)
+		if err := (want{suspected: 0}).check(e.scrape(t)); err != nil {
+			t.Fatalf("with RDMA beside it: %v", err)
+		}
+	}
+	to, seconds := e.scrape(t), time.Since(start).Seconds()
+	t.Logf("both at once: TCP %.1f MB/s, RDMA %.1f MB/s", grew(t, from, to, `port_transmit_bytes_total{rail="0"}`)/seconds/1e6, grew(t, from, to, `port_transmit_bytes_total{rail="1"}`)/seconds/1e6)
+	both.kill()
+}
+
+// TestSamplerFlap: a cable that is out for a moment between two scrapes is
+// counted, once out and once in, with its time.
+func TestSamplerFlap(t *testing.T) {
+	freshRails(t, 2)
+	e := serve(t, 1)
+	before := sampling(t, e)
+	node(1).Cable(t, 1, false)
+	node(1).Cable(t, 1, true)
+	at := float64(time.Now().Unix())
+	eventually(t, linkTime, func() error { return portState(t, 1, 1, "4: ACTIVE") })
+	const changes, last = `rail_link_changes_total{rail="1"}`, `rail_link_last_change_timestamp_seconds{rail="1"}`
+	after := e.shows(t, want{changes: before.must(t, changes) + 2, last: some, `rail_link_last_change_timestamp_seconds{rail="0"}`: gone})
+	if when := after.must(t, last); math.Abs(when-at) > 5 {
+		t.Errorf("it changed at %.0f, the metric says %.1f", at, when)
+	}
+	time.Sleep(5 * time.Second) // longer than the two witnesses of a change may be apart
+	if got := grew(t, before, e.scrape(t), changes); got != 2 {
+		t.Errorf("%v changes, want 2: once out, once in", got)
+	}
+}
