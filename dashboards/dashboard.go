@@ -1,0 +1,100 @@
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// object is a piece of Grafana's JSON, the classic dashboard schema.
+type object = map[string]any
+
+// What Grafana reads. 39 is the schema of Grafana 10.4: later ones migrate it
+// when they load it, and none that is still maintained is older.
+const (
+	schemaVersion = 39
+	pluginVersion = "10.4.0"
+	docsURL       = "https://github.com/railscope/railscope/blob/main/docs/"
+)
+
+// dashboard is one of them, before it is laid out.
+type dashboard struct {
+	name, title, about string // name is part of the uid and of the file name
+	variables          []object
+	sections           []section
+}
+
+// section is a row of the dashboard and the panels under it.
+type section struct {
+	title  string
+	folded bool // opened by hand; until then it asks nothing of Prometheus
+	panels []*panel
+}
+
+func (d *dashboard) section(title string, panels ...*panel) *dashboard {
+	d.sections = append(d.sections, section{title: title, panels: panels})
+	return d
+}
+
+func (d *dashboard) folded(title string, panels ...*panel) *dashboard {
+	d.sections = append(d.sections, section{title: title, folded: true, panels: panels})
+	return d
+}
+
+func uid(name string) string { return "railscope-" + name }
+
+// render returns the dashboard as Grafana reads it. The same dashboard is
+// always rendered the same: no date, no number that counts versions.
+func (d *dashboard) render() object {
+	return object{
+		"id": nil, "uid": uid(d.name), "title": d.title, "description": d.about, "tags": []string{"railscope", "rdma"},
+		"schemaVersion": schemaVersion, "version": 1, "editable": false, "fiscalYearStartMonth": 0, "graphTooltip": 1, "liveNow": false,
+		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timepicker": object{}, "timezone": "", "weekStart": "",
+		"templating":  object{"list": d.variables},
+		"annotations": object{"list": annotations()},
+		"links":       topLinks(),
+		"panels":      layOut(d.sections),
+	}
+}
+
+// annotations are Grafana's own, and a line where an alert fired.
+func annotations() []object {
+	const firing = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}`
+	return []object{
+		{
+			"builtIn": 1, "datasource": object{"type": "grafana", "uid": "-- Grafana --"}, "enable": true, "hide": true,
+			"iconColor": "rgba(0, 211, 255, 1)", "name": "Annotations & Alerts", "type": "dashboard",
+		},
+		{
+			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alerts firing",
+			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
+			"titleFormat": "{{alertname}}", "textFormat": "{{instance}} {{rail}} {{peer}}", "tagKeys": "severity", "useValueForTime": false,
+		},
+	}
+}
+
+// topLinks lead to the other dashboards, taking along what is chosen.
+func topLinks() []object {
+	return []object{
+		{
+			"type": "dashboards", "tags": []string{"railscope"}, "title": "railscope", "asDropdown": false, "includeVars": true, "keepTime": true,
+			"targetBlank": false, "icon": "external link", "tooltip": "", "url": "",
+		},
+		{
+			"type": "link", "title": "What this shows", "url": docsURL + "dashboards.md", "asDropdown": false, "includeVars": false, "keepTime": false,
+			"targetBlank": true, "icon": "doc", "tooltip": "", "tags": []string{},
+		},
+	}
+}
+
+// source is the data source that was chosen.
+func source() object { return object{"type": "prometheus", "uid": "${datasource}"} }
+
+// marshal writes JSON for people too: indented, and PromQL without escapes.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}

@@ -1,0 +1,48 @@
+package dashboards
+
+import (
+	"bytes"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the dashboards anew")
+
+// TestFiles compares the dashboards that are checked in, byte by byte, with
+// those that would be written, and looks for ones that nobody writes.
+func TestFiles(t *testing.T) {
+	files, err := Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, files[name], 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Errorf("%v (make dashboards writes it)", err)
+		}
+		if !bytes.Equal(have, files[name]) {
+			t.Errorf("%s is not what it would be (make dashboards writes it anew)", name)
+		}
+	}
+	there, err := filepath.Glob("*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range there {
+		if files[filepath.ToSlash(name)] == nil {
+			t.Errorf("%s is there, and nothing writes it: remove it", name)
+		}
+	}
+}

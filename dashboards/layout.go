@@ -1,0 +1,39 @@
+package dashboards
+
+// layOut gives every panel its number and its place: from left to right, and
+// on the next line when a line is full. A repeated panel has a line of its own,
+// because Grafana fills it.
+func layOut(sections []section) []object {
+	var all []object
+	id, y := 0, 0
+	next := func() int { id++; return id }
+	for _, s := range sections {
+		row := object{
+			"id": next(), "type": "row", "title": s.title, "collapsed": s.folded, "panels": []object{}, "gridPos": object{"x": 0, "y": y, "w": width, "h": 1},
+		}
+		y++
+		var placed []object
+		x, tallest := 0, 0
+		for _, p := range s.panels {
+			if x+p.w > width || p.repeat != "" {
+				x, y, tallest = 0, y+tallest, 0
+			}
+			placed = append(placed, p.render(next(), x, y))
+			x, tallest = x+p.w, max(tallest, p.h)
+			if p.repeat != "" {
+				x = width
+			}
+		}
+		y += tallest
+		if s.folded {
+			row["panels"] = placed
+			all = append(all, row)
+			continue
+		}
+		all = append(append(all, row), placed...)
+	}
+	return all
+}
+
+// width is that of Grafana's grid.
+const width = 24

@@ -1,0 +1,164 @@
+package dashboards
+
+import "maps"
+
+// panel is one of a dashboard's, made by timeseries, stat, table and so on and
+// described by what is called on it.
+type panel struct {
+	kind, title   string
+	about, docs   string // what it shows and what a bad value looks like; a page of docs/
+	w, h          int    // of 24 columns, and of lines of about 30 pixels
+	targets       []target
+	format        string // of the answers: time_series, table or heatmap
+	instant       bool   // only the present values
+	every         string // shortest step, where values come seldom
+	repeat        string // variable of which every value has a panel of its own
+	perLine       int    // of those
+	mapped        []object
+	defaults      object // of all fields
+	custom        object // of all fields, what only this kind of panel has
+	overrides     []object
+	options       object
+	transforms    []object
+	renamed, hide object // columns of a table
+	order         object
+}
+
+// query adds one; legend names its series.
+func (p *panel) query(expr, legend string) *panel {
+	p.targets = append(p.targets, target{expr, legend})
+	return p
+}
+
+// size is in columns, of 24, and in lines.
+func (p *panel) size(w, h int) *panel { p.w, p.h = w, h; return p }
+
+func (p *panel) unit(id string) *panel        { p.defaults["unit"] = id; return p }
+func (p *panel) from(low float64) *panel      { p.defaults["min"] = low; return p }
+func (p *panel) upTo(high float64) *panel     { p.defaults["max"] = high; return p }
+func (p *panel) decimals(n int) *panel        { p.defaults["decimals"] = n; return p }
+func (p *panel) nothing(text string) *panel   { p.defaults["noValue"] = text; return p } // said when there is no value
+func (p *panel) states(s ...state) *panel     { p.mapped = mappings(s); return p }
+func (p *panel) atLeastEvery(d string) *panel { p.every = d; return p }
+
+// colours are those of values: base, and others from a value on.
+func (p *panel) colours(base string, steps ...step) *panel {
+	p.defaults["thresholds"] = thresholds(base, steps)
+	p.defaults["color"] = object{"mode": "thresholds"}
+	return p
+}
+
+// worseAbove and worseBelow are the colours of figures that should be low, or
+// high: doubtful from the first value on, bad from the second, near which the
+// alerts fire.
+func (p *panel) worseAbove(doubtful, bad float64) *panel {
+	return p.colours(green, from(doubtful, yellow), from(bad, red))
+}
+
+func (p *panel) worseBelow(doubtful, bad float64) *panel {
+	return p.colours(red, from(bad, yellow), from(doubtful, green))
+}
+
+// scheme colours values between the least and the greatest that there are.
+func (p *panel) scheme(name string) *panel { p.defaults["color"] = object{"mode": name}; return p }
+
+// eachOf makes one panel for each value of a variable, side by side.
+func (p *panel) eachOf(variable string, perLine int) *panel {
+	p.repeat, p.perLine = variable, perLine
+	return p
+}
+
+// leads adds links to every value.
+func (p *panel) leads(links ...object) *panel { p.defaults["links"] = links; return p }
+
+// style changes how the series that match a regular expression are drawn.
+func (p *panel) style(series string, props ...object) *panel {
+	p.overrides = append(p.overrides, object{"matcher": object{"id": "byRegexp", "options": series}, "properties": props})
+	return p
+}
+
+// step is a colour that values have from a value on.
+type step struct {
+	from   float64
+	colour string
+}
+
+func from(value float64, colour string) step { return step{value, colour} }
+
+func thresholds(base string, steps []step) object {
+	list := []object{{"color": base, "value": nil}}
+	for _, s := range steps {
+		list = append(list, object{"color": s.colour, "value": s.from})
+	}
+	return object{"mode": "absolute", "steps": list}
+}
+
+// state is a value that has a name.
+type state struct {
+	value        string
+	name, colour string
+}
+
+func mappings(states []state) []object {
+	options := object{}
+	for i, s := range states {
+		options[s.value] = object{"text": s.name, "color": s.colour, "index": i}
+	}
+	return []object{{"type": "value", "options": options}}
+}
+
+func prop(id string, value any) object { return object{"id": id, "value": value} }
+
+// absent keeps what is not there from the colour of the lowest values.
+func (p *panel) absent() []object {
+	switch p.kind {
+	case "stat", "bargauge":
+		text, ok := p.defaults["noValue"]
+		if !ok {
+			text = "no data"
+		}
+		return []object{null(text)}
+	case "table":
+		return []object{null("")}
+	}
+	return nil
+}
+
+func null(text any) object {
+	return object{"type": "special", "options": object{"match": "null+nan", "result": object{"text": text, "color": "transparent", "index": 9}}}
+}
+
+// dashed is a line to compare others with: grey, dashed, nothing under it.
+func dashed() []object {
+	return []object{
+		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}), prop("custom.fillOpacity", 0),
+		prop("color", object{"mode": "fixed", "fixedColor": "text"}),
+	}
+}
+
+// below draws series downwards, so that both directions have one axis.
+func below() object { return prop("custom.transform", "negative-Y") }
+
+func (p *panel) render(id, x, y int) object {
+	var targets []object
+	for i, t := range p.targets {
+		targets = append(targets, p.renderTarget(i, t))
+	}
+	defaults := object{"custom": p.custom, "mappings": append(append([]object{}, p.mapped...), p.absent()...), "thresholds": thresholds("green", nil)}
+	maps.Copy(defaults, p.defaults)
+	out := object{
+		"id": id, "type": p.kind, "title": p.title, "description": p.about + "\n\n[" + p.docs + "](" + docsURL + p.docs + ")",
+		"pluginVersion": pluginVersion, "datasource": source(), "gridPos": object{"x": x, "y": y, "w": p.w, "h": p.h}, "targets": targets, "options": p.options,
+		"fieldConfig": object{"defaults": defaults, "overrides": append([]object{}, p.overrides...)},
+	}
+	if p.every != "" {
+		out["interval"] = p.every
+	}
+	if transforms := p.allTransforms(); transforms != nil {
+		out["transformations"] = transforms
+	}
+	if p.repeat != "" {
+		out["repeat"], out["repeatDirection"], out["maxPerRow"] = p.repeat, "h", p.perLine
+	}
+	return out
+}

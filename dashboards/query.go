@@ -1,0 +1,65 @@
+package dashboards
+
+import (
+	"fmt"
+	"strings"
+)
+
+// selectors are what <node>, <rail>, <peer> and <path> in a query stand for:
+// what is chosen in the variables. Every selector has one of them.
+var selectors = strings.NewReplacer(
+	"<node>", `job=~"$job", instance=~"$instance"`,
+	"<rail>", `job=~"$job", instance=~"$instance", rail=~"$rail"`,
+	"<peer>", `job=~"$job", instance=~"$instance", peer=~"$peer"`,
+	"<path>", `job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail"`,
+)
+
+// target is one query of a panel. legend names its series.
+type target struct{ expr, legend string }
+
+func (p *panel) renderTarget(i int, t target) object {
+	return object{
+		"refId": refID(i), "datasource": source(), "editorMode": "code", "expr": selectors.Replace(t.expr), "legendFormat": t.legend,
+		"format": p.format, "instant": p.instant, "range": !p.instant, "exemplar": false,
+	}
+}
+
+func refID(i int) string { return string(rune('A' + i)) }
+
+// perSecond is how fast a counter rises, per second, summed by labels.
+func perSecond(counter, selector, by string) string {
+	return fmt.Sprintf(`sum by (%s) (rate(railscope_%s{%s}[$__rate_interval]))`, by, counter, selector)
+}
+
+// bits is perSecond for counters of bytes, in the unit of link speeds.
+func bits(counter, selector, by string) string { return "8 * " + perSecond(counter, selector, by) }
+
+// Histograms are exposed with classic buckets in text, with native ones too in
+// protobuf, and a server may keep either or both. These queries answer in all
+// cases, and take the classic ones where there are both.
+
+// quantile is the q-quantile of what a histogram saw in window, by labels.
+func quantile(q float64, histogram, selector, by, window string) string {
+	return fmt.Sprintf(`histogram_quantile(%[1]g, sum by (le, %[4]s) (rate(railscope_%[2]s_bucket{%[3]s}[%[5]s])))`+
+		` or histogram_quantile(%[1]g, sum by (%[4]s) (rate(railscope_%[2]s{%[3]s}[%[5]s])))`, q, histogram, selector, by, window)
+}
+
+// overall is quantile over all of the time shown, for a single figure.
+func overall(q float64, histogram, selector, by string) string {
+	return strings.ReplaceAll(quantile(q, histogram, selector, by, "$__range"), "(rate(", "(increase(")
+}
+
+// mean is that of all that a histogram saw in the time shown. It asks for two
+// classic series where a quantile asks for twenty.
+func mean(histogram, selector, by string) string {
+	sum := func(suffix string) string {
+		return fmt.Sprintf(`sum by (%s) (increase(railscope_%s%s{%s}[$__range]))`, by, histogram, suffix, selector)
+	}
+	return sum("_sum") + " / " + sum("_count") + " or histogram_sum(" + sum("") + ") / histogram_count(" + sum("") + ")"
+}
+
+// spread is how often a histogram saw which value: what a heatmap draws.
+func spread(histogram, selector string) string {
+	return fmt.Sprintf(`sum by (le) (increase(railscope_%[1]s_bucket{%[2]s}[$__rate_interval])) or on () sum(increase(railscope_%[1]s{%[2]s}[$__rate_interval]))`,
+		histogram, selector)
+}

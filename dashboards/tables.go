@@ -1,0 +1,87 @@
+package dashboards
+
+// table shows present values, one line for each combination of labels that its
+// queries have in common.
+func table(title, docs, about string) *panel {
+	return &panel{
+		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
+		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true, "inspect": false},
+		options: object{
+			"showHeader": true, "cellHeight": "sm", "footer": object{"show": false, "countRows": false, "fields": "", "reducer": []string{"sum"}}, "sortBy": []object{},
+		},
+		renamed: object{}, hide: object{"Time": true}, order: object{},
+	}
+}
+
+// label is a column of the values of a label.
+func (p *panel) label(name, title string, props ...object) *panel {
+	p.renamed[name], p.order[name] = title, len(p.order)
+	return p.cells(title, props...)
+}
+
+// column is a query, and the column of its values. The query's labels have to
+// be those that have columns, or fewer.
+func (p *panel) column(title, expr string, props ...object) *panel {
+	name := "Value #" + refID(len(p.targets))
+	p.renamed[name], p.order[name] = title, len(p.order)
+	return p.query(expr, "").cells(title, props...)
+}
+
+// labelled is a query of which only the labels are shown.
+func (p *panel) labelled(expr string) *panel {
+	p.hide["Value"], p.hide["Value #"+refID(len(p.targets))] = true, true
+	return p.query(expr, "")
+}
+
+// sortedBy sorts the lines by a column.
+func (p *panel) sortedBy(title string, descending bool) *panel {
+	p.options["sortBy"] = []object{{"displayName": title, "desc": descending}}
+	return p
+}
+
+func (p *panel) cells(title string, props ...object) *panel {
+	if len(props) > 0 {
+		p.overrides = append(p.overrides, object{"matcher": object{"id": "byName", "options": title}, "properties": props})
+	}
+	return p
+}
+
+// What cells of a column may be.
+
+func inUnit(id string) object     { return prop("unit", id) }
+func says(states ...state) object { return prop("mappings", append(mappings(states), null(""))) }
+func painted() object {
+	return prop("custom.cellOptions", object{"type": "color-background", "mode": "basic"})
+}
+func by(base string, steps ...step) object { return prop("thresholds", thresholds(base, steps)) }
+func leadingTo(links ...object) object     { return prop("links", links) }
+
+// matrix shows one query as a table of nodes by peers, cells in colour.
+func matrix(title, docs, about, expr string) *panel {
+	const corner = `instance\peer` // what the transformation calls the first column
+	p := table(title, docs, about).size(12, 9).query(expr, "")
+	p.custom["cellOptions"] = object{"type": "color-background", "mode": "gradient"}
+	p.custom["filterable"], p.custom["align"] = false, "center"
+	p.transforms = []object{
+		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": "peer"}}}},
+		{"id": "groupingToMatrix", "options": object{"columnField": "peer", "rowField": "instance", "valueField": "Value", "emptyValue": "null"}},
+	}
+	p.cells(corner, prop("displayName", "from ↓ to →"), prop("custom.cellOptions", object{"type": "auto"}), prop("custom.align", "left"), leadingTo(toNode("${__value.text}")))
+	p.leads(toProbe("${__data.fields[0]}", "${__field.name}"))
+	return p.sortedBy("from ↓ to →", false)
+}
+
+// allTransforms joins what the queries of a table returned, and names the columns.
+func (p *panel) allTransforms() []object {
+	if len(p.order) == 0 {
+		return p.transforms
+	}
+	var list []object
+	if only := p.renamed["Value #A"]; len(p.targets) == 1 && only != nil {
+		p.renamed["Value"], p.order["Value"] = only, p.order["Value #A"] // of a single query it has no letter
+	}
+	if len(p.targets) > 1 {
+		list = append(list, object{"id": "merge", "options": object{}})
+	}
+	return append(list, object{"id": "organize", "options": object{"excludeByName": p.hide, "indexByName": p.order, "renameByName": p.renamed}})
+}

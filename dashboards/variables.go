@@ -1,0 +1,39 @@
+package dashboards
+
+// The variables, in this order: each is asked for within those before it.
+// Every dashboard has the first three.
+
+func variables(more ...object) []object {
+	return append([]object{
+		{
+			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "regex": "", "refresh": 1, "hide": 0,
+			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{}, "current": object{},
+		},
+		values("job", "Job", `label_values(railscope_build_info, job)`),
+		values("instance", "Node", `label_values(railscope_build_info{job=~"$job"}, instance)`),
+	}, more...)
+}
+
+func railVariable() object {
+	return values("rail", "Rail", `label_values(railscope_rail_info{job=~"$job", instance=~"$instance"}, rail)`)
+}
+
+// probedRailVariable asks the probe for rails: a peer may have been probed over
+// a rail that is gone.
+func probedRailVariable() object {
+	return values("rail", "Rail", `label_values(railscope_probe_rail_up{job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
+}
+
+func peerVariable() object {
+	return values("peer", "Peer", `label_values(railscope_probe_rounds_total{job=~"$job", instance=~"$instance"}, peer)`)
+}
+
+// values is a variable of the values of a label: several, or all of them.
+func values(name, label, query string) object {
+	return object{
+		"name": name, "label": label, "type": "query", "datasource": source(), "definition": query,
+		"query":   object{"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
+		"refresh": 2, "sort": 3, "regex": "", "hide": 0, "multi": true, "includeAll": true, "allValue": ".+", "skipUrlSync": false,
+		"options": []object{}, "current": object{"selected": true, "text": []string{"All"}, "value": []string{"$__all"}},
+	}
+}
