@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo asan arm64 golden docs lint lab bench fuzz deps
+.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules lint lab bench fuzz deps
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -40,8 +40,19 @@ arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emu
 golden: deps ## write the expected expositions of exporter/testdata anew
 	go test ./exporter -update
 
-docs: deps ## write docs/metrics.md anew
-	go test ./exporter -run TestDocs -update
+docs: deps ## write docs/metrics.md, the checks of docs/doctor.md, the table of docs/alerts.md and the PrometheusRule anew
+	go test ./exporter ./doctor -run TestDocs -update
+	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
+
+rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what they name against the rows
+	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
+	.bin/promtool test rules deploy/rules/tests/*.yml
+	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
+	cd check && go vet ./rules && go test -count=1 ./rules # what it reads is outside its module, where the cache does not look
+
+dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
+	go test ./dashboards -update
+	cd check && go vet ./dashboards && go test -count=1 ./dashboards # what it reads is outside its module, where the cache does not look
 
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
@@ -58,6 +69,9 @@ fuzz: deps ## every fuzz target for FUZZTIME (10 s)
 
 deps:
 	@scripts/need.sh go cc=gcc stdio.h=libc6-dev infiniband/verbs.h=libibverbs-dev
+
+.bin/promtool:
+	scripts/promtool.sh $@
 
 # Tools have go.mod files of their own, so that the shipped one stays short.
 .bin/golangci-lint: tools/go.mod tools/go.sum

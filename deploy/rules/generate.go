@@ -1,0 +1,94 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const resource = `# Generated from node.yml and probe.yml by ` + "`make docs`" + `; a test keeps it equal.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: railscope
+  labels:
+    app.kubernetes.io/name: railscope
+spec:
+  groups:
+`
+
+// PrometheusRule returns the rules of the [Sources] in dir as a resource of the
+// Prometheus operator. It is their text, indented, so that comments stay and
+// nothing is quoted anew.
+func PrometheusRule(dir string) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString(resource)
+	for _, name := range Sources() {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		_, groups, ok := strings.Cut("\n"+string(text), "\ngroups:\n")
+		if !ok {
+			return nil, fmt.Errorf("%s has no line `groups:`", name)
+		}
+		for line := range strings.Lines(groups) {
+			if line != "\n" {
+				out.WriteString("  ")
+			}
+			out.WriteString(line)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// Where the table is in docs/alerts.md.
+const begin, end = "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
+
+// Table returns page with the alerts of the [Sources] in dir in its table. What
+// each of them means is the first sentence of its runbook in the folder
+// runbooks.
+func Table(page []byte, dir, runbooks string) ([]byte, error) {
+	all, err := Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	var t strings.Builder
+	t.WriteString("| alert | severity | after | means |\n|---|---|---|---|\n")
+	for _, r := range all {
+		if r.Alert == "" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(runbooks, r.Alert+".md"))
+		if err != nil {
+			return nil, err
+		}
+		means, err := meaning(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s.md: %w", r.Alert, err)
+		}
+		fmt.Fprintf(&t, "| [%s](runbooks/%[1]s.md) | %s | %s | %s |\n", r.Alert, r.Labels["severity"], r.For, means)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("no lines %q and %q", begin, end)
+	}
+	return []byte(before + begin + t.String() + end + after), nil
+}
+
+// meaning returns the first sentence below the heading.
+func meaning(runbook string) (string, error) {
+	_, text, ok := strings.Cut(runbook, "\n## Meaning\n\n")
+	if !ok {
+		return "", fmt.Errorf("no heading Meaning")
+	}
+	text, _, _ = strings.Cut(text, "\n\n")
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
+	if first, _, ok := strings.Cut(text, ". "); ok {
+		text = first + "."
+	}
+	return strings.ReplaceAll(text, "|", `\|`), nil
+}

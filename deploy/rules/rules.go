@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Sources are the files that hold the rules, in order.
+func Sources() []string { return []string{"node.yml", "probe.yml"} }
+
+// File is a file of rules, as Prometheus reads it.
+type File struct {
+	Groups []Group `yaml:"groups"`
+}
+
+// Group is a group of rules that are evaluated together.
+type Group struct {
+	Name     string `yaml:"name"`
+	Interval string `yaml:"interval"` // empty: the server's own
+	Rules    []Rule `yaml:"rules"`
+}
+
+// Rule is a recording rule, or an alert.
+type Rule struct {
+	Record        string            `yaml:"record"`
+	Alert         string            `yaml:"alert"`
+	Expr          string            `yaml:"expr"`
+	For           string            `yaml:"for"`
+	KeepFiringFor string            `yaml:"keep_firing_for"`
+	Labels        map[string]string `yaml:"labels"`
+	Annotations   map[string]string `yaml:"annotations"`
+}
+
+// Load returns all rules of the [Sources] in dir. A key that Prometheus does not
+// know is an error.
+func Load(dir string) ([]Rule, error) {
+	var all []Rule
+	for _, name := range Sources() {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		var file File
+		d := yaml.NewDecoder(bytes.NewReader(text))
+		d.KnownFields(true)
+		if err := d.Decode(&file); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, g := range file.Groups {
+			all = append(all, g.Rules...)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,260 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+)
+
+var update = flag.Bool("update", false, "write prometheusrule.yaml and the table of docs/alerts.md anew")
+
+const runbooks = "../../docs/runbooks"
+
+func alerts(t *testing.T) []Rule {
+	t.Helper()
+	all, err := Load(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(r Rule) bool { return r.Alert == "" })
+	if len(all) < 30 {
+		t.Fatalf("only %d alerts", len(all))
+	}
+	return all
+}
+
+func generated(t *testing.T, file string, got []byte, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (make docs writes it)", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got; make docs writes it anew):\n%s", file, diff)
+	}
+}
+
+// TestPrometheusRule holds the resource equal to the sources, as text and as
+// what a server would read from it.
+func TestPrometheusRule(t *testing.T) {
+	got, err := PrometheusRule(".")
+	generated(t, "prometheusrule.yaml", got, err)
+	var resource struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct {
+			Name   string
+			Labels map[string]string
+		}
+		Spec File
+	}
+	d := yaml.NewDecoder(bytes.NewReader(got))
+	d.KnownFields(true)
+	if err := d.Decode(&resource); err != nil {
+		t.Fatal(err)
+	}
+	var there []Rule
+	for _, g := range resource.Spec.Groups {
+		there = append(there, g.Rules...)
+	}
+	want, err := Load(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, there); diff != "" {
+		t.Errorf("the resource has other rules than the sources (-sources +resource):\n%s", diff)
+	}
+	if resource.APIVersion != "monitoring.coreos.com/v1" || resource.Kind != "PrometheusRule" || resource.Metadata.Name == "" {
+		t.Errorf("it is a %s %s %q", resource.APIVersion, resource.Kind, resource.Metadata.Name)
+	}
+}
+
+// TestTable holds the table of docs/alerts.md equal to alerts and runbooks.
+func TestTable(t *testing.T) {
+	const page = "../../docs/alerts.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Table(text, ".", runbooks)
+	generated(t, page, got, err)
+}
+
+// TestTableWantsItsPages holds that what cannot be made is said, not left out.
+func TestTableWantsItsPages(t *testing.T) {
+	for _, tc := range []struct{ runbook, means string }{
+		{"# A\n\n## Meaning\n\nOne, that\ngoes on. Two.\n\n## How to see\n", "One, that goes on."},
+		{"# A\n\n## Meaning\n\nOne | two\n", `One \| two`},
+		{"# A\n\n## Meanings\n\nOne.\n", ""},
+	} {
+		if got, err := meaning(tc.runbook); got != tc.means || (err == nil) != (tc.means != "") {
+			t.Errorf("%q means %q, %v", tc.runbook, got, err)
+		}
+	}
+	if _, err := Table([]byte(begin+end), ".", t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without runbooks: %v", err)
+	}
+	if _, err := Table([]byte("nothing\n"), ".", runbooks); err == nil {
+		t.Error("a page without a place for the table is taken")
+	}
+}
+
+// TestLoadRefusesWhatPrometheusWould holds that a slip in a key is no rule less.
+func TestLoadRefusesWhatPrometheusWould(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range Sources() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("groups:\n  - name: a\n    rules:\n      - {alert: A, exprr: up}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "node.yml") || !strings.Contains(err.Error(), "exprr") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "probe.yml"), []byte("group:\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := PrometheusRule(dir); err == nil || !strings.Contains(err.Error(), "probe.yml") {
+		t.Errorf("a file without groups: %v", err)
+	}
+}
+
+// TestAlerts holds what every alert must have.
+func TestAlerts(t *testing.T) {
+	const runbookURL = "https://github.com/railscope/railscope/blob/main/docs/runbooks/"
+	name, seen := regexp.MustCompile(`^Railscope([A-Z][A-Za-z]+)$`), map[string]bool{}
+	for _, r := range alerts(t) {
+		a := r.Annotations
+		switch {
+		case !name.MatchString(r.Alert):
+			t.Errorf("%s must be Railscope…, in camel case", r.Alert)
+		case seen[r.Alert]:
+			t.Errorf("%s is there twice", r.Alert)
+		case r.For == "" || r.For == "0s":
+			t.Errorf("%s has no for: it would fire for what is over at once", r.Alert)
+		case len(r.Labels) != 1 || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]):
+			t.Errorf("%s has labels %v, not one severity of critical, warning, info", r.Alert, r.Labels)
+		case len(a) != 3 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "":
+			t.Errorf("%s has annotations %v, not summary, description and runbook_url", r.Alert, a)
+		case a["runbook_url"] != runbookURL+r.Alert+".md":
+			t.Errorf("%s leads to %s", r.Alert, a["runbook_url"])
+		case !strings.HasSuffix(a["summary"], ".") || strings.Contains(a["summary"], "$value"):
+			t.Errorf("%s: its summary %q is not a sentence that stays the same", r.Alert, a["summary"])
+		case !strings.Contains(a["description"], "$value") && !strings.Contains(a["description"], "query"):
+			if r.Alert != "RailscopeRailUnused" { // its figure is the week
+				t.Errorf("%s: its description has no figure", r.Alert)
+			}
+		}
+		seen[r.Alert] = true
+	}
+}
+
+// TestRunbooks holds that every alert has a page with all that one looks for,
+// and every page an alert.
+func TestRunbooks(t *testing.T) {
+	pages, err := filepath.Glob(runbooks + "/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := alerts(t)
+	for _, page := range pages {
+		if !slices.ContainsFunc(all, func(r Rule) bool { return r.Alert+".md" == filepath.Base(page) }) {
+			t.Errorf("%s is of no alert", page)
+		}
+	}
+	heading := regexp.MustCompile(`(?m)^(## .*)\n\n[^#\s]`) // with something below it
+	for _, r := range all {
+		text, err := os.ReadFile(filepath.Join(runbooks, r.Alert+".md"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var have []string
+		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+			have = append(have, m[1])
+		}
+		if !strings.HasPrefix(string(text), "# "+r.Alert+"\n\n## Meaning\n") {
+			t.Errorf("%s.md does not begin with its name and what it means", r.Alert)
+		}
+		want := []string{"## Meaning", "## How to see", "## How to mend", "## How to silence"}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%s.md: headings with text below (-want +got):\n%s", r.Alert, diff)
+		}
+	}
+}
+
+// promtoolTests is what the check below needs of a file for `promtool test rules`.
+type promtoolTests struct {
+	Tests []struct {
+		Name        string
+		InputSeries []struct{ Series, Values string } `yaml:"input_series"`
+		Alerts      []struct {
+			EvalTime string `yaml:"eval_time"`
+			Name     string `yaml:"alertname"`
+			Expected []struct {
+				Labels      map[string]string `yaml:"exp_labels"`
+				Annotations map[string]string `yaml:"exp_annotations"`
+			} `yaml:"exp_alerts"`
+		} `yaml:"alert_rule_test"`
+	}
+}
+
+// TestBothCases holds that promtool tests each alert both ways: at a time at
+// which it fires, and at one before that at which it does not yet; and, in the
+// same test or another of its name, with an instance on which it never does.
+func TestBothCases(t *testing.T) {
+	files, err := filepath.Glob("tests/*_test.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no tests", err)
+	}
+	instance := regexp.MustCompile(`instance="([^"]+)"`)
+	fires, pends, spares := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f promtoolTests
+		if err := yaml.Unmarshal(text, &f); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range f.Tests {
+			sick := map[string]bool{}
+			for _, a := range test.Alerts {
+				for _, e := range a.Expected {
+					fires[a.Name], sick[e.Labels["instance"]] = true, true
+				}
+				pends[a.Name] = pends[a.Name] || len(a.Expected) == 0 && !fires[a.Name]
+			}
+			for _, s := range test.InputSeries {
+				m := instance.FindStringSubmatch(s.Series)
+				for _, a := range test.Alerts {
+					spares[a.Name] = spares[a.Name] || m != nil && !sick[m[1]]
+				}
+			}
+		}
+	}
+	for _, r := range alerts(t) {
+		if !fires[r.Alert] || !pends[r.Alert] || !spares[r.Alert] {
+			t.Errorf("%s: promtool sees it fire: %t; not fire before its time: %t; not fire on another node: %t",
+				r.Alert, fires[r.Alert], pends[r.Alert], spares[r.Alert])
+		}
+	}
+}

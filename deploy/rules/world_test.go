@@ -1,0 +1,348 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// world is what Prometheus has scraped: values by series, in promtool's
+// notation, a sample a minute.
+type world map[string]string
+
+// A world is healthy for so many minutes, and then for so many what a test makes
+// of it.
+const healthy, after = 40, 60
+
+// scraped adds an exposition as it comes from a target. Metrics that no rule
+// names are left out, because promtool takes its time for each.
+func (w world) scraped(t *testing.T, file, instance string, named map[string]bool) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? (\S+)$`)
+	own := regexp.MustCompile(`(^|,)(job|instance)=`) // the target has these
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		if named[m[1]] {
+			value := m[3]
+			if m[1] == "railscope_source_errors_total" { // what failed goes on failing
+				value += "+1"
+			}
+			w[key(m[1], instance, own.ReplaceAllString(m[2], "${1}exported_$2="))] = value + fmt.Sprintf("x%d", healthy+after)
+		}
+	}
+	w[key("up", instance, "")] = fmt.Sprintf("1x%d", healthy+after)
+	w[key("process_start_time_seconds", instance, "")] = fmt.Sprintf("-86400x%d", healthy+after)
+}
+
+func key(name, instance, labels string) string {
+	return strings.TrimSuffix(fmt.Sprintf(`%s{job="railscope",instance=%q,%s`, name, instance, labels), ",") + "}"
+}
+
+// named are the words in the rules that could be metrics.
+func named(t *testing.T) map[string]bool {
+	t.Helper()
+	words := map[string]bool{}
+	for _, name := range Sources() {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range regexp.MustCompile(`\w+`).FindAllString(string(text), -1) {
+			words[w] = true
+		}
+	}
+	return words
+}
+
+// set gives a new value, when the world is healthy no longer, to the series of
+// the metric that have all of the labels; or makes one that has them.
+func (w world) set(value, name string, labels ...string) {
+	found := false
+	for k, was := range w {
+		has := strings.HasPrefix(k, name+"{")
+		for _, l := range labels {
+			has = has && strings.Contains(k, l)
+		}
+		if has {
+			found = true
+			w[k] = before(was) + value
+		}
+	}
+	if !found {
+		w[name+`{job="railscope",`+strings.Join(labels, ",")+"}"] = fmt.Sprintf("_x%d ", healthy) + value
+	}
+}
+
+// before is the healthy part of values.
+func before(values string) string {
+	if first, _, ok := strings.Cut(values, " "); ok {
+		return first + " "
+	}
+	first, _, _ := strings.Cut(values, "x")
+	return fmt.Sprintf("%sx%d ", first, healthy)
+}
+
+// Values of the time after.
+var (
+	zero   = fmt.Sprintf("0x%d", after)
+	one    = fmt.Sprintf("1x%d", after)
+	rising = fmt.Sprintf("%d+1x%d", healthy, after)
+)
+
+const gone = "stale"
+
+// twoNodes are two healthy machines that probe each other every minute, with two
+// of the captured machine's rails, with the NVML that it lacks here, and without the
+// job that has fallen back there.
+func twoNodes(t *testing.T, words map[string]bool) world {
+	w, all, others := world{}, healthy+after, regexp.MustCompile(`rail="[2-7]"`)
+	for _, pair := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		node, peer := pair[0], fmt.Sprintf(`peer=%q`, pair[1])
+		w.scraped(t, "../../exporter/testdata/hgx.prom", node, words)
+		w[key("railscope_source_success", node, `source="gpu"`)] = fmt.Sprintf("1x%d", all)
+		put := func(value, name string, labels ...string) {
+			w[key("railscope_"+name, node, strings.Join(labels, ","))] = value
+		}
+		steady := func(value string) string { return fmt.Sprintf("%sx%d", value, all) }
+		for _, r := range []string{"ok", "fallback", "failed", "skipped"} {
+			put(steady("0"), "probe_rounds_total", peer, fmt.Sprintf(`result=%q`, r))
+		}
+		put(fmt.Sprintf("0+1x%d", all), "probe_rounds_total", peer, `result="ok"`)
+		for _, tr := range []string{"rdma", "tcp", "none"} {
+			put(steady("0"), "probe_transport", peer, fmt.Sprintf(`transport=%q`, tr))
+		}
+		put(steady("1"), "probe_transport", peer, `transport="rdma"`)
+		put(steady("0"), "probe_verification_failures_total", peer)
+		put(steady("0.02"), "probe_imbalance_ratio", peer)
+		put(steady("0.98"), "probe_scaling_ratio", peer)
+		put(steady("95e9"), "probe_goodput_bytes_per_second", peer, `mode="stealing"`)
+		put(steady("1"), "config_last_reload_successful")
+		put(steady("0"), "fallback_suspected", `reason="single_rail"`)
+		for r := range 2 {
+			rail := fmt.Sprintf(`rail="%d"`, r)
+			put(steady("1"), "probe_rail_up", peer, rail)
+			put(steady("48e9"), "probe_rail_goodput_bytes_per_second", peer, rail, `mode="solo"`)
+			put(steady("50e9"), "probe_rail_expected_bytes_per_second", peer, rail)
+			put(steady("1"), "probe_rail_degradation_ratio", peer, rail)
+			put(steady("4096"), "probe_path_mtu_bytes", peer, rail)
+			put(steady("0"), "rail_link_changes_total", rail)
+		}
+		for _, d := range []string{"transmit", "receive"} {
+			put(fmt.Sprintf("0+50x%d", all), "rails_busy_seconds_total", fmt.Sprintf("direction=%q", d))
+			put(fmt.Sprintf("0+5x%d", all), "rails_imbalanced_seconds_total", fmt.Sprintf("direction=%q", d))
+		}
+	}
+	maps.DeleteFunc(w, func(k, _ string) bool { return others.MatchString(k) || strings.HasPrefix(k, "railscope_nccl_") })
+	return w
+}
+
+// Labels, shortly.
+const (
+	a, b      = `instance="a"`, `instance="b"`
+	rail1     = `rail="1"`
+	device1   = `device="mlx5_1"`
+	probeRail = "railscope_probe_rail_"
+)
+
+// transport is how rounds end from now on, both ways or from one node.
+func (w world) transport(how, result, reason string, nodes ...string) {
+	for _, n := range nodes {
+		peer := map[string]string{a: `peer="b"`, b: `peer="a"`}[n]
+		w.set(zero, "railscope_probe_transport", n)
+		w.set(one, "railscope_probe_transport", n, fmt.Sprintf("transport=%q", how))
+		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", n, `result="ok"`)
+		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", n, fmt.Sprintf("result=%q", result))
+		w.set(one, "railscope_probe_fallback_info", n, peer, fmt.Sprintf("reason=%q", reason))
+		for _, m := range []string{"imbalance_ratio", "scaling_ratio", "goodput_bytes_per_second", "rail_goodput_bytes_per_second", "rail_degradation_ratio", "path_mtu_bytes"} {
+			w.set(gone, "railscope_probe_"+m, n)
+		}
+		w.set(zero, probeRail+"up", n)
+	}
+}
+
+// faults are what may befall the two nodes, and everything that fires for it.
+// Each has its own alert, and no other of severity critical.
+var faults = []struct {
+	name  string
+	plant func(w world)
+	fires string
+}{
+	{"nothing", func(world) {}, ""},
+	{"a rail of a is down", func(w world) {
+		w.set(zero, "railscope_port_up", a, rail1)
+		w.set(gone, "railscope_port_rate_bytes_per_second", a, rail1)
+		w.set(one, "railscope_rail_link_changes_total", a, rail1)
+		w.set(zero, probeRail+"up", rail1)
+		w.set(one, "railscope_probe_imbalance_ratio")
+		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)
+	}, "critical RailscopeRailDown, warning RailscopeProbeRailFailing"}, // the latter on b
+	{"a device of a is gone", func(w world) {
+		for k := range w {
+			if strings.Contains(k, a) && strings.Contains(k, rail1) && !strings.Contains(k, "peer=") {
+				w[k] = before(w[k]) + gone
+			}
+		}
+		w.set(gone, probeRail+"up", a, rail1)
+		w.set(zero, probeRail+"up", b, rail1)
+		w.set(one, "railscope_probe_imbalance_ratio", b)
+	}, "critical RailscopeRailGone, warning RailscopeProbeRailFailing"},
+	{"all rails of a are down", func(w world) {
+		w.set(zero, "railscope_port_up", a)
+		w.set(gone, "railscope_port_rate_bytes_per_second", a)
+		w.transport("tcp", "fallback", "port_down", a, b)
+	}, "critical RailscopeRailDown"},
+	{"RDMA is filtered", func(w world) { w.transport("tcp", "fallback", "retry_exceeded", a, b) }, "critical RailscopeProbeFallback"},
+	{"railscope on a may not open devices", func(w world) { w.transport("tcp", "fallback", "dev_perm", a, b) }, "warning RailscopeProbeWithoutRDMA"},
+	{"RDMA is filtered on one rail", func(w world) {
+		w.set(zero, probeRail+"up", rail1)
+		w.set(one, "railscope_probe_imbalance_ratio")
+	}, "warning RailscopeProbeRailFailing"},
+	{"a rail is shaped to a third", func(w world) {
+		w.set(fmt.Sprintf("0.66x%d", after), "railscope_probe_imbalance_ratio")
+		w.set(fmt.Sprintf("16e9x%d", after), probeRail+"goodput_bytes_per_second", rail1)
+		w.set(fmt.Sprintf("0.33x%d", after), probeRail+"degradation_ratio", rail1)
+	}, "warning RailscopeGoodputBelowExpected, warning RailscopeProbeImbalance, warning RailscopeRailDegraded"},
+	{"the rails share a link", func(w world) {
+		w.set(fmt.Sprintf("0.5x%d", after), "railscope_probe_scaling_ratio")
+		w.set(fmt.Sprintf("48e9x%d", after), "railscope_probe_goodput_bytes_per_second")
+	}, "warning RailscopeSharedBottleneck"},
+	{"the MTU of a rail of a is 1500", func(w world) {
+		w.set(fmt.Sprintf("1024x%d", after), "railscope_port_mtu_bytes", a, rail1, `kind="active"`)
+		w.set(fmt.Sprintf("1024x%d", after), "railscope_probe_path_mtu_bytes", rail1)
+	}, "warning RailscopeMTULost, warning RailscopePeerMTUSmaller"}, // the latter on b
+	{"a rail of a is put into a bond", func(w world) {
+		w.set(one, "railscope_gid_misbound", a, rail1)
+		w.set(fmt.Sprintf("4x%d", after), "railscope_gid_changes_total", a, rail1)
+	}, "warning RailscopeGIDDrift, warning RailscopeGIDMisbound"},
+	{"a is down", func(w world) {
+		for k := range w {
+			if strings.Contains(k, a) {
+				w[k] = before(w[k]) + gone
+			}
+		}
+		w.set(zero, "up", a)
+		w.transport("none", "failed", "peer_unreachable", b)
+	}, "warning RailscopeExporterDown, warning RailscopeProbeFailing"},
+	{"a pauses the network", func(w world) {
+		w[key("railscope_port_pause_seconds_total", "a", `rail="1",netdev="ens1",priority="3",direction="transmit"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
+		w[key("railscope_port_pause_seconds_total", "b", `rail="1",netdev="ens1",priority="3",direction="receive"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
+		w[key("railscope_port_ack_timeouts_total", "b", `rail="1",device="mlx5_1",port="1"`)] = fmt.Sprintf("0x%d 0+30x%d", healthy, after)
+	}, "critical RailscopePFCStorm, warning RailscopeAckTimeouts, warning RailscopePFCPause"},
+	{"what a sends is corrupted", func(w world) {
+		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_verification_failures_total", a)
+		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", a, `result="ok"`)
+		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", a, `result="failed"`)
+		w.set(one, "railscope_probe_fallback_info", a, `peer="b"`, `reason="data_mismatch"`)
+	}, "critical RailscopeVerificationFailed"},
+	{"a job keeps the rails busy", func(w world) {
+		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", `result="ok"`)
+		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", `result="skipped"`)
+	}, ""},
+	{"a loses a rail while a job keeps the others busy", func(w world) {
+		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", `result="ok"`)
+		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", `result="skipped"`)
+		w.set(zero, "railscope_port_up", a, rail1)
+		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_imbalanced_seconds_total", a)
+		w.set(fmt.Sprintf("2000+60x%d", after), "railscope_rails_busy_seconds_total", a)
+		w.set(one, "railscope_fallback_suspected", a)
+	}, "critical RailscopeRailDown, warning RailscopeFallbackSuspected, warning RailscopeRailImbalance"},
+	{"railscope on a starts anew", func(w world) {
+		for k, v := range w {
+			if !strings.Contains(k, a) {
+				continue
+			}
+			if strings.Contains(k, "_total{") {
+				w[k] = before(v) + zero
+			}
+			if strings.Contains(k, "_probe_") { // no round yet
+				w[k] = before(v) + gone
+			}
+		}
+		w.set(fmt.Sprintf("%dx%d", healthy*60, after), "process_start_time_seconds", a)
+		for _, r := range []string{"ok", "fallback", "failed", "skipped"} {
+			w.set(fmt.Sprintf("0+1x%d", after), "railscope_probe_rounds_total", a, fmt.Sprintf("result=%q", r))
+		}
+		w.set(zero, "railscope_probe_rounds_total", a, `result="fallback"`)
+		w.set(zero, "railscope_probe_rounds_total", a, `result="failed"`)
+	}, ""},
+	{"b is taken out of a's peers", func(w world) {
+		for k := range w {
+			if strings.Contains(k, a) && strings.Contains(k, "peer=") {
+				w[k] = before(w[k]) + gone
+			}
+		}
+	}, ""},
+	{"a GPU of a has bad memory", func(w world) {
+		w.set(one, "railscope_gpu_row_remap_failure", a, `gpu="0"`)
+		w.set(one, "railscope_gpu_row_remap_pending", a, `gpu="0"`)
+	}, "critical RailscopeGPURowRemapFailed, warning RailscopeGPURowRemapPending"},
+	{"a job of a uses sockets", func(w world) { w.set(one, "railscope_nccl_fallback", a, `exported_job="train"`) }, "warning RailscopeNCCLFallback"},
+	{"a device of a hangs", func(w world) {
+		for k := range w {
+			if strings.Contains(k, a) && strings.Contains(k, rail1) && strings.Contains(k, device1) {
+				w[k] = before(w[k]) + gone
+			}
+		}
+		w.set(zero, "railscope_source_success", a, `source="rdma"`)
+		w.set(rising, "railscope_source_errors_total", a, `source="rdma"`, device1, `reason="timeout"`)
+	}, "warning RailscopeSourceFailing"},
+}
+
+// TestFaults holds what fires at any time in the hour after a fault.
+func TestFaults(t *testing.T) {
+	words := named(t)
+	var tests []promtoolTest
+	for _, f := range faults {
+		w := twoNodes(t, words)
+		f.plant(w)
+		tests = append(tests, w.test(f.name, f.fires))
+		if n := strings.Count(f.fires, "critical "); n > 1 {
+			t.Errorf("%s: %d alerts of severity critical", f.name, n)
+		}
+	}
+	promtool(t, tests)
+}
+
+// captures are the machines whose expositions are kept in exporter/testdata, and
+// what fires when they stay as they are.
+var captures = map[string]string{
+	"bnxt":          "",
+	"bonded":        "warning RailscopeBondDegraded", // one of two members is down
+	"efa":           "",
+	"hgx":           "warning RailscopeNCCLFallback, warning RailscopeSourceFailing", // a job's log says so; its NVML cannot be loaded here
+	"irdma":         "",
+	"no-rdma":       "",
+	"one-rail-dead": "info RailscopeRailUnused", // nobody has seen it up
+	"probe":         "info RailscopePeerVersionsUnlike",
+	"rxe-bond-trap": "warning RailscopeGIDMisbound",
+	"sampler":       "warning RailscopeFallbackSuspected, warning RailscopeSourceFailing", // made so that there is something of everything
+	"spark":         "info RailscopeRailUnused, warning RailscopeSourceFailing",           // half of its ports have no cable; NVML as above
+}
+
+// TestCaptures holds that no machine fires anything that is not wrong with it.
+func TestCaptures(t *testing.T) {
+	files, err := filepath.Glob("../../exporter/testdata/*.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := named(t)
+	var tests []promtoolTest
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".prom")
+		fires, ok := captures[name]
+		if !ok {
+			t.Errorf("what fires on %s is not said in captures", name)
+		}
+		w := world{}
+		w.scraped(t, file, name, words)
+		tests = append(tests, w.test(name, fires))
+	}
+	promtool(t, tests)
+}
