@@ -58,7 +58,7 @@ lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the 
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
 
-lab: ## two real RoCE nodes in virtual machines, and the tests that run on them
+lab: deps ## two real RoCE nodes in virtual machines, and the tests that run on them
 	lab/run.sh $(ARGS)
 
 bench: build .bin/node_exporter ## compare values and cost with node_exporter (ARGS='-scrapes 100' and others)
