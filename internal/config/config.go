@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,9 +66,9 @@ func Parse(name string, data []byte) (*Config, error) {
 		return nil, fmt.Errorf("%s: more than one YAML document; one is read", name)
 	}
 	c := &Config{}
-	err := p.mapping(doc.Content[0], "the configuration", map[string]func(*yaml.Node) error{
-		"rails": func(n *yaml.Node) error { return p.rails(n, &c.Rails) },
-		"probe": func(n *yaml.Node) (err error) { c.Probe, err = p.probe(n); return err },
+	err := p.mapping(doc.Content[0], "the configuration", []key{
+		{Key: Key{Name: "rails"}, read: func(n *yaml.Node) error { return p.rails(n, &c.Rails) }},
+		{Key: Key{Name: "probe"}, read: func(n *yaml.Node) (err error) { c.Probe, err = p.probe(n); return err }},
 	})
 	if err != nil {
 		return nil, err
@@ -97,9 +98,9 @@ func (p parser) syntax(err error) error {
 	return fmt.Errorf("%s:%s not YAML: %s", p.file, line, text[len(m[0]):])
 }
 
-// mapping walks a mapping and hands each value to the key's function. An
-// unknown key is refused with the nearest known one.
-func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
+// mapping walks a mapping and lets each key read its value. An unknown key is
+// refused with the nearest known one.
+func (p parser) mapping(n *yaml.Node, what string, keys []key) error {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil
@@ -109,16 +110,16 @@ func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.No
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if line, twice := seen[key.Value]; twice {
-			return p.errorf(key, "key %q is there already, in line %d", key.Value, line)
+		name, value := n.Content[i], n.Content[i+1]
+		if line, twice := seen[name.Value]; twice {
+			return p.errorf(name, "key %q is there already, in line %d", name.Value, line)
 		}
-		seen[key.Value] = key.Line
-		read := keys[key.Value]
-		if read == nil {
-			return p.errorf(key, "unknown key %q in %s%s", key.Value, what, Suggest(key.Value, keysOf(keys)))
+		seen[name.Value] = name.Line
+		at := slices.IndexFunc(keys, func(k key) bool { return k.Name == name.Value })
+		if at < 0 {
+			return p.errorf(name, "unknown key %q in %s%s", name.Value, what, Suggest(name.Value, namesOf(keys)))
 		}
-		if err := read(resolve(value)); err != nil {
+		if err := keys[at].read(resolve(value)); err != nil {
 			return err
 		}
 	}
@@ -126,24 +127,36 @@ func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.No
 }
 
 func (p parser) rails(n *yaml.Node, opts *rail.Options) error {
+	keys := p.railKeys(opts)
 	var names *yaml.Node
-	err := p.mapping(n, "rails", map[string]func(*yaml.Node) error{
-		"include": func(n *yaml.Node) (err error) {
-			if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
-				return p.errorf(n, "rails.include must be a regular expression on device names, such as ^mlx5_")
-			}
-			var bad *syntax.Error
-			if opts.Include, err = regexp.Compile(n.Value); errors.As(err, &bad) {
-				return p.errorf(n, "rails.include is not a regular expression: %s in %q", bad.Code, bad.Expr)
-			}
-			return err
-		},
-		"names": func(n *yaml.Node) error { names = n; return nil },
-	})
-	if err != nil || names == nil {
+	keys[1].read = func(n *yaml.Node) error { names = n; return nil } // after include, wherever it is written
+	if err := p.mapping(n, "rails", keys); err != nil || names == nil {
 		return err
 	}
 	return p.names(names, opts)
+}
+
+// railKeys are the keys below rails.
+func (p parser) railKeys(opts *rail.Options) []key {
+	return []key{
+		written("include", "regular expression", "", "RE2, of 1 byte or more",
+			"Devices whose ports are rails; it need not match the whole name, so write `^` where you mean the beginning. Without it every port that is not a virtual function is one.",
+			func(n *yaml.Node) (err error) { opts.Include, err = p.include(n); return err }),
+		written("names", "name: device/port, …", "`0`, `1`, … in natural order of devices and ports", "a letter or `_` first, then letters, digits, `_` `.` `-`, 63 at most; each port and each name once",
+			"What rails are called in metrics, on both nodes of a probe alike if rails are to be paired by name. Ports without a name keep their number.",
+			func(n *yaml.Node) error { return p.names(n, opts) }),
+	}
+}
+
+func (p parser) include(n *yaml.Node) (*regexp.Regexp, error) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
+		return nil, p.errorf(n, "rails.include must be a regular expression on device names, such as ^mlx5_")
+	}
+	re, err := regexp.Compile(n.Value)
+	if bad, ok := errors.AsType[*syntax.Error](err); ok {
+		return nil, p.errorf(n, "rails.include is not a regular expression: %s in %q", bad.Code, bad.Expr)
+	}
+	return re, err
 }
 
 var (

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -29,28 +28,9 @@ type probeReader struct {
 func (p parser) probe(n *yaml.Node) (*probe.Options, error) {
 	opts := probe.DefaultOptions()
 	r := probeReader{parser: p, opts: &opts, at: map[string]*yaml.Node{}}
-	keys := map[string]func(*yaml.Node) error{
-		"listen":          r.listen,
-		"name":            r.name,
-		"peers":           r.peers,
-		"token_file":      r.file("token_file", &opts.Security.TokenFile, checkToken),
-		"tls":             r.tls,
-		"insecure":        r.insecure,
-		"interval":        r.duration("interval", &opts.Interval),
-		"timeout":         r.duration("timeout", &opts.Timeout),
-		"latency_samples": r.number("latency_samples", &opts.LatencySamples),
-		"transfer":        r.size("transfer", &opts.Transfer, ParseSize),
-		"chunk":           r.size("chunk", &opts.Chunk, ParseSize),
-		"depth":           r.number("depth", &opts.Depth),
-		"queue_pairs":     r.number("queue_pairs", &opts.QueuePairs),
-		"solo_every":      r.number("solo_every", &opts.SoloEvery),
-		"budget":          r.size("budget", &opts.Budget, parseBudget),
-		"busy_above":      r.busyAbove,
-		"traffic_class":   r.trafficClass,
-		"memory":          r.memory,
-	}
-	for key, read := range keys {
-		keys[key] = func(n *yaml.Node) error { r.at[key] = n; return read(n) }
+	keys := r.keys()
+	for i, k := range keys {
+		keys[i].read = func(n *yaml.Node) error { r.at[k.Name] = n; return k.read(n) }
 	}
 	if err := p.mapping(n, "probe", keys); err != nil {
 		return nil, err
@@ -80,59 +60,6 @@ func (r probeReader) word(n *yaml.Node, key, must string) (string, error) {
 		return "", r.errorf(n, "probe.%s must be %s, not %s", key, must, kindName(n))
 	}
 	return n.Value, nil
-}
-
-func (r probeReader) duration(key string, d *time.Duration) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		const must = "a duration, such as 60s or 1m30s"
-		s, err := r.word(n, key, must)
-		if err != nil {
-			return err
-		}
-		if *d, err = time.ParseDuration(s); err != nil {
-			return r.errorf(n, "probe.%s must be %s, not %q", key, must, s)
-		}
-		return nil
-	}
-}
-
-func (r probeReader) number(key string, v *int) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		const must = "a whole number"
-		s, err := r.word(n, key, must)
-		if err != nil {
-			return err
-		}
-		if *v, err = strconv.Atoi(s); err != nil {
-			return r.errorf(n, "probe.%s must be %s, not %q", key, must, s)
-		}
-		return nil
-	}
-}
-
-func (r probeReader) size(key string, v *int64, parse func(string) (int64, error)) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		s, err := r.word(n, key, "a size, such as 64MiB (for budget: 8GiB/h)")
-		if err != nil {
-			return err
-		}
-		if *v, err = parse(s); err != nil {
-			return r.errorf(n, "probe.%s: %w", key, err)
-		}
-		return nil
-	}
-}
-
-func (r probeReader) busyAbove(n *yaml.Node) error {
-	const must = "a part of a rail's capacity, more than 0 and at most 1, such as 0.2"
-	s, err := r.word(n, "busy_above", must)
-	if err != nil {
-		return err
-	}
-	if r.opts.BusyAbove, err = strconv.ParseFloat(s, 64); err != nil {
-		return r.errorf(n, "probe.busy_above must be %s, not %q", must, s)
-	}
-	return nil
 }
 
 func (r probeReader) trafficClass(n *yaml.Node) error {

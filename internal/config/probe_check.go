@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/railscope/railscope/probe"
 )
@@ -20,21 +19,15 @@ type Problem struct {
 // CheckProbe returns the first figure of o that is out of its range, for options
 // that come from a command line; nil when all are good.
 func CheckProbe(o probe.Options) *Problem {
-	const kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
-	return first(
-		between("interval", o.Interval, time.Second, 24*time.Hour, formatDuration),
-		between("timeout", o.Timeout, time.Second, 10*time.Minute, formatDuration),
-		between("latency_samples", o.LatencySamples, 1, 100000, decimal),
-		between("transfer", o.Transfer, 64*kib, 64*gib, formatSize),
-		between("chunk", o.Chunk, page, 64*mib, formatSize),
+	var problems []*Problem
+	for _, k := range (probeReader{opts: &o}).keys() {
+		if k.check != nil {
+			problems = append(problems, k.check())
+		}
+	}
+	return first(append(problems,
 		when(o.Chunk%page != 0, "chunk", "must be a multiple of 4KiB, not %s", formatSize(o.Chunk)),
-		when(o.Chunk > o.Transfer, "chunk", "%s is more than the transfer, %s", formatSize(o.Chunk), formatSize(o.Transfer)),
-		between("depth", o.Depth, 1, 128, decimal),
-		between("queue_pairs", o.QueuePairs, 1, 16, decimal),
-		between("solo_every", o.SoloEvery, 1, 10000, decimal),
-		when(o.Budget < mib, "budget", "must be 1MiB/h or more, not %s/h", formatSize(o.Budget)),
-		when(!(o.BusyAbove > 0 && o.BusyAbove <= 1), "busy_above", "must be more than 0 and at most 1, a part of a rail's capacity, not %g", o.BusyAbove),
-	)
+		when(o.Chunk > o.Transfer, "chunk", "%s is more than the transfer, %s", formatSize(o.Chunk), formatSize(o.Transfer)))...)
 }
 
 // roundTransfers bounds what one round moves, in transfers: the striped bytes, in
@@ -89,9 +82,3 @@ func when(bad bool, key, format string, args ...any) *Problem {
 	}
 	return &Problem{Key: key, Text: fmt.Sprintf(format, args...)}
 }
-
-func between[T int | int64 | time.Duration](key string, v, least, most T, text func(T) string) *Problem {
-	return when(v < least || v > most, key, "must be from %s to %s, not %s", text(least), text(most), text(v))
-}
-
-func decimal(n int) string { return fmt.Sprint(n) }

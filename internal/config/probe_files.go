@@ -15,13 +15,17 @@ import (
 // maxToken bounds the shared secret, in bytes.
 const maxToken = 4096
 
-func (r probeReader) tls(n *yaml.Node) error {
+func (r probeReader) tls(n *yaml.Node) error { return r.mapping(n, "probe.tls", r.tlsKeys()) }
+
+// tlsKeys are the keys below probe.tls.
+func (r probeReader) tlsKeys() []key {
 	s := &r.opts.Security
-	return r.mapping(n, "probe.tls", map[string]func(*yaml.Node) error{
-		"cert_file":      r.file("tls.cert_file", &s.CertFile, checkFile),
-		"key_file":       r.file("tls.key_file", &s.KeyFile, checkFile),
-		"client_ca_file": r.file("tls.client_ca_file", &s.ClientCAFile, checkFile),
-	})
+	return []key{
+		written("cert_file", aFile, "", "", "Certificate of this node, in PEM, with those between it and the authority. With it the control channel is TLS 1.3. "+readAgain, r.file("tls.cert_file", &s.CertFile, checkFile)),
+		written("key_file", aFile, "", "", "Its key. "+readAgain, r.file("tls.key_file", &s.KeyFile, checkFile)),
+		written("client_ca_file", aFile, "", "", "Authorities that sign the certificates of all peers, in both directions: mutual TLS. A peer without such a certificate is not answered. Without it the system's authorities hold for the peers that are asked. "+readAgain,
+			r.file("tls.client_ca_file", &s.ClientCAFile, checkFile)),
+	}
 }
 
 // file reads the name of a file that must be there. A relative one is looked

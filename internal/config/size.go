@@ -60,6 +60,8 @@ func parseBudget(s string) (int64, error) {
 	return 0, fmt.Errorf(form, s)
 }
 
+func formatBudget(bytes int64) string { return formatSize(bytes) + "/h" }
+
 // formatDuration prints a duration without the parts that are 0.
 func formatDuration(d time.Duration) string {
 	s := d.String()

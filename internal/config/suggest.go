@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -22,7 +21,13 @@ func Suggest(word string, known []string) string {
 	return "; known are " + strings.Join(known, ", ")
 }
 
-func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func namesOf(keys []key) (names []string) {
+	for _, k := range keys {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
 
 // distance is the number of letters to insert, delete or replace to make b of
 // a (Levenshtein), of words that are short.

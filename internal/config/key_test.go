@@ -1,0 +1,77 @@
+package config_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/probe"
+)
+
+// TestKeys: each key of the reference is one that the loader knows, says what
+// to write and what for, and its default is what holds without it.
+func TestKeys(t *testing.T) {
+	sections := map[string]string{}
+	for _, k := range config.Keys() {
+		if k.Form == "" || !strings.HasSuffix(k.About, ".") {
+			t.Errorf("%s: form %q, about %q", k.Name, k.Form, k.About)
+		}
+		at := strings.LastIndex(k.Name, ".")
+		sections[k.Name[:at]] += k.Name[at+1:] + " "
+	}
+	for section, names := range sections {
+		text := section + ": {nosuchkeyatall: 1}\n"
+		if parent, child, below := strings.Cut(section, "."); below {
+			text = parent + ": {" + child + ": {nosuchkeyatall: 1}}\n"
+		}
+		_, err := config.Parse("f.yml", []byte(text))
+		for name := range strings.FieldsSeq(names) {
+			if err == nil || !regexp.MustCompile(`known are .*\b`+name+`\b`).MatchString(err.Error()) {
+				t.Errorf("%s.%s: the loader says %v", section, name, err)
+			}
+		}
+	}
+	for name, def := range map[string]string{"probe.interval": "1m", "probe.transfer": "64MiB", "probe.budget": "8GiB/h", "probe.busy_above": "0.2", "probe.depth": "8", "probe.insecure": "false", "probe.memory": "host"} {
+		for _, k := range config.Keys() {
+			if k.Name == name && k.Default != def {
+				t.Errorf("the default of %s is %q, want %q", name, k.Default, def)
+			}
+		}
+	}
+}
+
+// TestExample: the annotated example names every key, and each value that it
+// shows as a default is one.
+func TestExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/railscope.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A key right after # is commented out; a blank after it begins words.
+	commented := regexp.MustCompile(`(?m)^(\s*)#([a-z_]+:.*)$`)
+	for name, text := range map[string]string{"as it is": string(data), "with all that is commented out": commented.ReplaceAllString(string(data), "$1$2")} {
+		dir, file := secrets(t)
+		text = strings.ReplaceAll(text, "/etc/railscope/", dir+"/")
+		c, err := config.Parse(file, []byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c.Probe == nil || len(c.Probe.Peers) == 0 || len(c.Rails.Names) == 0 {
+			t.Errorf("%s: %+v", name, c)
+		}
+		def := probe.DefaultOptions()
+		def.Peers, def.Listen, def.Name, def.Security = c.Probe.Peers, c.Probe.Listen, c.Probe.Name, c.Probe.Security
+		if diff := cmp.Diff(def, *c.Probe); diff != "" {
+			t.Errorf("%s, something is not the default: %s", name, diff)
+		}
+	}
+	for _, k := range config.Keys() {
+		if word := k.Name[strings.LastIndex(k.Name, ".")+1:]; !regexp.MustCompile(`(?m)^\s*#?` + word + `:|[{ ]` + word + `: `).Match(data) {
+			t.Errorf("the example does not show %s", k.Name)
+		}
+	}
+}
