@@ -93,8 +93,17 @@ func (s settings) benchOptions(cfg *config.Config) (probe.Options, string, error
 	if p := config.CheckProbe(opts); p != nil {
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(p.Key, "_", "-"), p.Text)
 	}
-	if _, err := os.Stat(opts.Security.TokenFile); opts.Security.TokenFile != "" && err != nil {
-		return opts, "", fmt.Errorf("--token-file: %w", err)
+	return opts, peer, checkToken(s.bench.tokenFile)
+}
+
+// checkToken checks the file of the flag; that of the configuration was checked
+// when it was read.
+func checkToken(file string) error {
+	if file == "" {
+		return nil
 	}
-	return opts, peer, nil
+	if err := config.CheckToken(file); err != nil {
+		return fmt.Errorf("--token-file %q: %w", file, err)
+	}
+	return nil
 }

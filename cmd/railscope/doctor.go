@@ -101,10 +101,7 @@ func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Se
 	if !ok {
 		return "", security, fmt.Errorf("--peer must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", probe.DefaultPort, s.doctor.peer)
 	}
-	if _, err := os.Stat(security.TokenFile); security.TokenFile != "" && err != nil {
-		return "", security, fmt.Errorf("--token-file: %w", err)
-	}
-	return peer, security, nil
+	return peer, security, checkToken(s.doctor.tokenFile)
 }
 
 // fetch asks a peer for its facts.

@@ -30,7 +30,7 @@ func (r probeReader) tlsKeys() []key {
 
 // file reads the name of a file that must be there. A relative one is looked
 // for beside the configuration, as in Prometheus' own.
-func (r probeReader) file(key string, path *string, check func([]byte) error) func(*yaml.Node) error {
+func (r probeReader) file(key string, path *string, check func(path string) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		s, err := r.word(n, key, "the name of a file")
 		if err != nil {
@@ -39,11 +39,7 @@ func (r probeReader) file(key string, path *string, check func([]byte) error) fu
 		if !filepath.IsAbs(s) {
 			s = filepath.Join(filepath.Dir(r.parser.file), s)
 		}
-		data, err := readSmall(s)
-		if err == nil {
-			err = check(data)
-		}
-		if err != nil {
+		if err := check(s); err != nil {
 			return r.errorf(n, "probe.%s %q: %w", key, s, err)
 		}
 		*path = s
@@ -78,23 +74,29 @@ func bare(err error) error {
 	return err
 }
 
-func checkFile(data []byte) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return errors.New("empty")
+func checkFile(path string) error {
+	data, err := readSmall(path)
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		err = errors.New("empty")
 	}
-	return nil
+	return err
 }
 
-func checkToken(data []byte) error {
-	const must = "it must hold the secret that all peers share, in one line"
+// CheckToken says what is wrong with the file of the shared secret, and what it
+// must hold; nil when it can be used.
+func CheckToken(path string) error {
+	data, err := readSmall(path)
 	data = bytes.TrimSpace(data)
 	switch {
+	case err != nil:
 	case len(data) == 0:
-		return errors.New("empty; " + must)
+		err = errors.New("empty")
 	case len(data) > maxToken:
-		return fmt.Errorf("longer than %d bytes; %s", maxToken, must)
+		err = fmt.Errorf("longer than %d bytes", maxToken)
 	case bytes.ContainsAny(data, "\n\r"):
-		return errors.New("more than one line; " + must)
+		err = errors.New("more than one line")
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w; it must hold the secret that all peers share, in one line", err)
 }
