@@ -74,20 +74,29 @@ type twin struct {
 }
 
 func (t twin) Flag(name, help string) *kingpin.FlagClause {
-	env := "RAILSCOPE_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(name))
-	return t.flags.Flag(name, help).Envar(env)
+	return t.flags.Flag(name, help).Envar(variable(name))
 }
 
-// parse parses the command line. Its errors are misuse.
-func parse(args []string) (settings, error) {
-	s := settings{collectors: map[string]*bool{}, log: promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat()}}
+// format is a flag whose values differ from command to command, and so has the
+// command in its variable: a value for one must not break another.
+func format(cmd *kingpin.CmdClause, to *string, usual, other string) {
+	cmd.Flag("format", usual+" or "+other+".").Envar(variable(cmd.FullCommand()+"-format")).Default(usual).EnumVar(to, usual, other)
+}
+
+func variable(flag string) string {
+	return "RAILSCOPE_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(flag))
+}
+
+// application is the command line, which parses into s.
+func application(s *settings) *kingpin.Application {
+	*s = settings{collectors: map[string]*bool{}, log: promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat()}}
 	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\nEvery flag can be set by an environment variable too: --path.sysfs by RAILSCOPE_PATH_SYSFS.")
 	app.Version(version.Print("railscope"))
 	app.HelpFlag.Short('h')
 	app.UsageWriter(os.Stdout) // help that was asked for is no error
 	app.UsageTemplate(kingpin.LongHelpTemplate)
 	all := twin{app}
-	all.Flag("config.file", "Configuration file (YAML): which ports are rails and how they are called. Without it every port that is not a virtual function is a rail.").PlaceHolder("FILE").StringVar(&s.configFile)
+	all.Flag("config.file", "Configuration file (YAML): which ports are rails, how they are called, and whom to probe. Without it every port that is not a virtual function is a rail, and nobody is probed.").PlaceHolder("FILE").StringVar(&s.configFile)
 	all.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&s.sysfs)
 	all.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&s.procfs)
 	all.Flag("path.rootfs", "Where the host's root file system is mounted.").Default("/").StringVar(&s.rootfs)
@@ -101,15 +110,15 @@ func parse(args []string) (settings, error) {
 	for _, src := range sourceFlags {
 		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default(strconv.FormatBool(!src.off)).Bool()
 	}
-	only.Flag("sample.interval", "Time between two samples of what each rail carries, from 10ms to 10s.").Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
-	only.Flag("collector.process.limit", "Series of one metric of the process source at most; the rest is summed as other.").Default("256").IntVar(&s.processLimit)
+	only.Flag("sample.interval", fmt.Sprintf("Time between two samples of what each rail carries, from %v to %v.", sampler.MinInterval, sampler.MaxInterval)).Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
+	only.Flag("collector.process.limit", fmt.Sprintf("Series of one metric of the process source at most, from 2 to %d; the rest is summed as other.", maxProcessSeries)).Default("256").IntVar(&s.processLimit)
 	only.Flag("collector.gpu.processes", "Export the GPU memory of each process, by pid.").Default("false").BoolVar(&s.gpuProcesses)
 	only.Flag("nccl.log", "Log files of NCCL to follow, as a pattern; may be given more than once.").Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 	only.Flag("runtime.gomaxprocs", "Processors to use at once. One is enough, and costs less than two.").Default("1").IntVar(&s.procs)
 	only.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, wherever the dynamic linker finds it.").PlaceHolder("FILE").StringVar(&s.nvml)
 
 	list := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that would be used, and why.")
-	twin{list}.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
+	format(list, &s.format, "table", "json")
 
 	cmdBench := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. Exits with 0 when it was by RDMA, 1 when by TCP or not at all.")
 	b := twin{cmdBench}
@@ -120,14 +129,19 @@ func parse(args []string) (settings, error) {
 	b.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.bench.depth)
 	b.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.bench.latencySamples)
 	b.Flag("timeout", "How long all of it may take.").Default("1m").DurationVar(&s.bench.timeout)
-	b.Flag("format", "table or json.").Default("table").EnumVar(&s.format, "table", "json")
+	format(cmdBench, &s.format, "table", "json")
 
 	cmdDoctor := app.Command("doctor", "Look for what is wrong with the rails of this node, and, with --peer, between two nodes: each finding with what was read, why it matters and the command that mends it. Exits with 1 when there is a fault.")
 	d := twin{cmdDoctor}
 	d.Flag("peer", "Look at this node too, host or host:port, and compare: a railscope that answers probes (probe.listen in its configuration).").PlaceHolder("HOST").StringVar(&s.doctor.peer)
 	d.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.doctor.tokenFile)
-	d.Flag("format", "text or json.").Default("text").EnumVar(&s.format, "text", "json")
+	format(cmdDoctor, &s.format, "text", "json")
+	return app
+}
 
+// parse parses the command line. Its errors are misuse.
+func parse(args []string) (s settings, err error) {
+	app := application(&s)
 	command, err := app.Parse(args)
 	if err != nil {
 		return s, misuse{explain(err, app)}

@@ -328,3 +328,16 @@ func TestRails(t *testing.T) {
 		}
 	}
 }
+
+// TestFormatVariables: the form of one command, set in the environment, is no
+// other command's, which may not have it.
+func TestFormatVariables(t *testing.T) {
+	env := []string{"RAILSCOPE_RAILS_FORMAT=json", "RAILSCOPE_DOCTOR_FORMAT=text", "RAILSCOPE_BENCH_FORMAT=table"}
+	sys := tree(t)
+	for name, want := range map[string]string{"rails": `^\[|^\{`, "doctor": `: 2 rails: `} {
+		out, _ := command(t, env, name, "--path.sysfs="+sys).Output() // what it finds is of no interest here
+		if !regexp.MustCompile(want).Match(out) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+}
