@@ -101,8 +101,10 @@ type guard struct {
 	// own returns the payload that the probe has sent over a rail and the most
 	// that may be under way, since the guard began.
 	own func(rail string) (sent, underway int64)
-	// receiving says that the probe's traffic comes in rather than goes out.
+	// receiving says that the probe's traffic comes in rather than goes out, and
+	// granted how many bytes of payload that may be.
 	receiving bool
+	granted   int64
 }
 
 // What the probe's own traffic may look like on the wire at most: payload in
@@ -144,8 +146,9 @@ func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Fa
 	out, in := float64(a.Transmit-b.Transmit), float64(a.Receive-b.Receive)
 	var foreignOut, foreignIn float64
 	if g.receiving {
-		// How much of what came in was the asker's, it knows and not we.
-		foreignOut = out - mostAcks*in
+		// How much of what came in was the asker's, it knows and not we: but not
+		// more than it may write, or it is others', or it breaks its word.
+		foreignOut, foreignIn = out-mostAcks*in, in-mostWire*float64(g.granted)
 	} else {
 		sent, underway := g.own(r.Name)
 		foreignIn = in - mostAcks*out

@@ -24,6 +24,7 @@ func TestGuardJudge(t *testing.T) {
 		receiving      bool
 		now            reading
 		sent, underway int64
+		granted        int64
 		gone           bool // the rail was not read
 		unknown        bool // its capacity
 		says           string
@@ -39,8 +40,10 @@ func TestGuardJudge(t *testing.T) {
 		{why: "our own out, others in", now: reading{out: 50 * mb, in: 45 * mb}, sent: 45 * mb, says: "25 % of its capacity going in"},
 		{why: "our own once more", now: reading{out: 95 * mb, retransmits: 1}, sent: 10 * mb},
 		{why: "our own once more, others in", now: reading{out: 50 * mb, in: 45 * mb, retransmits: 1}, sent: 10 * mb, says: "going in"},
-		{why: "the asker's", receiving: true, now: reading{in: 100 * mb, out: 30 * mb}},
-		{why: "the asker's and others'", receiving: true, now: reading{in: 10 * mb, out: 30 * mb}, says: "going out"},
+		{why: "the asker's", receiving: true, granted: 80 * mb, now: reading{in: 100 * mb, out: 30 * mb}},
+		{why: "the asker's and others'", receiving: true, granted: 80 * mb, now: reading{in: 10 * mb, out: 30 * mb}, says: "going out"},
+		{why: "a little more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 84 * mb, out: 30 * mb}},
+		{why: "more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 86 * mb, out: 30 * mb}, says: "21 % of its capacity going in"},
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
@@ -55,7 +58,7 @@ func TestGuardJudge(t *testing.T) {
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, receiving: tc.receiving, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
+		g := guard{above: 0.2, receiving: tc.receiving, granted: tc.granted, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
 		f := g.judge(r, start, now)
 		if (f == nil) != (tc.says == "") || f != nil && (f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
@@ -131,6 +134,7 @@ func TestBusyDuring(t *testing.T) {
 	}{
 		{"a", "port_rcv_data", 0, ""},
 		{"b", "port_xmit_data", 0, failure.Cooldown},
+		{"b", "port_rcv_data", 1, failure.Cooldown},
 		{"b", "port_xmit_data", 1, failure.Cooldown}, // which the burst does not even use
 	} {
 		t.Run(fmt.Sprint(tc.node, " rail ", tc.rail), func(t *testing.T) {

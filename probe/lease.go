@@ -18,8 +18,9 @@ const leaseTTL = 10 * time.Second
 const closeTime = 15 * time.Second
 
 // lease is the right of one peer to write to scratch memory of ours. It ends
-// when it is released, when its holder is gone or silent, or when it is revoked;
-// with it go the queue pairs and the memory.
+// when it is released, when its holder is gone or silent, when it has lasted as
+// long as any round may, or when it is revoked; with it go the queue pairs and
+// the memory.
 type lease struct {
 	id    string
 	asker string // node, for people
@@ -34,15 +35,19 @@ type lease struct {
 	session *worker.Session
 	used    int64 // bytes that the holder says it has written; -1 until it does
 	timer   *time.Timer
+	last    *time.Timer // nothing puts it off
 	ttl     time.Duration
 }
 
-func newLease(parent context.Context, ask leaseRequest, ttl time.Duration) *lease {
+func newLease(parent context.Context, ask leaseRequest, ttl, longest time.Duration) *lease {
 	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, finished: make(chan struct{}), ttl: ttl}
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.ctx, l.end = context.WithCancelCause(parent)
 	l.timer = time.AfterFunc(ttl, func() {
 		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", ttl))
+	})
+	l.last = time.AfterFunc(longest, func() {
+		l.end(failure.New(failure.StageLease, failure.LeaseLost, "it has lasted %v, and no round takes longer", longest))
 	})
 	return l
 }
@@ -58,6 +63,7 @@ func (l *lease) over() bool { return l.ctx.Err() != nil }
 func (l *lease) close() {
 	l.end(nil)
 	l.timer.Stop()
+	l.last.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session == nil {

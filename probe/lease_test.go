@@ -209,6 +209,24 @@ func TestLeaseLasts(t *testing.T) {
 	}
 }
 
+// TestLeaseEndsAtLast: nobody keeps the lease for ever by renewing it.
+func TestLeaseEndsAtLast(t *testing.T) {
+	t.Parallel()
+	p := preparePair(t, 1, nil)
+	p.longest = time.Second
+	p.serve()
+	h := p.holder()
+	h.mustTake()
+	var last failure.Failure
+	if !within(10*time.Second, func() bool { _, last = h.do(http.MethodPost, h.id+"/renew", "{}"); return last.Reason != "" }) || last.Reason != failure.LeaseLost {
+		t.Errorf("renewing it all the time: %v", last)
+	}
+	if f := h.ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") {
+		t.Errorf("it ended with %v", f)
+	}
+	p.holder().mustTake()
+}
+
 // TestLeaseDenied: the reasons, and that none of them costs anything.
 func TestLeaseDenied(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,9 @@ type Security struct {
 // DefaultPort is the port of the control channel where none is given.
 const DefaultPort = "10092"
 
+// MaxTimeout is the longest that a round may take, and so a lease of its target.
+const MaxTimeout = 10 * time.Minute
+
 // DefaultOptions are what holds where the configuration says nothing.
 func DefaultOptions() Options {
 	return Options{

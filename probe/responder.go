@@ -22,6 +22,8 @@ type Responder struct {
 	opts Options
 	ttl  time.Duration // of leases
 
+	longest time.Duration // that a lease can be renewed to
+
 	facts *facts // the node's: a reload does not make it gather anew
 
 	mu       sync.Mutex // protects all following fields
@@ -46,7 +48,7 @@ func NewResponder(node *Node, opts Options) (*Responder, error) {
 	if err := opts.Security.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, ttl: leaseTTL, facts: node.facts}, nil
+	return &Responder{node: node, opts: opts, ttl: leaseTTL, longest: MaxTimeout, facts: node.facts}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -249,7 +251,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 		r.node.answered.giveBack(ask.Bytes)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, ask, r.ttl)
+	l := newLease(ctx, ask, r.ttl, r.longest)
 	r.current = l
 	r.leases.Add(1)
 	r.leases.Go(func() { r.guard(l, rails) })
@@ -259,7 +261,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 
 // guard ends the lease when others want the rails.
 func (r *Responder) guard(l *lease, rails []ownRail) {
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true}
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: l.bytes}
 	if f := g.watch(l.ctx); f != nil {
 		r.mu.Lock()
 		r.quiet = time.Now().Add(busyCooldown)

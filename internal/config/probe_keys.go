@@ -27,7 +27,7 @@ func (r probeReader) keys() []key {
 		written("insecure", "`true` or `false`", fmt.Sprint(o.Security.Insecure), "not with `token_file` or `tls.client_ca_file`",
 			"Answer anyone who reaches the port. Without it, and without a token or an authority, the configuration is refused.", r.insecure),
 		of(r, "interval", durations, &o.Interval, from(durations, time.Second, 24*time.Hour), "A round to every peer this often."),
-		of(r, "timeout", durations, &o.Timeout, from(durations, time.Second, 10*time.Minute), "How long a round may take. Not more than the interval; unless written, it is as long as that where that is shorter."),
+		of(r, "timeout", durations, &o.Timeout, from(durations, time.Second, probe.MaxTimeout), "How long a round may take. Not more than the interval; unless written, it is as long as that where that is shorter."),
 		of(r, "latency_samples", numbers, &o.LatencySamples, from(numbers, 1, 100000), "8 B writes per rail and round."),
 		of(r, "transfer", sizes, &o.Transfer, from(sizes, 64*kib, 64*gib), "Striped bytes of a round: half in equal parts, half by work stealing. A full round moves twice as much: half as much again over single rails, and half by TCP."),
 		of(r, "chunk", sizes, &o.Chunk, from(sizes, page, 64*mib), "Bytes of one write of a burst. A multiple of 4KiB, not more than the transfer; unless written, it is as much as that where that is less."),
