@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -81,8 +82,11 @@ func (s Security) admit(r *http.Request) error {
 		return nil
 	}
 	want, err := s.token()
-	if err != nil {
-		return err
+	if err != nil { // where the file lies is no business of those who have not shown the token
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err
+		}
+		return fmt.Errorf("the peer cannot use its own token_file: %s", strings.ReplaceAll(err.Error(), s.TokenFile, "it"))
 	}
 	got, _ := strings.CutPrefix(r.Header.Get("Authorization"), bearer)
 	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want)) // equal lengths, whatever was sent

@@ -1,7 +1,9 @@
 package probe
 
 import (
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -236,5 +238,30 @@ func TestStrangerIsSilent(t *testing.T) {
 	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(Progress) {})
 	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || time.Since(start) > 3*time.Second {
 		t.Errorf("%s because of %q (%s) after %v", res.Outcome, res.Reason, res.Detail, time.Since(start))
+	}
+}
+
+// TestStrangersLearnNothing: who has not shown the token learns nothing of this node's
+// files, and keeps no connection.
+func TestStrangersLearnNothing(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	for content, says := range map[string]string{"sesame": "the token is not this node's", "": "cannot use its own token_file: it is empty", "(none)": "cannot use its own token_file: no such file"} {
+		file(t, token, "sesame")
+		peer := answering(t, bareNode(t, "b"), Security{TokenFile: token})
+		if file(t, token, content); content == "(none)" {
+			if err := os.Remove(token); err != nil {
+				t.Fatal(err)
+			}
+		}
+		res, err := http.Get("http://" + peer + pathHello)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if text := string(body); err != nil || res.StatusCode != http.StatusUnauthorized || !res.Close || !strings.Contains(text, says) || strings.Contains(text, filepath.Dir(token)) {
+			t.Errorf("with %q: %d, close %t, %s", content, res.StatusCode, res.Close, text)
+		}
 	}
 }

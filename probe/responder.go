@@ -116,6 +116,7 @@ func (r *Responder) handler() http.Handler {
 	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := r.opts.Security.admit(req); err != nil {
+			w.Header().Set("Connection", "close") // a stranger holds none of the few connections
 			refuse(w, http.StatusUnauthorized, failure.New(failure.StageHello, failure.Unauthorized, "%v", err))
 			return
 		}
