@@ -4,6 +4,7 @@
 package inventory
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,10 +123,11 @@ func (l List) WriteJSON(w io.Writer) error {
 
 // WriteTable writes the list as a table.
 func (l List) WriteTable(w io.Writer) error {
+	var b bytes.Buffer
 	if len(l.Rails) == 0 {
-		fmt.Fprintln(w, "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).")
+		fmt.Fprintln(&b, "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).")
 	} else {
-		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
 			index := "-"
@@ -135,15 +137,14 @@ func (l List) WriteTable(w io.Writer) error {
 			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State, gigabits(r.Rate), gigabits(r.Capacity),
 				number(r.ActiveMTU), dash(r.PCIAddress), numa(r.NUMANode), index, dash(address(r.GID)), r.Reason}, "\t"))
 		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
+		_ = t.Flush() // b takes everything
 	}
 	for _, o := range l.LeftOut {
-		fmt.Fprintf(w, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
+		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
 	}
 	for _, p := range l.Problems {
-		fmt.Fprintf(w, "Problem: %s\n", p)
+		fmt.Fprintf(&b, "Problem: %s\n", p)
 	}
-	return nil
+	_, err := w.Write(b.Bytes())
+	return err
 }
