@@ -40,8 +40,8 @@ arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emu
 golden: deps ## write the expected expositions of exporter/testdata anew
 	go test ./exporter -update
 
-docs: deps ## write docs/metrics.md, the checks of docs/doctor.md, the table of docs/alerts.md and the PrometheusRule anew
-	go test ./exporter ./doctor -run TestDocs -update
+docs: deps ## write docs/metrics.md, configuration.md, what else of docs/ is made of code, and the PrometheusRule anew
+	go test ./exporter ./doctor ./cmd/railscope -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
 
 rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what they name against the rows

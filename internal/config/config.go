@@ -139,7 +139,7 @@ func (p parser) rails(n *yaml.Node, opts *rail.Options) error {
 // railKeys are the keys below rails.
 func (p parser) railKeys(opts *rail.Options) []key {
 	return []key{
-		written("include", "regular expression", "", "RE2, of 1 byte or more",
+		written("include", "regular expression", "", "RE2, not empty",
 			"Devices whose ports are rails; it need not match the whole name, so write `^` where you mean the beginning. Without it every port that is not a virtual function is one.",
 			func(n *yaml.Node) (err error) { opts.Include, err = p.include(n); return err }),
 		written("names", "name: device/port, …", "`0`, `1`, … in natural order of devices and ports", "a letter or `_` first, then letters, digits, `_` `.` `-`, 63 at most; each port and each name once",

@@ -20,7 +20,7 @@ func (r probeReader) keys() []key {
 		written("listen", "host:port", "", "port from 0 to 65535",
 			"Where to answer peers, such as `0.0.0.0:"+probe.DefaultPort+"`. Without it nobody is answered. Needs `token_file` or `tls.client_ca_file`, or `insecure: true`.", r.listen),
 		written("name", "text", "the host's name", "printable, 253 bytes at most", "What this node calls itself to its peers.", r.name),
-		written("peers", "list of host or host:port", "none", fmt.Sprintf("%d at most, each once", maxPeers),
+		written("peers", "list of host or host:port", "", fmt.Sprintf("%d at most, each once", maxPeers),
 			"Whom to ask. The port is "+probe.DefaultPort+" unless written; an address of IPv6 is in brackets. What is written here, with its port, is the label `peer`.", r.peers),
 		written("token_file", aFile, "", fmt.Sprintf("one line, %d bytes at most", maxToken), "Holds the secret that all peers share. "+readAgain, r.file("token_file", &o.Security.TokenFile, CheckToken)),
 		written("tls", "keys below", "", "", "TLS of the control channel, in both directions.", r.tls),

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kingpin/v2"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/config"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md anew")
+
+// TestDocs holds docs/configuration.md equal to the command line, the table of
+// keys, and the endpoints and exit codes that the tests beside this one try.
+func TestDocs(t *testing.T) {
+	const path, example = "../../docs/configuration.md", "../../docs/railscope.yaml"
+	yaml, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(page)
+	for name, text := range map[string]string{
+		"flags": flagsText(), "keys": keysText(), "example": "```yaml\n" + string(yaml) + "```\n",
+		"web": endpointsText(webEndpoints()), "control": endpointsText(controlEndpoints()), "exits": exitsText(),
+	} {
+		begin, end := "<!-- generated: "+name+" -->\n", "<!-- end of "+name+" -->\n"
+		before, rest, ok := strings.Cut(got, begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no %q and %q", path, begin, end)
+		}
+		got = before + begin + text + end + after
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := gocmp.Diff(string(page), got); diff != "" {
+		t.Errorf("%s (-want +got; make docs writes it anew):\n%s", path, diff)
+	}
+}
+
+// flagsText is the command line: flags of all commands, then of each.
+func flagsText() string {
+	var s settings
+	app := application(&s).Model()
+	var b strings.Builder
+	b.WriteString("### Of every command\n\n")
+	flagsTable(&b, app.Flags)
+	for _, c := range app.Commands {
+		if c.Name == "help" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### railscope %s\n\n%s\n\n", c.FullCommand, c.Help)
+		for _, a := range c.Args {
+			fmt.Fprintf(&b, "`%s`: %s\n\n", strings.ToUpper(a.Name), a.Help)
+		}
+		flagsTable(&b, c.Flags)
+	}
+	return b.String()
+}
+
+// flagsTable leaves out what only asks for help.
+func flagsTable(b *strings.Builder, flags []*kingpin.FlagModel) {
+	b.WriteString("| flag | variable | default | |\n|---|---|---|---|\n")
+	for _, f := range flags {
+		if strings.HasPrefix(f.Name, "help") || strings.HasPrefix(f.Name, "completion") || f.Hidden {
+			continue
+		}
+		name, def := "--"+f.Name, strings.Join(f.Default, " ")
+		if f.IsBoolFlag() {
+			if name = "--[no-]" + f.Name; f.Name == "version" {
+				name = "--version"
+			}
+		}
+		help := f.Help
+		if r, ok := f.Value.(interface{ IsCumulative() bool }); ok && r.IsCumulative() {
+			help = strings.TrimSuffix(help, ".") + ". *Repeatable.*"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, code(f.Envar), code(def), cell(help))
+	}
+}
+
+// keysText is a table for each part of the configuration.
+func keysText() string {
+	var b strings.Builder
+	section := ""
+	for _, k := range config.Keys() {
+		at := strings.LastIndex(k.Name, ".")
+		if s := k.Name[:at]; s != section {
+			section = s
+			fmt.Fprintf(&b, "\n### %s\n\n| key | write | default | bounds | |\n|---|---|---|---|---|\n", section)
+		}
+		def := k.Default
+		if !strings.ContainsAny(def, "` ") {
+			def = code(def)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Name[at+1:], cell(k.Form), cell(def), cell(k.Bounds), cell(k.About))
+	}
+	return strings.TrimPrefix(b.String(), "\n")
+}
+
+func endpointsText(list []endpoint) string {
+	var b strings.Builder
+	b.WriteString("| request | answer |\n|---|---|\n")
+	for _, e := range list {
+		fmt.Fprintf(&b, "| `%s %s` | %s |\n", e.method, e.path, cell(e.answers))
+	}
+	return b.String()
+}
+
+func exitsText() string {
+	var b strings.Builder
+	b.WriteString("| command | code | when |\n|---|---|---|\n")
+	list := slices.SortedStableFunc(slices.Values(exits()), func(a, b exit) int { return cmp.Compare(order(a.command), order(b.command)) })
+	for _, e := range list {
+		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", e.command, e.code, cell(e.when))
+	}
+	return b.String()
+}
+
+// order is that of the commands in the reference.
+func order(command string) int {
+	return slices.Index([]string{"serve", "rails", "bench", "doctor"}, command)
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What docs/configuration.md promises of endpoints and exit codes, as tables:
+// the page is made of them, and the tests here try each line.
+
+// endpoint is a request that railscope answers.
+type endpoint struct {
+	method, path string
+	answers      string // for people
+	try          string // the path to try, where it is not path
+	body         string
+	status       int
+}
+
+// webEndpoints are those of --web.listen-address.
+func webEndpoints() []endpoint {
+	return []endpoint{
+		{method: "GET", path: "/metrics", status: 200, answers: "the metrics, where `--web.telemetry-path` says; text, OpenMetrics or protobuf (native histograms), as `Accept` asks, compressed by gzip where that is taken"},
+		{method: "GET", path: "/", status: 200, answers: "a page for people"},
+		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
+		{method: "GET", path: "/-/ready", status: 200, answers: "200 once every source has been read, until railscope stops; else 503"},
+		{method: "POST", path: "/-/reload", status: 200, answers: "reads the configuration again; 200, or 500 with what is wrong with it. PUT does the same"},
+	}
+}
+
+// controlEndpoints are those of probe.listen.
+func controlEndpoints() []endpoint {
+	const over = "; 410 when the lease is over"
+	return []endpoint{
+		{method: "GET", path: "/v1/hello", status: 200, answers: "who this node is: name, versions, rails, addresses"},
+		{method: "GET", path: "/v1/facts", status: 200, answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with `insecure: true`"},
+		{method: "POST", path: "/v1/lease", body: "{}", status: 400, answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it is denied"},
+		{method: "POST", path: "/v1/lease/ID/open", try: "/v1/lease/x/open", body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410, answers: "registers memory and brings up queue pairs, or a TCP port" + over},
+		{method: "POST", path: "/v1/lease/ID/verify", try: "/v1/lease/x/verify", body: "{}", status: 410, answers: "looks at the bytes that were written" + over},
+		{method: "POST", path: "/v1/lease/ID/renew", try: "/v1/lease/x/renew", body: "{}", status: 410, answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
+		{method: "DELETE", path: "/v1/lease/ID", try: "/v1/lease/x", body: "{}", status: 410, answers: "ends the lease, and answers when nothing is left of it" + over},
+	}
+}
+
+// ask asks, with what the header says, and returns the status.
+func (e endpoint) ask(t *testing.T, url, authorization string) int {
+	t.Helper()
+	path := e.path
+	if e.try != "" {
+		path = e.try
+	}
+	req, err := http.NewRequestWithContext(t.Context(), e.method, url+path, strings.NewReader(e.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+// TestEndpoints: each answers as the page says, and with basic auth or a token
+// to nobody without.
+func TestEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	token, web := filepath.Join(dir, "token"), filepath.Join(dir, "web.yml")
+	for path, text := range map[string]string{token: "sesame", web: "basic_auth_users: {prometheus: $2a$04$.4HdmPP2dyGil4nZPhIYY.9U8JhQT/T5McXiqxs5Zx4jdC.X8oyPW}\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
+	r := launch(t, env, "--web.config.file="+web, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
+	r.line(t, `"msg":"(Serving)"`)
+	for _, tc := range []struct {
+		list       []endpoint
+		url, proof string
+	}{{webEndpoints(), r.url, "Basic cHJvbWV0aGV1czpzZXNhbWU="}, {controlEndpoints(), control, "Bearer sesame"}} {
+		for _, e := range tc.list {
+			if got := e.ask(t, tc.url, tc.proof); got != e.status {
+				t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
+			}
+			if got := e.ask(t, tc.url, ""); got != http.StatusUnauthorized {
+				t.Errorf("%s %s without proof: %d", e.method, e.path, got)
+			}
+		}
+	}
+	open := launch(t, env, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, insecure: true}\n"))
+	control = "http://" + open.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	if got := controlEndpoints()[1].ask(t, control, ""); got != http.StatusForbidden {
+		t.Errorf("facts with insecure: true: %d", got)
+	}
+}
+
+// exit is a way for a command to end.
+type exit struct {
+	command string
+	code    int
+	when    string
+	try     func(t *testing.T) int // nil: not without hardware, see lab/
+}
+
+func exits() []exit {
+	const misuse = "the command line or the configuration must be changed; one line on standard error says what, and what would be right"
+	end := func(stdout string, args ...string) func(*testing.T) int {
+		return func(t *testing.T) int {
+			cmd := command(t, nil, append(args, "--path.sysfs="+t.TempDir())...)
+			out, err := os.OpenFile(stdout, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			cmd.Stdout = out
+			timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+			defer timer.Stop()
+			_ = cmd.Run() // the exit code says it
+			return cmd.ProcessState.ExitCode()
+		}
+	}
+	const null, full = "/dev/null", "/dev/full"
+	return []exit{
+		{"serve", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int { return start(t, nil, "--path.sysfs="+t.TempDir()).stop(t, syscall.SIGTERM) }},
+		{"serve", 1, "it could not begin, or not go on: an address that cannot be listened on", end(null, "serve", "--web.listen-address=nonsense")},
+		{"serve", 2, misuse, end(null, "serve", "--nonsense")},
+		{"rails", 0, "the list was printed, though it may be empty", end(null, "rails")},
+		{"rails", 1, "the list could not be printed", end(full, "rails")},
+		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
+		{"bench", 0, "the round was by RDMA", nil},
+		{"bench", 1, "it was by TCP, or not at all: the report says why", end(null, "bench", "127.0.0.1:1")},
+		{"bench", 2, misuse, end(null, "bench")},
+		{"doctor", 0, "no fault was found; warnings are none", func(t *testing.T) int {
+			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))
+			out, _ := cmd.CombinedOutput() // the exit code says it
+			if !bytes.Contains(out, []byte("Nothing wrong")) {
+				t.Errorf("it said %s", out)
+			}
+			return cmd.ProcessState.ExitCode()
+		}},
+		{"doctor", 1, "a fault was found, or the report could not be printed", end(null, "doctor")},
+		{"doctor", 2, misuse, end(null, "doctor", "--peer=a b")},
+	}
+}
+
+// TestExitCodes: commands end as the page says.
+func TestExitCodes(t *testing.T) {
+	for _, e := range exits() {
+		if e.try == nil {
+			continue
+		}
+		t.Run(e.command, func(t *testing.T) {
+			if got := e.try(t); got != e.code {
+				t.Errorf("exit %d, want %d: %s", got, e.code, e.when)
+			}
+		})
+	}
+}
