@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write docs/configuration.md anew")
 // TestDocs holds docs/configuration.md equal to the command line, the table of
 // keys, and the endpoints and exit codes that the tests beside this one try.
 func TestDocs(t *testing.T) {
-	const path, example = "../../docs/configuration.md", "../../docs/railscope.yaml"
+	const path, example = "../../docs/configuration.md", "../../docs/railscope.yml"
 	yaml, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ type endpoint struct {
 // webEndpoints are those of --web.listen-address.
 func webEndpoints() []endpoint {
 	return []endpoint{
-		{method: "GET", path: "/metrics", status: 200, answers: "the metrics, where `--web.telemetry-path` says; text, OpenMetrics or protobuf (native histograms), as `Accept` asks, compressed by gzip where that is taken"},
+		{method: "GET", path: "/metrics", status: 200, answers: "the metrics, where `--web.telemetry-path` says: text, or protobuf with native histograms, as `Accept` asks; with gzip where that is taken"},
 		{method: "GET", path: "/", status: 200, answers: "a page for people"},
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
 		{method: "GET", path: "/-/ready", status: 200, answers: "200 once every source has been read, until railscope stops; else 503"},

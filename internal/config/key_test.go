@@ -47,7 +47,7 @@ func TestKeys(t *testing.T) {
 // TestExample: the annotated example names every key, and each value that it
 // shows as a default is one.
 func TestExample(t *testing.T) {
-	data, err := os.ReadFile("../../docs/railscope.yaml")
+	data, err := os.ReadFile("../../docs/railscope.yml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,328 @@
+package exporter
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"golang.org/x/tools/txtar"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// counted is how many series an exposition has: as classic histograms, where
+// each bucket is one, and as native ones, where all of a histogram are one.
+type counted struct{ classic, native int }
+
+func (c counted) minus(d counted) counted { return counted{c.classic - d.classic, c.native - d.native} }
+func (c counted) times(n int) counted     { return counted{c.classic * n, c.native * n} }
+func (c counted) plus(d counted) counted  { return counted{c.classic + d.classic, c.native + d.native} }
+
+func (c counted) String() string {
+	if c.classic == c.native {
+		return fmt.Sprint(c.classic)
+	}
+	return fmt.Sprintf("%d, or %d native", c.classic, c.native)
+}
+
+// count counts the series whose labels match.
+func count(text []byte, labels string) (c counted) {
+	histograms := map[string]bool{}
+	want := regexp.MustCompile(labels)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); words[0] == "#" {
+			histograms[words[2]] = histograms[words[2]] || words[1] == "TYPE" && words[3] == "histogram"
+			continue
+		}
+		if !want.MatchString(line) {
+			continue
+		}
+		c.classic++
+		name, _, _ := strings.Cut(line, "{")
+		inside := slices.ContainsFunc([]string{"_bucket", "_sum"}, func(s string) bool {
+			base, ok := strings.CutSuffix(name, s)
+			return ok && histograms[base]
+		})
+		if !inside { // of a histogram the count is left, for all of it
+			c.native++
+		}
+	}
+	return c
+}
+
+// capture is a machine of testdata, or the part of it that include means.
+func capture(t *testing.T, name, include string) (_ sysfstest.Root, rails []string) {
+	t.Helper()
+	root := sysfstest.Unpack(t, filepath.Join("testdata", name+".txtar"))
+	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, time.Second)
+	list, err := finder.Rails()
+	if err != nil || len(list) == 0 {
+		t.Fatal(err, len(list))
+	}
+	for _, r := range list {
+		rails = append(rails, r.Name)
+	}
+	return root, rails
+}
+
+// defaults are the sources that are on unless switched off, over a machine,
+// without GPUs.
+func defaults(root sysfstest.Root, include string) []collector.Source {
+	const budget = time.Second
+	rails := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget).Rails
+	return []collector.Source{
+		collector.NewRDMA(root.Sys(), rails, budget), collector.NewBond(root.Sys(), root.Proc(), rails, budget), collector.NewNetdev(root.Sys(), rails, budget),
+		collector.NewPCIe(root.Sys(), rails, budget), collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
+	}
+}
+
+// gpus are n GPUs of which NVML tells what it tells of the first of a capture.
+type gpus struct {
+	collector.Source
+	n    int
+	told []collector.Sample
+}
+
+func newGPUs(t *testing.T, name string, n int) *gpus {
+	t.Helper()
+	g := &gpus{Source: collector.NewGPU("/proc", noLibrary{}, collector.GPUOptions{Budget: time.Second}), n: n}
+	archive, err := txtar.ParseFile("../collector/testdata/gpu/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]*collector.Metric{}
+	for _, m := range g.Metrics() {
+		rows[m.Name] = m
+	}
+	value := regexp.MustCompile(`="([^"]*)"`)
+	for _, f := range archive.Files {
+		for line := range strings.Lines(string(f.Data)) {
+			name, labels, ok := strings.Cut(line, "{")
+			if f.Name != "want" || !ok || rows[name] == nil || !strings.HasPrefix(labels, `gpu="0"`) {
+				continue
+			}
+			s := collector.Sample{Metric: rows[name]}
+			for _, m := range value.FindAllStringSubmatch(labels, -1) {
+				s.Labels = append(s.Labels, m[1])
+			}
+			g.told = append(g.told, s)
+		}
+	}
+	if len(g.told) < 10 {
+		t.Fatalf("%s tells %d values", name, len(g.told))
+	}
+	return g
+}
+
+func (g *gpus) Read(emit func(collector.Sample)) error {
+	for i := range g.n {
+		for _, s := range g.told {
+			s.Labels = append([]string{fmt.Sprint(i)}, s.Labels[1:]...)
+			emit(s)
+		}
+	}
+	return nil
+}
+
+// sampling is a sampler that has seen rails and GPUs at work.
+func sampling(rails []string, gpus int) *Sampler {
+	return NewSampler(func(snap *sampler.Snapshot) {
+		*snap = sampler.Snapshot{}
+		for i, name := range rails {
+			device := fmt.Sprintf("mlx5_%d", i)
+			snap.Rails = append(snap.Rails, sampler.Rail{Name: name, Device: device, Port: 1, TCPKnown: true,
+				Tally: [2]sampler.Tally{tallied(0, 0.3, 0.97), tallied(0.02)}, Links: sampler.Flaps{Changes: 1, Last: noon}})
+			snap.Devices = append(snap.Devices, sampler.Device{Name: device, Interval: 100 * time.Millisecond, Samples: 7, Reading: time.Second})
+		}
+		for i := range gpus {
+			snap.GPUs = append(snap.GPUs, sampler.GPUPeaks{Index: i, Start: 1, Minute: 1})
+		}
+		for i := range snap.Sets {
+			snap.Sets[i] = sampler.Set{Known: true, Active: len(rails), Busy: 1, Imbalanced: 1, Imbalance: 0.1, Balanced: true}
+		}
+		for i := range snap.Fallback {
+			snap.Fallback[i].Known = true
+		}
+	})
+}
+
+// probing is the probe of a node after a day of healthy rounds.
+func probing(peers int, rails []string) *Probe {
+	var names []string
+	for i := range peers {
+		names = append(names, fmt.Sprintf("node-%04d:10092", i))
+	}
+	p := newTestProbe(names...)
+	for _, peer := range names {
+		for i := range 6 {
+			r := healthy(peer)
+			one := r.Rails[0]
+			r.Start, r.Rails = noon.Add(time.Duration(i)*time.Hour), nil
+			for _, name := range rails {
+				one.Rail = name
+				r.Rails = append(r.Rails, one)
+			}
+			p.Observe(r)
+		}
+	}
+	return p
+}
+
+// TestDocsSizing holds the counts of docs/sizing.md equal to what the sources
+// make of the captures.
+func TestDocsSizing(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		parts, each := partsText(t)
+		text := parts + "\n" + nodesText(t, each)
+		const path, begin, end = "../docs/sizing.md", "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, ok := strings.Cut(string(page), begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no %q and %q", path, begin, end)
+		}
+		compareGolden(t, path, []byte(before+begin+text+end+after))
+	})
+}
+
+// hgxParts is what an HGX with rails of mlx5 has for each of its parts.
+type hgxParts struct{ node, rail, gpu, peer, peerRail counted }
+
+// of is what one of some size has of all of them.
+func (p hgxParts) of(rails, gpus, peers int) counted {
+	return p.node.plus(p.rail.times(rails)).plus(p.gpu.times(gpus)).plus(p.peer.plus(p.peerRail.times(rails)).times(peers))
+}
+
+// partsText is what each part of a node brings.
+func partsText(t *testing.T) (text string, hgx hgxParts) {
+	t.Helper()
+	const ofRail, ofGPU = `[{,](rail|device)="[^"]`, `[{,]gpu="`
+	var b strings.Builder
+	b.WriteString("| for each | series | |\n|---|---|---|\n")
+	row := func(what string, c any, note string) { fmt.Fprintf(&b, "| %s | %v | %s |\n", what, c, note) }
+
+	none := testScraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())).Text()
+	hgx.node = count(none, "")
+	row("node", hgx.node, "railscope itself, its sources, and what the node has once")
+	for _, machine := range []struct{ name, what string }{
+		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"}, {"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},
+	} {
+		root, rails := capture(t, machine.name, "")
+		got := count(testScraper(t, defaults(root, "")).Text(), ofRail)
+		n := len(rails)
+		mean := counted{(got.classic + n/2) / n, (got.native + n/2) / n}
+		if machine.name == "hgx" {
+			hgx.rail = mean
+		}
+		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d in the capture; GID tables differ", n))
+	}
+	sampled := func(rails []string, gpus int) counted {
+		return count(testScraper(t, []collector.Source{sampling(rails, gpus)}).Text(), "")
+	}
+	one, two := []string{"0"}, []string{"0", "1"}
+	perRail := sampled(two, 0).minus(sampled(one, 0))
+	row("rail: the sampler", perRail, "with two histograms")
+	hgx.rail = hgx.rail.plus(perRail)
+	for _, gpu := range []struct{ name, what string }{{"h200", "H200"}, {"gb10", "GB10 (DGX Spark)"}} {
+		got := count(testScraper(t, []collector.Source{newGPUs(t, gpu.name, 1)}).Text(), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
+		if gpu.name == "h200" {
+			hgx.gpu = got
+		}
+		row("GPU: "+gpu.what, got, "with the sampler's peaks; MIG devices come on top")
+	}
+	probed := func(peers int, rails []string) counted {
+		return count(testScraper(t, []collector.Source{probing(peers, rails)}).Text(), "")
+	}
+	root, _ := capture(t, "hgx", "")
+	links := count(testScraper(t, defaults(root, "")).Text(), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
+	hgx.gpu = hgx.gpu.plus(links)
+	row("GPU: PCIe link", links, "where the slot tells errors")
+	root, _ = capture(t, "bonded", "")
+	bonded := testScraper(t, defaults(root, "")).Text()
+	members := count(bonded, `[{,]member="[^"]`)
+	row("bond", count(bonded, `[{,]bond="`).minus(members), "in mode 802.3ad")
+	row("member of a bond", counted{members.classic / 2, members.native / 2}, "mean of 2 in the capture")
+	root, _ = capture(t, "hgx", "")
+	logs := testScraper(t, []collector.Source{ncclLogs(t, root)}).Text()
+	const ofJob = `[{,]job="`
+	row("node: `--collector.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
+	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2 in the capture")
+	withOne := probed(2, one).minus(probed(1, one))
+	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
+	hgx.peer = withOne.minus(hgx.peerRail)
+	row("peer that this node asks", hgx.peer, "while all is well; each kind of failure, and each reason of skipping, that occurred is one more")
+	row("peer and rail", hgx.peerRail, "with one histogram")
+	return b.String(), hgx
+}
+
+// nodesText is what whole nodes come to, as they are scraped.
+func nodesText(t *testing.T, hgx hgxParts) string {
+	t.Helper()
+	const scrape, bytesPerSample = 15, 1.3
+	var b strings.Builder
+	perDay := func(n int) float64 { return float64(n) * 86400 / scrape * bytesPerSample / 1e6 }
+	b.WriteString("| node | series | scrape | with gzip | samples a second, every 15 s | storage a day, classic |\n|---|---|---|---|---|---|\n")
+	for _, node := range []struct {
+		what, capture, include, gpu string
+		gpus, peers                 int
+	}{
+		{"DGX Spark, the 2 rails of one cable, 1 peer", "spark", `^(rocep1s0f0|roceP2p1s0f0)$`, "gb10", 1, 1},
+		{"DGX Spark, all 4 ports, 1 peer", "spark", "", "gb10", 1, 1},
+		{"HGX, 8 rails, 4 GPUs, no peer", "hgx", "", "h200", 4, 0},
+		{"HGX, 8 rails, 4 GPUs, 1 peer", "hgx", "", "h200", 4, 1},
+		{"HGX, 8 rails, 4 GPUs, 16 peers", "hgx", "", "h200", 4, 16},
+	} {
+		root, rails := capture(t, node.capture, node.include)
+		s := testScraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus), sampling(rails, node.gpus), probing(node.peers, rails)))
+		s.Text()
+		text := s.Text()
+		c := count(text, "")
+		fmt.Fprintf(&b, "| %s | %v | %.0f kB | %.0f kB | %.0f | %.0f MB |\n",
+			node.what, c, kb(len(text)), kb(zipped(t, text)), float64(c.classic)/scrape, perDay(c.classic))
+		if sum := hgx.of(8, node.gpus, node.peers); node.capture == "hgx" && math.Abs(float64(sum.classic)/float64(c.classic)-1) > 0.02 {
+			t.Errorf("%s has %v series, and by the sum of its parts %v", node.what, c, sum)
+		}
+	}
+	ten := hgx.of(10, 8, 1)
+	fmt.Fprintf(&b, "| HGX, 10 rails, 8 GPUs, 1 peer, by the figures above | %v | | | %.0f | %.0f MB |\n", ten, float64(ten.classic)/scrape, perDay(ten.classic))
+	fmt.Fprintf(&b, "| 10,000 of these | %.1f M, or %.1f M native | | | %.2f M | %.0f GB |\n",
+		float64(ten.classic)/1e2, float64(ten.native)/1e2, float64(ten.classic)/scrape/1e2, perDay(ten.classic)*10)
+	return b.String()
+}
+
+func kb(n int) float64 { return float64(n) / 1000 }
+
+// zipped is the length that the server's compression leaves.
+func zipped(t *testing.T, text []byte) int {
+	t.Helper()
+	var b bytes.Buffer
+	buffered := bufio.NewWriter(&b)
+	zip, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := zip.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = buffered.Flush() // b takes everything
+	return b.Len()
+}
