@@ -48,7 +48,7 @@ rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what th
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd check && go vet ./rules && go test -count=1 ./rules # what it reads is outside its module, where the cache does not look
+	cd check && go vet ./rules ./catalog && go test -count=1 ./rules ./catalog # what it reads is outside its module, where the cache does not look
 
 dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
 	go test ./dashboards -update

@@ -230,7 +230,7 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		if machine.name == "hgx" {
 			hgx.rail = mean
 		}
-		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d in the capture; GID tables differ", n))
+		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d; GID tables differ", n))
 	}
 	sampled := func(rails []string, gpus int) counted {
 		return count(testScraper(t, []collector.Source{sampling(rails, gpus)}).Text(), "")
@@ -257,12 +257,12 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	bonded := testScraper(t, defaults(root, "")).Text()
 	members := count(bonded, `[{,]member="[^"]`)
 	row("bond", count(bonded, `[{,]bond="`).minus(members), "in mode 802.3ad")
-	row("member of a bond", counted{members.classic / 2, members.native / 2}, "mean of 2 in the capture")
+	row("member of a bond", counted{members.classic / 2, members.native / 2}, "mean of 2")
 	root, _ = capture(t, "hgx", "")
 	logs := testScraper(t, []collector.Source{ncclLogs(t, root)}).Text()
 	const ofJob = `[{,]job="`
 	row("node: `--collector.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
-	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2 in the capture")
+	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2")
 	withOne := probed(2, one).minus(probed(1, one))
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +113,43 @@ func keysText() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Name[at+1:], cell(k.Form), cell(def), cell(k.Bounds), cell(k.About))
 	}
 	return strings.TrimPrefix(b.String(), "\n")
+}
+
+// TestPagesNameFlags: flags and variables of railscope that pages name are there.
+func TestPagesNameFlags(t *testing.T) {
+	var s settings
+	app := application(&s).Model()
+	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_REQUIRE_FUSE": true, "--collector.NAME": true, "--no-collector.NAME": true}
+	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
+		for _, f := range group.Flags {
+			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
+		}
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	runbooks, err2 := filepath.Glob("../../docs/runbooks/*.md")
+	if err != nil || err2 != nil || len(pages)+len(runbooks) < 40 {
+		t.Fatal(err, err2, len(pages)+len(runbooks))
+	}
+	// Of all flags only those that can be no other program's, and those on a command line of ours.
+	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|runtime|config)\.[A-Za-z._-]*[A-Za-z]`)
+	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor)[^`#]*")
+	for _, page := range slices.Concat(pages, runbooks, []string{"../../README.md"}) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ours.FindAllString(string(text), -1)
+		for l := range strings.Lines(string(text)) {
+			for _, command := range line.FindAllString(l, -1) {
+				names = append(names, regexp.MustCompile(`--[a-z][a-z.-]+`).FindAllString(command, -1)...)
+			}
+		}
+		for _, name := range names {
+			if !known[name] {
+				t.Errorf("%s: railscope has no %s", page, name)
+			}
+		}
+	}
 }
 
 func endpointsText(list []endpoint) string {

@@ -1,0 +1,229 @@
+package docs
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+const root = "../.."
+
+// toCome are pages that others link already. One that is there must be taken
+// off this list.
+func toCome() []string {
+	return []string{"install.md", "upgrading.md", "kubernetes.md", "demo.md", "page.md", "img/page-light.png"}
+}
+
+// pages returns all Markdown of the repository by its path in it.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := strings.HasPrefix(d.Name(), ".") && file != root
+		if d.IsDir() && (hidden || slices.Contains([]string{"testdata", "node_modules", "dist"}, d.Name())) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(file) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, file)
+		all[filepath.ToSlash(name)] = string(text)
+		return err
+	})
+	if err != nil || len(all) < 20 {
+		t.Fatal(err, len(all))
+	}
+	return all
+}
+
+var (
+	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	inline = regexp.MustCompile("`[^`\n]*`")
+	link   = regexp.MustCompile(`\]\(<?([^()\s>]+)>?(?: "[^"]*")?\)`)
+	html   = regexp.MustCompile(`(?:href|src|srcset)="([^"]+)"`)
+	remote = regexp.MustCompile(`^(?:[a-z]+:|//)`)
+)
+
+// prose is a page without its code, which holds no links and no words.
+func prose(page string) string {
+	return inline.ReplaceAllString(fenced.ReplaceAllString(page, ""), "``")
+}
+
+// links are the targets within the repository that a page leads to.
+func links(page string) (targets []string) {
+	text := prose(page)
+	for _, m := range slices.Concat(link.FindAllStringSubmatch(text, -1), html.FindAllStringSubmatch(text, -1)) {
+		if !remote.MatchString(m[1]) {
+			targets = append(targets, m[1])
+		}
+	}
+	return targets
+}
+
+var heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *#*$`)
+
+// anchors are those that GitHub gives a page's headings: lower case, without
+// punctuation, blanks as hyphens, and a number after those that were there.
+func anchors(page string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		title := link.ReplaceAllString(m[1], "]")
+		slug := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, title)
+		name := slug
+		for i := 1; all[name]; i++ {
+			name = fmt.Sprint(slug, "-", i)
+		}
+		all[name] = true
+	}
+	return all
+}
+
+// broken returns what is wrong with the links of all pages. There says whether a
+// file or folder of the repository exists.
+func broken(all map[string]string, there func(path string) bool) (wrong []string) {
+	for name, page := range all {
+		for _, target := range links(page) {
+			file, anchor, _ := strings.Cut(target, "#")
+			at := name
+			if file != "" {
+				at = filepath.ToSlash(filepath.Join(filepath.Dir(name), file))
+			}
+			other, markdown := all[at]
+			switch {
+			case strings.HasPrefix(at, ".."), strings.HasPrefix(file, "/"):
+				wrong = append(wrong, fmt.Sprintf("%s: %s leads out of the repository", name, target))
+			case !there(at):
+				wrong = append(wrong, fmt.Sprintf("%s: %s is not there", name, target))
+			case anchor != "" && markdown && !anchors(other)[anchor]:
+				wrong = append(wrong, fmt.Sprintf("%s: %s has no heading #%s", name, at, anchor))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// TestLinks follows every link within the repository.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	for _, name := range toCome() {
+		if _, err := os.Stat(filepath.Join(root, "docs", name)); err == nil {
+			t.Logf("docs/%s is there: take it off the list toCome", name)
+		}
+	}
+	for _, w := range broken(all, func(path string) bool {
+		below, ok := strings.CutPrefix(path, "docs/")
+		_, err := os.Stat(filepath.Join(root, path))
+		return err == nil || ok && slices.Contains(toCome(), below)
+	}) {
+		t.Error(w)
+	}
+}
+
+// TestBrokenLinksAreFound plants each kind.
+func TestBrokenLinksAreFound(t *testing.T) {
+	all := map[string]string{
+		"README.md": "# A\n\n[ok](docs/b.md) [ok](docs/b.md#two-words--more) [ok](#a) ![ok](docs/x.png) [web](https://example.org/nothing)\n`[code](nowhere)`\n\n```\n[code](nowhere)\n# Not a heading\n```\n" +
+			"[gone](docs/c.md) [no such](docs/b.md#three) [here](#not-a-heading) [out](../x.md) [abs](/docs/b.md)\n<img src=\"docs/y.png\">\n",
+		"docs/b.md": "# B\n\n## Two `words`, & more\n\n### Twice\n\n### Twice\n\n[up](../README.md#a) [second](#twice-1) [third](#twice-2)\n",
+	}
+	got := broken(all, func(path string) bool { return all[path] != "" || path == "docs/x.png" })
+	want := []string{
+		"README.md: ../x.md leads out", "README.md: /docs/b.md leads out", "README.md: README.md has no heading #not-a-heading",
+		"README.md: docs/b.md has no heading #three", "README.md: docs/c.md is not there", "README.md: docs/y.png is not there", "docs/b.md: docs/b.md has no heading #twice-2",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
+			t.Errorf("not found: %s, only %q", w, got)
+		}
+	}
+}
+
+// TestIndex: docs/README.md leads to every page beside it.
+func TestIndex(t *testing.T) {
+	all := pages(t)
+	index := links(all["docs/README.md"])
+	for name := range all {
+		below, ok := strings.CutPrefix(name, "docs/")
+		if !ok || strings.Contains(below, "/") || below == "README.md" {
+			continue
+		}
+		if !slices.ContainsFunc(index, func(target string) bool { file, _, _ := strings.Cut(target, "#"); return file == below }) {
+			t.Errorf("docs/README.md does not lead to %s", below)
+		}
+	}
+}
+
+// TestWords holds the names of the field to one spelling, and keeps prose plain.
+func TestWords(t *testing.T) {
+	for name, page := range pages(t) {
+		for i, line := range strings.Split(prose(page), "\n") {
+			for _, w := range []struct{ wrong, right string }{
+				{`\b(?:RoCe|ROCE|Roce|RoCEv\d)\b`, "RoCE, RoCE v2"}, {`\b(?:Infiniband|InfiniBAND)\b`, "InfiniBand"},
+				{`(?i)\bgood[- ]put\b`, "goodput"}, {`\b(?:GPUdirect|GpuDirect|GPU Direct)\b`, "GPUDirect"}, {`\b(?:DGX spark|DGX-Spark)\b`, "DGX Spark"},
+				{`\bRailscope\b`, "railscope, in lower case"}, {`—`, "a colon, a comma or a full stop instead of a dash"},
+			} {
+				if m := regexp.MustCompile(w.wrong).FindString(line); m != "" && !strings.Contains(line, "GPU Direct RDMA Enabled") {
+					t.Errorf("%s:%d: %q; write %s", name, i+1, m, w.right)
+				}
+			}
+		}
+	}
+}
+
+// TestTargets: make targets that pages name exist, and CONTRIBUTING.md names all
+// of them.
+func TestTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9-]+):.*`).FindAllStringSubmatch(string(makefile), -1) {
+		targets[m[1]] = true
+	}
+	all := pages(t)
+	use := regexp.MustCompile("(?m)(?:^|`|&& |\\$ )make ([a-z0-9-]+)((?: [a-z0-9-]+)*)(?:`|$| +#| +[A-Z]+=)")
+	for name, page := range all {
+		if name == "CHANGELOG.md" {
+			continue
+		}
+		for _, m := range use.FindAllStringSubmatch(page, -1) {
+			for target := range strings.FieldsSeq(m[1] + m[2]) {
+				if !targets[target] {
+					t.Errorf("%s: there is no make %s", name, target)
+				}
+			}
+		}
+	}
+	documented := regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `)
+	for _, m := range documented.FindAllStringSubmatch(string(makefile), -1) {
+		if !strings.Contains(all["CONTRIBUTING.md"], "| `make "+m[1]) {
+			t.Errorf("CONTRIBUTING.md does not say what make %s does", m[1])
+		}
+	}
+}
