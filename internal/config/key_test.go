@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -73,5 +74,30 @@ func TestExample(t *testing.T) {
 		if word := k.Name[strings.LastIndex(k.Name, ".")+1:]; !regexp.MustCompile(`(?m)^\s*#?` + word + `:|[{ ]` + word + `: `).Match(data) {
 			t.Errorf("the example does not show %s", k.Name)
 		}
+	}
+}
+
+// TestPages: what pages show as configurations of railscope is accepted.
+func TestPages(t *testing.T) {
+	dir, file := secrets(t)
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, shown := regexp.MustCompile("(?ms)^```yaml\n((?:rails|probe):.*?)^```"), 0
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+			shown++
+			if _, err := config.Parse(file, []byte(strings.ReplaceAll(m[1], "/etc/railscope/", dir+"/"))); err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, m[1])
+			}
+		}
+	}
+	if shown < 2 {
+		t.Errorf("only %d configurations found", shown)
 	}
 }
