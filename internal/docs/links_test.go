@@ -227,3 +227,24 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
+
+// TestTables: every row has as many cells as the head of its table; what is more
+// would not be shown.
+func TestTables(t *testing.T) {
+	for name, page := range pages(t) {
+		width := 0
+		for i, line := range strings.Split(fenced.ReplaceAllStringFunc(page, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) }), "\n") {
+			if !strings.HasPrefix(line, "|") {
+				width = 0
+				continue
+			}
+			cells := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")
+			if width == 0 {
+				width = cells
+			}
+			if cells != width || !strings.HasSuffix(line, "|") {
+				t.Errorf("%s:%d: a row of %d cells in a table of %d", name, i+1, cells-1, width-1)
+			}
+		}
+	}
+}
