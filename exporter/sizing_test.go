@@ -232,12 +232,15 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		}
 		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d; GID tables differ", n))
 	}
+	buckets := func(src collector.Source, labels string) int {
+		return count(testScraper(t, []collector.Source{src}).Text(), `_bucket\{.*`+labels).classic
+	}
 	sampled := func(rails []string, gpus int) counted {
 		return count(testScraper(t, []collector.Source{sampling(rails, gpus)}).Text(), "")
 	}
 	one, two := []string{"0"}, []string{"0", "1"}
 	perRail := sampled(two, 0).minus(sampled(one, 0))
-	row("rail: the sampler", perRail, "with two histograms")
+	row("rail: the sampler", perRail, fmt.Sprintf("with two histograms of %d buckets", buckets(sampling(one, 0), `direction="receive"`)))
 	hgx.rail = hgx.rail.plus(perRail)
 	for _, gpu := range []struct{ name, what string }{{"h200", "H200"}, {"gb10", "GB10 (DGX Spark)"}} {
 		got := count(testScraper(t, []collector.Source{newGPUs(t, gpu.name, 1)}).Text(), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
@@ -267,7 +270,7 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)
 	row("peer that this node asks", hgx.peer, "while all is well; each kind of failure, and each reason of skipping, that occurred is one more")
-	row("peer and rail", hgx.peerRail, "with one histogram")
+	row("peer and rail", hgx.peerRail, fmt.Sprintf("with one histogram of %d buckets", buckets(probing(1, one), "")))
 	return b.String(), hgx
 }
 

@@ -248,3 +248,20 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+// TestCounts: as many alerts as pages say are there.
+func TestCounts(t *testing.T) {
+	runbooks, err := filepath.Glob(filepath.Join(root, "docs/runbooks/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := pages(t)
+	delete(all, "CHANGELOG.md") // which tells what was
+	for name, page := range all {
+		for _, m := range regexp.MustCompile(`\b(\d+) alerts\b`).FindAllStringSubmatch(page, -1) {
+			if m[1] != fmt.Sprint(len(runbooks)) {
+				t.Errorf("%s: %s, but there are %d", name, m[0], len(runbooks))
+			}
+		}
+	}
+}
