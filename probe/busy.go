@@ -105,6 +105,8 @@ type guard struct {
 	// granted how many bytes of payload that may be.
 	receiving bool
 	granted   int64
+
+	start map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
 }
 
 // What the probe's own traffic may look like on the wire at most: payload in
@@ -118,7 +120,9 @@ const (
 // capacity is not the probe's, on average since it began, or nil when ctx is
 // done.
 func (g *guard) watch(ctx context.Context) *failure.Failure {
-	start := g.node.traffic(g.rails)
+	if g.start == nil {
+		g.start = g.node.traffic(g.rails)
+	}
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
 	for {
@@ -129,11 +133,22 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 		}
 		now := g.node.traffic(g.rails)
 		for _, r := range g.rails {
-			if f := g.judge(r, start, now); f != nil {
+			if f := g.judge(r, g.start, now); f != nil {
 				return f
 			}
 		}
 	}
+}
+
+// received is how many bytes have come in over all rails since the start.
+func (g *guard) received() (sum int64) {
+	now := g.node.traffic(g.rails)
+	for _, r := range g.rails {
+		if b, a, ok := both(g.start, now, r.Name); ok {
+			sum += int64(a.Receive - b.Receive)
+		}
+	}
+	return sum
 }
 
 // judge compares what a rail carried with what the probe may have caused.

@@ -29,6 +29,7 @@ type lease struct {
 
 	ctx      context.Context // done when the lease is over; its cause says why
 	end      context.CancelCauseFunc
+	came     chan int64    // what came in over the rails while it lasted, once it is over
 	finished chan struct{} // closed when nothing of it is left
 
 	mu      sync.Mutex // protects all following fields; held while the worker works for this lease
@@ -40,7 +41,7 @@ type lease struct {
 }
 
 func newLease(parent context.Context, ask leaseRequest, ttl, longest time.Duration) *lease {
-	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, finished: make(chan struct{}), ttl: ttl}
+	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, came: make(chan int64, 1), finished: make(chan struct{}), ttl: ttl}
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.ctx, l.end = context.WithCancelCause(parent)
 	l.timer = time.AfterFunc(ttl, func() {
@@ -76,14 +77,14 @@ func (l *lease) close() {
 }
 
 // unused is how many of the granted bytes were not written, as far as the
-// holder has said.
-func (l *lease) unused() int64 {
+// holder has said and what came in does not belie it.
+func (l *lease) unused(came int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.used < 0 || l.used > l.bytes {
+	if l.used < 0 {
 		return 0
 	}
-	return l.bytes - l.used
+	return max(l.bytes-max(l.used, int64(float64(came)/mostWire)), 0)
 }
 
 // ask runs fn, which works for the lease, unless that is over. The context ends

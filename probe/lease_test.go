@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +228,51 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		t.Errorf("it ended with %v", f)
 	}
 	p.holder().mustTake()
+}
+
+// TestLeaseIsCounted: what a holder says it wrote costs the budget, and what came
+// in, when that is more.
+func TestLeaseIsCounted(t *testing.T) {
+	t.Parallel()
+	const granted, mib, kib = 100 << 20, 1 << 20, 1 << 10
+	for _, tc := range []struct {
+		why        string
+		came, says int64
+		cost       int64
+	}{
+		{"an honest holder", 0, 30 << 20, 30 << 20},
+		{"one that wrote with headers", 31 << 20, 30 << 20, 30 << 20},
+		{"one that says nothing", 65 << 20, 0, 50 << 20},
+		{"one that wrote more than it may", 900 << 20, 0, granted},
+		{"one that says more than it may", 0, 1 << 60, granted},
+		{"one that says it gave some back", 0, -5, granted},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, nil)
+			p.b.answered.resize(granted) // which refills by 28 KiB a second
+			h := p.holder()
+			if f := h.take("c", granted); f != nil {
+				t.Fatal(f)
+			}
+			counter := filepath.Join(p.fabric.Sysfs("b"), "class/infiniband/mlx5_0/ports/1/counters/port_rcv_data")
+			was, err := os.ReadFile(counter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := strconv.ParseInt(strings.TrimSpace(string(was)), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file(t, counter, fmt.Sprintf("%020d\n", n+tc.came/4))
+			if _, f := h.do(http.MethodDelete, h.id, fmt.Sprintf(`{"bytes":%d}`, tc.says)); f.Reason != "" {
+				t.Fatal(f)
+			}
+			if cost := granted - int64(p.b.answered.remaining()); cost > tc.cost+kib || cost < tc.cost-mib {
+				t.Errorf("it cost %d KiB, want %d", cost/kib, tc.cost/kib)
+			}
+		})
+	}
 }
 
 // TestLeaseDenied: the reasons, and that none of them costs anything.

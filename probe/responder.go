@@ -246,6 +246,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 		r.node.answered.giveBack(ask.Bytes)
 		return nil, onPeer(f)
 	}
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes, start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
@@ -255,20 +256,20 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 	l := newLease(ctx, ask, r.ttl, r.longest)
 	r.current = l
 	r.leases.Add(1)
-	r.leases.Go(func() { r.guard(l, rails) })
+	r.leases.Go(func() { r.guard(l, &g) })
 	taken = false
 	return l, nil
 }
 
-// guard ends the lease when others want the rails.
-func (r *Responder) guard(l *lease, rails []ownRail) {
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: l.bytes}
+// guard ends the lease when others want the rails, and says what came in.
+func (r *Responder) guard(l *lease, g *guard) {
 	if f := g.watch(l.ctx); f != nil {
 		r.mu.Lock()
 		r.quiet = time.Now().Add(busyCooldown)
 		r.mu.Unlock()
 		l.end(onPeer(f))
 	}
+	l.came <- g.received()
 }
 
 // onPeer says of a failure of this node to whom it is the peer's, and nil of nil.
@@ -287,7 +288,7 @@ func (r *Responder) finish(l *lease) {
 	defer r.leases.Done()
 	defer close(l.finished)
 	l.close()
-	r.node.answered.giveBack(l.unused())
+	r.node.answered.giveBack(l.unused(<-l.came))
 	r.mu.Lock()
 	r.current = nil
 	r.mu.Unlock()
