@@ -186,7 +186,7 @@ func probing(peers int, rails []string) *Probe {
 func TestDocsSizing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		parts, each := partsText(t)
-		text := parts + "\n" + nodesText(t, each)
+		text := parts + "\nWhole nodes, as they are scraped:\n\n" + nodesText(t, each)
 		const path, begin, end = "../docs/sizing.md", "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
 		page, err := os.ReadFile(path)
 		if err != nil {
