@@ -113,6 +113,12 @@ func (p *Probe) Read(emit func(collector.Sample)) error {
 	emit(collector.Sample{Metric: p.rows.budget, Value: stats.BudgetBytes})
 	emit(collector.Sample{Metric: p.rows.leases, Value: float64(stats.Leases)})
 	emit(collector.Sample{Metric: p.rows.restarts, Value: float64(stats.WorkerRestarts)})
+	for _, name := range stats.Names {
+		emit(collector.Sample{Metric: p.rows.dnsPeers, Labels: []string{name.Name}, Value: float64(name.Peers)})
+		for _, result := range probe.LookupResults() {
+			emit(collector.Sample{Metric: p.rows.dnsLookups, Labels: []string{name.Name, result}, Value: float64(name.Lookups[result])})
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.order {

@@ -14,10 +14,13 @@ type probeRows struct {
 	counters, pathMTU, gid, degradation                   *collector.Metric
 	// Of the probe.
 	budget, leases, restarts *collector.Metric
+	// Of a DNS name.
+	dnsPeers, dnsLookups *collector.Metric
 }
 
 func newProbeRows() probeRows {
 	const result, here, options = "probe/result.go", "exporter/probe_peer.go", "probe/options.go"
+	const directory = "probe/directory.go"
 	const words = "probe/internal/failure/failure.go"
 	row := func(kind collector.Kind, name, ref, help string, labels ...string) *collector.Metric {
 		return &collector.Metric{Name: name, Kind: kind, Help: help, Ref: ref, Labels: labels}
@@ -58,6 +61,9 @@ func newProbeRows() probeRows {
 		budget:   row(gauge, "probe_budget_bytes", options, "Bytes that may be moved now before the hourly budget is used up, by rounds of this node or by its answers to those of peers, whichever has less."),
 		leases:   row(gauge, "probe_leases", options, "Leases of this node's scratch memory that peers hold."),
 		restarts: row(counter, "probe_worker_restarts_total", options, "Times the worker process was started again after it crashed or was killed."),
+
+		dnsPeers:   row(gauge, "probe_dns_peers", directory, "Peers that a DNS name of the configuration (dns+NAME) stands for, this node left out. An address is counted for 5 minutes after it was in an answer; when a lookup fails, all remain.", "name"),
+		dnsLookups: row(counter, "probe_dns_lookups_total", directory, "Lookups of the name: ok, not_found (no such name, or no address), timeout, failed. One every 30 s.", "name", "result"),
 	}
 }
 
@@ -66,6 +72,6 @@ func (r *probeRows) all() []*collector.Metric {
 		r.rounds, r.failures, r.skipped, r.verification, r.retransmits, r.transport, r.fallback, r.mismatch, r.success, r.duration,
 		r.goodput, r.imbalance, r.scaling, r.skew, r.speedup, r.tcp, r.tcpMTU,
 		r.latency, r.railUp, r.railGoodput, r.railBytes, r.railExpected, r.counters, r.pathMTU, r.gid, r.degradation,
-		r.budget, r.leases, r.restarts,
+		r.budget, r.leases, r.restarts, r.dnsPeers, r.dnsLookups,
 	}
 }

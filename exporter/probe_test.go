@@ -90,6 +90,9 @@ func skipped(peer string) probe.Result {
 func TestProbeGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		p := newTestProbe(peerA, peerB, peerC)
+		stats := p.stats()
+		stats.Names = []probe.NameStats{{Name: "peers.ns.svc:10092", Peers: 3, Lookups: map[string]uint64{"ok": 7, "not_found": 1}}}
+		p.stats = func() probe.Stats { return stats }
 		a := brief(peerA)
 		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
 		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB), skipped(peerC)} {

@@ -161,7 +161,7 @@ func (s Security) clientTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
+	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: s.Name}
 	if s.CertFile != "" {
 		cert, err := s.certificate()
 		if err != nil {

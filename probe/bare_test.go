@@ -42,11 +42,16 @@ func answering(t *testing.T, n *Node, sec Security) string {
 	t.Helper()
 	opts := DefaultOptions()
 	opts.Security = sec
+	return answeringAt(t, n, opts, "127.0.0.1:0")
+}
+
+func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
+	t.Helper()
 	r, err := NewResponder(n, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +152,7 @@ func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 func (a *authority) issue(dir, name string) Security {
 	a.t.Helper()
 	key := newKey(a.t)
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

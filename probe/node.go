@@ -26,15 +26,17 @@ import (
 // what a real machine wants.
 type NodeOptions struct {
 	Version string // of railscope
+	Name    string // what this node calls itself where the configuration does not say; optional: the host's name
 	Sysfs   string // where sysfs is mounted
 	Rails   func() ([]rail.Rail, error)
 
-	Worker    []string                                  // command of the worker process, which calls [WorkerMain]
-	Env       []string                                  // beside this process's own, for the worker
-	Log       func(line string)                         // gets what the worker writes to stderr; optional
-	Addresses func() (map[string][]netip.Prefix, error) // of each interface; optional: asks the kernel
-	Facts     func(context.Context) ([]byte, error)     // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
-	Server    func(*http.Server)                        // prepares the control channel's server, its log for one; optional
+	Worker    []string                                                     // command of the worker process, which calls [WorkerMain]
+	Env       []string                                                     // beside this process's own, for the worker
+	Log       func(line string)                                            // gets what the worker writes to stderr; optional
+	Addresses func() (map[string][]netip.Prefix, error)                    // of each interface; optional: asks the kernel
+	Lookup    func(ctx context.Context, host string) ([]netip.Addr, error) // addresses of a DNS name; optional: asks the system's resolver
+	Facts     func(context.Context) ([]byte, error)                        // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
+	Server    func(*http.Server)                                           // prepares the control channel's server, its log for one; optional
 }
 
 // Node is this machine as the probe sees it: its rails, its one worker process,
@@ -71,6 +73,9 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Addresses == nil {
 		opts.Addresses = interfaceAddresses
 	}
+	if opts.Lookup == nil {
+		opts.Lookup = lookUpAddresses
+	}
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
@@ -87,9 +92,10 @@ func (n *Node) name() string {
 	return n.called
 }
 
-// rename changes what the node calls itself; empty is the host's name.
+// rename changes what the node calls itself; empty is the name it was made with,
+// or the host's.
 func (n *Node) rename(name string) {
-	if name == "" {
+	if name = cmp.Or(name, n.opts.Name); name == "" {
 		name, _ = os.Hostname()
 	}
 	n.mu.Lock()

@@ -4,9 +4,10 @@ import "time"
 
 // Options say whom to probe and how. Start from [DefaultOptions].
 type Options struct {
-	Listen   string // host:port to answer peers on; empty: do not answer
-	Name     string // what this node calls itself; empty: the host's name
-	Peers    []string
+	Listen   string   // host:port to answer peers on; empty: do not answer
+	Name     string   // what this node calls itself; empty: the host's name
+	Peers    []string // host:port
+	DNS      []string // host:port: every address of the host is a peer, looked up again and again
 	Security Security
 
 	Interval       time.Duration // a round to every peer
@@ -31,6 +32,7 @@ type Security struct {
 	KeyFile      string
 	ClientCAFile string // signs the certificates of all peers, in both directions
 	Insecure     bool   // answer anyone
+	Name         string // whom the certificate of a peer that is asked must name; empty: the host that was asked
 }
 
 // DefaultPort is the port of the control channel where none is given.
@@ -62,4 +64,12 @@ type Stats struct {
 	BudgetBytes    float64 // left at this moment, of asking or answering, whichever has less
 	Leases         int     // granted to others at this moment: 0 or 1
 	WorkerRestarts uint64  // after the worker process crashed or was killed
+	Names          []NameStats
+}
+
+// NameStats is what is counted of a DNS name that stands for many peers.
+type NameStats struct {
+	Name    string            // host:port, as configured
+	Peers   int               // that it stands for at this moment, without this node
+	Lookups map[string]uint64 // since the options are in force, by what they came to: [LookupResults]
 }

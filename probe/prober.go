@@ -1,90 +1,220 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
 )
 
 // Prober asks the peers, each in its time, and hands on what every round came
 // to.
 type Prober struct {
-	node    *Node
-	opts    Options
-	observe func(Result)
+	node      *Node
+	opts      Options
+	observe   func(Result)
+	events    Events
+	directory *directory // nil: there are no DNS names
 
-	mu    sync.Mutex        // protects all following fields
-	names map[string]string // peer as configured → as it calls itself; until it has said so, its host
-	peers map[string]string // the reverse
-	all   []string          // names of all nodes, sorted; nil when they changed
-	made  map[string]int    // peer → rounds that were not skipped
+	out  sync.Mutex // one result or change of the peers at a time; before mu
+	told []string   // peers, as last told; protected by out
+	tell bool       // something was told; protected by out
+
+	mu      sync.Mutex        // protects all following fields
+	targets map[string]target // by address
+	order   []string          // addresses: as configured, then those that were found
+	self    map[string]bool   // addresses that turned out to be this node
+	names   map[string]string // address → as the peer calls itself; until it has said so, its host
+	peers   map[string]string // the reverse
+	all     []string          // names of all nodes, sorted; nil when they changed
+	made    map[string]int    // address → rounds that were not skipped
 }
 
 // NewProber returns the prober. observe gets exactly one result per peer and
-// round, from one goroutine at a time.
-func NewProber(node *Node, opts Options, observe func(Result)) *Prober {
-	var mu sync.Mutex
-	p := &Prober{node: node, opts: opts, names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}, observe: func(r Result) {
-		mu.Lock()
-		defer mu.Unlock()
-		observe(r)
-	}}
-	for _, peer := range opts.Peers {
-		host, _, _ := net.SplitHostPort(peer)
-		p.called(peer, host)
+// round, from one goroutine at a time; events are told who the peers are.
+func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
+	p := &Prober{node: node, opts: opts, observe: observe, events: events.orNobody(), targets: map[string]target{}, self: map[string]bool{},
+		names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}}
+	p.directory = newDirectory(node, opts, p.events.Resolved)
+	p.set(nil)
+	if p.directory == nil {
+		p.publish()
 	}
 	return p
 }
 
+// set makes the configured nodes and these the ones to ask, and reports whether
+// they are others than before. Rounds that go on are not disturbed.
+func (p *Prober) set(found []target) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	targets, order := map[string]target{}, []string{}
+	add := func(t target) {
+		if _, twice := targets[t.address]; !twice {
+			targets[t.address], order = t, append(order, t.address)
+		}
+	}
+	for _, peer := range p.opts.Peers {
+		add(target{address: peer})
+	}
+	present := map[string]bool{}
+	for _, t := range found {
+		if present[t.address] = true; !p.self[t.address] {
+			add(t)
+		}
+	}
+	maps.DeleteFunc(p.self, func(address string, _ bool) bool { return !present[address] })
+	changed = !slices.Equal(order, p.order)
+	before := p.targets
+	p.targets, p.order = targets, order
+	for address := range before {
+		if _, stays := targets[address]; !stays {
+			p.forgetLocked(address)
+		}
+	}
+	for _, address := range order {
+		if _, known := before[address]; !known {
+			host, _, _ := net.SplitHostPort(address)
+			p.called(address, cmp.Or(targets[address].node, host))
+		}
+	}
+	return changed
+}
+
+// forgetLocked forgets what is known of a peer that is none any more.
+func (p *Prober) forgetLocked(address string) {
+	delete(p.peers, p.names[address])
+	delete(p.names, address)
+	delete(p.made, address)
+	p.all = nil
+}
+
 // called notes what a peer calls itself. Of two nodes with one name, this one
 // perhaps among them, the second goes by its address.
-func (p *Prober) called(peer, name string) {
-	if name == p.node.name() {
-		name = peer
+func (p *Prober) called(address, name string) {
+	if _, taken := p.targets[name]; taken || name == p.node.name() {
+		name = address
 	}
-	if other, taken := p.peers[name]; taken && other != peer {
-		name = peer
+	if other, taken := p.peers[name]; taken && other != address {
+		name = address
 	}
-	if old := p.names[peer]; old != name {
+	if old := p.names[address]; old != name {
 		delete(p.peers, old)
-		p.names[peer], p.peers[name], p.all = name, peer, nil
+		p.names[address], p.peers[name], p.all = name, address, nil
+	}
+}
+
+// labelLocked is what people call the peer: what they have written, or, of one
+// that was found, what it calls itself.
+func (p *Prober) labelLocked(address string) string {
+	if p.targets[address].found {
+		return p.names[address]
+	}
+	return address
+}
+
+// publish tells who the peers are, if they are not those of before.
+func (p *Prober) publish() {
+	p.out.Lock()
+	defer p.out.Unlock()
+	p.publishLocked()
+}
+
+func (p *Prober) publishLocked() {
+	p.mu.Lock()
+	var labels []string
+	for _, address := range p.order {
+		labels = append(labels, p.labelLocked(address))
+	}
+	p.mu.Unlock()
+	if !p.tell || !slices.Equal(labels, p.told) {
+		p.tell, p.told = true, labels
+		p.events.Peers(slices.Clone(labels))
 	}
 }
 
 // Run asks the peers until ctx is done, and returns when the rounds that were
 // going on have ended.
 func (p *Prober) Run(ctx context.Context) {
-	var rounds sync.WaitGroup
-	defer rounds.Wait()
-	asking := make(chan string, len(p.opts.Peers)) // peers whose round has ended
-	due := map[string]time.Time{}
-	for _, peer := range p.opts.Peers {
-		due[peer] = p.next(peer, time.Now())
+	var running sync.WaitGroup
+	defer running.Wait()
+	found := make(chan []target)
+	if p.directory != nil {
+		running.Go(func() { p.directory.run(ctx, found) })
+		select {
+		case list := <-found:
+			p.set(list)
+			p.publish()
+		case <-ctx.Done():
+			return
+		}
 	}
-	for len(p.opts.Peers) > 0 {
-		peer, at := earliest(due)
+	ended := make(chan string)
+	asking := map[string]bool{}
+	due := p.schedule(asking)
+	for {
+		address, at := earliest(due)
 		timer := time.NewTimer(time.Until(at))
-		if peer == "" {
-			timer.Stop() // all are being asked
+		if address == "" {
+			timer.Stop() // there is none, or all are being asked
 		}
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case peer := <-asking:
+		case list := <-found:
 			timer.Stop()
-			due[peer] = p.next(peer, time.Now())
+			if p.set(list) {
+				p.publish()
+				due = p.schedule(asking) // everybody's place in it has changed
+			}
+		case address := <-ended:
+			timer.Stop()
+			if delete(asking, address); p.asks(address) {
+				due[address] = p.next(address, time.Now())
+			}
 		case <-timer.C:
-			delete(due, peer)
-			rounds.Go(func() {
-				p.round(ctx, peer)
-				asking <- peer
+			delete(due, address)
+			if !p.asks(address) {
+				continue
+			}
+			asking[address] = true
+			running.Go(func() {
+				p.round(ctx, address)
+				select {
+				case ended <- address:
+				case <-ctx.Done():
+				}
 			})
 		}
 	}
+}
+
+// asks reports whether the address is one to ask.
+func (p *Prober) asks(address string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.targets[address]
+	return ok
+}
+
+// schedule is when to ask each peer that is not being asked.
+func (p *Prober) schedule(asking map[string]bool) map[string]time.Time {
+	p.mu.Lock()
+	order := p.order
+	p.mu.Unlock()
+	due := map[string]time.Time{}
+	for _, address := range order {
+		if !asking[address] {
+			due[address] = p.next(address, time.Now())
+		}
+	}
+	return due
 }
 
 // earliest returns the peer that is to be asked next; empty when there is none.
@@ -98,29 +228,50 @@ func earliest(due map[string]time.Time) (peer string, at time.Time) {
 }
 
 // round asks one peer.
-func (p *Prober) round(ctx context.Context, peer string) {
+func (p *Prober) round(ctx context.Context, address string) {
 	p.mu.Lock()
-	full := p.made[peer]%p.opts.SoloEvery == 0
+	full := p.made[address]%p.opts.SoloEvery == 0
+	t := p.targets[address]
 	p.mu.Unlock()
-	r := round{node: p.node, opts: p.opts, peer: peer, full: full, tell: func(Progress) {}}
+	opts := p.opts
+	opts.Security = t.security(opts.Security)
+	r := round{node: p.node, opts: opts, peer: address, full: full, tell: func(Progress) {}}
 	res := r.run(ctx)
-	p.mu.Lock()
-	if res.PeerNode != "" {
-		p.called(peer, res.PeerNode)
-	}
-	if res.Outcome != Skipped {
-		p.made[peer]++
-	}
-	p.mu.Unlock()
 	if ctx.Err() != nil && res.Outcome != OK {
 		return // the round was broken off because the prober ends: it says nothing of the peer
 	}
-	p.observe(res)
+	p.report(address, res)
+}
+
+// report hands on what a round with a peer came to, if it still is one.
+func (p *Prober) report(address string, res Result) {
+	p.out.Lock()
+	defer p.out.Unlock()
+	p.mu.Lock()
+	t, ok := p.targets[address]
+	if ok && res.PeerNode != "" {
+		p.called(address, res.PeerNode)
+	}
+	if ok && res.Outcome != Skipped {
+		p.made[address]++
+	}
+	if ok && t.found && res.Reason == failure.Self {
+		p.self[address], ok = true, false
+		delete(p.targets, address)
+		p.order = slices.DeleteFunc(slices.Clone(p.order), func(a string) bool { return a == address })
+		p.forgetLocked(address)
+	}
+	res.Peer = p.labelLocked(address)
+	p.mu.Unlock()
+	p.publishLocked()
+	if ok {
+		p.observe(res)
+	}
 }
 
 // next returns when a peer is to be asked, by what all nodes know of each other:
 // their names.
-func (p *Prober) next(peer string, now time.Time) time.Time {
+func (p *Prober) next(address string, now time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	self := p.node.name()
@@ -129,7 +280,7 @@ func (p *Prober) next(peer string, now time.Time) time.Time {
 		slices.Sort(p.all)
 		p.all = slices.Compact(p.all)
 	}
-	return nextRound(p.all, self, p.names[peer], p.opts.Interval, now)
+	return nextRound(p.all, self, p.names[address], p.opts.Interval, now)
 }
 
 // Bench makes one full round with a peer now. tell gets how far it is, from

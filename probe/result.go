@@ -47,7 +47,7 @@ type (
 // Result is what one round came to. Figures that were not measured are nil,
 // never 0. Values are not changed after they left the round.
 type Result struct {
-	Peer     string // as configured
+	Peer     string // as configured; of one that a DNS name stands for, what it calls itself, or its address until it has said so
 	PeerNode string // as it calls itself; empty when it did not say
 	Start    time.Time
 	Duration time.Duration

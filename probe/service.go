@@ -21,6 +21,7 @@ type Service struct {
 
 	on        atomic.Bool               // something is in force
 	responder atomic.Pointer[Responder] // whoever counts must not wait for a change to end
+	prober    atomic.Pointer[Prober]    // likewise
 
 	mu        sync.Mutex // protects all following fields
 	stop      context.CancelFunc
@@ -28,15 +29,40 @@ type Service struct {
 	listening string // as configured
 }
 
-// Events are told to whoever keeps the log.
+// Events are told to whoever keeps the log and the series. Nil ones are told to
+// nobody.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
 	Stopped   func(err error)     // the responder ended by itself
+	// Peers are those whose results come from now on, by [Result.Peer]. It is
+	// never called while a result is observed.
+	Peers func(peers []string)
+	// Resolved tells of a DNS name, host:port, for how many peers it stands, when
+	// that changes or the lookup begins to fail or to succeed. With an error they
+	// are those of before.
+	Resolved func(name string, peers int, err error)
+}
+
+// orNobody returns events that can be called.
+func (e Events) orNobody() Events {
+	if e.Answering == nil {
+		e.Answering = func(net.Addr) {}
+	}
+	if e.Stopped == nil {
+		e.Stopped = func(error) {}
+	}
+	if e.Peers == nil {
+		e.Peers = func([]string) {}
+	}
+	if e.Resolved == nil {
+		e.Resolved = func(string, int, error) {}
+	}
+	return e
 }
 
 // NewService returns a service that does nothing yet.
 func NewService(node *Node, observe func(Result), events Events) *Service {
-	return &Service{node: node, observe: observe, events: events}
+	return &Service{node: node, observe: observe, events: events.orNobody()}
 }
 
 // Apply puts options in force, nil for none, in the place of those that were:
@@ -47,6 +73,7 @@ func (s *Service) Apply(ctx context.Context, opts *Options) error {
 	defer s.mu.Unlock()
 	if opts == nil {
 		s.endLocked()
+		s.events.Peers(nil)
 		return nil
 	}
 	var r *Responder
@@ -97,9 +124,12 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, l
 			}
 		})
 	}
-	if len(opts.Peers) > 0 {
-		p := NewProber(s.node, opts, s.observe)
+	if len(opts.Peers)+len(opts.DNS) > 0 {
+		p := NewProber(s.node, opts, s.observe, s.events)
+		s.prober.Store(p)
 		s.running.Go(func() { p.Run(ctx) })
+	} else {
+		s.events.Peers(nil)
 	}
 	s.on.Store(true)
 }
@@ -121,6 +151,7 @@ func (s *Service) endLocked() {
 	s.stop, s.listening = nil, ""
 	s.on.Store(false)
 	s.responder.Store(nil)
+	s.prober.Store(nil)
 }
 
 // Stats is what the service counts beside the results.
@@ -128,6 +159,9 @@ func (s *Service) Stats() Stats {
 	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()), WorkerRestarts: s.node.worker.Restarts()}
 	if r := s.responder.Load(); r != nil {
 		st.Leases = r.Leases()
+	}
+	if p := s.prober.Load(); p != nil {
+		st.Names = p.directory.Stats()
 	}
 	return st
 }

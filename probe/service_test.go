@@ -224,7 +224,7 @@ func TestProberNames(t *testing.T) {
 	n := bareNode(t, "a")
 	opts := DefaultOptions()
 	opts.Peers = []string{"x:1", "x:2", "a:3"}
-	p := NewProber(n, opts, func(Result) {})
+	p := NewProber(n, opts, func(Result) {}, Events{})
 	check := func(want string) {
 		t.Helper()
 		if got := fmt.Sprint(p.names["x:1"], p.names["x:2"], p.names["a:3"]); got != want {
@@ -260,7 +260,7 @@ func TestProberStops(t *testing.T) {
 	results := make(chan Result, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	prober := NewProber(p.a, opts, func(r Result) { results <- r })
+	prober := NewProber(p.a, opts, func(r Result) { results <- r }, Events{})
 	go func() { defer close(done); prober.Run(ctx) }()
 	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 && len(p.fabric.Left()) > 4 }) {
 		t.Fatal("no round begins")

@@ -22,6 +22,7 @@ import (
 type settings struct {
 	command       string
 	configFile    string
+	nodeName      string
 	sysfs, procfs string
 	rootfs        string
 	nvml          string
@@ -97,6 +98,7 @@ func application(s *settings) *kingpin.Application {
 	app.UsageTemplate(kingpin.LongHelpTemplate)
 	all := twin{app}
 	all.Flag("config.file", "Configuration file (YAML): which ports are rails, how they are called, and whom to probe. Without it every port that is not a virtual function is a rail, and nobody is probed.").PlaceHolder("FILE").StringVar(&s.configFile)
+	all.Flag("node.name", "What this node calls itself to peers, where probe.name in the configuration does not say. Without it, the host's name.").PlaceHolder("NAME").StringVar(&s.nodeName)
 	all.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&s.sysfs)
 	all.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&s.procfs)
 	all.Flag("path.rootfs", "Where the host's root file system is mounted.").Default("/").StringVar(&s.rootfs)

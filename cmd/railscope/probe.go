@@ -28,6 +28,7 @@ const workerCommand = "probe-worker"
 func newNode(s settings, finder *rail.Finder, logger *slog.Logger) *probe.Node {
 	return probe.NewNode(probe.NodeOptions{
 		Version: cmp.Or(version.Version, "unknown"),
+		Name:    s.nodeName,
 		Sysfs:   s.sysfs,
 		Rails:   finder.Rails,
 		Facts:   tellFacts(gatherer(s, finder)),
@@ -53,9 +54,33 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	p.service = probe.NewService(node, p.observe, probe.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "listen", a.String()) },
 		Stopped:   func(err error) { logger.Error("Peers are not answered any more", "err", err) },
+		Peers:     p.setPeers,
+		Resolved:  p.resolved,
 	})
 	p.metrics = exporter.NewProbe(p.service.Stats)
 	return p
+}
+
+// setPeers makes these the peers that there are series of. Like observe it is
+// called by one goroutine at a time.
+func (p *probing) setPeers(peers []string) {
+	p.metrics.SetPeers(peers)
+	last := map[string]string{}
+	for _, peer := range peers {
+		if what, known := p.last[peer]; known {
+			last[peer] = what
+		}
+	}
+	p.last = last
+}
+
+// resolved logs what the lookup of a DNS name came to.
+func (p *probing) resolved(name string, peers int, err error) {
+	if err != nil {
+		p.logger.Warn("Peers could not be looked up, those known so far remain", "name", name, "peers", peers, "err", err)
+		return
+	}
+	p.logger.Info("Looked up peers", "name", name, "peers", peers)
 }
 
 // apply puts a configuration in force. One that is in force already stays
@@ -66,15 +91,10 @@ func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
 	if reflect.DeepEqual(opts, p.opts) {
 		return nil
 	}
-	var peers []string
-	if opts != nil {
-		peers = opts.Peers
-	}
 	if err := p.service.Apply(ctx, opts); err != nil {
 		return err
 	}
 	p.opts = opts
-	p.metrics.SetPeers(peers)
 	return nil
 }
 

@@ -14,8 +14,14 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// maxPeers bounds the list of peers.
-const maxPeers = 10000
+// dnsPrefix is before a name whose addresses are peers, all of them.
+const dnsPrefix = "dns+"
+
+// Bounds on the list of peers, and on names among them that are looked up.
+const (
+	maxPeers = 10000
+	maxNames = 16
+)
 
 // probeReader reads what is below probe.
 type probeReader struct {
@@ -143,11 +149,16 @@ func (r probeReader) peers(n *yaml.Node) error {
 	seen := map[string]int{}
 	for _, item := range n.Content {
 		item = resolve(item)
+		written, dns := strings.CutPrefix(item.Value, dnsPrefix)
 		peer, ok := "", false
 		if item.Kind == yaml.ScalarNode {
-			peer, ok = ParsePeer(item.Value)
+			peer, ok = ParsePeer(written)
 		}
-		if !ok {
+		switch {
+		case dns && (!ok || isAddress(peer)):
+			return r.errorf(item, "a peer that begins with %s must go on with a name that has many addresses, each of them a peer, such as %srailscope-peers.railscope.svc:%s, not %s",
+				dnsPrefix, dnsPrefix, probe.DefaultPort, kindName(item))
+		case !ok:
 			return r.errorf(item, "a peer must be host or host:port, such as spark-02:%s or [fd00::2]:%s, not %s", probe.DefaultPort, probe.DefaultPort, kindName(item))
 		}
 		same := strings.ToLower(peer)
@@ -155,9 +166,23 @@ func (r probeReader) peers(n *yaml.Node) error {
 			return r.errorf(item, "the peer %s is there already, in line %d", peer, line)
 		}
 		seen[same] = item.Line
-		r.opts.Peers = append(r.opts.Peers, peer)
+		if dns {
+			r.opts.DNS = append(r.opts.DNS, peer)
+		} else {
+			r.opts.Peers = append(r.opts.Peers, peer)
+		}
+	}
+	if len(r.opts.DNS) > maxNames {
+		return r.errorf(n, "probe.peers has %d names that begin with %s; %d at most", len(r.opts.DNS), dnsPrefix, maxNames)
 	}
 	return nil
+}
+
+// isAddress reports whether the host of host:port is one.
+func isAddress(peer string) bool {
+	host, _, _ := net.SplitHostPort(peer)
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // ParsePeer returns host:port of what is written as host or host:port.

@@ -63,7 +63,7 @@ func (r probeReader) check() *Problem {
 		when(s.KeyFile != "" && s.CertFile == "", "tls", "has key_file without cert_file: both or none"),
 		when(o.Listen != "" && s.ClientCAFile != "" && s.CertFile == "", "tls", "has client_ca_file without cert_file and key_file, which answering peers needs"),
 		when(o.Listen != "" && !proven && !s.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone"),
-		when(o.Listen == "" && len(o.Peers) == 0, "", "has neither listen nor peers: nobody to answer and nobody to ask"),
+		when(o.Listen == "" && len(o.Peers)+len(o.DNS) == 0, "", "has neither listen nor peers: nobody to answer and nobody to ask"),
 	)
 }
 

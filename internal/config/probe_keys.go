@@ -19,9 +19,9 @@ func (r probeReader) keys() []key {
 	return []key{
 		written("listen", "host:port", "", "port from 0 to 65535",
 			"Where to answer peers, such as `0.0.0.0:"+probe.DefaultPort+"`. Without it nobody is answered. Needs `token_file` or `tls.client_ca_file`, or `insecure: true`.", r.listen),
-		written("name", "text", "the host's name", "printable, 253 bytes at most", "What this node calls itself to its peers.", r.name),
-		written("peers", "list of host or host:port", "", fmt.Sprintf("%d at most, each once", maxPeers),
-			"Whom to ask. The port is "+probe.DefaultPort+" unless written; an address of IPv6 is in brackets. What is written here, with its port, is the label `peer`.", r.peers),
+		written("name", "text", "the host's name", "printable, 253 bytes at most", "What this node calls itself to its peers. `--node.name` says it where this does not.", r.name),
+		written("peers", "list of host, host:port or dns+name:port", "", fmt.Sprintf("%d at most, each once; %d names", maxPeers, maxNames),
+			"Whom to ask. The port is "+probe.DefaultPort+" unless written; an address of IPv6 is in brackets. What is written here, with its port, is the label `peer`. `"+dnsPrefix+"name` is all addresses of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-by-dns).", r.peers),
 		written("token_file", aFile, "", fmt.Sprintf("one line, %d bytes at most", maxToken), "Holds the secret that all peers share. "+readAgain, r.file("token_file", &o.Security.TokenFile, CheckToken)),
 		written("tls", "keys below", "", "", "TLS of the control channel, in both directions.", r.tls),
 		written("insecure", "`true` or `false`", fmt.Sprint(o.Security.Insecure), "not with `token_file` or `tls.client_ca_file`",

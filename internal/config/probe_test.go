@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,10 @@ memory: host`, func(o *probe.Options) {
 		{"peers of all forms", "peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']", func(o *probe.Options) {
 			o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535", "A.example.com.:10092", "[fe80::1%eth0]:10092"}
 		}},
+		{"names that stand for many", "peers: [dns+peers.ns.svc, 'dns+Peers.ns.svc.cluster.local.:7000', spark-02]", func(o *probe.Options) {
+			o.DNS, o.Peers = []string{"peers.ns.svc:10092", "Peers.ns.svc.cluster.local.:7000"}, []string{"spark-02:10092"}
+		}},
+		{"nobody but those of a name", "peers: [dns+peers]", func(o *probe.Options) { o.DNS = []string{"peers:10092"} }},
 		{"alias", "name: &n spark\npeers: [*n]", func(o *probe.Options) { o.Name, o.Peers = "spark", []string{"spark:10092"} }},
 		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *probe.Options) { o.Listen, o.Security.Insecure = ":1", true }},
 		{"plain bytes, powers of ten, a budget by the day", "peers: [a]\ntransfer: 1048576\nchunk: 40960\nbudget: 240MB/d", func(o *probe.Options) {
@@ -113,6 +118,7 @@ func below(s string) string {
 
 func TestProbeRefuses(t *testing.T) {
 	dir, file := secrets(t)
+	const wantName2 = `a peer that begins with dns+ must go on with a name that has many addresses, each of them a peer, such as dns+railscope-peers.railscope.svc:10092, not `
 	const wantPeer = `a peer must be host or host:port, such as spark-02:10092 or [fd00::2]:10092, not `
 	const wantName = `probe.name must be printable, 253 bytes at most and without blanks around it, not `
 	for _, tt := range []struct{ name, in, want string }{ // want comes after the file's name
@@ -192,6 +198,13 @@ func TestProbeRefuses(t *testing.T) {
 		{"a peer with port 0", "peers: ['a:0']", `2: ` + wantPeer + `"a:0"`},
 		{"a peer without a host", "peers: [':10092']", `2: ` + wantPeer + `":10092"`},
 		{"a peer is a URL", "peers: ['http://a']", `2: ` + wantPeer + `"http://a"`},
+		{"a name that is an address", "peers: ['dns+10.0.0.1:7']", `2: ` + wantName2 + `"dns+10.0.0.1:7"`},
+		{"a name that is nothing", "peers: [dns+]", `2: ` + wantName2 + `"dns+"`},
+		{"a name of another kind", "peers: ['dnssrv+a']", `2: ` + wantPeer + `"dnssrv+a"`},
+		{"a name like a URL", "peers: ['dns://a:1']", `2: ` + wantPeer + `"dns://a:1"`},
+		{"a name twice", "peers: ['dns+a', 'dns+A:10092']", `2: the peer A:10092 is there already, in line 2`},
+		{"a name that is a peer", "peers: ['a', 'dns+a']", `2: the peer a:10092 is there already, in line 2`},
+		{"too many names", "peers: [" + seventeen() + "]", `2: probe.peers has 17 names that begin with dns+; 16 at most`},
 		{"a peer twice", "peers:\n- a\n- b\n- A:10092", `5: the peer A:10092 is there already, in line 3`},
 		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']", `2: the peer [fd00::1]:10092 is there already, in line 2`},
 		{"too many", "peers: [" + strings.Repeat("a,", 10001) + "]", `2: probe.peers has 10001 peers; 10000 at most`},
@@ -235,6 +248,15 @@ func TestProbeRefuses(t *testing.T) {
 	}
 }
 
+// seventeen names are one too many.
+func seventeen() string {
+	var names []string
+	for i := range 17 {
+		names = append(names, fmt.Sprintf("dns+a%d", i))
+	}
+	return strings.Join(names, ",")
+}
+
 // TestCheckProbe: the defaults pass, and a command line gets the key apart.
 func TestCheckProbe(t *testing.T) {
 	if bad := config.CheckProbe(probe.DefaultOptions()); bad != nil {
@@ -272,12 +294,12 @@ func checkProbe(o *probe.Options) error {
 	switch {
 	case config.CheckProbe(*o) != nil:
 		return fmt.Errorf("out of range: %+v", config.CheckProbe(*o))
-	case o.Listen == "" && len(o.Peers) == 0, o.Listen != "" && s.TokenFile == "" && s.ClientCAFile == "" && !s.Insecure,
+	case o.Listen == "" && len(o.Peers)+len(o.DNS) == 0, o.Listen != "" && s.TokenFile == "" && s.ClientCAFile == "" && !s.Insecure,
 		o.Timeout > o.Interval, o.Budget < 5*o.Transfer, o.TrafficClass&3 != 0, o.Memory != "host", strings.ContainsAny(o.Name, "\n\x00"):
 		return fmt.Errorf("accepted %+v", o)
 	}
 	seen := map[string]bool{}
-	for _, p := range o.Peers {
+	for _, p := range append(slices.Clone(o.Peers), o.DNS...) {
 		if seen[p] || !strings.Contains(p, ":") || strings.ContainsAny(p, " \n/") {
 			return fmt.Errorf("accepted the peer %q of %q", p, o.Peers)
 		}

@@ -1,0 +1,294 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// How the addresses of DNS names become peers. An address that is not in the
+// answer any more stays a peer for a while: it is a pod that is being replaced,
+// or a node that went down, of which the rounds have to say so.
+const (
+	lookupEvery = 30 * time.Second
+	lookupTime  = 5 * time.Second // for one name
+	forgetAfter = 5 * time.Minute
+	greetTime   = 5 * time.Second // for one address
+	greetAll    = 2 * greetTime   // for all that are new
+	greetAtOnce = 8
+	maxPeers    = 10000 // of all names together
+)
+
+// target is one node to ask.
+type target struct {
+	address string // host:port
+	node    string // what it calls itself, as far as it has said so
+	tlsName string // whose certificate it must show; empty: its host's
+	found   bool   // by a DNS name, so that its address means nothing to people
+}
+
+// directory finds the nodes that DNS names stand for: all addresses, without
+// this node's own, each node once.
+type directory struct {
+	node     *Node
+	resolved func(name string, peers int, err error)
+	names    []*dnsName
+	every    time.Duration // between two looks
+	greet    func(context.Context, target) (node, instance string, err error)
+
+	members map[string]*member // by host:port
+
+	mu    sync.Mutex // protects stats
+	stats map[string]*NameStats
+}
+
+// dnsName is one name that stands for many nodes.
+type dnsName struct {
+	written    string // host:port
+	host, port string
+	seen       map[netip.Addr]time.Time // when each address was last in an answer
+	last       string                   // what was last told of it
+}
+
+// member is one address.
+type member struct {
+	target
+	instance string // of the process that answered when it was greeted; empty: none did
+	self     bool   // it is this node
+	same     string // address of the member that is the same node
+}
+
+// newDirectory returns the directory of the options' DNS names, nil when there
+// are none. resolved is told of each name when the number of its peers or what
+// is wrong with it changes.
+func newDirectory(node *Node, opts Options, resolved func(name string, peers int, err error)) *directory {
+	if len(opts.DNS) == 0 {
+		return nil
+	}
+	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{}, stats: map[string]*NameStats{}}
+	for _, name := range opts.DNS {
+		host, port, _ := net.SplitHostPort(name) // the configuration has checked it
+		d.names = append(d.names, &dnsName{written: name, host: host, port: port, seen: map[netip.Addr]time.Time{}})
+		d.stats[name] = &NameStats{Name: name, Lookups: map[string]uint64{}}
+	}
+	d.greet = func(ctx context.Context, t target) (string, string, error) {
+		c, err := newClient(t.address, t.security(opts.Security))
+		if err != nil {
+			return "", "", err
+		}
+		defer c.close()
+		h, err := c.hello(ctx)
+		return h.Node, h.Instance, err
+	}
+	return d
+}
+
+// security is how this node and the target prove to each other who they are.
+func (t target) security(s Security) Security {
+	if t.tlsName != "" {
+		s.Name = t.tlsName
+	}
+	return s
+}
+
+// run looks all names up, again and again, and sends what they stand for, until
+// ctx is done.
+func (d *directory) run(ctx context.Context, found chan<- []target) {
+	tick := time.NewTicker(d.every)
+	defer tick.Stop()
+	for {
+		list := d.look(ctx)
+		select {
+		case found <- list:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look looks all names up and returns the nodes that they stand for, sorted by
+// address. Of a name that cannot be looked up it is those that there were.
+func (d *directory) look(ctx context.Context) []target {
+	errs := make([]error, len(d.names))
+	var looking sync.WaitGroup
+	for i, name := range d.names {
+		looking.Go(func() { errs[i] = d.lookUp(ctx, name) })
+	}
+	looking.Wait()
+	present, count := d.present()
+	maps.DeleteFunc(d.members, func(address string, _ *member) bool { return present[address] == nil })
+	d.welcome(ctx, present)
+	var list []target
+	for _, address := range slices.Sorted(maps.Keys(d.members)) {
+		if m := d.members[address]; !m.self && d.members[m.same] == nil {
+			list = append(list, m.target)
+			count[present[address]]++
+		}
+	}
+	if ctx.Err() == nil {
+		d.tell(errs, count)
+	}
+	return list
+}
+
+// lookUp asks for the addresses of one name.
+func (d *directory) lookUp(ctx context.Context, name *dnsName) error {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	addrs, err := d.node.opts.Lookup(ctx, name.host)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, a := range addrs {
+		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
+			name.seen[a] = now
+		}
+	}
+	maps.DeleteFunc(name.seen, func(_ netip.Addr, seen time.Time) bool { return now.Sub(seen) >= forgetAfter })
+	return nil
+}
+
+// present is the addresses that there are, and for which name, without this
+// node's own; and nothing counted yet for each name.
+func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]int) {
+	own := map[netip.Addr]bool{}
+	byNetdev, _ := d.node.opts.Addresses() // without them greeting shows who is this node
+	for _, prefixes := range byNetdev {
+		for _, p := range prefixes {
+			own[p.Addr().Unmap()] = true
+		}
+	}
+	present, count = map[string]*dnsName{}, map[*dnsName]int{}
+	for _, name := range d.names {
+		count[name] = 0
+		for _, a := range slices.SortedFunc(maps.Keys(name.seen), netip.Addr.Compare) {
+			address := net.JoinHostPort(a.String(), name.port)
+			if own[a] || present[address] != nil {
+				continue
+			}
+			if len(present) == maxPeers {
+				break
+			}
+			present[address] = name
+		}
+	}
+	return present, count
+}
+
+// welcome asks those that are new who they are: their names are what people
+// know, and what the schedule goes by. Who does not answer is a peer all the
+// same, and says so in its rounds.
+func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
+	ctx, cancel := context.WithTimeout(ctx, greetAll)
+	defer cancel()
+	var greeting sync.WaitGroup
+	turns := make(chan struct{}, greetAtOnce)
+	var fresh []*member
+	for _, address := range slices.Sorted(maps.Keys(present)) {
+		if d.members[address] != nil {
+			continue
+		}
+		m := &member{target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
+		fresh = append(fresh, m)
+		greeting.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			ctx, cancel := context.WithTimeout(ctx, greetTime)
+			defer cancel()
+			if node, instance, err := d.greet(ctx, m.target); err == nil {
+				m.node, m.instance = node, instance
+			}
+		})
+	}
+	greeting.Wait()
+	for _, m := range fresh {
+		m.self = m.instance == d.node.instance
+		m.same = d.sameNode(m.instance)
+		d.members[m.address] = m
+	}
+}
+
+// sameNode returns the address of the member that answered as this instance:
+// a node with addresses of both families is one node.
+func (d *directory) sameNode(instance string) string {
+	for address, m := range d.members {
+		if instance != "" && m.instance == instance && m.same == "" {
+			return address
+		}
+	}
+	return ""
+}
+
+// tell counts the lookups, and says what has changed.
+func (d *directory) tell(errs []error, count map[*dnsName]int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, name := range d.names {
+		result := lookupResult(errs[i])
+		st := d.stats[name.written]
+		st.Peers = count[name]
+		st.Lookups[result]++
+		if what := fmt.Sprint(result, st.Peers); what != name.last {
+			name.last = what
+			d.resolved(name.written, st.Peers, errs[i])
+		}
+	}
+}
+
+// What a lookup came to: the label of probe_dns_lookups_total.
+const (
+	lookupOK       = "ok"
+	lookupNotFound = "not_found"
+	lookupTimeout  = "timeout"
+	lookupFailed   = "failed"
+)
+
+// LookupResults are all that a lookup can come to.
+func LookupResults() []string { return []string{lookupOK, lookupNotFound, lookupTimeout, lookupFailed} }
+
+func lookupResult(err error) string {
+	var dns *net.DNSError
+	switch {
+	case err == nil:
+		return lookupOK
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &dns) && dns.IsTimeout:
+		return lookupTimeout
+	case dns != nil && dns.IsNotFound:
+		return lookupNotFound
+	}
+	return lookupFailed
+}
+
+// Stats are copies of what was counted, in order of the configuration.
+func (d *directory) Stats() []NameStats {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []NameStats
+	for _, name := range d.names {
+		st := *d.stats[name.written]
+		st.Lookups = maps.Clone(st.Lookups)
+		list = append(list, st)
+	}
+	return list
+}
+
+// lookUpAddresses asks the system's resolver.
+func lookUpAddresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}

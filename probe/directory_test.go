@@ -1,0 +1,374 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// zone is a DNS with one name, and who answers at its addresses.
+type zone struct {
+	mu       sync.Mutex
+	addrs    []string
+	err      error
+	nodes    map[string]string // address → node; its instance is the same word
+	greeted  []string
+	resolved []string // what was told of the name
+}
+
+func (z *zone) set(err error, addrs ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.err, z.addrs = err, addrs
+}
+
+func (z *zone) lookup(_ context.Context, host string) ([]netip.Addr, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if host != "peers.ns.svc" {
+		return nil, fmt.Errorf("asked for %q", host)
+	}
+	var list []netip.Addr
+	for _, a := range z.addrs {
+		list = append(list, netip.MustParseAddr(a))
+	}
+	return list, z.err
+}
+
+func (z *zone) greet(_ context.Context, t target) (node, instance string, err error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.greeted = append(z.greeted, t.address)
+	host, _, _ := net.SplitHostPort(t.address)
+	if node = z.nodes[host]; node == "" {
+		return "", "", errors.New("nobody answers")
+	}
+	return node, node, nil
+}
+
+// directory is one of the node "self", which has the address 10.0.0.1.
+func (z *zone) directory(t *testing.T) (*directory, *Node) {
+	n := bareNode(t, "self")
+	n.instance = "self"
+	n.opts.Lookup = z.lookup
+	n.opts.Addresses = func() (map[string][]netip.Prefix, error) {
+		return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
+	}
+	d := newDirectory(n, z.options(), func(name string, peers int, err error) {
+		z.resolved = append(z.resolved, fmt.Sprint(name, " ", peers, " ", err))
+	})
+	d.greet = z.greet
+	return d, n
+}
+
+func (z *zone) options() Options {
+	opts := DefaultOptions()
+	opts.DNS = []string{"peers.ns.svc:10092"}
+	return opts
+}
+
+// listed looks the names up and says whom they stand for.
+func listed(t *testing.T, d *directory) string {
+	t.Helper()
+	var list []string
+	for _, m := range d.look(t.Context()) {
+		list = append(list, m.address+"="+m.node)
+		if m.tlsName != "peers.ns.svc" || !m.found {
+			t.Errorf("%+v", m)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+var errNone = &net.DNSError{Err: "no such host", Name: "peers.ns.svc", IsNotFound: true}
+
+// TestDirectory follows one name through its life: who is a peer after which
+// answer, and what is told.
+func TestDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{nodes: map[string]string{"10.0.0.2": "b", "10.0.0.3": "c", "fd00::3": "c", "10.0.0.9": "self"}}
+		d, n := z.directory(t)
+		defer n.Close()
+		const b, c, e = "10.0.0.2:10092=b", "10.0.0.3:10092=c", "10.0.0.5:10092="
+		for i, step := range []struct {
+			after time.Duration
+			err   error
+			addrs []string
+			want  string
+			told  string // empty: nothing
+		}{
+			{0, errNone, nil, "", "peers.ns.svc:10092 0 lookup peers.ns.svc: no such host"},
+			{0, errNone, nil, "", ""},
+			// This node by its address, and by what it answers at another one; what is no address of a node.
+			{0, nil, []string{"10.0.0.2", "10.0.0.1", "10.0.0.9", "0.0.0.0", "ff02::1"}, b, "peers.ns.svc:10092 1 <nil>"},
+			{0, nil, []string{"10.0.0.2"}, b, ""},
+			// A node with addresses of both families is one; who does not answer is a peer.
+			{0, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e, "peers.ns.svc:10092 3 <nil>"},
+			{time.Hour, errors.New("refused"), nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 refused"},
+			{0, context.DeadlineExceeded, nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 context deadline exceeded"},
+			{0, nil, []string{"10.0.0.2", "10.0.0.3", "fd00::3", "10.0.0.5"}, b + " " + c + " " + e, "peers.ns.svc:10092 3 <nil>"},
+			// A pod that is replaced is away for a moment, one that is deleted for good.
+			{time.Minute, nil, []string{"fd00::3"}, b + " " + c + " " + e, ""},
+			{forgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "fd00::3"}, b + " " + c + " " + e, ""},
+			{time.Minute, nil, []string{"10.0.0.2", "fd00::3"}, b + " [fd00::3]:10092=c", "peers.ns.svc:10092 2 <nil>"},
+		} {
+			time.Sleep(step.after)
+			z.set(step.err, step.addrs...)
+			z.resolved = nil
+			if got := listed(t, d); got != step.want {
+				t.Errorf("step %d: %q, want %q", i, got, step.want)
+			}
+			if got := strings.Join(z.resolved, "; "); got != step.told {
+				t.Errorf("step %d: told %q, want %q", i, got, step.told)
+			}
+		}
+		slices.Sort(z.greeted)
+		want := []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.5:10092", "10.0.0.9:10092", "[fd00::3]:10092"}
+		if diff := cmp.Diff(want, slices.Compact(slices.Clone(z.greeted))); diff != "" || len(z.greeted) != len(want) {
+			t.Errorf("greeted %q, want each once: %s", z.greeted, diff)
+		}
+		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 7, "not_found": 2, "failed": 1, "timeout": 1}}}
+		if diff := cmp.Diff(stats, d.Stats()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestDirectoryBounds: neither an answer without end nor a fleet that is silent
+// makes it take more than its share.
+func TestDirectoryBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{}
+		d, n := z.directory(t)
+		defer n.Close()
+		d.greet = func(ctx context.Context, _ target) (string, string, error) {
+			<-ctx.Done()
+			return "", "", ctx.Err()
+		}
+		var addrs []string
+		for i := range maxPeers + 50 {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)}).String())
+		}
+		z.set(nil, addrs...)
+		start := time.Now()
+		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > greetAll {
+			t.Errorf("%d peers after %v", got, time.Since(start))
+		}
+		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
+		start = time.Now()
+		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) != lookupTime {
+			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
+		}
+	})
+}
+
+// found is a prober of DNS names without rounds: results are reported by hand.
+type foundPeers struct {
+	*Prober
+	told    []string
+	results []string
+}
+
+func newFound(t *testing.T, static ...string) *foundPeers {
+	n := bareNode(t, "self")
+	f := &foundPeers{}
+	opts := (&zone{}).options()
+	opts.Peers = static
+	f.Prober = NewProber(n, opts, func(r Result) { f.results = append(f.results, r.Peer+" "+string(r.Outcome)) },
+		Events{Peers: func(peers []string) { f.told = append(f.told, fmt.Sprint(peers)) }})
+	return f
+}
+
+func at(address, node string) target { return target{address: address, node: node, found: true} }
+
+// TestFoundPeers: a peer that was found goes by what it calls itself, whatever
+// becomes of it, and its series are told of before its results come.
+func TestFoundPeers(t *testing.T) {
+	f := newFound(t, "x:1")
+	told := func(want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, f.told); diff != "" {
+			t.Error(diff)
+		}
+		f.told = nil
+	}
+	set := func(changed bool, list ...target) {
+		t.Helper()
+		if got := f.set(list); got != changed {
+			t.Errorf("changed: %v", got)
+		}
+		f.publish()
+	}
+	told() // nobody, before the names were looked up
+	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"), at("10.0.0.6:7", "self"))
+	told("[x:1 b 10.0.0.3 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]")
+	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"), at("10.0.0.6:7", "self"))
+	told()
+	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
+	told("[x:1 b 10.0.0.3]")
+	// It says its name at last; another one is renamed; one that left says something.
+	f.report("10.0.0.3:7", Result{Outcome: OK, PeerNode: "c"})
+	told("[x:1 b c]")
+	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.PeerUnreachable})
+	f.report("10.0.0.4:7", Result{Outcome: OK, PeerNode: "d"})
+	f.report("x:1", Result{Outcome: OK, PeerNode: "y"})
+	told()
+	// It turns out to be this node, seen through another address: gone, and not back.
+	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self, PeerNode: ""})
+	told("[x:1 c]")
+	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
+	told()
+	if diff := cmp.Diff([]string{"c ok", "b failed", "x:1 ok"}, f.results); diff != "" {
+		t.Error(diff)
+	}
+	if got := f.made; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
+		t.Errorf("rounds %v", got)
+	}
+	now := time.Unix(1_800_000_000, 0)
+	f.next("x:1", now)
+	if want := []string{"c", "self", "y"}; !slices.Equal(f.all, want) {
+		t.Errorf("the schedule goes by %q, want %q", f.all, want)
+	}
+}
+
+// TestFoundPeersAgree: nodes that find each other by one name work out the same
+// tournament, each without itself.
+func TestFoundPeersAgree(t *testing.T) {
+	const nodes = 6
+	meet := map[string]time.Time{}
+	now := time.Unix(1_800_000_000, 0)
+	for i := range nodes {
+		f := newFound(t)
+		f.node.rename(fmt.Sprint("node-", i))
+		var list []target
+		for j := range nodes {
+			if j != i {
+				list = append(list, at(fmt.Sprintf("10.0.0.%d:7", j+1), fmt.Sprint("node-", j)))
+			}
+		}
+		f.set(list)
+		for j := range nodes {
+			if j != i {
+				meet[fmt.Sprint(i, j)] = f.next(fmt.Sprintf("10.0.0.%d:7", j+1), now)
+			}
+		}
+	}
+	for i := range nodes {
+		times := map[time.Time]bool{}
+		for j := range nodes {
+			if j != i {
+				times[meet[fmt.Sprint(i, j)]], times[meet[fmt.Sprint(j, i)]] = true, true
+			}
+		}
+		if len(times) != 2*(nodes-1) {
+			t.Errorf("node %d takes part in %d rounds at different moments, want %d", i, len(times), 2*(nodes-1))
+		}
+	}
+}
+
+// TestFoundPeersAreAsked: two nodes and a name that both are found by. One asks
+// the other, not itself; while a round goes on a node joins that does not answer,
+// and the round is not disturbed.
+func TestFoundPeersAreAsked(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 })
+	_, port, _ := net.SplitHostPort(p.peer)
+	own, _, _ := net.SplitHostPort(freeAddress())
+	z := &zone{}
+	z.set(nil, "127.0.0.1", own)
+	p.a.opts.Lookup = z.lookup
+	opts := p.opts
+	opts.DNS, opts.Interval, opts.Transfer = []string{"peers.ns.svc:" + port}, 2*time.Second, 1<<20
+	answeringAt(t, p.a, opts, net.JoinHostPort(own, port))
+
+	var mu sync.Mutex
+	var told []string
+	results := map[string][]Result{}
+	prober := NewProber(p.a, opts, func(r Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		results[r.Peer] = append(results[r.Peer], r)
+	}, Events{Peers: func(peers []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprint(peers))
+	}})
+	prober.directory.every = 50 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { prober.Run(ctx) })
+	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 }) {
+		t.Fatal("no round begins")
+	}
+	silent, _, _ := net.SplitHostPort(freeAddress())
+	z.set(nil, "127.0.0.1", own, silent)
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(results["b"]) > 0 && len(results[silent]) > 0
+	}
+	if !within(20*time.Second, enough) {
+		t.Errorf("results of %v", results)
+	}
+	stop()
+	running.Wait()
+	if want := []string{"[b]", fmt.Sprintf("[b %s]", silent)}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q", told, want)
+	}
+	for _, r := range results["b"] {
+		if r.Outcome != OK || r.PeerNode != "b" {
+			t.Errorf("b: %s because of %q (%s)", r.Outcome, r.Reason, r.Detail)
+		}
+	}
+	if r := results[silent]; len(r) > 0 && r[0].Reason != failure.PeerUnreachable {
+		t.Errorf("who does not answer: %s because of %q", r[0].Outcome, r[0].Reason)
+	}
+	if len(results) > 2 {
+		t.Errorf("results of %v", results)
+	}
+	p.clean()
+}
+
+// TestFoundPeersShowTheName: the certificate of a peer that was found must be for
+// the name that was looked up, whatever address it has.
+func TestFoundPeersShowTheName(t *testing.T) {
+	dir := t.TempDir()
+	ca := newAuthority(t)
+	a, b := ca.issue(dir, "a"), ca.issue(dir, "b")
+	opts := DefaultOptions()
+	opts.Security = b
+	peer := answeringAt(t, bareNode(t, "b"), opts, freeAddress()) // an address that is not in the certificate
+	for name, want := range map[string]failure.Reason{"": failure.TLS, "others.ns.svc": failure.TLS, "peers.ns.svc": ""} {
+		var got failure.Reason
+		if _, f := hi(t, peer, target{address: peer, tlsName: name}.security(a)); f != nil {
+			got = f.Reason
+		}
+		if got != want {
+			t.Errorf("as %q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestNodeNames: what the configuration says comes first, then the command line,
+// then the host.
+func TestNodeNames(t *testing.T) {
+	n := NewNode(NodeOptions{Name: "spark-01"})
+	for _, tc := range []struct{ configured, want string }{{"", "spark-01"}, {"left", "left"}, {"", "spark-01"}} {
+		if n.rename(tc.configured); n.name() != tc.want {
+			t.Errorf("%q: it calls itself %q, want %q", tc.configured, n.name(), tc.want)
+		}
+	}
+}
