@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules lint lab bench fuzz deps
+.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run lint lab bench fuzz deps
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -53,6 +53,15 @@ rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what th
 dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
 	go test ./dashboards -update
 	cd check && go vet ./dashboards && go test -count=1 ./dashboards # what it reads is outside its module, where the cache does not look
+
+kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update writes goldens and the table of values anew)
+	cd check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # what it reads is outside its module, where the cache does not look
+
+image: build ## build the container image for this machine, without Docker
+	scripts/image.sh railscope
+
+image-run: image ## run the image once as Kubernetes would, and look at what it does
+	scripts/image-test.sh
 
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
