@@ -38,4 +38,5 @@ if ! podman image exists localhost/debian-slim; then
 fi
 podman build --quiet --isolation chroot --platform "$platform" --build-arg BASE=localhost/debian-slim --tag localhost/railscope \
 	--file deploy/container/Dockerfile "$keep/context"
+podman image prune --force >/dev/null # the one of before
 podman image ls --format '{{.Repository}} {{.Size}}' localhost/railscope

@@ -1,0 +1,58 @@
+package kubernetes
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+)
+
+// TestBinary: railscope itself takes the flags, the variables and the
+// configuration of everything that can be installed.
+func TestBinary(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "railscope")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/railscope")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0") // flags and configuration are the same
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for from, list := range rendered(t) {
+		c := only[apps.DaemonSet](t, list).Spec.Template.Spec.Containers[0]
+		env := []string{"PATH=" + os.Getenv("PATH")}
+		for _, e := range c.Env {
+			env = append(env, e.Name+"="+e.Value)
+		}
+		// Values are checked when all flags are known, and --help ends it there.
+		if out := run(bin, env, append(c.Args, "--help")...); !strings.Contains(out, "usage: railscope ") {
+			t.Errorf("%s: %q: %s", from, c.Args, out)
+		}
+		if out := run(bin, env, append(c.Args, "--no-such-flag", "--help")...); !strings.Contains(out, "unknown flag --no-such-flag") {
+			t.Fatalf("a flag that there is not passes: %s", out)
+		}
+		dir := t.TempDir()
+		token := filepath.Join(dir, "token")
+		file := filepath.Join(dir, "railscope.yml")
+		write(t, token, "sesame")
+		write(t, file, strings.ReplaceAll(configuration(t, list), "/run/secrets/railscope/token", token))
+		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+t.TempDir()); !strings.HasPrefix(out, "No rails: ") {
+			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
+		}
+	}
+}
+
+func run(bin string, env []string, args ...string) string {
+	cmd := exec.Command(bin, args...)
+	cmd.Env = env
+	out, _ := cmd.CombinedOutput() // what it says tells how it ended
+	return string(out)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,185 @@
+package kubernetes
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// TestLint is `helm lint` with every values file.
+func TestLint(t *testing.T) {
+	for name, text := range values(t) {
+		vals := map[string]any{}
+		if err := sigsyaml.Unmarshal(text, &vals); err != nil {
+			t.Fatal(err)
+		}
+		result := lint.AllWithKubeVersion(chartDir, vals, namespace, nil)
+		for _, m := range result.Messages {
+			if m.Severity >= support.WarningSev {
+				t.Errorf("%s: %s", name, m)
+			}
+		}
+	}
+}
+
+// TestVersions: the chart is that of this version.
+func TestVersions(t *testing.T) {
+	text, err := os.ReadFile(root + "/VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimSpace(string(text))
+	if m := loadChart(t).Metadata; m.AppVersion != version || m.Version != version {
+		t.Errorf("the chart is %s of railscope %s, want %s", m.Version, m.AppVersion, version)
+	}
+	for _, dir := range overlays(t) {
+		if !strings.Contains(build(t, dir), "image: ghcr.io/railscope/railscope:v"+version+"\n") {
+			t.Errorf("%s has another image than v%s", dir, version)
+		}
+	}
+}
+
+// TestRefused: values that cannot work are refused, with what would.
+func TestRefused(t *testing.T) {
+	c := loadChart(t)
+	const probe = "probe: {enabled: true, tokenSecret: {name: t}}\n"
+	for _, tc := range []struct{ why, values, says string }{
+		{"a word like none", "rdma: {access: priviledged}", "at '/rdma/access': value must be one of 'none', 'devicePlugin', 'privileged'"},
+		{"a key like none", "hostNetwork: false", "additional properties 'hostNetwork' not allowed"},
+		{"a key like none, deep", "probe: {tokenSecrt: {}}", "at '/probe': additional properties 'tokenSecrt' not allowed"},
+		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}", "resources.limits: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without"},
+		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "at '/rdma/resources/0': 'not' failed"},
+		{"a resource without a domain", "rdma: {resources: [hca]}", "at '/rdma/resources/0': 'hca' does not match pattern"},
+		{"no resource", "rdma: {resources: []}", "at '/rdma/resources': minItems: got 0, want 1"},
+		{"a port that is a word", "port: metrics", "at '/port': got string, want integer"},
+		{"a port too high", "port: 70000", "at '/port': maximum: got 70,000, want 65,535"},
+		{"a name that is none", "fullnameOverride: Rail_Scope", "at '/fullnameOverride': 'Rail_Scope' does not match pattern"},
+		{"a name too long", "fullnameOverride: " + strings.Repeat("a", 52), "at '/fullnameOverride': maxLength: got 52, want 51"},
+		{"a digest that is none", "image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
+		{"a capability too many", "capabilities: [SYS_ADMIN]", "at '/capabilities/0': value must be one of 'NET_ADMIN', 'SYS_PTRACE'"},
+		{"an argument that is no flag", "extraArgs: [collector.nccl]", "at '/extraArgs/0': 'collector.nccl' does not match pattern"},
+		{"a label that is no word", "podLabels: {a: true}", "at '/podLabels/a': got boolean, want string"},
+		{"a rail that is no port", "rails: {names: {east: mlx5_0}}", "at '/rails/names/east': 'mlx5_0' does not match pattern"},
+		{"a rail with a number for a name", "rails: {names: {'1': mlx5_0/1}}", "at '/rails/names': additional properties '1' not allowed"},
+		{"an option of the chart", "probe: {options: {listen: ':1'}}", "at '/probe/options': additional properties 'listen' not allowed"},
+		{"an interval like none", "probe: {options: {interval: 1 minute}}", "at '/probe/options/interval': '1 minute' does not match pattern"},
+		{"ECN bits", "probe: {options: {traffic_class: 106}}", "at '/probe/options/traffic_class': multipleOf: got 106, want 4"},
+		{"a probe without devices", probe, "probe.enabled needs rdma.access devicePlugin or privileged: without RDMA devices every round goes by TCP"},
+		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}", "probe.enabled needs probe.tokenSecret.name"},
+		{"devices without a probe", "rdma: {access: privileged}", "rdma.access privileged without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none"},
+		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092, on the same node: they must differ"},
+	} {
+		_, err := template(c, []byte(tc.values))
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v\nwant %q", tc.why, err, tc.says)
+		}
+	}
+}
+
+// TestGolden holds all of what two values files make, and one overlay.
+func TestGolden(t *testing.T) {
+	c, vals := loadChart(t), values(t)
+	for _, name := range []string{"minimal", "probe"} {
+		text, err := template(c, vals[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "testdata/helm-"+name+".yaml", text)
+	}
+	golden(t, "testdata/kustomize-probe.yaml", build(t, "overlays/probe"))
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; make kubernetes ARGS=-update writes it anew):\n%s", file, diff)
+	}
+}
+
+const begin, end = "<!-- generated: make kubernetes ARGS=-update -->\n", "<!-- end of what is generated -->\n"
+
+// TestReadme: the chart's README lists every value with its default and what
+// values.yaml says of it.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile(chartDir + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| value | default | |\n|---|---|---|\n")
+	rows(t, &table, "", doc.Content[0])
+	file := filepath.Join(chartDir, "README.md")
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	golden(t, file, before+begin+table.String()+end+after)
+}
+
+// rows writes a line for every value: for a mapping that has comments inside, one
+// for each of its keys.
+func rows(t *testing.T, out *strings.Builder, path string, n *yaml.Node) {
+	t.Helper()
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name := strings.TrimPrefix(path+"."+key.Value, ".")
+		if value.Kind == yaml.MappingNode && len(value.Content) > 0 && value.Content[0].HeadComment != "" {
+			rows(t, out, name, value)
+			continue
+		}
+		says := strings.TrimSpace(strings.ReplaceAll(strings.TrimPrefix(key.HeadComment, "# "), "\n# ", " "))
+		if says == "" {
+			t.Errorf("values.yaml says nothing of %s", name)
+		}
+		fmt.Fprintf(out, "| `%s` | `%s` | %s |\n", name, inline(t, value), strings.ReplaceAll(says, "|", `\|`))
+	}
+}
+
+// inline is a value in one line.
+func inline(t *testing.T, n *yaml.Node) string {
+	t.Helper()
+	var flow func(*yaml.Node)
+	flow = func(n *yaml.Node) {
+		n.Style |= yaml.FlowStyle
+		n.HeadComment, n.LineComment, n.FootComment = "", "", ""
+		for _, c := range n.Content {
+			flow(c)
+		}
+	}
+	if n.Kind != yaml.ScalarNode {
+		flow(n)
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	if err := e.Encode(n); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}

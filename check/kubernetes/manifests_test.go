@@ -1,0 +1,315 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// TestManifests holds what everything that can be installed must hold, whatever
+// its values.
+func TestManifests(t *testing.T) {
+	for from, list := range rendered(t) {
+		t.Run(from, func(t *testing.T) {
+			ds := only[apps.DaemonSet](t, list)
+			pod := ds.Spec.Template.Spec
+			checkNames(t, list)
+			checkSelectors(t, list, ds)
+			checkSecurity(t, list, pod)
+			checkPorts(t, list, pod)
+			checkVolumes(t, list, pod)
+			checkMonitoring(t, list)
+		})
+	}
+}
+
+// checkNames: no two resources of one kind and name, all in one namespace.
+func checkNames(t *testing.T, list []object) {
+	t.Helper()
+	seen, namespaces := map[string]bool{}, map[string]bool{}
+	for _, o := range list {
+		what := o.kind + " " + o.name
+		if seen[what] {
+			t.Errorf("%s twice", what)
+		}
+		if seen[what] = true; len(o.name) > 63 || o.name == "" {
+			t.Errorf("%s: a name of %d letters", what, len(o.name))
+		}
+		if o.kind == "Namespace" {
+			namespaces[o.name] = true
+		} else {
+			namespaces[o.namespace] = true
+		}
+	}
+	if len(namespaces) != 1 || namespaces[""] {
+		t.Errorf("in the namespaces %v", namespaces)
+	}
+}
+
+// checkSelectors: who selects pods selects these.
+func checkSelectors(t *testing.T, list []object, ds *apps.DaemonSet) {
+	t.Helper()
+	selects := map[string]map[string]string{"DaemonSet": ds.Spec.Selector.MatchLabels}
+	for _, s := range all[core.Service](list) {
+		selects["Service"] = s.Spec.Selector
+	}
+	for _, m := range all[monitoring.PodMonitor](list) {
+		selects["PodMonitor"] = m.Spec.Selector.MatchLabels
+	}
+	for who, labels := range selects {
+		if len(labels) == 0 {
+			t.Errorf("%s selects everything", who)
+		}
+		for k, v := range labels {
+			if ds.Spec.Template.Labels[k] != v {
+				t.Errorf("%s wants %s=%s, pods have %v", who, k, v, ds.Spec.Template.Labels)
+			}
+		}
+	}
+}
+
+// checkSecurity: what a pod may do, and that it may no more than its task needs.
+func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
+	t.Helper()
+	c := pod.Containers[0]
+	probes, process := hasPort(c, "probe"), runs(c, "collector.process")
+	_, plugin := rdmaResource(c)
+	privileged := isTrue(c.SecurityContext.Privileged)
+	devices := slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/dev/infiniband" })
+	root := probes || process || len(added(c)) > 0
+	for what, is := range map[string]bool{
+		"one container":                           len(pod.Containers) == 1 && len(pod.InitContainers) == 0,
+		"the network of the host":                 pod.HostNetwork && pod.DNSPolicy == core.DNSClusterFirstWithHostNet,
+		"no token":                                isFalse(pod.AutomountServiceAccountToken),
+		"the pid namespace of the host":           pod.HostPID == process,
+		"no IPC of the host":                      !pod.HostIPC,
+		"privileged with the device files":        privileged == devices,
+		"devices exactly where it probes":         probes == (privileged || plugin) && !(privileged && plugin),
+		"a read-only root file system":            isTrue(c.SecurityContext.ReadOnlyRootFilesystem),
+		"seccomp":                                 pod.SecurityContext.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault,
+		"no escalation":                           privileged || isFalse(c.SecurityContext.AllowPrivilegeEscalation),
+		"no capabilities":                         privileged || cmp.Equal(c.SecurityContext.Capabilities.Drop, []core.Capability{"ALL"}),
+		"locked memory where it probes":           privileged || slices.Contains(added(c), "IPC_LOCK") == probes,
+		"not root":                                root || isTrue(pod.SecurityContext.RunAsNonRoot) && *pod.SecurityContext.RunAsUser == 65532,
+		"root where it has to be":                 !root || *pod.SecurityContext.RunAsUser == 0 && pod.SecurityContext.RunAsNonRoot == nil,
+		"a runtime class where it reads GPUs":     (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
+		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == (runs(c, "no-collector.gpu") || hasEnv(c, "RAILSCOPE_COLLECTOR_GPU")),
+		"a bound on memory":                       !c.Resources.Limits.Memory().IsZero(),
+		"the node's name":                         hasEnv(c, "RAILSCOPE_NODE_NAME"),
+		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
+			return v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/var/lib/kubelet") || strings.HasPrefix(v.HostPath.Path, "/var/log/pods"))
+		}),
+	} {
+		if !is {
+			t.Errorf("not so: %s", what)
+		}
+	}
+	for name := range c.Resources.Limits {
+		if name == "nvidia.com/gpu" {
+			t.Error("it takes a GPU")
+		}
+	}
+	for _, sa := range all[core.ServiceAccount](list) {
+		if !isFalse(sa.AutomountServiceAccountToken) || pod.ServiceAccountName != sa.Name {
+			t.Errorf("ServiceAccount %s: token %v, pods use %q", sa.Name, sa.AutomountServiceAccountToken, pod.ServiceAccountName)
+		}
+	}
+	for _, ns := range all[core.Namespace](list) {
+		if ns.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+			t.Errorf("namespace %s would not admit the pods", ns.Name)
+		}
+	}
+}
+
+// checkPorts: flags, configuration, container, Service, PodMonitor and health
+// checks mean the same ports.
+func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
+	t.Helper()
+	c := pod.Containers[0]
+	numbers := map[string]int32{}
+	for _, p := range c.Ports {
+		numbers[p.Name] = p.ContainerPort
+	}
+	if want := fmt.Sprintf("--web.listen-address=:%d", numbers["metrics"]); !slices.Contains(c.Args, want) {
+		t.Errorf("no %s in %q", want, c.Args)
+	}
+	for _, p := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		if p.HTTPGet.Port.StrVal != "metrics" {
+			t.Errorf("health is asked at %v", p.HTTPGet.Port)
+		}
+	}
+	for _, m := range all[monitoring.PodMonitor](list) {
+		if port := m.Spec.PodMetricsEndpoints[0].Port; port == nil || *port != "metrics" {
+			t.Errorf("scraped at %v", port)
+		}
+	}
+	var config struct {
+		Probe struct {
+			Listen string
+			Peers  []string
+		}
+	}
+	if err := sigsyaml.Unmarshal([]byte(configuration(t, list)), &config); err != nil {
+		t.Fatal(err)
+	}
+	services := all[core.Service](list)
+	if numbers["probe"] == 0 {
+		if len(services) > 0 || config.Probe.Listen != "" {
+			t.Errorf("%d services, it listens on %q, and has no port", len(services), config.Probe.Listen)
+		}
+		return
+	}
+	s := only[core.Service](t, list)
+	port := s.Spec.Ports[0]
+	peer := fmt.Sprintf("dns+%s:%d", s.Name, port.Port)
+	if s.Spec.ClusterIP != "None" || !s.Spec.PublishNotReadyAddresses || port.Port != numbers["probe"] || port.TargetPort.StrVal != "probe" {
+		t.Errorf("the Service is %+v", s.Spec)
+	}
+	if config.Probe.Listen != fmt.Sprintf(":%d", numbers["probe"]) || !slices.Contains(config.Probe.Peers, peer) {
+		t.Errorf("it listens on %q and asks %q, want port %d and %s", config.Probe.Listen, config.Probe.Peers, numbers["probe"], peer)
+	}
+}
+
+// checkVolumes: every volume is mounted and every mount has its volume, and what
+// the configuration names is there.
+func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
+	t.Helper()
+	var volumes, mounted, paths []string
+	for _, v := range pod.Volumes {
+		if volumes = append(volumes, v.Name); v.ConfigMap != nil {
+			configMap(t, list, v.ConfigMap.Name)
+		}
+	}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		mounted, paths = append(mounted, m.Name), append(paths, m.MountPath)
+		if !m.ReadOnly && m.Name != "infiniband" {
+			t.Errorf("%s can be written", m.MountPath)
+		}
+	}
+	slices.Sort(volumes)
+	slices.Sort(mounted)
+	if diff := cmp.Diff(volumes, mounted); diff != "" {
+		t.Errorf("volumes, and mounts (+): %s", diff)
+	}
+	if token := regexp.MustCompile(`token_file: (\S+)/token\b`).FindStringSubmatch(configuration(t, list)); token != nil && !slices.Contains(paths, token[1]) {
+		t.Errorf("the token should be in %s", token[1])
+	}
+}
+
+// checkMonitoring: scraped as rules and dashboards want it, and both are those of
+// this repository.
+func checkMonitoring(t *testing.T, list []object) {
+	t.Helper()
+	for _, m := range all[monitoring.PodMonitor](list) {
+		e := m.Spec.PodMetricsEndpoints[0]
+		got, err := json.Marshal(e.RelabelConfigs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `[{"sourceLabels":["__meta_kubernetes_pod_node_name"],"targetLabel":"instance"},` +
+			`{"targetLabel":"job","replacement":"railscope"},{"regex":"pod|container","action":"labeldrop"}]`
+		if string(got) != want || e.HonorLabels {
+			t.Errorf("relabelled by %s, want %s", got, want)
+		}
+	}
+	for _, r := range all[monitoring.PrometheusRule](list) {
+		var source monitoring.PrometheusRule
+		read(t, "deploy/rules/prometheusrule.yaml", &source)
+		if diff := cmp.Diff(source.Spec, r.Spec); diff != "" || len(r.Spec.Groups) == 0 {
+			t.Errorf("the rules are not those of deploy/rules: %s", diff)
+		}
+	}
+	for _, cm := range all[core.ConfigMap](list) {
+		for file, got := range cm.Data {
+			if file == "railscope.yml" {
+				continue
+			}
+			want, err := os.ReadFile(filepath.Join(root, "dashboards/provisioning", file))
+			if err != nil || strings.TrimSpace(got) != strings.TrimSpace(string(want)) || cm.Labels["grafana_dashboard"] == "" {
+				t.Errorf("%s in %s, labels %v, is not the dashboard (%v)", file, cm.Name, cm.Labels, err)
+			}
+		}
+	}
+	if n := len(all[core.ConfigMap](list)); n != 1 && n != 4 {
+		t.Errorf("%d ConfigMaps, want the configuration and three dashboards or none", n)
+	}
+}
+
+// read reads a file of the repository, strictly.
+func read(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err == nil {
+		err = sigsyaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configuration is railscope.yml of the pods.
+func configuration(t *testing.T, list []object) string {
+	t.Helper()
+	for _, v := range only[apps.DaemonSet](t, list).Spec.Template.Spec.Volumes {
+		if v.ConfigMap != nil {
+			return configMap(t, list, v.ConfigMap.Name).Data["railscope.yml"]
+		}
+	}
+	t.Fatal("no configuration")
+	return ""
+}
+
+func configMap(t *testing.T, list []object, name string) *core.ConfigMap {
+	t.Helper()
+	for _, cm := range all[core.ConfigMap](list) {
+		if cm.Name == name {
+			return cm
+		}
+	}
+	t.Fatalf("no ConfigMap %s", name)
+	return nil
+}
+
+func isTrue(b *bool) bool  { return b != nil && *b }
+func isFalse(b *bool) bool { return b != nil && !*b }
+
+func hasPort(c core.Container, name string) bool {
+	return slices.ContainsFunc(c.Ports, func(p core.ContainerPort) bool { return p.Name == name })
+}
+
+func hasEnv(c core.Container, name string) bool {
+	return slices.ContainsFunc(c.Env, func(e core.EnvVar) bool { return e.Name == name })
+}
+
+// runs reports whether a flag without a value is given, or its variable.
+func runs(c core.Container, flag string) bool {
+	variable := "RAILSCOPE_" + strings.ToUpper(strings.ReplaceAll(flag, ".", "_"))
+	return slices.Contains(c.Args, "--"+flag) || slices.Contains(c.Env, core.EnvVar{Name: variable, Value: "true"})
+}
+
+func added(c core.Container) []core.Capability {
+	if c.SecurityContext.Capabilities == nil {
+		return nil
+	}
+	return c.SecurityContext.Capabilities.Add
+}
+
+func rdmaResource(c core.Container) (name string, ok bool) {
+	for name := range c.Resources.Limits {
+		if strings.HasPrefix(string(name), "rdma/") {
+			return string(name), true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,78 @@
+{{- define "railscope.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* 51 of 63 characters: -dashboard- and a short name come after it. */}}
+{{- define "railscope.fullname" -}}
+{{- $name := include "railscope.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 51 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 51 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 51 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "railscope.selector" -}}
+app.kubernetes.io/name: {{ include "railscope.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "railscope.labels" -}}
+{{ include "railscope.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+{{- end }}
+
+{{- define "railscope.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "railscope.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "railscope.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ default (printf "v%s" $.Chart.AppVersion) .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* What the schema cannot say: values that do not go together. */}}
+{{- define "railscope.check" -}}
+{{- range $kind, $list := .Values.resources }}
+{{- if hasKey $list "nvidia.com/gpu" }}
+{{- fail (printf "resources.%s: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without" $kind) }}
+{{- end }}
+{{- end }}
+{{- if .Values.probe.enabled }}
+{{- if eq .Values.rdma.access "none" }}
+{{- fail "probe.enabled needs rdma.access devicePlugin or privileged: without RDMA devices every round goes by TCP" }}
+{{- end }}
+{{- if not .Values.probe.tokenSecret.name }}
+{{- fail "probe.enabled needs probe.tokenSecret.name, a Secret with the token that all nodes share: kubectl create secret generic railscope-token --from-literal=token=\"$(head -c 24 /dev/urandom | base64)\"" }}
+{{- end }}
+{{- else if ne .Values.rdma.access "none" }}
+{{- fail (printf "rdma.access %s without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none" .Values.rdma.access) }}
+{{- end }}
+{{- if eq (int .Values.port) (int .Values.probe.port) }}
+{{- fail (printf "port and probe.port are both %d, on the same node: they must differ" (int .Values.port)) }}
+{{- end }}
+{{- end }}
+
+{{- /* railscope.yml. */}}
+{{- define "railscope.config" -}}
+{{- $config := dict }}
+{{- $rails := dict }}
+{{- with .Values.rails.include }}{{ $_ := set $rails "include" . }}{{ end }}
+{{- with .Values.rails.names }}{{ $_ := set $rails "names" . }}{{ end }}
+{{- if $rails }}{{ $_ := set $config "rails" $rails }}{{ end }}
+{{- if .Values.probe.enabled }}
+{{- $own := printf "dns+%s-peers:%d" (include "railscope.fullname" .) (int .Values.probe.port) }}
+{{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" (prepend .Values.probe.peers $own) }}
+{{- $_ := set $config "probe" (merge $probe .Values.probe.options) }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
