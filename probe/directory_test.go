@@ -187,8 +187,12 @@ func newFound(t *testing.T, static ...string) *foundPeers {
 	f := &foundPeers{}
 	opts := (&zone{}).options()
 	opts.Peers = static
-	f.Prober = NewProber(n, opts, func(r Result) { f.results = append(f.results, r.Peer+" "+string(r.Outcome)) },
-		Events{Peers: func(peers []string) { f.told = append(f.told, fmt.Sprint(peers)) }})
+	var peers []string
+	f.Prober = NewProber(n, opts, func(r Result) {
+		if f.results = append(f.results, r.Peer+" "+string(r.Outcome)); !slices.Contains(peers, r.Peer) {
+			t.Errorf("a result of %q, when the peers are %q", r.Peer, peers)
+		}
+	}, Events{Peers: func(list []string) { peers, f.told = list, append(f.told, fmt.Sprint(list)) }})
 	return f
 }
 
@@ -236,6 +240,9 @@ func TestFoundPeers(t *testing.T) {
 	}
 	if got := f.made; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
 		t.Errorf("rounds %v", got)
+	}
+	if due := f.schedule(map[string]bool{"x:1": true}); len(due) != 1 || due["10.0.0.3:7"].IsZero() {
+		t.Errorf("while x:1 is being asked, to be asked: %v", due)
 	}
 	now := time.Unix(1_800_000_000, 0)
 	f.next("x:1", now)
@@ -358,6 +365,14 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("as %q: %q, want %q", name, got, want)
+		}
+		opts := (&zone{}).options()
+		opts.Security = a
+		var asked Result
+		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{})
+		p.set([]target{{address: peer, tlsName: name, found: true}})
+		if p.round(t.Context(), peer); (asked.Reason == failure.TLS) != (want == failure.TLS) || asked.PeerNode == "" != (want == failure.TLS) {
+			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)
 		}
 	}
 }

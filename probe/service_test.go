@@ -21,6 +21,7 @@ type served struct {
 	mu      sync.Mutex
 	results []Result
 	addr    net.Addr
+	peers   []string // as last told
 	stopped []error
 }
 
@@ -32,6 +33,11 @@ func newServed(t *testing.T, n *Node) *served {
 		s.results = append(s.results, r)
 	}, Events{
 		Answering: func(a net.Addr) { s.addr = a },
+		Peers: func(peers []string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.peers = peers
+		},
 		Stopped: func(err error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -72,7 +78,7 @@ func TestServiceApply(t *testing.T) {
 	p := newPair(t, 1, nil)
 	s := newServed(t, p.a)
 	opts := p.opts
-	opts.Listen, opts.Name = freeAddress(), "here"
+	opts.Listen, opts.Name, opts.Peers = freeAddress(), "here", []string{freeAddress()}
 	hello := func() (string, failure.Reason) {
 		h, f := hi(t, opts.Listen, opts.Security)
 		if f != nil {
@@ -82,8 +88,8 @@ func TestServiceApply(t *testing.T) {
 	}
 	for range 3 {
 		s.apply(t, &opts)
-		if name, r := hello(); name != "here" || r != "" || !s.Stats().Running {
-			t.Errorf("%q %s", name, r)
+		if name, r := hello(); name != "here" || r != "" || !s.Stats().Running || len(s.peers) != 1 {
+			t.Errorf("%q %s, peers %q", name, r, s.peers)
 		}
 	}
 	opts.Name, opts.Budget = "there", 1<<20
@@ -93,8 +99,8 @@ func TestServiceApply(t *testing.T) {
 	}
 	for range 2 {
 		s.apply(t, nil)
-		if _, r := hello(); r != failure.PeerUnreachable || s.Stats().Running {
-			t.Errorf("with nothing: %q", r)
+		if _, r := hello(); r != failure.PeerUnreachable || s.Stats().Running || len(s.peers) > 0 {
+			t.Errorf("with nothing: %q, peers %q", r, s.peers)
 		}
 	}
 	s.apply(t, &opts)
