@@ -14,5 +14,5 @@ go mod tidy -diff || bad=1
 echo "shellcheck"
 files=$(git ls-files --cached --others --exclude-standard) # fails, and ends this, where there is no checkout
 # shellcheck disable=SC2046,SC2086 # lists of words
-shellcheck $(grep -lIE '^#!.*[/ ](ba|da)?sh' $files) || bad=1
+shellcheck $(grep -d skip -lIE '^#!.*[/ ](ba|da)?sh' $files) || bad=1
 exit $bad

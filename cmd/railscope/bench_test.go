@@ -107,6 +107,35 @@ func TestProbeWithoutRDMA(t *testing.T) {
 	}
 }
 
+// TestPeersByDNS: a node that was named on the command line is found by a name of
+// the system's resolver, and goes by what it calls itself.
+func TestPeersByDNS(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("sesame"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-b"}, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	_, port, _ := strings.Cut(answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`), ":")
+	answering.url = "http://" + answering.line(t, `"address":"([^"]+)"`)
+
+	// Where localhost is ::1 too, that is a peer that does not answer.
+	config := file(t, "probe: {token_file: "+token+", peers: [dns+localhost:"+port+"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-a"}, "--config.file="+config)
+	asking.line(t, `"msg":"(Looked up peers)","name":"localhost:`+port)
+	asking.line(t, `"peer":"(gpu-b)","result":"fallback"`)
+	_, body := asking.get(t, "/metrics")
+	for _, series := range []string{`railscope_probe_rounds_total{peer="gpu-b",result="fallback"} `, `railscope_probe_dns_lookups_total{name="localhost:` + port + `",result="ok"} 1`} {
+		if !strings.Contains(body, series) {
+			t.Errorf("there is no %s", series)
+		}
+	}
+	for _, r := range []*running{asking, answering} {
+		if code := r.stop(t, syscall.SIGTERM); code != 0 {
+			t.Errorf("exit %d after SIGTERM", code)
+		}
+	}
+}
+
 // serving starts railscope; the log is left to be read from its beginning.
 func serving(t *testing.T, config string) *running {
 	t.Helper()
