@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run lint lab bench fuzz deps
+.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -76,6 +76,27 @@ bench: build .bin/node_exporter ## compare values and cost with node_exporter (A
 fuzz: deps ## every fuzz target for FUZZTIME (10 s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
+release-check: .bin/goreleaser ## goreleaser's check of .goreleaser.yml, and systemd's of the unit
+	@scripts/need.sh systemd-analyze=systemd
+	.bin/goreleaser check
+	systemd-analyze security --no-pager --offline=true --threshold=25 deploy/systemd/railscope.service
+
+release-snapshot: deps .bin/goreleaser .bin/sbom ## deb, rpm, tar.gz, checksums and SBOM of this checkout, for amd64 and arm64, in dist/
+	LDFLAGS='$(LDFLAGS)' scripts/release.sh snapshot
+
+release: deps .bin/goreleaser .bin/sbom ## the same of the tag that VERSION names, and the container image, uploaded as a draft
+	LDFLAGS='$(LDFLAGS)' scripts/release.sh publish
+
+package-test: ## what is in the packages of dist/, and does the arm64 program run
+	@scripts/need.sh rpm=rpm man=man-db fish=fish zsh=zsh qemu-aarch64=qemu-user systemd-analyze=systemd
+	go test -count=1 -tags dist ./deploy/packages
+
+lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node that systemd runs
+	lab/run.sh -systemd $(ARGS)
+
+.bin/package: build
+	scripts/package-files.sh ./railscope $@
+
 deps:
 	@scripts/need.sh go cc=gcc stdio.h=libc6-dev infiniband/verbs.h=libibverbs-dev
 
@@ -85,6 +106,12 @@ deps:
 # Tools have go.mod files of their own, so that the shipped one stays short.
 .bin/golangci-lint: tools/go.mod tools/go.sum
 	cd tools && go build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.bin/goreleaser: tools/goreleaser/go.mod tools/goreleaser/go.sum
+	cd tools/goreleaser && go build -ldflags='-s -w' -o ../../$@ github.com/goreleaser/goreleaser/v2
+
+.bin/sbom: tools/sbom/main.go tools/sbom/go.mod tools/sbom/go.sum
+	cd tools/sbom && go build -o ../../$@ .
 
 .bin/node_exporter: bench/node_exporter/go.mod bench/node_exporter/go.sum
 	cd bench/node_exporter && CGO_ENABLED=0 go build -o ../../$@ github.com/prometheus/node_exporter

@@ -9,13 +9,9 @@ root=/usr/aarch64-linux-gnu
 scripts/need.sh go aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu $root/include/stdio.h=libc6-dev-arm64-cross \
 	qemu-aarch64=qemu-user infiniband/verbs.h=libibverbs-dev
 
-# The headers of libibverbs are the same for all architectures, those beside
-# them in /usr/include are not.
-include=$PWD/.bin/arm64/include
-mkdir -p "$include"
-ln -sfn /usr/include/infiniband "$include/infiniband"
-
-export GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC="aarch64-linux-gnu-gcc -I$include"
+# The headers of libibverbs are the same for all architectures; the compiler finds
+# them in /usr/include, after its own of everything else.
+export GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc
 go build -trimpath -buildvcs=false -ldflags "${LDFLAGS:-}" -o .bin/arm64/railscope ./cmd/railscope
 qemu-aarch64 -L $root .bin/arm64/railscope --version
 # Worker processes are arm64 programs, too.

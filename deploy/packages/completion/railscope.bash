@@ -1,0 +1,10 @@
+# The program knows its flags. serve is its default command, so that its parser
+# names no other: commands are put in when the packages are made.
+_railscope() {
+	local cur=${COMP_WORDS[COMP_CWORD]} words='@COMMANDS@'
+	if [[ $COMP_CWORD != 1 || $cur == -* ]]; then
+		words=$("${COMP_WORDS[0]}" --completion-bash "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+	fi
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -F _railscope -o default railscope

@@ -1,0 +1,46 @@
+#!/bin/sh
+# release.sh snapshot|publish makes all packages for amd64 and arm64 in dist/.
+# snapshot is of the checkout as it is. publish is of a tag and uploads to GitHub
+# as a draft; it wants GITHUB_TOKEN and docker with buildx. LDFLAGS and CGO_CFLAGS
+# are the Makefile's.
+set -eu
+
+scripts/need.sh go x86_64-linux-gnu-gcc=gcc-x86-64-linux-gnu aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu infiniband/verbs.h=libibverbs-dev
+case $(uname -m) in
+x86_64) scripts/need.sh /usr/aarch64-linux-gnu/include/stdio.h=libc6-dev-arm64-cross ;;
+aarch64) scripts/need.sh /usr/x86_64-linux-gnu/include/stdio.h=libc6-dev-amd64-cross ;;
+esac
+
+VERSION=$(cat VERSION)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+COMMIT_DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+CC_AMD64=x86_64-linux-gnu-gcc CC_ARM64=aarch64-linux-gnu-gcc
+# The machine's own compiler by the name that builds and tests have it, so that they share their cache.
+case $(uname -m) in
+x86_64) CC_AMD64=gcc ;;
+aarch64) CC_ARM64=gcc ;;
+esac
+PATH=$PWD/.bin:$PATH # sbom
+export LDFLAGS VERSION SOURCE_DATE_EPOCH COMMIT_DATE CC_AMD64 CC_ARM64
+case $1 in
+snapshot)
+	skip=
+	if ! docker buildx version >/dev/null 2>&1; then
+		echo "No docker with buildx: no container image"
+		skip=--skip=docker
+	fi
+	exec .bin/goreleaser release --snapshot --clean $skip
+	;;
+publish)
+	tag=$(git describe --exact-match --tags 2>/dev/null || true)
+	if [ "$tag" != "v$VERSION" ]; then
+		echo "release.sh: VERSION says $VERSION, and this commit has ${tag:-no tag}: git tag -s v$VERSION" >&2
+		exit 1
+	fi
+	exec .bin/goreleaser release --clean
+	;;
+*)
+	echo "usage: release.sh snapshot|publish" >&2
+	exit 2
+	;;
+esac
