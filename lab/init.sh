@@ -27,7 +27,12 @@ lab=$(arg lab)
 modules=/new/usr/lib/modules
 $b mkdir -p $modules
 $b mount --bind "/new$lab/root/lib/modules" $modules
-$b chroot /new /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=linux \
-  LAB="$lab" NODE="$(arg node)" RAILS="$(arg rails)" MODE="$(arg mode)" /bin/bash "$(arg boot)"
+set -- PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=linux LAB="$lab" NODE="$(arg node)" RAILS="$(arg rails)" MODE="$(arg mode)"
+if [ "$(arg init)" = systemd ]; then
+  boot=$(arg boot)
+  $b chroot /new /usr/bin/env -i "$@" /bin/bash "${boot%/*}/systemd.sh" "$boot"
+  exec $b switch_root /new /lib/systemd/systemd --unit=lab.target
+fi
+$b chroot /new /usr/bin/env -i "$@" /bin/bash "$(arg boot)"
 $b sync
 $b poweroff -f

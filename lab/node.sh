@@ -4,6 +4,8 @@
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 LAB=${LAB:-/var/tmp/roce-lab} RAILS=${RAILS:-4} node=$1 out=$(realpath "$2") mode=$3
+init=plain
+[[ $node == 1 ]] && init=${INIT:-plain} # of the peer nothing is wanted but that it answers
 
 nics=()
 for ((i = 0; i <= RAILS; i++)); do
@@ -23,7 +25,7 @@ serial=(-serial "file:$out/node$node.console" -monitor none)
 # The node reaches its own monitor through a virtio port: that is how a test pulls a cable.
 exec qemu-system-x86_64 -accel "${ACCEL:-tcg}" -cpu max -m "${MEM:-1024}" -display none -no-reboot "${serial[@]}" \
   -kernel "$LAB/root/boot/vmlinuz-$(cat "$LAB/kernel.version")" -initrd "$LAB/initrd.gz" \
-  -append "console=ttyS0 quiet panic=-1 no_timer_check lab=$LAB boot=$here/boot.sh node=$node rails=$RAILS mode=$mode" \
+  -append "console=ttyS0 quiet panic=-1 no_timer_check lab=$LAB boot=$here/boot.sh node=$node rails=$RAILS mode=$mode init=$init" \
   -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
   -virtfs "local,path=$out,mount_tag=out,security_model=none,multidevs=remap" \
   -chardev "socket,id=monitor,path=$out/monitor$node.sock,server=on,wait=off" -mon chardev=monitor,mode=control \

@@ -9,7 +9,7 @@ cd "$LAB"
 
 # Tools of the host are tools of the nodes: the host's root is theirs.
 need=()
-for p in qemu-system-x86 busybox-static cpio kmod iproute2 iputils-ping procps rdma-core ibverbs-providers ibverbs-utils ethtool perftest iperf3 fuse3; do
+for p in qemu-system-x86 busybox-static cpio kmod iproute2 iputils-ping procps rdma-core ibverbs-providers ibverbs-utils ethtool perftest iperf3 fuse3 systemd rpm; do
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) == installed ]] || need+=("$p")
 done
 if ((${#need[@]})); then

@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # run.sh [-run REGEXP] [FLAG...]: boot both lab nodes, run the end-to-end tests in node 1 with node 2 as its peer, power off.
 # FLAGs are those of go test (-run, -count, -failfast, -skip, ...). run.sh -shell gives a shell in node 1 instead.
+# run.sh -systemd [...] has systemd run node 1, and runs the tests of the package of dist/ unless others are named.
 # Exits 0 only if every test passed. What the nodes wrote stays in $LAB/out until the next run.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 export LAB=${LAB:-/var/tmp/roce-lab}
 out=$LAB/out limit=${LIMIT:-1500} mode=test
-[[ ${1:-} == -shell ]] && mode=shell limit=0 # 0: as long as one likes
+if [[ ${1:-} == -systemd ]]; then
+  export INIT=systemd
+  shift
+  [[ " $* " == *" -run"* ]] || set -- -run '^TestPackage' "$@"
+fi
+[[ " $* " == *" -shell "* ]] && mode=shell limit=0 # 0: as long as one likes
 
 mkdir -p "$LAB"
 # The nodes inherit the lock, so that it is held until the last one is gone, however this script ends.
@@ -17,6 +23,7 @@ rm -rf "$out"
 mkdir -p "$out"
 echo "building"
 go -C "$here/.." build -o "$LAB/railscope" ./cmd/railscope
+[[ ${INIT:-} != systemd ]] || "$here/packages.sh" "$LAB/packages"
 go -C "$here/.." test -c -tags lab -o "$LAB/lab.test" ./lab
 
 pids=()
