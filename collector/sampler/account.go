@@ -39,7 +39,8 @@ type account struct {
 	tally   [directions]Tally
 	bytes   [directions]uint64  // seen by samples
 	seconds [directions]float64 // that these cover
-	limits  rail.Limits         // as the last look found them
+	recent  [directions]Recent
+	limits  rail.Limits // as the last look found them
 	link    link
 }
 

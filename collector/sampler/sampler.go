@@ -206,6 +206,7 @@ func (s *Sampler) second() {
 		a.mu.Lock()
 		limits = append(limits, a.limits)
 		for d := range w {
+			a.recent[d].take(a.bytes[d], a.seconds[d], s.seconds, s.opts.Interval)
 			if s.seconds%apart == 0 {
 				w[d].push(point{a.bytes[d], a.seconds[d], a.tally[d].Busy}, s.seconds, apart)
 			}

@@ -19,6 +19,7 @@ type Rail struct {
 	Links        Flaps
 	TCP          [directions]uint64 // bytes of its interface that were not RDMA, since the start
 	TCPKnown     bool               // what of the interface's bytes is RDMA can be told exactly
+	Recent       [directions]Recent // what it carried lately
 }
 
 // Snapshot is all that the sampler has at one moment.
@@ -46,7 +47,10 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		a, to := s.accounts[key], &snap.Rails[i]
 		to.Name, to.Device, to.Port = r.Name, r.Device, r.Port
 		a.mu.Lock()
-		to.Tally, to.Links = a.tally, a.link.Flaps
+		to.Tally, to.Links, to.Recent = a.tally, a.link.Flaps, a.recent
+		for d := range to.Recent {
+			to.Recent[d].rateUpTo(a.bytes[d], a.seconds[d])
+		}
 		a.mu.Unlock()
 		to.TCPKnown = false
 		if t := s.tcp[key]; t != nil {
