@@ -35,8 +35,9 @@ func FullName(m *collector.Metric) string {
 type Table struct {
 	families []*family // in order of name
 	byRow    map[*collector.Metric]*family
-	scrape   uint64 // number of the scrape going on
-	key      []byte // memory for looking up a series
+	byName   map[string]*family // by the row's name
+	scrape   uint64             // number of the scrape going on
+	key      []byte             // memory for looking up a series
 }
 
 // family is all series of one row.
@@ -50,6 +51,7 @@ type family struct {
 	asSet   []*series // in the order in which the last scrape set them
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
+	begun   bool      // the scrape going on sets all of its series
 
 	histograms textHistogram // of a row of that kind, instead of all the series above; nil: none
 }
@@ -65,7 +67,7 @@ type series struct {
 
 // NewTable returns a table for the rows, which must have different names.
 func NewTable(rows []*collector.Metric) *Table {
-	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows))}
+	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows)), byName: make(map[string]*family, len(rows))}
 	for _, m := range rows {
 		f := &family{row: m, series: map[string]*series{}, sorted: make([]int, len(m.Labels)),
 			desc: prometheus.NewDesc(FullName(m), m.Help, m.Labels, nil)}
@@ -74,7 +76,7 @@ func NewTable(rows []*collector.Metric) *Table {
 			f.sorted[i] = i
 		}
 		slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
-		t.byRow[m] = f
+		t.byRow[m], t.byName[m.Name] = f, f
 		t.families = append(t.families, f)
 	}
 	slices.SortFunc(t.families, func(a, b *family) int { return strings.Compare(FullName(a.row), FullName(b.row)) })
@@ -104,11 +106,26 @@ var (
 	valueTypes  = map[collector.Kind]prometheus.ValueType{collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue, collector.Untyped: prometheus.UntypedValue}
 )
 
-// Begin starts a scrape: series that it does not set are dropped at its end.
+// Begin starts a scrape of all rows: series that it does not set are dropped at
+// its end.
 func (t *Table) Begin() {
 	t.scrape++
 	for _, f := range t.families {
-		f.live = 0
+		f.live, f.begun = 0, true
+	}
+}
+
+// BeginSome starts a scrape of some rows. Series of the others stay, with the
+// value that they had or one that is set.
+func (t *Table) BeginSome(rows []*collector.Metric) {
+	t.scrape++
+	for _, f := range t.families {
+		f.begun = false
+	}
+	for _, m := range rows {
+		if f := t.byRow[m]; f != nil {
+			f.live, f.begun = 0, true
+		}
 	}
 }
 
@@ -119,6 +136,10 @@ func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]
 	if f == nil || len(s.Labels) != len(f.row.Labels) || f.row.Kind == collector.Histogram {
 		return false
+	}
+	if !f.begun {
+		t.lookUp(f, s.Labels).value = s.Value
+		return true
 	}
 	entry := f.expected(s.Labels)
 	if entry == nil {
@@ -191,7 +212,7 @@ func (f *family) prefix(labels []string) string {
 // place.
 func (t *Table) End() {
 	for _, f := range t.families {
-		if f.live != len(f.ordered) {
+		if f.begun && f.live != len(f.ordered) {
 			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
 			f.asSet = slices.Clone(f.asSet[:f.live]) // what went must not be expected again
 			for key, s := range f.series {
@@ -216,6 +237,30 @@ func (f *family) compare(a, b *series) int {
 		}
 	}
 	return 0
+}
+
+// Each calls each with the series of the last scrape of a row, given by its
+// name without the namespace, in the order of the exposition: the values of the
+// labels asked for, and the value. It reports whether there is such a row with
+// such labels. The values are another series' when each returns.
+func (t *Table) Each(row string, labels []string, each func(values []string, v float64)) bool {
+	f := t.byName[row]
+	if f == nil {
+		return false
+	}
+	at, values := make([]int, len(labels)), make([]string, len(labels))
+	for i, l := range labels {
+		if at[i] = slices.Index(f.row.Labels, l); at[i] < 0 {
+			return false
+		}
+	}
+	for _, s := range f.ordered {
+		for i, j := range at {
+			values[i] = s.labels[j]
+		}
+		each(values, s.value)
+	}
+	return true
 }
 
 // AppendText appends the exposition in the text format 0.0.4.
