@@ -97,9 +97,9 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// sorted are the findings as people read them: faults first, each node's
+// Sorted are the findings as people read them: faults first, each node's
 // together.
-func (r Report) sorted() []Finding {
+func (r Report) Sorted() []Finding {
 	list := slices.Clone(r.Findings)
 	rank := map[Severity]int{Fault: 0, Warning: 1}
 	slices.SortStableFunc(list, func(a, b Finding) int { return rank[a.Severity] - rank[b.Severity] })

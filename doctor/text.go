@@ -39,7 +39,7 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 			p.line("%s", strings.Repeat("  ", min(i, 1))+line)
 		}
 	}
-	for _, f := range r.sorted() {
+	for _, f := range r.Sorted() {
 		p.finding(f, len(r.Nodes) > 1)
 	}
 	unread := 0

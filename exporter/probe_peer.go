@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -27,6 +28,8 @@ type probePeer struct {
 	last *probe.Result // not skipped; nil: none yet
 	kept kept
 	past map[string]*history // of solos, by rail
+
+	recent []page.Round // the last ones, latest first, skipped ones too
 
 	samples []collector.Sample // all of this, to be emitted
 }
@@ -53,6 +56,8 @@ func newProbePeer(name string) *probePeer {
 // observe takes in what a round came to.
 func (p *probePeer) observe(r probe.Result) {
 	p.rounds[r.Outcome]++
+	p.recent = slices.Insert(p.recent, 0, roundOf(r))
+	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
 		p.skipped[reason(r.Reason)]++
 		return

@@ -20,8 +20,8 @@ import (
 const shutdownWait = 10 * time.Second
 
 // Serve binds the addresses of flags, reads every source once, reports ready,
-// and serves until ctx is done. Then it lets running scrapes end and returns
-// nil. An error says in one line what could not be bound or read, and what to
+// and serves until ctx is done. Then it ends the streams of open pages, lets
+// running scrapes end and returns nil. An error says in one line what could not be bound or read, and what to
 // do.
 func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *slog.Logger) error {
 	var bound atomic.Int32
@@ -36,6 +36,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 			return context.Background()
 		},
 	}
+	server.RegisterOnShutdown(handler.Close) // streams have no end of their own
 	failed := make(chan error, 1)
 	go func() { failed <- web.ListenAndServe(server, flags, logger) }()
 	select {

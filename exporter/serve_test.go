@@ -30,7 +30,7 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 		<-release
 		return answer(emit)
 	}
-	handler, err := NewServer(testScraper(t, []collector.Source{f}), "/metrics", nil)
+	handler, err := NewServer(testScraper(t, []collector.Source{f}), ServerOptions{TelemetryPath: "/metrics"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,5 +89,38 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	if resp, err := http.Get(url); err == nil {
 		resp.Body.Close()
 		t.Error("a scrape after the end was answered")
+	}
+}
+
+// TestShutdownEndsStreams: a page that is open does not hold up the end.
+func TestShutdownEndsStreams(t *testing.T) {
+	handler := testServer(t, "/metrics", nil)
+	logged, writer := io.Pipe()
+	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+			slog.New(slog.NewJSONHandler(writer, nil)))
+		writer.Close()
+	}()
+	var line struct{ Msg, Address string }
+	for lines := json.NewDecoder(logged); line.Msg != "Serving"; {
+		if err := lines.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go io.Copy(io.Discard, logged)
+	resp, err := http.Get("http://" + line.Address + "/-/page/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil { // it is going on
+		t.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the end waited for a stream: %v", err)
 	}
 }

@@ -1,7 +1,9 @@
 package exporter
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,31 +12,46 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/railscope/railscope/exporter/page"
 )
 
-// Server answers HTTP: the metrics, the landing page, health, readiness and
-// reload.
+// Server answers HTTP: the metrics, the live page, health, readiness and reload.
 type Server struct {
 	scraper *Scraper
 	reload  func() error
 	ready   atomic.Bool
+	page    *page.Page // nil where the metrics are in its place
 	mux     *http.ServeMux
 	zips    sync.Pool // of *gzip.Writer: each holds most of a megabyte
 }
 
-// NewServer returns the handler. reload is called for a POST to /-/reload; its
-// error is the answer.
-func NewServer(scraper *Scraper, telemetryPath string, reload func() error) (*Server, error) {
-	s := &Server{scraper: scraper, reload: reload, mux: http.NewServeMux()}
+// ServerOptions are what a [Server] needs beside the scraper.
+type ServerOptions struct {
+	TelemetryPath string       // of the metrics; at / they take the place of the page
+	Reload        func() error // is called for a POST to /-/reload; its error is the answer
+	Logger        *slog.Logger
+	Node          string // as the page calls it; empty asks the kernel
+	Notice        string // the page shows it above everything; empty: nothing
+	// Doctor looks at the node for the page, in bounded time; nil: nobody does.
+	Doctor func(context.Context) ([]Finding, error)
+}
+
+// Finding is what doctor complains about.
+type Finding = page.Finding
+
+// NewServer returns the handler. Close it when it has served.
+func NewServer(scraper *Scraper, opts ServerOptions) (*Server, error) {
+	s := &Server{scraper: scraper, reload: opts.Reload, mux: http.NewServeMux()}
 	s.zips.New = func() any {
 		zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that exists
 		return zip
 	}
-	if strings.HasSuffix(telemetryPath, "/") {
-		telemetryPath += "{$}" // that path, not all below it
+	path := opts.TelemetryPath
+	if strings.HasSuffix(path, "/") {
+		path += "{$}" // that path, not all below it
 	}
-	s.mux.HandleFunc("GET "+telemetryPath, s.metrics)
+	s.mux.HandleFunc("GET "+path, s.metrics)
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "railscope is up") })
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
 	s.mux.HandleFunc("POST /-/reload", s.doReload)
@@ -43,25 +60,22 @@ func NewServer(scraper *Scraper, telemetryPath string, reload func() error) (*Se
 		w.Header().Set("Allow", "POST, PUT")
 		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
 	})
-	if telemetryPath == "/{$}" {
+	if path == page.Path {
 		return s, nil
 	}
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name:        "railscope",
-		Description: "What the RDMA rails of this node really do.",
-		Version:     scraper.opts.Info.Version,
-		Profiling:   "false",
-		Links: []web.LandingLinks{
-			{Address: telemetryPath, Text: "Metrics", Description: "for Prometheus"},
-			{Address: "/-/healthy", Text: "Health", Description: "200 while the process serves"},
-			{Address: "/-/ready", Text: "Readiness", Description: "200 once every source has been read"},
-		},
-	})
-	if err != nil {
+	var err error
+	if s.page, err = page.New(scraper.pageOptions(opts)); err != nil {
 		return nil, err
 	}
-	s.mux.Handle("GET /{$}", landing)
+	s.page.Register(s.mux)
 	return s, nil
+}
+
+// Close ends the streams of open pages, which otherwise have no end.
+func (s *Server) Close() {
+	if s.page != nil {
+		s.page.Close()
+	}
 }
 
 // SetReady makes /-/ready answer 200 or 503.

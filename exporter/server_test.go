@@ -17,10 +17,11 @@ import (
 
 func testServer(t *testing.T, path string, reload func() error) *Server {
 	t.Helper()
-	s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}), path, reload)
+	s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}), ServerOptions{TelemetryPath: path, Reload: reload})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
 	return s
 }
 
@@ -37,7 +38,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/metrics", nil, 200, "railscope_a_value{of=\"x\"} 1\n"},
 		{"HEAD", "/metrics", nil, 200, ""},
 		{"POST", "/metrics", nil, 405, ""},
-		{"GET", "/", nil, 200, `href="/metrics"`},
+		{"GET", "/", nil, 200, `href="./metrics"`},
 		{"GET", "/nothing", nil, 404, ""},
 		{"GET", "/-/healthy", nil, 200, "railscope is up"},
 		{"GET", "/-/ready", nil, 503, "not ready"},

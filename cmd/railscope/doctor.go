@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -33,6 +34,16 @@ func gatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
 // tellFacts is what the probe's control channel answers a peer's doctor.
 func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(g.Gather(ctx)) }
+}
+
+// complaints is what the live page shows of what doctor finds on this node.
+func complaints(g *doctor.Gatherer) func(context.Context) ([]exporter.Finding, error) {
+	return func(ctx context.Context) (list []exporter.Finding, err error) {
+		for _, f := range doctor.Examine(g.Gather(ctx), nil).Sorted() {
+			list = append(list, exporter.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Mend: f.Mend})
+		}
+		return list, ctx.Err()
+	}
 }
 
 // examine is the command doctor.

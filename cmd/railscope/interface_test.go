@@ -27,7 +27,8 @@ type endpoint struct {
 func webEndpoints() []endpoint {
 	return []endpoint{
 		{method: "GET", path: "/metrics", status: 200, answers: "the metrics, where `--web.telemetry-path` says: text, or protobuf with native histograms, as `Accept` asks; with gzip where that is taken"},
-		{method: "GET", path: "/", status: 200, answers: "a page for people"},
+		{method: "GET", path: "/", status: 200, answers: "[the live page](page.md)"},
+		{method: "GET", path: "/-/page/events", status: 200, answers: "what changes on it, as server-sent events without end; 503 while 50 are open. It loads `/-/page.css`, `.js` and `.svg`, too"},
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
 		{method: "GET", path: "/-/ready", status: 200, answers: "200 once every source has been read, until railscope stops; else 503"},
 		{method: "POST", path: "/-/reload", status: 200, answers: "reads the configuration again; 200, or 500 with what is wrong with it. PUT does the same"},

@@ -83,7 +83,7 @@ func serve(ctx context.Context, s settings) error {
 	if err := probing.apply(ctx, cfg.Probe); err != nil {
 		return err
 	}
-	handler, err := exporter.NewServer(scraper, s.telemetryPath, reload)
+	handler, err := exporter.NewServer(scraper, exporter.ServerOptions{TelemetryPath: s.telemetryPath, Reload: reload, Logger: logger, Doctor: complaints(gatherer(s, finder))})
 	if err != nil {
 		return err
 	}

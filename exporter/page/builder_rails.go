@@ -1,0 +1,181 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rails fills in the lanes.
+func (b *builder) rails(s *Snapshot, now time.Time) {
+	at := map[string]*Rail{}
+	b.each("rail_info", []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "link_layer"}, func(l []string, _ float64) {
+		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5], Layer: l[6]}
+		if r.NUMA == "-1" {
+			r.NUMA = ""
+		}
+		s.Rails = append(s.Rails, r)
+	})
+	slices.SortFunc(s.Rails, func(a, b Rail) int { return natural(a.Name, b.Name) })
+	for i := range s.Rails {
+		at[s.Rails[i].Name] = &s.Rails[i]
+	}
+	put := func(row string, labels []string, put func(r *Rail, l []string, v float64)) {
+		b.each(row, append([]string{"rail"}, labels...), func(l []string, v float64) {
+			if r := at[l[0]]; r != nil {
+				put(r, l[1:], v)
+			}
+		})
+	}
+	put("port_up", nil, func(r *Rail, _ []string, v float64) { r.Up, r.Known = v == 1, true })
+	put("port_state_id", nil, func(r *Rail, _ []string, v float64) { r.State = stateName(v) })
+	put("port_rate_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Rate = &v })
+	put("rail_capacity_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Capacity = &v })
+	put("rail_link_changes_total", nil, func(r *Rail, _ []string, v float64) { r.Links = &v })
+	put("port_receive_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Receive].Total = &v })
+	put("port_transmit_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Transmit].Total = &v })
+	put("port_mtu_bytes", []string{"kind"}, func(r *Rail, l []string, v float64) {
+		if l[0] == "active" {
+			r.MTU = &v
+		}
+	})
+	put("pcie_link_transfers_per_second", nil, func(r *Rail, _ []string, v float64) { r.Transfers = &v })
+	put("pcie_link_max_transfers_per_second", nil, func(r *Rail, _ []string, v float64) { r.MaxTransfers = &v })
+	put("pcie_link_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.Width = &v })
+	put("pcie_link_max_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.MaxWidth = &v })
+	put("gid_misbound", nil, func(r *Rail, _ []string, v float64) {
+		if v == 1 {
+			r.Notes = append(r.Notes, Note{Level: Bad, Text: "its GIDs sit on another interface", Detail: "connections leave by another port"})
+		}
+	})
+	b.nearGPUs(at)
+	b.traffic(s, now)
+	b.congestion(at, now)
+	for i := range s.Rails {
+		s.Rails[i].note()
+	}
+}
+
+// stateName is the port's state in words, enum ib_port_state.
+func stateName(id float64) string {
+	names := []string{"no state", "down", "initialising", "armed", "active", "active, deferred"}
+	if i := int(id); i >= 0 && i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("state %v", id)
+}
+
+// note notes what is wrong with the rail.
+func (r *Rail) note() {
+	add := func(l Level, format string, args ...any) {
+		r.Notes = append(r.Notes, Note{Level: l, Text: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case !r.Known:
+		add(Warn, "its state could not be read")
+	case !r.Up && r.State == "active":
+		add(Bad, "the port is active but not up")
+	}
+	if r.Width != nil && r.MaxWidth != nil && *r.Width < *r.MaxWidth {
+		add(Warn, "PCIe runs with %v of %v lanes", *r.Width, *r.MaxWidth)
+	}
+	if r.Transfers != nil && r.MaxTransfers != nil && *r.Transfers < *r.MaxTransfers {
+		add(Warn, "PCIe runs at %v of %v GT/s", *r.Transfers/1e9, *r.MaxTransfers/1e9)
+	}
+	if r.Up && r.Layer == "Ethernet" && r.MTU != nil && *r.MTU < 4096 {
+		add(Warn, "RDMA packets of %v bytes, not 4096: the interface's MTU is too small", *r.MTU)
+	}
+}
+
+// nearGPUs fills in the GPUs of each rail's NUMA node.
+func (b *builder) nearGPUs(at map[string]*Rail) {
+	index, nodes := map[string]string{}, map[string][]string{}
+	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) { index[strings.ToLower(l[1])] = l[0] })
+	b.each("pcie_numa_node", []string{"kind", "pci_address"}, func(l []string, v float64) {
+		if l[0] != "gpu" || v < 0 {
+			return
+		}
+		node := fmt.Sprint(v)
+		nodes[node] = append(nodes[node], index[strings.ToLower(l[1])])
+	})
+	for _, r := range at {
+		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), natural); {
+		case r.NUMA == "" || len(list) == 0:
+		case list[0] == "": // NVML does not speak of it
+			r.GPUs = plural(len(list), "GPU")
+		default:
+			r.GPUs = "GPU " + strings.Join(list, " ")
+		}
+	}
+}
+
+// traffic fills in what the rails carry: as the sampler has it, or, where nobody
+// samples, by how their counters grew from one reading to the next.
+func (b *builder) traffic(s *Snapshot, now time.Time) {
+	seen := map[string]bool{}
+	for i := range s.Rails {
+		r := &s.Rails[i]
+		seen[r.Name] = true
+		for d := range r.Traffic {
+			t := &r.Traffic[d]
+			if b.o.Recent != nil {
+				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
+					t.Recent, t.Rate = recent, known(rate)
+					t.use(r.Capacity)
+					continue
+				}
+			}
+			if b.totals[r.Name] == nil {
+				b.totals[r.Name] = &railTotals{}
+			}
+			t.Recent, t.Rate = b.totals[r.Name][d].take(t.Total, now)
+			t.use(r.Capacity)
+		}
+	}
+	for name := range b.totals {
+		if !seen[name] {
+			delete(b.totals, name)
+		}
+	}
+}
+
+func (t *Traffic) use(capacity *float64) {
+	if t.Rate != nil && capacity != nil && *capacity > 0 {
+		used := *t.Rate / *capacity
+		t.Used = &used
+	}
+}
+
+// railTotals is what was seen of a rail's counters, by direction.
+type railTotals [2]totals
+
+type totals struct {
+	bytes  float64
+	at     time.Time // zero: not yet
+	recent []float64
+}
+
+// recentSeconds is how far back the drawing goes.
+const recentSeconds = 120
+
+// take takes in a counter and returns the rates up to it and the last.
+func (t *totals) take(total *float64, now time.Time) (recent []float64, rate *float64) {
+	switch took := now.Sub(t.at).Seconds(); {
+	case total == nil:
+		t.at = time.Time{}
+		return nil, nil
+	case t.at.IsZero() || *total < t.bytes || took > 3*slowEvery.Seconds(): // nothing to compare it with
+		t.recent = nil
+	case took > 0:
+		v := (*total - t.bytes) / took
+		for range max(1, int(math.Round(took))) {
+			t.recent = append(t.recent, v)
+		}
+		t.recent = t.recent[max(0, len(t.recent)-recentSeconds):]
+		rate = &v
+	}
+	t.bytes, t.at = *total, now
+	return slices.Clone(t.recent), rate
+}

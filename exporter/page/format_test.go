@@ -1,0 +1,138 @@
+package page
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// TestFigures is how values are written. One that is not known is never 0.
+func TestFigures(t *testing.T) {
+	for _, tc := range []struct {
+		v    float64
+		unit string
+		want string
+	}{
+		{0, "rate", "0\u00a0B/s"}, {1, "rate", "1\u00a0B/s"}, {0.5, "rate", "0.50\u00a0B/s"}, {999.4, "rate", "999\u00a0B/s"}, {999.6, "rate", "1.00\u00a0kB/s"},
+		{12.5e9, "rate", "12.5\u00a0GB/s"}, {9.994e9, "rate", "9.99\u00a0GB/s"}, {9.996e9, "rate", "10.0\u00a0GB/s"}, {99.96e9, "rate", "100\u00a0GB/s"}, {4e11, "rate", "400\u00a0GB/s"},
+		{5e10, "bits", "400\u00a0Gb/s"}, {1.25e10, "bits", "100\u00a0Gb/s"}, {3.5e13, "count", "35.0\u00a0TB"}, {3e23, "count", "300000\u00a0EB"},
+		{8.5520809984e10, "bytes", "79.6\u00a0GiB"}, {1023, "bytes", "1023\u00a0B"}, {1024, "bytes", "1.00\u00a0KiB"}, {0, "bytes", "0\u00a0B"},
+		{0.004, "ratio", "0.00"}, {1, "ratio", "1.00"}, {0.0001, "percent", "<1\u00a0%"}, {0, "percent", "0\u00a0%"}, {0.845, "percent", "85\u00a0%"}, {1.7, "percent", "170\u00a0%"},
+		{68.66, "perSecond", "68.7/s"}, {0.1, "perSecond", "6.00/min"}, {12345, "perSecond", "12.3\u00a0k/s"}, {4096, "number", "4096"}, {16, "number", "16"},
+	} {
+		if got := fig(&tc.v, "x", tc.unit); got.Text != tc.want || !got.Known {
+			t.Errorf("%v as %s: %q, want %q", tc.v, tc.unit, got.Text, tc.want)
+		}
+	}
+	if got := fig(nil, "x", "rate"); got.Known || got.Text != "" || got.Absent != "unknown" {
+		t.Errorf("nothing is %+v", got)
+	}
+	if got := micro(new(2.314e-6)) + " " + micro(new(0.00123)) + micro(nil); got != "2.31\u00a0µs 1.23\u00a0ms" {
+		t.Error(got)
+	}
+	if known(math.NaN()) != nil || known(math.Inf(1)) != nil || *known(0) != 0 {
+		t.Error("what is no number is not known, and 0 is")
+	}
+}
+
+// TestSpan is how long ago.
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{-time.Second: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min",
+		2*time.Hour + 5*time.Minute: "2 h 5 min", 76*time.Hour + 59*time.Minute: "3 d 4 h"} {
+		if got := span(then(), then().Add(d)); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestSpark is the line of the last two minutes. It ends at the right edge, and
+// is broken where nothing is known.
+func TestSpark(t *testing.T) {
+	nan := math.NaN()
+	for _, tc := range []struct {
+		name     string
+		recent   []float64
+		capacity *float64
+		line     string
+	}{
+		{"nothing", nil, new(100.0), ""},
+		{"half", []float64{50, 50, 50, 50}, new(100.0), "M117 17L120 17"},
+		{"up and down", []float64{0, 100, 0}, new(100.0), "M118 32L119 2L120 32"},
+		{"beyond the capacity", []float64{100, 170}, new(100.0), "M119 2L120 2"},
+		{"a gap", []float64{100, nan, nan, 0}, new(100.0), "M117 2M120 32"},
+		{"the highest is the measure", []float64{5, 10}, nil, "M119 17L120 2"},
+		{"idle, and nothing to measure by", []float64{0, 0}, nil, ""},
+	} {
+		if got := spark(tc.recent, tc.capacity); got.Line != tc.line {
+			t.Errorf("%s: %q, want %q", tc.name, got.Line, tc.line)
+		}
+	}
+	full := make([]float64, recentSeconds)
+	if got, want := spark(full, new(1.0)), (sparkline{"M1 32L120 32", "M1 32L120 32L120 32L1 32Z"}); got != want {
+		t.Errorf("idle for two minutes: %+v, want %+v", got, want)
+	}
+}
+
+// TestMoved: a counter is shown while it moves and for a minute after, as what it
+// grew by on average; one that steps back is new.
+func TestMoved(t *testing.T) {
+	c, at := newCounts(), then()
+	take := func(after time.Duration, v float64) (float64, bool) {
+		at = at.Add(after)
+		return c.moved("x", v, at)
+	}
+	for i, tc := range []struct {
+		after time.Duration
+		v     float64
+		want  float64
+		known bool
+	}{
+		{0, 1000, 0, false},
+		{time.Second, 1000, 0, true},
+		{time.Second, 1020, 10, true},
+		{28 * time.Second, 1020, 20. / 30, true},
+		{30 * time.Second, 1020, 0, true},
+		{time.Second, 1031, 11. / 31, true},
+		{time.Second, 5, 0, false}, // the device was reset
+		{time.Second, 6, 1, true},
+		{2 * time.Minute, 600, 0, false}, // nobody looked meanwhile
+	} {
+		if got, known := take(tc.after, tc.v); math.Abs(got-tc.want) > 1e-9 || known != tc.known {
+			t.Errorf("%d: %v %v, want %v %v", i, got, known, tc.want, tc.known)
+		}
+	}
+}
+
+// TestTotals: where nobody samples, rates come from how counters grow.
+func TestTotals(t *testing.T) {
+	var c totals
+	at := then()
+	take := func(after time.Duration, v *float64) (int, float64) {
+		at = at.Add(after)
+		recent, rate := c.take(v, at)
+		if rate == nil {
+			return len(recent), -1
+		}
+		return len(recent), *rate
+	}
+	for i, tc := range []struct {
+		after time.Duration
+		v     *float64
+		n     int
+		rate  float64
+	}{
+		{0, new(1000.0), 0, -1},
+		{time.Second, new(1500.0), 1, 500},
+		{2 * time.Second, new(2500.0), 3, 500},
+		{time.Second, new(2500.0), 4, 0},
+		{time.Second, new(10.0), 0, -1},
+		{time.Second, new(20.0), 1, 10},
+		{time.Second, nil, 0, -1},
+		{time.Second, new(30.0), 0, -1},
+		{time.Hour, new(40.0), 0, -1},
+	} {
+		if n, rate := take(tc.after, tc.v); n != tc.n || rate != tc.rate {
+			t.Errorf("%d: %d seconds and %v, want %d and %v", i, n, rate, tc.n, tc.rate)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// hub makes one drawing a second for all who look, and none while nobody does.
+// Safe for concurrent use.
+type hub struct {
+	o      Options
+	exam   *exam
+	ctx    context.Context // done when the page is closed
+	cancel context.CancelFunc
+	ending sync.WaitGroup
+
+	work    sync.Mutex // held while a drawing is made; protects all up to mu
+	builder *builder
+	drawing *drawing
+	last    *drawn
+	shown   Snapshot // what last is of
+	made    time.Time
+	slow    time.Time // of the last reading of what is dear to read
+	number  uint64    // of the drawing
+
+	mu      sync.Mutex // protects all following fields
+	streams map[*stream]bool
+	running bool // the producer
+	closed  bool
+}
+
+// stream is one page that is open.
+type stream struct {
+	events chan []byte // closed when the stream is to end
+	fresh  bool        // it has nothing yet: the next event must have all. The producer's.
+}
+
+// backlog is how many events a stream may be behind before it is dropped; the
+// page comes back by itself.
+const backlog = 8
+
+func newHub(o Options) (*hub, error) {
+	drawing, err := newDrawing()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &hub{o: o, exam: newExam(ctx, o.Doctor), ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing, streams: map[*stream]bool{}}, nil
+}
+
+// close ends all streams, and returns when nothing runs any more that does not
+// hang.
+func (h *hub) close() {
+	h.mu.Lock()
+	h.closed = true
+	for s := range h.streams {
+		h.dropLocked(s)
+	}
+	h.mu.Unlock()
+	h.cancel()
+	h.ending.Wait()
+	h.exam.end()
+}
+
+// join opens a stream. It returns nil when there are too many, or the page is
+// closed.
+func (h *hub) join() *stream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.streams) >= MaxStreams {
+		return nil
+	}
+	s := &stream{events: make(chan []byte, backlog), fresh: true}
+	h.streams[s] = true
+	if !h.running {
+		h.running = true
+		h.ending.Go(h.produce)
+	}
+	return s
+}
+
+func (h *hub) leave(s *stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropLocked(s)
+}
+
+func (h *hub) dropLocked(s *stream) {
+	if h.streams[s] {
+		delete(h.streams, s)
+		close(s.events)
+	}
+}
+
+// produce makes a drawing a second until nobody looks.
+func (h *hub) produce() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	next := time.Now()
+	for {
+		select {
+		case <-timer.C:
+		case <-h.ctx.Done():
+		}
+		h.mu.Lock()
+		if len(h.streams) == 0 || h.closed {
+			h.running = false
+			h.mu.Unlock()
+			return
+		}
+		h.mu.Unlock()
+		h.tick()
+		next = next.Add(every)
+		if now := time.Now(); next.Before(now) { // it took longer: none is made up for
+			next = now.Add(every)
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// tick makes a drawing and sends each stream what it has not.
+func (h *hub) tick() {
+	h.work.Lock()
+	defer h.work.Unlock()
+	before := h.last
+	if err := h.makeLocked(time.Now()); err != nil {
+		h.o.Logger.Error("Cannot draw the page", "err", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all, changed []byte
+	for s := range h.streams {
+		var event []byte
+		if s.fresh || before == nil || before.order != h.last.order {
+			if all == nil {
+				all = h.eventLocked(nil)
+			}
+			event, s.fresh = all, false
+		} else {
+			if changed == nil {
+				changed = h.eventLocked(before)
+			}
+			event = changed
+		}
+		select {
+		case s.events <- event:
+		default:
+			h.dropLocked(s) // it does not take what it is sent
+		}
+	}
+}
+
+// makeLocked reads and draws.
+func (h *hub) makeLocked(now time.Time) error {
+	h.exam.look(now)
+	sources := fastSources()
+	if now.Sub(h.slow) >= slowEvery {
+		sources = append(sources, slowSources()...)
+		h.slow = now
+	}
+	var s Snapshot
+	h.o.Look(sources, func(series Reading, failed map[string]string) { s = h.builder.build(series, failed, time.Now()) })
+	s.Exam = h.exam.last()
+	s.judge()
+	d, err := h.drawing.draw(&s)
+	if err != nil {
+		return err
+	}
+	h.last, h.shown, h.made = d, s, now
+	h.number++
+	return nil
+}
+
+// message is the data of an event.
+type message struct {
+	Layout string            `json:"layout"`
+	At     string            `json:"at"`
+	Title  string            `json:"title"`
+	Main   string            `json:"main,omitempty"`  // all of it
+	Parts  map[string]string `json:"parts,omitempty"` // or what changed
+}
+
+// eventLocked renders an event: what changed since before, or all.
+func (h *hub) eventLocked(before *drawn) []byte {
+	m := message{Layout: h.drawing.layout, At: clock(h.shown.At), Title: h.shown.Node + ": " + h.shown.Verdict.Text + " · railscope"}
+	if before == nil {
+		m.Main = h.last.main
+	} else {
+		m.Parts = map[string]string{}
+		for _, id := range slices.Sorted(maps.Keys(h.last.parts)) {
+			if html := h.last.parts[id]; before.parts[id] != html {
+				m.Parts[id] = html
+			}
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "id: %d-%d\ndata: ", h.o.Started.Unix(), h.number)
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // the drawing has been escaped, and would be twice as long
+	_ = enc.Encode(m)        // strings only, into memory; it ends the line
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+// document returns the page as it is now: drawn less than a second ago, or anew.
+func (h *hub) document() ([]byte, error) {
+	h.work.Lock()
+	defer h.work.Unlock()
+	if now := time.Now(); h.last == nil || now.Sub(h.made) >= every || now.Before(h.made) {
+		if err := h.makeLocked(now); err != nil {
+			return nil, err
+		}
+	}
+	return h.drawing.document(document{Node: h.shown.Node, Notice: h.shown.Notice, Metrics: h.o.Metrics, Version: h.shown.Version,
+		Verdict: h.shown.Verdict.Text, Main: html(h.last.main)})
+}

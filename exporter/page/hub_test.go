@@ -1,0 +1,241 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// decode returns the message of an event.
+func decode(t *testing.T, event []byte) (m message) {
+	t.Helper()
+	_, data, ok := bytes.Cut(event, []byte("\ndata: "))
+	if !ok || !bytes.HasPrefix(event, []byte("id: ")) || !bytes.HasSuffix(event, []byte("\n\n")) || bytes.Count(data, []byte("\n")) != 2 {
+		t.Fatalf("not an event: %.200q", event)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// drain takes what has come on a stream.
+func drain(t *testing.T, s *stream) (list []message) {
+	t.Helper()
+	for {
+		select {
+		case event, ok := <-s.events:
+			if !ok {
+				return list
+			}
+			list = append(list, decode(t, event))
+		default:
+			return list
+		}
+	}
+}
+
+// follow reads a stream as a page does.
+func follow(s *stream) (events *int) {
+	events = new(int)
+	go func() {
+		for range s.events {
+			*events++
+		}
+	}()
+	return events
+}
+
+// TestCost: ten pages cost the readings and drawings of one, and none costs
+// nothing at all.
+func TestCost(t *testing.T) {
+	for _, tc := range []struct {
+		pages       int
+		reads, slow int64 // in ten seconds
+	}{{0, 0, 0}, {1, 11, 3}, {10, 11, 3}, {MaxStreams, 11, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			page, source := open(t, options("n"), captured(t, "hgx"))
+			var taken []*int
+			for range tc.pages {
+				taken = append(taken, follow(page.hub.join()))
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if reads, slow := source.reads.Load(), source.slow.Load(); reads != tc.reads || slow != tc.slow {
+				t.Errorf("%d pages: %d readings, %d of everything; want %d and %d", tc.pages, reads, slow, tc.reads, tc.slow)
+			}
+			page.Close()
+			synctest.Wait()
+			for i, n := range taken {
+				if *n != 11 {
+					t.Errorf("page %d of %d got %d events in 10 s, want 11", i, tc.pages, *n)
+				}
+			}
+			before := source.reads.Load()
+			time.Sleep(time.Minute)
+			if after := source.reads.Load(); after != before {
+				t.Errorf("%d readings after the end", after-before)
+			}
+		})
+	}
+}
+
+// TestNobodyLooks: when the last page goes, readings end, and begin again with
+// the next.
+func TestNobodyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page, source := open(t, options("n"), captured(t, "hgx"))
+		for want := range int64(2) {
+			s := page.hub.join()
+			follow(s)
+			time.Sleep(2500 * time.Millisecond)
+			page.hub.leave(s)
+			time.Sleep(time.Minute)
+			if got := source.reads.Load(); got != 3*(want+1) {
+				t.Errorf("%d readings, want %d", got, 3*(want+1))
+			}
+		}
+	})
+}
+
+// TestEvents: a stream begins with everything, and goes on with what changed.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := captured(t, "one-rail-dead")
+		page, source := open(t, options("n"), e)
+		s := page.hub.join()
+		synctest.Wait()
+		first := drain(t, s)
+		if len(first) != 1 || first[0].Main == "" || len(first[0].Parts) != 0 {
+			t.Fatalf("it begins with %+v", first)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// The clock, and that the counters have been seen not to move: nothing else.
+		if got := drain(t, s); len(got) != 1 || got[0].Main != "" || !cmp.Equal(slices.Sorted(maps.Keys(got[0].Parts)), []string{"head", "lane-0", "lane-1"}) {
+			t.Errorf("then comes %v", slices.Sorted(maps.Keys(got[0].Parts)))
+		}
+		mended := maps.Clone(e)
+		mended["port_up"] = []line{{map[string]string{"rail": "0"}, 1}, {map[string]string{"rail": "1"}, 1}}
+		source.reading.Store(&mended)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := drain(t, s)
+		if len(got) != 1 || got[0].Parts["lane-1"] == "" || got[0].Title != "n: 2 rails up, but rail 1: PCIe runs with 8 of 16 lanes; 1 more below · railscope" {
+			t.Errorf("when rail 1 is mended comes %q and %v", got[0].Title, slices.Sorted(maps.Keys(got[0].Parts)))
+		}
+		gone := maps.Clone(mended)
+		gone["rail_info"] = mended["rail_info"][:1]
+		source.reading.Store(&gone)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := drain(t, s); len(got) != 1 || got[0].Main == "" {
+			t.Errorf("when a rail goes comes %v, want all", got)
+		}
+	})
+}
+
+// TestSlowClient: who does not take its events is dropped, and nobody else
+// waits for it.
+func TestSlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page, _ := open(t, options("n"), captured(t, "hgx"))
+		slow, quick := page.hub.join(), page.hub.join()
+		n := follow(quick)
+		time.Sleep(20500 * time.Millisecond)
+		synctest.Wait()
+		if *n != 21 {
+			t.Errorf("the quick one got %d events in 20.5 s, want 21", *n)
+		}
+		if got := drain(t, slow); len(got) != backlog {
+			t.Errorf("the slow one has %d events, want %d", len(got), backlog)
+		}
+		if _, open := <-slow.events; open {
+			t.Error("the slow one was not dropped")
+		}
+	})
+}
+
+// TestBound: there are no more streams than may be, and one that goes makes room.
+func TestBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page, _ := open(t, options("n"), captured(t, "hgx"))
+		var last *stream
+		for range MaxStreams {
+			if last = page.hub.join(); last == nil {
+				t.Fatal("refused too early")
+			}
+		}
+		if page.hub.join() != nil {
+			t.Errorf("%d streams are open", MaxStreams+1)
+		}
+		page.hub.leave(last)
+		page.hub.leave(last) // twice is no harm
+		if page.hub.join() == nil {
+			t.Error("one went, and there is no room")
+		}
+		page.Close()
+		if page.hub.join() != nil {
+			t.Error("joined after the end")
+		}
+	})
+}
+
+// TestDoctor: asked once a minute while somebody looks, beside everything else,
+// and never for longer than it may take.
+func TestDoctor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, hang atomic.Int64
+		o := options("n")
+		o.Doctor = func(ctx context.Context) ([]Finding, error) {
+			if asked.Add(1); hang.Load() != 0 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			time.Sleep(3 * time.Second)
+			return []Finding{{Fault: true, Subject: "rail 1", Mend: []string{"ip link set eth1 up"}}}, nil
+		}
+		page, source := open(t, o, captured(t, "hgx"))
+		time.Sleep(time.Hour)
+		if asked.Load() != 0 {
+			t.Fatal("asked while nobody looks")
+		}
+		s := page.hub.join()
+		n := follow(s)
+		time.Sleep(2500 * time.Millisecond)
+		synctest.Wait()
+		if *n != 3 || !page.hub.exam.last().At.IsZero() {
+			t.Errorf("%d events while it looks, %+v", *n, page.hub.exam.last())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := page.hub.exam.last(); asked.Load() != 1 || got.Took != 3*time.Second || len(got.Findings) != 1 || got.Running {
+			t.Errorf("asked %d times: %+v", asked.Load(), got)
+		}
+		hang.Store(1)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := page.hub.exam.last(); asked.Load() != 6 || got.Err != context.DeadlineExceeded.Error() {
+			t.Errorf("asked %d times in 5 minutes: %+v", asked.Load(), got)
+		}
+		page.hub.leave(s)
+		time.Sleep(time.Hour)
+		for range 3 { // three at once are one look
+			if _, err := page.hub.document(); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if before := source.reads.Load(); asked.Load() != 7 {
+			t.Errorf("a page without a stream asked %d times, after %d readings", asked.Load()-6, before)
+		}
+	})
+}

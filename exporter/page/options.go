@@ -1,0 +1,57 @@
+package page
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Reading gives the series of the last scrape; [exporter.Table] is one.
+type Reading interface {
+	// Each calls each with the series of a row, given by its name without the
+	// namespace: the values of the labels asked for, and the value. It reports
+	// whether there is such a row with such labels. values may not be kept.
+	Each(row string, labels []string, each func(values []string, v float64)) bool
+}
+
+// Options are what the page is made of. What is nil is not shown.
+type Options struct {
+	Node    string // name of the node; empty asks the kernel
+	Notice  string // is shown above everything; empty: nothing is
+	Metrics string // path of the metrics, from /
+	Version string
+	Started time.Time
+	Logger  *slog.Logger
+
+	// Look reads the sources of these names in bounded time, and lets look see the
+	// series and why sources failed.
+	Look func(sources []string, look func(series Reading, failed map[string]string))
+	// Recent appends what a rail carried in each of the last seconds, in bytes per
+	// second, and returns the rate of now; NaN is unknown. ok is false where nobody
+	// samples the rail.
+	Recent func(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
+	// Peers returns the peers as configured, with their last rounds; probing is
+	// false where the configuration has no probe.
+	Peers func() (peers []Peer, probing bool)
+	// Doctor looks at the node in bounded time.
+	Doctor func(ctx context.Context) ([]Finding, error)
+}
+
+// The bounds of what the page costs.
+const (
+	every      = time.Second      // between two events
+	slowEvery  = 5 * time.Second  // between two readings of what is dear to read
+	examEvery  = time.Minute      // between two looks of the doctor
+	examBudget = 20 * time.Second // for one
+	endBudget  = time.Second      // how long the end of the page waits for it
+	MaxStreams = 50               // open at once; who comes then gets 503
+	maxPeers   = 100              // that are drawn
+	// KeepRounds is how many rounds are kept of a peer.
+	KeepRounds = 20
+)
+
+// fastSources are read for every event. Firmware answers slowSources at its
+// leisure, or there is much of them.
+func fastSources() []string { return []string{"rdma", "bond", "sampler", "probe"} }
+
+func slowSources() []string { return []string{"netdev", "pcie", "gpu", "gpudirect", "nccl"} }

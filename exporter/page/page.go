@@ -1,0 +1,129 @@
+package page
+
+import (
+	"html/template"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+// Page answers for the live page: the page itself, what it loads, and its
+// streams. Everything is relative, so that it works below any prefix.
+type Page struct{ hub *hub }
+
+// Paths of the page, for a server's multiplexer. What it loads is beside the
+// other paths that begin with /-/.
+const (
+	Path       = "/{$}"
+	PathStyle  = "/-/page.css"
+	PathScript = "/-/page.js"
+	PathIcon   = "/-/page.svg"
+	PathEvents = "/-/page/events"
+)
+
+// New returns the page. Nothing runs until somebody looks.
+func New(o Options) (*Page, error) {
+	if o.Node == "" {
+		o.Node, _ = os.Hostname()
+	}
+	o.Node, o.Version, o.Notice = terminal.Plain(o.Node), terminal.Plain(o.Version), terminal.Plain(o.Notice)
+	h, err := newHub(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Page{h}, nil
+}
+
+// Close ends all streams and whatever runs for them.
+func (p *Page) Close() { p.hub.close() }
+
+// Register adds the page to a multiplexer.
+func (p *Page) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET "+Path, p.page)
+	mux.HandleFunc("GET "+PathEvents, p.events)
+	for path, file := range map[string]struct{ name, kind string }{
+		PathStyle:  {"page.css", "text/css; charset=utf-8"},
+		PathScript: {"page.js", "text/javascript; charset=utf-8"},
+		PathIcon:   {"page.svg", "image/svg+xml"},
+	} {
+		text, _ := files.ReadFile(file.name) // it is in the binary: a test opens it
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			h := guard(w)
+			h.Set("Content-Type", file.kind)
+			h.Set("Cache-Control", "public, max-age=31536000, immutable") // its address changes with it
+			h.Set("Content-Length", strconv.Itoa(len(text)))
+			w.Write(text) //nolint:errcheck // a client that has gone away is not our fault
+		})
+	}
+}
+
+// guard sets the headers of everything that belongs to the page: nothing from
+// elsewhere, nothing inline, in no frame.
+func guard(w http.ResponseWriter) http.Header {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	return h
+}
+
+func html(s string) template.HTML {
+	return template.HTML(s) //nolint:gosec // html/template made it
+}
+
+func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
+	text, err := p.hub.document()
+	h := guard(w)
+	h.Set("Cache-Control", "no-store")
+	if err != nil {
+		p.hub.o.Logger.Error("Cannot draw the page", "err", err)
+		http.Error(w, "The page cannot be drawn; the metrics are not touched by that.", http.StatusInternalServerError)
+		return
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	w.Write(text) //nolint:errcheck // a client that has gone away is not our fault
+}
+
+// How streams are held.
+const (
+	retry      = time.Second      // after which a page that lost its stream asks again
+	writeLimit = 10 * time.Second // for one event: who does not take it in that time is dropped
+)
+
+// events is a stream of server-sent events, until the page, the client or the
+// server ends it.
+func (p *Page) events(w http.ResponseWriter, r *http.Request) {
+	h := guard(w)
+	s := p.hub.join()
+	if s == nil {
+		h.Set("Retry-After", "30")
+		http.Error(w, "As many pages are open as may be, "+strconv.Itoa(MaxStreams)+": close one, or load this one anew to see the values of now.", http.StatusServiceUnavailable)
+		return
+	}
+	defer p.hub.leave(s)
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
+	control := http.NewResponseController(w)
+	send := func(event []byte) bool {
+		// The server's own limit is for a whole answer, and this one has no end. A
+		// writer that knows no limits is a test's.
+		_ = control.SetWriteDeadline(time.Now().Add(writeLimit))
+		_, err := w.Write(event)
+		return err == nil && control.Flush() == nil
+	}
+	ok := send([]byte("retry: " + strconv.FormatInt(retry.Milliseconds(), 10) + "\n\n"))
+	for ok {
+		select {
+		case event, open := <-s.events:
+			ok = open && send(event)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/terminal"
+)
+
+var update = flag.Bool("update", false, "write the goldens anew")
+
+// document is the page of a reading, as of the fixtures' time.
+func documentOf(t *testing.T, o Options, e exposition) string {
+	t.Helper()
+	page, _ := open(t, o, e)
+	var text []byte
+	var err error
+	b := page.hub.builder
+	page.hub.o.Look = func(_ []string, look func(Reading, map[string]string)) { look(e, nil) }
+	s := b.build(e, nil, then())
+	if o.Doctor != nil {
+		findings, _ := o.Doctor(t.Context())
+		s.Exam = Exam{On: true, At: then().Add(-9 * time.Second), Took: 31 * time.Millisecond, Findings: findings}
+	}
+	s.judge()
+	page.hub.shown = s
+	if page.hub.last, err = page.hub.drawing.draw(&s); err != nil {
+		t.Fatal(err)
+	}
+	page.hub.made = time.Now()
+	if text, err = page.hub.document(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(text), page.hub.drawing.layout, "LAYOUT")
+}
+
+// TestGolden holds the whole page of every kind of machine.
+func TestGolden(t *testing.T) {
+	type machine struct {
+		o Options
+		e exposition
+	}
+	machines := map[string]machine{}
+	for _, name := range []string{"bonded", "no-rdma", "one-rail-dead", "spark", "efa", "hgx"} {
+		machines[name] = machine{options(name), captured(t, name)}
+	}
+	o, e := trained(t)
+	o = few(o, 0, 3, 7)
+	o.Notice = "A demonstration: nothing here is real."
+	machines["trained"] = machine{o, e}
+	o, e = wounded(t)
+	machines["wounded"] = machine{o, e}
+	for name, m := range machines {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := documentOf(t, m.o, m.e)
+				file := filepath.Join("testdata", name+".html")
+				if *update {
+					if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatalf("%v (go test ./exporter/page -update writes it)", err)
+				}
+				if diff := cmp.Diff(string(want), got); diff != "" {
+					t.Errorf("%s (-want +got; go test ./exporter/page -update writes it anew):\n%s", file, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestHostile: whatever a driver, a peer or a configuration calls things, it is
+// text on the page: no element, no attribute, no script, no other direction.
+func TestHostile(t *testing.T) {
+	const evil = "<script>alert(1)</script>\"' onload=x \u202e]]>\x1b[2J javascript:alert(1)"
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(evil)
+	e := read(t, strings.ReplaceAll(`railscope_source_present{source="rdma"} 1
+railscope_source_success{source="EVIL"} 0
+railscope_rail_info{rail="EVIL",device="EVIL",port="EVIL",netdev="EVIL",pci_address="EVIL",numa_node="EVIL",link_layer="EVIL"} 1
+railscope_port_up{rail="EVIL",device="EVIL",port="1"} 1
+railscope_port_pause_frames_total{rail="EVIL",netdev="x",priority="EVIL",direction="EVIL"} 1
+railscope_bond_info{bond="EVIL",mode="EVIL",xmit_hash_policy="",miimon="",lacp_rate=""} 1
+railscope_bond_member_up{bond="EVIL",member="EVIL"} 0
+railscope_bond_rdma_info{bond="EVIL",rail="EVIL",device="",port="",member=""} 1
+railscope_gpu_info{gpu="EVIL",uuid="",name="EVIL",pci_address="",driver=""} 1
+railscope_gpu_memory_source_info{gpu="EVIL",source="EVIL"} 1
+railscope_gpudirect_info{mode="EVIL",reason="EVIL"} 1
+railscope_fallback_suspected{reason="EVIL"} 1
+railscope_nccl_fallback{job="EVIL"} 1
+`, "EVIL", quoted))
+	o := options(evil)
+	o.Notice, o.Version = evil, evil
+	o.Peers = func() ([]Peer, bool) {
+		said := terminal.Plain(evil) // who keeps rounds sees to that
+		return []Peer{{Name: said, Rounds: []Round{{Outcome: said, Transport: said, Reason: said, Detail: said, Failures: []string{said}}}}}, true
+	}
+	page, s := open(t, o, e)
+	s.failed = map[string]string{evil: evil, "rdma": evil}
+	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil), Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Mend: []string{evil}}.plain()}}
+	text, err := page.hub.document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.hub.work.Lock()
+	defer page.hub.work.Unlock()
+	event := decode(t, page.hub.eventLocked(nil))
+	for what, got := range map[string]string{"the page": string(text), "an event": event.Main} { // its title is given to no parser
+		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
+			t.Errorf("%s has %d of the names, want them all", what, n)
+		}
+		for _, bad := range []string{"<script>", "</script>alert", "\x1b", `onload=x "`} {
+			if strings.Contains(got, bad) {
+				t.Errorf("%s has %q in it", what, bad)
+			}
+		}
+	}
+	if n := strings.Count(string(text), "\u202e"); n > 0 {
+		t.Errorf("%d marks of another direction are left", n)
+	}
+}
+
+// TestVerdict is the node in one sentence.
+func TestVerdict(t *testing.T) {
+	up, down := Rail{Name: "0", Up: true, Known: true}, Rail{Name: "1", Known: true}
+	second := Rail{Name: "1", Up: true, Known: true}
+	slow := second
+	slow.Notes = []Note{{Level: Warn, Text: "PCIe runs with 8 of 16 lanes"}}
+	idle := Balance{Active: new(0.0), Judged: true}
+	even := Balance{Imbalance: new(0.01), Active: new(2.0), Judged: true}
+	uneven := Balance{Imbalance: new(0.4), Active: new(1.0), Judged: true}
+	for _, tc := range []struct {
+		name string
+		s    Snapshot
+		want Verdict
+	}{
+		{"all is well", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{even, even}}, Verdict{Good, "2 rails up, even"}},
+		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}}, Verdict{Good, "2 rails up, idle"}},
+		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0), Judged: true}, idle}}, Verdict{Good, "1 rail up, busy"}},
+		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Verdict{Good, "2 rails up"}},
+		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}}, Verdict{Warn, "2 rails up, but transmitting is uneven (imbalance 0.40)"}},
+		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}}, Verdict{Bad, "rail 1 is down; 1 more below"}},
+		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Known: true}}}, Verdict{Bad, "rails 1 and 2 are down"}},
+		{"all down", Snapshot{Rails: []Rail{down}}, Verdict{Bad, "no rail is up"}},
+		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}}, Verdict{Warn, "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
+		{"fallback", Snapshot{Rails: []Rail{up}, Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}}, Verdict{Bad, "suspected fallback to TCP"}},
+		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Verdict{Idle, "no RDMA device on this node"}},
+		{"a peer by TCP", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"}, {Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reached by TCP only: no_gid"}},
+		{"a peer that was", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}}, Verdict{Good, "1 rail up"}},
+		{"a peer without a rail", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"rail 1: …"}}}}}}, Verdict{Warn, "1 rail up, but peer b is not reached over every rail"}},
+		{"a member", Snapshot{Rails: []Rail{up}, Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}}, Verdict{Warn, "1 rail up, but member eth1 of bond0 is down"}},
+		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}}, Verdict{Warn, "1 rail up, but 1 fault found by doctor"}},
+	} {
+		if tc.s.judge(); tc.s.Verdict != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
+		}
+	}
+}

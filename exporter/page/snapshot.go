@@ -1,0 +1,157 @@
+package page
+
+import "time"
+
+// Snapshot is what the page shows of one moment. Figures that are not known are
+// nil, never 0; they are in the base unit.
+type Snapshot struct {
+	Node, Version, Notice string
+	Started, At           time.Time
+	Verdict               Verdict
+	Notes                 []Note // what of the node is wrong beside the rails
+	Rails                 []Rail
+	NoRails               string // why there are none, in words; empty when there are
+	Balance               [2]Balance
+	Bonds                 []Bond
+	NoBonds               string
+	GPUs                  []GPU
+	NoGPUs                string
+	GPUDirect             string // how RDMA reaches GPU memory; empty unknown
+	Peers                 []Peer
+	NoPeers               string
+	Exam                  Exam
+}
+
+// Level says how much something matters.
+type Level string
+
+// The levels.
+const (
+	Good Level = "good"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+	Idle Level = "idle" // neither
+)
+
+// Verdict is the node in one sentence.
+type Verdict struct {
+	Level Level
+	Text  string
+}
+
+// Note is one thing that is worth a look.
+type Note struct {
+	Level  Level
+	Text   string
+	Detail string // is not for the verdict
+}
+
+// Directions are receive and transmit, as /metrics calls them.
+const (
+	Receive = iota
+	Transmit
+)
+
+// Rail is a lane of the drawing.
+type Rail struct {
+	Name, Device, Port, Netdev, PCIAddress, NUMA, Layer string
+
+	State    string // in words
+	Up       bool
+	Known    bool // the state was read
+	Rate     *float64
+	Capacity *float64
+	MTU      *float64
+
+	Transfers, MaxTransfers, Width, MaxWidth *float64 // of the PCIe link
+	GPUs                                     string   // of the same NUMA node: their numbers, or how many; empty: none
+
+	Traffic  [2]Traffic
+	Counters []Moving // what says congestion or loss, and moved
+	Counted  bool     // there has been time to see whether any moves
+	Links    *float64 // changes of the link since the start
+	Notes    []Note
+}
+
+// Traffic is what a rail carries in one direction.
+type Traffic struct {
+	Rate   *float64  // bytes per second
+	Used   *float64  // of the capacity
+	Total  *float64  // bytes, as the port counts them
+	Recent []float64 // bytes per second, a second each, oldest first; NaN where unknown
+}
+
+// Moving is a counter that moves.
+type Moving struct {
+	Metric, Name string
+	PerSecond    float64
+}
+
+// Balance is how even the rails are in one direction.
+type Balance struct {
+	Imbalance *float64 // nil: idle, or not to be told
+	Active    *float64
+	Judged    bool // the sampler says something of this direction
+}
+
+// Bond is a bond.
+type Bond struct {
+	Name, Mode, Active string
+	Up                 *float64
+	Members            []Member
+	Rails              []string
+}
+
+// Member is a member of a bond.
+type Member struct {
+	Name     string
+	Up       *float64
+	Active   *float64
+	Failures *float64
+}
+
+// GPU is a GPU's memory.
+type GPU struct {
+	Index, Name, Source      string
+	Used, Total, Peak, Start *float64
+	Busy                     *float64
+}
+
+// Peer is a peer of the probe, with its last rounds, latest first.
+type Peer struct {
+	Name   string
+	Rounds []Round
+}
+
+// Round is what a round came to, without what only machines want.
+type Round struct {
+	Start     time.Time
+	Duration  time.Duration
+	Outcome   string // ok, fallback, failed, skipped
+	Transport string // rdma, tcp, none
+	Goodput   *float64
+	Expected  *float64 // of all rails together
+	Imbalance *float64
+	P50, P99  *float64 // seconds, of the rail that is slowest
+	Reason    string
+	Detail    string
+	Failures  []string // of single rails too
+}
+
+// Finding is what doctor complains about.
+type Finding struct {
+	Fault              bool
+	Check              string
+	Subject, Read, Why string
+	Mend               []string
+}
+
+// Exam is the last time that doctor looked at the node.
+type Exam struct {
+	On       bool // there is a doctor
+	Running  bool
+	At       time.Time // zero: not yet
+	Took     time.Duration
+	Findings []Finding
+	Err      string
+}
