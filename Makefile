@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -62,6 +62,10 @@ image: build ## build the container image for this machine, without Docker
 
 image-run: image ## run the image once as Kubernetes would, and look at what it does
 	scripts/image-test.sh
+
+page: deps ## the live page of the real binary, in a real Chromium
+	@scripts/need.sh chromium=chromium
+	cd browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # what it serves is outside its module, where the cache does not look
 
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
