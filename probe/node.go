@@ -37,6 +37,8 @@ type NodeOptions struct {
 	Lookup    func(ctx context.Context, host string) ([]netip.Addr, error) // addresses of a DNS name; optional: asks the system's resolver
 	Facts     func(context.Context) ([]byte, error)                        // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
 	Server    func(*http.Server)                                           // prepares the control channel's server, its log for one; optional
+
+	Simulation *Simulation // takes the place of the worker process, for the demo; nil wherever figures are to be believed
 }
 
 // Node is this machine as the probe sees it: its rails, its one worker process,
@@ -61,6 +63,9 @@ type Node struct {
 	rdmaCore string     // version, as far as the worker has told
 }
 
+// Simulation is a network of sockets on this machine in the place of RDMA.
+type Simulation = worker.Simulation
+
 // How long one device may take to say how it is, all of its GID table included,
 // and how long to tell its counters.
 const (
@@ -80,7 +85,7 @@ func NewNode(opts NodeOptions) *Node {
 		opts.Server = func(*http.Server) {}
 	}
 	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), facts: newFacts(opts.Facts), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
-		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log})}
+		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
 	n.rename("")
 	return n
 }

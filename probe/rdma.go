@@ -131,7 +131,7 @@ func (r *round) failAll(list []failure.Failure, stage failure.Stage) {
 
 // openOwn opens this node's ends.
 func (r *round) openOwn(ctx context.Context) error {
-	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: r.opts.QueuePairs}
+	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: r.opts.QueuePairs, Key: r.lease.grant.Key}
 	paths := r.alive()
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.own, p.choice))

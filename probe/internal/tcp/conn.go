@@ -29,6 +29,8 @@ type Lane struct {
 	Local  netip.Addr     // this node's address on the rail; zero: whichever the routes say
 	Netdev string         // the rail's interface; empty: whichever the routes say
 	Remote netip.AddrPort // where the target listens
+
+	Through func(io.Writer) io.Writer // what passes on the bytes of each connection, for links that are simulated; nil: nothing
 }
 
 // Info is what the kernel says of a lane's connections (TCP_INFO).
@@ -58,6 +60,7 @@ type lane struct {
 // stream is one connection. One may write while another reads.
 type stream struct {
 	conn  *net.TCPConn
+	out   io.Writer // conn, or what passes on to it
 	raw   syscall.RawConn
 	acked uint64
 }
@@ -169,7 +172,7 @@ func (c *Conn) watch(ctx context.Context, stage failure.Stage) func() {
 func (s *stream) write(at int64, payload []byte) error {
 	head := binary.BigEndian.AppendUint64(make([]byte, 0, headLen), uint64(at))
 	head = binary.BigEndian.AppendUint32(head, uint32(len(payload)))
-	_, err := (&net.Buffers{head, payload}).WriteTo(s.conn)
+	_, err := (&net.Buffers{head, payload}).WriteTo(s.out)
 	return err
 }
 

@@ -57,7 +57,10 @@ func (l *lane) dial(ctx context.Context, number, streams int, key [32]byte) erro
 		if err != nil {
 			return err
 		}
-		s := &stream{conn: conn}
+		s := &stream{conn: conn, out: conn}
+		if l.Through != nil {
+			s.out = l.Through(conn)
+		}
 		l.mu.Lock()
 		l.streams = append(l.streams, s)
 		l.mu.Unlock()

@@ -49,7 +49,7 @@ type OpenArgs struct {
 	Buffer     int64     `json:"buffer"` // bytes
 	Depth      int       `json:"depth"`
 	QueuePairs int       `json:"queue_pairs"`   // queue pairs, or TCP connections, per rail
-	Key        []byte    `json:"key,omitempty"` // TCP: 32 bytes that both ends know
+	Key        []byte    `json:"key,omitempty"` // 32 bytes that both ends know; RDMA has keys of its own
 }
 
 // RailArg is this node's end of a rail.

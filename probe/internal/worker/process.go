@@ -20,7 +20,7 @@ import (
 // process is one life of the worker.
 type process struct {
 	conn net.Conn
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil where the network is simulated: then it is no process, but goroutines of this one
 	pid  int
 	gone chan struct{} // closed when the process is no more, was waited for, and has no last words left
 
@@ -148,6 +148,9 @@ func (p *process) obituary() string {
 // alone: its number may be another's by now.
 func (p *process) kill() {
 	_ = p.conn.Close()
+	if p.cmd == nil {
+		return
+	}
 	_ = p.cmd.Process.Kill() // it is gone, or there is nothing to be done
 }
 

@@ -53,8 +53,10 @@ func Main(library string) int {
 // server answers requests, one at a time.
 type server struct {
 	library string
-	engine  engine // of the session; nil without one; only the running request touches it
+	network network // in place of libibverbs and bare sockets; nil: none
+	engine  engine  // of the session; nil without one; only the running request touches it
 	verbs   verbsLibrary
+	idle    chan struct{} // closed when serve has ended and nothing runs any more
 
 	mu       sync.Mutex // protects all following fields, and writing to out
 	out      io.Writer
@@ -67,8 +69,10 @@ type server struct {
 // then is left alone: the process ends.
 func (s *server) serve(in io.Reader) error {
 	todo := make(chan request, 1)
+	s.idle = make(chan struct{})
 	defer close(todo)
 	go func() {
+		defer close(s.idle)
 		for req := range todo {
 			s.answer(req)
 		}
@@ -120,7 +124,7 @@ func (s *server) answer(req request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running, s.stop = 0, nil
-	if err := writeFrame(s.out, res); err != nil {
+	if err := writeFrame(s.out, res); err != nil && s.network == nil {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // the reader will see the connection end
 	}
 }
@@ -129,6 +133,9 @@ func (s *server) answer(req request) {
 func (s *server) do(req request) (any, error) {
 	switch req.Op {
 	case opInfo:
+		if s.network != nil {
+			return s.network.info(), nil
+		}
 		return s.verbs.info(s.library), nil
 	case opOpen:
 		return perform(req, s.open)
@@ -182,9 +189,12 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 		}
 	}
 	var e engine
-	if args.Transport == TCP {
+	switch {
+	case s.network != nil:
+		e, opened.TCPPort, err = s.network.open(args)
+	case args.Transport == TCP:
 		e, opened.TCPPort, err = openTCP(args)
-	} else {
+	default:
 		e, err = s.verbs.open(s.library, args)
 	}
 	if err != nil {

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"io"
+	"net/netip"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -18,12 +20,15 @@ type tcpEngine struct {
 	conn   *tcp.Conn
 	lanes  map[string]int // rail → place in conn
 
+	through func(rail string) func(io.Writer) io.Writer // of a simulated network; nil: none
+
 	ctx  context.Context // done when the session is canceled or closed
 	stop context.CancelFunc
 }
 
-// openTCP begins the session, and tells the port on which a target listens.
-func openTCP(args OpenArgs) (engine, uint16, error) {
+// openTCP begins the session, and tells the port on which a target listens: at
+// one address, or at all for none.
+func openTCP(args OpenArgs, at ...netip.Addr) (*tcpEngine, uint16, error) {
 	if len(args.Key) != 32 {
 		return nil, 0, failure.New("", failure.Other, "a key of %d bytes: it must have 32", len(args.Key))
 	}
@@ -32,7 +37,7 @@ func openTCP(args OpenArgs) (engine, uint16, error) {
 	if !args.Target {
 		return e, 0, nil
 	}
-	target, err := tcp.Listen(e.ctx, nil, e.buffer, e.key)
+	target, err := tcp.Listen(e.ctx, at, e.buffer, e.key)
 	if err != nil {
 		e.stop()
 		return nil, 0, failure.New("", failure.Other, "%v", err)
@@ -57,7 +62,11 @@ func (e *tcpEngine) connect(args ConnectArgs) Connected {
 	var lanes []tcp.Lane
 	for _, r := range args.Rails {
 		e.lanes[r.Name] = len(lanes)
-		lanes = append(lanes, tcp.Lane{Rail: r.Name, Local: own[r.Name].Local, Netdev: own[r.Name].Netdev, Remote: r.TCP})
+		lane := tcp.Lane{Rail: r.Name, Local: own[r.Name].Local, Netdev: own[r.Name].Netdev, Remote: r.TCP}
+		if e.through != nil {
+			lane.Through = e.through(r.Name)
+		}
+		lanes = append(lanes, lane)
 	}
 	var failures []*failure.Failure
 	e.conn, failures = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.key)

@@ -15,6 +15,8 @@ type Options struct {
 	Command []string          // of the process; it must call [Main]
 	Env     []string          // beside this process's own
 	Log     func(line string) // gets what it writes to stderr; nil drops it
+
+	Simulation *Simulation // takes the place of the process; nil: there is one
 }
 
 // How long the worker may take for what should be quick, how long after a
@@ -126,6 +128,10 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	}
 	if w.undead = kept; len(kept) >= mostUndead {
 		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff, "%d worker processes were killed and do not end: the kernel holds them (process %d); look at dmesg for the RDMA driver", len(kept), kept[0].pid)
+	}
+	if w.opts.Simulation != nil {
+		w.proc = w.opts.Simulation.start()
+		return w.proc, nil
 	}
 	p, err := start(w.opts.Command, w.opts.Env, w.opts.Log)
 	if err != nil {

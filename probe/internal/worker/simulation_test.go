@@ -1,0 +1,181 @@
+package worker
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// counted is a simulated network whose rails are as fast as the machine, and
+// count.
+type counted struct {
+	bytes [2]atomic.Int64 // by RDMA, by TCP
+	moved atomic.Int32
+	fault atomic.Pointer[failure.Failure]
+}
+
+func (c *counted) simulation() *Simulation {
+	return &Simulation{
+		Through: func(_, transport string, to io.Writer) io.Writer {
+			return counting{to, &c.bytes[map[string]int{RDMA: 0, TCP: 1}[transport]]}
+		},
+		Fault: c.fault.Load,
+		Moved: func() { c.moved.Add(1) },
+	}
+}
+
+type counting struct {
+	io.Writer
+	bytes *atomic.Int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// simulatedSession opens both ends of a transfer over two rails, and connects
+// them.
+func simulatedSession(t *testing.T, transport string, asker, target *Worker) (from, to *Session) {
+	t.Helper()
+	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32)}
+	for i := range 2 {
+		args.Rails = append(args.Rails, RailArg{Name: fmt.Sprint(i), Device: "demo", GID: netip.MustParseAddr(fmt.Sprintf("::ffff:127.0.%d.1", i))})
+	}
+	from, ours, err := asker.Open(t.Context(), args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args.Target = true
+	to, theirs, err := target.Open(t.Context(), args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(s *Session, ends []End) {
+		c := ConnectArgs{}
+		for _, e := range ends {
+			c.Rails = append(c.Rails, ConnectRail{Name: e.Name, Remote: e, TCP: netip.AddrPortFrom(loopback, theirs.TCPPort)})
+		}
+		if done, err := s.Connect(t.Context(), c); err != nil || len(done.Failures) > 0 {
+			t.Fatal(err, done.Failures)
+		}
+	}
+	connect(to, ours.Ends)
+	connect(from, theirs.Ends)
+	return from, to
+}
+
+// TestSimulation: bytes are moved and found by either transport, pass through
+// what the simulation puts in their way, and have passed when the answer comes.
+func TestSimulation(t *testing.T) {
+	var c counted
+	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
+	defer a.Close()
+	defer b.Close()
+	if info, err := a.Info(t.Context()); err != nil || info.Library != "simulated" {
+		t.Errorf("%+v %v", info, err)
+	}
+	for i, transport := range []string{RDMA, TCP} {
+		from, to := simulatedSession(t, transport, a, b)
+		l, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 5, Limit: 20 * time.Second})
+		if err != nil || len(l.Samples) != 5 {
+			t.Errorf("%s: latency %v %v", transport, l, err)
+		}
+		before, moved := c.bytes[i].Load(), c.moved.Load()
+		done, err := from.Burst(t.Context(), failure.StageStatic, BurstArgs{Rails: []string{"0", "1"}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4, Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
+		if err != nil || done.Bytes != 1<<20 || done.Rails[0].Bytes != 1<<19 || done.Rails[1].Bytes != 1<<19 {
+			t.Fatalf("%s: %v %+v", transport, err, done)
+		}
+		if n := c.bytes[i].Load() - before; n < 1<<20 || n > 1<<20+1<<12 || c.moved.Load() != moved+1 {
+			t.Errorf("%s: %d bytes passed, told %d times", transport, n, c.moved.Load()-moved)
+		}
+		for seed, want := range map[uint64]int64{7: -1, 8: 0} {
+			if v, err := to.Verify(t.Context(), VerifyArgs{Seed: seed, Ranges: done.Done}); err != nil || v.Mismatch != want || v.Bytes != 1<<20 {
+				t.Errorf("%s: seed %d: %+v %v", transport, seed, v, err)
+			}
+		}
+		for _, s := range []*Session{from, to} {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestSimulatedFault: what does not get through by RDMA does by TCP, and each
+// rail says why.
+func TestSimulatedFault(t *testing.T) {
+	var c counted
+	c.fault.Store(failure.New("", failure.RetryExceeded, "a wall"))
+	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
+	defer a.Close()
+	defer b.Close()
+	args := BurstArgs{Rails: []string{"0", "1"}, Total: 16, Chunk: 8, Depth: 1, Limit: 20 * time.Second, Deadline: 20 * time.Second}
+	from, _ := simulatedSession(t, RDMA, a, b)
+	done, err := from.Burst(t.Context(), failure.StageReach, args, nil)
+	if err != nil || len(done.Rails) != 2 || done.Bytes > 0 {
+		t.Fatal(err, done)
+	}
+	for i, r := range done.Rails {
+		if f := r.Failure; f == nil || f.Reason != failure.RetryExceeded || f.Rail != args.Rails[i] || f.Detail != "a wall" {
+			t.Errorf("rail %d: %v", i, f)
+		}
+	}
+	if _, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 1, Limit: time.Second}); failure.As("", err).Reason != failure.RetryExceeded {
+		t.Errorf("latency: %v", err)
+	}
+	from, _ = simulatedSession(t, TCP, a, b)
+	if done, err := from.Burst(t.Context(), failure.StageStealing, args, nil); err != nil || done.Bytes != 16 {
+		t.Errorf("by TCP: %v %+v", err, done)
+	}
+	if n := c.bytes[0].Load(); n > 0 {
+		t.Errorf("%d bytes by RDMA", n)
+	}
+}
+
+// TestSimulationEnds: closing a worker ends what it does, and nothing is left.
+func TestSimulationEnds(t *testing.T) {
+	stuck := make(chan struct{})
+	sim := (&counted{}).simulation()
+	sim.Through = func(_, _ string, to io.Writer) io.Writer { return wall{stuck, to} }
+	a, b := New(Options{Simulation: sim}), New(Options{Simulation: (&counted{}).simulation()})
+	from, _ := simulatedSession(t, RDMA, a, b)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := from.Burst(t.Context(), failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: 1 << 30, Chunk: 1 << 16, Depth: 4, Limit: time.Minute, Deadline: time.Minute}, nil)
+		ended <- err
+	}()
+	<-stuck
+	p := a.proc
+	a.Close()
+	if err := <-ended; err == nil {
+		t.Error("the burst went on")
+	}
+	select {
+	case <-p.gone:
+	case <-time.After(20 * time.Second):
+		t.Error("it did not end")
+	}
+	b.Close()
+}
+
+// wall says once that something wants to pass.
+type wall struct {
+	stuck chan struct{}
+	to    io.Writer
+}
+
+func (w wall) Write(p []byte) (int, error) {
+	select {
+	case w.stuck <- struct{}{}:
+	default:
+	}
+	time.Sleep(time.Millisecond)
+	return w.to.Write(p)
+}
