@@ -62,6 +62,14 @@ func NewNetdev(path string, rails func() ([]rail.Rail, error), budget time.Durat
 	return n
 }
 
+// Ethtool makes the source ask ioctl for the driver's statistics, where the
+// kernel knows nothing of the interfaces below path. It is called before the
+// first Read, and returns the source.
+func (n *Netdev) Ethtool(ioctl ethtool.Ioctl) *Netdev {
+	n.ioctl = ioctl
+	return n
+}
+
 // Name returns "netdev".
 func (n *Netdev) Name() string { return "netdev" }
 

@@ -48,9 +48,7 @@ func lagKernel() *ethtooltest.Kernel {
 }
 
 func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *ethtooltest.Kernel) *Netdev {
-	n := NewNetdev(root.Sys(), rails, testBudget)
-	n.live, n.ioctl = func(string) bool { return true }, k.Ioctl
-	return n
+	return NewNetdev(root.Sys(), rails, testBudget).Ethtool(k.Ioctl)
 }
 
 // lagFiles are the lines of sysfs for a member of the LAG.

@@ -12,13 +12,17 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Info is what build_info tells.
-type Info struct{ Version, Revision, GoVersion string }
+// Info is what build_info tells, and whether nothing of what is told is real.
+type Info struct {
+	Version, Revision, GoVersion string
+	Demo                         bool // the figures are those of the demo
+}
 
 // ownRows are the exporter's own metrics: rows like any other, so that lint and
 // documentation see them too.
 type ownRows struct {
 	present, success, seconds, errors, build *collector.Metric
+	demo                                     *collector.Metric
 	scrape                                   *collector.Metric
 	reloadOK, reloadTime                     *collector.Metric
 	cpu, resident, started, goroutines       *collector.Metric
@@ -39,6 +43,7 @@ func newOwnRows() ownRows {
 		seconds:    gauge("source_read_seconds", "How long the last read of the source took, or has taken so far when it has not returned.", here, source...),
 		errors:     counter("source_errors_total", "Reads that failed, by device and reason. reason=unsupported is a driver's way to say that a port has no such counter; it does not lower source_success.", here, "source", "device", "reason"),
 		build:      gauge("build_info", "What is running; always 1.", here, "version", "revision", "goversion"),
+		demo:       gauge("demo", "1 where railscope demo made this up: rails that are shaped TCP connections of one machine, GPUs that are none. There is no series anywhere else.", "docs/demo.md"),
 		scrape:     gauge("scrape_seconds", "How long the reads for this scrape took, all sources side by side.", here),
 		reloadOK:   gauge("config_last_reload_successful", "1 when the configuration that was last read is in force, 0 when it was refused and the one before it still is.", "exporter/server.go"),
 		reloadTime: gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last put in force, Unix time.", "exporter/server.go"),
@@ -50,7 +55,7 @@ func newOwnRows() ownRows {
 }
 
 func (r ownRows) all() []*collector.Metric {
-	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.scrape, r.reloadOK, r.reloadTime,
+	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.reloadOK, r.reloadTime,
 		r.cpu, r.resident, r.started, r.goroutines}
 }
 
@@ -97,6 +102,9 @@ func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample
 	}
 	self := st.self()
 	put(r.build, 1, st.info.Version, st.info.Revision, st.info.GoVersion)
+	if st.info.Demo {
+		put(r.demo, 1)
+	}
 	put(r.scrape, took.Seconds())
 	put(r.reloadOK, oneIf(st.reloadOK))
 	put(r.reloadTime, unixSeconds(st.reloaded))

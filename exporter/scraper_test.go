@@ -206,6 +206,19 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	})
 }
 
+// TestDemo: whoever reads made-up figures can tell, and nobody else is told.
+func TestDemo(t *testing.T) {
+	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
+		s, err := NewScraper(nil, Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler), Info: Info{Demo: demo}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, lines(s.Text(), "railscope_demo")); diff != "" {
+			t.Errorf("demo %v (-want +got):\n%s", demo, diff)
+		}
+	}
+}
+
 // TestBadTableIsRefused: a mistake in a table shows at start, not at a scrape.
 func TestBadTableIsRefused(t *testing.T) {
 	a, b := newFake("a"), newFake("b")

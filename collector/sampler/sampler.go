@@ -25,6 +25,9 @@ type Options struct {
 	// Paced is told that a device is read at another interval than before, and
 	// how long a read of it usually takes; nil tells nobody. It must not wait.
 	Paced func(device string, every, took time.Duration)
+	// Ethtool answers for the drivers of the interfaces below Sysfs; nil is the
+	// kernel, where Sysfs is its own, and nobody elsewhere.
+	Ethtool ethtool.Ioctl
 }
 
 // How long things may take: a look at what a rail carries beside RDMA, and
@@ -66,7 +69,7 @@ type Sampler struct {
 
 // New returns a sampler that does nothing until Run.
 func New(opts Options) *Sampler {
-	s := &Sampler{opts: opts, open: func(path string) file { return &sysfs.File{Path: path} },
+	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: func(path string) file { return &sysfs.File{Path: path} },
 		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
 		devices: map[string]*device{}, capacity: map[string]float64{}, tcp: map[string]*[directions]tcpRate{}}
 	s.gpus.take(nil, opts.GPUs == nil)
