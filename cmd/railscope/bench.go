@@ -32,7 +32,7 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 	}
 	logger := promslog.New(&s.log)
 	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget)
-	node := newNode(s, finder, logger)
+	node := newNode(s, machine{}, finder, logger)
 	defer node.Close()
 	tell := func(probe.Progress) {}
 	clear := func() {}

@@ -25,8 +25,8 @@ const workerCommand = "probe-worker"
 
 // newNode is this machine as the probe sees it. Its worker is this binary, also
 // when the file has been replaced since.
-func newNode(s settings, finder *rail.Finder, logger *slog.Logger) *probe.Node {
-	return probe.NewNode(probe.NodeOptions{
+func newNode(s settings, m machine, finder *rail.Finder, logger *slog.Logger) *probe.Node {
+	opts := probe.NodeOptions{
 		Version: cmp.Or(version.Version, "unknown"),
 		Name:    s.nodeName,
 		Sysfs:   s.sysfs,
@@ -35,7 +35,11 @@ func newNode(s settings, finder *rail.Finder, logger *slog.Logger) *probe.Node {
 		Worker:  []string{"/proc/self/exe", workerCommand},
 		Log:     func(line string) { logger.Info("Worker process", "said", line) },
 		Server:  func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
-	})
+	}
+	if m.probe != nil {
+		m.probe(&opts)
+	}
+	return probe.NewNode(opts)
 }
 
 // probing is the probe of a running exporter, and its metrics.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,25 +8,13 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/sys/unix"
 
-	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/systemd"
-)
-
-// How long a scrape waits: for one device, and for a source, which may first
-// have to look for the devices.
-const (
-	deviceBudget = time.Second
-	sourceBudget = 3 * deviceBudget
 )
 
 // maxProcessSeries bounds --collector.process.limit.
@@ -46,50 +33,43 @@ func serve(ctx context.Context, s settings) error {
 		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
 	}
 	runtime.GOMAXPROCS(s.procs)
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // a scrape now and then: small rather than quick
-	}
-	// 2 MiB for every thread's stack are not worth it, here and in the worker, which inherits it.
-	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
+	beSmall()
 	logger := promslog.New(&s.log)
-	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(deviceBudget), deviceBudget)
-	probing := newProbing(newNode(s, finder, logger), logger)
-	defer probing.service.Close()
-	list, running, err := sources(s, finder, logger)
+	n, err := assemble(s, s.machine(), cfg.Rails, logger)
 	if err != nil {
 		return err
 	}
-	scraper, err := exporter.NewScraper(append(list, probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
-		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version()}})
-	if err != nil {
-		return err
-	}
+	defer n.close()
 	reload := func() error {
 		systemd.Reloading()
 		defer systemd.Ready()
 		cfg, err := config.Load(s.configFile)
 		if err == nil {
-			err = probing.apply(ctx, cfg.Probe)
+			err = n.probing.apply(ctx, cfg.Probe)
 		}
-		scraper.Reloaded(err == nil)
+		n.scraper.Reloaded(err == nil)
 		if err != nil {
 			logger.Error("Reload refused, the configuration in force was kept", "err", err)
 			return err
 		}
-		finder.SetOptions(cfg.Rails)
+		n.finder.SetOptions(cfg.Rails)
 		logger.Info("Configuration reloaded", "file", s.configFile)
 		return nil
 	}
-	if err := probing.apply(ctx, cfg.Probe); err != nil {
-		return err
-	}
-	handler, err := exporter.NewServer(scraper, exporter.ServerOptions{TelemetryPath: s.telemetryPath, Reload: reload, Logger: logger, Doctor: complaints(gatherer(s, finder))})
-	if err != nil {
+	if err := n.probing.apply(ctx, cfg.Probe); err != nil {
 		return err
 	}
 	defer onHangup(reload)()
-	defer background(ctx, running)()
-	return exporter.Serve(ctx, handler, s.web, logger)
+	return n.serve(ctx, s.web, reload)
+}
+
+// beSmall makes this process small rather than quick.
+func beSmall() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // a scrape now and then
+	}
+	// 2 MiB for every thread's stack are not worth it, here and in the worker, which inherits it.
+	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 }
 
 // onHangup calls reload at every SIGHUP until stop is called.

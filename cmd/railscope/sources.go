@@ -19,17 +19,21 @@ type runner interface{ Run(ctx context.Context) }
 
 // sources constructs the sources that are switched on, and what must run for
 // them.
-func sources(s settings, finder *rail.Finder, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
+func sources(s settings, m machine, finder *rail.Finder, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
 	processes := 0
 	if s.gpuProcesses {
 		processes = maxGPUProcesses
 	}
-	nvml := collector.NewNVMLShare(collector.NewNVML(s.nvml))
+	nvml := collector.NewNVMLShare(m.nvml)
 	gpu := collector.NewGPU(s.procfs, nvml.View(), collector.GPUOptions{Budget: deviceBudget, Processes: processes})
+	netdev := collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget)
+	if m.ethtool != nil {
+		netdev.Ethtool(m.ethtool)
+	}
 	made := map[string]collector.Source{
 		"rdma":      collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
 		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
-		"netdev":    collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget),
+		"netdev":    netdev,
 		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
 		"pcie":      collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpu,
@@ -44,7 +48,7 @@ func sources(s settings, finder *rail.Finder, logger *slog.Logger) (list []colle
 		made["nccl"], running = logs, append(running, logs)
 	}
 	if *s.collectors["sampler"] {
-		sampling := newSampler(s, finder, gpu, logger)
+		sampling := newSampler(s, m, finder, gpu, logger)
 		made["sampler"], running = exporter.NewSampler(sampling.Snapshot), append(running, sampling)
 	}
 	for _, flag := range sourceFlags {
@@ -61,8 +65,8 @@ const gpuLookBudget = 500 * time.Millisecond
 
 // newSampler makes the sampler. What GPUs hold it learns from the gpu source,
 // scraped or not; with that switched off there are none for it.
-func newSampler(s settings, finder *rail.Finder, gpu *collector.GPU, logger *slog.Logger) *sampler.Sampler {
-	opts := sampler.Options{Sysfs: s.sysfs, Rails: finder.Rails, Interval: s.interval,
+func newSampler(s settings, m machine, finder *rail.Finder, gpu *collector.GPU, logger *slog.Logger) *sampler.Sampler {
+	opts := sampler.Options{Sysfs: s.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool,
 		Paced: func(device string, every, took time.Duration) {
 			if every > s.interval {
 				logger.Warn("Sampling slower: a read takes longer than a tenth of the interval", "device", device, "interval", every, "read_takes", took)

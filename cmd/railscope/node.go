@@ -1,0 +1,83 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/common/version"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/probe"
+)
+
+// How long a scrape waits: for one device, and for a source, which may first
+// have to look for the devices.
+const (
+	deviceBudget = time.Second
+	sourceBudget = 3 * deviceBudget
+)
+
+// machine is what a node stands on beside the files that the settings name.
+type machine struct {
+	notice  string // for people who look at the page, and 1 for railscope_demo; empty: all that is told is real
+	kernel  rail.Kernel
+	nvml    collector.NVML
+	ethtool ethtool.Ioctl              // nil: the kernel's
+	probe   func(o *probe.NodeOptions) // changes what the probe stands on; nil: nothing
+}
+
+// machine is the one that this process runs on.
+func (s settings) machine() machine {
+	return machine{kernel: rdmanl.New(deviceBudget), nvml: collector.NewNVML(s.nvml)}
+}
+
+// node is all that serves one node's metrics.
+type node struct {
+	finder  *rail.Finder
+	probing *probing
+	scraper *exporter.Scraper
+	running []runner
+	machine machine
+	server  exporter.ServerOptions
+	logger  *slog.Logger
+}
+
+// assemble makes a node of the machine m, whose files are where s says. Nothing
+// runs yet, and the probe has no configuration.
+func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
+	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
+	n := &node{finder: finder, machine: m, logger: logger}
+	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Notice: m.notice, Doctor: complaints(gatherer(s, finder)), Logger: logger}
+	list, running, err := sources(s, m, finder, logger)
+	if err != nil {
+		return nil, err
+	}
+	n.running = running
+	n.probing = newProbing(newNode(s, m, finder, logger), logger)
+	n.scraper, err = exporter.NewScraper(append(list, n.probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
+		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
+	return n, err
+}
+
+// serve serves until ctx is done, then lets running scrapes end.
+func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() error) error {
+	opts := n.server
+	opts.Reload = reload
+	handler, err := exporter.NewServer(n.scraper, opts)
+	if err != nil {
+		return err
+	}
+	defer background(ctx, n.running)()
+	return exporter.Serve(ctx, handler, flags, n.logger)
+}
+
+// close ends the probe.
+func (n *node) close() { n.probing.service.Close() }
