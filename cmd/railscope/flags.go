@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/internal/config"
 )
 
@@ -29,6 +30,7 @@ type settings struct {
 	format        string // of rails and bench: table or json; of doctor: text or json
 	bench         benchSettings
 	doctor        doctorSettings
+	demo          demoSettings
 	telemetryPath string
 	interval      time.Duration // between samples
 	gpuProcesses  bool
@@ -49,6 +51,15 @@ type benchSettings struct {
 
 // doctorSettings are the flags of doctor.
 type doctorSettings struct{ peer, tokenFile string }
+
+// demoSettings are the flags of demo.
+type demoSettings struct {
+	listen        string
+	degrade, fail []string
+	fallback      bool
+	failAfter     time.Duration
+	rate          float64 // Gb/s
+}
 
 // sourceFlags are the sources there are, in the order of their flags.
 var sourceFlags = []struct {
@@ -138,6 +149,15 @@ func application(s *settings) *kingpin.Application {
 	d.Flag("peer", "Look at this node too, host or host:port, and compare: a railscope that answers probes (probe.listen in its configuration).").PlaceHolder("HOST").StringVar(&s.doctor.peer)
 	d.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.doctor.tokenFile)
 	format(cmdDoctor, &s.format, "text", "json")
+
+	cmdDemo := app.Command("demo", "Show two simulated nodes at work, on any machine: rails are shaped TCP connections on this machine, GPUs and the job on them are made up. See docs/demo.md.")
+	m := twin{cmdDemo}
+	m.Flag("web.listen-address", "Where the first node serves; the second does on the next port.").Default(":10091").StringVar(&s.demo.listen)
+	m.Flag("rate", "What each rail claims and carries, in Gb/s, from 0.1 to 100; less than the default for a machine that does not keep up.").Default(fmt.Sprint(demo.Rate)).Float64Var(&s.demo.rate)
+	m.Flag("degrade", "Slow a rail down to this part of its rate, such as rail1=0.3; may be given more than once.").PlaceHolder("RAIL=PART").StringsVar(&s.demo.degrade)
+	m.Flag("fallback", "Let no RDMA through: job and probe go by TCP.").BoolVar(&s.demo.fallback)
+	m.Flag("fail", "Take the port of a rail of the first node down, such as rail0; may be given more than once.").PlaceHolder("RAIL").StringsVar(&s.demo.fail)
+	m.Flag("fail-after", "When. A Prometheus must have seen the rail up, because a port that never was is nobody's loss.").Default("1m").DurationVar(&s.demo.failAfter)
 	return app
 }
 

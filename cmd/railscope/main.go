@@ -40,6 +40,8 @@ func run(ctx context.Context, args []string) int {
 			err = bench(ctx, s, os.Stdout)
 		case "doctor":
 			err = examine(ctx, s, os.Stdout)
+		case "demo":
+			err = runDemo(ctx, s, os.Stdout)
 		default:
 			err = serve(ctx, s)
 		}

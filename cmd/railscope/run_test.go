@@ -91,6 +91,13 @@ func TestMisuse(t *testing.T) {
 		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2, `railscope: .*/no/such/file.*`},
 		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2, `railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
 		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2, `railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
+		{"a demo with a configuration", nil, []string{"demo", "--config.file=" + config}, 2, `railscope: --config\.file: the demo takes no configuration; railscope serve does`},
+		{"no such rail", nil, []string{"demo", "--degrade=rail7=0.3"}, 2, `railscope: --degrade: there is no rail "rail7": the demo has rail0 to rail1`},
+		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2, `railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, such as 0\.3`},
+		{"a rate that is none", nil, []string{"demo", "--rate=NaN"}, 2, `railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
+		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2, `railscope: --fail: all 2 rails are to fail: .*`},
+		{"to fail in the past", nil, []string{"demo", "--fail=0", "--fail-after=-1s"}, 2, `railscope: --fail-after must be a time from now on, such as 1m, not -1s`},
+		{"no address", nil, []string{"demo", "--web.listen-address=10091"}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, with three more ports above it, not "10091"`},
 		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program has that port; stop it, or choose one with --web\.listen-address`},
 		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1, `railscope: cannot listen: .*nonsense.*`},
 	} {
@@ -131,7 +138,13 @@ func start(t *testing.T, env []string, args ...string) *running {
 // launch starts railscope on a free port.
 func launch(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
-	r := &running{Cmd: command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)...)}
+	return follow(t, command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)...))
+}
+
+// follow starts a command whose log is read.
+func follow(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{Cmd: cmd}
 	pipe, err := r.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/railscope/railscope/demo"
+)
+
+// fourPorts returns the first of four ports in a row on which nobody listens.
+func fourPorts(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		first, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := []net.Listener{first}
+		_, text, _ := net.SplitHostPort(first.Addr().String())
+		port, _ := strconv.Atoi(text)
+		for i := 1; i < 4; i++ {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i)); err == nil {
+				held = append(held, l)
+			}
+		}
+		for _, l := range held {
+			_ = l.Close()
+		}
+		if len(held) == 4 {
+			return first.Addr().String()
+		}
+	}
+	t.Fatal("no four ports in a row are free")
+	return ""
+}
+
+// shown is one node of a demo, as a scraper sees it.
+type shown struct {
+	url  string
+	last map[string]float64 // counters, by series
+	text string
+}
+
+// scrape scrapes, and holds that no counter went back.
+func (n *shown) scrape(t *testing.T) bool {
+	t.Helper()
+	resp, err := http.Get(n.url + "/metrics")
+	if err != nil {
+		return false // not yet
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.text = string(body)
+	counters := map[string]bool{}
+	for line := range strings.Lines(n.text) {
+		if m := regexp.MustCompile(`^# TYPE (\S+) counter`).FindStringSubmatch(line); m != nil {
+			counters[m[1]] = true
+		}
+		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if i := strings.LastIndex(line, " "); strings.Contains(line, "{") && i > 0 {
+			series, value = line[:i], strings.TrimSpace(line[i:])
+		}
+		if name, _, _ := strings.Cut(series, "{"); !ok || !counters[name] {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if v < n.last[series] {
+			t.Errorf("%s went from %v to %v", series, n.last[series], v)
+		}
+		n.last[series] = v
+	}
+	return true
+}
+
+// value returns the value of the first series that begins so, and -1 where there
+// is none.
+func (n *shown) value(series string) float64 {
+	m := regexp.MustCompile(`(?m)^railscope_` + regexp.QuoteMeta(series) + `[^ ]* (\S+)$`).FindStringSubmatch(n.text)
+	if m == nil {
+		return -1
+	}
+	v, _ := strconv.ParseFloat(m[1], 64)
+	return v
+}
+
+// between reports whether a series is there and in bounds.
+func (n *shown) between(least, most float64, series string) bool {
+	v := n.value(series)
+	return v >= least && v <= most
+}
+
+// TestDemo runs the demo's two nodes, well and with each trouble: what is to be
+// seen is seen on both of them, and what they serve is well-formed.
+func TestDemo(t *testing.T) {
+	const rdma = `transport="rdma"} 1`
+	well := func(n *shown) bool {
+		return strings.Contains(n.text, rdma) && n.value("probe_scaling_ratio") > 0 && strings.Count(n.text, "\nrailscope_probe_rail_up{") == 2
+	}
+	for name, tc := range map[string]struct {
+		rate string // Gb/s: little, because the race detector and other tests take most of this machine
+		args []string
+		seen func(node int, n *shown) bool
+	}{
+		"healthy": {"0.2", nil, func(_ int, n *shown) bool {
+			return well(n) && n.between(0, 0.3, "probe_imbalance_ratio") && n.between(0, 0.1, `rails_imbalance_ratio{direction="transmit"}`) &&
+				n.between(0, 0, `fallback_suspected{reason="rdma_idle_tcp_busy"}`) &&
+				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
+		}},
+		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
+			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.4, 0.65, `rails_imbalance_ratio{direction="transmit"}`)
+		}},
+		"fallback": {"1", []string{"--fallback"}, func(_ int, n *shown) bool {
+			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text, `probe_fallback_info{`) && strings.Contains(n.text, `reason="retry_exceeded"} 1`) &&
+				n.between(0, 0, `rails_busy_seconds_total{direction="transmit"}`) && n.value(`rail_tcp_bytes_total{direction="transmit",rail="1"}`) > 1e6 &&
+				n.between(1, 1, `fallback_suspected{reason="rdma_idle_tcp_busy"}`)
+		}},
+		"failed": {"0.2", []string{"--fail=0", "--fail-after=4s"}, func(node int, n *shown) bool {
+			return strings.Contains(n.text, rdma) && n.between(float64(node), float64(node), `port_up{device="demo0"`) && n.between(1, 1, `port_up{device="demo1"`) &&
+				strings.Contains(n.text, `rail="0"} 0`) && n.between(1, 1, "probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := parse(append([]string{"demo", "--rate=" + tc.rate, "--log.level=error", "--web.listen-address=" + fourPorts(t)}, tc.args...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts, err := s.demoOptions()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := demoAddresses(s.demo.listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			rounds := demoProbe(opts.Rate)
+			rounds.Interval = 6 * time.Second
+			go func() { ended <- s.showDemo(ctx, opts, at, rounds) }()
+			nodes := [demo.Nodes]*shown{}
+			for i := range nodes {
+				nodes[i] = &shown{url: "http://" + at.web[i], last: map[string]float64{}}
+			}
+			watch(t, nodes, tc.seen)
+			for _, n := range nodes {
+				if problems, err := promlint.New(bytes.NewReader([]byte(n.text))).Lint(); err != nil || len(problems) > 0 {
+					t.Errorf("promlint: %v %v", problems, err)
+				}
+				for _, e := range regexp.MustCompile(`(?m)^railscope_source_errors_total.*$`).FindAllString(n.text, -1) {
+					if !strings.Contains(e, `reason="timeout"`) { // which is this machine's doing
+						t.Error(e)
+					}
+				}
+				if n.value("demo") != 1 {
+					t.Error("it does not say that it is a demo")
+				}
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// watch scrapes until each node has shown all that is to be seen. It takes as
+// many rounds as it takes: a machine at work with other things spoils some.
+func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) {
+	t.Helper()
+	var done [demo.Nodes]bool
+	for deadline := time.Now().Add(4 * time.Minute); done != [demo.Nodes]bool{true, true}; time.Sleep(250 * time.Millisecond) {
+		for i, n := range nodes {
+			done[i] = n.scrape(t) && (done[i] || seen(i, n))
+		}
+		if time.Now().After(deadline) {
+			for i, n := range nodes {
+				t.Errorf("node %d, all was there: %v\n%s", i+1, done[i], strings.Join(regexp.MustCompile(`(?m)^railscope_(?:probe_[^l]|rails|fallback|port_up|rail_tcp).*$`).FindAllString(n.text, -1), "\n"))
+			}
+			return
+		}
+	}
+}
+
+// TestDemoEnds: it says first what it is; a signal ends it soon and in order, in
+// the middle of whatever it does; and nothing is left.
+func TestDemoEnds(t *testing.T) {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		tmp := t.TempDir()
+		cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json")
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		r := follow(t, cmd)
+		r.line(t, `"msg":"((?:P|Not p)robed)"`)
+		if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
+			t.Errorf("while it runs: %v %v", left, err)
+		}
+		asked := time.Now()
+		if code := r.stop(t, sig); code != 0 {
+			t.Errorf("exit %d after %v", code, sig)
+		}
+		t.Logf("%v ended it after %v", sig, time.Since(asked))
+		if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+			t.Errorf("left after %v: %v %v", sig, left, err)
+		}
+		if first, _, _ := strings.Cut(out.String(), "\n"); first != demo.Notice {
+			t.Errorf("the first line is %q", first)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+)
+
+// TestShaped: bytes pass unchanged at the link's rate, headers counted, TCP at
+// its part of it; idle time saves nothing up; both ends count the same.
+func TestShaped(t *testing.T) {
+	for transport, part := range map[int]float64{byRDMA: 1, byTCP: tcpPart} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &link{rate: 100e6}
+			data := bytes.Repeat([]byte("railscope"), 1<<20)
+			var out bytes.Buffer
+			pieces := 0
+			s := &shaped{link: l, from: 1, transport: transport, to: &out, before: func() { pieces++ }}
+			for range 3 {
+				time.Sleep(time.Hour) // saves nothing up
+				out.Reset()
+				start, before := time.Now(), l.ports[1].sent[transport]
+				if n, err := s.Write(data); n != len(data) || err != nil || !bytes.Equal(out.Bytes(), data) {
+					t.Fatalf("%d bytes, %v", n, err)
+				}
+				sent := l.ports[1].sent[transport]
+				wire := float64(sent.bytes - before.bytes)
+				if took, want := time.Since(start).Seconds(), wire/(part*l.rate); math.Abs(took-want) > 1e-3 {
+					t.Errorf("transport %d: %v B on the wire took %v s, want %v", transport, wire, took, want)
+				}
+				if over := wire/float64(len(data)) - 1; over < 0.005 || over > 0.02 {
+					t.Errorf("transport %d: headers are %.4f of the payload", transport, over)
+				}
+			}
+			if l.ports[0].received != l.ports[1].sent || l.ports[0].sent != [2]traffic{} || pieces != 3*((len(data)+piece-1)/piece) {
+				t.Errorf("%+v, %d pieces", l.ports, pieces)
+			}
+		})
+	}
+}
+
+// TestShapedLate: a sender that is held up makes up for it, as the wire would
+// have gone on; one that had nothing to send does not.
+func TestShapedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{rate: 100e6}
+		held := &hold{every: 20, by: 8 * time.Millisecond}
+		start := time.Now()
+		if _, err := (&shaped{link: l, to: held, before: func() {}}).Write(make([]byte, 20e6)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start).Seconds(); took < 0.2 || took > 0.22 || held.times < 10 {
+			t.Errorf("20 MB at 100 MB/s took %v s, held up %d times", took, held.times)
+		}
+		start = time.Now()
+		for range 10 {
+			time.Sleep(15 * time.Millisecond)
+			if _, err := (&shaped{link: l, to: io.Discard, before: func() {}}).Write(make([]byte, 1e6)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start).Seconds(); took < 0.25 {
+			t.Errorf("10 MB at 100 MB/s with 150 ms of silence took %v s", took)
+		}
+	})
+}
+
+// hold takes its time for every so many writes.
+type hold struct {
+	every, n, times int
+	by              time.Duration
+}
+
+func (h *hold) Write(p []byte) (int, error) {
+	if h.n++; h.n%h.every == 0 {
+		h.times++
+		time.Sleep(h.by)
+	}
+	return len(p), nil
+}
+
+// TestShapedShares: two connections over one link have its rate together.
+func TestShapedShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{rate: 100e6}
+		start := time.Now()
+		done := make(chan error)
+		for range 2 {
+			go func() {
+				_, err := (&shaped{link: l, to: io.Discard, before: func() {}}).Write(make([]byte, 50e6))
+				done <- err
+			}()
+		}
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start).Seconds(); took < 1 || took > 1.03 {
+			t.Errorf("100 MB at 100 MB/s took %v s", took)
+		}
+	})
+}
+
+// TestShapedEnds: a connection that broke ends it, and says how much had passed.
+func TestShapedEnds(t *testing.T) {
+	l, broken := &link{rate: 1e12}, errors.New("broken")
+	s := &shaped{link: l, to: &breaks{after: piece + 7, err: broken}, before: func() {}}
+	if n, err := s.Write(make([]byte, 4*piece)); n != piece+7 || !errors.Is(err, broken) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+type breaks struct {
+	after int
+	err   error
+}
+
+func (b *breaks) Write(p []byte) (int, error) {
+	if len(p) > b.after {
+		return b.after, b.err
+	}
+	b.after -= len(p)
+	return len(p), nil
+}
+
+// TestGPUs: their memory adds up at every moment, moves, and grows for a
+// checkpoint; they compute all the time, as the alerts' suspicion wants to know.
+func TestGPUs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, Options{})
+		lib := d.Nodes[1].NVML()
+		n, err := lib.Count()
+		if err != nil || n != gpusPerNode || lib.Open() != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := lib.GPU(n); err == nil {
+			t.Error("there is one GPU too many")
+		}
+		g, err := lib.GPU(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var least, most, peak uint64 = gpuTotal, 0, 0
+		for at := 100 * time.Millisecond; at < 2*time.Minute; at += 100 * time.Millisecond {
+			time.Sleep(100 * time.Millisecond)
+			m, err := g.Memory()
+			if err != nil || m.Used+m.Free+m.Reserved != m.Total || m.Total != gpuTotal {
+				t.Fatalf("%+v %v", m, err)
+			}
+			switch {
+			case at > checkpointEvery && at%checkpointEvery < checkpointTime:
+				peak = max(peak, m.Used)
+			case at > startTime:
+				least, most = min(least, m.Used), max(most, m.Used)
+			}
+			load, err := g.Numbers(collector.QueryUtilization)
+			if err != nil || load[0] < 30 || load[0] > 100 {
+				t.Fatalf("utilisation %v %v", load, err)
+			}
+		}
+		if most-least < 8*gib || peak < most+5*gib {
+			t.Errorf("%d to %d GiB, %d for a checkpoint", least/gib, most/gib, peak/gib)
+		}
+		if _, err := g.Numbers("nvmlDeviceFly"); err == nil {
+			t.Error("it answers what it was never asked before")
+		}
+	})
+}
