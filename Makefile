@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help announce run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -16,8 +16,15 @@ LDFLAGS += -extldflags=-Wl,-z,lazy
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-run: build ## build and serve on this machine, whatever it has: http://localhost:10091 (ARGS='--help' shows the flags)
-	./railscope $(ARGS)
+# What there is to run: what was asked for, else what this machine has, else the demo.
+rdma = $(wildcard /sys/class/infiniband/*)
+show = $(or $(ARGS),$(if $(rdma),serve,demo))
+
+run: announce build ## build and show this machine's rails, or two simulated nodes: http://localhost:10091 (ARGS='--help' shows the flags)
+	./railscope $(show)
+
+announce:
+	@$(info $(if $(ARGS),As asked: railscope $(ARGS),$(if $(rdma),RDMA on this machine ($(notdir $(rdma))): railscope serves it,No RDMA device on this machine: railscope demo shows two simulated nodes) at http://localhost:10091)):
 
 build: deps ## build ./railscope
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o railscope ./cmd/railscope
@@ -48,7 +55,7 @@ rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what th
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd check && go vet ./rules ./catalog && go test -count=1 ./rules ./catalog # what it reads is outside its module, where the cache does not look
+	cd check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # what it reads is outside its module, where the cache does not look
 
 dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
 	go test ./dashboards -update

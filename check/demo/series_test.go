@@ -1,0 +1,106 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scrape is what one node served at one time.
+type scrape struct {
+	at     time.Time
+	values map[string]float64 // by series
+	counts map[string]bool    // series that only grow
+}
+
+// get scrapes a node.
+func get(url string) (*scrape, error) {
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Get(url + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	s := &scrape{at: time.Now(), values: map[string]float64{}, counts: map[string]bool{}}
+	kinds := map[string]string{}
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(rest, " ")
+			kinds[name] = kind
+		}
+		cut := strings.LastIndex(line, " ")
+		if cut < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		series := line[:cut]
+		v, err := strconv.ParseFloat(line[cut+1:], 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
+		}
+		name, _, _ := strings.Cut(series, "{")
+		whole := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+		s.values[series], s.counts[series] = v, kinds[name] == "counter" || kinds[whole] == "histogram"
+	}
+	return s, nil
+}
+
+// stretch is two scrapes of a node, and how many samples their time is stretched
+// to: what counters gained goes on, what others said stays.
+type stretch struct {
+	from, to *scrape
+	samples  int
+}
+
+// series writes what a node would have served had each stretch gone on, as
+// promqltest loads it.
+func series(t *testing.T, b *strings.Builder, instance string, stretches []stretch) {
+	t.Helper()
+	all := map[string]bool{}
+	for _, s := range stretches {
+		for name := range s.to.values {
+			all[name] = true
+		}
+	}
+	for name := range all {
+		metric, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		if labels != "" {
+			labels = "," + labels
+		}
+		fmt.Fprintf(b, "  %s{job=\"railscope\",instance=%q%s}", metric, instance, labels)
+		last := 0.0
+		for _, s := range stretches {
+			v, ok := s.to.values[name]
+			if !ok {
+				fmt.Fprintf(b, " _x%d", s.samples)
+				continue
+			}
+			each := 0.0
+			if s.to.counts[name] {
+				each = (v - s.from.values[name]) / s.to.at.Sub(s.from.at).Seconds() * every.Seconds()
+				if each < 0 {
+					t.Errorf("%s of %s went from %v to %v", name, instance, s.from.values[name], v)
+				}
+				v = max(v, last)
+			}
+			fmt.Fprintf(b, " %s+%sx%d", number(v), number(each), s.samples-1)
+			last = v + each*float64(s.samples)
+		}
+		b.WriteString("\n")
+	}
+	n := 0
+	for _, s := range stretches {
+		n += s.samples
+	}
+	fmt.Fprintf(b, "  up{job=\"railscope\",instance=%q} 1+0x%d\n", instance, n-1)
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
