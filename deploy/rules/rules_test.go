@@ -2,9 +2,11 @@ package rules
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/railscope/railscope/dashboards"
 )
 
 var update = flag.Bool("update", false, "write prometheusrule.yaml and the table of docs/alerts.md anew")
@@ -151,8 +155,8 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no for: it would fire for what is over at once", r.Alert)
 		case len(r.Labels) != 1 || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]):
 			t.Errorf("%s has labels %v, not one severity of critical, warning, info", r.Alert, r.Labels)
-		case len(a) != 3 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "":
-			t.Errorf("%s has annotations %v, not summary, description and runbook_url", r.Alert, a)
+		case len(a) != 4 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "" || a["dashboard_url"] == "":
+			t.Errorf("%s has annotations %v, not summary, description, runbook_url and dashboard_url", r.Alert, a)
 		case a["runbook_url"] != runbookURL+r.Alert+".md":
 			t.Errorf("%s leads to %s", r.Alert, a["runbook_url"])
 		case !strings.HasSuffix(a["summary"], ".") || strings.Contains(a["summary"], "$value"):
@@ -163,6 +167,56 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 		seen[r.Alert] = true
+	}
+}
+
+// variables returns those of the dashboard with the uid.
+func variables(t *testing.T, uid string) (names []string) {
+	t.Helper()
+	files, err := dashboards.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		UID        string
+		Templating struct{ List []struct{ Name string } }
+	}
+	if err := json.Unmarshal(files["provisioning/"+uid+".json"], &d); err != nil || d.UID != uid {
+		t.Fatalf("dashboard %q: %v", uid, err)
+	}
+	for _, v := range d.Templating.List {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// TestDashboards holds that every alert leads to a dashboard that there is, and
+// sets variables that it has, each to the label of its name.
+func TestDashboards(t *testing.T) {
+	whole := regexp.MustCompile(`^/d/([a-z-]+)(?:\?(.+))?$`)
+	setting := regexp.MustCompile(`^var-(\w+)=\{\{ (\$labels\.\w+|\.) \| urlquery \}\}$`)
+	perhaps := regexp.MustCompile(`\{\{ with \$labels\.(\w+) \}\}(&var-(\w+)=.*)\{\{ end \}\}`)
+	for _, r := range alerts(t) {
+		m := whole.FindStringSubmatch(r.Annotations["dashboard_url"])
+		if m == nil {
+			t.Errorf("%s leads to %q, which is no path of a dashboard", r.Alert, r.Annotations["dashboard_url"])
+			continue
+		}
+		if m[2] == "" {
+			if r.Alert != "RailscopeExporterAbsent" { // of no node
+				t.Errorf("%s leads to all nodes: %s", r.Alert, m[0])
+			}
+			continue
+		}
+		if p := perhaps.FindStringSubmatch(m[2]); p != nil && p[1] == p[3] {
+			m[2] = strings.Replace(m[2], p[0], p[2], 1)
+		}
+		for one := range strings.SplitSeq(m[2], "&") {
+			v := setting.FindStringSubmatch(one)
+			if v == nil || v[2] != "$labels."+v[1] && v[2] != "." || !slices.Contains(variables(t, m[1]), v[1]) {
+				t.Errorf("%s sets %q: want a variable of %s, %v, to the label of its name", r.Alert, one, m[1], variables(t, m[1]))
+			}
+		}
 	}
 }
 
@@ -216,6 +270,28 @@ type promtoolTests struct {
 	}
 }
 
+// leads holds that an alert leads to its dashboard with all of its labels that
+// are variables there, and with no other.
+func leads(t *testing.T, alert string, labels map[string]string, dashboard string) {
+	t.Helper()
+	u, err := url.Parse(dashboard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, want := map[string]string{}, map[string]string{}
+	for v, values := range u.Query() {
+		has[v] = strings.Join(values, " ")
+	}
+	for _, v := range variables(t, strings.TrimPrefix(u.Path, "/d/")) {
+		if value := labels[v]; value != "" && v != "job" { // all jobs are chosen where none is
+			want["var-"+v] = value
+		}
+	}
+	if diff := cmp.Diff(want, has); diff != "" {
+		t.Errorf("%s with %v leads to %s (-want +got):\n%s", alert, labels, dashboard, diff)
+	}
+}
+
 // TestBothCases holds that promtool tests each alert both ways: at a time at
 // which it fires, and at one before that at which it does not yet; and, in the
 // same test or another of its name, with an instance on which it never does.
@@ -239,6 +315,7 @@ func TestBothCases(t *testing.T) {
 			sick := map[string]bool{}
 			for _, a := range test.Alerts {
 				for _, e := range a.Expected {
+					leads(t, a.Name, e.Labels, e.Annotations["dashboard_url"])
 					fires[a.Name], sick[e.Labels["instance"]] = true, true
 				}
 				pends[a.Name] = pends[a.Name] || len(a.Expected) == 0 && !fires[a.Name]
