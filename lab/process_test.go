@@ -71,7 +71,7 @@ func TestProcessQueuePairs(t *testing.T) {
 		t.Error("the kernel has no queue pairs of its own: that they are not shown proves nothing")
 	}
 
-	end := burst{rail: 1, messages: 600, size: 64 << 10}.start(t)
+	job := startFlow(t, 1)
 	e.shows(t, want{
 		`process_queue_pairs{comm="ib_write_bw",rail="1",state="rts",pod="",container=""}`: 1,
 		`process_queue_pairs{comm="ib_write_bw",rail="0"}`:                                 gone,
@@ -86,7 +86,7 @@ func TestProcessQueuePairs(t *testing.T) {
 	if found != 1 {
 		t.Errorf("the rdma tool shows %d queue pairs of process %s, want 1: %+v", found, pid, resources(t))
 	}
-	t.Logf("payload at %.1f MB/s", end()/1e6)
+	job.stop()
 	e.shows(t, want{`process_queue_pairs`: gone, `source_success{source="process"}`: 1})
 }
 
@@ -107,11 +107,11 @@ touch /tmp/root/var/log/containers/train-0_default_trainer-`+id+`.log`)
 		n.Shell(t, `for d in $(find /tmp/cgroup/kubepods.slice -depth -type d); do rmdir $d; done; umount /tmp/cgroup`)
 	})
 	e := serveProcesses(t, "--path.rootfs=/tmp/root")
-	end := burst{rail: 0, messages: 600, size: 64 << 10}.start(t)
+	job := startFlow(t, 0)
 	n.Shell(t, `echo $(pgrep -x ib_write_bw) > `+scope+`/cgroup.procs`)
 	series := `process_queue_pairs{comm="ib_write_bw",rail="0",pod="default/train-0",container="trainer",state="rts"}`
 	e.shows(t, want{series: 1})
-	end()
+	job.stop()
 	e.shows(t, want{`process_queue_pairs`: gone})
 }
 

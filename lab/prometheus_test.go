@@ -20,11 +20,11 @@ var (
 )
 
 const (
-	scrapeInterval = 5 * time.Second
-	scrapeFor      = time.Minute
+	scrapeInterval = 2 * time.Second
+	scrapeFor      = 30 * time.Second
 )
 
-// TestPrometheus lets a real Prometheus in node 2 scrape node 1 for a minute,
+// TestPrometheus lets a real Prometheus in node 2 scrape node 1 for half a minute,
 // while rails carry traffic and go down.
 func TestPrometheus(t *testing.T) {
 	freshRails(t, 2)
@@ -32,7 +32,7 @@ func TestPrometheus(t *testing.T) {
 	e := serve(t, 1)
 	checkFormat(t, e)
 
-	p := startPrometheus(t)
+	p := startPrometheus(t, scrapeInterval, scrapeInterval, "", []node{1})
 	for end := time.Now().Add(scrapeFor); time.Now().Before(end); {
 		burst{rail: 0, messages: 20, size: 64 << 10}.send(t)
 		node(1).Run(t, "ip", "link", "set", "eth1", "down")
@@ -41,18 +41,18 @@ func TestPrometheus(t *testing.T) {
 		e.shows(t, want{`port_up{rail="1"}`: 1})
 	}
 
-	samples := one(t, "count_over_time(up[1m])")
-	ups := one(t, "sum_over_time(up[1m])")
-	t.Logf("%v of %v scrapes were good; the longest took %.3f s", ups, samples, one(t, "max_over_time(scrape_duration_seconds[1m])"))
+	samples := one(t, "count_over_time(up[30s])")
+	ups := one(t, "sum_over_time(up[30s])")
+	t.Logf("%v of %v scrapes were good; the longest took %.3f s", ups, samples, one(t, "max_over_time(scrape_duration_seconds[30s])"))
 	if least := scrapeFor.Seconds()/scrapeInterval.Seconds() - 1; ups != samples || samples < least {
 		t.Errorf("up was 1 in %v of %v scrapes, want all of at least %v", ups, samples, least)
 	}
 	for rail := range 2 {
-		if missed := one(t, fmt.Sprintf(`scalar(count_over_time(up[1m])) - count_over_time(railscope_port_up{rail="%d"}[1m])`, rail)); missed != 0 {
+		if missed := one(t, fmt.Sprintf(`scalar(count_over_time(up[30s])) - count_over_time(railscope_port_up{rail="%d"}[30s])`, rail)); missed != 0 {
 			t.Errorf("rail %d is missing in %v scrapes", rail, missed)
 		}
 	}
-	if got := one(t, `increase(railscope_port_transmit_bytes_total{rail="0"}[1m])`); got <= 0 {
+	if got := one(t, `increase(railscope_port_transmit_bytes_total{rail="0"}[30s])`); got <= 0 {
 		t.Errorf("Prometheus saw the bytes of rail 0 rise by %v", got)
 	}
 	checkTargets(t)
@@ -65,22 +65,31 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// startPrometheus returns when node 2's Prometheus has scraped node 1 once.
-func startPrometheus(t *testing.T) *process {
+// startPrometheus returns when node 2's Prometheus has scraped each of the nodes
+// once. It evaluates the rules in files of a pattern, if there is one.
+func startPrometheus(t *testing.T, scrape, evaluate time.Duration, rules string, nodes []node, flags ...string) *process {
 	t.Helper()
+	var targets []string
+	for _, n := range nodes {
+		targets = append(targets, strconv.Quote(n.control()+":10091"))
+	}
 	node(2).Shell(t, fmt.Sprintf(`cat >/tmp/prometheus.yml <<-end
-	global: {scrape_interval: %s}
-	scrape_configs: [{job_name: railscope, static_configs: [{targets: ["%s:10091"]}]}]
+	global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[2]s}
+	rule_files: [%[3]s]
+	scrape_configs: [{job_name: railscope, static_configs: [{targets: [%[4]s]}]}]
 end
-rm -rf /tmp/prometheus`, scrapeInterval, node(1).control()))
-	p := node(2).Start(t, prometheus, "--config.file=/tmp/prometheus.yml", "--storage.tsdb.path=/tmp/prometheus",
-		"--web.listen-address="+node(2).control()+":9090", "--log.level=warn")
+rm -rf /tmp/prometheus`, scrape, evaluate, rules, strings.Join(targets, ", ")))
+	p := node(2).Start(t, append([]string{prometheus, "--config.file=/tmp/prometheus.yml", "--storage.tsdb.path=/tmp/prometheus",
+		"--web.listen-address=" + node(2).control() + ":9090", "--log.level=warn"}, flags...)...)
 	eventually(t, time.Minute, func() error {
+		if !p.Running() {
+			return fmt.Errorf("Prometheus ended: %w", p.failure())
+		}
 		if _, err := fetch(api("-/ready")); err != nil {
 			return err
 		}
-		if len(query(t, "up")) == 0 {
-			return fmt.Errorf("Prometheus has not scraped yet")
+		if got := len(query(t, "up == 1")); got != len(nodes) {
+			return fmt.Errorf("Prometheus has scraped %d nodes of %d", got, len(nodes))
 		}
 		return nil
 	})
@@ -141,7 +150,16 @@ func one(t *testing.T, expr string) float64 {
 }
 
 // query asks Prometheus for an instant vector and returns its values.
-func query(t *testing.T, expr string) []float64 {
+func query(t *testing.T, expr string) (values []float64) {
+	t.Helper()
+	for _, s := range vector(t, expr) {
+		values = append(values, s.value)
+	}
+	return values
+}
+
+// vector asks Prometheus for an instant vector.
+func vector(t *testing.T, expr string) (all metrics) {
 	t.Helper()
 	text, err := fetch(api("api/v1/query?query=" + url.QueryEscape(expr)))
 	if err != nil {
@@ -149,19 +167,21 @@ func query(t *testing.T, expr string) []float64 {
 	}
 	var answer struct {
 		Data struct {
-			Result []struct{ Value [2]any }
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(text), &answer); err != nil {
 		t.Fatal(err)
 	}
-	var values []float64
 	for _, r := range answer.Data.Result {
 		v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		values = append(values, v)
+		all = append(all, sample{r.Metric["__name__"], r.Metric, v})
 	}
-	return values
+	return all
 }

@@ -5,6 +5,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ type burst struct {
 	messages int
 	size     int // bytes of payload in a message
 	timeout  int // of an acknowledgement: 4.096 µs × 2^timeout; 0 for patientTimeout
+	depth    int // messages in flight; 0 for 128
 }
 
 // patientTimeout is 4 s: an emulated CPU that is late must not look like a
@@ -52,6 +54,18 @@ func (b burst) send(t *testing.T) float64 {
 // start starts the burst; the function it returns waits for its end.
 func (b burst) start(t *testing.T) func() float64 {
 	t.Helper()
+	client, server := b.begin(t)
+	return func() float64 {
+		t.Helper()
+		out := client.Wait(t, 2*time.Minute)
+		server.Wait(t, commandTime)
+		return averageRate(t, out, b.size)
+	}
+}
+
+// begin starts the burst, as two processes.
+func (b burst) begin(t *testing.T) (client, server *process) {
+	t.Helper()
 	device := fmt.Sprintf("rxe%d", b.rail)
 	argv := func(n node) []string {
 		g, ok := gidOf(gids(t, n, device), n.address(b.rail))
@@ -59,22 +73,53 @@ func (b burst) start(t *testing.T) func() float64 {
 			t.Fatalf("node %d: %s has no GID for %s", n, device, n.address(b.rail))
 		}
 		return []string{"ib_write_bw", "-d", device, "-x", g.index, "-m", strconv.Itoa(pathMTU), "-F",
-			"-s", strconv.Itoa(b.size), "-n", strconv.Itoa(b.messages),
+			"-s", strconv.Itoa(b.size), "-n", strconv.Itoa(b.messages), "-t", strconv.Itoa(cmp.Or(b.depth, 128)), "-Q", strconv.Itoa(min(cmp.Or(b.depth, 128), 100)),
 			"-u", strconv.Itoa(cmp.Or(b.timeout, patientTimeout)), "-p", strconv.Itoa(18515 + b.rail)}
 	}
-	server := node(2).Start(t, argv(2)...)
+	server = node(2).Start(t, argv(2)...)
 	eventually(t, commandTime, func() error {
 		if node(2).Run(t, "ss", "-Hltn", fmt.Sprintf("sport = :%d", 18515+b.rail)) == "" {
 			return fmt.Errorf("ib_write_bw does not listen")
 		}
 		return nil
 	})
-	client := node(1).Start(t, append(argv(1), node(2).control())...)
-	return func() float64 {
-		t.Helper()
-		out := client.Wait(t, 2*time.Minute)
-		server.Wait(t, commandTime)
-		return averageRate(t, out, b.size)
+	return node(1).Start(t, append(argv(1), node(2).control())...), server
+}
+
+// flow is traffic from node 1 to node 2 over some rails, until it is stopped.
+type flow struct{ clients, servers []*process }
+
+// startFlow starts a flow with so few bytes in flight that it ends at once: what
+// a shaper still has to send is somebody else's traffic to whoever comes after.
+func startFlow(t *testing.T, rails ...int) flow {
+	t.Helper()
+	return startFlowLike(t, burst{size: 64 << 10, depth: 8}, rails...)
+}
+
+// startFlowLike takes size, depth and timeout from a burst.
+func startFlowLike(t *testing.T, b burst, rails ...int) (f flow) {
+	t.Helper()
+	b.messages = 500000
+	for _, b.rail = range rails {
+		client, server := b.begin(t)
+		f.clients, f.servers = append(f.clients, client), append(f.servers, server)
+	}
+	return f
+}
+
+// signal reaches the senders of all rails at the same moment.
+func (f flow) signal(t *testing.T, signal string) {
+	t.Helper()
+	argv := []string{"kill", "-" + signal}
+	for _, p := range f.clients {
+		argv = append(argv, strconv.Itoa(p.PID))
+	}
+	node(1).Run(t, argv...)
+}
+
+func (f flow) stop() {
+	for _, p := range append(slices.Clone(f.clients), f.servers...) {
+		p.kill()
 	}
 }
 

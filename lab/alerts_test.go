@@ -1,0 +1,307 @@
+//go:build lab
+
+package lab
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// long asks for what takes longer than CI has. run.sh writes "test." before every
+// flag.
+var long = flag.Bool("test.long", false, "ten minutes of health by the rules as they are shipped, and every fault")
+
+// healthyFor is how long two healthy nodes must not wake anybody.
+const healthyFor = 10 * time.Minute
+
+// A minute of hastened rules is a second. What railscope takes its own time for
+// stays as it is.
+const minute = time.Second
+
+// terms are those of a watch: what both rails are shaped to, how the nodes probe
+// each other, and how Prometheus looks.
+type terms struct {
+	rate             string
+	probe            []string // keys of the configuration
+	scrape, evaluate time.Duration
+	rules            string // a pattern
+	flags            []string
+}
+
+// shipped are the terms of docs/alerts.md. A probe gives way to others at the
+// same part of what a rail carries as by default: a fifth of 30 Mbit/s here, not
+// of the 2.5 Gb/s that RDMA takes for its capacity.
+func shipped() terms {
+	return terms{shape, []string{"busy_above: 0.0024"}, 15 * time.Second, 15 * time.Second, "/out/rules/*.yml", nil}
+}
+
+// hastened are terms by which a minute is a second. Rails carry so little that
+// emulated CPUs, which others use, too, are not the limit; and all rounds are
+// full ones, because a solo stands until the next and one alone proves nothing.
+func hastened(t *testing.T) terms {
+	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "transfer: 1MiB", "chunk: 32KiB", "latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"},
+		2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
+}
+
+// watch is two nodes with everything of railscope on, that probe each other, and
+// a Prometheus in node 2 that scrapes both and evaluates the rules.
+type watch struct {
+	terms
+	t         *testing.T // with which all of it ends
+	exporters [3]*exporter
+	since     time.Time
+}
+
+// startWatch shapes both rails alike, starts railscope in both nodes, and
+// Prometheus.
+func startWatch(t *testing.T, c terms) *watch {
+	t.Helper()
+	freshRails(t, 2)
+	slowRails(t)
+	for _, n := range []node{1, 2} {
+		n.Shell(t, "ip link set eth0 mtu 16000; mkdir -p /tmp/nccl") // as in TestSamplerFallback
+	}
+	meet(t, 0, 1)
+	w := &watch{terms: c, t: t}
+	for _, n := range []node{1, 2} {
+		limit(t, int(n)-1, c.rate)
+		w.start(t, n)
+	}
+	startPrometheus(t, c.scrape, c.evaluate, c.rules, []node{1, 2}, c.flags...)
+	w.since = time.Now()
+	return w
+}
+
+// start starts railscope in a node, by a command before it if there is one.
+func (w *watch) start(t *testing.T, n node, before ...string) {
+	t.Helper()
+	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log", "--log.level=debug")
+	e := &exporter{n, n.Start(w.t, argv...)}
+	w.exporters[n] = e
+	w.t.Cleanup(func() {
+		if w.exporters[n] != e {
+			return // it was to end before
+		}
+		e.scrape(w.t)
+		if said := w.stop(w.t, n); w.t.Failed() {
+			w.t.Logf("node %d: railscope said:\n%s", n, said)
+		}
+	})
+	eventually(t, commandTime, func() error {
+		if !e.process.Running() {
+			return fmt.Errorf("node %d: railscope ended: %w", n, e.process.failure())
+		}
+		_, err := fetch(e.url())
+		return err
+	})
+}
+
+func (w *watch) config(t *testing.T, n node) string {
+	t.Helper()
+	return config(t, n, append([]string{listens, withToken, "peers: [" + node(3-n).control() + "]"}, w.probe...)...)
+}
+
+// stop ends railscope in a node and returns what it had to say.
+func (w *watch) stop(t *testing.T, n node) string {
+	t.Helper()
+	e := w.exporters[n]
+	e.process.Stop(t)
+	return e.process.Stderr
+}
+
+// restart is stop and start.
+func (w *watch) restart(t *testing.T, n node, before ...string) {
+	t.Helper()
+	w.stop(t, n)
+	w.start(t, n, before...)
+}
+
+// probed waits until both nodes have probed the other by RDMA, rail by rail.
+func (w *watch) probed(t *testing.T) {
+	t.Helper()
+	for _, n := range []node{1, 2} {
+		w.exporters[n].probed(t, 1, want{`probe_transport{transport="rdma"}`: 1, `probe_rail_goodput_bytes_per_second{rail="0",mode="solo"}`: some, `probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`: some})
+	}
+}
+
+// alerts returns those that were in a state since, as the tables write them:
+// severity, name without Railscope, node.
+func (w *watch) alerts(t *testing.T, state string, since time.Time) (all []string) {
+	t.Helper()
+	for _, s := range w.history(t, state, since) {
+		all = append(all, written(s.labels))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// history returns the alerts that were in a state since, and for how many
+// evaluations.
+func (w *watch) history(t *testing.T, state string, since time.Time) metrics {
+	t.Helper()
+	return vector(t, fmt.Sprintf(`count_over_time(ALERTS{alertstate=%q}[%ds])`, state, max(1, int(time.Since(since).Seconds()))))
+}
+
+func written(alert map[string]string) string {
+	node := regexp.MustCompile(`\d:10091$`).FindString(alert["instance"])
+	return strings.TrimSpace(fmt.Sprintf("%s %s %.1s", alert["severity"], strings.TrimPrefix(alert["alertname"], "Railscope"), node))
+}
+
+// quiet waits until there is no alert any more, not even one that pends.
+func (w *watch) quiet(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, func() error {
+		var left []string
+		for _, s := range vector(t, `ALERTS`) {
+			left = append(left, s.labels["alertstate"]+" "+written(s.labels))
+		}
+		if left != nil {
+			return fmt.Errorf("there still are: %s", strings.Join(left, ", "))
+		}
+		return nil
+	})
+}
+
+// bad says what of the rules could not be evaluated.
+func (w *watch) bad(t *testing.T) {
+	t.Helper()
+	for _, s := range vector(t, `prometheus_rule_evaluation_failures_total > 0`) {
+		t.Errorf("rules that could not be evaluated: %v %v", s.labels, s.value)
+	}
+}
+
+// TestAlertsHealthy: on two healthy nodes with traffic as of a training job,
+// bursts on both rails alike with idle times between them, no alert fires in ten
+// minutes, by the rules as they are shipped.
+func TestAlertsHealthy(t *testing.T) {
+	if !*long {
+		t.Skip("ten minutes: -long; TestAlertsFaults begins with hastened ones")
+	}
+	w := startWatch(t, shipped())
+	w.train(t, healthyFor)
+	for n := 1; n <= 2; n++ {
+		if w.exporters[n].rounds(t) < 8 {
+			t.Errorf("node %d: %d rounds in %v prove little", n, w.exporters[n].rounds(t), healthyFor)
+		}
+	}
+	w.healthy(t)
+}
+
+// train sends bursts over both rails alike as a training job does, for so long:
+// 5 s of traffic, and then none for up to 6 s.
+func (w *watch) train(t *testing.T, long time.Duration) {
+	t.Helper()
+	job := startFlow(t, 0, 1)
+	defer job.stop()
+	before, bursts := [2]int{node(1).sent(t, 0), node(1).sent(t, 1)}, 0
+	for end := time.Now().Add(long); time.Now().Before(end); bursts++ {
+		job.signal(t, "CONT")
+		time.Sleep(min(time.Until(end), 5*time.Second))
+		job.signal(t, "STOP")
+		time.Sleep(min(time.Until(end), time.Duration(bursts%4)*2*time.Second))
+	}
+	for rail := range 2 {
+		mb := float64(node(1).sent(t, rail)-before[rail]) / 1e6
+		t.Logf("rail %d: %d bursts of %.1f MB in %v", rail, bursts, mb/float64(bursts), long)
+		if mb/long.Seconds() < 0.3 {
+			t.Errorf("rail %d carried %.1f MB in %v: that nothing fires proves little", rail, mb, long)
+		}
+	}
+}
+
+// healthy holds that no alert has fired since the watch began, nor, by rules that
+// are not hastened, pended for more than half of the time after which it would
+// have; and says which pended.
+func (w *watch) healthy(t *testing.T) {
+	t.Helper()
+	w.bad(t)
+	if fired := w.alerts(t, "firing", w.since); fired != nil {
+		t.Errorf("healthy nodes fire: %s", strings.Join(fired, ", "))
+	}
+	after := map[string]time.Duration{}
+	var rules struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Name     string
+					Type     string
+					Duration float64
+				}
+			}
+		}
+	}
+	text, err := fetch(api("api/v1/rules"))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &rules)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range rules.Data.Groups {
+		for _, r := range g.Rules {
+			if r.Type == "alerting" {
+				after[r.Name] = time.Duration(r.Duration * float64(time.Second))
+			}
+		}
+	}
+	if len(after) < 40 {
+		t.Errorf("Prometheus has only %d alerts", len(after))
+	}
+	pended := w.history(t, "pending", w.since)
+	for _, s := range pended {
+		pending, due := time.Duration(s.value)*w.evaluate, after[s.labels["alertname"]]
+		t.Logf("pended: %s rail %s, for %v in all; it fires after %v", written(s.labels), s.labels["rail"], pending, due)
+		if w.evaluate != minute && pending > max(due/2, 2*w.evaluate) {
+			t.Errorf("%s pended for %v of healthy nodes' time, and would fire after %v", written(s.labels), pending, due)
+		}
+	}
+	t.Logf("%d alerts watched for %.0f s: none fired, %d pended", len(after), time.Since(w.since).Seconds(), len(pended))
+}
+
+// hasten writes the shipped rules anew, a second for every minute, and returns
+// the pattern of their files.
+func hasten(t *testing.T) string {
+	t.Helper()
+	duration := regexp.MustCompile(`(\[|for: |interval: )(\d+)([mhd])\b`)
+	units := map[string]time.Duration{"m": minute, "h": 60 * minute, "d": 24 * 60 * minute}
+	files, err := filepath.Glob("/out/rules/*.yml")
+	if err != nil || len(files) != 2 {
+		t.Fatalf("rules: %v, %v", files, err)
+	}
+	if err := os.MkdirAll("/out/hastened", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hastened := duration.ReplaceAllStringFunc(string(text), func(s string) string {
+			m := duration.FindStringSubmatch(s)
+			var n int
+			fmt.Sscan(m[2], &n)
+			return fmt.Sprintf("%s%ds", m[1], int(math.Round((time.Duration(n) * units[m[3]]).Seconds())))
+		})
+		hastened = strings.ReplaceAll(hastened, "process_start_time_seconds > 900", "process_start_time_seconds > 15")
+		all.WriteString(hastened)
+		if err := os.WriteFile(filepath.Join("/out/hastened", filepath.Base(file)), []byte(hastened), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, holds := range []string{"[30s]", "for: 5s", "interval: 15s", "[10080s]", "_seconds > 15\n"} {
+		if !strings.Contains(all.String(), holds) {
+			t.Fatalf("hastened rules have no %q", holds)
+		}
+	}
+	return "/out/hastened/*.yml"
+}
