@@ -56,16 +56,19 @@ func (d *dashboard) render() object {
 	}
 }
 
-// annotations are Grafana's own, and a line where an alert fired.
+// annotations are Grafana's own, and a line where an alert began to fire. For as
+// long as it fires there would be colour over all panels, and nothing to be seen
+// any more where several do.
 func annotations() []object {
-	const firing = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}`
+	const firing = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}` +
+		` unless ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"} offset 1m`
 	return []object{
 		{
 			"builtIn": 1, "datasource": object{"type": "grafana", "uid": "-- Grafana --"}, "enable": true, "hide": true,
 			"iconColor": "rgba(0, 211, 255, 1)", "name": "Annotations & Alerts", "type": "dashboard",
 		},
 		{
-			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alerts firing",
+			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alerts begin",
 			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
 			"titleFormat": "{{alertname}}", "textFormat": "{{instance}} {{rail}} {{peer}}", "tagKeys": "severity", "useValueForTime": false,
 		},

@@ -36,13 +36,15 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s is not what it would be (make dashboards writes it anew)", name)
 		}
 	}
-	there, err := filepath.Glob("*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range there {
-		if files[filepath.ToSlash(name)] == nil {
-			t.Errorf("%s is there, and nothing writes it: remove it", name)
+	for _, flavour := range []string{"provisioning", "grafana.com"} {
+		there, err := filepath.Glob(filepath.Join(flavour, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range there {
+			if files[filepath.ToSlash(name)] == nil {
+				t.Errorf("%s is there, and nothing writes it: remove it", name)
+			}
 		}
 	}
 }

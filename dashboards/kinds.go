@@ -6,7 +6,7 @@ func timeseries(title, docs, about string) *panel {
 		kind: "timeseries", title: title, about: about, docs: docs, w: 8, h: 8, format: "time_series",
 		defaults: object{"color": object{"mode": "palette-classic"}},
 		custom: object{
-			"drawStyle": "line", "lineWidth": 1, "lineInterpolation": "linear", "fillOpacity": 8, "gradientMode": "none", "showPoints": "auto", "pointSize": 4,
+			"drawStyle": "line", "lineWidth": 1, "lineInterpolation": "linear", "fillOpacity": 0, "gradientMode": "none", "showPoints": "auto", "pointSize": 4,
 			"spanNulls": false, "axisPlacement": "auto", "axisLabel": "", "axisBorderShow": false, "axisCenteredZero": false, "barAlignment": 0,
 			"scaleDistribution": object{"type": "linear"}, "stacking": object{"mode": "none", "group": "A"}, "thresholdsStyle": object{"mode": "off"},
 			"hideFrom": object{"legend": false, "tooltip": false, "viz": false}, "insertNulls": false,
@@ -16,6 +16,21 @@ func timeseries(title, docs, about string) *panel {
 			"tooltip": object{"mode": "multi", "sort": "desc", "maxHeight": 600},
 		},
 	}
+}
+
+// lowest puts the series with the least values first in the legend, where small
+// is bad. A legend has room for three.
+func (p *panel) lowest() *panel {
+	legend := p.options["legend"].(object)
+	legend["calcs"], legend["sortBy"], legend["sortDesc"] = []string{"lastNotNull", "min"}, "Min", false
+	return p
+}
+
+// lowestNow does so with the present values.
+func (p *panel) lowestNow() *panel {
+	legend := p.options["legend"].(object)
+	legend["sortBy"], legend["sortDesc"] = "Last *", false
+	return p
 }
 
 // stacked piles the series up: their sum is what counts.

@@ -13,7 +13,7 @@ func layOut(sections []section) []object {
 		}
 		y++
 		var placed []object
-		x, tallest := 0, 0
+		x, tallest, top := 0, 0, y
 		for _, p := range s.panels {
 			if x+p.w > width || p.repeat != "" {
 				x, y, tallest = 0, y+tallest, 0
@@ -26,6 +26,7 @@ func layOut(sections []section) []object {
 		}
 		y += tallest
 		if s.folded {
+			y = top // its panels take no place until it is opened
 			row["panels"] = placed
 			all = append(all, row)
 			continue

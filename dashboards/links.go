@@ -16,9 +16,11 @@ func toProbe(node, peer string) object {
 }
 
 // toRail leads from a value of a rail to what the probe says of it.
-func toRail() object {
-	link := toProbe(ofInstance, everyPeer)
-	link["url"] = link["url"].(string) + "&var-rail=${__field.labels.rail}"
+func toRail() object { return toRailOf(ofInstance, "${__field.labels.rail}") }
+
+func toRailOf(node, rail string) object {
+	link := toProbe(node, everyPeer)
+	link["url"] = link["url"].(string) + "&var-rail=" + rail
 	return link
 }
 

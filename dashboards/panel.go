@@ -33,9 +33,27 @@ func (p *panel) query(expr, legend string) *panel {
 // size is in columns, of 24, and in lines.
 func (p *panel) size(w, h int) *panel { p.w, p.h = w, h; return p }
 
-func (p *panel) unit(id string) *panel        { p.defaults["unit"] = id; return p }
+// unit is one of Grafana's. Where all is 0 the axis of a time series would end at
+// 100, whatever the unit: these are the least that it ends at.
+func (p *panel) unit(id string) *panel {
+	p.defaults["unit"] = id
+	if least := map[string]float64{"pps": 10, "eps": 1, perMinute: 1, perHour: 1, "none": 1, "short": 1, "bps": 1000, "percentunit": 0.01, "s": 1e-6}[id]; p.kind == "timeseries" && least > 0 {
+		p.custom["axisSoftMax"] = least
+	}
+	return p
+}
+
+// upTo is where the axis ends; what is higher is cut.
+func (p *panel) upTo(high float64) *panel {
+	delete(p.custom, "axisSoftMax")
+	p.defaults["max"] = high
+	return p
+}
+
+// Units of things that come seldom.
+const perMinute, perHour = "suffix:/min", "suffix:/h"
+
 func (p *panel) from(low float64) *panel      { p.defaults["min"] = low; return p }
-func (p *panel) upTo(high float64) *panel     { p.defaults["max"] = high; return p }
 func (p *panel) decimals(n int) *panel        { p.defaults["decimals"] = n; return p }
 func (p *panel) nothing(text string) *panel   { p.defaults["noValue"] = text; return p } // said when there is no value
 func (p *panel) states(s ...state) *panel     { p.mapped = mappings(s); return p }
@@ -117,21 +135,31 @@ func (p *panel) absent() []object {
 		if !ok {
 			text = "no data"
 		}
-		return []object{null(text)}
+		return []object{special("null+nan", text)}
 	case "table":
-		return []object{null("")}
+		if p.defaults["noValue"] != nil {
+			return blank()
+		}
+		return []object{special("null+nan", "")}
 	}
 	return nil
 }
 
-func null(text any) object {
-	return object{"type": "special", "options": object{"match": "null+nan", "result": object{"text": text, "color": "transparent", "index": 9}}}
+// blank leaves cells without a value blank: what the panel says when it has no
+// lines would otherwise be in each of them. A text that is empty does not count.
+func blank() []object {
+	const space = "\u00a0"
+	return []object{special("null+nan", space), special("empty", space)}
 }
 
-// dashed is a line to compare others with: grey, dashed, nothing under it.
+func special(match string, text any) object {
+	return object{"type": "special", "options": object{"match": match, "result": object{"text": text, "color": "transparent", "index": 9}}}
+}
+
+// dashed is a line to compare others with: grey, dashed, not in the legend.
 func dashed() []object {
 	return []object{
-		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}), prop("custom.fillOpacity", 0),
+		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}), prop("custom.hideFrom", object{"legend": true, "tooltip": false, "viz": false}),
 		prop("color", object{"mode": "fixed", "fixedColor": "text"}),
 	}
 }

@@ -3,7 +3,7 @@ package dashboards
 // probes is what rounds between nodes came to.
 func probes() *dashboard {
 	d := &dashboard{
-		name: "probe", title: "railscope / Probe", variables: variables(peerVariable(), probedRailVariable()),
+		name: "probe", title: "railscope / Probe", variables: ofOne(peerVariable(), probedRailVariable()),
 		about: "What the rails to a peer could carry right now: goodput against what is expected, latency, each rail alone and all together, TCP beside it, and why rounds fail.",
 	}
 	return d.
@@ -12,13 +12,13 @@ func probes() *dashboard {
 		section("Latency", probeLatency()...).
 		section("Rails against each other", probeBalance()...).
 		section("Failures", probeFailures()...).
+		folded("Latency, rail by rail", probeLatencyOfRails()...).
 		folded("TCP beside it", probeTCP()...).
 		folded("Path and probe", probePath()...)
 }
 
 const (
 	perPeer = "{{instance}} → {{peer}}"
-	perPath = "rail {{rail}} · {{instance}} → {{peer}}"
 )
 
 func probeNow() []*panel {
@@ -30,12 +30,12 @@ func probeNow() []*panel {
 		stat("Of expected", docFigures, "Goodput ÷ what the rails of both ends could carry, of the worst pair. Well below 85 % a rail is slow, shared or missing.").
 			query(`min(`+ofExpected+`)`, "").unit("percentunit").worseBelow(0.85, 0.7).nothing("none by RDMA"),
 		stat("Imbalance", docFigures, "How unevenly the rails carried the last burst for what each could, of the worst pair: 0 alike, 1 one carried nothing.").
-			query(`max(railscope_probe_imbalance_ratio{<peer>})`, "").unit("percentunit").worseAbove(0.1, 0.25).nothing("none by RDMA"),
+			query(`max(railscope_probe_imbalance_ratio{<peer>})`, "").unit("percentunit").worseAbove(0.15, 0.25).nothing("none by RDMA"),
 		stat("Scaling", docFigures, "All rails at once ÷ the sum of each alone, of the worst pair. Below 0.9 they share a bottleneck, such as a PCIe link.").
 			query(`min(railscope_probe_scaling_ratio{<peer>})`, "").unit("percentunit").worseBelow(0.9, 0.8).nothing("none by RDMA"),
 		stat("RDMA ÷ TCP", docFigures, "How much faster RDMA was than the best over TCP, of the worst pair. Near 1, RDMA is not worth its name here.").
 			query(`min(railscope_probe_speedup_ratio{<peer>})`, "").unit("none").decimals(1).worseBelow(2, 1).nothing("none by RDMA"),
-		stat("Latency, 99th percentile", docFigures, "Round trip of 8 B RDMA writes over the time shown, of the worst pair and rail.").
+		stat("Latency p99", docFigures, "99th percentile: "+"round trip of 8 B RDMA writes over the time shown, of the worst pair and rail.").
 			query(`max(`+overall(0.99, "probe_latency_seconds", "<path>", "instance, peer, rail")+`)`, "").unit("s").colours(grey).nothing("none by RDMA"),
 		stat("Last good round", docProbe, "How long ago the last round by RDMA ended well, of the worst pair. Many times `interval`: the probe fails, or is never let in.").
 			query(`max(time() - railscope_probe_last_success_timestamp_seconds{<peer>})`, "").unit("s").worseAbove(600, 3600).nothing("never"),
@@ -45,33 +45,38 @@ func probeNow() []*panel {
 func probeGoodput() []*panel {
 	return []*panel{
 		timeseries("Goodput, and what is expected", docFigures,
-			"All rails at once: work stealing, and equal parts, against what the rails could carry (dashed). Stealing well below it: a rail is slow or shared; equal parts below stealing: one rail is slower than the others.").size(12, 10).
-			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`, perPeer+" stealing").
-			query(`8 * sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="static"})`, perPeer+" equal parts").
-			query(`8 * sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>})`, perPeer+" expected").
-			unit("bps").from(0).style(".* expected", dashed()...),
-		timeseries("Goodput of expected", docFigures, "By pair. Falls of one pair are that pair's, of all pairs of a node that node's.").size(12, 10).
-			query(ofExpected, perPeer).unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().leads(toNode(ofInstance)),
-		timeseries("Each rail alone", docFigures, "Solo bursts, in every `solo_every`-th round, against what the rail could carry (dashed). Below it alone: port, cable, PCIe link of that rail, here or at the peer.").size(12, 10).
-			query(`8 * sum by (instance, peer, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="solo"})`, perPath).
-			query(`8 * sum by (instance, peer, rail) (railscope_probe_rail_expected_bytes_per_second{<path>})`, perPath+" expected").
-			unit("bps").from(0).style(".* expected", dashed()...),
-		timeseries("Each rail with all others", docFigures, "The rail's part of the last burst of all. Good alone and bad here: the rails share something, a PCIe link, a switch, a processor.").size(12, 10).
-			query(`8 * sum by (instance, peer, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="stealing"})`, perPath+" stealing").
-			query(`8 * sum by (instance, peer, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="static"})`, perPath+" equal parts").
-			unit("bps").from(0),
+			"To the worst peer, all rails at once: work stealing, and equal parts, against what the rails could carry (dashed). Stealing well below it: a rail is slow or shared; equal parts below stealing: one rail is slower than the others.").size(12, 9).
+			query(`8 * min by (instance) (sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"}))`, "stealing · {{instance}}").
+			query(`8 * min by (instance) (sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="static"}))`, "equal parts · {{instance}}").
+			query(`8 * min by (instance) (sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>}))`, "expected · {{instance}}").
+			unit("bps").from(0).lowest().style("expected .*", dashed()...),
+		timeseries("Goodput of expected", docFigures, "By pair. Falls of one pair are that pair's, of all pairs of a node that node's.").size(12, 9).
+			query(ofExpected, perPeer).unit("percentunit").from(0).worseBelow(0.85, 0.7).limits().lowest().leads(toNode(ofInstance)),
+		timeseries("Each rail alone", docFigures, "To the worst peer: solo bursts, in every `solo_every`-th round, against what the rail could carry (dashed). Below it alone: port, cable, PCIe link of that rail, here or at the peer.").size(12, 9).
+			query(`8 * min by (instance, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="solo"})`, perRail("")).
+			query(`8 * min by (instance, rail) (railscope_probe_rail_expected_bytes_per_second{<path>})`, perRail("expected")).
+			unit("bps").from(0).lowest().style(".* expected · .*", dashed()...),
+		timeseries("Each rail with all others", docFigures, "To the worst peer: the rail's part of the last burst of all, by work stealing, against what it could carry (dashed). Good alone and bad here: the rails share something, a PCIe link, a switch, a processor.").size(12, 9).
+			query(`8 * min by (instance, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, mode="stealing"})`, perRail("")).
+			query(`8 * min by (instance, rail) (railscope_probe_rail_expected_bytes_per_second{<path>})`, perRail("expected")).
+			unit("bps").from(0).lowest().style(".* expected · .*", dashed()...),
 	}
 }
 
 func probeLatency() []*panel {
 	quantiles := func(q float64) string {
-		return quantile(q, "probe_latency_seconds", "<path>", "instance, peer, rail", "$__rate_interval")
+		return quantile(q, "probe_latency_seconds", "<path>", "instance, rail", "$__rate_interval")
 	}
 	return []*panel{
-		heatmap("Latency", docFigures, "Round trips of 8 B RDMA writes, all that is chosen. A second band is a second path, or congestion; single marks far up are retransmissions.", "s").size(12, 10).
+		heatmap("Latency", docFigures, "Round trips of 8 B RDMA writes, all that is chosen. A second band is a second path, or congestion; single marks far up are retransmissions.", "s").size(12, 9).
 			query(spread("probe_latency_seconds", "<path>"), "{{le}}").atLeastEvery("2m"),
-		timeseries("Latency by rail", docFigures, "Median and 99th percentile. Rails of a pair should be alike to some µs. A 99th percentile that leaves the median: congestion or loss.").size(12, 10).
-			query(quantiles(0.5), perPath+" p50").query(quantiles(0.99), perPath+" p99").unit("s").from(0).atLeastEvery("2m"),
+		timeseries("Latency by rail", docFigures, "Median and 99th percentile, to all peers that are chosen. Rails should be alike to some µs. A 99th percentile that leaves the median: congestion or loss.").size(12, 9).
+			query(quantiles(0.5), perRail("p50")).query(quantiles(0.99), perRail("p99")).unit("s").from(0).atLeastEvery("2m"),
+	}
+}
+
+func probeLatencyOfRails() []*panel {
+	return []*panel{
 		heatmap("Latency of rail $rail", docFigures, "The same for each rail: side by side they should look alike.", "s").size(6, 8).
 			query(spread("probe_latency_seconds", "<path>"), "{{le}}").atLeastEvery("2m").eachOf("rail", 4),
 	}
@@ -80,29 +85,28 @@ func probeLatency() []*panel {
 func probeBalance() []*panel {
 	return []*panel{
 		timeseries("Imbalance and finish skew", docFigures, "Imbalance: 0 when rails carry what each could, 1 when one carries nothing. Skew: how much earlier the fastest rail was done with an equal part.").
-			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, perPeer+" imbalance").
-			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, perPeer+" skew").unit("percentunit").from(0).upTo(1),
+			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, "imbalance · "+perPeer).
+			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, "skew · "+perPeer).unit("percentunit").from(0).upTo(1),
 		timeseries("Scaling", docFigures, "All rails at once ÷ the sum of each alone. Below 0.9 they share a bottleneck.").
-			query(`min by (instance, peer) (railscope_probe_scaling_ratio{<peer>})`, perPeer).unit("percentunit").from(0).worseBelow(0.9, 0.8).limits(),
-		timeseries("Against the rail's own past", docFigures, "Solo goodput ÷ its median of the last 24 h. Below 1 the rail has lost something since, even if it is still within what is expected.").
-			query(`min by (instance, peer, rail) (railscope_probe_rail_degradation_ratio{<path>})`, perPath).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits(),
-		timeline("Rails that carried RDMA", docReasons, "In the last round, by rail and peer. A rail that is down to one peer only: that peer; to all: this node.",
-			state{"0", "down", red}, state{"1", "up", green}).size(12, 8).
-			query(`max by (instance, peer, rail) (railscope_probe_rail_up{<path>})`, perPath),
+			query(`min by (instance, peer) (railscope_probe_scaling_ratio{<peer>})`, perPeer).unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest(),
+		timeseries("Against the rail's own past", docFigures, "Solo goodput ÷ its median of the last 24 h, to the worst peer. Below 1 the rail has lost something since, even if it is still within what is expected.").
+			query(`min by (instance, rail) (railscope_probe_rail_degradation_ratio{<path>})`, perRail("")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest(),
+		timeseries("Peers reached by rail", docReasons, "Part of the peers to which each rail carried RDMA in the last round. A rail at 0 is down here; a little less than all: at a peer, choose it.").size(12, 8).
+			query(`avg by (instance, rail) (railscope_probe_rail_up{<path>})`, perRail("")).unit("percentunit").from(0).upTo(1).lowest(),
 		timeseries("Counters against payload", docFigures, "How far the port's counter is from what the burst sent. 4 %: another MTU than negotiated; more: other traffic, retransmissions, or another way.").size(12, 8).
-			query(`max by (instance, peer, rail) (railscope_probe_counter_mismatch_ratio{<path>})`, perPath).unit("percentunit").from(0),
+			query(`max by (instance, rail) (railscope_probe_counter_mismatch_ratio{<path>})`, perRail("")).unit("percentunit").from(0),
 	}
 }
 
 func probeFailures() []*panel {
 	return []*panel{
 		timeseries("Rounds by result", docProbe, "Per minute. Skipped is harmless: somebody else was at work. Fallback and failed are not.").
-			query(`60 * sum by (result) (rate(railscope_probe_rounds_total{<peer>}[$__rate_interval]))`, "{{result}}").unit("cpm").from(0).stacked().atLeastEvery("2m").
+			query(`60 * sum by (result) (rate(railscope_probe_rounds_total{<peer>}[$__rate_interval]))`, "{{result}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").
 			style("ok", fixed(green)).style("fallback", fixed(orange)).style("failed", fixed(red)).style("skipped", fixed("blue")),
 		timeseries("Failures by stage and reason", docReasons, "Per minute, of single rails too. The page has what each reason usually means.").
-			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`, "{{stage}}: {{reason}}").unit("cpm").from(0).stacked().atLeastEvery("2m"),
+			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`, "{{stage}}: {{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m"),
 		timeseries("Skipped, and why", docHarm, "Per minute. `busy` while a job runs is as it should be; `budget` for hours: raise it, or lengthen the interval.").
-			query(`60 * sum by (reason) (rate(railscope_probe_skipped_total{<peer>}[$__rate_interval]))`, "{{reason}}").unit("cpm").from(0).stacked().atLeastEvery("2m"),
+			query(`60 * sum by (reason) (rate(railscope_probe_skipped_total{<peer>}[$__rate_interval]))`, "{{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m"),
 		table("Why not by RDMA", docReasons, "Pairs whose last round was not by RDMA, with the reason. Empty is good.").size(12, 7).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("peer", "Peer").label("reason", "Reason").
 			labelled(`max by (instance, peer, reason) (railscope_probe_fallback_info{<peer>})`).nothing("none"),
@@ -117,7 +121,7 @@ func fixed(colour string) object { return prop("color", object{"mode": "fixed", 
 func probeTCP() []*panel {
 	return []*panel{
 		timeseries("TCP", docFigures, "The same transfer over TCP, by connections per rail: of the last baseline, or of the fallback. Beside RDMA it says what would be lost.").
-			query(`8 * max by (instance, peer, streams) (railscope_probe_tcp_goodput_bytes_per_second{<peer>})`, perPeer+" {{streams}} streams").unit("bps").from(0),
+			query(`8 * max by (instance, peer, streams) (railscope_probe_tcp_goodput_bytes_per_second{<peer>})`, "{{streams}} streams · "+perPeer).unit("bps").from(0),
 		timeseries("RDMA ÷ TCP", docFigures, "Speed-up of the last round with both. Near 1: RDMA is slow, or the link is the bottleneck for both.").
 			query(`min by (instance, peer) (railscope_probe_speedup_ratio{<peer>})`, perPeer).unit("none").from(0),
 		timeseries("TCP segments sent again", docFigures, "Loss on the way, as TCP sees it. RDMA on the same way suffers more.").
@@ -129,7 +133,7 @@ func probePath() []*panel {
 	return []*panel{
 		table("Path MTU", docProbe, "Largest payload of an RDMA packet, the least of both ends. 4096 is best; 1024 costs goodput: the interface's MTU is 1500.").size(8, 8).
 			label("instance", "Node").label("peer", "Peer").label("rail", "Rail").
-			column("Path MTU", `max by (instance, peer, rail) (railscope_probe_path_mtu_bytes{<path>})`, inUnit("none"), painted(), by(orange, from(4096, "transparent"))),
+			column("Path MTU", `max by (instance, peer, rail) (railscope_probe_path_mtu_bytes{<path>})`, inUnit("none"), painted(), by(orange, from(4096, "transparent"))).sortedBy("Path MTU", false),
 		table("GIDs", docProbe, "The GID that each rail used, and why that one.").size(16, 8).
 			label("instance", "Node").label("peer", "Peer").label("rail", "Rail").label("gid_index", "Index").label("gid", "GID").label("reason", "Reason").
 			labelled(`max by (instance, peer, rail, gid_index, gid, reason) (railscope_probe_gid_info{<path>})`),
@@ -140,11 +144,11 @@ func probePath() []*panel {
 		timeseries("Length of a round", docProbe, "Near `timeout`: a stage hangs; the failures have it by name.").
 			query(`max by (instance, peer) (railscope_probe_duration_seconds{<peer>})`, perPeer).unit("s").from(0),
 		timeseries("What the probe moves", docHarm, "Its own part of the rails' traffic, by rail.").
-			query(`8 * sum by (instance, rail) (rate(railscope_probe_rail_bytes_total{<path>}[$__rate_interval]))`, "rail {{rail}} · {{instance}}").unit("bps").from(0).atLeastEvery("2m"),
+			query(`8 * sum by (instance, rail) (rate(railscope_probe_rail_bytes_total{<path>}[$__rate_interval]))`, perRail("")).unit("bps").from(0).atLeastEvery("2m"),
 		timeseries("Budget left", docHarm, "Bytes that may be moved now. At 0 rounds are skipped until it has filled up again.").
 			query(`min by (instance) (railscope_probe_budget_bytes{<node>})`, "{{instance}}").unit("bytes").from(0),
 		timeseries("Leases and restarts", docHarm, "Leases that peers hold here, and restarts of the worker process. A worker that keeps starting again: a fault of the provider, look at its version.").
-			query(`max by (instance) (railscope_probe_leases{<node>})`, "{{instance}} leases").
-			query(`60 * sum by (instance) (rate(railscope_probe_worker_restarts_total{<node>}[$__rate_interval]))`, "{{instance}} restarts per minute").unit("short").from(0),
+			query(`max by (instance) (railscope_probe_leases{<node>})`, "leases · {{instance}}").
+			query(`60 * sum by (instance) (rate(railscope_probe_worker_restarts_total{<node>}[$__rate_interval]))`, "restarts per minute · {{instance}}").unit("short").from(0),
 	}
 }

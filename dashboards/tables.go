@@ -5,7 +5,7 @@ package dashboards
 func table(title, docs, about string) *panel {
 	return &panel{
 		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
-		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true, "inspect": false},
+		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true, "inspect": false, "minWidth": 60},
 		options: object{
 			"showHeader": true, "cellHeight": "sm", "footer": object{"show": false, "countRows": false, "fields": "", "reducer": []string{"sum"}}, "sortBy": []object{},
 		},
@@ -49,7 +49,8 @@ func (p *panel) cells(title string, props ...object) *panel {
 // What cells of a column may be.
 
 func inUnit(id string) object     { return prop("unit", id) }
-func says(states ...state) object { return prop("mappings", append(mappings(states), null(""))) }
+func wide(pixels int) object      { return prop("custom.width", pixels) }
+func says(states ...state) object { return prop("mappings", append(mappings(states), blank()...)) }
 func painted() object {
 	return prop("custom.cellOptions", object{"type": "color-background", "mode": "basic"})
 }
@@ -59,14 +60,14 @@ func leadingTo(links ...object) object     { return prop("links", links) }
 // matrix shows one query as a table of nodes by peers, cells in colour.
 func matrix(title, docs, about, expr string) *panel {
 	const corner = `instance\peer` // what the transformation calls the first column
-	p := table(title, docs, about).size(12, 9).query(expr, "")
+	p := table(title, docs, about).size(24, 12).query(expr, "")
 	p.custom["cellOptions"] = object{"type": "color-background", "mode": "gradient"}
-	p.custom["filterable"], p.custom["align"] = false, "center"
+	p.custom["filterable"], p.custom["align"], p.custom["wrapHeaderText"] = false, "center", true
 	p.transforms = []object{
 		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": "peer"}}}},
 		{"id": "groupingToMatrix", "options": object{"columnField": "peer", "rowField": "instance", "valueField": "Value", "emptyValue": "null"}},
 	}
-	p.cells(corner, prop("displayName", "from ↓ to →"), prop("custom.cellOptions", object{"type": "auto"}), prop("custom.align", "left"), leadingTo(toNode("${__value.text}")))
+	p.cells(corner, prop("displayName", "from ↓ to →"), prop("custom.cellOptions", object{"type": "auto"}), prop("custom.align", "left"), wide(130), leadingTo(toNode("${__value.text}")))
 	p.leads(toProbe("${__data.fields[0]}", "${__field.name}"))
 	return p.sortedBy("from ↓ to →", false)
 }

@@ -3,15 +3,29 @@ package dashboards
 // The variables, in this order: each is asked for within those before it.
 // Every dashboard has the first three.
 
-func variables(more ...object) []object {
-	return append([]object{
+// ofAll is for dashboards of all nodes.
+func ofAll() []object {
+	return append(common(), values("instance", "Node", allNodes))
+}
+
+// ofOne is for dashboards of one node, or of some to compare. There is no All:
+// Grafana would open with it, and draw hundreds of lines in each panel.
+func ofOne(more ...object) []object {
+	node := values("instance", "Node", allNodes)
+	node["includeAll"], node["allValue"], node["current"] = false, nil, object{}
+	return append(append(common(), node), more...)
+}
+
+const allNodes = `label_values(railscope_build_info{job=~"$job"}, instance)`
+
+func common() []object {
+	return []object{
 		{
 			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "regex": "", "refresh": 1, "hide": 0,
 			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{}, "current": object{},
 		},
 		values("job", "Job", `label_values(railscope_build_info, job)`),
-		values("instance", "Node", `label_values(railscope_build_info{job=~"$job"}, instance)`),
-	}, more...)
+	}
 }
 
 func railVariable() object {

@@ -53,6 +53,10 @@ func TestVariables(t *testing.T) {
 					t.Errorf("%s: the first variable is %+v, not the data source", d.UID, v)
 				}
 				continue
+			case v.Name == "instance" && d.UID != "railscope-fleet":
+				if v.IncludeAll || !v.Multi {
+					t.Errorf("%s: Node is %+v; it opens with one node, and All would draw hundreds of lines in each panel", d.UID, v)
+				}
 			case v.Type != "query" || !v.Multi || !v.IncludeAll || v.AllValue != ".+" || v.Refresh != 2 || v.Datasource.UID != "${datasource}" || v.Label == "":
 				t.Errorf("%s: variable %s is %+v", d.UID, v.Name, v)
 			}
@@ -123,7 +127,7 @@ func TestPanels(t *testing.T) {
 
 // units are ids of @grafana/data's value formats that may be wanted here.
 var units = []string{
-	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps", "Bps", "pps", "cps", "cpm", "ops",
+	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps", "Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h",
 	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt", "joule", "bool", "bool_yes_no", "bool_on_off",
 }
 
