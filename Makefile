@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help announce run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -111,7 +111,7 @@ lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node 
 deps:
 	@scripts/need.sh go cc=gcc stdio.h=libc6-dev infiniband/verbs.h=libibverbs-dev
 
-.bin/promtool:
+.bin/promtool .bin/prometheus:
 	scripts/promtool.sh $@
 
 # Tools have go.mod files of their own, so that the shipped one stays short.

@@ -70,7 +70,8 @@ func annotations() []object {
 		{
 			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alerts begin",
 			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
-			"titleFormat": "{{alertname}}", "textFormat": "{{instance}} {{rail}} {{peer}}", "tagKeys": "severity", "useValueForTime": false,
+			"titleFormat": "{{alertname}}", "textFormat": "", "tagKeys": "severity,instance,rail,peer", // in a text, Grafana would leave the names of labels that an alert lacks
+			"useValueForTime": false,
 		},
 	}
 }

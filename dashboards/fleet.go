@@ -183,8 +183,8 @@ func fleetLatency() []*panel {
 		matrix("Latency, 99th percentile of the time shown", docFigures,
 			"A pair whose 99th percentile is far above its mean meets congestion or loss now and then.",
 			overall(0.99, "probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-GrYlRd"),
-		timeseries("Worst latency, 99th percentile", docFigures, "The worst peer and rail of each node. A step is a new path or a broken link; a slow rise is congestion.").
-			query(`max by (instance) (`+quantile(0.99, "probe_latency_seconds", "<node>", "instance, peer, rail", "$__rate_interval")+`)`, "{{instance}}").size(24, 9).unit("s").from(0).
+		timeseries("Latency, 99th percentile", docFigures, "Of each node to all its peers. A step is a new path or a broken link; a slow rise is congestion.").
+			query(quantile(0.99, "probe_latency_seconds", "<node>", "instance", "$__rate_interval"), "{{instance}}").size(24, 9).unit("s").from(0).
 			atLeastEvery("2m").leads(toProbe(ofInstance, everyPeer)),
 	}
 }

@@ -97,11 +97,11 @@ func timeline(title, docs, about string, states ...state) *panel {
 		kind: "state-timeline", title: title, about: about, docs: docs, w: 12, h: 8, format: "time_series",
 		mapped: mappings(states), defaults: object{"color": object{"mode": "thresholds"}},
 		custom: object{
-			"fillOpacity": 70, "lineWidth": 0, "spanNulls": false, "insertNulls": false, "hideFrom": object{"legend": false, "tooltip": false, "viz": false},
+			"fillOpacity": 70, "lineWidth": 0, "hideFrom": object{"legend": false, "tooltip": false, "viz": false},
 		},
 		options: object{
 			"alignValue": "left", "mergeValues": true, "rowHeight": 0.85, "showValue": "auto",
-			"legend":  object{"displayMode": "list", "placement": "bottom", "showLegend": false},
+			"legend":  object{"displayMode": "list", "placement": "bottom", "showLegend": false, "calcs": []string{}},
 			"tooltip": object{"mode": "single", "sort": "none"},
 		},
 	}

@@ -68,7 +68,7 @@ func nodeRails() []*panel {
 	return []*panel{
 		table("Rails", docRDMA,
 			"What each rail is, and what it could carry: the least of port rate and PCIe link. Rails of one node should differ in nothing but names and addresses.").size(24, 10).
-			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.Node}", "${__value.text}"))).
+			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
 			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(), by("transparent"), says(portStates...)).
 			column("Sends", bits("port_transmit_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
 			column("Receives", bits("port_receive_bytes_total", "<rail>", key), wide(95), inUnit("bps")).

@@ -115,14 +115,14 @@ func nodeBonds() []*panel {
 func nodeGIDs() []*panel {
 	return []*panel{
 		table("GIDs", docRDMA, "The used entries of the rails' GID tables. A rail wants a RoCE v2 entry with its IPv4 address (…ffff:…) on its own interface; the index may move.").size(16, 9).
-			label("instance", "Node").label("rail", "Rail").label("device", "Device").label("index", "Index").label("type", "Type").label("gid", "GID").label("netdev", "Interface").
+			label("rail", "Rail", wide(50)).label("device", "Device").label("index", "Index", wide(60)).label("type", "Type", wide(100)).label("gid", "GID", wide(330)).label("netdev", "Interface").label("instance", "Node").
 			labelled(`max by (instance, rail, device, index, type, gid, netdev) (railscope_gid_info{<rail>})`).sortedBy("Rail", false),
 		timeseries("GID changes", docRDMA, "Entries that appeared, went or changed, per hour. Programs that keep an index break when it moves.").size(8, 9).
 			query(`3600 * `+perSecond("gid_changes_total", "<rail>", "instance, rail"), perRail("")).unit(perHour).from(0),
 		table("PCIe links", docPCIe, "Speed and width now, of what the device could do. Below 100 % under load: slot, riser or firmware, except by design (a DGX Spark's adapters). A GPU at rest may lower its speed.").size(16, 8).
-			label("instance", "Node").label("kind", "Kind").label("rail", "Rail").label("pci_address", "PCI address").
+			label("kind", "Kind", wide(55)).label("rail", "Rail", wide(50)).label("pci_address", "PCI address", wide(120)).label("instance", "Node", wide(150)).
 			column("Carries", `8 * max by (instance, kind, rail, pci_address) (railscope_pcie_link_bytes_per_second{<node>})`, inUnit("bps")).
-			column("Transfers/s", `max by (instance, kind, rail, pci_address) (railscope_pcie_link_transfers_per_second{<node>})`, inUnit("short")).
+			column("Transfers", `max by (instance, kind, rail, pci_address) (railscope_pcie_link_transfers_per_second{<node>})`, inUnit("si:T/s")).
 			column("Lanes", `max by (instance, kind, rail, pci_address) (railscope_pcie_link_width_lanes{<node>})`).
 			column("Of its most", `max by (instance, kind, rail, pci_address) (`+linkOfMost+`)`, inUnit("percentunit"), painted(), by(orange, from(0.99, "transparent"))).
 			column("NUMA", `max by (instance, kind, rail, pci_address) (railscope_pcie_numa_node{<node>})`),

@@ -135,7 +135,7 @@ func probePath() []*panel {
 			label("instance", "Node").label("peer", "Peer").label("rail", "Rail").
 			column("Path MTU", `max by (instance, peer, rail) (railscope_probe_path_mtu_bytes{<path>})`, inUnit("none"), painted(), by(orange, from(4096, "transparent"))).sortedBy("Path MTU", false),
 		table("GIDs", docProbe, "The GID that each rail used, and why that one.").size(16, 8).
-			label("instance", "Node").label("peer", "Peer").label("rail", "Rail").label("gid_index", "Index").label("gid", "GID").label("reason", "Reason").
+			label("peer", "Peer").label("rail", "Rail", wide(50)).label("gid_index", "Index", wide(60)).label("gid", "GID", wide(280)).label("reason", "Reason").label("instance", "Node").
 			labelled(`max by (instance, peer, rail, gid_index, gid, reason) (railscope_probe_gid_info{<path>})`),
 		timeseries("TCP path MTU", docFigures, "As TCP found it, the least of all streams. Below the interface's: something on the way has a smaller one.").
 			query(`min by (instance, peer) (railscope_probe_tcp_path_mtu_bytes{<peer>})`, perPeer).unit("none").from(0),

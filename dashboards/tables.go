@@ -7,7 +7,7 @@ func table(title, docs, about string) *panel {
 		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
 		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true, "inspect": false, "minWidth": 60},
 		options: object{
-			"showHeader": true, "cellHeight": "sm", "footer": object{"show": false, "countRows": false, "fields": "", "reducer": []string{"sum"}}, "sortBy": []object{},
+			"showHeader": true, "cellHeight": "sm", "sortBy": []object{},
 		},
 		renamed: object{}, hide: object{"Time": true}, order: object{},
 	}
@@ -61,7 +61,7 @@ func leadingTo(links ...object) object     { return prop("links", links) }
 func matrix(title, docs, about, expr string) *panel {
 	const corner = `instance\peer` // what the transformation calls the first column
 	p := table(title, docs, about).size(24, 12).query(expr, "")
-	p.custom["cellOptions"] = object{"type": "color-background", "mode": "gradient"}
+	p.custom["cellOptions"] = object{"type": "color-background", "mode": "basic"}
 	p.custom["filterable"], p.custom["align"], p.custom["wrapHeaderText"] = false, "center", true
 	p.transforms = []object{
 		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": "peer"}}}},

@@ -12,7 +12,9 @@ func ofAll() []object {
 // Grafana would open with it, and draw hundreds of lines in each panel.
 func ofOne(more ...object) []object {
 	node := values("instance", "Node", allNodes)
-	node["includeAll"], node["allValue"], node["current"] = false, nil, object{}
+	node["includeAll"] = false
+	delete(node, "allValue")
+	delete(node, "current")
 	return append(append(common(), node), more...)
 }
 
@@ -22,7 +24,7 @@ func common() []object {
 	return []object{
 		{
 			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "regex": "", "refresh": 1, "hide": 0,
-			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{}, "current": object{},
+			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{},
 		},
 		values("job", "Job", `label_values(railscope_build_info, job)`),
 	}

@@ -1,16 +1,17 @@
 #!/bin/sh
-# promtool.sh FILE puts a promtool there: the lab's, this machine's, or Debian's.
+# promtool.sh FILE puts a promtool, or prometheus, there: the lab's, this machine's, or Debian's.
 # Debian's package is unpacked and not installed, for it would start a Prometheus.
 set -eu
 
-lab=${LAB:-/var/tmp/roce-lab}/prometheus/usr/bin/promtool
+name=$(basename "$1")
+lab=${LAB:-/var/tmp/roce-lab}/prometheus/usr/bin/$name
 mkdir -p "$(dirname "$1")"
 if [ -x "$lab" ]; then
 	cp "$lab" "$1"
-elif command -v promtool >/dev/null; then
-	cp "$(command -v promtool)" "$1"
+elif command -v "$name" >/dev/null; then
+	cp "$(command -v "$name")" "$1"
 elif command -v apt-get >/dev/null; then
-	echo "Missing: promtool (from the Debian package prometheus, which is not installed)"
+	echo "Missing: $name (from the Debian package prometheus, which is not installed)"
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	chmod 755 "$work" # apt drops root for downloads, and needs a folder that its own user may write
@@ -20,8 +21,8 @@ elif command -v apt-get >/dev/null; then
 	fi
 	(cd "$work" && apt-get download -qq prometheus >/dev/null)
 	dpkg -x "$work"/*.deb "$work/root"
-	cp "$work/root/usr/bin/promtool" "$1"
+	cp "$work/root/usr/bin/$name" "$1"
 else
-	echo "Put promtool 2.42 or newer into the PATH: https://prometheus.io/download" >&2
+	echo "Put $name 2.42 or newer into the PATH: https://prometheus.io/download" >&2
 	exit 1
 fi

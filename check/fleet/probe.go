@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 )
@@ -89,6 +90,7 @@ func (n node) figures(to int, of func(...string) []string, rdma func(float64) bo
 		n.gauge("probe_rail_degradation_ratio", func(t float64) float64 { return math.Min(1.02, gives(t)/capacity/0.94) }, path()...).only(up)
 		n.gauge("probe_counter_mismatch_ratio", is(0.004), path()...).only(up)
 		n.gauge("probe_path_mtu_bytes", is(4096), path()...).only(up)
+		n.gauge("probe_gid_info", is(1), path("gid_index", "3", "gid", fmt.Sprintf("::ffff:10.0.%d.%d", r, n.n), "reason", "RoCE v2, IPv4, on the rail's interface, in the peer's subnet")...).only(up)
 		n.counter("probe_rail_bytes_total", func(t float64) float64 { return gives(t) / capacity * 1e6 }, path()...)
 		n.latency(to, up, path)
 	}

@@ -162,6 +162,22 @@ func (n node) traffic() {
 		n.counter("rails_busy_seconds_total", func(t float64) float64 { return flag01(busy(t)) }, "direction", d)
 		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 { return flag01(busy(t) && imbalance(t)*(rails-1) > 0.1) }, "direction", d)
 	}
+	for r := range rails {
+		device := rail(r)[2:4]
+		n.counter("sampler_overruns_total", is(0), device...)
+		n.counter("sampler_read_seconds_total", func(t float64) float64 { return 0.004 * (1 + 0.2*noise("read", n.n, r, int(t))) }, device...)
+		n.gauge("sampler_interval_seconds", is(0.1), device...)
+	}
+	for _, reason := range []string{"reset", "gap", "slow"} {
+		n.counter("sampler_dropped_samples_total", is(0), "reason", reason)
+	}
+	for _, source := range []string{"rdma", "netdev", "pcie", "gpu", "sampler"} {
+		n.gauge("source_read_seconds", func(t float64) float64 { return 0.003 * float64(len(source)) * (1 + 0.2*noise(source, n.n, int(t))) }, "source", source)
+	}
+	n.gauge("scrape_seconds", func(t float64) float64 { return 0.02 * (1 + 0.2*noise("scrape", n.n, int(t))) })
+	n.add(false, "process_resident_memory_bytes", func(t float64) float64 { return 28e6 * (1 + 0.05*noise("rss", n.n, int(t/300))) })
+	n.add(true, "process_cpu_seconds_total", func(t float64) float64 { return 0.012 * (1 + 0.1*noise("cpu", n.n, int(t))) })
+	n.add(false, "go_goroutines", is(41))
 	fell := func(t float64) float64 { return flag01(n.n == fallen && n.before(t) < fallenSince) }
 	n.gauge("fallback_suspected", fell, "reason", "rdma_idle_tcp_busy")
 	n.gauge("fallback_suspected", is(0), "reason", "single_rail")

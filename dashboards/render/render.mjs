@@ -3,7 +3,7 @@
 //   node render.mjs --prometheus URL [--to SECONDS] [--range 1h] [--scrape 15]
 //     [--only fleet,node] [--themes dark,light] [--folded open] [--out DIR] [--width 1600]
 //     [--name NAME] [--var dashboard.variable=value]... [--empty]
-// --empty makes an error of a panel that has nothing to draw.
+// --empty makes an error of a panel that has nothing to draw, and no words of its own for that.
 import { createReadStream, existsSync, mkdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import path from 'node:path';
@@ -79,8 +79,8 @@ async function picture(dashboard, theme, tell) {
   if (!tell) {
     return 0;
   }
-  const wrong = report.panels.filter((p) => p.error || (asked.empty && p.empty));
+  const wrong = report.panels.filter((p) => p.error || (asked.empty && p.empty && !p.nothing));
   console.log(`${dashboard}: ${report.panels.length} panels, ${report.panels.filter((p) => p.empty).length} empty, most series ${Math.max(...report.panels.map((p) => p.series))}, ${file}`);
-  report.panels.filter((p) => p.empty || p.error || p.series > 60 || p.ms > 2000).forEach((p) => console.log(`  ${p.id} ${p.title} (${p.kind}): ${p.error ?? (p.empty ? 'empty' : `${p.series} series, ${p.ms} ms`)}`));
+  report.panels.filter((p) => p.empty || p.error || p.series > 60 || p.ms > 2000).forEach((p) => console.log(`  ${p.id} ${p.title} (${p.kind}): ${p.error ?? (p.empty ? `empty${p.nothing ? `: ${p.nothing}` : ''}` : `${p.series} series, ${p.ms} ms`)}`));
   return wrong.length;
 }

@@ -19,7 +19,7 @@ const kinds: Record<string, (d: Drawn) => ReactNode> = {
 interface Report {
   ready: boolean;
   height: number;
-  panels: Array<{ id: number; title: string; kind: string; series: number; empty: boolean; error?: string; ms: number }>;
+  panels: Array<{ id: number; title: string; kind: string; series: number; empty: boolean; nothing?: string; error?: string; ms: number }>;
 }
 const report: Report = ((window as any).report = { ready: false, height: 0, panels: [] });
 
@@ -85,7 +85,7 @@ async function draw() {
     if (p.panel.type === 'row') {
       continue;
     }
-    const entry: Report['panels'][0] = { id: p.panel.id, title: p.panel.title, kind: p.panel.type, series: 0, empty: true, ms: 0 };
+    const entry: Report['panels'][0] = { id: p.panel.id, title: p.panel.title, kind: p.panel.type, series: 0, empty: true, nothing: p.panel.fieldConfig.defaults.noValue, ms: 0 };
     report.panels.push(entry);
     const started = performance.now();
     try {

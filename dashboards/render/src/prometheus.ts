@@ -1,7 +1,7 @@
 // Asks Prometheus what Grafana's back end asks for a dashboard, and gives the
 // answers to Grafana's own front end for Prometheus, which makes of them what
 // panels draw.
-import { createDataFrame, dateTime, FieldType, rangeUtil, renderLegendFormat, type AnnotationEvent, type DataFrame, type Labels, type TimeRange } from '@grafana/data';
+import { createDataFrame, dateTime, FieldType, rangeUtil, type AnnotationEvent, type DataFrame, type Labels, type TimeRange } from '@grafana/data';
 import { PrometheusAnnotationSupport } from 'prometheus/annotations';
 import { interpolateQueryExpr } from 'prometheus/escaping';
 import { transformV2 } from 'prometheus/result_transformer';
@@ -85,7 +85,7 @@ export function interpolate(text: string, chosen: Chosen, builtIn: Record<string
 // series is one as Grafana's back end hands it on: where a step has no value
 // there is none.
 function series(target: Target, labels: Labels, samples: Sample[], step: number): DataFrame {
-  const name = target.legendFormat ? renderLegendFormat(target.legendFormat, labels) : undefined;
+  const name = target.legendFormat ? target.legendFormat.replace(/\{\{\s*(.+?)\s*\}\}/g, (_, label) => labels[label] ?? '') : undefined;
   return createDataFrame({
     refId: target.refId,
     name,

@@ -1,0 +1,86 @@
+#!/bin/bash
+# render.sh fleet|demo draws the Grafana dashboards over a real Prometheus, with
+# Grafana's own panel components, into docs/img, in dark and light.
+#   fleet  an hour of an imagined fleet of sixteen nodes (check/fleet)
+#   demo   railscope demo, scraped for MINUTES (3) while all is well and as long
+#          with a slow rail; a panel that then has nothing to draw, and no words
+#          of its own for that, is an error. Pictures go to dashboards/render/out.
+# PROMETHEUS and CHROMIUM name other programs than those that are found, RAILSCOPE
+# another than ./railscope.
+set -euo pipefail
+
+what=${1:-fleet} port=${PORT:-19097} minutes=${MINUTES:-3} railscope=$PWD/${RAILSCOPE:-railscope}
+[ "${RAILSCOPE:-}" = "${RAILSCOPE#/}" ] || railscope=$RAILSCOPE
+prometheus=${PROMETHEUS:-.bin/prometheus}
+
+work=$(mktemp -d)
+started=()
+stop() { # only what was started here
+	for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+	wait
+	rm -rf "$work"
+}
+trap stop EXIT
+
+serve() { # serve STEP starts Prometheus over $work/data
+	cat >"$work/prometheus.yml" <<-END
+		global: {scrape_interval: ${1}s, scrape_timeout: ${1}s, evaluation_interval: ${1}s}
+		scrape_configs:
+		  - job_name: railscope
+		    static_configs: [{targets: [$2]}]
+		rule_files: [$PWD/deploy/rules/node.yml, $PWD/deploy/rules/probe.yml]
+	END
+	"$prometheus" --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --storage.tsdb.retention.time=30d \
+		--web.listen-address="127.0.0.1:$port" --log.level=error &
+	started+=($!)
+	for _ in $(seq 60); do
+		curl -sf "http://127.0.0.1:$port/-/ready" >/dev/null && return
+		sleep 1
+	done
+	echo "Prometheus does not get ready on port $port: is the port taken? PORT names another" >&2
+	exit 1
+}
+
+draw() {
+	(cd dashboards/render && node render.mjs --prometheus "http://127.0.0.1:$port" ${CHROMIUM:+--chromium "$CHROMIUM"} "$@")
+}
+
+demo() { # demo SECONDS FLAG... runs two simulated nodes for so long
+	local seconds=$1
+	shift
+	"$railscope" demo --web.listen-address=127.0.0.1:$((port + 1)) "$@" >"$work/demo.log" 2>&1 &
+	local pid=$!
+	started+=("$pid")
+	sleep "$seconds"
+	kill -0 "$pid" || { cat "$work/demo.log" >&2 && exit 1; }
+	if [ -z "${last:-}" ]; then
+		kill "$pid"
+		wait "$pid" || true
+	fi
+}
+
+scripts/need.sh node=nodejs npm=npm chromium=chromium pngquant=pngquant curl=curl
+if [ ! -d dashboards/render/node_modules ]; then
+	(cd dashboards/render && npm ci)
+fi
+(cd dashboards/render && npx tsc --noEmit && node schema.mjs && npx vite build --logLevel error)
+
+case $what in
+fleet)
+	until=$(date +%s)
+	(cd check && go run ./fleet -out "$work/data" -until "$until")
+	serve 30 ""
+	draw --to "$until" --scrape 30 --out ../../docs/img --height 2600 --var node.instance=node-03:10091 --var probe.instance=node-03:10091
+	pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png
+	;;
+demo)
+	serve 5 "'127.0.0.1:$((port + 1))', '127.0.0.1:$((port + 2))'"
+	demo $((minutes * 60))
+	last=yes demo $((minutes * 60)) --degrade=rail1=0.3
+	draw --range $((minutes * 120)) --scrape 5 --themes dark --folded open --name=-demo --empty
+	;;
+*)
+	echo "render.sh: $what is neither fleet nor demo" >&2
+	exit 2
+	;;
+esac
