@@ -59,7 +59,7 @@ rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what th
 
 dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
 	go test ./dashboards -update
-	cd check && go vet ./dashboards && go test -count=1 ./dashboards # what it reads is outside its module, where the cache does not look
+	cd check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # what it reads is outside its module, where the cache does not look
 
 kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update writes goldens and the table of values anew)
 	cd check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # what it reads is outside its module, where the cache does not look

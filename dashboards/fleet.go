@@ -85,7 +85,7 @@ func fleetNodes() []*panel {
 	}
 	return []*panel{
 		table("Nodes", docDashboards,
-			"A line per node, the worst first: faults is how many of the red things there are. Figures of probes are those to the middle of its peers, so that one bad peer does not blame all. The name leads to the node.").size(24, 12).
+			"A line per node, the worst first: faults is how many of the red things there are. Figures of probes are those to the middle of its peers, so that one bad peer does not blame all. The name leads to the node.").size(24, 10).
 			label("instance", "Node", wide(150), leadingTo(toNode("${__value.text}"))).
 			column("Faults", faults(), wide(75), painted(), by("transparent", from(1, red))).
 			column("Answers", `max by (instance) (`+answers+`)`, wide(75), painted(), by(red, from(1, "transparent")), says(state{"0", "no", red}, state{"1", "yes", "transparent"})).

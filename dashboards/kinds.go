@@ -58,9 +58,6 @@ func stat(title, docs, about string) *panel {
 	}
 }
 
-// named shows the names of series rather than their values.
-func (p *panel) named() *panel { p.options["textMode"] = "name"; return p }
-
 // bars shows present values side by side, each as part of its greatest.
 func bars(title, docs, about string) *panel {
 	return &panel{

@@ -57,7 +57,9 @@ func nodeNow() []*panel {
 		stat("Fullest GPU", docGPU, "Memory in use ÷ total. Near 1 the next allocation fails; NCCL needs some, too.").
 			query(`max(`+gpuFull+`)`, "").unit("percentunit").worseAbove(0.95, 0.98).nothing("no GPUs"),
 		stat("GPUDirect RDMA", docGPUDirect, "How adapters reach GPU memory: peermem or dmabuf. With none and unsupported every transfer is copied through host memory; on a DGX Spark that is by design.").
-			query(`max by (mode) (railscope_gpudirect_info{<node>})`, "{{mode}}").unit("none").named().colours(grey).nothing("no GPUs"),
+			query(`max(railscope_gpudirect_info{<node>, mode="peermem"} or railscope_gpudirect_info{<node>, mode="dmabuf"} * 2 or railscope_gpudirect_info{<node>, mode="none"} * 3 or railscope_gpudirect_info{<node>, mode="unsupported"} * 4)`, "").
+			unit("none").colours(grey).nothing("unknown").
+			states(state{"1", "peermem", grey}, state{"2", "dmabuf", grey}, state{"3", "none", orange}, state{"4", "unsupported", grey}),
 		stat("Sources failing", docOwn, "Sources that could not read everything they should. What could be read is shown all the same; `source_errors_total` has device and reason.").
 			query(`sum(1 - railscope_source_success{<node>})`, "").unit("none").colours(green, from(1, orange)),
 	}

@@ -136,7 +136,7 @@ func nodeOwn() []*panel {
 		timeseries("Length of reads", docOwn, "How long the last read of each source took. Near 3 s, after which it is given up: a device hangs.").
 			query(`max by (instance, source) (railscope_source_read_seconds{<node>})`, "{{source}} · {{instance}}").unit("s").from(0),
 		timeseries("Errors of reads", docOwn, "By source, device and reason. `unsupported` is a driver's way to say that a port has no such counter, and harmless.").
-			query(perSecond("source_errors_total", "<node>", "instance, source, device, reason"), "{{source}} {{device}} {{reason}} · {{instance}}").unit("eps").from(0),
+			query(perSecond("source_errors_total", "<node>", "instance, source, device, reason"), "{{source}} {{device}} {{reason}} · {{instance}}").unit("eps").from(0).nothing("none"),
 		timeseries("Samples too late", docSampler, "Samples that were taken later than they should be. They are counted over the time they really took; bursts are seen less sharply.").
 			query(perSecond("sampler_overruns_total", "<node>", "instance"), "{{instance}}").unit("eps").from(0),
 		timeseries("Time between samples", docSampler, "By device. More than `--sample.interval`: a read takes longer than a tenth of it, and the sampler has slowed down.").

@@ -90,7 +90,7 @@ func probeBalance() []*panel {
 		timeseries("Scaling", docFigures, "All rails at once ÷ the sum of each alone. Below 0.9 they share a bottleneck.").
 			query(`min by (instance, peer) (railscope_probe_scaling_ratio{<peer>})`, perPeer).unit("percentunit").from(0).worseBelow(0.9, 0.8).limits().lowest(),
 		timeseries("Against the rail's own past", docFigures, "Solo goodput ÷ its median of the last 24 h, to the worst peer. Below 1 the rail has lost something since, even if it is still within what is expected.").
-			query(`min by (instance, rail) (railscope_probe_rail_degradation_ratio{<path>})`, perRail("")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest(),
+			query(`min by (instance, rail) (railscope_probe_rail_degradation_ratio{<path>})`, perRail("")).unit("percentunit").from(0).worseBelow(0.9, 0.7).limits().lowest().nothing("too few solo bursts yet"),
 		timeseries("Peers reached by rail", docReasons, "Part of the peers to which each rail carried RDMA in the last round. A rail at 0 is down here; a little less than all: at a peer, choose it.").size(12, 8).
 			query(`avg by (instance, rail) (railscope_probe_rail_up{<path>})`, perRail("")).unit("percentunit").from(0).upTo(1).lowest(),
 		timeseries("Counters against payload", docFigures, "How far the port's counter is from what the burst sent. 4 %: another MTU than negotiated; more: other traffic, retransmissions, or another way.").size(12, 8).
@@ -104,9 +104,9 @@ func probeFailures() []*panel {
 			query(`60 * sum by (result) (rate(railscope_probe_rounds_total{<peer>}[$__rate_interval]))`, "{{result}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").
 			style("ok", fixed(green)).style("fallback", fixed(orange)).style("failed", fixed(red)).style("skipped", fixed("blue")),
 		timeseries("Failures by stage and reason", docReasons, "Per minute, of single rails too. The page has what each reason usually means.").
-			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`, "{{stage}}: {{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m"),
+			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`, "{{stage}}: {{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		timeseries("Skipped, and why", docHarm, "Per minute. `busy` while a job runs is as it should be; `budget` for hours: raise it, or lengthen the interval.").
-			query(`60 * sum by (reason) (rate(railscope_probe_skipped_total{<peer>}[$__rate_interval]))`, "{{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m"),
+			query(`60 * sum by (reason) (rate(railscope_probe_skipped_total{<peer>}[$__rate_interval]))`, "{{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		table("Why not by RDMA", docReasons, "Pairs whose last round was not by RDMA, with the reason. Empty is good.").size(12, 7).
 			label("instance", "Node", leadingTo(toNode("${__value.text}"))).label("peer", "Peer").label("reason", "Reason").
 			labelled(`max by (instance, peer, reason) (railscope_probe_fallback_info{<peer>})`).nothing("none"),
@@ -132,10 +132,10 @@ func probeTCP() []*panel {
 func probePath() []*panel {
 	return []*panel{
 		table("Path MTU", docProbe, "Largest payload of an RDMA packet, the least of both ends. 4096 is best; 1024 costs goodput: the interface's MTU is 1500.").size(8, 8).
-			label("instance", "Node").label("peer", "Peer").label("rail", "Rail").
+			label("peer", "Peer").label("rail", "Rail", wide(50)).label("instance", "Node").
 			column("Path MTU", `max by (instance, peer, rail) (railscope_probe_path_mtu_bytes{<path>})`, inUnit("none"), painted(), by(orange, from(4096, "transparent"))).sortedBy("Path MTU", false),
 		table("GIDs", docProbe, "The GID that each rail used, and why that one.").size(16, 8).
-			label("peer", "Peer").label("rail", "Rail", wide(50)).label("gid_index", "Index", wide(60)).label("gid", "GID", wide(280)).label("reason", "Reason").label("instance", "Node").
+			label("peer", "Peer", wide(140)).label("rail", "Rail", wide(50)).label("gid_index", "Index", wide(60)).label("gid", "GID", wide(180)).label("reason", "Reason").label("instance", "Node", wide(140)).
 			labelled(`max by (instance, peer, rail, gid_index, gid, reason) (railscope_probe_gid_info{<path>})`),
 		timeseries("TCP path MTU", docFigures, "As TCP found it, the least of all streams. Below the interface's: something on the way has a smaller one.").
 			query(`min by (instance, peer) (railscope_probe_tcp_path_mtu_bytes{<peer>})`, perPeer).unit("none").from(0),

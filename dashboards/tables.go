@@ -60,7 +60,7 @@ func leadingTo(links ...object) object     { return prop("links", links) }
 // matrix shows one query as a table of nodes by peers, cells in colour.
 func matrix(title, docs, about, expr string) *panel {
 	const corner = `instance\peer` // what the transformation calls the first column
-	p := table(title, docs, about).size(24, 12).query(expr, "")
+	p := table(title, docs, about).size(24, 10).query(expr, "")
 	p.custom["cellOptions"] = object{"type": "color-background", "mode": "basic"}
 	p.custom["filterable"], p.custom["align"], p.custom["wrapHeaderText"] = false, "center", true
 	p.transforms = []object{

@@ -2,15 +2,14 @@
 # render.sh fleet|demo draws the Grafana dashboards over a real Prometheus, with
 # Grafana's own panel components, into docs/img, in dark and light.
 #   fleet  an hour of an imagined fleet of sixteen nodes (check/fleet)
-#   demo   railscope demo, scraped for MINUTES (3) while all is well and as long
-#          with a slow rail; a panel that then has nothing to draw, and no words
-#          of its own for that, is an error. Pictures go to dashboards/render/out.
+#   demo   railscope demo, scraped for MINUTES (3) while all is well, and as long
+#          with a slow rail; a panel that has nothing to draw then, and no words of
+#          its own for that, is an error. Pictures go to dashboards/render/out.
 # PROMETHEUS and CHROMIUM name other programs than those that are found, RAILSCOPE
 # another than ./railscope.
 set -euo pipefail
 
-what=${1:-fleet} port=${PORT:-19097} minutes=${MINUTES:-3} railscope=$PWD/${RAILSCOPE:-railscope}
-[ "${RAILSCOPE:-}" = "${RAILSCOPE#/}" ] || railscope=$RAILSCOPE
+what=${1:-fleet} port=${PORT:-19097} minutes=${MINUTES:-3} railscope=${RAILSCOPE:-./railscope}
 prometheus=${PROMETHEUS:-.bin/prometheus}
 
 work=$(mktemp -d)
@@ -45,18 +44,17 @@ draw() {
 	(cd dashboards/render && node render.mjs --prometheus "http://127.0.0.1:$port" ${CHROMIUM:+--chromium "$CHROMIUM"} "$@")
 }
 
-demo() { # demo SECONDS FLAG... runs two simulated nodes for so long
-	local seconds=$1
+demo() { # demo NAME FLAG... runs two simulated nodes for some minutes, and draws all but the first
+	local name=$1
 	shift
 	"$railscope" demo --web.listen-address=127.0.0.1:$((port + 1)) "$@" >"$work/demo.log" 2>&1 &
 	local pid=$!
 	started+=("$pid")
-	sleep "$seconds"
+	sleep $((minutes * 60))
 	kill -0 "$pid" || { cat "$work/demo.log" >&2 && exit 1; }
-	if [ -z "${last:-}" ]; then
-		kill "$pid"
-		wait "$pid" || true
-	fi
+	draw --range $((minutes * 60 - 60)) --scrape 5 --themes dark --folded open --name="-$name" --empty || bad=1
+	kill "$pid"
+	wait "$pid" || true
 }
 
 scripts/need.sh node=nodejs npm=npm chromium=chromium pngquant=pngquant curl=curl
@@ -75,9 +73,10 @@ fleet)
 	;;
 demo)
 	serve 5 "'127.0.0.1:$((port + 1))', '127.0.0.1:$((port + 2))'"
-	demo $((minutes * 60))
-	last=yes demo $((minutes * 60)) --degrade=rail1=0.3
-	draw --range $((minutes * 120)) --scrape 5 --themes dark --folded open --name=-demo --empty
+	bad=0
+	demo sound
+	demo slow --degrade=rail1=0.3
+	exit $bad
 	;;
 *)
 	echo "render.sh: $what is neither fleet nor demo" >&2

@@ -169,6 +169,45 @@ func overlaps(t *testing.T, name string, panels []panel) {
 	}
 }
 
+// TestFits holds that what must be read is not cut off on a screen of 1600
+// pixels: columns of tables, titles of figures. A column of the grid has 65.
+func TestFits(t *testing.T) {
+	const column, letter = 65, 10
+	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+		if room := p.GridPos.W * column; p.Type == "stat" && len([]rune(p.Title))*letter > room-10 {
+			t.Errorf("the title is too long for %d pixels", room)
+		}
+		if p.Type != "table" || len(p.Transformations) == 0 {
+			return
+		}
+		renamed, ok := p.Transformations[len(p.Transformations)-1].Options["renameByName"].(map[string]any)
+		if !ok {
+			return // a matrix has as many columns as there are peers
+		}
+		needs, named := 20, map[string]bool{}
+		for _, name := range renamed {
+			named[name.(string)] = true // that of a single query has two fields
+		}
+		for name := range named {
+			wide := max(60, len([]rune(name))*8+20)
+			for _, o := range p.FieldConfig.Overrides {
+				for _, prop := range o.Properties {
+					if o.Matcher.Options == name && prop.ID == "custom.width" {
+						wide = int(prop.Value.(float64))
+					}
+				}
+			}
+			if wide < len([]rune(name))*7+15 {
+				t.Errorf("column %q does not fit into %d pixels", name, wide)
+			}
+			needs += wide
+		}
+		if room := p.GridPos.W * column; needs > room {
+			t.Errorf("needs %d pixels for its columns and has %d", needs, room)
+		}
+	})
+}
+
 // TestDocs holds that every description leads to a page and a heading that are
 // there.
 func TestDocs(t *testing.T) {

@@ -40,7 +40,7 @@ func (n node) add(counts bool, metric string, value func(float64) float64, pairs
 	}
 	if key := s.labels.String(); !n.named[key] {
 		n.named[key] = true
-		n.world.series = append(n.world.series, s)
+		n.series = append(n.series, s)
 	}
 	return s
 }
