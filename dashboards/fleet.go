@@ -178,11 +178,11 @@ func fleetThen() []*panel {
 func fleetLatency() []*panel {
 	return []*panel{
 		matrix("Latency, mean of the time shown", docFigures,
-			"Round trip of 8 B RDMA writes. Some µs behind one switch, tens behind several; ms are retransmissions. Compare cells with each other.",
-			mean("probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-GrYlRd"),
+			"Round trip of 8 B RDMA writes. Some µs behind one switch, tens behind several; ms are retransmissions. The more blue, the more time: compare cells with each other.",
+			mean("probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-blues"),
 		matrix("Latency, 99th percentile of the time shown", docFigures,
 			"A pair whose 99th percentile is far above its mean meets congestion or loss now and then.",
-			overall(0.99, "probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-GrYlRd"),
+			overall(0.99, "probe_latency_seconds", "<node>", "instance, peer")).unit("s").from(0).scheme("continuous-blues"),
 		timeseries("Latency, 99th percentile", docFigures, "Of each node to all its peers. A step is a new path or a broken link; a slow rise is congestion.").
 			query(quantile(0.99, "probe_latency_seconds", "<node>", "instance", "$__rate_interval"), "{{instance}}").size(24, 9).unit("s").from(0).
 			atLeastEvery("2m").leads(toProbe(ofInstance, everyPeer)),
