@@ -59,7 +59,8 @@ demo() { # demo NAME FLAG... runs two simulated nodes for some minutes, and draw
 
 scripts/need.sh node=nodejs npm=npm chromium=chromium pngquant=pngquant curl=curl
 if [ ! -d dashboards/render/node_modules ]; then
-	(cd dashboards/render && npm ci)
+	# Not npm ci: it wants rollup's packages for all other systems in the lock, which not every registry has.
+	(cd dashboards/render && npm install --no-save)
 fi
 (cd dashboards/render && npx tsc --noEmit && node schema.mjs && npx vite build --logLevel error)
 
