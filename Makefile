@@ -74,6 +74,9 @@ page: deps ## the live page of the real binary, in a real Chromium
 	@scripts/need.sh chromium=chromium
 	cd browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # what it serves is outside its module, where the cache does not look
 
+render: build .bin/prometheus ## draw the dashboards with Grafana's own components into docs/img (ARGS=demo: ask every panel of railscope demo)
+	scripts/render.sh $(ARGS)
+
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
