@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -152,6 +153,20 @@ func exits() []exit {
 		}},
 		{"doctor", 1, "a fault was found, or the report could not be printed", end(null, "doctor")},
 		{"doctor", 2, misuse, end(null, "doctor", "--peer=a b")},
+		{"demo", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
+			r := follow(t, command(t, nil, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json"))
+			r.line(t, `"msg":"(Serving)"`)
+			return r.stop(t, syscall.SIGTERM)
+		}},
+		{"demo", 1, "it could not begin, or not go on: an address that another program has", func(t *testing.T) int {
+			held, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer held.Close()
+			return end(null, "demo", "--web.listen-address="+held.Addr().String())(t)
+		}},
+		{"demo", 2, misuse, end(null, "demo", "--degrade=rail9=0.5")},
 	}
 }
 
