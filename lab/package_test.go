@@ -298,7 +298,7 @@ func (s *service) url() string { return "http://" + node(1).control() + ":10091/
 // probes is what a scrape shows when rounds to node 2 go by RDMA.
 func (s *service) probes() want {
 	return want{`probe_transport{transport="rdma"}`: 1, `probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1,
-		`probe_worker_restarts_total`: 0}
+		`probe_worker_restarts_total`: 0, `probe_rounds_total{result="fallback"}`: 0}
 }
 
 // shows waits until the service is the version that is installed, and a scrape
