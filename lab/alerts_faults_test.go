@@ -42,12 +42,12 @@ var faults = []struct {
 		plant: shell(1, "rdma link delete rxe1", "rdma link add rxe1 type rxe netdev eth1")},
 	{name: "a port that never was up", fires: "info RailUnused 1",
 		plant: shell(1, "ip link set eth3 down; rdma link add rxe3 type rxe netdev eth3", "rdma link delete rxe3; ip link set eth3 up")},
-	{name: "a link flaps", fires: "warning RailFlapping 1", may: "info QueuePairsDied 1, info QueuePairsDied 2", plant: flap},
+	{name: "a link flaps", fires: "warning RailFlapping 1", may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2", plant: flap},
 	{name: "an MTU is lowered", fires: "warning MTULost 1, warning PeerMTUSmaller 2",
 		plant: shell(1, "ip link set eth1 mtu 1500", "ip link set eth1 mtu 4200")},
 	{name: "an address comes", fires: "warning GIDDrift 1",
 		plant: shell(1, "ip address add 192.168.101.11/24 dev eth1", "ip address del 192.168.101.11/24 dev eth1")},
-	{name: "a rail is put into a bond", fires: "warning GIDDrift 1, warning GIDMisbound 1", may: "info QueuePairsDied 2", plant: shell(1, `
+	{name: "a rail is put into a bond", fires: "warning GIDDrift 1, warning GIDMisbound 1", may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2", plant: shell(1, `
 ip link add bond0 type bond mode active-backup miimon 100
 ip -batch - <<-end
 	link set eth1 down
@@ -73,7 +73,7 @@ ip address add 192.168.101.1/24 dev eth1`)},
 		return func() { besideBond(t, 2, "mode 802.3ad lacp_rate fast") }
 	}},
 	// Of node 2, whose rails are as fast as they say, it is less than the sampler calls busy.
-	{name: "a rail at a third, under traffic", fires: "warning RailImbalance 1", plant: func(t *testing.T, w *watch) func() {
+	{name: "a rail at a third, under traffic", fires: "warning RailImbalance 1", may: "warning SharedBottleneck 1", plant: func(t *testing.T, w *watch) func() {
 		job := startFlow(t, 0, 1) // before it is faster, so that the probe gives way
 		limit(t, 0, "42mbit")
 		limit(t, 1, "14mbit")
@@ -97,7 +97,7 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 		node(1).Run(t, "tc", "qdisc", "replace", "dev", "eth1", "root", "netem", "rate", shape, "loss", "1%", "limit", "4000")
 		return func() { limit(t, 1, w.rate); job.stop() }
 	}},
-	{name: "TCP where RDMA should be", fires: "warning FallbackSuspected 1", may: "warning FallbackSuspected 2", plant: func(t *testing.T, w *watch) func() {
+	{name: "TCP where RDMA should be", fires: "warning FallbackSuspected 1", may: "warning FallbackSuspected 2, warning RailImbalance 1, warning RailImbalance 2", plant: func(t *testing.T, w *watch) func() {
 		node(2).Start(t, "iperf3", "-s", "-B", node(2).address(0))
 		eventually(t, commandTime, func() error {
 			if node(2).Run(t, "ss", "-Hltn", "sport = :5201") == "" {
@@ -146,9 +146,10 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 	}},
 	{name: "a file cannot be read", fires: "warning SourceFailing 1", plant: func(t *testing.T, w *watch) func() {
 		const file = "/sys/class/infiniband/rxe1/ports/1/phys_state"
+		w.stop(t, 1)                                           // it keeps files open
 		node(1).Run(t, "mount", "--bind", "/proc/1/mem", file) // reading answers EIO
-		w.restart(t, 1)                                        // it keeps files open
-		return func() { node(1).Run(t, "umount", file); w.restart(t, 1) }
+		w.start(t, 1)
+		return func() { w.stop(t, 1); node(1).Run(t, "umount", file); w.start(t, 1) }
 	}},
 	{name: "railscope gets no time", fires: "warning SamplerOverrunning 1", plant: func(t *testing.T, w *watch) func() {
 		stopper := node(1).Start(t, "bash", "-c", fmt.Sprintf("while :; do kill -STOP %[1]d; sleep .3; kill -CONT %[1]d; sleep .3; done", w.exporters[1].process.PID))
