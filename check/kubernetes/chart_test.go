@@ -9,9 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	apps "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	label "k8s.io/apimachinery/pkg/util/validation"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -76,11 +81,98 @@ func TestRefused(t *testing.T) {
 		{"a probe without devices", probe, "probe.enabled needs rdma.access devicePlugin or privileged: without RDMA devices every round goes by TCP"},
 		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}", "probe.enabled needs probe.tokenSecret.name"},
 		{"devices without a probe", "rdma: {access: privileged}", "rdma.access privileged without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none"},
+		{"a section taken out", "gpu: null", "missing property 'gpu'"},
+		{"a variable without a name", "extraEnv: [{nam: A, value: b}]", "at '/extraEnv/0': missing property 'name'"},
+		{"a variable with a number", "extraEnv: [{name: A, value: 1}]", "at '/extraEnv/0/value': got number, want string"},
+		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is the chart's"},
 		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092, on the same node: they must differ"},
 	} {
 		_, err := template(c, []byte(tc.values))
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v\nwant %q", tc.why, err, tc.says)
+		}
+	}
+}
+
+// TestOdd holds what else people write, each rendered as Helm renders it: null
+// takes a default out, and labels of the chart are the chart's.
+func TestOdd(t *testing.T) {
+	c := loadChart(t)
+	const devices = "rdma: {access: devicePlugin}\nprobe: {enabled: true, tokenSecret: {name: t}, peers: null, options: null}\n"
+	for name, vals := range map[string]string{
+		"no resources":                   "resources: null",
+		"no resources but devices":       devices + "resources: null",
+		"no limits":                      devices + "resources: {limits: null}",
+		"no capabilities":                devices + "capabilities: null",
+		"no strategy and grace":          "updateStrategy: null\nterminationGracePeriodSeconds: null\npriorityClassName: null",
+		"no lists":                       "tolerations: null\naffinity: null\nnodeSelector: null\nimagePullSecrets: null\nextraArgs: null\npodLabels: null",
+		"labels of the chart":            "podLabels: {app.kubernetes.io/name: x, app.kubernetes.io/instance: x}",
+		"labels of the chart, elsewhere": "podMonitor: {enabled: true, labels: &l {app.kubernetes.io/name: x}}\nprometheusRule: {enabled: true, labels: *l}\ndashboards: {enabled: true, labels: *l}",
+		"annotations of the chart":       "podAnnotations: {checksum/config: x}",
+		"a short interval":               "podMonitor: {enabled: true, interval: 5s}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := templateAs(c, "railscope", []byte(vals), engine.Engine{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := decode(t, name, text)
+			ds := only[apps.DaemonSet](t, list)
+			checkSelectors(t, list, ds)
+			checkPorts(t, list, ds.Spec.Template.Spec)
+			if _, ok := rdmaResource(ds.Spec.Template.Spec.Containers[0]); ok != strings.HasPrefix(vals, devices) {
+				t.Errorf("limits are %v", ds.Spec.Template.Spec.Containers[0].Resources.Limits)
+			}
+			if sum := ds.Spec.Template.Annotations["checksum/config"]; len(sum) != 64 {
+				t.Errorf("the checksum of the configuration is %q", sum)
+			}
+			for _, m := range all[monitoring.PodMonitor](list) {
+				// The operator leaves out who may take longer than there is time.
+				if timeout := m.Spec.PodMetricsEndpoints[0].ScrapeTimeout; timeout != "" {
+					t.Errorf("a scrape may take %s", timeout)
+				}
+			}
+		})
+	}
+}
+
+// TestNames: every name that Helm gives to a release makes names that Kubernetes
+// takes, or says what to do.
+func TestNames(t *testing.T) {
+	c := loadChart(t)
+	const probe = "rdma: {access: privileged}\nprobe: {enabled: true, tokenSecret: {name: t}}\ndashboards: {enabled: true}\n"
+	for _, tc := range []struct{ release, values, name, says string }{
+		{release: "railscope", name: "railscope"},
+		{release: "fabric", name: "fabric-railscope"},
+		{release: "railscope.east", name: "railscope-east"},
+		{release: "a.b", values: "nameOverride: rails", name: "a-b-rails"},
+		{release: strings.Repeat("a", 53), name: strings.Repeat("a", 51)},
+		{release: strings.Repeat("a", 49) + "--b", name: strings.Repeat("a", 49)},
+		{release: "2nd", says: "2nd-railscope-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride"},
+		{release: "2nd", values: "fullnameOverride: second", name: "second"},
+		{release: "007", values: "fullnameOverride: second", name: "second"},
+	} {
+		text, err := templateAs(c, tc.release, []byte(probe+tc.values), engine.Engine{Strict: true})
+		if err != nil || tc.says != "" {
+			if err == nil || tc.says == "" || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%s, %s: %v, want %q", tc.release, tc.values, err, tc.says)
+			}
+			continue
+		}
+		list := decode(t, tc.release, text)
+		for _, o := range list {
+			if wrong := validation.NameIsDNS1035Label(o.name, false); len(wrong) > 0 {
+				t.Errorf("%s: %s %q: %v", tc.release, o.kind, o.name, wrong)
+			}
+		}
+		ds := only[apps.DaemonSet](t, list)
+		if checkSelectors(t, list, ds); ds.Name != tc.name {
+			t.Errorf("%s, %s: %s, want %s", tc.release, tc.values, ds.Name, tc.name)
+		}
+		for k, v := range ds.Labels {
+			if wrong := label.IsValidLabelValue(v); len(wrong) > 0 {
+				t.Errorf("%s: %s=%s: %v", tc.release, k, v, wrong)
+			}
 		}
 	}
 }

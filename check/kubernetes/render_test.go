@@ -59,19 +59,23 @@ func loadChart(t *testing.T) *chart.Chart {
 	return c
 }
 
-// template does what `helm template` does: the schema's check, then the
-// templates. It returns them without NOTES.txt.
+// template does what `helm template railscope` does: the schema's check, then the
+// templates. It returns them without NOTES.txt. Unlike Helm it refuses to render
+// what values.yaml does not have.
 func template(c *chart.Chart, vals []byte) (string, error) {
+	return templateAs(c, "railscope", vals, engine.Engine{Strict: true})
+}
+
+func templateAs(c *chart.Chart, release string, vals []byte, e engine.Engine) (string, error) {
 	v, err := chartutil.ReadValues(vals)
 	if err != nil {
 		return "", err
 	}
-	release := chartutil.ReleaseOptions{Name: "railscope", Namespace: namespace, IsInstall: true}
-	merged, err := chartutil.ToRenderValues(c, v, release, nil)
+	merged, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true}, nil)
 	if err != nil {
 		return "", err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, merged)
+	files, err := e.Render(c, merged)
 	if err != nil {
 		return "", err
 	}

@@ -1,16 +1,17 @@
 {{- define "railscope.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimAll "-" }}
 {{- end }}
 
-{{- /* 51 of 63 characters: -dashboard- and a short name come after it. */}}
+{{- /* 51 of 63 characters: -dashboard- and a short name come after it. Releases may
+have dots in their names, and Services may not. */}}
 {{- define "railscope.fullname" -}}
 {{- $name := include "railscope.name" . }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 51 | trimSuffix "-" }}
+{{- .Values.fullnameOverride }}
 {{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 51 | trimSuffix "-" }}
+{{- .Release.Name | replace "." "-" | trunc 51 | trimAll "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 51 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name $name | replace "." "-" | trunc 51 | trimAll "-" }}
 {{- end }}
 {{- end }}
 
@@ -24,6 +25,11 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+{{- end }}
+
+{{- /* Labels of the chart, and (list . labels) of yours, which may not take their place. */}}
+{{- define "railscope.labelsWith" -}}
+{{- merge (include "railscope.labels" (first .) | fromYaml) (default dict (last .)) | toYaml }}
 {{- end }}
 
 {{- define "railscope.serviceAccount" -}}
@@ -57,6 +63,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- else if ne .Values.rdma.access "none" }}
 {{- fail (printf "rdma.access %s without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none" .Values.rdma.access) }}
 {{- end }}
+{{- if and .Values.probe.enabled (regexMatch "^[0-9]" (include "railscope.fullname" .)) }}
+{{- fail (printf "%s-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
+{{- end }}
+{{- range .Values.extraEnv }}
+{{- if eq .name "RAILSCOPE_NODE_NAME" }}
+{{- fail "extraEnv: RAILSCOPE_NODE_NAME is the chart's: peers and dashboards know nodes by the names that Kubernetes gives them" }}
+{{- end }}
+{{- end }}
 {{- if eq (int .Values.port) (int .Values.probe.port) }}
 {{- fail (printf "port and probe.port are both %d, on the same node: they must differ" (int .Values.port)) }}
 {{- end }}
@@ -71,8 +85,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if $rails }}{{ $_ := set $config "rails" $rails }}{{ end }}
 {{- if .Values.probe.enabled }}
 {{- $own := printf "dns+%s-peers:%d" (include "railscope.fullname" .) (int .Values.probe.port) }}
-{{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" (prepend .Values.probe.peers $own) }}
-{{- $_ := set $config "probe" (merge $probe .Values.probe.options) }}
+{{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" (prepend (default list .Values.probe.peers) $own) }}
+{{- $_ := set $config "probe" (merge $probe (default dict .Values.probe.options)) }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}
