@@ -53,7 +53,7 @@ done
 
 cp -r README.md CHANGELOG.md docs deploy/systemd/drop-ins "$dir/doc"
 cp -r dashboards/grafana.com dashboards/provisioning "$dir/doc/dashboards"
-cp deploy/rules/*.y*ml "$dir/doc/rules"
+cp deploy/rules/node.yml deploy/rules/probe.yml deploy/rules/prometheusrule.yaml "$dir/doc/rules" # what else is there is for the checkout
 # Neither when nor by whom it was checked out goes into the packages.
 chmod -R u=rwX,go=rX "$dir"
 find "$dir" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
