@@ -1,0 +1,73 @@
+//go:build dist
+
+package packages
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tools are all that the scripts of packages call.
+var tools = []string{"systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl", "getent", "rm"}
+
+// TestScripts runs what packages run when they are installed and removed, where
+// nothing of systemd works, as in the making of an image without /proc or in a
+// container: no package may be left half installed by that.
+func TestScripts(t *testing.T) {
+	for _, tc := range []struct {
+		script, args string
+		works        string // tools that do
+		calls        string // what has to be called, the last of it
+		fails        bool
+	}{
+		{script: "deb/postinst", args: "configure", works: "systemd-sysusers", calls: "deb-systemd-helper update-state railscope.service"},
+		{script: "deb/postinst", args: "configure", works: "systemd-sysusers deb-systemd-helper", calls: "deb-systemd-helper enable railscope.service"},
+		{script: "deb/postinst", args: "configure 0.0.9", works: "systemd-sysusers", calls: "deb-systemd-helper update-state railscope.service"},
+		{script: "deb/postinst", args: "configure", fails: true, calls: "systemd-sysusers railscope.conf"}, // the service has no user
+		{script: "deb/postinst", args: "triggered x", calls: ""},
+		{script: "deb/prerm", args: "upgrade 0.2.0", calls: ""},
+		{script: "deb/prerm", args: "remove", calls: ""},
+		{script: "deb/postrm", args: "remove", calls: ""},
+		{script: "deb/postrm", args: "purge", works: "rm", calls: "rm -rf /etc/railscope"},
+		{script: "rpm/preinst", args: "1", fails: true, calls: "systemd-sysusers --replace=/usr/lib/sysusers.d/railscope.conf -"},
+		{script: "rpm/preinst", args: "1", works: "getent", calls: "getent group railscope"},
+		{script: "rpm/postinst", args: "1", calls: "systemctl --no-reload preset railscope.service"},
+		{script: "rpm/postinst", args: "2", calls: ""}, // an upgrade leaves it as it is
+		{script: "rpm/prerm", args: "0", calls: "systemctl --no-reload disable railscope.service"},
+		{script: "rpm/prerm", args: "1", calls: ""},
+		{script: "rpm/postrm", args: "0", calls: ""},
+		{script: "rpm/postrm", args: "1", calls: ""},
+	} {
+		t.Run(tc.script+" "+tc.args, func(t *testing.T) {
+			if _, err := os.Stat("/run/systemd/system"); err == nil {
+				t.Skip("systemd runs this machine: the scripts ask it more")
+			}
+			dir := t.TempDir()
+			for _, tool := range tools {
+				status := "1"
+				if strings.Contains(" "+tc.works+" ", " "+tool+" ") {
+					status = "0"
+				}
+				text := "#!/bin/sh\necho \"" + tool + " $*\" >>" + dir + "/calls\nexit " + status + "\n"
+				if err := os.WriteFile(filepath.Join(dir, tool), []byte(text), 0o755); err != nil { //nolint:gosec // a program
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command("/bin/sh", append([]string{tc.script}, strings.Fields(tc.args)...)...)
+			cmd.Env = []string{"PATH=" + dir} // nothing of this machine's
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != tc.fails {
+				t.Errorf("%v: %s", err, out)
+			}
+			log, _ := os.ReadFile(filepath.Join(dir, "calls")) // none is no file
+			calls := strings.Split(strings.TrimSpace(string(log)), "\n")
+			last := calls[len(calls)-1]
+			if last != tc.calls {
+				t.Errorf("at the end it called %q, want %q; all: %q", last, tc.calls, calls)
+			}
+		})
+	}
+}
