@@ -36,7 +36,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestVersions: the chart is that of this version.
+// TestVersions: the chart is that of this version, and so is every image that is named: no
+// image goes without a version.
 func TestVersions(t *testing.T) {
 	text, err := os.ReadFile(root + "/VERSION")
 	if err != nil {
@@ -45,6 +46,17 @@ func TestVersions(t *testing.T) {
 	version := strings.TrimSpace(string(text))
 	if m := loadChart(t).Metadata; m.AppVersion != version || m.Version != version {
 		t.Errorf("the chart is %s of railscope %s, want %s", m.Version, m.AppVersion, version)
+	}
+	for _, doc := range []string{"README.md", "docs/install.md", "docs/kubernetes.md"} {
+		text, err := os.ReadFile(filepath.Join(root, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "docker run ") && !strings.Contains(line, " ghcr.io/railscope/railscope:v"+version) {
+				t.Errorf("%s: %s", doc, line)
+			}
+		}
 	}
 	for _, dir := range overlays(t) {
 		if !strings.Contains(build(t, dir), "image: ghcr.io/railscope/railscope:v"+version+"\n") {
