@@ -40,6 +40,14 @@ func TestBinary(t *testing.T) {
 		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+t.TempDir()); !strings.HasPrefix(out, "No rails: ") {
 			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
 		}
+		// kubectl exec gives a command the container's variables, and none of its
+		// arguments. There is no such file here, and so it tells what it reads.
+		for i := range env {
+			env[i] = strings.Replace(env[i], "=/etc/railscope/", "="+dir+"/none/", 1)
+		}
+		if out := run(bin, env, "rails"); !strings.Contains(out, "open "+dir+"/none/railscope.yml: no such file") {
+			t.Errorf("%s: railscope rails in the pod reads another configuration: %s", from, out)
+		}
 	}
 }
 

@@ -96,7 +96,11 @@ func TestRefused(t *testing.T) {
 		{"a section taken out", "gpu: null", "missing property 'gpu'"},
 		{"a variable without a name", "extraEnv: [{nam: A, value: b}]", "at '/extraEnv/0': missing property 'name'"},
 		{"a variable with a number", "extraEnv: [{name: A, value: 1}]", "at '/extraEnv/0/value': got number, want string"},
-		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is the chart's"},
+		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is set by the chart, and by its values"},
+		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]", "extraArgs: --log.level=debug is what the chart gives by its values; a flag cannot be given twice"},
+		{"a second port", "extraArgs: ['--web.listen-address=:9']", "extraArgs: --web.listen-address=:9 is what the chart gives by its values"},
+		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]", "extraArgs: --web.config.file=/x would ask the kubelet's health checks for a certificate or password, which they have not got"},
+		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}", "at '/rdma': missing property 'resources'"},
 		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092, on the same node: they must differ"},
 	} {
 		_, err := template(c, []byte(tc.values))

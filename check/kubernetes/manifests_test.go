@@ -104,7 +104,7 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 		"not root":                                root || isTrue(pod.SecurityContext.RunAsNonRoot) && *pod.SecurityContext.RunAsUser == 65532,
 		"root where it has to be":                 !root || *pod.SecurityContext.RunAsUser == 0 && pod.SecurityContext.RunAsNonRoot == nil,
 		"a runtime class where it reads GPUs":     (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
-		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == (runs(c, "no-collector.gpu") || hasEnv(c, "RAILSCOPE_COLLECTOR_GPU")),
+		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == slices.Contains(c.Env, core.EnvVar{Name: "RAILSCOPE_COLLECTOR_GPU", Value: "false"}),
 		"a bound on memory":                       !c.Resources.Limits.Memory().IsZero(),
 		"the node's name":                         hasEnv(c, "RAILSCOPE_NODE_NAME"),
 		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {

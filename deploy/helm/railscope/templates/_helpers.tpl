@@ -67,8 +67,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "%s-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
 {{- end }}
 {{- range .Values.extraEnv }}
-{{- if eq .name "RAILSCOPE_NODE_NAME" }}
-{{- fail "extraEnv: RAILSCOPE_NODE_NAME is the chart's: peers and dashboards know nodes by the names that Kubernetes gives them" }}
+{{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
+{{- fail (printf "extraEnv: %s is set by the chart, and by its values" .name) }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraArgs }}
+{{- if regexMatch "^--(config\\.file|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
+{{- fail (printf "extraArgs: %s is what the chart gives by its values; a flag cannot be given twice" .) }}
+{{- end }}
+{{- if hasPrefix "--web.config.file" . }}
+{{- fail (printf "extraArgs: %s would ask the kubelet's health checks for a certificate or password, which they have not got" .) }}
 {{- end }}
 {{- end }}
 {{- if eq (int .Values.port) (int .Values.probe.port) }}
