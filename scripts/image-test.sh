@@ -5,6 +5,10 @@
 # libibverbs and a provider, which must load.
 set -eu
 
+if [ "$(id -u)" != 0 ]; then
+	echo "image-test.sh: podman needs root here: sudo scripts/image-test.sh" >&2
+	exit 1
+fi
 run=scripts/image.sh
 work=$(mktemp -d)
 server=
@@ -14,6 +18,9 @@ fail() {
 	cat "$work/log" >&2
 	exit 1
 }
+
+setpriv --reuid=65534 --clear-groups sh -s railscope <$run >"$work/log" 2>&1 || true
+grep -q "need root here: sudo scripts/image.sh railscope" "$work/log" || fail "who is not root is not told"
 
 echo sesame >"$work/token"
 echo "probe: {listen: '127.0.0.1:0', token_file: /etc/railscope/token}" >"$work/railscope.yml"

@@ -7,6 +7,10 @@
 # Everything it keeps is in .bin/image; the image is localhost/railscope.
 set -eu
 
+if [ "$(id -u)" != 0 ]; then
+	echo "image.sh: podman and mmdebstrap need root here: sudo scripts/image.sh $*" >&2
+	exit 1
+fi
 scripts/need.sh podman=podman runc=runc
 keep=$PWD/.bin/image
 # Not the machine's own images; vfs and runc also work inside a container.
