@@ -79,6 +79,8 @@ func TestRefused(t *testing.T) {
 		{"no resource", "rdma: {resources: []}", "at '/rdma/resources': minItems: got 0, want 1"},
 		{"a port that is a word", "port: metrics", "at '/port': got string, want integer"},
 		{"a port too high", "port: 70000", "at '/port': maximum: got 70,000, want 65,535"},
+		{"a port of the privileged", "port: 80", "at '/port': minimum: got 80, want 1,024"},
+		{"a port of the privileged, for peers", "probe: {port: 443}", "at '/probe/port': minimum: got 443, want 1,024"},
 		{"a name that is none", "fullnameOverride: Rail_Scope", "at '/fullnameOverride': 'Rail_Scope' does not match pattern"},
 		{"a name too long", "fullnameOverride: " + strings.Repeat("a", 52), "at '/fullnameOverride': maxLength: got 52, want 51"},
 		{"a digest that is none", "image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},

@@ -196,6 +196,7 @@ func TestChecksums(t *testing.T) {
 		}
 	}
 	isPackage := regexp.MustCompile(`\.(deb|rpm|tar\.gz|cdx\.json)$`)
+	uploads := regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	files, err := os.ReadDir(filepath.Dir(f.Name()))
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +205,9 @@ func TestChecksums(t *testing.T) {
 	for _, file := range files {
 		if isPackage.MatchString(file.Name()) {
 			packages++
+			if !uploads.MatchString(file.Name()) {
+				t.Errorf("GitHub would rename %s, and SHA256SUMS not", file.Name())
+			}
 			if !named[file.Name()] {
 				t.Errorf("%s is not in SHA256SUMS", file.Name())
 			}
