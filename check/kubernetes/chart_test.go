@@ -15,6 +15,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	label "k8s.io/apimachinery/pkg/util/validation"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -292,4 +293,31 @@ func inline(t *testing.T, n *yaml.Node) string {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// TestUpgrade: from every set of values one can upgrade to every other, with the
+// name as it was: what Kubernetes does not let change is the same in all.
+func TestUpgrade(t *testing.T) {
+	c := loadChart(t)
+	type fixed struct {
+		Name     string
+		Selector map[string]string
+		Cluster  string // IP of the Service, where there is one
+	}
+	want := fixed{Name: "railscope", Selector: map[string]string{"app.kubernetes.io/name": "railscope", "app.kubernetes.io/instance": "railscope"}, Cluster: "None"}
+	for name, vals := range values(t) {
+		text, err := template(c, append(vals, "\nnameOverride: ''\nfullnameOverride: ''\n"...))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		list := decode(t, name, text)
+		ds := only[apps.DaemonSet](t, list)
+		got := fixed{ds.Name, ds.Spec.Selector.MatchLabels, "None"}
+		for _, s := range all[core.Service](list) {
+			got.Cluster = s.Spec.ClusterIP
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
