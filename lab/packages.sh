@@ -21,5 +21,5 @@ for conf in railscope/railscope.yml default/railscope; do
   echo "# a line of the newer package" >>"$dir/new/etc/$conf"
 done
 (cd "$dir/new" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | xargs -0 md5sum >DEBIAN/md5sums)
-dpkg-deb --root-owner-group -b "$dir/new" "$dir/new.deb" >/dev/null
+dpkg-deb -Zzstd -z3 --root-owner-group -b "$dir/new" "$dir/new.deb" >/dev/null
 rm -rf "$dir/new"
