@@ -190,9 +190,15 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 		if volumes = append(volumes, v.Name); v.ConfigMap != nil {
 			configMap(t, list, v.ConfigMap.Name)
 		}
+		if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o400) {
+			t.Errorf("the token is for more than root: %v", v.Secret.DefaultMode)
+		}
 	}
 	for _, m := range pod.Containers[0].VolumeMounts {
 		mounted, paths = append(mounted, m.Name), append(paths, m.MountPath)
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			t.Errorf("%s would never be replaced: of a subPath the kubelet keeps the first", m.MountPath)
+		}
 		if !m.ReadOnly && m.Name != "infiniband" {
 			t.Errorf("%s can be written", m.MountPath)
 		}
