@@ -200,8 +200,10 @@ func TestAlertsFaults(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, f := range faults {
-		for one := range strings.SplitSeq(f.fires, ", ") {
-			seen[strings.Fields(one)[1]] = true
+		for _, one := range append(strings.Split(f.fires, ", "), strings.Split(f.may, ", ")...) {
+			if name := strings.Fields(one); len(name) > 1 {
+				seen[name[1]] = true
+			}
 		}
 		if f.ci || *long {
 			t.Run(f.name, func(t *testing.T) { w.fires(t, f.fires, f.may, f.plant) })
@@ -245,12 +247,18 @@ func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *w
 	t.Logf("after %.0f s: %s; quiet %.0f s after it was mended; pended beside: %q", took.Seconds(), strings.Join(fired, ", "), time.Since(mended).Seconds(),
 		slices.DeleteFunc(w.alerts(t, "pending", start), func(a string) bool { return slices.Contains(fired, a) }))
 	for _, one := range fired {
-		// Where others leave the emulated CPUs no time the sampler is late, and the alert is right.
-		late := strings.HasPrefix(one, "warning SamplerOverrunning")
-		if !late && !slices.Contains(want, one) && !slices.Contains(strings.Split(may, ", "), one) {
+		if !starved(one) && !slices.Contains(want, one) && !slices.Contains(strings.Split(may, ", "), one) {
 			t.Errorf("%s fired, too", one)
 		}
 	}
+}
+
+// starved says that an alert of hastened rules may be right about emulated CPUs
+// to which others leave no time: the sampler is late, and a round that was slow
+// counts for as many minutes as it is seconds old.
+func starved(alert string) bool {
+	name := strings.Fields(alert)[1]
+	return slices.Contains([]string{"SamplerOverrunning", "ProbeImbalance", "SharedBottleneck", "RailDegraded"}, name)
 }
 
 // shell plants and mends by scripts.

@@ -224,7 +224,11 @@ func (w *watch) train(t *testing.T, long time.Duration) {
 func (w *watch) healthy(t *testing.T) {
 	t.Helper()
 	w.bad(t)
-	if fired := w.alerts(t, "firing", w.since); fired != nil {
+	fired := w.alerts(t, "firing", w.since)
+	if w.evaluate == minute { // hastened
+		fired = slices.DeleteFunc(fired, starved)
+	}
+	if len(fired) > 0 {
 		t.Errorf("healthy nodes fire: %s", strings.Join(fired, ", "))
 	}
 	after := map[string]time.Duration{}
