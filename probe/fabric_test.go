@@ -22,15 +22,14 @@ import (
 // else is real: worker processes, control channel, TCP over the loopback
 // interface.
 type pairOfNodes struct {
-	t            *testing.T
-	fabric       *fakeverbs.Fabric
-	a, b         *Node
-	opts         Options
-	peer         string // b's address
-	stop         context.CancelFunc
-	served       chan error
-	resp         *Responder
-	ttl, longest time.Duration // of b's leases; 0: what it is
+	t      *testing.T
+	fabric *fakeverbs.Fabric
+	a, b   *Node
+	opts   Options
+	peer   string // b's address
+	stop   context.CancelFunc
+	served chan error
+	resp   *Responder
 }
 
 // device is rail i of a node: addresses are such that they can be bound on the
@@ -138,12 +137,6 @@ func (p *pairOfNodes) serve() {
 	resp, err := NewResponder(p.b, p.opts)
 	if err != nil {
 		p.t.Fatal(err)
-	}
-	if p.ttl > 0 {
-		resp.ttl = p.ttl
-	}
-	if p.longest > 0 {
-		resp.longest = p.longest
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -130,10 +132,18 @@ func within(limit time.Duration, fn func() bool) bool {
 	return true
 }
 
+// lapse lets the time of the lease that is granted be over.
+func (r *Responder) lapse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current.timer.Reset(0)
+}
+
 // TestLeaseEnds: however a lease ends, nothing of it is left, and the next is
 // granted.
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
+	const soon = leaseTTL * 8 / 10 // before silence would end it
 	for _, tc := range []struct {
 		why  string
 		end  func(p *pairOfNodes, h *holder)
@@ -145,23 +155,21 @@ func TestLeaseEnds(t *testing.T) {
 				p.t.Errorf("released: %q %v", text, f)
 			}
 		}, failure.LeaseLost, 0},
-		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", 2 * time.Second},
-		{"the holder is silent", func(*pairOfNodes, *holder) {}, failure.LeaseLost, 3 * time.Second},
-		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, 2 * time.Second},
+		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", soon},
+		{"the holder is silent", func(p *pairOfNodes, _ *holder) { p.resp.lapse() }, failure.LeaseLost, soon},
+		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, soon},
 		{"the answerer's worker is killed", func(p *pairOfNodes, h *holder) {
 			p.signal("b", unix.SIGKILL)
 			if _, f := h.do(http.MethodPost, h.id+"/verify", `{"ranges":[]}`); f.Reason != failure.WorkerCrashed {
 				p.t.Errorf("after the worker died: %v", f)
 			}
 			h.drop()
-		}, "", 2 * time.Second},
+		}, "", soon},
 	} {
 		for _, open := range []string{"", byRDMA, byTCP} {
 			t.Run(fmt.Sprintf("%s, %.20s", tc.why, open), func(t *testing.T) {
 				t.Parallel()
-				p := preparePair(t, 1, nil)
-				p.ttl = 1500 * time.Millisecond
-				p.serve()
+				p := newPair(t, 1, nil)
 				h := p.holder()
 				h.mustTake()
 				if open != "" {
@@ -196,38 +204,99 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestLeaseLasts: whoever renews in time keeps the lease.
-func TestLeaseLasts(t *testing.T) {
-	t.Parallel()
-	p := preparePair(t, 1, nil)
-	p.ttl = time.Second
-	p.serve()
-	h := p.holder()
-	h.mustTake()
-	for range 5 {
-		time.Sleep(p.ttl / 2)
-		if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != "" {
-			t.Fatal(f)
-		}
+// leaseAlone grants a lease of a responder without a network, so that its time
+// can be a bubble's, and returns how to renew it and its stream.
+func leaseAlone(t *testing.T) (renew func() failure.Reason, ended func() failure.Failure) {
+	t.Helper()
+	opts := DefaultOptions()
+	opts.Security.Insecure = true
+	resp, err := NewResponder(bareNode(t, "b"), opts)
+	if err != nil {
+		t.Fatal(err)
 	}
+	from, to := io.Pipe()
+	go func() {
+		body := strings.NewReader(`{"node":"c","instance":"c","bytes":1}`)
+		resp.handler().ServeHTTP(streamed{to, http.Header{}}, httptest.NewRequest(http.MethodPost, pathLease, body))
+		to.Close()
+	}()
+	lines := bufio.NewReader(from)
+	e, err := readEvent(lines)
+	if err != nil || e.Grant == nil {
+		t.Fatalf("no grant: %v %v", e, err)
+	}
+	renew = func() failure.Reason {
+		w := httptest.NewRecorder()
+		resp.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew", strings.NewReader("{}")))
+		var f failure.Failure
+		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil {
+			t.Error(err)
+		}
+		return f.Reason
+	}
+	return renew, func() failure.Failure {
+		e, err := readEvent(lines)
+		if err != nil || e.End == nil {
+			t.Fatalf("the lease ends with %v, %v", e, err)
+		}
+		if _, err := lines.ReadByte(); err != io.EOF {
+			t.Errorf("after the end: %v", err)
+		}
+		return *e.End
+	}
+}
+
+// streamed is a response that is read while it is written.
+type streamed struct {
+	io.Writer
+	header http.Header
+}
+
+func (s streamed) Header() http.Header { return s.header }
+func (s streamed) WriteHeader(int)     {}
+
+// TestLeaseLasts: whoever renews in time keeps the lease, and whoever does not
+// loses it at that time.
+func TestLeaseLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		renew, ended := leaseAlone(t)
+		for range 50 {
+			time.Sleep(leaseTTL - time.Millisecond)
+			if why := renew(); why != "" {
+				t.Fatal(why)
+			}
+		}
+		last := time.Now()
+		if f := ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "nothing was heard") || time.Since(last) != leaseTTL {
+			t.Errorf("after %v it ended with %v", time.Since(last), f)
+		}
+		if why := renew(); why != failure.LeaseLost {
+			t.Errorf("renewed afterwards: %q", why)
+		}
+	})
 }
 
 // TestLeaseEndsAtLast: nobody keeps the lease for ever by renewing it.
 func TestLeaseEndsAtLast(t *testing.T) {
-	t.Parallel()
-	p := preparePair(t, 1, nil)
-	p.longest = time.Second
-	p.serve()
-	h := p.holder()
-	h.mustTake()
-	var last failure.Failure
-	if !within(10*time.Second, func() bool { _, last = h.do(http.MethodPost, h.id+"/renew", "{}"); return last.Reason != "" }) || last.Reason != failure.LeaseLost {
-		t.Errorf("renewing it all the time: %v", last)
-	}
-	if f := h.ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") {
-		t.Errorf("it ended with %v", f)
-	}
-	p.holder().mustTake()
+	synctest.Test(t, func(t *testing.T) {
+		granted := time.Now()
+		renew, ended := leaseAlone(t)
+		stop := make(chan struct{})
+		go func() {
+			for tick := time.NewTicker(time.Second); ; renew() {
+				select {
+				case <-tick.C:
+				case <-stop:
+					return
+				}
+			}
+		}()
+		defer close(stop)
+		f := ended()
+		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") || time.Since(granted).Round(time.Second) != MaxTimeout {
+			t.Errorf("after %v it ended with %v", time.Since(granted), f)
+		}
+	})
 }
 
 // TestLeaseIsCounted: what a holder says it wrote costs the budget, and what came
