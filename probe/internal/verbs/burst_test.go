@@ -190,6 +190,10 @@ func TestAllRailsDie(t *testing.T) {
 	}
 }
 
+// bySurprise is less than the deadline that would end a test's burst otherwise,
+// and more than a machine that does a lot of other things may take to notice.
+const bySurprise = 8 * time.Second
+
 // TestLimit stops a burst that has far to go: what is done is said, nothing is
 // wrong, and nothing is in flight any more.
 func TestLimit(t *testing.T) {
@@ -199,11 +203,15 @@ func TestLimit(t *testing.T) {
 			for range 2 {
 				begin := time.Now()
 				got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: 1 << 40, Chunk: 65536, Limit: 100 * time.Millisecond})
-				if took := time.Since(begin); err != nil || took < 100*time.Millisecond || took > 600*time.Millisecond {
+				took := time.Since(begin)
+				if err != nil || took < 100*time.Millisecond || took > bySurprise {
 					t.Errorf("%v after %v", err, took)
 				}
-				if got.Bytes < 5*mib || got.Bytes > 20*mib || got.Rails[0].Err != nil || got.Rails[1].Err != nil {
-					t.Errorf("%+v", got)
+				// What the rates allow, however late the machine lets us be, and what was in flight at first.
+				for i, rate := range []float64{64 * mib, 8 * mib} {
+					if r := got.Rails[i]; r.Err != nil || r.Bytes == 0 || float64(r.Bytes) > rate*took.Seconds()+8*65536 {
+						t.Errorf("rail %d in %v: %+v", i, took, r)
+					}
 				}
 			}
 		})
@@ -214,8 +222,8 @@ func TestLimit(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{}, fakeverbs.Knobs{HangPoll: true})
 	begin := time.Now()
-	got, err := e.burst(BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: 65536, Deadline: 150 * time.Millisecond})
-	if took := time.Since(begin); reason(err) != failure.Timeout || took < 150*time.Millisecond || took > 600*time.Millisecond {
+	got, err := e.burst(BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: 65536, Deadline: time.Second}) // the other needs some milliseconds
+	if took := time.Since(begin); reason(err) != failure.Timeout || took < time.Second || took > bySurprise {
 		t.Errorf("%v after %v", err, took)
 	}
 	if got.Rails[0].Err != nil || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.Timeout || got.Bytes < 3*mib || got.Bytes >= 4*mib {
@@ -245,7 +253,7 @@ func TestCancel(t *testing.T) {
 			begin := time.Now()
 			got, err := e.burst(BurstOptions{Mode: Stealing, Total: 1 << 40, Chunk: 65536, Deadline: 20 * time.Second})
 			<-done
-			if took := time.Since(begin); reason(err) != failure.Canceled || took > time.Second || got.Rails[0].Bytes <= mib {
+			if took := time.Since(begin); reason(err) != failure.Canceled || took > 15*time.Second || got.Rails[0].Bytes <= mib {
 				t.Errorf("%v after %v: %+v", err, took, got)
 			}
 			if hung := got.Rails[1].Err; (hung != nil) != (name == "hangs") || hung != nil && hung.Reason != failure.Canceled {
@@ -324,27 +332,38 @@ func TestNotConnected(t *testing.T) {
 	}
 }
 
-// TestLatency measures a device of known latency.
+// TestLatency measures a device of known latency: never less, and all samples
+// together never more than went by. Limits leave room for what a busy machine
+// adds.
 func TestLatency(t *testing.T) {
-	const delay = 2 * time.Millisecond
+	const samples, limit = 20, 500 * time.Millisecond
 	for _, queuePairs := range []int{1, 4} {
-		e := connected(t, 4096, queuePairs, 8, fakeverbs.Knobs{Latency: delay})
-		got, err := e.run.Latency(e.rails[0], 20, 5*time.Second)
-		if err != nil || len(got) != 20 {
-			t.Fatalf("%v, %v", got, err)
+		e := connected(t, 4096, queuePairs, 8, fakeverbs.Knobs{Latency: 2 * time.Millisecond})
+		slow := func(delay time.Duration) {
+			e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.Latency = delay })
 		}
-		slices.Sort(got)
-		if got[0] < delay || got[0] > delay+20*time.Millisecond { // a busy machine adds some
-			t.Errorf("%v, want %v", got, delay)
+		begin := time.Now()
+		got, err := e.run.Latency(e.rails[0], samples, 5*time.Second)
+		if took := time.Since(begin); err != nil || len(got) != samples || slices.Min(got) < 2*time.Millisecond || sum(got) > took {
+			t.Errorf("in %v: %v, %v", took, got, err)
 		}
 		e.arrived(Range{0, 8})
-		if got, err = e.run.Latency(e.rails[0], 1000, 40*time.Millisecond); err != nil || len(got) < 1 || len(got) > 20 {
-			t.Errorf("within 40 ms: %v, %v", got, err)
+		slow(20 * time.Millisecond)
+		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) < 1 || len(got) > 25 {
+			t.Errorf("within %v, 20 ms each: %v, %v", limit, got, err)
 		}
-		if got, err = e.run.Latency(e.rails[0], 1000, 3*time.Millisecond); err != nil || len(got) != 1 {
-			t.Errorf("within 3 ms: %v, %v", got, err)
+		slow(200 * time.Millisecond)
+		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) != 1 {
+			t.Errorf("within %v, 200 ms each: %v, %v", limit, got, err)
 		}
 	}
+}
+
+func sum(list []time.Duration) (all time.Duration) {
+	for _, d := range list {
+		all += d
+	}
+	return all
 }
 
 // TestLatencyFails has no answer, a refusal, and somebody who gives up.
@@ -362,14 +381,16 @@ func TestLatencyFails(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := connected(t, 4096, 1, 8, tc.knobs)
-			limit := 200 * time.Millisecond
-			if tc.want == failure.Canceled {
-				limit = time.Minute
+			limit := time.Minute
+			switch tc.want {
+			case failure.Timeout:
+				limit = 200 * time.Millisecond
+			case failure.Canceled:
 				defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
 			}
 			begin := time.Now()
 			got, err := e.run.Latency(e.rails[0], 100, limit)
-			if took := time.Since(begin); reason(err) != tc.want || len(got) != tc.least || took > time.Second {
+			if took := time.Since(begin); reason(err) != tc.want || len(got) != tc.least || took > bySurprise {
 				t.Errorf("%d samples, %v after %v; want %d, %s", len(got), err, took, tc.least, tc.want)
 			}
 		})
