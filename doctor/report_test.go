@@ -174,7 +174,7 @@ func TestHostileFacts(t *testing.T) {
 // TestHung: a file that never answers costs the budget, once, and what hangs on
 // it; which one it was is said.
 func TestHung(t *testing.T) {
-	const budget = 400 * time.Millisecond
+	const budget = 2 * time.Second // all that answers must do so in it, on a busy machine too
 	root := sysfstest.Unpack(t, "testdata/rxe.txtar")
 	path := root.Sys("class/infiniband/rxe1/ports/1/state")
 	if err := os.Remove(path); err != nil {

@@ -126,7 +126,7 @@ func TestCancel(t *testing.T) {
 			if at.IsZero() {
 				t.Fatalf("never came to %s: %s because of %q (%s)", stage, res.Outcome, res.Reason, res.Detail)
 			}
-			if took > 3*time.Second {
+			if took > 10*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			if stage == failure.StageBaseline { // what RDMA has shown holds

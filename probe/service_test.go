@@ -144,7 +144,7 @@ func TestServiceReload(t *testing.T) {
 	start := time.Now()
 	opts.Peers = []string{nobody}
 	s.apply(t, &opts)
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	p.clean()
@@ -274,7 +274,7 @@ func TestProberStops(t *testing.T) {
 	cancel()
 	start := time.Now()
 	<-done
-	if took := time.Since(start); took > 2*time.Second || len(results) > 0 {
+	if took := time.Since(start); took > 5*time.Second || len(results) > 0 {
 		t.Errorf("it took %v, and had %d results", took, len(results))
 	}
 	p.clean()

@@ -111,7 +111,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 		}
 		start := time.Now()
 		done, err := burst(ctx, asker, 1<<30) // ten seconds
-		if took := time.Since(start); took > wait+time.Second || done.Bytes >= 1<<30 {
+		if took := time.Since(start); took > wait+5*time.Second || done.Bytes >= 1<<30 {
 			t.Errorf("canceled after %v: %d bytes in %v, %v", wait, done.Bytes, took, err)
 		}
 		cancel()
