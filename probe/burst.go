@@ -45,8 +45,8 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 	}
 	watched, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sent := &tally{names: args.Rails, underway: int64(r.opts.Depth) * r.opts.Chunk}
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, own: sent.of}
+	sent := newTally(args.Rails, int64(r.opts.Depth)*r.opts.Chunk)
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, own: sent.of, knows: sent.knows, news: sent.news}
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if f := g.watch(watched); f != nil {
@@ -54,7 +54,7 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 		}
 	})
 	r.tell(r.at(stage, paths, 0, total))
-	done, err := r.session.Burst(watched, stage, args, func(bytes []int64) { r.tell(r.at(stage, paths, sent.set(bytes), total)) })
+	done, err := r.session.Burst(watched, stage, args, func(at time.Time, bytes []int64) { r.tell(r.at(stage, paths, sent.set(at, bytes), total)) })
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()
@@ -115,17 +115,27 @@ func seed() uint64 {
 // concurrent use.
 type tally struct {
 	names    []string
-	underway int64 // bytes that may be in flight on each rail
+	underway int64         // bytes that may be in flight on each rail
+	news     chan struct{} // holds one token while something was set
 
-	mu    sync.Mutex // protects bytes
+	mu    sync.Mutex // protects all following fields
 	bytes []int64
+	at    time.Time // since when they are so many
 }
 
-// set notes the bytes and returns their sum.
-func (t *tally) set(bytes []int64) int64 {
+func newTally(names []string, underway int64) *tally {
+	return &tally{names: names, underway: underway, news: make(chan struct{}, 1)}
+}
+
+// set notes the bytes as they were at a moment and returns their sum.
+func (t *tally) set(at time.Time, bytes []int64) int64 {
 	t.mu.Lock()
-	t.bytes = bytes
+	t.bytes, t.at = bytes, at
 	t.mu.Unlock()
+	select {
+	case t.news <- struct{}{}:
+	default: // it is known that there are
+	}
 	return t.sum()
 }
 
@@ -137,6 +147,13 @@ func (t *tally) sum() (sum int64) {
 		sum += n
 	}
 	return sum
+}
+
+// knows reports whether what was set is not older than when.
+func (t *tally) knows(when time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.at.Before(when)
 }
 
 func (t *tally) of(rail string) (sent, underway int64) {

@@ -99,8 +99,14 @@ type guard struct {
 	rails []ownRail
 	above float64
 	// own returns the payload that the probe has sent over a rail and the most
-	// that may be under way, since the guard began.
+	// that may be under way, since the guard began; nil when receiving.
 	own func(rail string) (sent, underway int64)
+	// knows reports whether own tells all up to a moment, and news holds a token
+	// when that may have changed. What was counted is judged only then: on a busy
+	// machine word from the worker takes long, and the bytes of that time would
+	// seem to be others'.
+	knows func(when time.Time) bool
+	news  <-chan struct{}
 	// receiving says that the probe's traffic comes in rather than goes out, and
 	// granted how many bytes of payload that may be.
 	receiving bool
@@ -125,18 +131,27 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 	}
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
+	var now map[string]rail.Traffic // that is to be judged; nil: none
+	var when time.Time              // that it is older than
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-g.news:
 		case <-tick.C:
+			if now == nil {
+				now, when = g.node.traffic(g.rails), time.Now()
+			}
 		}
-		now := g.node.traffic(g.rails)
+		if now == nil || !g.receiving && !g.knows(when) {
+			continue
+		}
 		for _, r := range g.rails {
 			if f := g.judge(r, g.start, now); f != nil {
 				return f
 			}
 		}
+		now = nil
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -68,6 +70,65 @@ func TestGuardJudge(t *testing.T) {
 	r := ownRail{capacity: 1}
 	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}}, map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
 		t.Errorf("after a reset: %v", f)
+	}
+}
+
+// TestGuardWaitsForWord: on a busy machine the guard hears late what the worker
+// has moved. The bytes of that time are the probe's; what others send meanwhile
+// is seen nevertheless.
+func TestGuardWaitsForWord(t *testing.T) {
+	const capacity, payload = 1e9, 0.94e9 // bytes a second
+	for _, tc := range []struct {
+		why     string
+		late    time.Duration // that word takes
+		foreign float64       // bytes a second, of the capacity
+		busy    bool
+	}{
+		{"in time", 0, 0, false},
+		{"late", 200 * time.Millisecond, 0, false},
+		{"later than a look takes", 600 * time.Millisecond, 0, false},
+		{"in time, and others", 0, 0.8 * capacity, true},
+		{"late, and others", 200 * time.Millisecond, 0.8 * capacity, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := bareNode(t, "a")
+			dir := t.TempDir()
+			counters := filepath.Join(dir, "ports/1/counters")
+			if err := os.MkdirAll(counters, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			file(t, filepath.Join(counters, "port_rcv_data"), "0\n")
+			own := capacity - tc.foreign
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			var wire sync.WaitGroup
+			defer wire.Wait()
+			sent, start := newTally([]string{"0"}, 8<<20), time.Now()
+			count := func() {
+				file(t, filepath.Join(counters, "port_xmit_data"), fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
+			}
+			count()
+			wire.Go(func() {
+				for time.Sleep(5 * time.Millisecond); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // never in the moment of a look
+					count()
+				}
+			})
+			wire.Go(func() {
+				for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+					at := time.Now()
+					bytes := int64(own * payload / capacity * at.Sub(start).Seconds())
+					time.AfterFunc(tc.late, func() { sent.set(at, []int64{bytes}) })
+				}
+			})
+			r := ownRail{capacity: capacity}
+			r.Name, r.Device, r.Dir, r.Port = "0", "mlx5_0", dir, 1
+			g := guard{node: n, rails: []ownRail{r}, above: 0.2, own: sent.of, knows: sent.knows, news: sent.news}
+			if f := g.watch(ctx); (f != nil) != tc.busy {
+				t.Errorf("%s: %v after %v", tc.why, f, time.Since(start))
+			}
+			cancel()
+			time.Sleep(time.Hour) // no lane stays for longer
+		})
 	}
 }
 

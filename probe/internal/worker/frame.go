@@ -22,6 +22,7 @@ type request struct {
 type response struct {
 	ID       uint64          `json:"id"`
 	Progress []int64         `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
+	At       int64           `json:"at,omitempty"`       // when that was looked at, not later than it was so: CLOCK_MONOTONIC, ns
 	Done     bool            `json:"done,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Failure  json.RawMessage `json:"failure,omitempty"`

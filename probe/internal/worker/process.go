@@ -166,7 +166,7 @@ func (p *process) ended() bool {
 
 // exchange sends one request and reads until it is answered, or the connection
 // is closed.
-func (p *process) exchange(req request, progress func([]int64)) (response, error) {
+func (p *process) exchange(req request, progress progressFunc) (response, error) {
 	if err := writeFrame(p.conn, req); err != nil {
 		return response{}, err
 	}
@@ -181,7 +181,18 @@ func (p *process) exchange(req request, progress func([]int64)) (response, error
 		case res.Done:
 			return res, nil
 		case progress != nil:
-			progress(res.Progress)
+			progress(time.Now().Add(-max(time.Duration(monotonic()-res.At), 0)), res.Progress)
 		}
 	}
+}
+
+// progressFunc gets the bytes that completed on each rail, and since when it is
+// so many at least.
+type progressFunc = func(at time.Time, bytes []int64)
+
+// monotonic is the clock that both processes have, in ns.
+func monotonic() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail
+	return t.Nano()
 }

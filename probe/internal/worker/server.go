@@ -241,7 +241,8 @@ func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 				return
 			case <-tick.C:
 				s.mu.Lock()
-				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress()}) // the reader will see the connection end
+				at := monotonic()
+				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress(), At: at}) // the reader will see the connection end
 				s.mu.Unlock()
 			}
 		}

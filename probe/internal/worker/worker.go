@@ -158,7 +158,7 @@ func (w *Worker) buryLocked(p *process) {
 // call sends one request and waits for its answer: until ctx is done or limit
 // is over, then shortly for the worker to end it early, then no longer. The
 // error is always a [*failure.Failure].
-func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op string, limit time.Duration, args, result any, progress func([]int64)) error {
+func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op string, limit time.Duration, args, result any, progress progressFunc) error {
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
@@ -250,7 +250,7 @@ type Session struct {
 	rdma   bool
 }
 
-func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any, progress func([]int64)) error {
+func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any, progress progressFunc) error {
 	if s.proc.ended() {
 		s.worker.mu.Lock()
 		s.worker.buryLocked(s.proc)
@@ -275,8 +275,9 @@ func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, err
 }
 
 // Burst moves bytes. progress, if not nil, gets the bytes that completed so
-// far, by rail, several times a second.
-func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func([]int64)) (BurstDone, error) {
+// far, by rail, several times a second, and the moment at which it was so: on a
+// busy machine it hears of that much later.
+func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func(at time.Time, bytes []int64)) (BurstDone, error) {
 	var b BurstDone
 	err := s.call(ctx, stage, opBurst, args.Deadline+quick, args, &b, progress)
 	if err == nil && s.rdma { // the provider has shown that it works
