@@ -177,8 +177,13 @@ func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Fa
 	var foreignOut, foreignIn float64
 	if g.receiving {
 		// How much of what came in was the asker's, it knows and not we: but not
-		// more than it may write, or it is others', or it breaks its word.
-		foreignOut, foreignIn = out-mostAcks*in, in-mostWire*float64(g.granted)
+		// more than it may write, or it is others', or it breaks its word; unless
+		// packets are lost on the way. Then all that follow a lost one come once
+		// more, and how often that is nobody can say.
+		foreignOut = out - mostAcks*in
+		if a.Repeats == b.Repeats {
+			foreignIn = in - mostWire*float64(g.granted)
+		}
 	} else {
 		sent, underway := g.own(r.Name)
 		foreignIn = in - mostAcks*out

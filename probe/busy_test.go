@@ -20,7 +20,7 @@ import (
 // the rail carries 100 MB a second, 20 are allowed to others.
 func TestGuardJudge(t *testing.T) {
 	const mb = 1e6
-	type reading struct{ out, in, retransmits uint64 }
+	type reading struct{ out, in, retransmits, repeats uint64 }
 	for _, tc := range []struct {
 		why            string
 		receiving      bool
@@ -46,6 +46,8 @@ func TestGuardJudge(t *testing.T) {
 		{why: "the asker's and others'", receiving: true, granted: 80 * mb, now: reading{in: 10 * mb, out: 30 * mb}, says: "going out"},
 		{why: "a little more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 84 * mb, out: 30 * mb}},
 		{why: "more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 86 * mb, out: 30 * mb}, says: "21 % of its capacity going in"},
+		{why: "the asker's once more, packets are lost", receiving: true, granted: 10 * mb, now: reading{in: 95 * mb, out: 30 * mb, repeats: 1}},
+		{why: "the asker's once more, others out", receiving: true, granted: 10 * mb, now: reading{in: 50 * mb, out: 45 * mb, repeats: 1}, says: "going out"},
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
@@ -55,8 +57,8 @@ func TestGuardJudge(t *testing.T) {
 			r.capacity = 0
 		}
 		at := time.Unix(1000, 0)
-		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, At: at}}
-		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in, Retransmits: 7 + tc.now.retransmits, At: at.Add(time.Second)}}
+		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, At: at}}
+		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in, Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, At: at.Add(time.Second)}}
 		if tc.gone {
 			delete(now, "0")
 		}

@@ -72,6 +72,7 @@ func (r Rail) Status(sysfsRoot string, table *GIDTable) (Status, error) {
 type Traffic struct {
 	Transmit, Receive uint64    // bytes on the wire, headers and all
 	Retransmits       uint64    // events after which something is sent again; 0 where the driver does not count them
+	Repeats           uint64    // likewise events that show that something was sent to it again
 	At                time.Time // when it was read
 }
 
@@ -101,10 +102,15 @@ func (r Rail) Traffic(sysfsRoot string) (Traffic, error) {
 		return t, &sysfs.Error{Path: port, Reason: sysfs.ReasonVanished, Err: fmt.Errorf("%s counts no bytes", r)}
 	}
 	// mlx5, irdma and bnxt; rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
-	for _, name := range []string{"local_ack_timeout_err", "packet_seq_err", "retry_exceeded_err", "rcvd_seq_err", "send_err", "completer_retry_err", "retransSegs", "to_retransmits", "seq_err_naks_rcvd"} {
-		if n, err := sysfs.ReadUint(port, "hw_counters", name); err == nil {
-			t.Retransmits += n
+	sum := func(names ...string) (all uint64) {
+		for _, name := range names {
+			if n, err := sysfs.ReadUint(port, "hw_counters", name); err == nil {
+				all += n
+			}
 		}
+		return all
 	}
+	t.Retransmits = sum("local_ack_timeout_err", "packet_seq_err", "retry_exceeded_err", "rcvd_seq_err", "send_err", "completer_retry_err", "retransSegs", "to_retransmits", "seq_err_naks_rcvd")
+	t.Repeats = sum("out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req")
 	return t, err
 }

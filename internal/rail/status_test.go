@@ -37,6 +37,10 @@ ens1np0
 1: DOWN
 -- sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err --
 5
+-- sys/class/infiniband/rxe0/ports/1/hw_counters/out_of_seq_request --
+3
+-- sys/class/infiniband/rxe0/ports/1/hw_counters/duplicate_request --
+4
 -- sys/class/net/eth0/mtu --
 1500
 -- sys/class/net/eth0/statistics/tx_bytes --
@@ -71,10 +75,10 @@ func TestStatusAndTraffic(t *testing.T) {
 			t.Errorf("%s: traffic %+v without an error", r, got)
 		}
 	}
-	if got, err := rails[0].Traffic(root); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.At.IsZero() {
+	if got, err := rails[0].Traffic(root); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats != 0 || got.At.IsZero() {
 		t.Errorf("mlx5: %+v, %v", got, err)
 	}
-	if got, err := rails[1].Traffic(root); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 {
+	if got, err := rails[1].Traffic(root); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 {
 		t.Errorf("rxe: %+v, %v", got, err)
 	}
 }
