@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -65,10 +66,11 @@ func (s *served) apply(t *testing.T, opts *Options) {
 var addresses atomic.Uint32
 
 // freeAddress is an address that nobody listens on, and that nobody else will:
-// the loopback network has one for each caller.
+// the loopback network has one for each caller, at a port that only this process
+// uses. DefaultPort may be taken on all addresses.
 func freeAddress() string {
 	n := addresses.Add(1)
-	return fmt.Sprintf("127.9.%d.%d:10092", n/250, n%250+1)
+	return fmt.Sprintf("127.9.%d.%d:%d", n/250, n%250+1, 20000+os.Getpid()%10000)
 }
 
 // TestServiceApply: what is in force is what was applied last, and nothing of
