@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type directory struct {
 	greet    func(context.Context, target) (node, instance string, err error)
 
 	members map[string]*member // by host:port
+	written map[string]*member // peers that are written as addresses, likewise: what is found may be one of them
 
 	mu    sync.Mutex // protects stats
 	stats map[string]*NameStats
@@ -54,15 +56,16 @@ type dnsName struct {
 	written    string // host:port
 	host, port string
 	seen       map[netip.Addr]time.Time // when each address was last in an answer
+	answered   time.Time                // when the last answer came
 	last       string                   // what was last told of it
 }
 
 // member is one address.
 type member struct {
 	target
-	instance string // of the process that answered when it was greeted; empty: none did
+	instance string // of the process that answered when it was greeted; empty: none did yet
 	self     bool   // it is this node
-	same     string // address of the member that is the same node
+	same     string // address of the member, or of the written peer, that is the same node
 }
 
 // newDirectory returns the directory of the options' DNS names, nil when there
@@ -72,7 +75,10 @@ func newDirectory(node *Node, opts Options, resolved func(name string, peers int
 	if len(opts.DNS) == 0 {
 		return nil
 	}
-	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{}, stats: map[string]*NameStats{}}
+	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{}, written: map[string]*member{}, stats: map[string]*NameStats{}}
+	for _, peer := range opts.Peers {
+		d.written[peer] = &member{target: target{address: peer}}
+	}
 	for _, name := range opts.DNS {
 		host, port, _ := net.SplitHostPort(name) // the configuration has checked it
 		d.names = append(d.names, &dnsName{written: name, host: host, port: port, seen: map[netip.Addr]time.Time{}})
@@ -130,9 +136,10 @@ func (d *directory) look(ctx context.Context) []target {
 	present, count := d.present()
 	maps.DeleteFunc(d.members, func(address string, _ *member) bool { return present[address] == nil })
 	d.welcome(ctx, present)
+	d.follow(present)
 	var list []target
 	for _, address := range slices.Sorted(maps.Keys(d.members)) {
-		if m := d.members[address]; !m.self && d.members[m.same] == nil {
+		if m := d.members[address]; !m.self && d.members[m.same] == nil && d.written[m.same] == nil {
 			list = append(list, m.target)
 			count[present[address]]++
 		}
@@ -152,6 +159,7 @@ func (d *directory) lookUp(ctx context.Context, name *dnsName) error {
 		return err
 	}
 	now := time.Now()
+	name.answered = now
 	for _, a := range addrs {
 		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
 			name.seen[a] = now
@@ -188,48 +196,100 @@ func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]i
 	return present, count
 }
 
-// welcome asks those that are new who they are: their names are what people
-// know, and what the schedule goes by. Who does not answer is a peer all the
-// same, and says so in its rounds.
+// welcome asks those that are new, or have not answered yet, who they are: their
+// names are what people know, and what the schedule goes by. Who does not answer
+// is a peer all the same, and says so in its rounds.
 func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
-	ctx, cancel := context.WithTimeout(ctx, greetAll)
-	defer cancel()
-	var greeting sync.WaitGroup
-	turns := make(chan struct{}, greetAtOnce)
-	var fresh []*member
+	var ask []*member
 	for _, address := range slices.Sorted(maps.Keys(present)) {
-		if d.members[address] != nil {
+		m := d.members[address]
+		if m == nil {
+			m = &member{target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
+			d.members[address] = m
+		}
+		if m.instance == "" {
+			ask = append(ask, m)
+		}
+	}
+	if len(ask) == 0 {
+		return
+	}
+	written := slices.Collect(maps.Values(d.written)) // anew: they may have been restarted
+	for i, said := range d.greetAll(ctx, written) {
+		written[i].instance = cmp.Or(said.instance, written[i].instance)
+	}
+	said := d.greetAll(ctx, ask)
+	// A node with addresses of both families is one node, and so is one that is
+	// written as well.
+	known := map[string]string{} // instance → address
+	for _, m := range slices.Concat(slices.Collect(maps.Values(d.members)), written) {
+		if m.instance != "" && m.same == "" {
+			known[m.instance] = m.address
+		}
+	}
+	for i, m := range ask {
+		if m.node, m.instance = said[i].node, said[i].instance; m.instance == "" {
 			continue
 		}
-		m := &member{target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
-		fresh = append(fresh, m)
+		m.self = m.instance == d.node.instance
+		if m.same = known[m.instance]; m.same == "" {
+			known[m.instance] = m.address
+		}
+	}
+}
+
+// greeting is what a node answers; empty when it does not.
+type greeting struct{ node, instance string }
+
+// greetAll asks all who they are, some at a time.
+func (d *directory) greetAll(ctx context.Context, all []*member) []greeting {
+	ctx, cancel := context.WithTimeout(ctx, greetAll)
+	defer cancel()
+	said := make([]greeting, len(all))
+	var greeting sync.WaitGroup
+	turns := make(chan struct{}, greetAtOnce)
+	for i, m := range all {
 		greeting.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
+			if ctx.Err() != nil {
+				return // its turn is in the next look
+			}
 			ctx, cancel := context.WithTimeout(ctx, greetTime)
 			defer cancel()
 			if node, instance, err := d.greet(ctx, m.target); err == nil {
-				m.node, m.instance = node, instance
+				said[i].node, said[i].instance = node, instance
 			}
 		})
 	}
 	greeting.Wait()
-	for _, m := range fresh {
-		m.self = m.instance == d.node.instance
-		m.same = d.sameNode(m.instance)
-		d.members[m.address] = m
-	}
+	return said
 }
 
-// sameNode returns the address of the member that answered as this instance:
-// a node with addresses of both families is one node.
-func (d *directory) sameNode(instance string) string {
+// follow forgets an address that is not in the answer any more when its node
+// has answered at one that is, as another process: it has moved, as a pod does
+// that is replaced.
+func (d *directory) follow(present map[string]*dnsName) {
+	left, here := map[string][]*member{}, map[string][]string{} // by node: members, instances
+	addr := func(address string) netip.Addr { a, _ := netip.ParseAddrPort(address); return a.Addr() }
 	for address, m := range d.members {
-		if instance != "" && m.instance == instance && m.same == "" {
-			return address
+		name := present[address]
+		switch gone := name.seen[addr(address)].Before(name.answered); {
+		case m.node == "":
+		case gone:
+			left[m.node] = append(left[m.node], m)
+		default:
+			here[m.node] = append(here[m.node], m.instance)
 		}
 	}
-	return ""
+	for node, members := range left {
+		for _, m := range members {
+			if len(here[node]) > 0 && !slices.Contains(here[node], m.instance) {
+				delete(present[m.address].seen, addr(m.address))
+				delete(d.members, m.address)
+			}
+		}
+	}
 }
 
 // tell counts the lookups, and says what has changed.

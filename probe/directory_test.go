@@ -24,7 +24,7 @@ type zone struct {
 	mu       sync.Mutex
 	addrs    []string
 	err      error
-	nodes    map[string]string // address → node; its instance is the same word
+	nodes    map[string]string // address → node; its instance is the same word, and after a slash which one
 	greeted  []string
 	resolved []string // what was told of the name
 }
@@ -56,18 +56,21 @@ func (z *zone) greet(_ context.Context, t target) (node, instance string, err er
 	if node = z.nodes[host]; node == "" {
 		return "", "", errors.New("nobody answers")
 	}
-	return node, node, nil
+	node, _, _ = strings.Cut(node, "/")
+	return node, z.nodes[host], nil
 }
 
 // directory is one of the node "self", which has the address 10.0.0.1.
-func (z *zone) directory(t *testing.T) (*directory, *Node) {
+func (z *zone) directory(t *testing.T, static ...string) (*directory, *Node) {
 	n := bareNode(t, "self")
 	n.instance = "self"
 	n.opts.Lookup = z.lookup
 	n.opts.Addresses = func() (map[string][]netip.Prefix, error) {
 		return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
 	}
-	d := newDirectory(n, z.options(), func(name string, peers int, err error) {
+	opts := z.options()
+	opts.Peers = static
+	d := newDirectory(n, opts, func(name string, peers int, err error) {
 		z.resolved = append(z.resolved, fmt.Sprint(name, " ", peers, " ", err))
 	})
 	d.greet = z.greet
@@ -135,14 +138,51 @@ func TestDirectory(t *testing.T) {
 				t.Errorf("step %d: told %q, want %q", i, got, step.told)
 			}
 		}
+		const silent = "10.0.0.5:10092"
+		asked := len(z.greeted)
+		z.greeted = slices.DeleteFunc(z.greeted, func(a string) bool { return a == silent })
 		slices.Sort(z.greeted)
-		want := []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.5:10092", "10.0.0.9:10092", "[fd00::3]:10092"}
-		if diff := cmp.Diff(want, slices.Compact(slices.Clone(z.greeted))); diff != "" || len(z.greeted) != len(want) {
-			t.Errorf("greeted %q, want each once: %s", z.greeted, diff)
+		want := []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.9:10092", "[fd00::3]:10092"}
+		if diff := cmp.Diff(want, z.greeted); diff != "" || asked-len(z.greeted) != 6 {
+			t.Errorf("greeted %q, want each once, and %s each time, not %d times: %s", z.greeted, silent, asked-len(z.greeted), diff)
 		}
 		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 7, "not_found": 2, "failed": 1, "timeout": 1}}}
 		if diff := cmp.Diff(stats, d.Stats()); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// TestDirectoryKnowsNodes: a node is one peer, however it is found and whenever it
+// begins to answer.
+func TestDirectoryKnowsNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{nodes: map[string]string{"10.0.0.2": "b"}}
+		d, n := z.directory(t, "spark-02:10092", "spark-07:10092")
+		defer n.Close()
+		for i, step := range []struct {
+			why   string
+			nodes map[string]string
+			addrs []string
+			want  string
+		}{
+			{"written, and found by its address", map[string]string{"spark-02": "b", "10.0.0.2": "b", "10.0.0.3": "c"}, []string{"10.0.0.2", "10.0.0.3"}, "10.0.0.3:10092=c"},
+			{"both ends of one that was restarted", map[string]string{"spark-02": "b/2", "fd00::2": "b/2"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2"}, "10.0.0.3:10092=c"},
+			{"found by both families before it answers", nil, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092= [fd00::4]:10092="},
+			{"it answers", map[string]string{"10.0.0.4": "d", "fd00::4": "d"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092=d"},
+			{"it moves: a pod that was replaced", map[string]string{"10.0.0.14": "d/2"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14"}, "10.0.0.14:10092=d 10.0.0.3:10092=c"},
+			{"two nodes of one name", map[string]string{"10.0.0.15": "d/3"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14", "10.0.0.15"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
+			{"it is this node, and says so late", nil, []string{"10.0.0.3", "10.0.0.9"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c 10.0.0.9:10092="},
+			{"it is this node", map[string]string{"10.0.0.9": "self"}, []string{"10.0.0.3", "10.0.0.9"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
+		} {
+			time.Sleep(time.Second)
+			for address, node := range step.nodes {
+				z.nodes[address] = node
+			}
+			z.set(nil, step.addrs...)
+			if got := listed(t, d); got != step.want {
+				t.Errorf("step %d, %s: %q, want %q", i, step.why, got, step.want)
+			}
 		}
 	})
 }
@@ -169,7 +209,7 @@ func TestDirectoryBounds(t *testing.T) {
 		}
 		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
 		start = time.Now()
-		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) != lookupTime {
+		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > lookupTime+greetAll {
 			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
 		}
 	})
@@ -223,6 +263,10 @@ func TestFoundPeers(t *testing.T) {
 	told()
 	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
 	told("[x:1 b 10.0.0.3]")
+	// A pod that was replaced is the peer that it was.
+	set(true, at("10.0.0.12:7", "b"), at("10.0.0.3:7", ""))
+	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
+	told()
 	// It says its name at last; another one is renamed; one that left says something.
 	f.report("10.0.0.3:7", Result{Outcome: OK, PeerNode: "c"})
 	told("[x:1 b c]")
