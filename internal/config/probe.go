@@ -151,7 +151,7 @@ func (r probeReader) peers(n *yaml.Node) error {
 		item = resolve(item)
 		written, dns := strings.CutPrefix(item.Value, dnsPrefix)
 		peer, ok := "", false
-		if item.Kind == yaml.ScalarNode {
+		if item.Kind == yaml.ScalarNode && item.Tag != "!!null" {
 			peer, ok = ParsePeer(written)
 		}
 		switch {
@@ -161,7 +161,7 @@ func (r probeReader) peers(n *yaml.Node) error {
 		case !ok:
 			return r.errorf(item, "a peer must be host or host:port, such as spark-02:%s or [fd00::2]:%s, not %s", probe.DefaultPort, probe.DefaultPort, kindName(item))
 		}
-		same := strings.ToLower(peer)
+		same := sameHost(peer)
 		if line, twice := seen[same]; twice {
 			return r.errorf(item, "the peer %s is there already, in line %d", peer, line)
 		}
@@ -176,6 +176,16 @@ func (r probeReader) peers(n *yaml.Node) error {
 		return r.errorf(n, "probe.peers has %d names that begin with %s; %d at most", len(r.opts.DNS), dnsPrefix, maxNames)
 	}
 	return nil
+}
+
+// sameHost is alike for what DNS and the network do not tell apart: case, the dot
+// at the end of a name, an address of IPv4 within IPv6.
+func sameHost(peer string) string {
+	host, port, _ := net.SplitHostPort(peer)
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
 }
 
 // isAddress reports whether the host of host:port is one.
@@ -217,7 +227,7 @@ const longestHost = 254 // of a name in the DNS, with the dot at its end
 func validHost(s string) bool {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return len(s) <= longestHost && hostName.MatchString(s)
+		return len(s) <= longestHost && hostName.MatchString(s) && !strings.Contains(s, "..")
 	}
 	return a.Zone() == "" || hostName.MatchString(a.Zone())
 }

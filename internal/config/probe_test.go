@@ -206,6 +206,10 @@ func TestProbeRefuses(t *testing.T) {
 		{"a name that is a peer", "peers: ['a', 'dns+a']", `2: the peer a:10092 is there already, in line 2`},
 		{"too many names", "peers: [" + seventeen() + "]", `2: probe.peers has 17 names that begin with dns+; 16 at most`},
 		{"a peer twice", "peers:\n- a\n- b\n- A:10092", `5: the peer A:10092 is there already, in line 3`},
+		{"a name twice, once to the root", "peers: [spark, spark.]", `2: the peer spark.:10092 is there already, in line 2`},
+		{"an address twice, once within IPv6", "peers: [10.0.0.1, '[::ffff:10.0.0.1]']", `2: the peer [::ffff:10.0.0.1]:10092 is there already, in line 2`},
+		{"a peer that is nothing", "peers: [null]", `2: ` + wantPeer + `"null"`},
+		{"a label that is nothing", "peers: [spark..lan]", `2: ` + wantPeer + `"spark..lan"`},
 		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']", `2: the peer [fd00::1]:10092 is there already, in line 2`},
 		{"too many", "peers: [" + strings.Repeat("a,", 10001) + "]", `2: probe.peers has 10001 peers; 10000 at most`},
 		// Files.
