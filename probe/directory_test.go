@@ -295,6 +295,30 @@ func TestFoundPeers(t *testing.T) {
 	}
 }
 
+// TestFoundPeersAreApart: whatever they call themselves, and in whatever order
+// they come, no two peers have one name.
+func TestFoundPeersAreApart(t *testing.T) {
+	f := newFound(t, "x:1")
+	for i, step := range []struct {
+		list []target
+		want string
+	}{
+		{[]target{at("10.0.0.2:7", "10.0.0.3:7")}, "[x:1 10.0.0.3:7]"},
+		{[]target{at("10.0.0.2:7", "10.0.0.3:7"), at("10.0.0.3:7", "self")}, "[x:1 10.0.0.2:7 10.0.0.3:7]"},
+		{[]target{at("10.0.0.2:7", ""), at("10.0.0.3:7", ""), at("10.0.0.4:7", "10.0.0.5:7"), at("10.0.0.5:7", "10.0.0.6:7")}, "[x:1 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.6:7]"},
+		{[]target{at("10.0.0.4:7", ""), at("10.0.0.5:7", ""), at("10.0.0.6:7", "x")}, "[x:1 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]"},
+	} {
+		f.set(step.list)
+		f.publish()
+		if got := f.told[len(f.told)-1]; got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+		if len(f.peers) != len(f.names) {
+			t.Errorf("step %d: %d names of %d peers", i, len(f.peers), len(f.names))
+		}
+	}
+}
+
 // TestFoundPeersAgree: nodes that find each other by one name work out the same
 // tournament, each without itself.
 func TestFoundPeersAgree(t *testing.T) {

@@ -95,7 +95,8 @@ func (p *Prober) forgetLocked(address string) {
 }
 
 // called notes what a peer calls itself. Of two nodes with one name, this one
-// perhaps among them, the second goes by its address.
+// perhaps among them, the second goes by its address; nobody else does by that,
+// even if it came first and calls itself so.
 func (p *Prober) called(address, name string) {
 	if _, taken := p.targets[name]; taken || name == p.node.name() {
 		name = address
@@ -104,6 +105,9 @@ func (p *Prober) called(address, name string) {
 		name = address
 	}
 	if old := p.names[address]; old != name {
+		if other, taken := p.peers[name]; taken {
+			p.called(other, other)
+		}
 		delete(p.peers, old)
 		p.names[address], p.peers[name], p.all = name, address, nil
 	}
