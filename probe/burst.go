@@ -58,6 +58,7 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()
+	r.node.moved.add(max(done.Bytes, sent.sum()))
 	if f == nil {
 		f = over(ctx) // the worker may have ended it so early that nothing shows
 	}

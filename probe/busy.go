@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -49,6 +51,7 @@ func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
 // them, and returns a failure if one carries more than the part above of its
 // capacity. A rail of unknown capacity is busy at no rate: there is no saying.
 func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failure.Failure {
+	late := n.moved.late()
 	before := n.traffic(rails)
 	select {
 	case <-time.After(busyWindow):
@@ -63,7 +66,7 @@ func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failur
 			continue
 		}
 		for direction, bytes := range map[string]uint64{"out": a.Transmit - b.Transmit, "in": a.Receive - b.Receive} {
-			if part := float64(bytes) / seconds / r.capacity; part > above && part < 1e3 {
+			if part := (float64(bytes) - wasLate(b, late)) / seconds / r.capacity; part > above && part < 1e3 {
 				return busyFailure(r, direction, part, above)
 			}
 		}
@@ -113,6 +116,7 @@ type guard struct {
 	granted   int64
 
 	start map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
+	late  int64                   // payload of the probe's that start may not have counted
 }
 
 // What the probe's own traffic may look like on the wire at most: payload in
@@ -127,7 +131,7 @@ const (
 // done.
 func (g *guard) watch(ctx context.Context) *failure.Failure {
 	if g.start == nil {
-		g.start = g.node.traffic(g.rails)
+		g.late, g.start = g.node.moved.late(), g.node.traffic(g.rails)
 	}
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
@@ -191,11 +195,56 @@ func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Fa
 			foreignOut = out - mostWire*float64(sent+underway)
 		}
 	}
-	if part := foreignOut / seconds / r.capacity; part > g.above {
+	late := wasLate(b, g.late)
+	if part := (foreignOut - late) / seconds / r.capacity; part > g.above {
 		return busyFailure(r, "out", part, g.above)
 	}
-	if part := foreignIn / seconds / r.capacity; part > g.above {
+	if part := (foreignIn - late) / seconds / r.capacity; part > g.above {
 		return busyFailure(r, "in", part, g.above)
 	}
 	return nil
 }
+
+// wasLate is how many bytes of the probe's own from before a reading come to be
+// counted only after it, at most.
+func wasLate(before rail.Traffic, payload int64) float64 {
+	if !before.Slow {
+		return 0
+	}
+	return mostWire * float64(payload)
+}
+
+// countersLate is how late counters may be that are.
+const countersLate = 2 * time.Second
+
+// moved is what the probe moved a moment ago, either way. Safe for concurrent
+// use.
+type moved struct {
+	mu   sync.Mutex // protects list
+	list []movedBytes
+}
+
+type movedBytes struct {
+	bytes int64 // payload
+	ended time.Time
+}
+
+func (m *moved) add(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(slices.DeleteFunc(m.list, movedBytes.old), movedBytes{bytes, time.Now()})
+}
+
+// late is how many bytes may not be counted yet.
+func (m *moved) late() (sum int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.list {
+		if !b.old() {
+			sum += b.bytes
+		}
+	}
+	return sum
+}
+
+func (b movedBytes) old() bool { return time.Since(b.ended) > countersLate }

@@ -29,6 +29,8 @@ func TestGuardJudge(t *testing.T) {
 		granted        int64
 		gone           bool // the rail was not read
 		unknown        bool // its capacity
+		late           int64
+		slow           bool // its counters
 		says           string
 	}{
 		{why: "idle"},
@@ -48,6 +50,10 @@ func TestGuardJudge(t *testing.T) {
 		{why: "more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 86 * mb, out: 30 * mb}, says: "21 % of its capacity going in"},
 		{why: "the asker's once more, packets are lost", receiving: true, granted: 10 * mb, now: reading{in: 95 * mb, out: 30 * mb, repeats: 1}},
 		{why: "the asker's once more, others out", receiving: true, granted: 10 * mb, now: reading{in: 50 * mb, out: 45 * mb, repeats: 1}, says: "going out"},
+		{why: "our own of before", now: reading{out: 70 * mb, in: 70 * mb}, late: 50 * mb, slow: true},
+		{why: "our own of before, where counters tell at once", now: reading{out: 70 * mb}, late: 50 * mb, says: "going out"},
+		{why: "our own of before, and others", now: reading{out: 90 * mb}, late: 50 * mb, slow: true, says: "25 % of its capacity going out"},
+		{why: "the asker's of before", receiving: true, granted: 10 * mb, now: reading{in: 70 * mb}, late: 50 * mb, slow: true},
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
@@ -57,12 +63,12 @@ func TestGuardJudge(t *testing.T) {
 			r.capacity = 0
 		}
 		at := time.Unix(1000, 0)
-		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, At: at}}
+		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, Slow: tc.slow, At: at}}
 		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in, Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, At: at.Add(time.Second)}}
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, receiving: tc.receiving, granted: tc.granted, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
+		g := guard{above: 0.2, late: tc.late, receiving: tc.receiving, granted: tc.granted, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
 		f := g.judge(r, start, now)
 		if (f == nil) != (tc.says == "") || f != nil && (f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
@@ -72,6 +78,47 @@ func TestGuardJudge(t *testing.T) {
 	r := ownRail{capacity: 1}
 	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}}, map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
 		t.Errorf("after a reset: %v", f)
+	}
+}
+
+// TestMoved: what was moved is late for a moment only.
+func TestMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m moved
+		for range 100 {
+			m.add(1 << 20)
+			time.Sleep(countersLate / 4)
+		}
+		if got := m.late(); got != 4<<20 || len(m.list) > 5 {
+			t.Errorf("%d bytes of %d transfers", got, len(m.list))
+		}
+		if time.Sleep(countersLate); m.late() != 0 {
+			t.Errorf("later %d", m.late())
+		}
+	})
+}
+
+// TestBusyLate: statistics of an interface that are refreshed late count the round
+// before, which is nobody else's.
+func TestBusyLate(t *testing.T) {
+	for moved, want := range map[int64]bool{0: true, 100 << 20: false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := bareNode(t, "a")
+			dir := filepath.Join(n.opts.Sysfs, "class/net/eth0/statistics")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			file(t, filepath.Join(dir, "rx_bytes"), "0\n")
+			file(t, filepath.Join(dir, "tx_bytes"), "0\n")
+			time.AfterFunc(busyWindow/2, func() { file(t, filepath.Join(dir, "tx_bytes"), fmt.Sprintln(105<<20)) })
+			n.moved.add(moved)
+			r := ownRail{capacity: 1e9}
+			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
+			if f := n.busy(t.Context(), []ownRail{r}, 0.2); (f != nil) != want {
+				t.Errorf("after %d bytes: %v", moved, f)
+			}
+			time.Sleep(time.Hour) // no lane stays for longer
+		})
 	}
 }
 

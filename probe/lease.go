@@ -87,6 +87,17 @@ func (l *lease) unused(came int64) int64 {
 	return max(l.bytes-max(l.used, int64(float64(came)/mostWire)), 0)
 }
 
+// written is how many bytes the holder has written, as far as it has said, or may
+// have.
+func (l *lease) written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used < 0 {
+		return l.bytes
+	}
+	return min(l.used, l.bytes)
+}
+
 // ask runs fn, which works for the lease, unless that is over. The context ends
 // with the lease or the request, whichever is first.
 func (l *lease) ask(request context.Context, fn func(ctx context.Context) error) error {

@@ -53,6 +53,7 @@ type Node struct {
 	answered *budget // of the leases that it grants
 	statuses lane.Group[ownRail]
 	meters   lane.Group[traffic]
+	moved    moved
 	facts    *facts
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken

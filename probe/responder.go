@@ -246,7 +246,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 		r.node.answered.giveBack(ask.Bytes)
 		return nil, onPeer(f)
 	}
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes, start: r.node.traffic(rails)}
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes, late: r.node.moved.late(), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
@@ -288,6 +288,7 @@ func (r *Responder) finish(l *lease) {
 	defer r.leases.Done()
 	defer close(l.finished)
 	l.close()
+	r.node.moved.add(l.written())
 	r.node.answered.giveBack(l.unused(<-l.came))
 	r.mu.Lock()
 	r.current = nil

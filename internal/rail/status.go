@@ -73,6 +73,7 @@ type Traffic struct {
 	Transmit, Receive uint64    // bytes on the wire, headers and all
 	Retransmits       uint64    // events after which something is sent again; 0 where the driver does not count them
 	Repeats           uint64    // likewise events that show that something was sent to it again
+	Slow              bool      // what was carried a moment before may be missing: some drivers refresh an interface's statistics by a timer, every second or two
 	At                time.Time // when it was read
 }
 
@@ -97,6 +98,7 @@ func (r Rail) Traffic(sysfsRoot string) (Traffic, error) {
 		t.Transmit, t.Receive = read(1, port, "hw_counters/tx_bytes"), read(1, port, "hw_counters/rx_bytes")
 	case r.Netdev != "":
 		dir := filepath.Join(sysfsRoot, "class/net", r.Netdev, "statistics")
+		t.Slow = true
 		t.Transmit, t.Receive = read(1, dir, "tx_bytes"), read(1, dir, "rx_bytes")
 	default:
 		return t, &sysfs.Error{Path: port, Reason: sysfs.ReasonVanished, Err: fmt.Errorf("%s counts no bytes", r)}

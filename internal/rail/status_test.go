@@ -75,10 +75,10 @@ func TestStatusAndTraffic(t *testing.T) {
 			t.Errorf("%s: traffic %+v without an error", r, got)
 		}
 	}
-	if got, err := rails[0].Traffic(root); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats != 0 || got.At.IsZero() {
+	if got, err := rails[0].Traffic(root); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats != 0 || got.Slow || got.At.IsZero() {
 		t.Errorf("mlx5: %+v, %v", got, err)
 	}
-	if got, err := rails[1].Traffic(root); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 {
+	if got, err := rails[1].Traffic(root); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 || !got.Slow {
 		t.Errorf("rxe: %+v, %v", got, err)
 	}
 }
