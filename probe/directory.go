@@ -169,6 +169,22 @@ func (d *directory) lookUp(ctx context.Context, name *dnsName) error {
 	return nil
 }
 
+// left reports whether an address is not in the answer any more.
+func (n *dnsName) left(a netip.Addr) bool { return n.seen[a].Before(n.answered) }
+
+// addresses are those of the last answer in order, and then those that left.
+func (n *dnsName) addresses() []netip.Addr {
+	return slices.SortedFunc(maps.Keys(n.seen), func(a, b netip.Addr) int {
+		switch left := n.left(a); {
+		case left == n.left(b):
+			return a.Compare(b)
+		case left:
+			return 1
+		}
+		return -1
+	})
+}
+
 // present is the addresses that there are, and for which name, without this
 // node's own; and nothing counted yet for each name.
 func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]int) {
@@ -182,7 +198,7 @@ func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]i
 	present, count = map[string]*dnsName{}, map[*dnsName]int{}
 	for _, name := range d.names {
 		count[name] = 0
-		for _, a := range slices.SortedFunc(maps.Keys(name.seen), netip.Addr.Compare) {
+		for _, a := range name.addresses() {
 			address := net.JoinHostPort(a.String(), name.port)
 			if own[a] || present[address] != nil {
 				continue
@@ -274,9 +290,9 @@ func (d *directory) follow(present map[string]*dnsName) {
 	addr := func(address string) netip.Addr { a, _ := netip.ParseAddrPort(address); return a.Addr() }
 	for address, m := range d.members {
 		name := present[address]
-		switch gone := name.seen[addr(address)].Before(name.answered); {
+		switch {
 		case m.node == "":
-		case gone:
+		case name.left(addr(address)):
 			left[m.node] = append(left[m.node], m)
 		default:
 			here[m.node] = append(here[m.node], m.instance)

@@ -207,6 +207,14 @@ func TestDirectoryBounds(t *testing.T) {
 		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > greetAll {
 			t.Errorf("%d peers after %v", got, time.Since(start))
 		}
+		for i := range addrs {
+			addrs[i] = netip.AddrFrom4([4]byte{12, 0, byte(i >> 8), byte(i)}).String()
+		}
+		time.Sleep(lookupEvery)
+		z.set(nil, addrs...)
+		if got := d.look(t.Context()); len(got) != maxPeers || !strings.HasPrefix(got[0].address, "12.") {
+			t.Errorf("after others took all places %d peers, the first %s", len(got), got[0].address)
+		}
 		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
 		start = time.Now()
 		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > lookupTime+greetAll {
