@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -176,9 +177,7 @@ func TestDirectoryKnowsNodes(t *testing.T) {
 			{"it is this node", map[string]string{"10.0.0.9": "self"}, []string{"10.0.0.3", "10.0.0.9"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
 		} {
 			time.Sleep(time.Second)
-			for address, node := range step.nodes {
-				z.nodes[address] = node
-			}
+			maps.Copy(z.nodes, step.nodes)
 			z.set(nil, step.addrs...)
 			if got := listed(t, d); got != step.want {
 				t.Errorf("step %d, %s: %q, want %q", i, step.why, got, step.want)
