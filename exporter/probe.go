@@ -60,9 +60,12 @@ func (p *Probe) SetPeers(peers []string) {
 		}
 		p.peers[name], p.order = peer, append(p.order, peer)
 	}
-	for name := range before {
-		if p.peers[name] == nil {
-			p.latency.DeletePartialMatch(prometheus.Labels{"peer": label(name)})
+	for name, peer := range before {
+		if p.peers[name] != nil {
+			continue
+		}
+		for rail := range peer.timed { // one by one: to look for them among those of all peers takes long
+			p.latency.DeleteLabelValues(label(name), label(rail))
 		}
 	}
 }
@@ -78,18 +81,19 @@ func (p *Probe) Observe(r probe.Result) {
 	}
 	if r.Outcome != probe.Skipped {
 		for _, rail := range r.Rails {
-			p.observeLatency(r.Peer, rail)
+			p.observeLatency(peer, rail)
 		}
 	}
 	peer.observe(r)
 	peer.render(&p.rows)
 }
 
-func (p *Probe) observeLatency(peer string, rail probe.RailResult) {
+func (p *Probe) observeLatency(peer *probePeer, rail probe.RailResult) {
 	if rail.Latency == nil || len(rail.Latency.Samples) == 0 {
 		return
 	}
-	series := p.latency.WithLabelValues(label(peer), label(rail.Rail))
+	series := p.latency.WithLabelValues(label(peer.name), label(rail.Rail))
+	peer.timed[rail.Rail] = true
 	for _, d := range rail.Latency.Samples {
 		series.Observe(d.Seconds())
 	}

@@ -29,6 +29,8 @@ type probePeer struct {
 	kept kept
 	past map[string]*history // of solos, by rail
 
+	timed map[string]bool // rails with a histogram of latencies
+
 	recent []page.Round // the last ones, latest first, skipped ones too
 
 	samples []collector.Sample // all of this, to be emitted
@@ -50,7 +52,7 @@ type solo struct {
 
 func newProbePeer(name string) *probePeer {
 	return &probePeer{name: name, rounds: map[probe.Outcome]uint64{}, failures: map[stageReason]uint64{}, skipped: map[string]uint64{},
-		railBytes: map[string]int64{}, kept: kept{solo: map[string]solo{}}, past: map[string]*history{}}
+		railBytes: map[string]int64{}, kept: kept{solo: map[string]solo{}}, past: map[string]*history{}, timed: map[string]bool{}}
 }
 
 // observe takes in what a round came to.
