@@ -180,12 +180,6 @@ func says(words, more string) func(net.Conn) {
 // reason, soon, and memory stays bounded.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := closed.Addr().String()
-	closed.Close()
 	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 	elsewhere := "http://" + stranger(t, func(net.Conn) { t.Error("the asker went where it was sent") }) + "/v1/hello"
 	for _, tc := range []struct {
@@ -193,7 +187,7 @@ func TestStrangers(t *testing.T) {
 		reason    failure.Reason
 		says      string
 	}{
-		{"nobody", nobody, failure.PeerUnreachable, "refused"},
+		{"nobody", freeAddress(), failure.PeerUnreachable, "refused"},
 		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, ""},
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, ""},
 		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, ""},

@@ -67,12 +67,7 @@ func TestFetchFacts(t *testing.T) {
 		}
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		_, err = FetchFacts(t.Context(), l.Addr().String(), sesame)
+		_, err := FetchFacts(t.Context(), freeAddress(), sesame)
 		if f := typed(t, err); f.Reason != failure.PeerUnreachable {
 			t.Errorf("%v", f)
 		}
