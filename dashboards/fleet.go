@@ -66,7 +66,7 @@ func fleetNow() []*panel {
 		stat("Rails lost", docRDMA, "Rails that were up within the last day and are not now: down, or gone from the machine. Ports that never had a cable do not count.").
 			query(`count(`+lost+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, red)),
 		stat("Uneven nodes", docSampler,
-			"Nodes whose real traffic was uneven for more than half of the time that it was there: the busiest rail had over 10 % more than the mean. The table says how slow the slowest one is.").
+			"Nodes whose real traffic was uneven for more than half of the time that it was there: the busiest rail had over 10 % more than the mean, or another less than three quarters of the busiest. The table says how slow the slowest one is.").
 			query(`count(`+unevenNow+` > 0.5) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, orange)),
 		stat("Not by RDMA", docReasons, "Pairs of nodes whose last probe went by TCP, or not at all. Anything but 0 slows every job that spans the two.").
 			query(`sum(railscope_probe_transport{<node>, transport!="rdma"})`, "").unit("none").colours(green, from(1, red)).nothing("no probes"),

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -19,6 +20,11 @@ func pointSeconds(interval time.Duration) int {
 // before they count as imbalanced. It is not the ratio itself, because of that
 // the same loss is less the more rails there are.
 const ImbalancedAbove = 0.1
+
+// ImbalancedBelow is the part of the busiest rail's load below which another one
+// is left behind: of eight or more rails a slow one, and of a dozen one that
+// carries nothing, does not bring the mean down enough to be seen by it.
+const ImbalancedBelow = 0.75
 
 // window is what a rail carried up to each of the last points.
 type window struct {
@@ -95,5 +101,5 @@ func (s *Set) judge(direction int, capacity []float64, windows []*[directions]wi
 		return false
 	}
 	s.Balanced, s.Imbalance = true, rail.Imbalance(load)
-	return s.Imbalance*float64(len(load)-1) > ImbalancedAbove
+	return s.Imbalance*float64(len(load)-1) > ImbalancedAbove || slices.Min(load) < ImbalancedBelow*slices.Max(load)
 }
