@@ -18,6 +18,7 @@ import (
 type probePeer struct {
 	name         string
 	rounds       map[probe.Outcome]uint64
+	soloRounds   uint64
 	failures     map[stageReason]uint64
 	skipped      map[string]uint64
 	railBytes    map[string]int64
@@ -89,6 +90,9 @@ func (p *probePeer) count(r probe.Result) {
 	}
 	for _, t := range r.TCP {
 		p.retransmits += t.Retransmits
+	}
+	if r.Transport == probe.RDMA && slices.ContainsFunc(r.Rails, func(rail probe.RailResult) bool { return rail.Solo != nil }) {
+		p.soloRounds++
 	}
 	for _, rail := range r.Rails {
 		for _, f := range []*probe.Flow{rail.Solo, rail.Static, rail.Stealing} {
@@ -162,6 +166,7 @@ func (p *probePeer) render(rows *probeRows) {
 	for _, o := range probe.Outcomes() {
 		put(rows.rounds, float64(p.rounds[o]), string(o))
 	}
+	put(rows.soloRounds, float64(p.soloRounds))
 	for key, n := range p.failures {
 		put(rows.failures, float64(n), key.stage, key.reason)
 	}

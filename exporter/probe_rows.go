@@ -6,6 +6,7 @@ import "github.com/railscope/railscope/collector"
 type probeRows struct {
 	// Of a peer.
 	rounds, failures, skipped, verification, retransmits *collector.Metric
+	soloRounds                                           *collector.Metric
 	transport, fallback, mismatch, success, duration     *collector.Metric
 	goodput, imbalance, scaling, skew, speedup           *collector.Metric
 	tcp, tcpMTU                                          *collector.Metric
@@ -29,6 +30,7 @@ func newProbeRows() probeRows {
 	const peer, rail = "peer", "rail"
 	return probeRows{
 		rounds:       row(counter, "probe_rounds_total", result, "Rounds: ok (by RDMA), fallback (the peer can be reached, but not by RDMA), failed (neither way, or what arrived is not what was sent) and skipped (it was not the time).", peer, "result"),
+		soloRounds:   row(counter, "probe_solo_rounds_total", here, "Rounds by RDMA in which rails were measured alone, one in probe.solo_every: figures of solo bursts, scaling and degradation are new with each.", peer),
 		failures:     row(counter, "probe_failures_total", words, "What went wrong in rounds, of single rails too. What is none of our stages or reasons is other.", peer, "stage", "reason"),
 		skipped:      row(counter, "probe_skipped_total", words, "Rounds that were skipped although nothing is wrong.", peer, "reason"),
 		verification: row(counter, "probe_verification_failures_total", result, "Rounds in which what arrived was not what was sent. Not one is normal.", peer),
@@ -69,7 +71,7 @@ func newProbeRows() probeRows {
 
 func (r *probeRows) all() []*collector.Metric {
 	return []*collector.Metric{
-		r.rounds, r.failures, r.skipped, r.verification, r.retransmits, r.transport, r.fallback, r.mismatch, r.success, r.duration,
+		r.rounds, r.soloRounds, r.failures, r.skipped, r.verification, r.retransmits, r.transport, r.fallback, r.mismatch, r.success, r.duration,
 		r.goodput, r.imbalance, r.scaling, r.skew, r.speedup, r.tcp, r.tcpMTU,
 		r.latency, r.railUp, r.railGoodput, r.railBytes, r.railExpected, r.counters, r.pathMTU, r.gid, r.degradation,
 		r.budget, r.leases, r.restarts, r.dnsPeers, r.dnsLookups,

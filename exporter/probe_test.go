@@ -164,6 +164,7 @@ func TestProbeVanish(t *testing.T) {
 	const (
 		goodput  = `goodput_bytes_per_second{mode="stealing",peer="a:10092"}`
 		rail1    = `rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="1"}`
+		solos    = `solo_rounds_total{peer="a:10092"}`
 		solo1    = `rail_goodput_bytes_per_second{mode="solo",peer="a:10092",rail="1"}`
 		scaling  = `scaling_ratio{peer="a:10092"}`
 		speedup  = `speedup_ratio{peer="a:10092"}`
@@ -192,8 +193,8 @@ func TestProbeVanish(t *testing.T) {
 			`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
 		{"healthy", []probe.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
 		{"without solos: those stay, the rest is new", []probe.Result{healthy(peerA), brief(peerA)}, map[string]string{
-			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solo1: "1.34217728e+10", tcp1: "1e+09", tcp4: "2.75e+09", count1: "12"}},
-		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", scaling: "", speedup: "", solo1: "", tcp1: ""}},
+			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09", tcp4: "2.75e+09", count1: "12"}},
+		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0", scaling: "", speedup: "", solo1: "", tcp1: ""}},
 		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
 			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10", `rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
 		{"fallback: nothing by RDMA is left", []probe.Result{healthy(peerA), fallback(peerA)}, map[string]string{
@@ -203,8 +204,8 @@ func TestProbeVanish(t *testing.T) {
 		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)}, map[string]string{tcp1: "", none: "1", noDevice: "",
 			`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "", success: "",
 			`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
-		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA)}, map[string]string{
-			goodput: "2.1e+10", scaling: "", solo1: "", noDevice: "", tcp1: "1.1e+09"}},
+		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA), healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
+			goodput: "2.1e+10", solos: "2", scaling: "", solo1: "", noDevice: "", tcp1: "1.1e+09"}},
 		{"a rail that failed has no solo", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) {
 			r.Failures = []probe.Failure{{Rail: "1", Stage: "open", Reason: "port_down"}}
 			r.Rails[1] = probe.RailResult{Rail: "1", Failure: &r.Failures[0]}

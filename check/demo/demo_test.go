@@ -33,9 +33,12 @@ const (
 	lasting = 80 * time.Minute
 )
 
-// measuring is the time between two scrapes that are stretched: a multiple of
-// that between rounds.
-const measuring = 30 * time.Second
+// Time between two scrapes that are stretched: a multiple of that between rounds,
+// and where rails alone are judged of that between full ones, too.
+const (
+	rounds     = 30 * time.Second
+	fullRounds = 75 * time.Second
+)
 
 // troubles are the demo's flags, and the alerts that must fire for them, with
 // what tells them apart, on the nodes 1 and 2.
@@ -56,7 +59,7 @@ var troubles = []struct {
 		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
 }
 
-// TestAlerts runs the demo once for each trouble, a minute or two, stretches what
+// TestAlerts runs the demo once for each trouble, two minutes or three, stretches what
 // it served to the time that alerts take, and holds that those fire that should,
 // and no other.
 func TestAlerts(t *testing.T) {
@@ -71,7 +74,7 @@ func TestAlerts(t *testing.T) {
 			t.Parallel()
 			nodes := start(t, binary, tc.flags)
 			stretches := make([][]stretch, len(nodes))
-			measure := func(samples time.Duration) {
+			measure := func(measuring, samples time.Duration) {
 				from := scrapeAll(t, nodes)
 				time.Sleep(measuring)
 				for i, to := range scrapeAll(t, nodes) {
@@ -80,10 +83,10 @@ func TestAlerts(t *testing.T) {
 			}
 			time.Sleep(25 * time.Second) // both have asked, and suspicions have come up
 			if tc.fails {
-				measure(healthy)
+				measure(rounds, healthy)
 				time.Sleep(30 * time.Second)
 			}
-			measure(lasting)
+			measure(fullRounds, lasting)
 			var b strings.Builder
 			fmt.Fprintf(&b, "load %v\n", every)
 			total := 0

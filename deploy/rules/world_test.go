@@ -115,6 +115,7 @@ func twoNodes(t *testing.T, words map[string]bool) world {
 			put(steady("0"), "probe_rounds_total", peer, fmt.Sprintf(`result=%q`, r))
 		}
 		put(fmt.Sprintf("0+1x%d", all), "probe_rounds_total", peer, `result="ok"`)
+		put(fmt.Sprintf("0+1x%d", all), "probe_solo_rounds_total", peer)
 		for _, tr := range []string{"rdma", "tcp", "none"} {
 			put(steady("0"), "probe_transport", peer, fmt.Sprintf(`transport=%q`, tr))
 		}
