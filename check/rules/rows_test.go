@@ -26,7 +26,10 @@ func rows(t *testing.T) map[string]catalog.Row {
 	return all
 }
 
+// ofTarget are the labels that a series has from its target, cluster perhaps.
+var ofTarget = []string{"cluster", "job", "instance"}
+
 // has reports whether series of the row can have the label.
 func has(r catalog.Row, label string) bool {
-	return slices.Contains(r.Labels, label) || label == "job" || label == "instance"
+	return slices.Contains(r.Labels, label) || slices.Contains(ofTarget, label)
 }

@@ -102,7 +102,7 @@ func (c *checked) aggregate(n *parser.AggregateExpr) {
 
 // labels holds that labels that are named exist in what they are taken from.
 func (c *checked) labels(n parser.Expr, names []string) {
-	has := map[string]bool{"job": true, "instance": true}
+	has := map[string]bool{"cluster": true, "job": true, "instance": true}
 	parser.Inspect(n, func(node parser.Node, _ []parser.Node) error {
 		if s, ok := node.(*parser.VectorSelector); ok {
 			row, _ := catalog.Find(c.known, s.Name)
@@ -126,7 +126,7 @@ func series(known map[string]catalog.Row, e parser.Expr) []string {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
 		row, _ := catalog.Find(known, n.Name)
-		return append([]string{"job", "instance"}, row.Labels...)
+		return append(slices.Clone(ofTarget), row.Labels...)
 	case *parser.MatrixSelector:
 		return series(known, n.VectorSelector)
 	case *parser.ParenExpr:
