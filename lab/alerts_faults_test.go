@@ -183,6 +183,8 @@ var elsewhere = map[string]string{
 	"GPURowRemapPending":      "needs a GPU",
 	"GPURowRemapFailed":       "needs a GPU",
 	"LatencyHigh":             "needs a day of latencies, which is 24 minutes of hastened ones",
+	"PeerLookupFailing":       "its peers have no DNS name",
+	"Restarting":              "no fault here takes railscope down three times within a hastened hour, a minute",
 	"GoodputBelowExpected":    "of a software device nothing is expected",
 }
 
