@@ -183,6 +183,7 @@ var elsewhere = map[string]string{
 	"GPURowRemapPending":      "needs a GPU",
 	"GPURowRemapFailed":       "needs a GPU",
 	"LatencyHigh":             "needs a day of latencies, which is 24 minutes of hastened ones",
+	"ProbeFlapping":           "needs three faults within a hastened hour, a minute",
 	"PeerLookupFailing":       "its peers have no DNS name",
 	"Restarting":              "no fault here takes railscope down three times within a hastened hour, a minute",
 	"GoodputBelowExpected":    "of a software device nothing is expected",
