@@ -27,6 +27,7 @@ func (n node) pair(to int, gone bool) {
 		n.counter("probe_rounds_total", func(t float64) float64 { return flag01(when(t)) * 0.8 / 60 }, of("result", result)...)
 	}
 	n.counter("probe_rounds_total", is(0.2/60), of("result", "skipped")...)
+	n.counter("probe_solo_rounds_total", func(t float64) float64 { return flag01(rdma(t)) * 0.16 / 60 }, of()...)
 	n.counter("probe_skipped_total", is(0.2/60), of("reason", "busy")...)
 	for transport, when := range map[string]func(float64) bool{"rdma": rdma, "tcp": tcp, "none": missing} {
 		n.gauge("probe_transport", func(t float64) float64 { return flag01(when(t)) }, of("transport", transport)...)

@@ -286,7 +286,8 @@ func (w *world) alerts() {
 		s.there = func(t float64) bool { return w.before(t) < since-2 }
 	}
 	add("RailscopeRailDown", "critical", dead, deadSince, rail(deadRail)...)
-	add("RailscopeRailDegraded", "warning", slow, slowSince-8, "rail", strconv.Itoa(slowRail), "peer", name(1)+":10092")
+	add("RailscopeRailDegraded", "warning", slow, slowSince-20, "rail", strconv.Itoa(slowRail), "peer", name(1)+":10092")
+	add("RailscopeRailImbalance", "warning", slow, slowSince-15, "direction", "transmit")
 	add("RailscopeFallbackSuspected", "warning", fallen, fallenSince, "reason", "rdma_idle_tcp_busy")
 	add("RailscopeProbeFallback", "critical", fallen, fallenSince-3, "peer", name(1)+":10092")
 	add("RailscopeGIDMisbound", "warning", misbound, misboundSince, rail(misboundRail)...)
