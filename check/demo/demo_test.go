@@ -33,35 +33,40 @@ const (
 	lasting = 80 * time.Minute
 )
 
-// Time between two scrapes that are stretched: a multiple of that between rounds,
-// and where rails alone are judged of that between full ones, too.
+// How long the demo is watched. Between two scrapes that are stretched both nodes
+// ask each other at least once.
 const (
-	rounds     = 30 * time.Second
-	fullRounds = 75 * time.Second
+	measuring = 30 * time.Second // where nothing changes
+	failAfter = 25 * time.Second // the sampler believes after 20 that the rails were even
+	failing   = 15 * time.Second // from then on
+	patience  = 2 * time.Minute  // for a machine at work with other things
 )
 
-// troubles are the demo's flags, and the alerts that must fire for them, with
-// what tells them apart, on the nodes 1 and 2.
-var troubles = []struct {
-	name  string
-	flags []string
-	fails bool
-	want  []string
-}{
-	{"healthy", nil, false, nil},
-	{"degrade", []string{"--degrade=rail1=0.3"}, false, []string{
+// trouble is a demo's flags, and what comes of them.
+type trouble struct {
+	name    string
+	flags   []string
+	suspect string // the reason of the fallback that both nodes suspect
+	solos   bool   // rails are judged alone, too, and so must have been asked alone
+	fails   bool
+	want    []string // the alerts that must fire, with what tells them apart, on the nodes 1 and 2
+}
+
+var troubles = []trouble{
+	{"healthy", nil, "", true, false, nil},
+	{"degrade", []string{"--degrade=rail1=0.3"}, "", true, false, []string{
 		"RailscopeGoodputBelowExpected 1 rail=1", "RailscopeGoodputBelowExpected 2 rail=1", "RailscopeProbeImbalance 1", "RailscopeProbeImbalance 2",
 		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
-	{"fallback", []string{"--fallback"}, false, []string{
+	{"fallback", []string{"--fallback"}, "rdma_idle_tcp_busy", false, false, []string{
 		"RailscopeFallbackSuspected 1 reason=rdma_idle_tcp_busy", "RailscopeFallbackSuspected 2 reason=rdma_idle_tcp_busy", "RailscopeProbeFallback 1", "RailscopeProbeFallback 2"}},
-	{"fail", []string{"--fail=rail0", "--fail-after=60s"}, true, []string{
+	{"fail", []string{"--fail=rail0", fmt.Sprint("--fail-after=", failAfter)}, "single_rail", false, true, []string{
 		"RailscopeFallbackSuspected 1 reason=single_rail", "RailscopeFallbackSuspected 2 reason=single_rail", "RailscopeProbeRailFailing 2 rail=0", "RailscopeRailDown 1 rail=0",
 		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
 }
 
-// TestAlerts runs the demo once for each trouble, two minutes or three, stretches what
-// it served to the time that alerts take, and holds that those fire that should,
-// and no other.
+// TestAlerts runs the demo once for each trouble, all at once and for about a
+// minute, stretches what it served to the time that alerts take, and holds that
+// those fire that should, and no other.
 func TestAlerts(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "railscope")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
@@ -69,31 +74,34 @@ func TestAlerts(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, tc := range troubles {
+	type watched struct {
+		stretches [2][]stretch // by node
+		err       error
+	}
+	// Not each in its subtest: of those only so many run at a time as there are processors, and this is waiting.
+	results := make([]chan watched, len(troubles))
+	for i, tc := range troubles {
+		results[i] = make(chan watched, 1)
+		nodes := start(t, binary, tc.flags)
+		go func() {
+			stretches, err := tc.watch(nodes)
+			results[i] <- watched{stretches, err}
+		}()
+	}
+	for i, tc := range troubles {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			nodes := start(t, binary, tc.flags)
-			stretches := make([][]stretch, len(nodes))
-			measure := func(measuring, samples time.Duration) {
-				from := scrapeAll(t, nodes)
-				time.Sleep(measuring)
-				for i, to := range scrapeAll(t, nodes) {
-					stretches[i] = append(stretches[i], stretch{from[i], to, int(samples / every)})
-				}
+			w := <-results[i]
+			if w.err != nil {
+				t.Fatal(w.err)
 			}
-			time.Sleep(25 * time.Second) // both have asked, and suspicions have come up
-			if tc.fails {
-				measure(rounds, healthy)
-				time.Sleep(30 * time.Second)
-			}
-			measure(fullRounds, lasting)
 			var b strings.Builder
 			fmt.Fprintf(&b, "load %v\n", every)
 			total := 0
-			for i := range nodes {
-				series(t, &b, fmt.Sprint(i+1), stretches[i])
+			for i, stretches := range w.stretches {
+				series(t, &b, fmt.Sprint(i+1), stretches)
 			}
-			for _, s := range stretches[0] {
+			for _, s := range w.stretches[0] {
 				total += s.samples
 			}
 			got := firing(t, b.String(), time.Duration(total)*every)
@@ -102,6 +110,61 @@ func TestAlerts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// watch scrapes two nodes until it has seen what is to be stretched.
+func (tc trouble) watch(nodes []string) (stretches [2][]stretch, err error) {
+	deadline := time.Now().Add(patience)
+	until := func(what string, least time.Duration, seen func([]*scrape) bool) []*scrape {
+		for from := time.Now(); err == nil; time.Sleep(250 * time.Millisecond) {
+			var list []*scrape
+			list, err = scrapeAll(nodes)
+			switch {
+			case time.Since(from) >= least && err == nil && seen(list):
+				return list
+			case time.Now().Before(deadline):
+				err = nil // it may just be starting
+			case err == nil:
+				err = fmt.Errorf("after %v still not: %s", patience, what)
+			}
+		}
+		return nil
+	}
+	more := func(counter string, from []*scrape) func([]*scrape) bool {
+		return func(list []*scrape) bool {
+			for i, s := range list {
+				if n := s.sum(counter); n == 0 || from != nil && n <= from[i].sum(counter) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	asked := func(from []*scrape) func([]*scrape) bool { return more("railscope_probe_rounds_total", from) }
+	stretched := func(from, to []*scrape, samples time.Duration) {
+		for i := range stretches {
+			if err == nil {
+				stretches[i] = append(stretches[i], stretch{from[i], to[i], int(samples / every)})
+			}
+		}
+	}
+	began := until("both serve", 0, func([]*scrape) bool { return true })
+	from, lasts := until("both have asked", 0, asked(nil)), measuring
+	if tc.fails {
+		stretched(began, from, healthy)
+		// What was under way when it failed is over two seconds later.
+		down := until("the port is down", 0, func(list []*scrape) bool { return list[0].least("railscope_port_up") == 0 })
+		from, lasts = until("a moment passes", 2*time.Second, func([]*scrape) bool { return down != nil }), failing
+	}
+	to := until("both have asked, and suspect what they should", lasts, func(list []*scrape) bool {
+		ready := asked(from)(list) && (!tc.solos || more("railscope_probe_solo_rounds_total", from)(list))
+		for _, s := range list {
+			ready = ready && (tc.suspect == "" || s.values[fmt.Sprintf("railscope_fallback_suspected{reason=%q}", tc.suspect)] == 1)
+		}
+		return ready
+	})
+	stretched(from, to, lasting)
+	return stretches, err
 }
 
 // start starts the demo on free ports and returns where its nodes serve.
@@ -131,19 +194,18 @@ func start(t *testing.T, binary string, flags []string) []string {
 	return []string{fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)}
 }
 
-func scrapeAll(t *testing.T, nodes []string) (list []*scrape) {
-	t.Helper()
+func scrapeAll(nodes []string) (list []*scrape, err error) {
 	for _, url := range nodes {
 		s, err := get(url)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if s.values["railscope_demo"] != 1 {
-			t.Errorf("%s does not say that it is a demo", url)
+			return nil, fmt.Errorf("%s does not say that it is a demo", url)
 		}
 		list = append(list, s)
 	}
-	return list
+	return list, nil
 }
 
 // firing evaluates our rules over samples until end, and returns the alerts that

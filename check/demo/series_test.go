@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,6 +52,27 @@ func get(url string) (*scrape, error) {
 		s.values[series], s.counts[series] = v, kinds[name] == "counter" || kinds[whole] == "histogram"
 	}
 	return s, nil
+}
+
+// sum is that of all series of a name.
+func (s *scrape) sum(name string) (sum float64) {
+	for series, v := range s.values {
+		if strings.HasPrefix(series, name+"{") {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// least is that of all series of a name.
+func (s *scrape) least(name string) float64 {
+	least := math.Inf(1)
+	for series, v := range s.values {
+		if strings.HasPrefix(series, name+"{") {
+			least = min(least, v)
+		}
+	}
+	return least
 }
 
 // stretch is two scrapes of a node, and how many samples their time is stretched
