@@ -3,14 +3,18 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/common/promslog"
@@ -46,7 +50,7 @@ func runDemo(ctx context.Context, s settings, w io.Writer) error {
 	for i, address := range at.web {
 		fmt.Fprintf(w, "  node %d  %s\n", i+1, demoURL(address))
 	}
-	fmt.Fprint(w, s.demoTroubles())
+	fmt.Fprint(w, demoTroubles(opts))
 	beSmall()
 	return s.showDemo(ctx, opts, at, demoProbe(opts.Rate))
 }
@@ -92,18 +96,26 @@ func (s settings) showDemo(ctx context.Context, opts demo.Options, at demoPlaces
 
 // serveDemo serves one node.
 func (s settings) serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
-	s.sysfs, s.procfs, s.rootfs = of.Sysfs, of.Procfs, of.Rootfs
+	s.nodeName, s.sysfs, s.procfs, s.rootfs = of.Name, of.Sysfs, of.Procfs, of.Rootfs
 	n, err := assemble(s, machine{notice: demo.Notice, nvml: of.NVML(), ethtool: of.Ethtool(), probe: of.Probe}, rail.Options{}, logger)
 	if err != nil {
 		return err
 	}
 	defer n.close()
 	if err := n.probing.apply(ctx, opts); err != nil {
-		return fmt.Errorf("%w: the demo needs four ports in a row; choose the first with --web.listen-address", err)
+		return fourInARow(err)
 	}
 	file, socket := "", false
 	flags := &web.FlagConfig{WebListenAddresses: &[]string{address}, WebConfigFile: &file, WebSystemdSocket: &socket}
-	return n.serve(ctx, flags, func() error { return nil }) // there is no configuration to read again
+	return fourInARow(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to read again
+}
+
+// fourInARow says of a port that is taken what the demo needs.
+func fourInARow(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w (the demo needs four ports in a row; --web.listen-address is the first)", err)
+	}
+	return err
 }
 
 // demoProbe is how the nodes ask each other over rails of so many Gb/s.
@@ -131,6 +143,9 @@ func (s settings) demoOptions() (demo.Options, error) {
 		if err != nil {
 			return opts, fmt.Errorf("--degrade: %w", err)
 		}
+		if _, twice := opts.Degrade[r]; twice {
+			return opts, fmt.Errorf("--degrade: rail%d is given twice", r)
+		}
 		opts.Degrade[r] = part
 	}
 	for _, text := range s.demo.fail {
@@ -147,15 +162,15 @@ func (s settings) demoOptions() (demo.Options, error) {
 }
 
 // demoTroubles says what will be wrong.
-func (s settings) demoTroubles() (text string) {
-	for _, d := range s.demo.degrade {
-		text += fmt.Sprintf("  degraded: %s of its rate\n", d)
+func demoTroubles(opts demo.Options) (text string) {
+	for _, r := range slices.Sorted(maps.Keys(opts.Degrade)) {
+		text += fmt.Sprintf("  rail%d carries %v of its rate\n", r, opts.Degrade[r])
 	}
-	if s.demo.fallback {
-		text += "  fallback: nothing gets through by RDMA\n"
+	if opts.Fallback {
+		text += "  nothing gets through by RDMA\n"
 	}
-	for _, f := range s.demo.fail {
-		text += fmt.Sprintf("  fails: %s of the first node, in %v\n", f, s.demo.failAfter)
+	for _, r := range slices.Sorted(maps.Keys(opts.Fail)) {
+		text += fmt.Sprintf("  the port of rail%d on node 1 goes down after %v\n", r, opts.FailAfter)
 	}
 	return text
 }

@@ -91,6 +91,21 @@ func (n *shown) scrape(t *testing.T) bool {
 	return true
 }
 
+// get returns what is at a path.
+func (n *shown) get(t *testing.T, path string) string {
+	t.Helper()
+	resp, err := http.Get(n.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 // value returns the value of the first series that begins so, and -1 where there
 // is none.
 func (n *shown) value(series string) float64 {
@@ -138,31 +153,12 @@ func TestDemo(t *testing.T) {
 				strings.Contains(n.text, `rail="0"} 0`) && n.between(1, 1, "probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
 		}},
 	} {
+		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.
+		nodes, end := showAll(t, append([]string{"--rate=" + tc.rate}, tc.args...)...)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := parse(append([]string{"demo", "--rate=" + tc.rate, "--log.level=error", "--web.listen-address=" + fourPorts(t)}, tc.args...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts, err := s.demoOptions()
-			if err != nil {
-				t.Fatal(err)
-			}
-			at, err := demoAddresses(s.demo.listen)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			rounds := demoProbe(opts.Rate)
-			rounds.Interval = 6 * time.Second
-			go func() { ended <- s.showDemo(ctx, opts, at, rounds) }()
-			nodes := [demo.Nodes]*shown{}
-			for i := range nodes {
-				nodes[i] = &shown{url: "http://" + at.web[i], last: map[string]float64{}}
-			}
 			watch(t, nodes, tc.seen)
-			for _, n := range nodes {
+			for i, n := range nodes {
 				if problems, err := promlint.New(bytes.NewReader([]byte(n.text))).Lint(); err != nil || len(problems) > 0 {
 					t.Errorf("promlint: %v %v", problems, err)
 				}
@@ -174,13 +170,41 @@ func TestDemo(t *testing.T) {
 				if n.value("demo") != 1 {
 					t.Error("it does not say that it is a demo")
 				}
+				if page := n.get(t, "/"); !strings.Contains(page, demo.Notice) || !strings.Contains(page, fmt.Sprintf("<span>demo-%d</span>", i+1)) {
+					t.Errorf("the page does not say that it is node %d of a demo", i+1)
+				}
 			}
-			cancel()
-			if err := <-ended; err != nil {
+			if err := end(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+}
+
+// showAll starts a demo, and returns its nodes and what ends it.
+func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, end func() error) {
+	t.Helper()
+	s, err := parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts, err := s.demoOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := demoAddresses(s.demo.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	rounds := demoProbe(opts.Rate)
+	rounds.Interval = 6 * time.Second
+	go func() { ended <- s.showDemo(ctx, opts, at, rounds) }()
+	for i := range nodes {
+		nodes[i] = &shown{url: "http://" + at.web[i], last: map[string]float64{}}
+	}
+	return nodes, func() error { cancel(); return <-ended }
 }
 
 // watch scrapes until each node has shown all that is to be seen. It takes as

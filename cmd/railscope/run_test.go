@@ -93,6 +93,7 @@ func TestMisuse(t *testing.T) {
 		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2, `railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
 		{"a demo with a configuration", nil, []string{"demo", "--config.file=" + config}, 2, `railscope: --config\.file: the demo takes no configuration; railscope serve does`},
 		{"no such rail", nil, []string{"demo", "--degrade=rail7=0.3"}, 2, `railscope: --degrade: there is no rail "rail7": the demo has rail0 to rail1`},
+		{"one rail, two parts", nil, []string{"demo", "--degrade=rail1=0.3", "--degrade=1=0.5"}, 2, `railscope: --degrade: rail1 is given twice`},
 		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2, `railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, such as 0\.3`},
 		{"a rate that is none", nil, []string{"demo", "--rate=NaN"}, 2, `railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
 		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2, `railscope: --fail: all 2 rails are to fail: .*`},
