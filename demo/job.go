@@ -10,7 +10,7 @@ import (
 // while it goes on computing, then it waits for the last of them. Now and then
 // it writes a checkpoint, and the rails are idle.
 const (
-	stepTime        = time.Second
+	stepTime        = 1100 * time.Millisecond // not a second: who looks every second is to see all of it
 	checkpointEvery = time.Minute
 	checkpointTime  = 3 * time.Second
 	startTime       = 20 * time.Second // until it has allocated all of its memory

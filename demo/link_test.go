@@ -173,3 +173,30 @@ func TestGPUs(t *testing.T) {
 		}
 	})
 }
+
+// TestGPUsEverySecond: who looks once a second, as the sampler does for the peaks,
+// sees within some seconds nearly all that there is to see. A step of a second
+// would always show the same moment of itself.
+func TestGPUsEverySecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := start(t, Options{}).Nodes[0].NVML().GPU(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(startTime)
+		var most, seen uint64
+		for i := range 200 { // 20 s, without a checkpoint
+			m, err := g.Memory()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if most = max(most, m.Used); i%10 == 0 {
+				seen = max(seen, m.Used)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if most > seen+gib {
+			t.Errorf("it holds up to %d bytes, of which %d are seen", most, seen)
+		}
+	})
+}
