@@ -91,7 +91,7 @@ func New(parent string, opts Options) (*Demo, error) {
 		d.Nodes[i] = n
 		if err := n.write(); err != nil {
 			d.Close()
-			return nil, fmt.Errorf("make files for the demo: %w", err)
+			return nil, fmt.Errorf("make files for the demo: %w (TMPDIR names another place)", err)
 		}
 	}
 	return d, nil
