@@ -99,6 +99,9 @@ const (
 // server ends it.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	h := guard(w)
+	if r.Method == http.MethodHead { // it would hold a stream that nobody reads
+		return
+	}
 	s := p.hub.join()
 	if s == nil {
 		h.Set("Retry-After", "30")

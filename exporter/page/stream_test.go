@@ -127,6 +127,17 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
+// TestHeadOfEvents: who asks for the head of a stream holds none.
+func TestHeadOfEvents(t *testing.T) {
+	page, _ := open(t, options("n"), captured(t, "hgx"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	page.events(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "HEAD", PathEvents, nil))
+	if ctx.Err() != nil {
+		t.Error("it held one until the client was gone")
+	}
+}
+
 // TestDeadClient: a client that is there and takes nothing is let go, and the
 // streams of others go on meanwhile.
 func TestDeadClient(t *testing.T) {
