@@ -32,7 +32,8 @@ const (
 	demoInterval = 15 * time.Second
 	demoTransfer = 26 << 20 // for each Gb/s of a rail
 	demoChunk    = 128 << 10
-	demoBudget   = 13 << 30 // likewise
+	demoBudget   = 26 << 30 // likewise
+	demoSolos    = 2        // a rail that is slow alone is told of after two such rounds
 	demoBusy     = 0.5      // the job takes more, and a machine at work with other things tells of bytes too late to be strict
 )
 
@@ -122,6 +123,7 @@ func fourInARow(err error) error {
 func demoProbe(rate float64) probe.Options {
 	opts := probe.DefaultOptions()
 	opts.Interval, opts.Timeout, opts.Chunk, opts.BusyAbove = demoInterval, demoInterval, demoChunk, demoBusy
+	opts.SoloEvery = demoSolos
 	opts.Transfer, opts.Budget = int64(rate*demoTransfer), int64(rate*demoBudget)
 	return opts
 }
