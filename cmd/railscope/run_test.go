@@ -86,7 +86,7 @@ func TestMisuse(t *testing.T) {
 		{"no interval at all", nil, []string{"--sample.interval=often"}, 2, `railscope: .*often.*`},
 		{"unknown key", nil, []string{"--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
 		{"unknown key, for rails", nil, []string{"rails", "--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
-		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2, `railscope: read configuration: open /no/such/file: no such file or directory`},
+		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2, `railscope: read configuration: open /no/such/file: no such file or directory; --config.file names a file that can be read, and without it the defaults hold`},
 		{"configuration is a directory", nil, []string{"--config.file=/proc"}, 2, `railscope: read configuration: read /proc: is a directory`},
 		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2, `railscope: .*/no/such/file.*`},
 		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2, `railscope: --web\.config\.file /no/such/file: .*no such file or directory`},

@@ -148,7 +148,7 @@ func TestLoad(t *testing.T) {
 		{bad, nil, bad + `:2: rails.include is not a regular expression: missing closing ) in "("`},
 		{huge, nil, huge + ": more than 1048576 bytes is no configuration of ours"},
 		{dir, nil, "read configuration: read " + dir + ": is a directory"},
-		{absent, nil, "read configuration: open " + absent + ": no such file or directory"},
+		{absent, nil, "read configuration: open " + absent + ": no such file or directory; --config.file names a file that can be read, and without it the defaults hold"},
 	} {
 		got, err := config.Load(tt.path)
 		message := ""
