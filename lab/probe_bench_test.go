@@ -4,6 +4,7 @@ package lab
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,7 +73,8 @@ func threeSeconds(rail int, rate string) burst {
 	return burst{rail: rail, messages: messages, size: 64 << 10}
 }
 
-// TestProbeNamesTheSlowRail reads what people read.
+// TestProbeNamesTheSlowRail reads what people read. A third of a rail's share is
+// what it would be without loss, whatever is sent again takes from that.
 func TestProbeNamesTheSlowRail(t *testing.T) {
 	freshRails(t, 2)
 	meet(t, 0, 1)
@@ -82,8 +84,8 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 	p := startBench(t, "--format=table", "--transfer=12MiB", "--chunk=256KiB")
 	text := p.Wait(t, roundTime)
 	t.Logf("%s", text)
-	for _, want := range []string{"works: 2 rails carry", "  - rail 1 carries 3", "% of its share (imbalance 0.", "verified"} {
-		if !strings.Contains(text, want) {
+	for _, want := range []string{`works: 2 rails carry`, `(?m)^  - rail 1 carries [23]\d % of its share \(imbalance 0\.[678]\d\)$`, `verified`} {
+		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("the report does not say %q", want)
 		}
 	}
