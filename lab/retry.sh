@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # retry.sh REGEXP FLAG...: every test of the lab that REGEXP matches, in nodes that are booted anew after each failure,
-# six times at most, and go on with what has not passed. FLAGs are run.sh's.
+# eight times at most, and go on with what has not passed. FLAGs are run.sh's.
 # The nodes' processors are emulated by two that others use, too, and where Linux 6.1's Soft-RoCE hangs nothing goes over
 # that rail until the next boot. What is wrong fails in each of them. Exits 0 only if each test passed, or skipped, in one.
 set -euo pipefail
@@ -13,7 +13,7 @@ shift
 mapfile -t left < <(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t \*testing\.T).*/\1/p' "$here"/*_test.go | grep -E -- "$tests")
 ((${#left[@]})) || { echo "retry.sh: no test of the lab matches $tests" >&2; exit 2; }
 
-for boot in 1 2 3 4 5 6; do
+for boot in {1..8}; do
   echo "== boot $boot: ${#left[@]} tests"
   rc=0
   "$here/run.sh" "$@" -failfast -run "^($(IFS='|'; echo "${left[*]}"))\$" || rc=$?
