@@ -57,6 +57,12 @@ func (g glob) directories() ([]string, error) {
 		return []string{g.dir}, nil
 	}
 	dirs, err := filepath.Glob(g.dir)
+	if err == nil && len(dirs) == 0 { // it passes over what may not be read
+		var fd int
+		if fd, err = openDir(g.fixed); fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +150,23 @@ func (f *follower) list(now time.Time) census {
 	return c
 }
 
+// openDir opens a directory; one that is not there is -1.
+func openDir(path string) (fd int, err error) {
+	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return -1, nil
+	case err != nil:
+		return -1, sysfs.Fail(path, err)
+	}
+	return fd, nil
+}
+
 // scan adds what is in a directory.
 func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c *census) []candidate {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-			c.fault("", sysfs.Fail(dir, err))
-		}
+	fd, err := openDir(dir)
+	if err != nil || fd < 0 {
+		c.fault("", err)
 		return found
 	}
 	d := os.NewFile(uintptr(fd), dir)

@@ -98,6 +98,22 @@ func TestUnreadable(t *testing.T) {
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
 }
 
+// TestDirectoryUnreadable: a pattern of which the directory cannot be looked
+// into is not a pattern without files.
+func TestDirectoryUnreadable(t *testing.T) {
+	l := follow(t, defaultLimits(), "loop/*/*.log")
+	l.list()
+	if err := l.Read(func(collector.Sample) {}); !errors.Is(err, collector.ErrAbsent) {
+		t.Errorf("no such directory: %v, want ErrAbsent", err)
+	}
+	l.must(os.Symlink("loop", l.path("loop")))
+	l.list()
+	err := l.Read(func(collector.Sample) {})
+	if faults := collector.Faults(err); len(faults) != 1 || !errors.Is(err, unix.ELOOP) || !strings.Contains(err.Error(), l.path("loop")) {
+		t.Errorf("%v, want that the directory cannot be read", err)
+	}
+}
+
 // TestNewest: of too many files the newest are followed, the others counted,
 // and one that is let go and comes back counts nothing twice.
 func TestNewest(t *testing.T) {
