@@ -73,11 +73,13 @@ func (g glob) directories() ([]string, error) {
 }
 
 // job is what a file's log is called: its path below the fixed part of its
-// glob, without extension. A number is none: it is the process of
-// NCCL_DEBUG_FILE=….%h.%p, and tells its log from the others'.
+// glob, without the extension that says nothing: .log, or the one that all names
+// of the glob have. Any other tells a log from the others: the host or process
+// of NCCL_DEBUG_FILE=….%h.%p, the .err beside an .out.
 func (g glob) job(path string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(path, g.fixed), "/")
-	if ext := filepath.Ext(name); strings.Trim(ext, ".0123456789") != "" || ext == "." {
+	ext := filepath.Ext(name)
+	if (ext == ".log" || ext == filepath.Ext(g.pattern)) && strings.Trim(ext, ".0123456789") != "" && ext != filepath.Base(name) {
 		name = strings.TrimSuffix(name, ext)
 	}
 	name = strings.ToValidUTF8(name, "\uFFFD")

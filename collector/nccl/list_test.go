@@ -188,21 +188,33 @@ func TestGlobs(t *testing.T) {
 	}
 	l.says("all", want...)
 	l.counts(map[string]int{"followed": 4, "same_name": 1})
-	for _, tt := range []struct{ path, want string }{
-		{"/l/pretrain.gpu-01.4711", "pretrain.gpu-01.4711"}, // NCCL_DEBUG_FILE=…%h.%p: each process is one
-		{"/l/pretrain.4711.log", "pretrain.4711"},
-		{"/l/" + strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 64) + "…" + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
-		{"/l/a.log1", "a"}, {"/l/a", "a"}, {"/l/a.", "a"},
-	} {
-		if got := (glob{fixed: "/l"}).job(tt.path); got != tt.want {
-			t.Errorf("%s is called %q, want %q", tt.path, got, tt.want)
-		}
-	}
 	for _, glob := range []struct{ text, want string }{
 		{"", "absolute path"}, {"*.log", "absolute path"}, {"/var/log/[a.log", "[ is not closed"}, {"/var/log/nccl/", "/var/log/nccl/*.log"}, {"/var/**/x.log", "** is not known"},
 	} {
 		if _, err := New([]string{glob.text}); err == nil || !strings.Contains(err.Error(), glob.want) {
 			t.Errorf("%q: %v, want what would be right: %s", glob.text, err, glob.want)
+		}
+	}
+}
+
+// TestJob holds what a log is called.
+func TestJob(t *testing.T) {
+	for _, tt := range []struct{ glob, path, want string }{
+		{"*", "pretrain.gpu-01.4711", "pretrain.gpu-01.4711"}, // NCCL_DEBUG_FILE=…%h.%p: each process is one
+		{"*", "pretrain.4711.log", "pretrain.4711"},
+		{"nccl.*", "nccl.gpu-01", "nccl.gpu-01"}, // …%h, in a directory that several nodes write into
+		{"*", "train.out", "train.out"}, {"*", "train.err", "train.err"}, {"*.out", "train.out", "train"},
+		{"exact.txt", "exact.txt", "exact"}, {"x.7", "x.7", "x.7"},
+		{"*.log*", "a.log1", "a.log1"}, {"*.log*", "a.log", "a"}, {"*", "a", "a"}, {"*", "a.", "a."},
+		{"*.log", ".log", ".log"}, {"*/*.log", "r/.log", "r/.log"},
+		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 64) + "…" + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
+	} {
+		g, err := newGlob("/l/" + tt.glob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.job("/l/" + tt.path); got != tt.want {
+			t.Errorf("%s in %s is called %q, want %q", tt.path, tt.glob, got, tt.want)
 		}
 	}
 }
