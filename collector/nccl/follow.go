@@ -230,6 +230,7 @@ func (f *follower) hand(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
 		file.log.cut()
 		line = line[:f.limits.line]
+		line[len(line)-1] = 0xff // a name that is cut off is none
 	}
 	file.log.line(line, at >= file.old)
 }

@@ -232,6 +232,10 @@ func TestLongLines(t *testing.T) {
 	l.append("a.log", "\n"+timedOut)
 	l.Pass()
 	l.says("in pieces", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 2`)...)
+	const looked = "NCCL INFO Using network Lib"
+	l.append("a.log", strings.Repeat(" ", defaultLimits().line-len(looked))+looked+"fabric\n")
+	l.Pass()
+	l.says("a name that is cut off", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 3`)...)
 }
 
 // TestRubbish: bytes of any kind end nothing.
