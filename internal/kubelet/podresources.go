@@ -12,6 +12,8 @@ import (
 	"net/url"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // listMethod is the one method of the service that is called. Its answer says
@@ -42,6 +44,7 @@ type Device struct {
 // the status in the trailer: the HTTP client of the standard library makes one,
 // and the modules of gRPC and of the kubelet are not needed for it.
 type Client struct {
+	path string
 	http *http.Client
 }
 
@@ -49,7 +52,7 @@ type Client struct {
 func NewClient(path string) *Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return &Client{&http.Client{Transport: &http.Transport{
+	return &Client{path, &http.Client{Transport: &http.Transport{
 		Protocols:         protocols,
 		DisableKeepAlives: true, // a question now and then: no connection stays open for it
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -58,18 +61,26 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Devices returns the devices of all pods, until ctx is done. Where there is no
+// Devices returns the devices of all pods, until ctx is done: then it fails
+// with context.DeadlineExceeded, for [sysfs.ReasonTimeout]. Where there is no
 // socket it fails with os.ErrNotExist.
 func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 	body, err := c.call(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("pod-resources List: %w", err)
+	var devices []Device
+	if err == nil {
+		devices, err = decodeList(body)
 	}
-	devices, err := decodeList(body)
-	if err != nil {
-		return nil, fmt.Errorf("pod-resources List: %w", err)
+	if err == nil {
+		return devices, nil
 	}
-	return devices, nil
+	if e, ok := errors.AsType[*url.Error](err); ok { // its URL is no place
+		err = e.Err
+	}
+	reason := sysfs.Reason(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		reason, err = sysfs.ReasonTimeout, fmt.Errorf("the kubelet does not answer: %w", err)
+	}
+	return nil, fmt.Errorf("pod-resources List: %w", &sysfs.Error{Path: c.path, Reason: reason, Err: err})
 }
 
 // call makes the call and returns the message of the answer.

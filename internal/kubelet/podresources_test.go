@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // kubelet is a gRPC server as low as HTTP/2: it answers with the given bytes and
@@ -157,7 +159,8 @@ func TestDevicesHangs(t *testing.T) {
 	defer close(stop)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Devices(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := c.Devices(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || sysfs.Reason(err) != sysfs.ReasonTimeout || !strings.Contains(err.Error(), "kubelet.sock: the kubelet does not answer") {
 		t.Error(err)
 	}
 }
