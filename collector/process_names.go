@@ -45,30 +45,39 @@ func newPodNames(rootfs string) *podNames {
 // known returns the names, after a look for them where an owner has none yet. It
 // waits for budget at most; what comes later is there the next time.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, []error) {
-	last, missing := n.last.Load(), false
-	for _, o := range holders {
-		if o.cgroup.Pod != "" {
-			_, named := last.Containers[o.cgroup.Container]
-			missing = missing || !named
-		}
+	last := n.last.Load()
+	if all(last.Names, holders) {
+		return last, nil // what failed is not needed, or not any more
 	}
-	if !missing || time.Since(last.looked) < namesFresh {
+	if time.Since(last.looked) < namesFresh {
 		return last, last.faults
 	}
 	res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
-		n.look()
+		n.look(holders)
 		return struct{}{}
 	})[0]
-	last = n.last.Load()
+	if last = n.last.Load(); all(last.Names, holders) {
+		return last, nil
+	}
 	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
 		return last, append(slices.Clip(last.faults), laneFault("kubelet", res.State, res.Err))
 	}
 	return last, last.faults
 }
 
-// look asks the kubelet's directories, and then its socket, which may take
-// longer.
-func (n *podNames) look() {
+// all reports whether every pod's container among holders has a name.
+func all(names kubelet.Names, holders map[uint32]*holder) bool {
+	for _, o := range holders {
+		if _, named := names.Containers[o.cgroup.Container]; o.cgroup.Pod != "" && !named {
+			return false
+		}
+	}
+	return true
+}
+
+// look asks the kubelet's directories, and where they do not name all, its
+// socket: that takes longer, and is root's.
+func (n *podNames) look(holders map[uint32]*holder) {
 	before := n.last.Load()
 	k := podsKnown{devices: before.devices, looked: before.looked}
 	var err error
@@ -76,6 +85,11 @@ func (n *podNames) look() {
 		k.faults = append(k.faults, unexpected("kubelet", err))
 	}
 	logs := k
+	if all(k.Names, holders) {
+		logs.devices, logs.looked = nil, time.Now()
+		n.last.Store(&logs)
+		return
+	}
 	n.last.Store(&logs)
 	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
 	defer cancel()

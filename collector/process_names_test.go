@@ -2,6 +2,7 @@ package collector
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -175,6 +176,41 @@ func TestProcessKubeletFails(t *testing.T) {
 		return strings.HasPrefix(line, "fault io false: kubelet: pod-resources List: ")
 	})
 	if fault < 0 || !slices.Contains(got, `process_gpu_memory_bytes{gpu="0",pod="default/train-0",container="trainer",comm="python3"} 1e+10`) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its
+// socket is not asked, which a user who is not root may not.
+func TestProcessKubeletNotNeeded(t *testing.T) {
+	m := capture(t, "kubernetes")
+	path := filepath.Join(m.dir, kubelet.Socket)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0)); err != nil {
+		t.Fatal(err)
+	}
+	p := m.source(0)
+	broken := func() bool {
+		return slices.ContainsFunc(processLines(p), func(line string) bool { return strings.HasPrefix(line, "fault") })
+	}
+	if !broken() {
+		t.Error("no fault while a container has no name")
+	}
+	pairs, gpus := m.kernel.qps, m.nvml.gpus
+	m.kernel.qps, m.nvml.gpus = nil, nil
+	if broken() {
+		t.Error("a fault of what is not needed any more")
+	}
+	m.kernel.qps, m.nvml.gpus = pairs, gpus
+	for _, log := range []string{"vllm-7d9f_serving_server-" + strings.Repeat("deadbeef", 8), "cuda-0_batch_main-" + strings.Repeat("0123456789abcdef", 4)} {
+		if err := os.WriteFile(filepath.Join(m.dir, "var/log/containers", log+".log"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.names.last.Store(&podsKnown{}) // as if the last look were long ago
+	if broken() {
+		t.Error("a fault of what is not needed")
+	}
+	if got := pods(p); !slices.Contains(got, "2 serving/vllm-7d9f server") {
 		t.Errorf("%q", got)
 	}
 }
