@@ -86,6 +86,7 @@ func (p *Process) Metrics() []*Metric { return rowPointers(p.rows) }
 type processReading struct {
 	begun    uint64 // on the clock of task.Now
 	rails    []rail.Rail
+	allRails bool        // none is missing there
 	pairs    []qpReading // with a tally
 	shared   bool        // queue pairs of other network namespaces are among them
 	complete bool        // every queue pair of every device is in it
@@ -146,6 +147,7 @@ func (p *Process) gather() (*processReading, []error) {
 	if r.rails, err = p.opts.Rails(); err != nil {
 		faults = deviceFaults(err)
 	}
+	r.allRails = err == nil
 	var wg sync.WaitGroup
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
 	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)

@@ -19,11 +19,12 @@ import (
 // processMachine is a made-up node, out of a txtar file: procfs and the kubelet's
 // directories as files, and what kernel and driver say as lines.
 type processMachine struct {
-	dir    string
-	now    uint64 // ticks
-	rails  []rail.Rail
-	kernel *fakeRDMA
-	nvml   *fakeGPUs
+	dir      string
+	now      uint64 // ticks
+	rails    []rail.Rail
+	railsErr error
+	kernel   *fakeRDMA
+	nvml     *fakeGPUs
 }
 
 // newProcessMachine unpacks a capture. Its members beside files are
@@ -73,6 +74,14 @@ func (m *processMachine) task(tb testing.TB, f []string) {
 	}
 }
 
+// device makes the directory of an RDMA device in sysfs.
+func (m *processMachine) device(tb testing.TB, name string) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Join(m.dir, "sys/class/infiniband", name), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // environ writes the environment of a process.
 func (m *processMachine) environ(tb testing.TB, pid int, env ...string) {
 	tb.Helper()
@@ -84,7 +93,7 @@ func (m *processMachine) environ(tb testing.TB, pid int, env ...string) {
 func (m *processMachine) source(limit int) *Process {
 	p := NewProcess(ProcessOptions{
 		Sysfs: filepath.Join(m.dir, "sys"), Procfs: filepath.Join(m.dir, "proc"), Rootfs: m.dir,
-		Rails:  func() ([]rail.Rail, error) { return m.rails, nil },
+		Rails:  func() ([]rail.Rail, error) { return m.rails, m.railsErr },
 		Kernel: func() ProcessKernel { return m.kernel },
 		NVML:   NewNVMLShare(m.nvml).View(),
 		Limit:  limit,

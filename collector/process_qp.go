@@ -223,6 +223,17 @@ type railNames struct {
 	rails []rail.Rail
 }
 
+// none reports whether a device is certainly no rail, such as a storage adapter
+// that rails.include leaves out. Of a virtual function nobody can be certain.
+func (n railNames) none(device string) bool {
+	if slices.ContainsFunc(n.rails, func(r rail.Rail) bool { return r.Device == device }) {
+		return false
+	}
+	dir := filepath.Join(n.sysfs, "class/infiniband", device)
+	_, err := os.Lstat(filepath.Join(dir, "device/physfn"))
+	return errors.Is(err, os.ErrNotExist) && exists(dir) == nil
+}
+
 // of returns the rail's name: of a virtual function that of its physical
 // function's, of a queue pair that is bound to no port yet that of the device's
 // only rail. Where it is no rail's the name is empty.

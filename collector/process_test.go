@@ -134,6 +134,30 @@ func TestProcessNotJudged(t *testing.T) {
 		{"a queue pair that can send, of a thread that has ended", func(m *processMachine) {
 			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: rdmanl.RTS})
 		}, false},
+		{"one of a thread that has ended, on a device that is no rail", func(m *processMachine) {
+			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
+			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1}}
+			m.device(t, "mlx5_9")
+		}, true},
+		{"one of its own, on a device that is no rail", func(m *processMachine) {
+			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
+			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1, PID: 5000}}
+			m.device(t, "mlx5_9")
+		}, true},
+		{"one of its own, on a device that could not be made a rail", func(m *processMachine) {
+			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: rdmanl.RTS, Port: 1, PID: 5000})
+			m.device(t, "mlx5_1")
+			m.rails, m.railsErr = m.rails[:1], unix.EIO
+		}, false},
+		{"one of its own, on a virtual function of who knows what", func(m *processMachine) {
+			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
+			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1, PID: 5000}}
+			m.device(t, "mlx5_9/device/physfn")
+		}, false},
+		{"one of its own, on a device that sysfs does not show", func(m *processMachine) {
+			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
+			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1, PID: 5000}}
+		}, false},
 		{"one that cannot", func(m *processMachine) {
 			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: 6})
 		}, true},

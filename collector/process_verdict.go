@@ -184,7 +184,11 @@ func (p *Process) judge(r *processReading) {
 		return
 	}
 	connected := map[string]bool{}
+	rails := railNames{p.opts.Sysfs, r.rails}
 	for _, q := range r.pairs {
+		if r.allRails && rails.none(q.device) {
+			continue
+		}
 		at = min(at, q.tally.begun) // how old a job is when its queue pairs are looked at
 		for key := range q.tally.owners {
 			if key.state != rdmanl.RTS {
