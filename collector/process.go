@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-
+	"slices"
 	"sync"
 	"time"
 
@@ -89,7 +89,7 @@ type processReading struct {
 	allRails bool        // none is missing there
 	pairs    []qpReading // with a tally
 	shared   bool        // queue pairs of other network namespaces are among them
-	complete bool        // every queue pair of every device is in it
+	complete bool        // every queue pair of every device and rail is in it
 	gpus     bool        // there are some
 	holdings []gpuHolding
 	holders  map[uint32]*holder // nil: it could not be found out
@@ -159,6 +159,9 @@ func (p *Process) gather() (*processReading, []error) {
 			r.pairs = append(r.pairs, q)
 		}
 		r.complete = r.complete && q.tally != nil && q.tally.cut == nil
+	}
+	for _, one := range r.rails {
+		r.complete = r.complete && slices.ContainsFunc(pairs, func(q qpReading) bool { return q.device == one.Device })
 	}
 	return r, append(append(faults, qpFaults...), gpuFaults...)
 }

@@ -86,7 +86,7 @@ func TestProcessKubernetes(t *testing.T) {
 // rail; a desktop, MPS and a job that has just begun are not accused.
 func TestProcessBare(t *testing.T) {
 	m := capture(t, "bare")
-	m.kernel.devices = []string{"mlx5_2", "mlx5_3"}
+	m.kernel.devices = append(m.kernel.devices, "mlx5_2", "mlx5_3")
 	m.environ(t, 101, "HOME=/", "SLURM_STEP_NUM_NODES=1")
 	m.environ(t, 302, "WORLD_SIZE=16", "LOCAL_WORLD_SIZE=1", "SLURM_STEP_NUM_NODES=1")
 	want := []string{
@@ -165,6 +165,7 @@ func TestProcessNotJudged(t *testing.T) {
 			m.kernel.err = map[string]error{"mlx5_1": fmt.Errorf("%w: too many", rdmanl.ErrCut)}
 		}, false},
 		{"a device that fails", func(m *processMachine) { m.kernel.err = map[string]error{"mlx5_0": unix.EIO} }, false},
+		{"a rail whose device is not listed", func(m *processMachine) { m.kernel.devices = m.kernel.devices[:1] }, false},
 		{"a node without rails", func(m *processMachine) { m.rails = nil }, false},
 		{"a job of a minute", func(m *processMachine) { m.now = 800000 + 6000 }, false},
 		{"devices are in network namespaces that we do not see", func(m *processMachine) { m.kernel.shared = false }, false},
