@@ -33,7 +33,18 @@ type podsKnown struct {
 	kubelet.Names
 	devices []kubelet.Device
 	looked  time.Time
-	faults  []error
+	logs    error // why not all logs could be read
+	socket  error // why the socket did not answer when it was asked last
+}
+
+// faults are what is to be said of a look.
+func (k *podsKnown) faults() (list []error) {
+	for _, err := range []error{k.logs, k.socket} {
+		if err != nil {
+			list = append(list, err)
+		}
+	}
+	return list
 }
 
 func newPodNames(rootfs string) *podNames {
@@ -50,7 +61,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		return last, nil // what failed is not needed, or not any more
 	}
 	if time.Since(last.looked) < namesFresh {
-		return last, last.faults
+		return last, last.faults()
 	}
 	res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
 		n.look(holders)
@@ -60,9 +71,9 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		return last, nil
 	}
 	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
-		return last, append(slices.Clip(last.faults), laneFault("kubelet", res.State, res.Err))
+		return last, append(last.faults(), laneFault("kubelet", res.State, res.Err))
 	}
-	return last, last.faults
+	return last, last.faults()
 }
 
 // all reports whether every pod's container among holders has a name.
@@ -78,27 +89,30 @@ func all(names kubelet.Names, holders map[uint32]*holder) bool {
 // look asks the kubelet's directories, and where they do not name all, its
 // socket: that takes longer, and is root's.
 func (n *podNames) look(holders map[uint32]*holder) {
-	before := n.last.Load()
-	k := podsKnown{devices: before.devices, looked: before.looked}
+	k := *n.last.Load()
 	var err error
-	if k.Names, err = kubelet.ReadNames(n.rootfs); err != nil {
-		k.faults = append(k.faults, unexpected("kubelet", err))
-	}
-	logs := k
+	k.Names, err = kubelet.ReadNames(n.rootfs)
+	k.logs = kubeletFault(err)
 	if all(k.Names, holders) {
-		logs.devices, logs.looked = nil, time.Now()
-		n.last.Store(&logs)
+		k.devices, k.socket, k.looked = nil, nil, time.Now()
+		n.last.Store(&k)
 		return
 	}
+	logs := k
 	n.last.Store(&logs)
 	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
 	defer cancel()
 	k.devices, err = n.client.Devices(ctx)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		k.faults = append(slices.Clip(k.faults), unexpected("kubelet", err))
-	}
-	k.looked = time.Now()
+	k.socket, k.looked = kubeletFault(err), time.Now()
 	n.last.Store(&k)
+}
+
+// kubeletFault is the fault of one way to the names; that it is not there is none.
+func kubeletFault(err error) error {
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return unexpected("kubelet", err)
 }
 
 // byDevice names the pods that hold a device which the kubelet gave to one pod

@@ -180,6 +180,26 @@ func TestProcessKubeletFails(t *testing.T) {
 	}
 }
 
+// TestProcessKubeletStill: what failed when the kubelet was asked last is told
+// until it has answered.
+func TestProcessKubeletStill(t *testing.T) {
+	m := capture(t, "kubernetes")
+	path := filepath.Join(m.dir, kubelet.Socket)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path) // and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := m.source(0)
+	p.names.last.Store(&podsKnown{socket: unexpected("kubelet", errors.New("it did not answer"))})
+	if got := processLines(p); !slices.Contains(got, "fault io false: kubelet: it did not answer") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its
 // socket is not asked, which a user who is not root may not.
 func TestProcessKubeletNotNeeded(t *testing.T) {
