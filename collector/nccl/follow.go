@@ -142,7 +142,7 @@ func (f *follower) pass() (more bool, err error) {
 		if err := f.read(file, &budget); err != nil {
 			f.before[file.id] = max(file.off, file.old)
 			f.drop(file)
-			faults = append(faults, collector.NewFault(file.job, err))
+			faults = append(faults, collector.NewFault("", err))
 		}
 		more = more || !file.done
 	}

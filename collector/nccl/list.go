@@ -106,10 +106,11 @@ func (c census) matched() int {
 	return c.followed + c.waiting + c.idle + c.special + c.unreadable + c.same
 }
 
-// fault keeps the first faults of a listing: more would say no more.
-func (c *census) fault(device string, err error) {
+// fault keeps the first faults of a listing: more would say no more. None has a
+// device: source_errors_total would keep the name of every log there ever was.
+func (c *census) fault(err error) {
 	if err != nil && len(c.faults) < 8 {
-		c.faults = append(c.faults, collector.NewFault(device, err))
+		c.faults = append(c.faults, collector.NewFault("", err))
 	}
 }
 
@@ -130,7 +131,7 @@ func (f *follower) list(now time.Time) census {
 	var found []candidate
 	for i := range f.globs {
 		dirs, err := f.globs[i].directories()
-		c.fault("", err)
+		c.fault(err)
 		for _, dir := range dirs {
 			found = f.scan(found, &f.globs[i], dir, now, &c)
 		}
@@ -168,7 +169,7 @@ func openDir(path string) (fd int, err error) {
 func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c *census) []candidate {
 	fd, err := openDir(dir)
 	if err != nil || fd < 0 {
-		c.fault("", err)
+		c.fault(err)
 		return found
 	}
 	d := os.NewFile(uintptr(fd), dir)
@@ -194,10 +195,10 @@ func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c
 		case errors.Is(err, io.EOF):
 			return found
 		case err != nil:
-			c.fault("", err)
+			c.fault(err)
 			return found
 		case seen >= f.limits.names:
-			c.fault("", &sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were looked at; give a narrower --nccl.log, or remove old logs", f.limits.names)})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were looked at; give a narrower --nccl.log, or remove old logs", f.limits.names)})
 			return found
 		}
 	}
@@ -249,7 +250,7 @@ func (f *follower) choose(found []candidate, c *census) {
 			f.finish(job)
 			if err := f.follow(path, job, one.id, old); err != nil {
 				c.unreadable++
-				c.fault(job, err)
+				c.fault(err)
 				continue
 			}
 		}

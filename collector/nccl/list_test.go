@@ -92,7 +92,7 @@ func TestUnreadable(t *testing.T) {
 	l.must(os.Chmod(l.path("b.log"), 0))
 	l.list()
 	faults := collector.Faults(l.Read(func(collector.Sample) {}))
-	if len(faults) != 1 || faults[0].Device != "b" || faults[0].Reason != sysfs.ReasonPermission {
+	if len(faults) != 1 || faults[0].Device != "" || faults[0].Reason != sysfs.ReasonPermission || !strings.Contains(faults[0].Error(), l.path("b.log")) {
 		t.Errorf("faults %v, want that b may not be read", faults)
 	}
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
