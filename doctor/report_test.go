@@ -223,6 +223,21 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestGIDUnread: a GID of which the type or the interface cannot be read is not
+// taken for another one.
+func TestGIDUnread(t *testing.T) {
+	for _, attr := range []string{"types", "ndevs"} {
+		path := mlx1 + "gid_attrs/" + attr + "/3"
+		f := machine(t, "hgx", "gone "+path+"\n"+file(path+"/x", ""))
+		if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], path) {
+			t.Errorf("%s: not read: %q", attr, f.Unread)
+		}
+		if list := judge(f, nil); len(list) > 0 {
+			t.Errorf("%s: what was not read is judged: %+v", attr, list)
+		}
+	}
+}
+
 // TestDocs holds the tables of docs/doctor.md equal to the checks.
 func TestDocs(t *testing.T) {
 	const path, from, to = "../docs/doctor.md", "<!-- checks -->\n", "<!-- end of checks -->\n"

@@ -194,7 +194,8 @@ func (t *GIDTable) resize() error {
 }
 
 // read returns the entry, or false when it is empty. An empty entry's gid
-// reads as zeros, and its type and netdev as EINVAL.
+// reads as zeros, and its type and netdev as EINVAL. One whose type or netdev
+// cannot be read is an error: without them it looks like another entry.
 func (f *gidFiles) read(index int) (g GID, used bool, err error) {
 	var buf [64]byte
 	b, err := f.gid.Read(buf[:])
@@ -216,26 +217,33 @@ func (f *gidFiles) read(index int) (g GID, used bool, err error) {
 		return g, false, nil
 	}
 	f.last.Index = index
-	f.last.Type = word(&f.typ, f.last.Type, buf[:])
-	f.last.Netdev = word(&f.ndev, f.last.Netdev, buf[:])
+	if f.last.Type, err = word(&f.typ, f.last.Type, buf[:]); err != nil {
+		return g, false, err
+	}
+	if f.last.Netdev, err = word(&f.ndev, f.last.Netdev, buf[:]); err != nil {
+		return g, false, err
+	}
 	return f.last, true, nil
 }
 
 // word reads a file that holds one word, which was last the last time; empty
-// where it cannot be read.
-func word(f *sysfs.File, last string, buf []byte) string {
+// where the kernel has none.
+func word(f *sysfs.File, last string, buf []byte) (string, error) {
 	b, err := f.Read(buf)
 	if err != nil {
-		return ""
+		if r := sysfs.Reason(err); r == sysfs.ReasonVanished || r == sysfs.ReasonUnsupported {
+			err = nil
+		}
+		return "", err
 	}
 	b = bytes.TrimSpace(b)
 	if string(b) == last {
-		return last
+		return last, nil
 	}
 	if s := string(b); printable(s) {
-		return s
+		return s, nil
 	}
-	return ""
+	return "", nil
 }
 
 func (f *gidFiles) close() {

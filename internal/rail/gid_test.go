@@ -229,6 +229,13 @@ func TestGIDTableErrors(t *testing.T) {
 	tree.file("gids", 2, "10.0.0.1") // an address, but no GID
 	tree.file("gids", 3, "")
 	tree.file("gids", 200, strings.Repeat("f", 100))
+	tree.set(gid(4, "10.0.0.4", TypeRoCEv2, "eth0"), gid(5, "10.0.0.5", TypeRoCEv2, "eth0"))
+	for _, kind := range []string{"gid_attrs/types/4", "gid_attrs/ndevs/5"} { // without these it would look like another entry
+		path := filepath.Join(tree.dir, "ports/1", kind)
+		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	table := NewGIDTable(tree.dir, 1)
 	defer table.Close()
 	for _, when := range []string{"sweep", "next read"} {
@@ -248,6 +255,8 @@ func TestGIDTableErrors(t *testing.T) {
 			`/ports/1/gids/0: invalid: "garbage" is not a GID`,
 			`/ports/1/gids/2: invalid: "10.0.0.1" is not a GID`,
 			`/ports/1/gids/3: invalid: "" is not a GID`,
+			`/ports/1/gid_attrs/types/4: not_regular: not a regular file (mode 040755)`,
+			`/ports/1/gid_attrs/ndevs/5: not_regular: not a regular file (mode 040755)`,
 			`/ports/1/gids/200: too_large: more than 63 bytes`,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
