@@ -25,6 +25,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"an adapter of eight lanes in a slot of sixteen", "lag", file("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/max_link_width", "8") + file("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/current_link_width", "8")},
 		{"InfiniBand", "hgx", file(mlx1+"link_layer", "InfiniBand") + file(ens2+"mtu", "2044") + "gone kernel/addresses/ens2np0\ngone " + mlx1 + "gids/3\n"},
 		{"InfiniBand whose interface is down", "hgx", file(mlx1+"link_layer", "InfiniBand") + file(ens2+"flags", "0x1002")},
+		{"a bond of IPoIB", "hgx", bondOfIPoIB},
 		{"iWARP", "hgx", file("sys/class/infiniband/mlx5_1/node_type", "4: RNIC") + "gone " + mlx1 + "gids/1\ngone " + mlx1 + "gids/2\ngone " + mlx1 + "gids/3\n"},
 		{"an interface in a container's namespace", "rxe", "gone sys/class/net/eth1\ngone kernel/addresses/eth1\ngone sys/class/infiniband/rxe1/parent\ngone sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs\n"},
 		{"a GPU in another NUMA node of the same processor", "lag", gpuInNode1 + file("sys/devices/system/node/node0/distance", "10 12") + file("sys/devices/system/node/node1/distance", "12 10")},
@@ -44,6 +45,20 @@ func TestNoFalseAlarm(t *testing.T) {
 		})
 	}
 }
+
+// bondOfIPoIB makes InfiniBand of two rails, and a bond of their interfaces:
+// failover for IP, of which RDMA knows nothing.
+var bondOfIPoIB = func() string {
+	var b strings.Builder
+	for i, netdev := range []string{"ens1np0", "ens2np0"} {
+		port := "sys/class/infiniband/mlx5_" + string(rune('0'+i)) + "/ports/1/"
+		b.WriteString("gone kernel/addresses/" + netdev + "\ngone " + port + "gid_attrs\n" + file(port+"link_layer", "InfiniBand") + file("sys/class/net/"+netdev+"/master", "-> ../../../../../virtual/net/bond0") +
+			file("sys/class/net/"+netdev+"/bonding_slave/mii_status", "up"))
+	}
+	return b.String() + file("sys/class/net/bonding_masters", "bond0") + file("sys/devices/virtual/net/bond0/bonding/mode", "active-backup 1") +
+		file("sys/devices/virtual/net/bond0/bonding/slaves", "ens1np0 ens2np0") + file("sys/class/net/bond0", "-> ../../devices/virtual/net/bond0") +
+		file("sys/class/net/bond0/ifindex", "99") + file("kernel/addresses/bond0", "10.0.1.1/24")
+}()
 
 // unusedIB makes InfiniBand, without an interface, of a Spark's second port.
 const (

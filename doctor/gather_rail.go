@@ -126,7 +126,8 @@ func readLink(r *reader, dir, address string) *Link {
 }
 
 // readBonds reads the bonds that rails are on, and their members
-// (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c).
+// (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c). A bond of IPoIB is no
+// matter of RDMA's, which goes over InfiniBand without its interfaces.
 func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
 	net := filepath.Join(g.o.Sysfs, "class/net")
 	var bonds []Bond
@@ -135,7 +136,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
 		dir := filepath.Join(net, name, "bonding")
 		members := strings.Fields(r.text(dir, "slaves"))
 		if !slices.ContainsFunc(rails, func(v rail.Rail) bool {
-			return v.Netdev == name || v.Netdev != "" && slices.Contains(members, v.Netdev)
+			return v.LinkLayer != "InfiniBand" && (v.Netdev == name || v.Netdev != "" && slices.Contains(members, v.Netdev))
 		}) {
 			continue
 		}

@@ -50,9 +50,15 @@ func checkGIDLinkLocal(f *RailFacts, r *Rail, found func(Finding)) {
 	if !f.gidKnown(r) || q != linkLocal {
 		return
 	}
-	found(Finding{Severity: Fault, Subject: r.String(), Mend: f.giveGID(r),
-		Read: fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index, g.Addr.Unmap()),
-		Why:  "A link-local address says nothing of the subnet: NCCL passes over it, and connections that use it end in a time-out (rtr_unreachable)."})
+	out := Finding{Severity: Fault, Subject: r.String(), Mend: f.giveGID(r),
+		Why: "A link-local address says nothing of the subnet: NCCL passes over it, and connections that use it end in a time-out (rtr_unreachable)."}
+	if i := slices.IndexFunc(r.GIDs, func(g GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() && g.Own }); i >= 0 {
+		// What two nodes on one cable give themselves (link-local: [ipv4] in netplan).
+		g, out.Severity = r.GIDs[i], Warning
+		out.Why = "NCCL takes an address of 169.254.0.0/16, and so two nodes on one cable get along. But it is in one subnet with that of every other rail, so that TCP leaves by whichever the kernel chooses, it may be another after a restart, and the probe pairs no rails by it."
+	}
+	out.Read = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index, g.Addr.Unmap())
+	found(out)
 }
 
 // giveGID is how the kernel comes to make a GID: an address, or, where there is

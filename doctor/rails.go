@@ -184,10 +184,12 @@ func checkMTULow(f *RailFacts, r *Rail, found func(Finding)) {
 		return
 	}
 	n := f.netdev(r.Netdev)
-	found(Finding{Severity: Warning, Subject: r.String(),
+	out := Finding{Severity: Warning, Subject: r.String(),
 		Read: fmt.Sprintf("%s has MTU %d, with which RoCE gets %d; it can do 4096", n.Name, n.MTU, r.roceMTU(n.MTU)),
 		Why:  "Each packet has 58 bytes of headers, so that small ones cost goodput (1024: 5 %, 4096: 1 %) and four times the packets. Both ends of a connection use the smaller MTU.",
-		Mend: f.setMTU(r, f.bestMTU(r))})
+		Mend: f.setMTU(r, f.bestMTU(r))}
+	f.spare(&out, n.Name, []*Rail{r})
+	found(out)
 }
 
 func checkMTUUnlike(facts *Facts, found func(Finding)) {

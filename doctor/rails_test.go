@@ -74,11 +74,13 @@ var faults = []fault{
 	{"second port with a cable that died", "port_down", Fault, "spark", file("sys/class/net/enp1s0f1np1/carrier_up_count", "1"), "rail 1 (rocep1s0f1", "enp1s0f1np1 has no carrier", nil},
 	{"InfiniBand without an interface that once had a cable", "port_down", Fault, "spark", unusedIB + file(unusedPort+"counters/port_rcv_packets", "7"), "rail 1 (rocep1s0f1", "", nil},
 	{"InfiniBand without a subnet manager or an interface", "port_down", Fault, "spark", unusedIB + file(unusedPort+"counters/port_rcv_packets", "0") + file(unusedPort+"state", "2: INIT"), "rail 1 (rocep1s0f1", "", nil},
+	{"InfiniBand in a bond of IPoIB", "port_down", Fault, "hgx", bondOfIPoIB + file(mlx1+"state", "1: DOWN") + file(ens2+"carrier", "0") + file(ens2+"bonding_slave/mii_status", "down"), "rail 1", "", nil},
 	{"flapping", "carrier_flapping", Warning, "hgx", file(ens2+"carrier_down_count", "41"), "rail 1", "went down 41 times", nil},
 
 	{"MTU 1500 on one rail", "mtu_low", Warning, "rxe", file("sys/class/net/eth1/mtu", "1500"), "rail 1 (rxe1, eth1)", "MTU 1500, with which RoCE gets 1024", []string{"ip link set dev eth1 mtu 4200"}},
 	{"MTU 1500 among 9000", "mtu_low", Warning, "hgx", file(ens2+"mtu", "1500"), "rail 1", "RoCE gets 1024", []string{"ip link set dev ens2np0 mtu 9000"}},
 	{"MTU 4200 among 9000", "mtu_unlike", Warning, "hgx", file(ens2+"mtu", "4200"), "rail 1", "MTU 4200, other rails of 400 Gb/s have 9000", []string{"ip link set dev ens2np0 mtu 9000"}},
+	{"MTU of an interface for management", "mtu_low", Warning, "rxe", thirdRail + file("sys/class/net/eth2/mtu", "1500") + file("kernel/gateways/eth2", "0.0.0.0/0"), "rail 2", "the default route goes over eth2", nil},
 	{"MTU of a bond", "mtu_low", Warning, "lag", file("sys/class/net/bond0/mtu", "1500"), "rail 0 (mlx5_bond_0, bond0)", "MTU 1500", []string{"ip link set dev bond0 mtu 4200"}},
 
 	{"GID table empty", "gid_missing", Fault, "rxe", "gone kernel/addresses/eth1\ngone sys/class/infiniband/rxe1/ports/1/gids/0\ngone sys/class/infiniband/rxe1/ports/1/gids/1\n",
@@ -91,6 +93,8 @@ var faults = []fault{
 		"rail 1", "link-local only (index 0: fe80::5054:ff:fe00:101)", []string{"ip address add 192.168.101.1/24 dev eth1"}},
 	{"address of the first removed", "gid_link_local", Fault, "rxe", "gone kernel/addresses/eth0\n" + file("sys/class/infiniband/rxe0/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000"),
 		"rail 0", "link-local only", []string{"ip address add 192.168.100.1/24 dev eth0"}},
+	{"IPv4 address that it gave itself", "gid_link_local", Warning, "rxe", "gone kernel/addresses/eth1\n" + file("sys/class/infiniband/rxe1/ports/1/gids/1", "0000:0000:0000:0000:0000:ffff:a9fe:0105"),
+		"rail 1", "link-local only (index 1: 169.254.1.5)", []string{"ip address add 192.168.101.1/24 dev eth1"}},
 	{"its subnet is taken", "gid_link_local", Fault, "rxe", "gone kernel/addresses/eth1\n" + file("sys/class/infiniband/rxe1/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000") +
 		file("kernel/addresses/ctl0", "192.168.101.200/25"), "rail 1", "link-local only", []string{"ip address add 192.168.102.1/24 dev eth1"}},
 	{"on a bridge", "gid_misbound", Fault, "rxe", "gone kernel/addresses/eth1\n" + file("sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs/1", "br0") + file("sys/devices/virtual/net/br0/bridge/stp_state", "0") +
