@@ -23,19 +23,26 @@ const (
 // ErrNoFacts says that the peer is a railscope that is too old to tell facts.
 var ErrNoFacts = errors.New("the peer's railscope does not know the question")
 
-// FetchFacts asks a peer, host:port, for its facts. They are whatever its
-// NodeOptions.Facts made, up to 1 MiB of JSON; nothing in them has been checked.
-// A peer that is too old fails with [ErrNoFacts], wrapped with its version.
-func FetchFacts(ctx context.Context, peer string, sec Security) ([]byte, error) {
+// FetchFacts asks a peer, host:port, for what it calls itself, and for its
+// facts. They are whatever its NodeOptions.Facts made, up to 1 MiB of JSON;
+// nothing in them has been checked. A peer that is too old fails with
+// [ErrNoFacts], wrapped with its version, any other with a [*Failure].
+func FetchFacts(ctx context.Context, peer string, sec Security) (node string, facts []byte, err error) {
 	c, err := newClient(peer, sec)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer c.close()
 	h, err := c.hello(ctx) // it knows best why nobody, or somebody else, answers
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
+	facts, err = c.facts(ctx, h.Versions.Railscope)
+	return h.Node, facts, err
+}
+
+// facts asks for them. The peer's railscope is of the given version.
+func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	res, err := c.ask(ctx, failure.StageHello, http.MethodGet, pathFacts, struct{}{})
@@ -48,7 +55,7 @@ func FetchFacts(ctx context.Context, peer string, sec Security) ([]byte, error) 
 	case err != nil:
 		return nil, c.lost(ctx, failure.StageHello, err)
 	case res.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, h.Versions.Railscope)
+		return nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, version)
 	case res.StatusCode != http.StatusOK:
 		return nil, refused(failure.StageHello, res, body[:min(len(body), 4096)])
 	case len(body) > maxBody:

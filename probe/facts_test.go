@@ -51,9 +51,9 @@ func TestFetchFacts(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
-			data, err := FetchFacts(t.Context(), answering(t, telling(t, tc.gather), tc.answerer), tc.asker)
-			if string(data) != tc.want {
-				t.Errorf("it told %.40q, want %.40q", data, tc.want)
+			node, data, err := FetchFacts(t.Context(), answering(t, telling(t, tc.gather), tc.answerer), tc.asker)
+			if string(data) != tc.want || data != nil && node != "b" {
+				t.Errorf("%q told %.40q, want %.40q", node, data, tc.want)
 			}
 			if f := typed(t, err); f == nil && tc.reason != "" || f != nil && (f.Reason != tc.reason || !strings.Contains(f.Detail, tc.says)) {
 				t.Errorf("got %v, want %s with %q", f, tc.reason, tc.says)
@@ -61,13 +61,13 @@ func TestFetchFacts(t *testing.T) {
 		})
 	}
 	t.Run("too old", func(t *testing.T) {
-		_, err := FetchFacts(t.Context(), answering(t, bareNode(t, "b"), sesame), sesame)
+		_, _, err := FetchFacts(t.Context(), answering(t, bareNode(t, "b"), sesame), sesame)
 		if !errors.Is(err, ErrNoFacts) || !strings.Contains(err.Error(), "version 1.2.3") {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		_, err := FetchFacts(t.Context(), freeAddress(), sesame)
+		_, _, err := FetchFacts(t.Context(), freeAddress(), sesame)
 		if f := typed(t, err); f.Reason != failure.PeerUnreachable {
 			t.Errorf("%v", f)
 		}
@@ -80,7 +80,7 @@ func TestFetchFacts(t *testing.T) {
 		srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
 		go func() { _ = srv.Serve(l) }()
 		defer srv.Close()
-		_, err = FetchFacts(t.Context(), l.Addr().String(), sesame)
+		_, _, err = FetchFacts(t.Context(), l.Addr().String(), sesame)
 		if f := typed(t, err); f.Reason != failure.Protocol {
 			t.Errorf("%v", f)
 		}

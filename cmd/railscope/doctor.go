@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,7 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 	}
 	here := g.Gather(ctx)
 	asking.Wait()
+	here.Node = cmp.Or(s.called(cfg), here.Node)
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
@@ -83,6 +85,14 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 		err = errFaults
 	}
 	return err
+}
+
+// called is what this node calls itself to peers; empty: the host's name.
+func (s settings) called(cfg *config.Config) string {
+	if cfg.Probe == nil {
+		return s.nodeName
+	}
+	return cmp.Or(cfg.Probe.Name, s.nodeName)
 }
 
 // page is what the report is written on.
@@ -115,19 +125,33 @@ func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Se
 	return peer, security, checkToken(s.doctor.tokenFile)
 }
 
-// fetch asks a peer for its facts.
+// fetch asks a peer for its facts. Its node is what it calls itself to peers,
+// which its host's name may not be.
 func fetch(ctx context.Context, peer string, security probe.Security) (*doctor.Facts, error) {
-	data, err := probe.FetchFacts(ctx, peer, security)
+	node, data, err := probe.FetchFacts(ctx, peer, security)
 	if err != nil {
 		return nil, err
 	}
-	return doctor.ParseFacts(data)
+	f, err := doctor.ParseFacts(data)
+	if err == nil {
+		f.Node = cmp.Or(node, f.Node)
+	}
+	return f, err
 }
 
 // peerMend says what to do about a peer that could not be asked.
 func peerMend(err error) []string {
+	const version = "# install the same version of railscope on both nodes, and start it anew"
 	if errors.Is(err, probe.ErrNoFacts) || errors.Is(err, doctor.ErrVersion) {
-		return []string{"# install the same version of railscope on both nodes, and start it anew"}
+		return []string{version}
+	}
+	switch f, _ := errors.AsType[*probe.Failure](err); {
+	case f != nil && f.Reason == "unauthorized":
+		return []string{"# give both nodes one token: the file that probe.token_file names in the peer's configuration, and here --token-file=FILE"}
+	case f != nil && f.Reason == "tls":
+		return []string{"# set probe.tls in the configuration of both nodes, or of neither; here --config.file=FILE. Each certificate names its host, and is of the other's client_ca_file"}
+	case f != nil && f.Reason == "protocol":
+		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics", version}
 	}
 	return []string{"# on the peer: railscope serve with probe.listen and probe.token_file in its configuration, and this port open; here the same token: --token-file=FILE"}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/probe"
 )
 
 // TestDoctorMisuse: what the user mends on the command line is exit code 2.
@@ -105,11 +109,16 @@ func TestDoctorPeer(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(other, "class/infiniband/mlx5_1")); err != nil {
 		t.Fatal(err)
 	}
-	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + other}, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + other}, "--config.file="+file(t, "probe: {name: spark-02, listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	peer := answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	out, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token)
 	if !strings.Contains(out, "2 rails on ") || !strings.Contains(out, "peer_rails") {
 		t.Errorf("a rail less: %s", out)
+	}
+	named, _, _ := doctor1(t, sys, "--peer="+peer, "--config.file="+file(t, "probe: {name: spark-01, peers: [nobody], token_file: "+token+"}\n"))
+	same, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token, "--node.name=spark-02")
+	if !strings.Contains(named, "WARNING  spark-01: spark-01 and spark-02  peer_rails") || !strings.Contains(same, "spark-02 and spark-02 at "+peer+"  peer_rails") {
+		t.Errorf("nodes are not called what they call themselves: %s%s", named, same)
 	}
 	config := "--config.file=" + file(t, "probe: {peers: [nobody], token_file: "+token+"}\n")
 	if list, nodes := found(t, sys, "--peer="+peer, config); len(list) > 0 || nodes != 2 {
@@ -123,6 +132,27 @@ func TestDoctorPeer(t *testing.T) {
 	}
 	if list, _ := found(t, sys, "--peer="+peer, "--token-file="+token); len(list) != 1 || !strings.Contains(list[0], "peer_unreachable") {
 		t.Errorf("nobody there: %q", list)
+	}
+}
+
+// TestPeerMend: what is to be done depends on why the peer could not be asked.
+func TestPeerMend(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: it is version 0.0.9", probe.ErrNoFacts), "same version"},
+		{fmt.Errorf("%w: the peer tells form 2", doctor.ErrVersion), "same version"},
+		{&probe.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
+		{&probe.Failure{Reason: "tls"}, "probe.tls"},
+		{&probe.Failure{Reason: "protocol"}, "not that of its metrics"},
+		{&probe.Failure{Reason: "peer_unreachable"}, "this port open"},
+		{errors.New("the peer's facts make no sense"), "railscope serve"},
+	} {
+		list := peerMend(tc.err)
+		if len(list) == 0 || !strings.Contains(list[0], tc.want) || slices.ContainsFunc(list, func(s string) bool { return !strings.HasPrefix(s, "# ") }) {
+			t.Errorf("%v: %q, want %q", tc.err, list, tc.want)
+		}
 	}
 }
 
