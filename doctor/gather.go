@@ -84,13 +84,21 @@ func (g *Gatherer) gatherRails(ctx context.Context) (RailFacts, []string) {
 	snap := g.o.Rails()
 	var unread []string
 	if snap.Err != nil {
-		unread = strings.Split(snap.Err.Error(), "\n")
+		for line := range strings.SplitSeq(snap.Err.Error(), "\n") {
+			if strings.HasSuffix(line, os.ErrPermission.Error()) {
+				line += ": run it as root"
+			}
+			unread = append(unread, line)
+		}
 	}
 	for _, l := range snap.LeftOut[:min(len(snap.LeftOut), maxNetdevs)] { // virtual functions may be thousands
 		f.LeftOut = append(f.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
 	}
 	devices, err := sysfs.List(filepath.Join(g.o.Sysfs, "class/infiniband"))
-	f.RDMA = err == nil
+	f.RDMA, f.Hidden = err == nil, err != nil && sysfs.Reason(err) != sysfs.ReasonVanished
+	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
+		unread = append(unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
+	}
 	for _, d := range devices[:min(len(devices), maxNetdevs)] {
 		if len(snap.Rails) == 0 {
 			f.Devices = append(f.Devices, d.Name)

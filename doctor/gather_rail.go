@@ -15,6 +15,9 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*RailFacts) {
 	out := railOf(v)
 	port := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))
 	out.State, out.PhysState = r.text(port, "state"), r.text(port, "phys_state")
+	if out.LinkLayer == "" { // the finder does not say why
+		out.LinkLayer = r.text(port, "link_layer")
+	}
 	if strings.HasPrefix(r.text(v.Dir, "node_type"), "4:") {
 		out.LinkLayer = "iWARP" // RDMA over TCP: Ethernet, as the kernel says, and no RoCE
 	}

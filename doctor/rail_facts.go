@@ -12,6 +12,7 @@ import (
 // RailFacts is what was read of rails and of what they hang on.
 type RailFacts struct {
 	RDMA     bool           `json:"rdma"`     // the kernel has RDMA: /sys/class/infiniband is there
+	Hidden   bool           `json:"hidden"`   // it cannot be listed, and Unread says why
 	Devices  []string       `json:"devices"`  // in it; only where there is no rail
 	Adapters []Adapter      `json:"adapters"` // that could do RDMA; only looked for where there is no rail
 	Rails    []Rail         `json:"rails"`

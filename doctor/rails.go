@@ -55,7 +55,7 @@ func eachBond(check func(f *RailFacts, b *Bond, found func(Finding))) func(*Fact
 
 func checkNoRails(facts *Facts, found func(Finding)) {
 	f := &facts.Rails
-	if len(f.Rails) > 0 {
+	if len(f.Rails) > 0 || f.Hidden {
 		return
 	}
 	out := Finding{Severity: Fault, Subject: "this node", Why: "Without a rail everything goes by TCP: NCCL says \"No device found\" and uses sockets."}

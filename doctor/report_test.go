@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +221,24 @@ func TestUnread(t *testing.T) {
 	f := machine(t, "rxe", file("sys/class/net/eth1/carrier", "N/A")+"gone sys/class/net/eth1/mtu\n"+file("sys/class/net/eth1/mtu/x", ""))
 	if len(f.Unread) != 2 || !strings.Contains(f.Unread[0], `net/eth1/carrier: "N/A" is not`) || !strings.Contains(f.Unread[1], "eth1/mtu") {
 		t.Errorf("%q", f.Unread)
+	}
+}
+
+// TestNotLookedAt: where the RDMA devices cannot be listed, nobody knows that there
+// are none; and a tree that is not there is said to be the wrong one.
+func TestNotLookedAt(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/hgx.txtar")
+	class := root.Sys("class/infiniband")
+	if err := errors.Join(os.RemoveAll(class), os.Symlink(class, class)); err != nil {
+		t.Fatal(err)
+	}
+	f := New(Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context())
+	if list := judge(f, nil); len(list) > 0 || len(f.Unread) == 0 || !strings.Contains(f.Unread[0], class) {
+		t.Errorf("%+v, not read: %q", list, f.Unread)
+	}
+	f = New(Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context())
+	if want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}; !slices.Equal(f.Unread, want) {
+		t.Errorf("not read: %q, want %q", f.Unread, want)
 	}
 }
 

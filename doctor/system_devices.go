@@ -64,6 +64,9 @@ func (s *system) readDevices(context.Context) part {
 			continue
 		}
 		device, err := sysfs.ReadString(class, e.Name, "ibdev")
+		if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished {
+			unread = append(unread, fmt.Sprintf("RDMA devices: %v; look into dmesg", err))
+		}
 		if err != nil || !ours[device] {
 			continue
 		}

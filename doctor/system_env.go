@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
@@ -65,7 +68,7 @@ type AskedGID struct {
 // Bounds on what is read of processes, and kept.
 const (
 	maxProcesses   = 1 << 18
-	maxEnviron     = 256 << 10 // bytes of one environment; what lies behind is not looked at
+	maxEnviron     = 256 << 10 // bytes of one environment; that there is more is said
 	maxEnvs        = 32
 	maxValue       = 1024 // bytes of a variable; a longer one is not judged
 	maxKept        = 8    // processes named for each environment
@@ -109,6 +112,10 @@ type environs struct {
 	looked int
 	hidden int // refused by the kernel
 	left   int // processes with an environment beyond maxEnvs
+	cut    int // longer than maxEnviron
+	whose  int // one of them
+	failed int // that could not be read for another reason
+	why    string
 }
 
 func (e *environs) add(env JobEnv, p Process) {
@@ -132,15 +139,37 @@ func (e *environs) add(env JobEnv, p Process) {
 	}
 }
 
-func (e *environs) saw(err error) {
+func (e *environs) saw(pid int, cut bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case err == nil:
 		e.looked++
+		if cut {
+			e.cut, e.whose = e.cut+1, pid
+		}
 	case errors.Is(err, os.ErrPermission):
 		e.hidden++
-	} // otherwise it has ended meanwhile
+	case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH): // which is to have ended meanwhile
+		e.failed, e.why = e.failed+1, err.Error()
+	}
+}
+
+// unread is what was not looked at, and what to do about it. The caller holds mu.
+func (e *environs) unread() (list []string) {
+	if e.hidden > 0 {
+		list = append(list, fmt.Sprintf("environments of processes of other users (%d): permission denied; run doctor as root, outside of containers", e.hidden))
+	}
+	if e.left > 0 {
+		list = append(list, fmt.Sprintf("environments of processes (%d): more than %d different ones; mend those that are found, and run doctor again", e.left, maxEnvs))
+	}
+	if e.cut > 0 {
+		list = append(list, fmt.Sprintf("environments of processes (%d): what is behind their first %d bytes; look there by hand: tr '\\0' '\\n' < /proc/%d/environ | grep -E '^(NCCL|UCX)_'", e.cut, maxEnviron, e.whose))
+	}
+	if e.failed > 0 {
+		list = append(list, fmt.Sprintf("environments of processes (%d): %s; look into dmesg", e.failed, e.why))
+	}
+	return list
 }
 
 // readJobs reads the environments of all processes, as they were when each
@@ -163,12 +192,7 @@ func (s *system) readJobs(ctx context.Context) part {
 		unread = append(unread, fmt.Sprintf("environments of processes: %d of %d were read before time was over; a process that hangs in the kernel may be in the way (ps axo pid,stat,comm | grep ' D')",
 			found.looked+found.hidden, len(pids)))
 	}
-	if found.hidden > 0 {
-		unread = append(unread, fmt.Sprintf("environments of processes of other users (%d): permission denied; run doctor as root, outside of containers", found.hidden))
-	}
-	if found.left > 0 {
-		unread = append(unread, fmt.Sprintf("environments of processes (%d): more than %d different ones; mend those that are found, and run doctor again", found.left, maxEnvs))
-	}
+	unread = append(unread, found.unread()...)
 	jobs := JobFacts{Looked: found.looked}
 	for _, key := range slices.Sorted(maps.Keys(found.byKey)) {
 		env := *found.byKey[key]
@@ -251,7 +275,11 @@ func (s *system) readEnviron(pid int, home string, buf []byte, found *environs) 
 	if errors.Is(err, os.ErrPermission) && s.kernelThread(dir) {
 		return
 	}
-	found.saw(err)
+	cut := n == len(buf)
+	if cut { // the last variable may be half a one, which would say something else
+		n = bytes.LastIndexByte(buf, 0) + 1
+	}
+	found.saw(pid, cut, err)
 	vars := parseEnviron(buf[:n])
 	if err != nil || vars == nil {
 		return
@@ -268,13 +296,17 @@ func (s *system) kernelThread(dir string) bool {
 	return n == 0 && err == nil
 }
 
-// readStart reads the start of a file into buf.
+// readStart reads the start of a regular file into buf. O_NONBLOCK keeps a pipe
+// from holding us up: it opens at once, and is turned away.
 func readStart(path string, buf []byte) (int, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer file.Close()
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		return 0, cmp.Or(err, fmt.Errorf("read %s: not a regular file", path))
+	}
 	n, err := io.ReadFull(file, buf)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseEnviron(t *testing.T) {
@@ -214,6 +216,47 @@ func TestJobsBounds(t *testing.T) {
 	}
 	if data, err := json.Marshal(f.Jobs); err != nil || len(data) > 64<<10 {
 		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+// TestJobsHostile has environments that are longer than is read, and some that
+// are none: what was read of them is judged, what was not is said.
+func TestJobsHostile(t *testing.T) {
+	long := func(last string) string { // last begins ten bytes before the end of what is read
+		return environ("NCCL_NET=Socket", strings.Repeat("x", maxEnviron-len("NCCL_NET=Socket")-2-10), last)
+	}
+	pipe := func(s *system) {
+		if err := errors.Join(os.MkdirAll(filepath.Join(s.o.Procfs, "1236"), 0o755), unix.Mkfifo(filepath.Join(s.o.Procfs, "1236/environ"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change tree
+		with   func(*system)
+		found  int
+		unread string
+	}{
+		{"cut in the middle of a value", tree{"proc/1235/environ": long("UCX_TLS=tcp,rc")}, nil, 1, "environments of processes (1): what is behind their first 262144 bytes; look there by hand: tr '\\0' '\\n' < /proc/1235/environ | grep -E '^(NCCL|UCX)_'"},
+		{"cut, and without an end", tree{"proc/1235/environ": strings.Repeat("NCCL_NET=Socket", maxEnviron)}, nil, 0, "environments of processes (1): what is behind their first 262144 bytes"},
+		{"no zero byte", tree{"proc/1235/environ": "NCCL_IB_DISABLE=1"}, nil, 1, ""},
+		{"binary", tree{"proc/1235/environ": "\xff\xfe\x00UCX_TLS\x00=\x00NCCL_NET=\x1b[31mSocket\x00NCCL_IB_DISABLE\x00"}, nil, 0, ""},
+		{"a pipe", nil, pipe, 0, "environments of processes (1): read PROC/1236/environ: not a regular file; look into dmesg"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := systemNode(t, hgx, tt.change)
+			if tt.with != nil {
+				tt.with(s)
+			}
+			f, unread := s.gather(t.Context())
+			want := strings.ReplaceAll(tt.unread, "PROC", s.o.Procfs)
+			if text := strings.Join(unread, "\n"); !strings.HasPrefix(text, want) || want == "" && text != "" {
+				t.Errorf("not read: %q, want %q", text, want)
+			}
+			if list := runSystem(&Facts{System: f}); len(list) != tt.found {
+				t.Error(findingsText(list))
+			}
+		})
 	}
 }
 
