@@ -93,6 +93,8 @@ func TestUCXTLS(t *testing.T) {
 		"ud_v,sm":                          "datagrams",
 		"tcp":                              "tcp",
 		"tcp,cuda_copy,cuda_ipc":           "tcp",
+		"tcp, cuda_copy, cuda_ipc":         "tcp",
+		"tcp, rc":                          "unknown",
 		"sm,self,cuda":                     "",
 		"^ib":                              "tcp",
 		"^tcp":                             "reliable datagrams",

@@ -58,7 +58,8 @@ func parseUCXTLS(text string) (t ucxTransports) {
 	for _, name := range names {
 		name = strings.TrimPrefix(name, `\`)
 		_, alias := ucxAlias()[name]
-		t.known = t.known && (alias || slices.Contains(ucxReliable(), name) || slices.Contains(ucxRare(), name) || slices.Contains(ucxDatagrams(), name) || slices.Contains(ucxOthers(), name))
+		t.known = t.known && (alias || slices.Contains(ucxReliable(), name) || slices.Contains(ucxRare(), name) || slices.Contains(ucxDatagrams(), name) ||
+			slices.Contains(ucxOthers(), strings.TrimSpace(name))) // a blank hides a name from UCX, and nothing is lost with these
 	}
 	return t
 }

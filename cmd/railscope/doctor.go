@@ -67,6 +67,9 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 	}
 	here := g.Gather(ctx)
 	asking.Wait()
+	if ctx.Err() != nil {
+		return errors.New("told to stop before all was read") // what is missing would be told as faults
+	}
 	here.Node = cmp.Or(s.called(cfg), here.Node)
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -132,6 +133,33 @@ func TestDoctorPeer(t *testing.T) {
 	}
 	if list, _ := found(t, sys, "--peer="+peer, "--token-file="+token); len(list) != 1 || !strings.Contains(list[0], "peer_unreachable") {
 		t.Errorf("nobody there: %q", list)
+	}
+}
+
+// TestDoctorStopped: who stops it gets no report of half of the facts.
+func TestDoctorStopped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t), "--path.procfs="+t.TempDir(), "--path.rootfs="+t.TempDir(), "--peer="+l.Addr().String())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.Accept() // it is waiting for an answer now
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code says it
+	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() != "railscope: told to stop before all was read\n" {
+		t.Errorf("exit %d, %q, %q", code, &stdout, &stderr)
 	}
 }
 
