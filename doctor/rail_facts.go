@@ -257,19 +257,26 @@ func (f *RailFacts) idleHalf(r *Rail) *Rail {
 }
 
 // unused tells whether nobody has ever meant to use the port: the second port
-// of an adapter whose first works, with neither an address nor, since it was
-// made, a link. A port without an interface, as InfiniBand's may be, has had no
-// link when it has received nothing, not from the subnet manager either.
+// of an adapter whose first is used, with neither an address nor, since it was
+// made, a link.
 func (f *RailFacts) unused(r *Rail) bool {
+	used, known := f.used(r)
+	return known && !used && strings.Trim(r.Board, "0:") != "" && slices.ContainsFunc(f.Rails, func(o Rail) bool {
+		used, _ := f.used(&o)
+		return used && o.Board == r.Board
+	})
+}
+
+// used tells whether a port works, or once did, or has an address. A port
+// without an interface, as InfiniBand's may be, has had no link when it has
+// received nothing, not from the subnet manager either.
+func (f *RailFacts) used(r *Rail) (used, known bool) {
 	n := f.netdev(r.Netdev)
 	links := n.Ups
 	if links == nil && r.StateID == stateDown {
 		links = r.Received
 	}
-	if r.active() || links == nil || *links > 0 || len(n.Addresses) > 0 || strings.Trim(r.Board, "0:") == "" {
-		return false
-	}
-	return slices.ContainsFunc(f.Rails, func(o Rail) bool { return o.Board == r.Board && o.active() })
+	return r.active() || links != nil && *links > 0 || len(n.Addresses) > 0, links != nil
 }
 
 // stateDown is that of a port without a link (enum ib_port_state,

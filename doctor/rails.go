@@ -180,10 +180,10 @@ func (f *RailFacts) mtuLow(r *Rail) bool {
 }
 
 func checkMTULow(f *RailFacts, r *Rail, found func(Finding)) {
-	if !r.active() || !f.mtuLow(r) {
+	n := f.netdev(r.Netdev)
+	if t := f.idleHalf(r); !r.active() || !f.mtuLow(r) || t != nil && f.netdev(t.Netdev).MTU > n.MTU { // the half that is not used is told its MTU, too
 		return
 	}
-	n := f.netdev(r.Netdev)
 	out := Finding{Severity: Warning, Subject: r.String(),
 		Read: fmt.Sprintf("%s has MTU %d, with which RoCE gets %d; it can do 4096", n.Name, n.MTU, r.roceMTU(n.MTU)),
 		Why:  "Each packet has 58 bytes of headers, so that small ones cost goodput (1024: 5 %, 4096: 1 %) and four times the packets. Both ends of a connection use the smaller MTU.",

@@ -72,6 +72,8 @@ var faults = []fault{
 	{"down with carrier", "port_down", Fault, "hgx", file(mlx1+"state", "1: DOWN"), "rail 1", `"1: DOWN"`, []string{"ip link set dev ens2np0 down && ip link set dev ens2np0 up"}},
 	{"no subnet manager", "port_down", Fault, "hgx", file(mlx1+"state", "2: INIT") + file(mlx1+"link_layer", "InfiniBand"), "rail 1", `"2: INIT"`, nil},
 	{"second port with a cable that died", "port_down", Fault, "spark", file("sys/class/net/enp1s0f1np1/carrier_up_count", "1"), "rail 1 (rocep1s0f1", "enp1s0f1np1 has no carrier", nil},
+	{"the only cable pulled", "port_down", Fault, "spark", file("sys/class/infiniband/rocep1s0f0/ports/1/state", "1: DOWN") + file("sys/class/net/enp1s0f0np0/carrier", "0") + file("sys/class/net/enp1s0f0np0/carrier_up_count", "1") +
+		"gone sys/class/infiniband/roceP2p1s0f0\ngone sys/class/infiniband/roceP2p1s0f1\n", "rail 0 (rocep1s0f0", "enp1s0f0np0 has no carrier", nil},
 	{"InfiniBand without an interface that once had a cable", "port_down", Fault, "spark", unusedIB + file(unusedPort+"counters/port_rcv_packets", "7"), "rail 1 (rocep1s0f1", "", nil},
 	{"InfiniBand without a subnet manager or an interface", "port_down", Fault, "spark", unusedIB + file(unusedPort+"counters/port_rcv_packets", "0") + file(unusedPort+"state", "2: INIT"), "rail 1 (rocep1s0f1", "", nil},
 	{"InfiniBand in a bond of IPoIB", "port_down", Fault, "hgx", bondOfIPoIB + file(mlx1+"state", "1: DOWN") + file(ens2+"carrier", "0") + file(ens2+"bonding_slave/mii_status", "down"), "rail 1", "", nil},
@@ -109,6 +111,8 @@ var faults = []fault{
 
 	{"P2P half without an address", "half_unused", Warning, "spark", "gone kernel/addresses/enP2p1s0f0np0\n" + file(half+"gids/2", "0000:0000:0000:0000:0000:0000:0000:0000") + file(half+"gids/3", "0000:0000:0000:0000:0000:0000:0000:0000"),
 		"rail 2 (roceP2p1s0f0, enP2p1s0f0np0)", "the same physical port as rail 0 (rocep1s0f0, enp1s0f0np0)", []string{"ip address add 192.168.103.10/24 dev enP2p1s0f0np0"}},
+	{"P2P half as it came", "half_unused", Warning, "spark", "gone kernel/addresses/enP2p1s0f0np0\n" + file("sys/class/net/enP2p1s0f0np0/mtu", "1500") + file(half+"gids/2", "0000:0000:0000:0000:0000:0000:0000:0000") + file(half+"gids/3", "0000:0000:0000:0000:0000:0000:0000:0000"),
+		"rail 2", "nothing uses it", []string{"ip address add 192.168.103.10/24 dev enP2p1s0f0np0", "ip link set dev enP2p1s0f0np0 mtu 9000"}},
 	{"P2P half taken down", "half_unused", Warning, "spark", file("sys/class/net/enP2p1s0f0np0/flags", "0x1002") + "gone sys/class/net/enP2p1s0f0np0/carrier\n" + file(half+"state", "1: DOWN"),
 		"rail 2", "enP2p1s0f0np0 is down by configuration", []string{"ip link set dev enP2p1s0f0np0 up"}},
 
