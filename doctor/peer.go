@@ -48,7 +48,7 @@ func checkPeerRails(here, there *Facts, found func(Finding)) {
 		return
 	}
 	found(Finding{Severity: Warning, Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
-		Read: fmt.Sprintf("%d rails on %s, %d on %s", a, here.Node, b, there.Node),
+		Read: fmt.Sprintf("%s on %s, %d on %s", count(a, "rail"), here.Node, b, there.Node),
 		Why:  "Only rails that both have carry what goes between them; those of one node alone stand idle.",
 		Mend: []string{note("compare railscope rails on both: a device that is missing on one, or rails.include in the configuration that differs")}})
 }
