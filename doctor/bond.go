@@ -152,12 +152,16 @@ func checkBondMemberDown(f *RailFacts, b *Bond, found func(Finding)) {
 // heard (include/net/bond_3ad.h, LACP_STATE_DEFAULTED).
 const actorDefaulted = 0x40
 
+const noLACP = "# where the switch cannot: use mode active-backup, which asks nothing of it"
+
 func checkBondLACP(_ *RailFacts, b *Bond, found func(Finding)) {
 	if b.Mode != "802.3ad" {
 		return
 	}
 	var silent, apart []string
+	up := false
 	for _, m := range b.Members {
+		up = up || m.Status == "up"
 		switch {
 		case m.Status != "up":
 		case m.ActorState != nil && *m.ActorState&actorDefaulted != 0:
@@ -172,9 +176,12 @@ func checkBondLACP(_ *RailFacts, b *Bond, found func(Finding)) {
 	switch {
 	case len(silent) > 0:
 		out.Read = fmt.Sprintf("no LACP partner is heard on %s", enumerate(silent))
-		out.Mend = append(out.Mend, note("where the switch cannot: use mode active-backup, which asks nothing of it"))
+		out.Mend = append(out.Mend, noLACP)
 	case len(apart) > 0:
 		out.Read = fmt.Sprintf("the active aggregator is %d, and %s", b.Aggregator, strings.Join(apart, ", "))
+	case b.Partner == "00:00:00:00:00:00" && up:
+		out.Read = fmt.Sprintf("no LACP partner is heard (/sys/class/net/%s/bonding/ad_partner_mac is %s)", b.Name, b.Partner)
+		out.Mend = append(out.Mend, noLACP)
 	default:
 		return
 	}

@@ -163,7 +163,7 @@ func TestGather(t *testing.T) {
 		t.Errorf("uptime %v, RDMA %v, GPUs %v", f.Rails.Uptime, f.Rails.RDMA, f.Rails.GPUs)
 	}
 	state := 61
-	bond := []Bond{{Name: "bond0", Mode: "802.3ad", Aggregator: 1, Members: []Member{{"ens1f0np0", "up", 1, &state}, {"ens1f1np1", "up", 1, &state}}}}
+	bond := []Bond{{Name: "bond0", Mode: "802.3ad", Aggregator: 1, Partner: "50:6b:4b:12:34:56", Members: []Member{{"ens1f0np0", "up", 1, &state}, {"ens1f1np1", "up", 1, &state}}}}
 	if diff := cmp.Diff(bond, machine(t, "lag", "").Rails.Bonds); diff != "" {
 		t.Error(diff)
 	}

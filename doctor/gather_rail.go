@@ -147,6 +147,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
 		b := Bond{Name: name, Mode: mode}
 		if mode == "802.3ad" {
 			b.Aggregator = r.int(0, dir, "ad_aggregator")
+			b.Partner = r.text(dir, "ad_partner_mac") // empty without CAP_NET_ADMIN
 		}
 		netdevs = append(netdevs, g.readNetdev(r, name))
 		for _, m := range members {

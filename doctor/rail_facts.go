@@ -109,6 +109,7 @@ type Bond struct {
 	Name       string   `json:"name"`
 	Mode       string   `json:"mode"`
 	Aggregator int      `json:"aggregator"` // the active one; 0: none, or not LACP
+	Partner    string   `json:"partner"`    // system address of its LACP partner, zeros where nobody is heard; empty: unknown, or not LACP
 	Members    []Member `json:"members"`
 }
 

@@ -137,6 +137,8 @@ var faults = []fault{
 	{"member taken down", "bond_member_down", Fault, "lag", file("sys/class/net/ens1f1np1/bonding_slave/mii_status", "down") + file("sys/class/net/ens1f1np1/flags", "0x1802"), "ens1f1np1 of bond0", "down by configuration",
 		[]string{"ip link set dev ens1f1np1 up"}},
 	{"no LACP partner", "bond_lacp", Fault, "lag", file("sys/class/net/ens1f1np1/bonding_slave/ad_actor_oper_port_state", "77"), "bond0", "no LACP partner is heard on ens1f1np1", nil},
+	{"a partner of zeros", "bond_lacp", Fault, "lag", "gone sys/class/net/ens1f0np0/bonding_slave/ad_actor_oper_port_state\ngone sys/class/net/ens1f1np1/bonding_slave/ad_actor_oper_port_state\n" +
+		file("sys/class/net/bond0/bonding/ad_partner_mac", "00:00:00:00:00:00"), "bond0", "no LACP partner is heard (/sys/class/net/bond0/bonding/ad_partner_mac", nil},
 	{"two aggregators", "bond_lacp", Fault, "lag", file("sys/class/net/ens1f1np1/bonding_slave/ad_aggregator_id", "2"), "bond0", "the active aggregator is 1, and ens1f1np1 in 2", nil},
 
 	{"link trained to half its lanes", "pcie_link_low", Fault, "hgx", file("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "8"), "rail 1", "runs at 32 GT/s x8 (252.1 Gb/s), both its ends can 32 GT/s x16",

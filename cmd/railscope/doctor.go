@@ -118,7 +118,7 @@ func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Se
 	if s.doctor.tokenFile != "" {
 		security.TokenFile = s.doctor.tokenFile
 	}
-	if s.doctor.peer == "" {
+	if s.doctor.peer == "" && !s.doctor.peerGiven { // given and empty is a name that a script did not have
 		return "", security, nil
 	}
 	peer, ok := config.ParsePeer(s.doctor.peer)

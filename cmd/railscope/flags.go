@@ -50,7 +50,10 @@ type benchSettings struct {
 }
 
 // doctorSettings are the flags of doctor.
-type doctorSettings struct{ peer, tokenFile string }
+type doctorSettings struct {
+	peer, tokenFile string
+	peerGiven       bool
+}
 
 // demoSettings are the flags of demo.
 type demoSettings struct {
@@ -146,7 +149,7 @@ func application(s *settings) *kingpin.Application {
 
 	cmdDoctor := app.Command("doctor", "Look for what is wrong with the rails of this node, and, with --peer, between two nodes: each finding with what was read, why it matters and the command that mends it. Exits with 1 when there is a fault.")
 	d := twin{cmdDoctor}
-	d.Flag("peer", "Look at this node too, host or host:port, and compare: a railscope that answers probes (probe.listen in its configuration).").PlaceHolder("HOST").StringVar(&s.doctor.peer)
+	d.Flag("peer", "Look at this node too, host or host:port, and compare: a railscope that answers probes (probe.listen in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.doctor.peerGiven).StringVar(&s.doctor.peer)
 	d.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.doctor.tokenFile)
 	format(cmdDoctor, &s.format, "text", "json")
 
