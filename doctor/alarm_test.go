@@ -36,6 +36,12 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"a Soft-RoCE device on a bond", "rxe", file("sys/devices/virtual/infiniband/rxe1/parent", "bond0") + file("sys/devices/virtual/infiniband/rxe1/ports/1/gid_attrs/ndevs/1", "bond0") +
 			file("sys/class/net/bonding_masters", "bond0") + file("sys/devices/virtual/net/bond0/bonding/mode", "balance-rr 0") + file("sys/devices/virtual/net/bond0/bonding/slaves", "eth1 eth2") +
 			file("sys/devices/virtual/net/bond0/mtu", "4200") + file("sys/class/net/bond0", "-> ../../devices/virtual/net/bond0")},
+		{"a state that cannot be read", "hgx", file(mlx1+"state", "N/A")},
+		{"a state that there is not", "hgx", file(mlx1+"state", "99999999999999999999")},
+		{"the state of a half that cannot be read", "spark", file(half+"state", "-1")},
+		{"GIDs of a half that cannot be read", "spark", file(half+"gids/3", "N/A")},
+		{"a mode of a bond that there is not", "lag", file("sys/class/net/bond0/bonding/mode", "N/A")},
+		{"an aggregator that there is not", "lag", file("sys/class/net/ens1f1np1/bonding_slave/ad_aggregator_id", "-1")},
 		{"nothing but state and GIDs can be read", "rxe", "gone sys/class/net/eth1/flags\ngone sys/class/net/eth1/carrier\ngone sys/class/net/eth1/mtu\ngone sys/class/net/eth1/carrier_down_count\ngone proc/sys/net\ngone kernel/addresses\ngone proc/uptime\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,13 +2,18 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
 )
+
+// lastState is the highest of enum ib_port_state (include/rdma/ib_verbs.h).
+const lastState = 5
 
 // readRail reads one rail, its interface and its PCIe link.
 func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*RailFacts) {
@@ -21,8 +26,14 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*RailFacts) {
 	if strings.HasPrefix(r.text(v.Dir, "node_type"), "4:") {
 		out.LinkLayer = "iWARP" // RDMA over TCP: Ethernet, as the kernel says, and no RoCE
 	}
-	number, _, _ := strings.Cut(out.State, ":")
-	out.StateID, _ = strconv.Atoi(number) // 0: unknown
+	if number, _, _ := strings.Cut(out.State, ":"); number != "" {
+		id, err := strconv.Atoi(number)
+		if err != nil || id < 0 || id > lastState {
+			r.fail(&sysfs.Error{Path: filepath.Join(port, "state"), Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%.40q is no state", out.State)})
+			id = 0
+		}
+		out.StateID = id
+	}
 	if !out.active() {
 		out.Received = r.uint(port, "counters", "port_rcv_packets")
 	}
@@ -128,6 +139,12 @@ func readLink(r *reader, dir, address string) *Link {
 	return l
 }
 
+// bondModes are those that there are (drivers/net/bonding/bond_options.c,
+// bond_mode_tbl).
+func bondModes() []string {
+	return []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
+}
+
 // readBonds reads the bonds that rails are on, and their members
 // (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c). A bond of IPoIB is no
 // matter of RDMA's, which goes over InfiniBand without its interfaces.
@@ -144,9 +161,13 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
 			continue
 		}
 		mode, _, _ := strings.Cut(r.text(dir, "mode"), " ")
+		if mode != "" && !slices.Contains(bondModes(), mode) {
+			r.fail(&sysfs.Error{Path: filepath.Join(dir, "mode"), Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%.40q is no mode", mode)})
+			mode = ""
+		}
 		b := Bond{Name: name, Mode: mode}
 		if mode == "802.3ad" {
-			b.Aggregator = r.int(0, dir, "ad_aggregator")
+			b.Aggregator = max(0, r.int(0, dir, "ad_aggregator"))
 			b.Partner = r.text(dir, "ad_partner_mac") // empty without CAP_NET_ADMIN
 		}
 		netdevs = append(netdevs, g.readNetdev(r, name))
@@ -154,7 +175,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*RailFacts) {
 			slave := filepath.Join(net, m, "bonding_slave")
 			member := Member{Name: m, Status: r.text(slave, "mii_status")}
 			if mode == "802.3ad" {
-				member.Aggregator = r.int(0, slave, "ad_aggregator_id")
+				member.Aggregator = max(0, r.int(0, slave, "ad_aggregator_id"))
 				if state := r.uint(slave, "ad_actor_oper_port_state"); state != nil && *state <= 0xff {
 					v := int(*state)
 					member.ActorState = &v

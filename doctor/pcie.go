@@ -63,16 +63,22 @@ func checkPCIeLink(facts *Facts, found func(Finding)) {
 		out := Finding{Severity: Warning, Subject: names(l.rails)}
 		switch {
 		case l.Speed < l.canSpeed || l.Width < l.canWidth:
-			out.Read = fmt.Sprintf("the PCIe link of %s runs at %s (%s), both its ends can %s (%s)",
-				l.Address, at(l.Speed, l.Width), gigabits(now), at(l.canSpeed, l.canWidth), gigabits(l.can()))
+			ends := "both its ends can"
+			if l.slot == nil {
+				ends = "what its slot can is not known, the adapter can"
+			}
+			out.Read = fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)",
+				l.Address, at(l.Speed, l.Width), gigabits(now), ends, at(l.canSpeed, l.canWidth), gigabits(l.can()))
 			out.Why = "No rail carries more than its PCIe link, and nothing but the goodput shows it: the port still tells its full rate."
 			if now < l.need {
 				out.Severity = Fault
 			}
-			if l.slot != nil {
-				out.Mend = []string{note("trains the link anew, which breaks what goes over it now"), command("setpci", "-s", l.slot.Address, "CAP_EXP+10.w=20:20")}
+			const seat = "seat the adapter and its riser anew; look in the BIOS for a limit of the slot, and for an update"
+			if l.slot == nil {
+				out.Mend = []string{note("look at what the slot can (lspci -vt shows the bridge above %s, lspci -vvs BRIDGE its LnkCap); if as much: "+seat, l.Address)}
+				break
 			}
-			out.Mend = append(out.Mend, note("if that does not help: seat the adapter and its riser anew; look in the BIOS for a limit of the slot, and for an update"))
+			out.Mend = []string{note("trains the link anew, which breaks what goes over it now"), command("setpci", "-s", l.slot.Address, "CAP_EXP+10.w=20:20"), note("if that does not help: " + seat)}
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
 			out.Read = fmt.Sprintf("the slot of %s can %s (%s), the adapter %s, and its port runs at %s",
 				l.Address, at(l.canSpeed, l.canWidth), gigabits(l.can()), at(l.MaxSpeed, l.MaxWidth), gigabits(l.need))

@@ -246,7 +246,7 @@ func (f *RailFacts) halves(r *Rail) (twins []*Rail) {
 // idleHalf returns the half of the rail's port that works while this one cannot
 // be used; nil when this one can, or neither.
 func (f *RailFacts) idleHalf(r *Rail) *Rail {
-	if r.active() && r.quality() >= ownIPv6 {
+	if unknown := r.StateID == 0 || r.active() && !r.GIDsRead; unknown || r.active() && r.quality() >= ownIPv6 {
 		return nil
 	}
 	for _, t := range f.halves(r) {

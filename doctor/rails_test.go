@@ -143,6 +143,8 @@ var faults = []fault{
 
 	{"link trained to half its lanes", "pcie_link_low", Fault, "hgx", file("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "8"), "rail 1", "runs at 32 GT/s x8 (252.1 Gb/s), both its ends can 32 GT/s x16",
 		[]string{"setpci -s 0000:37:01.0 CAP_EXP+10.w=20:20"}},
+	{"half its lanes, in a slot that tells nothing", "pcie_link_low", Fault, "hgx", file("sys/devices/pci0000:37/0000:37:01.0/0000:3a:00.0/current_link_width", "8") + "gone sys/devices/pci0000:37/0000:37:01.0/max_link_width\n",
+		"rail 1", "what its slot can is not known, the adapter can 32 GT/s x16", nil},
 	{"link slower than it can, and fast enough", "pcie_link_low", Warning, "lag", file("sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/current_link_speed", "8.0 GT/s PCIe"), "rail 0", "runs at 8 GT/s x16",
 		[]string{"setpci -s 0000:16:02.0 CAP_EXP+10.w=20:20"}},
 	{"x2 of a Spark's x4", "pcie_link_low", Fault, "spark", file("sys/devices/pci0002:00/0002:00:00.0/0002:01:00.0/current_link_width", "2"), "rail 2", "32 GT/s x2", []string{"setpci -s 0002:00:00.0 CAP_EXP+10.w=20:20"}},
