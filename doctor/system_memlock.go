@@ -42,8 +42,11 @@ func (s *system) readMemlock(context.Context) part {
 	if m.Soft, m.Hard, err = parseMemlock(text); err != nil {
 		return part{put: func(*SystemFacts) {}, unread: []string{fmt.Sprintf("limits on locked memory: %s: %v; look at `ulimit -l`", filepath.Join(dir, "limits"), err)}}
 	}
+	status, err := sysfs.ReadString(dir, "status")
+	if err != nil { // a limit is none for who is exempt from it
+		return part{put: func(*SystemFacts) {}, unread: []string{fmt.Sprintf("limits on locked memory: %v; look at `ulimit -l`", err)}}
+	}
 	m.Known = true
-	status, _ := sysfs.ReadString(dir, "status")
 	users, usersErr := sysfs.ReadString(dir, "uid_map")
 	first := usersErr != nil || strings.Join(strings.Fields(users), " ") == "0 0 4294967295"
 	m.Exempt = first && hasCapability(status, capIPCLock)

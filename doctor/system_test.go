@@ -346,6 +346,7 @@ func TestSystemUnread(t *testing.T) {
 	}{
 		{"limits that are none", tree{limits: locked("many", "many")}, nil, []string{"limits on locked memory: ROOT/proc/4242/limits"}},
 		{"no limits", tree{limits: "Limit\n"}, nil, []string{"limits on locked memory"}},
+		{"capabilities that cannot be read", tree{"proc/4242/status": "", limits: locked("65536", "65536")}, nil, []string{"limits on locked memory: read ROOT/proc/4242/status: no such file"}},
 		{"a device being reset", nil, func(s *system) { s.open = func(string) error { return unix.EIO } }, []string{"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs2"}},
 		{"PFC fails on one rail", nil, func(s *system) { s.pfc = only("enp26s0np0", 0, errors.New("no answer"), uint8(8)) }, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare by hand"}},
 		{"no DCB at all", nil, func(s *system) { s.pfc = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP } }, nil},
