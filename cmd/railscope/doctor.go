@@ -145,15 +145,16 @@ func fetch(ctx context.Context, peer string, security probe.Security) (*doctor.F
 // peerMend says what to do about a peer that could not be asked.
 func peerMend(err error) []string {
 	const version = "# install the same version of railscope on both nodes, and start it anew"
-	if errors.Is(err, probe.ErrNoFacts) || errors.Is(err, doctor.ErrVersion) {
+	f, ok := errors.AsType[*probe.Failure](err)
+	if !ok { // it answers, and not as this version does
 		return []string{version}
 	}
-	switch f, _ := errors.AsType[*probe.Failure](err); {
-	case f != nil && f.Reason == "unauthorized":
+	switch f.Reason {
+	case "unauthorized":
 		return []string{"# give both nodes one token: the file that probe.token_file names in the peer's configuration, and here --token-file=FILE"}
-	case f != nil && f.Reason == "tls":
+	case "tls":
 		return []string{"# set probe.tls in the configuration of both nodes, or of neither; here --config.file=FILE. Each certificate names its host, and is of the other's client_ca_file"}
-	case f != nil && f.Reason == "protocol":
+	case "protocol":
 		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics", version}
 	}
 	return []string{"# on the peer: railscope serve with probe.listen and probe.token_file in its configuration, and this port open; here the same token: --token-file=FILE"}

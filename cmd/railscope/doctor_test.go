@@ -176,7 +176,7 @@ func TestPeerMend(t *testing.T) {
 		{&probe.Failure{Reason: "tls"}, "probe.tls"},
 		{&probe.Failure{Reason: "protocol"}, "not that of its metrics"},
 		{&probe.Failure{Reason: "peer_unreachable"}, "this port open"},
-		{errors.New("the peer's facts make no sense"), "railscope serve"},
+		{errors.New("the peer's facts make no sense"), "same version"},
 	} {
 		list := peerMend(tc.err)
 		if len(list) == 0 || !strings.Contains(list[0], tc.want) || slices.ContainsFunc(list, func(s string) bool { return !strings.HasPrefix(s, "# ") }) {
