@@ -18,16 +18,18 @@ const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
 
 // rdmaRows are the rows that are not one counter file each.
 type rdmaRows struct {
-	info, up, state, physState, rate, mtu, capacity *Metric
-	saturated, hwSource                             *Metric
-	gid, misbound, gidChanges                       *Metric
-	native, deviceNative                            *Metric
+	info, excluded                            *Metric
+	up, state, physState, rate, mtu, capacity *Metric
+	saturated, hwSource                       *Metric
+	gid, misbound, gidChanges                 *Metric
+	native, deviceNative                      *Metric
 }
 
 func newRDMARows() rdmaRows {
 	with := func(more ...string) []string { return append(append([]string{}, portLabels...), more...) }
 	return rdmaRows{
 		info:      &Metric{Name: "rail_info", Kind: Gauge, Labels: with("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware"), Help: "What a rail is and where it sits; always 1. numa_node is -1 where the machine does not say.", Ref: refABI},
+		excluded:  &Metric{Name: "rail_excluded_info", Kind: Gauge, Labels: []string{"device"}, Help: "A device that is there, and whose ports are no rails because rails.include leaves it out; always 1. Virtual functions are not told.", Ref: refABI},
 		up:        &Metric{Name: "port_up", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "1 when the port is ACTIVE, 0 when it is in any other state.", Ref: refABI},
 		state:     &Metric{Name: "port_state_id", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.", Ref: refABI},
 		physState: &Metric{Name: "port_physical_state_id", Kind: Gauge, Labels: portLabels, From: from("phys_state"), Help: "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 phy test.", Ref: refABI},
@@ -49,9 +51,10 @@ func newRDMARows() rdmaRows {
 // RDMA is the source of everything below /sys/class/infiniband: state, rate,
 // MTU, counters and GIDs of every rail.
 type RDMA struct {
-	sysfs  string
-	rails  func() ([]rail.Rail, error)
-	budget time.Duration
+	sysfs    string
+	rails    func() ([]rail.Rail, error)
+	excluded func() []string // nil: none
+	budget   time.Duration
 
 	rows                        rdmaRows
 	metrics                     []*Metric
@@ -90,7 +93,7 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 		{s.transmitBytes, [2]*Metric{byName["port_ipv4_transmit_bytes_total"], byName["port_ipv6_transmit_bytes_total"]}},
 	}
 	s.ports, s.legacy, s.deviceWide = newBook(port, r.native), newBook(legacy, r.native), newBook(device, r.deviceNative)
-	s.metrics = []*Metric{r.info, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
+	s.metrics = []*Metric{r.info, r.excluded, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
 	s.metrics = append(s.metrics, port...)
 	s.metrics = append(s.metrics, legacy...)
 	s.metrics = append(s.metrics, r.native, r.saturated, r.hwSource, r.gid, r.misbound, r.gidChanges)
@@ -98,6 +101,10 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 	s.metrics = append(s.metrics, r.deviceNative)
 	return s
 }
+
+// Excluded makes the source tell the devices that the configuration leaves out,
+// so that they are not taken for devices that are gone. Before the first Read.
+func (s *RDMA) Excluded(devices func() []string) { s.excluded = devices }
 
 // Name implements [Source].
 func (s *RDMA) Name() string { return "rdma" }
@@ -124,6 +131,11 @@ func (s *RDMA) Read(emit func(Sample)) error {
 	rails, err := s.rails()
 	errs := deviceFaults(err)
 	keys := s.follow(rails)
+	if s.excluded != nil {
+		for _, device := range s.excluded() {
+			emit(Sample{s.rows.excluded, []string{device}, 1})
+		}
+	}
 	if len(rails) == 0 {
 		if err == nil {
 			return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, ErrAbsent)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -170,6 +171,31 @@ func TestRDMAVanish(t *testing.T) {
 
 // TestRDMANarrowCounters: 32-bit counters go on over a wrap and start again at
 // a reset; counters that saturate do neither, and say that they have.
+// TestRDMAExcluded holds that what the configuration leaves out is told apart
+// from what is gone, also where nothing is left.
+func TestRDMAExcluded(t *testing.T) {
+	tree := newRDMATree(t)
+	var got [][]string
+	for _, include := range []string{"mlx5", "^mlx5_0$", "none"} {
+		finder := rail.NewFinder(tree.sys, rail.Options{Include: regexp.MustCompile(include)}, nil, time.Second)
+		tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+		tree.source.Excluded(finder.Excluded)
+		values, _ := tree.read() // without a rail it is absent
+		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(k string) bool {
+			return !strings.HasPrefix(k, "port_up ") && !strings.HasPrefix(k, "rail_excluded_info ")
+		})
+		got = append(got, keys)
+	}
+	want := [][]string{
+		{"port_up 0 mlx5_0 1", "port_up 1 mlx5_1 1"},
+		{"port_up 0 mlx5_0 1", "rail_excluded_info mlx5_1"},
+		{"rail_excluded_info mlx5_0", "rail_excluded_info mlx5_1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestRDMANarrowCounters(t *testing.T) {
 	tree := newRDMATree(t)
 	const wraps, stays = "port_receive_write_requests_total 0 mlx5_0 1", "port_symbol_errors_total 0 mlx5_0 1"

@@ -23,8 +23,8 @@ const (
 	ofExpected    = `sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"}) / sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<peer>})`
 	ofExpectedAll = `sum by (instance, peer) (railscope_probe_goodput_bytes_per_second{<node>, mode="stealing"}) / sum by (instance, peer) (railscope_probe_rail_expected_bytes_per_second{<node>})`
 	// Rails that were up within a day and are not now, on nodes that answer: down, or gone from the machine. Half of a
-	// DGX Spark's ports have no cable: what never was up is not lost.
-	lost    = `((max_over_time(railscope_port_up{<node>}[1d:15m]) == 1) unless railscope_port_up{<node>} == 1 and on (job, instance) railscope_build_info{<node>})`
+	// DGX Spark's ports have no cable: what never was up is not lost, nor what has another name now, or is left out.
+	lost    = `((max_over_time(railscope_port_up{<node>}[1d:15m]) == 1) unless ignoring (rail) railscope_port_up{<node>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on (job, instance) railscope_build_info{<node>})`
 	gpuFull = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
 	// Nodes of the jobs in which railscope was seen: 1 if Prometheus reaches them.
 	answers = `(up{<node>} and on (job) last_over_time(railscope_build_info{<node>}[$__range]))`

@@ -25,7 +25,7 @@ func node() *dashboard {
 
 const (
 	// lost, of the chosen rails.
-	lostHere = `((max_over_time(railscope_port_up{<rail>}[1d:15m]) == 1) unless railscope_port_up{<rail>} == 1 and on (job, instance) railscope_build_info{<node>})`
+	lostHere = `((max_over_time(railscope_port_up{<rail>}[1d:15m]) == 1) unless ignoring (rail) railscope_port_up{<rail>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on (job, instance) railscope_build_info{<node>})`
 	// How full the PCIe link of an adapter or a GPU is built out: speed and width, of what the device could do.
 	linkOfMost = `(railscope_pcie_link_transfers_per_second{<node>} * railscope_pcie_link_width_lanes{<node>}) / (railscope_pcie_link_max_transfers_per_second{<node>} * railscope_pcie_link_max_width_lanes{<node>})`
 )

@@ -250,12 +250,12 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rewrite("rails:\n  names: {west: mlx5_0/1}\n")
+	rewrite("rails:\n  include: ^mlx5_0$\n  names: {west: mlx5_0/1}\n")
 	if err := r.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	r.line(t, `"msg":"(Configuration reloaded)"`)
-	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 1")
+	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 1", `railscope_rail_excluded_info{device="mlx5_1"} 1`)
 
 	rewrite("rails:\n  names: {east: mlx5_0}\n")
 	resp, err := http.Post(r.url+"/-/reload", "", nil)

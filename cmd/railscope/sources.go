@@ -30,8 +30,10 @@ func sources(s settings, m machine, finder *rail.Finder, logger *slog.Logger) (l
 	if m.ethtool != nil {
 		netdev.Ethtool(m.ethtool)
 	}
+	rdma := collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget)
+	rdma.Excluded(finder.Excluded)
 	made := map[string]collector.Source{
-		"rdma":      collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget),
+		"rdma":      rdma,
 		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
 		"netdev":    netdev,
 		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),

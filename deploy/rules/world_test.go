@@ -168,6 +168,18 @@ func (w world) transport(how, result, reason string, nodes ...string) {
 	}
 }
 
+// lose takes a device of a away.
+func (w world) lose() {
+	for k := range w {
+		if strings.Contains(k, a) && strings.Contains(k, rail1) && !strings.Contains(k, "peer=") {
+			w[k] = before(w[k]) + gone
+		}
+	}
+	w.set(gone, probeRail+"up", a, rail1)
+	w.set(zero, probeRail+"up", b, rail1)
+	w.set(one, "railscope_probe_imbalance_ratio", b)
+}
+
 // faults are what may befall the two nodes, and everything that fires for it.
 // Each has its own alert, and no other of severity critical.
 var faults = []struct {
@@ -184,16 +196,11 @@ var faults = []struct {
 		w.set(one, "railscope_probe_imbalance_ratio")
 		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)
 	}, "critical RailscopeRailDown, warning RailscopeProbeRailFailing"}, // the latter on b
-	{"a device of a is gone", func(w world) {
-		for k := range w {
-			if strings.Contains(k, a) && strings.Contains(k, rail1) && !strings.Contains(k, "peer=") {
-				w[k] = before(w[k]) + gone
-			}
-		}
-		w.set(gone, probeRail+"up", a, rail1)
-		w.set(zero, probeRail+"up", b, rail1)
-		w.set(one, "railscope_probe_imbalance_ratio", b)
-	}, "critical RailscopeRailGone, warning RailscopeProbeRailFailing"},
+	{"a device of a is gone", world.lose, "critical RailscopeRailGone, warning RailscopeProbeRailFailing"},
+	{"a device of a is left out by rails.include", func(w world) {
+		w.lose()
+		w.set(one, "railscope_rail_excluded_info", a, device1)
+	}, "warning RailscopeProbeRailFailing"}, // on b, whose rail has no partner
 	{"all rails of a are down", func(w world) {
 		w.set(zero, "railscope_port_up", a)
 		w.set(gone, "railscope_port_rate_bytes_per_second", a)

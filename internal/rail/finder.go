@@ -31,9 +31,10 @@ type Kernel interface {
 
 // Snapshot is what the finder saw at one moment. It is shared: do not change it.
 type Snapshot struct {
-	Rails   []Rail
-	LeftOut []LeftOut
-	Err     error // devices that could not be examined, joined; the others are in Rails
+	Rails    []Rail
+	LeftOut  []LeftOut
+	Excluded []string // devices that Options.Include leaves out and that would be rails, in order
+	Err      error    // devices that could not be examined, joined; the others are in Rails
 }
 
 // How long a finder trusts what it has seen: not at all when a listing has
@@ -87,6 +88,10 @@ func (f *Finder) Rails() ([]Rail, error) {
 	return s.Rails, s.Err
 }
 
+// Excluded returns the devices that are there, but are no rails because the
+// options leave them out. They are not read, only told from virtual functions.
+func (f *Finder) Excluded() []string { return f.Snapshot().Excluded }
+
 // Snapshot is Rails with the ports that were left out.
 func (f *Finder) Snapshot() Snapshot {
 	f.mu.Lock()
@@ -130,10 +135,13 @@ type examined struct {
 // not answer stays what it was, if it was known in this life of its.
 func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	known := map[string]examined{} // by ID
-	var names, ask []string
+	var names, ask, excluded []string
 	ids := map[string]string{}
 	for _, d := range devices {
 		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
+			if why := (device{dir: filepath.Join(f.class(), d.Name)}).place(&Rail{}); why == "" {
+				excluded = append(excluded, d.Name)
+			}
 			continue
 		}
 		id := d.Name + "#" + strconv.FormatUint(d.Ino, 10)
@@ -150,7 +158,8 @@ func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	failed := f.ask(ask, ids, known)
 	f.known = known
 	slices.SortFunc(names, naturalCompare)
-	var snap Snapshot
+	slices.SortFunc(excluded, naturalCompare)
+	snap := Snapshot{Excluded: excluded}
 	for _, name := range names {
 		for _, r := range known[ids[name]].ports {
 			r.ID = ids[name]

@@ -112,6 +112,9 @@ func TestFinderOptions(t *testing.T) {
 	look() // at once: a reload is not to wait
 	f.SetOptions(Options{Include: regexp.MustCompile(`^mlx5_(0|8|1\d)$`)})
 	look()
+	if diff := cmp.Diff([]string{"mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"}, f.Excluded()); diff != "" {
+		t.Errorf("excluded, without virtual functions (-want +got):\n%s", diff)
+	}
 	want := []view{
 		{Rails: []string{"rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}},
 		{Rails: []string{"rail 0 (mlx5_10/1)", "rail west (mlx5_11/1)"}},
