@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/railscope/railscope/deploy/rules"
 )
 
 var update = flag.Bool("update", false, "write the dashboards anew")
@@ -46,5 +49,21 @@ func TestFiles(t *testing.T) {
 				t.Errorf("%s is there, and nothing writes it: remove it", name)
 			}
 		}
+	}
+}
+
+// TestFullGPUs holds that what is counted as a full GPU is what the alert tells of.
+func TestFullGPUs(t *testing.T) {
+	all, err := rules.Load("../deploy/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(r rules.Rule) bool { return r.Alert == "RailscopeGPUMemoryNearlyFull" })
+	if i < 0 {
+		t.Fatal("there is no such alert")
+	}
+	plain := strings.NewReplacer("{<node>}", "", "<node>,", "", " ", "", "\n", "")
+	if want, have := "("+plain.Replace(all[i].Expr)+")", plain.Replace(gpuFull); have != want {
+		t.Errorf("counted is\n%s\nand the alert fires for\n%s", have, want)
 	}
 }

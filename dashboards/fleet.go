@@ -25,7 +25,11 @@ const (
 	// Rails that were up within a day and are not now, on nodes that answer: down, or gone from the machine. Half of a
 	// DGX Spark's ports have no cable: what never was up is not lost, nor what has another name now, or is left out.
 	lost    = `((max_over_time(railscope_port_up{<node>}[1d:15m]) == 1) unless ignoring (rail) railscope_port_up{<node>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on (job, instance) railscope_build_info{<node>})`
-	gpuFull = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
+	gpuUsed = `railscope_gpu_memory_used_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>}`
+	// GPUs of which RailscopeGPUMemoryNearlyFull tells, if it lasts: by share and by bytes, because serving takes nearly
+	// all by design.
+	gpuFull = `(railscope_gpu_memory_free_bytes{<node>} / railscope_gpu_memory_total_bytes{<node>} < 0.02 and ` +
+		`(railscope_gpu_memory_free_bytes{<node>} < 1073741824 or sum without (source) (railscope_gpu_memory_source_info{<node>, source!="nvml"})))`
 	// Nodes of the jobs in which railscope was seen: 1 if Prometheus reaches them.
 	answers = `(up{<node>} and on (job) last_over_time(railscope_build_info{<node>}[$__range]))`
 	// What each rail carries of what it could, both directions together.
@@ -74,8 +78,8 @@ func fleetNow() []*panel {
 			query(`sum(max by (instance) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green, from(1, orange)),
 		stat("Worst of expected", docFigures, "Striped goodput ÷ what the rails could carry, of the worst pair. Well below 85 % a rail is slow, shared or missing.").
 			query(`min(`+ofExpectedAll+`)`, "").unit("percentunit").worseBelow(0.85, 0.7).nothing("no probes"),
-		stat("Fullest GPU", docGPU, "Memory in use ÷ total of the fullest GPU. Near 1 the next allocation fails; NCCL needs some, too.").
-			query(`max(`+gpuFull+`)`, "").unit("percentunit").worseAbove(0.95, 0.98).nothing("no GPUs"),
+		stat("Full GPUs", docGPU, "GPUs with less than a fiftieth of their memory and less than 1 GiB free; of what shares the machine's memory, less than a fiftieth. The next allocation may fail; NCCL needs some, too.").
+			query(`count(`+gpuFull+`) or sum(0 * railscope_gpu_memory_free_bytes{<node>})`, "").unit("none").colours(green, from(1, red)).nothing("no GPU tells"),
 	}
 }
 
@@ -100,7 +104,7 @@ func fleetNodes() []*panel {
 			column("Fallback", `max by (instance) (railscope_fallback_suspected{<node>})`, wide(95), painted(), by("transparent"), says(no, state{"1", "suspected", orange})).
 			column("Not by RDMA", notByRDMA, wide(115), inUnit("percentunit"), prop("decimals", 0), painted(), by("transparent", from(0.5, red))).
 			column("Of expected", ofExpectedMiddle, wide(105), inUnit("percentunit"), prop("decimals", 0), painted(), by(red, from(0.7, yellow), from(0.85, "transparent"))).
-			column("Fullest GPU", `max by (instance) (`+gpuFull+`)`, wide(100), inUnit("percentunit"), prop("decimals", 0), painted(), by("transparent", from(0.95, yellow), from(0.98, red))).
+			column("Full GPUs", `count by (instance) (`+gpuFull+`) or sum by (instance) (0 * railscope_gpu_memory_free_bytes{<node>})`, bad(1)...).
 			column("Sources failing", `sum by (instance) (1 - railscope_source_success{<node>})`, wide(120), painted(), by("transparent", from(1, orange))).
 			sortedBy("Faults", true),
 		table("Alerts firing", docDashboards, "The alerts of railscope's rules that fire now. Empty is good, if the rules are loaded.").size(12, 7).
@@ -127,7 +131,7 @@ func faults() string {
 		`max by (instance) (1 - ` + answers + `)`,
 		notByRDMA + ` >= bool 0.5`,
 		ofExpectedMiddle + ` < bool 0.7`,
-		`max by (instance) (` + gpuFull + `) >= bool 0.98`,
+		`count by (instance) (` + gpuFull + `) > bool 0`,
 	} {
 		terms = append(terms, fmt.Sprintf(`label_replace(%s, "fault", "%d", "", "")`, term, i))
 	}
@@ -171,7 +175,7 @@ func fleetThen() []*panel {
 		timeseries("Peers not by RDMA", docReasons, "Part of each node's peers that the last probe did not reach by RDMA. One node at 100 %: that node; all a little: a peer that they share.").
 			query(notByRDMA, "{{instance}}").unit("percentunit").from(0).upTo(1).colours(green, from(0.5, red)).limits().leads(toProbe(ofInstance, everyPeer)),
 		timeseries("GPU memory", docGPU, "Memory in use ÷ total of the fullest GPU of each node. A steady rise without a new job is a leak.").
-			query(`max by (instance) (`+gpuFull+`)`, "{{instance}}").unit("percentunit").from(0).upTo(1).worseAbove(0.95, 0.98).limits().leads(toNode(ofInstance)),
+			query(`max by (instance) (`+gpuUsed+`)`, "{{instance}}").unit("percentunit").from(0).upTo(1).colours(green, from(0.98, yellow)).limits().leads(toNode(ofInstance)),
 	}
 }
 

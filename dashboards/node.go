@@ -54,8 +54,8 @@ func nodeNow() []*panel {
 			query(`sum(max by (reason) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green, from(1, orange)),
 		stat("GIDs misbound", docRDMA, "Rails whose RoCE v2 IPv4 GIDs all sit on another interface, as after enslaving it to a bond: connections leave by another port.").
 			query(`sum(railscope_gid_misbound{<rail>})`, "").unit("none").colours(green, from(1, red)).nothing("none"),
-		stat("Fullest GPU", docGPU, "Memory in use ÷ total. Near 1 the next allocation fails; NCCL needs some, too.").
-			query(`max(`+gpuFull+`)`, "").unit("percentunit").worseAbove(0.95, 0.98).nothing("no GPUs"),
+		stat("Full GPUs", docGPU, "GPUs with less than a fiftieth of their memory and less than 1 GiB free; of what shares the machine's memory, less than a fiftieth. The next allocation may fail; NCCL needs some, too.").
+			query(`count(`+gpuFull+`) or sum(0 * railscope_gpu_memory_free_bytes{<node>})`, "").unit("none").colours(green, from(1, red)).nothing("no GPU tells"),
 		stat("GPUDirect RDMA", docGPUDirect, "How adapters reach GPU memory: peermem or dmabuf. With none and unsupported every transfer is copied through host memory; on a DGX Spark that is by design.").
 			query(`max(railscope_gpudirect_info{<node>, mode="peermem"} or railscope_gpudirect_info{<node>, mode="dmabuf"} * 2 or railscope_gpudirect_info{<node>, mode="none"} * 3 or railscope_gpudirect_info{<node>, mode="unsupported"} * 4)`, "").
 			unit("none").colours(grey).nothing("unknown").
@@ -100,7 +100,7 @@ func nodeTraffic() []*panel {
 			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("sends")).
 			query(`max by (instance, rail) (rate(railscope_port_receive_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("receives")).
 			unit("percentunit").from(-1).upTo(1).style(".* receives · .*", below()).lowestNow().leads(toRail()),
-		timeseries("Imbalance of traffic", docSampler, "Of the last 10 s while rails are busy: 0 even, 1 all on one rail. Above 0.5 for minutes: a rail is slow, or not used.").
+		timeseries("Imbalance of traffic", docSampler, "Of the last 10 s while rails are busy: 0 even, 1 all on one rail. The more rails, the less a single one counts: of eight, one that stands still is 2 %. The time beside it is judged finer.").
 			query(`max by (instance, direction) (railscope_rails_imbalance_ratio{<node>})`, "{{direction}} · {{instance}}").
 			unit("percentunit").from(0).upTo(1).worseAbove(0.2, 0.5).limits(),
 		timeseries("Time busy and saturated", docSampler, "Part of the time in which a rail was used at all (above 1 %), and in which it was full (above 95 %). Full for long: the job waits for this rail.").

@@ -27,7 +27,7 @@ func nodeErrors() []*panel {
 func nodeMemory() []*panel {
 	return []*panel{
 		bars("GPU memory in use", docGPU, "Of the total, now. Where a GPU shares the memory of the machine, gpu_memory_source_info says what is counted.").size(6, 8).
-			query(`max by (instance, gpu) (`+gpuFull+`)`, perGPU("")).unit("percentunit").from(0).upTo(1).worseAbove(0.9, 0.98).nothing("no GPUs"),
+			query(`max by (instance, gpu) (`+gpuUsed+`)`, perGPU("")).unit("percentunit").from(0).upTo(1).colours(green, from(0.98, yellow)).nothing("no GPUs"),
 		timeseries("GPU memory", docGPU, "In use, and what there is, dashed. A sawtooth that does not come back is fragmentation or a leak.").size(10, 8).
 			query(`max by (instance, gpu) (railscope_gpu_memory_used_bytes{<node>})`, perGPU("")).
 			query(`max by (instance) (railscope_gpu_memory_total_bytes{<node>})`, "total · {{instance}}").unit("bytes").from(0).style("total .*", dashed()...).nothing("no GPU tells"),

@@ -264,6 +264,8 @@ func (n node) gpus() {
 		}
 		n.gauge("gpu_memory_total_bytes", is(memory), of...)
 		n.gauge("gpu_memory_used_bytes", used, of...)
+		n.gauge("gpu_memory_free_bytes", func(t float64) float64 { return memory - used(t) }, of...)
+		n.gauge("gpu_memory_source_info", is(1), append(of, "source", "nvml")...)
 		n.gauge("gpu_memory_used_peak_bytes", func(t float64) float64 { return used(t) * 1.005 }, append(of, "window", "1m")...)
 		n.gauge("gpu_memory_used_peak_bytes", is(memory*0.86), append(of, "window", "start")...)
 		n.gauge("gpu_bar1_memory_total_bytes", is(128<<30), of...)
