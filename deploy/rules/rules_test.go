@@ -343,3 +343,56 @@ func TestBothCases(t *testing.T) {
 		}
 	}
 }
+
+// TestInhibitions holds that what docs/alerts.md gives Alertmanager names alerts
+// that there are, all of them, by labels that both have.
+func TestInhibitions(t *testing.T) {
+	page, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\ninhibit_rules:")
+	text, _, _ = strings.Cut(text, "```")
+	var there struct {
+		Rules []struct {
+			Source []string `yaml:"source_matchers"`
+			Target []string `yaml:"target_matchers"`
+			Equal  []string
+		} `yaml:"inhibit_rules"`
+	}
+	d := yaml.NewDecoder(strings.NewReader("inhibit_rules:" + text))
+	d.KnownFields(true)
+	if err := d.Decode(&there); err != nil || len(there.Rules) == 0 {
+		t.Fatalf("%v, in %q", err, text)
+	}
+	all := alerts(t)
+	known := func(alert string) bool {
+		return slices.ContainsFunc(all, func(r Rule) bool { return r.Alert == alert })
+	}
+	labels := []string{"cluster", "instance", "rail", "peer"}
+	matcher := regexp.MustCompile(`^alertname(?:=|=~)"([^"]+)"$`)
+	nested := regexp.MustCompile(`(\w*)\(([^()]*)\)`)
+	for _, r := range there.Rules {
+		for _, m := range append(r.Source, r.Target...) {
+			names := matcher.FindStringSubmatch(m)
+			if names == nil {
+				t.Errorf("matcher %q is none of alert names", m)
+				continue
+			}
+			flat := nested.ReplaceAllStringFunc(names[1], func(s string) string {
+				n := nested.FindStringSubmatch(s)
+				return n[1] + strings.ReplaceAll(n[2], "|", "|"+n[1])
+			})
+			for name := range strings.SplitSeq(flat, "|") {
+				if !known(name) {
+					t.Errorf("%s is no alert", name)
+				}
+			}
+		}
+		for _, l := range r.Equal {
+			if !slices.Contains(labels, l) {
+				t.Errorf("%s is no label of alerts", l)
+			}
+		}
+	}
+}
