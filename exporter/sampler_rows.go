@@ -44,7 +44,7 @@ func newSamplerRows() samplerRows {
 
 		interval: row(gauge, "sampler_interval_seconds", dir+"pace.go", "Time between two samples of the device: --sample.interval, or more where a read takes longer than a tenth of that, or the kernel answers from a cache for longer than half of it.", device),
 		samples:  row(counter, "sampler_samples_total", dir+"device.go", "Samples taken of the device: one for each direction of each rail.", device),
-		overruns: row(counter, "sampler_overruns_total", dir+"device.go", "Times that a sample was due and none was taken, because the one before was late or took long. The next one is normalised by the time that really passed.", device),
+		overruns: row(counter, "sampler_overruns_total", dir+"device.go", "Times that a sample was due and none was taken, because the one before was late or took long, or the device could not be read. The next one is normalised by the time that really passed.", device),
 		dropped:  row(counter, "sampler_dropped_samples_total", dir+"account.go", "Samples that tell nothing: the first after the counter stepped back (reset), or after the device was gone or had not been read for long (gap); or what took so long to read that nobody knows of which moment it tells (slow). Of all devices.", "reason"),
 		reading:  row(counter, "sampler_read_seconds_total", dir+"device.go", "Wall-clock time that reading the device for samples took, waiting for its firmware included: what the sampler costs the device. Its processor time is less, and part of process_cpu_seconds_total.", device),
 	}

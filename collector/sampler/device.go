@@ -8,10 +8,15 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// patience is how long a rail that could not be read is left alone.
-const patience = time.Second
+// patience is how long a rail that could not be read is left alone, after so many
+// tries at as many ticks: one that fails for a moment costs no second of samples.
+const (
+	patience = time.Second
+	tries    = 3
+)
 
 // longest is the longest time that one sample may cover: after that the traffic
 // of the whole gap says nothing of any moment in it.
@@ -59,6 +64,8 @@ type railLife struct {
 	counters *byteCounters // nil until found
 	marks    [directions]mark
 	notUntil time.Time // when it is read again after it could not be
+	failed   int       // tries in a row
+	since    time.Time // of the first of them
 	err      error
 	lost     error // why counters that had been found could not be read
 	readings [directions]reading
@@ -151,17 +158,35 @@ func (d *device) read(r *railLife, now time.Time) time.Time {
 		reading.at = now.Add(reading.took / 2)
 		now = after
 	}
-	if r.err != nil {
-		now = time.Now()
-		r.notUntil = now.Add(patience)
-		for i := range r.marks {
-			r.marks[i].opens = -1 // whatever comes next does not go on from here
-			r.readings[i].ok = false
-		}
-		if r.counters != nil {
-			r.counters.close()
-			r.counters = nil
-		}
+	if r.err == nil {
+		r.failed = 0
+		return now
+	}
+	return r.fail(longest(d.pace.every()))
+}
+
+// fail takes in that the rail could not be read, and returns the time. Files that
+// are still open are the same device's: the next sample covers both ticks, for as
+// long as most. A file that is empty is no device that fails, somebody is writing
+// to it: for that time it is tried at every tick.
+func (r *railLife) fail(most time.Duration) (now time.Time) {
+	now = time.Now()
+	for i := range r.readings {
+		r.readings[i].ok = false
+	}
+	if r.failed++; r.failed == 1 {
+		r.since = now
+	}
+	if r.failed < tries || sysfs.Reason(r.err) == sysfs.ReasonEmpty && now.Sub(r.since) < most {
+		return now
+	}
+	r.notUntil = now.Add(patience)
+	for i := range r.marks {
+		r.marks[i].opens = -1 // whatever comes next does not go on from here
+	}
+	if r.counters != nil {
+		r.counters.close()
+		r.counters = nil
 	}
 	return now
 }
@@ -197,20 +222,24 @@ func (d *device) takeIn(r *railLife, tick int64, samples *uint64, dropped *[Reas
 
 // account notes what the tick cost, and slows down or speeds up.
 func (d *device) account(tick int64, samples uint64, dropped *[Reasons]uint64, took time.Duration) {
-	overruns := (tick-d.lastTick)/int64(d.pace.stride) - 1
+	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
 	changed := d.pace.note(took)
 	var err error
+	again := false
 	for _, r := range d.rails {
-		if r.err != nil {
+		if err == nil {
 			err = r.err
-			break
 		}
+		again = again || r.counters != nil && r.failed > 0
+	}
+	if again { // the next sample is of this tick, too
+		overruns++
 	}
 	d.meter.mu.Lock()
 	c := &d.meter.cost
 	c.Samples += samples
-	c.Overruns += uint64(max(overruns, 0))
+	c.Overruns += uint64(overruns)
 	for i, n := range dropped {
 		c.Dropped[i] += n
 	}

@@ -1,0 +1,52 @@
+package sampler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
+)
+
+// TestShortFault: a counter that cannot be read for a moment, such as a file that
+// somebody writes anew, costs no second: the next sample covers what was missed,
+// is normalised by the time that passed, and counted.
+func TestShortFault(t *testing.T) {
+	for name, fault := range map[string]struct {
+		row  int // ticks of ten
+		read func() (string, error)
+	}{
+		"empty": {5, func() (string, error) { return "", nil }},
+		"fails": {2, func() (string, error) { return "", errIO }},
+	} {
+		for _, interval := range []time.Duration{MinInterval, DefaultInterval, time.Second} {
+			lanetest.Test(t, func(t *testing.T) {
+				m := newMachine()
+				r := m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, steady(400, 0.5)})
+				transmit := r.Dir + "/ports/1/counters/port_xmit_data"
+				counts, reads := m.files[transmit], 0
+				m.set(transmit, func() (string, error) {
+					if reads++; reads%10 < fault.row {
+						return fault.read()
+					}
+					return counts()
+				})
+				var after Snapshot
+				s := m.sampler(interval, Options{})
+				before := run(t, s, 20*time.Second+interval/2, func() {
+					time.Sleep(40 * time.Second)
+					s.Snapshot(&after)
+				})
+				is, was := after.Rails[0].Tally[Transmit], before.Rails[0].Tally[Transmit]
+				n := is.Samples - was.Samples
+				within(t, name+": busy seconds", is.Busy-was.Busy, 40)
+				within(t, name+": mean", (is.Sum-was.Sum)/float64(n), 0.5)
+				ticks := float64(40*time.Second) / float64(interval)
+				within(t, name+": samples", float64(n), float64(10-fault.row)/10*ticks)
+				within(t, name+": overruns", float64(after.Devices[0].Overruns-before.Devices[0].Overruns), float64(fault.row)/10*ticks)
+				if d := after.Devices[0].Dropped; d != [Reasons]uint64{} {
+					t.Errorf("%s: %v dropped", name, d)
+				}
+			})
+		}
+	}
+}
