@@ -69,7 +69,11 @@ type Sampler struct {
 
 // New returns a sampler that does nothing until Run.
 func New(opts Options) *Sampler {
-	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: func(path string) file { return &sysfs.File{Path: path} },
+	open := func(path string) file { return &sysfs.File{Path: path} }
+	if !sysfs.Live(opts.Sysfs) {
+		open = func(path string) file { return newCapturedFile(path) }
+	}
+	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: open,
 		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
 		devices: map[string]*device{}, capacity: map[string]float64{}, tcp: map[string]*[directions]tcpRate{}}
 	s.gpus.take(nil, opts.GPUs == nil)
