@@ -95,8 +95,10 @@ func (s *Sampler) putSets(put func(*collector.Metric, []string, float64)) {
 		if len(s.snap.Rails) == 0 {
 			break
 		}
-		put(s.rows.anyBusy, labels, set.Busy)
-		put(s.rows.imbalanced, labels, set.Imbalanced)
+		if set.Known || set.Busy > 0 { // without a capacity nobody knows what busy is
+			put(s.rows.anyBusy, labels, set.Busy)
+			put(s.rows.imbalanced, labels, set.Imbalanced)
+		}
 		if set.Known {
 			put(s.rows.active, labels, float64(set.Active))
 		}

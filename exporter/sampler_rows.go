@@ -32,7 +32,7 @@ func newSamplerRows() samplerRows {
 
 		imbalance:  row(gauge, "rails_imbalance_ratio", "internal/rail/balance.go", "How unevenly the rails carried the real traffic of the last 10 s for what each could: 0 when all are alike, 1 when one carried everything. A rail that was up and is down carries nothing of what it could. Absent while all were idle, or less than two are known.", direction),
 		imbalanced: row(counter, "rails_imbalanced_seconds_total", dir+"balance.go", "Of rails_busy_seconds_total, time in which the busiest rail had over 10 % more than the mean of all, or another less than three quarters of the busiest, over the last 10 s.", direction),
-		anyBusy:    row(counter, "rails_busy_seconds_total", dir+"union.go", "Time in which at least one rail was busy, with more than 1 % of its capacity.", direction),
+		anyBusy:    row(counter, "rails_busy_seconds_total", dir+"union.go", "Time in which at least one rail was busy, with more than 1 % of its capacity. Absent as long as the capacity of no rail has been known.", direction),
 		active:     row(gauge, "rails_active", dir+"balance.go", "Rails that were busy at any time in the last 10 s. Absent as long as the capacity of no rail has been known.", direction),
 		fallback:   row(gauge, "fallback_suspected", "docs/sampler.md", "1 while the traffic looks as if it had fallen back: rdma_idle_tcp_busy, GPUs compute, no rail carries RDMA and their interfaces carry much else; single_rail, the rails were even and one carries all. Absent while it cannot be judged.", "reason"),
 

@@ -108,6 +108,30 @@ func TestSamplerFaults(t *testing.T) {
 	}
 }
 
+// TestSamplerCapacityUnknown: while no capacity has been known, nothing is said of
+// how busy the rails were, not even that they were not.
+func TestSamplerCapacityUnknown(t *testing.T) {
+	snap := sampler.Snapshot{Rails: []sampler.Rail{{Name: "0", Device: "mlx5_0", Port: 1}}}
+	said := func() (of []string) {
+		if err := NewSampler(func(s *sampler.Snapshot) { *s = snap }).Read(func(s collector.Sample) {
+			if strings.Contains(s.Metric.Name, "busy_seconds") || strings.HasPrefix(s.Metric.Name, "rails_") {
+				of = append(of, s.Metric.Name+" "+s.Labels[0])
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return of
+	}
+	if got := said(); got != nil {
+		t.Errorf("without a capacity: %v", got)
+	}
+	snap.Sets[sampler.Transmit].Busy = 3 // it was known
+	want := []string{"rails_busy_seconds_total transmit", "rails_imbalanced_seconds_total transmit"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("of a capacity that was known (-want +got):\n%s", diff)
+	}
+}
+
 // TestSamplerNative: the protobuf format has both kinds of buckets.
 func TestSamplerNative(t *testing.T) {
 	s := testScraper(t, []collector.Source{NewSampler(sampled)})
