@@ -1,7 +1,9 @@
 package sampler
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
@@ -48,5 +50,33 @@ func TestShortFault(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBurstBesideSlowDevice: what a burst on one rail says of balance does not
+// wait longer for the slowest device than it is remembered.
+func TestBurstBesideSlowDevice(t *testing.T) {
+	for _, took := range []time.Duration{30 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond} {
+		lanetest.Test(t, func(t *testing.T) {
+			m := newMachine()
+			slow := m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, idle})
+			m.mlx5("mlx5_1", 400, [directions]func(time.Duration) float64{idle, pulses(400, 0.9, time.Second, time.Minute)})
+			m.latency = func(path string) (before, after time.Duration) {
+				if strings.HasPrefix(path, slow.Dir) && strings.Contains(path, "counters/") {
+					return took / 2, took / 2
+				}
+				return 0, 0
+			}
+			s := m.sampler(DefaultInterval, Options{})
+			var after Snapshot
+			before := run(t, s, 3*time.Minute+30*time.Second, func() {
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				s.Snapshot(&after)
+			})
+			was, is := before.Sets[Transmit], after.Sets[Transmit]
+			within(t, "busy seconds", is.Busy-was.Busy, 10)
+			within(t, "imbalanced seconds", is.Imbalanced-was.Imbalanced, 10)
+		})
 	}
 }

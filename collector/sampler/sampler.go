@@ -205,7 +205,8 @@ func (s *Sampler) second() {
 	accounts, windows := make([]*account, 0, len(s.rails)), make([]*[directions]window, 0, len(s.rails))
 	limits := make([]rail.Limits, 0, len(s.rails))
 	s.seconds++
-	apart := pointSeconds(s.opts.Interval)
+	slowest := s.slowestLocked()
+	apart := pointSeconds(slowest)
 	for _, r := range s.rails {
 		key := rail.Key(r.Device, r.Port)
 		a, w := s.accounts[key], s.windows[key]
@@ -229,7 +230,9 @@ func (s *Sampler) second() {
 		}
 		capacity[i] = s.capacity[key]
 	}
-	busy := s.union.fold(s.tick(time.Now().Add(-unionReach)) - s.slowestLocked())
+	// A sample covers ticks beyond the first, of which it has not said yet whether
+	// it was busy in them.
+	busy := s.union.fold(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
 	load := make([]float64, 0, len(accounts))
 	for d := range s.sets {
 		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
@@ -240,15 +243,13 @@ func (s *Sampler) second() {
 	}
 }
 
-// slowestLocked is how many ticks a sample of the device that is sampled most
-// rarely covers beyond the first: it has not said yet whether it was busy in
-// these.
-func (s *Sampler) slowestLocked() int64 {
+// slowestLocked is the interval of the device that is sampled most rarely.
+func (s *Sampler) slowestLocked() time.Duration {
 	slowest := s.opts.Interval
 	for _, d := range s.devices {
 		d.meter.mu.Lock()
 		slowest = max(slowest, d.meter.cost.Interval)
 		d.meter.mu.Unlock()
 	}
-	return int64(slowest/s.opts.Interval) - 1
+	return slowest
 }
