@@ -27,7 +27,7 @@ func TestBenchMisuse(t *testing.T) {
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
 		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
 		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
-		{"no such format", []string{"a", "--format=xml"}, `railscope: enum value must be one of table,json, got 'xml' .*`},
+		{"no such format", []string{"a", "--format=xml"}, `railscope: --format is wrong: enum value must be one of table,json, got 'xml'; .*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, errs, code := bench1(t, tc.args...)

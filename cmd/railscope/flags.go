@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/demo"
-	"github.com/railscope/railscope/internal/config"
 )
 
 // settings is the command line, parsed.
@@ -169,7 +169,7 @@ func parse(args []string) (s settings, err error) {
 	app := application(&s)
 	command, err := app.Parse(args)
 	if err != nil {
-		return s, misuse{explain(err, app)}
+		return s, misuse{explain(err, app, args)}
 	}
 	if s.command = command; s.command == "serve" && (!strings.HasPrefix(s.telemetryPath, "/") || strings.HasPrefix(s.telemetryPath, "/-/") || strings.ContainsAny(s.telemetryPath, "{} ")) {
 		return s, misuse{fmt.Errorf("--web.telemetry-path must be a path that begins with / and not with /-/, such as /metrics, not %q", s.telemetryPath)}
@@ -180,22 +180,11 @@ func parse(args []string) (s settings, err error) {
 	if s.command == "serve" && (s.interval < sampler.MinInterval || s.interval > sampler.MaxInterval) {
 		return s, misuse{fmt.Errorf("--sample.interval must be from %v to %v, such as %v, not %v", sampler.MinInterval, sampler.MaxInterval, sampler.DefaultInterval, s.interval)}
 	}
+	if s.command == "serve" && s.procs < 1 {
+		return s, misuse{fmt.Errorf("--runtime.gomaxprocs must be 1 or more, not %d", s.procs)}
+	}
+	if s.command == "serve" && slices.Contains(*s.web.WebListenAddresses, "") {
+		return s, misuse{errors.New(`--web.listen-address must be host:port or :port, such as :10091, not ""`)}
+	}
 	return s, nil
-}
-
-var unknownFlag = regexp.MustCompile(`^unknown long flag '--([^']*)'`)
-
-// explain adds to an error of the command line what would be right.
-func explain(err error, app *kingpin.Application) error {
-	m := unknownFlag.FindStringSubmatch(err.Error())
-	if m == nil {
-		return fmt.Errorf("%w (see railscope --help)", err)
-	}
-	var known []string
-	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.Model().FlagGroupModel}}, app.Model().Commands...) {
-		for _, f := range group.Flags {
-			known = append(known, "--"+f.Name)
-		}
-	}
-	return fmt.Errorf("unknown flag --%s%s (see railscope --help)", m[1], config.Suggest("--"+m[1], known))
 }

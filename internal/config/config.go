@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 
@@ -42,6 +43,9 @@ func Load(path string) (*Config, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("read configuration: %w; --config.file names a file, such as railscope.yml in it", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -179,7 +183,7 @@ func (p parser) names(n *yaml.Node, opts *rail.Options) error {
 		port := validPort.FindStringSubmatch(value.Value)
 		switch line, twice := taken[name.Value]; {
 		case !validName.MatchString(name.Value):
-			return p.errorf(name, "%q cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most", name.Value)
+			return p.errorf(name, "%q cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most", name.Value)
 		case twice:
 			return p.errorf(name, "the name %q is given already, in line %d", name.Value, line)
 		case value.Kind != yaml.ScalarNode || port == nil:

@@ -83,9 +83,9 @@ func TestParseRefuses(t *testing.T) {
 		{"include does not compile", "rails:\n  include: mlx5_(\n", `f.yml:2: rails.include is not a regular expression: missing closing ) in "mlx5_("`},
 		{"include does not compile, in two lines", "rails: {include: \"(\\n\"}\n", `f.yml:1: rails.include is not a regular expression: missing closing ) in "(\n"`},
 		// names.
-		{"a number for a name", "rails: {names: {0: mlx5_0/1}}\n", `f.yml:1: "0" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
-		{"a name with a blank", "rails: {names: {\"a b\": mlx5_0/1}}\n", `f.yml:1: "a b" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
-		{"a name too long", "rails: {names: {" + strings.Repeat("n", 64) + ": mlx5_0/1}}\n", `f.yml:1: "` + strings.Repeat("n", 64) + `" cannot name a rail: begin with a letter (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a number for a name", "rails: {names: {0: mlx5_0/1}}\n", `f.yml:1: "0" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a name with a blank", "rails: {names: {\"a b\": mlx5_0/1}}\n", `f.yml:1: "a b" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"a name too long", "rails: {names: {" + strings.Repeat("n", 64) + ": mlx5_0/1}}\n", `f.yml:1: "` + strings.Repeat("n", 64) + `" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
 		{"a name twice", "rails:\n  names:\n    a: mlx5_0/1\n    a: mlx5_1/1\n", `f.yml:4: the name "a" is given already, in line 3`},
 		{"a port twice", "rails:\n  names:\n    a: mlx5_0/1\n    b: mlx5_0/1\n", `f.yml:4: mlx5_0/1 has a name already: a`},
 		{"no port", "rails: {names: {a: mlx5_0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0"`},
@@ -147,7 +147,7 @@ func TestLoad(t *testing.T) {
 		{full, rxe, ""},
 		{bad, nil, bad + `:2: rails.include is not a regular expression: missing closing ) in "("`},
 		{huge, nil, huge + ": more than 1048576 bytes is no configuration of ours"},
-		{dir, nil, "read configuration: read " + dir + ": is a directory"},
+		{dir, nil, "read configuration: read " + dir + ": is a directory; --config.file names a file, such as railscope.yml in it"},
 		{absent, nil, "read configuration: open " + absent + ": no such file or directory; --config.file names a file that can be read, and without it the defaults hold"},
 	} {
 		got, err := config.Load(tt.path)
