@@ -187,7 +187,7 @@ func TestStrangers(t *testing.T) {
 		reason    failure.Reason
 		says      string
 	}{
-		{"nobody", freeAddress(), failure.PeerUnreachable, "refused"},
+		{"nobody", freeAddress(), failure.PeerUnreachable, "refused: is railscope serve running there, with this port in probe.listen of its configuration?"},
 		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, ""},
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, ""},
 		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, ""},

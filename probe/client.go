@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -163,6 +164,8 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 		return failure.New(stage, failure.Protocol, "%v: is that railscope's probe port?", err)
 	case c.lease != "":
 		return failure.New(stage, failure.PeerLost, "the peer does not answer any more: %v", err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return failure.New(stage, failure.PeerUnreachable, "%v: is railscope serve running there, with this port in probe.listen of its configuration?", err)
 	}
 	return failure.New(stage, failure.PeerUnreachable, "%v", err)
 }
