@@ -75,7 +75,9 @@ func TestRefused(t *testing.T) {
 		{"a key like none", "hostNetwork: false", "additional properties 'hostNetwork' not allowed"},
 		{"a key like none, deep", "probe: {tokenSecrt: {}}", "at '/probe': additional properties 'tokenSecrt' not allowed"},
 		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}", "resources.limits: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without"},
-		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "at '/rdma/resources/0': 'not' failed"},
+		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "rdma.resources: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without"},
+		{"a part of a GPU", "resources: {limits: {nvidia.com/mig-1g.5gb: 1}}", "resources.limits: nvidia.com/mig-1g.5gb would take a GPU from jobs"},
+		{"more depth than there is", "probe: {options: {depth: 1000}}", "at '/probe/options/depth': maximum: got 1,000, want 128"},
 		{"a resource without a domain", "rdma: {resources: [hca]}", "at '/rdma/resources/0': 'hca' does not match pattern"},
 		{"no resource", "rdma: {resources: []}", "at '/rdma/resources': minItems: got 0, want 1"},
 		{"a port that is a word", "port: metrics", "at '/port': got string, want integer"},
@@ -103,6 +105,8 @@ func TestRefused(t *testing.T) {
 		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]", "extraArgs: --log.level=debug is what the chart gives by its values; a flag cannot be given twice"},
 		{"a second port", "extraArgs: ['--web.listen-address=:9']", "extraArgs: --web.listen-address=:9 is what the chart gives by its values"},
 		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]", "extraArgs: --web.config.file=/x would ask the kubelet's health checks for a certificate or password, which they have not got"},
+		{"a password for the kubelet, by a variable", "extraEnv: [{name: RAILSCOPE_WEB_CONFIG_FILE, value: /x}]", "extraEnv: RAILSCOPE_WEB_CONFIG_FILE would hide health checks or metrics from the kubelet and the PodMonitor"},
+		{"metrics elsewhere", "extraArgs: [--web.telemetry-path=/m]", "extraArgs: --web.telemetry-path=/m would hide metrics from the PodMonitor, which asks port 10091 for /metrics"},
 		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}", "at '/rdma': missing property 'resources'"},
 		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092, on the same node: they must differ"},
 	} {
@@ -128,6 +132,8 @@ func TestOdd(t *testing.T) {
 		"labels of the chart":            "podLabels: {app.kubernetes.io/name: x, app.kubernetes.io/instance: x}",
 		"labels of the chart, elsewhere": "podMonitor: {enabled: true, labels: &l {app.kubernetes.io/name: x}}\nprometheusRule: {enabled: true, labels: *l}\ndashboards: {enabled: true, labels: *l}",
 		"annotations of the chart":       "podAnnotations: {checksum/config: x}",
+		"a rail with _ first":            "rails: {names: {_a: mlx5_0/1}}",
+		"RDMA devices of NVIDIA's":       "resources: {limits: {nvidia.com/hostdev: 1}}",
 		"a short interval":               "podMonitor: {enabled: true, interval: 5s}",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,9 +48,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- /* What the schema cannot say: values that do not go together. */}}
 {{- define "railscope.check" -}}
-{{- range $kind, $list := .Values.resources }}
-{{- if hasKey $list "nvidia.com/gpu" }}
-{{- fail (printf "resources.%s: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without" $kind) }}
+{{- $asked := dict "rdma.resources" .Values.rdma.resources }}
+{{- range $kind, $list := .Values.resources }}{{ $_ := set $asked (printf "resources.%s" $kind) (keys (default dict $list)) }}{{ end }}
+{{- range $where, $list := $asked }}
+{{- range $list }}
+{{- if regexMatch "^nvidia\\.com/(gpu|mig-)" . }}
+{{- fail (printf "%s: %s would take a GPU from jobs; gpu.enabled reads all of them without" $where .) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.probe.enabled }}
@@ -70,10 +74,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
 {{- fail (printf "extraEnv: %s is set by the chart, and by its values" .name) }}
 {{- end }}
+{{- if has .name (list "RAILSCOPE_WEB_CONFIG_FILE" "RAILSCOPE_WEB_TELEMETRY_PATH" "RAILSCOPE_WEB_SYSTEMD_SOCKET") }}
+{{- fail (printf "extraEnv: %s would hide health checks or metrics from the kubelet and the PodMonitor" .name) }}
+{{- end }}
 {{- end }}
 {{- range .Values.extraArgs }}
 {{- if regexMatch "^--(config\\.file|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
 {{- fail (printf "extraArgs: %s is what the chart gives by its values; a flag cannot be given twice" .) }}
+{{- end }}
+{{- if regexMatch "^--web\\.(telemetry-path|systemd-socket)(=|$)" . }}
+{{- fail (printf "extraArgs: %s would hide metrics from the PodMonitor, which asks port %d for /metrics" . (int $.Values.port)) }}
 {{- end }}
 {{- if hasPrefix "--web.config.file" . }}
 {{- fail (printf "extraArgs: %s would ask the kubelet's health checks for a certificate or password, which they have not got" .) }}
