@@ -167,6 +167,11 @@ func application(s *settings) *kingpin.Application {
 // parse parses the command line. Its errors are misuse.
 func parse(args []string) (s settings, err error) {
 	app := application(&s)
+	// Help is of the command that was named; without one it has all of them.
+	if parsed, _ := app.ParseContext(args); parsed != nil && parsed.SelectedCommand != nil &&
+		slices.Contains(args, parsed.SelectedCommand.FullCommand()) && args[len(args)-1] != "help" {
+		app.UsageTemplate(kingpin.DefaultUsageTemplate)
+	}
 	command, err := app.Parse(args)
 	if err != nil {
 		return s, misuse{explain(err, app, args)}

@@ -360,3 +360,19 @@ func TestFormatVariables(t *testing.T) {
 		}
 	}
 }
+
+// TestHelp: help of a command is that command's, and without one it has all.
+func TestHelp(t *testing.T) {
+	for _, tc := range []struct{ args, has, hasNot string }{
+		{"--help", "--[no-]collector.gpu ", "usage: railscope serve"},
+		{"help", "--latency-samples", "usage: railscope help"},
+		{"bench --help", "usage: railscope bench [<flags>] <peer>", "--degrade"},
+		{"help bench", "usage: railscope bench [<flags>] <peer>", "--degrade"},
+		{"serve -h", "usage: railscope serve [<flags>]", "--degrade"},
+	} {
+		out, err := command(t, nil, strings.Fields(tc.args)...).Output()
+		if err != nil || !strings.Contains(string(out), tc.has) || strings.Contains(string(out), tc.hasNot) {
+			t.Errorf("%s: %v, want %q and not %q in\n%s", tc.args, err, tc.has, tc.hasNot, out)
+		}
+	}
+}
