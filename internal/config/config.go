@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"regexp/syntax"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -20,8 +22,12 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// maxSize bounds the configuration file, in bytes.
-const maxSize = 1 << 20
+// maxSize bounds the configuration file, in bytes, readTime how long a pipe in its
+// place may be silent.
+const (
+	maxSize  = 1 << 20
+	readTime = 5 * time.Second
+)
 
 // Config is the whole configuration. The zero value is what holds without a
 // file.
@@ -37,22 +43,37 @@ func Load(path string) (*Config, error) {
 	if path == "" {
 		return &Config{}, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w; --config.file names a file that can be read, and without it the defaults hold", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	data, err := read(path)
 	if errors.Is(err, syscall.EISDIR) {
 		return nil, fmt.Errorf("read configuration: %w; --config.file names a file, such as railscope.yml in it", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, fmt.Errorf("read configuration: %w; --config.file names a file that can be read, and without it the defaults hold", err)
 	}
 	if len(data) > maxSize {
 		return nil, fmt.Errorf("%s: more than %d bytes is no configuration of ours", path, maxSize)
 	}
 	return Parse(path, data)
+}
+
+// read reads a file, or a pipe, as a shell's <(command) is. It waits for no writer
+// to open one, and for no writer that is silent: O_NONBLOCK makes the first end at
+// once, and the second end in time.
+func read(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	_ = f.SetReadDeadline(time.Now().Add(readTime)) // a file has none, and needs none
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.Mode()&fs.ModeNamedPipe != 0 && len(data) == 0 {
+		return nil, fmt.Errorf("%s is a pipe to which nobody writes", path)
+	}
+	return data, nil
 }
 
 // Parse is Load of data that was read from name.

@@ -1,13 +1,17 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
@@ -161,6 +165,56 @@ func TestLoad(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got, regexps); diff != "" {
 			t.Errorf("%s: %s", tt.path, diff)
 		}
+	}
+}
+
+// TestLoadPipe holds that a pipe is read, as a shell's <(command) is one, and that
+// nobody has to write to it for Load to return.
+func TestLoadPipe(t *testing.T) {
+	t.Parallel()
+	const content = "rails: {include: ^rxe}\n"
+	for _, tt := range []struct {
+		name    string
+		writer  bool
+		content string
+		message string
+	}{
+		{"written", true, content, ""},
+		{"nobody", false, "", "%s is a pipe to which nobody writes"},
+		{"silent", true, "", "read %s: i/o timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "pipe")
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if tt.writer {
+				w, err := os.OpenFile(path, os.O_RDWR, 0) // waits for no reader
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				if _, err := w.WriteString(tt.content); err != nil {
+					t.Fatal(err)
+				}
+				if tt.content != "" {
+					go func() { // the end comes when the writer goes, after the reader has come
+						for n := len(content); n > 0; runtime.Gosched() {
+							n, _ = unix.IoctlGetInt(int(w.Fd()), unix.TIOCINQ)
+						}
+						w.Close()
+					}()
+				}
+			}
+			_, err := config.Load(path)
+			switch {
+			case tt.message == "" && err != nil:
+				t.Error(err)
+			case tt.message != "" && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf(tt.message, path))):
+				t.Errorf("%v, want %s", err, tt.message)
+			}
+		})
 	}
 }
 
