@@ -225,6 +225,7 @@ func TestSuggest(t *testing.T) {
 		{"colector.rdma", `; did you mean "collector.rdma"?`},
 		{"collector.pci", `; did you mean "collector.pcie"?`},
 		{"loglevel", `; did you mean "log.level"?`},
+		{"nonsense", "; known are collector.pcie, collector.rdma, log.level, path.sysfs"}, // of path.sysfs it has most letters wrong
 		{"x", "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},
 		{"", "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},
 		{strings.Repeat("log.level", 40), "; known are collector.pcie, collector.rdma, log.level, path.sysfs"},

@@ -9,16 +9,22 @@ import (
 // Suggest returns the end of a message about a word that is not known: the
 // nearest known one, or all of them.
 func Suggest(word string, known []string) string {
-	best, least := "", len(word)/2+1
+	if best := Nearest(word, known); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return "; known are " + strings.Join(known, ", ")
+}
+
+// Nearest returns the known word that was meant, and nothing where none is so
+// near that it must have been: a third of the letters may be wrong.
+func Nearest(word string, known []string) string {
+	best, least := "", (len(word)+1)/3+1
 	for _, k := range known {
 		if d := distance(word, k); d < least {
 			best, least = k, d
 		}
 	}
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
-	}
-	return "; known are " + strings.Join(known, ", ")
+	return best
 }
 
 func namesOf(keys []key) (names []string) {
