@@ -18,20 +18,38 @@ var unknownFlag = regexp.MustCompile(`^unknown long flag '--([^']*)'`)
 // explain adds to an error of the command line what it is about, and what would
 // be right.
 func explain(err error, app *kingpin.Application, args []string) error {
+	command := usedCommand(app, args)
 	m := unknownFlag.FindStringSubmatch(err.Error())
 	if m == nil {
-		return fmt.Errorf("%s (see railscope --help)", blame(err, app, args))
+		return fmt.Errorf("%s (see railscope%s --help)", blame(err, app, args), command)
 	}
 	var known []string
+	hint := ""
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.Model().FlagGroupModel}}, app.Model().Commands...) {
+		own := group.FullCommand == "" || " "+group.FullCommand == command || group.Default && command == ""
 		for _, f := range group.Flags {
-			if f.Name == m[1] {
-				return fmt.Errorf("--%s is a flag of railscope %s alone (see railscope --help)", f.Name, group.Name)
+			switch {
+			case own && !f.Hidden:
+				known = append(known, "--"+f.Name)
+			case !own && f.Name == m[1] && hint == "":
+				hint = "; it is one of railscope " + group.FullCommand
 			}
-			known = append(known, "--"+f.Name)
 		}
 	}
-	return fmt.Errorf("unknown flag --%s%s (see railscope --help)", m[1], config.Suggest("--"+m[1], known))
+	if near := config.Nearest("--"+m[1], known); near != "" && hint == "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	return fmt.Errorf("unknown flag --%s%s (see railscope%s --help)", m[1], hint, command)
+}
+
+// usedCommand is the command that args name, with a blank before it; empty where
+// they name none.
+func usedCommand(app *kingpin.Application, args []string) string {
+	context, _ := app.ParseContext(args) // its error is being explained
+	if context == nil || context.SelectedCommand == nil || !slices.Contains(args, context.SelectedCommand.FullCommand()) {
+		return ""
+	}
+	return " " + context.SelectedCommand.FullCommand()
 }
 
 // blame names the flag or the variable whose value the error is about: kingpin

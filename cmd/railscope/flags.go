@@ -109,7 +109,7 @@ func application(s *settings) *kingpin.Application {
 	app.Version(version.Print("railscope"))
 	app.HelpFlag.Short('h')
 	app.UsageWriter(os.Stdout) // help that was asked for is no error
-	app.UsageTemplate(kingpin.LongHelpTemplate)
+	app.UsageTemplate(usage)
 	all := twin{app}
 	all.Flag("config.file", "Configuration file (YAML): which ports are rails, how they are called, and whom to probe. Without it every port that is not a virtual function is a rail, and nobody is probed.").PlaceHolder("FILE").StringVar(&s.configFile)
 	all.Flag("node.name", "What this node calls itself to peers, where probe.name in the configuration does not say. Without it, the host's name.").PlaceHolder("NAME").StringVar(&s.nodeName)
@@ -167,11 +167,6 @@ func application(s *settings) *kingpin.Application {
 // parse parses the command line. Its errors are misuse.
 func parse(args []string) (s settings, err error) {
 	app := application(&s)
-	// Help is of the command that was named; without one it has all of them.
-	if parsed, _ := app.ParseContext(args); parsed != nil && parsed.SelectedCommand != nil &&
-		slices.Contains(args, parsed.SelectedCommand.FullCommand()) && args[len(args)-1] != "help" {
-		app.UsageTemplate(kingpin.DefaultUsageTemplate)
-	}
 	command, err := app.Parse(args)
 	if err != nil {
 		return s, misuse{explain(err, app, args)}

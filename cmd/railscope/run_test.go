@@ -75,12 +75,13 @@ func TestMisuse(t *testing.T) {
 	}{
 		{"wrong flag", nil, []string{"--web.listen-addr=:1"}, 2, `railscope: unknown flag --web\.listen-addr; did you mean "--web\.listen-address"\? \(see railscope --help\)`},
 		{"wrong flag of a command", nil, []string{"rails", "--fromat=json"}, 2, `railscope: unknown flag --fromat; did you mean "--format"\? .*`},
-		{"wrong value", nil, []string{"rails", "--format=xml"}, 2, `railscope: --format is wrong: enum value must be one of table,json, got 'xml'; by default it is table \(see railscope --help\)`},
+		{"wrong value", nil, []string{"rails", "--format=xml"}, 2, `railscope: --format is wrong: enum value must be one of table,json, got 'xml'; by default it is table \(see railscope rails --help\)`},
 		{"wrong value of another command", []string{"RAILSCOPE_DOCTOR_FORMAT=yaml"}, []string{"doctor"}, 2, `railscope: the variable RAILSCOPE_DOCTOR_FORMAT is wrong: .*'yaml'; by default it is text .*`},
-		{"a flag of another command", nil, []string{"rails", "--collector.gpu"}, 2, `railscope: --collector\.gpu is a flag of railscope serve alone \(see railscope --help\)`},
-		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2, `railscope: --depth must be a number, not "deep" \(see railscope --help\)`},
+		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2, `railscope: --depth must be a number, not "deep" \(see railscope bench --help\)`},
 		{"no processor", nil, []string{"--runtime.gomaxprocs=0"}, 2, `railscope: --runtime\.gomaxprocs must be 1 or more, not 0`},
 		{"an empty address", nil, []string{"--web.listen-address="}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, not ""`},
+		{"flag like none", nil, []string{"--nonsense"}, 2, `railscope: unknown flag --nonsense \(see railscope --help\)`},
+		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2, `railscope: unknown flag --fail; it is one of railscope demo \(see railscope rails --help\)`},
 		{"wrong command", nil, []string{"sevre"}, 2, `railscope: .*sevre.*`},
 		{"wrong log level", nil, []string{"--log.level=loud"}, 2, `railscope: --log\.level is wrong: unrecognized log level loud; by default it is info .*`},
 		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2, `railscope: the variable RAILSCOPE_COLLECTOR_RDMA must be true or false, not "perhaps"; by default it is true \(see railscope --help\)`},
@@ -357,22 +358,6 @@ func TestFormatVariables(t *testing.T) {
 		out, _ := command(t, env, name, "--path.sysfs="+sys).Output() // what it finds is of no interest here
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("%s: %s", name, out)
-		}
-	}
-}
-
-// TestHelp: help of a command is that command's, and without one it has all.
-func TestHelp(t *testing.T) {
-	for _, tc := range []struct{ args, has, hasNot string }{
-		{"--help", "--[no-]collector.gpu ", "usage: railscope serve"},
-		{"help", "--latency-samples", "usage: railscope help"},
-		{"bench --help", "usage: railscope bench [<flags>] <peer>", "--degrade"},
-		{"help bench", "usage: railscope bench [<flags>] <peer>", "--degrade"},
-		{"serve -h", "usage: railscope serve [<flags>]", "--degrade"},
-	} {
-		out, err := command(t, nil, strings.Fields(tc.args)...).Output()
-		if err != nil || !strings.Contains(string(out), tc.has) || strings.Contains(string(out), tc.hasNot) {
-			t.Errorf("%s: %v, want %q and not %q in\n%s", tc.args, err, tc.has, tc.hasNot, out)
 		}
 	}
 }

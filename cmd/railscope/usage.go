@@ -1,0 +1,32 @@
+package main
+
+// usage is the help. Of a command it is that command's, with its own flags first;
+// without one it is all there is, since serve can be left out.
+const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end}}{{range .Args}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
+
+{{with .Context.SelectedCommand -}}
+usage: {{$.App.Name}} {{.FullCommand}}{{template "args" .}}
+
+{{.Help | Wrap 0}}
+{{with .Args -}}
+Args:
+{{. | ArgsToTwoColumns | FormatTwoColumns}}
+{{end -}}
+{{with .Flags -}}
+Flags:
+{{. | FlagsToTwoColumns | FormatTwoColumns}}
+{{end -}}
+Flags of every command:
+{{$.App.Flags | FlagsToTwoColumns | FormatTwoColumns}}
+{{- else -}}
+usage: {{.App.Name}} [<flags>] <command> [<args> ...]
+
+{{.App.Help | Wrap 0}}
+Flags:
+{{.App.Flags | FlagsToTwoColumns | FormatTwoColumns}}
+Commands:
+{{range .App.Commands -}}
+{{if not .Hidden}}{{.FullCommand}}{{template "args" .}}
+{{.Help | Wrap 4}}
+{{with .Flags | FlagsToTwoColumns}}{{FormatTwoColumnsWithIndent . 4 2}}{{end}}
+{{end}}{{end}}{{end}}`
