@@ -238,7 +238,7 @@ func TestNewFails(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 "rail1" must be a rail and the part`, "rail2=0.3": `0 0 there is no rail "rail2": the demo has rail0 to rail1`,
-		"rail0=1": `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`, "rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 there is no rail ""`, "rail-1=0.5": `0 0 there is no rail`,
+		"rail0=1": `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`, "rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 there is no rail ""`, "rail-1=0.5": `0 0 there is no rail`, "rail+1=0.5": `0 0 there is no rail "rail+1"`,
 	} {
 		r, part, err := ParseDegrade(text)
 		if got := fmt.Sprint(r, part, err); !strings.HasPrefix(got, strings.TrimSuffix(want, " <nil>")) || strings.HasSuffix(want, "<nil>") != (err == nil) {

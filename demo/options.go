@@ -8,11 +8,12 @@ import (
 
 // ParseRail parses the name of a rail: rail1, or 1.
 func ParseRail(text string) (int, error) {
-	r, err := strconv.Atoi(strings.TrimPrefix(text, "rail"))
-	if err != nil || r < 0 || r >= Rails {
-		return 0, fmt.Errorf("there is no rail %q: the demo has rail0 to rail%d", text, Rails-1)
+	for r := range Rails {
+		if strings.TrimPrefix(text, "rail") == strconv.Itoa(r) {
+			return r, nil
+		}
 	}
-	return r, nil
+	return 0, fmt.Errorf("there is no rail %q: the demo has rail0 to rail%d", text, Rails-1)
 }
 
 // ParseDegrade parses which rail keeps how much of its rate: rail1=0.3.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,8 +38,11 @@ const (
 	demoBusy     = 0.5      // the job takes more, and a machine at work with other things tells of bytes too late to be strict
 )
 
-// runDemo shows two simulated nodes until ctx is done.
+// runDemo shows two simulated nodes until ctx is done, or nobody is there any
+// more to see what it says.
 func runDemo(ctx context.Context, s settings, w io.Writer) error {
+	ctx, stop := whileSeen(ctx)
+	defer stop()
 	opts, err := s.demoOptions()
 	if err != nil {
 		return misuse{err}
@@ -54,6 +58,16 @@ func runDemo(ctx context.Context, s settings, w io.Writer) error {
 	fmt.Fprint(w, demoTroubles(opts))
 	beSmall()
 	return s.showDemo(ctx, opts, at, demoProbe(opts.Rate))
+}
+
+// whileSeen is done too when the terminal was closed, or the reader of a pipe went.
+// Both kill by default, and the files would stay.
+func whileSeen(ctx context.Context) (context.Context, context.CancelFunc) {
+	ends := []os.Signal{syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(ctx, ends...)
 }
 
 // showDemo shows the nodes, which ask each other as rounds says.
@@ -136,6 +150,9 @@ func (s settings) demoOptions() (demo.Options, error) {
 	}
 	if !(s.demo.rate >= 0.1 && s.demo.rate <= 100) {
 		return opts, fmt.Errorf("--rate must be from 0.1 to 100 (Gb/s), such as %v, not %v", demo.Rate, s.demo.rate)
+	}
+	if s.demo.failAfterSet && len(s.demo.fail) == 0 {
+		return opts, fmt.Errorf("--fail-after: nothing is to fail; --fail says what, such as --fail=rail0")
 	}
 	if s.demo.failAfter < 0 {
 		return opts, fmt.Errorf("--fail-after must be a time from now on, such as 1m, not %v", s.demo.failAfter)

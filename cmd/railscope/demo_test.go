@@ -226,9 +226,10 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 }
 
 // TestDemoEnds: it says first what it is; a signal ends it soon and in order, in
-// the middle of whatever it does; and nothing is left.
+// the middle of whatever it does; and nothing is left, when its terminal or who
+// reads what it says is gone, neither.
 func TestDemoEnds(t *testing.T) {
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
 		tmp := t.TempDir()
 		cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json")
 		var out bytes.Buffer

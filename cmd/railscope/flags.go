@@ -61,6 +61,7 @@ type demoSettings struct {
 	degrade, fail []string
 	fallback      bool
 	failAfter     time.Duration
+	failAfterSet  bool    // by hand
 	rate          float64 // Gb/s
 }
 
@@ -160,7 +161,7 @@ func application(s *settings) *kingpin.Application {
 	m.Flag("degrade", "Slow a rail down to this part of its rate, such as rail1=0.3; may be given more than once.").PlaceHolder("RAIL=PART").StringsVar(&s.demo.degrade)
 	m.Flag("fallback", "Let no RDMA through: job and probe go by TCP.").BoolVar(&s.demo.fallback)
 	m.Flag("fail", "Take the port of a rail of the first node down, such as rail0; may be given more than once.").PlaceHolder("RAIL").StringsVar(&s.demo.fail)
-	m.Flag("fail-after", "When. A Prometheus must have seen the rail up, because a port that never was is nobody's loss.").Default("1m").DurationVar(&s.demo.failAfter)
+	m.Flag("fail-after", "When it goes down. A Prometheus must have seen the rail up, because a port that never was is nobody's loss.").Default("1m").IsSetByUser(&s.demo.failAfterSet).DurationVar(&s.demo.failAfter)
 	return app
 }
 
