@@ -15,11 +15,11 @@ import (
 )
 
 // probing is a configuration with a peer that is not there, so that the page has
-// rounds with reasons.
-func probing(t *testing.T) string {
+// rounds with reasons, and more lines.
+func probing(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "railscope.yml")
-	if err := os.WriteFile(file, []byte("probe:\n  peers: [127.0.0.1:9]\n  interval: 1s\n  insecure: true\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("probe:\n  peers: [127.0.0.1:9]\n  interval: 1s\n  insecure: true\n"+strings.Join(more, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return "--config.file=" + file
@@ -52,10 +52,12 @@ func TestWithoutJavaScript(t *testing.T) {
 	b.until("it is loaded anew", `!!document.querySelector('#head time') && document.querySelector('#head time').textContent !== '`+before+`'`, 20*time.Second)
 }
 
-// TestWidths: nothing is wider than the screen, from a small phone on.
+// TestWidths: nothing is wider than the screen, from a small phone on, and no name
+// lies over what is beside it, as long as a rail's name may be.
 func TestWidths(t *testing.T) {
+	long := "rails: {names: {" + strings.Repeat("name-of-a-rail-", 4) + "end: mlx5_0/1}}"
 	for _, capture := range []string{"hgx", "one-rail-dead", "bonded", "no-rdma"} {
-		e, b := serve(t, newMachine(t, capture), probing(t)), newTab(t)
+		e, b := serve(t, newMachine(t, capture), probing(t, long)), newTab(t)
 		b.open(e.url + "/")
 		b.live()
 		b.until("a round is there", `!!document.querySelector('.rounds')`, 15*time.Second)
@@ -64,6 +66,9 @@ func TestWidths(t *testing.T) {
 			b.width(width)
 			if wide := value[[]string](b, `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && getComputedStyle(e).clipPath === 'none' && !e.closest('thead, caption, .skip')).map(e => e.outerHTML.slice(0, 120))`); len(wide) > 0 || value[bool](b, `document.documentElement.scrollWidth > document.documentElement.clientWidth`) {
 				t.Errorf("%s at %d px: wider than the screen: %q", capture, width, wide)
+			}
+			if over := value[[]string](b, `[...document.querySelectorAll('h3, th, td, .state')].filter(e => e.scrollWidth > e.clientWidth + 1 && !e.closest('thead')).map(e => e.outerHTML.slice(0, 120))`); len(over) > 0 {
+				t.Errorf("%s at %d px: wider than its place: %q", capture, width, over)
 			}
 		}
 	}

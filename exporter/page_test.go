@@ -94,6 +94,22 @@ func TestRecentRounds(t *testing.T) {
 	if len(fallback.Failures) != maxSaidFailures || fallback.Failures[0] != "rail 1: open, other: no" {
 		t.Errorf("%q", fallback.Failures)
 	}
+	unreachable := probe.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
+	exceeded := probe.Failure{Stage: "reach", Reason: "retry_exceeded", Rail: "0", Detail: "no answer"}
+	for _, tt := range []struct {
+		reason probe.Reason
+		detail string
+		list   []probe.Failure
+		want   []string
+	}{
+		{"peer_unreachable", "connection refused", []probe.Failure{unreachable}, nil},
+		{"retry_exceeded", "rail 0: no answer", []probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}}, []string{"rail 1: reach, retry_exceeded: no answer"}},
+		{"peer_unreachable", "connection refused", []probe.Failure{exceeded}, []string{"rail 0: reach, retry_exceeded: no answer"}},
+	} {
+		if diff := cmp.Diff(tt.want, roundOf(probe.Result{Outcome: probe.Failed, Reason: tt.reason, Detail: tt.detail, Failures: tt.list}).Failures); diff != "" {
+			t.Errorf("what is said beside %s (-want +got):\n%s", tt.detail, diff)
+		}
+	}
 	for range 100 {
 		p.Observe(ok)
 	}

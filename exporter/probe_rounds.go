@@ -59,6 +59,9 @@ func roundOf(r probe.Result) page.Round {
 		round.Expected = &expected
 	}
 	for _, f := range r.Failures[:min(len(r.Failures), maxSaidFailures)] {
+		if round.Reason != "" && f.Reason == r.Reason && (f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail) {
+			continue // it is the round's own, which has been said
+		}
 		text := stage(f.Stage) + ", " + reason(f.Reason)
 		if f.Rail != "" {
 			text = "rail " + f.Rail + ": " + text
