@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,11 +41,26 @@ func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
 // complaints is what the live page shows of what doctor finds on this node.
 func complaints(g *doctor.Gatherer) func(context.Context) ([]exporter.Finding, error) {
 	return func(ctx context.Context) (list []exporter.Finding, err error) {
-		for _, f := range doctor.Examine(g.Gather(ctx), nil).Sorted() {
+		facts := g.Gather(ctx)
+		for _, f := range doctor.Examine(facts, nil).Sorted() {
 			list = append(list, exporter.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Mend: f.Mend})
 		}
-		return list, ctx.Err()
+		return append(list, unjudged(facts.Unread)...), ctx.Err()
 	}
+}
+
+// unjudged is what is said of what doctor could not read: that nothing is wrong
+// with the rest is not all that is to be known.
+func unjudged(unread []string) []exporter.Finding {
+	if len(unread) == 0 {
+		return nil
+	}
+	const shown = 3
+	read := strings.Join(unread[:min(len(unread), shown)], "; ")
+	if more := len(unread) - shown; more > 0 {
+		read += fmt.Sprintf("; and %d more", more)
+	}
+	return []exporter.Finding{{Subject: "not read", Read: read, Why: "What could not be read was not judged; railscope doctor on the node says all of it."}}
 }
 
 // examine is the command doctor.

@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -237,4 +239,41 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 	}
 	t.Cleanup(func() { tty.Close() })
 	return screen, tty
+}
+
+// TestComplaints: the page is told of what could not be read. That nothing is
+// wrong with the rest is not that nothing is wrong.
+func TestComplaints(t *testing.T) {
+	sys := tree(t)
+	ask := complaints(gatherer(settings{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()}, rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
+	unread := func() (list []exporter.Finding) {
+		all, err := ask(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if f.Subject == "not read" {
+				list = append(list, f)
+			}
+		}
+		return list
+	}
+	if got := unread(); got != nil {
+		t.Errorf("of a node that can be read: %+v", got)
+	}
+	for i := range 2 {
+		state := filepath.Join(sys, fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/state", i))
+		if err := os.Remove(state); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(state, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := unread(); len(got) != 1 || got[0].Fault || !strings.Contains(got[0].Read, "mlx5_0/ports/1/state") || !strings.Contains(got[0].Read, "mlx5_1/ports/1/state") {
+		t.Errorf("of states that cannot be read: %+v", got)
+	}
+	if got := unjudged([]string{"a", "b", "c", "d", "e"}); got[0].Read != "a; b; c; and 2 more" {
+		t.Errorf("%+v", got)
+	}
 }

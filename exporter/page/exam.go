@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ func (e *exam) look(now time.Time) {
 	if e.ask == nil || e.now.Running || e.ctx.Err() != nil || (!e.begun.IsZero() && now.Sub(e.begun) < examEvery) {
 		return
 	}
+	if now.Sub(e.now.At) > 2*examEvery { // nobody looked meanwhile, and it may be of another day
+		e.now = Exam{On: true}
+	}
 	e.begun, e.now.Running = now, true
 	e.running.Go(func() { e.run(now) })
 }
@@ -39,7 +43,7 @@ func (e *exam) look(now time.Time) {
 func (e *exam) run(start time.Time) {
 	ctx, cancel := context.WithTimeout(e.ctx, examBudget)
 	defer cancel()
-	findings, err := e.ask(ctx)
+	findings, err := e.safely(ctx)
 	for i := range findings {
 		findings[i] = findings[i].plain()
 	}
@@ -49,6 +53,17 @@ func (e *exam) run(start time.Time) {
 	if err != nil {
 		e.now.Err = terminal.Plain(err.Error())
 	}
+}
+
+// safely asks. A slip in a check costs the page that check's opinion, and not the
+// node its metrics.
+func (e *exam) safely(ctx context.Context) (findings []Finding, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			findings, err = nil, fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return e.ask(ctx)
 }
 
 // end waits for a look that is going on, which has been told to stop; not for

@@ -189,6 +189,21 @@ func TestBound(t *testing.T) {
 	})
 }
 
+// TestDoctorSlips: a panic of the doctor is its own end, and nothing else's.
+func TestDoctorSlips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options("n")
+		o.Doctor = func(context.Context) ([]Finding, error) { panic("a slip") }
+		page, _ := open(t, o, captured(t, "hgx"))
+		follow(page.hub.join())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := page.hub.exam.last(); got.Err != "panic: a slip" || got.Running {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // TestDoctor: asked once a minute while somebody looks, beside everything else,
 // and never for longer than it may take.
 func TestDoctor(t *testing.T) {
@@ -236,6 +251,9 @@ func TestDoctor(t *testing.T) {
 		synctest.Wait()
 		if before := source.reads.Load(); asked.Load() != 7 {
 			t.Errorf("a page without a stream asked %d times, after %d readings", asked.Load()-6, before)
+		}
+		if got := page.hub.exam.last(); !got.At.IsZero() || !got.Running {
+			t.Errorf("what was found an hour ago is shown while it looks anew: %+v", got)
 		}
 	})
 }
