@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,9 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 		},
 	}
 	server.RegisterOnShutdown(handler.Close) // streams have no end of their own
+	spare := spareConns{list: map[net.Conn]bool{}}
+	server.ConnState = spare.note
+	server.RegisterOnShutdown(spare.close)
 	failed := make(chan error, 1)
 	go func() { failed <- web.ListenAndServe(server, flags, logger) }()
 	select {
@@ -65,6 +69,31 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 		return fmt.Errorf("stop: scrapes were still running after %v: %w", shutdownWait, err)
 	}
 	return nil
+}
+
+// spareConns are the connections on which nothing has come yet. Browsers open
+// some for later, and net/http waits 5 s for each at shutdown.
+type spareConns struct {
+	mu   sync.Mutex
+	list map[net.Conn]bool
+}
+
+func (s *spareConns) note(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.list[c] = true
+	} else {
+		delete(s.list, c)
+	}
+}
+
+func (s *spareConns) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.list {
+		_ = c.Close() // nobody has said anything on it
+	}
 }
 
 func cannotListen(err error) error {

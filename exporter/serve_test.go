@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,7 +93,8 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsStreams: a page that is open does not hold up the end.
+// TestShutdownEndsStreams: a page that is open does not hold up the end, nor does
+// a connection that its browser has opened for later.
 func TestShutdownEndsStreams(t *testing.T) {
 	handler := testServer(t, "/metrics", nil)
 	logged, writer := io.Pipe()
@@ -119,8 +121,22 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil { // it is going on
 		t.Fatal(err)
 	}
+	spare, err := net.Dial("tcp", line.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spare.Close()
+	later, err := http.Get("http://" + line.Address + "/-/healthy") // the one before it has been accepted, then
+	if err != nil {
+		t.Fatal(err)
+	}
+	later.Body.Close()
+	asked := time.Now()
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the end waited for a stream: %v", err)
+	}
+	if took := time.Since(asked); took > 4*time.Second { // net/http's patience is 5 s
+		t.Errorf("the end took %v", took)
 	}
 }
