@@ -38,7 +38,7 @@ func newDrawing() (*drawing, error) {
 		return nil, err
 	}
 	sum := sha256.New()
-	for _, name := range []string{"page.html", "page.css", "page.js"} {
+	for _, name := range []string{"page.html", "page.css", "page.js", "page.svg"} {
 		text, err := files.ReadFile(name)
 		if err != nil {
 			return nil, err

@@ -50,10 +50,13 @@ func (p *Page) Register(mux *http.ServeMux) {
 		PathIcon:   {"page.svg", "image/svg+xml"},
 	} {
 		text, _ := files.ReadFile(file.name) // it is in the binary: a test opens it
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			h := guard(w)
 			h.Set("Content-Type", file.kind)
-			h.Set("Cache-Control", "public, max-age=31536000, immutable") // its address changes with it
+			h.Set("Cache-Control", "no-cache")
+			if r.URL.Query().Get("v") == p.hub.drawing.layout { // this one's own address, which changes with it
+				h.Set("Cache-Control", "public, max-age=31536000, immutable")
+			}
 			h.Set("Content-Length", strconv.Itoa(len(text)))
 			w.Write(text) //nolint:errcheck // a client that has gone away is not our fault
 		})
@@ -99,6 +102,9 @@ const (
 // server ends it.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	h := guard(w)
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
 	if r.Method == http.MethodHead { // it would hold a stream that nobody reads
 		return
 	}
@@ -109,9 +115,6 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.hub.leave(s)
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
 	control := http.NewResponseController(w)
 	send := func(event []byte) bool {
 		// The server's own limit is for a whole answer, and this one has no end. A

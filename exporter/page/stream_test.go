@@ -36,12 +36,16 @@ func get(t *testing.T, url string) *http.Response {
 func TestHeaders(t *testing.T) {
 	page, server := serve(t, options("n"))
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	const forever = "public, max-age=31536000, immutable"
+	own := "?v=" + page.hub.drawing.layout
 	for path, want := range map[string][2]string{
-		"/":              {"text/html; charset=utf-8", "no-store"},
-		"/-/page.css":    {"text/css; charset=utf-8", "public, max-age=31536000, immutable"},
-		"/-/page.js":     {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable"},
-		"/-/page.svg":    {"image/svg+xml", "public, max-age=31536000, immutable"},
-		"/-/page/events": {"text/event-stream; charset=utf-8", "no-store"},
+		"/":                  {"text/html; charset=utf-8", "no-store"},
+		"/-/page.css" + own:  {"text/css; charset=utf-8", forever},
+		"/-/page.js" + own:   {"text/javascript; charset=utf-8", forever},
+		"/-/page.svg" + own:  {"image/svg+xml", forever},
+		"/-/page.css":        {"text/css; charset=utf-8", "no-cache"},
+		"/-/page.js?v=older": {"text/javascript; charset=utf-8", "no-cache"}, // asked of another version's page
+		"/-/page/events":     {"text/event-stream; charset=utf-8", "no-store"},
 	} {
 		resp := get(t, server.URL+path)
 		h := resp.Header
