@@ -147,7 +147,7 @@ func TestVerdict(t *testing.T) {
 		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}}, Verdict{Good, "2 rails up, idle"}},
 		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0), Judged: true}, idle}}, Verdict{Good, "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Verdict{Good, "2 rails up"}},
-		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}}, Verdict{Warn, "2 rails up, but transmitting is uneven (imbalance 0.40)"}},
+		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}}, Verdict{Warn, "2 rails up, but transmitting is uneven"}},
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}}, Verdict{Bad, "rail 1 is down; 1 more below"}},
 		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Known: true}}}, Verdict{Bad, "rails 1 and 2 are down"}},
 		{"all down", Snapshot{Rails: []Rail{down}}, Verdict{Bad, "no rail is up"}},

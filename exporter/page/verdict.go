@@ -118,10 +118,12 @@ func (s *Snapshot) evenly() string {
 	return ", busy"
 }
 
+// uneven says in which direction the rails are, without the figure, which stands
+// below: the verdict is read out whenever it changes.
 func (s *Snapshot) uneven() string {
 	for d, b := range s.Balance {
 		if b.Imbalance != nil && *b.Imbalance*float64(len(s.Rails)-1) > unevenAbove {
-			return fmt.Sprintf("%s is uneven (imbalance %.2f)", [2]string{"receiving", "transmitting"}[d], *b.Imbalance)
+			return [2]string{"receiving", "transmitting"}[d] + " is uneven"
 		}
 	}
 	return ""
