@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -48,9 +49,14 @@ func TestGolden(t *testing.T) {
 		e exposition
 	}
 	machines := map[string]machine{}
-	for _, name := range []string{"bonded", "no-rdma", "one-rail-dead", "spark", "efa", "hgx"} {
+	for _, name := range []string{"no-rdma", "one-rail-dead", "spark", "efa", "hgx"} {
 		machines[name] = machine{options(name), captured(t, name)}
 	}
+	o := options("bonded")
+	o.Doctor = func(context.Context) ([]Finding, error) {
+		return []Finding{{Subject: "not read", Read: "environments of processes of other users (3): permission denied; run doctor as root", Why: "It was not judged."}}, nil
+	}
+	machines["bonded"] = machine{o, captured(t, "bonded")}
 	o, e := trained(t)
 	o = few(o, 0, 3, 7)
 	o.Notice = "A demonstration: nothing here is real."

@@ -1,6 +1,9 @@
 package page
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Snapshot is what the page shows of one moment. Figures that are not known are
 // nil, never 0; they are in the base unit.
@@ -141,9 +144,20 @@ type Round struct {
 // Finding is what doctor complains about.
 type Finding struct {
 	Fault              bool
-	Check              string
+	Check              string // empty: no complaint, but something that was not judged
 	Subject, Read, Why string
 	Mend               []string
+}
+
+// Kind is what is drawn before it.
+func (f Finding) Kind() string {
+	switch {
+	case f.Fault:
+		return "fault"
+	case f.Check != "":
+		return "warning"
+	}
+	return ""
 }
 
 // Exam is the last time that doctor looked at the node.
@@ -154,4 +168,9 @@ type Exam struct {
 	Took     time.Duration
 	Findings []Finding
 	Err      string
+}
+
+// Complaints reports whether one of the findings is.
+func (e Exam) Complaints() bool {
+	return slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Kind() != "" })
 }
