@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,9 +65,17 @@ var troubles = []trouble{
 		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
 }
 
+// watched is what a demo served.
+type watched struct {
+	stretches [2][]stretch // by node
+	err       error
+}
+
 // TestAlerts runs the demo once for each trouble, all at once and for about a
 // minute, stretches what it served to the time that alerts take, and holds that
-// those fire that should, and no other.
+// those fire that should, and no other. What a demo's rails carry is measured, and
+// less where the machine has other work: one that disagrees runs once more, after
+// the others.
 func TestAlerts(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "railscope")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/railscope")
@@ -74,37 +83,33 @@ func TestAlerts(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	type watched struct {
-		stretches [2][]stretch // by node
-		err       error
-	}
-	// Not each in its subtest: of those only so many run at a time as there are processors, and this is waiting.
 	results := make([]chan watched, len(troubles))
 	for i, tc := range troubles {
 		results[i] = make(chan watched, 1)
-		nodes := start(t, binary, tc.flags)
+		nodes, end := start(t, binary, tc.flags)
 		go func() {
-			stretches, err := tc.watch(nodes)
-			results[i] <- watched{stretches, err}
+			w := tc.watch(nodes)
+			end()
+			results[i] <- w
 		}()
 	}
 	for i, tc := range troubles {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
 			w := <-results[i]
-			if w.err != nil {
-				t.Fatal(w.err)
+			got, err := w.alerts(t)
+			if err != nil || !slices.Equal(got, tc.want) {
+				t.Logf("once more; %v, and these fired:\n  %s", err, strings.Join(got, "\n  "))
+				for _, r := range results[i+1:] {
+					w := <-r
+					r <- w
+				}
+				nodes, _ := start(t, binary, tc.flags)
+				w = tc.watch(nodes)
+				got, err = w.alerts(t)
 			}
-			var b strings.Builder
-			fmt.Fprintf(&b, "load %v\n", every)
-			total := 0
-			for i, stretches := range w.stretches {
-				series(t, &b, fmt.Sprint(i+1), stretches)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, s := range w.stretches[0] {
-				total += s.samples
-			}
-			got := firing(t, b.String(), time.Duration(total)*every)
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("these fire:\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tc.want, "\n  "))
 			}
@@ -112,8 +117,28 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// alerts are those that fire at the end of what was seen.
+func (w watched) alerts(t *testing.T) ([]string, error) {
+	t.Helper()
+	if w.err != nil {
+		return nil, w.err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "load %v\n", every)
+	for i, stretches := range w.stretches {
+		series(t, &b, fmt.Sprint(i+1), stretches)
+	}
+	total := 0
+	for _, s := range w.stretches[0] {
+		total += s.samples
+	}
+	return firing(t, b.String(), time.Duration(total)*every), nil
+}
+
 // watch scrapes two nodes until it has seen what is to be stretched.
-func (tc trouble) watch(nodes []string) (stretches [2][]stretch, err error) {
+func (tc trouble) watch(nodes []string) watched {
+	var stretches [2][]stretch
+	var err error
 	deadline := time.Now().Add(patience)
 	until := func(what string, least time.Duration, seen func([]*scrape) bool) []*scrape {
 		for from := time.Now(); err == nil; time.Sleep(250 * time.Millisecond) {
@@ -164,11 +189,12 @@ func (tc trouble) watch(nodes []string) (stretches [2][]stretch, err error) {
 		return ready
 	})
 	stretched(from, to, lasting)
-	return stretches, err
+	return watched{stretches, err}
 }
 
-// start starts the demo on free ports and returns where its nodes serve.
-func start(t *testing.T, binary string, flags []string) []string {
+// start starts the demo on free ports and returns where its nodes serve, and what
+// ends it before the test does.
+func start(t *testing.T, binary string, flags []string) (nodes []string, end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,13 +211,19 @@ func start(t *testing.T, binary string, flags []string) []string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil || t.Failed() {
+		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v\n%s", err, said.String())
 		}
 	})
-	return []string{fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)}
+	t.Cleanup(func() {
+		end()
+		if t.Failed() {
+			t.Logf("%q said:\n%s", flags, said.String())
+		}
+	})
+	return []string{fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)}, end
 }
 
 func scrapeAll(nodes []string) (list []*scrape, err error) {
