@@ -129,8 +129,9 @@ func TestMisuse(t *testing.T) {
 // running is a railscope that serves.
 type running struct {
 	*exec.Cmd
-	url string
-	log *bufio.Scanner
+	url    string
+	log    *bufio.Scanner
+	passed []string // lines of the log that no test has asked for yet
 }
 
 // start starts railscope on a free port and waits until it says where.
@@ -180,14 +181,23 @@ func silence(t *testing.T) net.Listener {
 	return l
 }
 
-// line reads the log up to a line that matches, and returns the first group.
+// line finds a line of the log that matches, waits for one if need be, and
+// returns the first group. Lines that were passed over count, too: what is done
+// side by side is logged in any order. Each is found once.
 func (r *running) line(t *testing.T, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
+	for i, text := range r.passed {
+		if m := re.FindStringSubmatch(text); m != nil {
+			r.passed = slices.Delete(r.passed, i, i+1)
+			return m[1]
+		}
+	}
 	for r.log.Scan() {
 		if m := re.FindStringSubmatch(r.log.Text()); m != nil {
 			return m[1]
 		}
+		r.passed = append(r.passed, r.log.Text())
 	}
 	t.Fatalf("the log ended before %s", pattern)
 	return ""
