@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,13 +196,10 @@ func (tc trouble) watch(nodes []string) watched {
 // ends it before the test does.
 func start(t *testing.T, binary string, flags []string) (nodes []string, end func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	port := 20000 + 4*rand.IntN(3000) // below those that Linux gives to connections
+	for !free(port) {
+		port = 20000 + 4*rand.IntN(3000)
 	}
-	_, text, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
-	port, _ := strconv.Atoi(text)
 	// Rails that a machine at work with three other demos carries, too.
 	cmd := exec.Command(binary, append([]string{"demo", "--rate=0.25", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
@@ -224,6 +221,19 @@ func start(t *testing.T, binary string, flags []string) (nodes []string, end fun
 		}
 	})
 	return []string{fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)}, end
+}
+
+// free reports whether nobody listens on a port and the three above it, which the
+// demo takes.
+func free(port int) bool {
+	for i := range 4 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
+		if err != nil {
+			return false
+		}
+		_ = l.Close()
+	}
+	return true
 }
 
 func scrapeAll(nodes []string) (list []*scrape, err error) {
