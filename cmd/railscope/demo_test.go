@@ -87,21 +87,6 @@ func (n *shown) scrape(t *testing.T) bool {
 	return true
 }
 
-// get returns what is at a path.
-func (n *shown) get(t *testing.T, path string) string {
-	t.Helper()
-	resp, err := http.Get(n.url + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
 // value returns the value of the first series that begins so, and -1 where there
 // is none.
 func (n *shown) value(series string) float64 {
@@ -166,7 +151,7 @@ func TestDemo(t *testing.T) {
 				if n.value("demo") != 1 {
 					t.Error("it does not say that it is a demo")
 				}
-				if page := n.get(t, "/"); !strings.Contains(page, demo.Notice) || !strings.Contains(page, fmt.Sprintf("<span>demo-%d</span>", i+1)) {
+				if _, page := httpGet(t, n.url+"/"); !strings.Contains(page, demo.Notice) || !strings.Contains(page, fmt.Sprintf("<span>demo-%d</span>", i+1)) {
 					t.Errorf("the page does not say that it is node %d of a demo", i+1)
 				}
 			}

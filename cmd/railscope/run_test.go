@@ -218,9 +218,15 @@ func (r *running) stop(t *testing.T, sig os.Signal) int {
 
 func (r *running) get(t *testing.T, path string) (int, string) {
 	t.Helper()
+	return httpGet(t, r.url+path)
+}
+
+// httpGet returns the status and the body of what is at an address.
+func httpGet(t *testing.T, url string) (int, string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
