@@ -224,3 +224,19 @@ func TestWriteArrives(t *testing.T) {
 		})
 	}
 }
+
+// A process that was killed while it had the fabric's lock does not stop others.
+func TestLockOfTheDead(t *testing.T) {
+	f, a, b := pair(t, Knobs{})
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	f.shared.owner.Store(uint64(dead.Process.Pid))
+	if got, _ := a.write(b, size, 1); got != "0:0/0" {
+		t.Error(got)
+	}
+	if owner := f.shared.owner.Load(); owner != 0 {
+		t.Errorf("process %d has the lock still", owner)
+	}
+}

@@ -39,9 +39,8 @@ type sharedObject struct {
 
 type sharedFabric struct {
 	magic, size, objectSize, deviceSize word
-	ready                               word
+	owner                               word
 	dir                                 [512]byte
-	lock                                [128]byte
 	groups                              [maxGroups]word
 	devices                             [maxDevices]sharedDevice
 	objects                             [maxObjects]sharedObject

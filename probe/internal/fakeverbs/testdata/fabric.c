@@ -2,9 +2,9 @@
 #include "fabric.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -58,29 +58,31 @@ struct fabric *fabric_open(void)
 	if (fd < 0)
 		return NULL;
 	pthread_mutex_lock(&process_lock);
-	flock(fd, LOCK_EX); /* two processes may be the first */
-	if (fstat(fd, &st) == 0 && (f = map(fd, &st)) && !f->ready) {
-		pthread_mutexattr_t a;
-		pthread_mutexattr_init(&a);
-		pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-		pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST); /* tests kill processes */
-		pthread_mutex_init(&f->lock.mutex, &a);
-		pthread_mutexattr_destroy(&a);
-		f->ready = 1;
-	}
-	flock(fd, LOCK_UN);
+	if (fstat(fd, &st) == 0)
+		f = map(fd, &st);
 	pthread_mutex_unlock(&process_lock);
 	close(fd);
 	return f;
 }
 
+/* fabric_lock takes the lock of the fabric, also from a process that died with
+ * it: tests kill processes. A robust mutex would do, but for qemu-user, which has
+ * no robust futexes. */
 void fabric_lock(struct fabric *f)
 {
-	if (pthread_mutex_lock(&f->lock.mutex) == EOWNERDEAD)
-		pthread_mutex_consistent(&f->lock.mutex);
+	uint64_t me = (uint64_t)getpid();
+
+	for (;;) {
+		uint64_t owner = 0;
+		if (atomic_compare_exchange_strong(&f->owner, &owner, me))
+			return;
+		if (!alive(owner) && atomic_compare_exchange_strong(&f->owner, &owner, me))
+			return;
+		sched_yield();
+	}
 }
 
-void fabric_unlock(struct fabric *f) { pthread_mutex_unlock(&f->lock.mutex); }
+void fabric_unlock(struct fabric *f) { f->owner = 0; }
 
 uint64_t now_ns(void)
 {

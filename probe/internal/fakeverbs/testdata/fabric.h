@@ -62,12 +62,8 @@ struct object {
 
 struct fabric {
 	word magic, size, object_size, device_size;
-	word ready;    /* the lock is initialised */
+	word owner;    /* the process that has the lock; 0: none */
 	char dir[512]; /* where the file lies, and FIFOs for events beside it */
-	union {
-		pthread_mutex_t mutex;
-		char room[128];
-	} lock;
 	word groups[MAX_GROUPS]; /* busy until, of wires that devices share */
 	struct device devices[MAX_DEVICES];
 	struct object objects[MAX_OBJECTS];
