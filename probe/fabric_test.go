@@ -94,7 +94,7 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	p.t.Helper()
 	finder := rail.NewFinder(p.fabric.Sysfs(name), rail.Options{}, nil, time.Second)
 	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: p.fabric.Sysfs(name), Rails: finder.Rails,
-		Worker: append(strings.Fields(os.Getenv("RAILSCOPE_TEST_EMULATOR")), os.Args[0]), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
+		Worker: workerCommand(), Env: append(p.fabric.Env(name), "RAILSCOPE_TEST_WORKER=1"),
 		Log: func(line string) { p.logged(name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) {
 			all := map[string][]netip.Prefix{}
@@ -106,6 +106,15 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	n.rename(name)
 	p.t.Cleanup(n.Close)
 	return n
+}
+
+// workerCommand is this binary, or what RAILSCOPE_TEST_WORKER_COMMAND says: the
+// same for another architecture, and what runs it.
+func workerCommand() []string {
+	if other := strings.Fields(os.Getenv("RAILSCOPE_TEST_WORKER_COMMAND")); len(other) > 0 {
+		return other
+	}
+	return os.Args[:1]
 }
 
 // logged gets what workers say. They are this binary: under the race detector
