@@ -102,7 +102,7 @@ release: deps .bin/goreleaser .bin/sbom ## the same of the tag that VERSION name
 	LDFLAGS='$(LDFLAGS)' scripts/release.sh publish
 
 package-test: ## what is in the packages of dist/, and does the arm64 program run
-	@scripts/need.sh rpm=rpm man=man-db fish=fish zsh=zsh qemu-aarch64=qemu-user systemd-analyze=systemd
+	@scripts/need.sh rpm=rpm man=man-db fish=fish zsh=zsh qemu-aarch64=qemu-user taskset=util-linux systemd-analyze=systemd
 	go test -count=1 -tags dist ./deploy/packages
 
 lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node that systemd runs

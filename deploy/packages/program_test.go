@@ -212,7 +212,7 @@ func TestARM64(t *testing.T) {
 	railscope, tree := program(t, "arm64"), t.TempDir()
 	output(t, "go", "run", "../../bench", "-tree", tree)
 	emulated := func(args ...string) *exec.Cmd {
-		return exec.Command("qemu-aarch64", append([]string{"-L", "/usr/aarch64-linux-gnu", railscope}, args...)...)
+		return exec.Command("../../scripts/emulate.sh", append([]string{railscope}, args...)...)
 	}
 	version, err := emulated("--version").Output()
 	if err != nil || !strings.Contains(string(version), "linux/arm64") {
@@ -237,6 +237,7 @@ func TestARM64(t *testing.T) {
 	}
 	defer func() {
 		serve.Process.Signal(syscall.SIGTERM)
+		defer time.AfterFunc(30*time.Second, func() { serve.Process.Kill() }).Stop()
 		if err := serve.Wait(); err != nil || t.Failed() {
 			t.Errorf("serve: %v: %s", err, said.String())
 		}
