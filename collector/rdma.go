@@ -34,7 +34,7 @@ func newRDMARows() rdmaRows {
 		state:     &Metric{Name: "port_state_id", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.", Ref: refABI},
 		physState: &Metric{Name: "port_physical_state_id", Kind: Gauge, Labels: portLabels, From: from("phys_state"), Help: "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 phy test.", Ref: refABI},
 		rate:      &Metric{Name: "port_rate_bytes_per_second", Kind: Gauge, Labels: portLabels, From: []Origin{{Name: "rate", Scale: 125e6}}, Help: "Signalling rate of the port, absent unless the port is ACTIVE: a port that is down tells a rate it does not have. A software device (rxe) tells its network interface's, or 2.5 Gb/s where that has none.", Ref: refABI},
-		mtu:       &Metric{Name: "port_mtu_bytes", Kind: Gauge, Labels: with("kind"), From: from("mtu"), Help: "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel derives from it.", Ref: "include/rdma/ib_addr.h iboe_get_mtu"},
+		mtu:       &Metric{Name: "port_mtu_bytes", Kind: Gauge, Labels: with("kind"), From: from("mtu"), Help: "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel derives from it. kind=max: what the port could do; only the probe can ask, so absent until its first round.", Ref: "include/rdma/ib_addr.h iboe_get_mtu; ibv_query_port(3) max_mtu"},
 		capacity:  &Metric{Name: "rail_capacity_bytes_per_second", Kind: Gauge, Labels: portLabels, From: from("rate", "current_link_speed", "current_link_width"), Help: "What the rail could carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe link, each divided by the rails that share it. Absent unless the port is ACTIVE.", Ref: "docs/adr/0004-capacity.md"},
 		saturated: &Metric{Name: "port_saturated_info", Kind: Gauge, Labels: with("counter"), Help: "1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.", Ref: "IBTA spec vol. 1, 16.1.3.5"},
 		hwSource:  &Metric{Name: "port_hw_counters_source_info", Kind: Gauge, Labels: with("source"), Help: "How the values of hw_counters are read: netlink (one request) or sysfs (a file each); always 1.", Ref: "drivers/infiniband/core/nldev.c stat_get_doit"},
@@ -53,7 +53,8 @@ func newRDMARows() rdmaRows {
 type RDMA struct {
 	sysfs    string
 	rails    func() ([]rail.Rail, error)
-	excluded func() []string // nil: none
+	excluded func() []string                   // nil: none
+	maxMTU   func(device string, port int) int // 0: nobody knows
 	budget   time.Duration
 
 	rows                        rdmaRows
@@ -79,7 +80,7 @@ type counterSum struct {
 // NewRDMA returns the source for the tree at sysfsRoot. A device that has not
 // answered within budget is left out until it does.
 func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *RDMA {
-	s := &RDMA{sysfs: sysfsRoot, rails: rails, budget: budget, rows: newRDMARows(),
+	s := &RDMA{sysfs: sysfsRoot, rails: rails, budget: budget, rows: newRDMARows(), maxMTU: func(string, int) int { return 0 },
 		devices: map[string]*rdmaDevice{}, gids: map[string]*gidHistory{}, limits: map[string]rail.Limits{}}
 	r := s.rows
 	port, legacy, device := portCounters(), legacyCounters(), deviceCounters()
@@ -105,6 +106,11 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 // Excluded makes the source tell the devices that the configuration leaves out,
 // so that they are not taken for devices that are gone. Before the first Read.
 func (s *RDMA) Excluded(devices func() []string) { s.excluded = devices }
+
+// MaxMTU makes the source tell the largest RDMA MTU of ports, in bytes, which
+// the kernel tells nobody but who opens the device; 0 is unknown. Before the
+// first Read. It must not wait, and be safe for concurrent use.
+func (s *RDMA) MaxMTU(of func(device string, port int) int) { s.maxMTU = of }
 
 // Name implements [Source].
 func (s *RDMA) Name() string { return "rdma" }

@@ -21,10 +21,10 @@ type rdmaPort struct {
 	own  func(netdev string) bool
 	info Sample
 
-	files                                           *keptDir // state, phys_state, rate
-	netdev                                          *keptDir // mtu, statistics/rx_bytes, statistics/tx_bytes
-	pci                                             *keptDir // current_link_speed, current_link_width
-	mtuLabels, activeLabels, hwByNetlink, hwBySysfs []string
+	files                                                      *keptDir // state, phys_state, rate
+	netdev                                                     *keptDir // mtu, statistics/rx_bytes, statistics/tx_bytes
+	pci                                                        *keptDir // current_link_speed, current_link_width
+	mtuLabels, activeLabels, maxLabels, hwByNetlink, hwBySysfs []string
 
 	portKey   string // of the physical port; see rail.Rail.PortKey
 	keyKnown  bool
@@ -64,7 +64,7 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 		files:     newKeptDir(dir, "state", "phys_state", "rate"),
 		netdev:    newKeptDir(netdev, "mtu", "statistics/rx_bytes", "statistics/tx_bytes"),
 		pci:       newKeptDir(filepath.Join(r.Dir, "device"), "current_link_speed", "current_link_width"),
-		mtuLabels: with("netdev"), activeLabels: with("active"), hwByNetlink: with("netlink"), hwBySysfs: with("sysfs"),
+		mtuLabels: with("netdev"), activeLabels: with("active"), maxLabels: with("max"), hwByNetlink: with("netlink"), hwBySysfs: with("sysfs"),
 		set:      newCounterSet(labels, strings.HasPrefix(r.Driver, "mlx") || r.Driver == "" && strings.HasPrefix(r.HCAType, "MT")),
 		counters: counters("counters", "", s.ports),
 		ext:      counters("counters_ext", "", s.legacy),
@@ -125,6 +125,9 @@ func (p *rdmaPort) read(s *RDMA, now time.Time, out *reading, fail func(error)) 
 		p.readLink(&this.limits)
 	}
 	p.readMTU(r, put, fail)
+	if mtu := s.maxMTU(p.rail.Device, p.rail.Port); mtu > 0 {
+		put(r.mtu, p.maxLabels, float64(mtu))
+	}
 	p.readCounters(s, now, out, fail)
 	p.readGIDs(r, &this, put, fail)
 	out.ports = append(out.ports, this)

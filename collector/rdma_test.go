@@ -169,8 +169,6 @@ func TestRDMAVanish(t *testing.T) {
 	}
 }
 
-// TestRDMANarrowCounters: 32-bit counters go on over a wrap and start again at
-// a reset; counters that saturate do neither, and say that they have.
 // TestRDMAExcluded holds that what the configuration leaves out is told apart
 // from what is gone, also where nothing is left.
 func TestRDMAExcluded(t *testing.T) {
@@ -196,6 +194,28 @@ func TestRDMAExcluded(t *testing.T) {
 	}
 }
 
+// TestRDMAMaxMTU: what a port could do is told of the ports that somebody knows
+// it of.
+func TestRDMAMaxMTU(t *testing.T) {
+	tree := newRDMATree(t)
+	tree.source.MaxMTU(func(device string, port int) int {
+		return map[string]int{"mlx5_1 1": 2048}[fmt.Sprint(device, " ", port)]
+	})
+	values, _ := tree.read()
+	got := map[string]float64{}
+	for k, v := range values {
+		if strings.HasPrefix(k, "port_mtu_bytes ") {
+			got[k] = v
+		}
+	}
+	want := map[string]float64{"port_mtu_bytes 1 mlx5_1 1 max": 2048} // the tree has no interfaces
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestRDMANarrowCounters: 32-bit counters go on over a wrap and start again at
+// a reset; counters that saturate do neither, and say that they have.
 func TestRDMANarrowCounters(t *testing.T) {
 	tree := newRDMATree(t)
 	const wraps, stays = "port_receive_write_requests_total 0 mlx5_0 1", "port_symbol_errors_total 0 mlx5_0 1"

@@ -32,6 +32,7 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1, `probe_path_mtu_bytes{rail="0"}`: pathMTU, `probe_path_mtu_bytes{rail="1"}`: pathMTU,
 		`probe_leases`: 0, `probe_worker_restarts_total`: 0,
 		fmt.Sprintf(`probe_gid_info{rail="1",gid=%q}`, node(1).address(1)): 1, `source_success{source="probe"}`: 1,
+		`port_mtu_bytes{rail="0",kind="max"}`: 4096, `port_mtu_bytes{rail="1",kind="max"}`: 4096,
 	}
 	first := e.probed(t, 1, ok)
 	samples := `probe_latency_seconds_count{rail="1"}`

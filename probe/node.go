@@ -62,6 +62,13 @@ type Node struct {
 	mu       sync.Mutex // protects all following fields
 	called   string     // its name
 	rdmaCore string     // version, as far as the worker has told
+	maxMTU   map[portKey]int
+}
+
+// portKey is a port of this node, whatever rail it is.
+type portKey struct {
+	device string
+	port   int
 }
 
 // Simulation is a network of sockets on this machine in the place of RDMA.
@@ -85,7 +92,7 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), facts: newFacts(opts.Facts), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
 	n.rename("")
 	return n
@@ -282,6 +289,29 @@ func (n *Node) learn(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.rdmaCore = info.RDMACore
+}
+
+// open opens ends of this node by RDMA, and keeps what the worker says of their
+// ports.
+func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
+	session, opened, err := n.worker.Open(ctx, args)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
+		if r := args.Rails[i]; args.Transport == worker.RDMA && end.MaxMTU > 0 {
+			n.maxMTU[portKey{r.Device, r.Port}] = end.MaxMTU
+		}
+	}
+	return session, opened, err
+}
+
+// MaxMTU is the largest RDMA MTU in bytes that the port can do, whatever its
+// interface is set to: max_mtu of ibv_query_port(3), which sysfs does not have.
+// 0 until a round, asked for or answered, has opened the port.
+func (n *Node) MaxMTU(device string, port int) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.maxMTU[portKey{device, port}]
 }
 
 // interfaceAddresses asks the kernel for the addresses of all interfaces that

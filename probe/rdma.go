@@ -136,7 +136,7 @@ func (r *round) openOwn(ctx context.Context) error {
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.own, p.choice))
 	}
-	session, opened, err := r.node.worker.Open(ctx, args)
+	session, opened, err := r.node.open(ctx, args)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	if len(args.Rails) == 0 {
 		return nil, reply, nil
 	}
-	session, opened, err := r.node.worker.Open(ctx, args)
+	session, opened, err := r.node.open(ctx, args)
 	if err != nil {
 		return nil, reply, onPeer(err)
 	}

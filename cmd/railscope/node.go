@@ -56,12 +56,13 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	n := &node{finder: finder, machine: m, logger: logger}
 	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Node: s.nodeName, Notice: m.notice, Doctor: complaints(gatherer(s, finder)), Logger: logger}
-	list, running, err := sources(s, m, finder, logger)
+	probed := newNode(s, m, finder, logger)
+	list, running, err := sources(s, m, finder, probed, logger)
 	if err != nil {
 		return nil, err
 	}
 	n.running = running
-	n.probing = newProbing(newNode(s, m, finder, logger), logger)
+	n.probing = newProbing(probed, logger)
 	n.scraper, err = exporter.NewScraper(append(list, n.probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
 		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
 	return n, err

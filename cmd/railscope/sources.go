@@ -12,6 +12,7 @@ import (
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe"
 )
 
 // runner is what does something between scrapes.
@@ -19,7 +20,7 @@ type runner interface{ Run(ctx context.Context) }
 
 // sources constructs the sources that are switched on, and what must run for
 // them.
-func sources(s settings, m machine, finder *rail.Finder, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
+func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
 	processes := 0
 	if s.gpuProcesses {
 		processes = maxGPUProcesses
@@ -32,6 +33,7 @@ func sources(s settings, m machine, finder *rail.Finder, logger *slog.Logger) (l
 	}
 	rdma := collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget)
 	rdma.Excluded(finder.Excluded)
+	rdma.MaxMTU(node.MaxMTU)
 	made := map[string]collector.Source{
 		"rdma":      rdma,
 		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
