@@ -188,9 +188,10 @@ func TestStrangers(t *testing.T) {
 		says      string
 	}{
 		{"nobody", freeAddress(), failure.PeerUnreachable, "refused: is railscope serve running there, with this port in probe.listen of its configuration?"},
-		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, ""},
-		{"no port", "127.0.0.1:none", failure.PeerUnreachable, ""},
-		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, ""},
+		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, "are name and port of the peer right?"},
+		{"no port", "127.0.0.1:none", failure.PeerUnreachable, "invalid port"},
+		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable, "is the peer up, and its port open to this node?"},
+		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, "EOF"},
 		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")), failure.Protocol, "is that railscope's probe port?"},
 		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
 		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "makes no sense"},
@@ -230,7 +231,7 @@ func TestStrangerIsSilent(t *testing.T) {
 	opts.Timeout = time.Second
 	start := time.Now()
 	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(Progress) {})
-	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || time.Since(start) > 10*time.Second {
+	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || !strings.Contains(res.Detail, "is the peer up") || time.Since(start) > 10*time.Second {
 		t.Errorf("%s because of %q (%s) after %v", res.Outcome, res.Reason, res.Detail, time.Since(start))
 	}
 }

@@ -151,6 +151,7 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
 	var op *net.OpError
+	var name *net.DNSError
 	switch {
 	case errors.Is(context.Cause(ctx), context.Canceled):
 		return failure.New(stage, failure.Canceled, "told to stop")
@@ -166,6 +167,10 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 		return failure.New(stage, failure.PeerLost, "the peer does not answer any more: %v", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return failure.New(stage, failure.PeerUnreachable, "%v: is railscope serve running there, with this port in probe.listen of its configuration?", err)
+	case errors.As(err, &name):
+		return failure.New(stage, failure.PeerUnreachable, "%v: are name and port of the peer right?", err)
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, context.DeadlineExceeded):
+		return failure.New(stage, failure.PeerUnreachable, "%v: is the peer up, and its port open to this node?", err)
 	}
 	return failure.New(stage, failure.PeerUnreachable, "%v", err)
 }
