@@ -118,7 +118,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 	if err != nil {
 		return nil, err
 	}
-	session, _, err := r.node.worker.Open(ctx, args)
+	session, _, err := r.node.open(ctx, args)
 	if err != nil {
 		return nil, err
 	}

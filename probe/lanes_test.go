@@ -195,6 +195,31 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
+// TestMaxMTU: what a port could do is known after a round, at both ends, whatever
+// the port does; not of ports that were not opened.
+func TestMaxMTU(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
+		d.ActiveMTU, d.NetdevMTU = 1024, 1500
+		if d.MaxMTU = 4096; node == "b" {
+			d.MaxMTU, d.Port = 2048, 2
+		}
+		d.Down = i == 1
+	})
+	at := func() [4]int {
+		return [4]int{p.a.MaxMTU("mlx5_0", 1), p.b.MaxMTU("mlx5_0", 2), p.b.MaxMTU("mlx5_0", 1), p.a.MaxMTU("mlx5_1", 1)}
+	}
+	if got := at(); got != [4]int{} {
+		t.Errorf("before a round: %v", got)
+	}
+	if res := p.round(); res.Outcome != OK {
+		t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
+	}
+	if got, want := at(), [4]int{4096, 2048}; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestCrossedCables: rails whose names say one thing and whose subnets say
 // another pair by subnet.
 func TestCrossedCables(t *testing.T) {

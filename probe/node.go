@@ -59,10 +59,10 @@ type Node struct {
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
 
-	mu       sync.Mutex // protects all following fields
-	called   string     // its name
-	rdmaCore string     // version, as far as the worker has told
-	maxMTU   map[portKey]int
+	mu       sync.Mutex      // protects all following fields
+	called   string          // its name
+	rdmaCore string          // version, as far as the worker has told
+	maxMTU   map[portKey]int // bytes, as far as the worker has told
 }
 
 // portKey is a port of this node, whatever rail it is.
@@ -291,14 +291,14 @@ func (n *Node) learn(ctx context.Context) {
 	n.rdmaCore = info.RDMACore
 }
 
-// open opens ends of this node by RDMA, and keeps what the worker says of their
-// ports.
+// open begins a session of the worker, and keeps what that says of ports: nothing
+// where it goes by TCP.
 func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
 	session, opened, err := n.worker.Open(ctx, args)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
-		if r := args.Rails[i]; args.Transport == worker.RDMA && end.MaxMTU > 0 {
+		if r := args.Rails[i]; end.MaxMTU > 0 {
 			n.maxMTU[portKey{r.Device, r.Port}] = end.MaxMTU
 		}
 	}

@@ -148,6 +148,9 @@ func TestDemo(t *testing.T) {
 						t.Error(e)
 					}
 				}
+				if n.value(`port_mtu_bytes{device="demo0",kind="max"`) != 4096 { // what the probe has learned, in another source
+					t.Error("it does not say what MTU a port could do")
+				}
 				if n.value("demo") != 1 {
 					t.Error("it does not say that it is a demo")
 				}
