@@ -20,7 +20,8 @@ mkdir -p .bin/arm64
 cross go build -trimpath -buildvcs=false -ldflags "${LDFLAGS:-}" -o .bin/arm64/railscope ./cmd/railscope
 $emulate .bin/arm64/railscope --version
 
-# These go first because they compile the fake libibverbs, with CC.
+# The first of these compile the fake libibverbs, with CC, and hold that it works there.
+FAKEVERBS_RUN=$emulate go test -count=1 -timeout 120s -exec "env CC=aarch64-linux-gnu-gcc" ./probe/internal/fakeverbs
 cross go test -c -o .bin/arm64/probe.test ./probe
 export RAILSCOPE_TEST_WORKER_COMMAND="$emulate $PWD/.bin/arm64/probe.test"
 go test -count=1 -timeout 120s -exec "env CC=aarch64-linux-gnu-gcc" -run 'TestRoundBy|TestRoundFallsBack|TestRoundOfOneRail|TestTournament' ./probe
