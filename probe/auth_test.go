@@ -191,7 +191,7 @@ func TestStrangers(t *testing.T) {
 		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, "are name and port of the peer right?"},
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, "invalid port"},
 		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable, "is the peer up, and its port open to this node?"},
-		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, "EOF"},
+		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, "closed the connection without an answer"},
 		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")), failure.Protocol, "is that railscope's probe port?"},
 		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
 		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "makes no sense"},

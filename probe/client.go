@@ -169,10 +169,20 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 		return failure.New(stage, failure.PeerUnreachable, "%v: is railscope serve running there, with this port in probe.listen of its configuration?", err)
 	case errors.As(err, &name):
 		return failure.New(stage, failure.PeerUnreachable, "%v: are name and port of the peer right?", err)
+	case closedUnanswered(err):
+		return failure.New(stage, failure.PeerUnreachable, "the peer closed the connection without an answer: does railscope listen on that port, and does nothing between cut the connection?")
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, context.DeadlineExceeded):
 		return failure.New(stage, failure.PeerUnreachable, "%v: is the peer up, and its port open to this node?", err)
 	}
 	return failure.New(stage, failure.PeerUnreachable, "%v", err)
+}
+
+// closedUnanswered reports whether the peer closed the connection before it
+// answered. net/http has a different error for each moment at which it notices,
+// and does not export the one of a connection that was not used yet.
+func closedUnanswered(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		strings.Contains(err.Error(), "server closed idle connection")
 }
 
 func (c *client) hello(ctx context.Context) (hello, error) {
