@@ -13,12 +13,7 @@ import (
 // TestBinary: railscope itself takes the flags, the variables and the
 // configuration of everything that can be installed.
 func TestBinary(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "railscope")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/railscope")
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0") // flags and configuration are the same
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	bin := binary(t)
 	for from, list := range rendered(t) {
 		c := only[apps.DaemonSet](t, list).Spec.Template.Spec.Containers[0]
 		env := []string{"PATH=" + os.Getenv("PATH")}
@@ -49,6 +44,18 @@ func TestBinary(t *testing.T) {
 			t.Errorf("%s: railscope rails in the pod reads another configuration: %s", from, out)
 		}
 	}
+}
+
+// binary builds railscope. Without C: flags and configuration are the same.
+func binary(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "railscope")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/railscope")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return bin
 }
 
 func run(bin string, env []string, args ...string) string {

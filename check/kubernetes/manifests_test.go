@@ -144,11 +144,7 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	if want := fmt.Sprintf("--web.listen-address=:%d", numbers["metrics"]); !slices.Contains(c.Args, want) {
 		t.Errorf("no %s in %q", want, c.Args)
 	}
-	for _, p := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
-		if p.HTTPGet.Port.StrVal != "metrics" {
-			t.Errorf("health is asked at %v", p.HTTPGet.Port)
-		}
-	}
+	checkHealth(t, list, c)
 	for _, m := range all[monitoring.PodMonitor](list) {
 		if port := m.Spec.PodMetricsEndpoints[0].Port; port == nil || *port != "metrics" {
 			t.Errorf("scraped at %v", port)
@@ -181,6 +177,48 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	}
 }
 
+// checkHealth: the kubelet asks the port of the metrics, by TLS where the web
+// configuration has it, and only connects where it would be refused.
+func checkHealth(t *testing.T, list []object, c core.Container) {
+	t.Helper()
+	web := webConfig(t, list)
+	for path, p := range map[string]*core.Probe{"/-/healthy": c.LivenessProbe, "/-/ready": c.ReadinessProbe} {
+		if len(web.Users) > 0 || strings.HasPrefix(web.TLS.ClientAuthType, "Require") {
+			if p.HTTPGet != nil || p.TCPSocket == nil || p.TCPSocket.Port.StrVal != "metrics" {
+				t.Errorf("%s is asked for, and the web configuration would refuse: %+v", path, p.ProbeHandler)
+			}
+			continue
+		}
+		want := core.URIScheme("")
+		if web.TLS.CertFile != "" {
+			want = core.URISchemeHTTPS
+		}
+		if g := p.HTTPGet; g == nil || g.Port.StrVal != "metrics" || g.Path != path || g.Scheme != want {
+			t.Errorf("health: %+v, want %s by %q", g, path, want)
+		}
+	}
+}
+
+// web is what checks look at of a web configuration.
+type web struct {
+	TLS struct {
+		CertFile       string `json:"cert_file"`
+		ClientAuthType string `json:"client_auth_type"`
+	} `json:"tls_server_config"`
+	Users map[string]string `json:"basic_auth_users"`
+}
+
+// webConfig is the web configuration that pods mount; the zero value without one.
+func webConfig(t *testing.T, list []object) (w web) {
+	t.Helper()
+	for _, s := range all[core.Secret](list) {
+		if err := sigsyaml.Unmarshal([]byte(s.StringData["web-config.yml"]), &w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
 // checkVolumes: every volume is mounted and every mount has its volume, and what
 // the configuration names is there.
 func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
@@ -192,6 +230,9 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 		}
 		if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o400) {
 			t.Errorf("the token is for more than root: %v", v.Secret.DefaultMode)
+		}
+		if p := v.Projected; p != nil && (p.DefaultMode == nil || *p.DefaultMode != 0o440 || pod.SecurityContext.FSGroup == nil && *pod.SecurityContext.RunAsUser != 0) {
+			t.Errorf("the web configuration cannot be read, or by more than the pod: %v, %+v", p.DefaultMode, pod.SecurityContext)
 		}
 	}
 	for _, m := range pod.Containers[0].VolumeMounts {
@@ -227,6 +268,17 @@ func checkMonitoring(t *testing.T, list []object) {
 			`{"targetLabel":"job","replacement":"railscope"},{"regex":"pod|container","action":"labeldrop"}]`
 		if string(got) != want || e.HonorLabels {
 			t.Errorf("relabelled by %s, want %s", got, want)
+		}
+		w := webConfig(t, list)
+		scheme := ""
+		if e.Scheme != nil {
+			scheme = e.Scheme.String()
+		}
+		if (scheme == "https") != (w.TLS.CertFile != "") || (e.TLSConfig == nil) != (w.TLS.CertFile == "") {
+			t.Errorf("scraped by %q, %+v, and the web configuration has TLS %+v", scheme, e.TLSConfig, w.TLS)
+		}
+		if (e.BasicAuth == nil) != (len(w.Users) == 0) {
+			t.Errorf("scraped with password %+v, and the web configuration has users %v", e.BasicAuth, w.Users)
 		}
 	}
 	for _, r := range all[monitoring.PrometheusRule](list) {

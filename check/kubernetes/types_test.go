@@ -22,6 +22,8 @@ func newObject(what string) any {
 		return &core.ServiceAccount{}
 	case "v1 ConfigMap":
 		return &core.ConfigMap{}
+	case "v1 Secret":
+		return &core.Secret{}
 	case "v1 Service":
 		return &core.Service{}
 	case "apps/v1 DaemonSet":

@@ -86,7 +86,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "extraArgs: %s would hide metrics from the PodMonitor, which asks port %d for /metrics" . (int $.Values.port)) }}
 {{- end }}
 {{- if hasPrefix "--web.config.file" . }}
-{{- fail (printf "extraArgs: %s would ask the kubelet's health checks for a certificate or password, which they have not got" .) }}
+{{- fail (printf "extraArgs: %s would hide health checks and metrics from the kubelet and the PodMonitor; set web.config instead" .) }}
+{{- end }}
+{{- end }}
+{{- $web := include "railscope.web" . | fromYaml }}
+{{- if and .Values.web.certificateSecret (not $web.config) }}
+{{- fail "web.certificateSecret without web.config: nothing names its files; set web.config.tls_server_config" }}
+{{- end }}
+{{- if .Values.podMonitor.enabled }}
+{{- if and $web.tls (not .Values.podMonitor.tlsConfig) }}
+{{- fail "web.config has tls_server_config, and podMonitor.tlsConfig is empty: Prometheus would not trust the pods. Set its ca and serverName, or insecureSkipVerify: true" }}
+{{- end }}
+{{- if and $web.clientCert (not (and (get .Values.podMonitor.tlsConfig "cert") (get .Values.podMonitor.tlsConfig "keySecret"))) }}
+{{- fail "web.config asks for client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret, or Prometheus is refused" }}
+{{- end }}
+{{- if and $web.password (not .Values.podMonitor.basicAuth) }}
+{{- fail "web.config has basic_auth_users: set podMonitor.basicAuth, or Prometheus is refused" }}
+{{- end }}
+{{- if and .Values.podMonitor.tlsConfig (not $web.tls) }}
+{{- fail "podMonitor.tlsConfig without web.config.tls_server_config: the pods do not speak TLS" }}
+{{- end }}
+{{- if and .Values.podMonitor.basicAuth (not $web.password) }}
+{{- fail "podMonitor.basicAuth without web.config.basic_auth_users: the password would travel for nothing" }}
 {{- end }}
 {{- end }}
 {{- if eq (int .Values.port) (int .Values.probe.port) }}
@@ -107,4 +128,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $config "probe" (merge $probe (default dict .Values.probe.options)) }}
 {{- end }}
 {{- toYaml $config }}
+{{- end }}
+
+{{- /* What web.config asks of clients: config (there is one), tls, clientCert, password. */}}
+{{- define "railscope.web" -}}
+{{- $config := default dict .Values.web.config }}
+{{- $tls := default dict (get $config "tls_server_config") }}
+config: {{ not (empty $config) }}
+tls: {{ not (empty $tls) }}
+clientCert: {{ has (get $tls "client_auth_type") (list "RequireAnyClientCert" "RequireAndVerifyClientCert") }}
+password: {{ not (empty (get $config "basic_auth_users")) }}
+{{- end }}
+
+{{- /* A health check of the kubelet at a path. The kubelet has no password and no certificate: where one is required, it only connects. */}}
+{{- define "railscope.health" -}}
+{{- $root := first . }}
+{{- $web := include "railscope.web" $root | fromYaml }}
+{{- if or $web.password $web.clientCert }}
+tcpSocket:
+  port: metrics
+{{- else }}
+httpGet:
+  path: {{ last . }}
+  port: metrics
+  {{- if $web.tls }}
+  scheme: HTTPS
+  {{- end }}
+{{- end }}
 {{- end }}
