@@ -44,7 +44,6 @@ type counter struct {
 	name     string
 	labels   []string
 	file     sysfs.File // unused when the value comes by netlink
-	ext      extender
 	notUntil time.Time // when a file that said "not supported" is asked again
 }
 
@@ -73,14 +72,13 @@ var errRefused = errors.New("not asked: the driver refused it less than a minute
 // come by. It sees to it that no two of them make the same series.
 type counterSet struct {
 	labels  []string
-	wrap32  bool                // counters that the table says are 32 bits wide are
 	all     map[string]*counter // by directory/name
 	owner   map[*Metric]*counter
 	natives map[string]*counter // by the counter label
 }
 
-func newCounterSet(labels []string, wrap32 bool) *counterSet {
-	return &counterSet{labels: labels, wrap32: wrap32,
+func newCounterSet(labels []string) *counterSet {
+	return &counterSet{labels: labels,
 		all: map[string]*counter{}, owner: map[*Metric]*counter{}, natives: map[string]*counter{}}
 }
 
@@ -98,10 +96,6 @@ func (s *counterSet) get(b *book, dir, name string) *counter {
 	if known && s.owner[e.metric] == nil {
 		c.entry = e
 		s.owner[e.metric] = c
-		c.ext.bits = e.origin.Bits
-		if e.origin.Saturates || !s.wrap32 {
-			c.ext.bits = 0
-		}
 	} else {
 		s.toNative(b, c)
 	}
@@ -119,7 +113,6 @@ func (s *counterSet) toNative(b *book, c *counter) {
 	s.natives[label] = c
 	c.entry = entry{metric: b.native}
 	c.labels = append(append([]string{}, s.labels...), label)
-	c.ext = extender{}
 }
 
 // drop forgets a counter whose file is gone.
@@ -132,9 +125,11 @@ func (s *counterSet) drop(c *counter) {
 	maps.DeleteFunc(s.natives, func(_ string, n *counter) bool { return n == c })
 }
 
-// value turns what the kernel said into what is exported.
+// value turns what the kernel said into what is exported. A counter that wraps
+// is exported as it is: Prometheus takes the wrap for a reset and loses less than
+// an extension invents that a restart of railscope ends.
 func (c *counter) value(raw uint64) float64 {
-	v := float64(c.ext.extend(raw))
+	v := float64(raw)
 	if c.origin.Scale != 0 {
 		v *= c.origin.Scale
 	}
@@ -145,33 +140,6 @@ func (c *counter) value(raw uint64) float64 {
 // can hold, where it stays.
 func (c *counter) saturated(raw uint64) bool {
 	return c.origin.Saturates && raw == 1<<c.origin.Bits-1
-}
-
-// extender makes a 64-bit counter of a narrow one that wraps. A step back of
-// more than half the range is a wrap; any other is a reset, after which it
-// starts again from what the kernel says, for Prometheus to see.
-type extender struct {
-	bits int // 0: the counter is 64 bits wide
-	high uint64
-	last uint64
-}
-
-func (e *extender) extend(raw uint64) uint64 {
-	if e.bits == 0 {
-		return raw
-	}
-	span := uint64(1) << e.bits
-	switch {
-	case raw >= span: // wider than the table says
-		e.bits = 0
-		return raw
-	case raw < e.last && e.last-raw > span/2:
-		e.high += span
-	case raw < e.last:
-		e.high = 0
-	}
-	e.last = raw
-	return e.high + raw
 }
 
 // counterDir is one directory of counter files, read into a set.

@@ -186,7 +186,7 @@ var (
 	}
 	gpuPCIeReplays = &Metric{
 		Name: "gpu_pcie_replays_total", Kind: Counter, Labels: []string{"gpu"},
-		Help: "PCIe packets sent again after an error on the link; a rising value is a bad slot, riser or cable.",
+		Help: "PCIe packets sent again after an error on the link; a rising value is a bad slot, riser or cable. 32 bits wide: it wraps to 0.",
 		From: []Origin{{Name: "nvmlDeviceGetPcieReplayCounter", Bits: 32}}, Ref: "nvml.h nvmlDeviceGetPcieReplayCounter",
 	}
 	gpuTemperature = &Metric{

@@ -27,7 +27,7 @@ type rdmaDevice struct {
 func newRDMADevice(s *RDMA, rails []rail.Rail) *rdmaDevice {
 	first := rails[0]
 	d := &rdmaDevice{name: first.Device, rails: rails, labels: map[int][]string{},
-		set: newCounterSet([]string{first.Device}, false),
+		set: newCounterSet([]string{first.Device}),
 		dir: counterDir{dir: sysfs.Dir{Path: filepath.Join(first.Dir, "hw_counters")}, book: s.deviceWide, live: sysfs.Live(first.Dir)}}
 	var nl *rdmanl.Client
 	if d.dir.live {

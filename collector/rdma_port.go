@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -65,7 +64,7 @@ func newRDMAPort(s *RDMA, r rail.Rail, nl *rdmanl.Client) *rdmaPort {
 		netdev:    newKeptDir(netdev, "mtu", "statistics/rx_bytes", "statistics/tx_bytes"),
 		pci:       newKeptDir(filepath.Join(r.Dir, "device"), "current_link_speed", "current_link_width"),
 		mtuLabels: with("netdev"), activeLabels: with("active"), maxLabels: with("max"), hwByNetlink: with("netlink"), hwBySysfs: with("sysfs"),
-		set:      newCounterSet(labels, strings.HasPrefix(r.Driver, "mlx") || r.Driver == "" && strings.HasPrefix(r.HCAType, "MT")),
+		set:      newCounterSet(labels),
 		counters: counters("counters", "", s.ports),
 		ext:      counters("counters_ext", "", s.legacy),
 		hw:       counters("hw_counters", "", s.ports),

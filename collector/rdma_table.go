@@ -1,5 +1,7 @@
 package collector
 
+import "fmt"
+
 // Where the meaning of the counters below is written.
 const (
 	refABI   = "Documentation/ABI/stable/sysfs-class-infiniband; IBTA spec vol. 1, 16.1.3.5 PortCounters"
@@ -93,6 +95,9 @@ func portCounters() []*Metric {
 	rows = append(rows, driverCounters()...)
 	for _, m := range rows {
 		m.Labels = portLabels
+		if o := m.From[0]; o.Bits != 0 && !o.Saturates {
+			m.Help += fmt.Sprintf(" %d bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset.", o.Bits)
+		}
 	}
 	return rows
 }

@@ -214,29 +214,35 @@ func TestRDMAMaxMTU(t *testing.T) {
 	}
 }
 
-// TestRDMANarrowCounters: 32-bit counters go on over a wrap and start again at
-// a reset; counters that saturate do neither, and say that they have.
+// TestRDMANarrowCounters: a 32-bit counter is exported as it is, over a wrap, over
+// a reset from anywhere, and over a restart of railscope; one that saturates says
+// that it has.
 func TestRDMANarrowCounters(t *testing.T) {
 	tree := newRDMATree(t)
 	const wraps, stays = "port_receive_write_requests_total 0 mlx5_0 1", "port_symbol_errors_total 0 mlx5_0 1"
 	for _, step := range []struct {
-		raw  uint64
-		want float64
-		why  string
+		raw uint64
+		why string
 	}{
-		{1<<32 - 10, 1<<32 - 10, "near the end of 32 bits"},
-		{5, 1<<32 + 5, "a wrap"},
-		{1 << 31, 1<<32 + 1<<31, "on"},
-		{1<<32 - 1, 1<<33 - 1, "near the end again"},
-		{0, 1 << 33, "a second wrap"},
-		{100, 1<<33 + 100, "on"},
-		{3, 3, "a reset: too small a step back for a wrap"},
-		{1 << 40, 1 << 40, "wider than the table says: not narrow after all"},
-		{7, 7, "and then it does not wrap"},
+		{1<<32 - 10, "near the end of 32 bits"},
+		{5, "a wrap"},
+		{3e9, "on"},
+		{100, "a reset from above the middle of the range: no wrap"},
+		{1 << 40, "wider than the table says"},
+		{7, "a reset"},
 	} {
 		tree.write(tree.port(0, "hw_counters/rx_write_requests"), fmt.Sprintf("%d\n", step.raw))
-		if got, _ := tree.read(); got[wraps] != step.want {
-			t.Errorf("%s: %d reads as %v, want %v", step.why, step.raw, got[wraps], step.want)
+		got, _ := tree.read()
+		if got[wraps] != float64(step.raw) {
+			t.Errorf("%s: %d reads as %v", step.why, step.raw, got[wraps])
+		}
+		again := map[string]float64{}
+		finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Minute)
+		_ = NewRDMA(tree.sys, finder.Rails, time.Minute).Read(func(s Sample) {
+			again[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value
+		})
+		if again[wraps] != got[wraps] {
+			t.Errorf("%s: %v, after a restart %v", step.why, got[wraps], again[wraps])
 		}
 	}
 	for _, step := range []struct {
@@ -249,6 +255,29 @@ func TestRDMANarrowCounters(t *testing.T) {
 		if got[stays] != float64(step.raw) || flag != step.flag {
 			t.Errorf("symbol_error %d reads as %v, saturated %v", step.raw, got[stays], flag)
 		}
+	}
+}
+
+// TestNarrowCountersSaySo: a reader of the metric alone learns that it wraps.
+func TestNarrowCountersSaySo(t *testing.T) {
+	tree := newRDMATree(t)
+	rows := tree.source.Metrics()
+	rows = append(rows, NewBond("", "", nil, 0).Metrics()...)
+	rows = append(rows, gpuRows()...)
+	narrow := 0
+	for _, m := range rows {
+		for _, o := range m.From {
+			if o.Bits == 0 || o.Saturates {
+				continue
+			}
+			narrow++
+			if !strings.Contains(m.Help, fmt.Sprintf("%d bits wide", o.Bits)) || !strings.Contains(m.Help, "wraps to 0") {
+				t.Errorf("%s: %q", m.Name, m.Help)
+			}
+		}
+	}
+	if narrow == 0 {
+		t.Error("no narrow counter")
 	}
 }
 
@@ -324,18 +353,6 @@ func TestRDMAKeepsFilesOpen(t *testing.T) {
 	if left := open(); left > before-2*50 {
 		t.Errorf("%d descriptors, %d while the devices were there: those of devices that are gone were left open", left, before)
 	}
-}
-
-func FuzzExtender(f *testing.F) {
-	f.Add(uint64(1<<32-1), uint64(3))
-	f.Fuzz(func(t *testing.T, a, b uint64) {
-		e := extender{bits: 32}
-		a &= 1<<32 - 1
-		first, second := e.extend(a), e.extend(b&(1<<32-1))
-		if first != a || second&(1<<32-1) != b&(1<<32-1) {
-			t.Errorf("%d, %d became %d, %d: the low bits are the kernel's", a, b, first, second)
-		}
-	})
 }
 
 // TestRDMASum: a driver that counts bytes by IP version gives their sum, and no
