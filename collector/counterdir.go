@@ -44,10 +44,10 @@ type counter struct {
 	name     string
 	labels   []string
 	file     sysfs.File // unused when the value comes by netlink
-	notUntil time.Time // when a file that said "not supported" is asked again
+	notUntil time.Time  // when a file that said "not supported" is asked again
 }
 
-// retryRefused is how long a file that answered EINVAL or EOPNOTSUPP is left
+// retryRefused is how long a file that said that there is no such counter is left
 // alone: each attempt is a firmware command, and on some adapters a line in the
 // kernel's log (node_exporter issue 3434).
 const retryRefused = time.Minute
@@ -57,11 +57,25 @@ func (c *counter) read(now time.Time) (uint64, error) {
 	if now.Before(c.notUntil) {
 		return 0, errRefused
 	}
-	v, err := c.file.ReadUint()
-	if err != nil && sysfs.Reason(err) == sysfs.ReasonUnsupported {
+	var buf [64]byte
+	b, err := c.file.Read(buf[:])
+	if err != nil {
+		return 0, c.refused(err, now)
+	}
+	v, err := sysfs.ParseCounter(b)
+	if err != nil {
+		return 0, c.refused(sysfs.At(c.file.Path, err), now)
+	}
+	return v, nil
+}
+
+// refused leaves the file alone for a while when err says that the port has no
+// such counter, and returns err.
+func (c *counter) refused(err error, now time.Time) error {
+	if sysfs.Reason(err) == sysfs.ReasonUnsupported {
 		c.notUntil = now.Add(retryRefused)
 	}
-	return v, err
+	return err
 }
 
 // errRefused is returned while a refused file is left alone: nothing was read,

@@ -82,6 +82,15 @@ func (r *gpuReader) read(driver string) {
 	}
 }
 
+// expectPermission makes the parent GPU's refusals so far expected: with MIG on,
+// NVML gives its figures to privileged callers only, and a container that holds
+// an instance is none (nvml.h, "in MIG mode, if device handle is provided").
+func (r *gpuReader) expectPermission() {
+	for _, f := range r.out.faults {
+		f.Expected = f.Expected || f.Reason == sysfs.ReasonPermission
+	}
+}
+
 func (r *gpuReader) emit(row *Metric, labels []string, value float64) {
 	r.out.samples = append(r.out.samples, Sample{Metric: row, Labels: labels, Value: value})
 }
@@ -342,6 +351,7 @@ func (r *gpuReader) mig() {
 	if v[0] == 0 {
 		return
 	}
+	r.expectPermission() // those of the instances come after this
 	instances, err := r.device.Instances()
 	r.failed(err)
 	seen := make(map[[2]int]bool)

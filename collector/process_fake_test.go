@@ -152,6 +152,7 @@ type fakeGPU struct {
 	compute, graphics []NVMLProcess
 	migs              []NVMLInstance
 	err               error // of Processes
+	mig               uint64
 	NVMLDevice
 }
 
@@ -199,6 +200,7 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 
 func (d *fakeGPU) Identity() (NVMLIdentity, error)    { return NVMLIdentity{UUID: d.uuid}, nil }
 func (d *fakeGPU) Instances() ([]NVMLInstance, error) { return d.migs, nil }
+func (d *fakeGPU) Numbers(Query) ([4]uint64, error)   { return [4]uint64{d.mig}, nil } // of the MIG mode
 func (d *fakeGPU) Processes(g bool) ([]NVMLProcess, error) {
 	if g {
 		return slices.Clone(d.graphics), nil

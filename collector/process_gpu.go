@@ -31,9 +31,10 @@ type gpuHolders struct {
 
 // gpuHeld is what one visit to one GPU found.
 type gpuHeld struct {
-	list []gpuHolding
-	err  error
-	anew bool
+	list   []gpuHolding
+	err    error
+	parent bool // err is that a caller without privileges asked the parent of MIG instances
+	anew   bool
 }
 
 // read lists what can be listed within budget. A machine without GPUs has no
@@ -69,7 +70,9 @@ func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool
 		case res.State != lane.Done:
 			faults = append(faults, laneFault("gpu"+res.Key, res.State, res.Err))
 		case res.Value.err != nil:
-			faults = append(faults, newGPUFault("gpu"+res.Key, res.Value.err))
+			f := newGPUFault("gpu"+res.Key, res.Value.err)
+			f.Expected = f.Expected || res.Value.parent
+			faults = append(faults, f)
 		}
 		list = append(list, res.Value.list...)
 	}
@@ -90,7 +93,7 @@ func (h *gpuHolders) visit(key string) (held gpuHeld) {
 		compute, err = d.Processes(false)
 	}
 	if err != nil {
-		return gpuHeld{err: err, anew: mustReopen(err)}
+		return gpuHeld{err: err, parent: refusedByMIG(d, err), anew: mustReopen(err)}
 	}
 	graphics, held.err = d.Processes(true)
 	id, _ := d.Identity() // without it pods are named by other means
@@ -101,6 +104,17 @@ func (h *gpuHolders) visit(key string) (held gpuHeld) {
 		}
 	}
 	return held
+}
+
+// refusedByMIG reports whether err is how the parent of MIG instances answers a
+// caller without privileges.
+func refusedByMIG(d NVMLDevice, err error) bool {
+	e, ok := errors.AsType[*NVMLError](err)
+	if !ok || e.Code != CodeNoPermission || d == nil {
+		return false
+	}
+	mode, err := d.Numbers(QueryMIGMode)
+	return err == nil && mode[0] == 1
 }
 
 // merge makes one holding of each process, however often it is listed. One with

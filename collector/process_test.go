@@ -315,6 +315,20 @@ func TestProcessNamespace(t *testing.T) {
 	}
 }
 
+// TestProcessMIGParent: that the parent of MIG instances tells its processes to
+// privileged callers only is no failure; that another GPU does is one.
+func TestProcessMIGParent(t *testing.T) {
+	for mig, want := range []string{"fault permission false: gpu2: ", "fault permission true: gpu2: "} {
+		m := capture(t, "kubernetes")
+		m.nvml.gpus[2].mig = uint64(mig)
+		m.nvml.gpus[2].err = &NVMLError{Call: "nvmlDeviceGetComputeRunningProcesses", Code: CodeNoPermission}
+		got := processLines(m.source(0))
+		if !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, want) }) {
+			t.Errorf("MIG mode %d: no line %s in\n%s", mig, want, strings.Join(got, "\n"))
+		}
+	}
+}
+
 // TestProcessFaults: each thing that fails is told, and takes nothing else along.
 func TestProcessFaults(t *testing.T) {
 	m := capture(t, "kubernetes")

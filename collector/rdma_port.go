@@ -198,7 +198,7 @@ func (p *rdmaPort) readCounters(s *RDMA, now time.Time, out *reading, fail func(
 			out.add(s.rows.hwSource, p.hwBySysfs, 1)
 		}
 	}
-	p.addUp(s, out, first)
+	p.addUp(s, now, out, first)
 	if p.rail.Software {
 		p.readNetdevBytes(s, out, fail)
 	}
@@ -206,9 +206,11 @@ func (p *rdmaPort) readCounters(s *RDMA, now time.Time, out *reading, fail func(
 
 // addUp gives a port whose driver counts bytes by IP version (irdma) the counter
 // of all its bytes, from the samples since first; it takes both to know it.
-func (p *rdmaPort) addUp(s *RDMA, out *reading, first int) {
+func (p *rdmaPort) addUp(s *RDMA, now time.Time, out *reading, first int) {
 	for _, sum := range s.sums {
-		if p.set.owner[sum.of] != nil || p.set.owner[sum.parts[0]] == nil {
+		own := p.set.owner[sum.of]
+		refused := own != nil && now.Before(own.notUntil) // i40iw has the file, and no value in it
+		if own != nil && !refused || p.set.owner[sum.parts[0]] == nil {
 			continue
 		}
 		total, parts := 0.0, 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -82,7 +83,7 @@ func TestRDMABadInput(t *testing.T) {
 		spoil  func(t *testing.T, path string)
 		reason string
 	}{
-		{"N/A", content("N/A (no PMA)\n"), sysfs.ReasonInvalid},
+		{"a word", content("unknown\n"), sysfs.ReasonInvalid},
 		{"empty", content(""), sysfs.ReasonEmpty},
 		{"white space", content(" \n\n"), sysfs.ReasonEmpty},
 		{"binary", content("\x7fELF\x00\xff\xfe"), sysfs.ReasonInvalid},
@@ -131,6 +132,46 @@ func TestRDMABadInput(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRDMANotAvailable: a counter that says that the port has none is absent, and
+// no failure, as one that the kernel refuses; it is asked again after a minute. A
+// state that says so is a failure: every port has one.
+func TestRDMANotAvailable(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		tree := newRDMATree(t)
+		const series = "port_receive_bytes_total 1 mlx5_1 1"
+		whole, _ := tree.read()
+		for _, text := range []string{"N/A (no PMA)\n", "N/A", "Not supported\n"} {
+			time.Sleep(retryRefused)
+			tree.write(tree.port(1, "counters/port_rcv_data"), text)
+			want := maps.Clone(whole)
+			delete(want, series)
+			values := map[string]float64{}
+			err := tree.source.Read(func(s Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+			if diff := cmp.Diff(want, values); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", text, diff)
+			}
+			for _, f := range Faults(err) {
+				if !f.Expected || f.Reason != sysfs.ReasonUnsupported {
+					t.Errorf("%q: %+v", text, f)
+				}
+			}
+			if _, faults := tree.read(); len(faults) > 0 {
+				t.Errorf("%q: asked again at once: %v", text, faults)
+			}
+		}
+		tree.write(tree.port(1, "counters/port_rcv_data"), "7\n")
+		time.Sleep(retryRefused)
+		if got, _ := tree.read(); got[series] != 4*7 {
+			t.Errorf("a counter that came: %v", got[series])
+		}
+		tree.write(tree.port(1, "phys_state"), "N/A\n")
+		_, faults := tree.read()
+		if diff := cmp.Diff([]string{"mlx5_1 " + sysfs.ReasonInvalid}, faults); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // TestRDMAVanish: what goes takes nothing with it, and what comes back is read
@@ -368,7 +409,7 @@ func TestRDMASum(t *testing.T) {
 	for _, step := range []struct{ file, content, want string }{
 		{"ip4InOctets", "700", "700 40 740"},
 		{"ip6InOctets", "41", "700 41 741"},
-		{"ip6InOctets", "N/A", "700 - -"},
+		{"ip6InOctets", "unknown", "700 - -"},
 		{"ip4InOctets", "", "- - -"},
 		{"ip6InOctets", "42", "- 42 -"},
 		{"ip4InOctets", "701", "701 42 743"},

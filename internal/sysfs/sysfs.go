@@ -22,7 +22,7 @@ import (
 const (
 	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
 	ReasonPermission  = "permission"   // EACCES, EPERM
-	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP: the driver's way to say "not on this port"
+	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP, ENOSYS, "N/A (no PMA)": the driver's way to say "not on this port"
 	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device where a file belongs
 	ReasonEmpty       = "empty"        // nothing but white space
 	ReasonInvalid     = "invalid"      // not an unsigned decimal number: N/A, negative, binary
@@ -31,6 +31,10 @@ const (
 	ReasonTimeout     = "timeout"      // the read did not end in time, or an earlier one has not ended yet
 	ReasonIO          = "io"           // any other errno
 )
+
+// enotsupp is ENOTSUPP of include/linux/errno.h. User space has no name for it,
+// but drivers let it out.
+const enotsupp = unix.Errno(524)
 
 // MaxFile is the most that [ReadString] reads of one file, in bytes: a page,
 // the kernel's own limit for a sysfs attribute.
@@ -61,7 +65,7 @@ func Reason(err error) string {
 		return ReasonVanished
 	case unix.EACCES, unix.EPERM:
 		return ReasonPermission
-	case unix.EINVAL, unix.EOPNOTSUPP:
+	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS, enotsupp:
 		return ReasonUnsupported
 	case unix.EISDIR:
 		return ReasonNotRegular
@@ -95,6 +99,23 @@ func ParseUint(b []byte) (uint64, error) {
 		v = v*10 + d
 	}
 	return v, nil
+}
+
+// ParseCounter is [ParseUint] of a counter's file, which says in words where the
+// port has no such counter: "N/A (no PMA)", printed by older kernels for ports
+// without a performance agent (mlx4 VFs, i40iw). Its reason is ReasonUnsupported.
+func ParseCounter(b []byte) (uint64, error) {
+	v, err := ParseUint(b)
+	if err == nil {
+		return v, nil
+	}
+	b = bytes.TrimSpace(b)
+	for _, words := range [...]string{"N/A", "not available", "not supported"} {
+		if len(b) >= len(words) && bytes.EqualFold(b[:len(words)], []byte(words)) {
+			return 0, &Error{Reason: ReasonUnsupported, Err: fmt.Errorf("no such counter: %q", clip(b))}
+		}
+	}
+	return 0, err
 }
 
 // At fills in the path of an error of [ParseUint] and its like, which know only

@@ -68,6 +68,23 @@ func TestParseUint(t *testing.T) {
 	}
 }
 
+func TestParseCounter(t *testing.T) {
+	for in, want := range map[string]outcome{
+		"42\n":            {42, ""},
+		"N/A (no PMA)\n":  {0, sysfs.ReasonUnsupported},
+		"n/a":             {0, sysfs.ReasonUnsupported},
+		" Not supported ": {0, sysfs.ReasonUnsupported},
+		"not available\n": {0, sysfs.ReasonUnsupported},
+		"no":              {0, sysfs.ReasonInvalid},
+		"":                {0, sysfs.ReasonEmpty},
+		"-1":              {0, sysfs.ReasonInvalid},
+	} {
+		if diff := cmp.Diff(want, outcomeOf(sysfs.ParseCounter([]byte(in)))); diff != "" {
+			t.Errorf("%q: %s", in, diff)
+		}
+	}
+}
+
 // The message quotes the file, and a file can be long.
 func TestParseUintQuotesLittle(t *testing.T) {
 	_, err := sysfs.ParseUint([]byte(strings.Repeat("x", 5000)))
@@ -115,6 +132,8 @@ func TestReason(t *testing.T) {
 		{unix.EPERM, sysfs.ReasonPermission},
 		{unix.EINVAL, sysfs.ReasonUnsupported},
 		{unix.EOPNOTSUPP, sysfs.ReasonUnsupported},
+		{unix.ENOSYS, sysfs.ReasonUnsupported},     // get_perf_mad of drivers/infiniband/core/sysfs.c, without process_mad
+		{unix.Errno(524), sysfs.ReasonUnsupported}, // ENOTSUPP of include/linux/errno.h
 		{unix.EISDIR, sysfs.ReasonNotRegular},
 		{unix.EIO, sysfs.ReasonIO},
 		{unix.EMFILE, sysfs.ReasonIO},
