@@ -16,7 +16,7 @@ import (
 
 // GPUOptions are what may be chosen of the gpu source. The zero value is valid.
 type GPUOptions struct {
-	// Budget is the longest that one Read takes; 0 means 1 s.
+	// Budget is how long a Read waits for NVML, and then for each GPU; 0 means 1 s.
 	Budget time.Duration
 	// Processes is how many processes of each GPU get a series of their own, those
 	// that hold most; 0 means none, and no series for the rest either.
@@ -79,7 +79,6 @@ func (g *GPU) Metrics() []*Metric { return g.rows }
 
 // Read implements [Source].
 func (g *GPU) Read(emit func(Sample)) error {
-	deadline := time.Now().Add(g.opts.Budget)
 	anew := g.anew
 	front := g.front.Run(g.opts.Budget, []string{"nvml"}, func(string) gpuRoster { return g.session.roster(anew) })[0]
 	if front.State != lane.Done {
@@ -95,7 +94,7 @@ func (g *GPU) Read(emit func(Sample)) error {
 	faults := g.grow(&roster)
 
 	g.anew = true
-	for _, res := range g.gpus.Run(time.Until(deadline), g.keys[:roster.count], g.visit(roster.driver)) {
+	for _, res := range g.gpus.Run(g.opts.Budget, g.keys[:roster.count], g.visit(roster.driver)) {
 		if res.State != lane.Done {
 			faults = append(faults, laneFault("gpu"+res.Key, res.State, res.Err))
 			g.anew = false

@@ -38,14 +38,13 @@ type gpuUses struct {
 }
 
 // Use returns what the GPUs hold and do now, those that answer within the
-// budget. known is false as long as it is not known which GPUs there are: what
+// budget, which finding out which there are does not shorten. known is false as long as it is not known which GPUs there are: what
 // Read found is good, and as long as that is nothing Use looks itself. Beside
 // Read, it may be called by any goroutine.
 func (g *GPU) Use(budget time.Duration) (list []GPUUse, known bool) {
 	u := &g.use
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	deadline := time.Now().Add(budget)
 	found := g.lookLocked(budget)
 	if found == nil || !found.known {
 		return nil, false
@@ -55,7 +54,7 @@ func (g *GPU) Use(budget time.Duration) (list []GPUUse, known bool) {
 		u.labels = append(u.labels, newGPULabels(u.keys[i]))
 	}
 	labels := u.labels
-	for _, res := range u.lanes.Run(time.Until(deadline), u.keys[:found.count], func(key string) GPUUse {
+	for _, res := range u.lanes.Run(budget, u.keys[:found.count], func(key string) GPUUse {
 		index, err := strconv.Atoi(key)
 		if err != nil {
 			panic(err)

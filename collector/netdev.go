@@ -35,6 +35,7 @@ type Netdev struct {
 
 	finders lane.Group[[]string]
 	lanes   lane.Group[*laneRead]
+	members map[string][]string // of each interface, when it last said
 
 	live  func(path string) bool // whether ethtool speaks of the interfaces in sysfs
 	ioctl ethtool.Ioctl          // nil until a socket is open
@@ -55,7 +56,8 @@ type netdevReader interface {
 const lockedSuffix = "/locked"
 
 // NewNetdev returns the source of the interfaces below path (/sys) that the
-// rails are on. A read takes at most budget.
+// rails are on. An interface that has not answered within budget is left out
+// until it does.
 func NewNetdev(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Netdev {
 	n := &Netdev{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, rows: netdevRows(), live: sysfs.Live, open: make(map[string]netdevReader)}
 	n.table, n.index = netdevTable(n.rows)
@@ -78,7 +80,6 @@ func (n *Netdev) Metrics() []*Metric { return rowPointers(n.table) }
 
 // Read reads every interface; see [Source].
 func (n *Netdev) Read(emit func(Sample)) error {
-	start := time.Now()
 	rails, err := n.rails()
 	var faults []error
 	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) { // one that could not be examined is the rdma source's to report
@@ -107,7 +108,7 @@ func (n *Netdev) Read(emit func(Sample)) error {
 	if len(keys) == 0 && len(faults) == 0 {
 		return fmt.Errorf("no rail has a network interface: %w", ErrAbsent)
 	}
-	results := n.lanes.Run(n.budget-time.Since(start), keys, func(key string) *laneRead {
+	results := n.lanes.Run(n.budget, keys, func(key string) *laneRead {
 		return n.reader(key).read(on[netdevOf(key)])
 	})
 	faults = append(faults, laneEmit(results, netdevOf, emit)...)
@@ -117,15 +118,19 @@ func (n *Netdev) Read(emit func(Sample)) error {
 func netdevOf(key string) string { return strings.TrimSuffix(key, lockedSuffix) }
 
 // addMembers adds the members of every bond in on, with the rails of the bond.
+// A bond that does not answer keeps those that it had: they have lanes of their own.
 func (n *Netdev) addMembers(on map[string][]string) (faults []error) {
+	members := make(map[string][]string, len(on))
+	defer func() { n.members = members }()
 	results := n.finders.Run(n.budget/2, slices.Sorted(maps.Keys(on)), func(name string) []string {
 		return bondLowers(filepath.Join(n.net, name))
 	})
 	for _, res := range results {
 		if res.State != lane.Done {
 			faults = append(faults, &Fault{Device: res.Key, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("look for members of a bond: %w", res.Err)})
-			continue
+			res.Value = n.members[res.Key]
 		}
+		members[res.Key] = res.Value
 		for _, member := range res.Value {
 			on[member] = append(on[member], on[res.Key]...)
 		}

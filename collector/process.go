@@ -25,8 +25,8 @@ type ProcessOptions struct {
 	// Nil asks the running kernel, where Sysfs is its sysfs.
 	Kernel func() ProcessKernel
 	NVML   NVML // a view of its own; see [NVMLShare]
-	// Budget is the longest that one Read waits for queue pairs and GPUs side by
-	// side; what follows takes at most as long again. 0 means 1 s.
+	// Budget is how long a Read waits for the list of devices, and then for each
+	// device, GPUs beside them; what follows takes at most as long again. 0 means 1 s.
 	Budget time.Duration
 	Limit  int // most series of one row; at least 2, 0 means 256
 }
@@ -144,11 +144,12 @@ func (p *Process) gather() (*processReading, []error) {
 	if r.begun, err = p.clock(); err != nil {
 		return r, []error{NewFault("", err)}
 	}
-	if r.rails, err = p.opts.Rails(); err != nil {
-		faults = deviceFaults(err)
-	}
-	r.allRails = err == nil
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		var err error
+		r.rails, err = p.opts.Rails()
+		r.allRails, faults = err == nil, deviceFaults(err)
+	})
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
 	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
 	wg.Wait()

@@ -37,11 +37,10 @@ type gpuHeld struct {
 	anew   bool
 }
 
-// read lists what can be listed within budget. A machine without GPUs has no
+// read lists what can be listed within budget for NVML, and then for each GPU. A machine without GPUs has no
 // holdings and no faults: whether it should have some is the gpu source's to
 // say.
 func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool, faults []error) {
-	deadline := time.Now().Add(budget)
 	anew := h.anew
 	front := h.front.Run(budget, []string{"nvml"}, func(string) gpuRoster { return h.session.roster(anew) })[0]
 	if front.State != lane.Done {
@@ -64,7 +63,7 @@ func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool
 		keys[i] = strconv.Itoa(i)
 	}
 	h.anew = len(keys) > 0
-	for _, res := range h.gpus.Run(time.Until(deadline), keys, h.visit) {
+	for _, res := range h.gpus.Run(budget, keys, h.visit) {
 		h.anew = h.anew && res.State == lane.Done && res.Value.anew
 		switch {
 		case res.State != lane.Done:

@@ -91,13 +91,13 @@ type qpReading struct {
 	tally  *qpTally // nil: nothing
 }
 
-// read lists what can be listed within budget. shared says whether queue pairs
-// in other network namespaces are in it.
+// read lists what can be listed within budget for the list of devices, and then
+// for each device. shared says whether queue pairs in other network namespaces
+// are in it.
 func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, faults []error) {
 	if q.kernel == nil {
 		return nil, true, nil
 	}
-	deadline := time.Now().Add(budget)
 	front := q.front.Run(budget, []string{"devices"}, func(string) qpRoster { return q.roster() })[0]
 	switch {
 	case front.State != lane.Done:
@@ -119,7 +119,7 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 		}
 	}
 	devices := maps.Clone(q.devices) // a lane that starts late must not meet the next read
-	for _, res := range q.lanes.Run(time.Until(deadline), names, func(name string) struct{} {
+	for _, res := range q.lanes.Run(budget, names, func(name string) struct{} {
 		devices[name].dump(q.clock)
 		return struct{}{}
 	}) {

@@ -22,7 +22,7 @@ import (
 // have to look for the devices.
 const (
 	deviceBudget = time.Second
-	sourceBudget = 3 * deviceBudget
+	sourceBudget = 4 * deviceBudget
 )
 
 // machine is what a node stands on beside the files that the settings name.
