@@ -34,6 +34,7 @@ func (d device) examine() examined {
 	base.SystemImageGUID = d.text("sys_image_guid")
 	base.Software = d.text("parent") != ""
 	why := d.place(&base)
+	base.Place = d.locate().place
 	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	if err != nil {
 		return examined{err: err}
@@ -55,7 +56,84 @@ func (d device) examine() examined {
 		out.ports = append(out.ports, r)
 	}
 	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
+	if len(out.ports) > 0 && bondNamed.MatchString(d.name) {
+		out.taken = d.bonded(out.ports[0].Netdev)
+	}
 	return out
+}
+
+// bonded returns the PCI addresses of the functions whose interfaces are members
+// of a bond: the driver made one device of them.
+func (d device) bonded(bond string) (addresses []string) {
+	list, err := sysfs.List(filepath.Join(d.sysfs, "class/net", bond))
+	if bond == "" || err != nil {
+		return nil
+	}
+	for _, e := range list {
+		if member, found := strings.CutPrefix(e.Name, "lower_"); found {
+			if function := functionOf(filepath.Join(d.sysfs, "class/net", member)); function != "" {
+				addresses = append(addresses, filepath.Base(function))
+			}
+		}
+	}
+	return addresses
+}
+
+// functionOf returns the directory of the PCI function that a link in sysfs leads
+// to or below, or nothing.
+func functionOf(link string) string {
+	function, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return ""
+	}
+	for !bdf.MatchString(filepath.Base(function)) {
+		up := filepath.Dir(function)
+		if up == function { // "/", or "." of a relative path
+			return ""
+		}
+		function = up
+	}
+	return function
+}
+
+// location is what is known of a device without asking its driver.
+type location struct {
+	place, pciAddress string
+	nodeGUID          string // only of an excluded device
+	why               string // it is no rail
+}
+
+// locate says where the device sits, by links alone where it has any. A software
+// device sits where its interface does, or, where that is none of hardware, on it.
+func (d device) locate() (l location) {
+	function := functionOf(filepath.Join(d.dir, "device"))
+	if function == "" {
+		if netdev := d.text("parent"); netdev != "" {
+			l.place = "net:" + netdev
+			if function = functionOf(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
+				port := d.netdevPort(netdev)
+				l.place = "net:" + filepath.Base(function) + "/" + port
+			}
+		}
+		return l
+	}
+	l.pciAddress = filepath.Base(function)
+	l.place = l.pciAddress
+	if real, err := filepath.EvalSymlinks(filepath.Join(d.dir, "device")); err == nil && real != function {
+		l.place += "/" + filepath.Base(real) // an auxiliary device, for example mlx5_core.sf.4
+	}
+	var r Rail
+	l.why = d.place(&r)
+	return l
+}
+
+// netdevPort tells interfaces of one PCI function apart.
+func (d device) netdevPort(netdev string) string {
+	port, err := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port")
+	if err != nil {
+		return "0"
+	}
+	return strconv.FormatUint(port, 10)
 }
 
 // place fills in where the device sits, and returns why it is no rail, if so.
@@ -64,13 +142,9 @@ func (d device) place(r *Rail) (why string) {
 	if err != nil {
 		return "" // a software device, or a tree that does not say
 	}
-	function := real
-	for !bdf.MatchString(filepath.Base(function)) {
-		up := filepath.Dir(function)
-		if up == function { // "/", or "." of a relative path
-			return ""
-		}
-		function = up
+	function := functionOf(filepath.Join(d.dir, "device"))
+	if function == "" {
+		return ""
 	}
 	r.PCIAddress = filepath.Base(function)
 	if s, err := sysfs.ReadString(function, "numa_node"); err == nil {

@@ -19,7 +19,7 @@ import (
 // takes every port that is not a virtual function and numbers them.
 type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
-	Names   map[string]string // "device/port" → rail name
+	Names   map[string]string // "device/port" or "PCI address/port" → rail name
 }
 
 // Kernel is what the finder asks the running kernel that sysfs does not say.
@@ -33,8 +33,9 @@ type Kernel interface {
 type Snapshot struct {
 	Rails    []Rail
 	LeftOut  []LeftOut
-	Excluded []string // devices that Options.Include leaves out and that would be rails, in order
-	Err      error    // devices that could not be examined, joined; the others are in Rails
+	Excluded []string  // devices that Options.Include leaves out and that would be rails, in order
+	Missing  []Missing // rails that are known and not there, in order of their names
+	Err      error     // devices that could not be examined, joined; the others are in Rails
 }
 
 // How long a finder trusts what it has seen: not at all when a listing has
@@ -52,11 +53,15 @@ type Finder struct {
 	kernel Kernel
 	budget time.Duration
 
-	lanes lane.Group[examined]
+	lanes  lane.Group[examined]
+	places lane.Group[location]
 
 	mu       sync.Mutex // protects all following fields
 	opts     Options
-	numbers  map[string]int // "device/port" → number, kept while the process lives: a rail that vanishes does not rename the others
+	book     book // which rail has which number: one that vanishes does not rename the others
+	saved    []Record
+	save     func([]Record)
+	located  map[string]location // by device and inode
 	snap     Snapshot
 	known    map[string]examined // by device and inode: what it said when it was last examined
 	looked   time.Time           // when the listings were last compared
@@ -68,7 +73,25 @@ type Finder struct {
 // that does not answer within budget is left for the next look. kernel may be
 // nil; it is only asked where the tree is a real sysfs.
 func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Duration) *Finder {
-	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget, numbers: map[string]int{}}
+	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget}
+}
+
+// Remember makes the finder go on from the records of an earlier process, and
+// hand them to save whenever they change; save must not wait, and may be nil.
+// Before the first look. It returns an error, and takes none, where one is not as
+// this version writes it.
+func (f *Finder) Remember(records []Record, save func([]Record)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.save = save
+	if err := CheckRecords(records); err != nil {
+		return err
+	}
+	for _, r := range records {
+		f.book.records = append(f.book.records, &r)
+	}
+	f.saved = records
+	return nil
 }
 
 // SetOptions changes which ports are rails, from the next look on. Ports that
@@ -89,8 +112,11 @@ func (f *Finder) Rails() ([]Rail, error) {
 }
 
 // Excluded returns the devices that are there, but are no rails because the
-// options leave them out. They are not read, only told from virtual functions.
+// options leave them out. Of them only place and node GUID are read.
 func (f *Finder) Excluded() []string { return f.Snapshot().Excluded }
+
+// Missing returns the rails that are known and not there.
+func (f *Finder) Missing() []Missing { return f.Snapshot().Missing }
 
 // Snapshot is Rails with the ports that were left out.
 func (f *Finder) Snapshot() Snapshot {
@@ -102,11 +128,11 @@ func (f *Finder) Snapshot() Snapshot {
 	}
 	devices, err := sysfs.List(f.class())
 	if err != nil {
-		if sysfs.Reason(err) == sysfs.ReasonVanished {
-			err = nil // no RDMA core in this kernel: no rails
+		if sysfs.Reason(err) != sysfs.ReasonVanished {
+			f.snap, f.looked, f.seen = Snapshot{Err: err}, now, ""
+			return f.snap
 		}
-		f.snap, f.looked, f.seen = Snapshot{Err: err}, now, ""
-		return f.snap
+		devices = nil // no RDMA core in this kernel: no rails
 	}
 	netdevs, _ := sysfs.List(filepath.Join(f.sysfs, "class/net"))
 	listing := fmt.Sprint(devices, netdevs)
@@ -127,6 +153,7 @@ func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniban
 type examined struct {
 	ports   []Rail
 	leftOut []LeftOut
+	taken   []string // PCI addresses of functions that are part of this device, a bond's
 	err     error
 }
 
@@ -135,17 +162,15 @@ type examined struct {
 // not answer stays what it was, if it was known in this life of its.
 func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	known := map[string]examined{} // by ID
-	var names, ask, excluded []string
+	var names, ask, left []string
 	ids := map[string]string{}
 	for _, d := range devices {
-		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
-			if why := (device{dir: filepath.Join(f.class(), d.Name)}).place(&Rail{}); why == "" {
-				excluded = append(excluded, d.Name)
-			}
-			continue
-		}
 		id := d.Name + "#" + strconv.FormatUint(d.Ino, 10)
 		ids[d.Name] = id
+		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
+			left = append(left, d.Name)
+			continue
+		}
 		names = append(names, d.Name)
 		e, ok := f.known[id]
 		if ok {
@@ -157,18 +182,86 @@ func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	}
 	failed := f.ask(ask, ids, known)
 	f.known = known
-	slices.SortFunc(names, naturalCompare)
-	slices.SortFunc(excluded, naturalCompare)
-	snap := Snapshot{Excluded: excluded}
+	var silent []string
 	for _, name := range names {
-		for _, r := range known[ids[name]].ports {
+		if _, ok := known[ids[name]]; !ok {
+			silent = append(silent, name)
+		}
+	}
+	f.locate(ids, silent, left)
+	slices.SortFunc(names, naturalCompare)
+	slices.SortFunc(left, naturalCompare)
+	snap := f.enter(names, left, ids)
+	snap.Err = errors.Join(failed...)
+	return snap
+}
+
+// locate finds out where devices are that are not examined: those that do not
+// answer, and those that are left out. What it found holds for a device's life.
+func (f *Finder) locate(ids map[string]string, silent, left []string) {
+	located := map[string]location{}
+	var ask []string
+	for _, name := range slices.Concat(silent, left) {
+		if l, ok := f.located[ids[name]]; ok {
+			located[ids[name]] = l
+		} else {
+			ask = append(ask, name)
+		}
+	}
+	for _, res := range f.places.Run(f.budget, ask, func(name string) location {
+		d := device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name}
+		l := d.locate()
+		if slices.Contains(left, name) {
+			l.nodeGUID = d.text("node_guid")
+		}
+		return l
+	}) {
+		if res.Err == nil {
+			located[ids[res.Key]] = res.Value
+		}
+	}
+	f.located = located
+}
+
+// enter makes a snapshot of what is known of the devices: the rails get their
+// names from the book.
+func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapshot) {
+	var seen []sighting
+	taken := map[string]bool{}
+	for _, name := range names {
+		e, ok := f.known[ids[name]]
+		if l := f.located[ids[name]]; !ok && l.why == "" {
+			seen = append(seen, sighting{Record{Device: name, Place: l.place, PCIAddress: l.pciAddress}, unexamined})
+			snap.Rails = append(snap.Rails, Rail{}) // dropped below: in step with seen
+		}
+		for _, r := range e.ports {
 			r.ID = ids[name]
-			r.Name = f.nameOf(r)
+			seen = append(seen, sighting{Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}, examinedPort})
 			snap.Rails = append(snap.Rails, r)
 		}
-		snap.LeftOut = append(snap.LeftOut, known[ids[name]].leftOut...)
+		snap.LeftOut = append(snap.LeftOut, e.leftOut...)
+		for _, address := range e.taken {
+			taken[address] = true
+		}
 	}
-	snap.Err = errors.Join(failed...)
+	for _, name := range left {
+		if l := f.located[ids[name]]; l.why == "" {
+			snap.Excluded = append(snap.Excluded, name)
+			seen = append(seen, sighting{Record{Device: name, Place: l.place, PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}, excludedOne})
+		}
+	}
+	called, missing := f.book.enter(seen, f.opts.Names, taken)
+	for i := range snap.Rails {
+		snap.Rails[i].Name = called[i]
+	}
+	snap.Rails = slices.DeleteFunc(snap.Rails, func(r Rail) bool { return r.ID == "" })
+	snap.Missing = missing
+	if list := f.book.list(); !slices.Equal(list, f.saved) {
+		f.saved = list
+		if f.save != nil {
+			f.save(list)
+		}
+	}
 	return snap
 }
 
@@ -196,23 +289,15 @@ func (f *Finder) ask(names []string, ids map[string]string, known map[string]exa
 	return failed
 }
 
-// nameOf returns the configured name, or the number that the port was given
-// when it was first seen.
-func (f *Finder) nameOf(r Rail) string {
-	key := Key(r.Device, r.Port)
-	if name := f.opts.Names[key]; name != "" {
-		return name
-	}
-	n, known := f.numbers[key]
-	if !known {
-		n = len(f.numbers)
-		f.numbers[key] = n
-	}
-	return strconv.Itoa(n)
-}
-
 // Key is the form in which the configuration names a port: device/port.
 func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
+
+// splitKey takes a [Key] apart.
+func splitKey(key string) (device string, port int) {
+	i := strings.LastIndexByte(key, '/')
+	port, _ = strconv.Atoi(key[i+1:])
+	return key[:max(i, 0)], port
+}
 
 // DeviceError is a device that could not be examined.
 type DeviceError struct {

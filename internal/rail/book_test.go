@@ -1,0 +1,387 @@
+package rail
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// world is what one look sees: a device a word, in any order.
+//
+//	mlx5_0@18=a      examined: name, bus number, node GUID; /2 behind the name is a second port
+//	mlx5_0@18.4=a    an auxiliary device of the function
+//	mlx5_1@3a?       does not answer; without @3a not even its links do
+//	-mlx5_2@4b=c     excluded
+//	+3b              a function that is part of a bond
+type world struct {
+	when   string
+	sees   string
+	names  map[string]string
+	reboot bool // another process, with what the last one left behind
+	want   string
+}
+
+func guid(letter string) string {
+	switch letter {
+	case "", "0":
+		return ""
+	}
+	return "b859:9f03:0000:000" + letter
+}
+
+func sightingOf(tb testing.TB, word string) (s sighting) {
+	tb.Helper()
+	if rest, ok := strings.CutPrefix(word, "-"); ok {
+		s, word = sighting{kind: excludedOne}, rest
+	}
+	if rest, ok := strings.CutSuffix(word, "?"); ok {
+		s, word = sighting{kind: unexamined}, rest
+	}
+	word, letter, _ := strings.Cut(word, "=")
+	s.NodeGUID = guid(letter)
+	name, bus, _ := strings.Cut(word, "@")
+	device, port, _ := strings.Cut(name, "/")
+	s.Device = device
+	if s.kind == examinedPort {
+		s.Port = 1
+	}
+	if port != "" {
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			tb.Fatal(word, err)
+		}
+		s.Port = n
+	}
+	if bus != "" {
+		bus, aux, _ := strings.Cut(bus, ".")
+		s.PCIAddress = "0000:" + bus + ":00.0"
+		s.Place = s.PCIAddress
+		if aux != "" {
+			s.Place += "/mlx5_core.sf." + aux
+		}
+	}
+	return s
+}
+
+// show enters a world into the book, and returns names and what is missing.
+func show(tb testing.TB, b *book, w world) string {
+	tb.Helper()
+	var seen []sighting
+	taken := map[string]bool{}
+	for word := range strings.FieldsSeq(w.sees) {
+		if bus, ok := strings.CutPrefix(word, "+"); ok {
+			taken["0000:"+bus+":00.0"] = true
+			continue
+		}
+		seen = append(seen, sightingOf(tb, word))
+	}
+	slices.SortStableFunc(seen, func(a, b sighting) int { return naturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port)) })
+	names, missing := b.enter(seen, w.names, taken)
+	var out []string
+	for i, s := range seen {
+		if s.kind != examinedPort {
+			continue
+		}
+		device := s.Device
+		if s.Port > 1 {
+			device = Key(s.Device, s.Port)
+		}
+		out = append(out, device+":"+names[i])
+	}
+	for _, m := range missing {
+		out = append(out, "missing:"+m.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// reboot returns the book of the next process.
+func reboot(tb testing.TB, b *book) *book {
+	tb.Helper()
+	data, err := json.Marshal(b.list())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var records []Record
+	if err := json.Unmarshal(data, &records); err != nil {
+		tb.Fatal(err)
+	}
+	next := &Finder{}
+	if err := next.Remember(records, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return &next.book
+}
+
+var four = "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d"
+
+// TestRailsKeepTheirNames lives through what happens to nodes.
+func TestRailsKeepTheirNames(t *testing.T) {
+	for name, worlds := range map[string][]world{
+		"a device that is slow at the start": {
+			{when: "slow", sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "answers", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2"},
+		},
+		"even its links hang": {
+			{when: "slow", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "restart while slow", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "answers", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2"},
+		},
+		"slow, and renamed when it answers": {
+			{when: "slow", sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "renamed", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2 rocep58s0:1"},
+		},
+		"slow, and a virtual function": {
+			{when: "slow", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "it is none", sees: "mlx5_0@18=a mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "the number is free", sees: "mlx5_0@18=a mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_2:2 mlx5_3:1"},
+		},
+		"a known device that hangs is not missing": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "hangs after a restart", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2? mlx5_3@5c=d", want: "mlx5_0:0 mlx5_3:3"},
+		},
+		"udev renames": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "renamed", sees: "rocep92s0@5c=d rocep75s0@4b=c rocep58s0@3a=b rocep24s0@18=a", want: "rocep24s0:0 rocep58s0:1 rocep75s0:2 rocep92s0:3"},
+			{when: "names swapped", sees: "mlx5_0@5c=d mlx5_1@4b=c mlx5_2@3a=b mlx5_3@18=a", want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:0"},
+		},
+		"a card is gone after a reboot": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "gone", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
+			{when: "back", reboot: true, sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"its bus numbers shift": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "shifted", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "and back", reboot: true, sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"one more card in front": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "more", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=a mlx5_2@4b=b mlx5_3@5c=c mlx5_4@6d=d", want: "mlx5_0:4 mlx5_1:0 mlx5_2:1 mlx5_3:2 mlx5_4:3"},
+		},
+		"two cards swapped": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "swapped", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=a mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:1 mlx5_1:0 mlx5_2:2 mlx5_3:3"},
+		},
+		"a card replaced in its slot": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "out", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
+			{when: "another one in", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "and its GUID is known now", reboot: true, sees: "mlx5_0@18=a mlx5_1@99=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"a card replaced after its bus numbers shifted": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "out", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "replaced meanwhile", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "another one in", reboot: true, sees: "mlx5_0@18=f mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"a card moved to another slot": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "moved", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d mlx5_3@6d=b", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 mlx5_3:1"},
+		},
+		"a bond made, and undone": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "made", sees: "mlx5_bond_0@18=a mlx5_2@4b=c mlx5_3@5c=d +18 +3a", want: "mlx5_2:2 mlx5_3:3 mlx5_bond_0:0"},
+			{when: "reboot", reboot: true, sees: "mlx5_bond_0@18=a mlx5_0@4b=c mlx5_1@5c=d +18 +3a", want: "mlx5_0:2 mlx5_1:3 mlx5_bond_0:0"},
+			{when: "undone", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"subfunctions share an address": {
+			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", want: "mlx5_0:0 mlx5_1:1"},
+			{when: "added", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@18.4=e mlx5_3@18.5=0", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "renumbered", reboot: true, sees: "mlx5_0@18.5=0 mlx5_1@18.4=e mlx5_2@18=a mlx5_3@3a=b", want: "mlx5_0:3 mlx5_1:2 mlx5_2:0 mlx5_3:1"},
+		},
+		"a second port": {
+			{when: "start", sees: "mlx4_0@18=a mlx4_0/2@18=a mlx4_1@3a=b mlx4_1/2@3a=b", want: "mlx4_0:0 mlx4_0/2:1 mlx4_1:2 mlx4_1/2:3"},
+			{when: "shifted", reboot: true, sees: "mlx4_0@18=b mlx4_0/2@18=b", want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
+			{when: "hangs", sees: "mlx4_0@18=b mlx4_0/2@18=b mlx4_1@3a?", want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
+		},
+		"excluded by a reload": {
+			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "excluded", sees: "mlx5_0@18=a -mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d mlx5_4@6d=e", want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 mlx5_4:4"},
+			{when: "shifted", reboot: true, sees: "-mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_1:2 mlx5_2:3 missing:0 missing:4"},
+			{when: "included", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:4"},
+		},
+		"names, and an empty reload": {
+			{when: "named", sees: four, names: map[string]string{"mlx5_0/1": "east", "0000:5c:00.0/1": "west"}, want: "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:west"},
+			{when: "empty", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+		},
+		"a name goes with a renamed device": {
+			{when: "named", sees: four, names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_1:east mlx5_2:2 mlx5_3:3"},
+			{when: "renamed", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_2@4b=c mlx5_3@5c=d", names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 rocep58s0:east"},
+			{when: "another has the name", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_1@4b=c mlx5_3@5c=d", names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_1:east mlx5_3:3 rocep58s0:1"},
+		},
+		"a name that is a number": {
+			{when: "of another rail", sees: four, names: map[string]string{"mlx5_0/1": "1"}, want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 mlx5_3:4"},
+			{when: "given by a reload", sees: four, names: map[string]string{"mlx5_0/1": "3"}, want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
+			{when: "its own", sees: four, names: map[string]string{"mlx5_0/1": "0"}, want: "mlx5_0:0 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
+		},
+		"named and not there": {
+			{when: "never seen", sees: four, names: map[string]string{"mlx5_9/1": "east", "0000:99:00.0/1": "west"}, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:east missing:west"},
+			{when: "gone", sees: "mlx5_0@18=a", names: map[string]string{"mlx5_3/1": "east"}, want: "mlx5_0:0 missing:1 missing:2 missing:east"},
+			{when: "does not answer", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b? mlx5_9@99?", names: map[string]string{"mlx5_9/1": "east"}, want: "mlx5_0:0 missing:3"},
+		},
+		"GUIDs that are no identity": {
+			{when: "zero", sees: "mlx5_0@18=0 mlx5_1@3a=0", want: "mlx5_0:0 mlx5_1:1"},
+			{when: "renamed", reboot: true, sees: "mlx5_0@3a=0 mlx5_1@18=0", want: "mlx5_0:1 mlx5_1:0"},
+			{when: "the same", sees: "mlx5_0@3a=a mlx5_1@18=a", want: "mlx5_0:1 mlx5_1:0"},
+			{when: "and one is gone", reboot: true, sees: "mlx5_0@99=a", want: "mlx5_0:2 missing:0 missing:1"},
+		},
+		"nothing but a name": {
+			{when: "start", sees: "rxe0 rxe1", want: "rxe0:0 rxe1:1"},
+			{when: "one is gone", reboot: true, sees: "rxe1", want: "rxe1:1 missing:0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &book{}
+			for _, w := range worlds {
+				if w.reboot {
+					b = reboot(t, b)
+				}
+				for _, again := range []string{"", ", seen again"} {
+					if diff := cmp.Diff(w.want, show(t, b, w)); diff != "" {
+						t.Errorf("%s%s (-want +got):\n%s%+v", w.when, again, diff, b.list())
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestNamesHold is a model of machines: cards with a GUID of their own sit in
+// slots, are taken out, swapped and replaced, boots shift buses, udev renames,
+// devices hang and are excluded. However that goes, no two rails have one name, and
+// each has the name that it had.
+func TestNamesHold(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		b := &book{}
+		slots := rng.Perm(12)[:8] // slot of each card
+		present := [8]bool{true, true, true, true, true, true, true, true}
+		letters := strings.Split("1 2 3 4 5 6 7 8", " ")
+		names := map[int]string{}
+		examined := map[int]bool{} // at the last look
+		var history []string
+		for step := range 40 {
+			event := rng.IntN(6)
+			if step == 0 {
+				event = -1 // at first all are there
+			}
+			switch i, j := rng.IntN(8), rng.IntN(8); event {
+			case 4: // replaced in its slot
+				if examined[i] {
+					letters[i] = fmt.Sprint(9 + step)
+				}
+			case 0:
+				present[i] = !present[i]
+			case 1:
+				slots[i], slots[j] = slots[j], slots[i]
+			case 2: // a bus shift: all move up
+				for k := range slots {
+					slots[k] = (slots[k] + 1) % 12
+				}
+			case 3:
+				b = reboot(t, b)
+			}
+			order := rng.Perm(8) // how udev names them
+			var words []string
+			var cards []int
+			for at, card := range order {
+				word := fmt.Sprintf("mlx5_%d@%02x=%s", at, 16+slots[card], letters[card])
+				switch {
+				case !present[card]:
+					continue
+				case step > 0 && letters[card] != fmt.Sprint(9+step) && rng.IntN(8) == 0:
+					word = fmt.Sprintf("mlx5_%d?", at)
+				case step > 0 && letters[card] != fmt.Sprint(9+step) && rng.IntN(8) == 0:
+					word = "-" + word
+				default:
+					cards = append(cards, card)
+				}
+				words = append(words, word)
+			}
+			history = append(history, strings.Join(words, " "))
+			got := show(t, b, world{sees: history[len(history)-1]})
+			clear(examined)
+			for _, card := range cards {
+				examined[card] = true
+			}
+			holder, at := map[string]bool{}, 0
+			for word := range strings.FieldsSeq(got) {
+				_, name, _ := strings.Cut(word, ":")
+				if holder[name] {
+					t.Fatalf("seed %d: two rails are %s: %s\n%s", seed, name, got, strings.Join(history, "\n"))
+				}
+				holder[name] = true
+				if strings.HasPrefix(word, "missing:") {
+					continue
+				}
+				card := cards[at]
+				at++
+				if was := names[card]; was != "" && was != name {
+					t.Fatalf("seed %d: card %d was %s and is %s\n%s", seed, card, was, name, strings.Join(history, "\n"))
+				}
+				names[card] = name
+			}
+		}
+	}
+}
+
+// TestCheckRecords: what comes from a file is not believed.
+func TestCheckRecords(t *testing.T) {
+	good := Record{Number: 1, Device: "mlx5_0", Port: 1, Place: "0000:18:00.0/mlx5_core.sf.4", PCIAddress: "0000:18:00.0", NodeGUID: guid("1"), Configured: "mlx5_0/1"}
+	if err := CheckRecords([]Record{good, {Device: "rxe0", Port: 1, Place: "net:eth0"}}); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*Record){
+		"rail 1 of the list: number -1 is not from 0 to 9999":    func(r *Record) { r.Number = -1 },
+		"rail 1 of the list: number 10000 is not from 0 to 9999": func(r *Record) { r.Number = 10000 },
+		"rail 1 of the list: port 0 is not from 1 to 255":        func(r *Record) { r.Port = 0 },
+		"rail 1 of the list: no device":                          func(r *Record) { r.Device = "" },
+		`rail 1 of the list: invalid text "mlx5\n"`:              func(r *Record) { r.Device = "mlx5\n" },
+		`rail 1 of the list: invalid PCI address "18:00.0"`:      func(r *Record) { r.PCIAddress = "18:00.0" },
+		`rail 1 of the list: invalid text "\x1b[0m"`:             func(r *Record) { r.NodeGUID = "\x1b[0m" },
+	} {
+		r := good
+		change(&r)
+		if err := CheckRecords([]Record{r}); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := CheckRecords([]Record{good, good}); err == nil || err.Error() != "rail 2 of the list: number 1 is there twice" {
+		t.Error(err)
+	}
+	if err := CheckRecords(make([]Record, maxRecords+1)); err == nil {
+		t.Error("too many were taken")
+	}
+}
+
+// TestBookIsBounded: devices that come under ever other identities are forgotten,
+// those that are there are not.
+func TestBookIsBounded(t *testing.T) {
+	b := &book{}
+	for i := range 3 * maxRecords {
+		got := show(t, b, world{sees: fmt.Sprintf("mlx5_0@18=a veth%d", i)})
+		if !strings.HasPrefix(got, "mlx5_0:0 ") {
+			t.Fatal(got)
+		}
+	}
+	if n := len(b.records); n > maxRecords {
+		t.Errorf("%d records", n)
+	}
+	if err := CheckRecords(b.list()); err != nil {
+		t.Error(err)
+	}
+	numbers := map[int]bool{}
+	for _, r := range b.list() {
+		numbers[r.Number] = true
+	}
+	if len(slices.Collect(maps.Keys(numbers))) != len(b.records) {
+		t.Error("two records have one number")
+	}
+}

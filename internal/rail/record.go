@@ -1,0 +1,84 @@
+package rail
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Record is what is remembered of one rail: its number, and by what it is known
+// again. It goes to the state directory as it is.
+type Record struct {
+	Number     int    `json:"number"`
+	Device     string `json:"device"` // as it was last called; never an identity where there is another
+	Port       int    `json:"port"`
+	Place      string `json:"place,omitempty"` // PCI address and auxiliary device, or net: and where its interface sits
+	PCIAddress string `json:"pci_address,omitempty"`
+	NodeGUID   string `json:"node_guid,omitempty"`  // only while no other device has the same
+	Configured string `json:"configured,omitempty"` // the device/port by which rails.names named it
+	// Superseded is set while the rail is away and another one sits at its place:
+	// buses have shifted.
+	Superseded bool `json:"superseded,omitempty"`
+	// Reserved is set as long as the device has not answered: the number is kept
+	// for its first port.
+	Reserved bool `json:"reserved,omitempty"`
+}
+
+// Missing is a rail that is known and not there.
+type Missing struct {
+	Name, Device string
+	Port         int
+	PCIAddress   string
+}
+
+// Bounds of what is remembered, and believed of a file.
+const (
+	maxRecords = 256
+	maxNumber  = 9999
+	maxPort    = 255
+	maxText    = 128
+)
+
+var validText = regexp.MustCompile(`^[A-Za-z0-9_.:/@ -]*$`)
+
+// CheckRecords returns why records that were read from a file cannot be used.
+func CheckRecords(records []Record) error {
+	if len(records) > maxRecords {
+		return fmt.Errorf("%d rails; at most %d are remembered", len(records), maxRecords)
+	}
+	taken := map[int]bool{}
+	for i, r := range records {
+		var why error
+		switch {
+		case r.Number < 0 || r.Number > maxNumber:
+			why = fmt.Errorf("number %d is not from 0 to %d", r.Number, maxNumber)
+		case taken[r.Number]:
+			why = fmt.Errorf("number %d is there twice", r.Number)
+		case r.Port < 1 || r.Port > maxPort:
+			why = fmt.Errorf("port %d is not from 1 to %d", r.Port, maxPort)
+		case r.Device == "":
+			why = errors.New("no device")
+		case r.PCIAddress != "" && !bdf.MatchString(r.PCIAddress):
+			why = fmt.Errorf("invalid PCI address %.40q", r.PCIAddress)
+		}
+		for _, text := range []string{r.Device, r.Place, r.NodeGUID, r.Configured} {
+			if why == nil && (len(text) > maxText || !validText.MatchString(text)) {
+				why = fmt.Errorf("invalid text %.40q", text)
+			}
+		}
+		if why != nil {
+			return fmt.Errorf("rail %d of the list: %w", i+1, why)
+		}
+		taken[r.Number] = true
+	}
+	return nil
+}
+
+// usableGUID returns a node GUID that can tell devices apart, or nothing.
+func usableGUID(guid string) string {
+	if strings.Trim(guid, "0:") == "" || len(guid) > maxText || !validText.MatchString(guid) {
+		return ""
+	}
+	return strings.ToLower(guid)
+}

@@ -1,0 +1,344 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
+)
+
+// told collects what a store reports.
+type told struct {
+	mu    sync.Mutex // protects lines
+	lines []string
+}
+
+func (r *told) report(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprint(err))
+}
+
+func (r *told) expect(t *testing.T, parts ...string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lines) != len(parts) {
+		t.Fatalf("reported %q, want %d reports", r.lines, len(parts))
+	}
+	for i, part := range parts {
+		if !strings.Contains(r.lines[i], part) {
+			t.Errorf("reported %q, want %q in it", r.lines[i], part)
+		}
+	}
+}
+
+func write(t *testing.T, dir, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, fileName), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func closed(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSections: what is set is there for the next process, and what this version
+// does not know is still there.
+func TestSections(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	var r told
+	s := Open(dir, r.report)
+	s.Set("rails", []int{1, 2})
+	closed(t, s)
+	write(t, dir, strings.Replace(read(t, dir, fileName), "{", `{"later": {"kept": [true, 1e3]},`, 1))
+	s = Open(dir, r.report)
+	var rails []int
+	if found, err := s.Get("rails", &rails); !found || err != nil || !cmp.Equal(rails, []int{1, 2}) {
+		t.Error(found, err, rails)
+	}
+	if found, err := s.Get("none", &rails); found || err != nil {
+		t.Error(found, err)
+	}
+	s.Set("rails", []int{3})
+	closed(t, s)
+	want := "{\n  \"later\": {\n    \"kept\": [\n      true,\n      1e3\n    ]\n  },\n  \"rails\": [\n    3\n  ],\n  \"version\": 1\n}\n"
+	if diff := cmp.Diff(want, read(t, dir, fileName)); diff != "" {
+		t.Error(diff)
+	}
+	var names []string
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Mode() != 0o600 {
+			t.Error(e.Name(), info.Mode(), err)
+		}
+		names = append(names, e.Name())
+	}
+	if diff := cmp.Diff([]string{fileName, lockName}, names); diff != "" {
+		t.Error(diff)
+	}
+	r.expect(t)
+}
+
+// TestSetAside: a file that this version did not write is kept under another name
+// and reported, and the store works.
+func TestSetAside(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make             func(t *testing.T, path string)
+		content          string
+		said, kept, mine string
+	}{
+		"not JSON":      {content: "{\"version\": 1", said: "unexpected end of JSON", kept: corruptSuffix},
+		"empty":         {content: "", said: "unexpected end of JSON", kept: corruptSuffix},
+		"null":          {content: "null", said: "no version", kept: corruptSuffix},
+		"no version":    {content: "{\"rails\": []}", said: "no version", kept: corruptSuffix},
+		"version 0":     {content: "{\"version\": 0}", said: "no version", kept: corruptSuffix},
+		"newer":         {content: "{\"version\": 7, \"rails\": {}}", said: "it is of version 7, and this railscope knows version 1", kept: ".version-7"},
+		"more than one": {content: "{\"version\": 1}{}", said: "invalid character", kept: corruptSuffix},
+		"too large":     {content: "{\"version\": 1, \"a\": \"" + strings.Repeat("a", maxSize) + "\"}", said: "more than 1048576 bytes", kept: corruptSuffix},
+		"link":          {make: func(t *testing.T, path string) { fatal(t, os.Symlink("/etc/passwd", path)) }, said: "symbolic link", kept: corruptSuffix},
+		"pipe":          {make: func(t *testing.T, path string) { fatal(t, unix.Mkfifo(path, 0o600)) }, said: "not a regular file", kept: corruptSuffix},
+		"directory":     {make: func(t *testing.T, path string) { fatal(t, os.Mkdir(path, 0o700)) }, said: "not a regular file", kept: corruptSuffix},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if tt.make != nil {
+				tt.make(t, filepath.Join(dir, fileName))
+			} else {
+				write(t, dir, tt.content)
+			}
+			var reader told
+			if found, err := OpenReadOnly(dir, reader.report).Get("rails", new(any)); found || err != nil {
+				t.Error(found, err)
+			}
+			reader.expect(t, tt.said)
+			if _, err := os.Lstat(filepath.Join(dir, fileName+tt.kept)); err == nil {
+				t.Error("a reader has moved the file")
+			}
+			var r told
+			s := Open(dir, r.report)
+			r.expect(t, tt.said)
+			if _, err := os.Lstat(filepath.Join(dir, fileName+tt.kept)); err != nil {
+				t.Error(err)
+			}
+			s.Set("rails", 1)
+			closed(t, s)
+			if got := read(t, dir, fileName); got != "{\n  \"rails\": 1,\n  \"version\": 1\n}\n" {
+				t.Error(got)
+			}
+			r.expect(t, tt.said, "<nil>")
+		})
+	}
+}
+
+func fatal(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReject: a section that its user cannot use is kept aside with the file.
+func TestReject(t *testing.T) {
+	dir := t.TempDir()
+	const before = "{\"version\": 1, \"rails\": 5, \"later\": 6}"
+	write(t, dir, before)
+	var r told
+	s := Open(dir, r.report)
+	var list []int
+	_, err := s.Get("rails", &list)
+	if err == nil {
+		t.Fatal("5 is a list")
+	}
+	s.Reject("rails", err)
+	s.Set("rails", []int{})
+	closed(t, s)
+	if got := read(t, dir, fileName+corruptSuffix); got != before {
+		t.Error(got)
+	}
+	if got := read(t, dir, fileName); got != "{\n  \"later\": 6,\n  \"rails\": [],\n  \"version\": 1\n}\n" {
+		t.Error(got)
+	}
+	r.expect(t, "kept in state.json.corrupt", "<nil>")
+}
+
+// TestSecondProcess: while one process has the directory another one reads, and
+// when it has ended the other one writes, and loses nothing of it.
+func TestSecondProcess(t *testing.T) {
+	dir := t.TempDir()
+	first := Open(dir, nil)
+	first.Set("rails", "first")
+	var r told
+	second := Open(dir, r.report)
+	if !errors.Is(second.Err(), ErrLocked) {
+		t.Error(second.Err())
+	}
+	second.Set("expected", "second")
+	for waiting := true; waiting; time.Sleep(time.Millisecond) {
+		second.mu.Lock()
+		waiting = second.writing != nil
+		second.mu.Unlock()
+	}
+	first.Set("kmsg", "first")
+	closed(t, first)
+	if got := read(t, dir, fileName); strings.Contains(got, "second") || !strings.Contains(got, "kmsg") {
+		t.Error(got)
+	}
+	second.Set("expected", "second, again")
+	closed(t, second)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(read(t, dir, fileName)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"version": 1., "rails": "first", "kmsg": "first", "expected": "second, again"}, got); diff != "" {
+		t.Error(diff)
+	}
+	r.expect(t, "another railscope uses it", "<nil>")
+}
+
+// TestUnusable: a directory that cannot be used is reported once, and what is set
+// is kept in memory.
+func TestUnusable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	fatal(t, os.WriteFile(file, nil, 0o600))
+	for _, dir := range []string{file, filepath.Join(file, "below"), filepath.Join(t.TempDir(), "no", "parent")} {
+		var r told
+		s := Open(dir, r.report)
+		for i := range 3 {
+			s.Set("rails", i)
+		}
+		var got int
+		if found, err := s.Get("rails", &got); !found || err != nil || got != 2 {
+			t.Error(dir, found, err, got)
+		}
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "kept in memory") {
+			t.Error(dir, err)
+		}
+		r.expect(t, "kept in memory")
+	}
+}
+
+// TestUnreadable: a file that is there and cannot be read is not replaced.
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads every file")
+	}
+	dir := t.TempDir()
+	write(t, dir, "{\"version\": 1, \"rails\": 1}")
+	fatal(t, os.Chmod(filepath.Join(dir, fileName), 0))
+	s := Open(dir, nil)
+	s.Set("rails", 2)
+	if err := s.Close(); !errors.Is(err, os.ErrPermission) {
+		t.Error(err)
+	}
+	fatal(t, os.Chmod(filepath.Join(dir, fileName), 0o600))
+	if got := read(t, dir, fileName); !strings.Contains(got, ": 1}") {
+		t.Error(got)
+	}
+}
+
+// TestRetry: a write that failed is tried again by itself.
+func TestRetry(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		parent := t.TempDir()
+		dir := filepath.Join(parent, "state")
+		var r told
+		s := Open(dir, r.report)
+		fatal(t, os.Rename(dir, dir+".away"))
+		s.Set("rails", 1)
+		time.Sleep(time.Second)
+		fatal(t, os.Rename(dir+".away", dir))
+		time.Sleep(retryEvery)
+		if got := read(t, dir, fileName); !strings.Contains(got, "rails") {
+			t.Error(got)
+		}
+		r.expect(t, "no such file or directory", "<nil>")
+		closed(t, s)
+	})
+}
+
+// TestHangs: a file system that does not answer holds up nobody for long, and is
+// not written when it answers again: what it holds was not known.
+func TestHangs(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "{\"version\": 1, \"rails\": 1}")
+		var r told
+		s := &Store{dir: dir, report: r.report, sections: map[string]json.RawMessage{}, mine: map[string]bool{}}
+		release := make(chan struct{})
+		start := time.Now()
+		s.lanes.Run(time.Millisecond, []string{dir}, func(string) error { <-release; return nil })
+		s.begin()
+		for range 3 {
+			s.Set("rails", 2)
+			time.Sleep(retryEvery)
+		}
+		if took := time.Since(start); took > 4*retryEvery {
+			t.Errorf("took %v", took)
+		}
+		close(release)
+		time.Sleep(2 * retryEvery)
+		_ = s.Close()
+		if got := read(t, dir, fileName); !strings.Contains(got, ": 1}") {
+			t.Error(got)
+		}
+		r.expect(t, "does not answer")
+	})
+}
+
+// TestTooMuch: what would not be read again is not written.
+func TestTooMuch(t *testing.T) {
+	dir := t.TempDir()
+	s := Open(dir, nil)
+	s.Set("rails", 1)
+	closed(t, s)
+	s = Open(dir, nil)
+	s.Set("more", strings.Repeat("x", maxSize))
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "at most 1048576") {
+		t.Error(err)
+	}
+	if got := read(t, dir, fileName); !strings.Contains(got, "rails") {
+		t.Error("the file that was there is gone")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"", "{}", "null", "{\"version\":1}", "{\"version\":1,\"rails\":[{}]}", "{\"version\":2}", "{\"version\":1e0}", "[1]"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sections, aside, err := parse(data)
+		if (err == nil) != (aside == "") || strings.ContainsAny(aside, "/ ") || len(aside) > 40 {
+			t.Errorf("%q, %v", aside, err)
+		}
+		for name, raw := range sections {
+			if !json.Valid(raw) || name == "version" {
+				t.Errorf("section %q: %q", name, raw)
+			}
+		}
+	})
+}
