@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -39,8 +41,10 @@ func TestSecurity(t *testing.T) {
 		{"another token", sesame, other, failure.Unauthorized, "both ends need the same token_file"},
 		{"no token", sesame, Security{}, failure.Unauthorized, "both ends need the same token_file"},
 		{"the asker's token is missing", sesame, Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized, "no such file"},
-		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "is empty"},
-		{"whoever", Security{Insecure: true}, sesame, "", ""},
+		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "empty: it must hold the secret"},
+		{"whoever", Security{Insecure: true}, Security{}, "", ""},
+		{"the answerer proves nothing", Security{Insecure: true}, sesame, failure.Unauthorized, "the peer has no token, so it cannot prove itself"},
+		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized, "the peer has no token, so it cannot prove itself"},
 		{"TLS and token", tls, trusting, "", ""},
 		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile}, failure.Unauthorized, "both ends"},
 		{"certificates", b, a, "", ""},
@@ -79,7 +83,7 @@ func TestSecurityFollows(t *testing.T) {
 		here, there string
 		reason      failure.Reason
 	}{
-		{"one", "one", ""}, {"one", "two", failure.Unauthorized}, {"two", "two", ""}, {"two", "", failure.Unauthorized}, {"two", "two", ""},
+		{"one", "one", ""}, {"one", "two", failure.Unauthorized}, {"two", "two", ""}, {"two", "", ""}, {"two", "one", failure.Unauthorized},
 	} {
 		file(t, here, step.here)
 		file(t, there, step.there)
@@ -127,7 +131,7 @@ func TestResponderWantsProof(t *testing.T) {
 		{"token", Security{TokenFile: token}, ""},
 		{"certificates", good, ""},
 		{"no such token", Security{TokenFile: filepath.Join(dir, "none")}, "no such file"},
-		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")}, "is empty"},
+		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")}, "empty: it must hold the secret"},
 		{"a token as large as a disk", Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", maxSecretFile+1))}, "more than"},
 		{"no such key", with(good, func(s *Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
 		{"another's key", with(good, func(s *Security) { s.KeyFile = ca.issue(dir, "other").KeyFile }), "does not match"},
@@ -176,6 +180,16 @@ func says(words, more string) func(net.Conn) {
 	}
 }
 
+// greets answers a challenge as a target without a token does, and goes on.
+func greets(then func(net.Conn)) func(net.Conn) {
+	return func(c net.Conn) {
+		reply, _ := json.Marshal(challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone})
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(reply), reply)
+		then(c)
+	}
+}
+
 // TestStrangers: whatever listens on a peer's port, the round ends with a
 // reason, soon, and memory stays bounded.
 func TestStrangers(t *testing.T) {
@@ -201,7 +215,9 @@ func TestStrangers(t *testing.T) {
 		{"headers without end", stranger(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")), failure.Protocol, "exceeded"},
 		{"a body without end", stranger(t, says(ok, strings.Repeat(" ", 4096))), failure.Protocol, "more than"},
 		{"a million rails", stranger(t, says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")), failure.Protocol, "more than"},
-		{"a hundred rails", stranger(t, says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, "")), failure.Protocol, "101 rails"},
+		{"a hundred rails", stranger(t, greets(says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, ""))), failure.Protocol, "101 rails"},
+		{"a node without end", stranger(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol, "more than 1048576"},
+		{"a reason to be skipped", stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")), failure.Protocol, "makes no sense"},
 		{"a refusal of its own making", stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+strings.Repeat("d", 3000)+`"}`, "")), failure.Other, "…"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -236,27 +252,58 @@ func TestStrangerIsSilent(t *testing.T) {
 	}
 }
 
-// TestStrangersLearnNothing: who has not shown the token learns nothing of this node's
-// files, and keeps no connection.
+// TestStrangersLearnNothing: who has not proved the token learns nothing of this
+// node but that it has one, and keeps no connection.
 func TestStrangersLearnNothing(t *testing.T) {
 	t.Parallel()
-	token := filepath.Join(t.TempDir(), "token")
-	for content, says := range map[string]string{"sesame": "the token is not this node's", "": "cannot use its own token_file: it is empty", "(none)": "cannot use its own token_file: no such file"} {
-		file(t, token, "sesame")
-		peer := answering(t, bareNode(t, "b"), Security{TokenFile: token})
+	token := file(t, filepath.Join(t.TempDir(), "token"), "sesame")
+	peer := answering(t, bareNode(t, "railnode"), Security{TokenFile: token})
+	proof := proof{1, digest(nil), [][]byte{make([]byte, keySize)}}.String()
+	for _, content := range []string{"sesame", "", "(none)"} {
 		if file(t, token, content); content == "(none)" {
 			if err := os.Remove(token); err != nil {
 				t.Fatal(err)
 			}
 		}
-		res, err := http.Get("http://" + peer + pathHello)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if text := string(body); err != nil || res.StatusCode != http.StatusUnauthorized || !res.Close || !strings.Contains(text, says) || strings.Contains(text, filepath.Dir(token)) {
-			t.Errorf("with %q: %d, close %t, %s", content, res.StatusCode, res.Close, text)
+		for _, header := range []string{"", "Bearer sesame", proof} {
+			for _, path := range []string{pathNode, pathFacts, pathLease, pathProve, pathLease + "/x/open", "/", "/metrics"} {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+peer+path, strings.NewReader("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Authorization", header)
+				req.Header.Set(headerProof, header)
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				text := string(body)
+				if err != nil || res.StatusCode != http.StatusUnauthorized || !res.Close || !strings.Contains(text, "both ends need the same token_file") ||
+					strings.Contains(text, filepath.Dir(token)) || strings.Contains(text, "railnode") || strings.Contains(text, "1.2.3") {
+					t.Errorf("%s with %q: %d, close %t, %s", path, header, res.StatusCode, res.Close, text)
+				}
+			}
 		}
 	}
+	res, err := http.Post("http://"+peer+pathHello, "application/json", strings.NewReader(challengeFor(t, peer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var reply map[string]any
+	if err := json.NewDecoder(res.Body).Decode(&reply); err != nil || len(reply) != 3 || reply["nonce"] == "" || reply["proof"] != "token" || reply["version"] != 2.0 {
+		t.Errorf("a challenge is answered with %v, %v", reply, err)
+	}
+}
+
+// challengeFor is what an asker sends first.
+func challengeFor(t *testing.T, dialled string) string {
+	t.Helper()
+	b, err := json.Marshal(challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

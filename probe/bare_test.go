@@ -70,7 +70,7 @@ func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
 // hi asks a peer who it is.
 func hi(t *testing.T, peer string, sec Security) (hello, *failure.Failure) {
 	t.Helper()
-	c, err := newClient(peer, sec)
+	c, err := newClient(peer, credentials{sec, newSecretFiles()})
 	if err != nil {
 		return hello{}, typed(t, err)
 	}

@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,100 +30,119 @@ const (
 // client is the asker's end of the control channel, for one round. Its errors
 // are [*failure.Failure].
 type client struct {
-	http  *http.Client
-	base  string // http://host:port
-	token string
-	lease string // path of the lease, once there is one
+	peer   string // host:port
+	base   string // http://host:port
+	tokens tokens // empty: nothing is proved by tokens
+	tls    *tls.Config
+	lease  string // path of the lease, once there is one
+
+	mu   sync.Mutex // protects all following fields
+	idle []*askerConn
+	made []*askerConn // all of them
 }
 
 // newClient makes the client for one round with a peer. Tokens and certificates
 // are those of this moment.
-func newClient(peer string, sec Security) (*client, error) {
-	token, err := sec.token()
+func newClient(peer string, creds credentials) (*client, error) {
+	tokens, err := creds.tokens()
 	if err != nil {
 		return nil, failure.New(failure.StageHello, failure.Unauthorized, "token_file: %v", err)
 	}
-	conf, err := sec.clientTLS()
+	conf, err := creds.clientTLS()
 	if err != nil {
 		return nil, failure.New(failure.StageHello, failure.TLS, "%v", err)
 	}
-	scheme := "http://"
+	base := "http://" + peer
 	if conf != nil {
-		scheme = "https://"
+		base = "https://" + peer
 	}
-	return &client{base: scheme + peer, token: token, http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext,
-		TLSClientConfig:     conf,
-		TLSHandshakeTimeout: dialTime,
-		MaxIdleConns:        4,
-		IdleConnTimeout:     time.Minute,
-
-		MaxResponseHeaderBytes: 16 << 10,
-		DisableCompression:     true,
-	}}}, nil
+	if _, err := url.Parse(base); err != nil {
+		return nil, failure.New(failure.StageHello, failure.PeerUnreachable, "%v", err)
+	}
+	return &client{peer: peer, base: base, tokens: tokens, tls: conf}, nil
 }
 
-// stay keeps the token from where a peer points: no railscope sends anyone
+// stay keeps the client from where a peer points: no railscope sends anyone
 // elsewhere.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.made {
+		k.http.CloseIdleConnections()
+	}
+	c.idle, c.made = nil, nil
+}
 
 // do sends a request and decodes the answer.
 func (c *client) do(ctx context.Context, stage failure.Stage, method, path string, in, out any, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	res, err := c.send(ctx, stage, method, path, in)
-	if err != nil {
+	res, err := c.send(ctx, stage, method, path, in, false)
+	if err != nil || out == nil {
 		return err
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
-	if err != nil {
-		return c.lost(ctx, stage, err)
-	}
-	if len(body) > maxBody {
-		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody, method, path)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := json.Unmarshal(res.body, out); err != nil {
 		return failure.New(stage, failure.Protocol, "the answer to %s %s is not railscope's: %v", method, path, err)
 	}
 	return nil
 }
 
 // send sends a request and returns the answer if it is a good one.
-func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any) (*http.Response, error) {
-	res, err := c.ask(ctx, stage, method, path, in)
-	if err != nil || res.StatusCode == http.StatusOK {
-		return res, err
-	}
-	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // what there is of it
-	return nil, refused(stage, res, text)
-}
-
-// ask sends a request and returns the answer, whatever it is.
-func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, in any) (*http.Response, error) {
+func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any, streams bool) (*reply, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, failure.As(stage, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, failure.New(stage, failure.PeerUnreachable, "%v", err)
+	res, err := c.ask(ctx, stage, method, path, body, streams)
+	if err != nil || res.StatusCode == http.StatusOK {
+		return res, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if c.token != "" {
-		req.Header.Set("Authorization", bearer+c.token)
+	return nil, refused(stage, res.Response, res.body)
+}
+
+// ask sends a request and returns the answer, whatever it is. A connection that
+// the peer gave up since its last request is replaced.
+func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*reply, error) {
+	for {
+		k, used, err := c.conn(ctx, stage)
+		if err != nil {
+			return nil, err
+		}
+		res, err := k.exchange(ctx, c, stage, method, path, body, streams)
+		switch {
+		case errors.Is(err, errConnectionGone) && used:
+			k.http.CloseIdleConnections()
+			continue
+		case errors.Is(err, errConnectionGone):
+			err = c.lost(ctx, stage, err)
+		case err == nil && res.events == nil && !res.Close:
+			c.mu.Lock()
+			c.idle = append(c.idle, k)
+			c.mu.Unlock()
+		}
+		return res, err
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.lost(ctx, stage, err)
+}
+
+// conn returns a connection for one request. used says that it has carried others.
+func (c *client) conn(ctx context.Context, stage failure.Stage) (k *askerConn, used bool, err error) {
+	c.mu.Lock()
+	if n := len(c.idle); n > 0 {
+		k, c.idle = c.idle[n-1], c.idle[:n-1]
 	}
-	return res, nil
+	c.mu.Unlock()
+	if k != nil {
+		return k, true, nil
+	}
+	if k, err = c.dial(ctx, stage); err != nil {
+		return nil, false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made = append(c.made, k)
+	return k, false, nil
 }
 
 // refused makes a failure of an answer that is not OK. A railscope answers with
@@ -181,13 +199,13 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 // answered. net/http has a different error for each moment at which it notices,
 // and does not export the one of a connection that was not used yet.
 func closedUnanswered(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, errConnectionGone) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		strings.Contains(err.Error(), "server closed idle connection")
 }
 
 func (c *client) hello(ctx context.Context) (hello, error) {
 	var h hello
-	if err := c.do(ctx, failure.StageHello, http.MethodGet, pathHello, struct{}{}, &h, answerTime); err != nil {
+	if err := c.do(ctx, failure.StageHello, http.MethodGet, pathNode, struct{}{}, &h, answerTime); err != nil {
 		return h, err
 	}
 	if err := h.check(); err != nil {
@@ -213,13 +231,12 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 	stop := func() { cancel(nil) }
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	patience := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %v", answerTime)) })
-	res, err := c.send(stream, failure.StageLease, http.MethodPost, pathLease, ask)
+	res, err := c.send(stream, failure.StageLease, http.MethodPost, pathLease, ask, true)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	lines := bufio.NewReaderSize(res.Body, 8192)
-	event, err := readEvent(lines)
+	event, err := res.events.next()
 	if !patience.Stop() || err != nil || event.Grant == nil {
 		defer stop()
 		res.Body.Close()
@@ -238,7 +255,7 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 	h.hung.Go(func() {
 		defer close(h.ended)
 		defer res.Body.Close()
-		event, err := readEvent(lines)
+		event, err := res.events.next()
 		switch {
 		case stream.Err() != nil: // it was released, or the round is over
 		case err == nil && event.End != nil:
@@ -266,26 +283,6 @@ func (c *client) renew(ctx context.Context, h *hold) {
 			_ = c.do(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
 		}
 	}
-}
-
-// readEvent reads one line of a lease's stream.
-func readEvent(lines *bufio.Reader) (leaseEvent, error) {
-	var e leaseEvent
-	line, err := lines.ReadSlice('\n')
-	if err != nil {
-		return e, err
-	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return e, err
-	}
-	if g := e.Grant; g != nil && (len(g.Key) != 32 || g.TTL < time.Second || g.TTL > maxTTL || g.ID == "" || strings.ContainsFunc(g.ID, notAlphanumeric)) {
-		return e, fmt.Errorf("a grant that makes no sense: id %.40q, a key of %d bytes, for %v", g.ID, len(g.Key), g.TTL)
-	}
-	if e.End != nil {
-		clean(e.End, failure.StageLease)
-		e.End.Stage = failure.StageLease
-	}
-	return e, nil
 }
 
 func notAlphanumeric(r rune) bool {

@@ -85,7 +85,7 @@ func newDirectory(node *Node, opts Options, resolved func(name string, peers int
 		d.stats[name] = &NameStats{Name: name, Lookups: map[string]uint64{}}
 	}
 	d.greet = func(ctx context.Context, t target) (string, string, error) {
-		c, err := newClient(t.address, t.security(opts.Security))
+		c, err := newClient(t.address, credentials{t.security(opts.Security), node.secrets})
 		if err != nil {
 			return "", "", err
 		}

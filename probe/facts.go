@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -28,7 +27,7 @@ var ErrNoFacts = errors.New("the peer's railscope does not know the question")
 // nothing in them has been checked. A peer that is too old fails with
 // [ErrNoFacts], wrapped with its version, any other with a [*Failure].
 func FetchFacts(ctx context.Context, peer string, sec Security) (node string, facts []byte, err error) {
-	c, err := newClient(peer, sec)
+	c, err := newClient(peer, credentials{sec, newSecretFiles()})
 	if err != nil {
 		return "", nil, err
 	}
@@ -45,25 +44,18 @@ func FetchFacts(ctx context.Context, peer string, sec Security) (node string, fa
 func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	res, err := c.ask(ctx, failure.StageHello, http.MethodGet, pathFacts, struct{}{})
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	res, err := c.ask(ctx, failure.StageHello, http.MethodGet, pathFacts, []byte("{}"), false)
 	switch {
 	case err != nil:
-		return nil, c.lost(ctx, failure.StageHello, err)
+		return nil, err
 	case res.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, version)
 	case res.StatusCode != http.StatusOK:
-		return nil, refused(failure.StageHello, res, body[:min(len(body), 4096)])
-	case len(body) > maxBody:
-		return nil, failure.New(failure.StageHello, failure.Protocol, "facts of more than %d bytes", maxBody)
-	case !json.Valid(body):
-		return nil, failure.New(failure.StageHello, failure.Protocol, "facts that are no JSON: %.40q", body)
+		return nil, refused(failure.StageHello, res.Response, res.body[:min(len(res.body), 4096)])
+	case !json.Valid(res.body):
+		return nil, failure.New(failure.StageHello, failure.Protocol, "facts that are no JSON: %.40q", res.body)
 	}
-	return body, nil
+	return res.body, nil
 }
 
 // facts is what this node last told of itself. One gathering is in flight at a

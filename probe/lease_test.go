@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,34 +25,33 @@ import (
 // holder asks b for leases as no railscope would: it says what the test wants,
 // and renews nothing by itself.
 type holder struct {
-	p     *pairOfNodes
-	http  *http.Client
-	id    string
-	lines *bufio.Reader // of the lease's stream
-	drop  func()        // hangs up
+	p      *pairOfNodes
+	client *client
+	id     string
+	events *eventReader // of the lease's stream
+	drop   func()       // hangs up
 }
 
 func (p *pairOfNodes) holder() *holder {
-	h := &holder{p: p, http: &http.Client{Transport: &http.Transport{}}}
+	c, err := newClient(p.peer, credentials{p.opts.Security, newSecretFiles()})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	h := &holder{p: p, client: c}
 	p.t.Cleanup(func() {
 		if h.drop != nil {
 			h.drop()
 		}
-		h.http.CloseIdleConnections()
+		h.client.close()
 	})
 	return h
 }
 
-// send sends a request, as it is.
-func (h *holder) send(method, path, body string) *http.Response {
+// send sends a request, as it is, but with the proof that b wants.
+func (h *holder) send(method, path, body string) *reply {
 	h.p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+h.p.peer+path, strings.NewReader(body))
-	if err != nil {
-		h.p.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer sesame")
-	res, err := h.http.Do(req)
+	res, err := h.client.ask(ctx, failure.StageLease, method, path, []byte(body), path == pathLease)
 	if err != nil {
 		h.p.t.Fatal(err)
 	}
@@ -68,29 +66,25 @@ func (h *holder) send(method, path, body string) *http.Response {
 func (h *holder) do(method, path, body string) (text string, f failure.Failure) {
 	h.p.t.Helper()
 	res := h.send(method, path, body)
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		h.p.t.Fatal(err)
+	if res.StatusCode != http.StatusOK && json.Unmarshal(res.body, &f) != nil {
+		f = failure.Failure{Reason: failure.Other, Detail: fmt.Sprintf("status %d: %s", res.StatusCode, res.body)}
 	}
-	if res.StatusCode != http.StatusOK && json.Unmarshal(b, &f) != nil {
-		f = failure.Failure{Reason: failure.Other, Detail: fmt.Sprintf("status %d: %s", res.StatusCode, b)}
-	}
-	return string(b), f
+	return string(res.body), f
 }
 
 // take takes the lease, or returns why not.
 func (h *holder) take(asker string, n int64) *failure.Failure {
 	h.p.t.Helper()
 	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"bytes":%d}`, asker, asker, n))
-	h.lines = bufio.NewReader(res.Body)
 	if res.StatusCode != http.StatusOK {
 		var f failure.Failure
-		if err := json.NewDecoder(h.lines).Decode(&f); err != nil {
+		if err := json.Unmarshal(res.body, &f); err != nil {
 			h.p.t.Fatal(err)
 		}
 		return &f
 	}
-	e, err := readEvent(h.lines)
+	h.events = res.events
+	e, err := h.events.next()
 	if err != nil || e.Grant == nil {
 		h.p.t.Fatalf("no grant: %v %v", e, err)
 	}
@@ -109,7 +103,7 @@ func (h *holder) mustTake() {
 // ended waits until the stream says why the lease is over.
 func (h *holder) ended() failure.Failure {
 	h.p.t.Helper()
-	e, err := readEvent(h.lines)
+	e, err := h.events.next()
 	if err != nil || e.End == nil {
 		h.p.t.Fatalf("the lease ends with %v, %v", e, err)
 	}
@@ -193,7 +187,7 @@ func TestLeaseEnds(t *testing.T) {
 				}
 				if p.stop == nil {
 					p.serve()
-					h.http.CloseIdleConnections()
+					h.client.close()
 				}
 				if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != failure.LeaseLost {
 					t.Errorf("renewing it: %v", f)
@@ -220,8 +214,8 @@ func leaseAlone(t *testing.T) (renew func() failure.Reason, ended func() failure
 		resp.handler().ServeHTTP(streamed{to, http.Header{}}, httptest.NewRequest(http.MethodPost, pathLease, body))
 		to.Close()
 	}()
-	lines := bufio.NewReader(from)
-	e, err := readEvent(lines)
+	events := newEventReader(from, nil, pathLease)
+	e, err := events.next()
 	if err != nil || e.Grant == nil {
 		t.Fatalf("no grant: %v %v", e, err)
 	}
@@ -235,11 +229,11 @@ func leaseAlone(t *testing.T) (renew func() failure.Reason, ended func() failure
 		return f.Reason
 	}
 	return renew, func() failure.Failure {
-		e, err := readEvent(lines)
+		e, err := events.next()
 		if err != nil || e.End == nil {
 			t.Fatalf("the lease ends with %v, %v", e, err)
 		}
-		if _, err := lines.ReadByte(); err != io.EOF {
+		if _, err := events.lines.ReadByte(); err != io.EOF {
 			t.Errorf("after the end: %v", err)
 		}
 		return *e.End

@@ -55,6 +55,7 @@ type Node struct {
 	meters   lane.Group[traffic]
 	moved    moved
 	facts    *facts
+	secrets  *secretFiles
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
@@ -92,7 +93,7 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), secrets: newSecretFiles(), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
 	n.rename("")
 	return n

@@ -27,12 +27,17 @@ type Options struct {
 // Security is how peers prove who they are. One of TokenFile, ClientCAFile and
 // Insecure is needed to answer.
 type Security struct {
-	TokenFile    string // holds the secret that all peers share
+	TokenFile    string // holds the secret that all peers share, or two of them, the one to ask with first
 	CertFile     string // with KeyFile: TLS; read again when they change
 	KeyFile      string
 	ClientCAFile string // signs the certificates of all peers, in both directions
-	Insecure     bool   // answer anyone
-	Name         string // whom the certificate of a peer that is asked must name; empty: the host that was asked
+
+	// ClientAllowedNames are DNS names, also *.DOMAIN, and URIs, one of which the
+	// certificate of an asker must carry; empty: any that the authority has signed.
+	ClientAllowedNames []string
+
+	Insecure bool   // answer anyone
+	Name     string // whom the certificate of a peer that is asked must name; empty: the host that was asked
 }
 
 // DefaultPort is the port of the control channel where none is given.

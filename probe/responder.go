@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,9 +19,10 @@ import (
 // Responder answers the probes of peers: it says who this node is, and grants
 // one at a time a lease on scratch memory. Safe for concurrent use.
 type Responder struct {
-	node *Node
-	opts Options
-	ttl  time.Duration // of leases
+	node  *Node
+	opts  Options
+	creds credentials
+	ttl   time.Duration // of leases
 
 	longest time.Duration // that a lease can be renewed to
 
@@ -45,10 +47,11 @@ const (
 // NewResponder returns the responder. The options' Security must ask something
 // of peers, or say that it does not.
 func NewResponder(node *Node, opts Options) (*Responder, error) {
-	if err := opts.Security.check(); err != nil {
+	creds := credentials{opts.Security, node.secrets}
+	if err := creds.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, ttl: leaseTTL, longest: MaxTimeout, facts: node.facts}, nil
+	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout, facts: node.facts}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -64,9 +67,10 @@ func (r *Responder) Leases() int {
 // Serve answers on l until ctx is done; then leases end, and it returns when
 // what belonged to them is gone.
 func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: r.handler(), TLSConfig: r.opts.Security.serverTLS(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime,
+	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: 16 << 10}
 	r.node.opts.Server(srv)
+	trackConnections(srv)
 	var learning sync.WaitGroup
 	defer learning.Wait()
 	learning.Go(func() { r.node.learn(ctx) })
@@ -106,25 +110,42 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 }
 
 func (r *Responder) handler() http.Handler {
+	routes := r.routes()
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set(headerProtocol, strconv.Itoa(protocolVersion))
+		// It must be read in a moment; to answer it may take longer.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
+		switch {
+		case isV1(req.URL.Path): // whatever it carries is not read
+			turnAway(w, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
+				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node", protocolVersion))
+		case req.URL.Path == pathHello && req.Method == http.MethodPost:
+			if err := r.creds.checkCertificate(req.TLS); err != nil {
+				turnAway(w, http.StatusForbidden, unauthorized("%v", err))
+				return
+			}
+			r.greet(w, req)
+		default:
+			if out, finish, ok := r.admit(w, req); ok {
+				routes.ServeHTTP(out, req)
+				finish()
+			}
+		}
+	})
+}
+
+// routes are what peers may ask, once they have proved that they are peers.
+func (r *Responder) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+pathHello, func(w http.ResponseWriter, _ *http.Request) { answer(w, r.node.hello()) })
+	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { answer(w, struct{}{}) })
+	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { answer(w, r.node.hello()) })
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
 	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, r.verify))
 	mux.HandleFunc("POST "+pathLease+"/{id}/renew", withLease(r, nil, func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }))
 	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if err := r.opts.Security.admit(req); err != nil {
-			w.Header().Set("Connection", "close") // a stranger holds none of the few connections
-			refuse(w, http.StatusUnauthorized, failure.New(failure.StageHello, failure.Unauthorized, "%v", err))
-			return
-		}
-		// It must be read in a moment; to answer it may take longer.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
-		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
-		mux.ServeHTTP(w, req)
-	})
+	return mux
 }
 
 // withLease decodes a request on a lease, refuses it if the lease is not there
@@ -164,8 +185,6 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol, "the peer does not understand the request: %v", err))
 		return false
 	}
-	// From here on the server reads only to see whether the asker is still there.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return true
 }
 
@@ -198,12 +217,25 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	defer r.finish(l)
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	granted := grant{ID: l.id, TTL: r.ttl}
+	signed, _ := w.(*signedWriter)
+	if signed != nil {
+		l.key = signed.session.dataKey(l.id) // the asker derives it, too
+		signed.stream()
+	} else {
+		granted.Key = l.key[:]
+	}
 	say := func(e leaseEvent) {
 		_ = out.SetWriteDeadline(time.Now().Add(requestTime))
-		_ = json.NewEncoder(w).Encode(e) // when it fails the request's context ends
+		event, _ := json.Marshal(e) // cannot fail: no field of it can
+		line := leaseLine{Event: event}
+		if signed != nil {
+			line = signed.line(event)
+		}
+		_ = json.NewEncoder(w).Encode(line) // when it fails the request's context ends
 		_ = out.Flush()
 	}
-	say(leaseEvent{Grant: &grant{ID: l.id, Key: l.key[:], TTL: r.ttl}})
+	say(leaseEvent{Grant: &granted})
 	<-l.ctx.Done()
 	if req.Context().Err() == nil {
 		say(leaseEvent{End: l.why()})

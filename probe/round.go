@@ -145,7 +145,7 @@ func over(ctx context.Context) *failure.Failure {
 // hello asks the peer who it is, and pairs the rails.
 func (r *round) hello(ctx context.Context) error {
 	r.tell(Progress{Stage: failure.StageHello})
-	c, err := newClient(r.peer, r.opts.Security)
+	c, err := newClient(r.peer, credentials{r.opts.Security, r.node.secrets})
 	if err != nil {
 		return err
 	}

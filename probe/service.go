@@ -41,6 +41,13 @@ type Events struct {
 	// that changes or the lookup begins to fail or to succeed. With an error they
 	// are those of before.
 	Resolved func(name string, peers int, err error)
+	// SecretFile is told when a token or certificate file that was good cannot be
+	// used any more, so that what it held last stays in use, and, with nil, when it
+	// can again.
+	SecretFile func(path string, err error)
+	// WeakToken is told of a token file whose shortest token has so few bytes that
+	// it can be guessed: once for each content, and again when options are applied.
+	WeakToken func(path string, bytes int)
 }
 
 // orNobody returns events that can be called.
@@ -57,12 +64,20 @@ func (e Events) orNobody() Events {
 	if e.Resolved == nil {
 		e.Resolved = func(string, int, error) {}
 	}
+	if e.SecretFile == nil {
+		e.SecretFile = func(string, error) {}
+	}
+	if e.WeakToken == nil {
+		e.WeakToken = func(string, int) {}
+	}
 	return e
 }
 
 // NewService returns a service that does nothing yet.
 func NewService(node *Node, observe func(Result), events Events) *Service {
-	return &Service{node: node, observe: observe, events: events.orNobody()}
+	events = events.orNobody()
+	node.secrets.report(events.SecretFile, events.WeakToken)
+	return &Service{node: node, observe: observe, events: events}
 }
 
 // Apply puts options in force, nil for none, in the place of those that were:
@@ -76,6 +91,7 @@ func (s *Service) Apply(ctx context.Context, opts *Options) error {
 		s.events.Peers(nil)
 		return nil
 	}
+	s.node.secrets.warnAgain()
 	var r *Responder
 	var l net.Listener
 	if opts.Listen != "" {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,20 +13,29 @@ import (
 )
 
 // The control channel: HTTP with JSON, both ends of it railscope. Whatever comes
-// from the other end is checked here before anything else looks at it.
+// from the other end is checked here before anything else looks at it. Versions
+// of railscope add fields to these messages: nobody refuses a field that it does
+// not know, and nobody needs one that version 2 did not have.
 //
-//	GET    /v1/hello               → hello
-//	GET    /v1/facts               → what NodeOptions.Facts makes: JSON that the probe does not look at
-//	POST   /v1/lease               leaseRequest → leaseEvent, one per line: the grant, and later how the lease ended.
+//	POST   /v2/hello               challengeRequest → challengeReply, the only thing that strangers are answered.
+//	                               With a token each connection begins so, and all further messages on it are proved.
+//	POST   /v2/prove               {} → {}: both ends prove that they have the token
+//	GET    /v2/node                → hello
+//	GET    /v2/facts               → what NodeOptions.Facts makes: JSON that the probe does not look at
+//	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, and later how the lease ended.
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
-//	POST   /v1/lease/ID/open       openRequest → openReply
-//	POST   /v1/lease/ID/verify     worker.VerifyArgs → worker.Verified
-//	POST   /v1/lease/ID/renew      → {}
-//	DELETE /v1/lease/ID            released → {}
+//	POST   /v2/lease/ID/open       openRequest → openReply
+//	POST   /v2/lease/ID/verify     worker.VerifyArgs → worker.Verified
+//	POST   /v2/lease/ID/renew      → {}
+//	DELETE /v2/lease/ID            released → {}
 const (
-	pathHello = "/v1/hello"
-	pathFacts = "/v1/facts"
-	pathLease = "/v1/lease"
+	pathHello = "/v2/hello"
+	pathProve = "/v2/prove"
+	pathNode  = "/v2/node"
+	pathFacts = "/v2/facts"
+	pathLease = "/v2/lease"
+
+	pathOldHello = "/v1/hello" // by which a railscope of protocol 1 is known
 )
 
 // Bounds on what a peer may say.
@@ -84,7 +94,13 @@ type leaseRequest struct {
 	Bytes    int64  `json:"bytes"` // that will be written at most
 }
 
-// leaseEvent is one line of the answer.
+// leaseLine is one line of the answer.
+type leaseLine struct {
+	Event json.RawMessage `json:"event"`           // leaseEvent
+	Proof string          `json:"proof,omitempty"` // of the event and its place, in hexadecimal; with a token
+}
+
+// leaseEvent is what a line says.
 type leaseEvent struct {
 	Grant *grant           `json:"grant,omitempty"`
 	End   *failure.Failure `json:"end,omitempty"` // denied, or over before it was released
@@ -93,8 +109,8 @@ type leaseEvent struct {
 // grant is a lease.
 type grant struct {
 	ID  string        `json:"id"`
-	Key []byte        `json:"key"` // 32 bytes: who has it may use the lease's TCP port
-	TTL time.Duration `json:"ttl"` // after the last request
+	Key []byte        `json:"key,omitempty"` // 32 bytes: who has it may use the lease's TCP port. With a token both ends derive it
+	TTL time.Duration `json:"ttl"`           // after the last request
 }
 
 // openRequest asks for scratch memory and its ends of the rails.

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"net/netip"
@@ -128,12 +127,12 @@ func FuzzOpenReply(f *testing.F) {
 }
 
 func FuzzLeaseEvent(f *testing.F) {
-	f.Add([]byte(`{"grant":{"id":"ABC234","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}` + "\n"))
-	f.Add([]byte(`{"end":{"stage":"lease","reason":"busy","rail":"0","detail":"x"}}` + "\n"))
-	f.Add([]byte(`{"grant":{"id":"../../x","key":"","ttl":-1},"end":{"reason":"\n"}}` + "\n"))
-	f.Add(bytes.Repeat([]byte("x"), 9000))
+	f.Add([]byte(`{"event":{"grant":{"id":"ABC234","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}}` + "\n"))
+	f.Add([]byte(`{"event":{"end":{"stage":"lease","reason":"busy","rail":"0","detail":"x"}},"proof":"00"}` + "\n"))
+	f.Add([]byte(`{"event":{"grant":{"id":"../../x","key":"","ttl":-1},"end":{"reason":"\n"}}}` + "\n"))
+	f.Add(bytes.Repeat([]byte("x"), maxLine+9))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		e, err := readEvent(bufio.NewReaderSize(bytes.NewReader(in), 8192))
+		e, err := newEventReader(bytes.NewReader(in), nil, pathLease).next()
 		if err != nil {
 			return
 		}

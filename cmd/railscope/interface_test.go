@@ -36,17 +36,21 @@ func webEndpoints() []endpoint {
 	}
 }
 
-// controlEndpoints are those of probe.listen.
+// controlEndpoints are those of probe.listen. The status is that of a node which
+// answers anyone.
 func controlEndpoints() []endpoint {
 	const over = "; 410 when the lease is over"
 	return []endpoint{
-		{method: "GET", path: "/v1/hello", status: 200, answers: "who this node is: name, versions, rails, addresses"},
-		{method: "GET", path: "/v1/facts", status: 200, answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with `insecure: true`"},
-		{method: "POST", path: "/v1/lease", body: "{}", status: 400, answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it is denied"},
-		{method: "POST", path: "/v1/lease/ID/open", try: "/v1/lease/x/open", body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410, answers: "registers memory and brings up queue pairs, or a TCP port" + over},
-		{method: "POST", path: "/v1/lease/ID/verify", try: "/v1/lease/x/verify", body: "{}", status: 410, answers: "looks at the bytes that were written" + over},
-		{method: "POST", path: "/v1/lease/ID/renew", try: "/v1/lease/x/renew", body: "{}", status: 410, answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
-		{method: "DELETE", path: "/v1/lease/ID", try: "/v1/lease/x", body: "{}", status: 410, answers: "ends the lease, and answers when nothing is left of it" + over},
+		{method: "POST", path: "/v2/hello", body: `{"version":2,"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, status: 200, answers: "a challenge, for anyone: protocol version, nonce, and whether a token is asked for"},
+		{method: "POST", path: "/v2/prove", body: "{}", status: 200, answers: "with a token: both ends prove that they have it. Every request below then carries a proof, and every answer"},
+		{method: "GET", path: "/v2/node", status: 200, answers: "who this node is: name, versions, rails, addresses"},
+		{method: "GET", path: "/v2/facts", status: 403, answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with `insecure: true`"},
+		{method: "POST", path: "/v2/lease", body: "{}", status: 400, answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it is denied"},
+		{method: "POST", path: "/v2/lease/ID/open", try: "/v2/lease/x/open", body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410, answers: "registers memory and brings up queue pairs, or a TCP port" + over},
+		{method: "POST", path: "/v2/lease/ID/verify", try: "/v2/lease/x/verify", body: "{}", status: 410, answers: "looks at the bytes that were written" + over},
+		{method: "POST", path: "/v2/lease/ID/renew", try: "/v2/lease/x/renew", body: "{}", status: 410, answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
+		{method: "DELETE", path: "/v2/lease/ID", try: "/v2/lease/x", body: "{}", status: 410, answers: "ends the lease, and answers when nothing is left of it" + over},
+		{method: "GET", path: "/v1/…", try: "/v1/hello", status: 410, answers: "the protocol of earlier versions: 410 with the reason `protocol`, whatever the request carries"},
 	}
 }
 
@@ -87,23 +91,23 @@ func TestEndpoints(t *testing.T) {
 	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	r.line(t, `"msg":"(Serving)"`)
-	for _, tc := range []struct {
-		list       []endpoint
-		url, proof string
-	}{{webEndpoints(), r.url, "Basic cHJvbWV0aGV1czpzZXNhbWU="}, {controlEndpoints(), control, "Bearer sesame"}} {
-		for _, e := range tc.list {
-			if got := e.ask(t, tc.url, tc.proof); got != e.status {
-				t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
-			}
-			if got := e.ask(t, tc.url, ""); got != http.StatusUnauthorized {
-				t.Errorf("%s %s without proof: %d", e.method, e.path, got)
-			}
+	for _, e := range webEndpoints() {
+		if got := e.ask(t, r.url, "Basic cHJvbWV0aGV1czpzZXNhbWU="); got != e.status {
+			t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
+		}
+		if got := e.ask(t, r.url, ""); got != http.StatusUnauthorized {
+			t.Errorf("%s %s without proof: %d", e.method, e.path, got)
 		}
 	}
 	open := launch(t, env, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, insecure: true}\n"))
-	control = "http://" + open.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
-	if got := controlEndpoints()[1].ask(t, control, ""); got != http.StatusForbidden {
-		t.Errorf("facts with insecure: true: %d", got)
+	anyone := "http://" + open.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
+	for _, e := range controlEndpoints() {
+		if got := e.ask(t, anyone, ""); got != e.status {
+			t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
+		}
+		if got := e.ask(t, control, "Bearer sesame"); got != http.StatusUnauthorized && strings.HasPrefix(e.path, "/v2/") && e.path != "/v2/hello" {
+			t.Errorf("%s %s without proof: %d", e.method, e.path, got)
+		}
 	}
 }
 

@@ -1,0 +1,351 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// askerConn is one connection to a peer. It carries one request at a time, each
+// with a proof where there is a token.
+type askerConn struct {
+	base    string // http://host:port
+	http    *http.Client
+	session *session // nil without a token
+}
+
+// errConnectionGone says that the connection was closed while it was idle: what
+// was to be asked did not go out.
+var errConnectionGone = errors.New("the connection is closed")
+
+// reply is the answer to a request, whole, and proved where there is a token.
+type reply struct {
+	*http.Response
+	body   []byte
+	events *eventReader // of an answer that goes on; the body is then empty
+}
+
+// dial connects to the peer and proves both ends to each other.
+func (c *client) dial(ctx context.Context, stage failure.Stage) (*askerConn, error) {
+	raw, err := (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext(ctx, "tcp", c.peer)
+	if err != nil {
+		return nil, c.lost(ctx, stage, err)
+	}
+	dialled, _ := netip.ParseAddrPort(raw.RemoteAddr().String())
+	once := make(chan net.Conn, 1)
+	once <- raw
+	k := &askerConn{base: c.base, http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case conn := <-once:
+				return conn, nil
+			default:
+				return nil, errConnectionGone
+			}
+		},
+		TLSClientConfig:     c.tls,
+		TLSHandshakeTimeout: dialTime,
+		MaxIdleConns:        1,
+		IdleConnTimeout:     time.Minute,
+
+		MaxResponseHeaderBytes: 16 << 10,
+		DisableCompression:     true,
+	}}}
+	if err := c.greet(ctx, stage, k, plainAddress(dialled)); err != nil {
+		k.http.CloseIdleConnections()
+		select {
+		case conn := <-once: // nobody came to use it
+			conn.Close()
+		default:
+		}
+		return nil, err
+	}
+	return k, nil
+}
+
+// greet exchanges nonces and then proofs. Before the peer has proved itself it
+// has seen a nonce, the address that was dialled, and an HMAC.
+func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, dialled netip.AddrPort) error {
+	ask := challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled.String()}
+	body, _ := json.Marshal(ask) // cannot fail: no field of it can
+	res, err := k.send(ctx, http.MethodPost, pathHello, body, nil)
+	if err != nil {
+		return c.lost(ctx, stage, err)
+	}
+	text, err := readUpTo(res, maxChallenge)
+	switch {
+	case err != nil && !errors.Is(err, errTooLong):
+		return c.lost(ctx, stage, err)
+	case res.StatusCode != http.StatusOK:
+		return c.turnedAway(ctx, stage, k, res, text)
+	case err != nil:
+		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge, pathHello)
+	}
+	var there challengeReply
+	if err := json.Unmarshal(text, &there); err != nil {
+		return failure.New(stage, failure.Protocol, "the answer to POST %s is not railscope's: %v", pathHello, err)
+	}
+	if err := there.check(); err != nil {
+		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %v", err)
+	}
+	switch {
+	case there.Version != protocolVersion:
+		return olderOrNewer(stage, there.Version, "")
+	case there.Proof == proofToken && len(c.tokens) == 0:
+		return failure.New(stage, failure.Unauthorized, "the peer asks for a token and this node has none: both ends need the same token_file")
+	case there.Proof != proofToken && len(c.tokens) > 0:
+		return failure.New(stage, failure.Unauthorized, "the peer has no token, so it cannot prove itself to this node, which has one: give both ends a token_file, or neither")
+	case len(c.tokens) == 0:
+		return nil
+	}
+	b := binding{asker: ask.Nonce, target: there.Nonce, address: dialled}
+	if res.TLS != nil {
+		if b.tls, err = res.TLS.ExportKeyingMaterial(exporterLabel, nil, keySize); err != nil {
+			return failure.New(stage, failure.TLS, "%v", err)
+		}
+	}
+	return c.prove(ctx, stage, k, b)
+}
+
+// prove sends a proof for each token that this node has, and takes the one with
+// which the peer answers.
+func (c *client) prove(ctx context.Context, stage failure.Stage, k *askerConn, b binding) error {
+	sessions := make([]*session, len(c.tokens))
+	for i, token := range c.tokens {
+		s, err := b.session(token)
+		if err != nil {
+			return failure.As(stage, err)
+		}
+		s.count = 1
+		sessions[i] = s
+	}
+	res, err := k.send(ctx, http.MethodPost, pathProve, []byte("{}"), sessions)
+	if err != nil {
+		return c.lost(ctx, stage, err)
+	}
+	text, err := readUpTo(res, maxChallenge)
+	if err != nil && !errors.Is(err, errTooLong) {
+		return c.lost(ctx, stage, err)
+	}
+	for _, s := range sessions {
+		if err == nil && res.StatusCode == http.StatusOK && s.proves(res, digest(text)) {
+			k.session = s
+			return nil
+		}
+	}
+	return unproved(stage, res, text)
+}
+
+// unproved makes a failure of an answer that carries no proof, where there must
+// be one. Only what says that there can be none is believed.
+func unproved(stage failure.Stage, res *http.Response, text []byte) error {
+	var f failure.Failure
+	if res.StatusCode != http.StatusOK && json.Unmarshal(text, &f) == nil && f.Reason == failure.Unauthorized {
+		return refused(stage, res, text)
+	}
+	return failure.New(stage, failure.Unauthorized, "the answer to %s %s (status %d) does not prove that the peer has this node's token: is something else on its address?",
+		res.Request.Method, res.Request.URL.Path, res.StatusCode)
+}
+
+// turnedAway makes a failure of a refused challenge. Anyone can send that, so it
+// does not become a reason to skip the peer, but for one: a railscope that knows
+// only an earlier protocol.
+func (c *client) turnedAway(ctx context.Context, stage failure.Stage, k *askerConn, res *http.Response, text []byte) error {
+	var f failure.Failure
+	theirs := json.Unmarshal(text, &f) == nil && f.Reason != ""
+	current := res.Header.Get(headerProtocol) != ""
+	switch {
+	case !current && res.StatusCode == http.StatusUnauthorized && theirs && f.Reason == failure.Unauthorized:
+		return olderOrNewer(stage, 1, "")
+	case !current && res.StatusCode == http.StatusNotFound && !theirs:
+		if old, ok := c.oldHello(ctx, k); ok {
+			return olderOrNewer(stage, 1, old.Versions.Railscope)
+		}
+	case theirs && f.Reason.Skips():
+		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason, pathHello)
+	}
+	return refused(stage, res, text)
+}
+
+// oldHello asks as protocol 1 did, without a token.
+func (c *client) oldHello(ctx context.Context, k *askerConn) (h hello, ok bool) {
+	res, err := k.send(ctx, http.MethodGet, pathOldHello, nil, nil)
+	if err != nil {
+		return h, false
+	}
+	text, err := readUpTo(res, maxBody)
+	return h, err == nil && res.StatusCode == http.StatusOK && json.Unmarshal(text, &h) == nil && h.check() == nil
+}
+
+func olderOrNewer(stage failure.Stage, version int, railscope string) error {
+	if railscope != "" {
+		railscope = " (railscope " + railscope + ")"
+	}
+	where := "the peer"
+	if version > protocolVersion {
+		where = "this node"
+	}
+	return failure.New(stage, failure.PeerVersion, "peer speaks protocol version %d%s, this node %d: upgrade railscope on %s", version, railscope, protocolVersion, where)
+}
+
+// send sends a request. With sessions it carries a proof for each of them, for
+// the number of requests that they have.
+func (k *askerConn) send(ctx context.Context, method, path string, body []byte, sessions []*session) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, k.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if len(sessions) > 0 {
+		p := proof{count: sessions[0].count, digest: digest(body)}
+		for _, s := range sessions {
+			p.macs = append(p.macs, s.ofRequest(method, req.URL.RequestURI(), p.count, p.digest))
+		}
+		req.Header.Set(headerProof, p.String())
+	}
+	return k.http.Do(req)
+}
+
+// exchange sends a request and returns its answer, whatever it says. streams says
+// that an answer with status OK is to be read line by line.
+func (k *askerConn) exchange(ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool) (*reply, error) {
+	var sessions []*session
+	if k.session != nil {
+		k.session.count++
+		sessions = []*session{k.session}
+	}
+	res, err := k.send(ctx, method, path, body, sessions)
+	if errors.Is(err, errConnectionGone) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, c.lost(ctx, stage, err)
+	}
+	if streams && res.StatusCode == http.StatusOK {
+		if k.session != nil && !k.session.proves(res, digestOfStream) {
+			res.Body.Close()
+			return nil, unproved(stage, res, nil)
+		}
+		return &reply{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
+	}
+	text, err := readUpTo(res, maxBody)
+	switch {
+	case errors.Is(err, errTooLong):
+		return nil, failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody, method, path)
+	case err != nil:
+		return nil, c.lost(ctx, stage, err)
+	case k.session != nil && !k.session.proves(res, digest(text)):
+		err := unproved(stage, res, text)
+		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed since
+			err = fmt.Errorf("%w: %w", errConnectionGone, err)
+		}
+		return nil, err
+	}
+	return &reply{Response: res, body: text}, nil
+}
+
+// proves reports whether an answer proves that it comes from who has the token,
+// and is the answer to the last request.
+func (s *session) proves(res *http.Response, digest string) bool {
+	p, err := parseProof(res.Header.Get(headerProof))
+	if err != nil || p.count != s.count || p.digest != digest || len(p.macs) != 1 {
+		return false
+	}
+	return hmac.Equal(p.macs[0], s.ofAnswer(res.Request.Method, res.Request.URL.RequestURI(), s.count, res.StatusCode, digest))
+}
+
+var errTooLong = errors.New("too long")
+
+// readUpTo reads a body and closes it. Of one that is too long it returns the
+// beginning.
+func readUpTo(res *http.Response, limit int) ([]byte, error) {
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	if err == nil && len(text) > limit {
+		return text[:limit], errTooLong
+	}
+	return text, err
+}
+
+// eventReader reads the stream of a lease.
+type eventReader struct {
+	lines   *bufio.Reader
+	session *session // nil: nothing is proved
+	path    string
+	count   uint64 // of the request
+	line    uint64
+}
+
+// maxLine bounds one line of the stream: a sentence, escaped, and its proof.
+const maxLine = 16 << 10
+
+func newEventReader(from io.Reader, s *session, path string) *eventReader {
+	e := &eventReader{lines: bufio.NewReaderSize(from, maxLine), session: s, path: path}
+	if s != nil {
+		e.count = s.count
+	}
+	return e
+}
+
+// next reads one event.
+func (r *eventReader) next() (leaseEvent, error) {
+	var line leaseLine
+	var e leaseEvent
+	text, err := r.lines.ReadSlice('\n')
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(text, &line); err != nil {
+		return e, err
+	}
+	if r.line++; r.session != nil {
+		mac, err := hex.DecodeString(line.Proof)
+		if err != nil || !hmac.Equal(mac, r.session.ofEvent(r.path, r.count, r.line, line.Event)) {
+			return e, errors.New("a line that is not proved")
+		}
+	}
+	if err := json.Unmarshal(line.Event, &e); err != nil {
+		return e, err
+	}
+	if g := e.Grant; g != nil {
+		if err := g.check(r.session != nil); err != nil {
+			return leaseEvent{}, err
+		}
+		if r.session != nil {
+			key := r.session.dataKey(g.ID)
+			g.Key = key[:]
+		}
+	}
+	if e.End != nil {
+		clean(e.End, failure.StageLease)
+		e.End.Stage = failure.StageLease
+	}
+	return e, nil
+}
+
+// check refuses a grant that no railscope would send. Where the key is derived it
+// does not travel.
+func (g *grant) check(derived bool) error {
+	switch {
+	case !derived && len(g.Key) != keySize, derived && len(g.Key) != 0:
+		return fmt.Errorf("a grant with a key of %d bytes", len(g.Key))
+	case g.TTL < time.Second || g.TTL > maxTTL:
+		return fmt.Errorf("a grant for %v", g.TTL)
+	case g.ID == "" || len(g.ID) > maxText || strings.ContainsFunc(g.ID, notAlphanumeric):
+		return fmt.Errorf("a grant called %.40q", g.ID)
+	}
+	return nil
+}

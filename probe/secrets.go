@@ -1,0 +1,210 @@
+package probe
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/secret"
+)
+
+// Bounds on the files of tokens and certificates: how large one may be, how long
+// a request waits for it, after how long another read is tried beside one that
+// hangs, and how many may hang for one file.
+const (
+	maxSecretFile = 1 << 20
+	maxTokens     = secret.MaxTokens
+	secretTime    = time.Second
+	secretStuck   = 30 * time.Second
+	secretLanes   = 4
+)
+
+// secretFiles reads tokens and certificates each time they are needed, so that a
+// replaced file holds from the next request on. A file that hangs, is gone or
+// makes no sense leaves the last good value in use. Safe for concurrent use.
+type secretFiles struct {
+	read  func(path string) ([]byte, error)
+	lanes lane.Group[content]
+
+	mu      sync.Mutex // protects all following fields
+	entries map[string]*secretValue
+	weak    map[string][sha256.Size]byte // token file → content that was warned of
+	fault   func(path string, err error)
+	short   func(path string, bytes int)
+}
+
+// content is what a read came to.
+type content struct {
+	data []byte
+	err  error
+}
+
+// secretValue is what a file, or a pair of files, was last good for.
+type secretValue struct {
+	mu    sync.Mutex // one reader at a time; protects all following fields
+	good  any
+	fault string // why the files cannot be used now; empty: they can
+}
+
+func newSecretFiles() *secretFiles {
+	return &secretFiles{
+		read:    func(path string) ([]byte, error) { return secret.ReadFile(path, maxSecretFile) },
+		entries: map[string]*secretValue{},
+		weak:    map[string][sha256.Size]byte{},
+		fault:   func(string, error) {},
+		short:   func(string, int) {},
+	}
+}
+
+// report sets who is told of files that cannot be used, and of weak tokens.
+func (s *secretFiles) report(fault func(path string, err error), short func(path string, bytes int)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault, s.short = fault, short
+}
+
+// warnAgain lets the warnings of weak tokens come again, once.
+func (s *secretFiles) warnAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.weak)
+}
+
+func (s *secretFiles) value(key string) *secretValue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[key] == nil {
+		s.entries[key] = &secretValue{}
+	}
+	return s.entries[key]
+}
+
+// loadSecret returns what parse makes of the files, or the last good value while
+// they cannot be read or make no sense.
+func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
+	key := kind
+	for _, p := range paths {
+		key += "\x00" + p
+	}
+	v := s.value(key)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var good T
+	data, err := s.readAll(paths)
+	if err == nil {
+		good, err = parse(data)
+	}
+	s.mu.Lock()
+	fault := s.fault
+	s.mu.Unlock()
+	if err == nil {
+		if v.fault != "" {
+			v.fault = ""
+			fault(paths[0], nil)
+		}
+		v.good = good
+		return good, nil
+	}
+	last, had := v.good.(T)
+	if !had {
+		return good, err
+	}
+	if v.fault != err.Error() {
+		v.fault = err.Error()
+		fault(paths[0], err)
+	}
+	return last, nil
+}
+
+func (s *secretFiles) readAll(paths []string) ([][]byte, error) {
+	all := make([][]byte, len(paths))
+	for i, path := range paths {
+		data, err := s.readOne(path)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = data
+	}
+	return all, nil
+}
+
+// readOne reads a file within secretTime. While a read hangs the others do not
+// wait for it. After secretStuck another is tried, because a file system that was
+// repaired may never let go of the threads that were waiting for it.
+func (s *secretFiles) readOne(path string) ([]byte, error) {
+	for i := range secretLanes {
+		res := s.lanes.Run(secretTime, []string{path + "\x00" + strconv.Itoa(i)}, func(string) content {
+			data, err := s.read(path)
+			return content{data, err}
+		})[0]
+		switch {
+		case res.State == lane.Done:
+			return res.Value.data, res.Value.err
+		case res.State == lane.Died:
+			return nil, fmt.Errorf("%s: %w", path, res.Err)
+		case res.State == lane.Late || time.Since(res.Since) < secretStuck:
+			return nil, errHangs(path)
+		}
+	}
+	return nil, errHangs(path)
+}
+
+// errHangs has no time in it, so that a file that hangs is one fault, logged once.
+func errHangs(path string) error {
+	return fmt.Errorf("%s: reading it does not end: is its file system there?", path)
+}
+
+// tokens returns those of a token file.
+func (s *secretFiles) tokens(path string) (tokens, error) {
+	return loadSecret(s, "token", []string{path}, func(data [][]byte) (tokens, error) {
+		list, err := secret.Tokens(data[0])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: it must hold the secret that all peers share, or two of them, one per line", path, err)
+		}
+		s.warn(path, list, sha256.Sum256(data[0]))
+		return list, nil
+	})
+}
+
+// warn tells of a token that can be guessed, once for each content.
+func (s *secretFiles) warn(path string, list tokens, content [sha256.Size]byte) {
+	shortest := len(list[0])
+	for _, t := range list {
+		shortest = min(shortest, len(t))
+	}
+	s.mu.Lock()
+	short, warned := s.short, s.weak[path] == content
+	s.weak[path] = content
+	s.mu.Unlock()
+	if !warned && shortest < secret.ShortToken {
+		short(path, shortest)
+	}
+}
+
+// certificate returns a certificate with its key.
+func (s *secretFiles) certificate(cert, key string) (*tls.Certificate, error) {
+	return loadSecret(s, "certificate", []string{cert, key}, func(data [][]byte) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(data[0], data[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", cert, key, err)
+		}
+		return &pair, nil
+	})
+}
+
+// pool returns the authorities of a file.
+func (s *secretFiles) pool(path string) (*x509.CertPool, error) {
+	return loadSecret(s, "authorities", []string{path}, func(data [][]byte) (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(data[0]) {
+			return nil, errors.New(path + " holds no certificate in PEM")
+		}
+		return pool, nil
+	})
+}
