@@ -21,7 +21,7 @@ func TestBenchMisuse(t *testing.T) {
 	}{
 		{"no peer", nil, `railscope: required argument 'peer' not provided .*`},
 		{"a peer that is none", []string{"a b"}, `railscope: PEER must be host or host:port, .*, not "a b"`},
-		{"no such token file", []string{"a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, in one line`},
+		{"no such token file", []string{"a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
 		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"}, `railscope: --transfer: "64Mib" is not a size; .*`},
 		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/secret"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -60,6 +61,11 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 		Stopped:   func(err error) { logger.Error("Peers are not answered any more", "err", err) },
 		Peers:     p.setPeers,
 		Resolved:  p.resolved,
+
+		SecretFile: p.secretFile,
+		WeakToken: func(path string, bytes int) {
+			logger.Warn("Token can be guessed; make one with: head -c 24 /dev/urandom | base64", "file", path, "bytes", bytes, "wanted", secret.ShortToken)
+		},
 	})
 	p.metrics = exporter.NewProbe(p.service.Stats)
 	return p
@@ -85,6 +91,16 @@ func (p *probing) resolved(name string, peers int, err error) {
 		return
 	}
 	p.logger.Info("Looked up peers", "name", name, "peers", peers)
+}
+
+// secretFile logs that a token or certificate file cannot be used, and that it can
+// again.
+func (p *probing) secretFile(path string, err error) {
+	if err != nil {
+		p.logger.Error("Token or certificate file cannot be used, what it held before stays in use", "file", path, "err", err)
+		return
+	}
+	p.logger.Info("Token or certificate file can be used again", "file", path)
 }
 
 // apply puts a configuration in force. One that is in force already stays

@@ -25,7 +25,8 @@ const maxGPUProcesses = 64
 
 // serve serves until ctx is done, then lets running scrapes end.
 func serve(ctx context.Context, s settings) error {
-	cfg, err := config.Load(s.configFile)
+	var configuration config.Loader
+	cfg, err := configuration.Load(s.configFile)
 	if err != nil {
 		return misuse{err}
 	}
@@ -43,7 +44,7 @@ func serve(ctx context.Context, s settings) error {
 	reload := func() error {
 		systemd.Reloading()
 		defer systemd.Ready()
-		cfg, err := config.Load(s.configFile)
+		cfg, err := configuration.Load(s.configFile)
 		if err == nil {
 			err = n.probing.apply(ctx, cfg.Probe)
 		}

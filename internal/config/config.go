@@ -39,7 +39,10 @@ type Config struct {
 // Load reads the file at path; an empty path is an empty configuration. Errors
 // are one line: file, line number where there is one, what is wrong, what would
 // be right.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return new(Loader).Load(path) }
+
+// Load is the function of this name, for whoever loads more than once.
+func (l *Loader) Load(path string) (*Config, error) {
 	if path == "" {
 		return &Config{}, nil
 	}
@@ -53,7 +56,7 @@ func Load(path string) (*Config, error) {
 	if len(data) > maxSize {
 		return nil, fmt.Errorf("%s: more than %d bytes is no configuration of ours", path, maxSize)
 	}
-	return Parse(path, data)
+	return l.parse(path, data)
 }
 
 // read reads a file, or a pipe, as a shell's <(command) is. It waits for no writer
@@ -77,8 +80,10 @@ func read(path string) ([]byte, error) {
 }
 
 // Parse is Load of data that was read from name.
-func Parse(name string, data []byte) (*Config, error) {
-	p := parser{file: name}
+func Parse(name string, data []byte) (*Config, error) { return new(Loader).parse(name, data) }
+
+func (l *Loader) parse(name string, data []byte) (*Config, error) {
+	p := parser{file: name, files: l}
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
 	var doc yaml.Node
 	switch err := dec.Decode(&doc); {
@@ -101,7 +106,10 @@ func Parse(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-type parser struct{ file string }
+type parser struct {
+	file  string
+	files *Loader
+}
 
 func (p parser) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{p.file, n.Line}, args...)...)

@@ -61,6 +61,7 @@ func (r probeReader) check() *Problem {
 		when(s.Insecure && s.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file: with it peers are known; leave one of them out"),
 		when(s.CertFile != "" && s.KeyFile == "", "tls", "has cert_file without key_file: both or none"),
 		when(s.KeyFile != "" && s.CertFile == "", "tls", "has key_file without cert_file: both or none"),
+		when(len(s.ClientAllowedNames) > 0 && s.ClientCAFile == "", "tls", "has client_allowed_names without client_ca_file, which signs the certificates that carry the names"),
 		when(o.Listen != "" && s.ClientCAFile != "" && s.CertFile == "", "tls", "has client_ca_file without cert_file and key_file, which answering peers needs"),
 		when(o.Listen != "" && !proven && !s.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone"),
 		when(o.Listen == "" && len(o.Peers)+len(o.DNS) == 0, "", "has neither listen nor peers: nobody to answer and nobody to ask"),

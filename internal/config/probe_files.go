@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
+	"net/netip"
+	"net/url"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
-)
 
-// maxToken bounds the shared secret, in bytes.
-const maxToken = 4096
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/secret"
+)
 
 func (r probeReader) tls(n *yaml.Node) error { return r.mapping(n, "probe.tls", r.tlsKeys()) }
 
@@ -25,12 +27,14 @@ func (r probeReader) tlsKeys() []key {
 		written("key_file", aFile, "", "", "Its key. "+readAgain, r.file("tls.key_file", &s.KeyFile, checkFile)),
 		written("client_ca_file", aFile, "", "", "Authorities that sign the certificates of all peers, in both directions: mutual TLS. A peer without such a certificate is not answered. Without it the system's authorities hold for the peers that are asked. "+readAgain,
 			r.file("tls.client_ca_file", &s.ClientCAFile, checkFile)),
+		written("client_allowed_names", "list of DNS names or URIs", "any", fmt.Sprintf("1 to %d; needs `client_ca_file`", maxAllowedNames),
+			"Which peers are answered, of those that have a certificate of the authority: one DNS name or URI of its subjectAltName must be in the list. `*.` at the beginning stands for one label. The common name does not count.", r.allowedNames),
 	}
 }
 
 // file reads the name of a file that must be there. A relative one is looked
 // for beside the configuration, as in Prometheus' own.
-func (r probeReader) file(key string, path *string, check func(path string) error) func(*yaml.Node) error {
+func (r probeReader) file(key string, path *string, check func(data []byte, err error) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		s, err := r.word(n, key, "the name of a file")
 		if err != nil {
@@ -39,7 +43,8 @@ func (r probeReader) file(key string, path *string, check func(path string) erro
 		if !filepath.IsAbs(s) {
 			s = filepath.Join(filepath.Dir(r.parser.file), s)
 		}
-		if err := check(s); err != nil {
+		data, err := r.files.read(s)
+		if err = check(data, err); err != nil {
 			return r.errorf(n, "probe.%s %q: %w", key, s, err)
 		}
 		*path = s
@@ -47,23 +52,32 @@ func (r probeReader) file(key string, path *string, check func(path string) erro
 	}
 }
 
-// readSmall reads the beginning of a file, more than any check needs. Only
-// regular files are opened: nothing else ends for sure.
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, errors.New("not a file")
+// Loader reads configurations, and the files that they name. A file that does not
+// answer holds up neither it nor, when it is asked again, another thread.
+type Loader struct{ lanes lane.Group[content] }
+
+// content is what a read came to.
+type content struct {
+	data []byte
+	err  error
+}
+
+// fileTime is how long a file may take to answer, maxFile how large one may be.
+const (
+	fileTime = 2 * time.Second
+	maxFile  = 1 << 20
+)
+
+// read reads a small regular file.
+func (l *Loader) read(path string) ([]byte, error) {
+	res := l.lanes.Run(fileTime, []string{path}, func(string) content {
+		data, err := secret.ReadFile(path, maxFile)
+		return content{data, err}
+	})[0]
+	if res.Err != nil {
+		return nil, fmt.Errorf("%w: is its file system there?", res.Err)
 	}
-	var f *os.File
-	if err == nil {
-		f, err = os.Open(path)
-	}
-	if err != nil {
-		return nil, bare(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 1<<16))
-	return data, bare(err)
+	return res.Value.data, bare(res.Value.err)
 }
 
 // bare is the error without operation and path, which the message has already.
@@ -74,8 +88,7 @@ func bare(err error) error {
 	return err
 }
 
-func checkFile(path string) error {
-	data, err := readSmall(path)
+func checkFile(data []byte, err error) error {
 	if err == nil && len(bytes.TrimSpace(data)) == 0 {
 		err = errors.New("empty")
 	}
@@ -84,19 +97,42 @@ func checkFile(path string) error {
 
 // CheckToken says what is wrong with the file of the shared secret, and what it
 // must hold; nil when it can be used.
-func CheckToken(path string) error {
-	data, err := readSmall(path)
-	data = bytes.TrimSpace(data)
-	switch {
-	case err != nil:
-	case len(data) == 0:
-		err = errors.New("empty")
-	case len(data) > maxToken:
-		err = fmt.Errorf("longer than %d bytes", maxToken)
-	case bytes.ContainsAny(data, "\n\r"):
-		err = errors.New("more than one line")
-	default:
-		return nil
+func CheckToken(path string) error { return checkToken(new(Loader).read(path)) }
+
+func checkToken(data []byte, err error) error {
+	if err == nil {
+		_, err = secret.Tokens(data)
 	}
-	return fmt.Errorf("%w; it must hold the secret that all peers share, in one line", err)
+	if err != nil {
+		err = fmt.Errorf("%w; it must hold the secret that all peers share, or two of them, one per line", err)
+	}
+	return err
+}
+
+// maxAllowedNames bounds tls.client_allowed_names.
+const maxAllowedNames = 1000
+
+// allowedNames reads which names a peer's certificate may carry.
+func (r probeReader) allowedNames(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || len(n.Content) > maxAllowedNames {
+		return r.errorf(n, "probe.tls.client_allowed_names must be a list of 1 to %d names, such as [\"*.gpu.example.com\"], not %s", maxAllowedNames, kindName(n))
+	}
+	for _, item := range n.Content {
+		if item = resolve(item); item.Kind != yaml.ScalarNode || item.Tag == "!!null" || !validCertificateName(item.Value) {
+			return r.errorf(item, "probe.tls.client_allowed_names: a name must be a DNS name, such as spark-02.example.com or *.gpu.example.com, or a URI, such as spiffe://example.com/railscope, not %s", kindName(item))
+		}
+		r.opts.Security.ClientAllowedNames = append(r.opts.Security.ClientAllowedNames, item.Value)
+	}
+	return nil
+}
+
+// validCertificateName reports whether a certificate can carry the name: a DNS
+// name, perhaps with *. before it, or a URI.
+func validCertificateName(s string) bool {
+	if u, err := url.Parse(s); err == nil && u.Scheme != "" && len(s) <= 2048 {
+		return u.Host != "" || u.Opaque != ""
+	}
+	host := strings.TrimPrefix(s, "*.")
+	_, err := netip.ParseAddr(host)
+	return err != nil && validHost(host)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
+const wantAllowed = "probe.tls.client_allowed_names: a name must be a DNS name, such as spark-02.example.com or *.gpu.example.com, or a URI, such as spiffe://example.com/railscope, not "
+
 // secrets is a directory with the files that configurations name, and the
 // configuration's own name in it.
 func secrets(t testing.TB) (dir, file string) {
@@ -23,7 +25,7 @@ func secrets(t testing.TB) (dir, file string) {
 	dir = t.TempDir()
 	for name, content := range map[string]string{
 		"token": " open sesame\n", "crt": "C", "key": "K", "ca": "A",
-		"empty": "", "blank": " \n\t\n", "lines": "a\nb\n", "long": strings.Repeat("x", 4097), "longest": strings.Repeat("x", 4096) + "\n",
+		"empty": "", "blank": " \n\t\n", "lines": "a\nb\nc\n", "two": "new\nold\n", "long": strings.Repeat("x", 4097), "longest": strings.Repeat("x", 4096) + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -44,7 +46,7 @@ listen: 0.0.0.0:10092
 name: spark-01, left
 peers: [spark-02, spark-03:7000]
 token_file: ` + in("token") + `
-tls: {cert_file: crt, key_file: key, client_ca_file: ca}
+tls: {cert_file: crt, key_file: key, client_ca_file: ca, client_allowed_names: [spark-02, "*.gpu.example.com", "spiffe://example.com/railscope"]}
 insecure: false
 interval: 1m30s
 timeout: 1m
@@ -59,7 +61,8 @@ busy_above: 1
 traffic_class: 104
 memory: host`, func(o *probe.Options) {
 			*o = probe.Options{Listen: "0.0.0.0:10092", Name: "spark-01, left", Peers: []string{"spark-02:10092", "spark-03:7000"},
-				Security: probe.Security{TokenFile: in("token"), CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca")},
+				Security: probe.Security{TokenFile: in("token"), CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca"),
+					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
 				Interval: 90 * time.Second, Timeout: time.Minute, LatencySamples: 100, Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
 				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, TrafficClass: 104, Memory: "host"}
 		}},
@@ -71,6 +74,7 @@ memory: host`, func(o *probe.Options) {
 			o.Listen, o.Security = "[::]:10092", probe.Security{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca")}
 		}},
 		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *probe.Options) { o.Listen, o.Security.Insecure = "127.0.0.1:0", true }},
+		{"two tokens", "peers: [a]\ntoken_file: two", func(o *probe.Options) { o.Peers, o.Security.TokenFile = []string{"a:10092"}, in("two") }},
 		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *probe.Options) { o.Peers, o.Security.TokenFile = []string{"a:10092"}, in("longest") }},
 		{"peers of all forms", "peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']", func(o *probe.Options) {
 			o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535", "A.example.com.:10092", "[fe80::1%eth0]:10092"}
@@ -213,14 +217,14 @@ func TestProbeRefuses(t *testing.T) {
 		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']", `2: the peer [fd00::1]:10092 is there already, in line 2`},
 		{"too many", "peers: [" + strings.Repeat("a,", 10001) + "]", `2: probe.peers has 10001 peers; 10000 at most`},
 		// Files.
-		{"no such token", "token_file: /no/such", `2: probe.token_file "/no/such": no such file or directory; it must hold the secret that all peers share, in one line`},
-		{"the token is a directory", "token_file: .", `2: probe.token_file "` + dir + `": not a file; it must hold the secret that all peers share, in one line`},
-		{"the token is a device", "token_file: /dev/zero", `2: probe.token_file "/dev/zero": not a file; it must hold the secret that all peers share, in one line`},
-		{"the token is empty", "token_file: empty", `2: probe.token_file "` + dir + `/empty": empty; it must hold the secret that all peers share, in one line`},
-		{"the token is blank", "token_file: blank", `2: probe.token_file "` + dir + `/blank": empty; it must hold the secret that all peers share, in one line`},
-		{"the token has two lines", "token_file: lines", `2: probe.token_file "` + dir + `/lines": more than one line; it must hold the secret that all peers share, in one line`},
-		{"the token is too long", "token_file: long", `2: probe.token_file "` + dir + `/long": longer than 4096 bytes; it must hold the secret that all peers share, in one line`},
-		{"a name with a line end", `token_file: "a\nb"`, `2: probe.token_file "` + dir + `/a\nb": no such file or directory; it must hold the secret that all peers share, in one line`},
+		{"no such token", "token_file: /no/such", `2: probe.token_file "/no/such": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is a directory", "token_file: .", `2: probe.token_file "` + dir + `": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is a device", "token_file: /dev/zero", `2: probe.token_file "/dev/zero": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is empty", "token_file: empty", `2: probe.token_file "` + dir + `/empty": empty; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is blank", "token_file: blank", `2: probe.token_file "` + dir + `/blank": empty; it must hold the secret that all peers share, or two of them, one per line`},
+		{"three tokens", "token_file: lines", `2: probe.token_file "` + dir + `/lines": 3 lines where 2 are possible; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is too long", "token_file: long", `2: probe.token_file "` + dir + `/long": longer than 4096 bytes; it must hold the secret that all peers share, or two of them, one per line`},
+		{"a name with a line end", `token_file: "a\nb"`, `2: probe.token_file "` + dir + `/a\nb": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
 		{"no name", "token_file:", `2: probe.token_file must be the name of a file, not ""`},
 		{"no such certificate", "tls:\n  cert_file: /no/such", `3: probe.tls.cert_file "/no/such": no such file or directory`},
 		{"an empty authority", "tls: {client_ca_file: empty}", `2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
@@ -229,6 +233,13 @@ func TestProbeRefuses(t *testing.T) {
 		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
 		{"answering without proof", "peers: [a]\nlisten: :1", `3: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
 		{"answering, insecure: false", "listen: :1\ninsecure: false", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
+		{"allowed names without an authority", "peers: [a]\ntls: {client_allowed_names: [b]}", `3: probe.tls has client_allowed_names without client_ca_file, which signs the certificates that carry the names`},
+		{"allowed names that are no list", "tls: {client_allowed_names: b}", `2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], not "b"`},
+		{"no allowed names", "tls: {client_allowed_names: []}", `2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], not a list`},
+		{"an address for an allowed name", "tls: {client_allowed_names: [10.0.0.1]}", `2: ` + wantAllowed + `"10.0.0.1"`},
+		{"an asterisk in the middle", `tls: {client_allowed_names: ["gpu-*.example.com"]}`, `2: ` + wantAllowed + `"gpu-*.example.com"`},
+		{"an asterisk alone", `tls: {client_allowed_names: ["*"]}`, `2: ` + wantAllowed + `"*"`},
+		{"an empty allowed name", `tls: {client_allowed_names: [""]}`, `2: ` + wantAllowed + `""`},
 		{"answering with half of TLS", "listen: :1\ntls: {cert_file: crt, key_file: key}", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
 		{"insecure with a token", "listen: :1\ntoken_file: token\ninsecure: true", `4: probe.insecure is true, but there is a token_file: with it peers are known; leave one of them out`},
 		{"insecure with an authority", "listen: :1\ninsecure: true\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", `3: probe.insecure is true, but there is tls.client_ca_file: with it peers are known; leave one of them out`},

@@ -68,7 +68,7 @@ func Tokens(data []byte) ([]string, error) {
 	case len(tokens) == 0:
 		return nil, errors.New("empty")
 	case len(tokens) > MaxTokens:
-		return nil, fmt.Errorf("%d lines, at most %d tokens are possible, one per line", len(tokens), MaxTokens)
+		return nil, fmt.Errorf("%d lines where %d are possible", len(tokens), MaxTokens)
 	}
 	return tokens, nil
 }
