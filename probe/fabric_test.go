@@ -142,6 +142,12 @@ func (p *pairOfNodes) serve() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.serveOn(l)
+}
+
+// serveOn starts b's responder on a listener.
+func (p *pairOfNodes) serveOn(l net.Listener) {
+	p.t.Helper()
 	p.peer = l.Addr().String()
 	resp, err := NewResponder(p.b, p.opts)
 	if err != nil {
