@@ -4,16 +4,20 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// budget bounds the bytes that a node asks for, or answers: a bucket that holds one hour's worth and refills evenly. It belongs
-// to the node, not to the worker process, so that a restart of that earns
-// nothing. Safe for concurrent use.
+// budget bounds the bytes that a node asks for, or answers: a bucket that holds
+// one hour's worth and refills evenly. What was used beyond what was taken is
+// debt: nothing is taken until it is refilled. It belongs to the node, not to the
+// worker process, so that a restart of that earns nothing. Safe for concurrent
+// use.
 type budget struct {
 	mu      sync.Mutex // protects all following fields
-	perHour float64    // bytes; also what the bucket holds
-	left    float64
-	at      time.Time // when left was right
+	perHour float64    // bytes; also what the bucket holds, and the most that can be owed
+	left    float64    // negative: debt
+	at      time.Time  // when left was right
 }
 
 func newBudget(perHour int64) *budget {
@@ -41,13 +45,27 @@ func (b *budget) take(n int64) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// giveBack returns what was taken and not used.
-func (b *budget) giveBack(n int64) {
+// settle returns what was taken and not used, or charges what was used beyond it:
+// to a debt of one hour's worth at most, so that one mistake, or one peer that
+// breaks its word, does not end all rounds for a day.
+func (b *budget) settle(taken, used int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refillLocked()
-	b.left = min(b.left+float64(n), b.perHour)
+	left := min(b.left+float64(taken)-float64(used), b.perHour)
+	b.left = max(left, min(b.left, -b.perHour))
 }
+
+// mostAtOnce is the most that one lease may take: an eighth, so that the first to
+// ask does not take the whole hour, but one round of default options in any case.
+func (b *budget) mostAtOnce() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(int64(b.perHour/leasesPerHour), roundBytes(DefaultOptions(), true, worker.MaxRails))
+}
+
+// leasesPerHour is how many leases of the largest size an hour's budget is for.
+const leasesPerHour = 8
 
 // remaining is how many bytes are left now.
 func (b *budget) remaining() float64 {

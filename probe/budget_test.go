@@ -24,7 +24,10 @@ func TestBudget(t *testing.T) {
 	sleep := func(d time.Duration) func(*budget) (time.Duration, bool) {
 		return do(func(*budget) { time.Sleep(d) })
 	}
-	giveBack := func(n int64) func(*budget) (time.Duration, bool) { return do(func(b *budget) { b.giveBack(n) }) }
+	giveBack := func(n int64) func(*budget) (time.Duration, bool) { return do(func(b *budget) { b.settle(n, 0) }) }
+	settle := func(taken, used int64) func(*budget) (time.Duration, bool) {
+		return do(func(b *budget) { b.settle(taken, used) })
+	}
 	resize := func(n int64) func(*budget) (time.Duration, bool) { return do(func(b *budget) { b.resize(n) }) }
 	for why, steps := range map[string][]step{
 		"full at first":       {{sleep(time.Hour), 3600, 0}, {take(3600), 0, 0}, {take(1), 0, time.Second}},
@@ -37,6 +40,9 @@ func TestBudget(t *testing.T) {
 		"smaller than used":   {{take(3000), 600, 0}, {resize(1800), 0, 0}, {take(1), 0, 2402 * time.Second}, {sleep(2400 * time.Second), 0, 0}, {sleep(2 * time.Second), 1, 0}},
 		"no gain by changing": {{take(3600), 0, 0}, {resize(1), 0, 0}, {resize(3600), 0, 0}, {take(1), 0, time.Second}},
 		"more than it holds":  {{take(7200), 3600, time.Hour}},
+		"overrun is debt":     {{take(600), 3000, 0}, {settle(600, 4000), 0, 0}, {take(1), 0, 401 * time.Second}, {sleep(400 * time.Second), 0, 0}, {sleep(time.Second), 1, 0}, {take(1), 0, 0}},
+		"an hour's at most":   {{take(600), 3000, 0}, {settle(600, 1<<60), 0, 0}, {take(1), 0, 3601 * time.Second}, {settle(0, 100), 0, 0}, {take(1), 0, 3601 * time.Second}},
+		"no debt by changing": {{take(3600), 0, 0}, {settle(3600, 7200), 0, 0}, {resize(60), 0, 0}, {settle(0, 1), 0, 0}, {resize(3600), 0, 0}, {take(1), 0, 3601 * time.Second}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBudget(3600)

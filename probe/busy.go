@@ -115,6 +115,9 @@ type guard struct {
 	receiving bool
 	granted   int64
 
+	// also, if not nil, is told of every reading, and may end the watch.
+	also func(now map[string]rail.Traffic) *failure.Failure
+
 	start map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
 	late  int64                   // payload of the probe's that start may not have counted
 }
@@ -155,19 +158,13 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 				return f
 			}
 		}
+		if g.also != nil {
+			if f := g.also(now); f != nil {
+				return f
+			}
+		}
 		now = nil
 	}
-}
-
-// received is how many bytes have come in over all rails since the start.
-func (g *guard) received() (sum int64) {
-	now := g.node.traffic(g.rails)
-	for _, r := range g.rails {
-		if b, a, ok := both(g.start, now, r.Name); ok {
-			sum += int64(a.Receive - b.Receive)
-		}
-	}
-	return sum
 }
 
 // judge compares what a rail carried with what the probe may have caused.

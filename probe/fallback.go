@@ -94,7 +94,7 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 		return res, failure.New(stage, failure.Timeout, "no byte got through")
 	}
 	res.BytesPerSecond = *rate
-	infos, err := r.session.TCPInfo(ctx)
+	infos, err := r.own.current.TCPInfo(ctx)
 	for _, i := range infos {
 		res.Retransmits += i.Retransmits
 		res.RTT = max(res.RTT, i.RTT)
@@ -114,20 +114,21 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
 		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
 	}
+	if f := failure.As(failure.StageRelease, r.own.end()); f != nil && f.Reason == failure.Other { // a death is noted where it happened
+		r.note(f)
+	}
 	reply, err := r.client.open(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	session, _, err := r.node.open(ctx, args)
-	if err != nil {
+	if _, err := r.own.begin(ctx, args); err != nil {
 		return nil, err
 	}
-	r.session = session
 	connect := worker.ConnectArgs{}
 	for _, l := range lanes {
 		connect.Rails = append(connect.Rails, worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
 	}
-	connected, err := session.Connect(ctx, connect)
+	connected, err := r.own.current.Connect(ctx, connect)
 	if err == nil && ctx.Err() != nil { // what the lanes say now is only that the lease has gone with the time
 		err = failure.New(failure.StageConnect, failure.Timeout, "the time of the round is over")
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // leaseTTL is how long a lease outlives the last request of its holder.
@@ -29,20 +29,23 @@ type lease struct {
 
 	ctx      context.Context // done when the lease is over; its cause says why
 	end      context.CancelCauseFunc
-	came     chan int64    // what came in over the rails while it lasted, once it is over
 	finished chan struct{} // closed when nothing of it is left
+	used     atomic.Int64  // bytes that the holder says it has written; -1 until it does
+	overTCP  atomic.Int64  // bytes that came in over TCP, as last heard of the worker
 
-	mu      sync.Mutex // protects all following fields; held while the worker works for this lease
-	session *worker.Session
-	used    int64 // bytes that the holder says it has written; -1 until it does
-	timer   *time.Timer
-	last    *time.Timer // nothing puts it off
-	ttl     time.Duration
+	timer *time.Timer
+	last  *time.Timer // nothing puts it off
+	ttl   time.Duration
+
+	mu     sync.Mutex // protects all following fields; held while the worker works for this lease
+	own    ownSession
+	byRDMA rdmaIntake
 }
 
-func newLease(parent context.Context, ask leaseRequest, ttl, longest time.Duration) *lease {
-	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, used: -1, came: make(chan int64, 1), finished: make(chan struct{}), ttl: ttl}
+func newLease(parent context.Context, node *Node, ask leaseRequest, ttl, longest time.Duration) *lease {
+	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, finished: make(chan struct{}), ttl: ttl, own: ownSession{node: node}}
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
+	l.used.Store(-1)
 	l.ctx, l.end = context.WithCancelCause(parent)
 	l.timer = time.AfterFunc(ttl, func() {
 		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", ttl))
@@ -53,49 +56,45 @@ func newLease(parent context.Context, ask leaseRequest, ttl, longest time.Durati
 	return l
 }
 
+// setKey makes the key one that the holder derives, too.
+func (l *lease) setKey(key [32]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.key = key
+}
+
 // renew puts off the end.
 func (l *lease) renew() { l.timer.Reset(l.ttl) }
 
 // over reports whether the lease has ended.
 func (l *lease) over() bool { return l.ctx.Err() != nil }
 
-// close ends the lease's session. It returns when memory and queue pairs are
-// gone.
+// close ends the lease, and its session. It returns when the worker has nothing
+// of it any more.
 func (l *lease) close() {
 	l.end(nil)
 	l.timer.Stop()
 	l.last.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.session == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-	defer cancel()
-	_ = l.session.Close(ctx) // what cannot be closed is killed, which closes it
-	l.session = nil
+	l.endSessionLocked()
 }
 
-// unused is how many of the granted bytes were not written, as far as the
-// holder has said and what came in does not belie it.
-func (l *lease) unused(came int64) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.used < 0 {
-		return 0
-	}
-	return max(l.bytes-max(l.used, int64(float64(came)/mostWire)), 0)
+// endSessionLocked ends the session that is open, if there is one. Of what cannot
+// be closed the process is killed, which closes it.
+func (l *lease) endSessionLocked() {
+	_ = l.own.end()
+	l.overTCP.Store(l.own.tookIn)
+	l.byRDMA.end(l.own.node)
 }
 
 // written is how many bytes the holder has written, as far as it has said, or may
 // have.
 func (l *lease) written() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.used < 0 {
-		return l.bytes
+	if used := l.used.Load(); used >= 0 {
+		return min(used, l.bytes)
 	}
-	return min(l.used, l.bytes)
+	return l.bytes
 }
 
 // ask runs fn, which works for the lease, unless that is over. The context ends

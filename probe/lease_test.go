@@ -28,6 +28,7 @@ type holder struct {
 	p      *pairOfNodes
 	client *client
 	id     string
+	key    [32]byte     // of the lease's TCP port
 	events *eventReader // of the lease's stream
 	drop   func()       // hangs up
 }
@@ -88,7 +89,7 @@ func (h *holder) take(asker string, n int64) *failure.Failure {
 	if err != nil || e.Grant == nil {
 		h.p.t.Fatalf("no grant: %v %v", e, err)
 	}
-	h.id = pathLease + "/" + e.Grant.ID
+	h.id, h.key = pathLease+"/"+e.Grant.ID, [32]byte(e.Grant.Key)
 	return nil
 }
 
@@ -199,8 +200,9 @@ func TestLeaseEnds(t *testing.T) {
 }
 
 // leaseAlone grants a lease of a responder without a network, so that its time
-// can be a bubble's, and returns how to renew it and its stream.
-func leaseAlone(t *testing.T) (renew func() failure.Reason, ended func() failure.Failure) {
+// can be a bubble's, and returns how to renew it and its stream. By each renewal
+// something has moved, or nothing ever does.
+func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended func() failure.Failure) {
 	t.Helper()
 	opts := DefaultOptions()
 	opts.Security.Insecure = true
@@ -220,6 +222,11 @@ func leaseAlone(t *testing.T) (renew func() failure.Reason, ended func() failure
 		t.Fatalf("no grant: %v %v", e, err)
 	}
 	renew = func() failure.Reason {
+		resp.mu.Lock()
+		if moving && resp.current != nil {
+			resp.current.overTCP.Add(1)
+		}
+		resp.mu.Unlock()
 		w := httptest.NewRecorder()
 		resp.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew", strings.NewReader("{}")))
 		var f failure.Failure
@@ -253,7 +260,7 @@ func (s streamed) WriteHeader(int)     {}
 // loses it at that time.
 func TestLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		renew, ended := leaseAlone(t)
+		renew, ended := leaseAlone(t, true)
 		for range 50 {
 			time.Sleep(leaseTTL - time.Millisecond)
 			if why := renew(); why != "" {
@@ -274,7 +281,7 @@ func TestLeaseLasts(t *testing.T) {
 func TestLeaseEndsAtLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted := time.Now()
-		renew, ended := leaseAlone(t)
+		renew, ended := leaseAlone(t, true)
 		stop := make(chan struct{})
 		go func() {
 			for tick := time.NewTicker(time.Second); ; renew() {
@@ -289,6 +296,30 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		f := ended()
 		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") || time.Since(granted).Round(time.Second) != MaxTimeout {
 			t.Errorf("after %v it ended with %v", time.Since(granted), f)
+		}
+	})
+}
+
+// TestLeaseIdle: a lease for which nothing comes in ends, however often it is
+// renewed.
+func TestLeaseIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		granted := time.Now()
+		renew, ended := leaseAlone(t, false)
+		stop := make(chan struct{})
+		go func() {
+			for tick := time.NewTicker(time.Second); ; renew() {
+				select {
+				case <-tick.C:
+				case <-stop:
+					return
+				}
+			}
+		}()
+		defer close(stop)
+		f := ended()
+		if took := time.Since(granted); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "nothing has come in") || took < idleLease || took > idleLease+time.Second {
+			t.Errorf("after %v it ended with %v", took, f)
 		}
 	})
 }
@@ -318,16 +349,7 @@ func TestLeaseIsCounted(t *testing.T) {
 			if f := h.take("c", granted); f != nil {
 				t.Fatal(f)
 			}
-			counter := filepath.Join(p.fabric.Sysfs("b"), "class/infiniband/mlx5_0/ports/1/counters/port_rcv_data")
-			was, err := os.ReadFile(counter)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, err := strconv.ParseInt(strings.TrimSpace(string(was)), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			file(t, counter, fmt.Sprintf("%020d\n", n+tc.came/4))
+			p.count("b", 0, "port_rcv_data", tc.came)
 			if _, f := h.do(http.MethodDelete, h.id, fmt.Sprintf(`{"bytes":%d}`, tc.says)); f.Reason != "" {
 				t.Fatal(f)
 			}
@@ -336,6 +358,21 @@ func TestLeaseIsCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// count lets a rail's counter move by so many bytes.
+func (p *pairOfNodes) count(node string, i int, counter string, bytes int64) {
+	p.t.Helper()
+	path := filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters", i), counter)
+	was, err := os.ReadFile(path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(was)), 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	file(p.t, path, fmt.Sprintf("%020d\n", n+bytes/4))
 }
 
 // TestLeaseDenied: the reasons, and that none of them costs anything.

@@ -54,6 +54,7 @@ type Node struct {
 	statuses lane.Group[ownRail]
 	meters   lane.Group[traffic]
 	moved    moved
+	turns    turns
 	facts    *facts
 	secrets  *secretFiles
 

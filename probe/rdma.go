@@ -113,7 +113,7 @@ func (r *round) connect(ctx context.Context) error {
 	if len(args.Rails) == 0 {
 		return nil
 	}
-	connected, err := r.session.Connect(ctx, args)
+	connected, err := r.own.current.Connect(ctx, args)
 	r.failAll(connected.Failures, failure.StageConnect)
 	return err
 }
@@ -136,11 +136,10 @@ func (r *round) openOwn(ctx context.Context) error {
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.own, p.choice))
 	}
-	session, opened, err := r.node.open(ctx, args)
+	opened, err := r.own.begin(ctx, args)
 	if err != nil {
 		return err
 	}
-	r.session = session
 	for i, p := range paths[:min(len(paths), len(opened.Ends))] {
 		if p.end = opened.Ends[i]; p.end.Failure != nil {
 			r.fail(p, failure.StageOpen, p.end.Failure)
@@ -227,7 +226,7 @@ func (r *round) small(ctx context.Context, stage failure.Stage, paths []*path, s
 	for _, p := range paths {
 		args.Rails = append(args.Rails, p.own.Name)
 	}
-	done, err := r.session.Burst(ctx, stage, args, nil)
+	done, err := r.own.current.Burst(ctx, stage, args, nil)
 	if err != nil {
 		return err
 	}
@@ -249,7 +248,7 @@ func (r *round) account(done worker.BurstDone, paths []*path, stage failure.Stag
 func (r *round) latency(ctx context.Context) error {
 	for _, p := range r.alive() {
 		r.tell(Progress{Stage: failure.StageLatency, Rail: p.own.Name})
-		l, err := r.session.Latency(ctx, worker.LatencyArgs{Rail: p.own.Name, N: r.opts.LatencySamples, Limit: latencyTime})
+		l, err := r.own.current.Latency(ctx, worker.LatencyArgs{Rail: p.own.Name, N: r.opts.LatencySamples, Limit: latencyTime})
 		switch f := failure.As(failure.StageLatency, err); {
 		case f == nil:
 			slices.Sort(l.Samples)

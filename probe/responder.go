@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // Responder answers the probes of peers: it says who this node is, and grants
@@ -209,18 +211,17 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	if !decode(w, req, &ask, (*leaseRequest).check) {
 		return
 	}
-	l, denied := r.grant(req.Context(), ask)
+	l, denied := r.grant(req.Context(), ask, addressOf(req))
 	if denied != nil {
 		refuse(w, http.StatusConflict, denied)
 		return
 	}
-	defer r.finish(l)
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	granted := grant{ID: l.id, TTL: r.ttl}
 	signed, _ := w.(*signedWriter)
 	if signed != nil {
-		l.key = signed.session.dataKey(l.id) // the asker derives it, too
+		l.setKey(signed.session.dataKey(l.id)) // the asker derives it, too
 		signed.stream()
 	} else {
 		granted.Key = l.key[:]
@@ -240,11 +241,20 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	if req.Context().Err() == nil {
 		say(leaseEvent{End: l.why()})
 	}
+	<-l.finished
 }
 
-// grant decides, in this order: is this node going, is it taken, is it too soon,
-// are there bytes left, do others need the rails.
-func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failure.Failure) {
+// addressOf is where a request comes from; the zero address where that is not
+// known.
+func addressOf(req *http.Request) netip.Addr {
+	at, _ := netip.ParseAddrPort(req.RemoteAddr)
+	return at.Addr().Unmap()
+}
+
+// grant decides, in this order: is this node going, is it too much at once, is it
+// taken, is it too soon, is it others' turn, are there bytes left, do others need
+// the rails.
+func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr) (*lease, *failure.Failure) {
 	deny := func(reason failure.Reason, format string, args ...any) *failure.Failure {
 		return failure.New(failure.StageLease, reason, format, args...)
 	}
@@ -257,8 +267,12 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 	if draining {
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
+	if most := r.node.answered.mostAtOnce(); ask.Bytes > most {
+		return nil, tooMuch(ask.Bytes, most)
+	}
 	holder, ok := r.node.slot.take("answering " + ask.Node)
 	if !ok {
+		r.node.turns.refused(from)
 		return nil, deny(failure.Busy, "the peer is %s", holder)
 	}
 	taken := true
@@ -270,38 +284,68 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest) (*lease, *failu
 	if quiet > 0 {
 		return nil, deny(failure.Cooldown, "other traffic ended a lease a moment ago; ask again in %v", quiet.Round(time.Second))
 	}
+	if wait := r.node.turns.wait(from); wait > 0 {
+		return nil, deny(failure.Cooldown, "others were turned away while this node had the last lease; ask again in %v", wait.Round(time.Second))
+	}
 	if wait, ok := r.node.answered.take(ask.Bytes); !ok {
 		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes, wait.Round(time.Second))
 	}
 	rails, _ := r.node.rails() // those that can be read are those that can be used
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
-		r.node.answered.giveBack(ask.Bytes)
+		r.node.answered.settle(ask.Bytes, 0)
 		return nil, onPeer(f)
 	}
 	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes, late: r.node.moved.late(), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		r.node.answered.giveBack(ask.Bytes)
+		r.node.answered.settle(ask.Bytes, 0)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, ask, r.ttl, r.longest)
+	l := newLease(ctx, r.node, ask, r.ttl, r.longest)
 	r.current = l
-	r.leases.Add(1)
-	r.leases.Go(func() { r.guard(l, &g) })
+	r.node.turns.begin(from)
+	r.leases.Go(func() { r.live(l, &g) })
 	taken = false
 	return l, nil
 }
 
-// guard ends the lease when others want the rails, and says what came in.
-func (r *Responder) guard(l *lease, g *guard) {
+// tooMuch refuses a lease of more bytes than anyone gets at once, and says what
+// to do.
+func tooMuch(bytes, most int64) *failure.Failure {
+	const mib = 1 << 20
+	rest := DefaultOptions()
+	rest.Transfer = 0
+	return failure.New(failure.StageLease, failure.Budget,
+		"a round of up to %.1f MiB was asked for, and the peer grants %.1f MiB at once, an eighth of its hourly budget or one round of default size: "+
+			"lower transfer on this node to %d MiB, or raise budget on the peer to %d MiB/h",
+		float64(bytes)/mib, float64(most)/mib, (most-roundBytes(rest, true, worker.MaxRails))/2/mib, bytes*leasesPerHour/mib+1)
+}
+
+// live is the life of a lease, from the grant until nothing of it is left. Only
+// then others can have one.
+func (r *Responder) live(l *lease, g *guard) {
+	came := newIntake(l, g)
+	var watching sync.WaitGroup
+	watching.Go(func() { came.watchTCP(l.ctx) })
 	if f := g.watch(l.ctx); f != nil {
-		r.mu.Lock()
-		r.quiet = time.Now().Add(busyCooldown)
-		r.mu.Unlock()
+		if f.Reason == failure.Busy {
+			r.mu.Lock()
+			r.quiet = time.Now().Add(busyCooldown)
+			r.mu.Unlock()
+		}
 		l.end(onPeer(f))
 	}
-	l.came <- g.received()
+	l.close()
+	watching.Wait()
+	r.node.moved.add(l.written())
+	r.node.answered.settle(l.bytes, came.cost())
+	r.mu.Lock()
+	r.current = nil
+	r.mu.Unlock()
+	r.node.turns.end()
+	r.node.slot.free()
+	close(l.finished)
 }
 
 // onPeer says of a failure of this node to whom it is the peer's, and nil of nil.
@@ -315,24 +359,13 @@ func onPeer(err error) *failure.Failure {
 	return &theirs
 }
 
-// finish takes back what belonged to the lease, and then lets others ask.
-func (r *Responder) finish(l *lease) {
-	defer r.leases.Done()
-	defer close(l.finished)
-	l.close()
-	r.node.moved.add(l.written())
-	r.node.answered.giveBack(l.unused(<-l.came))
-	r.mu.Lock()
-	r.current = nil
-	r.mu.Unlock()
-	r.node.slot.free()
-}
-
 // release ends the lease for its holder, and answers when all of it is gone.
 func (r *Responder) release(ctx context.Context, l *lease, args *released) (any, error) {
-	l.mu.Lock()
-	l.used = args.Bytes
-	l.mu.Unlock()
+	used := args.Bytes
+	if used < 0 {
+		used = l.bytes
+	}
+	l.used.Store(used)
 	l.end(nil)
 	select {
 	case <-l.finished:

@@ -30,7 +30,7 @@ type round struct {
 	paths   []*path
 	lease   *hold
 	planned int64 // bytes taken from the budget
-	session *worker.Session
+	own     ownSession
 	bursts  int // still to come, at most
 	res     Result
 }
@@ -55,6 +55,7 @@ const (
 // run makes the round, from hello to release, and returns what it came to.
 func (r *round) run(ctx context.Context) Result {
 	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport}
+	r.own.node = r.node
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	err := r.hello(ctx)
@@ -214,12 +215,14 @@ func (r *round) obtain(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, waitForSlot)
 	defer cancel()
 	if holder, ok := r.node.slot.wait(wait, "asking "+r.there.Node); !ok {
+		r.node.turns.refused(netip.Addr{})
 		if ctx.Err() != nil {
 			return over(ctx)
 		}
 		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
 	}
 	r.planned = 1 // the slot is taken
+	r.node.turns.begin(netip.Addr{})
 	plan := roundBytes(r.opts, r.full, len(r.rails))
 	if wait, ok := r.node.asked.take(plan); !ok {
 		return failure.New(failure.StageLease, failure.Budget, "this node's probe budget is used up; there will be %d bytes in %v", plan, wait.Round(time.Second))
@@ -248,12 +251,8 @@ func roundBytes(o Options, full bool, rails int) int64 {
 // release ends what this node holds open, and gives the lease back.
 func (r *round) release(ctx context.Context) {
 	r.tell(Progress{Stage: failure.StageRelease})
-	if r.session != nil {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-		if err := r.session.Close(late); err != nil {
-			r.note(err)
-		}
-		cancel()
+	if err := r.own.end(); err != nil {
+		r.note(err)
 	}
 	if err := r.client.release(ctx, r.lease, r.res.Bytes); err != nil && cause(ctx) == nil {
 		if f := failure.As(failure.StageRelease, err); f.Reason != failure.LeaseLost {
@@ -268,7 +267,9 @@ func (r *round) giveUp() {
 	if r.planned == 0 {
 		return
 	}
-	r.node.asked.giveBack(max(r.planned-1-r.res.Bytes, 0))
+	_ = r.own.end() // release did, if the round came to it
+	r.node.asked.settle(r.planned-1, r.res.Bytes)
+	r.node.turns.end()
 	r.node.slot.free()
 }
 

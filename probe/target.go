@@ -10,19 +10,26 @@ import (
 )
 
 // open begins the target's session: scratch memory, and its ends of the rails.
-// A session that the lease had before is closed.
+// The session that the lease had before is ended first, whatever comes of this
+// one.
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
 	err = l.ask(ctx, func(ctx context.Context) error {
-		l.session = nil // the worker closes it when it opens the next
-		session, opened, err := r.openSession(ctx, l, req)
-		l.session, reply = session, opened
+		l.endSessionLocked()
+		opened, err := r.openSession(ctx, l, req)
+		reply = opened
 		return err
 	})
 	return reply, err
 }
 
-func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (*worker.Session, openReply, error) {
+// openSession opens it. Call with the lease's mu held.
+func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (openReply, error) {
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: req.QueuePairs, Key: l.key[:]}
+	if req.Transport == worker.TCP {
+		if args.Grant = l.bytes - l.own.tookIn; args.Grant <= 0 {
+			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget, "the %d bytes that were granted have come in over TCP", l.bytes))
+		}
+	}
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
 	rails, _ := r.node.rails()
 	at := map[string]int{} // rail → place in the request
@@ -49,11 +56,14 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 		args.Rails = append(args.Rails, arg)
 	}
 	if len(args.Rails) == 0 {
-		return nil, reply, nil
+		return reply, nil
 	}
-	session, opened, err := r.node.open(ctx, args)
+	if req.Transport == worker.RDMA {
+		l.byRDMA.begin(r.node, rails)
+	}
+	opened, err := l.own.begin(ctx, args)
 	if err != nil {
-		return nil, reply, onPeer(err)
+		return reply, onPeer(err)
 	}
 	reply.TCPPort = opened.TCPPort
 	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
@@ -68,9 +78,9 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 		}
 	}
 	if len(connect.Rails) == 0 {
-		return session, reply, nil
+		return reply, nil
 	}
-	connected, err := session.Connect(ctx, connect)
+	connected, err := l.own.current.Connect(ctx, connect)
 	for _, f := range connected.Failures {
 		if i, ok := at[f.Rail]; ok {
 			f.Stage = failure.StageConnect
@@ -78,9 +88,9 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 		}
 	}
 	if err != nil {
-		return session, reply, onPeer(err)
+		return reply, onPeer(err)
 	}
-	return session, reply, nil
+	return reply, nil
 }
 
 func railFailure(name string, reason failure.Reason, format string, args ...any) *failure.Failure {
@@ -104,10 +114,10 @@ func pathMTU(a, b worker.End) int {
 
 func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
 	err = l.ask(ctx, func(ctx context.Context) error {
-		if l.session == nil {
+		if l.own.current == nil {
 			return failure.New(failure.StageVerify, failure.Protocol, "nothing was opened, so nothing can have been written")
 		}
-		verified, err := l.session.Verify(ctx, *args)
+		verified, err := l.own.current.Verify(ctx, *args)
 		if err != nil {
 			return onPeer(err)
 		}

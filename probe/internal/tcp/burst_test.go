@@ -206,7 +206,7 @@ func TestContextEnds(t *testing.T) {
 	settle(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	dst := make([]byte, 4<<20)
-	tg, err := Listen(ctx, nil, dst, secret(1))
+	tg, err := Listen(ctx, nil, dst, secret(1), plenty)
 	if err != nil {
 		t.Fatal(err)
 	}

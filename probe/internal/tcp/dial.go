@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -53,26 +54,54 @@ func (l *lane) dial(ctx context.Context, number, streams int, key [32]byte) erro
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error { return tune(raw, l.Netdev) }}
 	d.SetMultipathTCP(false) // a lane is one path
 	for i := range streams {
-		conn, err := d.DialTCP(ctx, "tcp", netip.AddrPortFrom(l.Local, 0), l.Remote)
-		if err != nil {
-			return err
-		}
-		s := &stream{conn: conn, out: conn}
-		if l.Through != nil {
-			s.out = l.Through(conn)
-		}
-		l.mu.Lock()
-		l.streams = append(l.streams, s)
-		l.mu.Unlock()
-		if err := s.introduce(ctx, preamble(key, number, i)); err != nil {
-			return fmt.Errorf("%v accepts the connection but not the key: %w", l.Remote, err)
+		for try := 1; ; try++ {
+			conn, err := d.DialTCP(ctx, "tcp", netip.AddrPortFrom(l.Local, 0), l.Remote)
+			if err != nil {
+				return err
+			}
+			if err = l.adopt(ctx, conn, key, number, i); err == nil {
+				break
+			}
+			if try >= introductions || !displaced(err) || ctx.Err() != nil {
+				return fmt.Errorf("%v accepts the connection, and then: %w", l.Remote, err)
+			}
+			time.Sleep(time.Duration(try) * 20 * time.Millisecond)
 		}
 	}
 	return nil
 }
 
-// introduce says the preamble and waits for the answer.
-func (s *stream) introduce(ctx context.Context, preamble []byte) error {
+// introductions is how often a stream tries to prove itself: while strangers
+// flood the target's port, it may be taken for one of them.
+const introductions = 4
+
+// displaced reports whether the target ended a connection before its proof.
+func displaced(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+// adopt makes a stream of a connection, once both ends have proved themselves.
+func (l *lane) adopt(ctx context.Context, conn *net.TCPConn, key [32]byte, number, i int) error {
+	s := &stream{conn: conn, out: conn}
+	if l.Through != nil {
+		s.out = l.Through(conn)
+	}
+	if err := s.introduce(ctx, key, uint32(number), uint32(i)); err != nil {
+		_ = conn.Close()
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken != nil { // while it came about
+		_ = conn.Close()
+		return l.broken
+	}
+	l.streams = append(l.streams, s)
+	return nil
+}
+
+// introduce proves both ends to each other, as long as ctx lasts.
+func (s *stream) introduce(ctx context.Context, key [32]byte, lane, number uint32) error {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
 		return err
@@ -84,9 +113,7 @@ func (s *stream) introduce(ctx context.Context, preamble []byte) error {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
-	if _, err = s.conn.Write(preamble); err == nil {
-		err = s.answer(0)
-	}
+	err = introduce(s.conn, key, nonce(), lane, number)
 	if !stop() {
 		return ctx.Err()
 	}

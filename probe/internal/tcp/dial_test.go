@@ -110,8 +110,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestStrangers: who does not say the preamble is told nothing, and moves
-// nothing.
+// TestStrangers: who does not prove itself is told nothing but a random number,
+// and moves nothing.
 func TestStrangers(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 4096)
@@ -119,33 +119,48 @@ func TestStrangers(t *testing.T) {
 	frame := func(at uint64, n uint32, payload int) string {
 		return string(frame(at, n, make([]byte, payload)))
 	}
-	good := string(preamble(secret(1), 0, 0))
+	good := func(n [nonceLen]byte) string { return string(intro(secret(1), n, nonce(), 0, 0)) }
+	after := func(frames string) func([nonceLen]byte) string {
+		return func(n [nonceLen]byte) string { return good(n) + frames }
+	}
 	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(2))
 	if failures[0] == nil || failures[0].Reason != failure.TCPBroken {
 		t.Errorf("a wrong key: %v", failures[0])
 	}
 	for name, tc := range map[string]struct {
-		say     string
-		answers int // acknowledgements before the end
+		say     func(n [nonceLen]byte) string // to the target's nonce
+		answers bool                          // by a proof
 	}{
-		"garbage":             {"GET / HTTP/1.1\r\nHost: somebody-who-is-lost.example.org\r\n\r\n", 0},
-		"wrong key":           {string(preamble(secret(2), 0, 0)) + frame(0, 8, 8), 0},
-		"wrong version":       {good[:7] + "\x02" + good[8:] + frame(0, 8, 8), 0},
-		"beyond the buffer":   {good + frame(4096, 8, 8), 1},
-		"across the end":      {good + frame(4089, 8, 8), 1},
-		"around the integers": {good + frame(1<<64-8, 16, 16), 1},
-		"nothing":             {good + frame(0, 0, 0), 1},
-		"too long":            {good + frame(0, 1<<32-1, 64), 1},
-		"and then garbage":    {good + frame(1<<63, 8, 8), 1},
+		"garbage": {func([nonceLen]byte) string {
+			return "GET / HTTP/1.1\r\nHost: somebody-who-is-lost.example.org\r\n\r\n" + frame(0, 64, 64)
+		}, false},
+		"wrong key":         {func(n [nonceLen]byte) string { return string(intro(secret(2), n, nonce(), 0, 0)) + frame(0, 8, 8) }, false},
+		"another's nonce":   {func([nonceLen]byte) string { return good(nonce()) + frame(0, 8, 8) }, false},
+		"the target's role": {func(n [nonceLen]byte) string { return reflected(n) + frame(0, 8, 8) }, false},
+		"another lane than proved": {func(n [nonceLen]byte) string {
+			b := []byte(good(n))
+			b[introLen-5]++
+			return string(b) + frame(0, 8, 8)
+		}, false},
+		"beyond the buffer":   {after(frame(4096, 8, 8)), true},
+		"across the end":      {after(frame(4089, 8, 8)), true},
+		"around the integers": {after(frame(1<<64-8, 16, 16)), true},
+		"nothing":             {after(frame(0, 0, 0)), true},
+		"too long":            {after(frame(0, 1<<32-1, 64)), true},
+		"and then garbage":    {after(frame(1<<63, 8, 8)), true},
 	} {
 		c, err := net.Dial("tcp", tg.Addrs()[0].String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		io.WriteString(c, tc.say)
 		c.SetDeadline(time.Now().Add(4 * time.Second))
+		var hello [greetingLen]byte
+		if _, err := io.ReadFull(c, hello[:]); err != nil {
+			t.Fatalf("%s: no greeting: %v", name, err)
+		}
+		io.WriteString(c, tc.say([nonceLen]byte(hello[8:])))
 		said, err := io.ReadAll(c)
-		if len(said) > tc.answers*ackLen || errors.Is(err, os.ErrDeadlineExceeded) {
+		if len(said) > proofLen || len(said) > 0 && !tc.answers || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: answered %x, %v", name, said, err)
 		}
 		c.Close()
@@ -153,6 +168,17 @@ func TestStrangers(t *testing.T) {
 	if at := pattern.Check(dst, 9, 0); at >= 0 {
 		t.Errorf("byte %d was written", at)
 	}
+	if n, exceeded := tg.Taken(); n != 0 || exceeded {
+		t.Errorf("%d bytes were counted, %v", n, exceeded)
+	}
+}
+
+// reflected is an introduction with the proof that a target would give.
+func reflected(n [nonceLen]byte) string {
+	own := nonce()
+	b := intro(secret(1), n, own, 0, 0)
+	copy(b[nonceLen:], proof(secret(1), targetRole, n, own, 0, 0))
+	return string(b)
 }
 
 // TestCrowd: a target serves as many connections as it may, closes the others,
@@ -181,7 +207,7 @@ func TestCrowd(t *testing.T) {
 func TestListen(t *testing.T) {
 	settle(t)
 	foreign := netip.MustParseAddr("192.0.2.1")
-	tg, err := Listen(t.Context(), []netip.Addr{foreign, home(1)}, make([]byte, 8), secret(1))
+	tg, err := Listen(t.Context(), []netip.Addr{foreign, home(1)}, make([]byte, 8), secret(1), plenty)
 	if err == nil || tg == nil {
 		t.Fatalf("target %v, error %v", tg, err)
 	}
@@ -190,7 +216,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("listens on %v", a)
 	}
 	for _, addrs := range [][]netip.Addr{{foreign}, {}} {
-		if tg, err := Listen(t.Context(), addrs, make([]byte, 8), secret(1)); err == nil || tg != nil {
+		if tg, err := Listen(t.Context(), addrs, make([]byte, 8), secret(1), plenty); err == nil || tg != nil {
 			t.Errorf("%v: target %v, error %v", addrs, tg, err)
 		}
 	}

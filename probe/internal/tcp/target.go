@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	greeting = 5 * time.Second       // a connection that has not proved itself by then is closed
+	proving  = 5 * time.Second       // a connection that has not proved itself by then is closed
 	breather = 50 * time.Millisecond // between two accepts of which the first failed
 )
 
@@ -23,22 +23,29 @@ const (
 type Target struct {
 	buf       []byte
 	key       [32]byte
+	grant     *grant
 	listeners []*net.TCPListener // as asked for; nil where that was not possible
 	stop      func() bool        // watching the context
+	proving   time.Duration      // that a connection has to prove itself
 	wg        sync.WaitGroup
 
-	mu     sync.Mutex // protects all following fields
-	closed bool
-	conns  map[*net.TCPConn]struct{}
+	mu      sync.Mutex // protects all following fields
+	closed  bool
+	waiting waiting
+	proven  map[*net.TCPConn]struct{}
 }
 
 // Listen lets askers who know key write into buf, on a free port of each of
-// addrs, or of all addresses when addrs is nil, until ctx ends or the target is
-// closed. Where it cannot listen the error says so, and the others work; the
+// addrs, or of all addresses when addrs is nil, until ctx ends, the target is
+// closed or somebody wants to write more than granted bytes. Where it cannot listen the error says so, and the others work; the
 // target is nil only when there are none. Others may read buf at any time, and
 // see what has been acknowledged to the asker.
-func Listen(ctx context.Context, addrs []netip.Addr, buf []byte, key [32]byte) (*Target, error) {
-	t := &Target{buf: buf, key: key, conns: map[*net.TCPConn]struct{}{}}
+func Listen(ctx context.Context, addrs []netip.Addr, buf []byte, key [32]byte, granted int64) (*Target, error) {
+	return listen(ctx, addrs, buf, key, granted, proving)
+}
+
+func listen(ctx context.Context, addrs []netip.Addr, buf []byte, key [32]byte, granted int64, proving time.Duration) (*Target, error) {
+	t := &Target{buf: buf, key: key, grant: newGrant(granted), proving: proving, proven: map[*net.TCPConn]struct{}{}}
 	var config net.ListenConfig
 	config.SetMultipathTCP(false) // which path a connection takes is for the asker to choose
 	where := []string{":0"}
@@ -83,6 +90,13 @@ func (t *Target) Addrs() []netip.AddrPort {
 	return addrs
 }
 
+// Taken returns how many bytes of payload were written into the buffer, and
+// whether somebody wanted to write more than granted. While connections are open
+// it includes what is still arriving.
+func (t *Target) Taken() (bytes int64, exceeded bool) {
+	return t.grant.taken(), t.grant.exceeded.Load()
+}
+
 // Close closes all connections and listeners. When it returns nothing more is
 // written into the buffer. It may be called twice.
 func (t *Target) Close() {
@@ -101,7 +115,10 @@ func (t *Target) shut() {
 			_ = l.Close()
 		}
 	}
-	for c := range t.conns {
+	for _, u := range t.waiting {
+		_ = u.conn.Close()
+	}
+	for c := range t.proven {
 		_ = c.Close()
 	}
 }
@@ -122,38 +139,61 @@ func (t *Target) accept(l *net.TCPListener) {
 	}
 }
 
-// serve starts to serve a connection, unless there are too many.
+// serve starts to serve a connection.
 func (t *Target) serve(c *net.TCPConn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || len(t.conns) >= MaxConns {
+	if t.closed {
 		return false
 	}
-	t.conns[c] = struct{}{}
+	if oldest := t.waiting.add(c); oldest != nil {
+		_ = oldest.SetLinger(0) // no TIME_WAIT for a flood
+		_ = oldest.Close()
+	}
 	t.wg.Go(func() {
-		t.talk(c)
+		err := t.talk(c)
 		_ = c.Close()
 		t.mu.Lock()
-		delete(t.conns, c)
+		t.waiting.remove(c)
+		delete(t.proven, c)
 		t.mu.Unlock()
+		if errors.Is(err, errGrant) {
+			t.shut()
+		}
 	})
 	return true
 }
 
-// talk serves a connection until it ends. Why it does is nobody's concern: the
-// asker notices, and whoever else was there is not worth a word.
-func (t *Target) talk(c *net.TCPConn) {
+// admit takes a connection that has proved itself out of those that wait, unless
+// there are too many.
+func (t *Target) admit(c *net.TCPConn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || len(t.proven) >= MaxConns || !t.waiting.remove(c) {
+		return false
+	}
+	t.proven[c] = struct{}{}
+	return true
+}
+
+// talk serves a connection until it ends, and returns why. The asker notices
+// itself, and whoever else was there is not worth a word.
+func (t *Target) talk(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return
+		return err
+	}
+	if err := errors.Join(tune(raw, ""), c.SetDeadline(time.Now().Add(t.proving))); err != nil {
+		return err
 	}
 	s := socket{c, raw}
-	if err := errors.Join(tune(raw, ""), c.SetDeadline(time.Now().Add(greeting)), greet(s, t.key)); err != nil {
-		return
+	if err := greet(s, t.key, nonce(), func() bool { return t.admit(c) }); err != nil {
+		return err
 	}
-	if c.SetDeadline(time.Time{}) == nil {
-		_ = receive(s, t.buf)
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		return err
 	}
+	return receive(s, t.buf, t.grant)
 }
 
 // socket reads like the connection it is. But what it reads into the race

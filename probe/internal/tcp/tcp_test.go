@@ -18,15 +18,24 @@ import (
 // home returns address n of this machine: all of 127.0.0.0/8 is.
 func home(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(n)}) }
 
+// plenty is a grant that no test uses up.
+const plenty = 1 << 50
+
 // target listens on as many addresses, on a buffer of as many bytes.
 func target(t testing.TB, addrs, size int) (*Target, []byte) {
+	t.Helper()
+	return targetOf(t, addrs, size, plenty)
+}
+
+// targetOf is a target that takes no more than granted bytes.
+func targetOf(t testing.TB, addrs, size int, granted int64) (*Target, []byte) {
 	t.Helper()
 	buf := make([]byte, size)
 	var list []netip.Addr
 	for i := range addrs {
 		list = append(list, home(i+1))
 	}
-	tg, err := Listen(t.Context(), list, buf, secret(1))
+	tg, err := Listen(t.Context(), list, buf, secret(1), granted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,17 +3,28 @@
 // scratch buffer over one lane per rail, and a write completes when the target
 // says that all of it is in its buffer.
 //
-// On the wire an asker says a preamble, once per connection, and then frames of
-// an offset, a length and as many bytes. The target answers the preamble and
-// each frame with the number of bytes it has received on the connection so far.
-// All numbers are big-endian. A target that is told anything else closes the
-// connection and says nothing.
+// On the wire the target speaks first, and both ends prove that they hold the
+// lease's key without sending it:
+//
+//	target  magic, version, nonce
+//	asker   nonce, proof, lane, stream
+//	target  proof
+//	asker   frames: offset, length, as many bytes
+//	target  for each frame the number of bytes received on the connection so far
+//
+// A proof is an HMAC-SHA256 by the key over the role of its sender, both nonces,
+// lane and stream. All numbers are big-endian. A target that is told anything
+// else closes the connection.
 package tcp
 
 import (
-	"crypto/subtle"
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -21,11 +32,13 @@ import (
 // target knows its costs.
 const (
 	magic       = "rail"
-	version     = 1
-	preambleLen = 4 + 4 + 32 + 4 + 4 // magic, version, key; lane, stream: for who looks at packets
-	provenLen   = 4 + 4 + 32         // what the target insists on
-	headLen     = 8 + 4              // offset, length
-	ackLen      = 8                  // bytes received so far
+	version     = 2
+	nonceLen    = 32
+	proofLen    = sha256.Size
+	greetingLen = 4 + 4 + nonceLen            // magic, version, nonce
+	introLen    = nonceLen + proofLen + 4 + 4 // nonce, proof; lane, stream
+	headLen     = 8 + 4                       // offset, length
+	ackLen      = 8                           // bytes received so far
 
 	// MaxChunk is the most bytes of one frame.
 	MaxChunk = 16 << 20
@@ -33,32 +46,98 @@ const (
 	MaxConns = 256
 )
 
-var errFrame = errors.New("a frame outside the buffer, of no bytes or of too many")
+// The roles in a proof: one end's proof is never the other's.
+const (
+	askerRole  = "railscope data port 2, asker"
+	targetRole = "railscope data port 2, target"
+)
 
-func preamble(key [32]byte, lane, stream int) []byte {
-	b := append(make([]byte, 0, preambleLen), magic...)
-	b = binary.BigEndian.AppendUint32(b, version)
-	b = append(b, key[:]...)
-	b = binary.BigEndian.AppendUint32(b, uint32(lane))
-	return binary.BigEndian.AppendUint32(b, uint32(stream))
+var (
+	errFrame = errors.New("a frame outside the buffer, of no bytes or of too many")
+	errGrant = errors.New("more bytes than were granted")
+)
+
+// nonce is a fresh random number.
+func nonce() (n [nonceLen]byte) {
+	_, _ = rand.Read(n[:]) // never fails (crypto/rand)
+	return n
 }
 
-// greet reads a preamble, and answers it if its key is right.
-func greet(rw io.ReadWriter, key [32]byte) error {
-	var got [preambleLen]byte
+// proof shows that its sender holds the key, in this role, on this connection.
+func proof(key [32]byte, role string, target, asker [nonceLen]byte, lane, stream uint32) []byte {
+	h := hmac.New(sha256.New, key[:])
+	h.Write([]byte(role)) // hash.Hash never fails
+	h.Write(target[:])
+	h.Write(asker[:])
+	h.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lane), stream))
+	return h.Sum(nil)
+}
+
+// greeting is what a target says first.
+func greeting(n [nonceLen]byte) []byte {
+	b := append(make([]byte, 0, greetingLen), magic...)
+	b = binary.BigEndian.AppendUint32(b, version)
+	return append(b, n[:]...)
+}
+
+// intro is an asker's answer to a greeting with this nonce.
+func intro(key [32]byte, target, asker [nonceLen]byte, lane, stream uint32) []byte {
+	b := append(make([]byte, 0, introLen), asker[:]...)
+	b = append(b, proof(key, askerRole, target, asker, lane, stream)...)
+	b = binary.BigEndian.AppendUint32(b, lane)
+	return binary.BigEndian.AppendUint32(b, stream)
+}
+
+// greet greets an asker with a nonce, and proves the target to it when the asker
+// has proved itself and admit has room for it.
+func greet(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) error {
+	if _, err := rw.Write(greeting(n)); err != nil {
+		return err
+	}
+	var got [introLen]byte
 	if _, err := io.ReadFull(rw, got[:]); err != nil {
 		return err
 	}
-	if subtle.ConstantTimeCompare(got[:provenLen], preamble(key, 0, 0)[:provenLen]) != 1 {
-		return errors.New("a wrong preamble")
+	asker := [nonceLen]byte(got[:nonceLen])
+	lane, stream := binary.BigEndian.Uint32(got[introLen-8:]), binary.BigEndian.Uint32(got[introLen-4:])
+	if !hmac.Equal(got[nonceLen:nonceLen+proofLen], proof(key, askerRole, n, asker, lane, stream)) {
+		return errors.New("a wrong proof")
 	}
-	_, err := rw.Write(make([]byte, ackLen))
+	if !admit() {
+		return errors.New("too many connections")
+	}
+	_, err := rw.Write(proof(key, targetRole, n, asker, lane, stream))
 	return err
 }
 
-// receive reads frames into buf and answers them, until one is wrong or rw
-// fails. It always returns an error: io.EOF when rw ends between two frames.
-func receive(rw io.ReadWriter, buf []byte) error {
+// introduce answers a target's greeting, and checks the target's own proof. It
+// sends nothing to anyone who does not speak as a target does.
+func introduce(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream uint32) error {
+	var got [greetingLen]byte
+	if _, err := io.ReadFull(rw, got[:]); err != nil {
+		return fmt.Errorf("no greeting: %w", err)
+	}
+	target := [nonceLen]byte(got[greetingLen-nonceLen:])
+	if !bytes.Equal(got[:], greeting(target)) {
+		return fmt.Errorf("it does not greet as railscope's data port of version %d does: nothing was sent", version)
+	}
+	if _, err := rw.Write(intro(key, target, own, lane, stream)); err != nil {
+		return err
+	}
+	var theirs [proofLen]byte
+	if _, err := io.ReadFull(rw, theirs[:]); err != nil {
+		return fmt.Errorf("no proof that it holds the lease's key: %w", err)
+	}
+	if !hmac.Equal(theirs[:], proof(key, targetRole, target, own, lane, stream)) {
+		return errors.New("it does not hold the lease's key")
+	}
+	return nil
+}
+
+// receive reads frames into buf and answers them, until one is wrong, rw fails
+// or the grant is used up. It always returns an error: io.EOF when rw ends
+// between two frames.
+func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	var (
 		head  [headLen]byte
 		ack   [ackLen]byte
@@ -72,7 +151,11 @@ func receive(rw io.ReadWriter, buf []byte) error {
 		if err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(rw, part); err != nil {
+		if !left.take(int64(len(part))) {
+			return errGrant
+		}
+		if n, err := io.ReadFull(rw, part); err != nil {
+			left.giveBack(int64(len(part) - n))
 			return err
 		}
 		total += uint64(len(part))

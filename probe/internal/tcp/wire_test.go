@@ -31,7 +31,7 @@ func frame(at uint64, n uint32, payload []byte) []byte {
 func TestReceive(t *testing.T) {
 	buf := make([]byte, 8)
 	s := &said{Reader: bytes.NewReader(append(frame(6, 2, []byte("zz")), frame(0, 3, []byte("abc"))...))}
-	if err := receive(s, buf); !errors.Is(err, io.EOF) {
+	if err := receive(s, buf, newGrant(5)); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	if string(buf) != "abc\x00\x00\x00zz" {
@@ -43,46 +43,85 @@ func TestReceive(t *testing.T) {
 }
 
 // FuzzTarget says anything to a target. Nothing is written beside its buffer,
-// what it answers is no more than what it was sent, and only who knows the key
-// is answered at all.
+// what it answers is no more than what it was sent, no more than its grant is
+// written, and only who knows the key is answered by more than a greeting.
 func FuzzTarget(f *testing.F) {
-	key := secret(1)
-	good := preamble(key, 0, 0)
-	f.Add(good, uint16(64))
-	f.Add(append(bytes.Clone(good), frame(0, 8, make([]byte, 8))...), uint16(8))
-	f.Add(append(bytes.Clone(good), frame(60, 8, make([]byte, 8))...), uint16(64))
-	f.Add(append(bytes.Clone(good), frame(1<<64-4, 8, make([]byte, 8))...), uint16(64))
-	f.Add(append(bytes.Clone(good), frame(0, 1<<32-1, make([]byte, 8))...), uint16(64))
-	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint16(0))
-	f.Fuzz(func(t *testing.T, data []byte, size uint16) {
+	key, own, theirs := secret(1), [nonceLen]byte{1}, [nonceLen]byte{2}
+	good := intro(key, own, theirs, 0, 0)
+	f.Add(good, uint16(64), uint16(64))
+	f.Add(append(bytes.Clone(good), frame(0, 8, make([]byte, 8))...), uint16(8), uint16(8))
+	f.Add(append(bytes.Clone(good), frame(0, 8, make([]byte, 8))...), uint16(8), uint16(7))
+	f.Add(append(bytes.Clone(good), frame(60, 8, make([]byte, 8))...), uint16(64), uint16(64))
+	f.Add(append(bytes.Clone(good), frame(1<<64-4, 8, make([]byte, 8))...), uint16(64), uint16(64))
+	f.Add(append(bytes.Clone(good), frame(0, 1<<32-1, make([]byte, 8))...), uint16(64), uint16(64))
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint16(0), uint16(0))
+	f.Fuzz(func(t *testing.T, data []byte, size, granted uint16) {
 		const guard = 64
 		all := bytes.Repeat([]byte{0xa5}, int(size)+2*guard)
 		buf := all[guard : guard+int(size)] // its capacity reaches into the guard
 		s := &said{Reader: bytes.NewReader(data)}
-		greeted := greet(s, key) == nil
-		if known := len(data) >= preambleLen && bytes.Equal(data[:provenLen], good[:provenLen]); greeted != known {
+		greeted := greet(s, key, own, func() bool { return true }) == nil
+		known := len(data) >= introLen && bytes.Equal(data[:introLen], intro(key, own, [nonceLen]byte(data[:nonceLen]),
+			binary.BigEndian.Uint32(data[introLen-8:]), binary.BigEndian.Uint32(data[introLen-4:])))
+		if greeted != known {
 			t.Fatalf("greeted: %v, knows the key: %v", greeted, known)
 		}
+		answers := s.answers.Bytes()[greetingLen:]
 		if !greeted {
-			if s.answers.Len() > 0 {
-				t.Fatalf("a stranger was told %x", s.answers.Bytes())
+			if len(answers) > 0 {
+				t.Fatalf("a stranger was told %x", answers)
 			}
 			return
 		}
-		if receive(s, buf) == nil {
+		left := newGrant(int64(granted))
+		if receive(s, buf, left) == nil {
 			t.Fatal("no error at the end")
 		}
 		untouched := bytes.Repeat([]byte{0xa5}, guard)
 		if !bytes.Equal(all[:guard], untouched) || !bytes.Equal(all[guard+int(size):], untouched) {
 			t.Fatal("written beside the buffer")
 		}
-		sent, last := uint64(len(data)-preambleLen), uint64(0)
-		for a := s.answers.Bytes()[ackLen:]; len(a) > 0; a = a[ackLen:] {
+		sent, last := uint64(len(data)-introLen), uint64(0)
+		for a := s.answers.Bytes()[greetingLen+proofLen:]; len(a) > 0; a = a[ackLen:] {
 			total := binary.BigEndian.Uint64(a)
 			if sent -= headLen; total <= last || total-last > uint64(size) || total-last > sent {
 				t.Fatalf("answered %d after %d, of at most %d", total, last, sent)
 			}
 			sent, last = sent-(total-last), total
+		}
+		if n := left.taken(); n > int64(granted) || n < int64(last) {
+			t.Fatalf("%d bytes taken, %d acknowledged, of %d", n, last, granted)
+		}
+	})
+}
+
+// FuzzAsker is a target that says anything to an asker. It is sent nothing unless
+// it greets as a target does, and then a nonce and a proof; it is never believed
+// without the key.
+func FuzzAsker(f *testing.F) {
+	key, own := secret(1), [nonceLen]byte{2}
+	good := greeting([nonceLen]byte{1})
+	f.Add(good)
+	f.Add(append(bytes.Clone(good), proof(key, targetRole, [nonceLen]byte{1}, own, 0, 0)...))
+	f.Add(append(bytes.Clone(good), proof(key, askerRole, [nonceLen]byte{1}, own, 0, 0)...)) // its own, back
+	f.Add([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &said{Reader: bytes.NewReader(data)}
+		err := introduce(s, key, own, 0, 0)
+		greets := len(data) >= greetingLen && bytes.Equal(data[:8], good[:8])
+		switch n := s.answers.Len(); {
+		case !greets && n > 0:
+			t.Fatalf("sent %d bytes to one that is no target", n)
+		case greets && n != introLen:
+			t.Fatalf("sent %d bytes, want %d", n, introLen)
+		}
+		if bytes.Contains(s.answers.Bytes(), key[:]) {
+			t.Fatal("sent the key")
+		}
+		proved := greets && len(data) >= greetingLen+proofLen &&
+			bytes.Equal(data[greetingLen:greetingLen+proofLen], proof(key, targetRole, [nonceLen]byte(data[8:greetingLen]), own, 0, 0))
+		if (err == nil) != proved {
+			t.Fatalf("%v, proved: %v", err, proved)
 		}
 	})
 }

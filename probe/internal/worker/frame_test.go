@@ -210,7 +210,7 @@ func FuzzServe(f *testing.F) {
 		if err := s.serve(turn); err == nil {
 			t.Error("the end of the connection is no error")
 		}
-		if err := s.close(); err != nil {
+		if _, err := s.close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -23,6 +23,7 @@ const (
 	opBurst   = "burst"
 	opVerify  = "verify"
 	opTCPInfo = "tcp_info"
+	opIntake  = "intake"
 	opClose   = "close"
 	opCancel  = "cancel" // no answer of its own: the one that runs ends early
 )
@@ -50,6 +51,7 @@ type OpenArgs struct {
 	Depth      int       `json:"depth"`
 	QueuePairs int       `json:"queue_pairs"`   // queue pairs, or TCP connections, per rail
 	Key        []byte    `json:"key,omitempty"` // 32 bytes that both ends know; RDMA has keys of its own
+	Grant      int64     `json:"grant"`         // bytes that a TCP target may take in; RDMA cannot be refused byte by byte
 }
 
 // RailArg is this node's end of a rail.
@@ -161,6 +163,12 @@ type VerifyArgs struct {
 type Verified struct {
 	Mismatch int64 `json:"mismatch"` // offset of the first byte that is not as it should be; -1: none
 	Bytes    int64 `json:"bytes"`    // how many were looked at
+}
+
+// Intake is what came in over TCP.
+type Intake struct {
+	Bytes    int64 `json:"bytes"`    // of payload, written into the buffer: never more than the grant
+	Exceeded bool  `json:"exceeded"` // somebody wanted to write more, so the target is closed
 }
 
 // TCPInfo is what the kernel knows of a rail's connections.

@@ -132,6 +132,7 @@ func openRail(lib *verbs.Library, r RailArg, args OpenArgs, buffer *verbs.Buffer
 func (e *rdmaEngine) ends() []End        { return e.own }
 func (e *rdmaEngine) bytes() []byte      { return e.buffer.Bytes() }
 func (e *rdmaEngine) tcpInfo() []TCPInfo { return []TCPInfo{} }
+func (e *rdmaEngine) intake() Intake     { return Intake{} }
 
 // Bounds on the time that the transport waits for an acknowledgement, as
 // exponents: 67 ms, what everybody uses, and 1 s, so that a dead path is found

@@ -23,7 +23,8 @@ type engine interface {
 	latency(LatencyArgs) (Latencies, error)
 	burst(BurstArgs) (BurstDone, error)
 	tcpInfo() []TCPInfo
-	bytes() []byte // the buffer
+	intake() Intake // still true after close
+	bytes() []byte  // the buffer
 	progress() []int64
 	cancel()
 	close() error
@@ -140,7 +141,7 @@ func (s *server) do(req request) (any, error) {
 	case opOpen:
 		return perform(req, s.open)
 	case opClose:
-		return struct{}{}, s.close()
+		return s.close()
 	}
 	if s.engine == nil {
 		return nil, failure.New("", failure.Other, "%q without a session", req.Op)
@@ -159,6 +160,8 @@ func (s *server) do(req request) (any, error) {
 		return perform(req, s.verify)
 	case opTCPInfo:
 		return s.engine.tcpInfo(), nil
+	case opIntake:
+		return s.engine.intake(), nil
 	}
 	return nil, failure.New("", failure.Other, "no operation %q", req.Op)
 }
@@ -174,7 +177,7 @@ func perform[A, R any](req request, fn func(A) (R, error)) (R, error) {
 }
 
 func (s *server) open(args OpenArgs) (opened Opened, err error) {
-	if err := s.close(); err != nil {
+	if _, err := s.close(); err != nil {
 		return opened, err
 	}
 	switch {
@@ -204,17 +207,19 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	return opened, nil
 }
 
-func (s *server) close() error {
+// close ends the session, and returns what came in.
+func (s *server) close() (Intake, error) {
 	if s.engine == nil {
-		return nil
+		return Intake{}, nil
 	}
 	err := s.engine.close()
+	in := s.engine.intake()
 	s.engine = nil
 	s.mu.Lock()
 	s.stop = nil // it is the engine's, which has the buffer
 	s.mu.Unlock()
 	debug.FreeOSMemory()
-	return err
+	return in, err
 }
 
 // progressEvery is how often a burst tells how far it is.

@@ -47,7 +47,7 @@ func (s *Simulation) start() *process {
 		srv.mu.Unlock()
 		_ = theirs.Close()
 		<-srv.idle
-		_ = srv.close() // sockets: nobody is left to be told
+		_, _ = srv.close() // sockets: nobody is left to be told
 	}()
 	return p
 }

@@ -44,7 +44,7 @@ func (c counting) Write(p []byte) (int, error) {
 // them.
 func simulatedSession(t *testing.T, transport string, asker, target *Worker) (from, to *Session) {
 	t.Helper()
-	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32)}
+	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32), Grant: 1 << 30}
 	for i := range 2 {
 		args.Rails = append(args.Rails, RailArg{Name: fmt.Sprint(i), Device: "demo", GID: netip.MustParseAddr(fmt.Sprintf("::ffff:127.0.%d.1", i))})
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"io"
+	"math"
 	"net/netip"
 	"time"
 
@@ -37,7 +38,11 @@ func openTCP(args OpenArgs, at ...netip.Addr) (*tcpEngine, uint16, error) {
 	if !args.Target {
 		return e, 0, nil
 	}
-	target, err := tcp.Listen(e.ctx, at, e.buffer, e.key)
+	granted := args.Grant
+	if args.Transport != TCP { // what stands for RDMA is bounded as RDMA is
+		granted = math.MaxInt64
+	}
+	target, err := tcp.Listen(e.ctx, at, e.buffer, e.key, granted)
 	if err != nil {
 		e.stop()
 		return nil, 0, failure.New("", failure.Other, "%v", err)
@@ -141,6 +146,14 @@ func (e *tcpEngine) tcpInfo() []TCPInfo {
 		}
 	}
 	return list
+}
+
+func (e *tcpEngine) intake() Intake {
+	if e.target == nil || e.args.Transport != TCP {
+		return Intake{}
+	}
+	bytes, exceeded := e.target.Taken()
+	return Intake{Bytes: bytes, Exceeded: exceeded}
 }
 
 func (e *tcpEngine) bytes() []byte { return e.buffer }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"sync"
 	"time"
 
@@ -89,7 +88,8 @@ func (w *Worker) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// Open begins a session.
+// Open begins a session. When it returns an error nothing is open: neither of
+// this session nor of one before.
 func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, error) {
 	var opened Opened
 	p, err := w.process(args.Transport == RDMA)
@@ -98,7 +98,11 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 	}
 	s := &Session{worker: w, proc: p, rdma: args.Transport == RDMA}
 	if err := s.call(ctx, failure.StageOpen, opOpen, quick, args, &opened, nil); err != nil {
-		return nil, opened, err
+		// It may have been opened all the same: when this was told to stop, or the answer made no sense.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), quick+grace)
+		defer cancel()
+		_ = s.Close(late)
+		return nil, Opened{}, err
 	}
 	return s, opened, nil
 }
@@ -248,6 +252,7 @@ type Session struct {
 	worker *Worker
 	proc   *process
 	rdma   bool
+	intake *Intake // all that came in; nil before the end, and when the worker did not live to tell
 }
 
 func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any, progress progressFunc) error {
@@ -302,22 +307,43 @@ func (s *Session) TCPInfo(ctx context.Context) ([]TCPInfo, error) {
 	return list, err
 }
 
-// Close ends the session: queue pairs are destroyed, memory is deregistered and
-// given back. When it returns an error the process is gone, and with it the
-// session.
+// Intake tells what has come in over TCP so far.
+func (s *Session) Intake(ctx context.Context) (Intake, error) {
+	var in Intake
+	err := s.call(ctx, failure.StageLease, opIntake, quick, nil, &in, nil)
+	return in, err
+}
+
+// Total is all that came in over TCP, and whether the worker lived to tell it.
+// To be asked after Close.
+func (s *Session) Total() (in Intake, known bool) {
+	if s.intake == nil {
+		return Intake{}, false
+	}
+	return *s.intake, true
+}
+
+// Close ends the session: queue pairs are destroyed, listeners closed, memory is
+// deregistered and given back. What the worker does not confirm it loses with its
+// life: when Close returns an error the process was killed, and is gone unless
+// the kernel holds it.
 func (s *Session) Close(ctx context.Context) error {
 	if s.proc.ended() {
 		return nil // the kernel closed it all
 	}
-	err := s.call(ctx, failure.StageRelease, opClose, quick, nil, nil, nil)
+	var in Intake
+	err := s.call(ctx, failure.StageRelease, opClose, quick, nil, &in, nil)
 	if err == nil {
+		s.intake = &in
 		return nil
 	}
-	if f, ok := errors.AsType[*failure.Failure](err); !ok || f.Reason == failure.Canceled || f.Reason == failure.Other {
-		s.worker.mu.Lock()
-		s.proc.kill() // it must not keep what it has
-		s.worker.buryLocked(s.proc)
-		s.worker.mu.Unlock()
+	s.worker.mu.Lock()
+	s.proc.kill() // it must not keep what it has
+	s.worker.buryLocked(s.proc)
+	s.worker.mu.Unlock()
+	select {
+	case <-s.proc.gone:
+	case <-time.After(grace):
 	}
 	return err
 }

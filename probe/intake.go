@@ -1,0 +1,196 @@
+package probe
+
+import (
+	"context"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// What may come in for a lease. Over TCP the worker takes in what was granted and
+// not a byte more. RDMA is one-sided and cannot be refused byte by byte: the
+// ports' counters are watched, and the lease is ended when they pass the grant.
+// Counters count others' traffic, too, so that busy_above of a rail's capacity is
+// tolerated beyond the grant.
+
+// idleLease is how long a lease may last while nothing comes in for it: longer
+// than the first writes to a path that is broken.
+const idleLease = time.Minute
+
+// mostRepeats is how often all bytes may come in once more where packets are
+// lost: all that follow a lost one are sent again.
+const mostRepeats = 8
+
+// intake is what comes in for one lease.
+type intake struct {
+	lease *lease
+	guard *guard
+
+	moved int64     // bytes over rails and TCP, as last seen
+	since time.Time // when that last changed
+}
+
+// newIntake watches by the guard's readings.
+func newIntake(l *lease, g *guard) *intake {
+	i := &intake{lease: l, guard: g, since: time.Now()}
+	g.also = i.look
+	return i
+}
+
+// look judges a reading of all rails together, and whether anything comes at all.
+func (i *intake) look(now map[string]rail.Traffic) *failure.Failure {
+	if over := i.guard.beyondGrant(now); over > 0 {
+		return failure.New(failure.StageLease, failure.Busy, "%d bytes more came in over the rails than were granted (%d), and than others may use: "+
+			"the asker writes more than it asked for, or others have begun", over, i.guard.granted)
+	}
+	moved := received(i.guard.rails, i.guard.start, now) + i.lease.overTCP.Load()
+	if moved != i.moved {
+		i.moved, i.since = moved, time.Now()
+	}
+	if time.Since(i.since) >= idleLease {
+		return failure.New(failure.StageLease, failure.LeaseLost, "nothing has come in for it for %v", idleLease)
+	}
+	return nil
+}
+
+// watchTCP asks the worker what came in over TCP, and ends the lease when somebody
+// wants to write more than was granted. By then the worker has closed its port.
+func (i *intake) watchTCP(ctx context.Context) {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if in := i.lease.askIntake(ctx); in.Exceeded {
+			i.lease.end(onPeer(failure.New(failure.StageLease, failure.Budget, "more than the %d bytes that were granted were to be written over TCP", i.lease.bytes)))
+			return
+		}
+	}
+}
+
+// askIntake asks the worker what came in over TCP, unless it works for the lease
+// at this moment.
+func (l *lease) askIntake(ctx context.Context) worker.Intake {
+	if !l.mu.TryLock() {
+		return worker.Intake{}
+	}
+	defer l.mu.Unlock()
+	if l.own.current == nil || l.own.grant == 0 {
+		return worker.Intake{}
+	}
+	in, err := l.own.current.Intake(ctx)
+	if err == nil {
+		l.overTCP.Store(l.own.tookIn + in.Bytes)
+	}
+	return in
+}
+
+// cost is what the lease costs the budget, once it is over: what the holder says
+// it has written, or what was seen, if that is more. What only may have been its
+// own costs no more than was granted; what must have been, all of it.
+func (i *intake) cost() int64 {
+	l, g := i.lease, i.guard
+	end := g.node.traffic(g.rails)
+	l.mu.Lock()
+	overTCP, byRDMA := l.own.tookIn, l.byRDMA.bytes
+	l.mu.Unlock()
+	came := received(g.rails, g.start, end)
+	seen := max(payload(came), payload(byRDMA)+overTCP)
+	said := l.used.Load()
+	switch {
+	case said < 0 && g.exact(end): // it hung up: what came in is what it wrote, headers and all
+		said = max(came, byRDMA+overTCP)
+	case said < 0:
+		said = l.bytes
+	}
+	return max(min(max(said, seen), l.bytes), payload(g.beyondOthers(end)))
+}
+
+// payload is how many bytes of payload so many on the wire are at least.
+func payload(wire int64) int64 { return int64(float64(wire) / mostWire) }
+
+// received is how many bytes came in over all rails.
+func received(rails []ownRail, start, now map[string]rail.Traffic) (sum int64) {
+	for _, r := range rails {
+		if b, a, ok := both(start, now, r.Name); ok {
+			sum += int64(a.Receive - b.Receive)
+		}
+	}
+	return sum
+}
+
+// exact reports whether the counters of all rails were read, and are up to date.
+func (g *guard) exact(now map[string]rail.Traffic) bool {
+	for _, r := range g.rails {
+		if b, _, ok := both(g.start, now, r.Name); !ok || b.Slow {
+			return false
+		}
+	}
+	return true
+}
+
+// beyondGrant is by how many bytes more came in over all rails than the asker may
+// write and others may use; of a rail of unknown capacity, as much again as was
+// granted.
+func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
+	granted := mostWire * float64(g.granted)
+	sum, times := 0.0, 1.0
+	for _, r := range g.rails {
+		b, a, ok := both(g.start, now, r.Name)
+		if !ok {
+			continue
+		}
+		if a.Repeats != b.Repeats {
+			times = mostRepeats
+		}
+		others := granted
+		if r.capacity > 0 {
+			others = g.above * r.capacity * a.At.Sub(b.At).Seconds()
+		}
+		sum += max(float64(a.Receive-b.Receive)-wasLate(b, g.late)-others, 0)
+	}
+	return int64(max(sum-times*granted, 0))
+}
+
+// beyondOthers is how many of the bytes that came in must have been the asker's:
+// others' traffic goes both ways, and does not exceed busy_above of a rail.
+func (g *guard) beyondOthers(now map[string]rail.Traffic) int64 {
+	sum, times := 0.0, 1.0
+	for _, r := range g.rails {
+		b, a, ok := both(g.start, now, r.Name)
+		if !ok || r.capacity <= 0 {
+			continue
+		}
+		if a.Repeats != b.Repeats {
+			times = mostRepeats
+		}
+		in, out := float64(a.Receive-b.Receive), float64(a.Transmit-b.Transmit)
+		sum += max(in-out-wasLate(b, g.late)-g.above*r.capacity*a.At.Sub(b.At).Seconds(), 0)
+	}
+	return int64(sum / times)
+}
+
+// rdmaIntake is what the ports count while a lease has a session by RDMA. Not safe
+// for concurrent use.
+type rdmaIntake struct {
+	bytes int64
+	rails []ownRail
+	start map[string]rail.Traffic // nil: there is no such session
+}
+
+func (i *rdmaIntake) begin(n *Node, rails []ownRail) {
+	i.rails, i.start = rails, n.traffic(rails)
+}
+
+func (i *rdmaIntake) end(n *Node) {
+	if i.start == nil {
+		return
+	}
+	i.bytes += received(i.rails, i.start, n.traffic(i.rails))
+	i.start = nil
+}

@@ -1,0 +1,278 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/tcp"
+)
+
+// TestTCPGrant: whatever a holder writes over TCP, no more than its grant is taken
+// in, over all sessions of the lease; more ends it, with a reason.
+func TestTCPGrant(t *testing.T) {
+	t.Parallel()
+	const chunk = 64 << 10
+	for _, tc := range []struct {
+		granted  int64
+		sessions int
+	}{{1, 1}, {1 << 20, 1}, {3 << 20, 3}} {
+		t.Run(fmt.Sprint(tc.granted), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, nil)
+			h := p.holder()
+			before := p.b.answered.remaining()
+			if f := h.take("c", tc.granted); f != nil {
+				t.Fatal(f)
+			}
+			p.resp.mu.Lock()
+			l := p.resp.current
+			p.resp.mu.Unlock()
+			var written int64
+			for i := range tc.sessions {
+				total := tc.granted / int64(tc.sessions)
+				if i == tc.sessions-1 {
+					total = 4 << 30
+				}
+				written += flood(t, h.openTCP(), h.key, total, chunk)
+			}
+			if f := h.ended(); f.Reason != failure.Budget || !strings.Contains(f.Detail, "more than the") {
+				t.Errorf("the lease ended with %v", f)
+			}
+			if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
+				t.Fatal("the lease does not end")
+			}
+			l.mu.Lock()
+			took := l.own.tookIn
+			l.mu.Unlock()
+			if took > tc.granted || took < written || took < tc.granted-2*chunk {
+				t.Errorf("took in %d bytes of %d, %d were acknowledged", took, tc.granted, written)
+			}
+			if cost := before - p.b.answered.remaining(); cost > float64(tc.granted) || cost < float64(took)-4e6 {
+				t.Errorf("it cost %.0f bytes, %d were granted and %d taken in", cost, tc.granted, took)
+			}
+		})
+	}
+}
+
+// flood writes so many bytes to a port, or as many as it can, and returns how many
+// were acknowledged.
+func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, failures := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)}}, 4, key)
+	defer c.Close()
+	if failures[0] != nil {
+		t.Fatal(failures[0])
+	}
+	res, _ := c.Burst(ctx, make([]byte, 1<<20), tcp.Options{Total: total, Chunk: int64(chunk), Depth: 8}) // how it ends is for the caller to judge
+	return res.Bytes
+}
+
+// TestTCPGrantIsUsedUp: with nothing left of the grant no port is opened.
+func TestTCPGrantIsUsedUp(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	h := p.holder()
+	if f := h.take("c", 1<<20); f != nil {
+		t.Fatal(f)
+	}
+	if n := flood(t, h.openTCP(), h.key, 1<<20, 64<<10); n != 1<<20 {
+		t.Fatalf("%d bytes written", n)
+	}
+	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != failure.Budget || !strings.Contains(f.Detail, "1048576") {
+		t.Errorf("another session: %v", f)
+	}
+	if text, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
+		t.Errorf("by RDMA, which is not counted so: %v %s", f, text)
+	}
+}
+
+// TestLeaseTooMuch: one lease is at most an eighth of the budget, or a round of
+// default size, and whoever asks for more learns what to do.
+func TestLeaseTooMuch(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	p := newPair(t, 1, nil)
+	for _, tc := range []struct {
+		budget, bytes int64
+		says          string
+	}{
+		{8 * gib, gib, ""},
+		{8 * gib, gib + 1, "grants 1024.0 MiB at once, an eighth of its hourly budget or one round of default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
+		{8 * gib, 1 << 40, "raise budget on the peer to 8388609 MiB/h"},
+		{gib, roundBytes(DefaultOptions(), true, 64), ""},
+		{gib, gib / 4, "lower transfer on this node to 64 MiB"},
+	} {
+		p.b.answered.resize(tc.budget)
+		before := p.b.answered.remaining()
+		h := p.holder()
+		f := h.take("c", tc.bytes)
+		if tc.says == "" {
+			if f != nil {
+				t.Errorf("%d of %d: %v", tc.bytes, tc.budget, f)
+				continue
+			}
+			if _, f := h.do(http.MethodDelete, h.id, `{"bytes":0}`); f.Reason != "" {
+				t.Fatal(f)
+			}
+			continue
+		}
+		if f == nil || f.Reason != failure.Budget || !strings.Contains(f.Detail, tc.says) {
+			t.Errorf("%d of %d: %v, want %q", tc.bytes, tc.budget, f, tc.says)
+		}
+		if after := p.b.answered.remaining(); after < before {
+			t.Errorf("the refusal cost %.0f bytes", before-after)
+		}
+	}
+	p.opts.Transfer = 2 * gib
+	p.a.asked.resize(64 * gib)
+	p.opts.Budget = 64 * gib
+	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Budget || !strings.Contains(res.Detail, "lower transfer on this node") {
+		t.Errorf("a round of 2 GiB: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
+	}
+}
+
+// TestLeaseHungUp: a holder that hangs up and wrote nothing costs nothing: others
+// need the budget.
+func TestLeaseHungUp(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	before := p.b.answered.remaining()
+	for range 3 {
+		h := p.holder()
+		if f := h.take("c", 1<<30); f != nil {
+			t.Fatal(f)
+		}
+		h.drop()
+		if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
+			t.Fatal("the lease does not end")
+		}
+	}
+	if cost := before - p.b.answered.remaining(); cost > 0 {
+		t.Errorf("it cost %.0f bytes", cost)
+	}
+}
+
+// TestBeyondGrant: what is too much to come in over all rails, of which others may
+// use a fifth; and how much of it must have been the asker's.
+func TestBeyondGrant(t *testing.T) {
+	const mb = 1e6
+	type reading struct{ in, out, repeats uint64 }
+	for _, tc := range []struct {
+		why     string
+		rails   []reading // a second has passed; each carries 100 MB in one
+		granted int64
+		unknown bool // their capacity
+		over    int64
+		certain int64
+	}{
+		{why: "nothing"},
+		{why: "as granted, with headers, and others", rails: []reading{{in: 150 * mb}}, granted: 100 * mb, certain: 130 * mb},
+		{why: "a little more", rails: []reading{{in: 151 * mb}}, granted: 100 * mb, over: 1 * mb, certain: 131 * mb},
+		{why: "as granted, but on each of two rails", rails: []reading{{in: 100 * mb}, {in: 100 * mb}}, granted: 50 * mb, over: 95 * mb, certain: 160 * mb},
+		{why: "others', both ways", rails: []reading{{in: 100 * mb, out: 100 * mb}}, granted: 10 * mb, over: 67 * mb},
+		{why: "with losses", rails: []reading{{in: 100 * mb, repeats: 1}}, granted: 10 * mb, certain: 10 * mb},
+		{why: "with losses, without end", rails: []reading{{in: 200 * mb, repeats: 1}}, granted: 10 * mb, over: 76 * mb, certain: 22.5 * mb},
+		{why: "of unknown capacity", rails: []reading{{in: 26 * mb}}, granted: 10 * mb, unknown: true},
+		{why: "of unknown capacity, more", rails: []reading{{in: 30 * mb}}, granted: 10 * mb, unknown: true, over: 4 * mb},
+	} {
+		g := guard{above: 0.2, granted: tc.granted, receiving: true, start: map[string]rail.Traffic{}}
+		now := map[string]rail.Traffic{}
+		start := time.Now()
+		for i, r := range tc.rails {
+			own := ownRail{capacity: 100 * mb}
+			if own.Name = fmt.Sprint(i); tc.unknown {
+				own.capacity = 0
+			}
+			g.rails = append(g.rails, own)
+			g.start[own.Name] = rail.Traffic{At: start, Receive: 7, Transmit: 8, Repeats: 9}
+			now[own.Name] = rail.Traffic{At: start.Add(time.Second), Receive: 7 + r.in, Transmit: 8 + r.out, Repeats: 9 + r.repeats}
+		}
+		if over, certain := g.beyondGrant(now), g.beyondOthers(now); over != tc.over || certain != tc.certain {
+			t.Errorf("%s: %d too much and %d the asker's, want %d and %d", tc.why, over, certain, tc.over, tc.certain)
+		}
+	}
+}
+
+// TestGrantOverRails: an asker that writes over RDMA what it was granted on every
+// rail, and so more than it was granted, loses the lease and its queue pairs.
+func TestGrantOverRails(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
+	h := p.holder()
+	if f := h.take("c", 100<<20); f != nil {
+		t.Fatal(f)
+	}
+	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" || len(p.fabric.Left()) == 0 {
+		t.Fatalf("%v, open: %v", f, p.fabric.Left())
+	}
+	for i := range 2 {
+		p.count("b", i, "port_rcv_data", 120<<20)
+	}
+	if f := h.ended(); f.Reason != failure.Busy || !strings.Contains(f.Detail, "than were granted") {
+		t.Errorf("it ended with %v", f)
+	}
+	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) || len(p.fabric.Left()) > 0 {
+		t.Errorf("%d leases, left %v", p.resp.Leases(), p.fabric.Left())
+	}
+}
+
+// slowPort is a rate of which others may use so little that it does not matter in
+// the time of a test.
+const slowPort = "0.1 Gb/sec (1X SDR)"
+
+// TestOverrunIsDebt: what came in beyond the grant, and must have been the
+// asker's, is paid for before anyone is granted a lease again; and no more is
+// owed than an hour's budget.
+func TestOverrunIsDebt(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		came, out int64
+		left      float64 // of 512 MiB
+	}{
+		{came: 130 * mib, left: 412 * mib},
+		{came: 260 * mib, left: 312 * mib},
+		{came: 910 * mib, left: -188 * mib},
+		{came: 910 * mib, out: 800 * mib, left: 412 * mib}, // others' go both ways
+		{came: 20000 * mib, left: -512 * mib},
+	} {
+		t.Run(fmt.Sprint(tc.came/mib, " in, ", tc.out/mib, " out"), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
+			p.b.answered.resize(512 * mib)
+			h := p.holder()
+			if f := h.take("c", 100*mib); f != nil {
+				t.Fatal(f)
+			}
+			p.count("b", 0, "port_xmit_data", tc.out)
+			p.count("b", 0, "port_rcv_data", tc.came)
+			h.do(http.MethodDelete, h.id, `{"bytes":1}`)
+			if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
+				t.Fatal("the lease does not end")
+			}
+			p.b.answered.mu.Lock()
+			left := p.b.answered.left
+			p.b.answered.mu.Unlock()
+			if left < tc.left-mib || left > tc.left+16*mib { // others may use a little
+				t.Errorf("%.0f MiB left, want %.0f", left/mib, tc.left/mib)
+			}
+			p.resp.mu.Lock()
+			p.resp.quiet = time.Time{}
+			p.resp.mu.Unlock()
+			f := p.holder().take("d", 1)
+			if owed := tc.left < 0; owed != (f != nil) || owed && (f.Reason != failure.Budget || p.b.answered.remaining() != 0) {
+				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answered.remaining())
+			}
+		})
+	}
+}

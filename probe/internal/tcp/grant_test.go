@@ -1,0 +1,289 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// TestGrant: over all connections a target takes what was granted and not a byte
+// more, and then it is closed.
+func TestGrant(t *testing.T) {
+	const chunk, granted = 4096, 1<<20 + 1
+	settle(t)
+	tg, dst := targetOf(t, 2, 1<<16, granted)
+	c := dial(t, tg.Addrs(), 4)
+	r, err := c.Burst(t.Context(), source(len(dst), 1), Options{Total: 1 << 30, Chunk: chunk, Depth: 8})
+	if reason(err) != failure.TCPBroken {
+		t.Errorf("more than was granted: %v", err)
+	}
+	n, exceeded := tg.Taken()
+	if !exceeded || n > granted || n < r.Bytes || n <= granted-8*chunk {
+		t.Errorf("took %d bytes of %d (exceeded: %v), %d acknowledged", n, granted, exceeded, r.Bytes)
+	}
+	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(1))
+	if failures[0] == nil || failures[0].Reason != failure.TCPRefused {
+		t.Errorf("afterwards: %v", failures[0])
+	}
+	tg.Close()
+	if after, _ := tg.Taken(); after != n && after > granted {
+		t.Errorf("%d bytes after the end, of %d", after, granted)
+	}
+}
+
+// TestGrantOfOneByte: a frame that is larger than the grant is not begun, and one
+// that fits is taken whole.
+func TestGrantOfOneByte(t *testing.T) {
+	for _, tc := range []struct {
+		granted int64
+		frames  []uint32
+		want    int64
+	}{
+		{1, []uint32{4096}, 0},
+		{1, []uint32{1, 1}, 1},
+		{0, []uint32{1}, 0},
+		{-5, []uint32{1}, 0},
+		{8192, []uint32{4096, 4096, 1}, 8192},
+		{8192, []uint32{4096, 4097}, 4096},
+	} {
+		var in []byte
+		for _, n := range tc.frames {
+			in = append(in, frame(0, n, make([]byte, n))...)
+		}
+		left := newGrant(tc.granted)
+		s := &said{Reader: bytes.NewReader(in)}
+		if err := receive(s, make([]byte, 8192), left); !errors.Is(err, errGrant) {
+			t.Errorf("%d granted, %v: %v", tc.granted, tc.frames, err)
+		}
+		var acked uint64
+		if a := s.answers.Bytes(); len(a) > 0 {
+			acked = binary.BigEndian.Uint64(a[len(a)-ackLen:])
+		}
+		if left.taken() != tc.want || int64(acked) != tc.want || !left.exceeded.Load() {
+			t.Errorf("%d granted, %v: took %d, acknowledged %d, want %d", tc.granted, tc.frames, left.taken(), acked, tc.want)
+		}
+	}
+}
+
+// TestGrantOfBrokenFrame: what did not arrive of a frame is not counted.
+func TestGrantOfBrokenFrame(t *testing.T) {
+	left := newGrant(100)
+	if err := receive(&said{Reader: bytes.NewReader(frame(0, 64, make([]byte, 10)))}, make([]byte, 64), left); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if left.taken() != 10 || left.exceeded.Load() {
+		t.Errorf("took %d bytes of 10", left.taken())
+	}
+}
+
+// flood opens connections to a target, as many at once as may be, and says
+// nothing, until the function it returns is called.
+func flood(t *testing.T, to string, from string) (opened func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int)
+	go func() {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		var held []net.Conn
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			c, err := d.DialContext(ctx, "tcp", to)
+			if err != nil {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			if held = append(held, c); len(held) > 2*maxUnproven {
+				held[0].Close()
+				held = held[1:]
+			}
+		}
+		for _, c := range held {
+			c.Close()
+		}
+		done <- n
+	}()
+	stopped := false
+	stop := func() int {
+		if stopped {
+			return 0
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// TestFlood: connections that prove nothing do not keep out the asker, nor do
+// they disturb what it does; and the target never holds more of them than it
+// may.
+func TestFlood(t *testing.T) {
+	settle(t)
+	tg, dst := target(t, 1, 1<<20)
+	to := tg.Addrs()[0]
+	stops := []func() int{flood(t, to.String(), "127.0.2.1"), flood(t, to.String(), "127.0.2.2"), flood(t, to.String(), "127.0.2.3")}
+	waitFor(t, func() bool { tg.mu.Lock(); defer tg.mu.Unlock(); return len(tg.waiting) > maxUnprovenFrom })
+	for i := range 5 {
+		c := dial(t, tg.Addrs(), 4)
+		deliver(t, c, dst, uint64(i), Options{Total: 4 << 20, Chunk: 64 << 10, Depth: 4})
+		tg.mu.Lock()
+		waiting, proven := len(tg.waiting), len(tg.proven)
+		tg.mu.Unlock()
+		if waiting > maxUnproven || proven > 4*(i+1) {
+			t.Errorf("%d unproven and %d proven connections", waiting, proven)
+		}
+	}
+	for _, stop := range stops {
+		t.Logf("%d connections", stop())
+	}
+}
+
+func waitFor(t *testing.T, fn func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !fn(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come true")
+		}
+	}
+}
+
+// TestWaiting: of one address at most half may wait, the oldest goes first, and
+// whoever is not there any more is not admitted.
+func TestWaiting(t *testing.T) {
+	settle(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accept := func(from int) *net.TCPConn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(from))}}
+		c, err := d.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close(); s.Close() })
+		return s.(*net.TCPConn)
+	}
+	var w waiting
+	var first, other *net.TCPConn
+	for i := range maxUnprovenFrom {
+		c := accept(1)
+		if i == 0 {
+			first = c
+		}
+		if gone := w.add(c); gone != nil {
+			t.Fatalf("connection %d displaces one", i)
+		}
+	}
+	if gone := w.add(accept(1)); gone != first || len(w) != maxUnprovenFrom {
+		t.Errorf("one more of the same address: %v goes, %d wait", gone, len(w))
+	}
+	for i := range maxUnproven - maxUnprovenFrom {
+		c := accept(2 + i%2)
+		if i == 0 {
+			other = c
+		}
+		if gone := w.add(c); gone != nil {
+			t.Fatalf("connection %d of another address displaces one", i)
+		}
+	}
+	oldest := w[0].conn // its address has the most
+	if gone := w.add(accept(4)); gone != oldest || len(w) != maxUnproven {
+		t.Errorf("one more than may wait: %v goes, %d wait", gone, len(w))
+	}
+	if w.remove(first) || !w.remove(other) || w.remove(other) {
+		t.Error("who waits and who does not")
+	}
+}
+
+// TestSilentAsker: a connection that proves nothing is closed in time, also one
+// that sends its bytes one by one.
+func TestSilentAsker(t *testing.T) {
+	settle(t)
+	tg, err := listen(t.Context(), nil, make([]byte, 8), secret(1), plenty, 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tg.Close)
+	for name, say := range map[string]func(net.Conn){
+		"silent": func(net.Conn) {},
+		"slow": func(c net.Conn) {
+			for _, err := c.Write([]byte{0}); err == nil; _, err = c.Write([]byte{0}) {
+				time.Sleep(5 * time.Millisecond)
+			}
+		},
+	} {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", tg.Addrs()[0].Port()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(5*time.Second, func() { c.Close() })
+		go say(c)
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: it is not closed", name)
+		}
+		late.Stop()
+		c.Close()
+	}
+}
+
+// TestLyingTarget: what a port that is no target of the lease's gets from an
+// asker: nothing, or a nonce and a proof that no other port accepts.
+func TestLyingTarget(t *testing.T) {
+	settle(t)
+	tg, _ := target(t, 1, 4096)
+	for name, say := range map[string][]byte{
+		"silent until asked": nil,
+		"a web server":       []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 11\r\n\r\nBad Request"),
+		"SSH":                []byte("SSH-2.0-OpenSSH_9.6 and so on, to fill up forty bytes\r\n"),
+		"an older railscope": append([]byte("rail\x00\x00\x00\x01"), make([]byte, nonceLen)...),
+		"a target":           greeting(nonce()),
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan []byte, introductions)
+		go func() {
+			defer close(got)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Write(say)
+				_ = c.(*net.TCPConn).CloseWrite()
+				b, _ := io.ReadAll(c)
+				c.Close()
+				got <- b
+			}
+		}()
+		at := lanes(tg.Addrs())
+		at[0].Remote = l.Addr().(*net.TCPAddr).AddrPort()
+		_, failures := Dial(t.Context(), at, 1, secret(1))
+		l.Close()
+		if failures[0] == nil || failures[0].Reason != failure.TCPBroken {
+			t.Errorf("%s: %v", name, failures[0])
+		}
+		for b := range got {
+			if want := map[bool]int{true: introLen}[name == "a target"]; len(b) != want {
+				t.Errorf("%s: it was sent %d bytes, want %d", name, len(b), want)
+			}
+		}
+	}
+}

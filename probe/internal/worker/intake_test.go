@@ -1,0 +1,125 @@
+//go:build cgo
+
+package worker
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+var keyed = OpenArgs{Transport: TCP, Buffer: size, Depth: 4, QueuePairs: 2, Key: make([]byte, 32), Rails: []RailArg{{Name: "0"}}}
+
+// overTCP opens a target that takes in so many bytes, and an asker.
+func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session) {
+	t.Helper()
+	there := keyed
+	there.Target, there.Grant = true, granted
+	target, opened := open(t, b, there)
+	asker, _ = open(t, a, keyed)
+	to := netip.AddrPortFrom(loopback, opened.TCPPort)
+	if c, err := asker.Connect(t.Context(), ConnectArgs{Rails: []ConnectRail{{Name: "0", TCP: to}}}); err != nil || len(c.Failures) > 0 {
+		t.Fatal(err, c.Failures)
+	}
+	return asker, target
+}
+
+// TestIntake: a target tells what came in over TCP, while it is open and when it
+// is closed, takes in no more than was granted, and a worker that died does not
+// tell.
+func TestIntake(t *testing.T) {
+	_, a, b := twoEnds(t)
+	asker, target := overTCP(t, a, b, size)
+	if done, err := burst(t.Context(), asker, size/2); err != nil || done.Bytes != size/2 {
+		t.Fatal(err, done)
+	}
+	if in, err := target.Intake(t.Context()); err != nil || in != (Intake{Bytes: size / 2}) {
+		t.Errorf("after half of it: %+v, %v", in, err)
+	}
+	if _, known := target.Total(); known {
+		t.Error("the total is known before the end")
+	}
+	done, err := burst(t.Context(), asker, size)
+	if err == nil && done.Rails[0].Failure == nil {
+		t.Errorf("more than was granted: %+v", done)
+	}
+	in, err := target.Intake(t.Context())
+	if err != nil || in.Bytes > size || in.Bytes < size/2 || !in.Exceeded {
+		t.Errorf("after more than was granted: %+v, %v", in, err)
+	}
+	if err := target.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if total, known := target.Total(); !known || total.Bytes > in.Bytes || !total.Exceeded {
+		t.Errorf("in all %+v (%v), before %+v", total, known, in)
+	}
+
+	_, target = overTCP(t, a, b, size)
+	if err := unix.Kill(b.proc.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = target.Close(t.Context())
+	if _, known := target.Total(); known {
+		t.Error("a worker that was killed is believed to have told")
+	}
+}
+
+// TestOpenLeavesNothing: an open that was told to stop, that fails, or that comes
+// too soon after a crash leaves nothing open, whatever it did.
+func TestOpenLeavesNothing(t *testing.T) {
+	f, a, b := twoEnds(t)
+	for _, wait := range []time.Duration{0, 100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		connected(t, a, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(wait, cancel)
+		s, _, err := a.Open(ctx, openArgs(1))
+		if err == nil {
+			err = s.Close(t.Context())
+		} else if s != nil {
+			t.Error("a session with an error")
+		}
+		target, _ := open(t, b, openArgs(2))
+		if err := target.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := f.Left(); len(left) > 0 {
+			t.Errorf("canceled after %v (%v): left %v", wait, err, left)
+		}
+		cancel()
+	}
+	connected(t, a, b)
+	f.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.ListErrno = uint64(unix.ENOSYS) })
+	if _, _, err := a.Open(t.Context(), openArgs(1)); reason(t, err) != failure.NoUverbs {
+		t.Errorf("without ib_uverbs: %v", err)
+	}
+	b.Close()
+	if left := f.Left(); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestCloseKills: a worker that does not confirm the end of a session is gone
+// when Close returns.
+func TestCloseKills(t *testing.T) {
+	f, a, b := twoEnds(t)
+	asker, _ := connected(t, a, b)
+	pid := a.proc.pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := asker.Close(ctx); reason(t, err) != failure.WorkerTimeout || alive(pid) {
+		t.Errorf("%v, alive: %v", err, alive(pid))
+	}
+	b.Close()
+	if left := f.Left(); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}

@@ -1,0 +1,43 @@
+package probe
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTurns: who held the place while others were turned away waits as long as it
+// held it, or until one of them has had it; nobody else waits.
+func TestTurns(t *testing.T) {
+	a, b, self := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.Addr{}
+	type step struct {
+		do   func(*turns)
+		wait map[netip.Addr]time.Duration
+	}
+	begin := func(who netip.Addr) func(*turns) { return func(t *turns) { t.begin(who) } }
+	refused := func(who netip.Addr) func(*turns) { return func(t *turns) { t.refused(who) } }
+	sleep := func(d time.Duration) func(*turns) { return func(*turns) { time.Sleep(d) } }
+	end := func(t *turns) { t.end() }
+	for why, steps := range map[string][]step{
+		"alone":                  {{do: begin(a)}, {do: sleep(time.Minute)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0, self: 0}}},
+		"its own second request": {{do: begin(a)}, {do: refused(a)}, {do: sleep(time.Minute)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0}}},
+		"others turned away": {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end, wait: map[netip.Addr]time.Duration{a: time.Minute, b: 0, self: 0}},
+			{do: sleep(40 * time.Second), wait: map[netip.Addr]time.Duration{a: 20 * time.Second}}, {do: sleep(20 * time.Second), wait: map[netip.Addr]time.Duration{a: 0}}},
+		"this node turned away": {{do: begin(a)}, {do: sleep(time.Second)}, {do: refused(self)}, {do: end, wait: map[netip.Addr]time.Duration{a: time.Second, b: 0}}},
+		"another had its turn":  {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end}, {do: begin(b)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0}}},
+		"refused between two":   {{do: begin(a)}, {do: end}, {do: refused(b), wait: map[netip.Addr]time.Duration{a: 0}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			for i, s := range steps {
+				s.do(&turns)
+				for who, want := range s.wait {
+					if got := turns.wait(who); got != want {
+						t.Errorf("%s, step %d: %v waits %v, want %v", why, i, who, got, want)
+					}
+				}
+			}
+		})
+	}
+}
