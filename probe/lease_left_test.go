@@ -3,8 +3,11 @@ package probe
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -77,4 +80,31 @@ func TestNothingOutlivesLease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// listening are the TCP ports on which a node's worker listens.
+func (p *pairOfNodes) listening(node string) (ports []string) {
+	p.t.Helper()
+	sockets := map[string]bool{}
+	for _, pid := range p.workers(node) {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // none: it is gone
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil {
+				sockets[strings.Trim(strings.TrimPrefix(to, "socket:"), "[]")] = true
+			}
+		}
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			// sl local_address rem_address st … inode; 0A is LISTEN
+			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" && sockets[f[9]] {
+				ports = append(ports, f[1])
+			}
+		}
+	}
+	return ports
 }

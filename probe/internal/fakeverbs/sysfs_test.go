@@ -24,10 +24,10 @@ func TestSysfs(t *testing.T) {
 	for i := range rails {
 		rails[i].ID, rails[i].Dir, rails[i].SystemImageGUID = "", "", ""
 	}
-	one := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth-mlx5_0", LinkLayer: "Ethernet", PCIAddress: "0000:01:00.0",
+	one := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth-mlx5_0", LinkLayer: "Ethernet", PCIAddress: "0000:01:00.0", Place: "0000:01:00.0",
 		HCAType: "MT4129", BoardID: "MT_0000000838", Firmware: "28.39.1002", NodeGUID: "e8eb:d303:00a0:0001"}
 	two := one
-	two.Name, two.Device, two.Netdev, two.PCIAddress, two.Firmware, two.NodeGUID = "1", "mlx5_1", "eth-mlx5_1", "0000:81:00.1", "28.40.1000", "e8eb:d303:00a0:0002"
+	two.Name, two.Device, two.Netdev, two.PCIAddress, two.Place, two.Firmware, two.NodeGUID = "1", "mlx5_1", "eth-mlx5_1", "0000:81:00.1", "0000:81:00.1", "28.40.1000", "e8eb:d303:00a0:0002"
 	if diff := cmp.Diff([]rail.Rail{one, two}, rails); diff != "" {
 		t.Error(diff)
 	}

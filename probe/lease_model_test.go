@@ -1,0 +1,310 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/worker"
+)
+
+// leaseModel is a holder that does to node b whatever chance says, and knows what
+// may be open there: at most what the last open of the lease that is held made.
+type leaseModel struct {
+	*pairOfNodes
+	rand *rand.Rand
+	did  []string
+
+	held  *holder // nil: no lease is held
+	asker ownSession
+	mayBe string // transport that may be open; empty: nothing may
+	rkeys bool   // asker has an end of a session that may be over
+
+	mu    sync.Mutex // protects ports
+	ports []keyhole  // all that were opened and not looked at since
+}
+
+type keyhole struct {
+	port uint16
+	key  [32]byte
+}
+
+// act is one thing that a holder, or fate, can do. Those at the end are rare.
+type act struct {
+	what string
+	do   func(m *leaseModel)
+}
+
+// faults are what b's provider may do in the course of an open.
+var faults = map[string]func(k *fakeverbs.Knobs){
+	"list":  func(k *fakeverbs.Knobs) { k.ListErrno = uint64(syscall.ENOSYS) },
+	"open":  func(k *fakeverbs.Knobs) { k.OpenErrno = uint64(syscall.EACCES) },
+	"mr":    func(k *fakeverbs.Knobs) { k.RegMRErrno = uint64(syscall.ENOMEM) },
+	"cq":    func(k *fakeverbs.Knobs) { k.CreateCQErrno = uint64(syscall.ENOMEM) },
+	"qp":    func(k *fakeverbs.Knobs) { k.CreateQPErrno = uint64(syscall.ENOMEM) },
+	"rtr":   func(k *fakeverbs.Knobs) { k.RTRErrno = uint64(syscall.EINVAL) },
+	"state": func(k *fakeverbs.Knobs) { k.Down = true },
+}
+
+var acts = []act{
+	{"open tcp", func(m *leaseModel) { m.open(worker.TCP, byTCP) }},
+	{"open rdma", func(m *leaseModel) { m.openRDMA("0") }},
+	{"open rdma, and a rail that is missing", func(m *leaseModel) { m.openRDMA("0", "no such rail") }},
+	{"open a missing rail only", func(m *leaseModel) { m.open("", byRDMANowhere) }},
+	{"open nonsense", func(m *leaseModel) { m.request("/open", `{"transport":"ucx"}`) }},
+	{"open with a fault", func(m *leaseModel) {
+		names := []string{"list", "open", "mr", "cq", "qp", "rtr", "state"}
+		name := names[m.rand.IntN(len(names))]
+		m.note("fault " + name)
+		m.fabric.Set("b", "mlx5_0", faults[name])
+		m.openRDMA("0")
+		m.fabric.Set("b", "mlx5_0", func(k *fakeverbs.Knobs) { *k = fakeverbs.Knobs{Rate: 200e6} })
+	}},
+	{"open and give up", func(m *leaseModel) { m.abandon(byTCP, byRDMA) }},
+	{"two opens at once", func(m *leaseModel) {
+		var both sync.WaitGroup
+		for _, body := range []string{byTCP, byRDMA} {
+			both.Go(func() { m.keep(m.held, m.held.try(context.Background(), http.MethodPost, m.held.id+"/open", body)) })
+		}
+		both.Wait()
+		m.mayBe = "either"
+	}},
+	{"verify", func(m *leaseModel) { m.request("/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`) }},
+	{"renew", func(m *leaseModel) { m.request("/renew", "{}") }},
+	{"release", func(m *leaseModel) { m.ends(func() { m.request("", `{"bytes":5}`) }) }},
+	{"hang up", func(m *leaseModel) { m.ends(m.held.drop) }},
+	{"be silent", func(m *leaseModel) { m.ends(m.resp.lapse) }},
+	{"last too long", func(m *leaseModel) { m.ends(func() { m.lease().last.Reset(0) }) }},
+	{"be in others' way", func(m *leaseModel) {
+		m.ends(func() { m.lease().end(failure.New(failure.StageLease, failure.Busy, "others")) })
+	}},
+	{"end during an open", func(m *leaseModel) {
+		l, body := m.lease(), []string{byTCP, byRDMA}[m.rand.IntN(2)]
+		after := time.Duration(m.rand.IntN(3000)) * time.Microsecond
+		m.ends(func() {
+			time.AfterFunc(after, func() { l.end(nil) })
+			m.keep(m.held, m.held.try(context.Background(), http.MethodPost, m.held.id+"/open", body))
+			l.end(nil)
+		})
+	}},
+	{"the worker dies", func(m *leaseModel) {
+		if m.rand.IntN(4) == 0 && m.b.worker.Restarts() < 2 && m.mayBe != "" {
+			m.signal("b", unix.SIGKILL)
+			m.mayBe = "either"
+		}
+	}},
+}
+
+func (m *leaseModel) note(what string) { m.did = append(m.did, what) }
+
+func (m *leaseModel) fatal(format string, args ...any) {
+	m.t.Helper()
+	m.t.Fatalf("%s\nafter: %s", fmt.Sprintf(format, args...), strings.Join(m.did, "; "))
+}
+
+func (m *leaseModel) lease() *lease {
+	m.resp.mu.Lock()
+	defer m.resp.mu.Unlock()
+	return m.resp.current
+}
+
+// request sends a request on the lease; an empty path releases it.
+func (m *leaseModel) request(path, body string) string {
+	method := http.MethodPost
+	if path == "" {
+		method = http.MethodDelete
+	}
+	return m.held.try(context.Background(), method, m.held.id+path, body)
+}
+
+// open asks for a session, after which nothing may be left of the one before.
+func (m *leaseModel) open(transport, body string) string {
+	m.t.Helper()
+	text := m.request("/open", body)
+	m.mayBe = transport
+	m.onlyWhatMayBe()
+	if port := m.keep(m.held, text); port > 0 && !writesByTCP(m.t.Context(), port, m.held.key) {
+		m.fatal("the port of a lease that is held does not answer")
+	}
+	return text
+}
+
+// keep remembers the TCP port that an answer names, 0 for none.
+func (m *leaseModel) keep(h *holder, answer string) uint16 {
+	var reply openReply
+	if json.Unmarshal([]byte(answer), &reply) != nil || reply.TCPPort == 0 {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ports = append(m.ports, keyhole{reply.TCPPort, h.key})
+	return reply.TCPPort
+}
+
+// openRDMA opens rails of b for an end of a's, and writes if that can be.
+func (m *leaseModel) openRDMA(rails ...string) {
+	m.t.Helper()
+	own, err := m.a.rails()
+	if err != nil {
+		m.fatal("%v", err)
+	}
+	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Rails: []worker.RailArg{rdmaRail(own[0], m.a.gid(own[0], nil))}}
+	opened, err := m.asker.begin(m.t.Context(), args)
+	if err != nil {
+		m.fatal("the asker's own end: %v", err)
+	}
+	req := openRequest{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1}
+	for i, name := range rails {
+		r := openRail{Rail: name}
+		if i == 0 {
+			r.Remote = opened.Ends[0]
+		}
+		req.Rails = append(req.Rails, r)
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		m.fatal("%v", err)
+	}
+	text := m.open(worker.RDMA, string(body))
+	var reply openReply
+	if json.Unmarshal([]byte(text), &reply) != nil || len(reply.Ends) == 0 || reply.Ends[0].Failure != nil || len(reply.Ends[0].QPNs) == 0 {
+		m.rkeys = false
+		return
+	}
+	c, err := m.asker.current.Connect(m.t.Context(), worker.ConnectArgs{RetryCount: 7, Rails: []worker.ConnectRail{{Name: "0", Remote: reply.Ends[0], PathMTU: 4096}}})
+	if err != nil || len(c.Failures) > 0 {
+		m.fatal("connect: %v %v", err, c.Failures)
+	}
+	m.rkeys = true
+	if !m.writesByRDMA() {
+		m.fatal("the queue pair of a lease that is held does not take a write")
+	}
+}
+
+func (m *leaseModel) writesByRDMA() bool {
+	_, err := m.asker.current.Latency(m.t.Context(), worker.LatencyArgs{Rail: "0", N: 1, Limit: time.Second})
+	return err == nil
+}
+
+// abandon begins an open and hangs up on it, in the middle or before.
+func (m *leaseModel) abandon(bodies ...string) {
+	ctx, cancel := context.WithTimeout(m.t.Context(), time.Duration(m.rand.IntN(4000))*time.Microsecond)
+	defer cancel()
+	m.keep(m.held, m.held.try(ctx, http.MethodPost, m.held.id+"/open", bodies[m.rand.IntN(len(bodies))]))
+	m.mayBe = "either"
+}
+
+// ends lets the lease end, and looks at what is left when it is counted as over.
+func (m *leaseModel) ends(by func()) {
+	m.t.Helper()
+	by()
+	m.held.drop()
+	m.held, m.mayBe = nil, ""
+	if !within(20*time.Second, func() bool { return m.resp.Leases() == 0 }) {
+		m.fatal("the lease does not end")
+	}
+	m.onlyWhatMayBe()
+	if holder := m.b.slot.holder(); holder != "" && !within(time.Second, func() bool { return m.b.slot.holder() == "" }) {
+		m.fatal("the place is taken: %s", holder)
+	}
+}
+
+// onlyWhatMayBe looks for what is open at b and should not be.
+func (m *leaseModel) onlyWhatMayBe() {
+	m.t.Helper()
+	if m.mayBe != worker.RDMA && m.mayBe != "either" {
+		left := slices.DeleteFunc(m.fabric.Left(), func(s string) bool { return !strings.HasPrefix(s, "b/") })
+		if len(left) > 0 {
+			m.fatal("left: %v", left)
+		}
+		if m.rkeys && m.writesByRDMA() {
+			m.fatal("the old rkey still takes a write")
+		}
+		m.rkeys = false
+	}
+	if listening := m.listening("b"); len(listening) > 0 && m.mayBe != worker.TCP && m.mayBe != "either" {
+		m.fatal("the worker listens on port %v", listening)
+	}
+	for _, p := range m.ports {
+		if writesByTCP(m.t.Context(), p.port, p.key) {
+			m.fatal("the old key still writes to port %d", p.port)
+		}
+	}
+	m.ports = nil
+}
+
+// try sends a request and returns the answer, whatever comes of it.
+func (h *holder) try(ctx context.Context, method, path, body string) string {
+	res, err := h.client.ask(ctx, failure.StageLease, method, path, []byte(body), false)
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close()
+	return string(res.body)
+}
+
+// TestLeaseModel: whatever a holder does, in whatever order, and whatever befalls
+// the worker meanwhile: when no lease is counted the worker holds no queue pair,
+// no region and no listener, and neither an old key nor an old rkey writes; while
+// one is held, only what it opened last is there.
+func TestLeaseModel(t *testing.T) {
+	t.Parallel()
+	seeds := []uint64{1, 2, 3, 4}
+	if s := os.Getenv("RAILSCOPE_TEST_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = []uint64{seed}
+	}
+	const leases, most = 12, 8 // and requests in each
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 1, nil)
+			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: ownSession{node: p.a}}
+			for range leases {
+				m.held = p.holder()
+				m.note("TAKE")
+				if f := m.held.take("c", 1<<20); f != nil {
+					m.fatal("%v", f)
+				}
+				for range m.rand.IntN(most) {
+					if m.held != nil {
+						a := acts[m.rand.IntN(len(acts))]
+						if m.rand.IntN(2) == 0 {
+							a = acts[m.rand.IntN(8)] // an open: they are what leaves something
+						}
+						m.note(a.what)
+						a.do(m)
+					}
+				}
+				if m.held != nil {
+					m.note("release at last")
+					m.ends(func() { m.request("", "{}") })
+				}
+			}
+			if err := m.asker.end(); err != nil {
+				t.Error(err)
+			}
+			if left := p.fabric.Left(); len(left) > 0 {
+				m.fatal("left at the end: %v", left)
+			}
+			t.Log(strings.Join(m.did, "; "))
+		})
+	}
+}
