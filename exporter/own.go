@@ -24,6 +24,7 @@ type ownRows struct {
 	present, success, seconds, errors, build *collector.Metric
 	demo                                     *collector.Metric
 	scrape                                   *collector.Metric
+	refused                                  *collector.Metric
 	reloadOK, reloadTime                     *collector.Metric
 	cpu, resident, started, goroutines       *collector.Metric
 }
@@ -45,6 +46,7 @@ func newOwnRows() ownRows {
 		build:      gauge("build_info", "What is running; always 1.", here, "version", "revision", "goversion"),
 		demo:       gauge("demo", "1 where railscope demo made this up: rails that are shaped TCP connections of one machine, GPUs that are none. There is no series anywhere else.", "docs/demo.md"),
 		scrape:     gauge("scrape_seconds", "How long the reads for this scrape took, all sources side by side.", here),
+		refused:    counter("web_refused_total", "Clients that the web port refused: connections (--web.max-connections are open), address (one address has half of them), timeout (a request did not arrive, or an answer was not read, in time), streams (50 live pages are open), body (the request had a large one), cross_site (a page of another site asked for a reload).", "exporter/refusals.go", "reason"),
 		reloadOK:   gauge("config_last_reload_successful", "1 when the configuration that was last read is in force, 0 when it was refused and the one before it still is.", "exporter/server.go"),
 		reloadTime: gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last put in force, Unix time.", "exporter/server.go"),
 		cpu:        counter("process_cpu_seconds_total", "Processor time that railscope has used, user and system.", client),
@@ -55,7 +57,7 @@ func newOwnRows() ownRows {
 }
 
 func (r ownRows) all() []*collector.Metric {
-	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.reloadOK, r.reloadTime,
+	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.refused, r.reloadOK, r.reloadTime,
 		r.cpu, r.resident, r.started, r.goroutines}
 }
 

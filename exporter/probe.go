@@ -117,6 +117,13 @@ func (p *Probe) Read(emit func(collector.Sample)) error {
 	emit(collector.Sample{Metric: p.rows.budget, Value: stats.BudgetBytes})
 	emit(collector.Sample{Metric: p.rows.leases, Value: float64(stats.Leases)})
 	emit(collector.Sample{Metric: p.rows.restarts, Value: float64(stats.WorkerRestarts)})
+	emit(collector.Sample{Metric: p.rows.up, Value: oneIf(stats.Up)})
+	if stats.Interval > 0 {
+		emit(collector.Sample{Metric: p.rows.interval, Value: stats.Interval.Seconds()})
+	}
+	for _, r := range stats.Refused {
+		emit(collector.Sample{Metric: p.rows.refused, Labels: []string{r.Reason}, Value: float64(r.Count)})
+	}
 	for _, name := range stats.Names {
 		emit(collector.Sample{Metric: p.rows.dnsPeers, Labels: []string{name.Name}, Value: float64(name.Peers)})
 		for _, result := range probe.LookupResults() {

@@ -8,6 +8,7 @@ type probeRows struct {
 	rounds, failures, skipped, verification, retransmits *collector.Metric
 	soloRounds                                           *collector.Metric
 	transport, fallback, mismatch, success, duration     *collector.Metric
+	lastRound                                            *collector.Metric
 	goodput, imbalance, scaling, skew, speedup           *collector.Metric
 	tcp, tcpMTU                                          *collector.Metric
 	// Of a peer and a rail.
@@ -15,6 +16,7 @@ type probeRows struct {
 	counters, pathMTU, gid, degradation                   *collector.Metric
 	// Of the probe.
 	budget, leases, restarts *collector.Metric
+	up, interval, refused    *collector.Metric
 	// Of a DNS name.
 	dnsPeers, dnsLookups *collector.Metric
 }
@@ -40,6 +42,7 @@ func newProbeRows() probeRows {
 		fallback:  row(gauge, "probe_fallback_info", words, "Why the last round that was not skipped did not go by RDMA, or failed; always 1, and absent when all is well.", peer, "reason"),
 		mismatch:  row(gauge, "probe_component_mismatch", result, "1 when both ends run versions of a component that do not go together; absent when they do.", peer, "component"),
 		success:   row(gauge, "probe_last_success_timestamp_seconds", result, "When the last round by RDMA ended well, Unix time.", peer),
+		lastRound: row(gauge, "probe_last_round_timestamp_seconds", result, "When the last round ended, Unix time, whatever its result: skipped ones count. Absent until one has.", peer),
 		duration:  row(gauge, "probe_duration_seconds", result, "How long the last round took that was not skipped.", peer),
 
 		goodput:   row(gauge, "probe_goodput_bytes_per_second", result, "Payload by RDMA over all rails at once in the last round: mode=stealing gives the next chunk to the rail that has room, mode=static an equal part to each. Absent when the last round did not measure it.", peer, "mode"),
@@ -64,6 +67,10 @@ func newProbeRows() probeRows {
 		leases:   row(gauge, "probe_leases", options, "Leases of this node's scratch memory that peers hold."),
 		restarts: row(counter, "probe_worker_restarts_total", options, "Times the worker process was started again after it crashed or was killed."),
 
+		up:       row(gauge, "probe_up", "probe/service.go", "1 when the probe does what the configuration says: it answers where probe.listen says, and asks its peers. 0 when it cannot listen there; it tries again at least every 30 s. Absent without a probe in the configuration."),
+		interval: row(gauge, "probe_interval_seconds", "probe/schedule.go", "Time from one round with a peer to the next: probe.interval, or longer when there are too many nodes for that. Absent when no peers are asked."),
+		refused:  row(counter, "probe_refused_total", "probe/refusals.go", "Clients that the probe port refused: unauthorized (neither token nor certificate of a peer), connections (its 64 places, or the 32 for clients that have not proven to be peers, are taken), address (one address has half of them), timeout (no proof, request or read of the answer in 10 s), version (another version of the protocol), malformed (not a request of railscope).", "reason"),
+
 		dnsPeers:   row(gauge, "probe_dns_peers", directory, "Peers that a DNS name of the configuration (dns+NAME) stands for, this node left out. An address is counted for 5 minutes after it was in an answer; when a lookup fails, all remain.", "name"),
 		dnsLookups: row(counter, "probe_dns_lookups_total", directory, "Lookups of the name: ok, not_found (no such name, or no address), timeout, failed. One every 30 s.", "name", "result"),
 	}
@@ -71,9 +78,9 @@ func newProbeRows() probeRows {
 
 func (r *probeRows) all() []*collector.Metric {
 	return []*collector.Metric{
-		r.rounds, r.soloRounds, r.failures, r.skipped, r.verification, r.retransmits, r.transport, r.fallback, r.mismatch, r.success, r.duration,
+		r.rounds, r.soloRounds, r.failures, r.skipped, r.verification, r.retransmits, r.transport, r.fallback, r.mismatch, r.success, r.lastRound, r.duration,
 		r.goodput, r.imbalance, r.scaling, r.skew, r.speedup, r.tcp, r.tcpMTU,
 		r.latency, r.railUp, r.railGoodput, r.railBytes, r.railExpected, r.counters, r.pathMTU, r.gid, r.degradation,
-		r.budget, r.leases, r.restarts, r.dnsPeers, r.dnsLookups,
+		r.budget, r.leases, r.restarts, r.up, r.interval, r.refused, r.dnsPeers, r.dnsLookups,
 	}
 }

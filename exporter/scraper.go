@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -41,6 +42,7 @@ type Scraper struct {
 	lanes   lane.Group[result]
 	text    sharedText
 	flights singleflight.Group // of other formats
+	refused *connlimit.Refusals
 
 	mu     sync.Mutex // protects all following fields
 	table  *Table
@@ -66,7 +68,7 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 	if opts.Self == nil {
 		opts.Self = newSelf()
 	}
-	s := &Scraper{opts: opts, sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
+	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
 		errors: map[errorKey]uint64{}, failed: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
 		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self}}
 	for _, src := range sources {
@@ -164,6 +166,9 @@ func (s *Scraper) Alive() {
 	defer s.mu.Unlock()
 }
 
+// Reading returns the names of sources that are being read now.
+func (s *Scraper) Reading() []string { return s.lanes.Busy() }
+
 // Reloaded records whether a configuration that was read is now in force.
 func (s *Scraper) Reloaded(ok bool) {
 	s.mu.Lock()
@@ -221,6 +226,9 @@ func (s *Scraper) scrapeLocked(some []string) {
 	for key, n := range s.errors {
 		s.table.Set(collector.Sample{Metric: s.rows.errors, Labels: []string{key.source, key.device, key.reason}, Value: float64(n)})
 	}
+	s.refused.Each(func(reason string, n uint64) {
+		s.table.Set(collector.Sample{Metric: s.rows.refused, Labels: []string{reason}, Value: float64(n)})
+	})
 	s.log.settle(start)
 	s.rows.emit(&s.status, time.Since(start), func(sample collector.Sample) { s.table.Set(sample) })
 	s.table.End()

@@ -14,35 +14,61 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/systemd"
 )
 
 // shutdownWait is how long running scrapes may take to end at shutdown.
 const shutdownWait = 10 * time.Second
 
+// What the web port allows a client, and how many connections all of them have
+// unless [ServerOptions] say otherwise.
+const (
+	requestTime = 10 * time.Second // for a request to arrive, its body too
+	answerTime  = time.Minute      // for an answer to be made and read
+	idleTime    = 5 * time.Minute  // between two requests of a connection
+	maxHeader   = 32 << 10         // bytes; a proxy's cookies may be long
+	maxBody     = 64 << 10         // bytes; nothing that is asked needs one
+	maxHTTP2    = 32               // requests at a time on a connection with HTTP/2
+
+	DefaultMaxConnections = 512
+)
+
 // Serve binds the addresses of flags, reads every source once, reports ready,
 // and serves until ctx is done. Then it ends the streams of open pages, lets
-// running scrapes end and returns nil. An error says in one line what could not be bound or read, and what to
-// do.
+// in-flight scrapes finish for a while and returns nil. An error says in one line
+// what could not be bound or read, and what to do.
 func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *slog.Logger) error {
 	var bound atomic.Int32
 	up := make(chan struct{})
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-		BaseContext: func(net.Listener) context.Context { // called once for each listener that is bound
-			if bound.Add(1) == 1 {
-				close(up)
-			}
-			return context.Background()
-		},
+	spare := spareConns{list: map[net.Conn]bool{}}
+	server := newHTTPServer(handler, logger)
+	server.BaseContext = func(net.Listener) context.Context { // called once for each listener that is bound
+		if bound.Add(1) == 1 {
+			close(up)
+		}
+		return context.Background()
+	}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		connlimit.State(c, state)
+		spare.note(c, state)
 	}
 	server.RegisterOnShutdown(handler.Close) // streams have no end of their own
-	spare := spareConns{list: map[net.Conn]bool{}}
-	server.ConnState = spare.note
 	server.RegisterOnShutdown(spare.close)
-	failed := make(chan error, 1)
-	go func() { failed <- web.ListenAndServe(server, flags, logger) }()
+	listeners, err := listen(flags, logger)
+	if err != nil {
+		return cannotListen(err)
+	}
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close() // unless it was served, it is open
+		}
+	}()
+	limit := connlimit.New(connlimit.Options{Connections: handler.maxConnections, Refused: handler.refused.Count})
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { failed <- web.Serve(limit.Listener(l), server, flags, logger) }()
+	}
 	select {
 	case err := <-failed:
 		return cannotListen(err)
@@ -62,13 +88,23 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 	}
 	handler.SetReady(false)
 	systemd.Stopping()
-	logger.Info("Stopping: running scrapes are let to end", "at_most", shutdownWait)
+	logger.Info("Stopping: in-flight scrapes finish first", "at_most", shutdownWait)
 	grace, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		return fmt.Errorf("stop: scrapes were still running after %v: %w", shutdownWait, err)
+		logger.Warn("Stopping although scrapes have not finished", "waited", shutdownWait, "reading", handler.scraper.Reading())
+		_ = server.Close() // their clients see the connection end
 	}
 	return nil
+}
+
+// newHTTPServer returns a server with the bounds of the web port on requests.
+func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: requestTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2}, ConnState: connlimit.State,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
 }
 
 // spareConns are the connections on which nothing has come yet. Browsers open

@@ -1,6 +1,8 @@
 package exporter
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/exporter/page"
+	"github.com/railscope/railscope/internal/connlimit"
 )
 
 // Server answers HTTP: the metrics, the live page, health, readiness and reload.
@@ -24,15 +28,25 @@ type Server struct {
 	page    *page.Page // nil where the metrics are in its place
 	mux     *http.ServeMux
 	zips    sync.Pool // of *gzip.Writer: each holds most of a megabyte
+	slow    slowAnswers
+	refused *connlimit.Refusals
+
+	maxConnections int
+	lifecycle      bool
+	sameSite       *http.CrossOriginProtection
 }
 
 // ServerOptions are what a [Server] needs beside the scraper.
 type ServerOptions struct {
 	TelemetryPath string       // of the metrics; at / they take the place of the page
 	Reload        func() error // is called for a POST to /-/reload; its error is the answer
-	Logger        *slog.Logger
-	Node          string // as the page calls it; empty asks the kernel
-	Notice        string // the page shows it above everything; empty: nothing
+	Lifecycle     bool         // a reload may be asked for by HTTP
+
+	MaxConnections int // of all clients; 0 is DefaultMaxConnections
+
+	Logger *slog.Logger
+	Node   string // as the page calls it; empty asks the kernel
+	Notice string // the page shows it above everything; empty: nothing
 	// Doctor looks at the node for the page, in bounded time; nil: nobody does.
 	Doctor func(context.Context) ([]Finding, error)
 }
@@ -42,7 +56,8 @@ type Finding = page.Finding
 
 // NewServer returns the handler. Close it when it has served.
 func NewServer(scraper *Scraper, opts ServerOptions) (*Server, error) {
-	s := &Server{scraper: scraper, reload: opts.Reload, mux: http.NewServeMux()}
+	s := &Server{scraper: scraper, reload: opts.Reload, mux: http.NewServeMux(), refused: scraper.refused,
+		maxConnections: cmp.Or(opts.MaxConnections, DefaultMaxConnections), lifecycle: opts.Lifecycle, sameSite: http.NewCrossOriginProtection()}
 	s.zips.New = func() any {
 		zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that exists
 		return zip
@@ -54,17 +69,14 @@ func NewServer(scraper *Scraper, opts ServerOptions) (*Server, error) {
 	s.mux.HandleFunc("GET "+path, s.metrics)
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "railscope is up") })
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
-	s.mux.HandleFunc("POST /-/reload", s.doReload)
-	s.mux.HandleFunc("PUT /-/reload", s.doReload)
-	s.mux.HandleFunc("/-/reload", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Allow", "POST, PUT")
-		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
-	})
+	s.mux.HandleFunc("/-/reload", s.doReload)
 	if path == page.Path {
 		return s, nil
 	}
 	var err error
-	if s.page, err = page.New(scraper.pageOptions(opts)); err != nil {
+	pages := scraper.pageOptions(opts)
+	pages.Refused = func(from string) { s.refused.Count(refusedStreams, from) }
+	if s.page, err = page.New(pages); err != nil {
 		return nil, err
 	}
 	s.page.Register(s.mux)
@@ -82,7 +94,24 @@ func (s *Server) Close() {
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
 // ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.ContentLength > maxBody:
+		s.refused.Count(refusedBody, r.RemoteAddr)
+		w.Header().Set("Connection", "close")
+		say(w, http.StatusRequestEntityTooLarge, "the request has a body of more than "+strconv.Itoa(maxBody)+" bytes, and none is needed")
+		return
+	case r.Body == nil || r.Body == http.NoBody:
+		// All of it has arrived. The limit for that would end a stream, too.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	default:
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	}
+	if r.URL.Path != page.PathEvents { // the page has limits of its own for its streams
+		w = &answer{w, &s.slow}
+	}
+	s.mux.ServeHTTP(w, r)
+}
 
 // metrics serves the exposition. It is complete before the first byte leaves,
 // so that a slow client holds up nobody.
@@ -112,11 +141,20 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, format expfmt.Form
 		return
 	}
 	h.Set("Content-Encoding", "gzip")
+	packed := s.pack(body) // before it is sent: a slow client must not hold the compressor
+	h.Set("Content-Length", strconv.Itoa(len(packed)))
+	w.Write(packed) //nolint:errcheck // as above
+}
+
+func (s *Server) pack(body []byte) []byte {
 	zip := s.zips.Get().(*gzip.Writer)
 	defer s.zips.Put(zip)
-	zip.Reset(w)
-	zip.Write(body) //nolint:errcheck // as above
+	var packed bytes.Buffer
+	packed.Grow(len(body) / 8)
+	zip.Reset(&packed)
+	zip.Write(body) //nolint:errcheck // into memory
 	zip.Close()     //nolint:errcheck // as above
+	return packed.Bytes()
 }
 
 func acceptsGzip(h http.Header) bool {
@@ -139,7 +177,23 @@ func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
 	say(w, http.StatusServiceUnavailable, "not ready: the first read is not over, or railscope is stopping")
 }
 
-func (s *Server) doReload(w http.ResponseWriter, _ *http.Request) {
+// doReload reads the configuration again for who may ask for it: not for a page
+// of another site, which a browser within the network has open.
+func (s *Server) doReload(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !s.lifecycle:
+		say(w, http.StatusForbidden, "reload by HTTP is off: send SIGHUP (systemctl reload railscope), or start railscope with --web.enable-lifecycle")
+		return
+	case r.Method != http.MethodPost && r.Method != http.MethodPut:
+		w.Header().Set("Allow", "POST, PUT")
+		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
+		return
+	}
+	if err := s.sameSite.Check(r); err != nil {
+		s.refused.Count(refusedCrossSite, r.RemoteAddr)
+		say(w, http.StatusForbidden, "reload refused: "+err.Error())
+		return
+	}
 	if err := s.reload(); err != nil {
 		say(w, http.StatusInternalServerError, "the configuration in force was kept: "+err.Error())
 		return

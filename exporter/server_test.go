@@ -17,7 +17,7 @@ import (
 
 func testServer(t *testing.T, path string, reload func() error) *Server {
 	t.Helper()
-	s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}), ServerOptions{TelemetryPath: path, Reload: reload})
+	s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}), ServerOptions{TelemetryPath: path, Reload: reload, Lifecycle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +56,48 @@ func TestEndpoints(t *testing.T) {
 		s.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
 		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.body) {
 			t.Errorf("%s %s: %d %q, want %d and %q in it", tc.method, tc.path, w.Code, w.Body, tc.code, tc.body)
+		}
+	}
+}
+
+// TestReloadByHTTP: a reload is asked for by HTTP only where that is switched on,
+// by POST or PUT, and by no page of another site.
+func TestReloadByHTTP(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		lifecycle bool
+		method    string
+		header    map[string]string
+		code      int
+		body      string // a part of it
+	}{
+		{"off", false, "POST", nil, 403, "--web.enable-lifecycle"},
+		{"off, and a GET", false, "GET", nil, 403, "SIGHUP"},
+		{"curl", true, "POST", nil, 200, "reloaded"},
+		{"PUT", true, "PUT", nil, 200, "reloaded"},
+		{"GET", true, "GET", nil, 405, "POST"},
+		{"DELETE", true, "DELETE", nil, 405, "POST"},
+		{"a page of this site", true, "POST", map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://example.com"}, 200, "reloaded"},
+		{"a page of another site", true, "POST", map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}, 403, "cross-origin"},
+		{"a page of a neighbour", true, "POST", map[string]string{"Sec-Fetch-Site": "same-site", "Origin": "http://a.example.com"}, 403, "cross-origin"},
+		{"another site, an old browser", true, "POST", map[string]string{"Origin": "http://evil.example"}, 403, "cross-origin"},
+		{"a file", true, "PUT", map[string]string{"Origin": "null"}, 403, "cross-origin"},
+	} {
+		reloads := 0
+		s, err := NewServer(testScraper(t, []collector.Source{newFake("a")}),
+			ServerOptions{TelemetryPath: "/metrics", Lifecycle: tc.lifecycle, Reload: func() error { reloads++; return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		r := httptest.NewRequest(tc.method, "http://example.com/-/reload", nil)
+		for key, value := range tc.header {
+			r.Header.Set(key, value)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.body) || (reloads == 1) != (tc.code == 200) {
+			t.Errorf("%s: %d %q and %d reloads, want %d and %q in it", tc.name, w.Code, w.Body, reloads, tc.code, tc.body)
 		}
 	}
 }

@@ -92,7 +92,8 @@ func trackConnections(srv *http.Server) {
 }
 
 // turnAway refuses a request that nobody has proved, and its connection.
-func turnAway(w http.ResponseWriter, status int, f *failure.Failure) {
+func (r *Responder) turnAway(w http.ResponseWriter, req *http.Request, reason string, status int, f *failure.Failure) {
+	r.node.refused.Count(reason, req.RemoteAddr)
 	w.Header().Set("Connection", "close") // a stranger holds none of the few connections
 	refuse(w, status, f)
 }
@@ -113,11 +114,11 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 		err = ask.check()
 	}
 	if err != nil {
-		turnAway(w, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol, "the peer does not understand the request: %v", err))
+		r.turnAway(w, req, refusedMalformed, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol, "the peer does not understand the request: %v", err))
 		return
 	}
 	if ask.Version != protocolVersion {
-		turnAway(w, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
+		r.turnAway(w, req, refusedVersion, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
 			"peer speaks protocol version %d, this node %d: install the same version of railscope on both", protocolVersion, ask.Version))
 		return
 	}
@@ -125,7 +126,7 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 	if conn, _ := req.Context().Value(targetConnKey{}).(*targetConn); r.creds.TokenFile != "" && conn != nil {
 		dialled, _ := netip.ParseAddrPort(ask.Address)
 		if plainAddress(dialled) != conn.local {
-			turnAway(w, http.StatusConflict, unauthorized("the connection was made to %.64q and reached the peer at another address: "+
+			r.turnAway(w, req, refusedUnauthorized, http.StatusConflict, unauthorized("the connection was made to %.64q and reached the peer at another address: "+
 				"with a token nothing between two nodes may translate addresses or act as proxy; probe the node's own address", ask.Address))
 			return
 		}
@@ -143,7 +144,7 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 // returns is proved to the sender by finish.
 func (r *Responder) admit(w http.ResponseWriter, req *http.Request) (signed http.ResponseWriter, finish func(), ok bool) {
 	if err := r.creds.checkCertificate(req.TLS); err != nil {
-		turnAway(w, http.StatusUnauthorized, unauthorized("%v", err))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("%v", err))
 		return nil, nil, false
 	}
 	if r.creds.TokenFile == "" {
@@ -153,17 +154,17 @@ func (r *Responder) admit(w http.ResponseWriter, req *http.Request) (signed http
 	conn, _ := req.Context().Value(targetConnKey{}).(*targetConn)
 	p, err := parseProof(req.Header.Get(headerProof))
 	if conn == nil || err != nil {
-		turnAway(w, http.StatusUnauthorized, unauthorized("the request does not prove a token: both ends need the same token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the request does not prove a token: both ends need the same token_file"))
 		return nil, nil, false
 	}
 	list, err := r.creds.tokens()
 	if err != nil { // where the file lies is no business of those who have not proved the token
-		turnAway(w, http.StatusUnauthorized, unauthorized("the peer cannot use its own token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the peer cannot use its own token_file"))
 		return nil, nil, false
 	}
 	s := conn.admit(req, p, list)
 	if s == nil {
-		turnAway(w, http.StatusUnauthorized, unauthorized("the token is not this node's: both ends need the same token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the token is not this node's: both ends need the same token_file"))
 		return nil, nil, false
 	}
 	prove(req.Context())

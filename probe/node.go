@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -38,6 +39,8 @@ type NodeOptions struct {
 	Facts     func(context.Context) ([]byte, error)                        // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
 	Server    func(*http.Server)                                           // prepares the control channel's server, its log for one; optional
 
+	Refused func(reason, from string) // is told of the first refusal of a reason by the control channel, until there were none for a while; optional
+
 	Simulation *Simulation // takes the place of the worker process, for the demo; nil wherever figures are to be believed
 }
 
@@ -57,6 +60,7 @@ type Node struct {
 	turns    turns
 	facts    *facts
 	secrets  *secretFiles
+	refused  *connlimit.Refusals
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
@@ -94,7 +98,7 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), secrets: newSecretFiles(), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), secrets: newSecretFiles(), refused: newRefusals(opts.Refused), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
 	n.rename("")
 	return n

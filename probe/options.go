@@ -70,6 +70,16 @@ type Stats struct {
 	Leases         int     // granted to others at this moment: 0 or 1
 	WorkerRestarts uint64  // after the worker process crashed or was killed
 	Names          []NameStats
+
+	Up       bool          // peers are asked and answered as the options say
+	Interval time.Duration // from one round with a peer to the next; 0: nobody is asked
+	Refused  []Refusal     // by the control channel, since the start, in a fixed order
+}
+
+// Refusal is how often the control channel refused for a reason.
+type Refusal struct {
+	Reason string
+	Count  uint64
 }
 
 // NameStats is what is counted of a DNS name that stands for many peers.

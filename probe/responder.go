@@ -12,8 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
@@ -28,6 +27,8 @@ type Responder struct {
 
 	longest time.Duration // that a lease can be renewed to
 
+	strangerTime time.Duration // that an unproven connection lives
+
 	facts *facts // the node's: a reload does not make it gather anew
 
 	mu       sync.Mutex // protects all following fields
@@ -41,6 +42,7 @@ type Responder struct {
 // of others has ended a lease.
 const (
 	maxConnections = 64
+	maxStrangers   = maxConnections / 2 // of these, that have not proven to be peers
 	requestTime    = 10 * time.Second
 	idleTime       = time.Minute
 	busyCooldown   = 5 * time.Second
@@ -53,7 +55,7 @@ func NewResponder(node *Node, opts Options) (*Responder, error) {
 	if err := creds.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout, facts: node.facts}, nil
+	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout, strangerTime: requestTime, facts: node.facts}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -69,14 +71,15 @@ func (r *Responder) Leases() int {
 // Serve answers on l until ctx is done; then leases end, and it returns when
 // what belonged to them is gone.
 func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadTimeout: requestTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: 16 << 10, ConnState: connlimit.State, ConnContext: withConn}
 	r.node.opts.Server(srv)
 	trackConnections(srv)
 	var learning sync.WaitGroup
 	defer learning.Wait()
 	learning.Go(func() { r.node.learn(ctx) })
-	l = netutil.LimitListener(l, maxConnections)
+	l = connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers, StrangerTime: r.strangerTime,
+		Refused: r.node.refused.Count}).Listener(l)
 	done := make(chan error, 1)
 	go func() {
 		if srv.TLSConfig != nil {
@@ -119,11 +122,11 @@ func (r *Responder) handler() http.Handler {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
 		switch {
 		case isV1(req.URL.Path): // whatever it carries is not read
-			turnAway(w, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
+			r.turnAway(w, req, refusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
 				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node", protocolVersion))
 		case req.URL.Path == pathHello && req.Method == http.MethodPost:
 			if err := r.creds.checkCertificate(req.TLS); err != nil {
-				turnAway(w, http.StatusForbidden, unauthorized("%v", err))
+				r.turnAway(w, req, refusedUnauthorized, http.StatusForbidden, unauthorized("%v", err))
 				return
 			}
 			r.greet(w, req)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/demo"
+	"github.com/railscope/railscope/exporter"
 )
 
 // settings is the command line, parsed.
@@ -32,6 +33,8 @@ type settings struct {
 	doctor        doctorSettings
 	demo          demoSettings
 	telemetryPath string
+	lifecycle     bool // a reload may be asked for by HTTP
+	connections   int  // to the web port, at a time
 	interval      time.Duration // between samples
 	gpuProcesses  bool
 	processLimit  int
@@ -124,6 +127,8 @@ func application(s *settings) *kingpin.Application {
 	only := twin{cmd}
 	s.web = kingpinflag.AddFlags(only, ":10091")
 	only.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
+	only.Flag("web.max-connections", "Connections to the web port at a time; one address has at most half of them. What comes beyond is closed and counted.").Default(strconv.Itoa(exporter.DefaultMaxConnections)).IntVar(&s.connections)
+	only.Flag("web.enable-lifecycle", "Let POST and PUT to /-/reload read the configuration again. SIGHUP always does.").Default("false").BoolVar(&s.lifecycle)
 	for _, src := range sourceFlags {
 		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default(strconv.FormatBool(!src.off)).Bool()
 	}
@@ -183,6 +188,9 @@ func parse(args []string) (s settings, err error) {
 	}
 	if s.command == "serve" && s.procs < 1 {
 		return s, misuse{fmt.Errorf("--runtime.gomaxprocs must be 1 or more, not %d", s.procs)}
+	}
+	if s.command == "serve" && s.connections < 1 {
+		return s, misuse{fmt.Errorf("--web.max-connections must be 1 or more, not %d", s.connections)}
 	}
 	if s.command == "serve" && slices.Contains(*s.web.WebListenAddresses, "") {
 		return s, misuse{errors.New(`--web.listen-address must be host:port or :port, such as :10091, not ""`)}

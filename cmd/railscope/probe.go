@@ -35,7 +35,10 @@ func newNode(s settings, m machine, finder *rail.Finder, logger *slog.Logger) *p
 		Facts:   tellFacts(gatherer(s, finder)),
 		Worker:  []string{"/proc/self/exe", workerCommand},
 		Log:     func(line string) { logger.Info("Worker process", "said", line) },
-		Server:  func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
+		Refused: func(reason, from string) {
+			logger.Warn("Probe port refuses a client (logged once until it stops)", "reason", reason, "address", from)
+		},
+		Server: func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
 	}
 	if m.probe != nil {
 		m.probe(&opts)

@@ -79,6 +79,7 @@ func TestMisuse(t *testing.T) {
 		{"wrong value of another command", []string{"RAILSCOPE_DOCTOR_FORMAT=yaml"}, []string{"doctor"}, 2, `railscope: the variable RAILSCOPE_DOCTOR_FORMAT is wrong: .*'yaml'; by default it is text .*`},
 		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2, `railscope: --depth must be a number, not "deep" \(see railscope bench --help\)`},
 		{"no processor", nil, []string{"--runtime.gomaxprocs=0"}, 2, `railscope: --runtime\.gomaxprocs must be 1 or more, not 0`},
+		{"no connection", nil, []string{"--web.max-connections=0"}, 2, `railscope: --web\.max-connections must be 1 or more, not 0`},
 		{"an empty address", nil, []string{"--web.listen-address="}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, not ""`},
 		{"flag like none", nil, []string{"--nonsense"}, 2, `railscope: unknown flag --nonsense \(see railscope --help\)`},
 		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2, `railscope: unknown flag --fail; it is one of railscope demo \(see railscope rails --help\)`},

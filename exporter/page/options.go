@@ -33,6 +33,8 @@ type Options struct {
 	// Peers returns the peers as configured, with their last rounds; probing is
 	// false where the configuration has no probe.
 	Peers func() (peers []Peer, probing bool)
+	// Refused is told of a client that gets no stream because all are taken.
+	Refused func(from string)
 	// Doctor looks at the node in bounded time.
 	Doctor func(ctx context.Context) ([]Finding, error)
 }

@@ -110,6 +110,9 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 	s := p.hub.join()
 	if s == nil {
+		if p.hub.o.Refused != nil {
+			p.hub.o.Refused(r.RemoteAddr)
+		}
 		h.Set("Retry-After", "30")
 		http.Error(w, "As many pages are open as may be, "+strconv.Itoa(MaxStreams)+": close one, or load this one anew to see the values of now.", http.StatusServiceUnavailable)
 		return

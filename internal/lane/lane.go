@@ -7,6 +7,7 @@ package lane
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -138,6 +139,13 @@ func (g *Group[T]) retire(inbox chan func()) bool {
 	}
 	g.idle = slices.Delete(g.idle, i, i+1)
 	return true
+}
+
+// Busy returns the keys of the lanes in which a call is, sorted.
+func (g *Group[T]) Busy() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.busy))
 }
 
 func call[T any](key string, fn func(string) T) (res Result[T]) {

@@ -1,0 +1,172 @@
+package connlimit
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+// Conn is a connection that has a place.
+type Conn struct {
+	net.Conn
+	limit *Limit
+	from  address
+
+	holds    bool        // a place; protected by limit.mu
+	stranger bool        // likewise
+	timer    *time.Timer // of an unproven one
+
+	mu    sync.Mutex // protects all following fields
+	heard bool       // something came
+	idle  bool       // no request is being read or answered
+	slow  bool       // it was counted as timed out
+	until [2]time.Time
+}
+
+// The directions of until.
+const (
+	reading = iota
+	writing
+)
+
+// Of returns the connection of this package below c, which may be TLS; nil when
+// there is none.
+func Of(c net.Conn) *Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	of, _ := c.(*Conn)
+	return of
+}
+
+// Prove lifts the bounds on unproven connections.
+func (c *Conn) Prove() {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	c.limit.provenLocked(c)
+}
+
+// expire closes a connection that has not proven itself in time.
+func (c *Conn) expire() {
+	c.limit.mu.Lock()
+	stranger := c.stranger
+	c.limit.freeLocked(c)
+	c.limit.mu.Unlock()
+	if !stranger {
+		return // it was proven, or closed, in this moment
+	}
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // what was not sent is dropped: the kernel would keep trying for minutes
+	}
+	_ = c.Conn.Close() // whoever uses it learns so
+	c.limit.opts.Refused(Timeout, c.RemoteAddr().String())
+}
+
+// Close implements [net.Conn], and frees the place.
+func (c *Conn) Close() error {
+	c.limit.mu.Lock()
+	c.limit.freeLocked(c)
+	c.limit.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end an answer before it closes the connection.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Read implements [net.Conn].
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.note(reading, n, err)
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *Conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.note(writing, n, err)
+	return n, err
+}
+
+// note counts the first deadline that passed within a request. Connections on
+// which nothing came are not counted: browsers open some for later.
+func (c *Conn) note(direction, n int, err error) {
+	if err == nil && direction == writing {
+		return
+	}
+	c.mu.Lock()
+	c.heard = c.heard || direction == reading && n > 0
+	passed := errors.Is(err, os.ErrDeadlineExceeded) && c.heard && !c.idle && !c.slow && time.Since(c.until[direction]) < time.Hour
+	c.slow = c.slow || passed
+	c.mu.Unlock()
+	if passed {
+		c.limit.opts.Refused(Timeout, c.RemoteAddr().String())
+	}
+}
+
+// SetDeadline implements [net.Conn].
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.deadline(t, reading, writing)
+	return c.Conn.SetDeadline(t)
+}
+
+// SetReadDeadline implements [net.Conn]. net/http breaks off a read of its own by
+// a deadline of long ago, which is why note looks when it was.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.deadline(t, reading)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.deadline(t, writing)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *Conn) deadline(t time.Time, directions ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range directions {
+		c.until[d] = t
+	}
+}
+
+// State is for [http.Server.ConnState]: a connection that waits for its next
+// request may do so without being counted.
+func State(c net.Conn, state http.ConnState) {
+	if c := Of(c); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.idle = state == http.StateIdle
+	}
+}
+
+// address is who a place belongs to: an IPv4 address, or the /64 of an IPv6
+// address, which is what one host is given. Other networks have no addresses.
+type address struct {
+	prefix netip.Prefix
+	known  bool
+}
+
+func addressOf(a net.Addr) address {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return address{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	prefix, err := ip.Prefix(bits)
+	return address{prefix, err == nil}
+}

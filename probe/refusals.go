@@ -1,0 +1,16 @@
+package probe
+
+import "github.com/railscope/railscope/internal/connlimit"
+
+// Why the control channel refuses: [connlimit.Connections], [connlimit.Address],
+// [connlimit.Timeout], and these.
+const (
+	refusedUnauthorized = "unauthorized" // neither token nor certificate of a peer
+	refusedVersion      = "version"      // another version of the protocol
+	refusedMalformed    = "malformed"    // not a request of railscope's
+)
+
+// newRefusals counts what the control channel refuses.
+func newRefusals(report func(reason, from string)) *connlimit.Refusals {
+	return connlimit.NewRefusals(report, connlimit.Address, connlimit.Connections, connlimit.Timeout, refusedUnauthorized, refusedVersion, refusedMalformed)
+}

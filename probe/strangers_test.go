@@ -1,0 +1,127 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// halfPost is a request without proof whose body never comes.
+const halfPost = "POST /v1/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+// strange opens n connections to address, sends something on each, and returns
+// them. They are closed when the test ends.
+func strange(t *testing.T, address string, n int, send string) (list []net.Conn) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, send); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// TestStrangersLeaveRoom: as many strangers as there are connections keep no peer
+// from its round, whatever they send.
+func TestStrangersLeaveRoom(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	for name, send := range map[string]string{"half a request": halfPost, "nothing": "", "half a header": "POST /v1/lease HTTP/1.1\r\nX-A:"} {
+		strange(t, p.peer, 2*maxConnections, send)
+		if res := p.round(); res.Outcome != OK {
+			t.Errorf("%s: a round beside them: %s because of %q (%s)", name, res.Outcome, res.Reason, res.Detail)
+		}
+	}
+	p.clean()
+}
+
+// TestStrangerTime: no stranger keeps a connection for longer than its time, at
+// whatever point of a request it stops, also within TLS.
+func TestStrangerTime(t *testing.T) {
+	t.Parallel()
+	const limit = 500 * time.Millisecond
+	plain := impatient(t, limit, Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
+	secure := impatient(t, limit, newAuthority(t).issue(t.TempDir(), "b"))
+	for name, tc := range map[string]struct{ address, send string }{
+		"silence":        {plain, ""},
+		"half a header":  {plain, "POST /v1/lease HTTP/1.1\r\nX-A:"},
+		"half a body":    {plain, halfPost},
+		"silence in TLS": {secure, ""},
+		"half a TLS":     {secure, "\x16\x03\x01\x02\x00\x01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			c := strange(t, tc.address, 1, tc.send)[0]
+			_ = c.SetReadDeadline(start.Add(requestTime - time.Second)) // net/http's own limits end it later
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("open after %v", time.Since(start))
+			}
+		})
+	}
+}
+
+// impatient answers peers, and gives strangers only so much time.
+func impatient(t *testing.T, limit time.Duration, sec Security) (address string) {
+	t.Helper()
+	opts := DefaultOptions()
+	opts.Security = sec
+	r, err := NewResponder(bareNode(t, "a"), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.strangerTime != requestTime {
+		t.Errorf("a stranger has %v", r.strangerTime)
+	}
+	r.strangerTime = limit
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestProvenStays: a peer's connection outlives the time that strangers have, and
+// strangers do not displace it.
+func TestProvenStays(t *testing.T) {
+	t.Parallel()
+	const limit = 1500 * time.Millisecond
+	sec := Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")}
+	address := impatient(t, limit, sec)
+	c, err := newClient(address, credentials{sec, newSecretFiles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if _, err := c.hello(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dialled := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { dialled = dialled || !i.Reused }})
+	strange(t, address, 2*maxConnections, halfPost)
+	time.Sleep(limit)
+	if _, err := c.hello(ctx); err != nil || dialled {
+		t.Errorf("another connection was needed: %t, %v", dialled, err)
+	}
+}
