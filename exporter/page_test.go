@@ -94,6 +94,12 @@ func TestRecentRounds(t *testing.T) {
 	if len(fallback.Failures) != maxSaidFailures || fallback.Failures[0] != "rail 1: open, other: no" {
 		t.Errorf("%q", fallback.Failures)
 	}
+	slow := ok
+	slow.Outcome, slow.MinOfExpected = probe.Degraded, 0.85
+	if got := roundOf(slow); got.Outcome != "degraded" || got.Reason != "" ||
+		!slices.Equal(got.Failures, []string{"all rails together carry 168.00 Gb/s, 84 % of the 200.00 Gb/s expected"}) {
+		t.Errorf("a round that is degraded: %+v", got)
+	}
 	unreachable := probe.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
 	exceeded := probe.Failure{Stage: "reach", Reason: "retry_exceeded", Rail: "0", Detail: "no answer"}
 	for _, tt := range []struct {

@@ -77,12 +77,16 @@ func (p *probePeer) observe(r probe.Result) {
 	p.last = &r
 }
 
+// byRDMA reports whether a round of this outcome has no reason of its own: what
+// is wrong with a degraded one is its rails'.
+func byRDMA(o probe.Outcome) bool { return o == probe.OK || o == probe.Degraded }
+
 // count adds to the counters.
 func (p *probePeer) count(r probe.Result) {
 	for _, f := range r.Failures {
 		p.failures[stageReason{stage(f.Stage), reason(f.Reason)}]++
 	}
-	if len(r.Failures) == 0 && r.Outcome != probe.OK {
+	if len(r.Failures) == 0 && !byRDMA(r.Outcome) {
 		p.failures[stageReason{other, reason(r.Reason)}]++
 	}
 	if r.Corrupted() {
@@ -205,7 +209,7 @@ func (p *probePeer) renderRound(rows *probeRows, put put) {
 	for _, t := range probe.Transports() {
 		put(rows.transport, oneIf(t == r.Transport), string(t))
 	}
-	if r.Outcome != probe.OK {
+	if !byRDMA(r.Outcome) {
 		put(rows.fallback, 1, reason(r.Reason))
 	}
 	components := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/report"
 )
 
 // maxSaid is how much is kept of what a round says for people, in bytes, and of
@@ -32,7 +33,7 @@ func (p *Probe) recentRounds() (peers []page.Peer, probing bool) {
 func roundOf(r probe.Result) page.Round {
 	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome), Transport: string(r.Transport), Imbalance: r.Imbalance,
 		Detail: said(r.Detail)}
-	if r.Outcome != probe.OK {
+	if !byRDMA(r.Outcome) {
 		round.Reason = reason(r.Reason)
 	}
 	if r.Transport == probe.RDMA {
@@ -70,6 +71,11 @@ func roundOf(r probe.Result) page.Round {
 			text += ": " + f.Detail
 		}
 		round.Failures = append(round.Failures, said(text))
+	}
+	for _, f := range report.Slow(r) {
+		if len(round.Failures) < 2*maxSaidFailures {
+			round.Failures = append(round.Failures, said(f.Evidence))
+		}
 	}
 	return round
 }

@@ -197,6 +197,10 @@ func TestProbeVanish(t *testing.T) {
 		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0", scaling: "", speedup: "", solo1: "", tcp1: ""}},
 		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
 			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10", `rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
+		{"degraded: by RDMA, and no success", []probe.Result{with(healthy(peerA), func(r *probe.Result) { r.Outcome = probe.Degraded })}, map[string]string{
+			rdma: "1", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", solos: "1", tcp4: "2.75e+09", up1: "1", noDevice: "", success: "",
+			`rounds_total{peer="a:10092",result="degraded"}`: "1", `rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="failed"}`: "0",
+			`fallback_info{peer="a:10092",reason="other"}`: "", `failures_total{peer="a:10092",reason="other",stage="other"}`: ""}},
 		{"fallback: nothing by RDMA is left", []probe.Result{healthy(peerA), fallback(peerA)}, map[string]string{
 			rdma: "0", goodput: "", balance: "", skew: "", scaling: "", speedup: "", rail1: "", solo1: "", up1: "", mtu1: "",
 			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "", `rail_up{peer="a:10092",rail="0"}`: "0",

@@ -77,6 +77,7 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	p.opts.LatencySamples = 20
 	p.opts.Transfer, p.opts.Chunk = 4<<20, 64<<10
 	p.opts.Timeout = 20 * time.Second
+	p.opts.MinOfExpected = 0 // the devices are slower than they say, and the machine may be busy
 	for _, name := range []string{"a", "b"} {
 		for i := range rails {
 			p.fabric.Add(name, device(name, i, func(d *fakeverbs.Device) {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -14,7 +15,8 @@ const lowScaling = 0.9
 // judge says how even the stealing burst was, and how the rails together
 // compare with each alone. A path that broke has carried nothing.
 func (r *round) judge() {
-	var rates, expected []float64
+	var loads []rail.Load
+	var judged []*path
 	var solos float64
 	all := true
 	for _, p := range r.paths {
@@ -25,22 +27,24 @@ func (r *round) judge() {
 		if p.res.Stealing != nil && p.res.Failure == nil {
 			rate = p.res.Stealing.BytesPerSecond()
 		}
-		e := 0.0
-		if p.res.Expected != nil {
-			e = *p.res.Expected
-		}
-		rates, expected = append(rates, rate), append(expected, e)
+		loads, judged = append(loads, p.load(rate)), append(judged, p)
 		if p.res.Failure == nil && p.res.Solo != nil {
 			solos += p.res.Solo.BytesPerSecond()
 		} else {
 			all = all && p.res.Failure != nil
 		}
 	}
-	if len(rates) == 0 || r.res.Stealing == nil {
+	if len(loads) == 0 || r.res.Stealing == nil {
 		return
 	}
-	imbalance := rail.BurstImbalance(rates, expected)
-	r.res.Imbalance = &imbalance
+	for i, share := range rail.Shares(loads) {
+		if !math.IsNaN(share) {
+			judged[i].res.Share = &share
+		}
+	}
+	if imbalance, known := rail.Imbalance(loads); known {
+		r.res.Imbalance = &imbalance
+	}
 	if all && solos > 0 {
 		scaling := *r.res.Stealing / solos
 		r.res.Scaling = &scaling
@@ -48,6 +52,16 @@ func (r *round) judge() {
 			r.res.Shared = shared(r.alive())
 		}
 	}
+}
+
+// load is what the path carried, for comparison. Its rate is the greater of both
+// ends': a port that is down or has trained down stays with its siblings.
+func (p *path) load(carried float64) rail.Load {
+	l := rail.Load{Group: rail.Group{LinkLayer: p.own.LinkLayer, Rate: max(p.own.status.Limits.Rate, p.peer.Rate)}, Rate: carried}
+	if p.res.Capacity != nil {
+		l.Capacity = *p.res.Capacity
+	}
+	return l
 }
 
 // shared finds what several rails hang on: a PCIe link, a physical port.
@@ -79,9 +93,8 @@ func shared(paths []*path) []Shared {
 	return list
 }
 
-// equalParts is what a static burst of total bytes came to: its goodput, and how
-// much longer the slowest rail took for its part than the fastest, as a part of
-// its time. Where the burst was stopped before, the rates tell how long the
+// equalParts is what a static burst of total bytes came to: its goodput, and its
+// finish skew, 1 − slowest rail's rate ÷ fastest's. Where the burst was stopped before, the rates tell how long the
 // parts would have taken.
 func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
 	var most, least float64 // seconds for a part

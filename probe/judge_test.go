@@ -14,8 +14,9 @@ import (
 
 // judged is a rail of a round as judge sees it: megabytes per second; -1 is nil.
 type judged struct {
-	stealing, solo, expected float64
+	stealing, solo, capacity float64
 	failed, unpaired         bool
+	rate                     float64 // of the peer's port
 }
 
 func (l judged) path(i int) *path {
@@ -27,7 +28,8 @@ func (l judged) path(i int) *path {
 		}
 		return &Flow{Bytes: int64(rate * 1e6), Active: time.Second}
 	}
-	p.res.Stealing, p.res.Solo, p.res.Expected = flow(l.stealing), flow(l.solo), known(l.expected)
+	p.res.Stealing, p.res.Solo, p.res.Capacity = flow(l.stealing), flow(l.solo), known(l.capacity)
+	p.peer.Rate = l.rate
 	if l.failed {
 		p.res.Failure = &failure.Failure{}
 	}
@@ -45,17 +47,20 @@ func TestJudge(t *testing.T) {
 		rails              []judged
 		imbalance, scaling float64 // none: nil
 	}{
-		{"even", 200, []judged{{100, 100, 0, false, false}, {100, 100, 0, false, false}}, 0, 1},
-		{"one at a half", 150, []judged{{100, 100, 0, false, false}, {50, 50, 0, false, false}}, 0.5, 1},
-		{"each what it should", 150, []judged{{100, 100, 100, false, false}, {50, 50, 50, false, false}}, 0, 1},
-		{"a shared wire", 100, []judged{{50, 100, 0, false, false}, {50, 100, 0, false, false}}, 0, 0.5},
-		{"one broke in the end", 100, []judged{{100, 100, 0, false, false}, {40, 100, 0, true, false}}, 1, 1},
-		{"one was never there", 100, []judged{{100, 100, 0, false, false}, {none, none, 0, true, false}}, 1, 1},
-		{"one has no peer", 100, []judged{{100, 100, 0, false, false}, {none, none, 0, true, true}}, 0, 1},
-		{"no solos in this round", 200, []judged{{100, none, 0, false, false}, {100, none, 0, false, false}}, 0, none},
-		{"one carried nothing", 100, []judged{{100, 100, 0, false, false}, {none, 100, 0, false, false}}, 1, 0.5},
-		{"one rail", 100, []judged{{100, 100, 0, false, false}}, 0, 1},
-		{"nothing was measured", none, []judged{{100, 100, 0, false, false}}, none, none},
+		{"even", 200, []judged{{100, 100, 0, false, false, 0}, {100, 100, 0, false, false, 0}}, 0, 1},
+		{"one at a half", 150, []judged{{100, 100, 0, false, false, 0}, {50, 50, 0, false, false, 0}}, 0.5, 1},
+		{"each what it should", 150, []judged{{100, 100, 100, false, false, 0}, {50, 50, 50, false, false, 0}}, 0, 1},
+		{"a shared wire", 100, []judged{{50, 100, 0, false, false, 0}, {50, 100, 0, false, false, 0}}, 0, 0.5},
+		{"one broke in the end", 100, []judged{{100, 100, 0, false, false, 0}, {40, 100, 0, true, false, 0}}, 1, 1},
+		{"one was never there", 100, []judged{{100, 100, 0, false, false, 0}, {none, none, 0, true, false, 0}}, 1, 1},
+		{"one has no peer", 100, []judged{{100, 100, 0, false, false, 0}, {none, none, 0, true, true, 0}}, none, 1},
+		{"no solos in this round", 200, []judged{{100, none, 0, false, false, 0}, {100, none, 0, false, false, 0}}, 0, none},
+		{"one carried nothing", 100, []judged{{100, 100, 0, false, false, 0}, {none, 100, 0, false, false, 0}}, 1, 0.5},
+		{"one rail", 100, []judged{{100, 100, 0, false, false, 0}}, none, 1},
+		{"two rates", 140, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50}}, none, 1},
+		{"the worst group", 260, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50}, {20, 20, 50, false, false, 50}, {100, 100, 100, false, false, 100}}, 0.5, 1},
+		{"dead, its rate unknown", 200, []judged{{100, 100, 100, false, false, 100}, {100, 100, 100, false, false, 100}, {none, none, 0, true, false, 0}}, 1, 1},
+		{"nothing was measured", none, []judged{{100, 100, 0, false, false, 0}}, none, none},
 	} {
 		r := round{}
 		for i, l := range tc.rails {

@@ -247,7 +247,7 @@ func (n *Node) hello() hello {
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
 		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, State: r.status.State,
 			Active: r.status.Limits.Active, Rate: r.status.Limits.Rate, Capacity: r.capacity, NetdevMTU: r.status.NetdevMTU,
-			MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware, Driver: r.Driver,
+			MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware, Driver: r.Driver, Software: r.software(),
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
 	}
 	h.Addresses = n.addresses()

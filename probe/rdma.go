@@ -177,11 +177,11 @@ const leastInFlight = 250 * time.Millisecond
 // sixty-fourth of what the rail could carry. A deep queue on a slow link must not
 // look like loss; RC would send again what is only waiting.
 func (r *round) timeInFlight(p *path) time.Duration {
-	if p.res.Expected == nil {
+	if p.res.Capacity == nil {
 		return time.Second
 	}
 	bytes := float64(int64(r.opts.Depth) * r.opts.Chunk)
-	return max(time.Duration(bytes/(*p.res.Expected/64)*float64(time.Second)), leastInFlight)
+	return max(time.Duration(bytes/(*p.res.Capacity/64)*float64(time.Second)), leastInFlight)
 }
 
 // reach writes 8 B over every path at once: who does not get through with that

@@ -12,14 +12,15 @@ type Outcome string
 
 // The outcomes of a round.
 const (
-	OK       Outcome = "ok"       // by RDMA, and what arrived is what was sent; single rails may still have failed
+	OK       Outcome = "ok"       // by RDMA, and what arrived is what was sent
+	Degraded Outcome = "degraded" // the same, but a rail is dead or slow: [Result.Degraded]
 	Fallback Outcome = "fallback" // the peer can be reached, but not by RDMA
 	Failed   Outcome = "failed"   // neither way, or what arrived is not what was sent
 	Skipped  Outcome = "skipped"  // nothing is wrong; it was not the time
 )
 
 // Outcomes are all of them.
-func Outcomes() []Outcome { return []Outcome{OK, Fallback, Failed, Skipped} }
+func Outcomes() []Outcome { return []Outcome{OK, Degraded, Fallback, Failed, Skipped} }
 
 // Transport is how the bytes went.
 type Transport string
@@ -54,9 +55,9 @@ type Result struct {
 
 	Outcome   Outcome
 	Transport Transport
-	Reason    Reason    // why not OK: of the fallback, the failure, the skip; empty for OK
+	Reason    Reason    // of the fallback, the failure, the skip; empty for a round by RDMA
 	Detail    string    // the same for people
-	Failures  []Failure // everything that went wrong, in order; of an OK round, those of single rails
+	Failures  []Failure // everything that went wrong, in order; of a round by RDMA, those of single rails
 	Verified  bool      // the target found what was sent, after every burst
 
 	Rails []RailResult // in order of this node's rails; also those that failed
@@ -64,15 +65,17 @@ type Result struct {
 	Stealing *float64 // goodput of the striped burst, bytes per second, whichever rail has room taking the next chunk
 	Static   *float64 // the same with equal parts fixed before
 
-	Imbalance  *float64 // of the stealing burst: 0 when every rail carried its share, 1 when one carried nothing
+	Imbalance  *float64 // of the stealing burst: 1 − the smallest share ([rail.Imbalance])
 	Scaling    *float64 // Stealing ÷ sum of the solos of this round
-	FinishSkew *float64 // of the static burst: (slowest rail's time − fastest's) ÷ slowest's
+	FinishSkew *float64 // of the static burst: 1 − slowest rail's rate ÷ fastest's
 	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
 
-	TCP        []TCPResult // TCP figures: the baselines of an OK round, or the fallback's own
+	TCP        []TCPResult // TCP figures: the baselines of a round by RDMA, or the fallback's own
 	Bytes      int64       // payload moved in all, of all bursts
 	Mismatches []Mismatch  // components whose version differs from the peer's in a way that matters
 	Shared     []Shared    // what rails share that scale badly, when Scaling is low
+
+	MinOfExpected float64 // the part of Expected below which goodput is too low; 0: no rail is judged slow
 }
 
 // Corrupted reports whether something arrived that was not what was sent.
@@ -97,7 +100,9 @@ type RailResult struct {
 	Solo     *Flow
 	Static   *Flow
 	Stealing *Flow
-	Expected *float64 // bytes per second that the rail could carry, the least of both ends; nil unknown
+	Capacity *float64 // bytes per second that the rail could carry, the least of both ends; nil unknown
+	Expected *float64 // bytes per second that it should carry to the peer's; nil: nothing is expected, as of a software device
+	Share    *float64 // goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
 
 	CounterBytes    *int64   // what the port counter moved by in the stealing burst, headers and all
 	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|

@@ -54,7 +54,7 @@ const (
 
 // run makes the round, from hello to release, and returns what it came to.
 func (r *round) run(ctx context.Context) Result {
-	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport}
+	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.opts.MinOfExpected}
 	r.own.node = r.node
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
@@ -181,15 +181,18 @@ func (r *round) pair() {
 	r.res.Rails = make([]RailResult, len(r.rails))
 	for i, m := range pairRails(names, own, peerNames, theirs) {
 		p := &path{own: r.rails[i], res: &r.res.Rails[i]}
-		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev, PCIAddress: p.own.PCIAddress, GIDIndex: -1, Expected: known(p.own.capacity)}
+		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev, PCIAddress: p.own.PCIAddress, GIDIndex: -1, Capacity: known(p.own.capacity)}
 		var prefixes []netip.Prefix
 		if m.peer >= 0 {
 			p.peer = &r.there.Rails[m.peer]
 			p.res.PeerRail, p.res.PeerDevice = p.peer.Name, p.peer.Device
 			prefixes = p.peer.Prefixes
 			if p.own.capacity > 0 && p.peer.Capacity > 0 {
-				p.res.Expected = known(min(p.own.capacity, p.peer.Capacity))
+				p.res.Capacity = known(min(p.own.capacity, p.peer.Capacity))
 			}
+		}
+		if p.peer != nil && !p.own.software() && !p.peer.Software {
+			p.res.Expected = p.res.Capacity
 		}
 		p.choice = r.node.gid(p.own, prefixes)
 		if p.choice.OK {
@@ -286,6 +289,9 @@ func (r *round) note(err error) {
 func (r *round) conclude(err error) {
 	f := failure.As(failure.StageOpen, err)
 	switch {
+	case f == nil && r.res.Degraded():
+		r.res.Outcome = Degraded
+		return
 	case f == nil:
 		r.res.Outcome = OK
 		return

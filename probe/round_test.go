@@ -149,7 +149,7 @@ func TestRoundOfOneRail(t *testing.T) {
 				}
 			})
 			res := p.round()
-			if res.Outcome != OK || res.Transport != RDMA || !res.Verified || res.Stealing == nil {
+			if res.Outcome != Degraded || res.Transport != RDMA || !res.Verified || res.Stealing == nil || res.Reason != "" {
 				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Failures)
 			}
 			if f := res.Rails[1].Failure; f == nil || f.Stage != tc.stage || f.Reason != tc.reason || f.Rail != "1" {

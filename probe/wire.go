@@ -78,7 +78,8 @@ type helloRail struct {
 	GID       netip.Addr     `json:"gid"` // that it would use
 	Firmware  string         `json:"firmware"`
 	Driver    string         `json:"driver"`
-	Prefixes  []netip.Prefix `json:"prefixes"` // addresses of its interface, with their subnets
+	Software  bool           `json:"software,omitempty"` // a device made of a network interface alone (rxe, siw)
+	Prefixes  []netip.Prefix `json:"prefixes"`           // addresses of its interface, with their subnets
 }
 
 // address is one address of one interface.

@@ -17,8 +17,9 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// errNotRDMA is a round that was not by RDMA: the report has said all.
-var errNotRDMA = errors.New("")
+// errNotGood is a round that was not by RDMA, or degraded: the report has said
+// all.
+var errNotGood = errors.New("")
 
 // bench makes one round with a peer now, and prints what it came to.
 func bench(ctx context.Context, s settings, w io.Writer) error {
@@ -48,7 +49,7 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 		err = report.WriteTable(w, res, report.Options{Color: terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
 	}
 	if err == nil && res.Outcome != probe.OK {
-		err = errNotRDMA
+		err = errNotGood
 	}
 	return err
 }
@@ -88,6 +89,9 @@ func (s settings) benchOptions(cfg *config.Config) (probe.Options, string, error
 	}
 	if s.bench.latencySamples != 0 {
 		opts.LatencySamples = s.bench.latencySamples
+	}
+	if s.bench.minGiven {
+		opts.MinOfExpected = s.bench.minOfExpected
 	}
 	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // whoever asks by hand has decided
 	if p := config.CheckProbe(opts); p != nil {

@@ -26,6 +26,8 @@ func TestBenchMisuse(t *testing.T) {
 		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
 		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
+		{"nothing is too little", []string{"a", "--min-of-expected=0"}, `railscope: --min-of-expected must be more than 0 and at most 1, not 0`},
+		{"more than all", []string{"a", "--min-of-expected=1.01"}, `railscope: --min-of-expected must be .*`},
 		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
 		{"no such format", []string{"a", "--format=xml"}, `railscope: --format is wrong: enum value must be one of table,json, got 'xml'; .*`},
 	} {

@@ -122,7 +122,7 @@ func TestDemo(t *testing.T) {
 				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
 		}},
 		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
-			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.4, 0.65, `rails_imbalance_ratio{direction="transmit"}`)
+			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55, 0.85, `rails_imbalance_ratio{direction="transmit"}`)
 		}},
 		"fallback": {"1", []string{"--fallback"}, func(_ int, n *shown) bool {
 			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text, `probe_fallback_info{`) && strings.Contains(n.text, `reason="retry_exceeded"} 1`) &&

@@ -49,6 +49,8 @@ type settings struct {
 type benchSettings struct {
 	peer, tokenFile, transfer, chunk string
 	depth, latencySamples            int
+	minOfExpected                    float64
+	minGiven                         bool
 	timeout                          time.Duration
 }
 
@@ -142,7 +144,7 @@ func application(s *settings) *kingpin.Application {
 	list := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that would be used, and why.")
 	format(list, &s.format, "table", "json")
 
-	cmdBench := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. Exits with 0 when it was by RDMA, 1 when by TCP or not at all.")
+	cmdBench := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. Exits with 0 when all rails carried what they should, 1 when one did not, or when it was by TCP or not at all.")
 	b := twin{cmdBench}
 	cmdBench.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its configuration).").Required().StringVar(&s.bench.peer)
 	b.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(&s.bench.tokenFile)
@@ -150,6 +152,7 @@ func application(s *settings) *kingpin.Application {
 	b.Flag("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE").StringVar(&s.bench.chunk)
 	b.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.bench.depth)
 	b.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.bench.latencySamples)
+	b.Flag("min-of-expected", "With less goodput than this part of what is expected, of a rail or of all together, the exit code is 1 (more than 0, at most 1; 0.7).").PlaceHolder("RATIO").IsSetByUser(&s.bench.minGiven).Float64Var(&s.bench.minOfExpected)
 	b.Flag("timeout", "How long all of it may take.").Default("1m").DurationVar(&s.bench.timeout)
 	format(cmdBench, &s.format, "table", "json")
 

@@ -144,8 +144,8 @@ func exits() []exit {
 		{"rails", 0, "the list was printed, though it may be empty", end(null, "rails")},
 		{"rails", 1, "the list could not be printed", end(full, "rails")},
 		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
-		{"bench", 0, "the round was by RDMA", nil},
-		{"bench", 1, "it was by TCP, or not at all: the report says why", end(null, "bench", "127.0.0.1:1")},
+		{"bench", 0, "the result is `ok`: by RDMA, and no rail is dead or slow", nil},
+		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`: the report says why", end(null, "bench", "127.0.0.1:1")},
 		{"bench", 2, misuse, end(null, "bench")},
 		{"doctor", 0, "no fault was found; warnings are none", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))

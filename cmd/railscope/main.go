@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errNotRDMA), errors.Is(err, errFaults):
+	case errors.Is(err, errNotGood), errors.Is(err, errFaults):
 		return exitFailure
 	}
 	fmt.Fprintln(os.Stderr, "railscope:", err)

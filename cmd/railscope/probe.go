@@ -18,6 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/secret"
 	"github.com/railscope/railscope/probe"
+	"github.com/railscope/railscope/probe/report"
 )
 
 // workerCommand is the command of the process that touches libibverbs. It is
@@ -131,6 +132,10 @@ func (p *probing) observe(r probe.Result) {
 	for _, f := range r.Failures {
 		what = fmt.Sprint(what, " ", f.Rail, f.Stage, f.Reason)
 	}
+	slow := report.Slow(r)
+	for _, f := range slow {
+		what = fmt.Sprint(what, " ", f.Check, f.Subject)
+	}
 	if p.last[r.Peer] == what {
 		log.Debug("Probed", "reason", r.Reason, "detail", r.Detail)
 		return
@@ -139,6 +144,8 @@ func (p *probing) observe(r probe.Result) {
 	switch r.Outcome {
 	case probe.OK:
 		log.Info("Probed")
+	case probe.Degraded:
+		log.Warn("Probed")
 	case probe.Skipped:
 		log.Info("Not probed", "reason", r.Reason, "detail", r.Detail)
 	default:
@@ -146,6 +153,9 @@ func (p *probing) observe(r probe.Result) {
 	}
 	for _, f := range r.Failures {
 		log.Warn("Failed in the round", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
+	}
+	for _, f := range slow {
+		log.Warn("Found in the round", "check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
 	}
 }
 

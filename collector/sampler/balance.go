@@ -16,16 +16,6 @@ func pointSeconds(interval time.Duration) int {
 	return max(1, int((2*interval+windowPoints*time.Second-1)/(windowPoints*time.Second)))
 }
 
-// ImbalancedAbove is by how much the busiest rail may exceed the mean of all
-// before they count as imbalanced. It is not the ratio itself, because of that
-// the same loss is less the more rails there are.
-const ImbalancedAbove = 0.1
-
-// ImbalancedBelow is the part of the busiest rail's load below which another one
-// is left behind: of eight or more rails a slow one, and of a dozen one that
-// carries nothing, does not bring the mean down enough to be seen by it.
-const ImbalancedBelow = 0.75
-
 // window is what a rail carried up to each of the last points.
 type window struct {
 	points [windowPoints + 1]point
@@ -70,36 +60,47 @@ type Set struct {
 	Active     int     // rails that were busy in the window
 	Busy       float64 // seconds in which any rail was
 	Imbalanced float64 // of these, seconds in which the window was imbalanced
-	Imbalance  float64 // over the window
-	Balanced   bool    // Imbalance is known: at least two rails, and one was busy
+	Imbalance  float64 // over the window, of the worst group of rails
+	Balanced   bool    // Imbalance is known: a group of two rails or more was busy
 }
 
-// judge looks at the rails' windows. capacity is the last that was known of each:
-// a rail that went down carries nothing of what it could, and that is what alerts
-// are to see; one that has not been up was perhaps never meant to be. load is
-// memory for it.
-func (s *Set) judge(direction int, capacity []float64, windows []*[directions]window, load []float64) (imbalanced bool) {
+// reach is the last that was known of what a rail can carry. A rail that went
+// down carries nothing of it, and that is what alerts are to see; one that has
+// not been up was perhaps never meant to be.
+type reach struct {
+	capacity float64    // bytes per second; 0 unknown
+	group    rail.Group // by the greatest rate that it has had
+}
+
+// learn takes in what a rail can carry now.
+func (r *reach) learn(capacity, rate float64) {
+	if capacity > 0 {
+		r.capacity = capacity
+	}
+	r.group.Rate = max(r.group.Rate, rate)
+}
+
+// judge looks at the rails' windows. A group in which no rail was busy is not
+// judged: stray packets of an idle node are no imbalance.
+func (s *Set) judge(direction int, reaches []*reach, windows []*[directions]window) (imbalanced bool) {
 	s.Known, s.Active, s.Balanced, s.Imbalance = false, 0, false, 0
-	load = load[:0]
-	busy := false
-	for i, c := range capacity {
+	loads, busy := make([]rail.Load, 0, len(reaches)), map[rail.Group]bool{}
+	for i, r := range reaches {
 		w := windows[i][direction].over()
-		if c <= 0 {
+		if r.capacity <= 0 {
 			continue // what it could carry is not known, so neither is its share
 		}
 		s.Known = true
 		if w.seconds <= 0 {
 			continue // stuck, or just found
 		}
-		load = append(load, float64(w.bytes)/w.seconds/c)
+		loads = append(loads, rail.Load{Group: r.group, Rate: float64(w.bytes) / w.seconds, Capacity: r.capacity})
 		if w.busy > 0 {
 			s.Active++
-			busy = true
+			busy[r.group] = true
 		}
 	}
-	if !busy || len(load) < 2 {
-		return false
-	}
-	s.Balanced, s.Imbalance = true, rail.Imbalance(load)
-	return s.Imbalance*float64(len(load)-1) > ImbalancedAbove || slices.Min(load) < ImbalancedBelow*slices.Max(load)
+	loads = slices.DeleteFunc(loads, func(l rail.Load) bool { return !busy[l.Group] })
+	s.Imbalance, s.Balanced = rail.Imbalance(loads)
+	return s.Imbalance > rail.ImbalancedAbove
 }

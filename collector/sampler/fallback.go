@@ -65,7 +65,7 @@ func (s *Sampler) suspectLocked() {
 	looks := make([]railLook, 0, len(s.rails))
 	for _, r := range s.rails {
 		key := rail.Key(r.Device, r.Port)
-		l := railLook{capacity: s.capacity[key]}
+		l := railLook{capacity: s.reachLocked(r).capacity}
 		a := s.accounts[key]
 		a.mu.Lock()
 		now := [directions]point{{bytes: a.bytes[Receive], seconds: a.seconds[Receive]}, {bytes: a.bytes[Transmit], seconds: a.seconds[Transmit]}}
@@ -89,17 +89,17 @@ func (s *Sampler) suspectLocked() {
 		}
 		looks = append(looks, l)
 	}
-	looks = s.suspect.missing(looks, before, s.capacity)
+	looks = s.suspect.missing(looks, before, s.reaches)
 	s.suspect.judge(looks, s.gpus.busy)
 }
 
 // missing adds the rails that left while the rails were even: their traffic went
 // on over the others, or it ended, and then all are forgotten.
-func (s *suspicion) missing(looks []railLook, before map[string][directions]point, capacity map[string]float64) []railLook {
+func (s *suspicion) missing(looks []railLook, before map[string][directions]point, reaches map[string]*reach) []railLook {
 	for key, was := range before {
 		if _, there := s.before[key]; !there && s.balanced >= balancedLooks {
 			s.before[key] = was
-			looks = append(looks, railLook{capacity: capacity[key], carriedKnown: true, rdmaKnown: true})
+			looks = append(looks, railLook{capacity: reaches[key].capacity, carriedKnown: true, rdmaKnown: true})
 		}
 	}
 	return looks

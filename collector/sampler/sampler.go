@@ -58,7 +58,7 @@ type Sampler struct {
 	devices  map[string]*device              // by Rail.ID
 	sets     [directions]Set                 //
 	seconds  int                             // looked at so far
-	capacity map[string]float64              // by rail.Key: the last that was known
+	reaches  map[string]*reach               // by rail.Key
 	tcp      map[string]*[directions]tcpRate // by rail.Key
 	suspect  suspicion
 	bonds    bondBook
@@ -75,7 +75,7 @@ func New(opts Options) *Sampler {
 	}
 	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: open,
 		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
-		devices: map[string]*device{}, capacity: map[string]float64{}, tcp: map[string]*[directions]tcpRate{}}
+		devices: map[string]*device{}, reaches: map[string]*reach{}, tcp: map[string]*[directions]tcpRate{}}
 	s.gpus.take(nil, opts.GPUs == nil)
 	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
 	return s
@@ -221,26 +221,34 @@ func (s *Sampler) second() {
 		}
 		a.mu.Unlock()
 	}
-	capacity := rail.Capacities(limits)
-	for i, c := range capacity {
+	reaches := make([]*reach, 0, len(s.rails))
+	for i, c := range rail.Capacities(limits) {
 		accounts[i].setCapacity(c)
-		key := rail.Key(s.rails[i].Device, s.rails[i].Port)
-		if c > 0 {
-			s.capacity[key] = c
-		}
-		capacity[i] = s.capacity[key]
+		r := s.reachLocked(s.rails[i])
+		r.learn(c, limits[i].Rate)
+		reaches = append(reaches, r)
 	}
 	// A sample covers ticks beyond the first, of which it has not said yet whether
 	// it was busy in them.
 	busy := s.union.fold(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
-	load := make([]float64, 0, len(accounts))
 	for d := range s.sets {
 		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
 		s.sets[d].Busy += seconds
-		if s.sets[d].judge(d, capacity, windows, load) {
+		if s.sets[d].judge(d, reaches, windows) {
 			s.sets[d].Imbalanced += seconds
 		}
 	}
+}
+
+// reachLocked is what is known of what a rail can carry, whatever life of the
+// device it is.
+func (s *Sampler) reachLocked(r rail.Rail) *reach {
+	key := rail.Key(r.Device, r.Port)
+	if s.reaches[key] == nil {
+		s.reaches[key] = &reach{}
+	}
+	s.reaches[key].group.LinkLayer = r.LinkLayer
+	return s.reaches[key]
 }
 
 // slowestLocked is the interval of the device that is sampled most rarely.

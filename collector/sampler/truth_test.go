@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
-	"github.com/railscope/railscope/internal/rail"
 )
 
 // load is what a rail carries: a part of its rate while it is on.
@@ -92,10 +91,10 @@ func TestTruth(t *testing.T) {
 		"one of four at a third":      third(4),
 		"one of eight at a third":     third(8),
 		"one of eight at half":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.45}),
-		"one of eight at nine tenths": append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.81}),
+		"one of eight at 61 %":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.549}),
+		"one of eight at 80 %":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.72}),
 		"one of sixteen is idle":      append(alike(15, load{gbit: 400, part: 0.9}), load{gbit: 400}),
 		"all on one":                  append(alike(3, load{gbit: 200}), load{gbit: 200, part: 0.6}),
-		"by capacity":                 {{gbit: 400, part: 0.8}, {gbit: 100, part: 0.8}},
 		"ten seconds on and five off": alike(4, load{gbit: 400, part: 0.97, on: 10 * time.Second, period: 15 * time.Second}),
 		"below busy":                  alike(2, load{gbit: 400, part: 0.005}),
 	}
@@ -157,12 +156,12 @@ func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, 
 		}
 		return
 	}
-	want := rail.Imbalance(parts)
+	want := 1 - slices.Min(parts)/slices.Max(parts)
 	if !set.Balanced || math.Abs(set.Imbalance-want) > 0.02 {
 		t.Errorf("imbalance %v (%v), want %v", set.Imbalance, set.Balanced, want)
 	}
 	imbalanced := 0.0
-	if want*float64(len(loads)-1) > 0.1 || slices.Min(parts) < 0.75*slices.Max(parts) {
+	if want > 0.25 {
 		imbalanced = anyBusy
 	}
 	within(t, "imbalanced seconds", set.Imbalanced-before.Sets[Transmit].Imbalanced, imbalanced)

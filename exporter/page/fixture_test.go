@@ -151,6 +151,7 @@ func wounded(t testing.TB) (Options, exposition) {
 	}
 	ok := Round{Start: then().Add(-47 * time.Second), Duration: 300 * time.Millisecond, Outcome: "ok", Transport: "rdma", Goodput: new(2.43e10), Expected: new(2.5e10), Imbalance: new(0.01), P50: new(2.1e-6), P99: new(2.9e-6)}
 	half := ok
+	half.Outcome = "degraded"
 	half.Goodput, half.Imbalance, half.Failures = new(1.22e10), new(1.0), []string{"rail 1: connect, port_down: mlx5_1 port 1 is DOWN"}
 	o.Peers = func() ([]Peer, bool) {
 		return []Peer{{"node-08:10092", append([]Round{half, half}, slices.Repeat([]Round{ok}, 18)...)}, {"node-09:10092", slices.Repeat([]Round{ok}, 20)}}, true

@@ -226,16 +226,12 @@ func span(from, to time.Time) string {
 
 func dirname(d int) string { return directions()[d] }
 
-// outcomeLevel is how well a round went: one in which a rail failed went by the
-// others.
+// outcomeLevel is how well a round went.
 func outcomeLevel(r Round) Level {
 	switch r.Outcome {
 	case "ok":
-		if len(r.Failures) > 0 {
-			return Warn
-		}
 		return Good
-	case "fallback":
+	case "degraded", "fallback":
 		return Warn
 	case "failed":
 		return Bad
@@ -256,14 +252,10 @@ func oldest(rounds []Round) []Round {
 func outcomes(rounds []Round) string {
 	n := map[string]int{}
 	for _, r := range rounds {
-		what := r.Outcome
-		if what == "ok" && len(r.Failures) > 0 {
-			what = "without a rail"
-		}
-		n[what]++
+		n[r.Outcome]++
 	}
 	var words []string
-	for _, o := range []string{"ok", "without a rail", "fallback", "failed", "skipped"} {
+	for _, o := range []string{"ok", "degraded", "fallback", "failed", "skipped"} {
 		if n[o] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n[o], o))
 		}
@@ -282,10 +274,7 @@ func roundsInWords(rounds []Round) string {
 // stripHeight and stripY make what went wrong lower, too: colour is not all that
 // tells.
 func stripHeight(r Round) int {
-	if r.Outcome == "ok" && len(r.Failures) > 0 {
-		return 10
-	}
-	return map[string]int{"ok": 14, "fallback": 7, "failed": 4, "skipped": 2}[r.Outcome]
+	return map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}[r.Outcome]
 }
 func stripY(r Round) int { return 14 - stripHeight(r) }
 

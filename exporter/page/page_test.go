@@ -162,7 +162,10 @@ func TestVerdict(t *testing.T) {
 		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Verdict{Idle, "no RDMA device on this node"}},
 		{"a peer by TCP", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"}, {Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reached by TCP only: no_gid"}},
 		{"a peer that was", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}}, Verdict{Good, "1 rail up"}},
-		{"a peer without a rail", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"rail 1: …"}}}}}}, Verdict{Warn, "1 rail up, but peer b is not reached over every rail"}},
+		{"a peer without a rail", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}}, Verdict{Warn, "1 rail up, but RDMA to peer b is degraded"}},
+		{"a note", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}}, Verdict{Good, "1 rail up"}},
+		{"one of eight at 74 %", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0), Judged: true}}}, Verdict{Warn, "2 rails up, but transmitting is uneven"}},
+		{"one of eight at 75 %", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0), Judged: true}}}, Verdict{Good, "2 rails up, even"}},
 		{"a member", Snapshot{Rails: []Rail{up}, Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}}, Verdict{Warn, "1 rail up, but member eth1 of bond0 is down"}},
 		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}}, Verdict{Warn, "1 rail up, but 1 fault found by doctor"}},
 	} {

@@ -130,7 +130,7 @@ type Peer struct {
 type Round struct {
 	Start     time.Time
 	Duration  time.Duration
-	Outcome   string // ok, fallback, failed, skipped
+	Outcome   string // ok, degraded, fallback, failed, skipped
 	Transport string // rdma, tcp, none
 	Goodput   *float64
 	Expected  *float64 // of all rails together
@@ -138,7 +138,7 @@ type Round struct {
 	P50, P99  *float64 // seconds, of the rail that is slowest
 	Reason    string
 	Detail    string
-	Failures  []string // of single rails too
+	Failures  []string // of single rails too, and why a round is degraded
 }
 
 // Finding is what doctor complains about.

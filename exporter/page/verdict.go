@@ -3,12 +3,9 @@ package page
 import (
 	"fmt"
 	"strings"
-)
 
-// unevenAbove is the imbalance from which the verdict calls the rails uneven,
-// times the number of rails less one: the busiest has so much more than the mean.
-// It is the sampler's.
-const unevenAbove = 0.1
+	"github.com/railscope/railscope/internal/rail"
+)
 
 // judge says the node in one sentence: what is worst, or that all is well.
 func (s *Snapshot) judge() {
@@ -32,8 +29,8 @@ func (s *Snapshot) judge() {
 			}
 		}
 	}
-	failing, without := s.failingPeers()
-	bad, warn = append(bad, failing...), append(warn, without...)
+	failing, degraded := s.failingPeers()
+	bad, warn = append(bad, failing...), append(warn, degraded...)
 	warn = append(warn, s.bondNotes()...)
 	if uneven := s.uneven(); uneven != "" {
 		warn = append(warn, uneven)
@@ -122,7 +119,7 @@ func (s *Snapshot) evenly() string {
 // below: the verdict is read out whenever it changes.
 func (s *Snapshot) uneven() string {
 	for d, b := range s.Balance {
-		if b.Imbalance != nil && *b.Imbalance*float64(len(s.Rails)-1) > unevenAbove {
+		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
 			return [2]string{"receiving", "transmitting"}[d] + " is uneven"
 		}
 	}
@@ -130,8 +127,8 @@ func (s *Snapshot) uneven() string {
 }
 
 // failingPeers are the peers whose last round did not go by RDMA, and those whose
-// did without some rail.
-func (s *Snapshot) failingPeers() (failing, without []string) {
+// did with a rail that is dead or slow.
+func (s *Snapshot) failingPeers() (failing, degraded []string) {
 	for _, p := range s.Peers {
 		for _, r := range p.Rounds { // latest first
 			if r.Outcome == "skipped" {
@@ -142,13 +139,13 @@ func (s *Snapshot) failingPeers() (failing, without []string) {
 				failing = append(failing, "peer "+p.Name+" is reached by TCP only: "+r.Reason)
 			case r.Outcome == "failed":
 				failing = append(failing, "the probe of peer "+p.Name+" fails: "+r.Reason)
-			case len(r.Failures) > 0:
-				without = append(without, "peer "+p.Name+" is not reached over every rail")
+			case r.Outcome == "degraded":
+				degraded = append(degraded, "RDMA to peer "+p.Name+" is degraded")
 			}
 			break
 		}
 	}
-	return failing, without
+	return failing, degraded
 }
 
 func (s *Snapshot) bondNotes() (list []string) {

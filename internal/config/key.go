@@ -60,7 +60,7 @@ var (
 	numbers   = figure[int]{form: "number", must: "a whole number", parse: strconv.Atoi, format: strconv.Itoa}
 	sizes     = figure[int64]{form: "size", must: sizeOrBudget, parse: ParseSize, format: formatSize, own: true}
 	budgets   = figure[int64]{form: "size/h", must: sizeOrBudget, parse: parseBudget, format: formatBudget, own: true}
-	ratios    = figure[float64]{form: "ratio", must: "a part of a rail's capacity, more than 0 and at most 1, such as 0.2",
+	ratios    = figure[float64]{form: "ratio", must: "a ratio, more than 0 and at most 1, such as 0.2",
 		parse: func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, format: func(v float64) string { return fmt.Sprintf("%g", v) }}
 )
 

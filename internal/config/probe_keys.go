@@ -39,6 +39,8 @@ func (r probeReader) keys() []key {
 			fmt.Sprintf("Bytes that this node asks for, and as many that it answers. May be written per `/m`, `/h` or `/d`. At least %d times the transfer, which is what one round may move.", roundTransfers)),
 		of(r, "busy_above", ratios, &o.BusyAbove, bounds[float64]{"more than 0 and at most 1, a part of a rail's capacity", func(v float64) bool { return v > 0 && v <= 1 }},
 			"With more traffic of others than this there is no round, and one that is running gives way."),
+		of(r, "min_of_expected", ratios, &o.MinOfExpected, bounds[float64]{"more than 0 and at most 1", func(v float64) bool { return v > 0 && v <= 1 }},
+			"With less goodput than this part of what is expected, of a rail or of all together, a round is `degraded`: [what is expected](probe.md#degraded)."),
 		written("traffic_class", "number", fmt.Sprint(o.TrafficClass), "from 0 to 252, a multiple of 4",
 			"Of RDMA packets: DSCP × 4. Write that of your jobs, so that the probe goes by the same queue of the switches.", r.trafficClass),
 		written("memory", "word", o.Memory, "`host`", "Where the bytes lie. There is no other yet.", r.memory),

@@ -58,13 +58,14 @@ queue_pairs: 2
 solo_every: 10
 budget: 16GiB/h
 busy_above: 1
+min_of_expected: 0.85
 traffic_class: 104
 memory: host`, func(o *probe.Options) {
 			*o = probe.Options{Listen: "0.0.0.0:10092", Name: "spark-01, left", Peers: []string{"spark-02:10092", "spark-03:7000"},
 				Security: probe.Security{TokenFile: in("token"), CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca"),
 					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
 				Interval: 90 * time.Second, Timeout: time.Minute, LatencySamples: 100, Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
-				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, TrafficClass: 104, Memory: "host"}
+				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 104, Memory: "host"}
 		}},
 		{"only asking", "peers: [a]", func(o *probe.Options) { o.Peers = []string{"a:10092"} }},
 		{"only answering, with a token", "listen: :10092\ntoken_file: token", func(o *probe.Options) {
@@ -129,7 +130,7 @@ func TestProbeRefuses(t *testing.T) {
 		// Keys and types.
 		{"a key misspelt", "peers: [a]\ntransfr: 1MiB", `3: unknown key "transfr" in probe; did you mean "transfer"?`},
 		{"a key misspelt, in tls", "tls: {certfile: x}", `2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
-		{"a key like none", "zzz: 1", `2: unknown key "zzz" in probe; known are budget, busy_above, chunk, depth, insecure, interval, latency_samples, listen, memory, name, peers, queue_pairs, solo_every, timeout, tls, token_file, traffic_class, transfer`},
+		{"a key like none", "zzz: 1", `2: unknown key "zzz" in probe; known are budget, busy_above, chunk, depth, insecure, interval, latency_samples, listen, memory, min_of_expected, name, peers, queue_pairs, solo_every, timeout, tls, token_file, traffic_class, transfer`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: key "depth" is there already, in line 2`},
 		{"a list", "[a]", `2: probe must be keys with values, not a list`},
 		{"tls is a word", "tls: yes", `2: probe.tls must be keys with values, not "yes"`},
@@ -153,9 +154,13 @@ func TestProbeRefuses(t *testing.T) {
 		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be from 1 to 16, not 17`},
 		{"solo_every", "solo_every: 0", `2: probe.solo_every must be from 1 to 10000, not 0`},
 		{"solo_every too large", "solo_every: 10001", `2: probe.solo_every must be from 1 to 10000, not 10001`},
+		{"min_of_expected is 0", "min_of_expected: 0", `2: probe.min_of_expected must be more than 0 and at most 1, not 0`},
+		{"min_of_expected in percent", "min_of_expected: 70", `2: probe.min_of_expected must be more than 0 and at most 1, not 70`},
+		{"min_of_expected with a sign", "min_of_expected: 70%", `2: probe.min_of_expected must be a ratio, more than 0 and at most 1, such as 0.2, not "70%"`},
+		{"min_of_expected is no number", "min_of_expected: NaN", `2: probe.min_of_expected must be more than 0 and at most 1, not NaN`},
 		{"busy_above is 0", "busy_above: 0", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not 0`},
 		{"busy_above in percent", "busy_above: 20", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not 20`},
-		{"busy_above with a sign", "busy_above: 20%", `2: probe.busy_above must be a part of a rail's capacity, more than 0 and at most 1, such as 0.2, not "20%"`},
+		{"busy_above with a sign", "busy_above: 20%", `2: probe.busy_above must be a ratio, more than 0 and at most 1, such as 0.2, not "20%"`},
 		{"busy_above is no number", "busy_above: NaN", `2: probe.busy_above must be more than 0 and at most 1, a part of a rail's capacity, not NaN`},
 		{"traffic class with ECN", "traffic_class: 106", `2: probe.traffic_class 106 sets ECN bits, which belong to the network: write 104 (DSCP 26)`},
 		{"traffic class too large", "traffic_class: 256", `2: probe.traffic_class must be a whole number from 0 to 252 (DSCP × 4), not "256"`},

@@ -2,86 +2,115 @@ package rail
 
 import "math"
 
-// Imbalance is how unevenly rails carry real traffic, from their loads (rate ÷
-// capacity): (max ÷ mean − 1) ÷ (n − 1). It is 0 when all are alike and 1 when
-// one carries everything, however many there are. It is 0 for one rail and for
-// idle ones: nothing is uneven there, and who asks knows that nothing moved.
-func Imbalance(load []float64) float64 {
-	greatest, sum := 0.0, 0.0
-	for _, u := range load {
-		if known(u) {
-			greatest, sum = math.Max(greatest, u), sum+u
-		}
-	}
-	if len(load) < 2 || sum == 0 {
-		return 0
-	}
-	n := float64(len(load))
-	return clamp((greatest/(sum/n) - 1) / (n - 1))
+// ImbalancedAbove is the imbalance above which rails count as imbalanced, in
+// real traffic and in bursts of the probe: a rail carries less than 75 % of what
+// the best one does.
+const ImbalancedAbove = 0.25
+
+// Group says which rails are compared with each other: those of one link layer
+// and one rate. Rate is the greatest that the rail has had: a port that trains
+// down stays with its siblings. Rails of unknown rate (0) join the largest group
+// of their link layer.
+type Group struct {
+	LinkLayer string
+	Rate      float64 // bytes per second
 }
 
-// BurstImbalance is how unevenly rails carried a burst that gave each as much
-// as it could take: 1 − the least of [BurstShares]. It is 0 when all are alike
-// and 1 when one carried nothing.
-func BurstImbalance(rate, expected []float64) float64 {
-	least := 1.0
-	for _, share := range BurstShares(rate, expected) {
+// Load is what one rail carried.
+type Load struct {
+	Group    Group
+	Rate     float64 // bytes per second
+	Capacity float64 // bytes per second; 0 unknown
+}
+
+// Imbalance is 1 − the smallest share in the worst group. One rail at 61 % of
+// the others gives 0.39, one that carries nothing gives 1, however many rails
+// there are. known is false where [Shares] judges no rail.
+func Imbalance(loads []Load) (imbalance float64, known bool) {
+	for _, share := range Shares(loads) {
 		if !math.IsNaN(share) {
-			least = math.Min(least, share)
+			imbalance, known = max(imbalance, 1-share), true
 		}
 	}
-	return 1 - least
+	return imbalance, known
 }
 
-// BurstShares is what each rail carried of what was expected of it, rate ÷
-// expected, in parts of what the best rail did: 1 for the best. Where less than
-// two expectations are known the rails are taken to be alike. Where some are
-// known, a rail without one is not judged (NaN), because any figure made up for
-// it would accuse either that rail or all others; but one that carried nothing
-// has a share of 0, whatever it could have carried. Nothing is uneven where no
-// rail carried anything.
-func BurstShares(rate, expected []float64) []float64 {
-	expects := func(i int) float64 {
-		if i < len(expected) && known(expected[i]) {
-			return expected[i]
-		}
-		return 0
+// Shares returns each rail's load ÷ capacity relative to the best rail of its
+// group: 1 for the best, 0 for one that carried nothing. NaN is a rail that is
+// not judged: it is alone in its group, or nothing in the group moved, or its
+// capacity is unknown where others of the group are known.
+func Shares(loads []Load) []float64 {
+	shares := make([]float64, len(loads))
+	groups := map[Group][]int{}
+	for i, l := range loads {
+		shares[i] = math.NaN()
+		groups[l.Group] = append(groups[l.Group], i)
 	}
-	judged := 0
-	for i := range rate {
-		if expects(i) > 0 {
-			judged++
-		}
-	}
-	shares, best, moved := make([]float64, len(rate)), 0.0, false
-	for i, r := range rate {
-		moved = moved || known(r)
-		switch e := expects(i); {
-		case !known(r):
-			shares[i] = 0
-		case judged < 2:
-			shares[i] = r
-		case e > 0:
-			shares[i] = r / e
-		default:
-			shares[i] = math.NaN()
-			continue
-		}
-		best = math.Max(best, shares[i])
-	}
-	for i := range shares {
-		switch {
-		case best > 0:
-			shares[i] /= best
-		case !moved:
-			shares[i] = 1
+	join(groups)
+	for _, members := range groups {
+		if len(members) > 1 {
+			compare(loads, members, shares)
 		}
 	}
 	return shares
 }
 
-// known reports whether a load, rate or expectation is a figure that one can
-// divide by.
-func known(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
+// join moves rails of unknown rate to the largest group of their link layer, of
+// two alike to the faster one.
+func join(groups map[Group][]int) {
+	for unknown, members := range groups {
+		if unknown.Rate > 0 {
+			continue
+		}
+		largest, most := Group{}, 0
+		for g, of := range groups {
+			bigger := len(of) > most || len(of) == most && g.Rate > largest.Rate
+			if g.LinkLayer == unknown.LinkLayer && g.Rate > 0 && bigger {
+				largest, most = g, len(of)
+			}
+		}
+		if most > 0 {
+			groups[largest] = append(groups[largest], members...)
+			delete(groups, unknown)
+		}
+	}
+}
 
-func clamp(v float64) float64 { return math.Max(0, math.Min(1, v)) }
+// compare fills in the shares of the members of one group. With fewer than two
+// known capacities the members are taken to be alike: a single one says nothing.
+func compare(loads []Load, members []int, shares []float64) {
+	capacities := 0
+	for _, i := range members {
+		if known(loads[i].Capacity) {
+			capacities++
+		}
+	}
+	best, moved := 0.0, false
+	for _, i := range members {
+		l := loads[i]
+		switch {
+		case !known(l.Rate):
+			shares[i] = 0
+			continue
+		case capacities < 2:
+			shares[i] = l.Rate
+		case known(l.Capacity):
+			shares[i] = l.Rate / l.Capacity
+		}
+		moved = true
+		if !math.IsNaN(shares[i]) {
+			best = max(best, shares[i])
+		}
+	}
+	for _, i := range members {
+		switch {
+		case !moved:
+			shares[i] = math.NaN()
+		case best > 0:
+			shares[i] /= best
+		}
+	}
+}
+
+// known reports whether a rate or capacity is a figure that one can divide by.
+func known(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

@@ -3,17 +3,19 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
-// From where on a figure is off. Scaling is the design's; the others are twice
-// of what healthy rails show from one round to the next.
+// From where on a figure is off that does not make a round degraded. Scaling is
+// the design's; the others are twice of what healthy rails show from one round to
+// the next.
 const (
-	uneven       = 0.1  // imbalance
+	uneven       = 0.1  // imbalance: a note, up to [rail.ImbalancedAbove]
 	sharing      = 0.9  // scaling
 	skewed       = 0.2  // finish skew
 	slower       = 0.95 // speed-up
@@ -21,64 +23,131 @@ const (
 	smallPathMTU = 1024 // what an interface of MTU 1500 leaves of the 4096 of RDMA
 )
 
-// findings are what is off beside the round's own reason, in plain words, the
-// worst first.
-func findings(r probe.Result) []string {
+// Findings are what is wrong with a round, the worst first. A round that is
+// degraded, fallback or failed has one of severity warning or critical; one that
+// is ok or skipped has none.
+func Findings(r probe.Result) []finding.Finding {
 	if r.Outcome == probe.Skipped {
 		return nil
 	}
-	found := failures(r)
+	b := book{result: r, doctor: "railscope doctor --peer=" + r.Peer}
+	b.outcome()
+	b.failures()
 	if r.Transport == probe.RDMA {
-		found = append(found, unevenRails(r)...)
-		found = append(found, sharedBottleneck(r)...)
-		found = append(found, lateRail(r)...)
+		b.belowExpected()
+		b.imbalance()
+		b.sharedBottleneck()
+		b.lateRail()
 		if r.Speedup != nil && *r.Speedup < slower {
-			found = append(found, fmt.Sprintf("RDMA is slower than TCP here (speed-up %s)", ratio(*r.Speedup)))
+			b.ofPeer("slower_than_tcp", finding.Info, b.doctor, "RDMA is slower than TCP here (speed-up %s)", ratio(*r.Speedup))
 		}
-		found = append(found, counters(r)...)
+		b.counters()
 	}
-	found = append(found, smallPackets(r)...)
+	b.smallPackets()
 	for _, m := range r.Mismatches {
-		found = append(found, fmt.Sprintf("%s differs: %s here, %s there", m.Component, m.Here, m.There))
+		b.ofPeer("version_mismatch", finding.Info, "run the same version of "+m.Component+" on both nodes",
+			"%s differs: %s here, %s there", m.Component, m.Here, m.There)
 	}
-	return found
+	slices.SortStableFunc(b.list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
+	return b.list
 }
 
-// failures are those that the verdict does not tell.
-func failures(r probe.Result) []string {
-	var found []string
+// headline reports whether a finding is the round's own outcome, which the
+// verdict has in one sentence.
+func headline(f finding.Finding) bool {
+	return f.Check == checkFallback || f.Check == checkCorrupted || f.Check == checkFailed
+}
+
+// railFailed is the check of a rail that broke or could not be used.
+const railFailed = "rail_failed"
+
+// Slow are the findings for which a round is degraded, but for the rails that
+// failed: those are in [probe.Result.Failures].
+func Slow(r probe.Result) []finding.Finding {
+	if r.Outcome != probe.Degraded {
+		return nil
+	}
+	return slices.DeleteFunc(Findings(r), func(f finding.Finding) bool { return f.Severity == finding.Info || f.Check == railFailed })
+}
+
+// The checks that are a round's outcome.
+const (
+	checkFallback  = "fallback"
+	checkCorrupted = "data_mismatch"
+	checkFailed    = "probe_failed"
+)
+
+// book collects the findings of one round.
+type book struct {
+	result probe.Result
+	doctor string // the command that says more about a rail
+	list   []finding.Finding
+}
+
+func (b *book) add(check string, severity finding.Severity, subject, fix, format string, args ...any) {
+	evidence := fmt.Sprintf(format, args...)
+	b.list = append(b.list, finding.Finding{Check: check, Severity: severity, Subject: subject, Evidence: evidence, Fix: fix})
+}
+
+func (b *book) ofPeer(check string, severity finding.Severity, fix, format string, args ...any) {
+	b.add(check, severity, "peer "+b.result.Peer, fix, format, args...)
+}
+
+func (b *book) ofRail(name, check string, severity finding.Severity, fix, format string, args ...any) {
+	b.add(check, severity, "rail "+name, fix, format, args...)
+}
+
+// outcome is that the round was not by RDMA.
+func (b *book) outcome() {
+	r := b.result
+	reason := why(r.Reason, r.Detail)
+	switch {
+	case r.Outcome == probe.Fallback:
+		b.ofPeer(checkFallback, finding.Critical, b.doctor, "RDMA to %s failed: %s", r.Peer, reason)
+	case r.Outcome == probe.Failed && r.Corrupted():
+		b.ofPeer(checkCorrupted, finding.Critical, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
+	case r.Outcome == probe.Failed:
+		b.ofPeer(checkFailed, finding.Warning, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
+	}
+}
+
+// failures are those that the round's own reason does not tell.
+func (b *book) failures() {
+	r := b.result
+	byRDMA := r.Transport == probe.RDMA
 	for _, f := range r.Failures {
-		if r.Outcome != probe.OK && f.Reason == r.Reason && (f.Rail == "" || f.Detail == r.Detail) {
+		if !byRDMA && f.Reason == r.Reason && (f.Rail == "" || f.Detail == r.Detail) {
 			continue
 		}
-		who := ""
-		if f.Rail != "" {
-			who = "rail " + f.Rail + " "
-		}
 		text := why(f.Reason, f.Detail)
-		switch {
-		case f.Rail != "" && r.Outcome == probe.OK && !carried(r, f.Rail):
-			found = append(found, fmt.Sprintf("%swas not used: %s", who, text))
+		switch i := index(r, f.Rail); {
+		case i >= 0 && r.Rails[i].Failure != nil && byRDMA && !carried(r.Rails[i]):
+			b.ofRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s was not used: %s", f.Rail, text)
+		case i >= 0 && r.Rails[i].Failure != nil:
+			b.ofRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
+		case f.Rail != "":
+			b.ofRail(f.Rail, "step_failed", finding.Info, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
 		default:
-			found = append(found, fmt.Sprintf("%sfailed at %s: %s", who, f.Stage, text))
+			b.ofPeer("step_failed", finding.Info, b.doctor, "failed at %s: %s", f.Stage, text)
 		}
 	}
-	return found
 }
 
-func carried(r probe.Result, name string) bool {
-	for _, rail := range r.Rails {
-		if rail.Rail == name {
-			return rail.Stealing != nil && rail.Stealing.Bytes > 0
+func index(r probe.Result, name string) int {
+	for i := range r.Rails {
+		if name != "" && r.Rails[i].Rail == name {
+			return i
 		}
 	}
-	return false
+	return -1
 }
+
+func carried(r probe.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
 
 // carriers is how many rails had a part in the stealing burst.
 func carriers(r probe.Result) (n int) {
 	for _, one := range r.Rails {
-		if one.Stealing != nil && one.Stealing.Bytes > 0 {
+		if carried(one) {
 			n++
 		}
 	}
@@ -93,50 +162,45 @@ func why(reason probe.Reason, detail string) string {
 	return string(reason) + ": " + detail
 }
 
-// shares are the rails' shares of the stealing burst as their imbalance has
-// them, by index of r.Rails; NaN where a rail took no part or is not judged.
-func shares(r probe.Result) []float64 {
-	var index []int
-	var rates, expected []float64
-	for i, one := range r.Rails {
-		if one.Stealing == nil {
+func (b *book) belowExpected() {
+	for _, s := range b.result.Shortfalls() {
+		of := percent(s.Goodput / s.Expected)
+		if s.Rail == "" {
+			b.ofPeer("goodput_below_expected", finding.Warning, b.doctor, "all rails together carry %s Gb/s, %s of the %s Gb/s expected",
+				gigabits(s.Goodput), of, gigabits(s.Expected))
 			continue
 		}
-		e := 0.0
-		if one.Expected != nil {
-			e = *one.Expected
-		}
-		index, rates, expected = append(index, i), append(rates, one.Stealing.BytesPerSecond()), append(expected, e)
+		b.ofRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor, "rail %s carries %s Gb/s, %s of the %s Gb/s expected",
+			s.Rail, gigabits(s.Goodput), of, gigabits(s.Expected))
 	}
-	all := make([]float64, len(r.Rails))
-	for i := range all {
-		all[i] = math.NaN()
-	}
-	for n, share := range rail.BurstShares(rates, expected) {
-		all[index[n]] = share
-	}
-	return all
 }
 
-func unevenRails(r probe.Result) []string {
+// imbalance names the rails that carried too little beside the best one. One that
+// failed has said so.
+func (b *book) imbalance() {
+	r := b.result
 	if r.Imbalance == nil || *r.Imbalance <= uneven {
-		return nil
+		return
 	}
-	var found []string
-	for i, share := range shares(r) {
-		if share < 1-uneven {
-			found = append(found, fmt.Sprintf("rail %s carries %s of its share (imbalance %s)", r.Rails[i].Rail, percent(share), ratio(*r.Imbalance)))
+	for _, one := range r.Rails {
+		if one.Share == nil || one.Failure != nil {
+			continue
+		}
+		severity := finding.Info
+		if r.Imbalanced() && 1-*one.Share > rail.ImbalancedAbove {
+			severity = finding.Warning
+		}
+		if *one.Share < 1-uneven {
+			b.ofRail(one.Rail, "imbalance", severity, b.doctor, "rail %s carries %s of its share (imbalance %s)",
+				one.Rail, percent(*one.Share), ratio(1-*one.Share))
 		}
 	}
-	if len(found) == 0 && len(r.Failures) == 0 {
-		found = append(found, fmt.Sprintf("the rails do not carry alike (imbalance %s)", ratio(*r.Imbalance)))
-	}
-	return found
 }
 
-func sharedBottleneck(r probe.Result) []string {
+func (b *book) sharedBottleneck() {
+	r := b.result
 	if r.Scaling == nil || *r.Scaling >= sharing {
-		return nil
+		return
 	}
 	var alone []string
 	for _, one := range r.Rails {
@@ -160,14 +224,15 @@ func sharedBottleneck(r probe.Result) []string {
 			text = append(text, "all sit on "+s.What)
 		}
 	}
-	return []string{strings.Join(text, "; ")}
+	b.ofPeer("shared_bottleneck", finding.Info, b.doctor, "%s", strings.Join(text, "; "))
 }
 
 // lateRail tells of equal parts that end late, which is news only where the
 // rails should be alike and stealing did not show it.
-func lateRail(r probe.Result) []string {
+func (b *book) lateRail() {
+	r := b.result
 	if r.FinishSkew == nil || *r.FinishSkew <= skewed || r.Imbalance != nil && *r.Imbalance > uneven {
-		return nil
+		return
 	}
 	var first, last *probe.RailResult
 	for i := range r.Rails {
@@ -175,8 +240,8 @@ func lateRail(r probe.Result) []string {
 		if one.Static == nil {
 			continue
 		}
-		if one.Expected != nil && first != nil && first.Expected != nil && math.Abs(*one.Expected / *first.Expected - 1) > uneven {
-			return nil
+		if one.Capacity != nil && first != nil && first.Capacity != nil && math.Abs(*one.Capacity / *first.Capacity - 1) > uneven {
+			return
 		}
 		if first == nil || one.Static.BytesPerSecond() > first.Static.BytesPerSecond() {
 			first = one
@@ -186,81 +251,38 @@ func lateRail(r probe.Result) []string {
 		}
 	}
 	if first == nil || last.Static.BytesPerSecond() <= 0 {
-		return nil
+		return
 	}
 	times := first.Static.BytesPerSecond() / last.Static.BytesPerSecond()
-	return []string{fmt.Sprintf("rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail, ratio(*r.FinishSkew))}
+	b.ofRail(last.Rail, "finish_skew", finding.Info, b.doctor, "rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)",
+		last.Rail, times, first.Rail, ratio(*r.FinishSkew))
 }
 
-func counters(r probe.Result) []string {
-	var found []string
-	for _, one := range r.Rails {
+func (b *book) counters() {
+	for _, one := range b.result.Rails {
 		if one.CounterMismatch != nil && *one.CounterMismatch > miscounted {
-			found = append(found, fmt.Sprintf("the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that took another way", one.Rail, percent(*one.CounterMismatch)))
+			b.ofRail(one.Rail, "counter_mismatch", finding.Info, b.doctor,
+				"the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that took another way",
+				one.Rail, percent(*one.CounterMismatch))
 		}
 	}
-	return found
 }
 
-func smallPackets(r probe.Result) []string {
+func (b *book) smallPackets() {
 	var small []string
-	for _, one := range r.Rails {
+	for _, one := range b.result.Rails {
 		if one.PathMTU > 0 && one.PathMTU <= smallPathMTU {
 			small = append(small, one.Rail)
 		}
 	}
 	if len(small) == 0 {
-		return nil
+		return
 	}
 	verb := "use"
 	if len(small) == 1 {
 		verb = "uses"
 	}
-	return []string{fmt.Sprintf("%s %s small packets: a path MTU of %d B or less, where 4096 B need an MTU of 4200 on both ends and on the way", list(small), verb, smallPathMTU)}
-}
-
-// verdict is the round in one sentence, and its colour.
-func verdict(r probe.Result, found []string) (text, colour string) {
-	used, rate := carriers(r), ""
-	if r.Stealing != nil {
-		rate = gigabits(*r.Stealing) + " Gb/s"
-	}
-	reason := strings.TrimRight(why(r.Reason, r.Detail), ". ")
-	switch r.Outcome {
-	case probe.Skipped:
-		return fmt.Sprintf("%s was not probed: %s Nothing is wrong.", r.Peer, ended(reason)), ""
-	case probe.Fallback:
-		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
-		if best := bestTCP(r); best != nil {
-			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)), terminal.Red
-		}
-		return text + "the peer can be reached by TCP.", terminal.Red
-	case probe.Failed:
-		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, ended(reason)), terminal.Red
-	}
-	switch {
-	case used == 0 || rate == "":
-		text = "RDMA to " + r.Peer + " works"
-	case used < len(r.Rails):
-		text = fmt.Sprintf("RDMA to %s works on %d of %d rails: %s", r.Peer, used, len(r.Rails), rate)
-	case used == 1:
-		text = fmt.Sprintf("RDMA to %s works: 1 rail carries %s", r.Peer, rate)
-	default:
-		text = fmt.Sprintf("RDMA to %s works: %d rails carry %s", r.Peer, used, rate)
-	}
-	if len(found) > 0 {
-		return text + ", but:", terminal.Yellow
-	}
-	if used > 1 && r.Imbalance != nil {
-		text += ", evenly"
-	}
-	return text + ".", terminal.Green
-}
-
-// ended is a sentence with its end.
-func ended(s string) string {
-	if strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
-		return s
-	}
-	return s + "."
+	b.add("path_mtu_small", finding.Info, list(small), "set an MTU of 4200 or more on both ends and on the way",
+		"%s %s small packets: a path MTU of %d B or less, where 4096 B need an MTU of 4200 on both ends and on the way",
+		list(small), verb, smallPathMTU)
 }

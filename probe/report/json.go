@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -25,9 +26,26 @@ type jsonResult struct {
 	FinishSkew *float64        `json:"finish_skew_ratio"`
 	Speedup    *float64        `json:"speedup_ratio"`
 	TCP        *float64        `json:"tcp_bytes_per_second"`
+	TCPRTT     *float64        `json:"tcp_rtt_seconds"`
 	Duration   float64         `json:"duration_seconds"`
 	Rails      []jsonRail      `json:"rails"`
 	Failures   []jsonFailure   `json:"failures"`
+
+	MinOfExpected *float64          `json:"min_of_expected"`
+	Findings      []finding.Finding `json:"findings"`
+	Shared        []jsonShared      `json:"shared"`
+	Mismatches    []jsonMismatch    `json:"mismatches"`
+}
+
+type jsonShared struct {
+	Rails []string `json:"rails"`
+	What  string   `json:"what"`
+}
+
+type jsonMismatch struct {
+	Component string `json:"component"`
+	Here      string `json:"here"`
+	There     string `json:"there"`
 }
 
 type jsonRail struct {
@@ -42,7 +60,9 @@ type jsonRail struct {
 	StealingBytes *int64       `json:"stealing_bytes"`
 	Stealing      *float64     `json:"stealing_bytes_per_second"`
 	Static        *float64     `json:"static_bytes_per_second"`
+	Capacity      *float64     `json:"capacity_bytes_per_second"`
 	Expected      *float64     `json:"expected_bytes_per_second"`
+	Share         *float64     `json:"share_ratio"`
 	CounterBytes  *int64       `json:"counter_bytes"`
 	Failure       *jsonFailure `json:"failure"`
 }
@@ -69,10 +89,18 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: unless(string(r.Reason), ""), Detail: unless(r.Detail, ""), Verified: r.Verified,
 		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance), Scaling: finite(r.Scaling),
 		FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup), Duration: r.Duration.Seconds(),
-		Rails: []jsonRail{}, Failures: []jsonFailure{},
+		Rails: []jsonRail{}, Failures: []jsonFailure{}, Shared: []jsonShared{}, Mismatches: []jsonMismatch{},
+		MinOfExpected: unless(r.MinOfExpected, 0), Findings: append([]finding.Finding{}, Findings(r)...),
 	}
 	if best := bestTCP(r); best != nil {
 		out.TCP = finite(&best.BytesPerSecond)
+		out.TCPRTT = unless(seconds(best.RTT), 0)
+	}
+	for _, s := range r.Shared {
+		out.Shared = append(out.Shared, jsonShared(s))
+	}
+	for _, m := range r.Mismatches {
+		out.Mismatches = append(out.Mismatches, jsonMismatch(m))
 	}
 	for i := range r.Rails {
 		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
@@ -89,7 +117,8 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
 		Rail: r.Rail, Device: unless(r.Device, ""), Port: unless(r.Port, 0), PeerDevice: unless(r.PeerDevice, ""), PathMTU: unless(r.PathMTU, 0),
-		Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), Expected: finite(r.Expected), CounterBytes: r.CounterBytes,
+		Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), CounterBytes: r.CounterBytes,
+		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
 		Failure: newJSONFailure(r.Failure),
 	}
 	if r.GID != "" {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
@@ -36,11 +38,11 @@ func burst(mib int64, gigabits float64) *probe.Flow {
 func round(gigabits ...float64) probe.Result {
 	r := probe.Result{
 		Peer: "spark-02:10092", PeerNode: "spark-02", Start: time.Unix(1e9, 0), Duration: 1432 * time.Millisecond,
-		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb,
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb}, {Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000}},
+		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
+		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb}, {Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
 	}
 	var sum, solos float64
-	var rates, expected []float64
+	var loads []rail.Load
 	slowest, fastest := time.Duration(0), time.Duration(math.MaxInt64)
 	for i, g := range gigabits {
 		var samples []time.Duration
@@ -51,16 +53,30 @@ func round(gigabits ...float64) probe.Result {
 		one := probe.RailResult{
 			Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep1s0f%d", i), Port: 1, Netdev: fmt.Sprintf("enp1s0f%dnp%[1]d", i),
 			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3, GID: "::ffff:192.168.101.1", PathMTU: 4096,
-			Latency: &probe.Latency{Samples: samples}, Expected: new(100.0 * gb),
+			Latency: &probe.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
 			Solo: burst(64, g+1), Static: burst(32, g-1), Stealing: burst(int64(g), g), CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
 		}
 		sum, solos = sum+g, solos+g+1
-		rates, expected = append(rates, g), append(expected, 100)
+		loads = append(loads, rail.Load{Rate: g, Capacity: 100})
 		slowest, fastest = max(slowest, one.Static.Active), min(fastest, one.Static.Active)
 		r.Rails = append(r.Rails, one)
 	}
 	r.Stealing, r.Static, r.Speedup = new(sum*gb), new((sum-2)*gb), new(sum/12.4)
-	r.Imbalance, r.Scaling, r.FinishSkew = new(rail.BurstImbalance(rates, expected)), new(sum/solos), new(1-float64(fastest)/float64(slowest))
+	r.Scaling, r.FinishSkew = new(sum/solos), new(1-float64(fastest)/float64(slowest))
+	if imbalance, known := rail.Imbalance(loads); known {
+		r.Imbalance = &imbalance
+		for i, share := range rail.Shares(loads) {
+			r.Rails[i].Share = &share
+		}
+	}
+	return judged(r)
+}
+
+// judged is r with the outcome that a round has that found this.
+func judged(r probe.Result) probe.Result {
+	if r.Outcome = probe.OK; r.Degraded() {
+		r.Outcome = probe.Degraded
+	}
 	return r
 }
 
@@ -74,17 +90,27 @@ func withFailure(r probe.Result, index int, f probe.Failure) probe.Result {
 	f.Rail = r.Rails[index].Rail
 	r.Failures = append(r.Failures, f)
 	one := &r.Rails[index]
-	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev, PeerDevice: one.PeerDevice, Failure: &f}
-	return r
+	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev, PeerDevice: one.PeerDevice, Share: new(0.0), Failure: &f}
+	return judged(r)
 }
 
 func results() map[string]probe.Result {
 	noDevice := probe.Failure{Stage: "open", Reason: "no_device", Detail: "the peer has no RDMA device"}
 	return map[string]probe.Result{
-		"healthy": round(92.6, 92.9),
-		"third":   round(93, 31),
-		"bottleneck": changed(round(52, 52), func(r *probe.Result) {
-			r.Scaling, r.Shared = new(0.56), []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
+		"healthy":  round(92.6, 92.9),
+		"third":    round(93, 31),
+		"thirteen": round(13, 13.1), // of a hundred, and even
+		"less":     round(92, 78),
+		"software": changed(round(2.2, 2.3), func(r *probe.Result) {
+			for i := range r.Rails {
+				r.Rails[i].Expected = nil
+			}
+			r.Scaling, r.Speedup = new(0.95), nil
+			*r = judged(*r)
+		}),
+		"bottleneck": changed(round(72, 72), func(r *probe.Result) {
+			r.Rails[0].Solo, r.Rails[1].Solo = burst(64, 93), burst(64, 94)
+			r.Scaling, r.Shared = new(0.77), []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
 		}),
 		"rail-down": changed(withFailure(round(92, 92), 1, probe.Failure{Stage: "open", Reason: "port_down", Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *probe.Result) {
 			r.Stealing, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
@@ -165,7 +191,7 @@ func TestColor(t *testing.T) {
 		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").Replace(with.String()); got != without.String() {
 			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
 		}
-		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "fallback": terminal.Red, "failed": terminal.Red, "skipped": ""}
+		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green, "fallback": terminal.Red, "failed": terminal.Red, "skipped": ""}
 		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(), terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
 			t.Errorf("%s begins %q", name, with.String()[:8])
 		}
@@ -195,7 +221,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: other keys: %s", name, diff)
 		}
 	}
-	for _, name := range []string{"healthy", "rail-down", "fallback", "skipped"} {
+	for _, name := range []string{"healthy", "bottleneck", "many-faults", "rail-down", "thirteen", "fallback", "failed", "skipped"} {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, results()[name]); err != nil {
 			t.Fatal(err)
@@ -207,6 +233,34 @@ func TestJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, r); err != nil || !json.Valid(b.Bytes()) {
 		t.Errorf("figures that JSON cannot say: %v", err)
+	}
+}
+
+// TestFindings: a round that is not good has a finding that says why, one that is
+// good has none worse than a note, and each can be read by itself.
+func TestFindings(t *testing.T) {
+	check := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	for name, r := range results() {
+		worst := finding.Info
+		for _, f := range Findings(r) {
+			if f.Severity.Compare(worst) < 0 {
+				worst = f.Severity
+			}
+			if !check.MatchString(f.Check) || f.Subject == "" || f.Evidence == "" || f.Fix == "" {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		good := r.Outcome == probe.OK || r.Outcome == probe.Skipped
+		if good != (worst == finding.Info) {
+			t.Errorf("%s is %s, its worst finding %s: %+v", name, r.Outcome, worst, Findings(r))
+		}
+		var table bytes.Buffer
+		if err := WriteTable(&table, r, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(table.String(), "evenly"); said && len(Findings(r)) > 0 {
+			t.Errorf("%s: evenly, although %+v", name, Findings(r))
+		}
 	}
 }
 

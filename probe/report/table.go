@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,13 +25,12 @@ type Options struct {
 // what is off, each rail, and all of them together.
 func WriteTable(w io.Writer, r probe.Result, opts Options) error {
 	p := printer{w: bufio.NewWriter(w), color: opts.Color}
-	found := findings(r)
-	text, colour := verdict(r, found)
+	text, colour, found := verdict(r)
 	for _, line := range terminal.Wrap(terminal.Plain(text), maxColumns) {
 		p.line(p.paint(line, colour))
 	}
 	for _, f := range found {
-		for i, line := range terminal.Wrap(terminal.Plain(f), maxColumns-4) {
+		for i, line := range terminal.Wrap(terminal.Plain(f.Evidence), maxColumns-4) {
 			p.line("  " + []string{"- ", "  "}[min(i, 1)] + line)
 		}
 	}
@@ -79,11 +79,13 @@ func railRows(r probe.Result) [][]cell {
 		striped = "TCP Gb/s"
 	}
 	rows := [][]cell{{name("RAIL"), name("DEVICE"), name("PEER DEVICE"), number("P50 µs"), number("P99 µs"), number("MAX µs"), number("SOLO Gb/s"), number(striped), number("OF EXPECTED")}}
-	share, measured := shares(r), false
+	measured := false
 	for i := range r.Rails {
 		one := &r.Rails[i]
 		measured = measured || one.Latency != nil || one.Solo != nil || one.Static != nil || one.Stealing != nil
-		rows = append(rows, railRow(one, share[i] < 1-uneven && r.Transport == probe.RDMA))
+		slow := one.Share != nil && *one.Share < 1-uneven
+		short := slices.ContainsFunc(r.Shortfalls(), func(s probe.Shortfall) bool { return s.Rail == one.Rail })
+		rows = append(rows, railRow(one, slow, short))
 	}
 	if !measured {
 		return rows[:1]
@@ -91,7 +93,7 @@ func railRows(r probe.Result) [][]cell {
 	return rows
 }
 
-func railRow(r *probe.RailResult, slow bool) []cell {
+func railRow(r *probe.RailResult, slow, short bool) []cell {
 	device := r.Device
 	if r.Port > 1 {
 		device += "/" + strconv.Itoa(r.Port)
@@ -112,7 +114,7 @@ func railRow(r *probe.RailResult, slow bool) []cell {
 	}
 	row := []cell{name(r.Rail).when(failed, terminal.Red), name(device).when(failed, terminal.Red), name(r.PeerDevice)}
 	row = append(row, quantiles...)
-	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow), number(expected).when(slow, terminal.Yellow))
+	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow), number(expected).when(slow || short, terminal.Yellow))
 }
 
 func flow(f *probe.Flow) string {

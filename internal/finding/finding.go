@@ -1,0 +1,31 @@
+// Package finding has the one form in which railscope names a fault, whichever
+// command or page reports it.
+package finding
+
+import "slices"
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	Critical Severity = "critical" // jobs fail, or lose most of the network
+	Warning  Severity = "warning"  // jobs are slower than they should be
+	Info     Severity = "info"     // worth knowing; no action needed
+)
+
+// Finding is one named fault.
+type Finding struct {
+	Check    string   `json:"check"` // snake_case name of what was examined
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"`  // kind and name: "rail 3", "peer spark-02"
+	Evidence string   `json:"evidence"` // one sentence, with figures
+	Fix      string   `json:"fix"`      // a command that can be typed, or what to do
+}
+
+// Compare orders severities, the worst first.
+func (s Severity) Compare(other Severity) int {
+	return slices.Index(severities, s) - slices.Index(severities, other)
+}
+
+var severities = []Severity{Critical, Warning, Info}

@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+)
+
+// TestDegraded: what of a round by RDMA makes it degraded. Figures are megabytes
+// per second; -1 is not measured, or not expected.
+func TestDegraded(t *testing.T) {
+	const none = -1
+	type one struct {
+		solo, stealing, expected float64
+		failed                   bool
+	}
+	for _, tc := range []struct {
+		name      string
+		min       float64
+		stealing  float64
+		imbalance float64
+		rails     []one
+		want      bool
+		short     string // rails of Shortfalls; all is "all"
+	}{
+		{"good", 0.7, 190, 0, []one{{95, 95, 100, false}, {95, 95, 100, false}}, false, ""},
+		{"just good", 0.7, 140, 0, []one{{70, 70, 100, false}, {70, 70, 100, false}}, false, ""},
+		{"just too little", 0.7, 139.8, 0, []one{{69.9, 69.9, 100, false}, {69.9, 69.9, 100, false}}, true, "all 0 1"},
+		{"all even at 13 %", 0.7, 26, 0, []one{{13, 13, 100, false}, {13, 13, 100, false}}, true, "all 0 1"},
+		{"one rail at 60 %, the sum is good", 0.7, 155, none, []one{{95, 95, 100, false}, {60, 60, 100, false}}, true, "1"},
+		{"no solos in this round", 0.7, 155, none, []one{{none, 95, 100, false}, {none, 60, 100, false}}, true, "1"},
+		{"each alone is good, together they are not", 0.7, 100, 0, []one{{95, 50, 100, false}, {95, 50, 100, false}}, true, "all"},
+		{"a bad solo and a good part", 0.7, 190, 0, []one{{30, 95, 100, false}, {95, 95, 100, false}}, false, ""},
+		{"less is asked for", 0.1, 26, 0, []one{{13, 13, 100, false}, {13, 13, 100, false}}, false, ""},
+		{"imbalanced", 0.7, 174, 0.26, []one{{100, 100, 100, false}, {74, 74, 100, false}}, true, ""},
+		{"nearly imbalanced", 0.7, 175, 0.25, []one{{100, 100, 100, false}, {75, 75, 100, false}}, false, ""},
+		{"nothing is expected of software", 0.7, 26, 0, []one{{13, 13, none, false}, {13, 13, none, false}}, false, ""},
+		{"of one of two", 0.7, 108, none, []one{{95, 95, 100, false}, {13, 13, none, false}}, false, ""},
+		{"a rail failed", 0.7, 95, 1, []one{{95, 95, 100, false}, {none, none, none, true}}, true, ""},
+		{"a rail failed of which something is expected", 0.7, 95, 1, []one{{95, 95, 100, false}, {none, none, 100, true}}, true, "all"},
+		{"a rail failed, and slow ones are not judged", 0, 95, 1, []one{{13, 13, 100, false}, {none, none, 100, true}}, true, ""},
+		{"nothing is judged", 0, 13, 0.9, []one{{12, 12, 100, false}, {1, 1, 100, false}}, false, ""},
+		{"nothing was measured", 0.7, none, none, []one{{none, none, 100, false}}, false, ""},
+	} {
+		res := Result{Transport: RDMA, MinOfExpected: tc.min}
+		figure := func(v float64) *float64 {
+			if v < 0 {
+				return nil
+			}
+			v *= 1e6
+			return &v
+		}
+		flow := func(v float64) *Flow {
+			if v < 0 {
+				return nil
+			}
+			return &Flow{Bytes: int64(v * 1e6), Active: time.Second}
+		}
+		res.Stealing = figure(tc.stealing)
+		if tc.imbalance >= 0 {
+			res.Imbalance = &tc.imbalance
+		}
+		for i, r := range tc.rails {
+			rr := RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing), Expected: figure(r.expected)}
+			if r.failed {
+				rr.Failure = &failure.Failure{}
+			}
+			res.Rails = append(res.Rails, rr)
+		}
+		var short []string
+		for _, s := range res.Shortfalls() {
+			if s.Rail == "" {
+				s.Rail = "all"
+			}
+			short = append(short, s.Rail)
+		}
+		if got := strings.Join(short, " "); got != tc.short || res.Degraded() != tc.want {
+			t.Errorf("%s: degraded %v, shortfalls %q; want %v, %q", tc.name, res.Degraded(), got, tc.want, tc.short)
+		}
+	}
+}
+
+// TestRoundBelowExpected: ports that carry a part of their rate make a round
+// degraded, however even they are, but not devices made of an interface alone.
+func TestRoundBelowExpected(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		software []string // nodes
+		want     Outcome
+	}{
+		{"hardware", nil, Degraded},
+		{"software here", []string{"a"}, OK},
+		{"software there", []string{"b"}, OK},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := preparePair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = "100 Gb/sec (4X EDR)" })
+			for _, node := range tc.software {
+				parent := filepath.Join(p.fabric.Sysfs(node), "class/infiniband/mlx5_0/parent")
+				if err := os.WriteFile(parent, []byte("fabric0\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.opts.MinOfExpected = 0.7
+			p.serve()
+			res := p.round()
+			if res.Outcome != tc.want || !res.Verified || res.Transport != RDMA {
+				t.Errorf("%s because of %q (%s), failures %v, shortfalls %v", res.Outcome, res.Reason, res.Detail, res.Failures, res.Shortfalls())
+			}
+			r := res.Rails[0]
+			if r.Capacity == nil || *r.Capacity != 100e9/8 || (r.Expected == nil) != (len(tc.software) > 0) {
+				t.Errorf("capacity %v, expected %v", r.Capacity, r.Expected)
+			}
+		})
+	}
+}
