@@ -32,10 +32,8 @@ const (
 		`(railscope_gpu_memory_free_bytes{<node>} < 1073741824 or sum without (source) (railscope_gpu_memory_source_info{<node>, source!="nvml"})))`
 	// Nodes of the jobs in which railscope was seen: 1 if Prometheus reaches them.
 	answers = `(up{<node>} and on (job) last_over_time(railscope_build_info{<node>}[$__range]))`
-	// What each rail carries of what it could, both directions together.
-	carried = `(rate(railscope_port_transmit_bytes_total{<node>}[$__rate_interval]) + rate(railscope_port_receive_bytes_total{<node>}[$__rate_interval])) / railscope_rail_capacity_bytes_per_second{<node>}`
-	// The slowest rail of a node ÷ its fastest, while that one is at work.
-	evenness = `min by (instance) (` + carried + `) / (max by (instance) (` + carried + `) > 0.02)`
+	// The share of a node's slowest rail: load ÷ capacity, relative to the best rail of its group. Absent while idle.
+	slowestRail = `1 - max by (instance) (avg_over_time(railscope_rails_imbalance_ratio{<node>}[$__rate_interval]))`
 	// Part of the peers that the last probe did not reach by RDMA.
 	notByRDMA = `sum by (instance) (railscope_probe_transport{<node>, transport!="rdma"}) / sum by (instance) (railscope_probe_transport{<node>})`
 	// Rails that have lost something against their own past to most peers: to one, it may be the peer's fault.
@@ -70,7 +68,7 @@ func fleetNow() []*panel {
 		stat("Rails lost", docRDMA, "Rails that were up within the last day and are not now: down, or gone from the machine. Ports that never had a cable do not count.").
 			query(`count(`+lost+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, red)),
 		stat("Uneven nodes", docSampler,
-			"Nodes whose real traffic was uneven for more than half of the time that it was there: the busiest rail had over 10 % more than the mean, or another less than three quarters of the busiest. The table says how slow the slowest one is.").
+			"Nodes whose real traffic was uneven for more than half of the time that it was there: a rail carried less than 75 % of what the best of its link layer and rate did. The table says how slow the slowest one is.").
 			query(`count(`+unevenNow+` > 0.5) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, orange)),
 		stat("Not by RDMA", docReasons, "Pairs of nodes whose last probe went by TCP, or not at all. Anything but 0 slows every job that spans the two.").
 			query(`sum(railscope_probe_transport{<node>, transport!="rdma"})`, "").unit("none").colours(green, from(1, red)).nothing("no probes"),
@@ -97,7 +95,7 @@ func fleetNodes() []*panel {
 			column("Rails lost", `count by (instance) (`+lost+`) or sum by (instance) (0 * railscope_build_info{<node>})`, bad(1)...).
 			column("Degraded", `count by (instance) (`+degraded+`) or sum by (instance) (0 * railscope_build_info{<node>})`, bad(1)...).
 			column("Misbound", `sum by (instance) (railscope_gid_misbound{<node>})`, bad(1)...).
-			column("Slowest rail", evenness, wide(100), inUnit("percentunit"), prop("decimals", 0)).
+			column("Slowest rail", slowestRail, wide(100), inUnit("percentunit"), prop("decimals", 0)).
 			column("Sends", bits("port_transmit_bytes_total", "<node>", "instance"), inUnit("bps")).
 			column("Receives", bits("port_receive_bytes_total", "<node>", "instance"), inUnit("bps")).
 			column("By TCP", bits("rail_tcp_bytes_total", "<node>", "instance"), inUnit("bps")).
@@ -157,8 +155,8 @@ func fleetThen() []*panel {
 	return []*panel{
 		timeseries("Rails up", docRDMA, "By node. A step down is a cable, a switch or a driver; a comb is a link that flaps.").
 			query(`sum by (instance) (railscope_port_up{<node>})`, "{{instance}}").unit("none").from(0).decimals(0).lowest().leads(toNode(ofInstance)),
-		timeseries("Slowest rail", docSampler, "What the slowest rail of a node carries of what its fastest does, each for what it could, while there is traffic. 100 % is even; a node below the others has a rail that is slow, or not used: look which.").
-			query(evenness, "{{instance}}").unit("percentunit").from(0).upTo(1).lowest().leads(toNode(ofInstance)),
+		timeseries("Slowest rail", docSampler, "What the slowest rail of a node carries of what the best of its link layer and rate does, each by its capacity, in the worse direction, while there is traffic. 100 % is even; a node below the others has a rail that is slow, or not used: look which.").
+			query(slowestRail, "{{instance}}").unit("percentunit").from(0).upTo(1).lowest().leads(toNode(ofInstance)),
 		timeseries("Imbalanced part of the busy time", docSampler, "Of the seconds in which rails were busy, the part in which they were uneven, by node. Steadily above 50 %: not chance, but a fault.").
 			query(`sum by (instance) (rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval])) / sum by (instance) (rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`, "{{instance}}").
 			unit("percentunit").from(0).upTo(1).colours(green, from(0.5, red)).limits().leads(toNode(ofInstance)),

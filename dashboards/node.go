@@ -1,7 +1,5 @@
 package dashboards
 
-import "strings"
-
 // node is one node, its rails side by side.
 func node() *dashboard {
 	d := &dashboard{
@@ -48,8 +46,8 @@ func nodeNow() []*panel {
 			query(`sum(railscope_port_up{<rail>})`, "").unit("none").colours(grey).nothing("no rails"),
 		stat("Rails lost", docRDMA, "Rails that were up within the last day and are not now: down (cable, switch port, `ip link set … down`), or gone from the machine (driver, PCIe).").
 			query(`count(`+lostHere+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, red)).nothing("no rails"),
-		stat("Slowest rail", docSampler, "What the slowest rail carries of what the fastest does, each for what it could. 100 % is even; jobs that use some rails only are uneven, too. No figure while they are idle.").
-			query(`min(`+strings.ReplaceAll(evenness, "<node>", "<rail>")+`)`, "").unit("percentunit").decimals(0).colours(grey).nothing("idle"),
+		stat("Slowest rail", docSampler, "What the slowest rail carries of what the best of its link layer and rate does, each by its capacity, in the worse direction. 100 % is even; jobs that use some rails only are uneven, too. No figure while they are idle.").
+			query(`min(`+slowestRail+`)`, "").unit("percentunit").decimals(0).colours(grey).nothing("idle"),
 		stat("Fallback suspected", docSampler, "Reasons why the node's own traffic looks as if it had left RDMA; the timeline under Traffic has them by name.").
 			query(`sum(max by (reason) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green, from(1, orange)),
 		stat("GIDs misbound", docRDMA, "Rails whose RoCE v2 IPv4 GIDs all sit on another interface, as after enslaving it to a bond: connections leave by another port.").
@@ -100,9 +98,9 @@ func nodeTraffic() []*panel {
 			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("sends")).
 			query(`max by (instance, rail) (rate(railscope_port_receive_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("receives")).
 			unit("percentunit").from(-1).upTo(1).style(".* receives · .*", below()).lowestNow().leads(toRail()),
-		timeseries("Imbalance of traffic", docSampler, "Of the last 10 s while rails are busy: 0 even, 1 all on one rail. The more rails, the less a single one counts: of eight, one that stands still is 2 %. The time beside it is judged finer.").
+		timeseries("Imbalance of traffic", docSampler, "Of the last 10 s while rails are busy: 1 − the smallest share. 39 %: a rail carries 61 % of what the best of its link layer and rate does; 100 %: one carries nothing. From 25 % on the time counts as imbalanced.").
 			query(`max by (instance, direction) (railscope_rails_imbalance_ratio{<node>})`, "{{direction}} · {{instance}}").
-			unit("percentunit").from(0).upTo(1).worseAbove(0.2, 0.5).limits(),
+			unit("percentunit").from(0).upTo(1).worseAbove(0.25, 0.5).limits(),
 		timeseries("Time busy and saturated", docSampler, "Part of the time in which a rail was used at all (above 1 %), and in which it was full (above 95 %). Full for long: the job waits for this rail.").
 			query(`max by (instance, rail) (rate(railscope_rail_busy_seconds_total{<rail>}[$__rate_interval]))`, perRail("busy")).
 			query(`max by (instance, rail) (rate(railscope_rail_saturated_seconds_total{<rail>}[$__rate_interval]))`, perRail("saturated")).

@@ -29,15 +29,15 @@ func probeNow() []*panel {
 			query(`8 * min(railscope_probe_goodput_bytes_per_second{<peer>, mode="stealing"})`, "").unit("bps").colours(grey).nothing("none by RDMA"),
 		stat("Of expected", docFigures, "Goodput ÷ what the rails of both ends could carry, of the worst pair. Well below 85 % a rail is slow, shared or missing.").
 			query(`min(`+ofExpected+`)`, "").unit("percentunit").worseBelow(0.85, 0.7).nothing("none by RDMA"),
-		stat("Imbalance", docFigures, "How unevenly the rails carried the last burst for what each could, of the worst pair: 0 alike, 1 one carried nothing.").
-			query(`max(railscope_probe_imbalance_ratio{<peer>})`, "").unit("percentunit").worseAbove(0.15, 0.25).nothing("none by RDMA"),
+		stat("Imbalance", docFigures, "1 − the smallest share in the last burst, of the worst pair: 39 % when a rail carried 61 % of what the best of its link layer and rate did, 100 % when one carried nothing. From 25 % on a round is degraded.").
+			query(`max(railscope_probe_imbalance_ratio{<peer>})`, "").unit("percentunit").worseAbove(0.1, 0.25).nothing("none by RDMA"),
 		stat("Scaling", docFigures, "All rails at once ÷ the sum of each alone, of the worst pair. Below 0.9 they share a bottleneck, such as a PCIe link.").
 			query(`min(railscope_probe_scaling_ratio{<peer>})`, "").unit("percentunit").worseBelow(0.9, 0.8).nothing("none by RDMA"),
 		stat("RDMA ÷ TCP", docFigures, "How much faster RDMA was than the best over TCP, of the worst pair. Near 1, RDMA is not worth its name here.").
 			query(`min(railscope_probe_speedup_ratio{<peer>})`, "").unit("none").decimals(1).worseBelow(2, 1).nothing("none by RDMA"),
 		stat("Latency p99", docFigures, "99th percentile: "+"round trip of 8 B RDMA writes over the time shown, of the worst pair and rail.").
 			query(`max(`+overall(0.99, "probe_latency_seconds", "<path>", "instance, peer, rail")+`)`, "").unit("s").colours(grey).nothing("none by RDMA"),
-		stat("Last good round", docProbe, "How long ago the last round by RDMA ended well, of the worst pair. Many times `interval`: the probe fails, or is never let in.").
+		stat("Last good round", docProbe, "How long ago the last round ended with result ok, of the worst pair. Many times `interval`: a rail is dead or slow, the probe fails, or is never let in.").
 			query(`max(time() - railscope_probe_last_success_timestamp_seconds{<peer>})`, "").unit("s").worseAbove(600, 3600).nothing("never"),
 	}
 }
@@ -84,7 +84,7 @@ func probeLatencyOfRails() []*panel {
 
 func probeBalance() []*panel {
 	return []*panel{
-		timeseries("Imbalance and finish skew", docFigures, "Imbalance: 0 when rails carry what each could, 1 when one carries nothing. Skew: how much earlier the fastest rail was done with an equal part.").
+		timeseries("Imbalance and finish skew", docFigures, "Imbalance: 1 − the smallest share, by capacity. Skew, of equal parts: 1 − rate of the slowest rail ÷ rate of the fastest.").
 			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, "imbalance · "+perPeer).
 			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, "skew · "+perPeer).unit("percentunit").from(0).upTo(1),
 		timeseries("Scaling", docFigures, "All rails at once ÷ the sum of each alone. Below 0.9 they share a bottleneck.").
@@ -100,9 +100,9 @@ func probeBalance() []*panel {
 
 func probeFailures() []*panel {
 	return []*panel{
-		timeseries("Rounds by result", docProbe, "Per minute. Skipped is harmless: somebody else was at work. Fallback and failed are not.").
+		timeseries("Rounds by result", docProbe, "Per minute. Skipped is harmless: somebody else was at work. Degraded (a rail is dead or slow), fallback and failed are not.").
 			query(`60 * sum by (result) (rate(railscope_probe_rounds_total{<peer>}[$__rate_interval]))`, "{{result}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").
-			style("ok", fixed(green)).style("fallback", fixed(orange)).style("failed", fixed(red)).style("skipped", fixed("blue")),
+			style("ok", fixed(green)).style("degraded", fixed(yellow)).style("fallback", fixed(orange)).style("failed", fixed(red)).style("skipped", fixed("blue")),
 		timeseries("Failures by stage and reason", docReasons, "Per minute, of single rails too. The page has what each reason usually means.").
 			query(`60 * sum by (stage, reason) (rate(railscope_probe_failures_total{<peer>}[$__rate_interval]))`, "{{stage}}: {{reason}}").unit(perMinute).from(0).stacked().atLeastEvery("2m").nothing("none"),
 		timeseries("Skipped, and why", docHarm, "Per minute. `busy` while a job runs is as it should be; `budget` for hours: raise it, or lengthen the interval.").

@@ -23,7 +23,10 @@ func (n node) pair(to int, gone bool) {
 	missing := func(t float64) bool { return gone && n.before(t) < goneSince }
 	tcp := func(t float64) bool { return !missing(t) && n.byTCP(n.n, to, t) }
 	rdma := func(t float64) bool { return !missing(t) && !tcp(t) }
-	for result, when := range map[string]func(float64) bool{"ok": rdma, "fallback": tcp, "failed": missing} {
+	degraded := func(t float64) bool { return rdma(t) && n.least(to, t) < 0.7 }
+	good := func(t float64) bool { return rdma(t) && !degraded(t) }
+	results := map[string]func(float64) bool{"ok": good, "degraded": degraded, "fallback": tcp, "failed": missing}
+	for result, when := range results {
 		n.counter("probe_rounds_total", func(t float64) float64 { return flag01(when(t)) * 0.8 / 60 }, of("result", result)...)
 	}
 	n.counter("probe_rounds_total", is(0.2/60), of("result", "skipped")...)
@@ -38,10 +41,15 @@ func (n node) pair(to int, gone bool) {
 	n.counter("probe_failures_total", func(t float64) float64 { return flag01(missing(t)) / 75 }, of("stage", "hello", "reason", "peer_unreachable")...)
 	n.gauge("probe_last_success_timestamp_seconds", func(t float64) float64 {
 		last := t
-		if tcp(t) {
+		switch {
+		case tcp(t):
 			last = n.lasts - fallenSince*60
-		} else if missing(t) {
+		case missing(t):
 			last = n.lasts - goneSince*60
+		case degraded(t) && (n.n == slow || to == slow):
+			last = n.lasts - slowSince*60
+		case degraded(t):
+			last = n.lasts - deadSince*60
 		}
 		return n.began + last
 	}, of()...)
@@ -52,6 +60,15 @@ func (n node) pair(to int, gone bool) {
 	n.counter("probe_tcp_retransmits_total", func(t float64) float64 { return 0.05 * flag01(n.n == congested || to == congested) }, of()...)
 	n.counter("probe_verification_failures_total", is(0), of()...)
 	n.gauge("probe_duration_seconds", func(t float64) float64 { return 1.4 + 0.2*noise("d", n.n, to, int(t/60)) }, of()...)
+}
+
+// least is what the worst rail of a pair gives, of its capacity.
+func (n node) least(to int, t float64) float64 {
+	l := 1.0
+	for r := range rails {
+		l = math.Min(l, n.gives(n.n, to, r, t))
+	}
+	return l
 }
 
 // figures are those of rounds that went by RDMA.
@@ -66,13 +83,7 @@ func (n node) figures(to int, of func(...string) []string, rdma func(float64) bo
 		}
 		return s / rails
 	}
-	least := func(t float64) float64 {
-		l := 1.0
-		for r := range rails {
-			l = math.Min(l, n.gives(n.n, to, r, t))
-		}
-		return l
-	}
+	least := func(t float64) float64 { return n.least(to, t) }
 	n.gauge("probe_goodput_bytes_per_second", sum(mean), of("mode", "stealing")...).only(rdma)
 	n.gauge("probe_goodput_bytes_per_second", sum(least), of("mode", "static")...).only(rdma)
 	n.gauge("probe_imbalance_ratio", func(t float64) float64 { return 1 - least(t)/0.955 }, of()...).only(rdma)

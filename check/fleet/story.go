@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+
+	ours "github.com/railscope/railscope/internal/rail"
 )
 
 // What happens to the fleet, by node, counted from 1. Times are minutes before
@@ -76,17 +78,14 @@ func (w *world) tcp(node int, t float64) float64 {
 	return 2e5 * (1 + 0.5*noise("ssh", node, int(t/30)))
 }
 
-// imbalance is the one of the sampler: internal/rail.Imbalance.
+// imbalance is that of all rails, which are of one group.
 func (w *world) imbalance(node int, t float64) float64 {
-	sum, most := 0.0, 0.0
-	for r := range rails {
-		u := w.load(node, r, t)
-		sum, most = sum+u, math.Max(most, u)
+	loads := make([]ours.Load, rails)
+	for r := range loads {
+		loads[r] = ours.Load{Rate: w.load(node, r, t), Capacity: 1}
 	}
-	if sum == 0 {
-		return 0
-	}
-	return (most/(sum/rails) - 1) / (rails - 1)
+	imbalance, _ := ours.Imbalance(loads)
+	return imbalance
 }
 
 func (w *world) up(node, rail int, t float64) bool {

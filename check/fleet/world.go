@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
-	"github.com/railscope/railscope/collector/sampler"
+	ours "github.com/railscope/railscope/internal/rail"
 )
 
 // world is all series of the fleet.
@@ -139,15 +139,6 @@ func ofNetdev(r int, more ...string) []string {
 	return append([]string{"rail", strconv.Itoa(r), "netdev", netdevs[r]}, more...)
 }
 
-// left tells whether a rail is left behind, as the sampler does.
-func (n node) left(t float64) bool {
-	least, most := math.Inf(1), 0.0
-	for r := range rails {
-		least, most = math.Min(least, n.load(n.n, r, t)), math.Max(most, n.load(n.n, r, t))
-	}
-	return least < sampler.ImbalancedBelow*most
-}
-
 func (n node) traffic() {
 	for r := range rails {
 		load := func(t float64) float64 { return n.load(n.n, r, t) }
@@ -171,7 +162,7 @@ func (n node) traffic() {
 		busy := func(t float64) bool { return n.load(n.n, 0, t) > 0.01 }
 		n.gauge("rails_imbalance_ratio", imbalance, "direction", d).only(busy)
 		n.counter("rails_busy_seconds_total", func(t float64) float64 { return flag01(busy(t)) }, "direction", d)
-		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 { return flag01(busy(t) && (imbalance(t)*(rails-1) > 0.1 || n.left(t))) }, "direction", d)
+		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 { return flag01(busy(t) && imbalance(t) > ours.ImbalancedAbove) }, "direction", d)
 	}
 	for r := range rails {
 		device := rail(r)[2:4]

@@ -111,7 +111,7 @@ func twoNodes(t *testing.T, words map[string]bool) world {
 			w[key("railscope_"+name, node, strings.Join(labels, ","))] = value
 		}
 		steady := func(value string) string { return fmt.Sprintf("%sx%d", value, all) }
-		for _, r := range []string{"ok", "fallback", "failed", "skipped"} {
+		for _, r := range []string{"ok", "degraded", "fallback", "failed", "skipped"} {
 			put(steady("0"), "probe_rounds_total", peer, fmt.Sprintf(`result=%q`, r))
 		}
 		put(fmt.Sprintf("0+1x%d", all), "probe_rounds_total", peer, `result="ok"`)
@@ -168,6 +168,13 @@ func (w world) transport(how, result, reason string, nodes ...string) {
 	}
 }
 
+// degraded is the result of all rounds from now on, by which nothing fires: what is
+// wrong with the rails does.
+func (w world) degraded() {
+	w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", `result="ok"`)
+	w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", `result="degraded"`)
+}
+
 // lose takes a device of a away.
 func (w world) lose() {
 	for k := range w {
@@ -178,6 +185,7 @@ func (w world) lose() {
 	w.set(gone, probeRail+"up", a, rail1)
 	w.set(zero, probeRail+"up", b, rail1)
 	w.set(one, "railscope_probe_imbalance_ratio", b)
+	w.degraded()
 }
 
 // faults are what may befall the two nodes, and everything that fires for it.
@@ -195,6 +203,7 @@ var faults = []struct {
 		w.set(zero, probeRail+"up", rail1)
 		w.set(one, "railscope_probe_imbalance_ratio")
 		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)
+		w.degraded()
 	}, "critical RailscopeRailDown, warning RailscopeProbeRailFailing"}, // the latter on b
 	{"a device of a is gone", world.lose, "critical RailscopeRailGone, warning RailscopeProbeRailFailing"},
 	{"a device of a is left out by rails.include", func(w world) {
@@ -211,12 +220,15 @@ var faults = []struct {
 	{"RDMA is filtered on one rail", func(w world) {
 		w.set(zero, probeRail+"up", rail1)
 		w.set(one, "railscope_probe_imbalance_ratio")
+		w.degraded()
 	}, "warning RailscopeProbeRailFailing"},
 	{"a rail is shaped to a third", func(w world) {
 		w.set(fmt.Sprintf("0.66x%d", after), "railscope_probe_imbalance_ratio")
 		w.set(fmt.Sprintf("16e9x%d", after), probeRail+"goodput_bytes_per_second", rail1)
 		w.set(fmt.Sprintf("0.33x%d", after), probeRail+"degradation_ratio", rail1)
+		w.degraded()
 	}, "warning RailscopeGoodputBelowExpected, warning RailscopeProbeImbalance, warning RailscopeRailDegraded"},
+	{"rounds are degraded, and what is wrong is not", func(w world) { w.degraded() }, ""},
 	{"the rails share a link", func(w world) {
 		w.set(fmt.Sprintf("0.5x%d", after), "railscope_probe_scaling_ratio")
 		w.set(fmt.Sprintf("48e9x%d", after), "railscope_probe_goodput_bytes_per_second")
@@ -274,7 +286,7 @@ var faults = []struct {
 			}
 		}
 		w.set(fmt.Sprintf("%dx%d", healthy*60, after), "process_start_time_seconds", a)
-		for _, r := range []string{"ok", "fallback", "failed", "skipped"} {
+		for _, r := range []string{"ok", "degraded", "fallback", "failed", "skipped"} {
 			w.set(fmt.Sprintf("0+1x%d", after), "railscope_probe_rounds_total", a, fmt.Sprintf("result=%q", r))
 		}
 		w.set(zero, "railscope_probe_rounds_total", a, `result="fallback"`)
