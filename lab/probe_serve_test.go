@@ -30,7 +30,7 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_transport{transport="rdma"}`: 1, `probe_transport{transport="tcp"}`: 0, `probe_transport{transport="none"}`: 0,
 		`probe_fallback_info`: gone, `probe_component_mismatch`: gone, `probe_verification_failures_total`: 0,
 		`probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1, `probe_path_mtu_bytes{rail="0"}`: pathMTU, `probe_path_mtu_bytes{rail="1"}`: pathMTU,
-		`probe_leases`: 0, `probe_worker_restarts_total`: 0,
+		`probe_leases`: 0, `probe_worker_restarts_total`: 0, `probe_rail_expected_bytes_per_second`: gone, // of a software device
 		fmt.Sprintf(`probe_gid_info{rail="1",gid=%q}`, node(1).address(1)): 1, `source_success{source="probe"}`: 1,
 		`port_mtu_bytes{rail="0",kind="max"}`: 4096, `port_mtu_bytes{rail="1",kind="max"}`: 4096,
 	}
@@ -42,7 +42,7 @@ func TestProbeMetrics(t *testing.T) {
 	}
 	for _, series := range []string{
 		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`, `probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`,
-		`probe_rail_goodput_bytes_per_second{rail="1",mode="stealing"}`, `probe_rail_expected_bytes_per_second{rail="1"}`, `probe_rail_bytes_total{rail="1"}`,
+		`probe_rail_goodput_bytes_per_second{rail="1",mode="stealing"}`, `probe_rail_bytes_total{rail="1"}`,
 		`probe_scaling_ratio`, `probe_speedup_ratio`, `probe_tcp_goodput_bytes_per_second{streams="1"}`, `probe_tcp_goodput_bytes_per_second{streams="4"}`,
 		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_success_timestamp_seconds`, `probe_budget_bytes`,
 	} {
@@ -80,10 +80,13 @@ func TestProbeDeviceGone(t *testing.T) {
 		within(t, e, want{`probe_transport{transport="rdma"}`: 1, `probe_fallback_info`: gone, `probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1})
 	}
 	m := e.scrape(t)
-	for series, least := range map[string]float64{`probe_failures_total{stage="open",reason="no_device"}`: 2, `probe_rounds_total{result="fallback"}`: 2, `probe_rounds_total{result="ok"}`: 3} {
+	for series, least := range map[string]float64{`probe_failures_total{stage="open",reason="no_device"}`: 2, `probe_rounds_total{result="fallback"}`: 2} {
 		if v := m.must(t, series); v < least {
 			t.Errorf("%s is %v, want %v", series, v, least)
 		}
+	}
+	if n := m.must(t, `probe_rounds_total{result="ok"}`) + m.must(t, `probe_rounds_total{result="degraded"}`); n < 3 {
+		t.Errorf("%v rounds were by RDMA, want 3", n)
 	}
 	target.shows(t, want{`probe_worker_restarts_total`: 0})
 }
@@ -191,7 +194,7 @@ func TestProbeBusy(t *testing.T) {
 				}
 				return nil
 			})
-			bench(t, flags...).is(t, "ok", "rdma", "")
+			bench(t, flags...).worked(t)
 		})
 	}
 }

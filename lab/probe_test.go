@@ -49,6 +49,7 @@ type report struct {
 		Failure       *fault
 	}
 	Failures []fault
+	Findings []struct{ Check, Severity, Subject, Evidence, Fix string }
 
 	code   int    // exit code
 	stderr string // what it said beside
@@ -154,6 +155,31 @@ func (r report) is(t *testing.T, outcome, transport, reason string) {
 	if r.Outcome != outcome || r.Transport != transport || r.Reason != reason || r.code != code || r.Verified != (transport != "none") {
 		t.Errorf("want %s by %s, reason %q, exit code %d, and verified; got: %v", outcome, transport, reason, code, r)
 	}
+}
+
+// byRDMA reports whether a round went by RDMA over all rails, however fast: where
+// they are not shaped they are as even as two processors let them be.
+func (r report) byRDMA() bool {
+	return (r.Outcome == "ok" || r.Outcome == "degraded") && (r.Outcome == "ok") == (r.code == 0) && r.Transport == "rdma" && r.Verified && len(r.Failures) == 0
+}
+
+// worked checks that it did.
+func (r report) worked(t *testing.T) {
+	t.Helper()
+	if !r.byRDMA() {
+		t.Errorf("want a round by RDMA over all rails; got: %v", r)
+	}
+}
+
+// found checks that the report has a finding of a check.
+func (r report) found(t *testing.T, check, subject string) {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.Check == check && f.Subject == subject && f.Severity != "info" && f.Evidence != "" && f.Fix != "" {
+			return
+		}
+	}
+	t.Errorf("want %s of %s; got: %+v", check, subject, r.Findings)
 }
 
 // has checks that something went wrong, and that the report says so.
