@@ -46,7 +46,8 @@ func (r Result) Shortfalls() []Shortfall {
 			list = append(list, Shortfall{one.Rail, s, *one.Expected})
 		}
 	}
-	if all && *r.Stealing < r.MinOfExpected*sum {
+	said := len(r.Rails) == 1 && len(list) == 1
+	if all && !said && *r.Stealing < r.MinOfExpected*sum {
 		list = append([]Shortfall{{"", *r.Stealing, sum}}, list...)
 	}
 	return list

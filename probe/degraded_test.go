@@ -37,6 +37,8 @@ func TestDegraded(t *testing.T) {
 		{"no solos in this round", 0.7, 155, none, []one{{none, 95, 100, false}, {none, 60, 100, false}}, true, "1"},
 		{"each alone is good, together they are not", 0.7, 100, 0, []one{{95, 50, 100, false}, {95, 50, 100, false}}, true, "all"},
 		{"a bad solo and a good part", 0.7, 190, 0, []one{{30, 95, 100, false}, {95, 95, 100, false}}, false, ""},
+		{"one rail", 0.7, 13, none, []one{{13, 13, 100, false}}, true, "0"},
+		{"one rail, good alone", 0.7, 13, none, []one{{95, 13, 100, false}}, true, "all"},
 		{"less is asked for", 0.1, 26, 0, []one{{13, 13, 100, false}, {13, 13, 100, false}}, false, ""},
 		{"imbalanced", 0.7, 174, 0.26, []one{{100, 100, 100, false}, {74, 74, 100, false}}, true, ""},
 		{"nearly imbalanced", 0.7, 175, 0.25, []one{{100, 100, 100, false}, {75, 75, 100, false}}, false, ""},

@@ -48,10 +48,18 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 	} else {
 		err = report.WriteTable(w, res, report.Options{Color: terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
 	}
-	if err == nil && res.Outcome != probe.OK {
-		err = errNotGood
+	if err != nil {
+		return err
 	}
-	return err
+	return ending(res)
+}
+
+// ending is how bench ends after the report was printed.
+func ending(res probe.Result) error {
+	if res.Outcome != probe.OK {
+		return errNotGood
+	}
+	return nil
 }
 
 // benchOptions are the configuration's with the command line's on top.

@@ -108,6 +108,7 @@ func (n *shown) between(least, most float64, series string) bool {
 // seen is seen on both of them, and what they serve is well-formed.
 func TestDemo(t *testing.T) {
 	const rdma = `transport="rdma"} 1`
+	degraded := regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{.*result="degraded"\} [1-9]`)
 	well := func(n *shown) bool {
 		return strings.Contains(n.text, rdma) && n.value("probe_scaling_ratio") > 0 && strings.Count(n.text, "\nrailscope_probe_rail_up{") == 2
 	}
@@ -122,7 +123,7 @@ func TestDemo(t *testing.T) {
 				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
 		}},
 		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
-			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55, 0.85, `rails_imbalance_ratio{direction="transmit"}`)
+			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55, 0.85, `rails_imbalance_ratio{direction="transmit"}`) && degraded.MatchString(n.text)
 		}},
 		"fallback": {"1", []string{"--fallback"}, func(_ int, n *shown) bool {
 			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text, `probe_fallback_info{`) && strings.Contains(n.text, `reason="retry_exceeded"} 1`) &&
@@ -131,7 +132,7 @@ func TestDemo(t *testing.T) {
 		}},
 		"failed": {"0.2", []string{"--fail=0", "--fail-after=4s"}, func(node int, n *shown) bool {
 			return strings.Contains(n.text, rdma) && n.between(float64(node), float64(node), `port_up{device="demo0"`) && n.between(1, 1, `port_up{device="demo1"`) &&
-				strings.Contains(n.text, `rail="0"} 0`) && n.between(1, 1, "probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
+				strings.Contains(n.text, `rail="0"} 0`) && degraded.MatchString(n.text) && n.between(1, 1, "probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
 		}},
 	} {
 		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.
