@@ -101,6 +101,7 @@ func (n *Node) write() error {
 	if unix.Uname(&u) == nil {
 		proc.file(unix.ByteSliceToString(u.Release[:]), "sys/kernel/osrelease")
 	}
+	proc.file(n.Name, "sys/kernel/hostname")
 	proc.file("100000.00 100000.00", "uptime")
 	for _, t := range []*tree{sys, proc} {
 		if t.err != nil {

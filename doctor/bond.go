@@ -140,9 +140,9 @@ func checkBondMemberDown(f *RailFacts, b *Bond, found func(Finding)) {
 			out.Mend = []string{ip("link set dev %s up", m.Name)}
 		case n.Carrier != nil && !*n.Carrier:
 			out.Read += "; it has no carrier"
-			out.Mend = []string{note("plug in its cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool %s", m.Name)}
+			out.Mend = []string{note("plug in its cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool %s", shellWord(m.Name))}
 		default:
-			out.Mend = []string{note("it has carrier, so the bond's own monitor is against it: cat /proc/net/bonding/%s", b.Name)}
+			out.Mend = []string{note("it has carrier, so the bond's own monitor is against it: cat /proc/net/bonding/%s", shellWord(b.Name))}
 		}
 		found(out)
 	}
@@ -172,7 +172,7 @@ func checkBondLACP(_ *RailFacts, b *Bond, found func(Finding)) {
 	}
 	out := Finding{Severity: Fault, Subject: b.Name,
 		Why:  "Only members that agree with their partner on one aggregate carry traffic: the bond runs on one link, or on none.",
-		Mend: []string{note("configure the switch's ports of these links as one LACP group (mode active), the same on all of them; then: cat /proc/net/bonding/%s", b.Name)}}
+		Mend: []string{note("configure the switch's ports of these links as one LACP group (mode active), the same on all of them; then: cat /proc/net/bonding/%s", shellWord(b.Name))}}
 	switch {
 	case len(silent) > 0:
 		out.Read = fmt.Sprintf("no LACP partner is heard on %s", enumerate(silent))

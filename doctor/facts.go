@@ -35,6 +35,10 @@ type Options struct {
 
 	Rails  func() rail.Snapshot // which rails there are, under their configured names; nil finds them anew
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
+
+	// NoJobs leaves out the environments of processes and the files that set the
+	// same, for who shows findings to strangers.
+	NoJobs bool
 }
 
 // ErrVersion says that a peer's facts are of another form.
@@ -57,14 +61,15 @@ func ParseFacts(data []byte) (*Facts, error) {
 		return nil, fmt.Errorf("the peer's facts are not railscope's: %w", err)
 	}
 	f.System.sanitize()
+	f.System.checkConclusions()
 	if err := f.Rails.check(); err != nil {
 		return nil, fmt.Errorf("the peer's facts make no sense: %w", err)
 	}
 	f.Rails.sanitize()
-	f.Node = orElse(shortPlain(f.Node), "peer")
+	f.Node = orElse(short(f.Node), "peer")
 	f.Unread = f.Unread[:min(len(f.Unread), maxUnread)]
 	for i, text := range f.Unread {
-		f.Unread[i] = shortPlain(text)
+		f.Unread[i] = short(text)
 	}
 	return f, nil
 }

@@ -67,7 +67,7 @@ func (g *Gatherer) Gather(ctx context.Context) *Facts {
 	g.whole.Lock()
 	defer g.whole.Unlock()
 	f := &Facts{Version: FactsVersion, At: time.Now(), Unread: []string{}}
-	f.Node, _ = os.Hostname()
+	f.Node = hostname(g.o.Procfs)
 	var system []string
 	var wait sync.WaitGroup
 	wait.Go(func() { f.System, system = gatherSystem(ctx, g.o, g.o.Rails().Rails, &g.system) })
@@ -76,6 +76,16 @@ func (g *Gatherer) Gather(ctx context.Context) *Facts {
 	wait.Wait()
 	f.Unread = slices.Concat(f.Unread, unread, system)
 	return f
+}
+
+// hostname is what the machine whose procfs it is calls itself: captures and the
+// demo have a name of their own.
+func hostname(procfs string) string {
+	if name, err := sysfs.ReadString(procfs, "sys/kernel/hostname"); err == nil && name != "" {
+		return clean(name)
+	}
+	name, _ := os.Hostname()
+	return name
 }
 
 // gatherRails reads the rails and what they hang on.

@@ -8,19 +8,6 @@ import (
 	"strings"
 )
 
-// command is one line for a shell. Names come from the kernel or from a peer,
-// and either allows more than a shell takes literally.
-func command(words ...string) string {
-	for i, w := range words {
-		if w == "" || strings.ContainsFunc(w, func(c rune) bool { return !strings.ContainsRune(shellPlain, c) }) {
-			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-const shellPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-"
-
 // ip is a line that calls ip with words, of which blanks separate those that
 // are fixed and each %s is one that is not.
 func ip(format string, args ...string) string {
@@ -51,7 +38,7 @@ func note(format string, args ...any) string {
 func (f *RailFacts) addressFor(r *Rail) []string {
 	p, like, ok := f.propose(r)
 	if !ok {
-		return []string{note("give %s an IPv4 address in a subnet of its own, which the same rail of the other nodes shares: ip address add ADDRESS/LENGTH dev %s", r.Netdev, r.Netdev)}
+		return []string{note("give %s an IPv4 address in a subnet of its own, which the same rail of the other nodes shares: ip address add ADDRESS/LENGTH dev %s", r.Netdev, shellWord(r.Netdev))}
 	}
 	return []string{
 		note("%s goes on from the address of %s; if your plan has another for it, take that one", p, like),

@@ -8,14 +8,14 @@ import (
 )
 
 func railPeerChecks() []PeerCheck {
-	return []PeerCheck{
+	return typedPeer([]PeerCheck{
 		{ID: "peer_rails", About: "the nodes have unlike numbers of rails", Run: checkPeerRails},
 		{ID: "peer_link_layer", About: "rails of one name are Ethernet on one node and InfiniBand on the other", Run: eachPair(checkPeerLinkLayer)},
 		{ID: "peer_rate", About: "rails of one name have unlike rates", Run: eachPair(checkPeerRate)},
 		{ID: "peer_mtu", About: "the interfaces of rails of one name have unlike MTUs", Run: eachPair(checkPeerMTU)},
 		{ID: "peer_subnet", About: "rails of one name share no subnet, and have no route to each other", Run: eachPair(checkPeerSubnet)},
 		{ID: "peer_gid", About: "rails of one name would use GIDs of unlike types", Run: eachPair(checkPeerGID)},
-	}
+	})
 }
 
 // pair is two rails of one name, this node's and the peer's.
@@ -60,7 +60,7 @@ func checkPeerLinkLayer(p pair, found func(Finding)) {
 	found(Finding{Severity: Fault, Subject: p.subject(),
 		Read: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.hereNode, p.b.LinkLayer, p.thereNode),
 		Why:  "The two speak different protocols on the wire: nothing connects over this rail.",
-		Mend: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then restart the node", orElse(p.a.PCIAddress, p.a.Device), p.a.Port)}})
+		Mend: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then restart the node", shellWord(orElse(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
 }
 
 func checkPeerRate(p pair, found func(Finding)) {
@@ -74,7 +74,7 @@ func checkPeerRate(p pair, found func(Finding)) {
 	found(Finding{Node: node, Severity: Warning, Subject: p.subject(),
 		Read: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.hereNode, gigabits(p.b.Rate), p.thereNode),
 		Why:  "The faster end sends more than the slower takes: goodput is the slower one's, and the switch in between pauses or drops.",
-		Mend: []string{note("see why %s has come up slower: a cable or transceiver for less, or a fixed speed: ethtool %s", slow, slow.Netdev)}})
+		Mend: []string{note("see why %s has come up slower: a cable or transceiver for less, or a fixed speed: ethtool %s", slow, shellWord(slow.Netdev))}})
 }
 
 // checkPeerMTU leaves MTUs that are too low to the check of the node that has
@@ -116,7 +116,7 @@ func checkPeerSubnet(p pair, found func(Finding)) {
 		out.Mend = []string{note("%s joins the subnet of the other end; if your plan has another address for it, take that one", p.a),
 			ip("address add %s dev %s", c.String(), p.a.Netdev)}
 	} else {
-		out.Mend = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s", p.a.Netdev)}
+		out.Mend = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s", shellWord(p.a.Netdev))}
 	}
 	found(out)
 }

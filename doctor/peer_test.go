@@ -2,10 +2,13 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -132,5 +135,33 @@ func TestParseFactsPlain(t *testing.T) {
 	}
 	if got, err := ParseFacts([]byte(`{"version":1}`)); err != nil || got.Node != "peer" {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// TestConclusions: of what a peer concluded about its jobs only what makes sense
+// is repeated, and each once.
+func TestConclusions(t *testing.T) {
+	f := machine(t, "rxe", "")
+	f.System.Jobs.Conclusions = []JobConclusion{
+		{"nccl_net", Fault, 3, 0}, {"nccl_net", Fault, 4, 0}, {"nccl_net", Warning, 0, 1}, {"ucx_tls", "terrible", 1, 0},
+		{"ucx_tls", Fault, -1, 2}, {"ucx_tls", Fault, 0, 0}, {"ucx_net_devices", Fault, 1, 2}, {"port_down", Fault, 1, 1}, {"\x1b[2J", Fault, 1, 1},
+	}
+	got, err := ParseFacts(encode(t, f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, found := range runSystem(got) {
+		if found.Subject == "NCCL_NET" || found.Subject == "UCX_TLS" || found.Subject == "UCX_NET_DEVICES" {
+			said = append(said, fmt.Sprintf("%s %s %s", found.Severity, found.Check, found.Read))
+		}
+	}
+	want := []string{
+		"fault nccl_net the node itself found it wrong in 3 processes; values and processes are not reported to peers",
+		"warning nccl_net the node itself found it wrong in 1 configuration file; values and processes are not reported to peers",
+		"fault ucx_net_devices the node itself found it wrong in 1 process and 2 configuration files; values and processes are not reported to peers",
+	}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Error(diff)
 	}
 }

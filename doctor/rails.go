@@ -11,7 +11,7 @@ import (
 // railChecks are the checks of what railFacts hold. Each fault is one check's:
 // where two could say the same thing, the one nearer to the cause does.
 func railChecks() []Check {
-	return []Check{
+	return typed([]Check{
 		{ID: "no_rails", About: "there is no rail: no RDMA in the kernel, no RDMA device of an adapter, or every port left out", Run: checkNoRails},
 		{ID: "netdev_down", About: "the rail's interface is down by configuration", Run: eachRail(checkNetdevDown)},
 		{ID: "port_down", About: "the rail's port is not ACTIVE though its interface is up: no link, no subnet manager, a cable", Run: eachRail(checkPortDown)},
@@ -31,7 +31,7 @@ func railChecks() []Check {
 		{ID: "pcie_link_low", About: "a rail's PCIe link is slower or narrower than both its ends can, or its slot too narrow for the port", Run: checkPCIeLink},
 		{ID: "pcie_shared", About: "ports that share a PCIe link on which they cannot all run at their rate", Run: checkPCIeShared},
 		{ID: "numa_far", About: "GPUs in a NUMA node in which no rail is, nor in another of the same processor", Run: checkNUMA},
-	}
+	})
 }
 
 // eachRail is a check of each rail that is not known to be unused.
@@ -114,7 +114,7 @@ func checkPortDown(f *RailFacts, r *Rail, found func(Finding)) {
 			note("a port in DOWN has no link: look at its cable")}
 	case n.Carrier != nil && !*n.Carrier:
 		out.Read += fmt.Sprintf("; %s has no carrier", n.Name)
-		out.Mend = []string{note("plug in the cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool %s; ethtool -m %s", n.Name, n.Name)}
+		out.Mend = []string{note("plug in the cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool %s; ethtool -m %s", shellWord(n.Name), shellWord(n.Name))}
 	case n.Name != "":
 		out.Mend = append(bounce(n.Name), note("if that does not help: dmesg says why"))
 	default:
@@ -138,7 +138,7 @@ func checkFlapping(f *RailFacts, r *Rail, found func(Finding)) {
 	found(Finding{Severity: Warning, Subject: r.String(),
 		Read: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel is up for %.1f days", n.Name, *n.Downs, n.Name, days),
 		Why:  "Each time costs seconds of retransmission, and a queue pair that times out ends its job. The count is since the interface was made: netdev_carrier_changes_total shows whether it still rises.",
-		Mend: []string{note("clean or change the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d %s -c", n.Name, orElse(r.PCIAddress, r.Device))}})
+		Mend: []string{note("clean or change the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d %s -c", shellWord(n.Name), shellWord(orElse(r.PCIAddress, r.Device)))}})
 }
 
 func orElse(s, other string) string {

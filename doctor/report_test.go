@@ -128,9 +128,24 @@ func TestExamine(t *testing.T) {
 }
 
 // TestHostileFacts: names that a peer chose steer neither the terminal nor the
-// shell of who pastes a command.
+// shell of who pastes a command. Of a name that cannot be typed there is no
+// command, because it would name another interface.
 func TestHostileFacts(t *testing.T) {
-	evil := "e'; rm -rf /\n\x1b]0;owned\a\u202e$(reboot)`id`"
+	for _, tt := range []struct {
+		name, evil string
+		commands   int
+	}{
+		{"typable", "e'; rm -rf /$(reboot)`id`", 2},
+		{"control characters", "e'; rm -rf /\n\x1b]0;owned\a$(reboot)`id`", 0},
+		{"turned around", "e'; rm -rf /\u202e", 0},
+		{"invisible", "e'; rm -rf /\u200b", 0},
+		{"invalid UTF-8", "e'; rm -rf /\xff", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) { hostileFacts(t, tt.evil, tt.commands) })
+	}
+}
+
+func hostileFacts(t *testing.T, evil string, want int) {
 	f := machine(t, "rxe", file("sys/class/net/eth0/mtu", "1500")+file("sys/class/net/eth1/flags", "0x1002")+file("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	for i := range f.Rails.Rails {
 		f.Rails.Rails[i].Netdev += evil
@@ -154,11 +169,13 @@ func TestHostileFacts(t *testing.T) {
 	}
 	commands := 0
 	for _, finding := range list {
+		said := false
 		for _, m := range finding.Mend {
-			if strings.Contains(m, "\n") && strings.HasPrefix(m, "#") {
-				t.Errorf("a comment of two lines: %q", m)
+			if m != terminal.Plain(m) {
+				t.Errorf("not one plain line: %q", m)
 			}
 			if strings.HasPrefix(m, "#") {
+				said = said || strings.Contains(m, `no command is printed: the name "eth`)
 				continue
 			}
 			commands++
@@ -166,9 +183,12 @@ func TestHostileFacts(t *testing.T) {
 				t.Errorf("not quoted: %q", m)
 			}
 		}
+		if said != (want == 0) {
+			t.Errorf("does it say that there is no command? %v: %q", said, finding.Mend)
+		}
 	}
-	if commands != 2 {
-		t.Errorf("%d commands", commands)
+	if commands != want {
+		t.Errorf("%d commands, want %d", commands, want)
 	}
 }
 

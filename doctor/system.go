@@ -194,19 +194,6 @@ func listed(names []string) string {
 	return enumerate(names)
 }
 
-// clean makes a text that somebody else wrote fit for a terminal: printable,
-// and not long.
-func clean(s string) string { return printable(s[:min(len(s), maxText)]) }
-
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 // own returns a path below this process's own root.
 func (s *system) own(path string) string { return filepath.Join(s.root, path) }
 
@@ -233,7 +220,7 @@ func kernelPause(netdev string) (rx, tx bool, err error) {
 // systemChecks are the checks of the system around the rails. None of them
 // finds anything on a machine without rails.
 func systemChecks() []Check {
-	return []Check{
+	list := []Check{
 		{ID: "memlock", About: "this process may lock too little memory to register any for RDMA", Run: checkMemlock},
 		{ID: "uverbs_module", About: "the kernel module ib_uverbs is not loaded", Run: checkUverbsModule},
 		{ID: "uverbs_missing", About: "`/dev/infiniband/uverbsN` is missing though the RDMA device is there", Run: checkUverbsMissing},
@@ -247,13 +234,11 @@ func systemChecks() []Check {
 		{ID: "pfc", About: "rails of one kind differ in PFC, trust or global pause", Run: checkQoS(qosPFC)},
 		{ID: "dcqcn", About: "rails of one kind differ in DCQCN: priorities of notification and reaction point, parameters", Run: checkQoS(qosDCQCN)},
 		{ID: "traffic_class", About: "rails of one kind differ in the traffic class of what they send", Run: checkQoS(qosClass)},
-		{ID: "nccl_ib_disable", About: "a process, or a configuration file, has `NCCL_IB_DISABLE` set: NCCL goes by TCP", Run: checkJobs("NCCL_IB_DISABLE", judgeIBDisable)},
-		{ID: "nccl_net", About: "a process, or a configuration file, has `NCCL_NET=Socket`: NCCL goes by TCP", Run: checkJobs("NCCL_NET", judgeNCCLNet)},
-		{ID: "nccl_ib_hca", About: "`NCCL_IB_HCA` names devices that are not there, or leaves none", Run: checkJobs("NCCL_IB_HCA", judgeIBHCA)},
-		{ID: "nccl_ib_gid_index", About: "`NCCL_IB_GID_INDEX` points to an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail", Run: checkJobs("NCCL_IB_GID_INDEX", judgeGIDIndex)},
-		{ID: "ucx_tls", About: "`UCX_TLS` leaves UCX tcp alone, datagrams alone, or no transport between nodes", Run: checkJobs("UCX_TLS", judgeUCXTLS)},
-		{ID: "ucx_net_devices", About: "`UCX_NET_DEVICES` names no RDMA device, or one that is not there", Run: checkJobs("UCX_NET_DEVICES", judgeUCXDevices)},
 	}
+	for _, c := range jobChecks() {
+		list = append(list, Check{ID: c.id, About: c.about, Run: c.run})
+	}
+	return typed(list)
 }
 
 // systemPeerChecks are the checks that compare the systems of two nodes.
@@ -266,5 +251,5 @@ func systemPeerChecks() []PeerCheck {
 	for _, c := range components() {
 		checks = append(checks, PeerCheck{ID: "peer_" + c.id, About: c.about, Run: c.compare})
 	}
-	return checks
+	return typedPeer(checks)
 }

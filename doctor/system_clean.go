@@ -3,8 +3,7 @@ package doctor
 import (
 	"net/netip"
 	"reflect"
-
-	"github.com/railscope/railscope/internal/terminal"
+	"strings"
 )
 
 // Bounds on what a peer may claim of itself.
@@ -15,18 +14,17 @@ const (
 
 // sanitize makes what a peer sent fit to be judged and printed: texts printable
 // and not long, lists not long. Whatever is in a finding about a peer passed
-// here, because people paste findings into a shell.
-func (f *SystemFacts) sanitize() { sanitize(reflect.ValueOf(f), short) }
+// here, because people paste findings into a shell. Names that people chose in
+// any script stay what they are, so that rails of one name still meet.
+func (f *SystemFacts) sanitize() { sanitize(reflect.ValueOf(f)) }
 
-// sanitize does the same for rails, whose names people choose in any script: what
-// is printable stays, so that rails of one name still meet.
-func (f *RailFacts) sanitize() { sanitize(reflect.ValueOf(f), shortPlain) }
+func (f *RailFacts) sanitize() { sanitize(reflect.ValueOf(f)) }
 
-func sanitize(v reflect.Value, short func(string) string) {
+func sanitize(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			sanitize(v.Elem(), short)
+			sanitize(v.Elem())
 		}
 	case reflect.Struct:
 		switch a := v.Interface().(type) {
@@ -37,14 +35,14 @@ func sanitize(v reflect.Value, short func(string) string) {
 			return
 		}
 		for _, field := range v.Fields() {
-			sanitize(field, short)
+			sanitize(field)
 		}
 	case reflect.Slice:
 		if v.Len() > maxPeerList {
 			v.Set(v.Slice(0, maxPeerList))
 		}
 		for i := range v.Len() {
-			sanitize(v.Index(i), short)
+			sanitize(v.Index(i))
 		}
 	case reflect.Map: // only of strings
 		for _, key := range v.MapKeys() {
@@ -60,6 +58,7 @@ func sanitize(v reflect.Value, short func(string) string) {
 	}
 }
 
-func short(s string) string { return printable(s[:min(len(s), maxPeerText)]) }
-
-func shortPlain(s string) string { return terminal.Plain(s[:min(len(s), maxPeerText)]) }
+func short(s string) string {
+	s = printable(s[:min(len(s), maxPeerText)])
+	return strings.ToValidUTF8(s[:min(len(s), maxPeerText)], "") // an invalid byte has become three
+}

@@ -56,12 +56,13 @@ func evilFacts() *Facts {
 }
 
 func TestSanitizeBounds(t *testing.T) {
-	f := SystemFacts{Versions: make([]VersionFact, maxPeerList+1), Jobs: JobFacts{Envs: []JobEnv{{Vars: map[string]string{"a\x00": strings.Repeat("é", maxPeerText)}}}}}
+	f := SystemFacts{Versions: make([]VersionFact, maxPeerList+1), Jobs: JobFacts{Envs: []JobEnv{{Vars: map[string]string{
+		"a\x00": strings.Repeat("é", maxPeerText), "b": strings.Repeat("\xff", maxPeerText)}}}}}
 	f.sanitize()
 	if len(f.Versions) != maxPeerList {
 		t.Errorf("%d versions", len(f.Versions))
 	}
-	if diff := cmp.Diff(map[string]string{"a?": strings.Repeat("?", maxPeerText/2)}, f.Jobs.Envs[0].Vars); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a\ufffd": strings.Repeat("é", maxPeerText/2), "b": strings.Repeat("\ufffd", maxPeerText/3)}, f.Jobs.Envs[0].Vars); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -30,6 +30,10 @@ type JobFacts struct {
 	Netdevs []string   `json:"netdevs"` // interfaces, of those that an environment names
 	GIDs    []AskedGID `json:"gids"`    // entries of rails' GID tables that an environment names
 	Looked  int        `json:"looked"`  // processes whose environment was read
+
+	// Conclusions are all that a peer gets of this, beside Looked; see
+	// [Facts.Shared]. On the node itself there are none.
+	Conclusions []JobConclusion `json:"conclusions"`
 }
 
 // JobEnv is one environment, and who has it. Of an environment only the few
@@ -158,16 +162,16 @@ func (e *environs) saw(pid int, cut bool, err error) {
 // unread is what was not looked at, and what to do about it. The caller holds mu.
 func (e *environs) unread() (list []string) {
 	if e.hidden > 0 {
-		list = append(list, fmt.Sprintf("environments of processes of other users (%d): permission denied; run doctor as root, outside of containers", e.hidden))
+		list = append(list, fmt.Sprintf(unreadJobs+" of other users (%d): permission denied; run doctor as root, outside of containers", e.hidden))
 	}
 	if e.left > 0 {
-		list = append(list, fmt.Sprintf("environments of processes (%d): more than %d different ones; mend those that are found, and run doctor again", e.left, maxEnvs))
+		list = append(list, fmt.Sprintf(unreadJobs+" (%d): more than %d different ones; mend those that are found, and run doctor again", e.left, maxEnvs))
 	}
 	if e.cut > 0 {
-		list = append(list, fmt.Sprintf("environments of processes (%d): what is behind their first %d bytes; look there by hand: tr '\\0' '\\n' < /proc/%d/environ | grep -E '^(NCCL|UCX)_'", e.cut, maxEnviron, e.whose))
+		list = append(list, fmt.Sprintf(unreadJobs+" (%d): what is behind their first %d bytes; look there by hand: tr '\\0' '\\n' < /proc/%d/environ | grep -E '^(NCCL|UCX)_'", e.cut, maxEnviron, e.whose))
 	}
 	if e.failed > 0 {
-		list = append(list, fmt.Sprintf("environments of processes (%d): %s; look into dmesg", e.failed, e.why))
+		list = append(list, fmt.Sprintf(unreadJobs+" (%d): %s; look into dmesg", e.failed, e.why))
 	}
 	return list
 }
@@ -175,7 +179,7 @@ func (e *environs) unread() (list []string) {
 // readJobs reads the environments of all processes, as they were when each
 // began, and of the configuration files that do the same.
 func (s *system) readJobs(ctx context.Context) part {
-	if len(s.rails) == 0 { // whatever they say, it cannot be wrong about rails
+	if s.o.NoJobs || len(s.rails) == 0 { // whatever they say, it cannot be wrong about no rails
 		return part{put: func(*SystemFacts) {}}
 	}
 	found := &environs{byKey: map[string]*JobEnv{}}
@@ -183,13 +187,13 @@ func (s *system) readJobs(ctx context.Context) part {
 	pids, err := processes(s.o.Procfs)
 	var unread []string
 	if err != nil {
-		unread = append(unread, fmt.Sprintf("environments of processes: %v; mount procfs", err))
+		unread = append(unread, fmt.Sprintf(unreadJobs+": %v; mount procfs", err))
 	}
 	done := s.readEnvirons(ctx, pids, found)
 	found.mu.Lock() // a reader that hangs may still come back
 	defer found.mu.Unlock()
 	if !done {
-		unread = append(unread, fmt.Sprintf("environments of processes: %d of %d were read before time was over; a process that hangs in the kernel may be in the way (ps axo pid,stat,comm | grep ' D')",
+		unread = append(unread, fmt.Sprintf(unreadJobs+": %d of %d were read before time was over; a process that hangs in the kernel may be in the way (ps axo pid,stat,comm | grep ' D')",
 			found.looked+found.hidden, len(pids)))
 	}
 	unread = append(unread, found.unread()...)

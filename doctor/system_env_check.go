@@ -14,43 +14,66 @@ type verdict struct {
 	mend     string // what to set it to; empty to unset it
 }
 
-// checkJobs finds the environments whose variable is judged badly. Alike ones of
-// different processes are one finding.
-func checkJobs(variable string, judge func(f *Facts, env JobEnv) (verdict, bool)) func(*Facts, func(Finding)) {
-	type group struct {
-		verdict verdict
-		value   string
-		envs    []JobEnv
+// jobCheck is a check of one variable in the environments of processes.
+type jobCheck struct {
+	id, variable, about string
+	judge               func(f *Facts, env JobEnv) (verdict, bool)
+}
+
+func jobChecks() []jobCheck {
+	return []jobCheck{
+		{"nccl_ib_disable", "NCCL_IB_DISABLE", "a process, or a configuration file, has `NCCL_IB_DISABLE` set: NCCL goes by TCP", judgeIBDisable},
+		{"nccl_net", "NCCL_NET", "a process, or a configuration file, has `NCCL_NET=Socket`: NCCL goes by TCP", judgeNCCLNet},
+		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that are not there, or leaves none", judgeIBHCA},
+		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX", "`NCCL_IB_GID_INDEX` points to an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
+		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX tcp alone, datagrams alone, or no transport between nodes", judgeUCXTLS},
+		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that is not there", judgeUCXDevices},
 	}
-	return func(f *Facts, found func(Finding)) {
-		if len(f.System.Ports) == 0 {
-			return
+}
+
+// jobGroup is the environments in which one variable is judged badly, alike.
+type jobGroup struct {
+	verdict verdict
+	value   string
+	envs    []JobEnv
+}
+
+// groups finds the environments whose variable is judged badly. Alike ones of
+// different processes are one group.
+func (c jobCheck) groups(f *Facts) (groups []*jobGroup) {
+	if len(f.System.Ports) == 0 {
+		return nil
+	}
+	for _, env := range f.System.Jobs.Envs {
+		value, set := env.Vars[c.variable]
+		if !set {
+			continue
 		}
-		var groups []*group
-		for _, env := range f.System.Jobs.Envs {
-			value, set := env.Vars[variable]
-			if !set {
-				continue
-			}
-			v, bad := judge(f, env)
-			if !bad {
-				continue
-			}
-			i := slices.IndexFunc(groups, func(g *group) bool { return g.verdict == v && g.value == value })
-			if i < 0 {
-				groups, i = append(groups, &group{verdict: v, value: value}), len(groups)
-			}
-			groups[i].envs = append(groups[i].envs, env)
+		v, bad := c.judge(f, env)
+		if !bad {
+			continue
 		}
-		for _, g := range groups {
-			where, mend := holders(variable, g.verdict.mend, g.envs)
-			found(Finding{
-				Severity: g.verdict.severity, Subject: variable + "=" + printable(g.value),
-				Read: fmt.Sprintf("%s: %s", where, g.verdict.what),
-				Why:  g.verdict.why,
-				Mend: mend,
-			})
+		i := slices.IndexFunc(groups, func(g *jobGroup) bool { return g.verdict == v && g.value == value })
+		if i < 0 {
+			groups, i = append(groups, &jobGroup{verdict: v, value: value}), len(groups)
 		}
+		groups[i].envs = append(groups[i].envs, env)
+	}
+	return groups
+}
+
+// run finds what is wrong on the node that has the environments, or repeats what
+// a peer concluded of its own.
+func (c jobCheck) run(f *Facts, found func(Finding)) {
+	c.repeat(f, found)
+	for _, g := range c.groups(f) {
+		where, mend := holders(c.variable, g.verdict.mend, g.envs)
+		found(Finding{
+			Severity: g.verdict.severity, Subject: c.variable + "=" + printable(g.value),
+			Read: fmt.Sprintf("%s: %s", where, printable(g.verdict.what)),
+			Why:  g.verdict.why,
+			Mend: mend,
+		})
 	}
 }
 
@@ -60,7 +83,7 @@ func holders(variable, value string, envs []JobEnv) (where string, mend []string
 	count := 0
 	for _, env := range envs {
 		if env.File != "" {
-			files = append(files, shellWord(env.File))
+			files = append(files, env.File)
 			continue
 		}
 		count += env.Count
@@ -71,14 +94,16 @@ func holders(variable, value string, envs []JobEnv) (where string, mend []string
 			}
 		}
 	}
+	var all []string
 	for _, file := range files {
-		line := fmt.Sprintf("sed -i -E '/^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=/d' %s", variable, file)
+		all = append(all, clean(file))
+		script := fmt.Sprintf(`/^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=/d`, variable)
 		if value != "" {
-			line = fmt.Sprintf("sed -i -E 's|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|' %s", variable, variable, shellWord(value), file)
+			script = fmt.Sprintf(`s|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|`, variable, variable, sedLiteral.Replace(value))
 		}
-		mend = append(mend, line)
+		mend = append(mend, command("sed", "-i", "-E", script, file))
 	}
-	all := append(slices.Clone(files), names...)
+	all = append(all, names...)
 	where = strings.Join(all, ", ")
 	if count > len(names) {
 		where += fmt.Sprintf(" and %d more processes", count-len(names))
@@ -92,3 +117,6 @@ func holders(variable, value string, envs []JobEnv) (where string, mend []string
 	}
 	return where, mend
 }
+
+// sedLiteral takes from a text what it means in the replacement of sed's s|||.
+var sedLiteral = strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`)

@@ -2,10 +2,15 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -31,7 +36,7 @@ const (
 // readMemlock reads /proc/self/limits, status and uid_map.
 func (s *system) readMemlock(context.Context) part {
 	dir := filepath.Join(s.o.Procfs, "self")
-	text, err := sysfs.ReadString(dir, "limits")
+	text, err := procText(dir, "limits")
 	if err != nil {
 		if !s.live && sysfs.Reason(err) == sysfs.ReasonVanished {
 			return part{put: func(*SystemFacts) {}}
@@ -42,15 +47,45 @@ func (s *system) readMemlock(context.Context) part {
 	if m.Soft, m.Hard, err = parseMemlock(text); err != nil {
 		return part{put: func(*SystemFacts) {}, unread: []string{fmt.Sprintf("limits on locked memory: %s: %v; look at `ulimit -l`", filepath.Join(dir, "limits"), err)}}
 	}
-	status, err := sysfs.ReadString(dir, "status")
+	status, err := procText(dir, "status")
 	if err != nil { // a limit is none for who is exempt from it
 		return part{put: func(*SystemFacts) {}, unread: []string{fmt.Sprintf("limits on locked memory: %v; look at `ulimit -l`", err)}}
 	}
 	m.Known = true
-	users, usersErr := sysfs.ReadString(dir, "uid_map")
+	users, usersErr := procText(dir, "uid_map")
 	first := usersErr != nil || strings.Join(strings.Fields(users), " ") == "0 0 4294967295"
 	m.Exempt = first && hasCapability(status, capIPCLock)
 	return part{put: func(f *SystemFacts) { f.Memlock = m }}
+}
+
+// maxProcText bounds a file of procfs that is read whole. Groups and lists of
+// processors make status longer than a page, thousands of groups a few hundred
+// KiB.
+const maxProcText = 1 << 20
+
+func procText(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	file, err := os.Open(path)
+	if err != nil {
+		return "", sysfs.Fail(path, errno(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxProcText+1))
+	switch {
+	case err != nil:
+		return "", sysfs.Fail(path, errno(err))
+	case len(text) > maxProcText:
+		return "", &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d bytes", maxProcText)}
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// errno is what the kernel said, without what was done to which file.
+func errno(err error) error {
+	if e, ok := errors.AsType[unix.Errno](err); ok {
+		return e
+	}
+	return err
 }
 
 // parseMemlock finds the line on locked memory in /proc/<pid>/limits

@@ -123,6 +123,12 @@ func jobWith(vars ...string) tree {
 	return tree{"proc/1234/comm": "python3\n", "proc/1234/environ": environ(vars...), "proc/1234/ns/net": "-> net:[4026531840]"}
 }
 
+// longStatus is the status of a process of a user in many groups, on a machine
+// of many processors: what counts comes after the first 4 KiB.
+func longStatus() string {
+	return "Name:\trailscope\nGroups:\t" + strings.Repeat("1000000000 ", 4096) + "\nCapEff:\t0000000000000000\nCpus_allowed_list:\t" + strings.Repeat("1,3,", 4096) + "5\n"
+}
+
 const (
 	libs      = "root/usr/lib/x86_64-linux-gnu/"
 	nic0      = "sys/devices/pci0000:10/0000:10:01.0/0000:1a:00.0/"
@@ -166,6 +172,7 @@ func TestSystemChecks(t *testing.T) {
 		with    func(*system)
 	}{
 		{name: "memlock", fixture: hgx, change: tree{limits: locked("65536", "65536")}},
+		{name: "memlock with a long status", fixture: hgx, change: tree{limits: locked("65536", "65536"), "proc/4242/status": longStatus()}},
 		{name: "memlock soft", fixture: hgx, change: tree{limits: locked("8388608", "unlimited")}},
 		{name: "memlock in a user namespace", fixture: rxe, change: tree{"proc/4242/uid_map": "0 100000 65536\n"}},
 		{name: "uverbs_module", fixture: hgx, change: tree{"sys/class/infiniband_verbs": "", "root/dev/infiniband/uverbs0": "", "root/dev/infiniband/uverbs1": "", "root/dev/infiniband/uverbs2": ""},

@@ -196,7 +196,7 @@ func checkProvider(f *Facts, found func(Finding)) {
 		}
 		if p.Library != "" {
 			finding.Read = fmt.Sprintf("%s is there, but no file in /etc/libibverbs.d has the line: driver %s", p.Library, p.Name)
-			finding.Mend = []string{fmt.Sprintf("mkdir -p /etc/libibverbs.d && echo 'driver %s' > /etc/libibverbs.d/%s.driver", shellWord(p.Name), shellWord(p.Name))}
+			finding.Mend = []string{fmt.Sprintf("mkdir -p /etc/libibverbs.d && echo %s > %s", shellWord("driver "+p.Name), shellWord("/etc/libibverbs.d/"+p.Name+".driver"))}
 		}
 		found(finding)
 	}

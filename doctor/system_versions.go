@@ -125,14 +125,3 @@ func compareVersions(a, b string) int {
 	}
 	return 0
 }
-
-// shellWord makes a text that somebody else wrote safe in a command that people
-// paste into a root shell: whatever is not of a plain name is left out.
-func shellWord(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._+~:-@,=/", r) {
-			return r
-		}
-		return -1
-	}, s)
-}

@@ -13,7 +13,8 @@ func (s *Scraper) pageOptions(opts ServerOptions) page.Options {
 	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: s.opts.Info.Version, Started: s.status.started,
 		Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor}
 	o.Look = func(sources []string, look func(page.Reading, map[string]string)) {
-		s.Look(sources, func(series *Table, failed map[string]string) { look(series, failed) })
+		// What a failure says in full is for the log: strangers see the page.
+		s.Look(sources, func(series *Table, _ map[string]string) { look(series, s.public) })
 	}
 	for _, src := range s.sources {
 		switch src := src.(type) {

@@ -48,6 +48,7 @@ type Scraper struct {
 	table  *Table
 	errors map[errorKey]uint64
 	failed map[string]string // source → why its last read did, in a line
+	public map[string]string // the same, without what only the log says
 	log    faultLog
 	status status
 }
@@ -69,7 +70,7 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 		opts.Self = newSelf()
 	}
 	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
-		errors: map[errorKey]uint64{}, failed: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
+		errors: map[errorKey]uint64{}, failed: map[string]string{}, public: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
 		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
@@ -258,13 +259,15 @@ func (s *Scraper) accept(name string, r result) {
 		}
 	}
 	delete(s.failed, name)
+	delete(s.public, name)
 	if !success {
-		s.failed[name] = firstFault(r.err)
+		s.failed[name], s.public[name] = firstFault(r.err)
 	}
 	for _, sample := range r.samples {
 		if !s.table.Set(sample) {
 			success = false
 			s.failed[name] = "it gave a series twice or with the wrong labels"
+			s.public[name] = s.failed[name]
 			s.count(name, &collector.Fault{Reason: "duplicate", Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
 		}
 	}
@@ -275,15 +278,16 @@ func (s *Scraper) accept(name string, r result) {
 	s.table.Set(collector.Sample{Metric: s.rows.seconds, Labels: label, Value: r.took.Seconds()})
 }
 
-// firstFault is the first thing that should not be, in a line.
-func firstFault(err error) string {
+// firstFault is the first thing that should not be, in a line; and in the words
+// of source_errors_total, because the line may name processes and files.
+func firstFault(err error) (text, public string) {
 	for _, f := range collector.Faults(err) {
 		if !f.Expected {
-			text, _, _ := strings.Cut(f.Error(), "\n")
-			return text
+			text, _, _ = strings.Cut(f.Error(), "\n")
+			return text, strings.TrimPrefix(f.Device+": "+f.Reason, ": ")
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func (s *Scraper) count(source string, f *collector.Fault) {

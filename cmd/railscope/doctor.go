@@ -30,12 +30,24 @@ var errFaults = errors.New("")
 
 // gatherer reads what doctor looks at: for the command, and for peers.
 func gatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
-	return doctor.New(doctor.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs, Rails: finder.Snapshot, Budget: doctorBudget})
+	return doctor.New(doctorOptions(s, finder))
+}
+
+// pageGatherer reads what doctor looks at for the live page, which strangers
+// see: nothing of processes.
+func pageGatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
+	o := doctorOptions(s, finder)
+	o.NoJobs = true
+	return doctor.New(o)
+}
+
+func doctorOptions(s settings, finder *rail.Finder) doctor.Options {
+	return doctor.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs, Rails: finder.Snapshot, Budget: doctorBudget}
 }
 
 // tellFacts is what the probe's control channel answers a peer's doctor.
 func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) { return json.Marshal(g.Gather(ctx)) }
+	return func(ctx context.Context) ([]byte, error) { return json.Marshal(g.Gather(ctx).Shared()) }
 }
 
 // complaints is what the live page shows of what doctor finds on this node.

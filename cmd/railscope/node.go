@@ -55,7 +55,7 @@ type node struct {
 func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	n := &node{finder: finder, machine: m, logger: logger}
-	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(gatherer(s, finder)), Logger: logger}
+	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(pageGatherer(s, finder)), Logger: logger}
 	probed := newNode(s, m, finder, logger)
 	list, running, err := sources(s, m, finder, probed, logger)
 	if err != nil {

@@ -74,6 +74,7 @@ var leaves = []leaf{
 	{dir: "collector/sampler", ours: []string{"internal/rail", "internal/sysfs", "internal/lane", "internal/ethtool"},
 		why: "the sampler runs all the time beside what is read when scraped: neither waits for the other, so it knows none of the sources"},
 	{dir: "internal/terminal", why: "terminal is at the bottom: how text is shown, and nothing of what it says"},
+	{dir: "internal/text", ours: []string{"internal/terminal"}, why: "text is at the bottom: what text from outside becomes, and nothing of what it says"},
 	{dir: "dashboards", why: "dashboards are text: they name metrics, and a test that knows the rows checks the names"},
 	{dir: "internal/rail", ours: []string{"internal/sysfs", "internal/lane"},
 		why: "collector, probe and exporter all stand on what a rail is, so it stands on as little as can be"},

@@ -18,15 +18,23 @@ const (
 	Reset  = "\x1b[0m"
 )
 
-// Plain is s without what would move the cursor or turn the line around: names
-// come from a peer, from the environment of a process, from a driver.
+// Plain is s with a blank for what would move the cursor, turn the line around
+// or not be seen at all: names come from a peer, from the environment of a
+// process, from a driver. Bytes that are not UTF-8 become U+FFFD.
 func Plain(s string) string {
 	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
+		if Shown(c) {
 			return c
 		}
 		return ' '
 	}, s)
+}
+
+// Shown reports whether people see the character where it stands: it is none
+// that controls, and none that is invisible. Unicode's default ignorable ones
+// are letters or marks in part, and so count as printable.
+func Shown(c rune) bool {
+	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Wrap breaks a text into lines of at most width columns, at blanks. A word that

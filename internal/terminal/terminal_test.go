@@ -3,6 +3,8 @@ package terminal
 import (
 	"slices"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestPlain(t *testing.T) {
@@ -11,11 +13,30 @@ func TestPlain(t *testing.T) {
 		"\x1b[2Jgone\r\nover\a":       " [2Jgone  over ",
 		"\u202egnp.exe \u2066x\u2069": " gnp.exe  x ",
 		"\x9b31m\xff":                 "\ufffd31m\ufffd",
+		"a\u200b\u200d\ufeffb\u00ad":  "a   b ",
+		"\u115f\u3164\ufe0f\u034f":    "    ",
 	} {
 		if got := Plain(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
+}
+
+func FuzzPlain(f *testing.F) {
+	for _, s := range []string{"rail 1, 3.5 µs", "\x1b[2J", "\u202e", "\xff\xfe", "\u200b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := Plain(s)
+		if !utf8.ValidString(got) || Plain(got) != got || utf8.RuneCountInString(got) != utf8.RuneCountInString(s) {
+			t.Errorf("%q became %q", s, got)
+		}
+		for _, c := range got {
+			if unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
+				t.Errorf("%q still has %U", got, c)
+			}
+		}
+	})
 }
 
 func TestWrap(t *testing.T) {

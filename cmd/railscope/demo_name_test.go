@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/railscope/railscope/demo"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// TestDemoNames: doctor calls a node of the demo as serve does, and any other by
+// the name of the host.
+func TestDemoNames(t *testing.T) {
+	d, err := demo.New(t.TempDir(), demo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, n := range d.Nodes {
+		s := settings{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
+		g := gatherer(s, rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget))
+		if got := g.Gather(t.Context()).Node; got != n.Name {
+			t.Errorf("doctor calls the node %q, serve %q", got, n.Name)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/exporter"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// private is what a stranger and a peer must not see: pids, names of processes,
+// and what is in their environments, whatever doctor thinks of it.
+func private() []string {
+	return []string{"4193337", "4193338", "4193339", "hushjob", "hush1", "hush2", "hush3", "4711", "hush5", "hush6", "UCX_", "NCCL_"}
+}
+
+// privateProcesses is a procfs of three processes: one that is judged badly, one
+// whose values mean nothing, and one that cannot be read. A file for all jobs is
+// in the root.
+func privateProcesses(t *testing.T) (procfs, rootfs string) {
+	t.Helper()
+	procfs, rootfs = t.TempDir(), t.TempDir()
+	for path, content := range map[string]string{
+		"4193337/comm": "hushjob\n",
+		"4193337/environ": "NCCL_IB_DISABLE=1hush1\x00NCCL_NET=Socket\x00NCCL_IB_HCA==hush3\x00NCCL_IB_GID_INDEX=4711\x00" +
+			"UCX_TLS=tcp\x00UCX_NET_DEVICES=hush6:1\x00HOME=/hush1\x00",
+		"4193338/comm":    "hushjob2\n",
+		"4193338/environ": "NCCL_IB_DISABLE=hush1\x00NCCL_NET=hush2\x00NCCL_IB_HCA=hush3\x00NCCL_IB_GID_INDEX=4711hush\x00UCX_TLS=hush5\x00UCX_NET_DEVICES=hush6\x00",
+		"4193339/comm":    "hushjob3\n",
+	} {
+		write(t, filepath.Join(procfs, path), content)
+	}
+	if err := os.Mkdir(filepath.Join(procfs, "4193339/environ"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(rootfs, "etc/nccl.conf"), "NCCL_IB_HCA=hush3\n")
+	return procfs, rootfs
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEnvironmentsStayPrivate: what users have in their environments is in no
+// byte that the web port or the control channel gives away. Doctor by hand shows
+// it, and doctor of a peer that something is wrong.
+func TestEnvironmentsStayPrivate(t *testing.T) {
+	procfs, rootfs := privateProcesses(t)
+	s, err := parse([]string{"serve", "--path.sysfs=" + tree(t), "--path.procfs=" + procfs, "--path.rootfs=" + rootfs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := assemble(s, s.machine(), rail.Options{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	handler, err := exporter.NewServer(n.scraper, n.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handler.Close()
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	served := map[string]string{"the event stream": eventsUntil(t, server.URL, "environments of processes are examined only by")}
+	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
+		served[path] = get(t, server.URL+path)
+	}
+	facts, err := tellFacts(gatherer(s, n.finder))(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served["the facts"] = string(facts)
+	for what, text := range served {
+		if len(text) == 0 {
+			t.Errorf("%s: empty", what)
+		}
+		for _, secret := range private() {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: %q is in it", what, secret)
+			}
+		}
+	}
+	there, err := doctor.ParseFacts(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there.Node = "spark-02"
+	told := doctor.Examine(there, nil)
+	byHand := doctor.Examine(gatherer(s, n.finder).Gather(t.Context()), nil)
+	var checks, text strings.Builder
+	for _, f := range told.Findings {
+		if strings.HasPrefix(f.Check, "nccl_") || strings.HasPrefix(f.Check, "ucx_") {
+			checks.WriteString(f.Check + " " + f.Subject + ": " + f.Read + "\n")
+		}
+	}
+	if err := byHand.WriteText(&text, doctor.Page{Columns: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	const said = ": the node itself found it wrong in 1 process"
+	for _, want := range []string{"nccl_ib_disable NCCL_IB_DISABLE" + said, "nccl_net NCCL_NET" + said, "ucx_tls UCX_TLS" + said,
+		"ucx_net_devices UCX_NET_DEVICES: the node itself found it wrong in 2 processes", "nccl_ib_hca NCCL_IB_HCA: the node itself found it wrong in 1 configuration file"} {
+		if !strings.Contains(checks.String(), want) {
+			t.Errorf("a peer's doctor does not say %q:\n%s", want, &checks)
+		}
+	}
+	for _, want := range []string{"NCCL_IB_DISABLE=1hush1", "NCCL_NET=Socket", "=hush3", "UCX_TLS=tcp", "hush6", "4193337", "4193339", "hushjob"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("doctor by hand does not show %q:\n%s", want, &text)
+		}
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// eventsUntil reads the page's stream until it has the text.
+func eventsUntil(t *testing.T, url, text string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/-/page/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var all strings.Builder
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		all.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), text) {
+			return all.String()
+		}
+	}
+	t.Fatalf("the stream ended without %q: %v", text, lines.Err())
+	return ""
+}
