@@ -239,6 +239,8 @@ func TestCheckFindsBreaches(t *testing.T) {
 		{"collector/a.go", `import _ "log/slog"`, "log"},
 		{"internal/lane/a.go", ours("internal/sysfs"), "internal/lane"},
 		{"internal/sysfs/a.go", ours("internal/lane"), "internal/sysfs"},
+		{"internal/text/a.go", ours("internal/sysfs"), "internal/text"},
+		{"internal/text/a.go", ours("internal/terminal"), ""},
 		{"internal/task/a.go", ours("internal/kubelet"), "internal/task"},
 		{"internal/task/a.go", ours("internal/sysfs"), ""},
 		{"internal/kubelet/a.go", ours("internal/task"), "internal/kubelet"},
