@@ -12,6 +12,7 @@ import (
 
 	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
+	labeltext "github.com/railscope/railscope/internal/text"
 )
 
 const (
@@ -173,9 +174,9 @@ func (k *podsKnown) label(o *holder, byDevice map[string]kubelet.Name) (pod, con
 	if name.Pod == "" {
 		name = byDevice[c.Pod]
 	}
-	pod, container = c.Pod, name.Container
+	pod, container = c.Pod, labeltext.Label(name.Container)
 	if c.Pod != "" && name.Pod != "" {
-		pod = name.Namespace + "/" + name.Pod
+		pod = labeltext.Label(name.Namespace) + "/" + labeltext.Label(name.Pod)
 	}
 	switch {
 	case container != "":

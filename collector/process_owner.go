@@ -9,6 +9,7 @@ import (
 
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/task"
+	labeltext "github.com/railscope/railscope/internal/text"
 )
 
 // holder is a process that has queue pairs or GPU memory, and what tells it from others.
@@ -160,6 +161,7 @@ func (l *ownerLook) process(pid int) (*holder, error) {
 	if err != nil {
 		return nil, err
 	}
+	st.Comm = labeltext.Label(st.Comm) // before queue pairs are added up: alike names are one series
 	o := &holder{Stat: st, cgroup: cgroup}
 	switch {
 	case cgroup.Pod != "":

@@ -270,8 +270,8 @@ mlx5_0 1 rts 11 1
 0 GPU-0 11 6 c
 `))
 	same(t, []string{
-		`process_queue_pairs{rail="0",pod="",container="",comm="same tick",state="rts"} 1`,
-		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="same tick"} 6`,
+		`process_queue_pairs{rail="0",pod="",container="",comm="same_tick",state="rts"} 1`,
+		`process_gpu_memory_bytes{gpu="0",pod="",container="",comm="same_tick"} 6`,
 	}, processLines(m.source(0)))
 }
 
@@ -282,7 +282,7 @@ func TestProcessComm(t *testing.T) {
 	for _, pid := range []string{"10", "11"} {
 		m.task(t, []string{pid, pid, "1", pid, "0", "5", "/", "tr\xe9n" + pid[:1]})
 	}
-	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr�n1",state="rts"} 3`}, processLines(m.source(0)))
+	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr_n1",state="rts"} 3`}, processLines(m.source(0)))
 }
 
 // TestProcessAbsent: a machine without RDMA and GPUs has no processes to tell of.

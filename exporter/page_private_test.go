@@ -15,7 +15,9 @@ func TestPageSaysReasons(t *testing.T) {
 	secret := errors.New("open /proc/4193337/environ: permission denied")
 	a, b, c := newFake("a"), newFake("b"), newFake("c")
 	a.read = func(func(collector.Sample)) error { return &collector.Fault{Reason: "permission", Err: secret} }
-	b.read = func(func(collector.Sample)) error { return &collector.Fault{Device: "mlx5_0", Reason: "io", Err: secret} }
+	b.read = func(func(collector.Sample)) error {
+		return &collector.Fault{Device: "mlx5_0", Reason: "io", Err: secret}
+	}
 	c.read = func(func(collector.Sample)) error { return nil }
 	s := testScraper(t, []collector.Source{a, b, c})
 	var failed map[string]string

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/text"
 )
 
 // Namespace is the prefix of every metric of ours.
@@ -52,9 +53,16 @@ type family struct {
 	live    int       // series set in the scrape going on
 	added   bool      // since ordered was put in order
 	begun   bool      // the scrape going on sets all of its series
+	outside []bool    // which labels are names from outside, in the row's order
+	renamed bool      // a name was not fit for a label: another may become the same
 
 	histograms textHistogram // of a row of that kind, instead of all the series above; nil: none
 }
+
+// fromOutside are the labels whose values others choose: they are fit for a label
+// whatever they are, see [text.Label]. Pods and jobs have a / between parts that
+// were cleaned one by one.
+var fromOutside = map[string]bool{"device": true, "netdev": true, "bond": true, "member": true, "comm": true, "container": true, "peer": true}
 
 // series is one line of the exposition.
 type series struct {
@@ -71,6 +79,9 @@ func NewTable(rows []*collector.Metric) *Table {
 	for _, m := range rows {
 		f := &family{row: m, series: map[string]*series{}, sorted: make([]int, len(m.Labels)),
 			desc: prometheus.NewDesc(FullName(m), m.Help, m.Labels, nil)}
+		for _, l := range m.Labels {
+			f.outside = append(f.outside, fromOutside[l])
+		}
 		f.head = "# HELP " + FullName(m) + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + FullName(m) + " " + typeNames[m.Kind] + "\n"
 		for i := range f.sorted {
 			f.sorted[i] = i
@@ -184,8 +195,17 @@ func (t *Table) lookUp(f *family, labels []string) *series {
 	s := &series{labels: make([]string, len(labels))}
 	for i, l := range labels {
 		s.labels[i] = strings.ToValidUTF8(l, "\ufffd")
+		if f.outside[i] {
+			s.labels[i] = text.Label(l)
+			f.renamed = f.renamed || s.labels[i] != l
+		}
 	}
 	s.prefix = f.prefix(s.labels)
+	if f.renamed {
+		if i := slices.IndexFunc(f.ordered, func(o *series) bool { return o.prefix == s.prefix }); i >= 0 {
+			return f.ordered[i] // one line, which is of the first that is set; not kept under this name, which may be any
+		}
+	}
 	f.series[string(t.key)] = s
 	f.ordered, f.added = append(f.ordered, s), true
 	return s

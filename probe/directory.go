@@ -23,8 +23,10 @@ const (
 	forgetAfter = 5 * time.Minute
 	greetTime   = 5 * time.Second // for one address
 	greetAll    = 2 * greetTime   // for all that are new
-	greetAtOnce = 8
-	maxPeers    = 10000 // of all names together
+	greetAtOnce = 32
+	greetTries  = 3               // after which one that is silent is a peer without a name
+	greetPause  = 2 * time.Minute // and likewise, where there was no time to ask
+	maxPeers    = 10000           // of all names together
 )
 
 // target is one node to ask.
@@ -33,6 +35,7 @@ type target struct {
 	node    string // what it calls itself, as far as it has said so
 	tlsName string // whose certificate it must show; empty: its host's
 	found   bool   // by a DNS name, so that its address means nothing to people
+	pending bool   // it may still say its name, by which it is known from then on
 }
 
 // directory finds the nodes that DNS names stand for: all addresses, without
@@ -64,6 +67,8 @@ type dnsName struct {
 type member struct {
 	target
 	instance string // of the process that answered when it was greeted; empty: none did yet
+	tries    int    // greetings without an answer
+	since    time.Time
 	self     bool   // it is this node
 	same     string // address of the member, or of the written peer, that is the same node
 }
@@ -140,7 +145,9 @@ func (d *directory) look(ctx context.Context) []target {
 	var list []target
 	for _, address := range slices.Sorted(maps.Keys(d.members)) {
 		if m := d.members[address]; !m.self && d.members[m.same] == nil && d.written[m.same] == nil {
-			list = append(list, m.target)
+			t := m.target
+			t.pending = m.instance == "" && m.tries < greetTries && time.Since(m.since) < greetPause
+			list = append(list, t)
 			count[present[address]]++
 		}
 	}
@@ -220,7 +227,7 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 	for _, address := range slices.Sorted(maps.Keys(present)) {
 		m := d.members[address]
 		if m == nil {
-			m = &member{target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
+			m = &member{since: time.Now(), target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
 			d.members[address] = m
 		}
 		if m.instance == "" {
@@ -230,6 +237,7 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 	if len(ask) == 0 {
 		return
 	}
+	slices.SortStableFunc(ask, func(a, b *member) int { return a.tries - b.tries })
 	written := slices.Collect(maps.Values(d.written)) // anew: they may have been restarted
 	for i, said := range d.greetAll(ctx, written) {
 		written[i].instance = cmp.Or(said.instance, written[i].instance)
@@ -244,6 +252,9 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 		}
 	}
 	for i, m := range ask {
+		if said[i].asked {
+			m.tries++
+		}
 		if m.node, m.instance = said[i].node, said[i].instance; m.instance == "" {
 			continue
 		}
@@ -255,7 +266,10 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 }
 
 // greeting is what a node answers; empty when it does not.
-type greeting struct{ node, instance string }
+type greeting struct {
+	node, instance string
+	asked          bool // there was time to
+}
 
 // greetAll asks all who they are, some at a time.
 func (d *directory) greetAll(ctx context.Context, all []*member) []greeting {
@@ -265,14 +279,15 @@ func (d *directory) greetAll(ctx context.Context, all []*member) []greeting {
 	var greeting sync.WaitGroup
 	turns := make(chan struct{}, greetAtOnce)
 	for i, m := range all {
+		turns <- struct{}{} // in order: there may not be time for all
 		greeting.Go(func() {
-			turns <- struct{}{}
 			defer func() { <-turns }()
 			if ctx.Err() != nil {
 				return // its turn is in the next look
 			}
 			ctx, cancel := context.WithTimeout(ctx, greetTime)
 			defer cancel()
+			said[i].asked = true
 			if node, instance, err := d.greet(ctx, m.target); err == nil {
 				said[i].node, said[i].instance = node, instance
 			}

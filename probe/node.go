@@ -61,6 +61,7 @@ type Node struct {
 	facts    *facts
 	secrets  *secretFiles
 	refused  *connlimit.Refusals
+	labels   *labels // of peers that were found
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
@@ -98,7 +99,9 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts), secrets: newSecretFiles(), refused: newRefusals(opts.Refused), asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts),
+		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabels(),
+		asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
 	n.rename("")
 	return n

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/text"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
@@ -29,10 +30,11 @@ type Prober struct {
 	targets map[string]target // by address
 	order   []string          // addresses: as configured, then those that were found
 	self    map[string]bool   // addresses that turned out to be this node
-	names   map[string]string // address → as the peer calls itself; until it has said so, its host
+	names   map[string]string // address → as the peer calls itself, for the schedule; until it has said so, its host
 	peers   map[string]string // the reverse
 	all     []string          // names of all nodes, sorted; nil when they changed
 	made    map[string]int    // address → rounds that were not skipped
+	labels  map[string]string // address → label, of peers that were found
 }
 
 // NewProber returns the prober. observe gets exactly one result per peer and
@@ -64,7 +66,7 @@ func (p *Prober) set(found []target) (changed bool) {
 	}
 	present := map[string]bool{}
 	for _, t := range found {
-		if present[t.address] = true; !p.self[t.address] {
+		if present[t.address] = true; !p.self[t.address] && (!t.pending || p.node.labels.of(t.address) != "") {
 			add(t)
 		}
 	}
@@ -83,6 +85,7 @@ func (p *Prober) set(found []target) (changed bool) {
 			p.called(address, cmp.Or(targets[address].node, host))
 		}
 	}
+	p.relabelLocked()
 	return changed
 }
 
@@ -91,6 +94,7 @@ func (p *Prober) forgetLocked(address string) {
 	delete(p.peers, p.names[address])
 	delete(p.names, address)
 	delete(p.made, address)
+	delete(p.labels, address)
 	p.all = nil
 }
 
@@ -98,7 +102,8 @@ func (p *Prober) forgetLocked(address string) {
 // perhaps among them, the second goes by its address; nobody else does by that,
 // even if it came first and calls itself so.
 func (p *Prober) called(address, name string) {
-	if _, taken := p.targets[name]; taken || name == p.node.name() {
+	name = text.Label(name)
+	if _, taken := p.targets[name]; taken || name == text.Label(p.node.name()) {
 		name = address
 	}
 	if other, taken := p.peers[name]; taken && other != address {
@@ -111,15 +116,6 @@ func (p *Prober) called(address, name string) {
 		delete(p.peers, old)
 		p.names[address], p.peers[name], p.all = name, address, nil
 	}
-}
-
-// labelLocked is what people call the peer: what they have written, or, of one
-// that was found, what it calls itself.
-func (p *Prober) labelLocked(address string) string {
-	if p.targets[address].found {
-		return p.names[address]
-	}
-	return address
 }
 
 // publish tells who the peers are, if they are not those of before.
@@ -278,7 +274,7 @@ func (p *Prober) report(address string, res Result) {
 func (p *Prober) next(address string, now time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	self := p.node.name()
+	self := text.Label(p.node.name())
 	if p.all == nil {
 		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), self), maps.Values(p.names))
 		slices.Sort(p.all)

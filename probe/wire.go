@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
@@ -258,12 +259,7 @@ func printable(s string) bool {
 // clean bounds what a peer says went wrong: it becomes labels and messages. A
 // stage that is none becomes the one given.
 func clean(f *failure.Failure, stage failure.Stage) {
-	f.Detail = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(f.Detail, "?"))
+	f.Detail = terminal.Plain(f.Detail)
 	if len(f.Detail) > maxDetail {
 		f.Detail = strings.ToValidUTF8(f.Detail[:maxDetail], "") + "…"
 	}

@@ -33,8 +33,8 @@ type settings struct {
 	doctor        doctorSettings
 	demo          demoSettings
 	telemetryPath string
-	lifecycle     bool // a reload may be asked for by HTTP
-	connections   int  // to the web port, at a time
+	lifecycle     bool          // a reload may be asked for by HTTP
+	connections   int           // to the web port, at a time
 	interval      time.Duration // between samples
 	gpuProcesses  bool
 	processLimit  int

@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/text"
 )
 
 // glob is one --nccl.log: names in directories.
@@ -28,18 +29,18 @@ type glob struct {
 const maxDirs = 256
 
 // newGlob says what is wrong with a pattern that cannot be followed.
-func newGlob(text string) (glob, error) {
+func newGlob(pattern string) (glob, error) {
 	var g glob
-	if _, err := filepath.Match(text, ""); err != nil {
-		return g, fmt.Errorf("%q: a [ is not closed, or a \\ ends it (syntax: https://pkg.go.dev/path/filepath#Match)", text)
+	if _, err := filepath.Match(pattern, ""); err != nil {
+		return g, fmt.Errorf("%q: a [ is not closed, or a \\ ends it (syntax: https://pkg.go.dev/path/filepath#Match)", pattern)
 	}
-	switch clean := filepath.Clean(text); {
-	case !filepath.IsAbs(text):
-		return g, fmt.Errorf("%q must be an absolute path, such as /var/log/nccl/*.log", text)
-	case strings.HasSuffix(text, "/"):
-		return g, fmt.Errorf("%q is a directory: say which files, such as %s", text, filepath.Join(clean, "*.log"))
-	case strings.Contains(text, "**"):
-		return g, fmt.Errorf("%q: ** is not known; write one * for each directory, such as /var/log/nccl/*/*.log", text)
+	switch clean := filepath.Clean(pattern); {
+	case !filepath.IsAbs(pattern):
+		return g, fmt.Errorf("%q must be an absolute path, such as /var/log/nccl/*.log", pattern)
+	case strings.HasSuffix(pattern, "/"):
+		return g, fmt.Errorf("%q is a directory: say which files, such as %s", pattern, filepath.Join(clean, "*.log"))
+	case strings.Contains(pattern, "**"):
+		return g, fmt.Errorf("%q: ** is not known; write one * for each directory, such as /var/log/nccl/*/*.log", pattern)
 	default:
 		g.dir, g.pattern = filepath.Split(clean)
 		g.dir = filepath.Clean(g.dir)
@@ -75,19 +76,23 @@ func (g glob) directories() ([]string, error) {
 // job is what a file's log is called: its path below the fixed part of its
 // glob, without the extension that says nothing: .log, or the one that all names
 // of the glob have. Any other tells a log from the others: the host or process
-// of NCCL_DEBUG_FILE=….%h.%p, the .err beside an .out.
+// of NCCL_DEBUG_FILE=….%h.%p, the .err beside an .out. Each part of the path is
+// made fit for a label.
 func (g glob) job(path string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(path, g.fixed), "/")
 	ext := filepath.Ext(name)
 	if (ext == ".log" || ext == filepath.Ext(g.pattern)) && strings.Trim(ext, ".0123456789") != "" && ext != filepath.Base(name) {
 		name = strings.TrimSuffix(name, ext)
 	}
-	name = strings.ToValidUTF8(name, "\uFFFD")
-	if len(name) > 2*maxName {
+	if half := text.MaxLabel / 2; len(name) > 2*half {
 		// Pod, container and rank: the logs of one directory differ at the end.
-		name = strings.ToValidUTF8(name[:maxName], "") + "…" + strings.ToValidUTF8(name[len(name)-maxName:], "")
+		name = name[:half-2] + ".." + name[len(name)-half:]
 	}
-	return name
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = text.Label(part)
+	}
+	return strings.Join(parts, "/")
 }
 
 // census is what a listing came to.

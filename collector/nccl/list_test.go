@@ -207,7 +207,8 @@ func TestJob(t *testing.T) {
 		{"exact.txt", "exact.txt", "exact"}, {"x.7", "x.7", "x.7"},
 		{"*.log*", "a.log1", "a.log1"}, {"*.log*", "a.log", "a"}, {"*", "a", "a"}, {"*", "a.", "a."},
 		{"*.log", ".log", ".log"}, {"*/*.log", "r/.log", "r/.log"},
-		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 64) + "…" + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
+		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 62) + ".." + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
+		{"*.log", "\u202egol\n\x1b é\xff.log", "_gol_____"}, {"*/*.log", "a b/c\x00.log", "a_b/c_"},
 	} {
 		g, err := newGlob("/l/" + tt.glob)
 		if err != nil {
