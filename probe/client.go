@@ -9,9 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +37,8 @@ type client struct {
 	tokens tokens // empty: nothing is proved by tokens
 	tls    *tls.Config
 	lease  string // path of the lease, once there is one
+
+	at atomic.Pointer[netip.Addr] // where the peer was reached last; nil: nowhere yet
 
 	mu   sync.Mutex // protects all following fields
 	idle []*askerConn

@@ -45,6 +45,8 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*askerConn, err
 		return nil, c.lost(ctx, stage, err)
 	}
 	dialled, _ := netip.ParseAddrPort(raw.RemoteAddr().String())
+	at := dialled.Addr().Unmap()
+	c.at.Store(&at)
 	once := make(chan net.Conn, 1)
 	once <- raw
 	k := &askerConn{base: c.base, http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{

@@ -2,10 +2,8 @@ package probe
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
@@ -159,10 +157,17 @@ func (r *round) rail(name string) ownRail {
 // lanes are the ways of TCP to the peer: one per rail, from its address to the
 // peer's in the same subnet. Where one end has lost its RDMA device, its
 // interface and address are still there; where nothing fits, the way that the
-// control channel takes does.
+// control channel takes does. What the peer claims is believed only within the
+// subnets of this node's rails, and not of this node's own addresses: it must not
+// lead this node anywhere else.
 func (r *round) lanes() []tcpLane {
 	var list []tcpLane
+	own := map[netip.Addr]bool{}
+	for _, a := range r.node.addresses() {
+		own[a.Prefix.Addr()] = true
+	}
 	add := func(name, netdev string, local netip.Prefix, theirs []netip.Prefix) {
+		theirs = slices.DeleteFunc(slices.Clone(theirs), func(p netip.Prefix) bool { return own[p.Addr().Unmap()] })
 		remote := inSubnet(local, theirs)
 		taken := slices.ContainsFunc(list, func(l tcpLane) bool { return l.name == name || l.local == local.Addr() || l.remote == remote })
 		if local.IsValid() && remote.IsValid() && !taken && len(list) < worker.MaxRails {
@@ -179,32 +184,16 @@ func (r *round) lanes() []tcpLane {
 		}
 		add(p.own.Name, p.own.Netdev, sharedPrefix(p.own.prefixes, theirs), theirs)
 	}
+	ours := r.node.railAddresses()
 	for _, p := range r.there.Rails {
-		for _, a := range r.node.addresses() {
-			if !a.Prefix.Addr().IsLinkLocalUnicast() {
-				add(p.Name, a.Netdev, a.Prefix, p.Prefixes)
-			}
+		for _, a := range ours {
+			add(p.Name, a.Netdev, a.Prefix, p.Prefixes)
 		}
 	}
 	if len(list) == 0 {
-		if remote, ok := r.control(); ok {
-			list = append(list, tcpLane{name: controlLane, remote: remote})
+		if remote := r.client.at.Load(); remote != nil {
+			list = append(list, tcpLane{name: controlLane, remote: *remote})
 		}
 	}
 	return list
-}
-
-// control is the address by which the control channel reaches the peer.
-func (r *round) control() (netip.Addr, bool) {
-	host, _, err := net.SplitHostPort(r.peer)
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	addrs, err := (&net.Resolver{}).LookupNetIP(ctx, "ip", host)
-	if err != nil || len(addrs) == 0 {
-		return netip.Addr{}, false
-	}
-	return addrs[0].Unmap(), true
 }

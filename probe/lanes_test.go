@@ -31,7 +31,14 @@ func TestLanes(t *testing.T) {
 	}{
 		{"alike", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24|1=10.0.1.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
 		{"crossed", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.1.2/24|1=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
-		{"our device is gone", "", "eth0=10.0.0.1/24", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
+		{"our device is gone", "", "rail0=10.0.0.1/24", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
+		{"a claim beside our rails", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "0=192.168.0.7/24", "", "control -127.0.0.1"},
+		{"a claim beside our rails, by an interface", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "", "eth9=192.168.0.7/24", "control -127.0.0.1"},
+		{"a claim anywhere", "0=10.0.0.1/24", "", "0=203.0.113.9/0", "", "control -127.0.0.1"},
+		{"a claim to be us", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16", "", "control -127.0.0.1"},
+		{"a claim to be us, and the truth", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16 10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
+		{"a claim to be us, mapped", "0=10.0.0.1/24", "", "0=::ffff:10.0.0.1/120", "", "control -127.0.0.1"},
+		{"a claim to be this machine", "0=10.0.0.1/24", "", "0=127.0.0.1/8 ::1/128", "", "control -127.0.0.1"},
 		{"their device is gone", "0=10.0.0.1/24", "", "", "eth0=10.0.0.2/24", "0 10.0.0.1-10.0.0.2"},
 		{"one of theirs is gone", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "eth1=10.0.1.2/24", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
 		{"fewer there", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
@@ -44,7 +51,9 @@ func TestLanes(t *testing.T) {
 		{"both families", "0=fd00::1/64 10.0.0.1/24", "", "0=10.0.0.2/24 fd00::2/64", "", "0 10.0.0.1-10.0.0.2"},
 		{"one address of theirs for two of ours", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
 	} {
-		r := round{peer: "127.0.0.1:10092"}
+		control := netip.MustParseAddr("127.0.0.1")
+		r := round{peer: "rebound.example:10092", client: &client{}} // what the name leads to now is all the same
+		r.client.at.Store(&control)
 		more := map[string][]netip.Prefix{}
 		names, list := parse(tc.own)
 		for i, name := range names {
@@ -56,7 +65,7 @@ func TestLanes(t *testing.T) {
 		for i, name := range names {
 			more[name] = list[i]
 		}
-		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }}}
+		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }}, netdevs: map[string]bool{"rail0": true, "rail1": true}}
 		names, list = parse(tc.peers)
 		for i, name := range names {
 			r.there.Rails = append(r.there.Rails, helloRail{Name: name, Prefixes: list[i]})

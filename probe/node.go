@@ -65,6 +65,7 @@ type Node struct {
 
 	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
 	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
+	netdevs map[string]bool             // interfaces that were rails' since the start; protected by looking
 
 	mu       sync.Mutex      // protects all following fields
 	called   string          // its name
@@ -166,6 +167,7 @@ func (n *Node) rails() ([]ownRail, error) {
 		}
 		rails[i].Rail = list[i]
 		rails[i].prefixes = addresses[list[i].Netdev]
+		n.rememberLocked(list[i].Netdev)
 		limits[i] = rails[i].status.Limits
 	}
 	for i, c := range rail.Capacities(limits) {
@@ -268,6 +270,24 @@ func (n *Node) addresses() []address {
 	}
 	slices.SortFunc(list, func(a, b address) int { return a.Prefix.Addr().Compare(b.Prefix.Addr()) })
 	return list[:min(len(list), maxAddresses)]
+}
+
+// rememberLocked notes that an interface is a rail's.
+func (n *Node) rememberLocked(netdev string) {
+	if n.netdevs == nil {
+		n.netdevs = map[string]bool{}
+	}
+	n.netdevs[netdev] = true
+}
+
+// railAddresses are those of the interfaces that are rails', or were before their
+// RDMA device went.
+func (n *Node) railAddresses() []address {
+	n.looking.Lock()
+	defer n.looking.Unlock()
+	return slices.DeleteFunc(n.addresses(), func(a address) bool {
+		return !n.netdevs[a.Netdev] || a.Prefix.Addr().IsLinkLocalUnicast()
+	})
 }
 
 // versions are those known without asking the worker, which may be at work.

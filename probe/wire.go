@@ -46,6 +46,7 @@ const (
 	maxDetail    = 1024    // bytes of a sentence
 	maxAddresses = 256
 	maxTTL       = time.Minute
+	leastPort    = 1024 // of a transfer by TCP: those below are services of the system
 )
 
 // hello is what a node says of itself.
@@ -227,8 +228,8 @@ func (o *openReply) check(req *openRequest) error {
 			clean(f, failure.StageConnect)
 		}
 	}
-	if req.Transport == worker.TCP && o.TCPPort == 0 {
-		return fmt.Errorf("no TCP port")
+	if req.Transport == worker.TCP && o.TCPPort < leastPort {
+		return fmt.Errorf("TCP port %d: those of transfers are %d and above", o.TCPPort, leastPort)
 	}
 	return nil
 }

@@ -72,9 +72,14 @@ func FuzzHello(f *testing.F) {
 			t.Errorf("accepted %+v", h)
 		}
 		// Nothing that is accepted may trip what looks at it next.
-		r := round{there: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, peer: "127.0.0.1:1", rails: []ownRail{{}}}
+		own := ownRail{prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
+		r := round{there: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{}, rails: []ownRail{own}}
 		r.pair()
-		r.lanes()
+		for _, l := range r.lanes() {
+			if !own.prefixes[0].Masked().Contains(l.remote) && !own.prefixes[1].Masked().Contains(l.remote) {
+				t.Errorf("led to %v", l.remote)
+			}
+		}
 		mismatches(h.Versions, versions{Railscope: "v1", Kernel: "6", RDMACore: "."}, r.paths)
 	})
 }
@@ -101,9 +106,21 @@ func FuzzOpenRequest(f *testing.F) {
 	})
 }
 
+// TestOpenReplyPort: a target does not lead an asker to a port of the system's.
+func TestOpenReplyPort(t *testing.T) {
+	req := openRequest{Transport: worker.TCP, Rails: make([]openRail, 1)}
+	for port, ok := range map[uint16]bool{0: false, 1: false, 22: false, 1023: false, 1024: true, 65535: true} {
+		reply := openReply{Ends: make([]worker.End, 1), TCPPort: port}
+		if err := reply.check(&req); (err == nil) != ok {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
 func FuzzOpenReply(f *testing.F) {
 	f.Add([]byte(`{"ends":[{"qpns":[1],"psns":[1]},{"failure":{"stage":"open","reason":"dev_perm","detail":"x"}}]}`), true)
 	f.Add([]byte(`{"ends":[{},{}],"tcp_port":1}`), false)
+	f.Add([]byte(`{"ends":[{},{}],"tcp_port":40000}`), false)
 	f.Add([]byte(`{"ends":[{"qpns":[1,2],"psns":[1,2]},{"failure":{"stage":"\n","reason":"?","detail":"\u0000\ud800"}}]}`), true)
 	f.Fuzz(func(t *testing.T, in []byte, rdma bool) {
 		req := openRequest{Transport: worker.TCP, QueuePairs: 1, Rails: make([]openRail, 2)}
@@ -114,7 +131,7 @@ func FuzzOpenReply(f *testing.F) {
 		if json.Unmarshal(in, &o) != nil || o.check(&req) != nil {
 			return
 		}
-		if len(o.Ends) != 2 || !rdma && o.TCPPort == 0 {
+		if len(o.Ends) != 2 || !rdma && o.TCPPort < 1024 {
 			t.Errorf("accepted %+v", o)
 		}
 		for _, e := range o.Ends {

@@ -310,7 +310,7 @@ func (s *Session) TCPInfo(ctx context.Context) ([]TCPInfo, error) {
 // Intake tells what has come in over TCP so far.
 func (s *Session) Intake(ctx context.Context) (Intake, error) {
 	var in Intake
-	err := s.call(ctx, failure.StageLease, opIntake, quick, nil, &in, nil)
+	err := s.call(ctx, failure.StageLease, opIntake, 3*quick, nil, &in, nil)
 	return in, err
 }
 
