@@ -47,7 +47,7 @@ type content struct {
 
 // secretValue is what a file, or a pair of files, was last good for.
 type secretValue struct {
-	mu    sync.Mutex // one reader at a time; protects all following fields
+	turn  chan struct{} // holds one while somebody reads; protects all following fields
 	good  any
 	fault string // why the files cannot be used now; empty: they can
 }
@@ -80,7 +80,7 @@ func (s *secretFiles) value(key string) *secretValue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[key] == nil {
-		s.entries[key] = &secretValue{}
+		s.entries[key] = &secretValue{turn: make(chan struct{}, 1)}
 	}
 	return s.entries[key]
 }
@@ -93,8 +93,8 @@ func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(d
 		key += "\x00" + p
 	}
 	v := s.value(key)
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.turn <- struct{}{} // held for a little more than secretTime at most
+	defer func() { <-v.turn }()
 	var good T
 	data, err := s.readAll(paths)
 	if err == nil {

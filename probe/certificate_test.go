@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// TestCertificateChange: a connection ends at its next request when the authority
+// that admitted it is not accepted any more.
+func TestCertificateChange(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), newAuthority(t)
+	a, b := old.issue(dir, "a"), old.issue(dir, "b")
+	a.ClientCAFile = file(t, filepath.Join(dir, "ca of a"), read(t, old.file)) // the asker's own stays
+	peer := answering(t, bareNode(t, "b"), b)
+	c, err := newClient(peer, credentials{a, newSecretFiles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for range 2 {
+		if _, err := c.hello(context.Background()); err != nil || len(c.made) != 1 {
+			t.Fatalf("over %d connections: %v", len(c.made), err)
+		}
+	}
+	file(t, old.file, read(t, newAuthority(t).file))
+	_, err = c.hello(context.Background())
+	if f := typed(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail, "does not accept this node's certificate") || len(c.made) != 1 {
+		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.made))
+	}
+	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
+		t.Errorf("on the next one: %v", f)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestClientAllowedNames: of those whom the authority has certified only the named
+// are answered.
+func TestClientAllowedNames(t *testing.T) {
+	t.Parallel()
+	dir, ca := t.TempDir(), newAuthority(t)
+	b := ca.issue(dir, "b")
+	for _, tc := range []struct {
+		why     string
+		allowed []string
+		ok      bool
+	}{
+		{"any", nil, true},
+		{"its DNS name", []string{"peers.ns.svc"}, true},
+		{"in other letters", []string{"Peers.NS.svc"}, true},
+		{"one label for any", []string{"other", "*.ns.svc"}, true},
+		{"two labels for any", []string{"*.svc"}, false},
+		{"a name that ends so", []string{"ers.ns.svc", "ns.svc", ".ns.svc"}, false},
+		{"its URI", []string{"spiffe://example.com/railscope"}, true},
+		{"another URI", []string{"spiffe://example.com/other", "spiffe://example.com/", "*.com/railscope"}, false},
+		{"its common name", []string{"a"}, false},
+		{"its address", []string{"127.0.0.1"}, false},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			answerer := b
+			answerer.ClientAllowedNames = tc.allowed
+			_, f := hi(t, answering(t, bareNode(t, "b"), answerer), ca.issueURI(t.TempDir(), "a", "spiffe://example.com/railscope"))
+			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail, "client_allowed_names")) {
+				t.Errorf("%v", f)
+			}
+		})
+	}
+}
+
+// issueURI writes a certificate that has a URI beside its names.
+func (a *authority) issueURI(dir, name, uri string) Security {
+	a.t.Helper()
+	u, err := url.Parse(uri)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	key := newKey(a.t)
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"}, URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return Security{ClientCAFile: a.file,
+		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
+		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
+}
+
+// TestAddressFamilies: an address is the same to both ends, over IPv6 and where a
+// socket for both families takes a connection over IPv4.
+func TestAddressFamilies(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skipf("no IPv6 here: %v", err)
+	}
+	l.Close()
+	sec := withToken(t, secretToken)
+	_, port, _ := net.SplitHostPort(answeringAt(t, bareNode(t, "b"), optionsWith(sec), ":0"))
+	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1", "localhost"} {
+		if _, f := hi(t, net.JoinHostPort(host, port), sec); f != nil {
+			t.Errorf("%s: %v", host, f)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// secretStore is files without a disk: what a read comes to is up to the test.
+type secretStore struct {
+	*secretFiles
+	mu      sync.Mutex // protects all following fields, but for said
+	content string
+	err     error
+	hang    chan struct{} // reads wait until it is closed; nil: they do not
+	reads   int
+	said    []string
+}
+
+func newSecretStore() *secretStore {
+	s := &secretStore{secretFiles: newSecretFiles()}
+	s.read = func(string) ([]byte, error) {
+		s.mu.Lock()
+		s.reads++
+		hang, content, err := s.hang, s.content, s.err
+		s.mu.Unlock()
+		if hang != nil {
+			<-hang
+		}
+		return []byte(content), err
+	}
+	s.report(func(path string, err error) { s.said = append(s.said, fmt.Sprint(path, ": ", err)) },
+		func(path string, n int) { s.said = append(s.said, fmt.Sprint(path, ": weak, ", n)) })
+	return s
+}
+
+// set says what reads come to from now on.
+func (s *secretStore) set(content string, err error, hang chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.content, s.err, s.hang, s.reads = content, err, hang, 0
+}
+
+// lanesEnd is long enough for what idles in a lane to end: no bubble may leave it.
+const lanesEnd = 2 * time.Minute
+
+// TestSecretFileKept: a token file that is gone, empty, not a token's or hangs
+// after it was good leaves its last token in use, which is said once; what it
+// holds next counts at once, and nobody waits long, however long a read hangs.
+func TestSecretFileKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSecretStore()
+		expect := func(why string, want string, atMost time.Duration) {
+			t.Helper()
+			start := time.Now()
+			got, err := s.tokens("/token")
+			if err != nil || strings.Join(got, " ") != want || time.Since(start) > atMost {
+				t.Errorf("%s: %q, %v after %v, want %q within %v", why, got, err, time.Since(start), want, atMost)
+			}
+		}
+		said := func(why string, want ...string) {
+			t.Helper()
+			if !slices.EqualFunc(s.said, want, strings.Contains) {
+				t.Errorf("%s: it said %q, want %q", why, s.said, want)
+			}
+			s.said = nil
+		}
+		s.set("", os.ErrNotExist, nil)
+		if _, err := s.tokens("/token"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a file that was never there: %v", err)
+		}
+		said("at first")
+		s.set("first token, 16+ bytes", nil, nil)
+		expect("good", "first token, 16+ bytes", 0)
+		said("good")
+		for _, bad := range []struct {
+			content, says string
+			err           error
+		}{
+			{"", "file does not exist", os.ErrNotExist}, {" \n", "empty", nil}, {"a\nb\nc", "3 lines", nil}, {"", "input/output error", unix.EIO},
+		} {
+			s.set(bad.content, bad.err, nil)
+			expect(bad.says, "first token, 16+ bytes", 0)
+			expect(bad.says, "first token, 16+ bytes", 0)
+			said(bad.says, bad.says)
+		}
+		s.set("second token, 16+ bytes", nil, nil)
+		expect("good again", "second token, 16+ bytes", 0)
+		said("good again", "<nil>")
+
+		// It hangs: the first to ask waits a second, the others not at all.
+		hang := make(chan struct{})
+		s.set("", nil, hang)
+		expect("it hangs", "second token, 16+ bytes", secretTime)
+		for range 20 {
+			time.Sleep(time.Second)
+			expect("it still hangs", "second token, 16+ bytes", 0)
+		}
+		said("it hangs", "reading it does not end")
+		s.set("third token, 16+ bytes", nil, nil)
+		expect("repaired, but the read of before is still in the kernel", "second token, 16+ bytes", 0)
+		close(hang)
+		synctest.Wait()
+		expect("repaired", "third token, 16+ bytes", 0)
+		said("repaired", "<nil>")
+
+		// It hangs, is repaired, and the kernel never lets go of the thread.
+		stuck := make(chan struct{})
+		s.set("", nil, stuck)
+		expect("it hangs for good", "third token, 16+ bytes", secretTime)
+		s.set("fourth token, 16+ bytes", nil, nil)
+		time.Sleep(secretStuck)
+		expect("repaired beside the stuck read", "fourth token, 16+ bytes", 0)
+
+		// However long it hangs, few threads wait for it.
+		s.set("", nil, stuck)
+		for range 1000 {
+			expect("it hangs again", "fourth token, 16+ bytes", secretTime)
+			time.Sleep(10 * time.Second)
+		}
+		close(stuck)
+		synctest.Wait()
+		if s.reads > secretLanes {
+			t.Errorf("%d reads hung", s.reads)
+		}
+		time.Sleep(lanesEnd)
+	})
+}
+
+// TestSecretFileConcurrent: many requests at once read a file that answers slowly
+// without one of them being refused.
+func TestSecretFileConcurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSecretFiles()
+		s.read = func(string) ([]byte, error) { time.Sleep(time.Millisecond); return []byte("sesame"), nil }
+		var askers sync.WaitGroup
+		for range 50 {
+			askers.Go(func() {
+				if got, err := s.tokens("/token"); err != nil || len(got) != 1 {
+					t.Errorf("%q, %v", got, err)
+				}
+			})
+		}
+		askers.Wait()
+		time.Sleep(lanesEnd)
+	})
+}
+
+// TestWeakToken: a token under 16 bytes is a warning, once for each content, and
+// no error.
+func TestWeakToken(t *testing.T) {
+	t.Parallel()
+	s := newSecretStore()
+	for _, step := range []struct {
+		content string
+		again   bool
+		want    []string
+	}{
+		{"sesame", false, []string{"/token: weak, 6"}},
+		{"sesame", false, nil},
+		{"sesame", true, []string{"/token: weak, 6"}},
+		{"0123456789abcdef\n", false, nil},
+		{"0123456789abcdef\n0123456789abcde\n", false, []string{"/token: weak, 15"}},
+		{"sesame", false, []string{"/token: weak, 6"}},
+	} {
+		if step.again {
+			s.warnAgain()
+		}
+		s.set(step.content, nil, nil)
+		s.said = nil
+		if _, err := s.tokens("/token"); err != nil || !slices.Equal(s.said, step.want) {
+			t.Errorf("%q: %q, %v, want %q", step.content, s.said, err, step.want)
+		}
+	}
+}
+
+// TestServiceReportsFiles: the service hands on what there is to say of token
+// files.
+func TestServiceReportsFiles(t *testing.T) {
+	t.Parallel()
+	sec := withToken(t, "sesame")
+	weak, fault := make(chan int, 4), make(chan error, 4)
+	s := NewService(bareNode(t, "b"), func(Result) {}, Events{
+		WeakToken: func(_ string, n int) { weak <- n }, SecretFile: func(_ string, err error) { fault <- err }})
+	defer s.Close()
+	opts := optionsWith(sec)
+	opts.Listen = freeAddress()
+	if err := s.Apply(t.Context(), &opts); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-weak; n != 6 {
+		t.Errorf("weak: %d", n)
+	}
+	if err := os.Remove(sec.TokenFile); err != nil {
+		t.Fatal(err)
+	}
+	dialWire(t, opts.Listen, "sesame")
+	if err := <-fault; !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("gone: %v", err)
+	}
+	file(t, sec.TokenFile, "sesame")
+	dialWire(t, opts.Listen, "sesame")
+	if err := <-fault; err != nil {
+		t.Errorf("there again: %v", err)
+	}
+}
+
+// TestPipeForToken: a pipe in the place of a token or certificate is refused at
+// once.
+func TestPipeForToken(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := newAuthority(t).issue(t.TempDir(), "b")
+	for _, sec := range []Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile, KeyFile: good.KeyFile},
+		{ClientCAFile: good.ClientCAFile, CertFile: pipe, KeyFile: good.KeyFile}, {ClientCAFile: good.ClientCAFile, CertFile: good.CertFile, KeyFile: "/dev/zero"}} {
+		start := time.Now()
+		_, err := NewResponder(bareNode(t, "b"), Options{Security: sec})
+		if err == nil || !strings.Contains(err.Error(), "not a regular file") || time.Since(start) > 5*time.Second {
+			t.Errorf("%+v: %v after %v", sec, err, time.Since(start))
+		}
+	}
+}
+
+// TestTokenRotation: in each step from one token to another every node can ask
+// every other, whichever step that has reached.
+func TestTokenRotation(t *testing.T) {
+	t.Parallel()
+	const a, b = "the token of before", "the token from now on"
+	steps := []string{a, a + "\n" + b + "\n", b + "\n" + a + "\n", b + "\n"}
+	for i, here := range steps {
+		for j, there := range steps {
+			_, f := hi(t, answering(t, bareNode(t, "b"), withToken(t, there)), withToken(t, here))
+			if far := i-j > 2 || j-i > 2; far != (f != nil) || f != nil && f.Reason != failure.Unauthorized {
+				t.Errorf("from step %d to step %d: %v", i, j, f)
+			}
+		}
+	}
+}
+
+// TestTokenChange: a token that is no longer in the file ends the sessions that
+// were made with it, at their next request; an asker that has the next token goes
+// on with that.
+func TestTokenChange(t *testing.T) {
+	t.Parallel()
+	const before, next = "the token of before", "the token from now on"
+	sec := withToken(t, before+"\n"+next)
+	peer := answering(t, bareNode(t, "b"), sec)
+	c, err := newClient(peer, credentials{withToken(t, before+"\n"+next), newSecretFiles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	w := dialWire(t, peer, before)
+	for range 2 {
+		if _, err := c.hello(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if res, text := w.ask("GET", pathNode, ""); res.StatusCode != 200 {
+			t.Fatalf("%s, %s", res.Status, text)
+		}
+	}
+	file(t, sec.TokenFile, next)
+	if _, err := c.hello(context.Background()); err != nil || len(c.made) != 2 {
+		t.Errorf("with both tokens, over %d connections: %v", len(c.made), err)
+	}
+	if res, text := w.ask("GET", pathNode, ""); res.StatusCode != 401 || !res.Close {
+		t.Errorf("with the token of before: %s, %s", res.Status, text)
+	}
+}
