@@ -54,7 +54,9 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 		}
 	})
 	r.tell(r.at(stage, paths, 0, total))
-	done, err := r.own.current.Burst(watched, stage, args, func(at time.Time, bytes []int64) { r.tell(r.at(stage, paths, sent.set(at, bytes), total)) })
+	done, err := r.own.current.Burst(watched, stage, args, func(at time.Time, bytes []int64) {
+		r.tell(r.at(stage, paths, sent.set(at, bytes), total))
+	})
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()

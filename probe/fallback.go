@@ -112,7 +112,8 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
 		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
 	}
-	if f := failure.As(failure.StageRelease, r.own.end()); f != nil && f.Reason == failure.Other { // a death is noted where it happened
+	f := failure.As(failure.StageRelease, r.own.end())
+	if f != nil && f.Reason == failure.Other { // a death is noted where it happened
 		r.note(f)
 	}
 	reply, err := r.client.open(ctx, req)

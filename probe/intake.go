@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -42,11 +43,12 @@ func newIntake(l *lease, g *guard) *intake {
 // look judges a reading of all rails together, and whether anything comes at all.
 func (i *intake) look(now map[string]rail.Traffic) *failure.Failure {
 	if over := i.guard.beyondGrant(now); over > 0 {
-		return failure.New(failure.StageLease, failure.Busy, "%d bytes more came in over the rails than were granted (%d), and than others may use: "+
-			"the asker writes more than it asked for, or others have begun", over, i.guard.granted)
+		return failure.New(failure.StageLease, failure.Busy,
+			"%d bytes came in over the rails beyond the %d that were granted and what others may use: "+
+				"the asker writes more than it asked for, or other traffic has begun", over, i.guard.granted)
 	}
 	moved := received(i.guard.rails, i.guard.start, now) + i.lease.overTCP.Load()
-	if moved != i.moved {
+	if moved != i.moved || !i.guard.readable(now) { // of what is not counted there is no saying
 		i.moved, i.since = moved, time.Now()
 	}
 	if time.Since(i.since) >= idleLease {
@@ -67,7 +69,8 @@ func (i *intake) watchTCP(ctx context.Context) {
 		case <-tick.C:
 		}
 		if in := i.lease.askIntake(ctx); in.Exceeded {
-			i.lease.end(onPeer(failure.New(failure.StageLease, failure.Budget, "more than the %d bytes that were granted were to be written over TCP", i.lease.bytes)))
+			i.lease.end(onPeer(failure.New(failure.StageLease, failure.Budget,
+				"the asker tried to write more over TCP than the %d bytes that were granted", i.lease.bytes)))
 			return
 		}
 	}
@@ -124,14 +127,17 @@ func received(rails []ownRail, start, now map[string]rail.Traffic) (sum int64) {
 	return sum
 }
 
-// exact reports whether the counters of all rails were read, and are up to date.
+// readable reports whether the counters of all rails were read.
+func (g *guard) readable(now map[string]rail.Traffic) bool {
+	return !slices.ContainsFunc(g.rails, func(r ownRail) bool {
+		_, _, ok := both(g.start, now, r.Name)
+		return !ok
+	})
+}
+
+// exact reports whether they are up to date, too.
 func (g *guard) exact(now map[string]rail.Traffic) bool {
-	for _, r := range g.rails {
-		if b, _, ok := both(g.start, now, r.Name); !ok || b.Slow {
-			return false
-		}
-	}
-	return true
+	return g.readable(now) && !slices.ContainsFunc(g.rails, func(r ownRail) bool { return g.start[r.Name].Slow })
 }
 
 // beyondGrant is by how many bytes more came in over all rails than the asker may

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -43,7 +44,7 @@ func TestTCPGrant(t *testing.T) {
 				}
 				written += flood(t, h.openTCP(), h.key, total, chunk)
 			}
-			if f := h.ended(); f.Reason != failure.Budget || !strings.Contains(f.Detail, "more than the") {
+			if f := h.ended(); f.Reason != failure.Budget || !strings.Contains(f.Detail, "more over TCP than the") {
 				t.Errorf("the lease ended with %v", f)
 			}
 			if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
@@ -107,7 +108,7 @@ func TestLeaseTooMuch(t *testing.T) {
 		says          string
 	}{
 		{8 * gib, gib, ""},
-		{8 * gib, gib + 1, "grants 1024.0 MiB at once, an eighth of its hourly budget or one round of default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
+		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, an eighth of its hourly budget or one round of default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
 		{8 * gib, 1 << 40, "raise budget on the peer to 8388609 MiB/h"},
 		{gib, roundBytes(DefaultOptions(), true, 64), ""},
 		{gib, gib / 4, "lower transfer on this node to 64 MiB"},
@@ -160,6 +161,46 @@ func TestLeaseHungUp(t *testing.T) {
 	if cost := before - p.b.answered.remaining(); cost > 0 {
 		t.Errorf("it cost %.0f bytes", cost)
 	}
+}
+
+// TestLeaseIdleUncounted: where a rail's counters cannot be read, nothing says that
+// nothing comes in.
+func TestLeaseIdleUncounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{}
+		for counted, want := range map[bool]bool{true: true, false: false} {
+			g := guard{rails: []ownRail{{}}, start: map[string]rail.Traffic{"": {}}, receiving: true, granted: 1}
+			now := map[string]rail.Traffic{}
+			if counted {
+				now[""] = rail.Traffic{}
+			}
+			i := newIntake(l, &g)
+			time.Sleep(idleLease)
+			if f := i.look(now); (f != nil) != want {
+				t.Errorf("counted: %v, %v", counted, f)
+			}
+		}
+	})
+}
+
+// TestAskedOverrun: a round that moved more than it had taken of the budget owes
+// the rest.
+func TestAskedOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := bareNode(t, "a")
+		n.asked = newBudget(3600)
+		if _, ok := n.asked.take(600); !ok {
+			t.Fatal("no budget")
+		}
+		if _, ok := n.slot.take("test"); !ok {
+			t.Fatal("no place")
+		}
+		r := round{node: n, client: &client{}, planned: 601, res: Result{Bytes: 4000}, own: ownSession{node: n}}
+		r.giveUp()
+		if wait, ok := n.asked.take(1); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
+			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
+		}
+	})
 }
 
 // TestBeyondGrant: what is too much to come in over all rails, of which others may
@@ -218,7 +259,7 @@ func TestGrantOverRails(t *testing.T) {
 	for i := range 2 {
 		p.count("b", i, "port_rcv_data", 120<<20)
 	}
-	if f := h.ended(); f.Reason != failure.Busy || !strings.Contains(f.Detail, "than were granted") {
+	if f := h.ended(); f.Reason != failure.Busy || !strings.Contains(f.Detail, "that were granted") {
 		t.Errorf("it ended with %v", f)
 	}
 	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) || len(p.fabric.Left()) > 0 {

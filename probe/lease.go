@@ -43,7 +43,8 @@ type lease struct {
 }
 
 func newLease(parent context.Context, node *Node, ask leaseRequest, ttl, longest time.Duration) *lease {
-	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, finished: make(chan struct{}), ttl: ttl, own: ownSession{node: node}}
+	l := &lease{id: rand.Text(), asker: ask.Node, bytes: ask.Bytes, finished: make(chan struct{}), ttl: ttl}
+	l.own.node = node
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.used.Store(-1)
 	l.ctx, l.end = context.WithCancelCause(parent)

@@ -288,7 +288,8 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 		return nil, deny(failure.Cooldown, "other traffic ended a lease a moment ago; ask again in %v", quiet.Round(time.Second))
 	}
 	if wait := r.node.turns.wait(from); wait > 0 {
-		return nil, deny(failure.Cooldown, "others were turned away while this node had the last lease; ask again in %v", wait.Round(time.Second))
+		return nil, deny(failure.Cooldown, "others were turned away while this node held the last lease; ask again in %v",
+			wait.Round(time.Second))
 	}
 	if wait, ok := r.node.answered.take(ask.Bytes); !ok {
 		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes, wait.Round(time.Second))
@@ -320,8 +321,8 @@ func tooMuch(bytes, most int64) *failure.Failure {
 	rest := DefaultOptions()
 	rest.Transfer = 0
 	return failure.New(failure.StageLease, failure.Budget,
-		"a round of up to %.1f MiB was asked for, and the peer grants %.1f MiB at once, an eighth of its hourly budget or one round of default size: "+
-			"lower transfer on this node to %d MiB, or raise budget on the peer to %d MiB/h",
+		"a round of up to %.1f MiB was asked for, and the peer grants at most %.1f MiB to one lease, an eighth of its hourly "+
+			"budget or one round of default size: lower transfer on this node to %d MiB, or raise budget on the peer to %d MiB/h",
 		float64(bytes)/mib, float64(most)/mib, (most-roundBytes(rest, true, worker.MaxRails))/2/mib, bytes*leasesPerHour/mib+1)
 }
 

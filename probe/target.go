@@ -27,7 +27,8 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: req.QueuePairs, Key: l.key[:]}
 	if req.Transport == worker.TCP {
 		if args.Grant = l.bytes - l.own.tookIn; args.Grant <= 0 {
-			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget, "the %d bytes that were granted have come in over TCP", l.bytes))
+			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget,
+				"all %d bytes that were granted have come in over TCP", l.bytes))
 		}
 	}
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}

@@ -77,7 +77,8 @@ const introductions = 4
 
 // displaced reports whether the target ended a connection before its proof.
 func displaced(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // adopt makes a stream of a connection, once both ends have proved themselves.
