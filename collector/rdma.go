@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
@@ -18,7 +19,7 @@ const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
 
 // rdmaRows are the rows that are not one counter file each.
 type rdmaRows struct {
-	info, excluded                            *Metric
+	info, excluded, missing                   *Metric
 	up, state, physState, rate, mtu, capacity *Metric
 	saturated, hwSource                       *Metric
 	gid, misbound, gidChanges                 *Metric
@@ -30,6 +31,7 @@ func newRDMARows() rdmaRows {
 	return rdmaRows{
 		info:      &Metric{Name: "rail_info", Kind: Gauge, Labels: with("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware"), Help: "What a rail is and where it sits; always 1. numa_node is -1 where the machine does not say.", Ref: refABI},
 		excluded:  &Metric{Name: "rail_excluded_info", Kind: Gauge, Labels: []string{"device"}, Help: "A device that is there, and whose ports are no rails because rails.include leaves it out; always 1. Virtual functions are not told.", Ref: refABI},
+		missing:   &Metric{Name: "rail_missing_info", Kind: Gauge, Labels: []string{"rail", "device", "port", "pci_address"}, Help: "A rail that is remembered, or named in rails.names, and is not there; always 1. device and pci_address are those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves out or that does not answer.", Ref: "docs/rails.md"},
 		up:        &Metric{Name: "port_up", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "1 when the port is ACTIVE, 0 when it is in any other state.", Ref: refABI},
 		state:     &Metric{Name: "port_state_id", Kind: Gauge, Labels: portLabels, From: from("state"), Help: "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.", Ref: refABI},
 		physState: &Metric{Name: "port_physical_state_id", Kind: Gauge, Labels: portLabels, From: from("phys_state"), Help: "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 phy test.", Ref: refABI},
@@ -54,6 +56,7 @@ type RDMA struct {
 	sysfs    string
 	rails    func() ([]rail.Rail, error)
 	excluded func() []string                   // nil: none
+	missing  func() []rail.Missing             // nil: none
 	maxMTU   func(device string, port int) int // 0: nobody knows
 	budget   time.Duration
 
@@ -94,7 +97,7 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 		{s.transmitBytes, [2]*Metric{byName["port_ipv4_transmit_bytes_total"], byName["port_ipv6_transmit_bytes_total"]}},
 	}
 	s.ports, s.legacy, s.deviceWide = newBook(port, r.native), newBook(legacy, r.native), newBook(device, r.deviceNative)
-	s.metrics = []*Metric{r.info, r.excluded, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
+	s.metrics = []*Metric{r.info, r.excluded, r.missing, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
 	s.metrics = append(s.metrics, port...)
 	s.metrics = append(s.metrics, legacy...)
 	s.metrics = append(s.metrics, r.native, r.saturated, r.hwSource, r.gid, r.misbound, r.gidChanges)
@@ -106,6 +109,10 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 // Excluded makes the source tell the devices that the configuration leaves out,
 // so that they are not taken for devices that are gone. Before the first Read.
 func (s *RDMA) Excluded(devices func() []string) { s.excluded = devices }
+
+// Missing makes the source report the rails that are known and not there. Before
+// the first Read.
+func (s *RDMA) Missing(rails func() []rail.Missing) { s.missing = rails }
 
 // MaxMTU makes the source tell the largest RDMA MTU of ports, in bytes, which
 // the kernel tells nobody but who opens the device; 0 is unknown. Before the
@@ -140,6 +147,11 @@ func (s *RDMA) Read(emit func(Sample)) error {
 	if s.excluded != nil {
 		for _, device := range s.excluded() {
 			emit(Sample{s.rows.excluded, []string{device}, 1})
+		}
+	}
+	if s.missing != nil {
+		for _, m := range s.missing() {
+			emit(Sample{s.rows.missing, []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}, 1})
 		}
 	}
 	if len(rails) == 0 {

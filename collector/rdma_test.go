@@ -235,6 +235,40 @@ func TestRDMAExcluded(t *testing.T) {
 	}
 }
 
+// TestRDMAMissing: a rail that went is reported, also when none is left.
+func TestRDMAMissing(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		tree := newRDMATree(t)
+		finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
+		tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+		tree.source.Missing(finder.Missing)
+		var got []string
+		for _, gone := range []string{"", "mlx5_1", "mlx5_0"} {
+			if gone != "" {
+				if err := os.RemoveAll(filepath.Join(tree.sys, "class/infiniband", gone)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			values, _ := tree.read()
+			for _, k := range slices.Sorted(maps.Keys(values)) {
+				if strings.HasPrefix(k, "port_up ") || strings.HasPrefix(k, "rail_missing_info ") {
+					got = append(got, k)
+				}
+			}
+			got = append(got, "")
+		}
+		want := []string{
+			"port_up 0 mlx5_0 1", "port_up 1 mlx5_1 1", "",
+			"port_up 0 mlx5_0 1", "rail_missing_info 1 mlx5_1 1 ", "",
+			"rail_missing_info 0 mlx5_0 1 ", "rail_missing_info 1 mlx5_1 1 ", "",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestRDMAMaxMTU: what a port could do is told of the ports that somebody knows
 // it of.
 func TestRDMAMaxMTU(t *testing.T) {

@@ -25,7 +25,7 @@ type ownRows struct {
 	demo                                     *collector.Metric
 	scrape                                   *collector.Metric
 	refused                                  *collector.Metric
-	reloadOK, reloadTime                     *collector.Metric
+	reloadOK, reloadTime, stateOK            *collector.Metric
 	cpu, resident, started, goroutines       *collector.Metric
 }
 
@@ -49,6 +49,7 @@ func newOwnRows() ownRows {
 		refused:    counter("web_refused_total", "Clients that the web port refused: connections (--web.max-connections are open), address (one address has half of them), timeout (a request did not arrive, or an answer was not read, in time), streams (50 live pages are open), body (the request had a large one), cross_site (a page of another site asked for a reload).", "exporter/refusals.go", "reason"),
 		reloadOK:   gauge("config_last_reload_successful", "1 when the configuration that was last read is in force, 0 when it was refused and the one before it still is.", "exporter/server.go"),
 		reloadTime: gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last put in force, Unix time.", "exporter/server.go"),
+		stateOK:    gauge("state_saved", "1 while what is to be remembered is saved in --state.dir, 0 while it is only in memory: the log says why. Absent without --state.dir.", "docs/rails.md"),
 		cpu:        counter("process_cpu_seconds_total", "Processor time that railscope has used, user and system.", client),
 		resident:   gauge("process_resident_memory_bytes", "Memory that railscope has resident.", client),
 		started:    gauge("process_start_time_seconds", "When railscope started, Unix time.", client),
@@ -58,7 +59,7 @@ func newOwnRows() ownRows {
 
 func (r ownRows) all() []*collector.Metric {
 	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.refused, r.reloadOK, r.reloadTime,
-		r.cpu, r.resident, r.started, r.goroutines}
+		r.stateOK, r.cpu, r.resident, r.started, r.goroutines}
 }
 
 // Self is what the process uses.
@@ -95,6 +96,7 @@ type status struct {
 	reloadOK bool
 	reloaded time.Time
 	self     func() Self
+	state    func() error // nil: there is none
 }
 
 // emit emits the rows that are about railscope itself.
@@ -110,6 +112,9 @@ func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample
 	put(r.scrape, took.Seconds())
 	put(r.reloadOK, oneIf(st.reloadOK))
 	put(r.reloadTime, unixSeconds(st.reloaded))
+	if st.state != nil {
+		put(r.stateOK, oneIf(st.state() == nil))
+	}
 	put(r.started, unixSeconds(st.started))
 	put(r.goroutines, float64(self.Goroutines))
 	put(r.cpu, self.CPU.Seconds())

@@ -27,6 +27,8 @@ type Options struct {
 	Logger *slog.Logger
 	Info   Info
 	Self   func() Self // what the process uses; nil asks the kernel
+	// State returns why nothing is saved in the state directory, if so; nil: there is none.
+	State func() error
 }
 
 // Scraper reads the sources when asked to and renders what they say. Reads that
@@ -71,7 +73,7 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 	}
 	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
 		errors: map[errorKey]uint64{}, failed: map[string]string{}, public: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self}}
+		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self, state: opts.State}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
 		s.spare[src.Name()] = new(sync.Pool)

@@ -32,7 +32,7 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 		return misuse{err}
 	}
 	logger := promslog.New(&s.log)
-	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget)
+	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
 	node := newNode(s, machine{}, finder, logger)
 	defer node.Close()
 	tell := func(probe.Progress) {}

@@ -86,7 +86,7 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 		return misuse{err}
 	}
 	start := time.Now()
-	g := gatherer(s, rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(doctorBudget), doctorBudget))
+	g := gatherer(s, s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(doctorBudget), doctorBudget)))
 	var there *doctor.Facts
 	var peerErr error
 	var asking sync.WaitGroup

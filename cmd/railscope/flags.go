@@ -25,6 +25,8 @@ type settings struct {
 	command       string
 	configFile    string
 	nodeName      string
+	stateDir      string
+	forget        string // of rails
 	sysfs, procfs string
 	rootfs        string
 	nvml          string
@@ -119,6 +121,7 @@ func application(s *settings) *kingpin.Application {
 	all := twin{app}
 	all.Flag("config.file", "Configuration file (YAML): which ports are rails, how they are called, and whom to probe. Without it every port that is not a virtual function is a rail, and nobody is probed.").PlaceHolder("FILE").StringVar(&s.configFile)
 	all.Flag("node.name", "What this node calls itself to peers, where probe.name in the configuration does not say. Without it, the host's name.").PlaceHolder("NAME").StringVar(&s.nodeName)
+	all.Flag("state.dir", "Directory that keeps what must outlive a restart: which rail has which number. serve writes it, other commands read it. Empty: numbers hold for as long as the process does.").PlaceHolder("DIR").StringVar(&s.stateDir)
 	all.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&s.sysfs)
 	all.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&s.procfs)
 	all.Flag("path.rootfs", "Where the host's root file system is mounted.").Default("/").StringVar(&s.rootfs)
@@ -143,6 +146,7 @@ func application(s *settings) *kingpin.Application {
 
 	list := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that would be used, and why.")
 	format(list, &s.format, "table", "json")
+	list.Flag("forget", "Forget the rail of this name for good, in --state.dir, while no railscope serves. See docs/rails.md.").PlaceHolder("NAME").StringVar(&s.forget)
 
 	cmdBench := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. Exits with 0 when all rails carried what they should, 1 when one did not, or when it was by TCP or not at all.")
 	b := twin{cmdBench}

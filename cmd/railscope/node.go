@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -30,6 +31,7 @@ type machine struct {
 	notice  string // for people who look at the page, and 1 for railscope_demo; empty: all that is told is real
 	kernel  rail.Kernel
 	nvml    collector.NVML
+	state   *state.Store               // nil: nothing outlives the process
 	ethtool ethtool.Ioctl              // nil: the kernel's
 	probe   func(o *probe.NodeOptions) // changes what the probe stands on; nil: nothing
 }
@@ -54,6 +56,7 @@ type node struct {
 // runs yet, and the probe has no configuration.
 func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
+	remember(finder, m.state)
 	n := &node{finder: finder, machine: m, logger: logger}
 	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(pageGatherer(s, finder)), Logger: logger}
 	probed := newNode(s, m, finder, logger)
@@ -63,7 +66,11 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 	}
 	n.running = running
 	n.probing = newProbing(probed, logger)
-	n.scraper, err = exporter.NewScraper(append(list, n.probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger,
+	var saved func() error
+	if m.state != nil {
+		saved = m.state.Err
+	}
+	n.scraper, err = exporter.NewScraper(append(list, n.probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger, State: saved,
 		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
 	return n, err
 }

@@ -21,7 +21,10 @@ func rails(s settings, w io.Writer) error {
 	if err != nil {
 		return misuse{err}
 	}
-	finder := rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget)
+	if s.forget != "" {
+		return forget(s, cfg, w)
+	}
+	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
 	list := inventory.Read(s.sysfs, finder, collector.NewRDMA(s.sysfs, finder.Rails, listBudget))
 	if s.format == "json" {
 		return list.WriteJSON(w)

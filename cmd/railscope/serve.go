@@ -36,7 +36,11 @@ func serve(ctx context.Context, s settings) error {
 	runtime.GOMAXPROCS(s.procs)
 	beSmall()
 	logger := promslog.New(&s.log)
-	n, err := assemble(s, s.machine(), cfg.Rails, logger)
+	m := s.machine()
+	if m.state = s.openState(logger); m.state != nil {
+		defer func() { _ = m.state.Close() }() // it has reported what was wrong
+	}
+	n, err := assemble(s, m, cfg.Rails, logger)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 	}
 	rdma := collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget)
 	rdma.Excluded(finder.Excluded)
+	rdma.Missing(finder.Missing)
 	rdma.MaxMTU(node.MaxMTU)
 	made := map[string]collector.Source{
 		"rdma":      rdma,

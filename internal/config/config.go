@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -175,8 +176,8 @@ func (p parser) railKeys(opts *rail.Options) []key {
 		written("include", "regular expression", "", "RE2, not empty",
 			"Devices whose ports are rails; it need not match the whole name, so write `^` where you mean the beginning. Without it every port that is not a virtual function is one.",
 			func(n *yaml.Node) (err error) { opts.Include, err = p.include(n); return err }),
-		written("names", "name: device/port, …", "`0`, `1`, … in natural order of devices and ports", "a letter or `_` first, then letters, digits, `_` `.` `-`, 63 at most; each port and each name once",
-			"What rails are called in metrics, on both nodes of a probe alike if rails are to be paired by name. Ports without a name keep their number.",
+		written("names", "name: device/port or PCI address, …", "the number that is remembered, else `0`, `1`, … in natural order of devices and ports", "letters, digits, `_` `.` `-`, 32 at most; each port and each name once",
+			"What rails are called in metrics, on both nodes of a probe alike if rails are to be paired by name: `mlx5_0/1`, or `0000:18:00.0` for the first port of the function there, `0000:18:00.0/2` for the second. Ports without a name keep their number. A port that is not there is reported as missing. See [rails.md](rails.md).",
 			func(n *yaml.Node) error { return p.names(n, opts) }),
 	}
 }
@@ -193,9 +194,25 @@ func (p parser) include(n *yaml.Node) (*regexp.Regexp, error) {
 }
 
 var (
-	validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
-	validPort = regexp.MustCompile(`^([^/\s]+)/([1-9][0-9]{0,2})$`)
+	validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
+	validPort = regexp.MustCompile(`^([^/:\s]+)/([1-9][0-9]{0,2})$`)
+	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
+
+// portOf returns the key of what names a port: device/port, or a PCI address with
+// or without port.
+func portOf(value string) (key, device string, ok bool) {
+	if m := validPCI.FindStringSubmatch(value); m != nil {
+		port, _ := strconv.Atoi(cmp.Or(m[2], "1"))
+		return rail.Key(strings.ToLower(m[1]), port), "", true
+	}
+	m := validPort.FindStringSubmatch(value)
+	if m == nil {
+		return "", "", false
+	}
+	port, _ := strconv.Atoi(m[2])
+	return rail.Key(m[1], port), m[1], true
+}
 
 // names reads the names of rails, after include is known.
 func (p parser) names(n *yaml.Node, opts *rail.Options) error {
@@ -203,28 +220,27 @@ func (p parser) names(n *yaml.Node, opts *rail.Options) error {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		return p.errorf(n, "rails.names must be name: device/port, such as {east: mlx5_0/1}, not %s", kindName(n))
+		return p.errorf(n, "rails.names must be name: device/port or PCI address, such as {rail0: mlx5_0/1}, not %s", kindName(n))
 	}
 	opts.Names = map[string]string{}
 	taken := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], resolve(n.Content[i+1])
-		port := validPort.FindStringSubmatch(value.Value)
+		key, device, ok := portOf(value.Value)
 		switch line, twice := taken[name.Value]; {
 		case !validName.MatchString(name.Value):
-			return p.errorf(name, "%q cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most", name.Value)
+			return p.errorf(name, "%q cannot name a rail: use letters, digits, _ . -, 32 at most", name.Value)
 		case twice:
 			return p.errorf(name, "the name %q is given already, in line %d", name.Value, line)
-		case value.Kind != yaml.ScalarNode || port == nil:
-			return p.errorf(value, "rails.names.%s must be device/port, such as mlx5_0/1, not %s", name.Value, kindName(value))
-		case opts.Names[value.Value] != "":
-			return p.errorf(value, "%s has a name already: %s", value.Value, opts.Names[value.Value])
-		case opts.Include != nil && !opts.Include.MatchString(port[1]):
+		case value.Kind != yaml.ScalarNode || !ok:
+			return p.errorf(value, "rails.names.%s must be device/port or PCI address, such as mlx5_0/1 or 0000:18:00.0, not %s", name.Value, kindName(value))
+		case opts.Names[key] != "":
+			return p.errorf(value, "%s has a name already: %s", value.Value, opts.Names[key])
+		case device != "" && opts.Include != nil && !opts.Include.MatchString(device):
 			return p.errorf(value, "rails.names.%s is %s, which rails.include %q leaves out", name.Value, value.Value, opts.Include)
 		}
 		taken[name.Value] = name.Line
-		number, _ := strconv.Atoi(port[2])
-		opts.Names[rail.Key(port[1], number)] = name.Value
+		opts.Names[key] = name.Value
 	}
 	return nil
 }

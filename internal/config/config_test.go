@@ -45,6 +45,10 @@ func TestParse(t *testing.T) {
 		},
 		{"alias", "rails: {include: &p \"a|b/1\", names: {east: *p}}\n", rail.Options{Include: regexp.MustCompile("a|b/1"), Names: names{"a|b/1": "east"}}},
 		{"JSON", `{"rails": {"names": {"east": "mlx5_0/1"}}}`, rail.Options{Names: names{"mlx5_0/1": "east"}}},
+		{"PCI addresses", "rails: {names: {rail0: 0000:18:00.0, rail1: 0002:AB:00.1/2, 7: mlx5_7/1, " + strings.Repeat("n", 32) + ": mlx5_8/1}}\n",
+			rail.Options{Names: names{"0000:18:00.0/1": "rail0", "0002:ab:00.1/2": "rail1", "mlx5_7/1": "7", "mlx5_8/1": strings.Repeat("n", 32)}}},
+		{"a PCI address beside include", "rails: {include: ^rxe, names: {a: 0000:18:00.0}}\n",
+			rail.Options{Include: regexp.MustCompile("^rxe"), Names: names{"0000:18:00.0/1": "a"}}},
 		{"the document's end marked", "rails: {include: x}\n...\n", rail.Options{Include: regexp.MustCompile("x")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,7 +64,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	const notPort = "must be device/port, such as mlx5_0/1, not "
+	const notPort = "must be device/port or PCI address, such as mlx5_0/1 or 0000:18:00.0, not "
 	for _, tt := range []struct{ name, in, want string }{
 		// Keys.
 		{"a key misspelt", "rials: {}\n", `f.yml:1: unknown key "rials" in the configuration; did you mean "rails"?`},
@@ -77,8 +81,8 @@ func TestParseRefuses(t *testing.T) {
 		{"a list", "- rails\n", `f.yml:1: the configuration must be keys with values, not a list`},
 		{"rails is a number", "rails: 5\n", `f.yml:1: rails must be keys with values, not "5"`},
 		{"rails is a list", "rails:\n  - mlx5_0\n", `f.yml:2: rails must be keys with values, not a list`},
-		{"names is a list", "rails: {names: [mlx5_0/1]}\n", `f.yml:1: rails.names must be name: device/port, such as {east: mlx5_0/1}, not a list`},
-		{"names is a word", "rails: {names: east}\n", `f.yml:1: rails.names must be name: device/port, such as {east: mlx5_0/1}, not "east"`},
+		{"names is a list", "rails: {names: [mlx5_0/1]}\n", `f.yml:1: rails.names must be name: device/port or PCI address, such as {rail0: mlx5_0/1}, not a list`},
+		{"names is a word", "rails: {names: east}\n", `f.yml:1: rails.names must be name: device/port or PCI address, such as {rail0: mlx5_0/1}, not "east"`},
 		// include.
 		{"include is a list", "rails: {include: [a]}\n", `f.yml:1: rails.include must be a regular expression on device names, such as ^mlx5_`},
 		{"include is empty", "rails:\n  include:\n", `f.yml:2: rails.include must be a regular expression on device names, such as ^mlx5_`},
@@ -87,11 +91,15 @@ func TestParseRefuses(t *testing.T) {
 		{"include does not compile", "rails:\n  include: mlx5_(\n", `f.yml:2: rails.include is not a regular expression: missing closing ) in "mlx5_("`},
 		{"include does not compile, in two lines", "rails: {include: \"(\\n\"}\n", `f.yml:1: rails.include is not a regular expression: missing closing ) in "(\n"`},
 		// names.
-		{"a number for a name", "rails: {names: {0: mlx5_0/1}}\n", `f.yml:1: "0" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
-		{"a name with a blank", "rails: {names: {\"a b\": mlx5_0/1}}\n", `f.yml:1: "a b" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
-		{"a name too long", "rails: {names: {" + strings.Repeat("n", 64) + ": mlx5_0/1}}\n", `f.yml:1: "` + strings.Repeat("n", 64) + `" cannot name a rail: begin with a letter or _ (numbers are for rails without a name), then letters, digits, _ . -, 63 at most`},
+		{"an empty name", "rails: {names: {\"\": mlx5_0/1}}\n", `f.yml:1: "" cannot name a rail: use letters, digits, _ . -, 32 at most`},
+		{"a name with a blank", "rails: {names: {\"a b\": mlx5_0/1}}\n", `f.yml:1: "a b" cannot name a rail: use letters, digits, _ . -, 32 at most`},
+		{"a name too long", "rails: {names: {" + strings.Repeat("n", 33) + ": mlx5_0/1}}\n", `f.yml:1: "` + strings.Repeat("n", 33) + `" cannot name a rail: use letters, digits, _ . -, 32 at most`},
 		{"a name twice", "rails:\n  names:\n    a: mlx5_0/1\n    a: mlx5_1/1\n", `f.yml:4: the name "a" is given already, in line 3`},
 		{"a port twice", "rails:\n  names:\n    a: mlx5_0/1\n    b: mlx5_0/1\n", `f.yml:4: mlx5_0/1 has a name already: a`},
+		{"a function twice", "rails:\n  names:\n    a: 0000:AB:00.0\n    b: 0000:ab:00.0/1\n", `f.yml:4: 0000:ab:00.0/1 has a name already: a`},
+		{"no PCI address", "rails: {names: {a: 0000:18:00.9/1}}\n", `f.yml:1: rails.names.a ` + notPort + `"0000:18:00.9/1"`},
+		{"port 0 of a function", "rails: {names: {a: \"0000:18:00.0/0\"}}\n", `f.yml:1: rails.names.a ` + notPort + `"0000:18:00.0/0"`},
+		{"half an address", "rails: {names: {a: 18:00.0}}\n", `f.yml:1: rails.names.a ` + notPort + `"18:00.0"`},
 		{"no port", "rails: {names: {a: mlx5_0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0"`},
 		{"port 0", "rails: {names: {a: mlx5_0/0}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/0"`},
 		{"port 01", "rails: {names: {a: mlx5_0/01}}\n", `f.yml:1: rails.names.a ` + notPort + `"mlx5_0/01"`},

@@ -21,6 +21,7 @@ import (
 type List struct {
 	Rails    []Rail    `json:"rails"`
 	LeftOut  []LeftOut `json:"left_out"`
+	Missing  []Missing `json:"missing"`
 	Problems []string  `json:"problems"` // what could not be read
 }
 
@@ -54,6 +55,14 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
+// Missing is a rail that is known and not there.
+type Missing struct {
+	Rail       string `json:"rail"`
+	Device     string `json:"device"`
+	Port       int    `json:"port"`
+	PCIAddress string `json:"pci_address"`
+}
+
 // Read makes the list from what the finder and one read of the rdma source say.
 func Read(sysfsRoot string, finder *rail.Finder, source *collector.RDMA) List {
 	values := map[string]float64{}
@@ -67,7 +76,7 @@ func Read(sysfsRoot string, finder *rail.Finder, source *collector.RDMA) List {
 		}
 		values[key] = s.Value
 	})
-	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Problems: []string{}}
+	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: []string{}}
 	for _, f := range collector.Faults(err) {
 		if !f.Expected && !errors.Is(f, collector.ErrAbsent) {
 			list.Problems = append(list.Problems, f.Error())
@@ -93,6 +102,9 @@ func Read(sysfsRoot string, finder *rail.Finder, source *collector.RDMA) List {
 	}
 	for _, l := range snap.LeftOut {
 		list.LeftOut = append(list.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
+	}
+	for _, m := range snap.Missing {
+		list.Missing = append(list.Missing, Missing{m.Name, m.Device, m.Port, m.PCIAddress})
 	}
 	return list
 }
@@ -141,6 +153,9 @@ func (l List) WriteTable(w io.Writer) error {
 	}
 	for _, o := range l.LeftOut {
 		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
+	}
+	for _, m := range l.Missing {
+		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Rail, dash(m.Device), m.Port, dash(m.PCIAddress))
 	}
 	for _, p := range l.Problems {
 		fmt.Fprintf(&b, "Problem: %s\n", p)

@@ -72,7 +72,7 @@ func golden(t *testing.T, name, got string) {
 func TestNoRails(t *testing.T) {
 	root := sysfstest.Unpack(t, "../rail/testdata/no-rdma.txtar")
 	list := read(root.Sys())
-	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{}, Problems: []string{}}, list); diff != "" {
+	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{}, Missing: []inventory.Missing{}, Problems: []string{}}, list); diff != "" {
 		t.Error(diff)
 	}
 	var b bytes.Buffer
@@ -80,7 +80,7 @@ func TestNoRails(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Lists, not null: a script may ask for their length.
-	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"problems\": []\n}\n", b.String()); diff != "" {
+	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"missing\": [],\n  \"problems\": []\n}\n", b.String()); diff != "" {
 		t.Error(diff)
 	}
 	want := "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).\n"
@@ -108,6 +108,7 @@ N/A
 			Reason: "the GID table is empty: the interface is down, or the driver made no entries",
 		}},
 		LeftOut: []inventory.LeftOut{},
+		Missing: []inventory.Missing{},
 	}
 	got := list
 	got.Problems = nil

@@ -300,11 +300,13 @@ func (b *book) bound(held map[*Record]bool) {
 	}
 }
 
-// list returns the records as they are now.
+// list returns the records as they are now, those that can be read back.
 func (b *book) list() []Record {
 	list := make([]Record, 0, len(b.records))
 	for _, r := range b.records {
-		list = append(list, *r)
+		if r.check() == nil {
+			list = append(list, *r)
+		}
 	}
 	return list
 }

@@ -361,6 +361,32 @@ func TestCheckRecords(t *testing.T) {
 	}
 }
 
+// TestOddNamesSpoilNothing: a device with a name that no file may hold is numbered
+// like any other, and what is saved beside it is read back.
+func TestOddNamesSpoilNothing(t *testing.T) {
+	b := &book{}
+	odd := "\u202e" + strings.Repeat("x", 2)
+	if got, want := show(t, b, world{sees: "mlx5_0@18=a " + odd}), "mlx5_0:0 "+odd+":1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := show(t, reboot(t, b), world{sees: "mlx5_1@3a=b mlx5_0@18=a"}), "mlx5_0:0 mlx5_1:1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestForget: a rail is forgotten by the name that it has now.
+func TestForget(t *testing.T) {
+	b := &book{}
+	names := map[string]string{"mlx5_1/1": "east", "0000:4b:00.0/1": "west"}
+	show(t, b, world{sees: four, names: names})
+	for name, want := range map[string]string{"0": "mlx5_0", "east": "mlx5_1", "west": "mlx5_2", "3": "mlx5_3", "1": "", "mlx5_0": ""} {
+		left, r, found := Forget(b.list(), name, names)
+		if r.Device != want || found != (want != "") || found && len(left) != 3 || !found && len(left) != 4 {
+			t.Errorf("%s: %v, %v, %d left", name, r, found, len(left))
+		}
+	}
+}
+
 // TestBookIsBounded: devices that come under ever other identities are forgotten,
 // those that are there are not.
 func TestBookIsBounded(t *testing.T) {

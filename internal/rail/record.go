@@ -1,9 +1,11 @@
 package rail
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -40,7 +42,7 @@ const (
 	maxText    = 128
 )
 
-var validText = regexp.MustCompile(`^[A-Za-z0-9_.:/@ -]*$`)
+var validText = regexp.MustCompile(`^[ -~]*$`)
 
 // CheckRecords returns why records that were read from a file cannot be used.
 func CheckRecords(records []Record) error {
@@ -49,23 +51,9 @@ func CheckRecords(records []Record) error {
 	}
 	taken := map[int]bool{}
 	for i, r := range records {
-		var why error
-		switch {
-		case r.Number < 0 || r.Number > maxNumber:
-			why = fmt.Errorf("number %d is not from 0 to %d", r.Number, maxNumber)
-		case taken[r.Number]:
+		why := r.check()
+		if why == nil && taken[r.Number] {
 			why = fmt.Errorf("number %d is there twice", r.Number)
-		case r.Port < 1 || r.Port > maxPort:
-			why = fmt.Errorf("port %d is not from 1 to %d", r.Port, maxPort)
-		case r.Device == "":
-			why = errors.New("no device")
-		case r.PCIAddress != "" && !bdf.MatchString(r.PCIAddress):
-			why = fmt.Errorf("invalid PCI address %.40q", r.PCIAddress)
-		}
-		for _, text := range []string{r.Device, r.Place, r.NodeGUID, r.Configured} {
-			if why == nil && (len(text) > maxText || !validText.MatchString(text)) {
-				why = fmt.Errorf("invalid text %.40q", text)
-			}
 		}
 		if why != nil {
 			return fmt.Errorf("rail %d of the list: %w", i+1, why)
@@ -73,6 +61,40 @@ func CheckRecords(records []Record) error {
 		taken[r.Number] = true
 	}
 	return nil
+}
+
+// check returns what is wrong with the record by itself.
+func (r Record) check() error {
+	switch {
+	case r.Number < 0 || r.Number > maxNumber:
+		return fmt.Errorf("number %d is not from 0 to %d", r.Number, maxNumber)
+	case r.Port < 1 || r.Port > maxPort:
+		return fmt.Errorf("port %d is not from 1 to %d", r.Port, maxPort)
+	case r.Device == "":
+		return errors.New("no device")
+	case r.PCIAddress != "" && !bdf.MatchString(r.PCIAddress):
+		return fmt.Errorf("invalid PCI address %.40q", r.PCIAddress)
+	}
+	for _, text := range []string{r.Device, r.Place, r.NodeGUID, r.Configured} {
+		if len(text) > maxText || !validText.MatchString(text) {
+			return fmt.Errorf("invalid text %.40q", text)
+		}
+	}
+	return nil
+}
+
+// Forget returns the records without the rail of that name, which is its number or
+// what names, by "device/port" or "PCI address/port", call it, and that rail.
+func Forget(records []Record, name string, names map[string]string) (left []Record, forgotten Record, found bool) {
+	for _, r := range records {
+		configured := cmp.Or(names[Key(r.Device, r.Port)], names[Key(r.PCIAddress, r.Port)], names[r.Configured])
+		if cmp.Or(configured, strconv.Itoa(r.Number)) == name && !found {
+			forgotten, found = r, true
+			continue
+		}
+		left = append(left, r)
+	}
+	return left, forgotten, found
 }
 
 // usableGUID returns a node GUID that can tell devices apart, or nothing.

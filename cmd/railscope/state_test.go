@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+
+	"github.com/railscope/railscope/internal/inventory"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// stateSettings are those of a command on a machine of three rails.
+func stateSettings(t *testing.T) settings {
+	t.Helper()
+	dir := t.TempDir()
+	sysfstest.Write(t, dir, []byte(`
+-- sys/class/infiniband/mlx5_0/node_guid --
+b859:9f03:0000:0001
+-- sys/class/infiniband/mlx5_0/ports/1/link_layer --
+Ethernet
+-- sys/class/infiniband/mlx5_1/node_guid --
+b859:9f03:0000:0002
+-- sys/class/infiniband/mlx5_1/ports/1/link_layer --
+Ethernet
+-- sys/class/infiniband/mlx5_2/node_guid --
+b859:9f03:0000:0003
+-- sys/class/infiniband/mlx5_2/ports/1/link_layer --
+Ethernet
+`))
+	s := settings{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state"), format: "json"}
+	s.log.Writer = io.Discard
+	return s
+}
+
+// serving does what serve does with the state while it looks once, and then while.
+func (s settings) serving(t *testing.T, while func()) {
+	t.Helper()
+	store := s.openState(promslog.New(&s.log))
+	finder := rail.NewFinder(s.sysfs, rail.Options{}, nil, time.Minute)
+	remember(finder, store)
+	finder.Snapshot()
+	if while != nil {
+		while()
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// listed are the rails and what is missing, as railscope rails prints them.
+func (s settings) listed(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	var list inventory.List
+	if err := errors.Join(rails(s, &b), json.Unmarshal(b.Bytes(), &list)); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, r := range list.Rails {
+		out = append(out, r.Device+":"+r.Rail)
+	}
+	for _, m := range list.Missing {
+		out = append(out, "missing:"+m.Rail)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestStateOutlivesTheProcess: a card that is missing after a restart renames
+// nobody, whatever the devices are called then, and railscope rails says the same.
+func TestStateOutlivesTheProcess(t *testing.T) {
+	s := stateSettings(t)
+	s.serving(t, nil)
+	device := func(name string) string { return filepath.Join(s.sysfs, "class/infiniband", name) }
+	fatal := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fatal(os.RemoveAll(device("mlx5_0")))
+	fatal(os.Rename(device("mlx5_1"), device("mlx5_0")))
+	fatal(os.Rename(device("mlx5_2"), device("mlx5_1")))
+	if got, want := s.listed(t), "mlx5_0:1 mlx5_1:2 missing:0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	s.serving(t, func() {
+		if got, want := s.listed(t), "mlx5_0:1 mlx5_1:2 missing:0"; got != want {
+			t.Errorf("beside serve: %s, want %s", got, want)
+		}
+	})
+	other := s
+	other.stateDir = ""
+	if got, want := other.listed(t), "mlx5_0:0 mlx5_1:1"; got != want {
+		t.Errorf("without state: %s, want %s", got, want)
+	}
+}
+
+// TestForgetRail is the procedure of docs/rails.md: a card is taken out for good,
+// and the next new one has its number.
+func TestForgetRail(t *testing.T) {
+	s := stateSettings(t)
+	fail := func(name, want string) {
+		t.Helper()
+		s.forget = name
+		if err := rails(s, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	fail("1", "no such file or directory")
+	s.serving(t, func() { fail("1", "stop that railscope first") })
+	if err := os.RemoveAll(filepath.Join(s.sysfs, "class/infiniband/mlx5_1")); err != nil {
+		t.Fatal(err)
+	}
+	fail("east", `no rail "east" is remembered`)
+	var b bytes.Buffer
+	s.forget = "1"
+	if err := rails(s, &b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "Forgot rail 1 (mlx5_1/1, place unknown). A new rail takes the lowest number that is free.\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	fail("1", `no rail "1" is remembered`)
+	s.forget = ""
+	if got, want := s.listed(t), "mlx5_0:0 mlx5_2:2"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	sysfstest.Write(t, filepath.Dir(s.sysfs), []byte("-- sys/class/infiniband/mlx5_3/ports/1/link_layer --\nEthernet\n-- sys/class/infiniband/mlx5_3/node_guid --\nb859:9f03:0000:0009\n"))
+	s.serving(t, nil)
+	if got, want := s.listed(t), "mlx5_0:0 mlx5_2:2 mlx5_3:1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	s.forget, s.stateDir = "1", ""
+	if err := rails(s, io.Discard); !errors.As(err, new(misuse)) {
+		t.Error(err)
+	}
+}
+
+// TestSpoiledState: what is in the file stops no start.
+func TestSpoiledState(t *testing.T) {
+	for _, content := range []string{"{", `{"version": 1, "rails": 5}`, `{"version": 1, "rails": [{"number": -1}]}`, `{"version": 9}`} {
+		s := stateSettings(t)
+		var log bytes.Buffer
+		s.log.Writer = &log
+		if err := os.Mkdir(s.stateDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.stateDir, "state.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.serving(t, nil)
+		if got, want := s.listed(t), "mlx5_0:0 mlx5_1:1 mlx5_2:2"; got != want {
+			t.Errorf("%s: %s, want %s", content, got, want)
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "State saved again") {
+			t.Errorf("%s: logged %s", content, log.String())
+		}
+	}
+}
