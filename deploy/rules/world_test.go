@@ -337,6 +337,7 @@ var captures = map[string]string{
 	"bonded":        "warning RailscopeBondDegraded", // one of two members is down
 	"efa":           "",
 	"hgx":           "warning RailscopeNCCLFallback, warning RailscopeSourceFailing", // a job's log says so; its NVML cannot be loaded here
+	"i40iw":         "",                                                              // no performance agent is no failure
 	"irdma":         "",
 	"no-rdma":       "",
 	"one-rail-dead": "info RailscopeRailUnused", // nobody has seen it up
