@@ -57,6 +57,17 @@ func (r Result) Shortfalls() []Shortfall {
 // is a number that somebody wrote, and nothing can be expected of it.
 func (r ownRail) software() bool { return r.Software || r.PCIAddress == "" }
 
+// expectations are what the rails could carry, in bytes per second, if every port
+// had this rate: PCIe links and what rails share bound them as ever.
+func expectations(rails []ownRail, rate float64) []float64 {
+	limits := make([]rail.Limits, len(rails))
+	for i, r := range rails {
+		limits[i] = r.status.Limits
+		limits[i].Rate = rate
+	}
+	return rail.Capacities(limits)
+}
+
 // goodput is the best that the rail did by RDMA; not known of one that failed,
 // which says so itself.
 func (r *RailResult) goodput() (best float64, known bool) {

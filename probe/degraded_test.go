@@ -95,11 +95,16 @@ func TestRoundBelowExpected(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		software []string // nodes
+		rate     float64  // that is configured, Gb/s
 		want     Outcome
+		expected float64 // Gb/s; 0 for nothing
 	}{
-		{"hardware", nil, Degraded},
-		{"software here", []string{"a"}, OK},
-		{"software there", []string{"b"}, OK},
+		{"hardware", nil, 0, Degraded, 100},
+		{"software here", []string{"a"}, 0, OK, 0},
+		{"software there", []string{"b"}, 0, OK, 0},
+		{"software, and something is expected", []string{"a", "b"}, 50, Degraded, 50},
+		{"software, and little is expected", []string{"a", "b"}, 0.001, OK, 0.001},
+		{"hardware of a lower rate than expected", nil, 400, Degraded, 400},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -110,15 +115,15 @@ func TestRoundBelowExpected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.opts.MinOfExpected = 0.7
+			p.opts.MinOfExpected, p.opts.ExpectedRate = 0.7, tc.rate*1e9/8
 			p.serve()
 			res := p.round()
 			if res.Outcome != tc.want || !res.Verified || res.Transport != RDMA {
 				t.Errorf("%s because of %q (%s), failures %v, shortfalls %v", res.Outcome, res.Reason, res.Detail, res.Failures, res.Shortfalls())
 			}
 			r := res.Rails[0]
-			if r.Capacity == nil || *r.Capacity != 100e9/8 || (r.Expected == nil) != (len(tc.software) > 0) {
-				t.Errorf("capacity %v, expected %v", r.Capacity, r.Expected)
+			if r.Capacity == nil || *r.Capacity != 100e9/8 || max(value(r.Expected), 0) != tc.expected*1e9/8 {
+				t.Errorf("capacity %v, expected %v", value(r.Capacity), value(r.Expected))
 			}
 		})
 	}

@@ -179,6 +179,7 @@ func (r *round) pair() {
 		peerNames, theirs = append(peerNames, p.Name), append(theirs, p.Prefixes)
 	}
 	r.res.Rails = make([]RailResult, len(r.rails))
+	expected := expectations(r.rails, r.opts.ExpectedRate)
 	for i, m := range pairRails(names, own, peerNames, theirs) {
 		p := &path{own: r.rails[i], res: &r.res.Rails[i]}
 		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev, PCIAddress: p.own.PCIAddress, GIDIndex: -1, Capacity: known(p.own.capacity)}
@@ -191,7 +192,11 @@ func (r *round) pair() {
 				p.res.Capacity = known(min(p.own.capacity, p.peer.Capacity))
 			}
 		}
-		if p.peer != nil && !p.own.software() && !p.peer.Software {
+		switch {
+		case p.peer == nil:
+		case r.opts.ExpectedRate > 0:
+			p.res.Expected = known(expected[m.own])
+		case !p.own.software() && !p.peer.Software:
 			p.res.Expected = p.res.Capacity
 		}
 		p.choice = r.node.gid(p.own, prefixes)

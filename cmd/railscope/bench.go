@@ -68,6 +68,7 @@ func (s settings) benchOptions(cfg *config.Config) (probe.Options, string, error
 	if cfg.Probe != nil {
 		opts = *cfg.Probe
 	}
+	opts.ExpectedRate = cfg.Expect.Rate
 	peer, ok := config.ParsePeer(s.bench.peer)
 	if !ok {
 		return opts, "", fmt.Errorf("PEER must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", probe.DefaultPort, s.bench.peer)

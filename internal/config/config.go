@@ -33,8 +33,9 @@ const (
 // Config is the whole configuration. The zero value is what holds without a
 // file.
 type Config struct {
-	Rails rail.Options
-	Probe *probe.Options // nil: neither ask peers nor answer them
+	Rails  rail.Options
+	Expect Expect
+	Probe  *probe.Options // nil: neither ask peers nor answer them
 }
 
 // Load reads the file at path; an empty path is an empty configuration. Errors
@@ -99,10 +100,14 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	c := &Config{}
 	err := p.mapping(doc.Content[0], "the configuration", []key{
 		{Key: Key{Name: "rails"}, read: func(n *yaml.Node) error { return p.rails(n, &c.Rails) }},
+		{Key: Key{Name: "expect"}, read: func(n *yaml.Node) error { return p.mapping(n, "expect", p.expectKeys(&c.Expect)) }},
 		{Key: Key{Name: "probe"}, read: func(n *yaml.Node) (err error) { c.Probe, err = p.probe(n); return err }},
 	})
 	if err != nil {
 		return nil, err
+	}
+	if c.Probe != nil {
+		c.Probe.ExpectedRate = c.Expect.Rate
 	}
 	return c, nil
 }

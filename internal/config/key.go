@@ -30,7 +30,7 @@ func Keys() []Key {
 	for _, section := range []struct {
 		name string
 		keys []key
-	}{{"rails", parser{}.railKeys(&rail.Options{})}, {"probe", r.keys()}, {"probe.tls", r.tlsKeys()}} {
+	}{{"rails", parser{}.railKeys(&rail.Options{})}, {"expect", parser{}.expectKeys(&Expect{})}, {"probe", r.keys()}, {"probe.tls", r.tlsKeys()}} {
 		for _, k := range section.keys {
 			k.Name = section.name + "." + k.Name
 			all = append(all, k.Key)

@@ -65,7 +65,7 @@ func TestExample(t *testing.T) {
 			t.Errorf("%s: %+v", name, c)
 		}
 		def := probe.DefaultOptions()
-		def.Peers, def.Listen, def.Name, def.Security = c.Probe.Peers, c.Probe.Listen, c.Probe.Name, c.Probe.Security
+		def.Peers, def.Listen, def.Name, def.Security, def.ExpectedRate = c.Probe.Peers, c.Probe.Listen, c.Probe.Name, c.Probe.Security, c.Expect.Rate
 		if diff := cmp.Diff(def, *c.Probe); diff != "" {
 			t.Errorf("%s, something is not the default: %s", name, diff)
 		}
@@ -84,7 +84,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, shown := regexp.MustCompile("(?ms)^```yaml\n((?:rails|probe):.*?)^```"), 0
+	block, shown := regexp.MustCompile("(?ms)^```yaml\n((?:rails|expect|probe):.*?)^```"), 0
 	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
