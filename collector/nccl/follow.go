@@ -14,7 +14,9 @@ import (
 // limits bound what following costs, whatever is in the files.
 type limits struct {
 	files int           // followed at once, each an open descriptor
-	names int           // looked at in one listing
+	names int           // looked at in one directory
+	total int           // looked at in one listing
+	scan  time.Duration // for one listing
 	line  int           // bytes of a line that are looked at
 	head  int64         // of a file that was there before: read from its beginning
 	tail  int64         // and from its end; also what is read of a file that runs away
@@ -24,7 +26,7 @@ type limits struct {
 }
 
 func defaultLimits() limits {
-	return limits{files: 256, names: 1 << 16, line: 4 << 10, head: 16 << 20, tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
+	return limits{files: 256, names: 1 << 16, total: 1 << 18, scan: 2 * time.Second, line: 4 << 10, head: 16 << 20, tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
 // reader takes a log, from its beginning on. It is called by one goroutine.
@@ -47,8 +49,16 @@ type follower struct {
 	before map[fileID]int64 // of files not followed: how much of them is not new
 	listed bool             // once at least
 	turn   int              // whose turn it is to be read first
-	order  []*file
-	buf    []byte
+	below  below
+	owner  func(*unix.Stat_t) uint32
+
+	// Of the listing that is going on.
+	seen     int  // entries of directories
+	partial  bool // not all there is was looked at
+	deadline time.Time
+
+	order []*file
+	buf   []byte
 }
 
 // fileID is a file, whatever it is called.
@@ -77,7 +87,8 @@ const (
 )
 
 func newFollower(globs []glob, l limits, open func(job string) reader) *follower {
-	return &follower{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{}, buf: make([]byte, bufferSize)}
+	return &follower{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{}, buf: make([]byte, bufferSize),
+		below: below{openat2: unix.Openat2}, owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
 // close lets all files go.
@@ -101,12 +112,12 @@ func (f *follower) detach(file *file) {
 
 // follow begins to read a file, of which the first old bytes are not new.
 func (f *follower) follow(path, job string, id fileID, old int64) error {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY, 0)
+	fd, err := f.openFile(path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil // it has gone since it was listed
 	case err != nil:
-		return sysfs.Fail(path, err)
+		return failed(path, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -2,19 +2,16 @@ package nccl
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/text"
 )
 
@@ -50,27 +47,6 @@ func newGlob(pattern string) (glob, error) {
 		g.fixed = filepath.Dir(g.fixed)
 	}
 	return g, nil
-}
-
-// directories returns the directories that a glob means.
-func (g glob) directories() ([]string, error) {
-	if g.dir == g.fixed {
-		return []string{g.dir}, nil
-	}
-	dirs, err := filepath.Glob(g.dir)
-	if err == nil && len(dirs) == 0 { // it passes over what may not be read
-		var fd int
-		if fd, err = openDir(g.fixed); fd >= 0 {
-			unix.Close(fd)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(dirs) > maxDirs {
-		return dirs[:maxDirs], &sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("%d directories: only %d were looked at; give a narrower --nccl.log", len(dirs), maxDirs)}
-	}
-	return dirs, nil
 }
 
 // job is what a file's log is called: its path below the fixed part of its
@@ -125,21 +101,25 @@ type candidate struct {
 	dir   string
 	name  string
 	id    fileID
+	owner uint32
 	size  int64
-	mtime int64 // nanoseconds since 1970, wall clock
+	mtime int64 // nanoseconds since 1970, wall clock; not in the future
 	idle  bool
 }
 
-// list looks which files there are, and follows the newest.
+// list looks which files there are, and follows the newest, of each owner as
+// many.
 func (f *follower) list(now time.Time) census {
 	var c census
 	var found []candidate
+	f.seen, f.partial, f.deadline = 0, false, time.Now().Add(f.limits.scan)
 	for i := range f.globs {
-		dirs, err := f.globs[i].directories()
-		c.fault(err)
-		for _, dir := range dirs {
+		for _, dir := range f.directories(&f.globs[i], now, &c) {
 			found = f.scan(found, &f.globs[i], dir, now, &c)
 		}
+	}
+	if f.partial {
+		found = f.kept(found, now)
 	}
 	// What is followed stays so, unless others are newer by more than a while.
 	const stay = 5 * time.Minute
@@ -152,61 +132,62 @@ func (f *follower) list(now time.Time) census {
 	slices.SortFunc(found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(rank(&b), rank(&a)), cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name))
 	})
+	found = fair(found, func(c *candidate) (uint32, bool) { return c.owner, !c.idle })
 	f.choose(found, &c)
 	c.followed = len(f.files)
 	f.listed = true
 	return c
 }
 
-// openDir opens a directory; one that is not there is -1.
-func openDir(path string) (fd int, err error) {
-	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return -1, nil
-	case err != nil:
-		return -1, sysfs.Fail(path, err)
-	}
-	return fd, nil
-}
-
 // scan adds what is in a directory.
 func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c *census) []candidate {
-	fd, err := openDir(dir)
-	if err != nil || fd < 0 {
-		c.fault(err)
-		return found
-	}
-	d := os.NewFile(uintptr(fd), dir)
-	defer d.Close()
-	for seen := 0; ; {
-		names, err := d.Readdirnames(512)
-		for _, name := range names {
-			if ok, _ := filepath.Match(g.pattern, name); !ok {
-				continue // and no bad pattern: newGlob has tried it
-			}
-			var st unix.Stat_t
-			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // gone again
-			}
-			if st.Mode&unix.S_IFMT != unix.S_IFREG {
-				c.special++
-				continue
-			}
-			mtime := st.Mtim.Nano()
-			found = append(found, candidate{g, dir, name, statID(&st), st.Size, mtime, now.UnixNano()-mtime > int64(f.limits.idle)})
+	f.entries(g, dir, g.pattern, c, func(name string, st *unix.Stat_t) {
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			c.special++
+			return
 		}
-		switch seen += len(names); {
-		case errors.Is(err, io.EOF):
-			return found
-		case err != nil:
-			c.fault(err)
-			return found
-		case seen >= f.limits.names:
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were looked at; give a narrower --nccl.log, or remove old logs", f.limits.names)})
-			return found
+		found = append(found, f.candidate(g, dir, name, st, now))
+	})
+	return found
+}
+
+// candidate is a file as it was listed. One that says it was written in the
+// future is as new as can be, and not newer.
+func (f *follower) candidate(g *glob, dir, name string, st *unix.Stat_t, now time.Time) candidate {
+	mtime := min(st.Mtim.Nano(), now.UnixNano())
+	return candidate{g, dir, name, statID(st), f.owner(st), st.Size, mtime, now.UnixNano()-mtime > int64(f.limits.idle)}
+}
+
+// kept adds the files that are followed and that a listing which was not whole
+// has not come to: others' files do not put an end to them.
+func (f *follower) kept(found []candidate, now time.Time) []candidate {
+	listed := make(map[fileID]bool, len(found))
+	for i := range found {
+		listed[found[i].id] = true
+	}
+	for _, file := range f.files {
+		if listed[file.id] {
+			continue
+		}
+		fd, err := f.openFile(file.path)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+		if err != nil || statID(&st) != file.id {
+			continue
+		}
+		dir, name := filepath.Split(file.path)
+		if i := slices.IndexFunc(f.globs, func(g glob) bool {
+			ok, _ := filepath.Match(filepath.Join(g.dir, g.pattern), file.path)
+			return ok
+		}); i >= 0 {
+			found = append(found, f.candidate(&f.globs[i], filepath.Clean(dir), name, &st, now))
 		}
 	}
+	return found
 }
 
 // choose follows the first of found, as many as may be, and lets go all others.
@@ -215,7 +196,7 @@ func (f *follower) choose(found []candidate, c *census) {
 		file.chosen = false
 	}
 	before := make(map[fileID]int64, len(found))
-	jobs := make(map[string]bool, f.limits.files)
+	jobs := f.jobs(found)
 	slots, tries := f.limits.files, 2*f.limits.files
 	var renamed []reader
 	for i := range found {
@@ -238,7 +219,7 @@ func (f *follower) choose(found []candidate, c *census) {
 		}
 		job := ""
 		if slots > 0 && tries > 0 && !one.idle {
-			job = one.glob.job(path)
+			job = jobs.name(one, file, path)
 		}
 		switch {
 		case one.idle:
@@ -247,7 +228,7 @@ func (f *follower) choose(found []candidate, c *census) {
 		case job == "":
 			c.waiting++
 			continue
-		case jobs[job]:
+		case jobs.taken[job]:
 			c.same++
 			continue
 		case file == nil:
@@ -260,7 +241,7 @@ func (f *follower) choose(found []candidate, c *census) {
 			}
 		}
 		if file = f.files[one.id]; file != nil { // else it is something else by now
-			jobs[job] = true
+			jobs.taken[job], jobs.owner[job] = true, one.owner
 			slots--
 			delete(before, one.id)
 			file.chosen = true
@@ -271,6 +252,37 @@ func (f *follower) choose(found []candidate, c *census) {
 		log.end()
 	}
 	f.before = before
+}
+
+// jobNames are the names of the logs that a listing has chosen so far, and of
+// those that are followed already.
+type jobNames struct {
+	taken map[string]bool
+	owner map[string]uint32
+}
+
+func (f *follower) jobs(found []candidate) jobNames {
+	j := jobNames{map[string]bool{}, map[string]uint32{}}
+	for i := range found {
+		if file := f.files[found[i].id]; file != nil && file.path == filepath.Join(found[i].dir, found[i].name) {
+			j.owner[file.job] = found[i].owner
+		}
+	}
+	return j
+}
+
+// name is what a log is called. Where that is another owner's already, its own
+// owner is part of it: nobody takes another's log away by its name.
+func (j jobNames) name(one *candidate, followed *file, path string) string {
+	if followed != nil {
+		return followed.job
+	}
+	job := one.glob.job(path)
+	if owner, known := j.owner[job]; known && owner != one.owner {
+		suffix := ":" + strconv.FormatUint(uint64(one.owner), 10)
+		job = job[:min(len(job), text.MaxLabel-len(suffix))] + suffix
+	}
+	return job
 }
 
 // finish reads the rest of a job's log that has been rotated, so that the next
