@@ -13,6 +13,9 @@ LDFLAGS = $(call stamp,Version,$(shell cat VERSION)) $(call stamp,Revision,$(cal
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 LDFLAGS += -extldflags=-Wl,-z,lazy
 
+# By default the race detector sleeps for a second at every exit of every program.
+export GORACE ?= atexit_sleep_ms=0
+
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 

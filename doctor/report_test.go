@@ -19,10 +19,12 @@ import (
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 	"github.com/railscope/railscope/internal/terminal"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	hungfs.Main()
+	testenv.Setup()
 	os.Exit(m.Run())
 }
 

@@ -55,6 +55,7 @@ func (s *system) readDevices(context.Context) part {
 	}
 	d.NodeDir = isDir(s.own("dev"))
 	d.RDMACM = exists(s.own("dev/infiniband/rdma_cm"))
+	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel's order is any
 	ours := map[string]bool{}
 	for _, r := range s.rails[:min(len(s.rails), maxPorts)] {
 		ours[r.Device] = true

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 // TestMain is also the program of worker processes: the tests start their own
@@ -20,5 +22,6 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "8")
 	}
+	testenv.Setup()
 	os.Exit(m.Run())
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/sysfstest"
+	"github.com/railscope/railscope/internal/testenv"
 )
 
 // TestMain is railscope itself when it is run with the environment set: the
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RAILSCOPE_TEST_MAIN") != "" {
 		main()
 	}
+	testenv.Setup()
 	os.Exit(m.Run())
 }
 

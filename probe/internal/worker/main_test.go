@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/testenv"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 	case "goner":
 		os.Exit(3)
 	}
+	testenv.Setup()
 	os.Exit(m.Run())
 }
 
