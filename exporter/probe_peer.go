@@ -25,6 +25,7 @@ type probePeer struct {
 	verification uint64
 	retransmits  uint64
 	success      time.Time
+	ended        time.Time // of the last round, whatever it came to
 
 	last *probe.Result // not skipped; nil: none yet
 	kept kept
@@ -59,6 +60,7 @@ func newProbePeer(name string) *probePeer {
 // observe takes in what a round came to.
 func (p *probePeer) observe(r probe.Result) {
 	p.rounds[r.Outcome]++
+	p.ended = r.Start.Add(r.Duration)
 	p.recent = slices.Insert(p.recent, 0, roundOf(r))
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
@@ -182,6 +184,9 @@ func (p *probePeer) render(rows *probeRows) {
 	}
 	put(rows.verification, float64(p.verification))
 	put(rows.retransmits, float64(p.retransmits))
+	if !p.ended.IsZero() {
+		put(rows.lastRound, unixSeconds(p.ended))
+	}
 	if !p.success.IsZero() {
 		put(rows.success, unixSeconds(p.success))
 	}

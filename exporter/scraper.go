@@ -169,8 +169,14 @@ func (s *Scraper) Alive() {
 	defer s.mu.Unlock()
 }
 
-// Reading returns the names of sources that are being read now.
-func (s *Scraper) Reading() []string { return s.lanes.Busy() }
+// Reading returns which sources are being read now, for people.
+func (s *Scraper) Reading() []string {
+	list := s.lanes.Busy()
+	for i, name := range list {
+		list[i] = "source " + name
+	}
+	return list
+}
 
 // Reloaded records whether a configuration that was read is now in force.
 func (s *Scraper) Reloaded(ok bool) {

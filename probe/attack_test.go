@@ -26,9 +26,9 @@ import (
 // secretToken is one that can be searched for.
 const secretToken = "correct-horse-battery-staple-4711"
 
-// tap is a listener that hears what goes over its connections, and may change it.
+// wiretap is a listener that hears what goes over its connections, and may change it.
 // Both ends see the addresses that there are.
-type tap struct {
+type wiretap struct {
 	net.Listener
 	answers func([]byte) []byte // changes what the target sends; nil: nothing
 
@@ -39,10 +39,10 @@ type tap struct {
 
 type tappedConn struct {
 	net.Conn
-	t *tap
+	t *wiretap
 }
 
-func (t *tap) Accept() (net.Conn, error) {
+func (t *wiretap) Accept() (net.Conn, error) {
 	c, err := t.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -74,14 +74,14 @@ func (c *tappedConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (t *tap) text() string {
+func (t *wiretap) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.heard.String()
 }
 
 // tapped lets a node answer, and hears what goes over the wire.
-func tapped(t *testing.T, n *Node, sec Security) (peer string, wire *tap) {
+func tapped(t *testing.T, n *Node, sec Security) (peer string, wire *wiretap) {
 	t.Helper()
 	opts := DefaultOptions()
 	opts.Security = sec
@@ -93,7 +93,7 @@ func tapped(t *testing.T, n *Node, sec Security) (peer string, wire *tap) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire = &tap{Listener: l}
+	wire = &wiretap{Listener: l}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ctx, wire) }()
@@ -189,7 +189,7 @@ func TestTokenNeverTravels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire := &tap{Listener: l}
+	wire := &wiretap{Listener: l}
 	p.serveOn(wire)
 	res := p.round()
 	if res.Outcome != Fallback || res.Transport != TCP || !res.Verified {

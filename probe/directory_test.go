@@ -295,8 +295,7 @@ func TestFoundPeers(t *testing.T) {
 	if due := f.schedule(map[string]bool{"x:1": true}); len(due) != 1 || due["10.0.0.3:7"].IsZero() {
 		t.Errorf("while x:1 is being asked, to be asked: %v", due)
 	}
-	now := time.Unix(1_800_000_000, 0)
-	f.next("x:1", now)
+	f.wait("x:1")
 	if want := []string{"c", "self", "y"}; !slices.Equal(f.all, want) {
 		t.Errorf("the schedule goes by %q, want %q", f.all, want)
 	}
@@ -342,9 +341,10 @@ func TestFoundPeersAgree(t *testing.T) {
 			}
 		}
 		f.set(list)
+		f.wall = func() time.Time { return now }
 		for j := range nodes {
 			if j != i {
-				meet[fmt.Sprint(i, j)] = f.next(fmt.Sprintf("10.0.0.%d:7", j+1), now)
+				meet[fmt.Sprint(i, j)] = now.Add(f.wait(fmt.Sprintf("10.0.0.%d:7", j+1)))
 			}
 		}
 	}

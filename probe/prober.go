@@ -21,6 +21,8 @@ type Prober struct {
 	observe   func(Result)
 	events    Events
 	directory *directory // nil: there are no DNS names
+	wall      func() time.Time
+	ask       func(ctx context.Context, r *round) Result
 
 	out  sync.Mutex // one result or change of the peers at a time; before mu
 	told []string   // peers, as last told; protected by out
@@ -40,7 +42,8 @@ type Prober struct {
 // NewProber returns the prober. observe gets exactly one result per peer and
 // round, from one goroutine at a time; events are told who the peers are.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
-	p := &Prober{node: node, opts: opts, observe: observe, events: events.orNobody(), targets: map[string]target{}, self: map[string]bool{},
+	p := &Prober{node: node, opts: opts, observe: observe, events: events.orNobody(), wall: time.Now,
+		ask: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{}, self: map[string]bool{},
 		names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
@@ -176,7 +179,7 @@ func (p *Prober) Run(ctx context.Context) {
 		case address := <-ended:
 			timer.Stop()
 			if delete(asking, address); p.asks(address) {
-				due[address] = p.next(address, time.Now())
+				due[address] = time.Now().Add(p.wait(address))
 			}
 		case <-timer.C:
 			delete(due, address)
@@ -211,7 +214,7 @@ func (p *Prober) schedule(asking map[string]bool) map[string]time.Time {
 	due := map[string]time.Time{}
 	for _, address := range order {
 		if !asking[address] {
-			due[address] = p.next(address, time.Now())
+			due[address] = time.Now().Add(p.wait(address))
 		}
 	}
 	return due
@@ -236,7 +239,7 @@ func (p *Prober) round(ctx context.Context, address string) {
 	opts := p.opts
 	opts.Security = t.security(opts.Security)
 	r := round{node: p.node, opts: opts, peer: address, full: full, tell: func(Progress) {}}
-	res := r.run(ctx)
+	res := p.ask(ctx, &r)
 	if ctx.Err() != nil && res.Outcome != OK {
 		return // the round was broken off because the prober ends: it says nothing of the peer
 	}
@@ -269,18 +272,33 @@ func (p *Prober) report(address string, res Result) {
 	}
 }
 
-// next returns when a peer is to be asked, by what all nodes know of each other:
-// their names.
-func (p *Prober) next(address string, now time.Time) time.Time {
+// wait returns how long it is until a peer is to be asked, by what all nodes know
+// of each other: their names.
+func (p *Prober) wait(address string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	self := text.Label(p.node.name())
+	return untilRound(p.allLocked(), text.Label(p.node.name()), p.names[address], p.opts.Interval, p.wall())
+}
+
+// allLocked returns the names of all nodes, sorted.
+func (p *Prober) allLocked() []string {
 	if p.all == nil {
-		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), self), maps.Values(p.names))
+		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())), maps.Values(p.names))
 		slices.Sort(p.all)
 		p.all = slices.Compact(p.all)
 	}
-	return nextRound(p.all, self, p.names[address], p.opts.Interval, now)
+	return p.all
+}
+
+// cycle is the time from one round with a peer to the next; 0 when there are no
+// peers.
+func (p *Prober) cycle() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.order) == 0 {
+		return 0
+	}
+	return cycleOf(len(p.allLocked()), p.opts.Interval)
 }
 
 // Bench makes one full round with a peer now. tell gets how far it is, from

@@ -45,6 +45,7 @@ const (
 	maxStrangers   = maxConnections / 2 // of these, that have not proven to be peers
 	requestTime    = 10 * time.Second
 	idleTime       = time.Minute
+	lastRequest    = 200 * time.Millisecond // for requests that are on their way when it ends
 	busyCooldown   = 5 * time.Second
 )
 
@@ -78,8 +79,9 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 	var learning sync.WaitGroup
 	defer learning.Wait()
 	learning.Go(func() { r.node.learn(ctx) })
-	l = connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers, StrangerTime: r.strangerTime,
-		Refused: r.node.refused.Count}).Listener(l)
+	limit := connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers, StrangerTime: r.strangerTime,
+		Refused: r.node.refused.Count})
+	l = limit.Listener(l)
 	done := make(chan error, 1)
 	go func() {
 		if srv.TLSConfig != nil {
@@ -100,15 +102,22 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 	}
 	r.mu.Unlock()
 	r.leases.Wait()
+	_ = l.Close() // who comes from now on is for the next responder, if there is one
+	if err == nil {
+		err = <-done
+	}
+	for wait := lastRequest; wait > 0; wait -= lastRequest / 20 {
+		if _, unread := limit.Open(); unread == 0 {
+			break
+		}
+		time.Sleep(lastRequest / 20) // net/http answers no request that it has not read by now
+	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if srv.Shutdown(late) != nil {
 		_ = srv.Close() // connections that are still open then have no business left
 	}
-	if err == nil {
-		err = <-done
-	}
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err

@@ -30,25 +30,34 @@ func pairSlot(i, j, n int) (slot, slots int) {
 	return (i + j) % m, m
 }
 
-// nextRound returns when self asks peer next, after now: once in every interval,
-// or in as many intervals as so many nodes need. names are those of all nodes,
-// sorted, without doubles, and hold both.
-func nextRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Time {
+// cycleOf is how long it takes so many nodes until each has asked every other
+// once: the interval, unless that is too short.
+func cycleOf(nodes int, interval time.Duration) time.Duration {
+	slots := max(nodes-1, 0) | 1
+	return max(interval, time.Duration(2*slots)*minHalf)
+}
+
+// untilRound returns how long self waits, from now on the wall clock, until it
+// asks peer: more than nothing, and at most one cycle. It is a duration so that
+// whoever waits does so by the monotonic clock: a wall clock that is set back by
+// hours, or forward, moves the rounds within their cycle, and does nothing else.
+// names are those of all nodes, sorted, without doubles, and hold both.
+func untilRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Duration {
 	i, _ := slices.BinarySearch(names, self)
 	j, _ := slices.BinarySearch(names, peer)
 	slot, slots := pairSlot(i, j, len(names))
-	cycle := max(interval, time.Duration(2*slots)*minHalf)
+	cycle := cycleOf(len(names), interval)
 	offset := cycle / time.Duration(slots) * time.Duration(slot)
 	if i > j {
 		offset += cycle / time.Duration(2*slots)
 	}
 	// Not all pairs of nodes in the world at the full minute.
 	offset += time.Duration(hash(names[0]+"\x00"+names[len(names)-1]) % uint64(cycle))
-	next := now.Truncate(cycle).Add(offset % cycle)
-	for !next.After(now) {
-		next = next.Add(cycle)
+	wait := now.Truncate(cycle).Add(offset % cycle).Sub(now.Round(0))
+	if wait <= 0 {
+		wait += cycle
 	}
-	return next
+	return wait
 }
 
 // hash spreads names over 64 bits (FNV-1a).

@@ -1,9 +1,13 @@
 package probe
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -59,12 +63,13 @@ func TestNextRound(t *testing.T) {
 				if self == peer {
 					continue
 				}
-				next := nextRound(names, self, peer, tc.interval, start)
-				if wait := next.Sub(start); wait <= 0 || wait > tc.cycle {
+				wait := untilRound(names, self, peer, tc.interval, start)
+				next := start.Add(wait)
+				if wait <= 0 || wait > tc.cycle {
 					t.Fatalf("%d nodes: %s asks %s after %v, in a cycle of %v", tc.nodes, self, peer, wait, tc.cycle)
 				}
-				if again := nextRound(names, self, peer, tc.interval, next); again.Sub(next) != tc.cycle {
-					t.Fatalf("%d nodes: %s asks %s again after %v, want %v", tc.nodes, self, peer, again.Sub(next), tc.cycle)
+				if again := untilRound(names, self, peer, tc.interval, next); again != tc.cycle {
+					t.Fatalf("%d nodes: %s asks %s again after %v, want %v", tc.nodes, self, peer, again, tc.cycle)
 				}
 				// On a circle, so that the first and the last of a cycle are neighbours.
 				moment := time.Unix(0, next.UnixNano()%int64(tc.cycle))
@@ -93,7 +98,7 @@ func TestNextRoundOfMany(t *testing.T) {
 		names[i] = fmt.Sprintf("node-%05d", i)
 	}
 	now := time.Unix(1_800_000_000, 0)
-	if n := testing.AllocsPerRun(100, func() { nextRound(names, "node-00007", "node-09999", time.Minute, now) }); n > 3 {
+	if n := testing.AllocsPerRun(100, func() { untilRound(names, "node-00007", "node-09999", time.Minute, now) }); n > 3 {
 		t.Errorf("%v allocations for one peer", n)
 	}
 	seen := map[time.Time]string{}
@@ -101,10 +106,59 @@ func TestNextRoundOfMany(t *testing.T) {
 		if peer == names[7] {
 			continue
 		}
-		next := nextRound(names, names[7], peer, time.Minute, now)
+		next := now.Add(untilRound(names, names[7], peer, time.Minute, now))
 		if other := seen[next]; other != "" {
 			t.Fatalf("%s and %s are asked at the same moment", other, peer)
 		}
 		seen[next] = peer
+	}
+}
+
+// TestClockSteps: whatever somebody does to the wall clock, every peer is asked
+// again within one cycle, and never twice in a moment.
+func TestClockSteps(t *testing.T) {
+	const interval = time.Minute
+	for name, step := range map[string]time.Duration{"back": -5 * time.Hour, "forward": 5 * time.Hour, "a little back": -20 * time.Second, "a little forward": 20 * time.Second,
+		"to the epoch": -30 * 365 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opts := DefaultOptions()
+				opts.Interval, opts.Peers = interval, []string{"b:1", "c:1", "d:1", "e:1"}
+				asked := map[string][]time.Duration{}
+				var mu sync.Mutex
+				p := NewProber(NewNode(NodeOptions{Name: "a"}), opts, func(Result) {}, Events{})
+				start := time.Now()
+				var offset atomic.Int64
+				p.wall = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+				p.ask = func(_ context.Context, r *round) Result {
+					mu.Lock()
+					defer mu.Unlock()
+					asked[r.peer] = append(asked[r.peer], time.Since(start))
+					return Result{Outcome: OK, Start: time.Now()}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); p.Run(ctx) }()
+				time.Sleep(10*interval + 7*time.Second)
+				synctest.Wait()
+				offset.Store(int64(step))
+				time.Sleep(10 * interval)
+				stop()
+				<-done
+				for peer, times := range asked {
+					if n := len(times); n < 19 || n > 21 {
+						t.Errorf("%s was asked %d times in 20 intervals", peer, n)
+					}
+					for i := range times[1:] {
+						if gap := times[i+1] - times[i]; gap > 2*interval {
+							t.Errorf("%s was not asked for %v", peer, gap)
+						}
+					}
+				}
+				if len(asked) != len(opts.Peers) {
+					t.Errorf("asked %v", asked)
+				}
+			})
+		})
 	}
 }

@@ -18,22 +18,25 @@ type Service struct {
 	node    *Node
 	observe func(Result)
 	events  Events
+	listen  func(address string) (net.Listener, error)
+	conns   chan net.Conn // from the door to whichever responder is in force
 
 	on        atomic.Bool               // something is in force
-	responder atomic.Pointer[Responder] // whoever counts must not wait for a change to end
+	door      atomic.Pointer[door]      // whoever counts must not wait for a change to end; nil: nobody is answered
+	responder atomic.Pointer[Responder] // likewise
 	prober    atomic.Pointer[Prober]    // likewise
 
-	mu        sync.Mutex // protects all following fields
-	stop      context.CancelFunc
-	running   *sync.WaitGroup
-	listening string // as configured
+	mu      sync.Mutex // protects all following fields, and changes of those above
+	stop    context.CancelFunc
+	running *sync.WaitGroup
+	closed  bool
 }
 
 // Events are told to whoever keeps the log and the series. Nil ones are told to
 // nobody.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
-	Stopped   func(err error)     // the responder ended by itself
+	Stopped   func(err error)     // peers are not answered for now: the address cannot be listened on; it is tried again
 	// Peers are those whose results come from now on, by [Result.Peer]. It is
 	// never called while a result is observed.
 	Peers func(peers []string)
@@ -77,65 +80,127 @@ func (e Events) orNobody() Events {
 func NewService(node *Node, observe func(Result), events Events) *Service {
 	events = events.orNobody()
 	node.secrets.report(events.SecretFile, events.WeakToken)
-	return &Service{node: node, observe: observe, events: events}
+	return &Service{node: node, observe: observe, events: events, conns: make(chan net.Conn),
+		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
 }
 
-// Apply puts options in force, nil for none, in the place of those that were:
-// their rounds are broken off, their leases end. Options that cannot be put in
-// force change nothing.
+// Apply is [Service.Prepare] and [Change.Commit] in one.
 func (s *Service) Apply(ctx context.Context, opts *Options) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if opts == nil {
-		s.endLocked()
-		s.events.Peers(nil)
-		return nil
+	change, err := s.Prepare(opts, false)
+	if err != nil {
+		return err
 	}
-	s.node.secrets.warnAgain()
-	var r *Responder
-	var l net.Listener
-	if opts.Listen != "" {
-		var err error
-		if r, err = NewResponder(s.node, *opts); err != nil {
-			return fmt.Errorf("probe: %w", err)
-		}
-		ours := opts.Listen == s.listening
-		if ours { // it must be given up first
-			s.endLocked()
-		}
-		if l, err = listen(opts.Listen, ours); err != nil {
-			return fmt.Errorf("probe.listen: %w", err)
-		}
-	}
-	s.endLocked()
-	s.startLocked(ctx, *opts, r, l)
+	change.Commit(ctx)
 	return nil
 }
 
-// listen listens. On an address that was ours it tries for a moment: a worker
-// that is being forked holds all descriptors until it runs its own program.
-func listen(address string, ours bool) (net.Listener, error) {
+// Change is a change of the options in force that can no longer fail.
+type Change struct {
+	service   *Service
+	opts      *Options
+	responder *Responder
+	door      *door // of the new options, which may be the old one
+}
+
+// Prepare checks options, nil for none, and opens the address that they name. An
+// error changes nothing of what is in force. With retry, an address that cannot be
+// listened on is no error: it is tried again until it can. What is returned must be
+// committed.
+func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Change{service: s, opts: opts}
+	if opts == nil || opts.Listen == "" {
+		return c, nil
+	}
+	s.node.secrets.warnAgain()
+	var err error
+	if c.responder, err = NewResponder(s.node, *opts); err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	if c.door = s.door.Load(); c.door != nil && c.door.address == opts.Listen {
+		return c, nil // also while it waits for its address
+	}
+	l, err := s.openLocked(opts.Listen)
+	if err != nil && !retry {
+		return nil, fmt.Errorf("probe.listen: %w", err)
+	}
+	c.door = openDoor(opts.Listen, l, err, s)
+	return c, nil
+}
+
+// openLocked listens on an address. Where the old one keeps it taken, as the same
+// port on all addresses does, that is closed first, and opened again if it was in
+// vain.
+func (s *Service) openLocked(address string) (net.Listener, error) {
+	l, err := s.listen(address)
+	old := s.door.Load()
+	if err == nil || !errors.Is(err, unix.EADDRINUSE) || old == nil || !samePort(old.address, address) {
+		return l, err
+	}
+	old.close()
+	if l, err = s.listenAgain(address); err == nil {
+		return l, nil
+	}
+	back, backErr := s.listenAgain(old.address)
+	s.door.Store(openDoor(old.address, back, backErr, s))
+	return nil, err
+}
+
+// listenAgain listens on an address that was ours until now. It tries for a
+// moment: a worker that is being forked holds all descriptors until it runs its
+// own program.
+func (s *Service) listenAgain(address string) (net.Listener, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
-		l, err := net.Listen("tcp", address)
-		if !ours || !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+		l, err := s.listen(address)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
 			return l, err
 		}
 	}
 }
 
-// startLocked starts prober and responder; r and l are nil where nobody is to be
+func samePort(a, b string) bool {
+	_, portA, errA := net.SplitHostPort(a)
+	_, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB
+}
+
+// Commit puts the options in force, in the place of those that were: their rounds
+// are broken off, their leases end. A door that stays is never closed meanwhile.
+func (c *Change) Commit(ctx context.Context) {
+	s := c.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked()
+	if old := s.door.Swap(c.door); old != nil && old != c.door {
+		old.close()
+	}
+	switch {
+	case s.closed:
+		if c.door != nil {
+			c.door.close()
+		}
+	case c.opts == nil:
+		s.events.Peers(nil)
+	default:
+		s.startLocked(ctx, *c.opts, c.responder)
+	}
+}
+
+// startLocked starts prober and responder; r is nil where nobody is to be
 // answered.
-func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, l net.Listener) {
+func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	ctx, s.stop = context.WithCancel(ctx)
-	s.running, s.listening = &sync.WaitGroup{}, opts.Listen
+	s.running = &sync.WaitGroup{}
 	s.node.asked.resize(opts.Budget)
 	s.node.answered.resize(opts.Budget)
 	s.node.rename(opts.Name)
 	if r != nil {
 		s.responder.Store(r)
-		s.events.Answering(l.Addr())
+		s.door.Load().announce()
+		t := newTap(s.conns)
 		s.running.Go(func() {
-			if err := r.Serve(ctx, l); err != nil {
+			if err := r.Serve(ctx, t); err != nil {
 				s.events.Stopped(err)
 			}
 		})
@@ -154,7 +219,11 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, l
 func (s *Service) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	s.endLocked()
+	if d := s.door.Swap(nil); d != nil {
+		d.close()
+	}
 	s.node.Close()
 }
 
@@ -164,7 +233,7 @@ func (s *Service) endLocked() {
 	}
 	s.stop()
 	s.running.Wait()
-	s.stop, s.listening = nil, ""
+	s.stop = nil
 	s.on.Store(false)
 	s.responder.Store(nil)
 	s.prober.Store(nil)
@@ -173,11 +242,15 @@ func (s *Service) endLocked() {
 // Stats is what the service counts beside the results.
 func (s *Service) Stats() Stats {
 	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()), WorkerRestarts: s.node.worker.Restarts()}
+	door := s.door.Load()
+	st.Up = st.Running && (door == nil || door.up.Load())
+	s.node.refused.Each(func(reason string, n uint64) { st.Refused = append(st.Refused, Refusal{reason, n}) })
 	if r := s.responder.Load(); r != nil {
 		st.Leases = r.Leases()
 	}
 	if p := s.prober.Load(); p != nil {
 		st.Names = p.directory.Stats()
+		st.Interval = p.cycle()
 	}
 	return st
 }

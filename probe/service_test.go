@@ -241,7 +241,8 @@ func TestProberNames(t *testing.T) {
 		}
 		at := map[time.Time]string{}
 		for _, peer := range opts.Peers {
-			next := p.next(peer, time.Unix(1_800_000_000, 0))
+			p.wall = func() time.Time { return time.Unix(1_800_000_000, 0) }
+			next := p.wall().Add(p.wait(peer))
 			if other, taken := at[next]; taken {
 				t.Errorf("%s and %s at the same time", other, peer)
 			}

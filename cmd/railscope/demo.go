@@ -117,7 +117,7 @@ func (s settings) serveDemo(ctx context.Context, of *demo.Node, address string, 
 		return err
 	}
 	defer n.close()
-	if err := n.probing.apply(ctx, opts); err != nil {
+	if err := n.probing.start(ctx, opts); err != nil {
 		return fourInARow(err)
 	}
 	file, socket := "", false

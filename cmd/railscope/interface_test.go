@@ -32,7 +32,7 @@ func webEndpoints() []endpoint {
 		{method: "GET", path: "/-/page/events", status: 200, answers: "what changes on it, as server-sent events without end; 503 while 50 are open. It loads `/-/page.css`, `.js` and `.svg`, too"},
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
 		{method: "GET", path: "/-/ready", status: 200, answers: "200 once every source has been read, until railscope stops; else 503"},
-		{method: "POST", path: "/-/reload", status: 200, answers: "reads the configuration again; 200, or 500 with what is wrong with it. PUT does the same"},
+		{method: "POST", path: "/-/reload", status: 200, answers: "with `--web.enable-lifecycle`: reads the configuration again; 200, or 500 with what is wrong with it. PUT does the same. 403 for pages of other sites, and without the flag"},
 	}
 }
 
@@ -87,7 +87,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
-	r := launch(t, env, "--web.config.file="+web, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	r := launch(t, env, "--web.enable-lifecycle", "--web.config.file="+web, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	r.line(t, `"msg":"(Serving)"`)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/railscope/railscope/probe"
 )
@@ -23,27 +24,38 @@ func main() {
 	if isWorker(os.Args[1:]) {
 		os.Exit(probe.WorkerMain())
 	}
+	os.Exit(process(os.Args[1:], stopLimit))
+}
+
+// process runs the command that args name until it has ended, or until it has been
+// told to stop for so long. It returns the exit code.
+func process(args []string, limit time.Duration) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	defer stop()
+	parts := newUnfinished()
+	defer parts.forceStop(ctx, limit, os.Exit)()
+	return run(ctx, parts, args)
 }
 
 // run parses the command line, runs the command and returns the exit code.
-func run(ctx context.Context, args []string) int {
+func run(ctx context.Context, parts *unfinished, args []string) int {
 	s, err := parse(args)
 	if err == nil {
 		switch s.command {
 		case "rails":
+			defer parts.begin("rails", nil)()
 			err = rails(s, os.Stdout)
 		case "bench":
+			defer parts.begin("bench", nil)()
 			err = bench(ctx, s, os.Stdout)
 		case "doctor":
+			defer parts.begin("doctor", nil)()
 			err = examine(ctx, s, os.Stdout)
 		case "demo":
+			defer parts.begin("demo", nil)()
 			err = runDemo(ctx, s, os.Stdout)
 		default:
-			err = serve(ctx, s)
+			err = serve(ctx, s, parts)
 		}
 	}
 	switch {

@@ -55,16 +55,18 @@ type probing struct {
 	last    map[string]string // peer → what its last round came to, for the log
 
 	mu   sync.Mutex     // protects opts
-	opts *probe.Options // in force
+	opts *probe.Options // in force; only what could be applied gets here
 }
 
 func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	p := &probing{logger: logger, last: map[string]string{}}
 	p.service = probe.NewService(node, p.observe, probe.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "listen", a.String()) },
-		Stopped:   func(err error) { logger.Error("Peers are not answered any more", "err", err) },
-		Peers:     p.setPeers,
-		Resolved:  p.resolved,
+		Stopped: func(err error) {
+			logger.Error("Peers are not answered: the address is tried again, at least every 30s", "err", err, "fix", "stop what else listens there, or change probe.listen")
+		},
+		Peers:    p.setPeers,
+		Resolved: p.resolved,
 
 		SecretFile: p.secretFile,
 		WeakToken: func(path string, bytes int) {
@@ -107,18 +109,42 @@ func (p *probing) secretFile(path string, err error) {
 	p.logger.Info("Token or certificate file can be used again", "file", path)
 }
 
-// apply puts a configuration in force. One that is in force already stays
-// undisturbed.
-func (p *probing) apply(ctx context.Context, opts *probe.Options) error {
+// prepare checks a configuration and returns what puts it in force, which cannot
+// fail. One that is in force already stays undisturbed. With retry, a port that is
+// taken is no error.
+func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.Context), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if reflect.DeepEqual(opts, p.opts) {
-		return nil
+		return func(context.Context) {}, nil
 	}
-	if err := p.service.Apply(ctx, opts); err != nil {
+	change, err := p.service.Prepare(opts, retry)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		change.Commit(ctx)
+		p.opts = opts
+	}, nil
+}
+
+// start puts the first configuration in force.
+func (p *probing) start(ctx context.Context, opts *probe.Options) error {
+	commit, err := p.prepare(opts, true)
+	if err != nil {
 		return err
 	}
-	p.opts = opts
+	commit(ctx)
+	return nil
+}
+
+// activity is what of the probe goes on, for people.
+func (p *probing) activity() []string {
+	if p.service.Stats().Leases > 0 {
+		return []string{"a lease of a peer"}
+	}
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 	"github.com/railscope/railscope/internal/testenv"
 )
@@ -26,7 +27,11 @@ import (
 // tests below run the program as its users do, flags, exit codes and signals
 // included.
 func TestMain(m *testing.M) {
+	hungfs.Main()
 	if os.Getenv("RAILSCOPE_TEST_MAIN") != "" {
+		if limit, err := time.ParseDuration(os.Getenv("RAILSCOPE_TEST_STOP")); err == nil {
+			os.Exit(process(os.Args[1:], limit))
+		}
 		main()
 	}
 	testenv.Setup()
@@ -214,6 +219,7 @@ func (r *running) stop(t *testing.T, sig os.Signal) int {
 	}
 	for r.log.Scan() { // to its end: Wait closes the pipe
 		t.Log(r.log.Text())
+		r.passed = append(r.passed, r.log.Text())
 	}
 	_ = r.Wait() // the exit code says it
 	return r.ProcessState.ExitCode()
@@ -249,7 +255,7 @@ func httpGet(t *testing.T, url string) (int, string) {
 func TestServe(t *testing.T) {
 	sys := tree(t)
 	config := file(t, "rails:\n  names: {east: mlx5_0/1}\n")
-	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config, "--no-collector.gpu")
+	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config, "--no-collector.gpu", "--web.enable-lifecycle")
 	for _, path := range []string{"/-/healthy", "/-/ready", "/"} {
 		if code, body := r.get(t, path); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)

@@ -8,13 +8,13 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/systemd"
 )
 
 // maxProcessSeries bounds --collector.process.limit.
@@ -23,8 +23,13 @@ const maxProcessSeries = 10000
 // maxGPUProcesses bounds the series of --collector.gpu.processes, per GPU.
 const maxGPUProcesses = 64
 
-// serve serves until ctx is done, then lets running scrapes end.
-func serve(ctx context.Context, s settings) error {
+// serve serves until ctx is done; then in-flight scrapes finish first.
+func serve(ctx context.Context, s settings, parts *unfinished) error {
+	logger := promslog.New(&s.log)
+	// Stopped is what it was told to be: systemd and Kubernetes take any other code
+	// for a crash.
+	parts.become(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
+	read := parts.begin("the configuration", nil)
 	var configuration config.Loader
 	cfg, err := configuration.Load(s.configFile)
 	if err != nil {
@@ -33,9 +38,9 @@ func serve(ctx context.Context, s settings) error {
 	if err := web.Validate(*s.web.WebConfigFile); err != nil {
 		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
 	}
+	read()
 	runtime.GOMAXPROCS(s.procs)
 	beSmall()
-	logger := promslog.New(&s.log)
 	m := s.machine()
 	if m.state = s.openState(logger); m.state != nil {
 		defer func() { _ = m.state.Close() }() // it has reported what was wrong
@@ -44,27 +49,16 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	defer parts.begin("the probe", n.probing.activity)()
 	defer n.close()
-	reload := func() error {
-		systemd.Reloading()
-		defer systemd.Ready()
-		cfg, err := configuration.Load(s.configFile)
-		if err == nil {
-			err = n.probing.apply(ctx, cfg.Probe)
-		}
-		n.scraper.Reloaded(err == nil)
-		if err != nil {
-			logger.Error("Reload refused, the configuration in force was kept", "err", err)
-			return err
-		}
-		n.finder.SetOptions(cfg.Rails)
-		logger.Info("Configuration reloaded", "file", s.configFile)
-		return nil
-	}
-	if err := n.probing.apply(ctx, cfg.Probe); err != nil {
+	// The probe ends while scrapes finish, not after them.
+	defer context.AfterFunc(ctx, n.close)()
+	if err := n.probing.start(ctx, cfg.Probe); err != nil {
 		return err
 	}
+	reload := (&reloader{node: n, file: s.configFile, configuration: &configuration, ctx: ctx}).reload
 	defer onHangup(reload)()
+	defer parts.begin("the web port", n.scraper.Reading)()
 	return n.serve(ctx, s.web, reload)
 }
 

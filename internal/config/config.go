@@ -33,6 +33,7 @@ const (
 // Config is the whole configuration. The zero value is what holds without a
 // file.
 type Config struct {
+	Empty  bool // the file has nothing but comments, as one that is being written; {} says that it is meant
 	Rails  rail.Options
 	Expect Expect
 	Probe  *probe.Options // nil: neither ask peers nor answer them
@@ -90,14 +91,14 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	var doc yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return &Config{}, nil
+		return &Config{Empty: true}, nil
 	case err != nil:
 		return nil, p.syntax(err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: more than one YAML document; one is read", name)
 	}
-	c := &Config{}
+	c := &Config{Empty: len(doc.Content) == 0 || resolve(doc.Content[0]).Tag == "!!null"}
 	err := p.mapping(doc.Content[0], "the configuration", []key{
 		{Key: Key{Name: "rails"}, read: func(n *yaml.Node) error { return p.rails(n, &c.Rails) }},
 		{Key: Key{Name: "expect"}, read: func(n *yaml.Node) error { return p.mapping(n, "expect", p.expectKeys(&c.Expect)) }},

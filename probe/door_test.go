@@ -1,0 +1,312 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeNet is what can be listened on: one listener for an address, and none on
+// those that others have.
+type fakeNet struct {
+	mu    sync.Mutex
+	taken map[string]bool
+	open  map[string]*fakeListener
+	tries []time.Duration // when somebody tried to listen
+	start time.Time
+}
+
+type fakeListener struct {
+	net     *fakeNet
+	address string
+	conns   chan net.Conn
+	fail    chan error
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func newFakeNet() *fakeNet {
+	return &fakeNet{taken: map[string]bool{}, open: map[string]*fakeListener{}, start: time.Now()}
+}
+
+func (n *fakeNet) listen(address string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tries = append(n.tries, time.Since(n.start))
+	if n.taken[address] || n.open[address] != nil {
+		return nil, fmt.Errorf("listen tcp %s: bind: %w", address, unix.EADDRINUSE)
+	}
+	l := &fakeListener{net: n, address: address, conns: make(chan net.Conn), fail: make(chan error), closed: make(chan struct{})}
+	n.open[address] = l
+	return l, nil
+}
+
+func (n *fakeNet) take(address string, taken bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken[address] = taken
+}
+
+// listening returns what is listened on, and on what.
+func (n *fakeNet) listening() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []string
+	for address := range n.open {
+		list = append(list, address)
+	}
+	return strings.Join(list, " ")
+}
+
+func (l *fakeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case err := <-l.fail:
+		return nil, err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *fakeListener) Close() error {
+	l.once.Do(func() {
+		l.net.mu.Lock()
+		defer l.net.mu.Unlock()
+		delete(l.net.open, l.address)
+		close(l.closed)
+	})
+	return nil
+}
+
+func (l *fakeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.address, Net: "fake"} }
+
+// events are what a service tells, in order.
+type told struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (e *told) say(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said = append(e.said, what)
+}
+
+func (e *told) all() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.said, ", ")
+}
+
+// doored is a service on a fake network, and what it tells.
+func doored(t *testing.T) (*Service, *fakeNet, *told) {
+	e, n := &told{}, newFakeNet()
+	s := NewService(NewNode(NodeOptions{Name: "a", Worker: []string{"/nonexistent"}}), func(Result) {}, Events{
+		Answering: func(a net.Addr) { e.say("answering " + a.String()) },
+		Stopped:   func(err error) { e.say("stopped: " + err.Error()) }})
+	s.listen = n.listen
+	t.Cleanup(s.Close)
+	return s, n, e
+}
+
+func answeringOptions(listen, name string) *Options {
+	opts := DefaultOptions()
+	opts.Listen, opts.Name, opts.Security.Insecure = listen, name, true
+	return &opts
+}
+
+// TestPortTaken: an address that another program has ends nothing. It is tried
+// again, at least every 30 s, until it is free.
+func TestPortTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n, e := doored(t)
+		n.take("x:1", true)
+		change, err := s.Prepare(answeringOptions("x:1", "a"), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Commit(t.Context())
+		if st := s.Stats(); st.Up || !st.Running {
+			t.Errorf("up: %t, running: %t", st.Up, st.Running)
+		}
+		time.Sleep(10 * time.Minute)
+		n.mu.Lock()
+		for i := range n.tries[1:] {
+			if gap := n.tries[i+1] - n.tries[i]; gap > lastRetry || i > 6 && gap < lastRetry {
+				t.Errorf("try %d came %v after the one before", i+1, gap)
+			}
+		}
+		n.mu.Unlock()
+		n.take("x:1", false)
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		if !s.Stats().Up {
+			t.Error("not up although the address is free")
+		}
+		if want := "stopped: listen tcp x:1: bind: address already in use, answering x:1"; e.all() != want {
+			t.Errorf("told %q, want %q", e.all(), want)
+		}
+		s.Close()
+		if n.listening() != "" || s.Stats().Running {
+			t.Errorf("after the end: %q, %+v", n.listening(), s.Stats())
+		}
+	})
+}
+
+// TestListenerDies: a listener that ends by itself is opened again; errors that
+// pass leave it alone.
+func TestListenerDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n, e := doored(t)
+		if err := s.Apply(t.Context(), answeringOptions("x:1", "a")); err != nil {
+			t.Fatal(err)
+		}
+		l := n.open["x:1"]
+		for range 5 {
+			l.fail <- &net.OpError{Op: "accept", Err: unix.EMFILE}
+		}
+		synctest.Wait()
+		if n.open["x:1"] != l || !s.Stats().Up {
+			t.Error("an error that passes closed the listener")
+		}
+		l.fail <- errors.New("the end")
+		synctest.Wait()
+		if s.Stats().Up {
+			t.Error("up without a listener")
+		}
+		time.Sleep(firstRetry)
+		synctest.Wait()
+		if !s.Stats().Up || n.open["x:1"] == l {
+			t.Error("not opened again")
+		}
+		if want := "answering x:1, stopped: the end, answering x:1"; e.all() != want {
+			t.Errorf("told %q, want %q", e.all(), want)
+		}
+		s.Close()
+	})
+}
+
+// TestRefusedChangeChangesNothing: options that cannot be put in force leave
+// everything as it was, the listener and what runs behind it included.
+func TestRefusedChangeChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n, e := doored(t)
+		old := answeringOptions("0.0.0.0:1", "old")
+		old.Budget = 1 << 30
+		if err := s.Apply(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		l, responder := n.open["0.0.0.0:1"], s.responder.Load()
+		for name, tc := range map[string]struct {
+			opts  Options
+			taken string
+		}{
+			"another address, taken":       {Options{Listen: "x:2", Security: Security{Insecure: true}}, "x:2"},
+			"no security":                  {Options{Listen: "0.0.0.0:1"}, ""},
+			"another address, no security": {Options{Listen: "x:3"}, ""},
+			"a token file that is not":     {Options{Listen: "0.0.0.0:1", Security: Security{TokenFile: "/nonexistent/token"}}, ""},
+		} {
+			n.take(tc.taken, true)
+			tc.opts.Name, tc.opts.Budget = "new", 2<<30
+			if err := s.Apply(t.Context(), &tc.opts); err == nil {
+				t.Errorf("%s: it was applied", name)
+			}
+			if got := n.listening(); got != "0.0.0.0:1" || n.open["0.0.0.0:1"] != l {
+				t.Errorf("%s: listening on %q", name, got)
+			}
+			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetBytes > 1<<30 {
+				t.Errorf("%s: %q, %+v", name, s.node.name(), s.Stats())
+			}
+		}
+		if want := "answering 0.0.0.0:1"; e.all() != want {
+			t.Errorf("told %q, want %q", e.all(), want)
+		}
+		s.Close()
+	})
+}
+
+// TestSamePortElsewhere: the same port on another address, which the old one
+// keeps taken, is opened after that is closed; in vain, the old one is back.
+func TestSamePortElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n, _ := doored(t)
+		conflict := func(address string) (net.Listener, error) {
+			n.mu.Lock()
+			held := len(n.open) > 0
+			n.mu.Unlock()
+			if held {
+				return nil, unix.EADDRINUSE
+			}
+			return n.listen(address)
+		}
+		s.listen = conflict
+		if err := s.Apply(t.Context(), answeringOptions("0.0.0.0:1", "a")); err != nil {
+			t.Fatal(err)
+		}
+		n.take("10.0.0.1:1", true)
+		if err := s.Apply(t.Context(), answeringOptions("10.0.0.1:1", "a")); err == nil || n.listening() != "0.0.0.0:1" || !s.Stats().Up {
+			t.Errorf("a taken one: %v, listening on %q, %+v", err, n.listening(), s.Stats())
+		}
+		n.take("10.0.0.1:1", false)
+		if err := s.Apply(t.Context(), answeringOptions("10.0.0.1:1", "a")); err != nil || n.listening() != "10.0.0.1:1" || !s.Stats().Up {
+			t.Errorf("a free one: %v, listening on %q", err, n.listening())
+		}
+		s.Close()
+	})
+}
+
+// TestReloadKeepsThePort: while options change again and again, no connection is
+// refused and no request is lost.
+func TestReloadKeepsThePort(t *testing.T) {
+	t.Parallel()
+	s := NewService(bareNode(t, "a"), func(Result) {}, Events{})
+	t.Cleanup(s.Close)
+	opts := answeringOptions(freeAddress(), "a")
+	if err := s.Apply(t.Context(), opts); err != nil {
+		t.Fatal(err)
+	}
+	done, asked := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { asked <- n }()
+		for ; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			c, err := net.Dial("tcp", opts.Listen)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(c, "GET /v1/hello HTTP/1.0\r\n\r\n")
+			if text, err := io.ReadAll(c); err != nil || !strings.Contains(string(text), "200 OK") {
+				t.Errorf("%v %.100q", err, text)
+			}
+			c.Close()
+		}
+	}()
+	for i := range 20 {
+		next := *opts
+		next.Name = fmt.Sprint("a", i)
+		if err := s.Apply(context.Background(), &next); err != nil {
+			t.Error(err)
+		}
+		if h, f := hi(t, opts.Listen, opts.Security); f != nil || h.Node != next.Name {
+			t.Errorf("change %d: %q, %v", i, h.Node, f)
+		}
+	}
+	close(done)
+	t.Log(<-asked, "connections meanwhile")
+}
