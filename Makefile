@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -35,6 +35,10 @@ build: deps ## build ./railscope
 test: deps ## vet, and every test under the race detector
 	go vet -tags lab ./...
 	go test -race ./...
+
+upgrade-test: deps ## this checkout beside the last railscope of protocol 1, as in a rolling upgrade
+	go vet -tags upgrade ./cmd/railscope
+	go test -count=1 -tags upgrade -run TestRollingUpgrade ./cmd/railscope
 
 test-nocgo: ## the same without C: counters only, no GPU, no probe
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope

@@ -68,6 +68,7 @@ type leaf struct {
 var leaves = []leaf{
 	{dir: "internal/lane", why: "lane is at the bottom: a bounded wait that knows nothing of what hangs"},
 	{dir: "internal/sysfs", why: "sysfs is at the bottom: one file, one value, one reason"},
+	{dir: "internal/secret", why: "secret is at the bottom: what a token file holds, and nothing of what for"},
 	{dir: "internal/task", ours: []string{"internal/sysfs"}, why: "task is at the bottom: what procfs says of one process, and nothing of what for"},
 	{dir: "internal/kubelet", ours: []string{"internal/sysfs"}, why: "kubelet is at the bottom: names of pods, and nothing of whose they are"},
 	{dir: "internal/state", ours: []string{"internal/lane"}, why: "state is at the bottom: sections of a file, and nothing of what is in them"},
