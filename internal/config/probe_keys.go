@@ -36,7 +36,7 @@ func (r probeReader) keys() []key {
 		of(r, "queue_pairs", numbers, &o.QueuePairs, from(numbers, 1, 16), "Queue pairs per rail."),
 		of(r, "solo_every", numbers, &o.SoloEvery, from(numbers, 1, 10000), "Every so many rounds, and the first time, a full one: each rail alone, and TCP for comparison."),
 		of(r, "budget", budgets, &o.Budget, bounds[int64]{"1MiB/h or more", func(v int64) bool { return v >= mib }},
-			fmt.Sprintf("Bytes that this node asks for, and as many that it answers. May be written per `/m`, `/h` or `/d`. At least %d times the transfer, which is what one round may move.", roundTransfers)),
+			fmt.Sprintf("Bytes that this node asks for, and as many that it answers. May be written per `/m`, `/h` or `/d`. At least %d times the transfer, which is what one round may move. One lease takes at most an eighth of it, or one round of default size: peers with a transfer of more than 64MiB need 17 times that transfer here.", roundTransfers)),
 		of(r, "busy_above", ratios, &o.BusyAbove, bounds[float64]{"more than 0 and at most 1, a part of a rail's capacity", func(v float64) bool { return v > 0 && v <= 1 }},
 			"With more traffic of others than this there is no round, and one that is running gives way."),
 		of(r, "min_of_expected", ratios, &o.MinOfExpected, bounds[float64]{"more than 0 and at most 1", func(v float64) bool { return v > 0 && v <= 1 }},

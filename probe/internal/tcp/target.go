@@ -38,8 +38,9 @@ type Target struct {
 // Listen lets askers who know key write into buf, on a free port of each of
 // addrs, or of all addresses when addrs is nil, until ctx ends, the target is
 // closed or somebody wants to write more than granted bytes. Where it cannot
-// listen the error says so, and the others work; the target is nil only when there are none. Others may read buf at any time, and
-// see what has been acknowledged to the asker.
+// listen the error says so, and the others work; the target is nil only when
+// there are none. Others may read buf at any time, and see what has been
+// acknowledged to the asker.
 func Listen(ctx context.Context, addrs []netip.Addr, buf []byte, key [32]byte, granted int64) (*Target, error) {
 	return listen(ctx, addrs, buf, key, granted, proving)
 }
