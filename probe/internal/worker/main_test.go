@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		_, _ = socket.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 		_, _ = socket.Read(make([]byte, 1))
 		os.Exit(0)
+	case "capable":
+		os.Exit(capable())
 	case "goner":
 		os.Exit(3)
 	}

@@ -82,8 +82,8 @@ const lastWords = time.Second
 // sends Pdeathsig when the thread that forked ends, and Go ends threads as it
 // likes.
 func (p *process) live(started chan<- error, heard <-chan struct{}) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // and never unlocked: the thread ends with its capabilities
+	dropPrivileges()
 	err := p.cmd.Start()
 	started <- err
 	if err != nil {
