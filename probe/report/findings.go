@@ -67,7 +67,9 @@ func Slow(r probe.Result) []finding.Finding {
 	if r.Outcome != probe.Degraded {
 		return nil
 	}
-	return slices.DeleteFunc(Findings(r), func(f finding.Finding) bool { return f.Severity == finding.Info || f.Check == railFailed })
+	return slices.DeleteFunc(Findings(r), func(f finding.Finding) bool {
+		return f.Severity == finding.Info || f.Check == railFailed
+	})
 }
 
 // The checks that are a round's outcome.
@@ -86,7 +88,9 @@ type book struct {
 
 func (b *book) add(check string, severity finding.Severity, subject, fix, format string, args ...any) {
 	evidence := fmt.Sprintf(format, args...)
-	b.list = append(b.list, finding.Finding{Check: check, Severity: severity, Subject: subject, Evidence: evidence, Fix: fix})
+	b.list = append(b.list, finding.Finding{
+		Check: check, Severity: severity, Subject: subject, Evidence: evidence, Fix: fix,
+	})
 }
 
 func (b *book) ofPeer(check string, severity finding.Severity, fix, format string, args ...any) {
@@ -166,12 +170,12 @@ func (b *book) belowExpected() {
 	for _, s := range b.result.Shortfalls() {
 		of := percent(s.Goodput / s.Expected)
 		if s.Rail == "" {
-			b.ofPeer("goodput_below_expected", finding.Warning, b.doctor, "all rails together carry %s Gb/s, %s of the %s Gb/s expected",
-				gigabits(s.Goodput), of, gigabits(s.Expected))
+			b.ofPeer("goodput_below_expected", finding.Warning, b.doctor,
+				"all rails together carry %s Gb/s, %s of the %s Gb/s expected", gigabits(s.Goodput), of, gigabits(s.Expected))
 			continue
 		}
-		b.ofRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor, "rail %s carries %s Gb/s, %s of the %s Gb/s expected",
-			s.Rail, gigabits(s.Goodput), of, gigabits(s.Expected))
+		b.ofRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor,
+			"rail %s carries %s Gb/s, %s of the %s Gb/s expected", s.Rail, gigabits(s.Goodput), of, gigabits(s.Expected))
 	}
 }
 
@@ -254,8 +258,8 @@ func (b *book) lateRail() {
 		return
 	}
 	times := first.Static.BytesPerSecond() / last.Static.BytesPerSecond()
-	b.ofRail(last.Rail, "finish_skew", finding.Info, b.doctor, "rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)",
-		last.Rail, times, first.Rail, ratio(*r.FinishSkew))
+	b.ofRail(last.Rail, "finish_skew", finding.Info, b.doctor,
+		"rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail, ratio(*r.FinishSkew))
 }
 
 func (b *book) counters() {
