@@ -22,7 +22,7 @@ type rdmaRows struct {
 	info, excluded, missing                   *Metric
 	up, state, physState, rate, mtu, capacity *Metric
 	saturated, hwSource                       *Metric
-	gid, misbound, gidChanges                 *Metric
+	gid, gids, misbound, gidChanges           *Metric
 	native, deviceNative                      *Metric
 }
 
@@ -41,7 +41,8 @@ func newRDMARows() rdmaRows {
 		saturated: &Metric{Name: "port_saturated_info", Kind: Gauge, Labels: with("counter"), Help: "1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.", Ref: "IBTA spec vol. 1, 16.1.3.5"},
 		hwSource:  &Metric{Name: "port_hw_counters_source_info", Kind: Gauge, Labels: with("source"), Help: "How the values of hw_counters are read: netlink (one request) or sysfs (a file each); always 1.", Ref: "drivers/infiniband/core/nldev.c stat_get_doit"},
 
-		gid:        &Metric{Name: "gid_info", Kind: Gauge, Labels: with("index", "type", "gid", "netdev"), From: from("gids", "gid_attrs/types", "gid_attrs/ndevs"), Help: "One used entry of the port's GID table; always 1.", Ref: refABI},
+		gid:        &Metric{Name: "gid_info", Kind: Gauge, Labels: with("index", "type", "gid", "netdev"), From: from("gids", "gid_attrs/types", "gid_attrs/ndevs"), Help: "An entry of the port's GID table that a connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the best first; what is left where there is none. Always 1.", Ref: refABI},
+		gids:       &Metric{Name: "gid_entries", Kind: Gauge, Labels: portLabels, From: from("gids"), Help: "Used entries of the port's GID table, also those that gid_info leaves out.", Ref: refABI},
 		misbound:   &Metric{Name: "gid_misbound", Kind: Gauge, Labels: portLabels, From: from("gid_attrs/ndevs"), Help: "1 when the port's RoCE v2 IPv4 GIDs all sit on another interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent when it has no such GID.", Ref: "drivers/infiniband/core/roce_gid_mgmt.c"},
 		gidChanges: &Metric{Name: "gid_changes_total", Kind: Counter, Labels: portLabels, From: from("gids"), Help: "Entries of the GID table that appeared, went or changed since railscope started. Applications that keep a GID index break when it moves.", Ref: "drivers/infiniband/core/roce_gid_mgmt.c"},
 
@@ -100,7 +101,7 @@ func NewRDMA(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Du
 	s.metrics = []*Metric{r.info, r.excluded, r.missing, r.up, r.state, r.physState, r.rate, r.capacity, r.mtu}
 	s.metrics = append(s.metrics, port...)
 	s.metrics = append(s.metrics, legacy...)
-	s.metrics = append(s.metrics, r.native, r.saturated, r.hwSource, r.gid, r.misbound, r.gidChanges)
+	s.metrics = append(s.metrics, r.native, r.saturated, r.hwSource, r.gid, r.gids, r.misbound, r.gidChanges)
 	s.metrics = append(s.metrics, device...)
 	s.metrics = append(s.metrics, r.deviceNative)
 	return s

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,7 +34,10 @@ type rdmaPort struct {
 	hw        counterDir
 	lifespan  counterDir // the one file of hw_counters that is not a counter and netlink does not have
 	gids      *rail.GIDTable
-	gidLabels []gidLabels    // of the used entries, as they were at the last read
+	gidLabels []gidLabels // of the entries that are exported, as they were at the last read
+	gidTable  []rail.GID  // the table from which usable was made
+	usable    []rail.GID
+	usableAt  time.Time
 	netlink   *rdmanl.Client // nil when the kernel is not asked
 	notUntil  time.Time      // when netlink is asked again after it had no answer
 	hwScratch []rdmanl.Counter
@@ -270,7 +274,8 @@ func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []s
 		fail(err)
 	}
 	this.gids, this.gidsOK = table, len(errs) == 0
-	for i, g := range table {
+	put(r.gids, p.set.labels, float64(len(table)))
+	for i, g := range p.usableGIDs(table) {
 		if i == len(p.gidLabels) {
 			p.gidLabels = append(p.gidLabels, gidLabels{})
 		}
@@ -282,8 +287,36 @@ func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []s
 	if p.rail.Netdev == "" || p.rail.LinkLayer == "InfiniBand" || len(errs) > 0 {
 		return
 	}
-	if misbound, ok := rail.Misbound(table, p.own); ok {
+	if misbound, ok := rail.Misbound(table, remember(p.own)); ok {
 		put(r.misbound, p.set.labels, boolValue(misbound))
+	}
+}
+
+// Bounds on what is exported of a GID table, which may have hundreds of entries:
+// how many, and how long it is believed which interfaces are the rail's own.
+const (
+	maxGIDSeries = 16
+	usableFresh  = time.Minute
+)
+
+// usableGIDs are the entries of a table that are exported.
+func (p *rdmaPort) usableGIDs(table []rail.GID) []rail.GID {
+	if now := time.Now(); !slices.Equal(table, p.gidTable) || now.Sub(p.usableAt) >= usableFresh {
+		p.gidTable, p.usable, p.usableAt = slices.Clone(table), rail.UsableGIDs(table, p.rail.LinkLayer, remember(p.own), maxGIDSeries), now
+	}
+	return p.usable
+}
+
+// remember asks once for each interface: entries of a table have few.
+func remember(own func(netdev string) bool) func(netdev string) bool {
+	known := map[string]bool{}
+	return func(netdev string) bool {
+		is, asked := known[netdev]
+		if !asked {
+			is = own(netdev)
+			known[netdev] = is
+		}
+		return is
 	}
 }
 

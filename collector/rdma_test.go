@@ -463,3 +463,39 @@ func TestRDMASum(t *testing.T) {
 		}
 	}
 }
+
+// TestGIDSeriesBounded: of a full GID table at most 16 entries are series, those
+// that a connection could use, and how many there are is told.
+func TestGIDSeriesBounded(t *testing.T) {
+	tree := newRDMATree(t)
+	entry := func(device, index int, gid, typ, netdev string) {
+		for name, content := range map[string]string{"gids": gid, "gid_attrs/types": typ, "gid_attrs/ndevs": netdev} {
+			path := tree.port(device, name, fmt.Sprint(index))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			tree.write(path, content+"\n")
+		}
+	}
+	netdev, _ := os.ReadFile(tree.port(0, "gid_attrs/ndevs/0"))
+	for i := range 256 {
+		typ := "RoCE v2"
+		if i < 100 {
+			typ = "IB/RoCE v1"
+		}
+		entry(0, i, fmt.Sprintf("0000:0000:0000:0000:0000:ffff:0a00:%04x", i+1), typ, strings.TrimSpace(string(netdev)))
+	}
+	values, _ := tree.read()
+	series := 0
+	for name := range values {
+		if strings.HasPrefix(name, "gid_info 0 ") {
+			series++
+			if !strings.Contains(name, " RoCE v2 ") {
+				t.Errorf("%s: nobody would use it", name)
+			}
+		}
+	}
+	if series != 16 || values["gid_entries 0 mlx5_0 1"] != 256 {
+		t.Errorf("%d series of %v entries, want 16 of 256", series, values["gid_entries 0 mlx5_0 1"])
+	}
+}

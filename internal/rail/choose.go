@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -24,10 +25,25 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 		}
 		return Choice{GID: table[0], OK: true, Reason: "not Ethernet: the port's first GID"}
 	}
-	ranks := []struct {
-		fits   func(GID) bool
-		reason string
-	}{
+	for _, rank := range gidRanks(own) {
+		for _, g := range table {
+			if rank.fits(g) {
+				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", cmp.Or(g.Netdev, "an unknown interface"))}
+			}
+		}
+	}
+	return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+}
+
+// gidRank is one kind of entry of an Ethernet port's GID table.
+type gidRank struct {
+	fits   func(GID) bool
+	reason string
+}
+
+// gidRanks are the kinds of entries, the best first. The last is RoCE v1.
+func gidRanks(own func(netdev string) bool) []gidRank {
+	return []gidRank{
 		{func(g GID) bool { return g.IPv4() && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv4, on the rail's own interface"},
 		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv6: the interface has no IPv4 address"},
 		{func(g GID) bool { return g.IPv4() && !linkLocal(g) }, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
@@ -36,14 +52,31 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 		{func(g GID) bool { return g.Type == TypeRoCEv2 }, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
 		{func(g GID) bool { return true }, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
 	}
-	for _, rank := range ranks {
-		for _, g := range table {
-			if rank.fits(g) {
-				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", cmp.Or(g.Netdev, "an unknown interface"))}
-			}
-		}
+}
+
+// UsableGIDs returns the entries that a connection could use, in order of the
+// index: most of them at most, the best in the order of [ChooseGID]. A quarter
+// of the places is for entries on another interface than the rail's own, where
+// there are that many. Of a port that has nothing better it is the one entry
+// that ChooseGID takes.
+func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, most int) []GID {
+	if linkLayer == "InfiniBand" || linkLayer == "Unspecified" {
+		return table[:min(len(table), most)]
 	}
-	return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+	ranks := gidRanks(own)
+	kinds := make([][]GID, len(ranks))
+	for _, g := range table {
+		rank := slices.IndexFunc(ranks, func(r gidRank) bool { return r.fits(g) })
+		kinds[rank] = append(kinds[rank], g)
+	}
+	mine, theirs := slices.Concat(kinds[0], kinds[1], kinds[3]), slices.Concat(kinds[2], kinds[4], kinds[5])
+	if len(mine)+len(theirs) == 0 {
+		return table[:min(len(table), 1)]
+	}
+	usable := mine[:min(len(mine), max(most-len(theirs), most*3/4))]
+	usable = append(slices.Clone(usable), theirs[:min(len(theirs), most-len(usable))]...)
+	slices.SortFunc(usable, func(a, b GID) int { return a.Index - b.Index })
+	return usable
 }
 
 func linkLocal(g GID) bool { return g.Addr.Unmap().IsLinkLocalUnicast() }

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,5 +160,41 @@ func TestMisboundByBond(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestUsableGIDs: what a connection could use is told, and what it would use by
+// mistake, of either as many as there may be.
+func TestUsableGIDs(t *testing.T) {
+	const v1, v2, ll, ip4, ip6, eth, bond = TypeRoCEv1, TypeRoCEv2, "fe80::1", "10.0.0.1", "2001:db8::1", "eth0", "bond0"
+	many := func(from, n int, typ, netdev string) (list []GID) {
+		for i := range n {
+			list = append(list, gid(from+i, netip.AddrFrom4([4]byte{10, 1, byte((from + i) >> 8), byte(from + i)}).String(), typ, netdev))
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		name, layer string
+		table       []GID
+		want        string
+	}{
+		{"none", "Ethernet", nil, ""},
+		{"as a ConnectX has it", "Ethernet", []GID{gid(0, ll, v1, eth), gid(1, ll, v2, eth), gid(2, ip4, v1, eth), gid(3, ip4, v2, eth)}, "1 3"},
+		{"misbound", "Ethernet", []GID{gid(0, ll, v1, eth), gid(1, ll, v2, eth), gid(3, ip4, v2, bond)}, "1 3"},
+		{"RoCE v1 only", "Ethernet", []GID{gid(4, ll, v1, eth), gid(5, ip4, v1, eth)}, "4"},
+		{"many of its own", "Ethernet", append([]GID{gid(0, ll, v2, eth)}, many(10, 200, v2, eth)...), "10 11 12 13 14 15 16 17"},
+		{"the best of many", "Ethernet", append(many(0, 100, v1, eth), gid(100, ip6, v2, eth), gid(101, ip4, v2, eth)), "100 101"},
+		{"misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 100, v2, bond)), "0 1 2 3 4 5 100 101"},
+		{"one misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 1, v2, bond)), "0 1 2 3 4 5 6 100"},
+		{"all misbound", "Ethernet", many(0, 100, v2, bond), "0 1 2 3 4 5 6 7"},
+		{"InfiniBand", "InfiniBand", many(0, 100, "", ""), "0 1 2 3 4 5 6 7"},
+	} {
+		var got []string
+		for _, g := range UsableGIDs(tt.table, tt.layer, func(netdev string) bool { return netdev == eth }, 8) {
+			got = append(got, strconv.Itoa(g.Index))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: %q, want %s", tt.name, got, tt.want)
+		}
 	}
 }

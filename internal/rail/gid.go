@@ -44,6 +44,7 @@ type GIDTable struct {
 	used    map[int]bool
 	swept   time.Time // when the last sweep began
 	next    int       // where it goes on
+	full    bool      // more entries are used than every read looks at
 	none    error     // why there is no table, found at the last sweep
 }
 
@@ -53,6 +54,7 @@ type gidFiles struct {
 	gid, typ, ndev sysfs.File
 	text           string // of gid
 	last           GID
+	good           bool // last is what the last read said
 }
 
 // What a read looks at beside the used entries: the first empty ones, and now
@@ -60,8 +62,10 @@ type gidFiles struct {
 // be felt.
 const (
 	emptyAhead = 2
+	usedAhead  = 32 // used entries that every read looks at; of a fuller table the others are swept all the time
 	sweepEvery = 10 * time.Minute
 	sweepStep  = 64
+	fullStep   = 32          // of a table that is swept all the time
 	noneEvery  = time.Minute // how often a table that was not there is looked for
 	maxGIDs    = 4096        // bound on what a tree may claim; the kernel's largest is 1024
 )
@@ -99,10 +103,21 @@ func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
 	if t.none != nil {
 		return nil, []error{t.none}, false
 	}
-	from, to, empty := t.next, t.next+step, 0
-	t.next = min(to, len(t.entries))
+	if t.full && step == sweepStep {
+		step = fullStep
+	}
+	from, to, empty, used := t.next, t.next+step, 0, 0
+	if t.next = min(to, len(t.entries)); t.next == len(t.entries) && t.full {
+		t.next = 0
+	}
 	for i := range t.entries {
-		if swept := i >= from && i < to; !t.used[i] && !swept && empty >= emptyAhead {
+		swept := i >= from && i < to
+		if !t.used[i] && !swept && empty >= emptyAhead {
+			continue
+		}
+		if t.used[i] && !swept && used >= usedAhead && t.entries[i].good {
+			table = append(table, t.entries[i].last)
+			used++
 			continue
 		}
 		before := t.entries[i].last.Addr
@@ -117,10 +132,14 @@ func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
 			empty++
 		}
 		t.used[i] = ok || err != nil // one that fails is looked at again: it may be in use
-		if !t.used[i] && empty > emptyAhead {
-			t.entries[i].close() // do not hold three descriptors for each of 250 empty entries
+		if t.entries[i].good = ok; t.used[i] {
+			used++
+		}
+		if !t.used[i] && empty > emptyAhead || used > usedAhead {
+			t.entries[i].close() // do not hold three descriptors for each of 250 entries
 		}
 	}
+	t.full = used > usedAhead
 	return table, errs, moved
 }
 

@@ -320,3 +320,36 @@ func TestGlance(t *testing.T) {
 		t.Errorf("without a table: %v, %v", got, err)
 	}
 }
+
+// TestGIDTableFull: of a table that is full every read looks at some entries and
+// holds few files, and what changes anywhere is seen a few reads later.
+func TestGIDTableFull(t *testing.T) {
+	tree := newGIDTree(t, 256)
+	var want []GID
+	for i := range 256 {
+		want = append(want, gid(i, netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}).String(), TypeRoCEv2, "eth0"))
+	}
+	tree.set(want...)
+	table := NewGIDTable(tree.dir, 1)
+	defer table.Close()
+	tree.expect(table, "first", want...)
+	if n := len(tree.open()); n > 3*usedAhead {
+		t.Errorf("%d files are open, want at most %d", n, 3*usedAhead)
+	}
+	tree.expect(table, "again", want...)
+	for _, changed := range []int{3, 100, 255} {
+		want[changed] = gid(changed, netip.AddrFrom4([4]byte{10, 0, 2, byte(changed)}).String(), TypeRoCEv2, "eth1")
+		tree.set(want[changed])
+		for range 256/fullStep + 1 {
+			tree.read(table)
+		}
+		tree.expect(table, fmt.Sprintf("after entry %d changed", changed), want...)
+	}
+	for i := 40; i < 256; i++ {
+		tree.clear(i)
+	}
+	for range 256/fullStep + 1 {
+		tree.read(table)
+	}
+	tree.expect(table, "after it has emptied", want[:40]...)
+}
