@@ -42,7 +42,7 @@ func newOwnRows() ownRows {
 		present:    gauge("source_present", "1 when the machine has hardware for the source, 0 when it has none: then there are no series, and nothing is wrong.", here, source...),
 		success:    gauge("source_success", "1 when everything that the source should read was read. What could be read is exported either way.", here, source...),
 		seconds:    gauge("source_read_seconds", "How long the last read of the source took, or has taken so far when it has not returned.", here, source...),
-		errors:     counter("source_errors_total", "Reads that failed, by device and reason. reason=unsupported is a driver's way to say that a port has no such counter; it does not lower source_success.", here, "source", "device", "reason"),
+		errors:     counter("source_errors_total", "Reads that failed, by device and reason. reason=unsupported is a driver's way to say that a port has no such counter; it does not lower source_success. A device's series go an hour after it was last there.", here, "source", "device", "reason"),
 		build:      gauge("build_info", "What is running; always 1.", here, "version", "revision", "goversion"),
 		demo:       gauge("demo", "1 where railscope demo made this up: rails that are shaped TCP connections of one machine, GPUs that are none. There is no series anywhere else.", "docs/demo.md"),
 		scrape:     gauge("scrape_seconds", "How long the reads for this scrape took, all sources side by side.", here),

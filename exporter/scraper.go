@@ -48,7 +48,7 @@ type Scraper struct {
 
 	mu     sync.Mutex // protects all following fields
 	table  *Table
-	errors map[errorKey]uint64
+	errors errorBook
 	failed map[string]string // source → why its last read did, in a line
 	public map[string]string // the same, without what only the log says
 	log    faultLog
@@ -62,17 +62,15 @@ type result struct {
 	took    time.Duration
 }
 
-// errorKey is the labels of source_errors_total.
-type errorKey struct{ source, device, reason string }
-
 // NewScraper returns a scraper of the sources. It fails when two rows have one
 // name or a row is not fit to be exported, which is a mistake in a table.
 func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 	if opts.Self == nil {
 		opts.Self = newSelf()
 	}
-	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{}, spare: map[string]*sync.Pool{}, rows: newOwnRows(),
-		errors: map[errorKey]uint64{}, failed: map[string]string{}, public: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
+	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
+		spare: map[string]*sync.Pool{}, rows: newOwnRows(), errors: newErrorBook(), failed: map[string]string{},
+		public: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
 		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self, state: opts.State}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
@@ -232,12 +230,13 @@ func (s *Scraper) scrapeLocked(some []string) {
 		}
 		s.accept(r.Key, r.Value)
 	}
-	for key, n := range s.errors {
-		s.table.Set(collector.Sample{Metric: s.rows.errors, Labels: []string{key.source, key.device, key.reason}, Value: float64(n)})
+	if some == nil { // else it is not known which devices there are
+		s.errors.forget(start)
 	}
 	s.refused.Each(func(reason string, n uint64) {
 		s.table.Set(collector.Sample{Metric: s.rows.refused, Labels: []string{reason}, Value: float64(n)})
 	})
+	s.errors.emit(s.rows.errors, func(sample collector.Sample) { s.table.Set(sample) })
 	s.log.settle(start)
 	s.rows.emit(&s.status, time.Since(start), func(sample collector.Sample) { s.table.Set(sample) })
 	s.table.End()
@@ -266,6 +265,7 @@ func (s *Scraper) accept(name string, r result) {
 			s.count(name, f)
 		}
 	}
+	s.errors.seen(name, r, time.Now())
 	delete(s.failed, name)
 	delete(s.public, name)
 	if !success {
@@ -300,7 +300,7 @@ func firstFault(err error) (text, public string) {
 
 func (s *Scraper) count(source string, f *collector.Fault) {
 	key := errorKey{source, f.Device, f.Reason}
-	s.errors[key]++
+	s.errors.add(key, time.Now())
 	s.log.fault(key, f)
 }
 
