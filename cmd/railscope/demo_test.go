@@ -65,8 +65,9 @@ func (n *shown) scrape(t *testing.T) bool {
 	n.text = string(body)
 	counters := map[string]bool{}
 	for line := range strings.Lines(n.text) {
-		if m := regexp.MustCompile(`^# TYPE (\S+) counter`).FindStringSubmatch(line); m != nil {
-			counters[m[1]] = true
+		if name, kind, _ := strings.Cut(strings.TrimPrefix(line, "# TYPE "), " "); strings.HasPrefix(line, "#") {
+			counters[name] = counters[name] || kind == "counter\n"
+			continue
 		}
 		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if i := strings.LastIndex(line, " "); strings.Contains(line, "{") && i > 0 {
@@ -90,11 +91,12 @@ func (n *shown) scrape(t *testing.T) bool {
 // value returns the value of the first series that begins so, and -1 where there
 // is none.
 func (n *shown) value(series string) float64 {
-	m := regexp.MustCompile(`(?m)^railscope_` + regexp.QuoteMeta(series) + `[^ ]* (\S+)$`).FindStringSubmatch(n.text)
-	if m == nil {
+	_, rest, found := strings.Cut(n.text, "\nrailscope_"+series)
+	if !found {
 		return -1
 	}
-	v, _ := strconv.ParseFloat(m[1], 64)
+	line, _, _ := strings.Cut(rest, "\n")
+	v, _ := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 	return v
 }
 
@@ -215,25 +217,32 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 // reads what it says is gone, neither.
 func TestDemoEnds(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
-		tmp := t.TempDir()
-		cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json")
-		var out bytes.Buffer
-		cmd.Stdout = &out
-		r := follow(t, cmd)
-		r.line(t, `"msg":"((?:P|Not p)robed)"`)
-		if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
-			t.Errorf("while it runs: %v %v", left, err)
-		}
-		asked := time.Now()
-		if code := r.stop(t, sig); code != 0 {
-			t.Errorf("exit %d after %v", code, sig)
-		}
-		t.Logf("%v ended it after %v", sig, time.Since(asked))
-		if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
-			t.Errorf("left after %v: %v %v", sig, left, err)
-		}
-		if first, _, _ := strings.Cut(out.String(), "\n"); first != demo.Notice {
-			t.Errorf("the first line is %q", first)
-		}
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel() // most of it is waiting for the first round
+			testDemoEnds(t, sig)
+		})
+	}
+}
+
+func testDemoEnds(t *testing.T, sig os.Signal) {
+	tmp := t.TempDir()
+	cmd := command(t, []string{"TMPDIR=" + tmp}, "demo", "--web.listen-address="+fourPorts(t), "--log.format=json")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	r := follow(t, cmd)
+	r.line(t, `"msg":"((?:P|Not p)robed)"`)
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
+		t.Errorf("while it runs: %v %v", left, err)
+	}
+	asked := time.Now()
+	if code := r.stop(t, sig); code != 0 {
+		t.Errorf("exit %d after %v", code, sig)
+	}
+	t.Logf("%v ended it after %v", sig, time.Since(asked))
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left after %v: %v %v", sig, left, err)
+	}
+	if first, _, _ := strings.Cut(out.String(), "\n"); first != demo.Notice {
+		t.Errorf("the first line is %q", first)
 	}
 }
