@@ -383,6 +383,23 @@ func TestRelay(t *testing.T) {
 			}
 		})
 	}
+	t.Run("certificates alone", func(t *testing.T) { // a relay cannot read what it passes on
+		t.Parallel()
+		dir, ca := t.TempDir(), newAuthority(t)
+		peer := answering(t, bareNode(t, "b"), ca.issue(dir, "b"))
+		relay := stranger(t, func(c net.Conn) {
+			up, err := net.Dial("tcp", peer)
+			if err != nil {
+				return
+			}
+			defer up.Close()
+			go func() { _, _ = io.Copy(up, c) }()
+			_, _ = io.Copy(c, up)
+		})
+		if h, f := hi(t, relay, ca.issue(dir, "a")); f != nil || h.Node != "b" {
+			t.Errorf("%v", f)
+		}
+	})
 }
 
 func optionsWith(sec Security) Options {

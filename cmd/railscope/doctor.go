@@ -182,6 +182,8 @@ func peerMend(err error) []string {
 		return []string{"# give both nodes one token: the file that probe.token_file names in the peer's configuration, and here --token-file=FILE"}
 	case "tls":
 		return []string{"# set probe.tls in the configuration of both nodes, or of neither; here --config.file=FILE. Each certificate names its host, and is of the other's client_ca_file"}
+	case "peer_version":
+		return []string{version}
 	case "protocol":
 		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics", version}
 	}

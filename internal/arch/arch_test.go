@@ -243,6 +243,7 @@ func TestCheckFindsBreaches(t *testing.T) {
 		{"internal/sysfs/a.go", ours("internal/lane"), "internal/sysfs"},
 		{"internal/text/a.go", ours("internal/sysfs"), "internal/text"},
 		{"internal/text/a.go", ours("internal/terminal"), ""},
+		{"internal/secret/a.go", ours("internal/lane"), "internal/secret"},
 		{"internal/task/a.go", ours("internal/kubelet"), "internal/task"},
 		{"internal/task/a.go", ours("internal/sysfs"), ""},
 		{"internal/kubelet/a.go", ours("internal/task"), "internal/kubelet"},
