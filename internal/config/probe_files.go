@@ -54,7 +54,10 @@ func (r probeReader) file(key string, path *string, check func(data []byte, err 
 
 // Loader reads configurations, and the files that they name. A file that does not
 // answer holds up neither it nor, when it is asked again, another thread.
-type Loader struct{ lanes lane.Group[content] }
+type Loader struct {
+	lanes lane.Group[content]
+	open  func(path string, limit int) ([]byte, error) // nil: [secret.ReadFile]
+}
 
 // content is what a read came to.
 type content struct {
@@ -70,8 +73,12 @@ const (
 
 // read reads a small regular file.
 func (l *Loader) read(path string) ([]byte, error) {
+	open := l.open
+	if open == nil {
+		open = secret.ReadFile
+	}
 	res := l.lanes.Run(fileTime, []string{path}, func(string) content {
-		data, err := secret.ReadFile(path, maxFile)
+		data, err := open(path, maxFile)
 		return content{data, err}
 	})[0]
 	if res.Err != nil {
