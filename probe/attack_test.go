@@ -645,3 +645,32 @@ func TestStrangersBodyIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionGone: a connection that is closed while it is idle is replaced by
+// another, with keys of its own; the request fails only when that happens again
+// and again.
+func TestConnectionGone(t *testing.T) {
+	t.Parallel()
+	sec := withToken(t, secretToken)
+	c, err := newClient(answering(t, bareNode(t, "b"), sec), credentials{sec, newSecretFiles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for made := 1; made <= 3; made++ {
+		if _, err := c.hello(t.Context()); err != nil || len(c.made) != made {
+			t.Fatalf("%d connections, want %d: %v", len(c.made), made, err)
+		}
+		for _, k := range c.made {
+			k.http.CloseIdleConnections()
+		}
+	}
+	for range maxTries {
+		k := &askerConn{base: c.base, http: &http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errConnectionGone }}}}
+		c.idle = append(c.idle, k)
+	}
+	if _, err := c.hello(t.Context()); typed(t, err) == nil || typed(t, err).Reason != failure.PeerUnreachable {
+		t.Errorf("after %d tries: %v", maxTries, err)
+	}
+}

@@ -109,19 +109,20 @@ func (c *client) send(ctx context.Context, stage failure.Stage, method, path str
 // ask sends a request and returns the answer, whatever it is. A connection that
 // the peer gave up since its last request is replaced.
 func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*reply, error) {
-	for {
-		k, used, err := c.conn(ctx, stage)
+	for try := 1; ; try++ {
+		k, err := c.conn(ctx, stage)
 		if err != nil {
 			return nil, err
 		}
 		res, err := k.exchange(ctx, c, stage, method, path, body, streams)
-		switch {
-		case errors.Is(err, errConnectionGone) && used:
+		if errors.Is(err, errConnectionGone) {
 			k.http.CloseIdleConnections()
-			continue
-		case errors.Is(err, errConnectionGone):
-			err = c.lost(ctx, stage, err)
-		case err == nil && res.events == nil && !res.Close:
+			if try < maxTries {
+				continue
+			}
+			return nil, c.lost(ctx, stage, err)
+		}
+		if err == nil && res.events == nil && !res.Close {
 			c.mu.Lock()
 			c.idle = append(c.idle, k)
 			c.mu.Unlock()
@@ -130,23 +131,23 @@ func (c *client) ask(ctx context.Context, stage failure.Stage, method, path stri
 	}
 }
 
-// conn returns a connection for one request. used says that it has carried others.
-func (c *client) conn(ctx context.Context, stage failure.Stage) (k *askerConn, used bool, err error) {
+// conn returns a connection for one request.
+func (c *client) conn(ctx context.Context, stage failure.Stage) (k *askerConn, err error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
 		k, c.idle = c.idle[n-1], c.idle[:n-1]
 	}
 	c.mu.Unlock()
 	if k != nil {
-		return k, true, nil
+		return k, nil
 	}
 	if k, err = c.dial(ctx, stage); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.made = append(c.made, k)
-	return k, false, nil
+	return k, nil
 }
 
 // refused makes a failure of an answer that is not OK. A railscope answers with

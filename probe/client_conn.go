@@ -38,8 +38,22 @@ type reply struct {
 	events *eventReader // of an answer that goes on; the body is then empty
 }
 
+// maxTries bounds how often a request that did not go out is sent over another
+// connection. net/http gives up a connection whose last write it has not seen end
+// within 50 ms, as on a machine that is busy.
+const maxTries = 4
+
 // dial connects to the peer and proves both ends to each other.
-func (c *client) dial(ctx context.Context, stage failure.Stage) (*askerConn, error) {
+func (c *client) dial(ctx context.Context, stage failure.Stage) (k *askerConn, err error) {
+	for range maxTries {
+		if k, err = c.dialOnce(ctx, stage); !errors.Is(err, errConnectionGone) {
+			return k, err
+		}
+	}
+	return nil, c.lost(ctx, stage, err)
+}
+
+func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*askerConn, error) {
 	raw, err := (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext(ctx, "tcp", c.peer)
 	if err != nil {
 		return nil, c.lost(ctx, stage, err)
@@ -135,6 +149,9 @@ func (c *client) prove(ctx context.Context, stage failure.Stage, k *askerConn, b
 		sessions[i] = s
 	}
 	res, err := k.send(ctx, http.MethodPost, pathProve, []byte("{}"), sessions)
+	if errors.Is(err, errConnectionGone) {
+		return err
+	}
 	if err != nil {
 		return c.lost(ctx, stage, err)
 	}
