@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -546,7 +547,7 @@ func TestTamperedLeaseStream(t *testing.T) {
 	}
 	events, err := read(granted+end, s)
 	key := s.dataKey("ABC")
-	if err != io.EOF || len(events) != 2 || !bytes.Equal(events[0].Grant.Key, key[:]) || events[1].End.Reason != failure.Draining {
+	if !errors.Is(err, io.EOF) || len(events) != 2 || !bytes.Equal(events[0].Grant.Key, key[:]) || events[1].End.Reason != failure.Draining {
 		t.Fatalf("as it was sent: %+v, %v", events, err)
 	}
 	later := *s

@@ -84,7 +84,7 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*askerConn,
 		k.http.CloseIdleConnections()
 		select {
 		case conn := <-once: // nobody came to use it
-			conn.Close()
+			_ = conn.Close()
 		default:
 		}
 		return nil, err

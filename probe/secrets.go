@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,11 +89,7 @@ func (s *secretFiles) value(key string) *secretValue {
 // loadSecret returns what parse makes of the files, or the last good value while
 // they cannot be read or make no sense.
 func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
-	key := kind
-	for _, p := range paths {
-		key += "\x00" + p
-	}
-	v := s.value(key)
+	v := s.value(kind + "\x00" + strings.Join(paths, "\x00"))
 	v.turn <- struct{}{} // held for a little more than secretTime at most
 	defer func() { <-v.turn }()
 	var good T
