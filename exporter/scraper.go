@@ -238,6 +238,7 @@ func (s *Scraper) scrapeLocked(some []string) {
 	})
 	s.errors.emit(s.rows.errors, func(sample collector.Sample) { s.table.Set(sample) })
 	s.log.settle(start)
+	s.log.descriptors(start)
 	s.rows.emit(&s.status, time.Since(start), func(sample collector.Sample) { s.table.Set(sample) })
 	s.table.End()
 }
@@ -309,6 +310,7 @@ func (s *Scraper) count(source string, f *collector.Fault) {
 type faultLog struct {
 	logger *slog.Logger
 	seen   map[errorKey]time.Time // when it was last there
+	few    time.Time              // when descriptors were last few
 }
 
 // over is how long a fault must stay away to be over: longer than a refused
@@ -324,6 +326,23 @@ func (l *faultLog) fault(key errorKey, f *collector.Fault) {
 	text, _, _ := strings.Cut(f.Error(), "\n") // a panic's stack is for source_errors_total's reader to ask for
 	l.logger.Warn("Cannot read; not said again until it changes", "collector", key.source, "device", key.device, "reason", key.reason, "expected", f.Expected, "err", text)
 }
+
+// descriptors says when files are no longer kept open, which costs time, and what
+// to do about it.
+func (l *faultLog) descriptors(now time.Time) {
+	few, limit := sysfs.FewDescriptors()
+	if !few {
+		return
+	}
+	if now.Sub(l.few) > over {
+		l.logger.Warn("Few file descriptors are left: files of devices are opened anew for each read", "limit", limit,
+			"fix", fmt.Sprintf("raise the limit to %d: LimitNOFILE= of the unit, or ulimit -n", max(2*limit, enoughDescriptors)))
+	}
+	l.few = now
+}
+
+// enoughDescriptors is what the largest nodes need several times over.
+const enoughDescriptors = 65536
 
 func (l *faultLog) settle(now time.Time) {
 	var gone []errorKey

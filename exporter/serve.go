@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/railscope/railscope/internal/connlimit"
+	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/systemd"
 )
 
@@ -64,7 +65,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 			_ = l.Close() // unless it was served, it is open
 		}
 	}()
-	limit := connlimit.New(connlimit.Options{Connections: handler.maxConnections, Refused: handler.refused.Count})
+	limit := connlimit.New(connlimit.Options{Connections: affordable(handler.maxConnections, logger), Refused: handler.refused.Count})
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { failed <- web.Serve(limit.Listener(l), server, flags, logger) }()
@@ -96,6 +97,21 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 		_ = server.Close() // their clients see the connection end
 	}
 	return nil
+}
+
+// otherDescriptors is what is left of the reserve for the probe port, the worker and
+// files that are opened for a moment.
+const otherDescriptors = 128
+
+// affordable returns how many connections there are descriptors for.
+func affordable(connections int, logger *slog.Logger) int {
+	most := max(sysfs.Reserve()-otherDescriptors, 16)
+	if connections > most {
+		logger.Warn("Fewer connections than --web.max-connections: the limit on file descriptors leaves no room for more", "connections", most, "asked", connections,
+			"fix", "raise LimitNOFILE= of the unit, or ulimit -n")
+		return most
+	}
+	return connections
 }
 
 // newHTTPServer returns a server with the bounds of the web port on requests.

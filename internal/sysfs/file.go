@@ -9,12 +9,15 @@ import (
 
 // File is one small file that is read again and again: opened at the first
 // read, kept open, re-read with a single pread. A kernfs attribute gives a
-// fresh value to every read at offset 0. The zero value with a Path is ready.
-// Not safe for concurrent use.
+// fresh value to every read at offset 0. Where descriptors are few it is opened,
+// read and closed instead: see [Reserve]. The zero value with a Path is ready. Not
+// safe for concurrent use.
 type File struct {
-	Path  string
-	fd    int // file descriptor + 1, so that the zero value is closed
-	opens int
+	Path   string
+	fd     int // file descriptor + 1, so that the zero value is closed
+	opens  int
+	unkept bool      // it is closed after each read
+	id     [2]uint64 // device and inode of what was opened last
 }
 
 // Opens returns how often the file was opened. Where that has changed, what is
@@ -47,8 +50,11 @@ func (f *File) open() error {
 		unix.Close(fd)
 		return &Error{Path: f.Path, Reason: ReasonNotRegular, Err: fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
 	}
-	f.fd = fd + 1
-	f.opens++
+	id := [2]uint64{st.Dev, st.Ino}
+	if !f.unkept || id != f.id { // what is opened for each read is still the same file
+		f.opens++
+	}
+	f.fd, f.id, f.unkept = fd+1, id, fd >= keptBelow()
 	return nil
 }
 
@@ -57,6 +63,14 @@ func (f *File) open() error {
 // longest value. A file whose device went away and came back is opened again.
 // Errors are [*Error].
 func (f *File) Read(buf []byte) ([]byte, error) {
+	b, err := f.read(buf)
+	if f.unkept {
+		f.Close()
+	}
+	return b, err
+}
+
+func (f *File) read(buf []byte) ([]byte, error) {
 	for again := range 2 {
 		if err := f.open(); err != nil {
 			return nil, err

@@ -1,0 +1,40 @@
+package sysfs
+
+import "golang.org/x/sys/unix"
+
+// Reserve returns how many file descriptors of this process's limit are not used
+// to keep files of devices open, but left to everything else: connections of the
+// web port (512 unless changed) and the probe port (64), the worker, sockets of
+// netlink, logs. Of 1,024, the usual limit, it is 640.
+func Reserve() int { return reserve(limit()) }
+
+func reserve(limit uint64) int { return int(limit / 8 * 5) }
+
+// limit is the limit on descriptors that holds. Go raises it to what the process
+// may have when it starts, and gives children the one before.
+func limit() uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return 1024 // it cannot fail; this is what the kernel begins with
+	}
+	return min(l.Cur, 1<<30)
+}
+
+// keptBelow is the descriptor from which on a file is not kept open. The kernel
+// gives the lowest one that is free, so its number says how many are in use,
+// whoever has them, and no count is to be kept.
+func keptBelow() int {
+	l := limit()
+	return int(l) - reserve(l)
+}
+
+// FewDescriptors reports whether files are closed after each read because the
+// limit is near.
+func FewDescriptors() (few bool, most uint64) {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true, limit()
+	}
+	unix.Close(fd)
+	return fd >= keptBelow(), limit()
+}
