@@ -21,7 +21,8 @@ import (
 
 func newTestProbe(peers ...string) *Probe {
 	p := NewProbe(func() probe.Stats {
-		return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2}
+		return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true, Interval: time.Minute,
+			Refused: []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 	})
 	p.SetPeers(peers)
 	return p
