@@ -21,7 +21,7 @@ type reloader struct {
 	node          *node
 	file          string
 	configuration *config.Loader
-	ctx           context.Context //nolint:containedctx // what is started lives as long as serve, not as the request for a reload
+	ctx           context.Context // what is started lives as long as serve, not as the request for a reload
 	mu            sync.Mutex
 	lane          lane.Group[loaded]
 }
