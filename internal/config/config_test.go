@@ -34,6 +34,7 @@ func TestParse(t *testing.T) {
 		{"empty", "", rail.Options{}},
 		{"only a comment", "# nothing yet\n", rail.Options{}},
 		{"an empty document", "---\n", rail.Options{}},
+		{"empty on purpose", "{}\n", rail.Options{}},
 		{"rails without anything", "rails:\n", rail.Options{}},
 		{"names without anything", "rails: {names: }\n", rail.Options{}},
 		{"no names", "rails: {names: {}}\n", rail.Options{Names: names{}}},
@@ -56,7 +57,8 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&config.Config{Rails: tt.want}, got, regexps); diff != "" {
+			empty := !strings.ContainsAny(tt.in, "{:") // it has nothing but comments
+			if diff := cmp.Diff(&config.Config{Empty: empty, Rails: tt.want}, got, regexps); diff != "" {
 				t.Error(diff)
 			}
 		})
