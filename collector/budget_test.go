@@ -173,3 +173,33 @@ func TestNetdevSlowNeighbour(t *testing.T) {
 		}
 	})
 }
+
+// TestNetdevBondSilent: while the directory of a bond does not answer, its members
+// are read all the same: they are the ones that it had.
+func TestNetdevBondSilent(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+		source := NewNetdev(root.Sys(), someRails(lagRails...), readBudget).Ethtool(lagKernel().Ioctl)
+		read := func() (members int, err error) {
+			err = source.Read(func(s Sample) {
+				if slices.Contains(s.Labels, "enp1s0f0np0") || slices.Contains(s.Labels, "enp1s0f1np1") {
+					members++
+				}
+			})
+			return members, err
+		}
+		want, _ := read()
+		release := make(chan struct{})
+		source.finders.Run(time.Millisecond, []string{"bond0"}, func(string) []string { <-release; return nil })
+		for range 2 {
+			got, err := read()
+			if got != want || want == 0 {
+				t.Errorf("%d samples of members, want %d", got, want)
+			}
+			if !slices.ContainsFunc(Faults(err), func(f *Fault) bool { return f.Device == "bond0" && f.Reason == sysfs.ReasonTimeout }) {
+				t.Errorf("no fault of the bond in %v", err)
+			}
+		}
+		close(release)
+	})
+}

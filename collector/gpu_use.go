@@ -37,8 +37,8 @@ type gpuUses struct {
 	keys   []string
 }
 
-// Use returns what the GPUs hold and do now, those that answer within the
-// budget, which finding out which there are does not shorten. known is false as long as it is not known which GPUs there are: what
+// Use returns what the GPUs hold and do now, those that answer within the budget,
+// which finding out which there are does not shorten. known is false as long as it is not known which GPUs there are: what
 // Read found is good, and as long as that is nothing Use looks itself. Beside
 // Read, it may be called by any goroutine.
 func (g *GPU) Use(budget time.Duration) (list []GPUUse, known bool) {

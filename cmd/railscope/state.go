@@ -76,7 +76,8 @@ func forget(s settings, cfg *config.Config, w io.Writer) error {
 	if err := store.Err(); err != nil {
 		_ = store.Close()
 		if errors.Is(err, state.ErrLocked) {
-			return fmt.Errorf("forget rail %s: %w; stop that railscope first, and start it again afterwards", s.forget, err)
+			return fmt.Errorf("forget rail %s: %w; stop that railscope first, and start it again afterwards",
+				s.forget, err)
 		}
 		return fmt.Errorf("forget rail %s: %w", s.forget, err)
 	}
@@ -89,7 +90,8 @@ func forget(s settings, cfg *config.Config, w io.Writer) error {
 	left, gone, found := rail.Forget(known, s.forget, cfg.Rails.Names)
 	if !found {
 		_ = store.Close()
-		return fmt.Errorf("no rail %q is remembered in %s; railscope rails lists those that are there and those that are missing", s.forget, s.stateDir)
+		return fmt.Errorf("no rail %q is remembered in %s; railscope rails lists the rails, and the missing ones",
+			s.forget, s.stateDir)
 	}
 	store.Set(railsSection, left)
 	if err := store.Close(); err != nil {

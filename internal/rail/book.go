@@ -184,8 +184,9 @@ func (l *look) number() {
 		if l.of[i] != nil || s.kind == excludedOne {
 			continue
 		}
-		r := &Record{Device: s.Device, Port: max(s.Port, 1), Place: s.Place, PCIAddress: s.PCIAddress, NodeGUID: s.NodeGUID,
-			Reserved: s.kind == unexamined}
+		r := &Record{}
+		*r = s.Record
+		r.Port, r.Reserved = max(s.Port, 1), s.kind == unexamined
 		r.Number = l.free(l.configured(s.Record))
 		l.of[i], l.held[r] = r, true
 		l.book.records = append(l.book.records, r)
@@ -217,7 +218,8 @@ func (l *look) configured(r Record) string {
 	if name := l.names[Key(r.PCIAddress, r.Port)]; name != "" {
 		return name
 	}
-	if r.Configured == "" || slices.ContainsFunc(l.seen, func(s sighting) bool { return Key(s.Device, max(s.Port, 1)) == r.Configured }) {
+	given := func(s sighting) bool { return Key(s.Device, max(s.Port, 1)) == r.Configured }
+	if r.Configured == "" || slices.ContainsFunc(l.seen, given) {
 		return ""
 	}
 	return l.names[r.Configured] // udev has renamed the device since
@@ -274,7 +276,9 @@ func (l *look) missing(taken map[string]bool) (list []Missing) {
 	}
 	for key, name := range l.names {
 		device, port := splitKey(key)
-		present := func(s sighting) bool { return s.kind != examinedPort && (s.Device == device || s.PCIAddress == device) }
+		present := func(s sighting) bool {
+			return s.kind != examinedPort && (s.Device == device || s.PCIAddress == device)
+		}
 		if known[name] || taken[device] || slices.ContainsFunc(l.seen, present) {
 			continue
 		}

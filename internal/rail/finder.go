@@ -236,7 +236,8 @@ func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapsh
 		}
 		for _, r := range e.ports {
 			r.ID = ids[name]
-			seen = append(seen, sighting{Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}, examinedPort})
+			seen = append(seen, sighting{kind: examinedPort,
+				Record: Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}})
 			snap.Rails = append(snap.Rails, r)
 		}
 		snap.LeftOut = append(snap.LeftOut, e.leftOut...)
@@ -247,7 +248,8 @@ func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapsh
 	for _, name := range left {
 		if l := f.located[ids[name]]; l.why == "" {
 			snap.Excluded = append(snap.Excluded, name)
-			seen = append(seen, sighting{Record{Device: name, Place: l.place, PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}, excludedOne})
+			seen = append(seen, sighting{kind: excludedOne,
+				Record: Record{Device: name, Place: l.place, PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}})
 		}
 	}
 	called, missing := f.book.enter(seen, f.opts.Names, taken)

@@ -20,7 +20,7 @@ type Rail struct {
 	Netdev     string // network interface the port belongs to; the bond's where the driver made one device of a bond; empty when unknown
 	LinkLayer  string // Ethernet or InfiniBand, as the kernel says
 	PCIAddress string // domain:bus:device.function; empty for a software device
-	Place      string // PCI address and auxiliary device; of a software device where its interface sits; empty when unknown
+	Place      string // PCI address and auxiliary device, or net: and where a software device's interface sits
 	NUMANode   int    // -1 when unknown
 	Software   bool   // a device made of a network interface alone (rxe, siw)
 	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty when unknown

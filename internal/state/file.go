@@ -53,7 +53,8 @@ func parse(data []byte) (sections map[string]json.RawMessage, aside string, err 
 		return nil, corruptSuffix, errors.New("it has no version")
 	}
 	if v > version {
-		return nil, fmt.Sprintf(".version-%d", v), fmt.Errorf("it is of version %d, and this railscope knows version %d", v, version)
+		return nil, fmt.Sprintf(".version-%d", v),
+			fmt.Errorf("it is of version %d, and this railscope knows version %d", v, version)
 	}
 	delete(sections, "version")
 	return sections, "", nil
@@ -71,7 +72,8 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 		return fmt.Errorf("the state would have %d bytes; at most %d are written", len(data), maxSize)
 	}
 	path := filepath.Join(dir, fileName)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	f, err := os.OpenFile(path+".new", flags, 0o600)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,8 @@ func Open(dir string, report func(error)) *Store { return open(dir, false, repor
 func OpenReadOnly(dir string, report func(error)) *Store { return open(dir, true, report) }
 
 func open(dir string, readOnly bool, report func(error)) *Store {
-	s := &Store{dir: dir, readOnly: readOnly, report: report, sections: map[string]json.RawMessage{}, mine: map[string]bool{}}
+	s := &Store{dir: dir, readOnly: readOnly, report: report,
+		sections: map[string]json.RawMessage{}, mine: map[string]bool{}}
 	s.begin()
 	return s
 }
