@@ -26,10 +26,10 @@ func (s settings) openState(logger *slog.Logger) *state.Store {
 	}
 	return state.Open(s.stateDir, func(err error) {
 		if err != nil {
-			logger.Warn("State not saved", "err", err)
+			logger.Warn("State directory has a problem", "err", err)
 			return
 		}
-		logger.Info("State saved again", "dir", s.stateDir)
+		logger.Info("State saved", "dir", s.stateDir)
 	})
 }
 

@@ -161,7 +161,7 @@ func TestSpoiledState(t *testing.T) {
 		if got, want := s.listed(t), "mlx5_0:0 mlx5_1:1 mlx5_2:2"; got != want {
 			t.Errorf("%s: %s, want %s", content, got, want)
 		}
-		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "State saved again") {
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "State saved") {
 			t.Errorf("%s: logged %s", content, log.String())
 		}
 	}
