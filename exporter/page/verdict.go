@@ -134,12 +134,12 @@ func (s *Snapshot) failingPeers() (failing, degraded []string) {
 			if r.Outcome == "skipped" {
 				continue
 			}
-			switch {
-			case r.Outcome == "fallback":
+			switch r.Outcome {
+			case "fallback":
 				failing = append(failing, "peer "+p.Name+" is reached by TCP only: "+r.Reason)
-			case r.Outcome == "failed":
+			case "failed":
 				failing = append(failing, "the probe of peer "+p.Name+" fails: "+r.Reason)
-			case r.Outcome == "degraded":
+			case "degraded":
 				degraded = append(degraded, "RDMA to peer "+p.Name+" is degraded")
 			}
 			break

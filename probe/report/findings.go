@@ -120,7 +120,8 @@ func (b *book) failures() {
 	r := b.result
 	byRDMA := r.Transport == probe.RDMA
 	for _, f := range r.Failures {
-		if !byRDMA && f.Reason == r.Reason && (f.Rail == "" || f.Detail == r.Detail) {
+		own := f.Rail == "" || f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail
+		if !byRDMA && f.Reason == r.Reason && own {
 			continue
 		}
 		text := why(f.Reason, f.Detail)

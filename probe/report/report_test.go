@@ -126,6 +126,9 @@ func results() map[string]probe.Result {
 		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
 			Failures: []probe.Failure{noDevice}, TCP: []probe.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
 			Rails: []probe.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)}, {Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
+		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
+			Failures: []probe.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"}, {Rail: "1", Stage: "reach", Reason: "retry_exceeded", Detail: "nor here"}},
+			Rails:    []probe.RailResult{{Rail: "0", Failure: &probe.Failure{}}, {Rail: "1", Failure: &probe.Failure{}}}},
 		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport, Reason: "peer_unreachable",
 			Detail:   "dial tcp 192.168.101.2:10092: connect: no route to host; is railscope running there, with probe.listen, and does a firewall let port 10092 through?",
 			Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable", Detail: "dial tcp"}}},
@@ -191,7 +194,7 @@ func TestColor(t *testing.T) {
 		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").Replace(with.String()); got != without.String() {
 			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
 		}
-		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green, "fallback": terminal.Red, "failed": terminal.Red, "skipped": ""}
+		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green, "fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
 		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(), terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
 			t.Errorf("%s begins %q", name, with.String()[:8])
 		}
