@@ -32,7 +32,7 @@ func section(b *strings.Builder, title string, rows []*collector.Metric) {
 	for _, m := range rows {
 		var origins []string
 		for _, o := range m.From {
-			origins = append(origins, origin(o))
+			origins = append(origins, origin(o, m.Ref))
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", FullName(m), typeNames[m.Kind], strings.Join(m.Labels, ", "),
 			cell(m.Help), cell(strings.Join(origins, ", ")), cell(m.Ref))
@@ -40,7 +40,9 @@ func section(b *strings.Builder, title string, rows []*collector.Metric) {
 	b.WriteString("\n")
 }
 
-func origin(o collector.Origin) string {
+// origin is a row's origin for people. Only where the row is written after mlx5
+// is the width that adapter's; bonds and NVML have theirs everywhere.
+func origin(o collector.Origin, ref string) string {
 	s := o.Name
 	if o.Scale != 0 {
 		s += fmt.Sprintf(" × %g", o.Scale)
@@ -48,8 +50,10 @@ func origin(o collector.Origin) string {
 	switch {
 	case o.Saturates:
 		s += fmt.Sprintf(" (%d bits, saturates)", o.Bits)
-	case o.Bits != 0:
+	case o.Bits != 0 && strings.Contains(ref, "mlx5"):
 		s += fmt.Sprintf(" (%d bits on mlx5, wraps)", o.Bits)
+	case o.Bits != 0:
+		s += fmt.Sprintf(" (%d bits, wraps)", o.Bits)
 	}
 	return s
 }
