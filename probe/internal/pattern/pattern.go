@@ -10,7 +10,10 @@ const Word = 8
 
 // Fill writes the pattern of seed into buf, which begins at offset, a multiple
 // of [Word]. A last part shorter than a word holds the word's first bytes.
+//
+//go:norace
 func Fill(buf []byte, seed uint64, offset int64) {
+	writes(buf)
 	n := uint64(offset / Word)
 	for len(buf) >= Word {
 		binary.LittleEndian.PutUint64(buf, word(seed, n))
@@ -23,7 +26,10 @@ func Fill(buf []byte, seed uint64, offset int64) {
 
 // Check returns the offset of the first byte that differs from the pattern, or
 // -1 when all is as it should be.
+//
+//go:norace
 func Check(buf []byte, seed uint64, offset int64) int64 {
+	reads(buf)
 	n, at := uint64(offset/Word), offset
 	for len(buf) >= Word {
 		if got, want := binary.LittleEndian.Uint64(buf), word(seed, n); got != want {
