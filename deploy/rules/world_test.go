@@ -317,10 +317,10 @@ var faults = []struct {
 
 // TestFaults holds what fires at any time in the hour after a fault.
 func TestFaults(t *testing.T) {
-	words := named(t)
+	nodes := twoNodes(t, named(t))
 	var tests []promtoolTest
 	for _, f := range faults {
-		w := twoNodes(t, words)
+		w := maps.Clone(nodes)
 		f.plant(w)
 		tests = append(tests, w.test(f.name, f.fires))
 		if n := strings.Count(f.fires, "critical "); n > 1 {
