@@ -173,7 +173,7 @@ func follow(t *testing.T, cmd *exec.Cmd) *running {
 		_ = r.Process.Kill()
 		_ = r.Wait() // an error where the test has waited already
 	})
-	time.AfterFunc(time.Minute, func() { _ = r.Process.Kill() }) // ends every wait below
+	time.AfterFunc(3*time.Minute, func() { _ = r.Process.Kill() }) // ends every wait below
 	r.log = bufio.NewScanner(pipe)
 	return r
 }
@@ -327,7 +327,7 @@ func TestNCCL(t *testing.T) {
 			if strings.Contains(body, "\n"+step.shows+"\n") {
 				break
 			}
-			time.Sleep(100 * time.Millisecond) // start ends the program after a minute, and get this loop
+			time.Sleep(100 * time.Millisecond) // start ends the program after three minutes, and get this loop
 		}
 		t.Log("step", i, "is there")
 	}

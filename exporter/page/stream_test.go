@@ -108,7 +108,7 @@ func TestStream(t *testing.T) {
 	if events[0].Main == "" || events[3].Main != "" || events[3].Parts["head"] == "" {
 		t.Errorf("%+v", events)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := server.Config.Shutdown(ctx); err != nil {
 		t.Errorf("the end of the server waits for streams: %v", err)
