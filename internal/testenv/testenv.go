@@ -27,11 +27,11 @@ func Setup() {
 	// checks each of them to make a new one: trees of thousands of small files cost
 	// 0.7 ms a file there, 0.01 ms on tmpfs.
 	if os.Getenv("TMPDIR") == "" && usable(memory) {
-		os.Setenv("TMPDIR", memory)
+		_ = os.Setenv("TMPDIR", memory)
 	}
 	// The race detector sleeps for a second at every exit.
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0")
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
 }
 
