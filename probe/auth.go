@@ -68,7 +68,9 @@ func (c credentials) serverTLS() *tls.Config {
 			return nil, err
 		}
 		// Without tickets nobody resumes what an earlier authority admitted.
-		conf := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}, SessionTicketsDisabled: true}
+		conf := &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}, SessionTicketsDisabled: true,
+		}
 		if pool != nil {
 			conf.ClientCAs, conf.ClientAuth = pool, tls.RequireAndVerifyClientCert
 		}
@@ -116,11 +118,15 @@ func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 	for _, other := range state.PeerCertificates[1:] {
 		between.AddCert(other)
 	}
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	options := x509.VerifyOptions{
+		Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if _, err := cert.Verify(options); err != nil {
 		return fmt.Errorf("the peer does not accept this node's certificate: %w", err)
 	}
 	if len(c.ClientAllowedNames) > 0 && !namedBy(cert, c.ClientAllowedNames) {
-		return errors.New("no name of this node's certificate is in the peer's client_allowed_names: its names are the DNS names and URIs of the certificate's subjectAltName")
+		return errors.New("no name of this node's certificate is in the peer's client_allowed_names: " +
+			"its names are the DNS names and URIs of the certificate's subjectAltName")
 	}
 	return nil
 }

@@ -121,9 +121,12 @@ func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, d
 	case there.Version != protocolVersion:
 		return olderOrNewer(stage, there.Version, "")
 	case there.Proof == proofToken && len(c.tokens) == 0:
-		return failure.New(stage, failure.Unauthorized, "the peer asks for a token and this node has none: both ends need the same token_file")
+		return failure.New(stage, failure.Unauthorized,
+			"the peer asks for a token and this node has none: both ends need the same token_file")
 	case there.Proof != proofToken && len(c.tokens) > 0:
-		return failure.New(stage, failure.Unauthorized, "the peer has no token, so it cannot prove itself to this node, which has one: give both ends a token_file, or neither")
+		return failure.New(stage, failure.Unauthorized,
+			"the peer has no token, so it cannot prove itself to this node, which has one: "+
+				"give both ends a token_file, or neither")
 	case len(c.tokens) == 0:
 		return nil
 	}
@@ -175,14 +178,18 @@ func unproved(stage failure.Stage, res *http.Response, text []byte) error {
 	if res.StatusCode != http.StatusOK && json.Unmarshal(text, &f) == nil && f.Reason == failure.Unauthorized {
 		return refused(stage, res, text)
 	}
-	return failure.New(stage, failure.Unauthorized, "the answer to %s %s (status %d) does not prove that the peer has this node's token: is something else on its address?",
+	return failure.New(stage, failure.Unauthorized,
+		"the answer to %s %s (status %d) does not prove that the peer has this node's token: "+
+			"is something else on its address?",
 		res.Request.Method, res.Request.URL.Path, res.StatusCode)
 }
 
 // turnedAway makes a failure of a refused challenge. Anyone can send that, so it
 // does not become a reason to skip the peer, but for one: a railscope that knows
 // only an earlier protocol.
-func (c *client) turnedAway(ctx context.Context, stage failure.Stage, k *askerConn, res *http.Response, text []byte) error {
+func (c *client) turnedAway(
+	ctx context.Context, stage failure.Stage, k *askerConn, res *http.Response, text []byte,
+) error {
 	var f failure.Failure
 	theirs := json.Unmarshal(text, &f) == nil && f.Reason != ""
 	current := res.Header.Get(headerProtocol) != ""
@@ -217,12 +224,16 @@ func olderOrNewer(stage failure.Stage, version int, railscope string) error {
 	if version > protocolVersion {
 		where = "this node"
 	}
-	return failure.New(stage, failure.PeerVersion, "peer speaks protocol version %d%s, this node %d: upgrade railscope on %s", version, railscope, protocolVersion, where)
+	return failure.New(stage, failure.PeerVersion,
+		"peer speaks protocol version %d%s, this node %d: upgrade railscope on %s",
+		version, railscope, protocolVersion, where)
 }
 
 // send sends a request. With sessions it carries a proof for each of them, for
 // the number of requests that they have.
-func (k *askerConn) send(ctx context.Context, method, path string, body []byte, sessions []*session) (*http.Response, error) {
+func (k *askerConn) send(
+	ctx context.Context, method, path string, body []byte, sessions []*session,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, k.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -240,7 +251,9 @@ func (k *askerConn) send(ctx context.Context, method, path string, body []byte, 
 
 // exchange sends a request and returns its answer, whatever it says. streams says
 // that an answer with status OK is to be read line by line.
-func (k *askerConn) exchange(ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool) (*reply, error) {
+func (k *askerConn) exchange(
+	ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool,
+) (*reply, error) {
 	var sessions []*session
 	if k.session != nil {
 		k.session.count++
@@ -283,7 +296,8 @@ func (s *session) proves(res *http.Response, digest string) bool {
 	if err != nil || p.count != s.count || p.digest != digest || len(p.macs) != 1 {
 		return false
 	}
-	return hmac.Equal(p.macs[0], s.ofAnswer(res.Request.Method, res.Request.URL.RequestURI(), s.count, res.StatusCode, digest))
+	return hmac.Equal(p.macs[0],
+		s.ofAnswer(res.Request.Method, res.Request.URL.RequestURI(), s.count, res.StatusCode, digest))
 }
 
 var errTooLong = errors.New("too long")

@@ -53,7 +53,8 @@ func (c *challengeRequest) check() error {
 }
 
 func (c *challengeReply) check() error {
-	if c.Version < 1 || c.Version == protocolVersion && (len(c.Nonce) != nonceSize || c.Proof != proofToken && c.Proof != proofNone) {
+	if c.Version < 1 ||
+		c.Version == protocolVersion && (len(c.Nonce) != nonceSize || c.Proof != proofToken && c.Proof != proofNone) {
 		return fmt.Errorf("version %d, a nonce of %d bytes, proof %.40q", c.Version, len(c.Nonce), c.Proof)
 	}
 	return nil
@@ -114,20 +115,24 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 		err = ask.check()
 	}
 	if err != nil {
-		r.turnAway(w, req, refusedMalformed, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol, "the peer does not understand the request: %v", err))
+		r.turnAway(w, req, refusedMalformed, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
+			"the peer does not understand the request: %v", err))
 		return
 	}
 	if ask.Version != protocolVersion {
 		r.turnAway(w, req, refusedVersion, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
-			"peer speaks protocol version %d, this node %d: install the same version of railscope on both", protocolVersion, ask.Version))
+			"peer speaks protocol version %d, this node %d: install the same version of railscope on both",
+			protocolVersion, ask.Version))
 		return
 	}
 	reply := challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone}
 	if conn, _ := req.Context().Value(targetConnKey{}).(*targetConn); r.creds.TokenFile != "" && conn != nil {
 		dialled, _ := netip.ParseAddrPort(ask.Address)
 		if plainAddress(dialled) != conn.local {
-			r.turnAway(w, req, refusedUnauthorized, http.StatusConflict, unauthorized("the connection was made to %.64q and reached the peer at another address: "+
-				"with a token nothing between two nodes may translate addresses or act as proxy; probe the node's own address", ask.Address))
+			r.turnAway(w, req, refusedUnauthorized, http.StatusConflict, unauthorized(
+				"the connection was made to %.64q and reached the peer at another address: "+
+					"with a token nothing between two nodes may translate addresses or act as proxy; "+
+					"probe the node's own address", ask.Address))
 			return
 		}
 		reply.Proof = proofToken
@@ -142,7 +147,9 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 // admit lets a request pass if its sender has proved that it is a peer, and
 // answers it otherwise. What the handler then answers to the writer that it
 // returns is proved to the sender by finish.
-func (r *Responder) admit(w http.ResponseWriter, req *http.Request) (signed http.ResponseWriter, finish func(), ok bool) {
+func (r *Responder) admit(
+	w http.ResponseWriter, req *http.Request,
+) (signed http.ResponseWriter, finish func(), ok bool) {
 	if err := r.creds.checkCertificate(req.TLS); err != nil {
 		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("%v", err))
 		return nil, nil, false
@@ -154,7 +161,8 @@ func (r *Responder) admit(w http.ResponseWriter, req *http.Request) (signed http
 	conn, _ := req.Context().Value(targetConnKey{}).(*targetConn)
 	p, err := parseProof(req.Header.Get(headerProof))
 	if conn == nil || err != nil {
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the request does not prove a token: both ends need the same token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(
+			"the request does not prove a token: both ends need the same token_file"))
 		return nil, nil, false
 	}
 	list, err := r.creds.tokens()
@@ -249,7 +257,8 @@ func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want stri
 	}
 	if err != nil {
 		w.Header().Set("Connection", "close")
-		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol, "the peer does not understand the request: %v", err))
+		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
+			"the peer does not understand the request: %v", err))
 		return false
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))

@@ -162,7 +162,8 @@ func (s *secretFiles) tokens(path string) (tokens, error) {
 	return loadSecret(s, "token", []string{path}, func(data [][]byte) (tokens, error) {
 		list, err := secret.Tokens(data[0])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: it must hold the secret that all peers share, or two of them, one per line", path, err)
+			return nil, fmt.Errorf(
+				"%s: %w: it must hold the secret that all peers share, or two of them, one per line", path, err)
 		}
 		s.warn(path, list, sha256.Sum256(data[0]))
 		return list, nil

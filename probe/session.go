@@ -69,7 +69,8 @@ func (b binding) session(token string) (*session, error) {
 		key     *[]byte
 		purpose string
 	}{{&s.request, "asker to target"}, {&s.answer, "target to asker"}, {&s.data, "data"}} {
-		info := fields([]byte(protocolName), []byte(k.purpose), []byte("asker"), []byte("target"), []byte(plainAddress(b.address).String()), b.tls)
+		info := fields([]byte(protocolName), []byte(k.purpose), []byte("asker"), []byte("target"),
+			[]byte(plainAddress(b.address).String()), b.tls)
 		if *k.key, err = hkdf.Expand(sha256.New, prk, string(info), keySize); err != nil {
 			return nil, fmt.Errorf("derive the session key: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // halfPost is a request without proof whose body never comes.
-const halfPost = "POST /v1/lease HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+const halfPost = "POST /v2/hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 // strange opens n connections to address, sends something on each, and returns
 // them. They are closed when the test ends.
@@ -38,7 +38,7 @@ func strange(t *testing.T, address string, n int, send string) (list []net.Conn)
 func TestStrangersLeaveRoom(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	for name, send := range map[string]string{"half a request": halfPost, "nothing": "", "half a header": "POST /v1/lease HTTP/1.1\r\nX-A:"} {
+	for name, send := range map[string]string{"half a request": halfPost, "nothing": "", "half a header": "POST /v2/hello HTTP/1.1\r\nX-A:"} {
 		strange(t, p.peer, 2*maxConnections, send)
 		if res := p.round(); res.Outcome != OK {
 			t.Errorf("%s: a round beside them: %s because of %q (%s)", name, res.Outcome, res.Reason, res.Detail)
@@ -56,7 +56,7 @@ func TestStrangerTime(t *testing.T) {
 	secure := impatient(t, limit, newAuthority(t).issue(t.TempDir(), "b"))
 	for name, tc := range map[string]struct{ address, send string }{
 		"silence":        {plain, ""},
-		"half a header":  {plain, "POST /v1/lease HTTP/1.1\r\nX-A:"},
+		"half a header":  {plain, "POST /v2/hello HTTP/1.1\r\nX-A:"},
 		"half a body":    {plain, halfPost},
 		"silence in TLS": {secure, ""},
 		"half a TLS":     {secure, "\x16\x03\x01\x02\x00\x01"},
