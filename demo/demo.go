@@ -44,6 +44,7 @@ type Options struct {
 	Fallback  bool            // RDMA does not get through
 	Fail      map[int]bool    // rails whose port on the first node goes down
 	FailAfter time.Duration   // when: a port that has never been up is nobody's loss
+	FailHold  <-chan struct{} // not before this is closed, unless nil: a busy machine shows the port later than FailAfter
 }
 
 // Demo is both nodes and what is between them.
@@ -134,12 +135,21 @@ func (d *Demo) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if !failed && time.Since(d.job.began) >= d.opts.FailAfter {
+			if !failed && time.Since(d.job.began) >= d.opts.FailAfter && !d.opts.held() {
 				failed = true
 				d.fail()
 			}
 			d.advance(0)
 		}
+	}
+}
+
+func (o *Options) held() bool {
+	select {
+	case <-o.FailHold:
+		return false
+	default:
+		return o.FailHold != nil
 	}
 }
 

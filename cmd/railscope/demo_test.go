@@ -138,9 +138,13 @@ func TestDemo(t *testing.T) {
 		}},
 	} {
 		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.
-		nodes, end := showAll(t, append([]string{"--rate=" + tc.rate}, tc.args...)...)
+		nodes, fail, end := showAll(t, append([]string{"--rate=" + tc.rate}, tc.args...)...)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "failed" { // a rail that nobody has seen carry anything is no loss
+				watch(t, nodes, func(_ int, n *shown) bool { return n.between(2, 2, `rails_active{direction="receive"`) })
+			}
+			fail()
 			watch(t, nodes, func(i int, n *shown) bool {
 				// What the probe has learned, in another source: of a port that never fails, since it is learned when a round opens it.
 				return tc.seen(i, n) && n.value(`port_mtu_bytes{device="demo1",kind="max"`) == 4096
@@ -168,8 +172,9 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// showAll starts a demo, and returns its nodes and what ends it.
-func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, end func() error) {
+// showAll starts a demo, and returns its nodes, what lets rails fail, and what
+// ends it.
+func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(), end func() error) {
 	t.Helper()
 	s, err := parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)}, args...))
 	if err != nil {
@@ -179,6 +184,8 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, end func()
 	if err != nil {
 		t.Fatal(err)
 	}
+	hold := make(chan struct{})
+	opts.FailHold = hold
 	at, err := demoAddresses(s.demo.listen)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +198,7 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, end func()
 	for i := range nodes {
 		nodes[i] = &shown{url: "http://" + at.web[i], last: map[string]float64{}}
 	}
-	return nodes, func() error { cancel(); return <-ended }
+	return nodes, func() { close(hold) }, func() error { cancel(); return <-ended }
 }
 
 // watch scrapes until each node has shown all that is to be seen. It takes as
