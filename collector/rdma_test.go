@@ -35,6 +35,7 @@ func newRDMATree(t testing.TB) *rdmaTree {
 	}
 	finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
 	tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+	t.Cleanup(func() { tree.source.follow(nil) }) // closes files
 	return tree
 }
 
