@@ -185,6 +185,9 @@ var elsewhere = map[string]string{
 	"LatencyHigh":             "needs a day of latencies, which is 24 minutes of hastened ones",
 	"ProbeFlapping":           "needs three faults within a hastened hour, a minute",
 	"PeerLookupFailing":       "its peers have no DNS name",
+	"PeerProtocol":            "both nodes run one version, and it waits for a day",
+	"ProbeDown":               "it waits for ten minutes, while the port is opened again",
+	"ProbeStalled":            "nothing here stops the prober",
 	"Restarting":              "no fault here takes railscope down three times within a hastened hour, a minute",
 	"GoodputBelowExpected":    "of a software device nothing is expected",
 }

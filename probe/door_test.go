@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
 // fakeNet is what can be listened on: one listener for an address, and none on
@@ -199,7 +201,7 @@ func TestListenerDies(t *testing.T) {
 // TestRefusedChangeChangesNothing: options that cannot be put in force leave
 // everything as it was, the listener and what runs behind it included.
 func TestRefusedChangeChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
 		s, n, e := doored(t)
 		old := answeringOptions("0.0.0.0:1", "old")
 		old.Budget = 1 << 30

@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 		{script: "deb/prerm", args: "upgrade 0.2.0", calls: ""},
 		{script: "deb/prerm", args: "remove", calls: ""},
 		{script: "deb/postrm", args: "remove", calls: ""},
-		{script: "deb/postrm", args: "purge", works: "rm", calls: "rm -rf /etc/railscope"},
+		{script: "deb/postrm", args: "purge", works: "rm", calls: "rm -rf /etc/railscope /var/lib/railscope"},
 		{script: "rpm/preinst", args: "1", fails: true, calls: "systemd-sysusers --replace=/usr/lib/sysusers.d/railscope.conf -"},
 		{script: "rpm/preinst", args: "1", works: "getent", calls: "getent group railscope"},
 		{script: "rpm/postinst", args: "1", calls: "systemctl --no-reload preset railscope.service"},

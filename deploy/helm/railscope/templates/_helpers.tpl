@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "%s-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
 {{- end }}
 {{- range .Values.extraEnv }}
-{{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
+{{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_STATE_DIR" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
 {{- fail (printf "extraEnv: %s is set by the chart, and by its values" .name) }}
 {{- end }}
 {{- if has .name (list "RAILSCOPE_WEB_CONFIG_FILE" "RAILSCOPE_WEB_TELEMETRY_PATH" "RAILSCOPE_WEB_SYSTEMD_SOCKET") }}
@@ -79,7 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 {{- range .Values.extraArgs }}
-{{- if regexMatch "^--(config\\.file|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
+{{- if regexMatch "^--(config\\.file|state\\.dir|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
 {{- fail (printf "extraArgs: %s is what the chart gives by its values; a flag cannot be given twice" .) }}
 {{- end }}
 {{- if regexMatch "^--web\\.(telemetry-path|systemd-socket)(=|$)" . }}
