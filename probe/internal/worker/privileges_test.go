@@ -18,17 +18,17 @@ import (
 func capable() int {
 	p, err := start([]string{"/proc/self/exe"}, []string{role + "=worker"}, func(string) {})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	defer p.kill()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	for _, line := range regexp.MustCompile(`(?m)^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs):.*$`).FindAllString(string(status), -1) {
-		fmt.Println(strings.Join(strings.Fields(line), " "))
+		fmt.Fprintln(os.Stdout, strings.Join(strings.Fields(line), " "))
 	}
 	return 0
 }
