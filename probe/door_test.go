@@ -292,7 +292,7 @@ func TestReloadKeepsThePort(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(c, "GET /v1/hello HTTP/1.0\r\n\r\n")
+			_, _ = io.WriteString(c, "GET /v2/node HTTP/1.0\r\n\r\n")
 			if text, err := io.ReadAll(c); err != nil || !strings.Contains(string(text), "200 OK") {
 				t.Errorf("%v %.100q", err, text)
 			}
