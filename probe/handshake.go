@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -94,7 +95,9 @@ func trackConnections(srv *http.Server) {
 
 // turnAway refuses a request that nobody has proved, and its connection.
 func (r *Responder) turnAway(w http.ResponseWriter, req *http.Request, reason string, status int, f *failure.Failure) {
-	r.node.refused.Count(reason, req.RemoteAddr)
+	if reason != refusedElsewhere {
+		r.node.refused.Count(reason, req.RemoteAddr)
+	}
 	w.Header().Set("Connection", "close") // a stranger holds none of the few connections
 	refuse(w, status, f)
 }
@@ -107,15 +110,18 @@ func unauthorized(format string, args ...any) *failure.Failure {
 // connection, so it costs little however many ask.
 func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 	var ask challengeRequest
+	reason := refusedMalformed
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxChallenge))
 	if err == nil {
 		err = json.Unmarshal(body, &ask)
+	} else if !errors.As(err, new(*http.MaxBytesError)) {
+		reason = refusedElsewhere
 	}
 	if err == nil {
 		err = ask.check()
 	}
 	if err != nil {
-		r.turnAway(w, req, refusedMalformed, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
+		r.turnAway(w, req, reason, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
 			"the peer does not understand the request: %v", err))
 		return
 	}

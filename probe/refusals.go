@@ -8,6 +8,8 @@ const (
 	refusedUnauthorized = "unauthorized" // neither token nor certificate of a peer
 	refusedVersion      = "version"      // another version of the protocol
 	refusedMalformed    = "malformed"    // not a request of railscope's
+
+	refusedElsewhere = "" // already counted, as a connection that was closed before its request was complete
 )
 
 // newRefusals counts what the control channel refuses.

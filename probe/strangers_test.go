@@ -125,3 +125,32 @@ func TestProvenStays(t *testing.T) {
 		t.Errorf("another connection was needed: %t, %v", dialled, err)
 	}
 }
+
+// TestRefusalsByReason: what strangers send is counted once, under the reason for
+// which it is refused; a request that is not complete is none.
+func TestRefusalsByReason(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ send, reason string }{
+		{"GET /v1/hello HTTP/1.0\r\n\r\n", refusedVersion},
+		{"POST /v2/hello HTTP/1.0\r\nContent-Length: 1\r\n\r\nx", refusedMalformed},
+		{"GET /v2/node HTTP/1.0\r\n\r\n", refusedUnauthorized},
+		{"POST /v2/hello HTTP/1.0\r\nContent-Length: 100\r\n\r\nhalf", ""},
+	} {
+		n := bareNode(t, "a")
+		peer := answering(t, n, Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
+		c := strange(t, peer, 1, tc.send)[0]
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, c) // until the answer is complete
+		n.refused.Each(func(reason string, count uint64) {
+			want := uint64(0)
+			if reason == tc.reason {
+				want = 1
+			}
+			if count != want {
+				t.Errorf("%q: %d refused as %s, want %d", tc.send, count, reason, want)
+			}
+		})
+	}
+}
