@@ -179,15 +179,21 @@ func (p *process) Running() bool {
 // printed.
 func (p *process) Wait(t testing.TB, within time.Duration) string {
 	t.Helper()
+	p.end(t, within)
+	if err := p.failure(); err != nil {
+		t.Fatalf("node %d: process %d: %v", p.node, p.PID, err)
+	}
+	return p.Stdout
+}
+
+// end waits for the end of a process, whatever its exit code.
+func (p *process) end(t testing.TB, within time.Duration) {
+	t.Helper()
 	select {
 	case <-p.ended:
 	case <-time.After(within):
 		t.Fatalf("node %d: process %d still runs after %v", p.node, p.PID, within)
 	}
-	if err := p.failure(); err != nil {
-		t.Fatalf("node %d: process %d: %v", p.node, p.PID, err)
-	}
-	return p.Stdout
 }
 
 // Stop asks the process to end, as a service manager does, and waits for it.

@@ -86,8 +86,12 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 	limit(t, 1, "10mbit")
 	answer(t)
 	p := startBench(t, "--format=table", "--transfer=12MiB", "--chunk=256KiB")
-	text := p.Wait(t, roundTime)
-	t.Logf("%s", text)
+	p.end(t, roundTime)
+	text := p.Stdout
+	t.Logf("exit code %d, %s%s", p.RC, p.Stderr, text)
+	if p.RC != 1 {
+		t.Errorf("exit code %d, want 1: the round is degraded", p.RC)
+	}
 	for _, want := range []string{`is degraded: 2 rails carry`, `(?m)^  - rail 1 carries [23]\d % of its share \(imbalance 0\.[678]\d\)$`, `verified`} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("the report does not say %q", want)
