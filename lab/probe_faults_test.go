@@ -193,8 +193,10 @@ func TestProbeWorkerDies(t *testing.T) {
 			}
 			e := answer(t)
 			before := node(1).sent(t, 0)
-			p := startBench(t, "--transfer=16MiB", "--chunk=256KiB", "--latency-samples=20")
-			carries(t, p, 0, before, 5<<20)
+			// At 20 Mb/s the burst over rail 0 alone and the one with equal parts end
+			// after 3 s each, so the kill has more than 2 s to arrive within the second.
+			p := startBench(t, "--transfer=32MiB", "--chunk=256KiB", "--latency-samples=20")
+			carries(t, p, 0, before, 8<<20)
 			victim := p
 			if c.name == "the target's" {
 				victim = e.process
