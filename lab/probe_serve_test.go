@@ -44,7 +44,7 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`, `probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`,
 		`probe_rail_goodput_bytes_per_second{rail="1",mode="stealing"}`, `probe_rail_bytes_total{rail="1"}`,
 		`probe_scaling_ratio`, `probe_speedup_ratio`, `probe_tcp_goodput_bytes_per_second{streams="1"}`, `probe_tcp_goodput_bytes_per_second{streams="4"}`,
-		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_success_timestamp_seconds`, `probe_budget_bytes`,
+		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_round_timestamp_seconds`, `probe_budget_bytes`,
 	} {
 		if v := next.must(t, series); v <= 0 {
 			t.Errorf("%s is %v after a round that went well", series, v)
