@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
@@ -223,6 +224,10 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 // the middle of whatever it does; and nothing is left, when its terminal or who
 // reads what it says is gone, neither.
 func TestDemoEnds(t *testing.T) {
+	// Under nohup SIGHUP is ignored, and children inherit that. They do not inherit a handler.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hup) })
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel() // most of it is waiting for the first round
