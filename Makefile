@@ -62,14 +62,14 @@ rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what th
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # what it reads is outside its module, where the cache does not look
+	cd test/check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # what it reads is outside its module, where the cache does not look
 
 dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
 	go test ./dashboards -update
-	cd check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # what it reads is outside its module, where the cache does not look
+	cd test/check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # what it reads is outside its module, where the cache does not look
 
 kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update writes goldens and the table of values anew)
-	cd check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # what it reads is outside its module, where the cache does not look
+	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # what it reads is outside its module, where the cache does not look
 
 image: build ## build the container image for this machine, without Docker
 	scripts/image.sh railscope
@@ -79,7 +79,7 @@ image-run: image ## run the image once as Kubernetes would, and look at what it 
 
 page: deps ## the live page of the real binary, in a real Chromium
 	@scripts/need.sh chromium=chromium
-	cd browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # what it serves is outside its module, where the cache does not look
+	cd test/browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # what it serves is outside its module, where the cache does not look
 
 render: build .bin/prometheus ## draw the dashboards with Grafana's own components into docs/img (ARGS=demo: ask every panel of railscope demo)
 	scripts/render.sh $(ARGS)
@@ -89,10 +89,10 @@ lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the 
 	scripts/lint.sh
 
 lab: deps ## two real RoCE nodes in virtual machines, and the tests that run on them
-	lab/run.sh $(ARGS)
+	test/lab/run.sh $(ARGS)
 
 bench: build .bin/node_exporter ## compare values and cost with node_exporter (ARGS='-scrapes 100' and others)
-	go run ./bench $(ARGS)
+	go run ./test/peers $(ARGS)
 
 fuzz: deps ## every fuzz target for FUZZTIME (10 s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
@@ -113,7 +113,7 @@ package-test: ## what is in the packages of dist/, and does the arm64 program ru
 	go test -count=1 -tags dist ./deploy/packages
 
 lab-package: deps ## install, upgrade and remove the deb of dist/ on a lab node that systemd runs
-	lab/run.sh -systemd $(ARGS)
+	test/lab/run.sh -systemd $(ARGS)
 
 .bin/package: build
 	scripts/package-files.sh ./railscope $@
@@ -134,5 +134,5 @@ deps:
 .bin/sbom: tools/sbom/main.go tools/sbom/go.mod tools/sbom/go.sum
 	cd tools/sbom && go build -o ../../$@ .
 
-.bin/node_exporter: bench/node_exporter/go.mod bench/node_exporter/go.sum
-	cd bench/node_exporter && CGO_ENABLED=0 go build -o ../../$@ github.com/prometheus/node_exporter
+.bin/node_exporter: test/peers/node_exporter/go.mod test/peers/node_exporter/go.sum
+	cd test/peers/node_exporter && CGO_ENABLED=0 go build -o ../../../$@ github.com/prometheus/node_exporter

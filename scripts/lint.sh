@@ -5,16 +5,16 @@ set -eu
 bad=0
 echo "golangci-lint run"
 .bin/golangci-lint run ./... || bad=1
-(cd check && ../.bin/golangci-lint run ./...) || bad=1
-(cd check/kubernetes && ../../.bin/golangci-lint run ./...) || bad=1
+(cd test/check && ../../.bin/golangci-lint run ./...) || bad=1
+(cd test/check/kubernetes && ../../../.bin/golangci-lint run ./...) || bad=1
 (cd tools/sbom && ../../.bin/golangci-lint run ./...) || bad=1
-(cd browser && ../.bin/golangci-lint run ./...) || bad=1
+(cd test/browser && ../../.bin/golangci-lint run ./...) || bad=1
 echo "go mod tidy -diff"
 go mod tidy -diff || bad=1
-(cd check && go mod tidy -diff) || bad=1
-(cd check/kubernetes && go mod tidy -diff) || bad=1
+(cd test/check && go mod tidy -diff) || bad=1
+(cd test/check/kubernetes && go mod tidy -diff) || bad=1
 (cd tools/sbom && go mod tidy -diff) || bad=1
-(cd browser && go mod tidy -diff) || bad=1
+(cd test/browser && go mod tidy -diff) || bad=1
 echo "shellcheck"
 files=$(git ls-files --cached --others --exclude-standard) # fails, and ends this, where there is no checkout
 # shellcheck disable=SC2046,SC2086 # lists of words

@@ -1,7 +1,7 @@
 #!/bin/bash
 # render.sh fleet|demo draws the Grafana dashboards over a real Prometheus, with
 # Grafana's own panel components, into docs/img, in dark and light.
-#   fleet  an hour of an imagined fleet of sixteen nodes (check/fleet)
+#   fleet  an hour of an imagined fleet of sixteen nodes (test/check/fleet)
 #   demo   railscope demo, scraped for MINUTES (3) while all is well, and as long
 #          with a slow rail; a panel that has nothing to draw then, and no words of
 #          its own for that, is an error. Pictures go to dashboards/render/out.
@@ -67,7 +67,7 @@ fi
 case $what in
 fleet)
 	until=$(date +%s)
-	(cd check && go run ./fleet -out "$work/data" -until "$until")
+	(cd test/check && go run ./fleet -out "$work/data" -until "$until")
 	serve 30 ""
 	draw --to "$until" --scrape 30 --out ../../docs/img --height 2600 --var node.instance=node-03:10091 --var probe.instance=node-03:10091
 	pngquant --force --ext .png --speed 1 64 docs/img/dashboard-*.png

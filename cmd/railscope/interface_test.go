@@ -117,7 +117,7 @@ type exit struct {
 	command string
 	code    int
 	when    string
-	try     func(t *testing.T) int // nil: not without hardware, see lab/
+	try     func(t *testing.T) int // nil: not without hardware, see test/lab/
 }
 
 func exits() []exit {

@@ -210,7 +210,7 @@ func TestExampleConfiguration(t *testing.T) {
 // made-up machine of ten rails.
 func TestARM64(t *testing.T) {
 	railscope, tree := program(t, "arm64"), t.TempDir()
-	output(t, "go", "run", "../../bench", "-tree", tree)
+	output(t, "go", "run", "../../test/peers", "-tree", tree)
 	emulated := func(args ...string) *exec.Cmd {
 		return exec.Command("../../scripts/emulate.sh", append([]string{railscope}, args...)...)
 	}

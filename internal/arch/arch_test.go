@@ -39,7 +39,7 @@ var rules = []rule{
 		why: "doctor judges at one moment what was read for it: who reads, probes or exports does not stand on its opinion, and a peer's facts travel as bytes"},
 	{pkg: "ours/demo", only: []string{"cmd"},
 		why: "the demo is a machine to stand on, and only cmd chooses the machine: nothing that is real can come to lean on what is made up"},
-	{pkg: "ours/internal/sysfstest", only: []string{"bench"}, tests: true,
+	{pkg: "ours/internal/sysfstest", only: []string{"test/peers"}, tests: true,
 		why: "made-up machines are for tests and for the benchmark"},
 	{pkg: "ours/internal/testenv", tests: true,
 		why: "it sets up the process of tests"},
@@ -55,7 +55,7 @@ var rules = []rule{
 		why: "go-nvml does not build without C and can end the process: one file keeps it behind an interface of ours"},
 	{pkg: "C", only: []string{"probe/internal/verbs"},
 		why: "one package has C, so that CGO_ENABLED=0 builds and one page says who owns which memory"},
-	{pkg: "log", only: []string{"cmd", "exporter", "bench"}, tests: true,
+	{pkg: "log", only: []string{"cmd", "exporter", "test/peers"}, tests: true,
 		why: "libraries return errors, only the edge logs: a fault is counted and said once, not by whoever meets it"},
 }
 

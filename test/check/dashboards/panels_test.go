@@ -1,0 +1,306 @@
+package dashboards
+
+import (
+	"context"
+	"maps"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/railscope/railscope/test/check/catalog"
+)
+
+// answer is what a query of a panel came to.
+type answer struct {
+	values, histograms int // those that are no number left out
+	series             []labels.Labels
+	numbers            map[string][]float64 // by series
+}
+
+func (a *answer) add(series labels.Labels, histograms int, numbers ...float64) {
+	a.series, a.histograms, a.numbers[series.String()] = append(a.series, series), a.histograms+histograms, numbers
+	for _, n := range numbers {
+		if !math.IsNaN(n) {
+			a.values++
+		}
+	}
+}
+
+// like reports whether two answers are the same, but for the order in which
+// floating point numbers were added.
+func (a *answer) like(b answer) bool {
+	return maps.EqualFunc(a.numbers, b.numbers, func(a, b []float64) bool {
+		return slices.EqualFunc(a, b, func(a, b float64) bool {
+			return a == b || math.Abs(a-b) < 1e-9*math.Abs(a) || math.IsNaN(a) && math.IsNaN(b)
+		})
+	})
+}
+
+// asker asks a storage as Grafana does.
+type asker struct {
+	data   storage.Queryable
+	engine *promql.Engine
+}
+
+func newAsker(t *testing.T, k keeps, more ...sample) asker {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e6, Timeout: time.Minute, Parser: parser.NewParser(parser.Options{})})
+	t.Cleanup(func() { _ = engine.Close() })
+	return asker{stored(t, append(fleet(t), more...), k), engine}
+}
+
+func (a asker) ask(t *testing.T, p panel, q target) answer {
+	t.Helper()
+	chosen := maps.Clone(everything)
+	if p.Repeat != "" {
+		chosen[p.Repeat] = "0"
+	}
+	ctx, expr := context.Background(), fill(q.Expr, chosen)
+	query, err := a.engine.NewRangeQuery(ctx, a.data, nil, expr, end.Add(-shown), end, time.Minute)
+	if q.Instant {
+		query, err = a.engine.NewInstantQuery(ctx, a.data, nil, expr, end)
+	}
+	if err != nil {
+		t.Fatalf("%s\n%v", expr, err)
+	}
+	defer query.Close()
+	result := query.Exec(ctx)
+	if result.Err != nil || len(result.Warnings) > 0 {
+		t.Fatalf("%s\n%v %v", expr, result.Err, result.Warnings)
+	}
+	came := answer{numbers: map[string][]float64{}}
+	switch v := result.Value.(type) {
+	case promql.Vector:
+		for _, s := range v {
+			if s.H != nil {
+				came.add(s.Metric, 1)
+			} else {
+				came.add(s.Metric, 0, s.F)
+			}
+		}
+	case promql.Matrix:
+		for _, s := range v {
+			var numbers []float64
+			for _, p := range s.Floats {
+				numbers = append(numbers, p.F)
+			}
+			came.add(s.Metric, len(s.Histograms), numbers...)
+		}
+	default:
+		t.Fatalf("%s answers with a %s", expr, result.Value.Type())
+	}
+	return came
+}
+
+// TestPanelsAnswer runs every query of every panel on a storage that holds the
+// expositions of the exporter, and wants an answer that has values. A query for
+// a fault is answered because a machine in the storage has it. Servers keep
+// classic histograms, native ones, or both: what asks for them is answered by
+// each, and only once, because a heatmap cannot draw both.
+func TestPanelsAnswer(t *testing.T) {
+	for name, k := range map[string]keeps{"classic": {classic: true}, "native": {native: true}, "both": {classic: true, native: true}} {
+		t.Run(name, func(t *testing.T) {
+			a := newAsker(t, k)
+			each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+				for _, q := range p.Targets {
+					if !k.classic && !strings.Contains(q.Expr, "_bucket{") && !strings.Contains(q.Expr, "_count{") {
+						continue // the same as with classic ones
+					}
+					came := a.ask(t, p, q)
+					if came.values+came.histograms == 0 {
+						t.Errorf("no answer to %s", q.Expr)
+					}
+					if came.histograms > 0 && (came.values > 0 || p.Type != "heatmap" || k.classic) {
+						t.Errorf("%d values and %d whole histograms from %s", came.values, came.histograms, q.Expr)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOthers holds that no answer changes when Prometheus scrapes other
+// programs, too, which have metrics of the same names.
+func TestOthers(t *testing.T) {
+	var others []sample
+	for _, s := range fleet(t) {
+		if name := s.labels.Get(model.MetricNameLabel); !strings.HasPrefix(name, "railscope_") && name != "ALERTS" {
+			s.labels, s.value = labels.NewBuilder(s.labels).Set("job", "other").Labels(), 1e12
+			others = append(others, s)
+		}
+	}
+	if len(others) == 0 {
+		t.Fatal("there are no such metrics")
+	}
+	alone, among := newAsker(t, keeps{classic: true}), newAsker(t, keeps{classic: true}, others...)
+	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+		for _, q := range p.Targets {
+			if before := alone.ask(t, p, q); !before.like(among.ask(t, p, q)) {
+				t.Errorf("other programs have a part in %s", q.Expr)
+			}
+		}
+	})
+}
+
+// TestLost holds that both rails that are lost count, and no port that never
+// was up, two of the node spark have no cable, nor those of a node that does not
+// answer any more.
+func TestLost(t *testing.T) {
+	a, asked := newAsker(t, keeps{classic: true}), 0
+	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+		switch p.Title {
+		case "Rails lost":
+			if got := a.ask(t, p, p.Targets[0]).numbers["{}"]; !slices.Equal(got, []float64{2}) {
+				t.Errorf("%v rails are lost, want 2", got)
+			}
+		case "Lost and misbound rails":
+			faults := map[string]string{}
+			for _, s := range a.ask(t, p, p.Targets[0]).series {
+				faults[s.Get("instance")+" "+s.Get("rail")] = s.Get("fault")
+			}
+			if want := map[string]string{"hgx:10091 6": "gone", "hgx:10091 7": "down", "rxe-bond-trap:10091 1": "GIDs misbound"}; !maps.Equal(faults, want) {
+				t.Errorf("faults are %v, want %v", faults, want)
+			}
+		default:
+			return
+		}
+		asked++
+	})
+	if asked != 3 {
+		t.Errorf("%d panels show lost rails, want 3", asked)
+	}
+}
+
+// TestColumns holds that every label in the answers of a table has a column, or
+// is hidden, and that no column is of a label that there is not; and that what
+// is said of a column, or of series, is said of some that there are.
+func TestColumns(t *testing.T) {
+	a := newAsker(t, keeps{classic: true})
+	each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
+		have := map[string]bool{} // what fields are called before they are renamed
+		var names []string        // and what series are called
+		for _, q := range p.Targets {
+			for _, series := range a.ask(t, p, q).series {
+				name := q.LegendFormat
+				series.Range(func(l labels.Label) {
+					have[l.Name] = true
+					name = strings.ReplaceAll(name, "{{"+l.Name+"}}", l.Value)
+				})
+				names = append(names, name)
+			}
+			have["Value #"+q.RefID], have["Value"] = true, true
+		}
+		if p.Type == "table" {
+			names = columns(t, p, have)
+		}
+		for _, o := range p.FieldConfig.Overrides {
+			match := func(name string) bool { return name == o.Matcher.Options }
+			if o.Matcher.ID == "byRegexp" {
+				match = func(name string) bool { return regexp.MustCompile("^(?:" + o.Matcher.Options + ")$").MatchString(name) }
+			}
+			if !slices.ContainsFunc(names, match) {
+				t.Errorf("nothing is called %q, only %q", o.Matcher.Options, names)
+			}
+		}
+	})
+}
+
+// columns returns what the columns of a table are called at last.
+func columns(t *testing.T, p panel, have map[string]bool) []string {
+	t.Helper()
+	var names []string
+	for _, transform := range p.Transformations {
+		switch o := transform.Options; transform.ID {
+		case "groupingToMatrix":
+			for _, of := range []string{"columnField", "rowField", "valueField"} {
+				if field := o[of].(string); !have[field] {
+					t.Errorf("%s is %s, which no answer has", of, field)
+				}
+			}
+			names = append(names, o["rowField"].(string)+`\`+o["columnField"].(string))
+		case "organize":
+			renamed, hidden := o["renameByName"].(map[string]any), o["excludeByName"].(map[string]any)
+			for field, name := range renamed {
+				if !have[field] {
+					t.Errorf("column %q is of %s, which no answer has", name, field)
+				}
+				names = append(names, name.(string))
+			}
+			for field := range have {
+				if renamed[field] == nil && hidden[field] == nil && !strings.HasPrefix(field, "Value") {
+					t.Errorf("%s is in the answers, and in no column", field)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// whole are metrics that are shown whole although they have a label rail.
+var whole = []string{
+	"railscope_pcie_", // of GPUs, too, which are no rails
+	"railscope_probe_rail_expected_bytes_per_second", // its sum is what all rails at once are compared with
+}
+
+// TestNarrowed holds that what a dashboard lets one choose narrows all that it
+// shows: also rails and peers, and of a repeated panel the one it is for.
+func TestNarrowed(t *testing.T) {
+	known := rows(t)
+	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
+		for _, q := range p.Targets {
+			if p.Repeat != "" && !strings.Contains(q.Expr, "$"+p.Repeat) {
+				t.Errorf("is repeated for each %s, and always the same: %s", p.Repeat, q.Expr)
+			}
+			parser.Inspect(parse(t, q.Expr), func(n parser.Node, _ []parser.Node) error {
+				v, ok := n.(*parser.VectorSelector)
+				if !ok || slices.ContainsFunc(whole, func(prefix string) bool { return strings.HasPrefix(v.Name, prefix) }) {
+					return nil
+				}
+				r, _ := catalog.Find(known, v.Name)
+				for _, name := range variablesOf(d)[3:] {
+					chosen := slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name })
+					if slices.Contains(r.Labels, name) && !chosen {
+						t.Errorf("%s is not narrowed to the chosen %s", v.Name, name)
+					}
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// TestMore holds that testdata/more.prom has only metrics that there are, with
+// their kinds and their labels.
+func TestMore(t *testing.T) {
+	known := rows(t)
+	for _, s := range exposition(t, filepath.Join("testdata", "more.prom")) {
+		name := s.labels.Get(model.MetricNameLabel)
+		r, ok := catalog.Find(known, name)
+		if !ok {
+			t.Errorf("%s: no such metric", name)
+			continue
+		}
+		var have []string
+		for l := range s.labels.Map() {
+			if l != model.MetricNameLabel {
+				have = append(have, l)
+			}
+		}
+		want := slices.Clone(r.Labels)
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.Equal(have, want) || string(s.kind) != r.Kind {
+			t.Errorf("%s is a %s with labels %v, want %s with %v", name, s.kind, have, r.Kind, want)
+		}
+	}
+}

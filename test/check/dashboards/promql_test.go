@@ -1,0 +1,260 @@
+package dashboards
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/railscope/railscope/test/check/catalog"
+)
+
+// fill puts values in the place of Grafana's variables, as Grafana does: of
+// several values, or all of them, a regular expression.
+func fill(expr string, values map[string]string) string {
+	replaced := []string{"$__rate_interval", rateInterval.String(), "$__range", shown.String()}
+	for name, value := range values {
+		replaced = append(replaced, "$"+name, value)
+	}
+	return strings.NewReplacer(replaced...).Replace(expr)
+}
+
+// What these variables are here: durations that nobody would write by hand.
+const (
+	rateInterval = 61 * time.Second
+	shown        = 901 * time.Second
+)
+
+// everything is what all variables are when all of their values are chosen.
+var everything = map[string]string{"job": ".+", "instance": ".+", "rail": ".+", "peer": ".+"}
+
+func parse(t *testing.T, expr string) parser.Expr {
+	t.Helper()
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(fill(expr, everything))
+	if err != nil {
+		t.Fatalf("%s\n%v", expr, err)
+	}
+	return parsed
+}
+
+// TestQueries holds that every query parses, and is made as it should be.
+func TestQueries(t *testing.T) {
+	known := rows(t)
+	each(t, "provisioning", func(t *testing.T, d dashboard, p panel) {
+		for _, q := range p.Targets {
+			checkQuery(t.Errorf, known, variablesOf(d), q.Expr)
+			checkLegend(t, parse(t, q.Expr), q.LegendFormat)
+		}
+	})
+	for _, d := range load(t, "provisioning") {
+		for _, a := range d.Annotations.List {
+			if a.Datasource.Type == "prometheus" {
+				checkQuery(t.Errorf, known, variablesOf(d), a.Expr)
+			}
+		}
+		for i, v := range d.Templating.List {
+			if v.Type == "query" {
+				checkVariable(t, known, v.Definition, variablesOf(d)[:i])
+			}
+		}
+	}
+}
+
+func variablesOf(d dashboard) []string {
+	var names []string
+	for _, v := range d.Templating.List {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// complain is told what is wrong.
+type complain func(format string, args ...any)
+
+func checkQuery(wrong complain, known map[string]catalog.Row, variables []string, expr string) {
+	raw, err := parser.NewParser(parser.Options{}).ParseExpr(fill(expr, nil)) // with the names of variables left in
+	if err != nil {
+		wrong("%s\n%v", expr, err)
+		return
+	}
+	parser.Inspect(raw, func(n parser.Node, path []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			checkSelector(wrong, known, variables, n, path)
+		case *parser.AggregateExpr:
+			checkGrouping(wrong, known, n)
+		}
+		return nil
+	})
+}
+
+// checkGrouping holds that an aggregation keeps or drops labels that something
+// in it has: another name would do nothing, and say nothing of that.
+func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *parser.AggregateExpr) {
+	have := []string{"job", "instance", "le"}
+	parser.Inspect(aggregate.Expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			r, _ := catalog.Find(known, n.Name)
+			have = append(have, r.Labels...)
+		case *parser.StringLiteral: // of label_replace and label_join, the name of the new label among others
+			have = append(have, n.Val)
+		}
+		return nil
+	})
+	for _, label := range aggregate.Grouping {
+		if !slices.Contains(have, label) {
+			wrong("%s: nothing in it has a label %s", aggregate, label)
+		}
+	}
+}
+
+// checkSelector holds that a selector is of a metric and of labels that exist,
+// within what is chosen, and a counter only where it is made a rate.
+func checkSelector(wrong complain, known map[string]catalog.Row, variables []string, v *parser.VectorSelector, path []parser.Node) {
+	r, ok := catalog.Find(known, v.Name)
+	if !ok {
+		wrong("%s: no such metric", v.Name)
+		return
+	}
+	matched := map[string]string{}
+	for _, m := range v.LabelMatchers {
+		if m.Name == model.MetricNameLabel {
+			continue
+		}
+		if !slices.Contains(append([]string{"job", "instance"}, r.Labels...), m.Name) {
+			wrong("%s has no label %s", v.Name, m.Name)
+		}
+		if name, ok := strings.CutPrefix(m.Value, "$"); ok {
+			if name = strings.TrimSuffix(name, "|"); m.Type != labels.MatchRegexp || !slices.Contains(variables, name) {
+				wrong("%s: %s is no regular expression, or no variable of this dashboard", v.Name, m)
+			}
+		}
+		matched[m.Name] = m.Value
+	}
+	if optional := strings.TrimSuffix(matched["job"], "|") == "$job" && strings.TrimSuffix(matched["instance"], "|") == "$instance"; !optional ||
+		v.Name != "ALERTS" && (matched["job"] != "$job" || matched["instance"] != "$instance") { // an alert may be of no single node
+		wrong("%s is not within the chosen job and instance", v.Name)
+	}
+	counts := r.Kind == "counter" || r.Kind == "histogram"
+	call, over := callOf(path)
+	if counts != slices.Contains([]string{"rate", "increase"}, call) {
+		wrong("%s is a %s, used in %q", v.Name, r.Kind, call)
+	}
+	if counts && over != rateInterval && (call != "increase" || over != shown) {
+		wrong("%s over %v, which is neither $__rate_interval nor, of an increase, $__range", v.Name, over)
+	}
+}
+
+// callOf returns the function over the range vector that a selector is in, and
+// how long that is.
+func callOf(path []parser.Node) (function string, over time.Duration) {
+	if len(path) < 2 {
+		return "", 0
+	}
+	matrix, ok := path[len(path)-1].(*parser.MatrixSelector)
+	if !ok {
+		return "", 0
+	}
+	if call, ok := path[len(path)-2].(*parser.Call); ok {
+		function = call.Func.Name
+	}
+	return function, matrix.Range
+}
+
+// checkLegend holds that a legend names only labels that the answer has.
+func checkLegend(t *testing.T, expr parser.Expr, legend string) {
+	t.Helper()
+	have, exact := labelsOf(expr)
+	for rest := legend; exact; {
+		_, after, found := strings.Cut(rest, "{{")
+		if !found {
+			return
+		}
+		var name string
+		name, rest, _ = strings.Cut(after, "}}")
+		if !slices.Contains(have, name) {
+			t.Errorf("legend %q: the answer has no label %s, only %v", legend, name, have)
+		}
+	}
+}
+
+// labelsOf returns the labels of an expression's answer, as far as an
+// aggregation names them.
+func labelsOf(expr parser.Expr) (names []string, exact bool) {
+	switch e := expr.(type) {
+	case *parser.AggregateExpr:
+		return e.Grouping, !e.Without
+	case *parser.ParenExpr:
+		return labelsOf(e.Expr)
+	case *parser.BinaryExpr:
+		if names, exact = labelsOf(e.LHS); exact {
+			return names, true
+		}
+		return labelsOf(e.RHS)
+	case *parser.Call:
+		for _, arg := range e.Args {
+			if names, exact = labelsOf(arg); exact {
+				return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "le" }), true
+			}
+		}
+	}
+	return nil, false
+}
+
+// checkVariable holds that a variable asks for a label that exists, within the
+// variables before it.
+func checkVariable(t *testing.T, known map[string]catalog.Row, definition string, before []string) {
+	t.Helper()
+	inner, ok := strings.CutPrefix(strings.TrimSuffix(definition, ")"), "label_values(")
+	at := strings.LastIndex(inner, ", ")
+	if !ok || at < 0 {
+		t.Fatalf("%s is not label_values(series, label)", definition)
+	}
+	series, label := inner[:at], inner[at+2:]
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(series)
+	if err != nil {
+		t.Fatalf("%s: %v", definition, err)
+	}
+	selector := parsed.(*parser.VectorSelector)
+	r, ok := catalog.Find(known, selector.Name)
+	if !ok || !slices.Contains(append([]string{"job", "instance"}, r.Labels...), label) {
+		t.Errorf("%s: no such metric, or no such label", definition)
+	}
+	for _, m := range selector.LabelMatchers {
+		if name, isVariable := strings.CutPrefix(m.Value, "$"); isVariable && !slices.Contains(before, name) {
+			t.Errorf("%s: $%s is not a variable before it", definition, name)
+		}
+	}
+}
+
+// TestChecksFindFaults plants a fault of each kind in a query.
+func TestChecksFindFaults(t *testing.T) {
+	known := rows(t)
+	const in = `job=~"$job", instance=~"$instance"`
+	for _, expr := range []string{
+		`railscope_no_such_metric{` + in + `}`,
+		`railscope_port_up{` + in + `, peer="x"}`,
+		`railscope_port_up`,
+		`railscope_port_up{job=~"$job"}`,
+		`railscope_port_up{` + in + `, rail=~"$rial"}`,
+		`railscope_port_up{` + in + `, rail="$rail"}`,
+		`railscope_port_link_downed_total{` + in + `}`,
+		`rate(railscope_port_up{` + in + `}[$__rate_interval])`,
+		`rate(railscope_port_link_downed_total{` + in + `}[5m])`,
+		`railscope_probe_latency_seconds_bucket{` + in + `}`,
+		`rate(railscope_port_up_bucket{` + in + `}[$__rate_interval])`,
+		`railscope_port_up{job=~"$job|", instance=~"$instance|"}`,
+	} {
+		found := 0
+		checkQuery(func(string, ...any) { found++ }, known, []string{"job", "instance", "rail"}, expr)
+		if found == 0 {
+			t.Errorf("found nothing wrong with %s", expr)
+		}
+	}
+	checkQuery(t.Errorf, known, []string{"job", "instance", "rail"}, `sum(rate(railscope_port_link_downed_total{`+in+`, rail=~"$rail"}[$__rate_interval]))`)
+}

@@ -1,0 +1,186 @@
+package dashboards
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/tsdbutil"
+	"github.com/prometheus/prometheus/util/teststorage"
+)
+
+// Scrapes of the storage, from the epoch on.
+const (
+	every   = 15 * time.Second
+	scrapes = 80
+)
+
+var end = time.Unix(0, 0).Add((scrapes - 1) * every)
+
+// sample is one line of an exposition.
+type sample struct {
+	labels labels.Labels
+	value  float64
+	kind   model.MetricType
+	family string // name of the metric that the line belongs to
+	until  int    // scrape from which on the value is 0, or there is none, as of a device that is gone; 0 is never
+	gone   bool
+}
+
+// exposition reads a text that the exporter has written, or could have.
+func exposition(t *testing.T, file string) []sample {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := textparse.New(text, "text/plain", labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []sample
+	kind, family := model.MetricTypeUnknown, ""
+	for {
+		entry, err := p.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatalf("%s: %v", file, err)
+		case entry == textparse.EntryType:
+			var name []byte
+			name, kind = p.Type()
+			family = string(name)
+		case entry == textparse.EntrySeries:
+			s := sample{kind: kind, family: family}
+			_, _, s.value = p.Series()
+			p.Labels(&s.labels)
+			all = append(all, s)
+		}
+	}
+}
+
+// at returns what the series has come to at a scrape: what counts goes on
+// counting, the buckets of a histogram in step with each other, and other
+// values stay.
+func (s sample) at(scrape int) float64 {
+	if s.until > 0 && scrape >= s.until {
+		return 0
+	}
+	switch n := float64(scrape); s.kind {
+	case model.MetricTypeCounter:
+		return s.value*(1+0.01*n) + n
+	case model.MetricTypeHistogram:
+		return s.value * (1 + n)
+	default:
+		return s.value
+	}
+}
+
+// node returns the samples as a scrape of that node. Prometheus puts job and
+// instance in front of labels of the exporter that are called so.
+func node(samples []sample, instance string) []sample {
+	samples = slices.Clone(samples)
+	for i, s := range samples {
+		b := labels.NewBuilder(s.labels)
+		b.Set("exported_job", s.labels.Get("job")).Set("exported_instance", s.labels.Get("instance")) // none, if empty
+		samples[i].labels = b.Set("job", "railscope").Set("instance", instance).Labels()
+	}
+	return samples
+}
+
+// fleet returns what Prometheus scrapes from the machines in exporter/testdata,
+// a node each, with what no machine there has from testdata, and what
+// Prometheus says itself.
+func fleet(t *testing.T) []sample {
+	t.Helper()
+	var all []sample
+	for _, name := range []string{"hgx", "spark", "bonded", "one-rail-dead", "rxe-bond-trap"} {
+		all = append(all, node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", name+".prom")), name+":10091")...)
+	}
+	all = append(all, fresh(node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "probe.prom")), "spark:10091"), all)...)
+	all = append(all, fresh(node(exposition(t, filepath.Join("testdata", "more.prom")), "hgx:10091"), all)...)
+	for _, s := range node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "spark.prom")), "gone:10091") {
+		s.until, s.gone = 40, true // the whole node
+		all = append(all, s)
+	}
+	lose(t, all)
+	return append(all, exposition(t, filepath.Join("testdata", "prometheus.prom"))...)
+}
+
+// lose lets two rails of one node be lost: one goes down, the other vanishes,
+// longer ago than the 5 minutes for which Prometheus holds on to a value.
+func lose(t *testing.T, samples []sample) {
+	t.Helper()
+	found := 0
+	for i, s := range samples {
+		if s.labels.Get(model.MetricNameLabel) != "railscope_port_up" || s.labels.Get("instance") != "hgx:10091" {
+			continue
+		}
+		switch s.labels.Get("rail") {
+		case "6":
+			samples[i].until, samples[i].gone = 50, true
+		case "7":
+			samples[i].until = 62
+		default:
+			continue
+		}
+		found++
+	}
+	if found != 2 {
+		t.Fatalf("%d rails to lose, want 2", found)
+	}
+}
+
+// fresh returns those samples that are not in have yet: each exposition tells
+// of the exporter itself.
+func fresh(samples, have []sample) []sample {
+	there := map[string]bool{}
+	for _, s := range have {
+		there[s.labels.String()] = true
+	}
+	return slices.DeleteFunc(samples, func(s sample) bool { return there[s.labels.String()] })
+}
+
+// keeps says which histograms a server keeps of those that are exposed.
+type keeps struct{ classic, native bool }
+
+// stored fills a storage with scrapes.
+func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
+	t.Helper()
+	s := teststorage.New(t)
+	for scrape := range scrapes {
+		app := s.AppenderV2(context.Background())
+		put := func(series labels.Labels, v float64, h *histogram.Histogram) {
+			if _, err := app.Append(0, series, 0, int64(scrape)*every.Milliseconds(), v, h, nil, storage.AppendV2Options{}); err != nil {
+				t.Fatalf("%s: %v", series, err)
+			}
+		}
+		for _, sample := range samples {
+			if sample.gone && scrape >= sample.until {
+				continue
+			}
+			if sample.kind != model.MetricTypeHistogram || k.classic {
+				put(sample.labels, sample.at(scrape), nil)
+			}
+			if k.native && sample.kind == model.MetricTypeHistogram && strings.HasSuffix(sample.labels.Get(model.MetricNameLabel), "_count") { // one for each series
+				put(labels.NewBuilder(sample.labels).Set(model.MetricNameLabel, sample.family).Labels(), 0, tsdbutil.GenerateTestHistogram(int64(scrape)))
+			}
+		}
+		if err := app.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}

@@ -1,0 +1,36 @@
+package rules
+
+import (
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/config"
+)
+
+// TestQuickstart: Prometheus takes the configuration that docs/quickstart.md
+// shows, and finds in it what the rules ask of a scrape.
+func TestQuickstart(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/quickstart.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?ms)^```yaml\n(scrape_configs:.*?)^```").FindStringSubmatch(string(text))
+	if m == nil {
+		t.Fatal("there is no scrape_configs")
+	}
+	c, err := config.Load(m[1], slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := c.GetScrapeConfigs()
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(err, len(jobs))
+	}
+	switch job := jobs[0]; {
+	case !strings.Contains(job.JobName, "railscope"), job.HonorLabels, job.ScrapeInterval.String() != "15s", !job.ScrapeNativeHistogramsEnabled(), len(c.RuleFiles) != 2:
+		t.Errorf("%+v, rules %v", job, c.RuleFiles)
+	}
+}
