@@ -4,7 +4,7 @@
 set -eu
 
 name=$(basename "$1")
-lab=${LAB:-/var/tmp/roce-lab}/prometheus/usr/bin/$name
+lab=${LAB:-/var/tmp/roce-lab-6.12}/prometheus/usr/bin/$name
 mkdir -p "$(dirname "$1")"
 if [ -x "$lab" ]; then
 	cp "$lab" "$1"

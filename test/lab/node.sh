@@ -3,7 +3,9 @@
 # segment each between the nodes: a unix socket in OUT that node 1 opens, so start node 1 first.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-LAB=${LAB:-/var/tmp/roce-lab} RAILS=${RAILS:-4} node=$1 out=$(realpath "$2") mode=$3
+# shellcheck source=test/lab/lab.sh
+. "$here/lab.sh"
+RAILS=${RAILS:-4} node=$1 out=$(realpath "$2") mode=$3
 init=plain
 [[ $node == 1 ]] && init=${INIT:-plain} # of the peer nothing is wanted but that it answers
 

@@ -2,7 +2,7 @@
 # packages.sh DIR: put into DIR the deb of dist/ as old.deb, the rpm as old.rpm, and as new.deb what a later release would be: another version of
 # the program, and files in /etc that its authors have changed.
 set -euo pipefail
-top=$(dirname "$(dirname "$(realpath "$0")")") dir=$1
+top=$(realpath "$(dirname "$0")/../..") dir=$1
 debs=("$top"/dist/railscope_*_amd64.deb)
 if [[ ! -e ${debs[0]} ]]; then
   echo "packages.sh: no deb in $top/dist: make release-snapshot" >&2

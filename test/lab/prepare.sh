@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# prepare.sh: put into $LAB what two lab nodes boot and run: Debian's kernel with its modules, an initial RAM disk, and a
-# real Prometheus. Does what is missing and nothing else. Needs root only where a package is missing.
+# prepare.sh: put into $LAB what two lab nodes boot and run: Debian's kernel of the series $KERNEL with its modules, an
+# initial RAM disk, and a real Prometheus. Installs only what is missing. Needs root only where a package is missing.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-LAB=${LAB:-/var/tmp/roce-lab}
+# shellcheck source=test/lab/lab.sh
+. "$here/lab.sh"
 mkdir -p "$LAB"
 cd "$LAB"
 
 # Tools of the host are tools of the nodes: the host's root is theirs.
 need=()
-for p in qemu-system-x86 busybox-static cpio kmod iproute2 iputils-ping procps rdma-core ibverbs-providers ibverbs-utils ethtool perftest iperf3 fuse3 systemd rpm; do
+for p in qemu-system-x86 busybox-static cpio kmod iproute2 iputils-ping procps rdma-core ibverbs-providers ibverbs-utils ethtool perftest iperf3 fuse3 systemd rpm xz-utils; do
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) == installed ]] || need+=("$p")
 done
 if ((${#need[@]})); then
@@ -42,7 +43,9 @@ update() {
 
 if [[ ! -e kernel.version ]]; then
   update
-  deb=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
+  package=linux-image-$KERNEL-amd64
+  [[ $KERNEL != 6.1 ]] || package=linux-image-amd64 # Debian 12's own series
+  deb=$(apt-cache depends "$package" | awk '/Depends:/ {print $2; exit}')
   unpack "$deb" root
   depmod -b root "${deb#linux-image-}"
   echo "${deb#linux-image-}" >kernel.version
@@ -61,7 +64,11 @@ i=100
 for m in virtio_pci 9p 9pnet_virtio overlay virtio_net; do
   modprobe -d root -S "$kv" --show-depends "$m"
 done | awk '/^insmod/ && !seen[$2]++ {print $2}' | while read -r f; do
-  cp "$f" "initrd/m/$i-$(basename "$f")"
+  to=initrd/m/$i-$(basename "$f" .xz)
+  case $f in
+  *.xz) xz -dc "$f" >"$to" ;; # 6.12 compresses modules; busybox loads plain ones only
+  *) cp "$f" "$to" ;;
+  esac
   i=$((i + 1))
 done
 cp "$here/init.sh" initrd/init

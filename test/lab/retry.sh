@@ -5,7 +5,9 @@
 # that rail until the next boot. What is wrong fails in each of them. Exits 0 only if each test passed, or skipped, in one.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-out=${LAB:-/var/tmp/roce-lab}/out
+# shellcheck source=test/lab/lab.sh
+. "$here/lab.sh"
+out=$LAB/out
 tests=$1
 shift
 

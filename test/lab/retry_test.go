@@ -37,11 +37,13 @@ func TestRetry(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			script, err := os.ReadFile("retry.sh")
-			if err != nil {
-				t.Fatal(err)
+			for _, name := range []string{"retry.sh", "lab.sh"} {
+				script, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(name, string(script))
 			}
-			write("retry.sh", string(script))
 			write("x_test.go", "//go:build lab\n\nfunc TestMain(m *testing.M) {\nfunc TestA(t *testing.T) {\nfunc TestB(t *testing.T) {\nfunc TestC(t *testing.T) {\n")
 			write("y_test.go", "//go:build !lab\n\nfunc TestElsewhere(t *testing.T) {\n")
 			// It notes its arguments, and fails where the log of its boot says so or is empty.

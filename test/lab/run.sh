@@ -5,7 +5,8 @@
 # Exits 0 only if every test passed. What the nodes wrote stays in $LAB/out until the next run.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-export LAB=${LAB:-/var/tmp/roce-lab}
+# shellcheck source=test/lab/lab.sh
+. "$here/lab.sh"
 out=$LAB/out limit=${LIMIT:-1500} mode=test
 if [[ ${1:-} == -systemd ]]; then
   export INIT=systemd
