@@ -53,10 +53,12 @@ func (n *Node) carried(t *testing.T, r int) (rdma, tcp uint64) {
 	return 4 * counter(t, n.portDir(r), "counters/port_xmit_data"), counter(t, n.netdevDir(r), "statistics/tx_bytes")
 }
 
-// during returns what all rails of both nodes sent in the time d.
+// during returns what all rails of both nodes sent in the time d of the bubble, each
+// time after the demo has written all that is due then.
 func (d *Demo) during(t *testing.T, wait time.Duration) (rdma, tcp [Nodes][Rails]uint64) {
 	t.Helper()
 	for _, sign := range []uint64{^uint64(0), 1} {
+		synctest.Wait()
 		for i, n := range d.Nodes {
 			for r := range Rails {
 				a, b := n.carried(t, r)
