@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"runtime"
@@ -482,6 +483,35 @@ func TestAttackerOnPeersPort(t *testing.T) {
 				if strings.Contains(heard.String(), secret) {
 					t.Errorf("it heard %q in %s", secret, heard.String())
 				}
+			}
+		})
+	}
+}
+
+// TestReasonsOfStrangers: whoever answers a challenge in a peer's place has proved
+// nothing, so it does not choose what the round came to: not that this node met
+// itself, by which a peer that was found is dropped for good, and not that data
+// arrived wrong.
+func TestReasonsOfStrangers(t *testing.T) {
+	t.Parallel()
+	sec := withToken(t, secretToken)
+	for _, reason := range append(failure.Reasons(), "weather") {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(headerProtocol, "2")
+				refuse(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
+			}))
+			defer srv.Close()
+			peer := strings.TrimPrefix(srv.URL, "http://")
+			res := Bench(t.Context(), bareNode(t, "asker"), optionsWith(sec), peer, func(Progress) {})
+			want := failure.Protocol
+			if reason == failure.Unauthorized {
+				want = reason
+			}
+			if res.Outcome != Failed || res.Reason != want || res.Corrupted() || len(res.Failures) != 1 ||
+				res.Failures[0].Stage != failure.StageHello {
+				t.Errorf("%s because of %q: %s, failures %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 			}
 		})
 	}

@@ -184,9 +184,9 @@ func unproved(stage failure.Stage, res *http.Response, text []byte) error {
 		res.Request.Method, res.Request.URL.Path, res.StatusCode)
 }
 
-// turnedAway makes a failure of a refused challenge. Anyone can send that, so it
-// does not become a reason to skip the peer, but for one: a railscope that knows
-// only an earlier protocol.
+// turnedAway makes a failure of a refused challenge. Anyone can send that, so of
+// the reasons only those count that a railscope gives before anything is proved,
+// and none skips the peer but one: it knows only an earlier protocol.
 func (c *client) turnedAway(
 	ctx context.Context, stage failure.Stage, k *askerConn, res *http.Response, text []byte,
 ) error {
@@ -200,7 +200,8 @@ func (c *client) turnedAway(
 		if old, ok := c.oldHello(ctx, k); ok {
 			return olderOrNewer(stage, 1, old.Versions.Railscope)
 		}
-	case theirs && f.Reason.Skips():
+	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
+		clean(&f, stage)
 		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason, pathHello)
 	}
 	return refused(stage, res, text)
