@@ -54,12 +54,12 @@ func (c *Conn) Prove() {
 // expire closes a connection that has not proven itself in time.
 func (c *Conn) expire() {
 	c.limit.mu.Lock()
-	stranger := c.stranger
+	if !c.stranger { // it was proven, or closed, in this moment
+		c.limit.mu.Unlock()
+		return
+	}
 	c.limit.freeLocked(c)
 	c.limit.mu.Unlock()
-	if !stranger {
-		return // it was proven, or closed, in this moment
-	}
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // what was not sent is dropped: the kernel would keep trying for minutes
 	}

@@ -168,6 +168,19 @@ func proveAll(l *Limit) {
 	}
 }
 
+// TestProvenAsTimeEnds: a connection that proves itself as its time ends keeps its
+// place: it stays open, so it counts.
+func TestProvenAsTimeEnds(t *testing.T) {
+	l := New(Options{Connections: 4, Strangers: 2, StrangerTime: time.Hour})
+	peer := from("10.0.0.1")
+	c := Of(l.Admit(peer))
+	c.Prove()
+	c.expire() // its timer had fired, and waited for the lock
+	if all, strangers := l.Open(); all != 1 || strangers != 0 || peer.closed.Load() {
+		t.Errorf("%d open, %d unproven, closed: %t", all, strangers, peer.closed.Load())
+	}
+}
+
 // TestOf: the connection is found below TLS, and not where there is none.
 func TestOf(t *testing.T) {
 	l := New(Options{Connections: 2})
