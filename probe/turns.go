@@ -13,38 +13,51 @@ import (
 type turns struct {
 	mu     sync.Mutex // protects all following fields
 	holder netip.Addr // has the place, or had it last
-	since  time.Time  // when it got it
-	ended  time.Time  // when it gave it back
+	since  time.Time  // when it got it; zero: the place is free
 	others bool       // somebody else was turned away meanwhile
+	self   bool       // this node was among them
+
+	waits netip.Addr // the peer that is to wait; the zero address: none
+	until time.Time
 }
 
-// begin notes who has the place now.
+// begin notes who has the place now. A round of this node's own, which nobody
+// turned away, is not the turn that others waited for.
 func (t *turns) begin(who netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.holder, t.since, t.ended, t.others = who, time.Now(), time.Time{}, false
+	if who.IsValid() || t.self {
+		t.waits = netip.Addr{}
+	}
+	t.holder, t.since, t.others, t.self = who, time.Now(), false, false
 }
 
 // end notes that the place is free.
 func (t *turns) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended = time.Now()
+	if now := time.Now(); t.others && t.holder.IsValid() {
+		t.waits, t.until = t.holder, now.Add(now.Sub(t.since))
+	}
+	t.since = time.Time{}
 }
 
 // refused notes that somebody found the place taken.
 func (t *turns) refused(who netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.others = t.others || t.ended.IsZero() && who != t.holder
+	if t.since.IsZero() || who == t.holder {
+		return
+	}
+	t.others, t.self = true, t.self || !who.IsValid()
 }
 
 // wait returns how long it is others' turn.
 func (t *turns) wait(who netip.Addr) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if who != t.holder || !t.others || t.ended.IsZero() {
+	if !who.IsValid() || who != t.waits {
 		return 0
 	}
-	return max(time.Until(t.ended.Add(t.ended.Sub(t.since))), 0)
+	return max(time.Until(t.until), 0)
 }

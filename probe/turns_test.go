@@ -26,7 +26,16 @@ func TestTurns(t *testing.T) {
 			{do: sleep(40 * time.Second), wait: map[netip.Addr]time.Duration{a: 20 * time.Second}}, {do: sleep(20 * time.Second), wait: map[netip.Addr]time.Duration{a: 0}}},
 		"this node turned away": {{do: begin(a)}, {do: sleep(time.Second)}, {do: refused(self)}, {do: end, wait: map[netip.Addr]time.Duration{a: time.Second, b: 0}}},
 		"another had its turn":  {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end}, {do: begin(b)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0}}},
-		"refused between two":   {{do: begin(a)}, {do: end}, {do: refused(b), wait: map[netip.Addr]time.Duration{a: 0}}},
+		"this node's own round": {
+			{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end},
+			{do: begin(self)}, {do: sleep(time.Second)}, {do: refused(b)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: 59 * time.Second, b: 0, self: 0}},
+		},
+		"this node had its turn": {
+			{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(self)}, {do: end},
+			{do: begin(self)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0}},
+		},
+		"refused between two": {{do: begin(a)}, {do: end}, {do: refused(b), wait: map[netip.Addr]time.Duration{a: 0}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var turns turns
