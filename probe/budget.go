@@ -17,20 +17,23 @@ type budget struct {
 	mu      sync.Mutex // protects all following fields
 	perHour float64    // bytes; also what the bucket holds, and the most that can be owed
 	left    float64    // negative: debt
+	repay   float64    // bytes per hour at which debt is refilled: perHour, or more where that was lowered
 	at      time.Time  // when left was right
 }
 
 func newBudget(perHour int64) *budget {
-	return &budget{perHour: float64(perHour), left: float64(perHour), at: time.Now()}
+	return &budget{perHour: float64(perHour), left: float64(perHour), repay: float64(perHour), at: time.Now()}
 }
 
-// resize changes the hourly amount; what was used stays used.
+// resize changes the hourly amount; what was used stays used, for an hour at most:
+// of a larger amount it could be more than a smaller one refills in a day.
 func (b *budget) resize(perHour int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refillLocked()
 	b.left = min(b.left+float64(perHour)-b.perHour, float64(perHour))
 	b.perHour = float64(perHour)
+	b.repay = max(b.perHour, -b.left)
 }
 
 // take takes n bytes, or none and says when there will be enough.
@@ -38,8 +41,9 @@ func (b *budget) take(n int64) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refillLocked()
-	if missing := float64(n) - b.left; missing > 0 {
-		return time.Duration(min(missing/b.perHour*float64(time.Hour), float64(math.MaxInt64/2))), false
+	if float64(n) > b.left {
+		hours := max(-b.left, 0)/b.repay + (float64(n)-max(b.left, 0))/b.perHour
+		return time.Duration(min(hours*float64(time.Hour), float64(math.MaxInt64/2))), false
 	}
 	b.left -= float64(n)
 	return 0, true
@@ -77,6 +81,14 @@ func (b *budget) remaining() float64 {
 
 func (b *budget) refillLocked() {
 	now := time.Now()
-	b.left = min(b.left+b.perHour*now.Sub(b.at).Hours(), b.perHour)
+	hours := now.Sub(b.at).Hours()
 	b.at = now
+	switch debt := -b.left / b.repay; { // in hours
+	case debt > hours:
+		b.left += b.repay * hours
+		return
+	case debt > 0:
+		b.left, hours = 0, hours-debt
+	}
+	b.left, b.repay = min(b.left+b.perHour*hours, b.perHour), b.perHour
 }

@@ -39,10 +39,16 @@ func TestBudget(t *testing.T) {
 		"smaller":             {{take(600), 3000, 0}, {resize(1800), 1200, 0}, {sleep(time.Hour), 1800, 0}},
 		"smaller than used":   {{take(3000), 600, 0}, {resize(1800), 0, 0}, {take(1), 0, 2402 * time.Second}, {sleep(2400 * time.Second), 0, 0}, {sleep(2 * time.Second), 1, 0}},
 		"no gain by changing": {{take(3600), 0, 0}, {resize(1), 0, 0}, {resize(3600), 0, 0}, {take(1), 0, time.Second}},
-		"more than it holds":  {{take(7200), 3600, time.Hour}},
-		"overrun is debt":     {{take(600), 3000, 0}, {settle(600, 4000), 0, 0}, {take(1), 0, 401 * time.Second}, {sleep(400 * time.Second), 0, 0}, {sleep(time.Second), 1, 0}, {take(1), 0, 0}},
-		"an hour's at most":   {{take(600), 3000, 0}, {settle(600, 1<<60), 0, 0}, {take(1), 0, 3601 * time.Second}, {settle(0, 100), 0, 0}, {take(1), 0, 3601 * time.Second}},
-		"no debt by changing": {{take(3600), 0, 0}, {settle(3600, 7200), 0, 0}, {resize(60), 0, 0}, {settle(0, 1), 0, 0}, {resize(3600), 0, 0}, {take(1), 0, 3601 * time.Second}},
+		"an hour, however much smaller": {
+			{take(3600), 0, 0}, {resize(60), 0, 0}, {take(30), 0, 90 * time.Minute}, {sleep(30 * time.Minute), 0, 0},
+			{take(30), 0, time.Hour}, {sleep(30 * time.Minute), 0, 0}, {sleep(30 * time.Minute), 30, 0}, {take(30), 0, 0},
+			{settle(0, 60), 0, 0}, {take(30), 0, 90 * time.Minute}, // a debt of its own is repaid at its own rate
+		},
+		"debt, and much later": {{take(3600), 0, 0}, {resize(60), 0, 0}, {sleep(90 * time.Minute), 30, 0}, {sleep(10 * time.Hour), 60, 0}},
+		"more than it holds":   {{take(7200), 3600, time.Hour}},
+		"overrun is debt":      {{take(600), 3000, 0}, {settle(600, 4000), 0, 0}, {take(1), 0, 401 * time.Second}, {sleep(400 * time.Second), 0, 0}, {sleep(time.Second), 1, 0}, {take(1), 0, 0}},
+		"an hour's at most":    {{take(600), 3000, 0}, {settle(600, 1<<60), 0, 0}, {take(1), 0, 3601 * time.Second}, {settle(0, 100), 0, 0}, {take(1), 0, 3601 * time.Second}},
+		"no debt by changing":  {{take(3600), 0, 0}, {settle(3600, 7200), 0, 0}, {resize(60), 0, 0}, {settle(0, 1), 0, 0}, {resize(3600), 0, 0}, {take(1), 0, 3601 * time.Second}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBudget(3600)
