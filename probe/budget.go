@@ -61,12 +61,16 @@ func (b *budget) settle(taken, used int64) {
 }
 
 // mostAtOnce is the most that one lease may take: an eighth, so that the first to
-// ask does not take the whole hour, but one round of default options in any case.
+// ask does not take the whole hour, but one round of default options in any case,
+// as far as the bucket holds it.
 func (b *budget) mostAtOnce() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(int64(b.perHour/leasesPerHour), roundBytes(DefaultOptions(), true, worker.MaxRails))
+	return min(max(int64(b.perHour/leasesPerHour), defaultRound()), int64(b.perHour))
 }
+
+// defaultRound is what a full round of default options may move.
+func defaultRound() int64 { return roundBytes(DefaultOptions(), true, worker.MaxRails) }
 
 // leasesPerHour is how many leases of the largest size an hour's budget is for.
 const leasesPerHour = 8

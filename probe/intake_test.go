@@ -110,7 +110,10 @@ func TestLeaseTooMuch(t *testing.T) {
 		{8 * gib, gib, ""},
 		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, an eighth of its hourly budget or one round of default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
 		{8 * gib, 1 << 40, "raise budget on the peer to 8388609 MiB/h"},
-		{gib, roundBytes(DefaultOptions(), true, 64), ""},
+		{gib / 16, defaultRound(), "grants at most 64.0 MiB to one lease, all of its hourly budget: " +
+			"lower transfer on this node to 31 MiB, or raise budget on the peer to 130 MiB/h"},
+		{1 << 20, defaultRound(), "all of its hourly budget: raise budget on the peer to 130 MiB/h"},
+		{gib, defaultRound(), ""},
 		{gib, gib / 4, "lower transfer on this node to 64 MiB"},
 	} {
 		p.b.answered.resize(tc.budget)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -329,10 +330,19 @@ func tooMuch(bytes, most int64) *failure.Failure {
 	const mib = 1 << 20
 	rest := DefaultOptions()
 	rest.Transfer = 0
+	part, lower, raise := "an eighth of its hourly budget or one round of default size", "", bytes*leasesPerHour/mib+1
+	if most < defaultRound() {
+		part = "all of its hourly budget"
+	}
+	if bytes <= defaultRound() {
+		raise = bytes/mib + 1
+	}
+	if transfer := (most - roundBytes(rest, true, worker.MaxRails)) / 2 / mib; transfer > 0 {
+		lower = fmt.Sprintf("lower transfer on this node to %d MiB, or ", transfer)
+	}
 	return failure.New(failure.StageLease, failure.Budget,
-		"a round of up to %.1f MiB was asked for, and the peer grants at most %.1f MiB to one lease, an eighth of its hourly "+
-			"budget or one round of default size: lower transfer on this node to %d MiB, or raise budget on the peer to %d MiB/h",
-		float64(bytes)/mib, float64(most)/mib, (most-roundBytes(rest, true, worker.MaxRails))/2/mib, bytes*leasesPerHour/mib+1)
+		"a round of up to %.1f MiB was asked for, and the peer grants at most %.1f MiB to one lease, %s: "+
+			"%sraise budget on the peer to %d MiB/h", float64(bytes)/mib, float64(most)/mib, part, lower, raise)
 }
 
 // live is the life of a lease, from the grant until nothing of it is left. Only
