@@ -24,6 +24,10 @@ func TestLanes(t *testing.T) {
 		}
 		return names, all
 	}
+	many := "eth0=" // lower ones than those of the rails, and more than a hello has
+	for i := range maxAddresses {
+		many += fmt.Sprintf(" 10.0.%d.1/32", i)
+	}
 	for _, tc := range []struct {
 		why                            string
 		own, ownMore, peers, peersMore string
@@ -38,6 +42,7 @@ func TestLanes(t *testing.T) {
 		{"a claim to be us", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16", "", "control -127.0.0.1"},
 		{"a claim to be us, and the truth", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16 10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
 		{"a claim to be us, mapped", "0=10.0.0.1/24", "", "0=::ffff:10.0.0.1/120", "", "control -127.0.0.1"},
+		{"a claim to be us, of many addresses", "0=10.9.0.1/16|1=10.9.1.1/16", many, "0=10.9.1.1/16", "", "control -127.0.0.1"},
 		{"a claim to be this machine", "0=10.0.0.1/24", "", "0=127.0.0.1/8 ::1/128", "", "control -127.0.0.1"},
 		{"their device is gone", "0=10.0.0.1/24", "", "", "eth0=10.0.0.2/24", "0 10.0.0.1-10.0.0.2"},
 		{"one of theirs is gone", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "eth1=10.0.1.2/24", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},

@@ -255,7 +255,8 @@ func (n *Node) hello() hello {
 			MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware, Driver: r.Driver, Software: r.software(),
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
 	}
-	h.Addresses = n.addresses()
+	all := n.addresses()
+	h.Addresses = all[:min(len(all), maxAddresses)]
 	return h
 }
 
@@ -269,7 +270,7 @@ func (n *Node) addresses() []address {
 		}
 	}
 	slices.SortFunc(list, func(a, b address) int { return a.Prefix.Addr().Compare(b.Prefix.Addr()) })
-	return list[:min(len(list), maxAddresses)]
+	return list
 }
 
 // rememberLocked notes that an interface is a rail's.
