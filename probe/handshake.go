@@ -89,6 +89,7 @@ func trackConnections(srv *http.Server) {
 		}
 		return withTargetConn(ctx, c)
 	}
+	srv.DisableGeneralOptionsHandler = true // strangers get no answer but those of this package
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetHTTP1(true)
 }

@@ -134,6 +134,7 @@ func TestRefusalsByReason(t *testing.T) {
 		{"GET /v1/hello HTTP/1.0\r\n\r\n", refusedVersion},
 		{"POST /v2/hello HTTP/1.0\r\nContent-Length: 1\r\n\r\nx", refusedMalformed},
 		{"GET /v2/node HTTP/1.0\r\n\r\n", refusedUnauthorized},
+		{"OPTIONS * HTTP/1.0\r\n\r\n", refusedUnauthorized}, // net/http would answer it by itself
 		{"POST /v2/hello HTTP/1.0\r\nContent-Length: 100\r\n\r\nhalf", ""},
 	} {
 		n := bareNode(t, "a")
