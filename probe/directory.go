@@ -237,12 +237,20 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 	if len(ask) == 0 {
 		return
 	}
-	slices.SortStableFunc(ask, func(a, b *member) int { return a.tries - b.tries })
+	// In an order of this node's own: in a fleet that starts at once all would ask
+	// the same nodes first, and those would answer few.
+	turn := func(m *member) uint64 { return hash(d.node.instance + m.address) }
+	order := slices.SortedFunc(slices.Values(ask), func(a, b *member) int {
+		return cmp.Or(a.tries-b.tries, cmp.Compare(turn(a), turn(b)))
+	})
 	written := slices.Collect(maps.Values(d.written)) // anew: they may have been restarted
 	for i, said := range d.greetAll(ctx, written) {
 		written[i].instance = cmp.Or(said.instance, written[i].instance)
 	}
-	said := d.greetAll(ctx, ask)
+	answers := map[*member]greeting{}
+	for i, said := range d.greetAll(ctx, order) {
+		answers[order[i]] = said
+	}
 	// A node with addresses of both families is one node, and so is one that is
 	// written as well.
 	known := map[string]string{} // instance → address
@@ -251,11 +259,12 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 			known[m.instance] = m.address
 		}
 	}
-	for i, m := range ask {
-		if said[i].asked {
+	for _, m := range ask {
+		said := answers[m]
+		if said.asked {
 			m.tries++
 		}
-		if m.node, m.instance = said[i].node, said[i].instance; m.instance == "" {
+		if m.node, m.instance = said.node, said.instance; m.instance == "" {
 			continue
 		}
 		m.self = m.instance == d.node.instance

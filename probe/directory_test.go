@@ -154,6 +154,38 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
+// TestGreetingOrder: nodes that start together and find the same addresses do not
+// all ask the same ones first: one that is asked by a thousand at once answers few.
+func TestGreetingOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := map[string]int{}
+		for _, instance := range []string{"one", "another"} {
+			z := &zone{}
+			for i := range 200 {
+				z.addrs = append(z.addrs, fmt.Sprintf("10.1.0.%d", i))
+			}
+			d, n := z.directory(t)
+			n.instance = instance
+			d.greet = func(ctx context.Context, _ target) (string, string, error) { // there is time for 64
+				<-ctx.Done()
+				return "", "", ctx.Err()
+			}
+			d.look(t.Context())
+			for address, m := range d.members {
+				asked[address] += m.tries
+			}
+			n.Close()
+		}
+		both := 0
+		for _, times := range asked {
+			both += times / 2
+		}
+		if both > 40 {
+			t.Errorf("of the 64 that each asks first both ask %d", both)
+		}
+	})
+}
+
 // TestDirectoryKnowsNodes: a node is one peer, however it is found and whenever it
 // begins to answer.
 func TestDirectoryKnowsNodes(t *testing.T) {
