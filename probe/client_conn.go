@@ -197,8 +197,12 @@ func (c *client) turnedAway(
 	case !current && res.StatusCode == http.StatusUnauthorized && theirs && f.Reason == failure.Unauthorized:
 		return olderOrNewer(stage, 1, "")
 	case !current && res.StatusCode == http.StatusNotFound && !theirs:
-		if old, ok := c.oldHello(ctx, k); ok {
+		old, err := c.oldHello(ctx, k)
+		switch {
+		case err == nil:
 			return olderOrNewer(stage, 1, old.Versions.Railscope)
+		case errors.Is(err, errConnectionGone) && !res.Close:
+			return err
 		}
 	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
 		clean(&f, stage)
@@ -208,13 +212,22 @@ func (c *client) turnedAway(
 }
 
 // oldHello asks as protocol 1 did, without a token.
-func (c *client) oldHello(ctx context.Context, k *askerConn) (h hello, ok bool) {
+func (c *client) oldHello(ctx context.Context, k *askerConn) (h hello, err error) {
 	res, err := k.send(ctx, http.MethodGet, pathOldHello, nil, nil)
 	if err != nil {
-		return h, false
+		return h, err
 	}
 	text, err := readUpTo(res, maxBody)
-	return h, err == nil && res.StatusCode == http.StatusOK && json.Unmarshal(text, &h) == nil && h.check() == nil
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &h)
+	}
+	if err == nil {
+		err = h.check()
+	}
+	return h, err
 }
 
 func olderOrNewer(stage failure.Stage, version int, railscope string) error {

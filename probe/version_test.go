@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -70,6 +71,25 @@ func TestOtherVersions(t *testing.T) {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
 		})
+	}
+}
+
+// TestProtocol1ConnectionGone: a peer of protocol 1 is recognised also when its
+// connection is lost between the two questions.
+func TestProtocol1ConnectionGone(t *testing.T) {
+	t.Parallel()
+	var gone atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == pathOldHello && !gone.Swap(true) {
+			panic(http.ErrAbortHandler)
+		}
+		protocol1(false).ServeHTTP(w, req)
+	}))
+	defer srv.Close()
+	peer := strings.TrimPrefix(srv.URL, "http://")
+	res := Bench(t.Context(), bareNode(t, "a"), optionsWith(Security{}), peer, func(Progress) {})
+	if res.Outcome != Skipped || res.Reason != failure.PeerVersion || !gone.Load() {
+		t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 	}
 }
 
