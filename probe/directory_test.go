@@ -313,12 +313,15 @@ func TestFoundPeers(t *testing.T) {
 	f.report("10.0.0.4:7", Result{Outcome: OK, PeerNode: "d"})
 	f.report("x:1", Result{Outcome: OK, PeerNode: "y"})
 	told()
+	// It says at last that it is this node, after it said that it is another: so it stays.
+	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self, PeerNode: "b"})
+	told()
 	// It turns out to be this node, seen through another address: gone, and not back.
 	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self, PeerNode: ""})
 	told("[x:1 10.0.0.3]")
 	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
 	told()
-	if diff := cmp.Diff([]string{"10.0.0.3 ok", "b failed", "x:1 ok"}, f.results); diff != "" {
+	if diff := cmp.Diff([]string{"10.0.0.3 ok", "b failed", "x:1 ok", "b failed"}, f.results); diff != "" {
 		t.Error(diff)
 	}
 	if got := f.made; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {

@@ -258,7 +258,7 @@ func (p *Prober) report(address string, res Result) {
 	if ok && res.Outcome != Skipped {
 		p.made[address]++
 	}
-	if ok && t.found && res.Reason == failure.Self {
+	if ok && t.found && res.Reason == failure.Self && res.PeerNode == "" { // by its hello, before it has a name here
 		p.self[address], ok = true, false
 		delete(p.targets, address)
 		p.order = slices.DeleteFunc(slices.Clone(p.order), func(a string) bool { return a == address })
