@@ -5,6 +5,7 @@ package verbs
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -81,6 +82,7 @@ func play(t *testing.T, wires []wire, o BurstOptions) (took time.Duration, moved
 func TestClaim(t *testing.T) {
 	const gb = 1e9 / 8
 	us := time.Microsecond
+	eight := slices.Repeat([]float64{400 * gb}, 8)
 	for _, tc := range []struct {
 		name  string
 		rates []float64
@@ -95,6 +97,9 @@ func TestClaim(t *testing.T) {
 		{"one at a tenth", []float64{100 * gb, 10 * gb}, 5 * us, 64 << 20, 1 << 20, 0.97},
 		{"one at a hundredth", []float64{100 * gb, 1 * gb}, 5 * us, 64 << 20, 1 << 20, 0.97},
 		{"eight alike", []float64{400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
+		{"eight alike, default transfer", eight, 5 * us, 32 << 20, 1 << 20, 0.87},
+		{"eight alike, default transfer, far", eight, 10 * us, 32 << 20, 1 << 20, 0.79},
+		{"eight alike, 256MiB transfer, far", eight, 10 * us, 128 << 20, 1 << 20, 0.93},
 		{"eight, one at half", []float64{400 * gb, 400 * gb, 400 * gb, 200 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
 		{"Soft-RoCE", []float64{1 * gb, 1 * gb / 3}, 200 * us, 64 << 20, 1 << 20, 0.97},
 		{"ended by the limit", []float64{30e6 / 8, 10e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.97},
