@@ -95,12 +95,13 @@ func (l *lease) askIntake(ctx context.Context) worker.Intake {
 
 // cost is what the lease costs the budget, once it is over: what the holder says
 // it has written, or what was seen, if that is more. What only may have been its
-// own costs no more than was granted; what must have been, all of it.
+// own costs no more than was granted; what must have been, all of it: not before
+// it had queue pairs, since over TCP no more is taken in than was granted.
 func (i *intake) cost() int64 {
 	l, g := i.lease, i.guard
 	end := g.node.traffic(g.rails)
 	l.mu.Lock()
-	overTCP, byRDMA := l.own.tookIn, l.byRDMA.bytes
+	overTCP, byRDMA, had := l.own.tookIn, l.byRDMA.bytes, l.byRDMA.had
 	l.mu.Unlock()
 	came := received(g.rails, g.start, end)
 	seen := max(payload(came), payload(byRDMA)+overTCP)
@@ -111,7 +112,11 @@ func (i *intake) cost() int64 {
 	case said < 0:
 		said = l.bytes
 	}
-	return max(min(max(said, seen), l.bytes), payload(g.beyondOthers(end)))
+	cost := min(max(said, seen), l.bytes)
+	if had {
+		cost = max(cost, payload(g.beyondOthers(end)))
+	}
+	return cost
 }
 
 // payload is how many bytes of payload so many on the wire are at least.
@@ -187,10 +192,11 @@ type rdmaIntake struct {
 	bytes int64
 	rails []ownRail
 	start map[string]rail.Traffic // nil: there is no such session
+	had   bool                    // there was one
 }
 
 func (i *rdmaIntake) begin(n *Node, rails []ownRail) {
-	i.rails, i.start = rails, n.traffic(rails)
+	i.rails, i.start, i.had = rails, n.traffic(rails), true
 }
 
 func (i *rdmaIntake) end(n *Node) {

@@ -281,22 +281,30 @@ func TestOverrunIsDebt(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	for _, tc := range []struct {
+		open      string
 		came, out int64
 		left      float64 // of 512 MiB
 	}{
-		{came: 130 * mib, left: 412 * mib},
-		{came: 260 * mib, left: 312 * mib},
-		{came: 910 * mib, left: -188 * mib},
-		{came: 910 * mib, out: 800 * mib, left: 412 * mib}, // others' go both ways
-		{came: 20000 * mib, left: -512 * mib},
+		{open: byRDMA, came: 130 * mib, left: 412 * mib},
+		{open: byRDMA, came: 260 * mib, left: 312 * mib},
+		{open: byRDMA, came: 910 * mib, left: -188 * mib},
+		{open: byRDMA, came: 910 * mib, out: 800 * mib, left: 412 * mib}, // others' go both ways
+		{open: byRDMA, came: 20000 * mib, left: -512 * mib},
+		{open: byTCP, came: 910 * mib, left: 412 * mib}, // the holder had nothing to write to
+		{came: 910 * mib, left: 412 * mib},
 	} {
-		t.Run(fmt.Sprint(tc.came/mib, " in, ", tc.out/mib, " out"), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d in, %d out, %.20s", tc.came/mib, tc.out/mib, tc.open), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
 			p.b.answered.resize(512 * mib)
 			h := p.holder()
 			if f := h.take("c", 100*mib); f != nil {
 				t.Fatal(f)
+			}
+			if tc.open != "" {
+				if _, f := h.do(http.MethodPost, h.id+"/open", tc.open); f.Reason != "" {
+					t.Fatal(f)
+				}
 			}
 			p.count("b", 0, "port_xmit_data", tc.out)
 			p.count("b", 0, "port_rcv_data", tc.came)
