@@ -17,7 +17,8 @@ import (
 
 // Bounds on the files of tokens and certificates: how large one may be, how long
 // a request waits for it, after how long another read is tried beside one that
-// hangs, and how many may hang for one file.
+// hangs, 8 times as long for each that hangs already, and how many may hang for
+// one file.
 const (
 	maxSecretFile = 1 << 20
 	maxTokens     = secret.MaxTokens
@@ -133,9 +134,10 @@ func (s *secretFiles) readAll(paths []string) ([][]byte, error) {
 
 // readOne reads a file within secretTime. While a read hangs the others do not
 // wait for it. After secretStuck another is tried, because a file system that was
-// repaired may never let go of the threads that were waiting for it.
+// repaired may never let go of the threads that were waiting for it; and after 4
+// and 32 minutes more, so that a long outage does not use up all tries.
 func (s *secretFiles) readOne(path string) ([]byte, error) {
-	for i := range secretLanes {
+	for i, patience := 0, secretStuck; i < secretLanes; i, patience = i+1, 8*patience {
 		res := s.lanes.Run(secretTime, []string{path + "\x00" + strconv.Itoa(i)}, func(string) content {
 			data, err := s.read(path)
 			return content{data, err}
@@ -145,7 +147,7 @@ func (s *secretFiles) readOne(path string) ([]byte, error) {
 			return res.Value.data, res.Value.err
 		case res.State == lane.Died:
 			return nil, fmt.Errorf("%s: %w", path, res.Err)
-		case res.State == lane.Late || time.Since(res.Since) < secretStuck:
+		case res.State == lane.Late || time.Since(res.Since) < patience:
 			return nil, errHangs(path)
 		}
 	}

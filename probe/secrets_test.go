@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,47 @@ func TestSecretFileKept(t *testing.T) {
 		if s.reads > secretLanes {
 			t.Errorf("%d reads hung", s.reads)
 		}
+		time.Sleep(lanesEnd)
+	})
+}
+
+// TestSecretFileLongOutage: a file system that was away for ten minutes counts again
+// though the kernel never lets go of the reads that it began meanwhile.
+func TestSecretFileLongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSecretFiles()
+		stuck := make(chan struct{})
+		var away atomic.Bool
+		s.read = func(string) ([]byte, error) {
+			if away.Load() {
+				<-stuck
+			}
+			return []byte(fmt.Sprint("since ", time.Now().Unix())), nil
+		}
+		ask := func() string {
+			got, err := s.tokens("/token")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			return got[0]
+		}
+		before := ask()
+		away.Store(true)
+		for range 60 {
+			if got := ask(); got != before {
+				t.Fatalf("while it is away: %q", got)
+			}
+		}
+		away.Store(false)
+		for range 240 {
+			ask()
+		}
+		if got := ask(); got == before {
+			t.Error("repaired for 40 minutes, and still the last good value")
+		}
+		close(stuck)
+		synctest.Wait()
 		time.Sleep(lanesEnd)
 	})
 }
