@@ -109,6 +109,7 @@ func (s *Store) kickLocked() {
 func (s *Store) write() {
 	for {
 		s.mu.Lock()
+		was := s.dirty
 		s.dirty = false
 		s.mu.Unlock()
 		err := s.inLane(s.save)
@@ -116,13 +117,9 @@ func (s *Store) write() {
 		s.mu.Lock()
 		switch {
 		case err != nil:
-			s.dirty = true
+			s.dirty = s.dirty || was
 			if !s.closed {
-				s.again = time.AfterFunc(retryEvery, func() {
-					s.mu.Lock()
-					defer s.mu.Unlock()
-					s.kickLocked()
-				})
+				s.retryLocked()
 			}
 		case s.dirty:
 			s.mu.Unlock()
@@ -133,6 +130,15 @@ func (s *Store) write() {
 		s.mu.Unlock()
 		return
 	}
+}
+
+// retryLocked has the file written in a while.
+func (s *Store) retryLocked() {
+	s.again = time.AfterFunc(retryEvery, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kickLocked()
+	})
 }
 
 // save writes the file once, in the lane.

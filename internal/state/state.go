@@ -73,11 +73,12 @@ func open(dir string, readOnly bool, report func(error)) *Store {
 // written either: what it holds is not known.
 func (s *Store) begin() {
 	err := s.inLane(s.start)
-	if errors.Is(err, errSilent) {
-		s.mu.Lock()
-		s.silent = true
-		s.mu.Unlock()
+	s.mu.Lock()
+	s.silent = errors.Is(err, errSilent)
+	if err != nil && !s.readOnly && !s.silent {
+		s.retryLocked() // the other process may end, and there may be nothing new to save then
 	}
+	s.mu.Unlock()
 	s.told(err)
 }
 

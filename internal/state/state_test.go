@@ -220,6 +220,36 @@ func TestSecondProcess(t *testing.T) {
 	r.expect(t, "another railscope uses it", "<nil>")
 }
 
+// TestOtherProcessEnds: a process that found the directory locked takes it over when
+// the other one has ended, also when it has nothing new to say.
+func TestOtherProcessEnds(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		first := Open(dir, nil)
+		first.Set("rails", "first")
+		var r told
+		second := Open(dir, r.report)
+		time.Sleep(3 * retryEvery)
+		closed(t, first)
+		time.Sleep(retryEvery + time.Second)
+		if err := second.Err(); err != nil {
+			t.Error(err)
+		}
+		third := Open(dir, nil)
+		if !errors.Is(third.Err(), ErrLocked) {
+			t.Errorf("nobody has the directory: %v", third.Err())
+		}
+		if got := read(t, dir, fileName); !strings.Contains(got, "first") {
+			t.Error(got)
+		}
+		r.expect(t, "another railscope uses it", "<nil>")
+		closed(t, second)
+		if err := third.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestUnusable: a directory that cannot be used is reported once, and what is set
 // is kept in memory.
 func TestUnusable(t *testing.T) {
