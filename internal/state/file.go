@@ -72,8 +72,10 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 		return fmt.Errorf("the state would have %d bytes; at most %d are written", len(data), maxSize)
 	}
 	path := filepath.Join(dir, fileName)
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	f, err := os.OpenFile(path+".new", flags, 0o600)
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := create(path+".new", os.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -90,6 +92,20 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// create makes a file that was not there. What root makes is given to the owner of
+// the directory, who is to read it; where that fails it stays root's.
+func create(path string, access int) (*os.File, error) {
+	f, err := os.OpenFile(path, access|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil || os.Geteuid() != 0 {
+		return f, err
+	}
+	var dir unix.Stat_t
+	if unix.Stat(filepath.Dir(path), &dir) == nil && dir.Uid != 0 {
+		_ = f.Chown(int(dir.Uid), int(dir.Gid))
+	}
+	return f, nil
 }
 
 // kickLocked starts a write unless one is going on, which then goes on with what

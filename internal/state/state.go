@@ -129,7 +129,14 @@ func (s *Store) failed(err error) error {
 }
 
 func takeLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	f, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = create(path, os.O_RDWR)
+	}
+	if errors.Is(err, os.ErrExist) { // another process has made it meanwhile
+		f, err = os.OpenFile(path, flags, 0)
+	}
 	if err != nil {
 		return nil, err
 	}

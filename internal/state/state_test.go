@@ -250,6 +250,35 @@ func TestOtherProcessEnds(t *testing.T) {
 	})
 }
 
+// TestOwnerStays: what root writes belongs to the owner of the directory, who must
+// read it: rails are forgotten as root, and served as another user. A link to a file
+// of others, left where the new file is made, is not followed.
+func TestOwnerStays(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root writes for others")
+	}
+	const user, group = 65532, 65533
+	parent := t.TempDir()
+	dir, others := filepath.Join(parent, "state"), filepath.Join(parent, "others")
+	fatal(t, os.WriteFile(others, []byte("theirs"), 0o600))
+	fatal(t, os.Mkdir(dir, 0o700))
+	fatal(t, os.Link(others, filepath.Join(dir, fileName+".new")))
+	fatal(t, os.Chown(dir, user, group))
+	s := Open(dir, nil)
+	s.Set("rails", 1)
+	closed(t, s)
+	for name, want := range map[string][2]uint32{filepath.Join(dir, fileName): {user, group}, filepath.Join(dir, lockName): {user, group}, others: {0, 0}} {
+		var st unix.Stat_t
+		fatal(t, unix.Lstat(name, &st))
+		if got := [2]uint32{st.Uid, st.Gid}; got != want || st.Mode&0o777 != 0o600 {
+			t.Errorf("%s belongs to %d, mode %#o, want %d", name, got, st.Mode, want)
+		}
+	}
+	if got := read(t, parent, "others"); got != "theirs" {
+		t.Errorf("a file of others is overwritten: %q", got)
+	}
+}
+
 // TestUnusable: a directory that cannot be used is reported once, and what is set
 // is kept in memory.
 func TestUnusable(t *testing.T) {
