@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"errors"
 	"time"
 
 	"github.com/railscope/railscope/collector"
@@ -64,7 +65,7 @@ func (b errorBook) makeRoom(key errorKey) {
 }
 
 // seen notes which devices a reading of a source has told of. One that told of
-// nothing says nothing of who is there.
+// no device says nothing of who is there, unless the source has no hardware.
 func (b errorBook) seen(source string, r result, now time.Time) {
 	if now.Sub(b.looked[source]) < errorsEvery {
 		return
@@ -76,23 +77,33 @@ func (b errorBook) seen(source string, r result, now time.Time) {
 			missing[key.device] = true
 		}
 	}
-	here := map[string]bool{}
+	here, told := map[string]bool{}, errors.Is(r.err, collector.ErrAbsent)
 	for i := 0; i < len(r.samples) && len(here) < len(missing); i++ {
-		for l, name := range r.samples[i].Metric.Labels {
-			if labelsOfDevices[name] && l < len(r.samples[i].Labels) && missing[r.samples[i].Labels[l]] {
-				here[r.samples[i].Labels[l]] = true
+		m := r.samples[i].Metric
+		for l, label := range m.Labels {
+			prefix, known := labelsOfDevices[label]
+			if !known || l >= len(r.samples[i].Labels) || m.Name == railMissing {
+				continue
+			}
+			told = true
+			if name := prefix + r.samples[i].Labels[l]; missing[name] {
+				here[name] = true
 			}
 		}
 	}
 	for key, c := range b.counts {
-		if key.source == source && (here[key.device] || len(r.samples) == 0 && r.err != nil) {
+		if key.source == source && (here[key.device] || !told) {
 			c.last = now
 		}
 	}
 }
 
-// labelsOfDevices are the labels that name what a fault may be of.
-var labelsOfDevices = map[string]bool{"device": true, "netdev": true, "bond": true, "member": true, "gpu": true, "rail": true, "pci_address": true}
+// labelsOfDevices are the labels that name what a fault may be of, with what is
+// before the name there.
+var labelsOfDevices = map[string]string{"device": "", "netdev": "", "bond": "", "member": "", "gpu": "gpu", "pci_address": ""}
+
+// railMissing is the one row about devices that are not there.
+const railMissing = "rail_missing_info"
 
 // forget drops the counts of devices that have been gone for long.
 func (b errorBook) forget(now time.Time) {

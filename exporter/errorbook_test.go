@@ -61,6 +61,58 @@ func TestErrorsOfDevicesGo(t *testing.T) {
 	})
 }
 
+// TestErrorsOfWhatIsThere: what names a device in a fault may be called otherwise in
+// the series, and a series may name a device that is not there.
+func TestErrorsOfWhatIsThere(t *testing.T) {
+	type labels map[string]string
+	for name, tt := range map[string]struct {
+		metric string
+		labels labels // of the one series that the source has afterwards, if any
+		absent bool   // the source has no hardware any more
+		device string
+		kept   bool
+	}{
+		"a GPU goes by its number":           {metric: "gpu_info", labels: labels{"gpu": "0"}, device: "gpu0", kept: true},
+		"another GPU":                        {metric: "gpu_info", labels: labels{"gpu": "1"}, device: "gpu0"},
+		"series that name no device":         {metric: "gpudirect_info", labels: labels{"mode": "none"}, device: "0000:1a:00.0", kept: true},
+		"the last rail is missing":           {metric: "rail_missing_info", labels: labels{"device": "mlx5_3"}, absent: true, device: "mlx5_3"},
+		"the source has no hardware anymore": {metric: "rail_info", absent: true, device: "mlx5_3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lanetest.Test(t, func(t *testing.T) {
+				f := newFake("a")
+				f.row.Name, f.row.Labels = tt.metric, nil
+				var values []string
+				for l, v := range tt.labels {
+					f.row.Labels, values = append(f.row.Labels, l), append(values, v)
+				}
+				failing := true
+				f.read = func(emit func(collector.Sample)) error {
+					if failing {
+						return &collector.Fault{Device: tt.device, Reason: "io", Err: errors.New("EIO")}
+					}
+					if tt.labels != nil {
+						emit(collector.Sample{Metric: f.row, Labels: values, Value: 1})
+					}
+					if tt.absent {
+						return collector.ErrAbsent
+					}
+					return nil
+				}
+				s := testScraper(t, []collector.Source{f})
+				s.Text()
+				failing = false
+				for end := time.Now().Add(3 * time.Hour); time.Now().Before(end); time.Sleep(15 * time.Second) {
+					s.Text()
+				}
+				if kept := len(lines(s.Text(), "railscope_source_errors_total")) == 1; kept != tt.kept {
+					t.Errorf("the errors of %s are kept: %v, want %v: %s", tt.device, kept, tt.kept, lines(s.Text(), "railscope_source_errors_total"))
+				}
+			})
+		})
+	}
+}
+
 // TestErrorsBounded: names without end are no series without end, and what is
 // there is not forgotten for them.
 func TestErrorsBounded(t *testing.T) {
