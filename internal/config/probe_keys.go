@@ -23,7 +23,7 @@ func (r probeReader) keys() []key {
 		written("name", "text", "the host's name", "printable, 253 bytes at most", "What this node calls itself to its peers. `--node.name` says it where this does not.", r.name),
 		written("peers", "list of host, host:port or dns+name:port", "", fmt.Sprintf("%d at most, each once; %d names", maxPeers, maxNames),
 			"Whom to ask. The port is "+probe.DefaultPort+" unless written; an address of IPv6 is in brackets. What is written here, with its port, is the label `peer`. `"+dnsPrefix+"name` is all addresses of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-by-dns).", r.peers),
-		written("token_file", aFile, "", fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken), "Holds the secret that all peers share, or two of them, one per line: peers are asked with the first and answered with either, so that [no round is lost](security.md#rotation) while it is replaced. "+readAgain, r.file("token_file", &o.Security.TokenFile, checkToken)),
+		written("token_file", aFile, "", fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken), "Holds the secret that all peers share, or two of them, one per line: peers are asked with both and answered with either, so that [no round is lost](security.md#rotation) while it is replaced. "+readAgain, r.file("token_file", &o.Security.TokenFile, checkToken)),
 		written("tls", "keys below", "", "", "TLS of the control channel, in both directions.", r.tls),
 		written("insecure", "`true` or `false`", fmt.Sprint(o.Security.Insecure), "not with `token_file` or `tls.client_ca_file`",
 			"Answer anyone who reaches the port. Without it, and without a token or an authority, the configuration is refused.", r.insecure),
