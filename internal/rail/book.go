@@ -51,7 +51,7 @@ func (b *book) enter(seen []sighting, names map[string]string, taken map[string]
 	l.number()
 	l.resolveCollisions()
 	result := l.name()
-	missing := l.missing(taken)
+	missing := l.missing(taken, result)
 	b.bound(l.held)
 	return result, missing
 }
@@ -261,13 +261,14 @@ func (l *look) name() []string {
 }
 
 // missing returns the rails that are known and not there: the remembered ones,
-// and those that have a name in the configuration and were never seen.
-func (l *look) missing(taken map[string]bool) (list []Missing) {
+// and those that have a name in the configuration and were never seen. One whose
+// name a rail that is there has now, of present, goes by its number.
+func (l *look) missing(taken map[string]bool, present []string) (list []Missing) {
 	known := map[string]bool{}
 	for _, r := range l.book.records {
 		name := l.configured(*r)
 		known[name] = true
-		if name == "" {
+		if name == "" || slices.Contains(present, name) {
 			name = strconv.Itoa(r.Number)
 		}
 		if !l.held[r] && !r.Reserved && !(r.PCIAddress != "" && taken[r.PCIAddress]) {
@@ -276,10 +277,10 @@ func (l *look) missing(taken map[string]bool) (list []Missing) {
 	}
 	for key, name := range l.names {
 		device, port := splitKey(key)
-		present := func(s sighting) bool {
-			return s.kind != examinedPort && (s.Device == device || s.PCIAddress == device)
+		there := func(s sighting) bool { // perhaps by another name
+			return (s.Device == device || s.PCIAddress == device) && (s.kind != examinedPort || s.Port == port)
 		}
-		if known[name] || taken[device] || slices.ContainsFunc(l.seen, present) {
+		if known[name] || taken[device] || slices.ContainsFunc(l.seen, there) {
 			continue
 		}
 		m := Missing{Name: name, Device: device, Port: port}

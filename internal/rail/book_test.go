@@ -224,7 +224,12 @@ func TestRailsKeepTheirNames(t *testing.T) {
 		"named and not there": {
 			{when: "never seen", sees: four, names: map[string]string{"mlx5_9/1": "east", "0000:99:00.0/1": "west"}, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:east missing:west"},
 			{when: "gone", sees: "mlx5_0@18=a", names: map[string]string{"mlx5_3/1": "east"}, want: "mlx5_0:0 missing:1 missing:2 missing:east"},
+			{when: "there by another name", sees: four, names: map[string]string{"mlx5_0/1": "east", "0000:18:00.0/1": "west"}, want: "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 			{when: "does not answer", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b? mlx5_9@99?", names: map[string]string{"mlx5_9/1": "east"}, want: "mlx5_0:0 missing:3"},
+		},
+		"a missing rail whose name another one has now": {
+			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"}, want: "mlx5_0:east mlx5_1:west"},
+			{when: "gone", reboot: true, sees: "mlx5_0@3a=b", names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"}, want: "mlx5_0:east missing:0 missing:west"},
 		},
 		"GUIDs that are no identity": {
 			{when: "zero", sees: "mlx5_0@18=0 mlx5_1@3a=0", want: "mlx5_0:0 mlx5_1:1"},
@@ -383,6 +388,13 @@ func TestForget(t *testing.T) {
 		left, r, found := Forget(b.list(), name, names)
 		if r.Device != want || found != (want != "") || found && len(left) != 3 || !found && len(left) != 4 {
 			t.Errorf("%s: %v, %v, %d left", name, r, found, len(left))
+		}
+	}
+	// The card of mlx5_1 is gone, and another one has its name.
+	show(t, b, world{sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", names: map[string]string{"mlx5_1/1": "east"}})
+	for name, want := range map[string]string{"1": "0000:3a:00.0", "east": ""} {
+		if _, r, found := Forget(b.list(), name, map[string]string{"mlx5_1/1": "east"}); r.PCIAddress != want || found != (want != "") {
+			t.Errorf("%s: %v, %v", name, r, found)
 		}
 	}
 }

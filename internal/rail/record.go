@@ -83,12 +83,23 @@ func (r Record) check() error {
 	return nil
 }
 
-// Forget returns the records without the rail of that name, which is its number or
-// what names, by "device/port" or "PCI address/port", call it, and that rail.
+// Forget returns the records without the rail of that name, and that rail. The name
+// is what names, by "device/port" or "PCI address/port", call it, or its number where
+// they call several so.
 func Forget(records []Record, name string, names map[string]string) (left []Record, forgotten Record, found bool) {
+	configured := func(r Record) string {
+		return cmp.Or(names[Key(r.Device, r.Port)], names[Key(r.PCIAddress, r.Port)], names[r.Configured])
+	}
+	count := map[string]int{}
 	for _, r := range records {
-		configured := cmp.Or(names[Key(r.Device, r.Port)], names[Key(r.PCIAddress, r.Port)], names[r.Configured])
-		if cmp.Or(configured, strconv.Itoa(r.Number)) == name && !found {
+		count[configured(r)]++
+	}
+	for _, r := range records {
+		called := configured(r)
+		if called == "" || count[called] > 1 {
+			called = strconv.Itoa(r.Number)
+		}
+		if called == name && !found {
 			forgotten, found = r, true
 			continue
 		}
