@@ -305,11 +305,12 @@ func (b *book) bound(held map[*Record]bool) {
 	}
 }
 
-// list returns the records as they are now, those that can be read back.
+// list returns the records as they are now, those that can be read back, and not
+// more than that.
 func (b *book) list() []Record {
 	list := make([]Record, 0, len(b.records))
 	for _, r := range b.records {
-		if r.check() == nil {
+		if len(list) < maxRecords && r.check() == nil {
 			list = append(list, *r)
 		}
 	}

@@ -399,6 +399,23 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestMoreThanAreRemembered: of more rails than are remembered, those are that were
+// there first, and what is saved is taken again.
+func TestMoreThanAreRemembered(t *testing.T) {
+	b := &book{}
+	words := make([]string, 0, maxRecords+10)
+	for i := range cap(words) {
+		words = append(words, fmt.Sprintf("rxe%d", i))
+	}
+	show(t, b, world{sees: strings.Join(words, " ")})
+	if err := CheckRecords(b.list()); err != nil || len(b.list()) != maxRecords {
+		t.Errorf("%d records: %v", len(b.list()), err)
+	}
+	if got := show(t, reboot(t, b), world{sees: "rxe200"}); !strings.HasPrefix(got, "rxe200:200 ") {
+		t.Errorf("%.40s", got)
+	}
+}
+
 // TestBookIsBounded: devices that come under ever other identities are forgotten,
 // those that are there are not.
 func TestBookIsBounded(t *testing.T) {
