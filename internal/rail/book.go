@@ -124,20 +124,30 @@ func byName(s sighting, r *Record) bool {
 }
 
 // hold keeps the records of devices that could not be examined, or are excluded,
-// whatever their port.
+// whatever their port: rather of those that were there last.
 func (l *look) hold(same func(sighting, *Record) bool) {
 	for i, s := range l.seen {
 		if s.kind == examinedPort || l.of[i] != nil {
 			continue
 		}
-		for _, r := range l.book.records {
-			if l.held[r] || !same(s, r) {
-				continue
+		for _, superseded := range []bool{false, true} {
+			if l.of[i] != nil {
+				break
 			}
-			l.held[r] = true
-			if l.of[i] == nil {
-				l.of[i] = r
-			}
+			l.holdOf(i, func(r *Record) bool { return r.Superseded == superseded && same(s, r) })
+		}
+	}
+}
+
+// holdOf keeps the records of the sighting at i.
+func (l *look) holdOf(i int, fits func(*Record) bool) {
+	for _, r := range l.book.records {
+		if l.held[r] || !fits(r) {
+			continue
+		}
+		l.held[r] = true
+		if l.of[i] == nil {
+			l.of[i] = r
 		}
 	}
 }

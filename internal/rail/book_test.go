@@ -165,6 +165,12 @@ func TestRailsKeepTheirNames(t *testing.T) {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 			{when: "more", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=a mlx5_2@4b=b mlx5_3@5c=c mlx5_4@6d=d", want: "mlx5_0:4 mlx5_1:0 mlx5_2:1 mlx5_3:2 mlx5_4:3"},
 		},
+		"a card is gone, and the one at its place hangs": {
+			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", want: "mlx5_0:0 mlx5_1:1"},
+			{when: "gone", reboot: true, sees: "mlx5_0@18=b", want: "mlx5_0:1 missing:0"},
+			{when: "hangs", reboot: true, sees: "mlx5_0@18?", want: "missing:0"},
+			{when: "back, and hangs itself", reboot: true, sees: "mlx5_0@18? mlx5_1@3a=b", want: "mlx5_1:1"},
+		},
 		"two cards swapped": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 			{when: "swapped", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=a mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:1 mlx5_1:0 mlx5_2:2 mlx5_3:3"},
