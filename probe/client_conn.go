@@ -50,6 +50,9 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (k *askerConn, e
 			return k, err
 		}
 	}
+	if f, ok := errors.AsType[*failure.Failure](err); ok { // what was answered before it closed
+		return nil, f
+	}
 	return nil, c.lost(ctx, stage, err)
 }
 
@@ -202,7 +205,7 @@ func (c *client) turnedAway(
 		case err == nil:
 			return olderOrNewer(stage, 1, old.Versions.Railscope)
 		case errors.Is(err, errConnectionGone) && !res.Close:
-			return err
+			return fmt.Errorf("%w: %w", errConnectionGone, refused(stage, res, text))
 		}
 	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
 		clean(&f, stage)

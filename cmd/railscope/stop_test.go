@@ -101,15 +101,18 @@ func TestStopWhileFilesHang(t *testing.T) {
 	})
 }
 
-// exited reports whether a process has ended but for one thread that the kernel
-// still holds: then it is a zombie, or that is its first thread, the only one left.
+// exited reports whether a process has ended but for threads that the kernel still
+// holds: what is left of it is dead (Z, X) or waits for its files (D).
 func exited(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil || strings.Contains(string(stat), ") Z ") {
-		return true
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		_, state, found := strings.Cut(string(stat), ") ")
+		if err == nil && found && !strings.ContainsAny(state[:1], "DXZ") {
+			return false
+		}
 	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	return err != nil || len(threads) == 1
+	return true
 }
 
 // waitFor waits until something is so.
