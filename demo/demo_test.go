@@ -201,7 +201,7 @@ func TestTree(t *testing.T) {
 		}
 		var got []string
 		for _, r := range rails {
-			s, err := r.Status(n.Sysfs, rail.NewGIDTable(r.Dir, r.Port))
+			s, err := rail.NewPort(n.Sysfs, r, nil).Status()
 			if err != nil {
 				t.Fatal(err)
 			}

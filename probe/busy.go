@@ -28,16 +28,15 @@ type traffic struct {
 // traffic reads the byte counters of rails, by name. A rail that does not
 // answer is not in the map.
 func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
-	byName := map[string]rail.Rail{}
+	ports := map[string]*rail.Port{}
 	var names []string
 	for _, r := range rails {
-		byName[r.Name] = r.Rail
+		ports[r.Name] = r.traffic
 		names = append(names, r.Name)
 	}
 	out := map[string]rail.Traffic{}
 	for _, res := range n.meters.Run(deviceBudget, names, func(name string) traffic {
-		r := byName[name]
-		t, err := r.Traffic(n.opts.Sysfs)
+		t, err := ports[name].Traffic()
 		return traffic{t, err}
 	}) {
 		if res.Err == nil && res.Value.err == nil {

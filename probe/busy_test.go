@@ -114,6 +114,8 @@ func TestBusyLate(t *testing.T) {
 			n.moved.add(moved)
 			r := ownRail{capacity: 1e9}
 			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
+			r.Software = true
+			r.traffic = rail.NewPort(n.opts.Sysfs, r.Rail, nil)
 			if f := n.busy(t.Context(), []ownRail{r}, 0.2); (f != nil) != want {
 				t.Errorf("after %d bytes: %v", moved, f)
 			}
@@ -171,6 +173,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			})
 			r := ownRail{capacity: capacity}
 			r.Name, r.Device, r.Dir, r.Port = "0", "mlx5_0", dir, 1
+			r.traffic = rail.NewPort(dir, r.Rail, nil)
 			g := guard{node: n, rails: []ownRail{r}, above: 0.2, own: sent.of, knows: sent.knows, news: sent.news}
 			if f := g.watch(ctx); (f != nil) != tc.busy {
 				t.Errorf("%s: %v after %v", tc.why, f, time.Since(start))

@@ -63,9 +63,9 @@ type Node struct {
 	refused  *connlimit.Refusals
 	labels   *labels // of peers that were found
 
-	looking sync.Mutex                  // one look at the rails at a time: a second would find the lanes taken
-	tables  map[tableKey]*rail.GIDTable // each is used in the lane of its rail; protected by looking
-	netdevs map[string]bool             // interfaces that were rails' since the start; protected by looking
+	looking sync.Mutex               // one look at the rails at a time: a second would find the lanes taken
+	ports   map[rail.Rail]*railPorts // protected by looking
+	netdevs map[string]bool          // interfaces that were rails' since the start; protected by looking
 
 	mu       sync.Mutex      // protects all following fields
 	called   string          // its name
@@ -100,7 +100,7 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, facts: newFacts(opts.Facts),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, ports: map[rail.Rail]*railPorts{}, facts: newFacts(opts.Facts),
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabels(),
 		asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
@@ -136,7 +136,8 @@ func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
 type ownRail struct {
 	rail.Rail
 	status   rail.Status
-	err      error // why status is not known
+	err      error      // why status is not known
+	traffic  *rail.Port // used in the lane of its rail in meters
 	capacity float64
 	prefixes []netip.Prefix // of its interface
 }
@@ -147,25 +148,22 @@ func (n *Node) rails() ([]ownRail, error) {
 	defer n.looking.Unlock()
 	list, err := n.opts.Rails()
 	addresses, addrErr := n.opts.Addresses()
-	byName := map[string]rail.Rail{}
 	var names []string
 	for _, r := range list {
-		byName[r.Name] = r
 		names = append(names, r.Name)
 	}
-	tables := n.tablesLocked(list)
+	ports := n.portsLocked(list)
 	rails := make([]ownRail, len(list))
 	limits := make([]rail.Limits, len(list))
 	for i, res := range n.statuses.Run(statusBudget, names, func(name string) ownRail {
-		r := byName[name]
-		status, err := r.Status(n.opts.Sysfs, tables[name])
+		status, err := ports[name].status.Status()
 		return ownRail{status: status, err: err}
 	}) {
 		rails[i] = res.Value
 		if res.Err != nil {
 			rails[i] = ownRail{err: res.Err}
 		}
-		rails[i].Rail = list[i]
+		rails[i].Rail, rails[i].traffic = list[i], ports[list[i].Name].traffic
 		rails[i].prefixes = addresses[list[i].Netdev]
 		n.rememberLocked(list[i].Netdev)
 		limits[i] = rails[i].status.Limits
@@ -176,36 +174,32 @@ func (n *Node) rails() ([]ownRail, error) {
 	return rails, errors.Join(err, addrErr)
 }
 
-// tablesLocked returns the reader of each rail's GID table. They are kept: a
-// table of a thousand entries takes long to read, but only the first time.
-func (n *Node) tablesLocked(list []rail.Rail) map[string]*rail.GIDTable {
-	if n.tables == nil {
-		n.tables = map[tableKey]*rail.GIDTable{}
-	}
-	tables := map[string]*rail.GIDTable{}
-	for _, r := range list {
-		key := tableKey{r.Name, r.Dir, r.Port}
-		if n.tables[key] == nil {
-			n.tables[key] = rail.NewGIDTable(r.Dir, r.Port)
-		}
-		tables[r.Name] = n.tables[key]
-	}
-	for key, table := range n.tables {
-		if tables[key.rail] == table {
-			continue
-		}
-		closed := n.statuses.Run(deviceBudget, []string{key.rail}, func(string) ownRail { table.Close(); return ownRail{} })
-		if closed[0].State == lane.Done {
-			delete(n.tables, key)
-		}
-	}
-	return tables
+// railPorts reads one rail. Each reader is used in the rail's lane of one group.
+type railPorts struct {
+	status  *rail.Port // in Node.statuses
+	traffic *rail.Port // in Node.meters; it leaves no file open
 }
 
-// tableKey says whose a GID table is.
-type tableKey struct {
-	rail, dir string
-	port      int
+// portsLocked returns the readers of rails, by name. They are kept: a GID table of a thousand entries takes long to
+// read, but only the first time, and a counter that the driver refused is left alone.
+func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
+	ports := map[string]*railPorts{}
+	for _, r := range list {
+		if n.ports[r] == nil {
+			n.ports[r] = &railPorts{rail.NewPort(n.opts.Sysfs, r, nil), rail.NewPort(n.opts.Sysfs, r, nil)}
+		}
+		ports[r.Name] = n.ports[r]
+	}
+	for r, p := range n.ports {
+		if ports[r.Name] == p {
+			continue
+		}
+		closed := n.statuses.Run(deviceBudget, []string{r.Name}, func(string) ownRail { p.status.Close(); return ownRail{} })
+		if closed[0].State == lane.Done {
+			delete(n.ports, r)
+		}
+	}
+	return ports
 }
 
 // gid chooses the GID for a connection to a peer with these addresses: as

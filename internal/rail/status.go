@@ -3,19 +3,12 @@ package rail
 import (
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// StateActive is the state of a port that carries data (enum ib_port_state,
-// IB_PORT_ACTIVE).
-const StateActive = 4
-
-// Status is what a port and what it hangs on say at one moment. What they do
-// not say is 0.
+// Status is what a port reports at one moment. What it does not report is 0.
 type Status struct {
 	StateID   int    // enum ib_port_state
 	State     string // the same in the kernel's words, for example "4: ACTIVE"
@@ -24,95 +17,92 @@ type Status struct {
 	GIDs      []GID
 }
 
-// Status reads what the rail says now, from the tree at sysfsRoot. It opens and
-// closes each file but those of the GID table, which the caller keeps: it is for
-// a look now and then, a scrape keeps its files open. Error is that of the
-// port's state, without which nothing else is known.
-func (r Rail) Status(sysfsRoot string, table *GIDTable) (Status, error) {
-	var s Status
-	port := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
-	text, err := sysfs.ReadString(port, "state")
+// stateNames are the kernel's words for enum ib_port_state (drivers/infiniband/core/sysfs.c, state_show).
+var stateNames = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
+
+// StateName returns a port state as the kernel prints it, for example "4: ACTIVE".
+func StateName(state int) string {
+	if state < 0 || state >= len(stateNames) {
+		return fmt.Sprintf("%d: UNKNOWN", state)
+	}
+	return fmt.Sprintf("%d: %s", state, stateNames[state])
+}
+
+// Status reads all but the bytes, for a reader that comes now and then: of its files only those of the GID table stay
+// open. The error is that of the state, without which nothing else is known.
+func (p *Port) Status() (Status, error) {
+	defer p.closeFiles()
+	state, err := p.State()
 	if err != nil {
-		return s, err
+		return Status{}, err
 	}
-	number, _, _ := strings.Cut(text, ":")
-	if s.StateID, err = strconv.Atoi(number); err != nil {
-		return s, &sysfs.Error{Path: filepath.Join(port, "state"), Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a state", text)}
+	s := Status{StateID: state, State: StateName(state), Limits: p.LimitsIn(state)}
+	if mtu, _, err := p.MTU(); err == nil && mtu <= 1<<20 {
+		s.NetdevMTU = mtu
 	}
-	s.State, s.Limits.Active = text, s.StateID == StateActive
-	if text, err := sysfs.ReadString(port, "rate"); err == nil {
-		s.Limits.Rate, _ = ParseRate(text)
-	}
-	if r.PCIAddress != "" {
-		s.Limits.LinkKey = LinkKey(r.PCIAddress)
-		speed, _ := sysfs.ReadString(r.Dir, "device/current_link_speed")
-		width, _ := sysfs.ReadUint(r.Dir, "device/current_link_width")
-		if gt, err := ParseLinkSpeed(speed); err == nil && width > 0 && width <= 64 {
-			s.Limits.Link = Link{GigaTransfers: gt, Width: int(width)}.BytesPerSecond()
-		}
-	}
-	if r.Netdev != "" {
-		dir := filepath.Join(sysfsRoot, "class/net", r.Netdev)
-		id, _ := sysfs.ReadString(dir, "phys_switch_id")
-		name, _ := sysfs.ReadString(dir, "phys_port_name")
-		s.Limits.PortKey = r.PortKey(id, name)
-		if mtu, err := sysfs.ReadUint(dir, "mtu"); err == nil && mtu <= 1<<20 {
-			s.NetdevMTU = int(mtu)
-		}
-	}
-	s.GIDs, _ = table.Read() // what cannot be read cannot be used
+	s.GIDs, _ = p.gids.Read() // what cannot be read cannot be used
 	if len(s.GIDs) == 0 {
-		table.Close() // another device may have taken the place of this one: read all of it
-		s.GIDs, _ = table.Read()
+		p.gids.Close() // another device may have taken the place of this one: read all of it
+		s.GIDs, _ = p.gids.Read()
 	}
 	return s, nil
 }
 
 // Traffic is what a rail has carried since its device or interface came up.
 type Traffic struct {
-	Transmit, Receive uint64    // bytes on the wire, headers and all
+	Transmit, Receive uint64    // bytes on the wire, with headers
 	Retransmits       uint64    // events after which something is sent again; 0 where the driver does not count them
-	Repeats           uint64    // likewise events that show that something was sent to it again
-	Slow              bool      // what was carried a moment before may be missing: some drivers refresh an interface's statistics by a timer, every second or two
+	Repeats           uint64    // events that show that something was sent to it again; likewise
+	Slow              bool      // up to 2 s of traffic may be missing: some drivers update an interface's statistics late
 	At                time.Time // when it was read
 }
 
-// Traffic reads the rail's byte counters: those of the port
-// (counters/port_xmit_data, in units of 4 bytes), of the driver (EFA's
-// hw_counters/tx_bytes), or, for a software device, those of its interface,
-// which count TCP as well.
-func (r Rail) Traffic(sysfsRoot string) (Traffic, error) {
-	port := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
-	t := Traffic{At: time.Now()}
-	var err error
-	read := func(scale uint64, elem ...string) (v uint64) {
-		if err == nil {
-			v, err = sysfs.ReadUint(elem...)
+// eventCounter is one file of hw_counters.
+type eventCounter struct {
+	path    string
+	refused sysfs.Refusal
+}
+
+// eventNames are the counters of retransmits and of repeats: those of mlx5, irdma and bnxt, and of rxe
+// (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
+var eventNames = [...][]string{
+	{"local_ack_timeout_err", "packet_seq_err", "retry_exceeded_err", "rcvd_seq_err", "send_err", "completer_retry_err",
+		"retransSegs", "to_retransmits", "seq_err_naks_rcvd"},
+	{"out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req"},
+}
+
+// Traffic reads the bytes, as [Port.Bytes] does, and the events. It leaves no file open.
+func (p *Port) Traffic() (t Traffic, err error) {
+	defer p.closeFiles()
+	t.At = time.Now()
+	if t.Transmit, _, err = p.Bytes(Transmit); err != nil {
+		return t, err
+	}
+	if t.Receive, _, err = p.Bytes(Receive); err != nil {
+		return t, err
+	}
+	t.Slow = p.BytesShared()
+	t.Retransmits, t.Repeats = p.countEvents(0, t.At), p.countEvents(1, t.At)
+	return t, nil
+}
+
+// countEvents adds up the counters of one kind that the driver has.
+func (p *Port) countEvents(kind int, now time.Time) (sum uint64) {
+	if p.events[kind] == nil {
+		for _, name := range eventNames[kind] {
+			p.events[kind] = append(p.events[kind], eventCounter{path: filepath.Join(p.dir(), "hw_counters", name)})
 		}
-		return v * scale
 	}
-	switch {
-	case exists(port, "counters/port_xmit_data"):
-		t.Transmit, t.Receive = read(4, port, "counters/port_xmit_data"), read(4, port, "counters/port_rcv_data")
-	case exists(port, "hw_counters/tx_bytes"):
-		t.Transmit, t.Receive = read(1, port, "hw_counters/tx_bytes"), read(1, port, "hw_counters/rx_bytes")
-	case r.Netdev != "":
-		dir := filepath.Join(sysfsRoot, "class/net", r.Netdev, "statistics")
-		t.Slow = true
-		t.Transmit, t.Receive = read(1, dir, "tx_bytes"), read(1, dir, "rx_bytes")
-	default:
-		return t, &sysfs.Error{Path: port, Reason: sysfs.ReasonVanished, Err: fmt.Errorf("%s counts no bytes", r)}
-	}
-	// mlx5, irdma and bnxt; rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
-	sum := func(names ...string) (all uint64) {
-		for _, name := range names {
-			if n, err := sysfs.ReadUint(port, "hw_counters", name); err == nil {
-				all += n
-			}
+	for i := range p.events[kind] {
+		e := &p.events[kind][i]
+		if e.refused.Active(now) {
+			continue
 		}
-		return all
+		f := portFile{p.open(e.path), e.path}
+		n, err := f.uint(p.buf[:])
+		f.Close()
+		e.refused.Note(err, now)
+		sum += n
 	}
-	t.Retransmits = sum("local_ack_timeout_err", "packet_seq_err", "retry_exceeded_err", "rcvd_seq_err", "send_err", "completer_retry_err", "retransSegs", "to_retransmits", "seq_err_naks_rcvd")
-	t.Repeats = sum("out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req")
-	return t, err
+	return sum
 }

@@ -1,0 +1,240 @@
+package rail
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// StateActive is the state of a port that carries data (enum ib_port_state, IB_PORT_ACTIVE).
+const StateActive = 4
+
+// maxLanes is beyond any PCIe link.
+const maxLanes = 32
+
+// ErrNoLink says that a function has no PCIe link: it sits in the processor or a virtual machine. It is always wrapped.
+var ErrNoLink = errors.New("no PCIe link")
+
+// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Whoever needs one of them asks a Port, so that
+// no two places can disagree. A file is opened when it is first read, and kept open until Close. Errors are
+// [*sysfs.Error]. Not safe for concurrent use, and a read may hang: each user has a Port of its own, in a lane.
+type Port struct {
+	rail   Rail
+	open   OpenFile
+	netdev string // directory of the interface; empty when there is none
+
+	state, physState, rate, speed, width, mtu portFile
+
+	key      string // see Rail.PortKey
+	keyKnown bool
+	gids     *GIDTable
+	bytes    byteCounter
+	events   [2][]eventCounter // retransmits and repeats; see Traffic
+	buf      [128]byte
+}
+
+// portFile is a file that knows its path, for errors.
+type portFile struct {
+	File
+	path string
+}
+
+// NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [Files] of that tree.
+func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
+	if open == nil {
+		open = Files(sysfsRoot)
+	}
+	p := &Port{rail: r, open: open}
+	if r.Netdev != "" {
+		p.netdev = filepath.Join(sysfsRoot, "class/net", r.Netdev)
+		p.mtu = p.file(p.netdev, "mtu")
+	}
+	p.state, p.physState, p.rate = p.file(p.dir(), "state"), p.file(p.dir(), "phys_state"), p.file(p.dir(), "rate")
+	if r.PCIAddress != "" {
+		p.speed = p.file(r.Dir, "device/current_link_speed")
+		p.width = p.file(r.Dir, "device/current_link_width")
+	}
+	p.gids = NewGIDTable(r.Dir, r.Port)
+	return p
+}
+
+// dir is the port's directory.
+func (p *Port) dir() string { return filepath.Join(p.rail.Dir, "ports", strconv.Itoa(p.rail.Port)) }
+
+func (p *Port) file(elem ...string) portFile {
+	path := filepath.Join(elem...)
+	return portFile{p.open(path), path}
+}
+
+// Close closes all files. A later read opens what it needs.
+func (p *Port) Close() {
+	p.closeFiles()
+	p.gids.Close()
+}
+
+// closeFiles closes all files but those of the GID table.
+func (p *Port) closeFiles() {
+	for _, f := range []portFile{p.state, p.physState, p.rate, p.speed, p.width, p.mtu} {
+		if f.File != nil {
+			f.Close()
+		}
+	}
+	p.bytes.close()
+}
+
+// State returns the logical state (enum ib_port_state).
+func (p *Port) State() (int, error) { return p.id(p.state) }
+
+// PhysState returns the physical state (enum ib_port_phys_state).
+func (p *Port) PhysState() (int, error) { return p.id(p.physState) }
+
+// id reads "4: ACTIVE" as 4.
+func (p *Port) id(f portFile) (int, error) {
+	b, err := f.Read(p.buf[:])
+	if err != nil {
+		return 0, err
+	}
+	number, _, found := bytes.Cut(b, []byte(":"))
+	id, err := sysfs.ParseUint(number)
+	if err == nil && (!found || id > 255) {
+		err = &sysfs.Error{Reason: sysfs.ReasonInvalid,
+			Err: fmt.Errorf("%q is not a number, a colon and a word", bytes.TrimSpace(b))}
+	}
+	if err != nil {
+		return 0, sysfs.At(f.path, err)
+	}
+	return int(id), nil
+}
+
+// Rate returns the rate in bytes per second. It is meaningless unless the port is active, and costs firmware commands
+// on mlx5.
+func (p *Port) Rate() (float64, error) {
+	b, err := p.rate.Read(p.buf[:])
+	if err != nil {
+		return 0, err
+	}
+	text := string(bytes.TrimSpace(b))
+	rate, err := ParseRate(text)
+	if err != nil {
+		return 0, invalid(p.rate.path, text, err)
+	}
+	return rate, nil
+}
+
+// invalid is the error of a file whose text does not parse.
+func invalid(path, text string, err error) error {
+	if text == "" {
+		return &sysfs.Error{Path: path, Reason: sysfs.ReasonEmpty, Err: err}
+	}
+	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: err}
+}
+
+// Link returns the PCIe link as it is now. The error wraps [ErrNoLink] where there is none.
+func (p *Port) Link() (Link, error) {
+	if p.rail.PCIAddress == "" {
+		return Link{}, fmt.Errorf("%s: %w", p.rail.Device, ErrNoLink)
+	}
+	return readLink(p.speed, p.width, p.buf[:])
+}
+
+// readLink reads current_link_speed and current_link_width of a PCI function.
+func readLink(speed, width portFile, buf []byte) (Link, error) {
+	b, err := speed.Read(buf)
+	if err != nil {
+		return Link{}, err
+	}
+	text := string(bytes.TrimSpace(b))
+	if len(text) >= len("Unknown") && text[:len("Unknown")] == "Unknown" {
+		return Link{}, fmt.Errorf("%s: %w", speed.path, ErrNoLink)
+	}
+	transfers, err := ParseLinkSpeed(text)
+	if err != nil {
+		return Link{}, invalid(speed.path, text, err)
+	}
+	lanes, err := width.uint(buf)
+	switch {
+	case err != nil:
+		return Link{}, err
+	case lanes == 0:
+		return Link{}, fmt.Errorf("%s: %w", width.path, ErrNoLink)
+	case lanes > maxLanes:
+		return Link{}, &sysfs.Error{Path: width.path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("a link of %d lanes", lanes)}
+	}
+	return Link{GigaTransfers: transfers, Width: int(lanes)}, nil
+}
+
+// uint reads the file as one unsigned decimal number.
+func (f portFile) uint(buf []byte) (uint64, error) {
+	b, err := f.Read(buf)
+	if err != nil {
+		return 0, err
+	}
+	v, err := sysfs.ParseCounter(b)
+	return v, sysfs.At(f.path, err)
+}
+
+// MTU returns the MTU of the network interface in bytes, and the RoCE MTU that the kernel derives from it, 0 on
+// InfiniBand. Both are 0 where the port has no interface.
+func (p *Port) MTU() (netdev, active int, err error) {
+	if p.netdev == "" {
+		return 0, 0, nil
+	}
+	mtu, err := p.mtu.uint(p.buf[:])
+	if err != nil {
+		return 0, 0, err
+	}
+	if mtu > math.MaxInt32 {
+		return 0, 0, &sysfs.Error{Path: p.mtu.path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("an MTU of %d", mtu)}
+	}
+	if p.rail.LinkLayer != "InfiniBand" {
+		active = p.rail.ActiveMTU(int(mtu))
+	}
+	return int(mtu), active, nil
+}
+
+// GIDs returns the GID table, and what of it could not be read; see [GIDTable.Read].
+func (p *Port) GIDs() ([]GID, []error) { return p.gids.Read() }
+
+// Limits returns what bounds the rail now. Figures that cannot be read are 0. The error is that of the state, without
+// which nothing is known.
+func (p *Port) Limits() (Limits, error) {
+	state, err := p.State()
+	if err != nil {
+		return Limits{}, err
+	}
+	return p.LimitsIn(state), nil
+}
+
+// LimitsIn is Limits where the state has just been read. A port that is not active reports a meaningless rate, which
+// is not read.
+func (p *Port) LimitsIn(state int) Limits {
+	l := Limits{Active: state == StateActive, PortKey: p.PortKey()}
+	if l.Active {
+		l.Rate, _ = p.Rate()
+	}
+	if p.rail.PCIAddress != "" {
+		l.LinkKey = LinkKey(p.rail.PCIAddress)
+		if link, err := p.Link(); err == nil {
+			l.Link = link.BytesPerSecond()
+		}
+	}
+	return l
+}
+
+// PortKey names the physical port behind the rail; see [Rail.PortKey]. It is read once.
+func (p *Port) PortKey() string {
+	if !p.keyKnown {
+		var id, name string
+		if p.netdev != "" {
+			id, _ = sysfs.ReadString(p.netdev, "phys_switch_id")
+			name, _ = sysfs.ReadString(p.netdev, "phys_port_name")
+		}
+		p.key, p.keyKnown = p.rail.PortKey(id, name), true
+	}
+	return p.key
+}

@@ -1,0 +1,180 @@
+package rail
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// The directions of traffic, as indices.
+const (
+	Receive = iota
+	Transmit
+	Directions
+)
+
+// ErrUncounted says that nothing counts a port's bytes. It is always wrapped.
+var ErrUncounted = errors.New("nothing counts its bytes")
+
+// byteFiles are the counters that hold a port's bytes under one driver.
+type byteFiles struct {
+	dir   string // of counters, or empty for the interface's statistics
+	names [Directions][]string
+	scale uint64
+}
+
+// byteDrivers are the drivers' counters in the order in which they are tried. Where a driver counts in two parts, the
+// sum counts.
+var byteDrivers = []byteFiles{
+	{"counters", [Directions][]string{{"port_rcv_data"}, {"port_xmit_data"}}, 4}, // in words of 4 bytes
+	{"hw_counters", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},         // efa, bnxt_re
+	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1},
+	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1}, // irdma
+	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},                                                  // rxe, siw
+}
+
+// byteCounter is what counts a port's bytes.
+type byteCounter struct {
+	found   bool
+	files   [Directions][]portFile
+	scale   uint64
+	age     time.Duration // the kernel answers from a cache for so long
+	shared  bool          // with TCP, and updated late: the interface's
+	refused sysfs.Refusal
+	err     error // of the last read, nil when it was good
+	lost    error // of the last read of counters that had been found
+}
+
+// Bytes returns how many bytes the port has counted in one direction, in [Receive] or [Transmit]. Where the generation
+// differs from that of the read before, the value need not go on from the one before: the device may be another.
+// Nothing is read for a minute after the driver refused it, and the error is the same. It wraps [ErrUncounted] where
+// no counter exists.
+func (p *Port) Bytes(direction int) (value uint64, generation int, err error) {
+	if err := p.FindBytes(); err != nil {
+		return 0, 0, err
+	}
+	value, generation, err = p.bytes.read(direction, p.buf[:])
+	if err != nil {
+		p.bytes.refused.Note(err, time.Now())
+		p.bytes.err, p.bytes.lost = err, err
+	}
+	return value, generation, err
+}
+
+// FindBytes finds what counts the port's bytes, unless that is known. Where nothing does, the error wraps
+// [ErrUncounted] and that of the usual counter; where a counter exists and cannot be read, it is that counter's.
+func (p *Port) FindBytes() error {
+	b := &p.bytes
+	switch {
+	case b.err != nil && b.refused.Active(time.Now()):
+		return b.err
+	case b.found:
+		return nil
+	}
+	if b.err = p.findBytes(); b.err == nil {
+		b.lost = nil
+		return nil
+	}
+	b.refused.Note(b.err, time.Now())
+	if b.lost != nil && errors.Is(b.err, ErrUncounted) {
+		b.err = b.lost // it did count: a firmware that fails can look like a driver without the counter
+	}
+	return b.err
+}
+
+// ForgetBytes closes the byte counters; the next read finds them anew. A refusal stays.
+func (p *Port) ForgetBytes() { p.bytes.close() }
+
+// BytesAge returns how old a value may be because the kernel answers from a cache. It is known once the counters are
+// found.
+func (p *Port) BytesAge() time.Duration { return p.bytes.age }
+
+// BytesShared reports whether the bytes are those of the interface, TCP included and up to 2 s late. It is known once
+// the counters are found.
+func (p *Port) BytesShared() bool { return p.bytes.shared }
+
+func (b *byteCounter) read(direction int, buf []byte) (value uint64, generation int, err error) {
+	for _, f := range b.files[direction] {
+		v, err := f.uint(buf)
+		if err != nil {
+			return 0, 0, err
+		}
+		value += v * b.scale
+		generation += f.Opens()
+	}
+	return value, generation, nil
+}
+
+func (b *byteCounter) close() {
+	for _, files := range b.files {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	b.files, b.found = [Directions][]portFile{}, false
+}
+
+func (p *Port) findBytes() error {
+	b := &p.bytes
+	var why, broken error
+	for _, driver := range byteDrivers {
+		dir := filepath.Join(p.dir(), driver.dir)
+		if driver.dir == "" {
+			if !p.rail.Software || p.netdev == "" { // hardware bypasses its interface's counters
+				continue
+			}
+			dir = filepath.Join(p.netdev, "statistics")
+		}
+		b.scale, b.age, b.shared = driver.scale, 0, driver.dir == ""
+		ok := true
+		for d, names := range driver.names {
+			for _, name := range names {
+				b.files[d] = append(b.files[d], p.file(dir, name))
+			}
+			_, _, err := b.read(d, p.buf[:])
+			ok = ok && err == nil
+			if err != nil && why == nil {
+				why = err
+			}
+			if err != nil && broken == nil && !absent(err) {
+				broken = err
+			}
+		}
+		if ok {
+			if driver.dir == "hw_counters" {
+				b.age = p.lifespan(p.file(dir, "lifespan"))
+			}
+			b.found = true
+			return nil
+		}
+		b.close()
+	}
+	if broken != nil {
+		return fmt.Errorf("%s: %w", Key(p.rail.Device, p.rail.Port), broken)
+	}
+	return fmt.Errorf("%s: %w: %w", Key(p.rail.Device, p.rail.Port), ErrUncounted, why)
+}
+
+// absent reports whether an error of a counter says that it does not exist: no file, a driver that does not know it,
+// or "N/A (no PMA)".
+func absent(err error) bool {
+	switch sysfs.Reason(err) {
+	case sysfs.ReasonVanished, sysfs.ReasonUnsupported, sysfs.ReasonInvalid:
+		return true
+	}
+	return false
+}
+
+// lifespan is how long the kernel answers hw_counters from its cache (Documentation/ABI/stable/sysfs-class-infiniband).
+func (p *Port) lifespan(f portFile) time.Duration {
+	defer f.Close()
+	const usual, most = 10, 10000 // ms: RDMA_HW_STATS_DEFAULT_LIFESPAN; the kernel's limit
+	ms, err := f.uint(p.buf[:])
+	if err != nil {
+		return usual * time.Millisecond
+	}
+	return time.Duration(min(ms, most)) * time.Millisecond
+}
