@@ -77,7 +77,7 @@ func (s *bondState) memberUp(m *bondMember) (up, ok bool) {
 		s.fail(m.dir.bad(fileMemberStatus, word, "no link status"))
 		return false, false
 	}
-	s.out.add(s.row(bondMemberUp), m.labels, boolValue(up))
+	s.out.add(s.row(bondMemberUp), m.labels, Bool(up))
 	return up, true
 }
 
@@ -90,7 +90,7 @@ func (s *bondState) memberActive(m *bondMember) {
 	word := bytes.TrimSpace(b)
 	switch string(word) {
 	case "active", "backup":
-		s.out.add(s.row(bondMemberActive), m.labels, boolValue(string(word) == "active"))
+		s.out.add(s.row(bondMemberActive), m.labels, Bool(string(word) == "active"))
 	default:
 		s.fail(m.dir.bad(fileMemberState, word, "neither active nor backup"))
 	}

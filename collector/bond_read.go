@@ -187,7 +187,7 @@ func (s *bondState) status() {
 	if word, ok := s.word(fileStatus); ok {
 		switch string(word) {
 		case "up", "down":
-			s.out.add(s.row(bondUp), s.labels, boolValue(string(word) == "up"))
+			s.out.add(s.row(bondUp), s.labels, Bool(string(word) == "up"))
 		default:
 			s.fail(s.dir.bad(fileStatus, word, "neither up nor down"))
 		}

@@ -143,11 +143,7 @@ func (s *counterSet) drop(c *counter) {
 // is exported as it is: Prometheus takes the wrap for a reset and loses less than
 // an extension invents that a restart of railscope ends.
 func (c *counter) value(raw uint64) float64 {
-	v := float64(raw)
-	if c.origin.Scale != 0 {
-		v *= c.origin.Scale
-	}
-	return v
+	return c.origin.Value(raw)
 }
 
 // saturated reports whether the counter stands at the greatest value that it

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -15,6 +16,9 @@ import (
 // failure. It is always wrapped, and wraps os.ErrNotExist. A file that vanishes
 // while it is read is not ErrAbsent.
 var ErrAbsent = fmt.Errorf("no such hardware: %w", os.ErrNotExist)
+
+// ReasonPanic is the reason of a read that panicked.
+const ReasonPanic = "panic"
 
 // Fault is one thing that could not be read.
 type Fault struct {
@@ -66,11 +70,32 @@ func Faults(err error) []*Fault {
 	return []*Fault{NewFault("", err)}
 }
 
-// laneFault is the fault of a device whose lane gave no value.
-func laneFault(device string, state lane.State, err error) *Fault {
+// LaneFault is the fault of a device whose lane gave no value.
+func LaneFault(device string, state lane.State, err error) *Fault {
 	reason := sysfs.ReasonTimeout
 	if state == lane.Died {
 		reason = ReasonPanic
 	}
 	return &Fault{Device: device, Reason: reason, Err: err}
+}
+
+// FinderFaults turns the error of a finder of rails into faults, one for each
+// device that could not be examined.
+func FinderFaults(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it takes a joined error apart
+	if !ok {
+		return []error{NewFault("", err)}
+	}
+	var list []error
+	for _, e := range joined.Unwrap() {
+		if d, ok := errors.AsType[*rail.DeviceError](e); ok {
+			list = append(list, NewFault(d.Device, d.Err))
+		} else {
+			list = append(list, NewFault("", e))
+		}
+	}
+	return list
 }

@@ -82,7 +82,7 @@ func (g *GPU) Read(emit func(Sample)) error {
 	anew := g.anew
 	front := g.front.Run(g.opts.Budget, []string{"nvml"}, func(string) gpuRoster { return g.session.roster(anew) })[0]
 	if front.State != lane.Done {
-		return laneFault("", front.State, front.Err)
+		return LaneFault("", front.State, front.Err)
 	}
 	g.anew = false
 	roster := front.Value
@@ -96,7 +96,7 @@ func (g *GPU) Read(emit func(Sample)) error {
 	g.anew = true
 	for _, res := range g.gpus.Run(g.opts.Budget, g.keys[:roster.count], g.visit(roster.driver)) {
 		if res.State != lane.Done {
-			faults = append(faults, laneFault("gpu"+res.Key, res.State, res.Err))
+			faults = append(faults, LaneFault("gpu"+res.Key, res.State, res.Err))
 			g.anew = false
 			continue
 		}

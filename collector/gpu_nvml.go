@@ -129,7 +129,6 @@ const (
 	ReasonNoGPU           = "no_gpu"             // there were GPUs, now there is none
 	ReasonNamespace       = "pid_namespace"      // processes outside of our pid namespace may be hidden
 	ReasonNVML            = "nvml"               // any other answer of NVML
-	ReasonPanic           = "panic"              // the binding panicked on what the library answered
 )
 
 // meaning is one code as a person reads it and as it is counted.

@@ -84,15 +84,15 @@ func (g *GPUDirect) Read(emit func(Sample)) error {
 	var faults []error
 	peermem, peermemOK := g.peermem(&faults)
 	if peermemOK {
-		emit(Sample{Metric: &g.rows[gpudirectPeermem], Value: boolValue(peermem)})
+		emit(Sample{Metric: &g.rows[gpudirectPeermem], Value: Bool(peermem)})
 	}
 	dmabuf, why, dmabufOK := g.dmabuf(driverDir, &faults)
 	gpus, gb10, gpusOK := g.gpus(filepath.Join(driverDir, "gpus"), &faults)
 	if gpusOK && gpus > 0 {
-		emit(Sample{Metric: &g.rows[gpudirectSupported], Value: boolValue(!gb10)})
+		emit(Sample{Metric: &g.rows[gpudirectSupported], Value: Bool(!gb10)})
 	}
 	if dmabufOK {
-		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: boolValue(dmabuf && !gb10)})
+		emit(Sample{Metric: &g.rows[gpudirectDMABuf], Value: Bool(dmabuf && !gb10)})
 	}
 	mode, reason := "", gpudirect.Reason("") // not known
 	switch {

@@ -134,16 +134,8 @@ func laneEmit(results []lane.Result[*laneRead], device func(key string) string, 
 			}
 			faults = append(faults, res.Value.faults...)
 		default:
-			faults = append(faults, laneFault(device(res.Key), res.State, res.Err))
+			faults = append(faults, LaneFault(device(res.Key), res.State, res.Err))
 		}
 	}
 	return faults
-}
-
-// boolValue is 1 for true and 0 for false.
-func boolValue(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -214,7 +214,7 @@ func (s *netdevLocked) speed() {
 		return
 	}
 	if v > 0 && v < 1<<31 {
-		s.out.addEach(&s.n.table[netdevSpeed], s.labels.values, inBase(v, s.n.rows[netdevSpeed].scale))
+		s.out.addEach(&s.n.table[netdevSpeed], s.labels.values, Origin{Scale: s.n.rows[netdevSpeed].scale}.Value(v))
 	}
 }
 
@@ -251,7 +251,7 @@ func (s *netdevLocked) statistics() {
 	}
 	for i := range s.columns {
 		c := &s.columns[i]
-		s.out.addEach(&s.n.table[c.match.row], c.labels, inBase(values[c.at], c.match.scale))
+		s.out.addEach(&s.n.table[c.match.row], c.labels, Origin{Scale: c.match.scale}.Value(values[c.at]))
 	}
 }
 

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,16 +210,4 @@ func netdevTable(rows []netdevRow) (metrics []Metric, index map[string]netdevMat
 		metrics[i] = m
 	}
 	return metrics, index
-}
-
-// inBase is v times scale, 0 standing for 1. It divides where the scale is a
-// fraction, so that 3 microseconds are 3e-06 and not 2.9999999999999997e-06.
-func inBase(v uint64, scale float64) float64 {
-	switch {
-	case scale == 0:
-		return float64(v)
-	case scale < 1:
-		return float64(v) / math.Round(1/scale)
-	}
-	return float64(v) * scale
 }

@@ -148,7 +148,7 @@ func (p *Process) gather() (*processReading, []error) {
 	wg.Go(func() {
 		var err error
 		r.rails, err = p.opts.Rails()
-		r.allRails, faults = err == nil, deviceFaults(err)
+		r.allRails, faults = err == nil, FinderFaults(err)
 	})
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
 	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
@@ -193,7 +193,7 @@ func (p *Process) identify(r *processReading) (faults []error) {
 	budget := p.opts.Budget / 2
 	res := p.lookUps.Run(budget, []string{"processes"}, func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
 	if res.State != lane.Done {
-		return []error{laneFault("", res.State, res.Err)}
+		return []error{LaneFault("", res.State, res.Err)}
 	}
 	r.holders, r.unseen = res.Value.holders, res.Value.unseen
 	if res.Value.err != nil {

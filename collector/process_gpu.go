@@ -44,7 +44,7 @@ func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool
 	anew := h.anew
 	front := h.front.Run(budget, []string{"nvml"}, func(string) gpuRoster { return h.session.roster(anew) })[0]
 	if front.State != lane.Done {
-		return nil, true, []error{laneFault("", front.State, front.Err)}
+		return nil, true, []error{LaneFault("", front.State, front.Err)}
 	}
 	h.anew = false
 	if err := front.Value.err; err != nil {
@@ -67,7 +67,7 @@ func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool
 		h.anew = h.anew && res.State == lane.Done && res.Value.anew
 		switch {
 		case res.State != lane.Done:
-			faults = append(faults, laneFault("gpu"+res.Key, res.State, res.Err))
+			faults = append(faults, LaneFault("gpu"+res.Key, res.State, res.Err))
 		case res.Value.err != nil:
 			f := newGPUFault("gpu"+res.Key, res.Value.err)
 			f.Expected = f.Expected || res.Value.parent

@@ -72,7 +72,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		return last, nil
 	}
 	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
-		return last, append(last.faults(), laneFault("kubelet", res.State, res.Err))
+		return last, append(last.faults(), LaneFault("kubelet", res.State, res.Err))
 	}
 	return last, last.faults()
 }

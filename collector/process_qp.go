@@ -101,7 +101,7 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 	front := q.front.Run(budget, []string{"devices"}, func(string) qpRoster { return q.roster() })[0]
 	switch {
 	case front.State != lane.Done:
-		return nil, false, []error{laneFault("", front.State, front.Err)}
+		return nil, false, []error{LaneFault("", front.State, front.Err)}
 	case errors.Is(front.Value.err, unix.EPROTONOSUPPORT): // a kernel without RDMA
 		return nil, true, nil
 	case front.Value.err != nil:
@@ -128,7 +128,7 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 		case err != nil:
 			faults = append(faults, unexpected(res.Key, err))
 		case tally == nil && res.Err != nil:
-			faults = append(faults, laneFault(res.Key, res.State, res.Err))
+			faults = append(faults, LaneFault(res.Key, res.State, res.Err))
 		case tally != nil && tally.cut != nil:
 			faults = append(faults, cutFault(res.Key, tally.cut))
 		}

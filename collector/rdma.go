@@ -143,7 +143,7 @@ type portReading struct {
 // Read implements [Source].
 func (s *RDMA) Read(emit func(Sample)) error {
 	rails, err := s.rails()
-	errs := deviceFaults(err)
+	errs := FinderFaults(err)
 	keys := s.follow(rails)
 	if s.excluded != nil {
 		for _, device := range s.excluded() {
@@ -165,7 +165,7 @@ func (s *RDMA) Read(emit func(Sample)) error {
 	devices := maps.Clone(s.devices) // a lane that starts late must not meet the next follow
 	for _, res := range s.lanes.Run(s.budget, keys, func(key string) *reading { return devices[key].read(s) }) {
 		if res.Err != nil {
-			errs = append(errs, laneFault(s.devices[res.Key].name, res.State, res.Err))
+			errs = append(errs, LaneFault(s.devices[res.Key].name, res.State, res.Err))
 			continue
 		}
 		answered[res.Key] = true
@@ -260,24 +260,4 @@ func (s *RDMA) emitGIDChanges(p portReading, emit func(Sample)) {
 	}
 	h.known, h.table = true, now
 	emit(Sample{s.rows.gidChanges, s.devices[p.rail.ID].labels[p.rail.Port], float64(h.changes)})
-}
-
-// deviceFaults turns what the finder could not examine into faults.
-func deviceFaults(err error) []error {
-	if err == nil {
-		return nil
-	}
-	var list []error
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{NewFault("", err)}
-	}
-	for _, e := range joined.Unwrap() {
-		if d, ok := errors.AsType[*rail.DeviceError](e); ok {
-			list = append(list, NewFault(d.Device, d.Err))
-		} else {
-			list = append(list, NewFault("", e))
-		}
-	}
-	return list
 }

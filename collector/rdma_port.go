@@ -111,7 +111,7 @@ func (p *rdmaPort) read(s *RDMA, now time.Time, out *reading, fail func(error)) 
 	} else {
 		this.limits.Active = id == active
 		put(r.state, labels, float64(id))
-		put(r.up, labels, boolValue(id == active))
+		put(r.up, labels, Bool(id == active))
 	}
 	if id, err := readID(&p.files.files[1].File); err != nil {
 		fail(err)
@@ -288,7 +288,7 @@ func (p *rdmaPort) readGIDs(r rdmaRows, this *portReading, put func(*Metric, []s
 		return
 	}
 	if misbound, ok := rail.Misbound(table, remember(p.own)); ok {
-		put(r.misbound, p.set.labels, boolValue(misbound))
+		put(r.misbound, p.set.labels, Bool(misbound))
 	}
 }
 
