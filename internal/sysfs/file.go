@@ -17,6 +17,7 @@ type File struct {
 	fd     int // file descriptor + 1, so that the zero value is closed
 	opens  int
 	unkept bool      // it is closed after each read
+	copied bool      // not on sysfs: an open file does not say that it was replaced
 	id     [2]uint64 // device and inode of what was opened last
 }
 
@@ -24,6 +25,13 @@ type File struct {
 // read now need not go on from what was read before: the device behind the name
 // may be another.
 func (f *File) Opens() int { return f.opens }
+
+// replaced reports whether an open file of a captured tree was removed, or
+// another put in its place. On sysfs a read says it, with ENODEV.
+func (f *File) replaced() bool {
+	var st unix.Stat_t
+	return f.fd != 0 && f.copied && (unix.Fstat(f.fd-1, &st) != nil || st.Nlink == 0)
+}
 
 // open opens the file once. O_NONBLOCK keeps a named pipe from holding us up:
 // it opens at once and the type check then turns it away.
@@ -50,6 +58,8 @@ func (f *File) open() error {
 		unix.Close(fd)
 		return &Error{Path: f.Path, Reason: ReasonNotRegular, Err: fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
 	}
+	var fs unix.Statfs_t
+	f.copied = unix.Fstatfs(fd, &fs) == nil && fs.Type != unix.SYSFS_MAGIC
 	id := [2]uint64{st.Dev, st.Ino}
 	if !f.unkept || id != f.id { // what is opened for each read is still the same file
 		f.opens++

@@ -1,0 +1,89 @@
+package sysfs
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// RetryAbsent is how long a file is left alone that is not there, or of which the
+// driver said that the port has no such value: each attempt may be a firmware
+// command, and on some adapters a line in the kernel's log (node_exporter issue 3434).
+const RetryAbsent = time.Minute
+
+// ErrNone says that a device has no such value: there is nothing to report.
+var ErrNone = errors.New("the device has no such value")
+
+// Attr is a [File] that not every kernel and driver has, or has a value in. The
+// zero value with a Path is ready. Not safe for concurrent use.
+type Attr struct {
+	File
+	seen  bool      // it was there once: that it is gone is an error
+	until time.Time // when it is tried again
+}
+
+// Read is [File.Read], and gives [ErrNone] for a file that was never there.
+func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
+	if now.Before(a.until) {
+		return nil, ErrNone
+	}
+	if a.replaced() {
+		a.Close()
+	}
+	b, err := a.File.Read(buf)
+	if err == nil {
+		a.seen = true
+	} else if !a.seen && errors.Is(err, unix.ENOENT) {
+		a.until = now.Add(RetryAbsent)
+		return nil, ErrNone
+	}
+	return b, err
+}
+
+// Seen reports whether the file was there once.
+func (a *Attr) Seen() bool { return a.seen }
+
+// Uint is Read as one unsigned number.
+func (a *Attr) Uint(now time.Time) (uint64, error) {
+	var buf [64]byte
+	b, err := a.Read(buf[:], now)
+	if err != nil {
+		return 0, err
+	}
+	v, err := ParseUint(b)
+	return v, At(a.Path, err)
+}
+
+// Counter is Uint of a counter. What the driver refuses, by an error or in words,
+// is an error with ReasonUnsupported once, and [ErrNone] for a while.
+func (a *Attr) Counter(now time.Time) (uint64, error) {
+	var buf [64]byte
+	b, err := a.Read(buf[:], now)
+	if errors.Is(err, ErrNone) {
+		return 0, ErrNone
+	}
+	var v uint64
+	if err == nil {
+		v, err = ParseCounter(b)
+		err = At(a.Path, err)
+	}
+	if err != nil && Reason(err) == ReasonUnsupported {
+		a.until = now.Add(RetryAbsent)
+	}
+	return v, err
+}
+
+// Resting reports whether the file is left alone at the moment.
+func (a *Attr) Resting(now time.Time) bool { return now.Before(a.until) }
+
+// Inode returns what tells one life of a device from the next: the number of its
+// directory, which the kernel gives anew to a device that is made anew. Errors are
+// [*Error].
+func Inode(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, Fail(path, err)
+	}
+	return st.Ino, nil
+}
