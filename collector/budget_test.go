@@ -13,8 +13,6 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
-	"github.com/railscope/railscope/internal/sysfs"
-	"github.com/railscope/railscope/internal/sysfstest"
 )
 
 const (
@@ -53,36 +51,6 @@ func slowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 }
 
 var slowSources = map[string]slowSource{
-	"netdev": func(t *testing.T, slow bool) Source {
-		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-		kernel := lagKernel()
-		return NewNetdev(root.Sys(), slowRails(slow, someRails(lagRails...)), readBudget).Ethtool(func(name string, req []byte) error {
-			if slow && name == "enp1s0f0np0" {
-				time.Sleep(slowly / 4) // of at most four requests
-			}
-			return kernel.Ioctl(name, req)
-		})
-	},
-	"rdma": func(t *testing.T, slow bool) Source {
-		tree := newRDMATree(t)
-		rdma := NewRDMA(tree.sys, slowRails(slow, tree.source.rails), readBudget)
-		rdma.MaxMTU(func(string, int) int {
-			if slow {
-				time.Sleep(slowly)
-			}
-			return 4096
-		})
-		return rdma
-	},
-	"bond": func(t *testing.T, slow bool) Source {
-		root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
-		return NewBond(root.Sys(), root.Proc(), slowRails(slow, someRails(lagRails...)), readBudget)
-	},
-	"pcie": func(t *testing.T, slow bool) Source {
-		root := sysfstest.Unpack(t, "../internal/rail/testdata/hgx-h100.txtar")
-		finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, readBudget)
-		return NewPCIe(root.Sys(), slowRails(slow, finder.Rails), readBudget)
-	},
 	"gpu": func(t *testing.T, slow bool) Source {
 		var lib NVML = &countedNVML{}
 		if slow {
@@ -134,72 +102,6 @@ func TestBudgetStartsWithTheRead(t *testing.T) {
 	}
 }
 
-// TestNetdevSlowNeighbour: an interface whose driver does not answer in time is
-// named, and costs no other one a sample.
-func TestNetdevSlowNeighbour(t *testing.T) {
-	lanetest.Test(t, func(t *testing.T) {
-		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-		kernel, stuck := lagKernel(), false
-		source := NewNetdev(root.Sys(), slowRails(true, someRails(lagRails...)), readBudget).Ethtool(func(name string, req []byte) error {
-			if stuck && name == "enp1s0f0np0" {
-				time.Sleep(time.Minute)
-			}
-			return kernel.Ioctl(name, req)
-		})
-		read := func() (lines []string, faults []string) {
-			err := source.Read(func(s Sample) {
-				if !slices.Contains(s.Labels, "enp1s0f0np0") {
-					lines = append(lines, fmt.Sprint(s.Metric.Name, s.Labels, s.Value))
-				}
-			})
-			for _, f := range Faults(err) {
-				if !f.Expected {
-					faults = append(faults, f.Device+" "+f.Reason)
-				}
-			}
-			slices.Sort(lines)
-			return lines, faults
-		}
-		want, _ := read()
-		stuck = true
-		for range 3 {
-			got, faults := read()
-			if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]string{"enp1s0f0np0 " + sysfs.ReasonTimeout}, faults); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
-		}
-	})
-}
-
-// TestNetdevBondSilent: while the directory of a bond does not answer, its members
-// are read all the same: they are the ones that it had.
-func TestNetdevBondSilent(t *testing.T) {
-	lanetest.Test(t, func(t *testing.T) {
-		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-		source := NewNetdev(root.Sys(), someRails(lagRails...), readBudget).Ethtool(lagKernel().Ioctl)
-		read := func() (members int, err error) {
-			err = source.Read(func(s Sample) {
-				if slices.Contains(s.Labels, "enp1s0f0np0") || slices.Contains(s.Labels, "enp1s0f1np1") {
-					members++
-				}
-			})
-			return members, err
-		}
-		want, _ := read()
-		release := make(chan struct{})
-		source.finders.Run(time.Millisecond, []string{"bond0"}, func(string) []string { <-release; return nil })
-		for range 2 {
-			got, err := read()
-			if got != want || want == 0 {
-				t.Errorf("%d samples of members, want %d", got, want)
-			}
-			if !slices.ContainsFunc(Faults(err), func(f *Fault) bool { return f.Device == "bond0" && f.Reason == sysfs.ReasonTimeout }) {
-				t.Errorf("no fault of the bond in %v", err)
-			}
-		}
-		close(release)
-	})
+func someRails(rails ...rail.Rail) func() ([]rail.Rail, error) {
+	return func() ([]rail.Rail, error) { return rails, nil }
 }

@@ -224,3 +224,12 @@ func exists(path string) error {
 	}
 	return nil
 }
+
+// rowPointers returns the rows of a table as [Source.Metrics] wants them.
+func rowPointers(rows []Metric) []*Metric {
+	list := make([]*Metric, len(rows))
+	for i := range rows {
+		list[i] = &rows[i]
+	}
+	return list
+}

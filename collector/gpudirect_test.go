@@ -1,4 +1,4 @@
-package collector
+package collector_test
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -54,8 +56,8 @@ func TestGPUDirect(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, tt.fixture)
-			edit(t, root.Dir, tt.change)
-			lines, faults, _ := readLines(t, NewGPUDirect(root.Sys(), root.Proc(), testBudget))
+			collectortest.Edit(t, root.Dir, tt.change)
+			lines, faults, _ := collectortest.ReadLines(t, collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget))
 			var want strings.Builder
 			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem}, {"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
 				if v.value != "" {
@@ -65,7 +67,7 @@ func TestGPUDirect(t *testing.T) {
 			if tt.mode != "" {
 				want.WriteString(`gpudirect_info{mode="` + tt.mode + `",reason="` + tt.reason + `"} 1`)
 			}
-			if diff := cmp.Diff(textLines(want.String()), lines); diff != "" {
+			if diff := cmp.Diff(collectortest.TextLines(want.String()), lines); diff != "" {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tt.faults, faults); diff != "" {
@@ -77,7 +79,7 @@ func TestGPUDirect(t *testing.T) {
 
 func TestGPUDirectAbsent(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
-	if err := NewGPUDirect(root.Sys(), root.Proc(), testBudget).Read(func(Sample) { t.Error("a sample") }); !errors.Is(err, ErrAbsent) {
+	if err := collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget).Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("%v", err)
 	}
 }
@@ -85,8 +87,8 @@ func TestGPUDirectAbsent(t *testing.T) {
 // TestGPUDirectNoGPU has a driver that found no GPU: an empty directory.
 func TestGPUDirectNoGPU(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+version+" --\n"+proprietary))
-	lines, faults, _ := readLines(t, NewGPUDirect(root.Sys(), root.Proc(), testBudget))
-	want := textLines(`
+	lines, faults, _ := collectortest.ReadLines(t, collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget))
+	want := collectortest.TextLines(`
 		gpudirect_peermem_loaded{} 0
 		gpudirect_dmabuf_possible{} 0
 		gpudirect_info{mode="none",reason="driver has no GPU"} 1`)
@@ -96,14 +98,14 @@ func TestGPUDirectNoGPU(t *testing.T) {
 }
 
 func TestGPUDirectSpoilt(t *testing.T) {
-	text := wordReasons()
+	text := collectortest.WordReasons()
 	all := []string{"gpudirect_supported", "gpudirect_info"}
-	testSpoilt(t, []spoilt{
-		{firstGPU, all, "0000:18:00.0", text},
-		{osrelease, []string{"gpudirect_dmabuf_possible"}, "", text},
-		{version, []string{"gpudirect_dmabuf_possible"}, "", text},
-	}, func(t *testing.T) (Source, string) {
+	collectortest.TestSpoilt(t, []collectortest.Spoilt{
+		{Path: firstGPU, Costs: all, Device: "0000:18:00.0", Reasons: text},
+		{Path: osrelease, Costs: []string{"gpudirect_dmabuf_possible"}, Device: "", Reasons: text},
+		{Path: version, Costs: []string{"gpudirect_dmabuf_possible"}, Device: "", Reasons: text},
+	}, func(t *testing.T) (collector.Source, string) {
 		root := sysfstest.Unpack(t, hgx)
-		return NewGPUDirect(root.Sys(), root.Proc(), testBudget), root.Dir
+		return collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget), root.Dir
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -27,7 +28,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Fatal(err)
 	}
 	finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
-	s, err := NewScraper([]collector.Source{collector.NewRDMA(sys, finder.Rails, time.Second)},
+	s, err := NewScraper([]collector.Source{rdma.New(sys, finder.Rails, time.Second)},
 		Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)

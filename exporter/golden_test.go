@@ -19,7 +19,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/bond"
 	"github.com/railscope/railscope/collector/nccl"
+	"github.com/railscope/railscope/collector/netdev"
+	"github.com/railscope/railscope/collector/pcie"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -34,10 +38,10 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
 	return []collector.Source{
-		collector.NewRDMA(root.Sys(), finder.Rails, budget),
-		collector.NewBond(root.Sys(), root.Proc(), finder.Rails, budget),
-		collector.NewNetdev(root.Sys(), finder.Rails, budget),
-		collector.NewPCIe(root.Sys(), finder.Rails, budget),
+		rdma.New(root.Sys(), finder.Rails, budget),
+		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
+		netdev.New(root.Sys(), finder.Rails, budget),
+		pcie.New(root.Sys(), finder.Rails, budget),
 		collector.NewGPU(root.Proc(), noLibrary{}, collector.GPUOptions{Budget: budget}),
 		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
 		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noLibrary{},

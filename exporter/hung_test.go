@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -45,7 +46,7 @@ func TestHungFile(t *testing.T) {
 
 			const budget = 3 * time.Second
 			finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-			s := testScraper(t, []collector.Source{collector.NewRDMA(sys, finder.Rails, budget)})
+			s := testScraper(t, []collector.Source{rdma.New(sys, finder.Rails, budget)})
 			s.opts.Budget = 2 * budget
 
 			if strings.Contains(file, "link_layer") || file == "fw_ver" {

@@ -17,6 +17,10 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/netdev"
+	"github.com/railscope/railscope/collector/pcie"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
@@ -84,8 +88,8 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	const budget = time.Second
 	rails := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget).Rails
 	return []collector.Source{
-		collector.NewRDMA(root.Sys(), rails, budget), collector.NewBond(root.Sys(), root.Proc(), rails, budget), collector.NewNetdev(root.Sys(), rails, budget),
-		collector.NewPCIe(root.Sys(), rails, budget), collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
+		rdma.New(root.Sys(), rails, budget), bond.New(root.Sys(), root.Proc(), rails, budget), netdev.New(root.Sys(), rails, budget),
+		pcie.New(root.Sys(), rails, budget), collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
 	}
 }
 

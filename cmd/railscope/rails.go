@@ -4,7 +4,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
@@ -25,7 +25,7 @@ func rails(s settings, w io.Writer) error {
 		return forget(s, cfg, w)
 	}
 	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
-	list := inventory.Read(s.sysfs, finder, collector.NewRDMA(s.sysfs, finder.Rails, listBudget))
+	list := inventory.Read(s.sysfs, finder, rdma.New(s.sysfs, finder.Rails, listBudget))
 	if s.format == "json" {
 		return list.WriteJSON(w)
 	}

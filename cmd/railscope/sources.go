@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/bond"
 	"github.com/railscope/railscope/collector/nccl"
+	"github.com/railscope/railscope/collector/netdev"
+	"github.com/railscope/railscope/collector/pcie"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/exporter"
 	"github.com/railscope/railscope/internal/rail"
@@ -27,20 +31,20 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 	}
 	nvml := collector.NewNVMLShare(m.nvml)
 	gpu := collector.NewGPU(s.procfs, nvml.View(), collector.GPUOptions{Budget: deviceBudget, Processes: processes})
-	netdev := collector.NewNetdev(s.sysfs, finder.Rails, deviceBudget)
+	interfaces := netdev.New(s.sysfs, finder.Rails, deviceBudget)
 	if m.ethtool != nil {
-		netdev.Ethtool(m.ethtool)
+		interfaces.Ethtool(m.ethtool)
 	}
-	rdma := collector.NewRDMA(s.sysfs, finder.Rails, deviceBudget)
-	rdma.Excluded(finder.Excluded)
-	rdma.Missing(finder.Missing)
-	rdma.MaxMTU(node.MaxMTU)
+	ports := rdma.New(s.sysfs, finder.Rails, deviceBudget)
+	ports.Excluded(finder.Excluded)
+	ports.Missing(finder.Missing)
+	ports.MaxMTU(node.MaxMTU)
 	made := map[string]collector.Source{
-		"rdma":      rdma,
-		"bond":      collector.NewBond(s.sysfs, s.procfs, finder.Rails, deviceBudget),
-		"netdev":    netdev,
+		"rdma":      ports,
+		"bond":      bond.New(s.sysfs, s.procfs, finder.Rails, deviceBudget),
+		"netdev":    interfaces,
 		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
-		"pcie":      collector.NewPCIe(s.sysfs, finder.Rails, deviceBudget),
+		"pcie":      pcie.New(s.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpu,
 		"process": collector.NewProcess(collector.ProcessOptions{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs,
 			Rails: finder.Rails, NVML: nvml.View(), Budget: deviceBudget, Limit: s.processLimit}),

@@ -282,6 +282,10 @@ func TestTable(t *testing.T, src collector.Source) {
 		}
 		base := strings.TrimSuffix(m.Name, "_total")
 		for _, o := range m.From {
+			wraps := o.Bits != 0 && !o.Saturates
+			if says := fmt.Sprintf("%d bits wide", o.Bits); wraps && !strings.Contains(m.Help, says) {
+				t.Errorf("%s: a reader of the metric alone does not learn that it wraps: %q", m.Name, m.Help)
+			}
 			if o.Name == "" || o.Scale < 0 {
 				t.Errorf("%s: bad origin %+v", m.Name, o)
 			}

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -64,7 +65,7 @@ type Missing struct {
 }
 
 // Read makes the list from what the finder and one read of the rdma source say.
-func Read(sysfsRoot string, finder *rail.Finder, source *collector.RDMA) List {
+func Read(sysfsRoot string, finder *rail.Finder, source *rdma.Source) List {
 	values := map[string]float64{}
 	err := source.Read(func(s collector.Sample) {
 		key := s.Metric.Name

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -24,7 +24,7 @@ const budget = 10 * time.Second // that no test comes near
 
 func read(sys string) inventory.List {
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	return inventory.Read(sys, finder, collector.NewRDMA(sys, finder.Rails, budget))
+	return inventory.Read(sys, finder, rdma.New(sys, finder.Rails, budget))
 }
 
 func table(t *testing.T, list inventory.List) string {

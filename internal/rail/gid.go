@@ -172,11 +172,17 @@ func (r Rail) Glance() (table []GID, err error) {
 	return table, err
 }
 
-// Close closes all files.
-func (t *GIDTable) Close() {
+// CloseFiles closes all files, and keeps what is known of the table. For who reads
+// it seldom.
+func (t *GIDTable) CloseFiles() {
 	for i := range t.entries {
 		t.entries[i].close()
 	}
+}
+
+// Close closes all files.
+func (t *GIDTable) Close() {
+	t.CloseFiles()
 	t.entries, t.swept = nil, time.Time{}
 }
 

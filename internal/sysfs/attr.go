@@ -7,11 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RetryAbsent is how long a file is left alone that is not there, or of which the
-// driver said that the port has no such value: each attempt may be a firmware
-// command, and on some adapters a line in the kernel's log (node_exporter issue 3434).
-const RetryAbsent = time.Minute
-
 // ErrNone says that a device has no such value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
@@ -19,13 +14,14 @@ var ErrNone = errors.New("the device has no such value")
 // zero value with a Path is ready. Not safe for concurrent use.
 type Attr struct {
 	File
-	seen  bool      // it was there once: that it is gone is an error
-	until time.Time // when it is tried again
+	seen    bool      // it was there once: that it is gone is an error
+	absent  time.Time // until when a file that was never there is left alone
+	refused Refusal
 }
 
 // Read is [File.Read], and gives [ErrNone] for a file that was never there.
 func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
-	if now.Before(a.until) {
+	if a.Resting(now) {
 		return nil, ErrNone
 	}
 	if a.replaced() {
@@ -35,7 +31,7 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if err == nil {
 		a.seen = true
 	} else if !a.seen && errors.Is(err, unix.ENOENT) {
-		a.until = now.Add(RetryAbsent)
+		a.absent = now.Add(RefusedFor)
 		return nil, ErrNone
 	}
 	return b, err
@@ -68,14 +64,14 @@ func (a *Attr) Counter(now time.Time) (uint64, error) {
 		v, err = ParseCounter(b)
 		err = At(a.Path, err)
 	}
-	if err != nil && Reason(err) == ReasonUnsupported {
-		a.until = now.Add(RetryAbsent)
+	if a.refused.Note(err, now); a.refused.Active(now) {
+		a.Close()
 	}
 	return v, err
 }
 
 // Resting reports whether the file is left alone at the moment.
-func (a *Attr) Resting(now time.Time) bool { return now.Before(a.until) }
+func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }
 
 // Inode returns what tells one life of a device from the next: the number of its
 // directory, which the kernel gives anew to a device that is made anew. Errors are

@@ -34,11 +34,11 @@ func TestAttr(t *testing.T) {
 		err  string
 	}{
 		{nothing, 0, 0, none},
-		{write("7\n"), sysfs.RetryAbsent - 1, 0, none}, // not looked for so soon
+		{write("7\n"), sysfs.RefusedFor - 1, 0, none}, // not looked for so soon
 		{nothing, 1, 7, ""},
 		{write("8\n"), 0, 8, ""},
 		{write("N/A (no PMA)\n"), 0, 0, sysfs.ReasonUnsupported},
-		{write("9\n"), sysfs.RetryAbsent - 1, 0, none},
+		{write("9\n"), sysfs.RefusedFor - 1, 0, none},
 		{nothing, 1, 9, ""},
 		{write("x\n"), 0, 0, sysfs.ReasonInvalid},
 		{nothing, 0, 0, sysfs.ReasonInvalid},

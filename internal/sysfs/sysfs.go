@@ -127,6 +127,15 @@ func At(path string, err error) error {
 	return err
 }
 
+// Invalid is the error of a file that does not hold what the kernel prints there:
+// its content is what, "no MAC address".
+func Invalid(path string, content []byte, what string) *Error {
+	if len(bytes.TrimSpace(content)) == 0 {
+		return &Error{Path: path, Reason: ReasonEmpty, Err: errors.New("the file is empty")}
+	}
+	return &Error{Path: path, Reason: ReasonInvalid, Err: fmt.Errorf("%q is %s", clip(bytes.TrimSpace(content)), what)}
+}
+
 // clip bounds what an error message quotes of a file. It copies, so that the
 // buffer that numbers are parsed in need not be on the heap.
 func clip(b []byte) string {
@@ -161,4 +170,18 @@ func ReadUint(elem ...string) (uint64, error) {
 func Live(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.SYSFS_MAGIC
+}
+
+// ValidNetdev reports whether name can be the name of a netdev, by the rules of
+// dev_valid_name() in net/core/dev.c, so that it can be part of a path.
+func ValidNetdev(name string) bool {
+	if name == "" || len(name) > 15 || name == "." || name == ".." {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if c == '/' || c == ':' || c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
 }

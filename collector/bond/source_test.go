@@ -1,4 +1,4 @@
-package collector
+package bond
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -20,8 +23,8 @@ const testBudget = 10 * time.Second
 func lacpState(member string, actor, partner int) string {
 	var b strings.Builder
 	for side, bits := range []int{actor, partner} {
-		for bit, state := range bondPortStates {
-			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + bondSides[side] + `",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
+		for bit, state := range portStates() {
+			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + sideNames()[side] + `",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
 		}
 	}
 	return b.String()
@@ -34,7 +37,7 @@ var bondCases = []struct {
 	want          string
 	faults        []string
 }{
-	{name: "active-backup, one member failed", fixture: "bond-active-backup.txtar",
+	{name: "active-backup, one member failed", fixture: "active-backup.txtar",
 		rails: []rail.Rail{{Name: "east", Device: "rxe0", Port: 1, Netdev: "eth0"}, {Name: "west", Device: "rxe1", Port: 1, Netdev: "eth9"}, {Name: "none", Device: "rxe2", Port: 1}},
 		want: `
 			bond_info{bond="bond0",mode="active-backup",xmit_hash_policy="",miimon="100",lacp_rate=""} 1
@@ -51,7 +54,7 @@ var bondCases = []struct {
 			bond_member_link_failures_total{bond="bond0",member="eth0"} 1
 			bond_member_link_failures_total{bond="bond0",member="eth1"} 0
 			bond_rdma_info{bond="bond0",rail="east",device="rxe0",port="1",member="eth0"} 1`},
-	{name: "balance-xor with a hardware LAG on it", fixture: "bond-balance-xor.txtar",
+	{name: "balance-xor with a hardware LAG on it", fixture: "balance-xor.txtar",
 		rails: []rail.Rail{{Name: "0", Device: "mlx5_bond_0", Port: 1, Netdev: "bond0"}},
 		want: `
 			bond_info{bond="bond0",mode="balance-xor",xmit_hash_policy="layer3+4",miimon="100",lacp_rate=""} 1
@@ -68,7 +71,7 @@ var bondCases = []struct {
 			bond_member_link_failures_total{bond="bond0",member="eth0"} 0
 			bond_member_link_failures_total{bond="bond0",member="eth1"} 0
 			bond_rdma_info{bond="bond0",rail="0",device="mlx5_bond_0",port="1",member=""} 1`},
-	{name: "802.3ad, one member failed, one without partner", fixture: "bond-lacp.txtar",
+	{name: "802.3ad, one member failed, one without partner", fixture: "lacp.txtar",
 		want: `
 			bond_info{bond="bond0",mode="802.3ad",xmit_hash_policy="layer3+4",miimon="100",lacp_rate="fast"} 1
 			bond_up{bond="bond0"} 1
@@ -89,7 +92,7 @@ var bondCases = []struct {
 			bond_member_active{bond="bond0",member="eth0"} 1
 			bond_member_link_failures_total{bond="bond0",member="eth0"} 0
 			bond_member_link_failures_total{bond="bond0",member="eth2"} 0` + "\n" + lacpState("eth0", 63, 63)},
-	{name: "802.3ad, no active aggregator", fixture: "bond-lacp-dead.txtar",
+	{name: "802.3ad, no active aggregator", fixture: "lacp-dead.txtar",
 		want: `
 			bond_info{bond="bond0",mode="802.3ad",xmit_hash_policy="layer3+4",miimon="100",lacp_rate="fast"} 1
 			bond_up{bond="bond0"} 0
@@ -126,10 +129,10 @@ func TestBond(t *testing.T) {
 	for _, tt := range bondCases {
 		t.Run(tt.name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, "testdata/"+tt.fixture)
-			src := NewBond(root.Sys(), root.Proc(), someRails(tt.rails...), testBudget)
+			src := New(root.Sys(), root.Proc(), collectortest.Rails(tt.rails...), testBudget)
 			for range 2 { // the second read uses the files kept open
-				lines, faults, _ := readLines(t, src)
-				if diff := cmp.Diff(textLines(tt.want), lines); diff != "" {
+				lines, faults, _ := collectortest.ReadLines(t, src)
+				if diff := cmp.Diff(collectortest.TextLines(tt.want), lines); diff != "" {
 					t.Errorf("samples (-want +got):\n%s", diff)
 				}
 				if diff := cmp.Diff(tt.faults, faults); diff != "" {
@@ -146,24 +149,9 @@ func TestBondAbsent(t *testing.T) {
 		"no bond":   "-- sys/class/net/bonding_masters --\n\n",
 	} {
 		root := sysfstest.Write(t, t.TempDir(), []byte(capture))
-		err := NewBond(root.Sys(), root.Proc(), noRails, testBudget).Read(func(Sample) { t.Errorf("%s: a sample", name) })
-		if !errors.Is(err, ErrAbsent) {
+		err := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget).Read(func(collector.Sample) { t.Errorf("%s: a sample", name) })
+		if !errors.Is(err, collector.ErrAbsent) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// edit returns a step that rewrites files of the capture; nil content removes.
-func edit(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for path, content := range files {
-		path = filepath.Join(root, path)
-		err := os.RemoveAll(path)
-		if content != "" && err == nil {
-			err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }
@@ -173,18 +161,19 @@ const bonding = "sys/class/net/bond0/bonding/"
 // TestBondUnprivileged is what the same bond shows to a user without
 // CAP_NET_ADMIN, as captured: empty files, and no LACP details in /proc.
 func TestBondUnprivileged(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
-	src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
-	full, _, _ := readLines(t, src)
-	edit(t, root.Dir, map[string]string{bonding + "ad_actor_key": "\n", bonding + "ad_partner_key": "\n", bonding + "ad_partner_mac": "\n"})
-	lines, faults, err := readLines(t, src)
+	root := sysfstest.Unpack(t, "testdata/lacp.txtar")
+	src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
+	full, _, _ := collectortest.ReadLines(t, src)
+	collectortest.Edit(t, root.Dir, map[string]string{bonding + "ad_actor_key": "\n", bonding + "ad_partner_key": "\n", bonding + "ad_partner_mac": "\n"})
+	src = New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
+	lines, faults, err := collectortest.ReadLines(t, src)
 	if err != nil {
 		t.Errorf("faults: %v", faults)
 	}
-	hidden := spoilt{costs: []string{"bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info"}}
+	hidden := collectortest.Spoilt{Costs: []string{"bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info"}}
 	var want []string
 	for _, line := range full {
-		if !hidden.explains(line) {
+		if !hidden.Explains(line) {
 			want = append(want, line)
 		}
 	}
@@ -196,8 +185,8 @@ func TestBondUnprivileged(t *testing.T) {
 // TestBondMembersMissing follows a member out of its bond and back, and a bond
 // that is made anew.
 func TestBondMembersMissing(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
-	src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+	root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
+	src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
 	remake := func() {
 		dir := root.Sys("class/net/bond0/bonding")
 		if err := errors.Join(os.Rename(dir, dir+"-gone"), os.CopyFS(dir, os.DirFS(dir+"-gone"))); err != nil {
@@ -211,14 +200,14 @@ func TestBondMembersMissing(t *testing.T) {
 		missing string
 	}{
 		{"start", func() {}, "2", "0"},
-		{"eth1 leaves", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "eth0\n"}) }, "1", "1"},
+		{"eth1 leaves", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth0\n"}) }, "1", "1"},
 		{"still gone", func() {}, "1", "1"},
-		{"eth1 is back", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "eth1 eth0\n"}) }, "2", "0"},
-		{"both leave", func() { edit(t, root.Dir, map[string]string{bonding + "slaves": "\n"}) }, "0", "2"},
+		{"eth1 is back", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth1 eth0\n"}) }, "2", "0"},
+		{"both leave", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "\n"}) }, "0", "2"},
 		{"made anew", remake, "0", "0"},
 	} {
 		step.do()
-		lines, faults, _ := readLines(t, src)
+		lines, faults, _ := collectortest.ReadLines(t, src)
 		text := strings.Join(lines, "\n")
 		if len(faults) > 0 || !strings.Contains(text, `bond_members{bond="bond0"} `+step.members) || !strings.Contains(text, `bond_members_missing{bond="bond0"} `+step.missing) {
 			t.Errorf("%s: %v\n%s", step.name, faults, text)
@@ -230,15 +219,15 @@ func TestBondMembersMissing(t *testing.T) {
 // lead there as well.
 func TestBondMemberLinks(t *testing.T) {
 	for _, link := range []string{"lower_", "slave_"} {
-		root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
-		want, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+		root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
+		want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 		for _, m := range []string{"eth0", "eth1"} {
 			old, dir := root.Sys("class/net", m, "bonding_slave"), root.Sys("class/net/bond0", link+m)
 			if err := errors.Join(os.Remove(root.Sys("class/net/bond0/lower_"+m)), os.MkdirAll(dir, 0o755), os.Rename(old, filepath.Join(dir, "bonding_slave"))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		lines, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+		lines, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 		if diff := cmp.Diff(want, lines); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", link, diff)
 		}
@@ -247,14 +236,14 @@ func TestBondMemberLinks(t *testing.T) {
 
 // TestBondOldKernel takes the port states from /proc, where sysfs lacks them.
 func TestBondOldKernel(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
-	want, _, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+	root := sysfstest.Unpack(t, "testdata/lacp.txtar")
+	want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 	for _, m := range []string{"eth0", "eth1", "eth2"} {
-		for _, side := range bondSides {
-			edit(t, root.Dir, map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
+		for _, side := range sideNames() {
+			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
 		}
 	}
-	lines, faults, _ := readLines(t, NewBond(root.Sys(), root.Proc(), noRails, testBudget))
+	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
 		t.Errorf("%v (-want +got):\n%s", faults, diff)
 	}
@@ -264,18 +253,18 @@ func TestBondSpoilt(t *testing.T) {
 	member := "sys/class/net/eth0/bonding_slave/"
 	lacp := []string{"bond_info", "bond_aggregator_id", "bond_aggregator_ports", "bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
 	members := []string{"bond_members", "bond_members_up", "bond_members_missing", "bond_member_up", "bond_member_carrier", "bond_member_link_failures_total", "bond_member_active", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
-	testSpoilt(t, []spoilt{
-		{bonding + "mode", lacp, "bond0", wordReasons()},
-		{bonding + "mii_status", []string{"bond_up"}, "bond0", wordReasons()},
-		{bonding + "ad_num_ports", []string{"bond_aggregator_ports"}, "bond0", map[string]string{"empty": ""}},
-		{bonding + "ad_partner_mac", []string{"bond_partner_present", "bond_partner_info"}, "bond0", wordReasons("empty", "")},
-		{member + "mii_status", []string{"bond_member_up eth0", "bond_members_up"}, "bond0", wordReasons()},
-		{member + "state", []string{"bond_member_active eth0"}, "bond0", wordReasons()},
-		{member + "link_failure_count", []string{"bond_member_link_failures_total eth0"}, "bond0", nil},
-		{"sys/class/net/eth0/carrier", []string{"bond_member_carrier eth0"}, "bond0", nil},
-	}, func(t *testing.T) (Source, string) {
-		root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
-		return NewBond(root.Sys(), root.Proc(), noRails, testBudget), root.Dir
+	collectortest.TestSpoilt(t, []collectortest.Spoilt{
+		{Path: bonding + "mode", Costs: lacp, Device: "bond0", Reasons: collectortest.WordReasons()},
+		{Path: bonding + "mii_status", Costs: []string{"bond_up"}, Device: "bond0", Reasons: collectortest.WordReasons()},
+		{Path: bonding + "ad_num_ports", Costs: []string{"bond_aggregator_ports"}, Device: "bond0", Reasons: map[string]string{"empty": ""}},
+		{Path: bonding + "ad_partner_mac", Costs: []string{"bond_partner_present", "bond_partner_info"}, Device: "bond0", Reasons: collectortest.WordReasons("empty", "")},
+		{Path: member + "mii_status", Costs: []string{"bond_member_up eth0", "bond_members_up"}, Device: "bond0", Reasons: collectortest.WordReasons()},
+		{Path: member + "state", Costs: []string{"bond_member_active eth0"}, Device: "bond0", Reasons: collectortest.WordReasons()},
+		{Path: member + "link_failure_count", Costs: []string{"bond_member_link_failures_total eth0"}, Device: "bond0"},
+		{Path: "sys/class/net/eth0/carrier", Costs: []string{"bond_member_carrier eth0"}, Device: "bond0"},
+	}, func(t *testing.T) (collector.Source, string) {
+		root := sysfstest.Unpack(t, "testdata/lacp.txtar")
+		return New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget), root.Dir
 	})
 	for name, tt := range map[string]struct {
 		path, content string
@@ -290,34 +279,37 @@ func TestBondSpoilt(t *testing.T) {
 		"churn unreadable":      {"proc/net/bonding/bond0", "Slave Interface: eth0\nActor Churned Count: -1\n", []string{"bond_member_churned_total"}, []string{"bond0: " + sysfs.ReasonInvalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := sysfstest.Unpack(t, "testdata/bond-lacp.txtar")
-			src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
-			before, _, _ := readLines(t, src)
-			edit(t, root.Dir, map[string]string{tt.path: tt.content})
-			after, faults, _ := readLines(t, src)
-			var want []string
-			for _, line := range before {
-				if !(spoilt{costs: tt.costs}).explains(line) || name == "port state over 8 bit" && strings.Contains(line, "partner") {
-					want = append(want, line)
+			lanetest.Test(t, func(t *testing.T) {
+				root := sysfstest.Unpack(t, "testdata/lacp.txtar")
+				src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
+				before, _, _ := collectortest.ReadLines(t, src)
+				collectortest.Edit(t, root.Dir, map[string]string{tt.path: tt.content})
+				time.Sleep(collector.FactsEvery)
+				after, faults, _ := collectortest.ReadLines(t, src)
+				var want []string
+				for _, line := range before {
+					if !(collectortest.Spoilt{Costs: tt.costs}).Explains(line) || name == "port state over 8 bit" && strings.Contains(line, "partner") {
+						want = append(want, line)
+					}
 				}
-			}
-			if diff := cmp.Diff(want, after); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.faults, faults); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
+				if diff := cmp.Diff(want, after); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(tt.faults, faults); diff != "" {
+					t.Errorf("faults (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
 
 // TestBondOthersGoOn has two bonds, one of which is not what its name says.
 func TestBondOthersGoOn(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/bond-balance-xor.txtar")
-	src := NewBond(root.Sys(), root.Proc(), func() ([]rail.Rail, error) { return nil, errors.New("the finder is broken") }, testBudget)
-	want, _, _ := readLines(t, src)
-	edit(t, root.Dir, map[string]string{"sys/class/net/bonding_masters": "bond0 bond1 bad/name\n"})
-	lines, faults, _ := readLines(t, src)
+	root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
+	src := New(root.Sys(), root.Proc(), func() ([]rail.Rail, error) { return nil, errors.New("the finder is broken") }, testBudget)
+	want, _, _ := collectortest.ReadLines(t, src)
+	collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/bonding_masters": "bond0 bond1 bad/name\n"})
+	lines, faults, _ := collectortest.ReadLines(t, src)
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -326,8 +318,18 @@ func TestBondOthersGoOn(t *testing.T) {
 	}
 }
 
+// TestBondBudget: a slow finder of rails costs no bond its time.
+func TestBondBudget(t *testing.T) {
+	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
+		root := sysfstest.Unpack(t, "testdata/lacp.txtar")
+		return New(root.Sys(), root.Proc(), collectortest.SlowRails(slow, collectortest.NoRails), collectortest.Budget)
+	})
+}
+
+func TestBondTable(t *testing.T) { collectortest.TestTable(t, New("", "", collectortest.NoRails, 0)) }
+
 func FuzzBondProc(f *testing.F) {
-	for _, name := range []string{"bond-lacp", "bond-active-backup", "bond-balance-xor"} {
+	for _, name := range []string{"lacp", "active-backup", "balance-xor"} {
 		root := sysfstest.Unpack(f, "testdata/"+name+".txtar")
 		b, err := os.ReadFile(root.Proc("net/bonding/bond0"))
 		if err != nil {
@@ -337,12 +339,12 @@ func FuzzBondProc(f *testing.F) {
 	}
 	f.Add([]byte("Slave Interface: a/b\nActor Churned Count: 1\nSlave Interface: eth0\nport state: 3\ndetails actor lacp pdu:\nport state: 99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		members, errs := parseBondProc(b)
-		if len(members) > maxBondMembers {
+		members, errs := parseProc(b)
+		if len(members) > maxMembers {
 			t.Errorf("%d members", len(members))
 		}
 		for _, m := range members {
-			if !validNetdev(m.name) {
+			if !sysfs.ValidNetdev(m.name) {
 				t.Errorf("member %q", m.name)
 			}
 		}
@@ -355,13 +357,13 @@ func FuzzBondProc(f *testing.F) {
 }
 
 func BenchmarkBondRead(b *testing.B) {
-	for _, name := range []string{"bond-active-backup", "bond-lacp"} {
+	for _, name := range []string{"active-backup", "lacp"} {
 		b.Run(name, func(b *testing.B) {
 			root := sysfstest.Unpack(b, "testdata/"+name+".txtar")
-			src := NewBond(root.Sys(), root.Proc(), noRails, testBudget)
+			src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := src.Read(func(Sample) {}); err != nil {
+				if err := src.Read(func(collector.Sample) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

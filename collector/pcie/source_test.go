@@ -1,7 +1,8 @@
-package collector
+package pcie
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -58,13 +61,13 @@ func newPCIeTree(t *testing.T) (root sysfstest.Root, read func() (values map[str
 	root = sysfstest.Write(t, t.TempDir(), []byte(pcieTree))
 	rails := []rail.Rail{{Name: "0", Device: "mlx4_0", Port: 1, PCIAddress: "0000:1a:00.0"}, {Name: "1", Device: "mlx4_0", Port: 2, PCIAddress: "0000:1a:00.0"},
 		{Name: "soft", Device: "rxe0", Port: 1}}
-	source := NewPCIe(root.Sys(), func() ([]rail.Rail, error) { return rails, nil }, time.Second)
+	source := New(root.Sys(), func() ([]rail.Rail, error) { return rails, nil }, time.Second)
 	return root, func() (map[string]float64, []string) {
 		values, faults := map[string]float64{}, []string(nil)
-		err := source.Read(func(s Sample) {
+		err := source.Read(func(s collector.Sample) {
 			values[strings.TrimPrefix(s.Metric.Name, "pcie_")+" "+strings.Join(s.Labels, " ")] = s.Value
 		})
-		for _, f := range Faults(err) {
+		for _, f := range collector.Faults(err) {
 			faults = append(faults, f.Device+" "+f.Reason)
 		}
 		return values, faults
@@ -108,7 +111,7 @@ func TestPCIeBadInput(t *testing.T) {
 		{"current_link_speed", "fast", sysfs.ReasonInvalid, link},
 		{"current_link_speed", "", sysfs.ReasonEmpty, link},
 		{"current_link_speed", "-16.0 GT/s PCIe", sysfs.ReasonInvalid, link},
-		{"current_link_speed", strings.Repeat("x", 100), sysfs.ReasonTooLarge, link},
+		{"current_link_speed", strings.Repeat("x", 5000), sysfs.ReasonTooLarge, link},
 		{"current_link_width", "N/A", sysfs.ReasonInvalid, link},
 		{"current_link_width", "255", sysfs.ReasonRange, link},
 		{"max_link_width", "-1", sysfs.ReasonInvalid, []string{"link_max_transfers_per_second", "link_max_width_lanes"}},
@@ -143,8 +146,33 @@ func TestPCIeBadInput(t *testing.T) {
 
 // TestPCIeAbsent: no function to look at is no hardware.
 func TestPCIeAbsent(t *testing.T) {
-	source := NewPCIe(filepath.Join(t.TempDir(), "sys"), func() ([]rail.Rail, error) { return nil, nil }, time.Second)
-	if err := source.Read(func(s Sample) { t.Errorf("%+v", s) }); !errors.Is(err, ErrAbsent) {
+	source := New(filepath.Join(t.TempDir(), "sys"), func() ([]rail.Rail, error) { return nil, nil }, time.Second)
+	if err := source.Read(func(s collector.Sample) { t.Errorf("%+v", s) }); !errors.Is(err, collector.ErrAbsent) {
 		t.Error(err)
 	}
 }
+
+// FuzzErrorTotal: whatever a file holds, the parser gives a number that stands in
+// it, or an error with a reason.
+func FuzzErrorTotal(f *testing.F) {
+	for _, seed := range []string{"RxErr 0\nBadTLP 2\nTOTAL_ERR_COR 3\n", "N/A (no PMA)\n", "", "TOTAL_ERR_COR -1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		total, err := parseErrorTotal([]byte(text), "TOTAL_ERR_COR")
+		if err != nil && (total != 0 || sysfs.Reason(err) == sysfs.ReasonIO) || !strings.Contains(text, fmt.Sprint(total)) && total != 0 {
+			t.Errorf("%q: %d, %v", text, total, err)
+		}
+	})
+}
+
+// TestPCIeBudget: a slow finder of rails costs no function its time.
+func TestPCIeBudget(t *testing.T) {
+	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
+		root := sysfstest.Unpack(t, "../../internal/rail/testdata/hgx-h100.txtar")
+		finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, collectortest.Budget)
+		return New(root.Sys(), collectortest.SlowRails(slow, finder.Rails), collectortest.Budget)
+	})
+}
+
+func TestPCIeTable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }

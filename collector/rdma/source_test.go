@@ -1,4 +1,4 @@
-package collector
+package rdma
 
 import (
 	"fmt"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -24,7 +26,7 @@ import (
 type rdmaTree struct {
 	testing.TB
 	sys    string
-	source *RDMA
+	source *Source
 }
 
 func newRDMATree(t testing.TB) *rdmaTree {
@@ -34,8 +36,8 @@ func newRDMATree(t testing.TB) *rdmaTree {
 		t.Fatal(err)
 	}
 	finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
-	tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
-	t.Cleanup(func() { tree.source.follow(nil) }) // closes files
+	tree.source = New(tree.sys, finder.Rails, time.Second)
+	t.Cleanup(func() { tree.source.ports.Close() }) // closes files
 	return tree
 }
 
@@ -54,8 +56,8 @@ func (tree *rdmaTree) write(path, content string) {
 // "device reason".
 func (tree *rdmaTree) read() (values map[string]float64, faults []string) {
 	values = map[string]float64{}
-	err := tree.source.Read(func(s Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
-	for _, f := range Faults(err) {
+	err := tree.source.Read(func(s collector.Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+	for _, f := range collector.Faults(err) {
 		faults = append(faults, f.Device+" "+f.Reason)
 	}
 	return values, faults
@@ -144,16 +146,16 @@ func TestRDMANotAvailable(t *testing.T) {
 		const series = "port_receive_bytes_total 1 mlx5_1 1"
 		whole, _ := tree.read()
 		for _, text := range []string{"N/A (no PMA)\n", "N/A", "Not supported\n"} {
-			time.Sleep(retryRefused)
+			time.Sleep(sysfs.RefusedFor)
 			tree.write(tree.port(1, "counters/port_rcv_data"), text)
 			want := maps.Clone(whole)
 			delete(want, series)
 			values := map[string]float64{}
-			err := tree.source.Read(func(s Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+			err := tree.source.Read(func(s collector.Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
 			if diff := cmp.Diff(want, values); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", text, diff)
 			}
-			for _, f := range Faults(err) {
+			for _, f := range collector.Faults(err) {
 				if !f.Expected || f.Reason != sysfs.ReasonUnsupported {
 					t.Errorf("%q: %+v", text, f)
 				}
@@ -163,7 +165,7 @@ func TestRDMANotAvailable(t *testing.T) {
 			}
 		}
 		tree.write(tree.port(1, "counters/port_rcv_data"), "7\n")
-		time.Sleep(retryRefused)
+		time.Sleep(sysfs.RefusedFor)
 		if got, _ := tree.read(); got[series] != 4*7 {
 			t.Errorf("a counter that came: %v", got[series])
 		}
@@ -178,37 +180,40 @@ func TestRDMANotAvailable(t *testing.T) {
 // TestRDMAVanish: what goes takes nothing with it, and what comes back is read
 // again, fresh.
 func TestRDMAVanish(t *testing.T) {
-	tree := newRDMATree(t)
-	whole, _ := tree.read()
-	const bytes0, bytes1 = "port_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 1 mlx5_1 1"
+	lanetest.Test(t, func(t *testing.T) {
+		tree := newRDMATree(t)
+		whole, _ := tree.read()
+		const bytes0, bytes1 = "port_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 1 mlx5_1 1"
 
-	os.Remove(tree.port(1, "counters/port_rcv_data"))
-	got, faults := tree.read()
-	if _, there := got[bytes1]; there || len(got) != len(whole)-1 || len(faults) > 0 {
-		t.Errorf("a counter that went: %d of %d series, %v", len(got), len(whole), faults)
-	}
-	os.WriteFile(tree.port(1, "counters/new"), []byte("4444\n"), 0o644)
-	os.Rename(tree.port(1, "counters/new"), tree.port(1, "counters/port_rcv_data"))
-	if got, _ = tree.read(); got[bytes1] != 4*4444 {
-		t.Errorf("a counter that came back: %v", got[bytes1])
-	}
-
-	time.Sleep(30 * time.Millisecond) // longer than the finder settles
-	os.Rename(filepath.Join(tree.sys, "class/infiniband/mlx5_0"), filepath.Join(tree.sys, "gone"))
-	got, faults = tree.read()
-	for series := range got {
-		if strings.Contains(series, "mlx5_0") {
-			t.Errorf("a device that went still has %s", series)
+		os.Remove(tree.port(1, "counters/port_rcv_data"))
+		got, faults := tree.read()
+		if _, there := got[bytes1]; there || len(got) != len(whole)-1 || len(faults) > 0 {
+			t.Errorf("a counter that went: %d of %d series, %v", len(got), len(whole), faults)
 		}
-	}
-	if got[bytes1] != 4*4444 || len(faults) > 0 {
-		t.Errorf("the other device: %v %v", got[bytes1], faults)
-	}
-	time.Sleep(30 * time.Millisecond)
-	os.Rename(filepath.Join(tree.sys, "gone"), filepath.Join(tree.sys, "class/infiniband/mlx5_0"))
-	if got, _ = tree.read(); got[bytes0] != whole[bytes0] || len(got) != len(whole) {
-		t.Errorf("a device that came back has %v, %d of %d series", got[bytes0], len(got), len(whole))
-	}
+		os.WriteFile(tree.port(1, "counters/new"), []byte("4444\n"), 0o644)
+		os.Rename(tree.port(1, "counters/new"), tree.port(1, "counters/port_rcv_data"))
+		time.Sleep(listEvery)
+		if got, _ = tree.read(); got[bytes1] != 4*4444 {
+			t.Errorf("a counter that came back: %v", got[bytes1])
+		}
+
+		time.Sleep(30 * time.Millisecond) // longer than the finder settles
+		os.Rename(filepath.Join(tree.sys, "class/infiniband/mlx5_0"), filepath.Join(tree.sys, "gone"))
+		got, faults = tree.read()
+		for series := range got {
+			if strings.Contains(series, "mlx5_0") {
+				t.Errorf("a device that went still has %s", series)
+			}
+		}
+		if got[bytes1] != 4*4444 || len(faults) > 0 {
+			t.Errorf("the other device: %v %v", got[bytes1], faults)
+		}
+		time.Sleep(30 * time.Millisecond)
+		os.Rename(filepath.Join(tree.sys, "gone"), filepath.Join(tree.sys, "class/infiniband/mlx5_0"))
+		if got, _ = tree.read(); got[bytes0] != whole[bytes0] || len(got) != len(whole) {
+			t.Errorf("a device that came back has %v, %d of %d series", got[bytes0], len(got), len(whole))
+		}
+	})
 }
 
 // TestRDMAExcluded holds that what the configuration leaves out is told apart
@@ -218,7 +223,7 @@ func TestRDMAExcluded(t *testing.T) {
 	var got [][]string
 	for _, include := range []string{"mlx5", "^mlx5_0$", "none"} {
 		finder := rail.NewFinder(tree.sys, rail.Options{Include: regexp.MustCompile(include)}, nil, time.Second)
-		tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+		tree.source = New(tree.sys, finder.Rails, time.Second)
 		tree.source.Excluded(finder.Excluded)
 		values, _ := tree.read() // without a rail it is absent
 		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(k string) bool {
@@ -241,7 +246,7 @@ func TestRDMAMissing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		tree := newRDMATree(t)
 		finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
-		tree.source = NewRDMA(tree.sys, finder.Rails, time.Second)
+		tree.source = New(tree.sys, finder.Rails, time.Second)
 		tree.source.Missing(finder.Missing)
 		var got []string
 		for _, gone := range []string{"", "mlx5_1", "mlx5_0"} {
@@ -314,7 +319,7 @@ func TestRDMANarrowCounters(t *testing.T) {
 		}
 		again := map[string]float64{}
 		finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Minute)
-		_ = NewRDMA(tree.sys, finder.Rails, time.Minute).Read(func(s Sample) {
+		_ = New(tree.sys, finder.Rails, time.Minute).Read(func(s collector.Sample) {
 			again[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value
 		})
 		if again[wraps] != got[wraps] {
@@ -334,28 +339,22 @@ func TestRDMANarrowCounters(t *testing.T) {
 	}
 }
 
-// TestNarrowCountersSaySo: a reader of the metric alone learns that it wraps.
-func TestNarrowCountersSaySo(t *testing.T) {
-	tree := newRDMATree(t)
-	rows := tree.source.Metrics()
-	rows = append(rows, NewBond("", "", nil, 0).Metrics()...)
-	rows = append(rows, gpuRows()...)
-	narrow := 0
-	for _, m := range rows {
-		for _, o := range m.From {
-			if o.Bits == 0 || o.Saturates {
-				continue
+// TestRDMABudget: neither a slow finder nor slow firmware costs a port its time.
+func TestRDMABudget(t *testing.T) {
+	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
+		tree := newRDMATree(t)
+		source := New(tree.sys, collectortest.SlowRails(slow, tree.source.rails), collectortest.Budget)
+		source.MaxMTU(func(string, int) int {
+			if slow {
+				time.Sleep(collectortest.Slow)
 			}
-			narrow++
-			if !strings.Contains(m.Help, fmt.Sprintf("%d bits wide", o.Bits)) || !strings.Contains(m.Help, "wraps to 0") {
-				t.Errorf("%s: %q", m.Name, m.Help)
-			}
-		}
-	}
-	if narrow == 0 {
-		t.Error("no narrow counter")
-	}
+			return 4096
+		})
+		return source
+	})
 }
+
+func TestRDMATable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }
 
 // TestRDMAEveryFile: every file of counters/ and hw_counters/ leaves as
 // something, and no two as the same.
@@ -441,6 +440,8 @@ func TestRDMASum(t *testing.T) {
 	}
 	tree.write(tree.port(0, "hw_counters/ip4InOctets"), "700\n")
 	tree.write(tree.port(0, "hw_counters/ip6InOctets"), "40\n")
+	tree.write(tree.port(0, "hw_counters/ip4OutOctets"), "1\n")
+	tree.write(tree.port(0, "hw_counters/ip6OutOctets"), "1\n")
 	for _, step := range []struct{ file, content, want string }{
 		{"ip4InOctets", "700", "700 40 740"},
 		{"ip6InOctets", "41", "700 41 741"},

@@ -1,4 +1,4 @@
-package collector
+package rdma
 
 import (
 	"errors"
@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // TestRDMARefusedFile: a file that answers EINVAL is no failure of the source;
@@ -35,7 +37,7 @@ func TestRDMARefusedFile(t *testing.T) {
 		}{
 			{0, []string{"mlx5_1 unsupported"}},
 			{0, nil},
-			{retryRefused - time.Second, nil},
+			{sysfs.RefusedFor - time.Second, nil},
 			{2 * time.Second, []string{"mlx5_1 unsupported"}},
 			{0, nil},
 		} {
@@ -48,8 +50,8 @@ func TestRDMARefusedFile(t *testing.T) {
 				t.Errorf("after %v (-want +got):\n%s", step.wait, diff)
 			}
 		}
-		time.Sleep(2 * retryRefused)
-		for _, f := range Faults(tree.source.Read(func(Sample) {})) {
+		time.Sleep(2 * sysfs.RefusedFor)
+		for _, f := range collector.Faults(tree.source.Read(func(collector.Sample) {})) {
 			if !f.Expected {
 				t.Errorf("%v counts as a failure of the source", f)
 			}
@@ -57,7 +59,7 @@ func TestRDMARefusedFile(t *testing.T) {
 		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("5\n"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * retryRefused)
+		time.Sleep(2 * sysfs.RefusedFor)
 		if got, faults := tree.read(); got["port_vl15_dropped_total 1 mlx5_1 1"] != 5 || len(faults) > 0 {
 			t.Errorf("when it answers again: %v, %v", got["port_vl15_dropped_total 1 mlx5_1 1"], faults)
 		}
@@ -106,7 +108,7 @@ func TestRDMAGIDChanges(t *testing.T) {
 			}, 6},
 		} {
 			step.do()
-			time.Sleep(time.Second)
+			time.Sleep(collector.FactsEvery)
 			if got, faults := tree.read(); got["gid_changes_total 0 mlx5_0 1"] != step.want || len(faults) > 0 {
 				t.Errorf("%s: %v changes, want %v; %v", step.name, got["gid_changes_total 0 mlx5_0 1"], step.want, faults)
 			}

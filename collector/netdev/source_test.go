@@ -1,4 +1,4 @@
-package collector
+package netdev
 
 import (
 	"errors"
@@ -7,11 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
+	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -47,8 +51,8 @@ func lagKernel() *ethtooltest.Kernel {
 	}}
 }
 
-func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *ethtooltest.Kernel) *Netdev {
-	return NewNetdev(root.Sys(), rails, testBudget).Ethtool(k.Ioctl)
+func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *ethtooltest.Kernel) *Source {
+	return New(root.Sys(), rails, collectortest.Budget).Ethtool(k.Ioctl)
 }
 
 // lagFiles are the lines of sysfs for a member of the LAG.
@@ -125,11 +129,11 @@ const lagEthtool = `
 // On the second member a name of another driver comes first in its row, so that
 // it is used although it is later in the list.
 func TestNetdev(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-	src := newTestNetdev(root, someRails(lagRails...), lagKernel())
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
+	src := newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel())
 	for read := range 2 {
-		lines, faults, _ := readLines(t, src)
-		if diff := cmp.Diff(textLines(lagSysfs()+"\n"+lagEthtool), lines); diff != "" {
+		lines, faults, _ := collectortest.ReadLines(t, src)
+		if diff := cmp.Diff(collectortest.TextLines(lagSysfs()+"\n"+lagEthtool), lines); diff != "" {
 			t.Errorf("samples (-want +got):\n%s", diff)
 		}
 		var want []string
@@ -145,10 +149,10 @@ func TestNetdev(t *testing.T) {
 // TestNetdevCaptured has a captured tree: its names belong to another machine,
 // so this machine's ethtool is not asked.
 func TestNetdevCaptured(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-	src := NewNetdev(root.Sys(), someRails(lagRails...), testBudget)
-	lines, faults, _ := readLines(t, src)
-	if diff := cmp.Diff(textLines(lagSysfs()), lines); diff != "" || len(faults) > 0 {
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
+	src := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget)
+	lines, faults, _ := collectortest.ReadLines(t, src)
+	if diff := cmp.Diff(collectortest.TextLines(lagSysfs()), lines); diff != "" || len(faults) > 0 {
 		t.Errorf("%v (-want +got):\n%s", faults, diff)
 	}
 }
@@ -156,7 +160,7 @@ func TestNetdevCaptured(t *testing.T) {
 // TestNetdevRails has interfaces that two rails share, one that is a member
 // itself, and rails that come and go.
 func TestNetdevRails(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	var rails []rail.Rail
 	src := newTestNetdev(root, func() ([]rail.Rail, error) { return rails, nil }, lagKernel())
 	on := func(pairs ...string) (list []rail.Rail) {
@@ -178,7 +182,7 @@ func TestNetdevRails(t *testing.T) {
 	} {
 		rails = step.rails
 		var mtu, pause []string
-		err := src.Read(func(s Sample) {
+		err := src.Read(func(s collector.Sample) {
 			switch s.Metric.Name {
 			case "netdev_mtu_bytes":
 				mtu = append(mtu, s.Labels[0]+" "+s.Labels[1])
@@ -190,33 +194,30 @@ func TestNetdevRails(t *testing.T) {
 		slices.Sort(pause)
 		pause = slices.Compact(pause)
 		want := slices.DeleteFunc(slices.Clone(step.want), func(s string) bool { return strings.HasSuffix(s, "ib0") || strings.HasSuffix(s, "bond0") })
-		if diff := cmp.Diff(step.want, mtu); diff != "" || !allExpected(err) {
+		if diff := cmp.Diff(step.want, mtu); diff != "" || !collectortest.AllExpected(err) {
 			t.Errorf("%s: %v (-want +got):\n%s", step.name, err, diff)
 		}
 		if !slices.Equal(pause, want) {
 			t.Errorf("%s: ethtool of %q, not %q", step.name, pause, want)
 		}
 	}
-	if len(src.open) != 6 {
-		t.Errorf("%d lanes are open, not those of three interfaces", len(src.open))
-	}
 	rails = nil
-	if err := src.Read(func(Sample) {}); !errors.Is(err, ErrAbsent) || len(src.open) != 0 {
-		t.Errorf("no rails: %v, %d lanes open", err, len(src.open))
+	if err := src.Read(func(collector.Sample) {}); !errors.Is(err, collector.ErrAbsent) {
+		t.Errorf("no rails: %v", err)
 	}
 }
 
 // TestNetdevFinderFails has a finder that knows some rails or none. That nothing
 // is known is not that nothing is there.
 func TestNetdevFinderFails(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	broken := errors.New("the finder is broken")
 	src := newTestNetdev(root, func() ([]rail.Rail, error) { return lagRails, broken }, lagKernel())
-	if lines, faults, err := readLines(t, src); len(lines) == 0 || !allExpected(err) {
+	if lines, faults, err := collectortest.ReadLines(t, src); len(lines) == 0 || !collectortest.AllExpected(err) {
 		t.Errorf("some rails: %d samples, %v", len(lines), faults)
 	}
 	src = newTestNetdev(root, func() ([]rail.Rail, error) { return nil, broken }, lagKernel())
-	if lines, _, err := readLines(t, src); len(lines) > 0 || !errors.Is(err, broken) || errors.Is(err, ErrAbsent) {
+	if lines, _, err := collectortest.ReadLines(t, src); len(lines) > 0 || !errors.Is(err, broken) || errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("no rails: %d samples, %v", len(lines), err)
 	}
 }
@@ -224,11 +225,11 @@ func TestNetdevFinderFails(t *testing.T) {
 // TestNetdevMovedPFC moves PFC to another priority, which changes the names but
 // not their number. The link goes down and up over it.
 func TestNetdevMovedPFC(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
 	k := lagKernel()
-	src := newTestNetdev(root, someRails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
+	src := newTestNetdev(root, collectortest.Rails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
 	pause := func() (list []string) {
-		lines, faults, _ := readLines(t, src)
+		lines, faults, _ := collectortest.ReadLines(t, src)
 		if len(faults) > 0 {
 			t.Error(faults)
 		}
@@ -247,7 +248,7 @@ func TestNetdevMovedPFC(t *testing.T) {
 	for i := range netdev.Stats {
 		netdev.Stats[i].Name = strings.ReplaceAll(netdev.Stats[i].Name, "prio3", "prio4")
 	}
-	edit(t, root.Dir, map[string]string{"sys/class/net/enp1s0f0np0/carrier_changes": "5\n"})
+	collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/enp1s0f0np0/carrier_changes": "5\n"})
 	if diff := cmp.Diff([]string{fmt.Sprintf(line, 4)}, pause()); diff != "" {
 		t.Error(diff)
 	}
@@ -272,17 +273,17 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 		"panics":                        {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Before = func(uint32) { panic("oh") } }, [2][]string{{"enp1s0f0np0: panic"}, {"enp1s0f0np0: panic"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
+			root := sysfstest.Unpack(t, "testdata/lag.txtar")
 			k := lagKernel()
 			tt.change(k)
-			src := newTestNetdev(root, someRails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
+			src := newTestNetdev(root, collectortest.Rails(rail.Rail{Name: "0", Netdev: "enp1s0f0np0"}), k)
 			for read, faultsWant := range tt.faults {
-				lines, faults, _ := readLines(t, src)
+				lines, faults, _ := collectortest.ReadLines(t, src)
 				if diff := cmp.Diff(faultsWant, faults); diff != "" {
 					t.Errorf("read %d: faults (-want +got):\n%s", read, diff)
 				}
 				var want []string
-				for _, l := range textLines(lagSysfs()) {
+				for _, l := range collectortest.TextLines(lagSysfs()) {
 					inLane := strings.HasPrefix(l, "netdev_carrier{") || strings.HasPrefix(l, "netdev_speed_")
 					if strings.Contains(l, `"enp1s0f0np0"`) && !(name == "panics" && inLane) {
 						want = append(want, l)
@@ -298,28 +299,28 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 
 func TestNetdevSpoilt(t *testing.T) {
 	const netdev = "sys/class/net/enp1s0f0np0/"
-	testSpoilt(t, []spoilt{
-		{netdev + "operstate", []string{"netdev_up enp1s0f0np0"}, "enp1s0f0np0", wordReasons()},
-		{netdev + "carrier", []string{"netdev_carrier enp1s0f0np0"}, "enp1s0f0np0", nil},
-		{netdev + "speed", []string{"netdev_speed_bytes_per_second enp1s0f0np0"}, "enp1s0f0np0", map[string]string{"negative": ""}},
-		{netdev + "mtu", []string{"netdev_mtu_bytes enp1s0f0np0"}, "enp1s0f0np0", nil},
-		{netdev + "statistics/rx_bytes", []string{"netdev_receive_bytes_total enp1s0f0np0"}, "enp1s0f0np0", nil},
-	}, func(t *testing.T) (Source, string) {
-		root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-		return newTestNetdev(root, someRails(lagRails...), lagKernel()), root.Dir
+	collectortest.TestSpoilt(t, []collectortest.Spoilt{
+		{Path: netdev + "operstate", Costs: []string{"netdev_up enp1s0f0np0"}, Device: "enp1s0f0np0", Reasons: collectortest.WordReasons()},
+		{Path: netdev + "carrier", Costs: []string{"netdev_carrier enp1s0f0np0"}, Device: "enp1s0f0np0"},
+		{Path: netdev + "speed", Costs: []string{"netdev_speed_bytes_per_second enp1s0f0np0"}, Device: "enp1s0f0np0", Reasons: map[string]string{"negative": ""}},
+		{Path: netdev + "mtu", Costs: []string{"netdev_mtu_bytes enp1s0f0np0"}, Device: "enp1s0f0np0"},
+		{Path: netdev + "statistics/rx_bytes", Costs: []string{"netdev_receive_bytes_total enp1s0f0np0"}, Device: "enp1s0f0np0"},
+	}, func(t *testing.T) (collector.Source, string) {
+		root := sysfstest.Unpack(t, "testdata/lag.txtar")
+		return newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel()), root.Dir
 	})
 }
 
 // TestNetdevGone removes an interface and makes it anew under the same name.
 func TestNetdevGone(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/netdev-lag.txtar")
-	src := newTestNetdev(root, someRails(lagRails...), lagKernel())
-	want, _, _ := readLines(t, src)
+	root := sysfstest.Unpack(t, "testdata/lag.txtar")
+	src := newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel())
+	want, _, _ := collectortest.ReadLines(t, src)
 	dir := root.Sys("class/net/enp1s0f0np0")
 	if err := os.Rename(dir, dir+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	lines, faults, _ := readLines(t, src)
+	lines, faults, _ := collectortest.ReadLines(t, src)
 	if diff := cmp.Diff(slices.DeleteFunc(slices.Clone(want), func(l string) bool { return strings.Contains(l, `"enp1s0f0np0"`) }), lines); diff != "" {
 		t.Errorf("gone (-want +got):\n%s", diff)
 	}
@@ -329,7 +330,7 @@ func TestNetdevGone(t *testing.T) {
 	if err := os.Rename(dir+"-away", dir); err != nil {
 		t.Fatal(err)
 	}
-	lines, faults, _ = readLines(t, src)
+	lines, faults, _ = collectortest.ReadLines(t, src)
 	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
 		t.Errorf("back: %v (-want +got):\n%s", faults, diff)
 	}
@@ -341,9 +342,9 @@ func TestNetdevLive(t *testing.T) {
 	if !sysfs.Live("/sys/class/net") {
 		t.Skip("/sys is no sysfs")
 	}
-	src := NewNetdev("/sys", someRails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}), testBudget)
+	src := New("/sys", collectortest.Rails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}), collectortest.Budget)
 	for _, want := range [][]string{{"lo: unsupported (expected)"}, nil} {
-		lines, faults, _ := readLines(t, src)
+		lines, faults, _ := collectortest.ReadLines(t, src)
 		if diff := cmp.Diff(want, faults); diff != "" {
 			t.Errorf("faults (-want +got):\n%s", diff)
 		}
@@ -354,11 +355,98 @@ func TestNetdevLive(t *testing.T) {
 	}
 }
 
+// TestNetdevSlowNeighbour: an interface whose driver does not answer in time is
+// named, and costs no other one a sample.
+func TestNetdevSlowNeighbour(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		root := sysfstest.Unpack(t, "testdata/lag.txtar")
+		kernel, stuck := lagKernel(), false
+		source := New(root.Sys(), collectortest.SlowRails(true, collectortest.Rails(lagRails...)), collectortest.Budget).Ethtool(func(name string, req []byte) error {
+			if stuck && name == "enp1s0f0np0" {
+				time.Sleep(time.Minute)
+			}
+			return kernel.Ioctl(name, req)
+		})
+		read := func() (lines []string, faults []string) {
+			err := source.Read(func(s collector.Sample) {
+				if !slices.Contains(s.Labels, "enp1s0f0np0") {
+					lines = append(lines, fmt.Sprint(s.Metric.Name, s.Labels, s.Value))
+				}
+			})
+			for _, f := range collector.Faults(err) {
+				if !f.Expected {
+					faults = append(faults, f.Device+" "+f.Reason)
+				}
+			}
+			slices.Sort(lines)
+			return lines, faults
+		}
+		want, _ := read()
+		stuck = true
+		for range 3 {
+			got, faults := read()
+			if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"enp1s0f0np0 " + sysfs.ReasonTimeout}, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// TestNetdevBondSilent: while the directory of a bond does not answer, its members
+// are read all the same: they are the ones that it had.
+func TestNetdevBondSilent(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		root := sysfstest.Unpack(t, "testdata/lag.txtar")
+		source := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget).Ethtool(lagKernel().Ioctl)
+		read := func() (members int, err error) {
+			err = source.Read(func(s collector.Sample) {
+				if slices.Contains(s.Labels, "enp1s0f0np0") || slices.Contains(s.Labels, "enp1s0f1np1") {
+					members++
+				}
+			})
+			return members, err
+		}
+		want, _ := read()
+		release := make(chan struct{})
+		source.bonds.Run(time.Millisecond, []string{"bond0"}, func(string) []string { <-release; return nil })
+		for range 2 {
+			got, err := read()
+			if got != want || want == 0 {
+				t.Errorf("%d samples of members, want %d", got, want)
+			}
+			if !slices.ContainsFunc(collector.Faults(err), func(f *collector.Fault) bool { return f.Device == "bond0" && f.Reason == sysfs.ReasonTimeout }) {
+				t.Errorf("no fault of the bond in %v", err)
+			}
+		}
+		close(release)
+	})
+}
+
+// TestNetdevBudget: neither a slow finder nor slow firmware costs an interface
+// its time.
+func TestNetdevBudget(t *testing.T) {
+	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
+		root := sysfstest.Unpack(t, "testdata/lag.txtar")
+		kernel, rails := lagKernel(), collectortest.SlowRails(slow, collectortest.Rails(lagRails...))
+		return New(root.Sys(), rails, collectortest.Budget).Ethtool(func(name string, req []byte) error {
+			if slow && name == "enp1s0f0np0" {
+				time.Sleep(collectortest.Slow / 4) // of at most four requests
+			}
+			return kernel.Ioctl(name, req)
+		})
+	})
+}
+
+func TestNetdevTable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }
+
 // BenchmarkNetdevRead reads ten interfaces that have every file, and 2000
 // statistics each, of which 36 are used.
 func BenchmarkNetdevRead(b *testing.B) {
 	const count = 10
-	root := sysfstest.Unpack(b, "testdata/netdev-lag.txtar")
+	root := sysfstest.Unpack(b, "testdata/lag.txtar")
 	stats := append(lagKernel().Netdevs["enp1s0f0np0"].Stats, make([]ethtooltest.Stat, 2000)...)
 	k := &ethtooltest.Kernel{Netdevs: make(map[string]*ethtooltest.Netdev)}
 	var rails []rail.Rail
@@ -370,14 +458,14 @@ func BenchmarkNetdevRead(b *testing.B) {
 		k.Netdevs[name] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats}
 		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: name})
 	}
-	for name, src := range map[string]*Netdev{
-		"sysfs":   NewNetdev(root.Sys(), someRails(rails...), testBudget),
-		"ethtool": newTestNetdev(root, someRails(rails...), k),
+	for name, src := range map[string]*Source{
+		"sysfs":   New(root.Sys(), collectortest.Rails(rails...), collectortest.Budget),
+		"ethtool": newTestNetdev(root, collectortest.Rails(rails...), k),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := src.Read(func(Sample) {}); err != nil {
+				if err := src.Read(func(collector.Sample) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,0 +1,167 @@
+package netdev
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// labels returns the label values of an interface, once for each rail on it,
+// followed by more.
+func (k key) labels(more ...string) (list [][]string) {
+	for r := range strings.SplitSeq(k.rails, "\n") {
+		list = append(list, append([]string{r, k.name}, more...))
+	}
+	return list
+}
+
+// add adds one sample for each rail.
+func add(r *collector.Reading, m *collector.Metric, labels [][]string, value float64) {
+	for _, l := range labels {
+		r.Add(m, l, value)
+	}
+}
+
+// unlocked is the part of an interface that sysfs gives without a lock.
+type unlocked struct {
+	table   *table
+	labels  [][]string
+	up      sysfs.Attr
+	numbers []sysfs.Attr // in step with the table's
+}
+
+func newUnlocked(s *Source, k key) *unlocked {
+	dir := filepath.Join(s.net, k.name)
+	u := &unlocked{table: s.table, labels: k.labels(), numbers: make([]sysfs.Attr, len(s.table.numbers))}
+	u.up.Path = filepath.Join(dir, "operstate")
+	for i, n := range s.table.numbers {
+		u.numbers[i].Path = filepath.Join(dir, n.file)
+	}
+	return u
+}
+
+// Read implements [collector.Device].
+func (u *unlocked) Read(r *collector.Reading) {
+	if up, ok, err := readOperState(&u.up, r); err != nil {
+		r.Fail(err)
+	} else if ok {
+		add(r, u.table.up, u.labels, collector.Bool(up))
+	}
+	for i, n := range u.table.numbers {
+		v, err := u.numbers[i].Uint(r.Time)
+		switch {
+		case err == nil:
+			add(r, n.row, u.labels, float64(v))
+		case !errors.Is(err, sysfs.ErrNone):
+			r.Fail(err)
+		}
+	}
+}
+
+// readOperState reads an operational state (net/core/net-sysfs.c); ok is false
+// where the driver does not say.
+func readOperState(f *sysfs.Attr, r *collector.Reading) (up, ok bool, err error) {
+	var buf [64]byte
+	b, err := f.Read(buf[:], r.Time)
+	if errors.Is(err, sysfs.ErrNone) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, err
+	}
+	switch word := bytes.TrimSpace(b); string(word) {
+	case "up":
+		return true, true, nil
+	case "down", "lowerlayerdown", "dormant", "testing", "notpresent":
+		return false, true, nil
+	case "unknown":
+		return false, false, nil
+	default:
+		return false, false, sysfs.Invalid(f.Path, word, "no operational state")
+	}
+}
+
+// Close implements [collector.Device].
+func (u *unlocked) Close() {
+	u.up.Close()
+	for i := range u.numbers {
+		u.numbers[i].Close()
+	}
+}
+
+// locked is the part of an interface that takes the RTNL lock.
+type locked struct {
+	table                   *table
+	key                     key
+	dir                     string
+	labels                  [][]string
+	carrier, speed, changes sysfs.Attr
+	ioctl                   ethtool.Ioctl // nil where ethtool is not asked
+	statistics              statistics
+}
+
+func newLocked(s *Source, k key) *locked {
+	l := &locked{table: s.table, key: k, dir: filepath.Join(s.net, k.name), labels: k.labels(), ioctl: s.ioctl}
+	l.carrier.Path = filepath.Join(l.dir, "carrier")
+	l.speed.Path = filepath.Join(l.dir, "speed")
+	l.changes.Path = filepath.Join(l.dir, "carrier_changes")
+	return l
+}
+
+// Read implements [collector.Device].
+func (l *locked) Read(r *collector.Reading) {
+	l.readCarrier(r)
+	l.readSpeed(r)
+	if l.ioctl != nil {
+		l.readStatistics(r)
+	}
+}
+
+// readCarrier emits the carrier; EINVAL is how an interface says that it is down.
+func (l *locked) readCarrier(r *collector.Reading) {
+	v, err := l.carrier.Uint(r.Time)
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, sysfs.ErrNone):
+	case err == nil && v > 1:
+		r.Fail(sysfs.Invalid(l.carrier.Path, fmt.Append(nil, v), "neither 0 nor 1"))
+	case err != nil:
+		r.Fail(err)
+	default:
+		add(r, l.table.carrier, l.labels, float64(v))
+	}
+}
+
+// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 say
+// that it is unknown (SPEED_UNKNOWN), as 0 does for some drivers.
+func (l *locked) readSpeed(r *collector.Reading) {
+	var buf [64]byte
+	b, err := l.speed.Read(buf[:], r.Time)
+	if errors.Is(err, sysfs.ErrNone) || errors.Is(err, unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
+		return
+	}
+	var v uint64
+	if err == nil {
+		v, err = sysfs.ParseUint(b)
+	}
+	if err != nil {
+		r.Fail(sysfs.At(l.speed.Path, err))
+	} else if v > 0 && v < 1<<31 {
+		add(r, l.table.speed, l.labels, l.table.speed.From[0].Value(v))
+	}
+}
+
+// Close implements [collector.Device].
+func (l *locked) Close() {
+	for _, f := range []*sysfs.Attr{&l.carrier, &l.speed, &l.changes} {
+		f.Close()
+	}
+	l.statistics.close()
+}

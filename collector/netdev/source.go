@@ -1,0 +1,184 @@
+// Package netdev reads the network interfaces that the rails are on, and, where
+// that is a bond, every member of it: what the kernel says of each, and the
+// driver's ethtool statistics.
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Source is the source of network interfaces.
+//
+// Each interface is two devices: one for what the kernel says without a lock, one
+// for what takes its RTNL lock (carrier, speed, ethtool), which anything that
+// configures an interface holds and some drivers hold for long.
+type Source struct {
+	net    string // <sysfs>/class/net
+	rails  func() ([]rail.Rail, error)
+	budget time.Duration
+	table  *table
+	parts  *collector.Set[key, collector.Device]
+
+	bonds   lane.Group[[]string]
+	members map[string][]string // of each interface, when it last answered
+
+	live  func(path string) bool // whether ethtool speaks of the interfaces in sysfs
+	ioctl ethtool.Ioctl          // nil until a socket is open
+}
+
+// key is one of the two parts of an interface with the rails on it; the inode
+// changes when the interface is made anew.
+type key struct {
+	name   string
+	inode  uint64
+	rails  string // names, one a line
+	locked bool   // the part that takes the RTNL lock
+}
+
+// New returns the source of the interfaces below path (/sys) that the rails are
+// on. An interface that has not answered within budget is left out until it does.
+func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
+	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(), live: sysfs.Live}
+	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
+		if k.locked {
+			return newLocked(s, k)
+		}
+		return newUnlocked(s, k)
+	})
+	return s
+}
+
+// Ethtool makes the source ask ioctl for the driver's statistics, where the
+// kernel knows nothing of the interfaces below path. It is called before the
+// first Read, and returns the source.
+func (s *Source) Ethtool(ioctl ethtool.Ioctl) *Source {
+	s.ioctl = ioctl
+	return s
+}
+
+// Name returns "netdev".
+func (s *Source) Name() string { return "netdev" }
+
+// Metrics returns the rows.
+func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
+
+// Read reads every interface; see [collector.Source].
+func (s *Source) Read(emit func(collector.Sample)) error {
+	on, faults := s.interfaces()
+	faults = append(faults, s.addMembers(on)...)
+	faults = append(faults, s.openSocket()...)
+	keys := make([]key, 0, 2*len(on))
+	for _, name := range slices.Sorted(maps.Keys(on)) {
+		inode, err := sysfs.Inode(filepath.Join(s.net, name))
+		if err != nil {
+			faults = append(faults, collector.NewFault(name, err))
+			continue
+		}
+		slices.Sort(on[name])
+		k := key{name: name, inode: inode, rails: strings.Join(slices.Compact(on[name]), "\n")}
+		keys = append(keys, k)
+		k.locked = true
+		keys = append(keys, k)
+	}
+	_, more := s.parts.Read(keys, emit)
+	if len(keys) == 0 && len(faults) == 0 {
+		return fmt.Errorf("no rail has a network interface: %w", collector.ErrAbsent)
+	}
+	return errors.Join(append(faults, more...)...)
+}
+
+// interfaces returns the interfaces that rails are on, with their rails.
+func (s *Source) interfaces() (on map[string][]string, faults []error) {
+	rails, err := s.rails()
+	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) {
+		// one that could not be examined is the rdma source's to report
+		faults = append(faults, collector.NewFault("", fmt.Errorf("find the rails: %w", err)))
+	}
+	on = make(map[string][]string)
+	for _, r := range rails {
+		if r.Netdev == "" {
+			continue
+		}
+		if !sysfs.ValidNetdev(r.Netdev) {
+			err := fmt.Errorf("%.40q is not the name of an interface", r.Netdev)
+			faults = append(faults, &collector.Fault{Device: r.Device, Reason: sysfs.ReasonInvalid, Err: err})
+			continue
+		}
+		on[r.Netdev] = append(on[r.Netdev], r.Name)
+	}
+	return on, faults
+}
+
+// addMembers adds the members of every bond in on, with the rails of the bond.
+// A bond that does not answer keeps those that it had: they have lanes of their own.
+func (s *Source) addMembers(on map[string][]string) (faults []error) {
+	members := make(map[string][]string, len(on))
+	defer func() { s.members = members }()
+	results := s.bonds.Run(s.budget/2, slices.Sorted(maps.Keys(on)), func(name string) []string {
+		return bondMembers(filepath.Join(s.net, name))
+	})
+	for _, res := range results {
+		if res.State != lane.Done {
+			err := fmt.Errorf("list members of a bond: %w", res.Err)
+			faults = append(faults, &collector.Fault{Device: res.Key, Reason: sysfs.ReasonTimeout, Err: err})
+			res.Value = s.members[res.Key]
+		}
+		members[res.Key] = res.Value
+		for _, member := range res.Value {
+			on[member] = append(on[member], on[res.Key]...)
+		}
+	}
+	return faults
+}
+
+// bondMembers returns the members of the interface in dir where it is a bond. It
+// goes by the links in the directory, because reading bonding/slaves waits for
+// the RTNL lock.
+func bondMembers(dir string) (members []string) {
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join(dir, "bonding"), &st) != nil {
+		return nil
+	}
+	entries, err := sysfs.List(dir)
+	if err != nil {
+		return nil // reading the interface itself gives the error
+	}
+	for _, e := range entries {
+		name, found := strings.CutPrefix(e.Name, "lower_")
+		if !found {
+			name, found = strings.CutPrefix(e.Name, "slave_") // before Linux 3.18
+		}
+		if found && sysfs.ValidNetdev(name) {
+			members = append(members, name)
+		}
+	}
+	return members
+}
+
+// openSocket opens the socket for ethtool, once, where sysfs is this machine's.
+func (s *Source) openSocket() []error {
+	if s.ioctl != nil || !s.live(s.net) {
+		return nil
+	}
+	socket, err := ethtool.Open()
+	if err != nil {
+		return []error{collector.NewFault("", err)}
+	}
+	s.ioctl = socket.Ioctl
+	return nil
+}

@@ -1,0 +1,31 @@
+package pcie
+
+import "github.com/railscope/railscope/collector"
+
+type table struct {
+	collector.Table
+	speed, maxSpeed, width, maxWidth, bandwidth, numa, aer *collector.Metric
+}
+
+func newTable() *table {
+	t := &table{}
+	g := t.Group("drivers/pci/pci-sysfs.c; Documentation/ABI/testing/sysfs-bus-pci", "rail", "pci_address", "kind")
+	t.speed = g.Gauge("pcie_link_transfers_per_second", "Transfers per second and lane that the link of a rail "+
+		"(kind=nic) or GPU (kind=gpu) runs at. A GPU at rest may lower it.",
+		collector.Scaled(1e9, "current_link_speed")...)
+	t.maxSpeed = g.Gauge("pcie_link_max_transfers_per_second", "Transfers per second and lane that the device could "+
+		"run at.", collector.Scaled(1e9, "max_link_speed")...)
+	t.width = g.Gauge("pcie_link_width_lanes", "Lanes that the link runs with.",
+		collector.From("current_link_width")...)
+	t.maxWidth = g.Gauge("pcie_link_max_width_lanes", "Lanes that the device could run with.",
+		collector.From("max_link_width")...)
+	t.bandwidth = g.Ref("PCI Express Base Specification 6.0, 4.2").Gauge("pcie_link_bytes_per_second",
+		"What the link carries in one direction: speed times width less line coding; packet headers not taken off. "+
+			"Functions of one slot share it.", collector.From("current_link_speed", "current_link_width")...)
+	t.numa = g.Gauge("pcie_numa_node", "NUMA node of the device, absent where the machine does not say.",
+		collector.From("numa_node")...)
+	t.aer = g.Ref("Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats").With("severity").Counter(
+		"pcie_aer_errors_total", "Errors on the link that the device reported (Advanced Error Reporting), all types "+
+			"together.", collector.From("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")...)
+	return t
+}

@@ -1,0 +1,198 @@
+package rdma
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// port is one RDMA port.
+type port struct {
+	table  *table
+	rail   rail.Rail
+	port   *rail.Port
+	maxMTU func(device string, port int) int
+
+	limits rail.Limits // as last read; LinkKey and Link are facts
+	facts  collector.Facts
+
+	infoLabels, netdevMTU, activeMTU, maxMTULabels []string
+
+	set        *counterSet
+	dirs       []*counterDir // all but that of hw_counters
+	hw         *counterDir
+	netlink    *rdmanl.Client // nil where the kernel is not asked
+	retry      time.Time      // when netlink is asked again after it had no answer
+	list       []rdmanl.Counter
+	hwLabels   [2][]string // by sysfs, by netlink
+	hwLifespan collector.Facts
+
+	gids gidTable
+}
+
+// retryNetlink is how long a port whose hw_counters netlink does not have is
+// read from sysfs before netlink is asked again.
+const retryNetlink = 5 * time.Minute
+
+func (s *Source) open(k key) *port {
+	r := k.rail
+	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
+	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
+	with := func(more ...string) []string { return append(slices.Clone(labels), more...) }
+	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, nil), maxMTU: s.maxMTU,
+		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
+		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
+		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
+		gids: newGIDTable(s, r, labels)}
+	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.table.ports, set: p.set}
+	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.table.ports, set: p.set},
+		{path: filepath.Join(dir, "counters_ext"), index: s.table.legacy, set: p.set}}
+	if k.first {
+		p.dirs = append(p.dirs, &counterDir{path: filepath.Join(r.Dir, "hw_counters"), index: s.table.deviceWide,
+			set: newCounterSet([]string{r.Device})})
+	}
+	if s.live {
+		p.netlink = rdmanl.New(s.budget)
+	}
+	return p
+}
+
+// Close implements [collector.Device].
+func (p *port) Close() {
+	p.port.Close()
+	for _, d := range append(p.dirs, p.hw) {
+		d.close()
+	}
+	p.gids.table.Close()
+	if p.netlink != nil {
+		p.netlink.Close()
+	}
+}
+
+// Read implements [collector.Device].
+func (p *port) Read(r *collector.Reading) {
+	r.Add(p.table.info, p.infoLabels, 1)
+	p.readState(r)
+	p.readMTU(r)
+	for _, d := range p.dirs {
+		d.read(p.table, r)
+	}
+	p.readHWCounters(r)
+	p.readBytes(r)
+	p.gids.read(r)
+}
+
+// readState emits the state, and the rate, which only means something while the
+// port is active.
+func (p *port) readState(r *collector.Reading) {
+	labels := p.set.labels
+	p.limits.Active, p.limits.Rate = false, 0
+	if state, err := p.port.State(); err != nil {
+		r.Fail(err)
+	} else {
+		p.limits.Active = state == rail.StateActive
+		r.Add(p.table.state, labels, float64(state))
+		r.Add(p.table.up, labels, collector.Bool(p.limits.Active))
+	}
+	if state, err := p.port.PhysState(); err != nil {
+		r.Fail(err)
+	} else {
+		r.Add(p.table.physState, labels, float64(state))
+	}
+	if !p.limits.Active {
+		return
+	}
+	if rate, err := p.port.Rate(); err != nil {
+		r.Fail(err)
+	} else {
+		r.Add(p.table.rate, labels, rate)
+		p.limits.Rate = rate
+	}
+	p.facts.Read(r, func() { // the pcie source reports what is wrong with the link
+		limits := p.port.LimitsIn(rail.StateActive)
+		p.limits.PortKey, p.limits.LinkKey, p.limits.Link = limits.PortKey, limits.LinkKey, limits.Link
+	})
+}
+
+func (p *port) readMTU(r *collector.Reading) {
+	if mtu := p.maxMTU(p.rail.Device, p.rail.Port); mtu > 0 {
+		r.Add(p.table.mtu, p.maxMTULabels, float64(mtu))
+	}
+	netdev, active, err := p.port.MTU()
+	if err != nil {
+		if sysfs.Reason(err) != sysfs.ReasonVanished { // the interface is going, or a captured tree lacks it
+			r.Fail(err)
+		}
+		return
+	}
+	if netdev > 0 {
+		r.Add(p.table.mtu, p.netdevMTU, float64(netdev))
+	}
+	if active > 0 {
+		r.Add(p.table.mtu, p.activeMTU, float64(active))
+	}
+}
+
+// readHWCounters reads hw_counters/, by netlink where the kernel answers.
+func (p *port) readHWCounters(r *collector.Reading) {
+	if p.readNetlink(r) {
+		r.Add(p.table.hwSource, p.hwLabels[1], 1)
+		p.hwLifespan.Read(r, func() { // not a counter, so netlink does not have it
+			if v, err := sysfs.ReadUint(p.hw.path, "lifespan"); err == nil {
+				r.Add(p.table.lifespan, p.set.labels, p.table.lifespan.From[0].Value(v))
+			}
+		})
+		return
+	}
+	p.hw.read(p.table, r)
+	if len(p.hw.list) > 0 {
+		r.Add(p.table.hwSource, p.hwLabels[0], 1)
+	}
+}
+
+// readNetlink reports whether the port's hardware counters came by netlink.
+func (p *port) readNetlink(r *collector.Reading) bool {
+	if p.netlink == nil || r.Time.Before(p.retry) {
+		return false
+	}
+	list, err := p.netlink.HWCounters(p.list[:0], p.rail.Device, p.rail.Port)
+	p.list = list
+	if err != nil || len(list) == 0 {
+		p.retry = r.Time.Add(retryNetlink)
+		return false
+	}
+	p.hw.close()
+	for _, n := range list {
+		p.set.get(p.table.ports, "hw_counters", n.Name).add(p.table, r, n.Value)
+	}
+	return true
+}
+
+// readBytes emits the bytes of a port that has no counter of all of them: a
+// driver that counts by IP version (irdma), and a software device.
+func (p *port) readBytes(r *collector.Reading) {
+	if !p.rail.Software && p.set.owner[p.table.ipv4ReceiveBytes] == nil {
+		return
+	}
+	for direction, row := range map[int]*collector.Metric{
+		rail.Receive: p.table.receiveBytes, rail.Transmit: p.table.transmitBytes,
+	} {
+		if own := p.set.owner[row]; own != nil && !own.file.Resting(r.Time) {
+			continue // i40iw has the file, and no value in it
+		}
+		v, _, err := p.port.Bytes(direction)
+		switch {
+		case err == nil:
+			r.Add(row, p.set.labels, float64(v))
+		case p.rail.Software && !errors.Is(err, rail.ErrUncounted):
+			r.Fail(err) // that of a part is reported where the part is
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// Package rdma reads everything below /sys/class/infiniband: state, rate, MTU,
+// counters and GIDs of every rail.
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Source is the source of RDMA ports.
+type Source struct {
+	sysfs    string
+	rails    func() ([]rail.Rail, error)
+	excluded func() []string                   // nil: none
+	missing  func() []rail.Missing             // nil: none
+	maxMTU   func(device string, port int) int // 0: nobody knows
+	budget   time.Duration
+	live     bool // the running kernel's sysfs
+
+	table  *table
+	ports  *collector.Set[key, *port]
+	limits map[string]rail.Limits // by rail name, of the last reading
+
+	mu   sync.Mutex
+	gids map[string]*gidHistory // by rail name, kept when the device goes; protected by mu
+}
+
+// key is a port; its rail says when it is another. The first port of a device has
+// the counters of the device as a whole.
+type key struct {
+	rail  rail.Rail
+	first bool
+}
+
+// New returns the source for the tree at sysfsRoot. A port that has not answered
+// within budget is left out until it does.
+func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
+	s := &Source{sysfs: sysfsRoot, rails: rails, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
+		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}, gids: map[string]*gidHistory{}}
+	s.ports = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
+	return s
+}
+
+// Excluded makes the source report the devices that the configuration leaves out,
+// so that they are not taken for devices that are gone. Before the first Read.
+func (s *Source) Excluded(devices func() []string) { s.excluded = devices }
+
+// Missing makes the source report the rails that are known and not there. Before
+// the first Read.
+func (s *Source) Missing(rails func() []rail.Missing) { s.missing = rails }
+
+// MaxMTU makes the source report the largest RDMA MTU of ports, in bytes, which
+// the kernel says only to those who open the device; 0 is unknown. Before the
+// first Read. It must not wait, and be safe for concurrent use.
+func (s *Source) MaxMTU(of func(device string, port int) int) { s.maxMTU = of }
+
+// Name implements [collector.Source].
+func (s *Source) Name() string { return "rdma" }
+
+// Metrics implements [collector.Source].
+func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
+
+// Read implements [collector.Source].
+func (s *Source) Read(emit func(collector.Sample)) error {
+	rails, err := s.rails()
+	faults := collector.FinderFaults(err)
+	s.emitAbsent(emit)
+	keys := make([]key, len(rails))
+	for i, r := range rails {
+		keys[i] = key{r, i == 0 || rails[i-1].ID != r.ID}
+	}
+	answered, more := s.ports.Read(keys, emit)
+	if len(rails) == 0 && err == nil {
+		return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, collector.ErrAbsent)
+	}
+	s.emitCapacity(rails, answered, emit)
+	return errors.Join(append(faults, more...)...)
+}
+
+// emitAbsent emits the devices that are left out and the rails that are missing.
+func (s *Source) emitAbsent(emit func(collector.Sample)) {
+	if s.excluded != nil {
+		for _, device := range s.excluded() {
+			emit(collector.Sample{Metric: s.table.excluded, Labels: []string{device}, Value: 1})
+		}
+	}
+	if s.missing != nil {
+		for _, m := range s.missing() {
+			labels := []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}
+			emit(collector.Sample{Metric: s.table.missing, Labels: labels, Value: 1})
+		}
+	}
+}
+
+// emitCapacity emits what each rail that answered could carry. A port that is
+// stuck keeps its share: it is as it was, for all that is known.
+func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(collector.Sample)) {
+	labels := make(map[string][]string, len(answered)) // by rail name
+	for _, p := range answered {
+		s.limits[p.rail.Name] = p.limits
+		labels[p.rail.Name] = p.set.labels
+	}
+	limits := make([]rail.Limits, len(rails))
+	for i, r := range rails {
+		limits[i] = s.limits[r.Name]
+	}
+	for i, c := range rail.Capacities(limits) {
+		if l := labels[rails[i].Name]; c > 0 && l != nil {
+			emit(collector.Sample{Metric: s.table.capacity, Labels: l, Value: c})
+		}
+	}
+}
+
+// history returns the history of a rail's GIDs.
+func (s *Source) history(name string) *gidHistory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.gids[name]
+	if h == nil {
+		h = &gidHistory{}
+		s.gids[name] = h
+	}
+	return h
+}

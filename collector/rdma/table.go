@@ -1,0 +1,137 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/railscope/railscope/collector"
+)
+
+// Where the meaning of the counters is written.
+const (
+	refABI      = "Documentation/ABI/stable/sysfs-class-infiniband; IBTA spec vol. 1, 16.1.3.5 PortCounters"
+	refLifespan = "Documentation/ABI/stable/sysfs-class-infiniband"
+	refMlx5     = "drivers/infiniband/hw/mlx5/counters.c; mlx5 counters.rst"
+	refBnxt     = "drivers/infiniband/hw/bnxt_re/hw_counters.c"
+	refIrdma    = "drivers/infiniband/hw/irdma/verbs.c"
+	refEFA      = "drivers/infiniband/hw/efa/efa_verbs.c"
+	refRXE      = "drivers/infiniband/sw/rxe/rxe_hw_counters.c"
+	refGID      = "drivers/infiniband/core/roce_gid_mgmt.c"
+	refOldExt   = "drivers/infiniband/core/sysfs.c before Linux 4.5"
+)
+
+// netdevBytes is the origin of a software device's byte counters.
+const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
+
+type table struct {
+	collector.Table
+	info, excluded, missing                   *collector.Metric
+	up, state, physState, rate, capacity, mtu *collector.Metric
+	receiveBytes, transmitBytes               *collector.Metric
+	ipv4ReceiveBytes, lifespan                *collector.Metric
+	saturated, hwSource                       *collector.Metric
+	gid, gids, misbound, gidChanges           *collector.Metric
+
+	ports      *index // counters/ and hw_counters/
+	legacy     *index // counters_ext/
+	deviceWide *index // <device>/hw_counters/
+}
+
+func newTable() *table {
+	t := &table{ports: newIndex(), legacy: newIndex(), deviceWide: newIndex()}
+	port := t.Group(refABI, "rail", "device", "port")
+	t.addState(port)
+	t.addPortCounters(port)
+	t.addRequestCounters(port)
+	t.addDriverCounters(port)
+	t.addLegacyCounters(port)
+	native := port.With("counter").Untyped("port_native_counter", "A counter that has no name of its own here, under "+
+		"the driver's name, in the driver's unit.", collector.From("any other file of counters/ and hw_counters/")...)
+	t.ports.native, t.legacy.native = native, native
+	t.addFacts(port)
+	t.addDeviceCounters()
+	return t
+}
+
+// addState adds what a port is and what state it is in.
+func (t *table) addState(port collector.Group) {
+	from := collector.From
+	t.info = port.With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware").Gauge(
+		"rail_info", "What a rail is and where it sits; always 1. numa_node is -1 where the machine does not say.")
+	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device that is there, and whose ports are no "+
+		"rails because rails.include leaves it out; always 1. Virtual functions are not reported.")
+	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info",
+		"A rail that is remembered, or named in rails.names, and is not there; always 1. device and pci_address are "+
+			"those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves out or "+
+			"that does not answer.")
+	t.up = port.Gauge("port_up", "1 when the port is ACTIVE, 0 when it is in any other state.", from("state")...)
+	t.state = port.Gauge("port_state_id", "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active "+
+		"defer.", from("state")...)
+	t.physState = port.Gauge("port_physical_state_id", "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, "+
+		"5 link up, 6 error recovery, 7 phy test.", from("phys_state")...)
+	t.rate = port.Gauge("port_rate_bytes_per_second", "Signalling rate of the port, absent unless the port is ACTIVE: "+
+		"a port that is down reports a meaningless rate. A software device (rxe) reports its network interface's, or "+
+		"2.5 Gb/s where that has none.", collector.Scaled(125e6, "rate")...)
+	t.capacity = port.Ref("docs/adr/0004-capacity.md").Gauge("rail_capacity_bytes_per_second", "What the rail could "+
+		"carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe link, each divided by "+
+		"the rails that share it. Absent unless the port is ACTIVE.",
+		from("rate", "current_link_speed", "current_link_width")...)
+	t.mtu = port.Ref("include/rdma/ib_addr.h iboe_get_mtu; ibv_query_port(3) max_mtu").With("kind").Gauge(
+		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel "+
+			"derives from it. kind=max: what the port could do; only the probe can ask, so absent until its first round.",
+		from("mtu")...)
+}
+
+// addFacts adds what is known of a port beside its counters.
+func (t *table) addFacts(port collector.Group) {
+	from := collector.From
+	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info", "1 for a narrow "+
+		"counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.")
+	t.hwSource = port.Ref("drivers/infiniband/core/nldev.c stat_get_doit").With("source").Gauge(
+		"port_hw_counters_source_info", "How the values of hw_counters are read: netlink (one request) or sysfs (a "+
+			"file each); always 1.")
+	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
+		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the best "+
+		"first; what is left where there is none. Always 1.", from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
+	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, also those that gid_info leaves out.",
+		from("gids")...)
+	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs all sit on another "+
+		"interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent "+
+		"when it has no such GID.", from("gid_attrs/ndevs")...)
+	t.gidChanges = port.Ref(refGID).Counter("gid_changes_total", "Entries of the GID table that appeared, went or "+
+		"changed since railscope started. Applications that keep a GID index break when it moves.", from("gids")...)
+}
+
+// counters adds rows that are found by the kernel's names for them.
+type counters struct {
+	collector.Group
+	index *index
+}
+
+func (c counters) counter(name, help string, from ...collector.Origin) *collector.Metric {
+	return c.index.add(c.Counter(name, help, from...))
+}
+
+func (c counters) gauge(name, help string, from ...collector.Origin) *collector.Metric {
+	return c.index.add(c.Gauge(name, help, from...))
+}
+
+// narrow adds a counter whose first name is an mlx5 queue counter: 32 bits wide
+// there, and it wraps. The other drivers' counters of the row have 64 bits.
+func (c counters) narrow(name, help string, names ...string) {
+	from := collector.From(names...)
+	from[0].Bits = 32
+	help += fmt.Sprintf(" %d bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset.", from[0].Bits)
+	c.counter(name, help, from...)
+}
+
+// saturating is a counter of PortCounters that stays at its greatest value,
+// followed by the names under which other drivers keep the same.
+func saturating(name string, bits int, others ...string) []collector.Origin {
+	return append([]collector.Origin{{Name: name, Bits: bits, Saturates: true}}, collector.From(others...)...)
+}
+
+// words is a counter that the kernel keeps in 32-bit words, followed by the
+// names under which other drivers keep the same in bytes.
+func words(name string, others ...string) []collector.Origin {
+	return append(collector.Scaled(4, name), collector.From(others...)...)
+}
