@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -246,12 +245,12 @@ func (r *gpuReader) part(row *Metric, labels []string, v uint64, of NVMLMemory) 
 
 // sharedMemory emits the memory of a GPU that shares the machine's.
 func (r *gpuReader) sharedMemory() {
-	system, err := readMeminfo(r.procfs)
+	system, err := proc.ReadMemory(r.procfs)
 	if err != nil {
 		r.out.faults = append(r.out.faults, NewFault(r.name, err))
 	} else {
-		r.emit(gpuMemoryTotal, r.labels.own, float64(system.total))
-		r.emit(gpuMemoryFree, r.labels.own, float64(system.available))
+		r.emit(gpuMemoryTotal, r.labels.own, float64(system.Total))
+		r.emit(gpuMemoryFree, r.labels.own, float64(system.Available))
 	}
 	sum, usable := r.processMemory()
 	switch {
@@ -259,7 +258,7 @@ func (r *gpuReader) sharedMemory() {
 		r.emit(gpuMemoryUsed, r.labels.own, float64(sum))
 		r.emit(gpuMemorySource, r.labels.with(sourceProcesses), 1)
 	case err == nil:
-		r.emit(gpuMemoryUsed, r.labels.own, float64(system.total-system.available))
+		r.emit(gpuMemoryUsed, r.labels.own, float64(system.Total-system.Available))
 		r.emit(gpuMemorySource, r.labels.with(sourceMeminfo), 1)
 	}
 }
@@ -277,7 +276,7 @@ func (r *gpuReader) processMemory() (sum uint64, usable bool) {
 		return 0, false
 	}
 	known, unknown := byProcess(append(compute, graphics...))
-	host := seesHost(r.procfs)
+	host := proc.SeesHost(r.procfs)
 	if host {
 		r.emit(gpuProcesses, r.labels.with("known"), float64(len(known)))
 		r.emit(gpuProcesses, r.labels.with("unknown"), float64(unknown))
@@ -330,15 +329,6 @@ func byProcess(list []NVMLProcess) (known []NVMLProcess, unknown int) {
 		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.PID, b.PID))
 	})
 	return known, unknown
-}
-
-// seesHost reports whether we are in the machine's own pid namespace, as far as
-// procfs says. In another one the driver hides the processes of the rest of the
-// machine, and a list without them looks like an idle GPU. The number is
-// PROC_PID_INIT_INO of include/linux/proc_ns.h.
-func seesHost(procfs string) bool {
-	namespace, err := os.Readlink(filepath.Join(procfs, "self/ns/pid"))
-	return err != nil || namespace == "pid:[4026531836]"
 }
 
 // mig emits the MIG mode, and when it is on the memory of each instance.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfs"
-	"github.com/railscope/railscope/internal/task"
 )
 
 // ProcessOptions say where the process source finds what it joins.
@@ -65,11 +65,11 @@ func NewProcess(opts ProcessOptions) *Process {
 	if opts.Kernel == nil && sysfs.Live(opts.Sysfs) {
 		opts.Kernel = func() ProcessKernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
-	p := &Process{opts: opts, rows: processTable(), clock: task.Now, names: newPodNames(opts.Rootfs)}
+	p := &Process{opts: opts, rows: processTable(), clock: proc.Now, names: newPodNames(opts.Rootfs)}
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }, devices: map[string]*qpDevice{}}
 	p.gpus.session.lib = opts.NVML
-	p.owners = ownerBook{procfs: opts.Procfs, threads: map[life]int{}, cgroups: map[life]keptCgroup{}}
-	p.spans = spanBook{procfs: opts.Procfs, known: map[life]jobSpan{}, same: map[life]bool{}}
+	p.owners = ownerBook{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
+	p.spans = spanBook{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
 	p.queuePairs, p.memory = newSeriesKeeper(&p.rows[processQueuePairs]), newSeriesKeeper(&p.rows[processGPUMemory])
 	p.without = newSeriesKeeper(&p.rows[processWithoutRDMA])
 	p.qpAge, p.qpSeconds = newSeriesKeeper(&p.rows[processQPAge]), newSeriesKeeper(&p.rows[processQPSeconds])
@@ -84,7 +84,7 @@ func (p *Process) Metrics() []*Metric { return rowPointers(p.rows) }
 
 // processReading is what one Read found, before it is added up.
 type processReading struct {
-	begun    uint64 // on the clock of task.Now
+	begun    uint64 // on the clock of proc.Now
 	rails    []rail.Rail
 	allRails bool        // none is missing there
 	pairs    []qpReading // with a tally
@@ -118,7 +118,7 @@ func (p *Process) Read(emit func(Sample)) error {
 	if err := exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
 		return noProcfs(err)
 	}
-	if !seesHost(p.opts.Procfs) {
+	if !proc.SeesHost(p.opts.Procfs) {
 		return hostOnly()
 	}
 	faults = append(faults, p.identify(r)...)

@@ -61,7 +61,7 @@ func (m *processMachine) task(tb testing.TB, f []string) {
 	dir := filepath.Join(m.dir, "proc", f[0])
 	name := strings.Join(f[7:], " ")
 	for file, content := range map[string]string{
-		"stat":   fmt.Sprintf("%s (%s) S %s %s %s %s 0 1 2 3 4 5 6 7 8 9 20 0 1 0 %s 22\n", f[0], name, f[2], f[3], f[3], f[4], f[5]),
+		"stat":   fmt.Sprintf("%s (%s) S %s %s %s %s 0 1 2 3 4 5 6 7 8 9 20 0 1 0 %s 22"+strings.Repeat(" 0", 29)+"\n", f[0], name, f[2], f[3], f[3], f[4], f[5]),
 		"status": fmt.Sprintf("Name:\t%s\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%s\nNgid:\t0\nPid:\t%s\nPPid:\t%s\n", name, f[1], f[0], f[2]),
 		"cgroup": "0::" + f[6] + "\n",
 	} {

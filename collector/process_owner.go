@@ -7,15 +7,15 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
-	"github.com/railscope/railscope/internal/task"
 	labeltext "github.com/railscope/railscope/internal/text"
 )
 
 // holder is a process that has queue pairs or GPU memory, and what tells it from others.
 type holder struct {
-	task.Stat
-	cgroup task.Cgroup
+	proc.Stat
+	cgroup proc.Cgroup
 	group  string // the job that it is part of: one pod, container, Slurm job or tree of processes
 }
 
@@ -29,18 +29,12 @@ type asked struct {
 // to the goroutine in its lane.
 type ownerBook struct {
 	procfs  string
-	threads map[life]int // the process of a thread
-	cgroups map[life]keptCgroup
-}
-
-// life tells one life of a pid from the next.
-type life struct {
-	pid   int
-	start uint64
+	threads map[proc.Life]int // the process of a thread
+	cgroups map[proc.Life]keptCgroup
 }
 
 type keptCgroup struct {
-	task.Cgroup
+	proc.Cgroup
 	read time.Time
 }
 
@@ -76,7 +70,7 @@ func (b *ownerBook) find(wanted []asked, deadline time.Time) ownersFound {
 		case sysfs.Reason(err) != sysfs.ReasonVanished:
 			out.unseen[w.pid] = true
 			out.err = cmp.Or(out.err, error(NewFault("", err)))
-		case !errors.Is(err, errReused) && task.Hidden(b.procfs, int(w.pid)):
+		case !errors.Is(err, errReused) && proc.Hidden(b.procfs, int(w.pid)):
 			out.unseen[w.pid] = true
 			hidden++
 		}
@@ -99,7 +93,7 @@ func (b *ownerBook) forget(now map[int]*holder) {
 		clear(b.threads)
 	}
 	for l := range b.cgroups {
-		if o := now[l.pid]; (o == nil || o.Start != l.start) && len(b.cgroups) > most {
+		if o := now[l.PID]; (o == nil || o.Start != l.Start) && len(b.cgroups) > most {
 			delete(b.cgroups, l)
 		}
 	}
@@ -113,14 +107,14 @@ type ownerLook struct {
 }
 
 type statResult struct {
-	task.Stat
+	proc.Stat
 	err error
 }
 
-func (l *ownerLook) stat(pid int) (task.Stat, error) {
+func (l *ownerLook) stat(pid int) (proc.Stat, error) {
 	r, known := l.stats[pid]
 	if !known {
-		r.Stat, r.err = task.ReadStat(l.procfs, pid)
+		r.Stat, r.err = proc.ReadStat(l.procfs, pid)
 		l.stats[pid] = r
 	}
 	return r.Stat, r.err
@@ -138,10 +132,10 @@ func (l *ownerLook) holder(w asked) (*holder, error) {
 	if st.Start > w.before {
 		return nil, errReused
 	}
-	key := life{int(w.pid), st.Start}
+	key := st.Life
 	pid, known := l.threads[key]
 	if !known {
-		if pid, err = task.Process(l.procfs, int(w.pid)); err != nil {
+		if pid, err = proc.Process(l.procfs, int(w.pid)); err != nil {
 			return nil, err
 		}
 		l.threads[key] = pid
@@ -177,12 +171,12 @@ func (l *ownerLook) process(pid int) (*holder, error) {
 	return o, nil
 }
 
-func (l *ownerLook) cgroup(st task.Stat) (task.Cgroup, error) {
-	key := life{st.PID, st.Start}
+func (l *ownerLook) cgroup(st proc.Stat) (proc.Cgroup, error) {
+	key := st.Life
 	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < cgroupFresh {
 		return kept.Cgroup, nil
 	}
-	c, err := task.ReadCgroup(l.procfs, st.PID)
+	c, err := proc.ReadCgroup(l.procfs, st.PID)
 	if err == nil {
 		l.cgroups[key] = keptCgroup{c, time.Now()}
 	}
@@ -192,7 +186,7 @@ func (l *ownerLook) cgroup(st task.Stat) (task.Cgroup, error) {
 // root returns the process from which a job on the host itself was started: the
 // furthest ancestor in the same cgroup, below init and below a shell that a
 // person types into, which starts jobs that have nothing to do with one another.
-func (l *ownerLook) root(st task.Stat, path string) int {
+func (l *ownerLook) root(st proc.Stat, path string) int {
 	for range maxTree {
 		if st.Parent <= 1 {
 			break

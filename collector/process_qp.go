@@ -52,7 +52,7 @@ type qpOwner struct {
 type qpTally struct {
 	owners map[qpOwner]uint32
 	rest   uint32 // of more owners than are told apart
-	begun  uint64 // on the clock of task.Now
+	begun  uint64 // on the clock of proc.Now
 	took   time.Duration
 	ended  time.Time
 	cut    error // why it is not all

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmanl"
-	"github.com/railscope/railscope/internal/task"
 )
 
 // processGrace is how old a job is before it is judged: until then it may still
@@ -72,17 +72,17 @@ type spanBook struct {
 	lanes  lane.Group[struct{}]
 
 	mu    sync.Mutex // protects all following fields
-	known map[life]jobSpan
-	same  map[life]bool // in our network namespace
+	known map[proc.Life]jobSpan
+	same  map[proc.Life]bool // in our network namespace
 }
 
 // learn reads the environments that are not known yet, for at most budget.
 func (b *spanBook) learn(budget time.Duration, holders []*holder) {
-	var missing []life
+	var missing []proc.Life
 	b.mu.Lock()
 	for _, h := range holders {
-		if _, known := b.known[life{h.PID, h.Start}]; !known {
-			missing = append(missing, life{h.PID, h.Start})
+		if _, known := b.known[h.Life]; !known {
+			missing = append(missing, h.Life)
 		}
 	}
 	b.mu.Unlock()
@@ -95,8 +95,11 @@ func (b *spanBook) learn(budget time.Duration, holders []*holder) {
 			if time.Now().After(deadline) {
 				break
 			}
-			env, _ := task.Environ(b.procfs, l.pid, sized) // without the right to it, it says nothing
-			same, err := task.SameNetwork(b.procfs, l.pid)
+			env, _, _ := proc.Environ(b.procfs, l.PID, sized) // without the right to it, it says nothing
+			same, err := proc.SameNetwork(b.procfs, l.PID)
+			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Life != l {
+				continue // it was, or may have been, another process under this PID
+			}
 			b.mu.Lock()
 			if len(b.known) > 4096 {
 				clear(b.known)
@@ -114,7 +117,7 @@ func (b *spanBook) learn(budget time.Duration, holders []*holder) {
 func (b *spanBook) of(h *holder) (span jobSpan, same, read bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := life{h.PID, h.Start}
+	l := h.Life
 	span, read = b.known[l]
 	return span, b.same[l], read
 }
@@ -157,7 +160,7 @@ func jobsOf(holdings []gpuHolding, holders map[uint32]*holder) []*job {
 // is.
 func (j *job) verdict(at uint64) (kind string, without bool) {
 	switch age := at - min(at, j.oldest.Start); {
-	case age < uint64(processGrace/time.Second)*task.Tick:
+	case age < uint64(processGrace/time.Second)*proc.Tick:
 		return "", false
 	case j.foreign && !j.connected: // it may have some that we do not see
 		return "", false

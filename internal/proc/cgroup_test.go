@@ -1,10 +1,12 @@
-package task
+package proc
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
 const (
@@ -23,7 +25,7 @@ var (
 
 // Paths as the runtimes make them; the form is from their sources and
 // documentation, the identities are made up.
-func TestParseCgroup(t *testing.T) {
+func TestCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		content string
@@ -57,10 +59,12 @@ func TestParseCgroup(t *testing.T) {
 		{"the root", "0::/\n", Cgroup{}},
 		{"an ID that is too long", "0::/docker/" + id + "0\n", Cgroup{}},
 		{"a UID that is too short", "0::/kubepods/pod3f1c9e0a-4b7d-4f7a-9c55/" + id + "\n", Cgroup{Container: id}},
-		{"rubbish", "x\n::\n1:a\n:::::\n\xff\n", Cgroup{}},
 		{"nothing", "", Cgroup{}},
 	} {
-		got := ParseCgroup(tt.content)
+		got, err := cgroupOf(t, tt.content)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 		path := got.Path
 		got.Path = ""
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -70,25 +74,37 @@ func TestParseCgroup(t *testing.T) {
 			t.Errorf("%s: path %q", tt.name, path)
 		}
 	}
-	if got := ParseCgroup("3:cpu:/a\n0::/b\n").Path; got != "/b" {
-		t.Errorf("of two hierarchies the path is %q, want the unified one's", got)
+	if got, _ := cgroupOf(t, "3:cpu:/a\n0::/b\n"); got.Path != "/b" {
+		t.Errorf("of two hierarchies the path is %q, want the unified one's", got.Path)
+	}
+	for _, content := range []string{"x\n", "::\n", "1:a\n", ":::::\n", "\xff\n"} {
+		if got, err := cgroupOf(t, content); got != (Cgroup{}) || sysfs.Reason(err) != sysfs.ReasonInvalid {
+			t.Errorf("%q: %+v, %v", content, got, err)
+		}
 	}
 }
 
-func FuzzParseCgroup(f *testing.F) {
-	f.Add("0::" + burst + "cri-containerd-" + id + ".scope\n")
-	f.Add("12:memory:" + besteff + id + "\n0::/\n")
-	f.Add("0::/system.slice/slurmstepd.scope/job_4242/step_0\n1:x:/docker/" + id)
-	f.Fuzz(func(t *testing.T, content string) {
-		c := ParseCgroup(content)
-		if c.Container != "" && (len(c.Container) != 64 || !strings.Contains(content, c.Container)) {
+// cgroupOf reads the cgroup file of a process that has this one.
+func cgroupOf(t *testing.T, content string) (Cgroup, error) {
+	t.Helper()
+	return ReadCgroup(procfsWith(t, "7/cgroup", content), 7)
+}
+
+func FuzzCgroup(f *testing.F) {
+	f.Add(burst + "cri-containerd-" + id + ".scope")
+	f.Add("/system.slice/slurmstepd.scope/job_4242/step_0")
+	f.Add("/docker/" + id)
+	f.Fuzz(func(t *testing.T, path string) {
+		var c Cgroup
+		c.add(path, true)
+		if c.Container != "" && (len(c.Container) != 64 || !strings.Contains(path, c.Container)) {
 			t.Errorf("container %q", c.Container)
 		}
 		if c.Pod != "" && len(c.Pod) != 36 && len(c.Pod) != 32 {
 			t.Errorf("pod %q", c.Pod)
 		}
-		if strings.Trim(c.Slurm, "0123456789") != "" || strings.ContainsAny(c.Path, "\n") {
-			t.Errorf("job %q, path %q", c.Slurm, c.Path)
+		if strings.Trim(c.Slurm, "0123456789") != "" {
+			t.Errorf("job %q", c.Slurm)
 		}
 	})
 }

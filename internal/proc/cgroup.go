@@ -1,8 +1,10 @@
-package task
+package proc
 
 import (
 	"regexp"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // Cgroup is what the name of a process's cgroup says of who started it. What it
@@ -23,39 +25,38 @@ var (
 	slurmPart     = regexp.MustCompile(`/(?:slurm|slurmstepd\.scope|[^/]*_slurmstepd\.scope)(?:/.*)?/job_([0-9]{1,10})(?:$|/)`)
 )
 
-// ParseCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and
+// ReadCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and
 // v2, of the systemd and the cgroupfs driver, of containerd, CRI-O, Docker and
-// Podman, and of Slurm; it does not mind paths that are relative to a cgroup
-// namespace of ours.
+// Podman, and of Slurm, also relative to a cgroup namespace of ours.
 //
 // Source: cgroups(7); pkg/kubelet/cm/cgroup_manager_linux.go in Kubernetes.
-func ParseCgroup(content string) Cgroup {
+func ReadCgroup(root string, pid int) (Cgroup, error) {
+	list, err := read(root, pid, "cgroup", procfs.Proc.Cgroups)
 	var c Cgroup
-	for line := range strings.Lines(content) {
-		// hierarchy:controllers:path; the path may have colons.
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) < 3 || parts[2] == "" || parts[2][0] != '/' {
-			continue
-		}
-		path := strings.TrimSuffix(parts[2], " (deleted)") // the cgroup is gone before its last process is
-		if c.Path == "" || parts[0] == "0" && path != "/" {
-			c.Path = path
-		}
-		if c.Pod == "" {
-			if m := podPart.FindStringSubmatch(path); m != nil {
-				c.Pod = strings.ReplaceAll(m[1], "_", "-")
-			}
-		}
-		if c.Container == "" {
-			c.Container = containerOf(path)
-		}
-		if c.Slurm == "" {
-			if m := slurmPart.FindStringSubmatch(path); m != nil {
-				c.Slurm = m[1]
-			}
-		}
+	for _, g := range list {
+		c.add(g.Path, g.HierarchyID == 0)
 	}
-	return c
+	return c, err
+}
+
+// add takes what the path of one hierarchy says.
+func (c *Cgroup) add(path string, unified bool) {
+	if !strings.HasPrefix(path, "/") {
+		return
+	}
+	path = strings.TrimSuffix(path, " (deleted)") // the cgroup is gone before its last process is
+	if c.Path == "" || unified && path != "/" {
+		c.Path = path
+	}
+	if m := podPart.FindStringSubmatch(path); c.Pod == "" && m != nil {
+		c.Pod = strings.ReplaceAll(m[1], "_", "-")
+	}
+	if c.Container == "" {
+		c.Container = containerOf(path)
+	}
+	if m := slurmPart.FindStringSubmatch(path); c.Slurm == "" && m != nil {
+		c.Slurm = m[1]
+	}
 }
 
 // containerOf returns the innermost container of a path. The monitor of a

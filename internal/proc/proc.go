@@ -1,0 +1,297 @@
+// Package proc is the one door to /proc/PID, cgroups, namespaces, limits and
+// the machine's memory. It reads with github.com/prometheus/procfs and adds what
+// that leaves to its callers: reasons that can be counted (package sysfs), names
+// that are valid UTF-8, and bounds. Processes write much of what is read here,
+// so nothing of it is trusted.
+//
+// A read may wait for a lock of the process, Environ above all; call it in a
+// lane (package lane).
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Tick is the unit of Stat.Start: USER_HZ, 100 a second on every architecture.
+const Tick = 100
+
+// Life tells one life of a PID from the next.
+type Life struct {
+	PID   int
+	Start uint64 // Stat.Start
+}
+
+// Stat is what /proc/PID/stat says of a process or thread.
+type Stat struct {
+	Life           // Start in ticks since the machine started (CLOCK_BOOTTIME)
+	Comm    string // at most 15 bytes, valid UTF-8
+	Parent  int
+	Session int
+	TTY     bool // it has a controlling terminal
+}
+
+// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and
+// start, and the process's parent. A process that is gone fails with
+// [sysfs.ReasonVanished].
+func ReadStat(root string, pid int) (Stat, error) {
+	st, err := read(root, pid, "stat", procfs.Proc.Stat)
+	if err != nil {
+		return Stat{}, err
+	}
+	return Stat{Life{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0}, nil
+}
+
+// Process returns the process that a thread belongs to (Tgid).
+func Process(root string, tid int) (int, error) {
+	status, err := read(root, tid, "status", procfs.Proc.NewStatus)
+	if err == nil && status.TGID <= 0 {
+		err = invalid(file(root, tid, "status"), "no Tgid")
+	}
+	return status.TGID, err
+}
+
+// Capabilities returns the effective capabilities of a process, a bit each
+// (include/uapi/linux/capability.h).
+func Capabilities(root string, pid int) (uint64, error) {
+	status, err := read(root, pid, "status", procfs.Proc.NewStatus)
+	return status.CapEff, err
+}
+
+// PIDs lists the processes, at most limit. Its error is a partial list's, too.
+func PIDs(root string, limit int) ([]int, error) {
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return nil, fail(root, err)
+	}
+	all, err := fs.AllProcs()
+	pids := make([]int, 0, len(all))
+	for _, p := range all {
+		if p.PID > 0 && len(pids) < limit {
+			pids = append(pids, p.PID)
+		}
+	}
+	if len(all) > limit {
+		err = errors.Join(err, fmt.Errorf("%d processes: only the first %d are read", len(all), limit))
+	}
+	return pids, err
+}
+
+// Namespace returns the name of a process's namespace of a kind ("net", "pid"),
+// alike for two processes in one. It needs the rights that Environ needs; our
+// own is that of "self". One link is read: procfs.Namespaces reads all, and
+// fails with the first that it may not read.
+func Namespace(root, pid, kind string) (string, error) {
+	path := filepath.Join(root, pid, "ns", kind)
+	name, err := os.Readlink(path)
+	return name, fail(path, err)
+}
+
+// SameNetwork reports whether a process is in our network namespace.
+func SameNetwork(root string, pid int) (bool, error) {
+	ours, err := Namespace(root, "self", "net")
+	if err != nil {
+		return false, err
+	}
+	its, err := Namespace(root, strconv.Itoa(pid), "net")
+	return err == nil && ours == its, err
+}
+
+// SeesHost reports whether we are in the machine's own PID namespace, as far as
+// procfs says: in another one processes of the machine are hidden from us. The
+// number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
+func SeesHost(root string) bool {
+	name, err := Namespace(root, "self", "pid")
+	return err != nil || name == "pid:[4026531836]"
+}
+
+// Self returns the PID under which procfs knows this process.
+func Self(root string) (int, error) {
+	path := filepath.Join(root, "self")
+	target, err := os.Readlink(path)
+	if err != nil {
+		return 0, fail(path, err)
+	}
+	pid, err := strconv.Atoi(target)
+	if err != nil {
+		return 0, invalid(path, "not a PID")
+	}
+	return pid, nil
+}
+
+// MaxEnviron is how much of an environment is read, in bytes.
+const MaxEnviron = 256 << 10
+
+// Environ returns the variables that a process was started with, of those
+// wanted; of two of one name the first, as getenv does. cut reports that there
+// is more than MaxEnviron. It needs the rights to trace the process (its user,
+// or CAP_SYS_PTRACE) and fails with [sysfs.ReasonPermission] without.
+//
+// procfs.Environ is not used: it reads four times as much into a string for
+// each variable, opens pipes, and loses a last variable without a zero byte.
+func Environ(root string, pid int, wanted func(name string) bool) (vars map[string]string, cut bool, err error) {
+	text, cut, err := Head(file(root, pid, "environ"), MaxEnviron)
+	if err != nil {
+		return nil, false, err
+	}
+	if cut { // the last variable may be half a one, which would say something else
+		text = text[:strings.LastIndexByte(text, 0)+1]
+	}
+	return Variables(text, wanted), cut, nil
+}
+
+// Variables returns the wanted variables of an environment, VAR=VALUE each ended
+// by a zero byte; nil if there is none.
+func Variables(text string, wanted func(name string) bool) map[string]string {
+	var vars map[string]string
+	for entry := range strings.SplitSeq(text, "\x00") {
+		name, value, found := strings.Cut(entry, "=")
+		if _, twice := vars[name]; !found || twice || !wanted(name) {
+			continue
+		}
+		if vars == nil {
+			vars = map[string]string{}
+		}
+		vars[strings.Clone(name)] = strings.Clone(value)
+	}
+	return vars
+}
+
+// Head reads the first limit bytes of a regular file; more reports that there
+// may be more. O_NONBLOCK keeps a pipe from holding us up.
+func Head(path string, limit int) (text string, more bool, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return "", false, fail(path, err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", false, &sysfs.Error{Path: path, Reason: sysfs.ReasonNotRegular, Err: errors.New("not a regular file")}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, int64(limit)))
+	return string(b), len(b) == limit, fail(path, err)
+}
+
+// Unlimited is a limit that is none.
+const Unlimited = math.MaxUint64
+
+// LockedMemory returns the limits on locked memory of a process, in bytes.
+// procfs.Limits has only the soft one.
+func LockedMemory(root string, pid int) (soft, hard uint64, err error) {
+	path := file(root, pid, "limits")
+	text, _, err := Head(path, sysfs.MaxFile)
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(text) {
+		rest, found := strings.CutPrefix(line, "Max locked memory")
+		if words := strings.Fields(rest); found && len(words) >= 2 {
+			soft, err = limit(words[0])
+			hard, hardErr := limit(words[1])
+			if err = errors.Join(err, hardErr); err != nil {
+				return 0, 0, invalid(path, err.Error())
+			}
+			return soft, hard, nil
+		}
+	}
+	return 0, 0, invalid(path, "no line on locked memory")
+}
+
+func limit(word string) (uint64, error) {
+	if word == "unlimited" {
+		return Unlimited, nil
+	}
+	v, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is not a limit", word)
+	}
+	return v, nil
+}
+
+// FirstUsers reports whether a process is in the first user namespace, where
+// capabilities count for devices; true if the kernel has no others.
+func FirstUsers(root string, pid int) bool {
+	text, _, err := Head(file(root, pid, "uid_map"), sysfs.MaxFile)
+	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
+}
+
+// Now returns the time on the clock of Stat.Start.
+func Now() (ticks uint64, err error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
+	}
+	return uint64(ts.Nano()) / (1e9 / Tick), nil
+}
+
+// Hidden reports whether a process that procfs does not have exists all the
+// same: procfs is mounted with hidepid, then.
+func Hidden(root string, pid int) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(root, &st) != nil || st.Type != unix.PROC_SUPER_MAGIC {
+		return false // a captured tree, which has nothing to do with our processes
+	}
+	err := unix.Kill(pid, 0)
+	return err == nil || errors.Is(err, unix.EPERM)
+}
+
+func file(root string, pid int, name string) string {
+	return filepath.Join(root, strconv.Itoa(pid), name)
+}
+
+// read calls the library for one file of a process. What the library cannot
+// parse it may panic about; that is an error of the file, too.
+func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, error)) (v T, err error) {
+	path := file(root, pid, name)
+	defer parsed(path, &err)
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return v, fail(path, err)
+	}
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return v, fail(path, err)
+	}
+	if v, err = get(p); err != nil {
+		var zero T
+		return zero, fail(path, err)
+	}
+	return v, nil
+}
+
+// parsed turns a panic of the library into an error.
+func parsed(path string, err *error) {
+	if p := recover(); p != nil {
+		*err = invalid(path, fmt.Sprint(p))
+	}
+}
+
+// fail is the error of a file: the kernel's errno, or that it could not be
+// parsed.
+func fail(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return sysfs.Fail(path, errno)
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		return &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: err}
+	}
+	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: err}
+}
+
+func invalid(path, why string) error {
+	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: errors.New(why)}
+}
