@@ -160,8 +160,7 @@ func (p *probePeer) compare(rail string, at time.Time, goodput float64) solo {
 	return s
 }
 
-// render makes the samples. Their labels are new memory only when a round has
-// ended, which the table likes.
+// render makes the samples, once for each round.
 func (p *probePeer) render(rows *probeRows) {
 	p.samples = p.samples[:0]
 	put := func(m *collector.Metric, v float64, labels ...string) {
@@ -199,7 +198,7 @@ func (p *probePeer) render(rows *probeRows) {
 	}
 }
 
-// put emits a sample of the peer.
+// put emits a sample.
 type put = func(m *collector.Metric, v float64, labels ...string)
 
 // renderRound renders the figures of the last round.

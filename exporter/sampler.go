@@ -3,6 +3,7 @@ package exporter
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,9 +21,8 @@ type Sampler struct {
 	rows      samplerRows
 	histogram *utilization
 
-	mu     sync.Mutex // protects all following fields
-	snap   sampler.Snapshot
-	labels samplerLabels
+	mu   sync.Mutex // protects all following fields
+	snap sampler.Snapshot
 }
 
 // NewSampler returns the source. snapshot copies what the sampler has into the
@@ -49,91 +49,88 @@ func (s *Sampler) Read(emit func(collector.Sample)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snapshot(&s.snap)
-	s.labels.follow(&s.snap)
 	if len(s.snap.Rails) == 0 && len(s.snap.Bonds) == 0 && len(s.snap.GPUs) == 0 {
 		return fmt.Errorf("no rail, bond or GPU to sample: %w", collector.ErrAbsent)
 	}
-	put := func(m *collector.Metric, labels []string, v float64) {
+	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
 	for i := range s.snap.Rails {
-		s.putRail(&s.snap.Rails[i], &s.labels.rails[i], put)
+		s.emitRail(&s.snap.Rails[i], put)
 	}
-	s.putSets(put)
-	s.putBonds(put)
-	for i, g := range s.snap.GPUs {
-		put(s.rows.peak, s.labels.gpus[i].start, float64(g.Start))
-		put(s.rows.peak, s.labels.gpus[i].minute, float64(g.Minute))
+	s.emitBalance(put)
+	for _, b := range s.snap.Bonds {
+		if b.Member == "" {
+			emitFlaps(put, s.rows.activeChanges, s.rows.activeLast, b.Active, b.Name)
+		} else {
+			emitFlaps(put, s.rows.memberChanges, s.rows.memberLast, b.Links, b.Name, b.Member)
+		}
 	}
-	return errors.Join(s.putDevices(put)...)
+	for _, g := range s.snap.GPUs {
+		put(s.rows.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
+		put(s.rows.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
+	}
+	return errors.Join(s.emitDevices(put)...)
 }
 
-func (s *Sampler) putRail(r *sampler.Rail, l *railLabels, put func(*collector.Metric, []string, float64)) {
+// emitRail emits what one rail carried and how its link fared.
+func (s *Sampler) emitRail(r *sampler.Rail, put put) {
 	for d := range r.Tally {
-		t := &r.Tally[d]
-		if t.Samples > 0 { // the capacity was known: it makes sense to say how much of it was used
-			put(s.rows.busy, l.direction[d], t.Busy)
-			put(s.rows.saturated, l.direction[d], t.Saturated)
+		t, direction := &r.Tally[d], sampler.Direction(d)
+		if t.Samples > 0 { // a share of the capacity needs a capacity
+			put(s.rows.busy, t.Busy, r.Name, direction)
+			put(s.rows.saturated, t.Saturated, r.Name, direction)
 		}
 		if r.TCPKnown {
-			put(s.rows.tcp, l.direction[d], float64(r.TCP[d]))
+			put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
 		}
 	}
-	s.putFlaps(s.rows.linkChanges, s.rows.linkLast, l.own, r.Links, put)
+	emitFlaps(put, s.rows.linkChanges, s.rows.linkLast, r.Links, r.Name)
 }
 
-func (s *Sampler) putFlaps(changes, last *collector.Metric, labels []string, f sampler.Flaps, put func(*collector.Metric, []string, float64)) {
-	put(changes, labels, float64(f.Changes))
+// emitFlaps emits how often a link changed, and when it last did.
+func emitFlaps(put put, changes, last *collector.Metric, f sampler.Flaps, labels ...string) {
+	put(changes, float64(f.Changes), labels...)
 	if !f.Last.IsZero() {
-		put(last, labels, unixSeconds(f.Last))
+		put(last, unixSeconds(f.Last), labels...)
 	}
 }
 
-func (s *Sampler) putSets(put func(*collector.Metric, []string, float64)) {
+// emitBalance emits what concerns all rails together.
+func (s *Sampler) emitBalance(put put) {
 	for d, set := range s.snap.Sets {
-		labels := s.labels.sets[d]
+		direction := sampler.Direction(d)
 		if len(s.snap.Rails) == 0 {
 			break
 		}
-		if set.Known || set.Busy > 0 { // without a capacity nobody knows what busy is
-			put(s.rows.anyBusy, labels, set.Busy)
-			put(s.rows.imbalanced, labels, set.Imbalanced)
+		if set.Known || set.Busy > 0 { // busy is a share of the capacity, too
+			put(s.rows.anyBusy, set.Busy, direction)
+			put(s.rows.imbalanced, set.Imbalanced, direction)
 		}
 		if set.Known {
-			put(s.rows.active, labels, float64(set.Active))
+			put(s.rows.active, float64(set.Active), direction)
 		}
 		if set.Balanced {
-			put(s.rows.imbalance, labels, set.Imbalance)
+			put(s.rows.imbalance, set.Imbalance, direction)
 		}
 	}
 	for i, f := range s.snap.Fallback {
 		if f.Known {
-			put(s.rows.fallback, s.labels.reasons[i], oneIf(f.Suspected))
+			put(s.rows.fallback, oneIf(f.Suspected), sampler.Reason(i))
 		}
 	}
 }
 
-func (s *Sampler) putBonds(put func(*collector.Metric, []string, float64)) {
-	for i, b := range s.snap.Bonds {
-		labels := s.labels.bonds[i].values
-		if b.Member == "" {
-			s.putFlaps(s.rows.activeChanges, s.rows.activeLast, labels, b.Active, put)
-		} else {
-			s.putFlaps(s.rows.memberChanges, s.rows.memberLast, labels, b.Links, put)
-		}
-	}
-}
-
-// putDevices emits how sampling goes, and returns what is wrong with it.
-func (s *Sampler) putDevices(put func(*collector.Metric, []string, float64)) (faults []error) {
-	for i, d := range s.snap.Devices {
-		l := &s.labels.devices[i]
-		put(s.rows.interval, l.own, d.Interval.Seconds())
-		put(s.rows.samples, l.own, float64(d.Samples))
-		put(s.rows.overruns, l.own, float64(d.Overruns))
-		put(s.rows.reading, l.own, d.Reading.Seconds())
+// emitDevices emits how sampling goes, and returns the faults.
+func (s *Sampler) emitDevices(put put) (faults []error) {
+	for _, d := range s.snap.Devices {
+		put(s.rows.interval, d.Interval.Seconds(), d.Name)
+		put(s.rows.samples, float64(d.Samples), d.Name)
+		put(s.rows.overruns, float64(d.Overruns), d.Name)
+		put(s.rows.reading, d.Reading.Seconds(), d.Name)
 		if d.Stuck > 0 {
-			faults = append(faults, &collector.Fault{Device: d.Name, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
+			faults = append(faults, &collector.Fault{Device: d.Name, Reason: sysfs.ReasonTimeout,
+				Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
 		} else if d.Err != nil {
 			f := collector.NewFault(d.Name, d.Err)
 			if errors.Is(d.Err, sampler.ErrUncounted) {
@@ -143,7 +140,7 @@ func (s *Sampler) putDevices(put func(*collector.Metric, []string, float64)) (fa
 		}
 	}
 	for reason, n := range s.snap.Dropped {
-		put(s.rows.dropped, s.labels.dropped[reason], float64(n))
+		put(s.rows.dropped, float64(n), sampler.DropReason(reason))
 	}
 	return faults
 }

@@ -49,14 +49,13 @@ type family struct {
 	sorted  []int  // indices of the row's labels in order of name
 	series  map[string]*series
 	ordered []*series // in the order of the exposition
-	asSet   []*series // in the order in which the last scrape set them
-	live    int       // series set in the scrape going on
-	added   bool      // since ordered was put in order
-	begun   bool      // the scrape going on sets all of its series
+	live    int       // series set in the current scrape
+	added   bool      // a series was added since ordered was sorted
+	begun   bool      // the current scrape sets all series of the row
 	outside []bool    // which labels are names from outside, in the row's order
-	renamed bool      // a name was not fit for a label: another may become the same
+	renamed bool      // a name was changed to fit a label: two names may share one line
 
-	histograms textHistogram // of a row of that kind, instead of all the series above; nil: none
+	histograms prometheus.Collector // of a row of kind Histogram, instead of series; nil: none
 }
 
 // fromOutside are the labels whose values others choose: they are fit for a label
@@ -68,7 +67,6 @@ var fromOutside = map[string]bool{"device": true, "netdev": true, "bond": true, 
 type series struct {
 	prefix string   // name and labels, with a space after them
 	labels []string // values, in the row's order
-	given  []string // the same, as the source gave them
 	value  float64
 	scrape uint64 // number of the scrape that set it last
 }
@@ -97,17 +95,13 @@ func NewTable(rows []*collector.Metric) *Table {
 // Histograms gives a row of kind Histogram what collects its series, under the
 // row's full name, help and labels. They are nobody's to set in a scrape: who
 // observes values keeps the histograms.
-func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) (err error) {
+func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
 	f := t.byRow[m]
 	if f == nil || m.Kind != collector.Histogram {
 		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
 	}
-	if own, ok := c.(textHistogram); ok {
-		f.histograms = own
-		return nil
-	}
-	f.histograms, err = newHistograms(FullName(m), c)
-	return err
+	f.histograms = c
+	return nil
 }
 
 var (
@@ -152,35 +146,13 @@ func (t *Table) Set(s collector.Sample) bool {
 		t.lookUp(f, s.Labels).value = s.Value
 		return true
 	}
-	entry := f.expected(s.Labels)
-	if entry == nil {
-		entry = t.lookUp(f, s.Labels)
-	}
+	entry := t.lookUp(f, s.Labels)
 	if entry.scrape == t.scrape {
 		return false
 	}
-	entry.scrape, entry.value, entry.given = t.scrape, s.Value, s.Labels
-	if f.live < len(f.asSet) {
-		f.asSet[f.live] = entry
-	} else {
-		f.asSet = append(f.asSet, entry)
-	}
+	entry.scrape, entry.value = t.scrape, s.Value
 	f.live++
 	return true
-}
-
-// expected returns the series that the last scrape set at this place, if the
-// labels are the very same memory: sources say the same things in the same
-// order, and keep their labels. It spares the look-up.
-func (f *family) expected(labels []string) *series {
-	if f.live >= len(f.asSet) || len(labels) == 0 {
-		return nil
-	}
-	s := f.asSet[f.live]
-	if &s.given[0] != &labels[0] {
-		return nil
-	}
-	return s
 }
 
 // lookUp returns the series with these labels, making it when it is new.
@@ -234,7 +206,6 @@ func (t *Table) End() {
 	for _, f := range t.families {
 		if f.begun && f.live != len(f.ordered) {
 			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
-			f.asSet = slices.Clone(f.asSet[:f.live]) // what went must not be expected again
 			for key, s := range f.series {
 				if s.scrape != t.scrape {
 					delete(f.series, key)
@@ -287,7 +258,7 @@ func (t *Table) Each(row string, labels []string, each func(values []string, v f
 func (t *Table) AppendText(b []byte) []byte {
 	for _, f := range t.families {
 		if f.histograms != nil {
-			b = f.histograms.appendText(b, f.head)
+			b = appendHistograms(b, f)
 		}
 		if len(f.ordered) == 0 {
 			continue

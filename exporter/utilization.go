@@ -1,9 +1,6 @@
 package exporter
 
 import (
-	"math"
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -91,45 +88,4 @@ func nativeBuckets(counts []uint64) (spans []*dto.BucketSpan, deltas []int64) {
 		next = index + 1
 	}
 	return spans, deltas
-}
-
-// appendText implements textHistogram.
-func (u *utilization) appendText(b []byte, head string) []byte {
-	u.source.mu.Lock()
-	defer u.source.mu.Unlock()
-	rails, empty := u.source.snap.Rails, true
-	for d := range u.source.labels.sets {
-		for _, i := range u.source.labels.order {
-			t := &rails[i].Tally[d]
-			if t.Samples == 0 {
-				continue
-			}
-			if empty {
-				b, empty = append(b, head...), false
-			}
-			b = appendTally(b, u.source.labels.rails[i].lines[d], t)
-		}
-	}
-	return b
-}
-
-func appendTally(b []byte, lines []string, t *sampler.Tally) []byte {
-	var cumulative uint64
-	for i, n := range t.Classic {
-		cumulative += n
-		b = append(appendValue(append(b, lines[i]...), float64(cumulative)), '\n')
-	}
-	b = append(appendValue(append(b, lines[len(t.Classic)]...), t.Sum), '\n')
-	return append(appendValue(append(b, lines[len(t.Classic)+1]...), float64(t.Samples)), '\n')
-}
-
-// utilizationLines are the lines of a series up to their values: the buckets,
-// sum and count.
-func utilizationLines(direction, rail string) (lines []string) {
-	name := Namespace + "_rail_utilization_ratio"
-	labels := `direction="` + direction + `",rail="` + escapeLabel.Replace(label(rail)) + `"`
-	for _, bound := range append(slices.Clone(sampler.ClassicBounds()), math.Inf(1)) {
-		lines = append(lines, bucketLine(name, labels+",", bound))
-	}
-	return append(lines, name+"_sum{"+labels+"} ", name+"_count{"+labels+"} ")
 }
