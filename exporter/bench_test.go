@@ -35,7 +35,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.UseText(func([]byte) {})
+		exposed(b, s)
 	}
 }
 
@@ -60,7 +60,7 @@ func BenchmarkScrapeSampler(b *testing.B) {
 	turn := func(s *Scraper) float64 {
 		start := processorTime(b)
 		for range 50 {
-			s.UseText(func([]byte) {})
+			exposed(b, s)
 		}
 		return (processorTime(b) - start).Seconds() / 50
 	}
@@ -75,8 +75,8 @@ func BenchmarkScrapeSampler(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(costs[len(costs)/2]*1e6, "µs/scrape")
 	b.ReportMetric(ratios[len(ratios)/2], "ratio")
-	b.ReportMetric(float64(bytes.Count(without.Text(), []byte("\n"))), "lines")
-	b.ReportMetric(float64(bytes.Count(with.Text(), []byte("\n"))), "lines-with")
+	b.ReportMetric(float64(bytes.Count(exposed(b, without), []byte("\n"))), "lines")
+	b.ReportMetric(float64(bytes.Count(exposed(b, with), []byte("\n"))), "lines-with")
 }
 
 // processorTime is what this process has used.
@@ -95,7 +95,7 @@ func BenchmarkScrapeHGX(b *testing.B) {
 	s := testScraper(b, allSources(b, sysfstest.Unpack(b, "testdata/hgx.txtar")))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.UseText(func([]byte) {})
+		exposed(b, s)
 	}
 }
 
@@ -120,6 +120,6 @@ func BenchmarkScrapeProbe(b *testing.B) {
 	s := testScraper(b, []collector.Source{p})
 	b.ReportAllocs()
 	for b.Loop() {
-		s.UseText(func([]byte) {})
+		exposed(b, s)
 	}
 }

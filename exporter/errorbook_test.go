@@ -32,10 +32,10 @@ func TestErrorsOfDevicesGo(t *testing.T) {
 		counted := func(after time.Duration, want string) {
 			t.Helper()
 			for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(15 * time.Second) {
-				s.Text()
+				exposed(t, s)
 			}
 			var got []string
-			for _, line := range lines(s.Text(), "railscope_source_errors_total") {
+			for _, line := range lines(exposed(t, s), "railscope_source_errors_total") {
 				_, device, _ := strings.Cut(line, `device="`)
 				device, _, _ = strings.Cut(device, `"`)
 				got = append(got, device)
@@ -129,10 +129,10 @@ func TestErrorsBounded(t *testing.T) {
 		}
 		s := testScraper(t, []collector.Source{f})
 		for range 20 {
-			s.Text()
+			exposed(t, s)
 			time.Sleep(time.Second)
 		}
-		text := string(s.Text())
+		text := string(exposed(t, s))
 		if got := len(lines([]byte(text), "railscope_source_errors_total")); got != errorsMost+1 {
 			t.Errorf("%d series, want %d", got, errorsMost+1)
 		}

@@ -124,8 +124,8 @@ func TestGolden(t *testing.T) {
 			root := sysfstest.Unpack(t, capture)
 			lanetest.Test(t, func(t *testing.T) {
 				s := testScraper(t, allSources(t, root))
-				s.Text()
-				got := s.Text() // the second scrape: faults have been counted, nothing else has changed
+				exposed(t, s)
+				got := exposed(t, s) // the second scrape: faults have been counted, nothing else has changed
 				compareGolden(t, strings.TrimSuffix(capture, ".txtar")+".prom", got)
 				if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
 					t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
@@ -180,4 +180,14 @@ func compareGolden(t *testing.T, file string, got []byte) {
 func TestDocs(t *testing.T) {
 	root := sysfstest.Root{Dir: t.TempDir()}
 	compareGolden(t, "../docs/metrics.md", []byte(Docs(append(allSources(t, root), newTestProbe(), NewSampler(func(*sampler.Snapshot) {})))))
+}
+
+// exposed is the exposition in the text format.
+func exposed(t testing.TB, s *Scraper) []byte {
+	t.Helper()
+	text, err := s.Exposition(expfmt.NewFormat(expfmt.TypeTextPlain), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

@@ -56,7 +56,7 @@ func TestLook(t *testing.T) {
 		}
 		got, _ := look("a", "none such")
 		check("one, before any scrape", got, []string{"a_value x 1", "source_success a 1"})
-		s.Text()
+		exposed(t, s)
 		value = 2
 		got, _ = look("a")
 		check("one anew", got, []string{"a_value x 2", "a_value y 2", "b_value x 1", "source_success a 1", "source_success b 1"})
@@ -69,7 +69,7 @@ func TestLook(t *testing.T) {
 		if !cmp.Equal(why, map[string]string{"b": "read b: torn off"}) {
 			t.Errorf("why: %v", why)
 		}
-		if got := lines(s.Text(), "railscope_a_value", "railscope_b_value"); !cmp.Equal(got, []string{`railscope_a_value{of="x"} 3`}) {
+		if got := lines(exposed(t, s), "railscope_a_value", "railscope_b_value"); !cmp.Equal(got, []string{`railscope_a_value{of="x"} 3`}) {
 			t.Errorf("the scrape after that: %q", got)
 		}
 		b.read = func(emit func(collector.Sample)) error { emit(b.sample(4, "x")); return nil }

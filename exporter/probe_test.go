@@ -100,7 +100,7 @@ func TestProbeGolden(t *testing.T) {
 			p.Observe(r)
 		}
 		s := testScraper(t, []collector.Source{p})
-		got := s.Text()
+		got := exposed(t, s)
 		compareGolden(t, "testdata/probe.prom", got)
 		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
 			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
@@ -117,7 +117,7 @@ func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
 	p.Observe(healthy(peerA))
 	s := testScraper(t, []collector.Source{p})
-	data, err := s.Encoded(expfmt.NewFormat(expfmt.TypeProtoDelim))
+	data, err := s.Exposition(expfmt.NewFormat(expfmt.TypeProtoDelim), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestProbeNative(t *testing.T) {
 		}
 		break
 	}
-	open, err := s.Encoded(expfmt.NewFormat(expfmt.TypeOpenMetrics))
+	open, err := s.Exposition(expfmt.NewFormat(expfmt.TypeOpenMetrics), false)
 	if err != nil || !strings.Contains(string(open), `railscope_probe_latency_seconds_bucket{peer="a:10092",rail="0",le="1e-06"} 1`) {
 		t.Errorf("OpenMetrics: %v\n%s", err, open)
 	}
@@ -146,7 +146,7 @@ func TestProbeNative(t *testing.T) {
 func seriesOf(t *testing.T, p *Probe) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for line := range strings.Lines(string(testScraper(t, []collector.Source{p}).Text())) {
+	for line := range strings.Lines(string(exposed(t, testScraper(t, []collector.Source{p})))) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "railscope_probe_"); ok {
 			i := strings.LastIndexByte(rest, ' ')
 			found[rest[:i]] = rest[i+1:]
@@ -340,8 +340,8 @@ func TestProbeConcurrent(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for range 50 {
-				s.Text()
-				if _, err := s.Encoded(expfmt.NewFormat(expfmt.TypeProtoDelim)); err != nil {
+				exposed(t, s)
+				if _, err := s.Exposition(expfmt.NewFormat(expfmt.TypeProtoDelim), false); err != nil {
 					t.Error(err)
 				}
 			}

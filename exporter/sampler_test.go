@@ -78,8 +78,8 @@ func sampled(snap *sampler.Snapshot) {
 func TestSamplerGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		s := testScraper(t, []collector.Source{NewSampler(sampled)})
-		s.Text()
-		got := s.Text()
+		exposed(t, s)
+		got := exposed(t, s)
 		compareGolden(t, "testdata/sampler.prom", got)
 		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
 			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
@@ -136,7 +136,7 @@ func TestSamplerCapacityUnknown(t *testing.T) {
 func TestSamplerNative(t *testing.T) {
 	s := testScraper(t, []collector.Source{NewSampler(sampled)})
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
-	b, err := s.Encoded(format)
+	b, err := s.Exposition(format, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestTwoServers(t *testing.T) {
 		s := testScraper(t, []collector.Source{NewSampler(smp.Snapshot)})
 		series := func() (lines []string) {
 			synctest.Wait()
-			for line := range strings.Lines(string(s.Text())) {
+			for line := range strings.Lines(string(exposed(t, s))) {
 				if strings.HasPrefix(line, "railscope_rail_") || strings.HasPrefix(line, "railscope_rails_") {
 					lines = append(lines, line)
 				}

@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sync/singleflight"
@@ -42,12 +44,13 @@ type Scraper struct {
 	spare   map[string]*sync.Pool // per source: memory of a read that was taken in, to be used again
 	rows    ownRows
 	lanes   lane.Group[result]
-	text    sharedText
-	flights singleflight.Group // of other formats
+	flights singleflight.Group // of expositions, by format and compression
 	refused *connlimit.Refusals
 
 	mu     sync.Mutex // protects all following fields
 	table  *Table
+	text   []byte // the last exposition; its memory is used again
+	zip    *gzip.Writer
 	errors errorBook
 	failed map[string]string // source → why its last read did, in a line
 	public map[string]string // the same, without what only the log says
@@ -82,6 +85,11 @@ func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
 		return nil, err
 	}
 	s.table = NewTable(rows)
+	zip, err := gzip.NewWriterLevel(io.Discard, gzip.StatelessCompression)
+	if err != nil {
+		return nil, err
+	}
+	s.zip = zip
 	for _, src := range sources {
 		if h, ok := src.(histogramSource); ok {
 			for row, c := range h.histograms() {
@@ -111,53 +119,66 @@ func allRows(own ownRows, sources []collector.Source) []*collector.Metric {
 	return rows
 }
 
-// Text reads the sources and returns the exposition in the text format.
-func (s *Scraper) Text() (text []byte) {
-	s.UseText(func(shared []byte) { text = bytes.Clone(shared) })
-	return text
-}
-
-// UseText is Text without a copy: the bytes are shared, and another's when use
-// returns.
-func (s *Scraper) UseText(use func(text []byte)) {
-	s.text.use(func(memory []byte) []byte {
+// Exposition reads the sources and returns what they say in a format, compressed if asked for. Calls that overlap
+// share one result, which nobody may change.
+func (s *Scraper) Exposition(format expfmt.Format, compressed bool) ([]byte, error) {
+	body, err, _ := s.flights.Do(fmt.Sprint(format, compressed), func() (any, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.scrapeLocked(nil)
-		return s.table.AppendText(memory)
-	}, use)
-}
-
-// Encoded is Text for any format that client_golang writes.
-func (s *Scraper) Encoded(format expfmt.Format) ([]byte, error) {
-	v, err, _ := s.flights.Do(string(format), func() (any, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.scrapeLocked(nil)
-		reg := prometheus.NewPedanticRegistry()
-		if err := reg.Register(s.table); err != nil {
+		if err := s.encodeLocked(format); err != nil {
 			return nil, err
 		}
-		families, err := reg.Gather()
-		if err != nil {
-			return nil, err
+		if compressed {
+			return s.compressLocked()
 		}
-		var b bytes.Buffer
-		enc := expfmt.NewEncoder(&b, format)
-		for _, f := range families {
-			if err := enc.Encode(f); err != nil {
-				return nil, err
-			}
-		}
-		if closer, ok := enc.(expfmt.Closer); ok {
-			err = closer.Close()
-		}
-		return b.Bytes(), err
+		return bytes.Clone(s.text), nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return v.([]byte), nil
+	return body.([]byte), nil
+}
+
+// encodeLocked writes the table into s.text: what all servers ask for by the table itself, the rest by client_golang.
+func (s *Scraper) encodeLocked(format expfmt.Format) error {
+	s.text = s.text[:0]
+	if format.FormatType() == expfmt.TypeTextPlain {
+		s.text = s.table.AppendText(s.text)
+		return nil
+	}
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(s.table); err != nil {
+		return err
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		return err
+	}
+	b := bytes.NewBuffer(s.text)
+	enc := expfmt.NewEncoder(b, format)
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			return err
+		}
+	}
+	if closer, ok := enc.(expfmt.Closer); ok {
+		err = closer.Close()
+	}
+	s.text = b.Bytes()
+	return err
+}
+
+// compressLocked compresses s.text. A stateless compressor keeps a third of a megabyte rather than most of one, for
+// 2 % more bytes, and is not slower after a pause.
+func (s *Scraper) compressLocked() ([]byte, error) {
+	packed := bytes.NewBuffer(make([]byte, 0, len(s.text)/6))
+	s.zip.Reset(packed)
+	if _, err := s.zip.Write(s.text); err != nil {
+		return nil, err
+	}
+	err := s.zip.Close()
+	return packed.Bytes(), err
 }
 
 // Alive returns when no scrape is going on: at once, or after the budget at
@@ -186,19 +207,14 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Look reads the sources of these names, where there are any, and lets look see
+// Look reads the sources of these names, nil is all, and lets look see
 // the series: what the others said when they were last read is still there, and
 // why those failed that did. It is what a scrape would give, at less cost for
 // who wants to look often. Nothing may be kept when look returns.
 func (s *Scraper) Look(names []string, look func(series *Table, failed map[string]string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	some := []string{}
-	for _, name := range names {
-		if s.sources[name] != nil {
-			some = append(some, name)
-		}
-	}
+	some := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.sources[name] == nil })
 	s.scrapeLocked(some)
 	look(s.table, s.failed)
 }

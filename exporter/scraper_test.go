@@ -104,7 +104,7 @@ func TestHealth(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFake("a")
 			f.read = tc.read(f)
-			got := lines(testScraper(t, []collector.Source{f}).Text(), "railscope_a_", "railscope_source_errors", "railscope_source_present", "railscope_source_success")
+			got := lines(exposed(t, testScraper(t, []collector.Source{f})), "railscope_a_", "railscope_source_errors", "railscope_source_present", "railscope_source_success")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -122,7 +122,7 @@ func TestStuckSource(t *testing.T) {
 		scrape := func(took time.Duration, want ...string) {
 			t.Helper()
 			start := time.Now()
-			text := s.Text()
+			text := exposed(t, s)
 			if got := time.Since(start); got != took {
 				t.Errorf("the scrape took %v, not %v", got, took)
 			}
@@ -157,7 +157,7 @@ func TestConcurrentScrapes(t *testing.T) {
 		var wg sync.WaitGroup
 		texts := make([][]byte, 8)
 		for i := range texts {
-			wg.Go(func() { texts[i] = s.Text() })
+			wg.Go(func() { texts[i] = exposed(t, s) })
 		}
 		wg.Wait()
 		for _, text := range texts {
@@ -195,7 +195,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 		}
 		for minute := range 20 {
 			broken = minute < 10
-			s.Text()
+			exposed(t, s)
 			time.Sleep(time.Minute)
 		}
 		want := `level=WARN msg="Cannot read; not said again until it changes" collector=a device=d reason=io expected=false err="d: EIO at one file"` + "\n" +
@@ -213,7 +213,7 @@ func TestDemo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, lines(s.Text(), "railscope_demo")); diff != "" {
+		if diff := cmp.Diff(want, lines(exposed(t, s), "railscope_demo")); diff != "" {
 			t.Errorf("demo %v (-want +got):\n%s", demo, diff)
 		}
 	}

@@ -75,7 +75,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 		return cannotListen(err)
 	case <-ctx.Done():
 	case <-up:
-		handler.scraper.UseText(func([]byte) {}) // the first read: what changes is counted from here
+		handler.scraper.Look(nil, func(*Table, map[string]string) {}) // the first read: what changes is counted from here
 		handler.SetReady(true)
 		systemd.Ready()
 		logger.Info("Serving", "version", handler.scraper.opts.Info.Version)

@@ -1,19 +1,15 @@
 package exporter
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/exporter/page"
@@ -27,7 +23,6 @@ type Server struct {
 	ready   atomic.Bool
 	page    *page.Page // nil where the metrics are in its place
 	mux     *http.ServeMux
-	zips    sync.Pool // of *gzip.Writer: each holds most of a megabyte
 	slow    slowAnswers
 	refused *connlimit.Refusals
 
@@ -58,10 +53,6 @@ type Finding = page.Finding
 func NewServer(scraper *Scraper, opts ServerOptions) (*Server, error) {
 	s := &Server{scraper: scraper, reload: opts.Reload, mux: http.NewServeMux(), refused: scraper.refused,
 		maxConnections: cmp.Or(opts.MaxConnections, DefaultMaxConnections), lifecycle: opts.Lifecycle, sameSite: http.NewCrossOriginProtection()}
-	s.zips.New = func() any {
-		zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that exists
-		return zip
-	}
 	path := opts.TelemetryPath
 	if strings.HasSuffix(path, "/") {
 		path += "{$}" // that path, not all below it
@@ -117,44 +108,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // so that a slow client holds up nobody.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
-	if format.FormatType() == expfmt.TypeTextPlain {
-		s.scraper.UseText(func(body []byte) { s.send(w, r, format, body) })
-		return
-	}
-	body, err := s.scraper.Encoded(format)
+	compressed := acceptsGzip(r.Header)
+	body, err := s.scraper.Exposition(format, compressed)
 	if err != nil {
 		say(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	s.send(w, r, format, body)
-}
-
-// send sends the body in the format and encoding that the client takes.
-func (s *Server) send(w http.ResponseWriter, r *http.Request, format expfmt.Format, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", string(format))
 	h.Add("Vary", "Accept")
 	h.Add("Vary", "Accept-Encoding")
-	if !acceptsGzip(r.Header) {
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-		w.Write(body) //nolint:errcheck // a client that has gone away is not our fault
-		return
+	if compressed {
+		h.Set("Content-Encoding", "gzip")
 	}
-	h.Set("Content-Encoding", "gzip")
-	packed := s.pack(body) // before it is sent: a slow client must not hold the compressor
-	h.Set("Content-Length", strconv.Itoa(len(packed)))
-	w.Write(packed) //nolint:errcheck // as above
-}
-
-func (s *Server) pack(body []byte) []byte {
-	zip := s.zips.Get().(*gzip.Writer)
-	defer s.zips.Put(zip)
-	var packed bytes.Buffer
-	packed.Grow(len(body) / 8)
-	zip.Reset(&packed)
-	zip.Write(body) //nolint:errcheck // into memory
-	zip.Close()     //nolint:errcheck // as above
-	return packed.Bytes()
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.Write(body) //nolint:errcheck // a client that has gone away is not our fault
 }
 
 func acceptsGzip(h http.Header) bool {

@@ -221,14 +221,14 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	b.WriteString("| for each | series | |\n|---|---|---|\n")
 	row := func(what string, c any, note string) { fmt.Fprintf(&b, "| %s | %v | %s |\n", what, c, note) }
 
-	none := testScraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())).Text()
+	none := exposed(t, testScraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())))
 	hgx.node = count(none, "")
 	row("node", hgx.node, "railscope itself, its sources, and what the node has once")
 	for _, machine := range []struct{ name, what string }{
 		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"}, {"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},
 	} {
 		root, rails := capture(t, machine.name, "")
-		got := count(testScraper(t, defaults(root, "")).Text(), ofRail)
+		got := count(exposed(t, testScraper(t, defaults(root, ""))), ofRail)
 		n := len(rails)
 		mean := counted{(got.classic + n/2) / n, (got.native + n/2) / n}
 		if machine.name == "hgx" {
@@ -237,36 +237,36 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d; GID tables differ", n))
 	}
 	buckets := func(src collector.Source, labels string) int {
-		return count(testScraper(t, []collector.Source{src}).Text(), `_bucket\{.*`+labels).classic
+		return count(exposed(t, testScraper(t, []collector.Source{src})), `_bucket\{.*`+labels).classic
 	}
 	sampled := func(rails []string, gpus int) counted {
-		return count(testScraper(t, []collector.Source{sampling(rails, gpus)}).Text(), "")
+		return count(exposed(t, testScraper(t, []collector.Source{sampling(rails, gpus)})), "")
 	}
 	one, two := []string{"0"}, []string{"0", "1"}
 	perRail := sampled(two, 0).minus(sampled(one, 0))
 	row("rail: the sampler", perRail, fmt.Sprintf("with two histograms of %d buckets", buckets(sampling(one, 0), `direction="receive"`)))
 	hgx.rail = hgx.rail.plus(perRail)
 	for _, gpu := range []struct{ name, what string }{{"h200", "H200"}, {"gb10", "GB10 (DGX Spark)"}} {
-		got := count(testScraper(t, []collector.Source{newGPUs(t, gpu.name, 1)}).Text(), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
+		got := count(exposed(t, testScraper(t, []collector.Source{newGPUs(t, gpu.name, 1)})), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
 		if gpu.name == "h200" {
 			hgx.gpu = got
 		}
 		row("GPU: "+gpu.what, got, "with the sampler's peaks; MIG devices come on top")
 	}
 	probed := func(peers int, rails []string) counted {
-		return count(testScraper(t, []collector.Source{probing(peers, rails)}).Text(), "")
+		return count(exposed(t, testScraper(t, []collector.Source{probing(peers, rails)})), "")
 	}
 	root, _ := capture(t, "hgx", "")
-	links := count(testScraper(t, defaults(root, "")).Text(), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
+	links := count(exposed(t, testScraper(t, defaults(root, ""))), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
 	hgx.gpu = hgx.gpu.plus(links)
 	row("GPU: PCIe link", links, "where the slot tells errors")
 	root, _ = capture(t, "bonded", "")
-	bonded := testScraper(t, defaults(root, "")).Text()
+	bonded := exposed(t, testScraper(t, defaults(root, "")))
 	members := count(bonded, `[{,]member="[^"]`)
 	row("bond", count(bonded, `[{,]bond="`).minus(members), "in mode 802.3ad")
 	row("member of a bond", counted{members.classic / 2, members.native / 2}, "mean of 2")
 	root, _ = capture(t, "hgx", "")
-	logs := testScraper(t, []collector.Source{ncclLogs(t, root)}).Text()
+	logs := exposed(t, testScraper(t, []collector.Source{ncclLogs(t, root)}))
 	const ofJob = `[{,]job="`
 	row("node: `--collector.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
 	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2")
@@ -297,8 +297,8 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 	} {
 		root, rails := capture(t, node.capture, node.include)
 		s := testScraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus), sampling(rails, node.gpus), probing(node.peers, rails)))
-		s.Text()
-		text := s.Text()
+		exposed(t, s)
+		text := exposed(t, s)
 		c := count(text, "")
 		fmt.Fprintf(&b, "| %s | %v | %.0f kB | %.0f kB | %.0f | %.0f MB |\n",
 			node.what, c, kb(len(text)), kb(zipped(t, text)), float64(c.classic)/scrape, perDay(c.classic))
