@@ -19,7 +19,7 @@ from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what th
 that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
 
 `)
-	section(&b, "railscope itself", newOwnRows().all())
+	section(&b, "railscope itself", allRows(newOwnRows(), newProcess(nil), nil))
 	for _, src := range sources {
 		section(&b, "source "+src.Name(), src.Metrics())
 	}

@@ -99,15 +99,26 @@ func (noLibrary) Open() error {
 func testScraper(t testing.TB, sources []collector.Source) *Scraper {
 	t.Helper()
 	s, err := NewScraper(sources, Options{
-		Budget: 3 * time.Second,
-		Logger: slog.New(slog.DiscardHandler),
-		Info:   Info{Version: "0.0.0", Revision: "test", GoVersion: "go"},
-		Self:   func() Self { return Self{CPU: time.Second, Resident: 1 << 20, Goroutines: 7} },
+		Budget:  3 * time.Second,
+		Logger:  slog.New(slog.DiscardHandler),
+		Info:    Info{Version: "0.0.0", Revision: "test", GoVersion: "go"},
+		Process: madeUpProcess(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// madeUpProcess is a process that always uses the same.
+func madeUpProcess() prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "process_cpu_seconds_total"}, func() float64 { return 1 }))
+	for name, v := range map[string]float64{"process_open_fds": 9, "process_max_fds": 1024,
+		"process_resident_memory_bytes": 1 << 20, "process_start_time_seconds": 946684800, "go_goroutines": 7} {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name}, func() float64 { return v }))
+	}
+	return reg
 }
 
 // TestGolden holds the whole exposition of every captured machine. Time is

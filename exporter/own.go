@@ -1,15 +1,9 @@
 package exporter
 
 import (
-	"bytes"
-	"os"
-	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // Info is what build_info tells, and whether nothing of what is told is real.
@@ -26,12 +20,11 @@ type ownRows struct {
 	scrape                                   *collector.Metric
 	refused                                  *collector.Metric
 	reloadOK, reloadTime, stateOK            *collector.Metric
-	cpu, resident, started, goroutines       *collector.Metric
 }
 
 func newOwnRows() ownRows {
 	source := []string{"source"}
-	const here, client = "exporter/scraper.go", "Prometheus client library conventions, process metrics"
+	const here = "exporter/scraper.go"
 	gauge := func(name, help, ref string, labels ...string) *collector.Metric {
 		return &collector.Metric{Name: name, Kind: collector.Gauge, Help: help, Ref: ref, Labels: labels}
 	}
@@ -50,43 +43,12 @@ func newOwnRows() ownRows {
 		reloadOK:   gauge("config_last_reload_successful", "1 when the configuration that was last read is in force, 0 when it was refused and the one before it still is.", "exporter/server.go"),
 		reloadTime: gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last put in force, Unix time.", "exporter/server.go"),
 		stateOK:    gauge("state_saved", "1 while what is to be remembered is saved in --state.dir, 0 while it is only in memory: the log says why. Absent without --state.dir.", "docs/rails.md"),
-		cpu:        counter("process_cpu_seconds_total", "Processor time that railscope has used, user and system.", client),
-		resident:   gauge("process_resident_memory_bytes", "Memory that railscope has resident.", client),
-		started:    gauge("process_start_time_seconds", "When railscope started, Unix time.", client),
-		goroutines: gauge("go_goroutines", "Goroutines that there are. Rising without end means reads that never return.", client),
 	}
 }
 
 func (r ownRows) all() []*collector.Metric {
 	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.refused, r.reloadOK, r.reloadTime,
-		r.stateOK, r.cpu, r.resident, r.started, r.goroutines}
-}
-
-// Self is what the process uses.
-type Self struct {
-	CPU        time.Duration // user and system
-	Resident   uint64        // bytes; 0 when the kernel does not say
-	Goroutines int
-}
-
-// newSelf returns the function that asks the kernel and the runtime.
-func newSelf() func() Self {
-	statm := sysfs.File{Path: "/proc/self/statm"}
-	return func() Self {
-		self := Self{Goroutines: runtime.NumGoroutine()}
-		var ru unix.Rusage
-		if unix.Getrusage(unix.RUSAGE_SELF, &ru) == nil {
-			self.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-		}
-		var buf [128]byte
-		if b, err := statm.Read(buf[:]); err == nil {
-			if fields := bytes.Fields(b); len(fields) > 1 { // proc(5): size, resident, … in pages
-				pages, _ := sysfs.ParseUint(fields[1])
-				self.Resident = pages * uint64(os.Getpagesize())
-			}
-		}
-		return self
-	}
+		r.stateOK}
 }
 
 // status is what the exporter knows of itself.
@@ -95,7 +57,6 @@ type status struct {
 	started  time.Time
 	reloadOK bool
 	reloaded time.Time
-	self     func() Self
 	state    func() error // nil: there is none
 }
 
@@ -104,7 +65,6 @@ func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
-	self := st.self()
 	put(r.build, 1, st.info.Version, st.info.Revision, st.info.GoVersion)
 	if st.info.Demo {
 		put(r.demo, 1)
@@ -114,12 +74,6 @@ func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample
 	put(r.reloadTime, unixSeconds(st.reloaded))
 	if st.state != nil {
 		put(r.stateOK, oneIf(st.state() == nil))
-	}
-	put(r.started, unixSeconds(st.started))
-	put(r.goroutines, float64(self.Goroutines))
-	put(r.cpu, self.CPU.Seconds())
-	if self.Resident > 0 {
-		put(r.resident, float64(self.Resident))
 	}
 }
 

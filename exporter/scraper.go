@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,8 @@ type Options struct {
 	Budget time.Duration // how long a scrape waits for a source
 	Logger *slog.Logger
 	Info   Info
-	Self   func() Self // what the process uses; nil asks the kernel
+	// Process has the standard metrics of this process; nil reads them.
+	Process prometheus.Gatherer
 	// State returns why nothing is saved in the state directory, if so; nil: there is none.
 	State func() error
 }
@@ -47,15 +49,16 @@ type Scraper struct {
 	flights singleflight.Group // of expositions, by format and compression
 	refused *connlimit.Refusals
 
-	mu     sync.Mutex // protects all following fields
-	table  *Table
-	text   []byte // the last exposition; its memory is used again
-	zip    *gzip.Writer
-	errors errorBook
-	failed map[string]string // source → why its last read did, in a line
-	public map[string]string // the same, without what only the log says
-	log    faultLog
-	status status
+	mu      sync.Mutex // protects all following fields
+	table   *Table
+	text    []byte // the last exposition; its memory is used again
+	zip     *gzip.Writer
+	errors  errorBook
+	failed  map[string]string // source → why its last read did, in a line
+	public  map[string]string // the same, without what only the log says
+	log     faultLog
+	status  status
+	process *process
 }
 
 // result is what one read of a source came to.
@@ -68,19 +71,16 @@ type result struct {
 // NewScraper returns a scraper of the sources. It fails when two rows have one
 // name or a row is not fit to be exported, which is a mistake in a table.
 func NewScraper(sources []collector.Source, opts Options) (*Scraper, error) {
-	if opts.Self == nil {
-		opts.Self = newSelf()
-	}
 	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
-		spare: map[string]*sync.Pool{}, rows: newOwnRows(), errors: newErrorBook(), failed: map[string]string{},
+		process: newProcess(opts.Process), spare: map[string]*sync.Pool{}, rows: newOwnRows(), errors: newErrorBook(), failed: map[string]string{},
 		public: map[string]string{}, log: faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), self: opts.Self, state: opts.State}}
+		status: status{info: opts.Info, started: time.Now(), reloadOK: true, reloaded: time.Now(), state: opts.State}}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
 		s.spare[src.Name()] = new(sync.Pool)
 		s.names = append(s.names, src.Name())
 	}
-	rows := allRows(s.rows, sources)
+	rows := allRows(s.rows, s.process, sources)
 	if err := Lint(rows); err != nil {
 		return nil, err
 	}
@@ -108,11 +108,9 @@ type histogramSource interface {
 	histograms() map[*collector.Metric]prometheus.Collector
 }
 
-// Rows returns the rows of all sources and the exporter's own.
-func Rows(sources []collector.Source) []*collector.Metric { return allRows(newOwnRows(), sources) }
-
-func allRows(own ownRows, sources []collector.Source) []*collector.Metric {
-	rows := own.all()
+// allRows returns the exporter's own rows and those of all sources.
+func allRows(own ownRows, p *process, sources []collector.Source) []*collector.Metric {
+	rows := slices.AppendSeq(own.all(), maps.Values(p.rows))
 	for _, src := range sources {
 		rows = append(rows, src.Metrics()...)
 	}
@@ -255,7 +253,9 @@ func (s *Scraper) scrapeLocked(some []string) {
 	s.errors.emit(s.rows.errors, func(sample collector.Sample) { s.table.Set(sample) })
 	s.log.settle(start)
 	s.log.descriptors(start)
-	s.rows.emit(&s.status, time.Since(start), func(sample collector.Sample) { s.table.Set(sample) })
+	set := func(sample collector.Sample) { s.table.Set(sample) }
+	s.rows.emit(&s.status, time.Since(start), set)
+	s.process.emit(start, set)
 	s.table.End()
 }
 

@@ -183,7 +183,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 			return errors.Join(&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at one file")},
 				&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at another")})
 		}
-		s, err := NewScraper([]collector.Source{f}, Options{Budget: time.Second, Self: func() Self { return Self{} },
+		s, err := NewScraper([]collector.Source{f}, Options{Budget: time.Second, Process: madeUpProcess(),
 			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
 					return slog.Attr{}

@@ -17,12 +17,12 @@ import (
 // Namespace is the prefix of every metric of ours.
 const Namespace = "railscope"
 
-// FullName returns the name under which a row leaves. The few rows that every
-// Prometheus client has under the same name keep it; process_queue_pairs and its
-// like are about other processes than ours, and are none of them.
+// FullName returns the name under which a row is exported. The standard metrics of a process keep their names;
+// process_queue_pairs and the like are about other processes.
 func FullName(m *collector.Metric) string {
 	switch m.Name {
-	case "process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines":
+	case "process_cpu_seconds_total", "process_open_fds", "process_max_fds",
+		"process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines":
 		return m.Name
 	}
 	return Namespace + "_" + m.Name
