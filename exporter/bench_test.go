@@ -15,6 +15,9 @@ import (
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -28,14 +31,14 @@ func BenchmarkScrape(b *testing.B) {
 		b.Fatal(err)
 	}
 	finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
-	s, err := NewScraper([]collector.Source{rdma.New(sys, finder.Rails, time.Second)},
-		Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	s, err := scrape.New([]collector.Source{rdma.New(sys, finder.Rails, time.Second)},
+		scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		exposed(b, s)
+		exportertest.Text(b, s)
 	}
 }
 
@@ -55,12 +58,12 @@ func BenchmarkScrapeSampler(b *testing.B) {
 	time.Sleep(2500 * time.Millisecond) // until capacities are known, and the histograms are there
 	cancel()
 	<-ended
-	without := testScraper(b, allSources(b, root))
-	with := testScraper(b, append(allSources(b, root), NewSampler(smp.Snapshot)))
-	turn := func(s *Scraper) float64 {
+	without := exportertest.Scraper(b, allSources(b, root)...)
+	with := exportertest.Scraper(b, append(allSources(b, root), exportersampler.NewSource(smp.Snapshot))...)
+	turn := func(s *scrape.Scraper) float64 {
 		start := processorTime(b)
 		for range 50 {
-			exposed(b, s)
+			exportertest.Text(b, s)
 		}
 		return (processorTime(b) - start).Seconds() / 50
 	}
@@ -75,8 +78,8 @@ func BenchmarkScrapeSampler(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(costs[len(costs)/2]*1e6, "µs/scrape")
 	b.ReportMetric(ratios[len(ratios)/2], "ratio")
-	b.ReportMetric(float64(bytes.Count(exposed(b, without), []byte("\n"))), "lines")
-	b.ReportMetric(float64(bytes.Count(exposed(b, with), []byte("\n"))), "lines-with")
+	b.ReportMetric(float64(bytes.Count(exportertest.Text(b, without), []byte("\n"))), "lines")
+	b.ReportMetric(float64(bytes.Count(exportertest.Text(b, with), []byte("\n"))), "lines-with")
 }
 
 // processorTime is what this process has used.
@@ -92,10 +95,10 @@ func processorTime(tb testing.TB) time.Duration {
 // BenchmarkScrapeHGX is one scrape of all sources on the eight-rail capture:
 // GIDs, netdevs, PCIe and GPUDirect beside the counters.
 func BenchmarkScrapeHGX(b *testing.B) {
-	s := testScraper(b, allSources(b, sysfstest.Unpack(b, "testdata/hgx.txtar")))
+	s := exportertest.Scraper(b, allSources(b, sysfstest.Unpack(b, "testdata/hgx.txtar"))...)
 	b.ReportAllocs()
 	for b.Loop() {
-		exposed(b, s)
+		exportertest.Text(b, s)
 	}
 }
 
@@ -117,9 +120,9 @@ func BenchmarkScrapeProbe(b *testing.B) {
 		}
 		p.Observe(r)
 	}
-	s := testScraper(b, []collector.Source{p})
+	s := exportertest.Scraper(b, p)
 	b.ReportAllocs()
 	for b.Loop() {
-		exposed(b, s)
+		exportertest.Text(b, s)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
@@ -24,7 +21,9 @@ import (
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
 	"github.com/railscope/railscope/collector/rdma"
-	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -96,31 +95,6 @@ func (noLibrary) Open() error {
 	return &collector.NVMLError{Call: "dlopen", Code: collector.CodeLibrary, Err: os.ErrNotExist}
 }
 
-func testScraper(t testing.TB, sources []collector.Source) *Scraper {
-	t.Helper()
-	s, err := NewScraper(sources, Options{
-		Budget:  3 * time.Second,
-		Logger:  slog.New(slog.DiscardHandler),
-		Info:    Info{Version: "0.0.0", Revision: "test", GoVersion: "go"},
-		Process: madeUpProcess(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// madeUpProcess is a process that always uses the same.
-func madeUpProcess() prometheus.Gatherer {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "process_cpu_seconds_total"}, func() float64 { return 1 }))
-	for name, v := range map[string]float64{"process_open_fds": 9, "process_max_fds": 1024,
-		"process_resident_memory_bytes": 1 << 20, "process_start_time_seconds": 946684800, "go_goroutines": 7} {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name}, func() float64 { return v }))
-	}
-	return reg
-}
-
 // TestGolden holds the whole exposition of every captured machine. Time is
 // fake, so the durations are 0 and nothing has to be left out. What we write is
 // also compared with what client_golang makes of the same series on a pedantic
@@ -134,13 +108,11 @@ func TestGolden(t *testing.T) {
 		t.Run(filepath.Base(capture), func(t *testing.T) {
 			root := sysfstest.Unpack(t, capture)
 			lanetest.Test(t, func(t *testing.T) {
-				s := testScraper(t, allSources(t, root))
-				exposed(t, s)
-				got := exposed(t, s) // the second scrape: faults have been counted, nothing else has changed
+				s := exportertest.Scraper(t, allSources(t, root)...)
+				exportertest.Text(t, s)
+				got := exportertest.Text(t, s) // the second scrape: faults have been counted, nothing else has changed
 				compareGolden(t, strings.TrimSuffix(capture, ".txtar")+".prom", got)
-				if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
-					t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
-				}
+				compareClientGolang(t, s)
 				problems, err := promlint.New(bytes.NewReader(got)).Lint()
 				if err != nil || len(problems) > 0 {
 					t.Errorf("promlint: %v %v", problems, err)
@@ -148,27 +120,6 @@ func TestGolden(t *testing.T) {
 			})
 		})
 	}
-}
-
-// pedantic is what client_golang writes of a table.
-func pedantic(t *testing.T, table *Table) []byte {
-	t.Helper()
-	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(table); err != nil {
-		t.Fatal(err)
-	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b.Bytes()
 }
 
 func compareGolden(t *testing.T, file string, got []byte) {
@@ -187,18 +138,12 @@ func compareGolden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// TestDocs holds docs/metrics.md equal to the rows.
-func TestDocs(t *testing.T) {
-	root := sysfstest.Root{Dir: t.TempDir()}
-	compareGolden(t, "../docs/metrics.md", []byte(Docs(append(allSources(t, root), newTestProbe(), NewSampler(func(*sampler.Snapshot) {})))))
-}
-
-// exposed is the exposition in the text format.
-func exposed(t testing.TB, s *Scraper) []byte {
+// compareClientGolang holds what we write of the last scrape equal to what client_golang does.
+func compareClientGolang(t *testing.T, s *scrape.Scraper) {
 	t.Helper()
-	text, err := s.Exposition(expfmt.NewFormat(expfmt.TypeTextPlain), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	s.Update([]string{}, func(series *table.Table, _ map[string]string) {
+		if diff := cmp.Diff(exportertest.Pedantic(t, series), string(series.AppendText(nil))); diff != "" {
+			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
+		}
+	})
 }

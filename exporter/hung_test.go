@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/rdma"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -46,22 +46,23 @@ func TestHungFile(t *testing.T) {
 
 			const budget = 3 * time.Second
 			finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-			s := testScraper(t, []collector.Source{rdma.New(sys, finder.Rails, budget)})
-			s.opts.Budget = 2 * budget
+			s := exportertest.Within(t, 2*budget, rdma.New(sys, finder.Rails, budget))
 
 			if strings.Contains(file, "link_layer") || file == "fw_ver" {
 				spoil() // read when the device is first looked at
 			} else {
-				exposed(t, s) // while all is well: nothing of it may be left when the device hangs
+				exportertest.Text(t, s) // while all is well: nothing of it may be left when the device hangs
 				spoil()
 			}
-			series := func(device string) int { return strings.Count(string(exposed(t, s)), `device="`+device+`",port="1"`) }
+			series := func(device string) int {
+				return strings.Count(string(exportertest.Text(t, s)), `device="`+device+`",port="1"`)
+			}
 			whole := series("mlx5_0") // the first scrape that meets it: it waits
 			if hung.Waiting() != 1 {
 				t.Fatalf("%d reads hang, not 1", hung.Waiting())
 			}
 			start := time.Now()
-			text := string(exposed(t, s))
+			text := string(exportertest.Text(t, s))
 			if took := time.Since(start); took >= budget {
 				t.Errorf("the second scrape took %v: it waited for a read that is known to hang", took)
 			}

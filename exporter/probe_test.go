@@ -3,29 +3,34 @@ package exporter
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/probe"
 )
 
-func newTestProbe(peers ...string) *Probe {
-	p := NewProbe(func() probe.Stats {
-		return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true, Interval: time.Minute,
-			Refused: []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
-	})
+func newTestProbe(peers ...string) *exporterprobe.Source {
+	return probeOf(probeStats(), peers...)
+}
+
+func probeOf(stats probe.Stats, peers ...string) *exporterprobe.Source {
+	p := exporterprobe.NewSource(func() probe.Stats { return stats })
 	p.SetPeers(peers)
 	return p
+}
+
+func probeStats() probe.Stats {
+	return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true, Interval: time.Minute,
+		Refused: []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 }
 
 func flow(mib int64, took time.Duration) *probe.Flow {
@@ -90,21 +95,18 @@ func skipped(peer string) probe.Result {
 // TestProbeGolden holds the whole exposition after rounds of all kinds.
 func TestProbeGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
-		p := newTestProbe(peerA, peerB, peerC)
-		stats := p.stats()
+		stats := probeStats()
 		stats.Names = []probe.NameStats{{Name: "peers.ns.svc:10092", Peers: 3, Lookups: map[string]uint64{"ok": 7, "not_found": 1}}}
-		p.stats = func() probe.Stats { return stats }
+		p := probeOf(stats, peerA, peerB, peerC)
 		a := brief(peerA)
 		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
 		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB), skipped(peerC)} {
 			p.Observe(r)
 		}
-		s := testScraper(t, []collector.Source{p})
-		got := exposed(t, s)
+		s := exportertest.Scraper(t, p)
+		got := exportertest.Text(t, s)
 		compareGolden(t, "testdata/probe.prom", got)
-		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
-			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
-		}
+		compareClientGolang(t, s)
 		problems, err := promlint.New(bytes.NewReader(got)).Lint()
 		if err != nil || len(problems) > 0 {
 			t.Errorf("promlint: %v %v", problems, err)
@@ -116,7 +118,7 @@ func TestProbeGolden(t *testing.T) {
 func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
 	p.Observe(healthy(peerA))
-	s := testScraper(t, []collector.Source{p})
+	s := exportertest.Scraper(t, p)
 	data, err := s.Exposition(expfmt.NewFormat(expfmt.TypeProtoDelim), false)
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +145,10 @@ func TestProbeNative(t *testing.T) {
 }
 
 // seriesOf are the lines of one exposition, by what names them.
-func seriesOf(t *testing.T, p *Probe) map[string]string {
+func seriesOf(t *testing.T, p *exporterprobe.Source) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for line := range strings.Lines(string(exposed(t, testScraper(t, []collector.Source{p})))) {
+	for line := range strings.Lines(string(exportertest.Text(t, exportertest.Scraper(t, p)))) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "railscope_probe_"); ok {
 			i := strings.LastIndexByte(rest, ' ')
 			found[rest[:i]] = rest[i+1:]
@@ -298,30 +300,10 @@ func TestProbeDegradation(t *testing.T) {
 	}
 }
 
-func TestHistory(t *testing.T) {
-	var h history
-	for second := range 200_000 { // one a second, for more than two days
-		h.add(noon.Add(time.Duration(second)*time.Second), float64(second))
-		if len(h.at) > historySize || len(h.at) != len(h.was) || !slices.IsSorted(h.at) {
-			t.Fatalf("%d figures after %d s", len(h.at), second)
-		}
-	}
-	if n, span := len(h.at), h.at[len(h.at)-1]-h.at[0]; n < historySize/4 || span < historySpan*9/10 || span > historySpan {
-		t.Errorf("%d figures over %d s", n, span)
-	}
-	if m, ok := h.median(); !ok || m < 200_000-86400/2-3000 || m > 200_000-86400/2+3000 {
-		t.Errorf("the median is %v", m)
-	}
-	h.add(noon, 1) // the clock was set back by two days
-	if len(h.at) != 1 {
-		t.Errorf("%d figures of the future", len(h.at)-1)
-	}
-}
-
 // TestProbeConcurrent: rounds end, peers change and scrapes read at once.
 func TestProbeConcurrent(t *testing.T) {
 	p := newTestProbe(peerA, peerB)
-	s := testScraper(t, []collector.Source{p})
+	s := exportertest.Scraper(t, p)
 	var wg sync.WaitGroup
 	for _, peer := range []string{peerA, peerB} {
 		wg.Go(func() {
@@ -340,7 +322,7 @@ func TestProbeConcurrent(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for range 50 {
-				exposed(t, s)
+				exportertest.Text(t, s)
 				if _, err := s.Exposition(expfmt.NewFormat(expfmt.TypeProtoDelim), false); err != nil {
 					t.Error(err)
 				}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -77,13 +79,11 @@ func sampled(snap *sampler.Snapshot) {
 // TestSamplerGolden holds the whole exposition of what a sampler has.
 func TestSamplerGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
-		s := testScraper(t, []collector.Source{NewSampler(sampled)})
-		exposed(t, s)
-		got := exposed(t, s)
+		s := exportertest.Scraper(t, exportersampler.NewSource(sampled))
+		exportertest.Text(t, s)
+		got := exportertest.Text(t, s)
 		compareGolden(t, "testdata/sampler.prom", got)
-		if diff := cmp.Diff(string(pedantic(t, s.table)), string(s.table.AppendText(nil))); diff != "" {
-			t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
-		}
+		compareClientGolang(t, s)
 		problems, err := promlint.New(bytes.NewReader(got)).Lint()
 		if err != nil || len(problems) > 0 {
 			t.Errorf("promlint: %v %v", problems, err)
@@ -94,7 +94,7 @@ func TestSamplerGolden(t *testing.T) {
 // TestSamplerFaults: what cannot be sampled is a fault of its device; that
 // nothing counts a rail's bytes is an answer.
 func TestSamplerFaults(t *testing.T) {
-	err := NewSampler(sampled).Read(func(collector.Sample) {})
+	err := exportersampler.NewSource(sampled).Read(func(collector.Sample) {})
 	var got []string
 	for _, f := range collector.Faults(err) {
 		got = append(got, fmt.Sprint(f.Device, " ", f.Reason, " ", f.Expected))
@@ -102,7 +102,7 @@ func TestSamplerFaults(t *testing.T) {
 	if diff := cmp.Diff([]string{"mlx5_10 timeout false", "mlx5_11 vanished false", "mlx5_12 unsupported true"}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	err = NewSampler(func(*sampler.Snapshot) {}).Read(func(collector.Sample) { t.Error("a sample of nothing") })
+	err = exportersampler.NewSource(func(*sampler.Snapshot) {}).Read(func(collector.Sample) { t.Error("a sample of nothing") })
 	if !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("of a machine with nothing to sample: %v", err)
 	}
@@ -113,7 +113,7 @@ func TestSamplerFaults(t *testing.T) {
 func TestSamplerCapacityUnknown(t *testing.T) {
 	snap := sampler.Snapshot{Rails: []sampler.Rail{{Name: "0", Device: "mlx5_0", Port: 1}}}
 	said := func() (of []string) {
-		if err := NewSampler(func(s *sampler.Snapshot) { *s = snap }).Read(func(s collector.Sample) {
+		if err := exportersampler.NewSource(func(s *sampler.Snapshot) { *s = snap }).Read(func(s collector.Sample) {
 			if strings.Contains(s.Metric.Name, "busy_seconds") || strings.HasPrefix(s.Metric.Name, "rails_") {
 				of = append(of, s.Metric.Name+" "+s.Labels[0])
 			}
@@ -134,7 +134,7 @@ func TestSamplerCapacityUnknown(t *testing.T) {
 
 // TestSamplerNative: the protobuf format has both kinds of buckets.
 func TestSamplerNative(t *testing.T) {
-	s := testScraper(t, []collector.Source{NewSampler(sampled)})
+	s := exportertest.Scraper(t, exportersampler.NewSource(sampled))
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
 	b, err := s.Exposition(format, false)
 	if err != nil {
@@ -186,10 +186,10 @@ func TestTwoServers(t *testing.T) {
 			defer close(ended)
 			smp.Run(ctx)
 		}()
-		s := testScraper(t, []collector.Source{NewSampler(smp.Snapshot)})
+		s := exportertest.Scraper(t, exportersampler.NewSource(smp.Snapshot))
 		series := func() (lines []string) {
 			synctest.Wait()
-			for line := range strings.Lines(string(exposed(t, s))) {
+			for line := range strings.Lines(string(exportertest.Text(t, s))) {
 				if strings.HasPrefix(line, "railscope_rail_") || strings.HasPrefix(line, "railscope_rails_") {
 					lines = append(lines, line)
 				}

@@ -22,6 +22,9 @@ import (
 	"github.com/railscope/railscope/collector/pcie"
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	exporterprobe "github.com/railscope/railscope/exporter/probe"
+	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -142,8 +145,8 @@ func (g *gpus) Read(emit func(collector.Sample)) error {
 }
 
 // sampling is a sampler that has seen rails and GPUs at work.
-func sampling(rails []string, gpus int) *Sampler {
-	return NewSampler(func(snap *sampler.Snapshot) {
+func sampling(rails []string, gpus int) *exportersampler.Source {
+	return exportersampler.NewSource(func(snap *sampler.Snapshot) {
 		*snap = sampler.Snapshot{}
 		for i, name := range rails {
 			device := fmt.Sprintf("mlx5_%d", i)
@@ -164,7 +167,7 @@ func sampling(rails []string, gpus int) *Sampler {
 }
 
 // probing is the probe of a node after a day of healthy rounds.
-func probing(peers int, rails []string) *Probe {
+func probing(peers int, rails []string) *exporterprobe.Source {
 	var names []string
 	for i := range peers {
 		names = append(names, fmt.Sprintf("node-%04d:10092", i))
@@ -221,14 +224,14 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	b.WriteString("| for each | series | |\n|---|---|---|\n")
 	row := func(what string, c any, note string) { fmt.Fprintf(&b, "| %s | %v | %s |\n", what, c, note) }
 
-	none := exposed(t, testScraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())))
+	none := exportertest.Text(t, exportertest.Scraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())...))
 	hgx.node = count(none, "")
 	row("node", hgx.node, "railscope itself, its sources, and what the node has once")
 	for _, machine := range []struct{ name, what string }{
 		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"}, {"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},
 	} {
 		root, rails := capture(t, machine.name, "")
-		got := count(exposed(t, testScraper(t, defaults(root, ""))), ofRail)
+		got := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)), ofRail)
 		n := len(rails)
 		mean := counted{(got.classic + n/2) / n, (got.native + n/2) / n}
 		if machine.name == "hgx" {
@@ -237,36 +240,36 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		row("rail: "+machine.what, mean, fmt.Sprintf("mean of %d; GID tables differ", n))
 	}
 	buckets := func(src collector.Source, labels string) int {
-		return count(exposed(t, testScraper(t, []collector.Source{src})), `_bucket\{.*`+labels).classic
+		return count(exportertest.Text(t, exportertest.Scraper(t, src)), `_bucket\{.*`+labels).classic
 	}
 	sampled := func(rails []string, gpus int) counted {
-		return count(exposed(t, testScraper(t, []collector.Source{sampling(rails, gpus)})), "")
+		return count(exportertest.Text(t, exportertest.Scraper(t, sampling(rails, gpus))), "")
 	}
 	one, two := []string{"0"}, []string{"0", "1"}
 	perRail := sampled(two, 0).minus(sampled(one, 0))
 	row("rail: the sampler", perRail, fmt.Sprintf("with two histograms of %d buckets", buckets(sampling(one, 0), `direction="receive"`)))
 	hgx.rail = hgx.rail.plus(perRail)
 	for _, gpu := range []struct{ name, what string }{{"h200", "H200"}, {"gb10", "GB10 (DGX Spark)"}} {
-		got := count(exposed(t, testScraper(t, []collector.Source{newGPUs(t, gpu.name, 1)})), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
+		got := count(exportertest.Text(t, exportertest.Scraper(t, newGPUs(t, gpu.name, 1))), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
 		if gpu.name == "h200" {
 			hgx.gpu = got
 		}
 		row("GPU: "+gpu.what, got, "with the sampler's peaks; MIG devices come on top")
 	}
 	probed := func(peers int, rails []string) counted {
-		return count(exposed(t, testScraper(t, []collector.Source{probing(peers, rails)})), "")
+		return count(exportertest.Text(t, exportertest.Scraper(t, probing(peers, rails))), "")
 	}
 	root, _ := capture(t, "hgx", "")
-	links := count(exposed(t, testScraper(t, defaults(root, ""))), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
+	links := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
 	hgx.gpu = hgx.gpu.plus(links)
 	row("GPU: PCIe link", links, "where the slot tells errors")
 	root, _ = capture(t, "bonded", "")
-	bonded := exposed(t, testScraper(t, defaults(root, "")))
+	bonded := exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...))
 	members := count(bonded, `[{,]member="[^"]`)
 	row("bond", count(bonded, `[{,]bond="`).minus(members), "in mode 802.3ad")
 	row("member of a bond", counted{members.classic / 2, members.native / 2}, "mean of 2")
 	root, _ = capture(t, "hgx", "")
-	logs := exposed(t, testScraper(t, []collector.Source{ncclLogs(t, root)}))
+	logs := exportertest.Text(t, exportertest.Scraper(t, ncclLogs(t, root)))
 	const ofJob = `[{,]job="`
 	row("node: `--collector.nccl`", count(logs, "nccl").minus(count(logs, ofJob)), "256 jobs at most")
 	row("job: `--collector.nccl`", count(logs, ofJob).classic/2, "mean of 2")
@@ -296,9 +299,9 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 		{"HGX, 8 rails, 4 GPUs, 16 peers", "hgx", "", "h200", 4, 16},
 	} {
 		root, rails := capture(t, node.capture, node.include)
-		s := testScraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus), sampling(rails, node.gpus), probing(node.peers, rails)))
-		exposed(t, s)
-		text := exposed(t, s)
+		s := exportertest.Scraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus), sampling(rails, node.gpus), probing(node.peers, rails))...)
+		exportertest.Text(t, s)
+		text := exportertest.Text(t, s)
 		c := count(text, "")
 		fmt.Fprintf(&b, "| %s | %v | %.0f kB | %.0f kB | %.0f | %.0f MB |\n",
 			node.what, c, kb(len(text)), kb(zipped(t, text)), float64(c.classic)/scrape, perDay(c.classic))

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor"
-	"github.com/railscope/railscope/exporter"
+	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -51,11 +51,11 @@ func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
 }
 
 // complaints is what the live page shows of what doctor finds on this node.
-func complaints(g *doctor.Gatherer) func(context.Context) ([]exporter.Finding, error) {
-	return func(ctx context.Context) (list []exporter.Finding, err error) {
+func complaints(g *doctor.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
+	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
 		facts := g.Gather(ctx)
 		for _, f := range doctor.Examine(facts, nil).Sorted() {
-			list = append(list, exporter.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Mend: f.Mend})
+			list = append(list, exporterhttp.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Mend: f.Mend})
 		}
 		return append(list, unjudged(facts.Unread)...), ctx.Err()
 	}
@@ -63,7 +63,7 @@ func complaints(g *doctor.Gatherer) func(context.Context) ([]exporter.Finding, e
 
 // unjudged is what is said of what doctor could not read: that nothing is wrong
 // with the rest is not all that is to be known.
-func unjudged(unread []string) []exporter.Finding {
+func unjudged(unread []string) []exporterhttp.Finding {
 	if len(unread) == 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func unjudged(unread []string) []exporter.Finding {
 	if more := len(unread) - shown; more > 0 {
 		read += fmt.Sprintf("; and %d more", more)
 	}
-	return []exporter.Finding{{Subject: "not read", Read: read, Why: "What could not be read was not judged; railscope doctor on the node says all of it."}}
+	return []exporterhttp.Finding{{Subject: "not read", Read: read, Why: "What could not be read was not judged; railscope doctor on the node says all of it."}}
 }
 
 // examine is the command doctor.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor"
-	"github.com/railscope/railscope/exporter"
+	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
@@ -246,7 +246,7 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 func TestComplaints(t *testing.T) {
 	sys := tree(t)
 	ask := complaints(gatherer(settings{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()}, rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
-	unread := func() (list []exporter.Finding) {
+	unread := func() (list []exporterhttp.Finding) {
 		all, err := ask(t.Context())
 		if err != nil {
 			t.Fatal(err)

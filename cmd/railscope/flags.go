@@ -17,7 +17,7 @@ import (
 
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/demo"
-	"github.com/railscope/railscope/exporter"
+	exporterhttp "github.com/railscope/railscope/exporter/http"
 )
 
 // settings is the command line, parsed.
@@ -132,7 +132,7 @@ func application(s *settings) *kingpin.Application {
 	only := twin{cmd}
 	s.web = kingpinflag.AddFlags(only, ":10091")
 	only.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
-	only.Flag("web.max-connections", "Connections to the web port at a time; one address has at most half of them. What comes beyond is closed and counted.").Default(strconv.Itoa(exporter.DefaultMaxConnections)).IntVar(&s.connections)
+	only.Flag("web.max-connections", "Connections to the web port at a time; one address has at most half of them. What comes beyond is closed and counted.").Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
 	only.Flag("web.enable-lifecycle", "Let POST and PUT to /-/reload read the configuration again. SIGHUP always does.").Default("false").BoolVar(&s.lifecycle)
 	for _, src := range sourceFlags {
 		s.collectors[src.name] = only.Flag("collector."+src.name, "Read "+src.reads+".").Default(strconv.FormatBool(!src.off)).Bool()

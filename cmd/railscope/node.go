@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/exporter"
+	exporterhttp "github.com/railscope/railscope/exporter/http"
+	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -45,10 +46,10 @@ func (s settings) machine() machine {
 type node struct {
 	finder  *rail.Finder
 	probing *probing
-	scraper *exporter.Scraper
+	scraper *scrape.Scraper
 	running []runner
 	machine machine
-	server  exporter.ServerOptions
+	server  exporterhttp.Options
 	logger  *slog.Logger
 }
 
@@ -58,7 +59,7 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	remember(finder, m.state)
 	n := &node{finder: finder, machine: m, logger: logger}
-	n.server = exporter.ServerOptions{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(pageGatherer(s, finder)), Logger: logger}
+	n.server = exporterhttp.Options{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(pageGatherer(s, finder)), Logger: logger}
 	probed := newNode(s, m, finder, logger)
 	list, running, err := sources(s, m, finder, probed, logger)
 	if err != nil {
@@ -70,8 +71,8 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 	if m.state != nil {
 		saved = m.state.Err
 	}
-	n.scraper, err = exporter.NewScraper(append(list, n.probing.metrics), exporter.Options{Budget: sourceBudget, Logger: logger, State: saved,
-		Info: exporter.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
+	n.scraper, err = scrape.New(append(list, n.probing.metrics), scrape.Options{Budget: sourceBudget, Logger: logger, State: saved,
+		Info: scrape.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
 	return n, err
 }
 
@@ -79,12 +80,12 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() error) error {
 	opts := n.server
 	opts.Reload = reload
-	handler, err := exporter.NewServer(n.scraper, opts)
+	handler, err := exporterhttp.New(n.scraper, opts)
 	if err != nil {
 		return err
 	}
 	defer background(ctx, n.running)()
-	return exporter.Serve(ctx, handler, flags, n.logger)
+	return exporterhttp.Serve(ctx, handler, flags, n.logger)
 }
 
 // close ends the probe.

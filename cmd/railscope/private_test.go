@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/doctor"
-	"github.com/railscope/railscope/exporter"
+	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -71,7 +71,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	handler, err := exporter.NewServer(n.scraper, n.server)
+	handler, err := exporterhttp.New(n.scraper, n.server)
 	if err != nil {
 		t.Fatal(err)
 	}

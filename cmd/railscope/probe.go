@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/common/version"
 
-	"github.com/railscope/railscope/exporter"
+	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/secret"
 	"github.com/railscope/railscope/probe"
@@ -50,7 +50,7 @@ func newNode(s settings, m machine, finder *rail.Finder, logger *slog.Logger) *p
 // probing is the probe of a running exporter, and its metrics.
 type probing struct {
 	service *probe.Service
-	metrics *exporter.Probe
+	metrics *exporterprobe.Source
 	logger  *slog.Logger
 	last    map[string]string // peer → what its last round came to, for the log
 
@@ -73,7 +73,7 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 			logger.Warn("Token can be guessed; make one with: head -c 24 /dev/urandom | base64", "file", path, "bytes", bytes, "wanted", secret.ShortToken)
 		},
 	})
-	p.metrics = exporter.NewProbe(p.service.Stats)
+	p.metrics = exporterprobe.NewSource(p.service.Stats)
 	return p
 }
 

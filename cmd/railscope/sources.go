@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/collector/pcie"
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
-	"github.com/railscope/railscope/exporter"
+	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
@@ -58,7 +58,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 	}
 	if *s.collectors["sampler"] {
 		sampling := newSampler(s, m, finder, gpu, logger)
-		made["sampler"], running = exporter.NewSampler(sampling.Snapshot), append(running, sampling)
+		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling)
 	}
 	for _, flag := range sourceFlags {
 		if *s.collectors[flag.name] {

@@ -14,6 +14,16 @@ type Reading interface {
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
+// Sampler is a source that knows what the rails carried lately; see [Options.Recent].
+type Sampler interface {
+	Recent(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
+}
+
+// Prober is a source that knows the peers; see [Options.Peers].
+type Prober interface {
+	Peers() (peers []Peer, probing bool)
+}
+
 // Options are what the page is made of. What is nil is not shown.
 type Options struct {
 	Node    string // name of the node; empty asks the kernel

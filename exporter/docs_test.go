@@ -1,0 +1,79 @@
+package exporter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	exportersampler "github.com/railscope/railscope/exporter/sampler"
+	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// docs is docs/metrics.md for the sources of a scraper, made of nothing but their rows.
+func docs(s *scrape.Scraper) string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Generated from the rows in ` + "`collector/`, `exporter/scrape`, `exporter/probe` and `exporter/sampler` by `make docs`" + `; a test keeps it equal. Units are base units: bytes, seconds, ratios
+from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what the kernel or the driver calls it; where there are several, the first
+that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
+
+`)
+	section(&b, "railscope itself", s.OwnRows())
+	for _, src := range s.Sources() {
+		section(&b, "source "+src.Name(), src.Metrics())
+	}
+	return b.String()
+}
+
+func section(b *strings.Builder, title string, rows []*collector.Metric) {
+	fmt.Fprintf(b, "## %s\n\n| metric | kind | labels | meaning | origin | reference |\n|---|---|---|---|---|---|\n", title)
+	rows = slices.SortedFunc(slices.Values(rows), func(a, b *collector.Metric) int { return cmp.Compare(a.Name, b.Name) })
+	for _, m := range rows {
+		var origins []string
+		for _, o := range m.From {
+			origins = append(origins, origin(o, m.Ref))
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", table.FullName(m), table.TypeName(m.Kind), strings.Join(m.Labels, ", "),
+			cell(m.Help), cell(strings.Join(origins, ", ")), cell(m.Ref))
+	}
+	b.WriteString("\n")
+}
+
+// origin is a row's origin for people. Only where the row is written after mlx5
+// is the width that adapter's; bonds and NVML have theirs everywhere.
+func origin(o collector.Origin, ref string) string {
+	s := o.Name
+	if o.Scale != 0 {
+		s += fmt.Sprintf(" × %g", o.Scale)
+	}
+	switch {
+	case o.Saturates:
+		s += fmt.Sprintf(" (%d bits, saturates)", o.Bits)
+	case o.Bits != 0 && strings.Contains(ref, "mlx5"):
+		s += fmt.Sprintf(" (%d bits on mlx5, wraps)", o.Bits)
+	case o.Bits != 0:
+		s += fmt.Sprintf(" (%d bits, wraps)", o.Bits)
+	}
+	return s
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+// TestDocs holds docs/metrics.md equal to the rows.
+func TestDocs(t *testing.T) {
+	compareGolden(t, "../docs/metrics.md", []byte(docs(everySource(t, sysfstest.Root{Dir: t.TempDir()}))))
+}
+
+// everySource is a scraper of all sources there are.
+func everySource(t *testing.T, root sysfstest.Root) *scrape.Scraper {
+	t.Helper()
+	return exportertest.Scraper(t, append(allSources(t, root), newTestProbe(), exportersampler.NewSource(func(*sampler.Snapshot) {}))...)
+}

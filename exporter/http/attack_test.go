@@ -1,0 +1,313 @@
+package http
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/internal/connlimit"
+)
+
+// halfPost is a request whose body never comes.
+const halfPost = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+// serving serves on a free port of the loopback interface until the test ends.
+func serving(t *testing.T, opts Options) (handler *Server, address string) {
+	t.Helper()
+	opts.TelemetryPath = "/metrics"
+	handler, err := New(exportertest.Scraper(t, exportertest.NewSource("a")), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(handler.Close)
+	logged, writer := io.Pipe()
+	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+			slog.New(slog.NewJSONHandler(writer, nil)))
+		writer.Close()
+	}()
+	var line struct{ Msg, Address string }
+	for lines := json.NewDecoder(logged); line.Msg != "Serving"; {
+		if err := lines.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go io.Copy(io.Discard, logged)
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return handler, line.Address
+}
+
+// from is a client with an address of its own.
+func from(host string) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: 20 * time.Second}
+}
+
+// TestManyHalfRequests: 2,000 requests whose bodies never come hold no more
+// connections and memory than one address may, and nobody else waits for them.
+func TestManyHalfRequests(t *testing.T) {
+	_, address := serving(t, Options{})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	ended := make(chan bool, 2000)
+	for range cap(ended) {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, halfPost) // it may be refused already
+		go func() {
+			_, _ = io.Copy(io.Discard, c)
+			ended <- true
+		}()
+	}
+	for range cap(ended) - DefaultMaxConnections/2 { // what is over half of all is refused at once
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatal("connections beyond the limit stay open")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapInuse+after.StackInuse) - int64(before.HeapInuse+before.StackInuse); grown > 64<<20 {
+		t.Errorf("%d bytes of memory", grown)
+	}
+	resp, err := from("127.0.0.2").Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(body), "railscope_a_value") {
+		t.Fatalf("%v %.200s", err, body)
+	}
+	want := fmt.Sprintf("railscope_web_refused_total{reason=%q} %d\n", connlimit.Address, cap(ended)-DefaultMaxConnections/2)
+	if !strings.Contains(string(body), want) {
+		t.Errorf("want %s in\n%s", want, grep(string(body), "web_refused"))
+	}
+}
+
+func grep(text, part string) (found string) {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			found += line
+		}
+	}
+	return found
+}
+
+// TestMaxConnections: beyond the limit a connection is closed at once, and when
+// another has ended there is room again.
+func TestMaxConnections(t *testing.T) {
+	_, address := serving(t, Options{MaxConnections: 4})
+	var held []net.Conn
+	for i := range 4 {
+		c, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(i+1))}, tcpAddr(t, address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		held = append(held, c)
+	}
+	other := from("127.0.0.9")
+	if resp, err := other.Get("http://" + address + "/-/healthy"); err == nil {
+		resp.Body.Close()
+		t.Error("a fifth connection was answered")
+	}
+	held[0].Close()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := other.Get("http://" + address + "/-/healthy")
+		if err == nil {
+			resp.Body.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func tcpAddr(t *testing.T, address string) *net.TCPAddr {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestWebTimes: in virtual time, how long a client may take for what.
+func TestWebTimes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		send   string
+		reads  bool // the client reads its answers
+		within time.Duration
+		after  time.Duration // 0: it is closed at no time before
+	}{
+		{"silence", "", true, requestTime, requestTime},
+		{"half a header", "GET /metrics HTTP/1.1\r\nX-A", true, requestTime, requestTime},
+		{"half a body", halfPost, true, requestTime + time.Second, requestTime},
+		{"a drip of a body", "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + strings.Repeat("~", 100), true, requestTime + time.Second, requestTime},
+		{"an answer that is not read", "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", false, answerTime + time.Second, answerTime},
+		{"idle", "GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n", true, idleTime + time.Second, idleTime},
+		{"a stream", "GET /-/page/events HTTP/1.1\r\nHost: x\r\n\r\n", true, 0, 0},
+		{"a stream that is not read", "GET /-/page/events HTTP/1.1\r\nHost: x\r\n\r\n", false, 2 * time.Minute, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handler := testServer(t, "/metrics", nil)
+				handler.mux.HandleFunc("GET /big", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 1<<20)) })
+				srv := newHTTPServer(handler, slog.New(slog.DiscardHandler))
+				client, server := net.Pipe()
+				pipes := &onePipe{conn: make(chan net.Conn, 1), done: make(chan struct{})}
+				pipes.conn <- server
+				go srv.Serve(pipes)
+				start := time.Now()
+				go func() {
+					for _, b := range []byte(tc.send) {
+						if _, err := client.Write([]byte{b}); err != nil {
+							return
+						}
+						if b == '~' {
+							time.Sleep(time.Second)
+						}
+					}
+				}()
+				if !tc.reads {
+					time.Sleep(tc.within)
+				}
+				ended := make(chan time.Duration, 1)
+				go func() {
+					_, _ = io.Copy(io.Discard, client)
+					ended <- time.Since(start)
+				}()
+				select {
+				case took := <-ended:
+					if tc.within == 0 || took > tc.within || took < tc.after {
+						t.Errorf("closed after %v, want from %v to %v", took, tc.after, tc.within)
+					}
+				case <-time.After(10 * time.Minute):
+					if tc.within > 0 {
+						t.Error("open after 10 minutes")
+					}
+				}
+				client.Close()
+				handler.Close()
+				srv.Close()
+				time.Sleep(time.Minute) // what net/http still waits for
+			})
+		})
+	}
+}
+
+// onePipe is a listener for the connections that are sent to it.
+type onePipe struct {
+	conn  chan net.Conn
+	done  chan struct{}
+	close sync.Once
+}
+
+func (l *onePipe) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l *onePipe) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
+func (l *onePipe) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestBodies: no request needs a body, and a large one is refused before it is
+// read.
+func TestBodies(t *testing.T) {
+	s := testServer(t, "/metrics", func() error { return nil })
+	for size, want := range map[int]int{0: 200, 1000: 200, maxBody: 200, maxBody + 1: 413, 1 << 30: 413} {
+		r := httptest.NewRequest("POST", "/-/reload", neverRead{t})
+		r.ContentLength = int64(size)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%d bytes: %d, want %d", size, w.Code, want)
+		}
+	}
+}
+
+type neverRead struct{ t *testing.T }
+
+func (n neverRead) Read([]byte) (int, error) {
+	n.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// TestSlowReaders: of clients that do not read their answers, only so many hold
+// memory; the one that waits longest is cut off for the next.
+func TestSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := testServer(t, "/metrics", nil)
+		var began int
+		var mu sync.Mutex
+		handler.mux.HandleFunc("GET /big", func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			began++
+			mu.Unlock()
+			w.Write(make([]byte, 1<<20))
+			mu.Lock()
+			began--
+			mu.Unlock()
+		})
+		srv := newHTTPServer(handler, slog.New(slog.DiscardHandler))
+		pipes := &onePipe{conn: make(chan net.Conn), done: make(chan struct{})}
+		go srv.Serve(pipes)
+		for range 3 * maxSlow {
+			client, server := net.Pipe()
+			defer client.Close()
+			pipes.conn <- server
+			fmt.Fprint(client, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		if began != maxSlow {
+			t.Errorf("%d answers wait", began)
+		}
+		client, server := net.Pipe()
+		pipes.conn <- server
+		go fmt.Fprint(client, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, resp.Body); n != 1<<20 || err != nil {
+			t.Errorf("who reads gets %d bytes, %v", n, err)
+		}
+		client.Close()
+		srv.Close()
+		time.Sleep(time.Minute)
+	})
+}

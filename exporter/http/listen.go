@@ -1,0 +1,62 @@
+package http
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/mdlayher/vsock"
+	"github.com/prometheus/exporter-toolkit/web"
+)
+
+// vsockScheme is before the port of an address of a virtual machine's host.
+const vsockScheme = "vsock://"
+
+// listen opens what the flags of all exporters name: addresses, or the sockets
+// that systemd has opened. exporter-toolkit does the same, but gives nobody the
+// listeners to bound.
+func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
+	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
+		logger.Info("Listening on systemd activated listeners instead of port listeners")
+		list, err := activation.Listeners()
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, errors.New("no socket activation file descriptors found")
+		}
+		return list, nil
+	}
+	var list []net.Listener
+	for _, address := range *flags.WebListenAddresses {
+		l, err := listenOn(address)
+		if err != nil {
+			for _, l := range list {
+				_ = l.Close() // nobody has it yet
+			}
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func listenOn(address string) (net.Listener, error) {
+	if !strings.HasPrefix(address, vsockScheme) {
+		return net.Listen("tcp", address)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the port must be a number: %w", address, err)
+	}
+	return vsock.Listen(uint32(port), nil)
+}

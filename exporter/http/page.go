@@ -1,0 +1,29 @@
+package http
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+
+	"github.com/railscope/railscope/exporter/page"
+	"github.com/railscope/railscope/exporter/scrape"
+	"github.com/railscope/railscope/exporter/table"
+)
+
+// pageOptions gives the page what it shows: the scraper's series, and what its sources keep for people.
+func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
+	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
+		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor}
+	o.Look = func(sources []string, look func(page.Reading, map[string]string)) {
+		scraper.Update(sources, func(series *table.Table, failed map[string]string) { look(series, failed) })
+	}
+	for _, src := range scraper.Sources() {
+		if src, ok := src.(page.Sampler); ok {
+			o.Recent = src.Recent
+		}
+		if src, ok := src.(page.Prober); ok {
+			o.Peers = src.Peers
+		}
+	}
+	return o
+}

@@ -1,0 +1,29 @@
+package http
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/page"
+)
+
+// TestPageSaysReasons: of a source that failed the page says what
+// source_errors_total does, and not what is in the error: files and processes.
+func TestPageSaysReasons(t *testing.T) {
+	secret := errors.New("open /proc/4193337/environ: permission denied")
+	a, b, c := exportertest.NewSource("a"), exportertest.NewSource("b"), exportertest.NewSource("c")
+	a.Reads = func(func(collector.Sample)) error { return &collector.Fault{Reason: "permission", Err: secret} }
+	b.Reads = func(func(collector.Sample)) error {
+		return &collector.Fault{Device: "mlx5_0", Reason: "io", Err: secret}
+	}
+	c.Reads = func(func(collector.Sample)) error { return nil }
+	s := exportertest.Scraper(t, a, b, c)
+	var failed map[string]string
+	pageOptions(s, Options{}).Look([]string{"a", "b", "c"}, func(_ page.Reading, f map[string]string) { failed = maps.Clone(f) })
+	if want := map[string]string{"a": "permission", "b": "mlx5_0: io"}; !maps.Equal(failed, want) {
+		t.Errorf("%q, want %q", failed, want)
+	}
+}

@@ -1,0 +1,162 @@
+package sampler
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// Source is the source of what the sampler has. Nothing is read for it when it
+// is scraped: it copies, and the numbers in it only grow, so that any number of
+// servers may scrape at any interval.
+type Source struct {
+	snapshot  func(*sampler.Snapshot)
+	rows      rows
+	histogram *utilization
+
+	mu   sync.Mutex // protects all following fields
+	snap sampler.Snapshot
+}
+
+// NewSource returns the source. snapshot copies what the sampler has into the
+// memory given; it must not wait.
+func NewSource(snapshot func(*sampler.Snapshot)) *Source {
+	s := &Source{snapshot: snapshot, rows: newRows()}
+	s.histogram = newUtilization(s)
+	return s
+}
+
+// Name implements [collector.Source].
+func (s *Source) Name() string { return "sampler" }
+
+// Metrics implements [collector.Source].
+func (s *Source) Metrics() []*collector.Metric { return s.rows.all() }
+
+// Histograms implements scrape.HistogramSource.
+func (s *Source) Histograms() map[*collector.Metric]prometheus.Collector {
+	return map[*collector.Metric]prometheus.Collector{s.rows.utilization: s.histogram}
+}
+
+// Read implements [collector.Source].
+func (s *Source) Read(emit func(collector.Sample)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshot(&s.snap)
+	if len(s.snap.Rails) == 0 && len(s.snap.Bonds) == 0 && len(s.snap.GPUs) == 0 {
+		return fmt.Errorf("no rail, bond or GPU to sample: %w", collector.ErrAbsent)
+	}
+	put := func(m *collector.Metric, v float64, labels ...string) {
+		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
+	}
+	for i := range s.snap.Rails {
+		s.emitRail(&s.snap.Rails[i], put)
+	}
+	s.emitBalance(put)
+	for _, b := range s.snap.Bonds {
+		if b.Member == "" {
+			emitFlaps(put, s.rows.activeChanges, s.rows.activeLast, b.Active, b.Name)
+		} else {
+			emitFlaps(put, s.rows.memberChanges, s.rows.memberLast, b.Links, b.Name, b.Member)
+		}
+	}
+	for _, g := range s.snap.GPUs {
+		put(s.rows.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
+		put(s.rows.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
+	}
+	return errors.Join(s.emitDevices(put)...)
+}
+
+// put emits a sample.
+type put = func(m *collector.Metric, v float64, labels ...string)
+
+// emitRail emits what one rail carried and how its link fared.
+func (s *Source) emitRail(r *sampler.Rail, put put) {
+	for d := range r.Tally {
+		t, direction := &r.Tally[d], sampler.Direction(d)
+		if t.Samples > 0 { // a share of the capacity needs a capacity
+			put(s.rows.busy, t.Busy, r.Name, direction)
+			put(s.rows.saturated, t.Saturated, r.Name, direction)
+		}
+		if r.TCPKnown {
+			put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
+		}
+	}
+	emitFlaps(put, s.rows.linkChanges, s.rows.linkLast, r.Links, r.Name)
+}
+
+// emitFlaps emits how often a link changed, and when it last did.
+func emitFlaps(put put, changes, last *collector.Metric, f sampler.Flaps, labels ...string) {
+	put(changes, float64(f.Changes), labels...)
+	if !f.Last.IsZero() {
+		put(last, table.UnixSeconds(f.Last), labels...)
+	}
+}
+
+// emitBalance emits what concerns all rails together.
+func (s *Source) emitBalance(put put) {
+	for d, set := range s.snap.Sets {
+		direction := sampler.Direction(d)
+		if len(s.snap.Rails) == 0 {
+			break
+		}
+		if set.Known || set.Busy > 0 { // busy is a share of the capacity, too
+			put(s.rows.anyBusy, set.Busy, direction)
+			put(s.rows.imbalanced, set.Imbalanced, direction)
+		}
+		if set.Known {
+			put(s.rows.active, float64(set.Active), direction)
+		}
+		if set.Balanced {
+			put(s.rows.imbalance, set.Imbalance, direction)
+		}
+	}
+	for i, f := range s.snap.Fallback {
+		if f.Known {
+			put(s.rows.fallback, collector.Bool(f.Suspected), sampler.Reason(i))
+		}
+	}
+}
+
+// emitDevices emits how sampling goes, and returns the faults.
+func (s *Source) emitDevices(put put) (faults []error) {
+	for _, d := range s.snap.Devices {
+		put(s.rows.interval, d.Interval.Seconds(), d.Name)
+		put(s.rows.samples, float64(d.Samples), d.Name)
+		put(s.rows.overruns, float64(d.Overruns), d.Name)
+		put(s.rows.reading, d.Reading.Seconds(), d.Name)
+		if d.Stuck > 0 {
+			faults = append(faults, &collector.Fault{Device: d.Name, Reason: sysfs.ReasonTimeout,
+				Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
+		} else if d.Err != nil {
+			f := collector.NewFault(d.Name, d.Err)
+			if errors.Is(d.Err, sampler.ErrUncounted) {
+				f.Reason, f.Expected = sysfs.ReasonUnsupported, true
+			}
+			faults = append(faults, f)
+		}
+	}
+	for reason, n := range s.snap.Dropped {
+		put(s.rows.dropped, float64(n), sampler.DropReason(reason))
+	}
+	return faults
+}
+
+// Recent returns what a rail carried in the last seconds, appended to to, and its rate, both as of the last read.
+func (s *Source) Recent(rail string, direction int, to []float64) (recent []float64, now float64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.snap.Rails {
+		if r := &s.snap.Rails[i]; r.Name == rail {
+			return r.Recent[direction].AppendTo(to), r.Recent[direction].Rate, true
+		}
+	}
+	return to, 0, false
+}

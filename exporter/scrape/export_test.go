@@ -1,0 +1,4 @@
+package scrape
+
+// ErrorsMost is for tests from outside.
+const ErrorsMost = errorsMost

@@ -1,0 +1,39 @@
+package scrape
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/railscope/railscope/collector"
+)
+
+// TestProcess: the rows have values of this process, and the kernel is asked once a second at most.
+func TestProcess(t *testing.T) {
+	p := newProcess(nil)
+	got := map[string]float64{}
+	emit := func(s collector.Sample) { got[s.Metric.Name] = s.Value }
+	start := time.Now()
+	p.emit(start, emit)
+	for name := range p.rows {
+		if _, ok := got[name]; !ok || got[name] < 0 {
+			t.Errorf("%s is %v", name, got[name])
+		}
+	}
+	if started := time.Unix(int64(got["process_start_time_seconds"]), 0); time.Since(started) > time.Hour {
+		t.Errorf("started %v", started)
+	}
+	if got["process_open_fds"] > got["process_max_fds"] {
+		t.Errorf("%v descriptors of %v", got["process_open_fds"], got["process_max_fds"])
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "process_open_fds"}, func() float64 { return 9 }))
+	p.gatherer = reg
+	if p.emit(start.Add(processEvery-1), emit); got["process_open_fds"] == 9 {
+		t.Error("the kernel was asked again within a second")
+	}
+	if p.emit(start.Add(processEvery), emit); got["process_open_fds"] != 9 {
+		t.Error("the kernel was not asked again after a second")
+	}
+}

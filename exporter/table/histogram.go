@@ -1,0 +1,62 @@
+package table
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// appendHistograms appends the classic buckets of a family of histograms, or nothing while it has no series. The text
+// format has no native ones. A series that cannot be written is left out rather than the scrape lost.
+func appendHistograms(b []byte, f *family) []byte {
+	list := make(chan prometheus.Metric, 64)
+	go func() {
+		defer close(list)
+		f.histograms.Collect(list)
+	}()
+	var series []*dto.Metric
+	for s := range list {
+		var m dto.Metric
+		if s.Write(&m) == nil {
+			series = append(series, &m)
+		}
+	}
+	if len(series) == 0 {
+		return b
+	}
+	slices.SortFunc(series, func(a, b *dto.Metric) int { // as client_golang does; labels are in order of name
+		return slices.CompareFunc(a.Label, b.Label, func(a, b *dto.LabelPair) int {
+			return cmp.Compare(a.GetValue(), b.GetValue())
+		})
+	})
+	b = append(b, f.head...)
+	for _, m := range series {
+		b = appendHistogram(b, FullName(f.row), m)
+	}
+	return b
+}
+
+// appendHistogram appends one series: its buckets, sum and count.
+func appendHistogram(b []byte, name string, m *dto.Metric) []byte {
+	var labels string
+	for _, l := range m.GetLabel() {
+		labels += l.GetName() + `="` + escapeLabel.Replace(l.GetValue()) + `",`
+	}
+	bucket, h := name+"_bucket{"+labels+`le="`, m.GetHistogram()
+	line := func(bound float64, count uint64) {
+		b = append(appendValue(append(b, bucket...), bound), `"} `...)
+		b = append(appendValue(b, float64(count)), '\n')
+	}
+	for _, c := range h.GetBucket() {
+		line(c.GetUpperBound(), c.GetCumulativeCount())
+	}
+	line(math.Inf(1), h.GetSampleCount())
+	if labels != "" {
+		labels = "{" + labels[:len(labels)-1] + "}"
+	}
+	b = append(appendValue(append(b, name+"_sum"+labels+" "...), h.GetSampleSum()), '\n')
+	return append(appendValue(append(b, name+"_count"+labels+" "...), float64(h.GetSampleCount())), '\n')
+}
