@@ -14,7 +14,7 @@ import (
 // read for them when they are scraped. Safe for concurrent use.
 type Source struct {
 	stats   func() probe.Stats
-	rows    rows
+	rows    *rows
 	latency *prometheus.HistogramVec
 
 	mu    sync.Mutex // protects all following fields
@@ -56,7 +56,7 @@ func (p *Source) SetPeers(peers []string) {
 		peer := before[name]
 		if peer == nil {
 			peer = newPeer(name)
-			peer.render(&p.rows)
+			peer.render(p.rows)
 		}
 		p.peers[name], p.order = peer, append(p.order, peer)
 	}
@@ -85,7 +85,7 @@ func (p *Source) Observe(r probe.Result) {
 		}
 	}
 	peer.observe(r)
-	peer.render(&p.rows)
+	peer.render(p.rows)
 }
 
 func (p *Source) observeLatency(peer *peer, rail probe.RailResult) {
@@ -103,7 +103,7 @@ func (p *Source) observeLatency(peer *peer, rail probe.RailResult) {
 func (p *Source) Name() string { return "probe" }
 
 // Metrics implements [collector.Source].
-func (p *Source) Metrics() []*collector.Metric { return p.rows.all() }
+func (p *Source) Metrics() []*collector.Metric { return p.rows.Metrics() }
 
 // Read implements [collector.Source] with what rounds have left.
 func (p *Source) Read(emit func(collector.Sample)) error {

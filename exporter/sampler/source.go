@@ -19,7 +19,7 @@ import (
 // servers may scrape at any interval.
 type Source struct {
 	snapshot  func(*sampler.Snapshot)
-	rows      rows
+	rows      *rows
 	histogram *utilization
 
 	mu   sync.Mutex // protects all following fields
@@ -38,7 +38,7 @@ func NewSource(snapshot func(*sampler.Snapshot)) *Source {
 func (s *Source) Name() string { return "sampler" }
 
 // Metrics implements [collector.Source].
-func (s *Source) Metrics() []*collector.Metric { return s.rows.all() }
+func (s *Source) Metrics() []*collector.Metric { return s.rows.Metrics() }
 
 // Histograms implements scrape.HistogramSource.
 func (s *Source) Histograms() map[*collector.Metric]prometheus.Collector {

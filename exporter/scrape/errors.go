@@ -10,113 +10,119 @@ import (
 // errorKey is the labels of source_errors_total.
 type errorKey struct{ source, device, reason string }
 
-// Bounds on what source_errors_total keeps of devices: interfaces of containers
-// come and go by the thousand, each with a name of its own.
+// Bounds on the series of devices, since interfaces of containers come and go by the thousand with new names.
 const (
-	errorsKeep  = time.Hour // after the device was last there
-	errorsMost  = 256       // series of devices, for each source
-	errorsEvery = time.Minute
+	errorsKeep  = time.Hour   // after the device was last present
+	errorsMost  = 256         // series of devices per source
+	errorsEvery = time.Minute // between two checks of which devices are present
 )
 
-// errorBook counts the faults of sources. Not safe for concurrent use.
-type errorBook struct {
-	counts map[errorKey]*errorCount
-	looked map[string]time.Time // by source: when it was last seen which devices there are
+// errorCounts counts the faults of sources. Not safe for concurrent use.
+type errorCounts struct {
+	counts  map[errorKey]*errorCount
+	checked map[string]time.Time // by source: when its devices were last checked
 }
 
 type errorCount struct {
 	n    uint64
-	last time.Time // when the device was last there, or failed
+	last time.Time // when the device was last present, or failed
 }
 
-func newErrorBook() errorBook {
-	return errorBook{counts: map[errorKey]*errorCount{}, looked: map[string]time.Time{}}
+func newErrorCounts() errorCounts {
+	return errorCounts{counts: map[errorKey]*errorCount{}, checked: map[string]time.Time{}}
 }
 
-// add counts a fault. Where there are too many of a source, the device that was
-// there longest ago is forgotten.
-func (b errorBook) add(key errorKey, now time.Time) {
-	c := b.counts[key]
+// add counts a fault. When a source has too many, the device that was last present the longest ago is dropped.
+func (e errorCounts) add(key errorKey, now time.Time) {
+	c := e.counts[key]
 	if c == nil {
-		b.makeRoom(key)
+		e.makeRoom(key)
 		c = &errorCount{}
-		b.counts[key] = c
+		e.counts[key] = c
 	}
 	c.n, c.last = c.n+1, now
 }
 
-func (b errorBook) makeRoom(key errorKey) {
+func (e errorCounts) makeRoom(key errorKey) {
 	if key.device == "" {
 		return // as many as there are reasons
 	}
 	var oldest errorKey
 	n := 0
-	for k, c := range b.counts {
+	for k, c := range e.counts {
 		if k.source != key.source || k.device == "" {
 			continue
 		}
-		if n++; oldest.device == "" || c.last.Before(b.counts[oldest].last) {
+		if n++; oldest.device == "" || c.last.Before(e.counts[oldest].last) {
 			oldest = k
 		}
 	}
 	if n >= errorsMost {
-		delete(b.counts, oldest)
+		delete(e.counts, oldest)
 	}
 }
 
-// seen notes which devices a reading of a source has told of. One that told of
-// no device says nothing of who is there, unless the source has no hardware.
-func (b errorBook) seen(source string, r result, now time.Time) {
-	if now.Sub(b.looked[source]) < errorsEvery {
+// seen notes which devices a read emitted samples of. A read without samples of a
+// device says nothing about which are present, unless the source has no hardware.
+func (e errorCounts) seen(source string, r result, now time.Time) {
+	if now.Sub(e.checked[source]) < errorsEvery {
 		return
 	}
-	b.looked[source] = now
+	e.checked[source] = now
 	missing := map[string]bool{}
-	for key := range b.counts {
+	for key := range e.counts {
 		if key.source == source && key.device != "" {
 			missing[key.device] = true
 		}
 	}
-	here, told := map[string]bool{}, errors.Is(r.err, collector.ErrAbsent)
-	for i := 0; i < len(r.samples) && len(here) < len(missing); i++ {
+	present, known := map[string]bool{}, errors.Is(r.err, collector.ErrAbsent)
+	for i := 0; i < len(r.samples) && len(present) < len(missing); i++ {
 		m := r.samples[i].Metric
 		for l, label := range m.Labels {
-			prefix, known := labelsOfDevices[label]
-			if !known || l >= len(r.samples[i].Labels) || m.Name == railMissing {
+			prefix, names := devicePrefix(label)
+			if !names || l >= len(r.samples[i].Labels) || m.Name == railMissing {
 				continue
 			}
-			told = true
+			known = true
 			if name := prefix + r.samples[i].Labels[l]; missing[name] {
-				here[name] = true
+				present[name] = true
 			}
 		}
 	}
-	for key, c := range b.counts {
-		if key.source == source && (here[key.device] || !told) {
+	for key, c := range e.counts {
+		if key.source == source && (present[key.device] || !known) {
 			c.last = now
 		}
 	}
 }
 
-// labelsOfDevices are the labels that name what a fault may be of, with what is
-// before the name there.
-var labelsOfDevices = map[string]string{"device": "", "netdev": "", "bond": "", "member": "", "gpu": "gpu", "pci_address": ""}
-
 // railMissing is the one row about devices that are not there.
 const railMissing = "rail_missing_info"
 
-// forget drops the counts of devices that have been gone for long.
-func (b errorBook) forget(now time.Time) {
-	for key, c := range b.counts {
+// devicePrefix returns what a fault has before the value of a label that names a
+// device, and whether the label names one.
+func devicePrefix(label string) (prefix string, names bool) {
+	switch label {
+	case "device", "netdev", "bond", "member", "pci_address":
+		return "", true
+	case "gpu":
+		return "gpu", true
+	}
+	return "", false
+}
+
+// expire drops the counts of devices that have been absent for long.
+func (e errorCounts) expire(now time.Time) {
+	for key, c := range e.counts {
 		if key.device != "" && now.Sub(c.last) >= errorsKeep {
-			delete(b.counts, key)
+			delete(e.counts, key)
 		}
 	}
 }
 
-// emit emits what was counted.
-func (b errorBook) emit(row *collector.Metric, emit func(collector.Sample)) {
-	for key, c := range b.counts {
-		emit(collector.Sample{Metric: row, Labels: []string{key.source, key.device, key.reason}, Value: float64(c.n)})
+// each calls f with every count.
+func (e errorCounts) each(f func(key errorKey, n uint64)) {
+	for key, c := range e.counts {
+		f(key, c.n)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// process has the standard metrics of the process, by client_golang. Its two of the network are left out: they are
-// of the network namespace, which is the node's.
+// process reads the standard metrics of the process by client_golang. Those of the network are left out, since they
+// count the whole network namespace, and those of virtual memory, which mean nothing for a Go program.
 type process struct {
 	gatherer prometheus.Gatherer
 	rows     map[string]*collector.Metric // by name
@@ -19,10 +19,28 @@ type process struct {
 	read     time.Time // when samples were read
 }
 
-// processEvery is how long the process' samples are kept: reading them takes half a millisecond.
+// processEvery is how long the samples are kept: reading them takes half a millisecond.
 const processEvery = time.Second
 
-func newProcess(gatherer prometheus.Gatherer) *process {
+// processRows adds the rows of the process to a table, and returns them by name.
+func processRows(t *collector.Table) map[string]*collector.Metric {
+	g := t.Group("Prometheus client library conventions, process metrics")
+	byName := map[string]*collector.Metric{}
+	for _, m := range []*collector.Metric{
+		g.Counter("process_cpu_seconds_total", "CPU time of railscope, user and system."),
+		g.Gauge("process_open_fds", "Open file descriptors of railscope."),
+		g.Gauge("process_max_fds", "Limit on open file descriptors of railscope."),
+		g.Gauge("process_resident_memory_bytes", "Resident memory of railscope."),
+		g.Gauge("process_start_time_seconds", "When railscope started, Unix time."),
+		g.Gauge("go_goroutines", "Goroutines of railscope. A number that keeps rising means reads that never return."),
+	} {
+		byName[m.Name] = m
+	}
+	return byName
+}
+
+// newProcess returns the reader of this process, or of what gatherer has.
+func newProcess(rows map[string]*collector.Metric, gatherer prometheus.Gatherer) *process {
 	if gatherer == nil {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -30,22 +48,10 @@ func newProcess(gatherer prometheus.Gatherer) *process {
 				func() float64 { return float64(runtime.NumGoroutine()) }))
 		gatherer = reg
 	}
-	p := &process{gatherer: gatherer, rows: map[string]*collector.Metric{}}
-	row := func(kind collector.Kind, name, help string) {
-		p.rows[name] = &collector.Metric{Name: name, Kind: kind, Help: help,
-			Ref: "Prometheus client library conventions, process metrics"}
-	}
-	row(collector.Counter, "process_cpu_seconds_total", "CPU time that railscope has used, user and system.")
-	row(collector.Gauge, "process_open_fds", "File descriptors that railscope has open.")
-	row(collector.Gauge, "process_max_fds", "Limit on railscope's open file descriptors.")
-	row(collector.Gauge, "process_resident_memory_bytes", "Resident memory of railscope.")
-	row(collector.Gauge, "process_start_time_seconds", "When railscope started, Unix time.")
-	row(collector.Gauge, "go_goroutines",
-		"Goroutines of railscope. A number that keeps rising means reads that never return.")
-	return p
+	return &process{gatherer: gatherer, rows: rows}
 }
 
-// emit emits what is known. What the kernel does not say is absent.
+// emit emits what is known. What the kernel does not report is absent.
 func (p *process) emit(now time.Time, emit func(collector.Sample)) {
 	if now.Sub(p.read) >= processEvery {
 		p.read, p.samples = now, p.samples[:0]
@@ -55,8 +61,9 @@ func (p *process) emit(now time.Time, emit func(collector.Sample)) {
 			if row == nil || len(f.GetMetric()) != 1 {
 				continue
 			}
-			m := f.GetMetric()[0] // a counter or a gauge
-			p.samples = append(p.samples, collector.Sample{Metric: row, Value: m.GetCounter().GetValue() + m.GetGauge().GetValue()})
+			m := f.GetMetric()[0] // a counter or a gauge; the other one is 0
+			v := m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			p.samples = append(p.samples, collector.Sample{Metric: row, Value: v})
 		}
 	}
 	for _, s := range p.samples {

@@ -11,7 +11,7 @@ import (
 
 // TestProcess: the rows have values of this process, and the kernel is asked once a second at most.
 func TestProcess(t *testing.T) {
-	p := newProcess(nil)
+	p := newProcess(newRows().process, nil)
 	got := map[string]float64{}
 	emit := func(s collector.Sample) { got[s.Metric.Name] = s.Value }
 	start := time.Now()

@@ -6,30 +6,30 @@ import (
 	"github.com/railscope/railscope/internal/connlimit"
 )
 
-// Why the web port refuses: [connlimit.Connections], [connlimit.Address],
-// [connlimit.Timeout], and these.
+// Reasons of the web port to refuse a client, besides those of connlimit.
 const (
-	RefusedBody      = "body"       // a request with a body larger than maxBody
-	RefusedCrossSite = "cross_site" // a page of another site asked for a reload
-	RefusedStreams   = "streams"    // as many live pages are open as can be
+	RefusedBody      = "body"       // the request body is too large
+	RefusedCrossSite = "cross_site" // a page of another site requested a reload
+	RefusedStreams   = "streams"    // too many live pages are open
 )
 
-// newRefusals counts what the web port refuses, and logs the first of each
-// reason.
+// newRefusals counts refused clients, and logs the first of each reason.
 func newRefusals(logger *slog.Logger) *connlimit.Refusals {
 	fix := map[string]string{
-		connlimit.Connections: "all places are taken: look for who opens them; --web.max-connections is the limit",
-		connlimit.Address:     "this address has half of --web.max-connections open: raise it if a proxy has that address",
-		connlimit.Timeout:     "a request must arrive within 10s and its answer be read within 60s",
-		RefusedBody:           "requests need no body",
-		RefusedCrossSite:      "a page of another site asked for a reload",
+		connlimit.Connections: "find out who opens the connections; the limit is --web.max-connections",
+		connlimit.Address:     "raise --web.max-connections if a proxy uses this address: one address may open half of them",
+		connlimit.Timeout:     "send a request within 10 s and read its answer within 60 s",
+		RefusedBody:           "send no request body",
+		RefusedCrossSite:      "request the reload from outside a browser",
 		RefusedStreams:        "close a live page",
 	}
-	report := func(reason, from string) {
-		logger.Warn("Web port refuses a client (logged once until it stops)", "reason", reason, "address", from, "fix", fix[reason])
+	report := func(reason, address string) {
+		logger.Warn("Web port refused a client (logged once until it stops)",
+			"reason", reason, "address", address, "fix", fix[reason])
 	}
-	return connlimit.NewRefusals(report, connlimit.Address, RefusedBody, connlimit.Connections, RefusedCrossSite, RefusedStreams, connlimit.Timeout)
+	return connlimit.NewRefusals(report, connlimit.Address, RefusedBody, connlimit.Connections, RefusedCrossSite,
+		RefusedStreams, connlimit.Timeout)
 }
 
-// Refuse counts a client that the web port refused. It is safe for concurrent use.
+// Refuse counts a client that the web port refused.
 func (s *Scraper) Refuse(reason, address string) { s.refused.Count(reason, address) }

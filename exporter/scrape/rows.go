@@ -7,49 +7,51 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// Info is what build_info tells, and whether nothing of what is told is real.
+// Info is what build_info says.
 type Info struct {
 	Version, Revision, GoVersion string
-	Demo                         bool // the figures are those of the demo
+	Demo                         bool // all figures are simulated
 }
 
-// ownRows are the exporter's own metrics: rows like any other, so that lint and
-// documentation see them too.
-type ownRows struct {
-	present, success, seconds, errors, build *collector.Metric
-	demo                                     *collector.Metric
-	scrape                                   *collector.Metric
-	refused                                  *collector.Metric
-	reloadOK, reloadTime, stateOK            *collector.Metric
+// rows are the exporter's own metrics: rows like any other, for lint and documentation.
+type rows struct {
+	collector.Table
+	present, success, seconds, errors *collector.Metric
+	build, demo, scrape, refused      *collector.Metric
+	reloadOK, reloadTime, stateOK     *collector.Metric
+	process                           map[string]*collector.Metric // by name
 }
 
-func newOwnRows() ownRows {
-	source := []string{"source"}
-	const here = "exporter/scraper.go"
-	gauge := func(name, help, ref string, labels ...string) *collector.Metric {
-		return &collector.Metric{Name: name, Kind: collector.Gauge, Help: help, Ref: ref, Labels: labels}
-	}
-	counter := func(name, help, ref string, labels ...string) *collector.Metric {
-		return &collector.Metric{Name: name, Kind: collector.Counter, Help: help, Ref: ref, Labels: labels}
-	}
-	return ownRows{
-		present:    gauge("source_present", "1 when the machine has hardware for the source, 0 when it has none: then there are no series, and nothing is wrong.", here, source...),
-		success:    gauge("source_success", "1 when everything that the source should read was read. What could be read is exported either way.", here, source...),
-		seconds:    gauge("source_read_seconds", "How long the last read of the source took, or has taken so far when it has not returned.", here, source...),
-		errors:     counter("source_errors_total", "Reads that failed, by device and reason. reason=unsupported is a driver's way to say that a port has no such counter; it does not lower source_success. A device's series go an hour after it was last there.", here, "source", "device", "reason"),
-		build:      gauge("build_info", "What is running; always 1.", here, "version", "revision", "goversion"),
-		demo:       gauge("demo", "1 where railscope demo made this up: rails that are shaped TCP connections of one machine, GPUs that are none. There is no series anywhere else.", "docs/demo.md"),
-		scrape:     gauge("scrape_seconds", "How long the reads for this scrape took, all sources side by side.", here),
-		refused:    counter("web_refused_total", "Clients that the web port refused: connections (--web.max-connections are open), address (one address has half of them), timeout (a request did not arrive, or an answer was not read, in time), streams (50 live pages are open), body (the request had a large one), cross_site (a page of another site asked for a reload).", "exporter/refusals.go", "reason"),
-		reloadOK:   gauge("config_last_reload_successful", "1 when the configuration that was last read is in force, 0 when it was refused and the one before it still is.", "exporter/server.go"),
-		reloadTime: gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last put in force, Unix time.", "exporter/server.go"),
-		stateOK:    gauge("state_saved", "1 while what is to be remembered is saved in --state.dir, 0 while it is only in memory: the log says why. Absent without --state.dir.", "docs/rails.md"),
-	}
-}
-
-func (r ownRows) all() []*collector.Metric {
-	return []*collector.Metric{r.present, r.success, r.seconds, r.errors, r.build, r.demo, r.scrape, r.refused, r.reloadOK, r.reloadTime,
-		r.stateOK}
+func newRows() *rows {
+	r := &rows{}
+	own := r.Group("exporter/scrape/scraper.go")
+	source := own.With("source")
+	r.present = source.Gauge("source_present",
+		"1 when the machine has hardware for the source, 0 when it has none: no series, and no fault.")
+	r.success = source.Gauge("source_success",
+		"1 when the source was read without a fault. What could be read is exported either way.")
+	r.seconds = source.Gauge("source_read_seconds",
+		"Duration of the last read of the source, or of the current one while it has not returned.")
+	r.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
+		"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A device's "+
+		"series are dropped one hour after it was last present.")
+	r.build = own.With("version", "revision", "goversion").Gauge("build_info", "Version of railscope; always 1.")
+	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped TCP "+
+		"connections within one machine, GPUs do not exist. Absent otherwise.")
+	r.scrape = own.Gauge("scrape_seconds", "Duration of the reads for this scrape, all sources in parallel.")
+	r.refused = own.With("reason").Ref("exporter/scrape/refusals.go").Counter("web_refused_total", "Clients that the web "+
+		"port refused. connections: --web.max-connections are open. address: one address has half of them. timeout: "+
+		"a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. body: the "+
+		"request body was too large. cross_site: a page of another site requested a reload.")
+	reload := own.Ref("exporter/http/server.go")
+	r.reloadOK = reload.Gauge("config_last_reload_successful",
+		"1 when the last configuration was applied, 0 when it was refused and the previous one is still active.")
+	r.reloadTime = reload.Gauge("config_last_reload_success_timestamp_seconds",
+		"When a configuration was last applied, Unix time.")
+	r.stateOK = own.Ref("docs/rails.md").Gauge("state_saved", "1 while the state is saved in --state.dir, 0 while it is "+
+		"in memory only: the log says why. Absent without --state.dir.")
+	r.process = processRows(&r.Table)
+	return r
 }
 
 // status is what the exporter knows of itself.
@@ -57,11 +59,11 @@ type status struct {
 	info     Info
 	reloadOK bool
 	reloaded time.Time
-	state    func() error // nil: there is none
+	state    func() error // nil: no state directory
 }
 
-// emit emits the rows that are about railscope itself.
-func (r ownRows) emit(st *status, took time.Duration, emit func(collector.Sample)) {
+// emit emits the rows about railscope itself.
+func (r *rows) emit(st *status, took time.Duration, emit func(collector.Sample)) {
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}

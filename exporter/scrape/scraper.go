@@ -1,13 +1,12 @@
+// Package scrape reads the sources, each within a time budget, and makes an exposition of what they emit: values,
+// health and faults of the sources, and the exporter's own state.
 package scrape
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/railscope/railscope/collector"
@@ -32,152 +30,92 @@ type Options struct {
 	Info   Info
 	// Process has the standard metrics of this process; nil reads them.
 	Process prometheus.Gatherer
-	// State returns why nothing is saved in the state directory, if so; nil: there is none.
+	// State returns the error with which the state directory was last saved; nil: there is no state directory.
 	State func() error
 }
 
-// Scraper reads the sources when asked to and renders what they say. Reads that
-// overlap are one read: there is never more than one in flight for a source,
-// and callers that come while one is going on share it. Safe for concurrent
-// use.
+// Scraper reads the sources on request. At most one read is in flight per source, and callers that overlap share it.
+// Safe for concurrent use.
 type Scraper struct {
 	opts    Options
 	sources map[string]collector.Source
 	names   []string              // of the sources, in the order given
-	spare   map[string]*sync.Pool // per source: memory of a read that was taken in, to be used again
-	rows    ownRows
+	buffers map[string]*sync.Pool // of []collector.Sample, by source: memory of earlier reads
+	rows    *rows
 	lanes   lane.Group[result]
 	refused *connlimit.Refusals
 	flights singleflight.Group // of expositions, by format and compression
 
 	mu      sync.Mutex // protects all following fields
 	table   *table.Table
-	text    []byte // the last exposition; its memory is used again
+	text    []byte // the last exposition; its memory is reused
 	zip     *gzip.Writer
-	errors  errorBook
-	failed  map[string]string // source → why its last read did, in a line
-	public  map[string]string // the same, without what only the log says
+	errors  errorCounts
+	failed  map[string]string // source → why its last read failed, in the words of source_errors_total
 	log     faultLog
 	status  status
 	process *process
 }
 
-// result is what one read of a source came to.
+// result is the outcome of one read of a source.
 type result struct {
 	samples []collector.Sample
 	err     error
 	took    time.Duration
 }
 
-// NewScraper returns a scraper of the sources. It fails when two rows have one
-// name or a row is not fit to be exported, which is a mistake in a table.
-func New(sources []collector.Source, opts Options) (*Scraper, error) {
-	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
-		process: newProcess(opts.Process), spare: map[string]*sync.Pool{}, rows: newOwnRows(), errors: newErrorBook(), failed: map[string]string{},
-		log:    faultLog{logger: opts.Logger, seen: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, reloadOK: true, reloaded: time.Now(), state: opts.State}}
-	for _, src := range sources {
-		s.sources[src.Name()] = src
-		s.spare[src.Name()] = new(sync.Pool)
-		s.names = append(s.names, src.Name())
-	}
-	rows := s.OwnRows()
-	for _, src := range sources {
-		rows = append(rows, src.Metrics()...)
-	}
-	s.table = table.New(rows)
-	zip, err := gzip.NewWriterLevel(io.Discard, gzip.StatelessCompression)
-	if err != nil {
-		return nil, err
-	}
-	s.zip = zip
-	for _, src := range sources {
-		if h, ok := src.(HistogramSource); ok {
-			for row, c := range h.Histograms() {
-				if err := s.table.Histograms(row, c); err != nil {
-					return nil, fmt.Errorf("source %s: %w", src.Name(), err)
-				}
-			}
-		}
-	}
-	return s, nil
-}
-
-// HistogramSource is a source that has histograms besides what it emits. Those
-// need Prometheus, so it is one of this package.
+// HistogramSource is a source that keeps histograms besides what it emits.
 type HistogramSource interface {
 	Histograms() map[*collector.Metric]prometheus.Collector
 }
 
+// New returns a scraper of the sources, whose rows have different names.
+func New(sources []collector.Source, opts Options) (*Scraper, error) {
+	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
+		buffers: map[string]*sync.Pool{}, rows: newRows(), errors: newErrorCounts(), failed: map[string]string{},
+		log:    faultLog{logger: opts.Logger, last: map[errorKey]time.Time{}},
+		status: status{info: opts.Info, reloadOK: true, reloaded: time.Now(), state: opts.State}}
+	s.process = newProcess(s.rows.process, opts.Process)
+	rows := s.OwnRows()
+	for _, src := range sources {
+		s.sources[src.Name()] = src
+		s.buffers[src.Name()] = new(sync.Pool)
+		s.names = append(s.names, src.Name())
+		rows = slices.Concat(rows, src.Metrics())
+	}
+	s.table = table.New(rows)
+	for _, src := range sources {
+		h, ok := src.(HistogramSource)
+		if !ok {
+			continue
+		}
+		for row, c := range h.Histograms() {
+			if err := s.table.Histograms(row, c); err != nil {
+				return nil, fmt.Errorf("source %s: %w", src.Name(), err)
+			}
+		}
+	}
+	var err error
+	s.zip, err = gzip.NewWriterLevel(io.Discard, gzip.StatelessCompression)
+	return s, err
+}
+
 // OwnRows returns the rows about railscope itself.
-func (s *Scraper) OwnRows() []*collector.Metric {
-	return slices.AppendSeq(s.rows.all(), maps.Values(s.process.rows))
+func (s *Scraper) OwnRows() []*collector.Metric { return s.rows.Metrics() }
+
+// Sources returns the sources, in the order given.
+func (s *Scraper) Sources() (list []collector.Source) {
+	for _, name := range s.names {
+		list = append(list, s.sources[name])
+	}
+	return list
 }
 
-// Exposition reads the sources and returns what they say in a format, compressed if asked for. Calls that overlap
-// share one result, which nobody may change.
-func (s *Scraper) Exposition(format expfmt.Format, compressed bool) ([]byte, error) {
-	body, err, _ := s.flights.Do(fmt.Sprint(format, compressed), func() (any, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.scrapeLocked(nil)
-		if err := s.encodeLocked(format); err != nil {
-			return nil, err
-		}
-		if compressed {
-			return s.compressLocked()
-		}
-		return bytes.Clone(s.text), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return body.([]byte), nil
-}
+// Info returns what build_info says.
+func (s *Scraper) Info() Info { return s.opts.Info }
 
-// encodeLocked writes the table into s.text: what all servers ask for by the table itself, the rest by client_golang.
-func (s *Scraper) encodeLocked(format expfmt.Format) error {
-	s.text = s.text[:0]
-	if format.FormatType() == expfmt.TypeTextPlain {
-		s.text = s.table.AppendText(s.text)
-		return nil
-	}
-	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(s.table); err != nil {
-		return err
-	}
-	families, err := reg.Gather()
-	if err != nil {
-		return err
-	}
-	b := bytes.NewBuffer(s.text)
-	enc := expfmt.NewEncoder(b, format)
-	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			return err
-		}
-	}
-	if closer, ok := enc.(expfmt.Closer); ok {
-		err = closer.Close()
-	}
-	s.text = b.Bytes()
-	return err
-}
-
-// compressLocked compresses s.text. A stateless compressor keeps a third of a megabyte rather than most of one, for
-// 2 % more bytes, and is not slower after a pause.
-func (s *Scraper) compressLocked() ([]byte, error) {
-	packed := bytes.NewBuffer(make([]byte, 0, len(s.text)/6))
-	s.zip.Reset(packed)
-	if _, err := s.zip.Write(s.text); err != nil {
-		return nil, err
-	}
-	err := s.zip.Close()
-	return packed.Bytes(), err
-}
-
-// Alive returns when no scrape is going on: at once, or after the budget at
-// most, unless something is wrong with the scraper itself. The watchdog asks.
+// Alive returns when no scrape is in progress: within the budget, unless the scraper itself is stuck. The watchdog
+// calls it.
 func (s *Scraper) Alive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +130,7 @@ func (s *Scraper) Reading() []string {
 	return list
 }
 
-// Reloaded records whether a configuration that was read is now in force.
+// Reloaded records whether the configuration that was just read is applied.
 func (s *Scraper) Reloaded(ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,33 +140,22 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Sources returns the sources, in the order given.
-func (s *Scraper) Sources() (list []collector.Source) {
-	for _, name := range s.names {
-		list = append(list, s.sources[name])
-	}
-	return list
-}
-
-// Info returns what build_info says.
-func (s *Scraper) Info() Info { return s.opts.Info }
-
 // Update reads the sources of these names, nil is all, and lets view see the series: of the other sources those of
 // their last read. failed says why sources failed, in the words of source_errors_total, since errors name processes
 // and files. view may not keep anything.
 func (s *Scraper) Update(names []string, view func(series *table.Table, failed map[string]string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scrapeLocked(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.sources[name] == nil }))
+	s.readLocked(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.sources[name] == nil }))
 	view(s.table, s.failed)
 }
 
-// scrapeLocked reads these sources side by side, nil is all, and fills the
-// table.
-func (s *Scraper) scrapeLocked(some []string) {
+// readLocked reads these sources in parallel, nil is all, and updates the table.
+func (s *Scraper) readLocked(some []string) {
 	start := time.Now()
-	names := s.names
+	names := some
 	if some == nil {
+		names = s.names
 		s.table.Begin()
 	} else {
 		var rows []*collector.Metric
@@ -236,10 +163,8 @@ func (s *Scraper) scrapeLocked(some []string) {
 			rows = append(rows, s.sources[name].Metrics()...)
 		}
 		s.table.BeginSome(rows)
-		names = some
 	}
-	results := s.lanes.Run(s.opts.Budget, names, s.read)
-	for _, r := range results {
+	for _, r := range s.lanes.Run(s.opts.Budget, names, s.read) {
 		if r.Err != nil {
 			reason := sysfs.ReasonTimeout
 			if r.State == lane.Died {
@@ -250,36 +175,32 @@ func (s *Scraper) scrapeLocked(some []string) {
 		}
 		s.accept(r.Key, r.Value)
 	}
-	if some == nil { // else it is not known which devices there are
-		s.errors.forget(start)
+	if some == nil { // otherwise not all devices have been seen
+		s.errors.expire(start)
 	}
-	s.refused.Each(func(reason string, n uint64) {
-		s.table.Set(collector.Sample{Metric: s.rows.refused, Labels: []string{reason}, Value: float64(n)})
-	})
-	s.errors.emit(s.rows.errors, func(sample collector.Sample) { s.table.Set(sample) })
-	s.log.settle(start)
+	s.refused.Each(func(reason string, n uint64) { s.set(s.rows.refused, float64(n), reason) })
+	s.errors.each(func(key errorKey, n uint64) { s.set(s.rows.errors, float64(n), key.source, key.device, key.reason) })
+	s.log.recovered(start)
 	s.log.descriptors(start)
-	set := func(sample collector.Sample) { s.table.Set(sample) }
-	s.rows.emit(&s.status, time.Since(start), set)
-	s.process.emit(start, set)
+	emit := func(sample collector.Sample) { s.table.Set(sample) }
+	s.rows.emit(&s.status, time.Since(start), emit)
+	s.process.emit(start, emit)
 	s.table.End()
 }
 
-// read runs in the source's lane. It gathers the samples, so that a source that
-// returns late has nowhere to write.
+// read runs in the source's lane. It gathers the samples, so that a source that returns late cannot write anywhere.
 func (s *Scraper) read(name string) result {
 	var r result
 	start := time.Now()
-	if spare, ok := s.spare[name].Get().([]collector.Sample); ok {
-		r.samples = spare[:0]
+	if buffer, ok := s.buffers[name].Get().([]collector.Sample); ok {
+		r.samples = buffer[:0]
 	}
 	r.err = s.sources[name].Read(func(sample collector.Sample) { r.samples = append(r.samples, sample) })
 	r.took = time.Since(start)
 	return r
 }
 
-// accept puts what a source said into the table and counts what it could not
-// say.
+// accept puts the samples of a source into the table and counts its faults.
 func (s *Scraper) accept(name string, r result) {
 	success, present := true, !errors.Is(r.err, collector.ErrAbsent)
 	if present {
@@ -296,15 +217,26 @@ func (s *Scraper) accept(name string, r result) {
 	for _, sample := range r.samples {
 		if !s.table.Set(sample) {
 			success = false
-			s.failed[name] = "it gave a series twice or with the wrong labels"
-			s.count(name, &collector.Fault{Reason: "duplicate", Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
+			s.failed[name] = "duplicate series or wrong labels"
+			s.count(name, &collector.Fault{Reason: "duplicate",
+				Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
 		}
 	}
-	s.spare[name].Put(r.samples) //nolint:staticcheck // the header is small beside what it saves
-	label := []string{name}
-	s.table.Set(collector.Sample{Metric: s.rows.present, Labels: label, Value: collector.Bool(present)})
-	s.table.Set(collector.Sample{Metric: s.rows.success, Labels: label, Value: collector.Bool(success)})
-	s.table.Set(collector.Sample{Metric: s.rows.seconds, Labels: label, Value: r.took.Seconds()})
+	s.buffers[name].Put(r.samples) //nolint:staticcheck // the header is small beside what it saves
+	s.set(s.rows.present, collector.Bool(present), name)
+	s.set(s.rows.success, collector.Bool(success), name)
+	s.set(s.rows.seconds, r.took.Seconds(), name)
+}
+
+func (s *Scraper) set(m *collector.Metric, v float64, labels ...string) {
+	s.table.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
+}
+
+// count counts a fault and logs it if it is new.
+func (s *Scraper) count(source string, f *collector.Fault) {
+	key := errorKey{source, f.Device, f.Reason}
+	s.errors.add(key, time.Now())
+	s.log.fault(key, f)
 }
 
 // firstFault is the first unexpected fault, in the words of source_errors_total.
@@ -315,65 +247,4 @@ func firstFault(err error) string {
 		}
 	}
 	return ""
-}
-
-func (s *Scraper) count(source string, f *collector.Fault) {
-	key := errorKey{source, f.Device, f.Reason}
-	s.errors.add(key, time.Now())
-	s.log.fault(key, f)
-}
-
-// faultLog says each fault once, and once more when it is over, instead of at
-// every scrape.
-type faultLog struct {
-	logger *slog.Logger
-	seen   map[errorKey]time.Time // when it was last there
-	few    time.Time              // when descriptors were last few
-}
-
-// over is how long a fault must stay away to be over: longer than a refused
-// file is left alone.
-const over = 3 * time.Minute
-
-func (l *faultLog) fault(key errorKey, f *collector.Fault) {
-	_, known := l.seen[key]
-	l.seen[key] = time.Now()
-	if known {
-		return
-	}
-	text, _, _ := strings.Cut(f.Error(), "\n") // a panic's stack is for source_errors_total's reader to ask for
-	l.logger.Warn("Cannot read; not said again until it changes", "collector", key.source, "device", key.device, "reason", key.reason, "expected", f.Expected, "err", text)
-}
-
-// descriptors says when files are no longer kept open, which costs time, and what
-// to do about it.
-func (l *faultLog) descriptors(now time.Time) {
-	few, limit := sysfs.FewDescriptors()
-	if !few {
-		return
-	}
-	if now.Sub(l.few) > over {
-		l.logger.Warn("Few file descriptors are left: files of devices are opened anew for each read", "limit", limit,
-			"fix", fmt.Sprintf("raise the limit to %d: LimitNOFILE= of the unit, or ulimit -n", max(2*limit, enoughDescriptors)))
-	}
-	l.few = now
-}
-
-// enoughDescriptors is what the largest nodes need several times over.
-const enoughDescriptors = 65536
-
-func (l *faultLog) settle(now time.Time) {
-	var gone []errorKey
-	for key, last := range l.seen {
-		if now.Sub(last) > over {
-			gone = append(gone, key)
-			delete(l.seen, key)
-		}
-	}
-	slices.SortFunc(gone, func(a, b errorKey) int {
-		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.device, b.device), cmp.Compare(a.reason, b.reason))
-	})
-	for _, key := range gone {
-		l.logger.Info("Can be read again", "collector", key.source, "device", key.device, "reason", key.reason)
-	}
 }

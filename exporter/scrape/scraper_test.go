@@ -168,8 +168,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 			exportertest.Text(t, s)
 			time.Sleep(time.Minute)
 		}
-		want := `level=WARN msg="Cannot read; not said again until it changes" collector=a device=d reason=io expected=false err="d: EIO at one file"` + "\n" +
-			`level=INFO msg="Can be read again" collector=a device=d reason=io` + "\n"
+		want := `level=WARN msg="Read failed (logged once until it changes)" collector=a device=d reason=io expected=false err="d: EIO at one file"` + "\n" +
+			`level=INFO msg="Read succeeds again" collector=a device=d reason=io` + "\n"
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("20 scrapes, 10 of them broken (-want +got):\n%s", diff)
 		}
