@@ -34,7 +34,7 @@ func TestPageKnowsRows(t *testing.T) {
 	s := everySource(t, root)
 	o := page.Options{Metrics: "/metrics", Logger: slog.New(slog.DiscardHandler)}
 	var missing []string
-	o.Look = func(names []string, f func(page.Reading, map[string]string)) {
+	o.Read = func(names []string, f func(page.Reading, map[string]string)) {
 		s.Update(names, func(series *table.Table, failed map[string]string) { f(knows{series, &missing}, failed) })
 	}
 	p, err := page.New(o)

@@ -55,7 +55,7 @@ func complaints(g *doctor.Gatherer) func(context.Context) ([]exporterhttp.Findin
 	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
 		facts := g.Gather(ctx)
 		for _, f := range doctor.Examine(facts, nil).Sorted() {
-			list = append(list, exporterhttp.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Mend: f.Mend})
+			list = append(list, exporterhttp.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Fix: f.Mend})
 		}
 		return append(list, unjudged(facts.Unread)...), ctx.Err()
 	}

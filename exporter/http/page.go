@@ -14,8 +14,8 @@ import (
 func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
 	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
 		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor}
-	o.Look = func(sources []string, look func(page.Reading, map[string]string)) {
-		scraper.Update(sources, func(series *table.Table, failed map[string]string) { look(series, failed) })
+	o.Read = func(sources []string, view func(page.Reading, map[string]string)) {
+		scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
 	}
 	for _, src := range scraper.Sources() {
 		if src, ok := src.(page.Sampler); ok {

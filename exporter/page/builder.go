@@ -37,13 +37,13 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	b.gpus(&s)
 	s.NoRails = b.none(len(s.Rails), sources, "rdma", "no RDMA device on this node")
 	s.NoBonds = b.none(len(s.Bonds), sources, "bond", "no bond on this node")
-	s.NoGPUs = b.none(len(s.GPUs), sources, "gpu", "no GPU on this node, or none that says what it holds")
-	s.NoPeers = "no peers are configured: nothing probes the rails"
+	s.NoGPUs = b.none(len(s.GPUs), sources, "gpu", "no GPU on this node, or none that reports its memory")
+	s.NoPeers = "no peers configured: the rails are not probed"
 	if b.o.Peers != nil {
 		peers, probing := b.o.Peers()
 		s.Peers = peers
 		if len(peers) == 0 && probing {
-			s.NoPeers = "this node answers peers and probes none"
+			s.NoPeers = "this node answers peers and asks none"
 		}
 	}
 	b.sourceNotes(&s)
@@ -81,16 +81,14 @@ func (b *builder) sources() map[string]bool {
 
 // none says why nothing is shown of a source, empty when something is.
 func (b *builder) none(shown int, sources map[string]bool, source, absent string) string {
-	present, on := sources[source]
+	_, on := sources[source]
 	switch {
 	case shown > 0:
 		return ""
 	case !on:
-		return "the source " + source + " is switched off (--no-collector." + source + ")"
+		return "source " + source + " is disabled (--no-collector." + source + ")"
 	case b.failed[source] != "":
-		return "the source " + source + " failed: " + terminal.Plain(b.failed[source])
-	case !present:
-		return absent
+		return "source " + source + " failed: " + terminal.Plain(b.failed[source])
 	}
 	return absent
 }
@@ -101,16 +99,18 @@ func (b *builder) sourceNotes(s *Snapshot) {
 		if v == 1 {
 			return
 		}
-		s.Notes = append(s.Notes, Note{Warn, "not all of the source " + l[0] + " could be read", terminal.Plain(b.failed[l[0]])})
+		s.Notes = append(s.Notes, Note{Warn, "source " + l[0] + " could not be read completely", terminal.Plain(b.failed[l[0]])})
 	})
 	b.each("config_last_reload_successful", nil, func(_ []string, v float64) {
 		if v == 0 {
-			s.Notes = append(s.Notes, Note{Level: Warn, Text: "the configuration that was read last was refused", Detail: "the one before is in force"})
+			s.Notes = append(s.Notes, Note{Level: Warn, Text: "the last configuration was refused",
+				Detail: "the previous one is still active"})
 		}
 	})
 	b.each("nccl_fallback", []string{"job"}, func(l []string, v float64) {
 		if v == 1 {
-			s.Notes = append(s.Notes, Note{Level: Bad, Text: "NCCL job " + l[0] + " uses sockets instead of RDMA", Detail: "by its own log"})
+			s.Notes = append(s.Notes, Note{Level: Bad, Text: "NCCL job " + l[0] + " uses sockets instead of RDMA",
+				Detail: "according to its log"})
 		}
 	})
 }
@@ -128,9 +128,11 @@ func (b *builder) balance(s *Snapshot) {
 		note := Note{Level: Bad, Text: "suspected fallback, " + l[0]}
 		switch l[0] {
 		case "rdma_idle_tcp_busy":
-			note.Text, note.Detail = "suspected fallback to TCP", "GPUs compute, the rails carry no RDMA and their interfaces carry much else"
+			note.Text = "suspected fallback to TCP"
+			note.Detail = "GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"
 		case "single_rail":
-			note.Text, note.Detail = "suspected fallback to one rail", "the rails were even, and now one carries nearly everything"
+			note.Text = "suspected fallback to one rail"
+			note.Detail = "traffic was even, and now one rail carries nearly all of it"
 		}
 		s.Notes = append(s.Notes, note)
 	})

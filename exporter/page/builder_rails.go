@@ -47,46 +47,21 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 	put("pcie_link_max_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.MaxWidth = &v })
 	put("gid_misbound", nil, func(r *Rail, _ []string, v float64) {
 		if v == 1 {
-			r.Notes = append(r.Notes, Note{Level: Bad, Text: "its GIDs sit on another interface", Detail: "connections leave by another port"})
+			r.Notes = append(r.Notes, Note{Level: Bad, Text: "GIDs on another interface", Detail: "connections use another port"})
 		}
 	})
 	b.nearGPUs(at)
 	b.traffic(s, now)
 	b.congestion(at, now)
-	for i := range s.Rails {
-		s.Rails[i].note()
-	}
 }
 
 // stateName is the port's state in words, enum ib_port_state.
 func stateName(id float64) string {
-	names := []string{"no state", "down", "initialising", "armed", "active", "active, deferred"}
+	names := []string{"no state", "down", "initializing", "armed", "active", "active, deferred"}
 	if i := int(id); i >= 0 && i < len(names) {
 		return names[i]
 	}
 	return fmt.Sprintf("state %v", id)
-}
-
-// note notes what is wrong with the rail.
-func (r *Rail) note() {
-	add := func(l Level, format string, args ...any) {
-		r.Notes = append(r.Notes, Note{Level: l, Text: fmt.Sprintf(format, args...)})
-	}
-	switch {
-	case !r.Known:
-		add(Warn, "its state could not be read")
-	case !r.Up && r.State == "active":
-		add(Bad, "the port is active but not up")
-	}
-	if r.Width != nil && r.MaxWidth != nil && *r.Width < *r.MaxWidth {
-		add(Warn, "PCIe runs with %v of %v lanes", *r.Width, *r.MaxWidth)
-	}
-	if r.Transfers != nil && r.MaxTransfers != nil && *r.Transfers < *r.MaxTransfers {
-		add(Warn, "PCIe runs at %v of %v GT/s", *r.Transfers/1e9, *r.MaxTransfers/1e9)
-	}
-	if r.Up && r.Layer == "Ethernet" && r.MTU != nil && *r.MTU < 4096 {
-		add(Warn, "RDMA packets of %v bytes, not 4096: the interface's MTU is too small", *r.MTU)
-	}
 }
 
 // nearGPUs fills in the GPUs of each rail's NUMA node.

@@ -9,8 +9,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// exam asks the doctor: at most once a minute, one at a time, beside everything
-// else. Safe for concurrent use.
+// exam runs doctor in the background: at most once a minute, one at a time. Safe for concurrent use.
 type exam struct {
 	ctx context.Context
 	ask func(context.Context) ([]Finding, error)
@@ -26,14 +25,14 @@ func newExam(ctx context.Context, ask func(context.Context) ([]Finding, error)) 
 	return &exam{ctx: ctx, ask: ask, now: Exam{On: ask != nil}}
 }
 
-// look has the doctor look at the node, when it is time.
-func (e *exam) look(now time.Time) {
+// start runs doctor in the background when a minute has passed.
+func (e *exam) start(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ask == nil || e.now.Running || e.ctx.Err() != nil || (!e.begun.IsZero() && now.Sub(e.begun) < examEvery) {
 		return
 	}
-	if now.Sub(e.now.At) > 2*examEvery { // nobody looked meanwhile, and it may be of another day
+	if now.Sub(e.now.At) > 2*examEvery { // no page was open meanwhile: the findings are old
 		e.now = Exam{On: true}
 	}
 	e.begun, e.now.Running = now, true
@@ -55,8 +54,7 @@ func (e *exam) run(start time.Time) {
 	}
 }
 
-// safely asks. A slip in a check costs the page that check's opinion, and not the
-// node its metrics.
+// safely runs doctor. A panic in a check costs the page its findings, not the node its metrics.
 func (e *exam) safely(ctx context.Context) (findings []Finding, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -66,8 +64,7 @@ func (e *exam) safely(ctx context.Context) (findings []Finding, err error) {
 	return e.ask(ctx)
 }
 
-// end waits for a look that is going on, which has been told to stop; not for
-// one that hangs.
+// end waits for a run in progress, whose context is done; not for one that hangs.
 func (e *exam) end() {
 	done := make(chan struct{})
 	go func() { defer close(done); e.running.Wait() }()
@@ -85,12 +82,14 @@ func (e *exam) last() Exam {
 	return e.now
 }
 
+// plain is the finding without control characters.
 func (f Finding) plain() Finding {
-	f.Check, f.Subject, f.Read, f.Why = terminal.Plain(f.Check), terminal.Plain(f.Subject), terminal.Plain(f.Read), terminal.Plain(f.Why)
-	mend := make([]string, len(f.Mend))
-	for i, line := range f.Mend {
-		mend[i] = terminal.Plain(line)
+	f.Check, f.Subject = terminal.Plain(f.Check), terminal.Plain(f.Subject)
+	f.Read, f.Why = terminal.Plain(f.Read), terminal.Plain(f.Why)
+	fix := make([]string, len(f.Fix))
+	for i, line := range f.Fix {
+		fix[i] = terminal.Plain(line)
 	}
-	f.Mend = mend
+	f.Fix = fix
 	return f
 }

@@ -128,7 +128,7 @@ func trained(t testing.TB) (Options, exposition) {
 		},
 		Peers: func() ([]Peer, bool) { return peers, true },
 		Doctor: func(context.Context) ([]Finding, error) {
-			return []Finding{{Check: "gid_fallback", Subject: "peer hgx-09", Read: "rail 4 has no RoCE v2 GID in the peer's subnet", Why: "Rounds with this peer go by TCP.", Mend: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}}}, nil
+			return []Finding{{Check: "gid_fallback", Subject: "peer hgx-09", Read: "rail 4 has no RoCE v2 GID in the peer's subnet", Why: "Rounds with this peer go by TCP.", Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}}}, nil
 		},
 	}
 	e := captured(t, "hgx", more...)
@@ -158,8 +158,8 @@ func wounded(t testing.TB) (Options, exposition) {
 	}
 	o.Doctor = func(context.Context) ([]Finding, error) {
 		return []Finding{{Fault: true, Check: "port_down", Subject: "rail 1 (mlx5_1, ens2f0np0)", Read: `the port is "1: DOWN", physically "2: Polling"; ens2f0np0 has no carrier`,
-			Why:  "Nothing is carried by a port that is not ACTIVE: the other rails do its work, or the job does not start.",
-			Mend: []string{"# plug in the cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}}}, nil
+			Why: "Nothing is carried by a port that is not ACTIVE: the other rails do its work, or the job does not start.",
+			Fix: []string{"# plug in the cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}}}, nil
 	}
 	e := captured(t, "one-rail-dead", `railscope_rails_active{direction="receive"} 1`, `railscope_rails_active{direction="transmit"} 1`,
 		`railscope_rails_imbalance_ratio{direction="receive"} 1`, `railscope_rails_imbalance_ratio{direction="transmit"} 1`,
@@ -222,7 +222,7 @@ func open(t testing.TB, o Options, e exposition) (*Page, *source) {
 	t.Helper()
 	s := &source{}
 	s.reading.Store(&e)
-	o.Look = s.look
+	o.Read = s.look
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -14,7 +14,8 @@ func formats() template.FuncMap {
 	return template.FuncMap{
 		"fig": fig, "spark": spark, "percent": percent, "clock": clock, "stamp": stamp, "machine": machine, "ago": span,
 		"join": strings.Join, "level": outcomeLevel, "oldest": oldest, "dirname": dirname,
-		"flow": flowOf, "rate": rate, "persecond": perSecond, "part2": ofExpected, "times8": func(i int) int { return 8 * i }, "stripY": stripY, "stripH": stripHeight, "rounds": roundsInWords,
+		"flow": flowOf, "rate": rate, "persecond": perSecond, "part2": ofExpected, "rounds": roundsInWords,
+		"times8": func(i int) int { return 8 * i }, "stripY": stripY, "stripH": stripHeight,
 		"share": share, "speed": pcieSpeed, "micro": micro, "drawn": drawnPeers, "rest": restOfPeers, "tall": tall,
 	}
 }
@@ -27,7 +28,7 @@ type figure struct {
 	Absent, Title string
 }
 
-// fig prepares a value. unit is rate, bits, bytes, ratio, percent or number.
+// fig prepares a value. unit is rate, count, bytes, ratio, percent, perSecond or number.
 func fig(v *float64, metric, unit string) figure {
 	f := figure{Metric: metric, Absent: "unknown"}
 	if metric != "" {
@@ -38,12 +39,10 @@ func fig(v *float64, metric, unit string) figure {
 	}
 	f.Known, f.Value = true, strconv.FormatFloat(*v, 'g', -1, 64)
 	switch unit {
-	case "rate":
-		f.Text = decimal(*v) + "B/s"
-	case "bits":
-		f.Text = decimal(*v*8) + "b/s"
+	case "rate": // in bits, as links and bench have it; the value stays in bytes
+		f.Text = decimal(*v*8, "", "k", "M", "G") + "b/s"
 	case "count":
-		f.Text = decimal(*v) + "B"
+		f.Text = decimal(*v, "", "k", "M", "G", "T", "P", "E") + "B"
 	case "bytes":
 		f.Text = binary(*v)
 	case "ratio":
@@ -58,9 +57,8 @@ func fig(v *float64, metric, unit string) figure {
 	return f
 }
 
-// decimal writes three digits and the prefix of the unit that follows.
-func decimal(v float64) string {
-	prefixes := []string{"", "k", "M", "G", "T", "P", "E"}
+// decimal writes three digits, and one of the prefixes for the unit that follows.
+func decimal(v float64, prefixes ...string) string {
 	i := 0
 	for math.Abs(v) >= 999.5 && i < len(prefixes)-1 {
 		v /= 1000
@@ -94,7 +92,7 @@ func perSecond(v float64) string {
 	if v < 1 {
 		return digits(v*60, false) + "/min"
 	}
-	return strings.ReplaceAll(decimal(v)+"/s", "\u00a0/", "/")
+	return strings.ReplaceAll(decimal(v, "", "k", "M", "G")+"/s", "\u00a0/", "/")
 }
 
 func percent(v *float64) string {
@@ -271,8 +269,7 @@ func roundsInWords(rounds []Round) string {
 	return fmt.Sprintf("%d rounds: %s", len(rounds), outcomes(rounds))
 }
 
-// stripHeight and stripY make what went wrong lower, too: colour is not all that
-// tells.
+// stripHeight and stripY draw worse rounds lower, since colour alone is not enough.
 func stripHeight(r Round) int {
 	return map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}[r.Outcome]
 }

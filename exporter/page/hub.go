@@ -130,7 +130,7 @@ func (h *hub) tick() {
 	defer h.work.Unlock()
 	before := h.last
 	if err := h.makeLocked(time.Now()); err != nil {
-		h.o.Logger.Error("Cannot draw the page", "err", err)
+		h.o.Logger.Error("Page failed to render", "err", err)
 		return
 	}
 	h.mu.Lock()
@@ -159,14 +159,14 @@ func (h *hub) tick() {
 
 // makeLocked reads and draws.
 func (h *hub) makeLocked(now time.Time) error {
-	h.exam.look(now)
+	h.exam.start(now)
 	sources := fastSources()
 	if now.Sub(h.slow) >= slowEvery {
 		sources = append(sources, slowSources()...)
 		h.slow = now
 	}
 	var s Snapshot
-	h.o.Look(sources, func(series Reading, failed map[string]string) { s = h.builder.build(series, failed, time.Now()) })
+	h.o.Read(sources, func(series Reading, failed map[string]string) { s = h.builder.build(series, failed, time.Now()) })
 	s.Exam = h.exam.last()
 	s.judge()
 	d, err := h.drawing.draw(&s)

@@ -123,17 +123,17 @@ func TestEvents(t *testing.T) {
 		if got := drain(t, s); len(got) != 1 || got[0].Main != "" || !cmp.Equal(slices.Sorted(maps.Keys(got[0].Parts)), []string{"head", "lane-0", "lane-1"}) {
 			t.Errorf("then comes %v", slices.Sorted(maps.Keys(got[0].Parts)))
 		}
-		mended := maps.Clone(e)
-		mended["port_up"] = []line{{map[string]string{"rail": "0"}, 1}, {map[string]string{"rail": "1"}, 1}}
-		source.reading.Store(&mended)
+		repaired := maps.Clone(e)
+		repaired["port_up"] = []line{{map[string]string{"rail": "0"}, 1}, {map[string]string{"rail": "1"}, 1}}
+		source.reading.Store(&repaired)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		got := drain(t, s)
-		if len(got) != 1 || got[0].Parts["lane-1"] == "" || got[0].Title != "n: 2 rails up, but rail 1: PCIe runs with 8 of 16 lanes; 1 more below · railscope" {
-			t.Errorf("when rail 1 is mended comes %q and %v", got[0].Title, slices.Sorted(maps.Keys(got[0].Parts)))
+		if len(got) != 1 || got[0].Parts["lane-1"] == "" || got[0].Title != "n: 2 rails up, but source rdma could not be read completely · railscope" {
+			t.Errorf("when rail 1 is up again comes %q and %v", got[0].Title, slices.Sorted(maps.Keys(got[0].Parts)))
 		}
-		gone := maps.Clone(mended)
-		gone["rail_info"] = mended["rail_info"][:1]
+		gone := maps.Clone(repaired)
+		gone["rail_info"] = repaired["rail_info"][:1]
 		source.reading.Store(&gone)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -216,7 +216,7 @@ func TestDoctor(t *testing.T) {
 				return nil, ctx.Err()
 			}
 			time.Sleep(3 * time.Second)
-			return []Finding{{Fault: true, Subject: "rail 1", Mend: []string{"ip link set eth1 up"}}}, nil
+			return []Finding{{Fault: true, Subject: "rail 1", Fix: []string{"ip link set eth1 up"}}}, nil
 		}
 		page, source := open(t, o, captured(t, "hgx"))
 		time.Sleep(time.Hour)

@@ -33,37 +33,34 @@ type Options struct {
 	Started time.Time
 	Logger  *slog.Logger
 
-	// Look reads the sources of these names in bounded time, and lets look see the
-	// series and why sources failed.
-	Look func(sources []string, look func(series Reading, failed map[string]string))
-	// Recent appends what a rail carried in each of the last seconds, in bytes per
-	// second, and returns the rate of now; NaN is unknown. ok is false where nobody
-	// samples the rail.
+	// Read reads the sources of these names in bounded time, and lets view see the series and why sources failed.
+	Read func(sources []string, view func(series Reading, failed map[string]string))
+	// Recent appends what a rail carried in each of the last seconds, in bytes per second, and returns the current
+	// rate; NaN is unknown. ok is false when the rail is not sampled.
 	Recent func(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
 	// Peers returns the peers as configured, with their last rounds; probing is
 	// false where the configuration has no probe.
 	Peers func() (peers []Peer, probing bool)
-	// Refused is told of a client that gets no stream because all are taken.
-	Refused func(from string)
-	// Doctor looks at the node in bounded time.
+	// Refused is called with the address of a client that gets no stream because all are taken.
+	Refused func(address string)
+	// Doctor examines the node in bounded time.
 	Doctor func(ctx context.Context) ([]Finding, error)
 }
 
 // The bounds of what the page costs.
 const (
 	every      = time.Second      // between two events
-	slowEvery  = 5 * time.Second  // between two readings of what is dear to read
-	examEvery  = time.Minute      // between two looks of the doctor
+	slowEvery  = 5 * time.Second  // between two reads of the slow sources
+	examEvery  = time.Minute      // between two runs of doctor
 	examBudget = 20 * time.Second // for one
-	endBudget  = time.Second      // how long the end of the page waits for it
-	MaxStreams = 50               // open at once; who comes then gets 503
+	endBudget  = time.Second      // how long closing the page waits for it
+	MaxStreams = 50               // open at once; the next one gets 503
 	maxPeers   = 100              // that are drawn
 	// KeepRounds is how many rounds are kept of a peer.
 	KeepRounds = 20
 )
 
-// fastSources are read for every event. Firmware answers slowSources at its
-// leisure, or there is much of them.
+// fastSources are read for every event. slowSources wait for firmware, or have many series.
 func fastSources() []string { return []string{"rdma", "bond", "sampler", "probe"} }
 
 func slowSources() []string { return []string{"netdev", "pcie", "gpu", "gpudirect", "nccl"} }

@@ -67,7 +67,8 @@ func (p *Page) Register(mux *http.ServeMux) {
 // elsewhere, nothing inline, in no frame.
 func guard(w http.ResponseWriter) http.Header {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -83,8 +84,8 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	h := guard(w)
 	h.Set("Cache-Control", "no-store")
 	if err != nil {
-		p.hub.o.Logger.Error("Cannot draw the page", "err", err)
-		http.Error(w, "The page cannot be drawn; the metrics are not touched by that.", http.StatusInternalServerError)
+		p.hub.o.Logger.Error("Page failed to render", "err", err)
+		http.Error(w, "page failed to render (see the log); /metrics is not affected", http.StatusInternalServerError)
 		return
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -114,7 +115,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			p.hub.o.Refused(r.RemoteAddr)
 		}
 		h.Set("Retry-After", "30")
-		http.Error(w, "As many pages are open as may be, "+strconv.Itoa(MaxStreams)+": close one, or load this one anew to see the values of now.", http.StatusServiceUnavailable)
+		http.Error(w, "too many open pages (limit "+strconv.Itoa(MaxStreams)+"): close one, or reload this one for current values",
+			http.StatusServiceUnavailable)
 		return
 	}
 	defer p.hub.leave(s)

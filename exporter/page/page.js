@@ -1,16 +1,14 @@
-// Keeps a stream of events open and puts what changed into the page. The server
-// has drawn all of it; nothing is computed here, and without this file the page
-// is loaded anew instead.
+// Keeps a stream of events open and puts what changed into the page. The server draws all of it; nothing is computed
+// here, and without this file the page reloads instead.
 'use strict';
 (() => {
   const lost = document.getElementById('lost');
-  const silence = 5000; // milliseconds without an event, after which the values count as old
-  const again = 10000; // after which a stream that was refused is asked for anew
+  const silence = 5000; // milliseconds without an event after which the values count as stale
+  const retry = 10000; // milliseconds after which a refused stream is requested again
   let stream = null, timer = 0, since = '', at = document.querySelector('#head time').textContent;
 
-  // become makes the element what another is, and leaves alone what is the same:
-  // focus, selection, and details that somebody opened.
-  function become(old, now) {
+  // morph turns one element into another and leaves alone what is equal: focus, selection, and details that are open.
+  function morph(old, now) {
     for (const {name} of [...old.attributes]) {
       if (!now.hasAttribute(name) && !(name === 'open' && old.tagName === 'DETAILS')) old.removeAttribute(name);
     }
@@ -22,7 +20,7 @@
       const there = was[i];
       if (!there) old.append(child);
       else if (there.nodeType !== child.nodeType || there.nodeName !== child.nodeName) there.replaceWith(child);
-      else if (child.nodeType === Node.ELEMENT_NODE) become(there, child);
+      else if (child.nodeType === Node.ELEMENT_NODE) morph(there, child);
       else if (there.data !== child.data) there.data = child.data;
     });
     was.slice(is.length).forEach((node) => node.remove());
@@ -30,13 +28,13 @@
 
   function element(html) {
     const box = document.createElement('template');
-    box.innerHTML = html; // the server's own drawing: escaped there, and no script in it would be run
+    box.innerHTML = html; // drawn and escaped by the server; a script in it would not run
     return box.content.firstElementChild;
   }
 
   function put(id, html) {
     const old = document.getElementById(id), now = element(html);
-    if (old && now) become(old, now);
+    if (old && now) morph(old, now);
   }
 
   function live(is) {
@@ -49,23 +47,23 @@
     }
   }
 
-  function old(why) {
+  function stale(why) {
     since = since || new Date().toLocaleTimeString('en-GB');
     live(false);
-    const text = `Not connected since ${since}: ${why}. The values are of ${at}.`;
+    const text = `Not connected since ${since}: ${why}. Values from ${at}.`;
     if (lost.textContent !== text) lost.textContent = text;
     lost.hidden = false;
   }
 
   function watch() {
     clearTimeout(timer);
-    timer = setTimeout(() => old('nothing has come, and it is being tried again'), silence);
+    timer = setTimeout(() => stale('no data received, retrying'), silence);
   }
 
-  function take(event) {
+  function receive(event) {
     const m = JSON.parse(event.data);
-    if (m.layout !== document.documentElement.dataset.layout) { // another version answers now
-      if (sessionStorage.getItem('layout') !== m.layout) { // and if it does so still, a cache is at fault
+    if (m.layout !== document.documentElement.dataset.layout) { // the server is another version
+      if (sessionStorage.getItem('layout') !== m.layout) { // reload once: more often means that a cache has the old page
         sessionStorage.setItem('layout', m.layout);
         stream.close();
         location.reload();
@@ -83,22 +81,21 @@
   function open() {
     if (stream) stream.close();
     stream = new EventSource('./-/page/events');
-    stream.onmessage = take;
+    stream.onmessage = receive;
     stream.onerror = () => {
-      if (stream.readyState !== EventSource.CLOSED) { // it tries again by itself
-        old('it is being tried again');
+      if (stream.readyState !== EventSource.CLOSED) { // it retries by itself
+        stale('retrying');
         watch();
         return;
       }
-      old(`the stream was refused, perhaps because too many pages are open; tried again every ${again / 1000} s`);
+      stale(`stream refused, possibly too many open pages; retrying every ${retry / 1000} s`);
       clearTimeout(timer);
-      timer = setTimeout(open, again);
+      timer = setTimeout(open, retry);
     };
     watch();
   }
 
-  // A page that nobody sees asks for nothing: it costs the node nothing, and
-  // leaves the few connections that a browser has to those that are seen.
+  // A hidden page holds no stream: it costs the node nothing, and a browser has few connections to one host.
   function show() {
     if (document.hidden) {
       clearTimeout(timer);

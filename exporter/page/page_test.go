@@ -24,7 +24,7 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	var text []byte
 	var err error
 	b := page.hub.builder
-	page.hub.o.Look = func(_ []string, look func(Reading, map[string]string)) { look(e, nil) }
+	page.hub.o.Read = func(_ []string, look func(Reading, map[string]string)) { look(e, nil) }
 	s := b.build(e, nil, then())
 	if o.Doctor != nil {
 		findings, _ := o.Doctor(t.Context())
@@ -112,7 +112,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil), Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Mend: []string{evil}}.plain()}}
+	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil), Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}.plain()}}
 	text, err := page.hub.document()
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestVerdict(t *testing.T) {
 		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}}, Verdict{Warn, "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
 		{"fallback", Snapshot{Rails: []Rail{up}, Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}}, Verdict{Bad, "suspected fallback to TCP"}},
 		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Verdict{Idle, "no RDMA device on this node"}},
-		{"a peer by TCP", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"}, {Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reached by TCP only: no_gid"}},
+		{"a peer by TCP", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"}, {Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reachable by TCP only: no_gid"}},
 		{"a peer that was", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}}, Verdict{Good, "1 rail up"}},
 		{"a peer without a rail", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}}, Verdict{Warn, "1 rail up, but RDMA to peer b is degraded"}},
 		{"a note", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}}, Verdict{Good, "1 rail up"}},
@@ -172,5 +172,24 @@ func TestVerdict(t *testing.T) {
 		if tc.s.judge(); tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
 		}
+	}
+}
+
+// TestFindingsOfRails: what doctor found about a rail is shown with that rail, and counted once.
+func TestFindingsOfRails(t *testing.T) {
+	s := Snapshot{Rails: []Rail{{Name: "1", Up: true, Known: true}, {Name: "10", Up: true, Known: true}},
+		Exam: Exam{Findings: []Finding{
+			{Fault: true, Check: "gid_missing", Subject: "rail 10 (mlx5_10 port 1, eth10)", Read: "no GID"},
+			{Check: "mtu_low", Subject: "rail 1", Read: "MTU 1500"},
+			{Check: "memlock", Subject: "this node", Read: "64 KiB"},
+			{Subject: "rail 1", Read: "not read"},
+		}}}
+	s.judge()
+	want := [][]Note{{{Level: Warn, Text: "MTU 1500"}}, {{Level: Bad, Text: "no GID"}}}
+	if diff := cmp.Diff(want, [][]Note{s.Rails[0].Notes, s.Rails[1].Notes}); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if want := (Verdict{Warn, "2 rails up, but 1 fault found by doctor; 1 more below"}); s.Verdict != want {
+		t.Errorf("%+v, want %+v", s.Verdict, want)
 	}
 }

@@ -146,7 +146,7 @@ type Finding struct {
 	Fault              bool
 	Check              string // empty: no complaint, but something that was not judged
 	Subject, Read, Why string
-	Mend               []string
+	Fix                []string
 }
 
 // Kind is what is drawn before it.

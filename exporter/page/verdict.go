@@ -2,57 +2,36 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// judge says the node in one sentence: what is worst, or that all is well.
+// judge sums up what the series, the rounds and doctor report: the node in one sentence, which is the worst of it or
+// that all is well. It has no checks of its own. What doctor found about a rail is shown with the rail.
 func (s *Snapshot) judge() {
-	var bad, warn, last []string
-	for _, n := range s.Notes {
-		if n.Level == Bad {
-			bad = append(bad, n.Text)
+	problems := slices.Concat(s.railProblems(), s.notes(Bad), s.peerProblems(), s.bondProblems(), s.imbalanceProblem(),
+		s.doctorProblems(), s.notes(Warn))
+	var bad, warn []string
+	for _, p := range problems {
+		if p.Level == Bad {
+			bad = append(bad, p.Text)
 		} else {
-			last = append(last, n.Text)
+			warn = append(warn, p.Text)
 		}
 	}
-	if down := s.downRails(); down != "" {
-		bad = append([]string{down}, bad...)
-	}
-	for _, r := range s.Rails {
-		for _, n := range r.Notes {
-			if n.Level == Bad && (r.Up || !r.Known) {
-				bad = append(bad, "rail "+r.Name+": "+n.Text)
-			} else if n.Level == Warn {
-				warn = append(warn, "rail "+r.Name+": "+n.Text)
-			}
-		}
-	}
-	failing, degraded := s.failingPeers()
-	bad, warn = append(bad, failing...), append(warn, degraded...)
-	warn = append(warn, s.bondNotes()...)
-	if uneven := s.uneven(); uneven != "" {
-		warn = append(warn, uneven)
-	}
-	if n := s.faults(); n > 0 {
-		warn = append(warn, plural(n, "fault")+" found by doctor")
-	}
-	warn = append(warn, last...)
 	switch {
 	case len(bad) > 0:
-		s.Verdict = Verdict{Bad, bad[0] + more(len(bad)+len(warn)-1)}
+		s.Verdict = Verdict{Bad, bad[0] + more(len(problems)-1)}
 	case len(s.Rails) == 0:
 		s.Verdict = Verdict{Idle, s.NoRails}
 	case len(warn) > 0:
-		s.Verdict = Verdict{Warn, s.upRails() + ", but " + warn[0] + more(len(warn)-1)}
-	case s.busy():
-		s.Verdict = Verdict{Good, s.upRails() + s.evenly()}
-	case s.Balance[Receive].Judged:
-		s.Verdict = Verdict{Good, s.upRails() + ", idle"}
+		s.Verdict = Verdict{Warn, s.upRails() + ", but " + warn[0] + more(len(problems)-1)}
 	default:
-		s.Verdict = Verdict{Good, s.upRails()}
+		s.Verdict = Verdict{Good, s.upRails() + s.load()}
 	}
+	s.attachFindings()
 }
 
 func more(n int) string {
@@ -69,24 +48,6 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (s *Snapshot) downRails() string {
-	var names []string
-	for _, r := range s.Rails {
-		if r.Known && !r.Up {
-			names = append(names, r.Name)
-		}
-	}
-	switch {
-	case len(names) == 0:
-		return ""
-	case len(names) == len(s.Rails):
-		return "no rail is up"
-	case len(names) == 1:
-		return "rail " + names[0] + " is down"
-	}
-	return "rails " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " are down"
-}
-
 func (s *Snapshot) upRails() string {
 	n := 0
 	for _, r := range s.Rails {
@@ -97,77 +58,130 @@ func (s *Snapshot) upRails() string {
 	return plural(n, "rail") + " up"
 }
 
-func (s *Snapshot) busy() bool {
+// load says what the rails of a node without problems do, where the sampler reports it.
+func (s *Snapshot) load() string {
+	load := ""
 	for _, b := range s.Balance {
-		if b.Active != nil && *b.Active > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Snapshot) evenly() string {
-	for _, b := range s.Balance {
-		if b.Imbalance != nil {
+		switch {
+		case b.Imbalance != nil:
 			return ", even"
+		case b.Active != nil && *b.Active > 0:
+			load = ", busy"
+		case b.Judged && load == "":
+			load = ", idle"
 		}
 	}
-	return ", busy"
+	return load
 }
 
-// uneven says in which direction the rails are, without the figure, which stands
-// below: the verdict is read out whenever it changes.
-func (s *Snapshot) uneven() string {
-	for d, b := range s.Balance {
-		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
-			return [2]string{"receiving", "transmitting"}[d] + " is uneven"
+// notes are the node's notes of a level.
+func (s *Snapshot) notes(level Level) []Note {
+	return slices.DeleteFunc(slices.Clone(s.Notes), func(n Note) bool { return n.Level != level })
+}
+
+// railProblems are the rails that are down, in one line, and what their series report.
+func (s *Snapshot) railProblems() (list []Note) {
+	var down []string
+	for _, r := range s.Rails {
+		switch {
+		case !r.Known:
+			list = append(list, Note{Level: Warn, Text: "rail " + r.Name + ": state unknown"})
+		case !r.Up:
+			down = append(down, r.Name)
+			continue
+		}
+		for _, n := range r.Notes {
+			list = append(list, Note{Level: n.Level, Text: "rail " + r.Name + ": " + n.Text})
 		}
 	}
-	return ""
+	text := ""
+	switch last := len(down) - 1; {
+	case last < 0:
+		return list
+	case len(down) == len(s.Rails):
+		text = "no rail is up"
+	case last == 0:
+		text = "rail " + down[0] + " is down"
+	default:
+		text = "rails " + strings.Join(down[:last], ", ") + " and " + down[last] + " are down"
+	}
+	return slices.Insert(list, 0, Note{Level: Bad, Text: text})
 }
 
-// failingPeers are the peers whose last round did not go by RDMA, and those whose
-// did with a rail that is dead or slow.
-func (s *Snapshot) failingPeers() (failing, degraded []string) {
+// peerProblems are the peers whose last round was not ok.
+func (s *Snapshot) peerProblems() (list []Note) {
 	for _, p := range s.Peers {
-		for _, r := range p.Rounds { // latest first
-			if r.Outcome == "skipped" {
-				continue
-			}
-			switch r.Outcome {
-			case "fallback":
-				failing = append(failing, "peer "+p.Name+" is reached by TCP only: "+r.Reason)
-			case "failed":
-				failing = append(failing, "the probe of peer "+p.Name+" fails: "+r.Reason)
-			case "degraded":
-				degraded = append(degraded, "RDMA to peer "+p.Name+" is degraded")
-			}
-			break
+		i := slices.IndexFunc(p.Rounds, func(r Round) bool { return r.Outcome != "skipped" }) // latest first
+		if i < 0 {
+			continue
+		}
+		switch r := p.Rounds[i]; r.Outcome {
+		case "fallback":
+			list = append(list, Note{Level: Bad, Text: "peer " + p.Name + " is reachable by TCP only: " + r.Reason})
+		case "failed":
+			list = append(list, Note{Level: Bad, Text: "probe of peer " + p.Name + " failed: " + r.Reason})
+		case "degraded":
+			list = append(list, Note{Level: Warn, Text: "RDMA to peer " + p.Name + " is degraded"})
 		}
 	}
-	return failing, degraded
+	return list
 }
 
-func (s *Snapshot) bondNotes() (list []string) {
+func (s *Snapshot) bondProblems() (list []Note) {
 	for _, b := range s.Bonds {
 		if b.Up != nil && *b.Up == 0 {
-			list = append(list, "bond "+b.Name+" is down")
+			list = append(list, Note{Level: Warn, Text: "bond " + b.Name + " is down"})
 			continue
 		}
 		for _, m := range b.Members {
 			if m.Up != nil && *m.Up == 0 {
-				list = append(list, "member "+m.Name+" of "+b.Name+" is down")
+				list = append(list, Note{Level: Warn, Text: "member " + m.Name + " of " + b.Name + " is down"})
 			}
 		}
 	}
 	return list
 }
 
-func (s *Snapshot) faults() (n int) {
-	for _, f := range s.Exam.Findings {
-		if f.Fault {
-			n++
+// imbalanceProblem says in which direction the rails are uneven, without the figure, which is below: the verdict is
+// read aloud whenever it changes.
+func (s *Snapshot) imbalanceProblem() []Note {
+	for d, b := range s.Balance {
+		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
+			return []Note{{Level: Warn, Text: [2]string{"receiving", "transmitting"}[d] + " is uneven"}}
 		}
 	}
-	return n
+	return nil
+}
+
+// doctorProblems are how many faults and warnings doctor found. They are below, with what to do.
+func (s *Snapshot) doctorProblems() (list []Note) {
+	n := map[string]int{}
+	for _, f := range s.Exam.Findings {
+		n[f.Kind()]++
+	}
+	for _, kind := range []string{"fault", "warning"} {
+		if n[kind] > 0 {
+			list = append(list, Note{Level: Warn, Text: plural(n[kind], kind) + " found by doctor"})
+		}
+	}
+	return list
+}
+
+// attachFindings shows doctor's findings about one rail with that rail.
+func (s *Snapshot) attachFindings() {
+	for _, f := range s.Exam.Findings {
+		words := strings.Fields(f.Subject)
+		if f.Check == "" || len(words) < 2 || words[0] != "rail" {
+			continue
+		}
+		i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == words[1] })
+		if i < 0 {
+			continue
+		}
+		level := Warn
+		if f.Fault {
+			level = Bad
+		}
+		s.Rails[i].Notes = append(s.Rails[i].Notes, Note{Level: level, Text: f.Read})
+	}
 }

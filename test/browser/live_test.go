@@ -31,7 +31,7 @@ func TestValuesEqualMetrics(t *testing.T) {
 	b.open(e.url + "/")
 	b.live()
 	m.move(true)
-	b.until("traffic is shown", `document.querySelector('[data-now=transmit]').textContent.includes('GB/s')`, 15*time.Second)
+	b.until("traffic is shown", `document.querySelector('[data-now=transmit]').textContent.includes('Gb/s')`, 15*time.Second)
 	m.move(false)
 	time.Sleep(6 * time.Second) // what is dear to read is read every 5 s
 	figures, series := b.figures(), e.series()
@@ -119,7 +119,7 @@ func TestSurvivesARestart(t *testing.T) {
 	if took := e.stop(syscall.SIGTERM); took > 5*time.Second {
 		t.Errorf("with a page open, the end of the exporter took %v", took)
 	}
-	b.until("the page says that it is not connected", `!document.getElementById('lost').hidden && /^Not connected since \d\d:\d\d:\d\d: .*The values are of \d\d:\d\d:\d\d\.$/.test(document.getElementById('lost').textContent)`, 15*time.Second)
+	b.until("the page says that it is not connected", `!document.getElementById('lost').hidden && /^Not connected since \d\d:\d\d:\d\d: .*Values from \d\d:\d\d:\d\d\.$/.test(document.getElementById('lost').textContent)`, 15*time.Second)
 	if !value[bool](b, `document.querySelector('#head .live').hidden && document.querySelector('h1').textContent.includes('rail 1 is down')`) {
 		t.Error("the last values are gone, or the page calls itself live")
 	}
