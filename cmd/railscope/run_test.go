@@ -114,7 +114,7 @@ func TestMisuse(t *testing.T) {
 		{"to fail in the past", nil, []string{"demo", "--fail=0", "--fail-after=-1s"}, 2, `railscope: --fail-after must be a time from now on, such as 1m, not -1s`},
 		{"to fail, but what", nil, []string{"demo", "--fail-after=1m"}, 2, `railscope: --fail-after: nothing is to fail; --fail says what, such as --fail=rail0`},
 		{"no address", nil, []string{"demo", "--web.listen-address=10091"}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, with three more ports above it, not "10091"`},
-		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program has that port; stop it, or choose one with --web\.listen-address`},
+		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program uses the port; stop it, or choose another with --web\.listen-address`},
 		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1, `railscope: cannot listen: .*nonsense.*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

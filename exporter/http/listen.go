@@ -17,18 +17,17 @@ import (
 // vsockScheme is before the port of an address of a virtual machine's host.
 const vsockScheme = "vsock://"
 
-// listen opens what the flags of all exporters name: addresses, or the sockets
-// that systemd has opened. exporter-toolkit does the same, but gives nobody the
-// listeners to bound.
+// listen opens the addresses of the flags that all exporters share, or takes the sockets that systemd has opened.
+// exporter-toolkit does the same, but keeps the listeners, whose connections are to be limited.
 func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
-		logger.Info("Listening on systemd activated listeners instead of port listeners")
+		logger.Info("Listening on the sockets of systemd")
 		list, err := activation.Listeners()
 		if err != nil {
 			return nil, err
 		}
 		if len(list) == 0 {
-			return nil, errors.New("no socket activation file descriptors found")
+			return nil, errors.New("no sockets from systemd: start railscope by its socket unit, or without --web.systemd-socket")
 		}
 		return list, nil
 	}
@@ -37,7 +36,7 @@ func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) 
 		l, err := listenOn(address)
 		if err != nil {
 			for _, l := range list {
-				_ = l.Close() // nobody has it yet
+				_ = l.Close() // not served yet
 			}
 			return nil, err
 		}
@@ -56,7 +55,7 @@ func listenOn(address string) (net.Listener, error) {
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("%s: the port must be a number: %w", address, err)
+		return nil, fmt.Errorf("%s: invalid port: %w", address, err)
 	}
 	return vsock.Listen(uint32(port), nil)
 }

@@ -21,7 +21,7 @@ func TestListen(t *testing.T) {
 		{"two addresses", []string{"127.0.0.1:0", "[::1]:0"}, false, ""},
 		{"one that is wrong", []string{"127.0.0.1:0", "nonsense"}, false, "missing port"},
 		{"a port of vsock that is no number", []string{"vsock://:web"}, false, "port"},
-		{"no socket of systemd", nil, true, "no socket activation"},
+		{"no socket of systemd", nil, true, "no sockets from systemd"},
 	} {
 		off := tc.systemd
 		list, err := listen(&web.FlagConfig{WebListenAddresses: &tc.addresses, WebSystemdSocket: &off}, slog.New(slog.DiscardHandler))

@@ -1,3 +1,4 @@
+// Package http answers the web port: the metrics, the live page, health, readiness and reload.
 package http
 
 import (
@@ -16,64 +17,64 @@ import (
 	"github.com/railscope/railscope/exporter/scrape"
 )
 
-// Server answers HTTP: the metrics, the live page, health, readiness and reload.
+// Server answers HTTP requests.
 type Server struct {
 	scraper *scrape.Scraper
-	reload  func() error
+	opts    Options
 	ready   atomic.Bool
-	page    *page.Page // nil where the metrics are in its place
+	page    *page.Page // nil when the metrics are at its path
 	mux     *http.ServeMux
 	slow    slowAnswers
 
-	maxConnections int
-	lifecycle      bool
-	sameSite       *http.CrossOriginProtection
+	sameSite *http.CrossOriginProtection
 }
 
-// Options are what a [Server] needs beside the scraper.
+// Options are what a [Server] needs besides the scraper.
 type Options struct {
-	TelemetryPath string       // of the metrics; at / they take the place of the page
-	Reload        func() error // is called for a POST to /-/reload; its error is the answer
-	Lifecycle     bool         // a reload may be asked for by HTTP
+	TelemetryPath string       // of the metrics; at / they replace the page
+	Reload        func() error // called for a POST to /-/reload; its error is the answer
+	Lifecycle     bool         // allow a reload by HTTP
 
 	MaxConnections int // of all clients; 0 is DefaultMaxConnections
 
 	Logger *slog.Logger
-	Node   string // as the page calls it; empty asks the kernel
-	Notice string // the page shows it above everything; empty: nothing
-	// Doctor looks at the node for the page, in bounded time; nil: nobody does.
+	Node   string // name of the node on the page; empty is the host's name
+	Notice string // shown at the top of the page; empty: none
+	// Doctor examines the node for the page, in bounded time; nil: it is not examined.
 	Doctor func(context.Context) ([]Finding, error)
 }
 
-// Finding is what doctor complains about.
+// Finding is one finding of doctor.
 type Finding = page.Finding
 
-// New returns the handler. Close it when it has served.
+// New returns the handler. Close it after serving.
 func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
-	s := &Server{scraper: scraper, reload: opts.Reload, mux: http.NewServeMux(),
-		maxConnections: cmp.Or(opts.MaxConnections, DefaultMaxConnections), lifecycle: opts.Lifecycle, sameSite: http.NewCrossOriginProtection()}
+	opts.MaxConnections = cmp.Or(opts.MaxConnections, DefaultMaxConnections)
+	s := &Server{scraper: scraper, opts: opts, mux: http.NewServeMux(), sameSite: http.NewCrossOriginProtection()}
 	path := opts.TelemetryPath
 	if strings.HasSuffix(path, "/") {
 		path += "{$}" // that path, not all below it
 	}
 	s.mux.HandleFunc("GET "+path, s.metrics)
-	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "railscope is up") })
+	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "railscope is up")
+	})
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
-	s.mux.HandleFunc("/-/reload", s.doReload)
+	s.mux.HandleFunc("/-/reload", s.reload)
 	if path == page.Path {
 		return s, nil
 	}
+	o := pageOptions(scraper, opts)
+	o.Refused = func(address string) { scraper.Refuse(scrape.RefusedStreams, address) }
 	var err error
-	pages := pageOptions(scraper, opts)
-	pages.Refused = func(from string) { s.scraper.Refuse(scrape.RefusedStreams, from) }
-	if s.page, err = page.New(pages); err != nil {
+	if s.page, err = page.New(o); err != nil {
 		return nil, err
 	}
 	s.page.Register(s.mux)
 	return s, nil
 }
 
-// Close ends the streams of open pages, which otherwise have no end.
+// Close ends the streams of open pages, which have no end of their own.
 func (s *Server) Close() {
 	if s.page != nil {
 		s.page.Close()
@@ -89,28 +90,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.ContentLength > maxBody:
 		s.scraper.Refuse(scrape.RefusedBody, r.RemoteAddr)
 		w.Header().Set("Connection", "close")
-		say(w, http.StatusRequestEntityTooLarge, "the request has a body of more than "+strconv.Itoa(maxBody)+" bytes, and none is needed")
+		answer(w, http.StatusRequestEntityTooLarge,
+			"request body too large (limit "+strconv.Itoa(maxBody)+" bytes): no request needs one")
 		return
 	case r.Body == nil || r.Body == http.NoBody:
-		// All of it has arrived. The limit for that would end a stream, too.
+		// The request has arrived completely. Its deadline would end a stream, too.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	default:
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
-	if r.URL.Path != page.PathEvents { // the page has limits of its own for its streams
-		w = &answer{w, &s.slow}
+	if r.URL.Path != page.PathEvents { // the page limits its streams itself
+		w = &slowAnswer{w, &s.slow}
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// metrics serves the exposition. It is complete before the first byte leaves,
-// so that a slow client holds up nobody.
+// metrics serves the exposition. It is complete before the first byte is sent, so that a slow client delays nobody.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	compressed := acceptsGzip(r.Header)
 	body, err := s.scraper.Exposition(format, compressed)
 	if err != nil {
-		say(w, http.StatusInternalServerError, err.Error())
+		answer(w, http.StatusInternalServerError, "encode metrics: "+err.Error())
 		return
 	}
 	h := w.Header()
@@ -121,7 +122,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.Write(body) //nolint:errcheck // a client that has gone away is not our fault
+	w.Write(body) //nolint:errcheck // the client is gone
 }
 
 func acceptsGzip(h http.Header) bool {
@@ -138,40 +139,42 @@ func acceptsGzip(h http.Header) bool {
 
 func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
 	if s.ready.Load() {
-		say(w, http.StatusOK, "ready")
+		answer(w, http.StatusOK, "ready")
 		return
 	}
-	say(w, http.StatusServiceUnavailable, "not ready: the first read is not over, or railscope is stopping")
+	answer(w, http.StatusServiceUnavailable, "not ready: railscope is starting or stopping")
 }
 
-// doReload reads the configuration again for who may ask for it: not for a page
-// of another site, which a browser within the network has open.
-func (s *Server) doReload(w http.ResponseWriter, r *http.Request) {
+// reload applies the configuration again, except for a page of another site, which a browser within the network may
+// have open.
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !s.lifecycle:
-		say(w, http.StatusForbidden, "reload by HTTP is off: send SIGHUP (systemctl reload railscope), or start railscope with --web.enable-lifecycle")
+	case !s.opts.Lifecycle:
+		answer(w, http.StatusForbidden, "reload by HTTP is disabled: send SIGHUP (systemctl reload railscope), "+
+			"or start railscope with --web.enable-lifecycle")
 		return
 	case r.Method != http.MethodPost && r.Method != http.MethodPut:
 		w.Header().Set("Allow", "POST, PUT")
-		say(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
+		answer(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
 		return
 	}
 	if err := s.sameSite.Check(r); err != nil {
 		s.scraper.Refuse(scrape.RefusedCrossSite, r.RemoteAddr)
-		say(w, http.StatusForbidden, "reload refused: "+err.Error())
+		answer(w, http.StatusForbidden, "reload refused: "+err.Error())
 		return
 	}
-	if err := s.reload(); err != nil {
-		say(w, http.StatusInternalServerError, "the configuration in force was kept: "+err.Error())
+	if err := s.opts.Reload(); err != nil {
+		answer(w, http.StatusInternalServerError, "reload failed, the previous configuration is still active: "+err.Error())
 		return
 	}
-	say(w, http.StatusOK, "reloaded")
+	answer(w, http.StatusOK, "reloaded")
 }
 
-func say(w http.ResponseWriter, code int, text string) {
+// answer answers with a line of text.
+func answer(w http.ResponseWriter, code int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	w.Write([]byte(text + "\n")) //nolint:errcheck // a client that has gone away is not our fault
+	w.Write([]byte(text + "\n")) //nolint:errcheck // the client is gone
 }
