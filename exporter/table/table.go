@@ -1,11 +1,11 @@
+// Package table keeps the series of one scrape after another and writes them in the text format, or hands them to
+// client_golang for all others. What a metric is called and how a value is written is decided here.
 package table
 
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,23 +22,32 @@ const Namespace = "railscope"
 // process_queue_pairs and the like are about other processes.
 func FullName(m *collector.Metric) string {
 	switch m.Name {
-	case "process_cpu_seconds_total", "process_open_fds", "process_max_fds",
-		"process_resident_memory_bytes", "process_start_time_seconds", "go_goroutines":
+	case "process_cpu_seconds_total", "process_open_fds", "process_max_fds", "process_resident_memory_bytes",
+		"process_start_time_seconds", "go_goroutines":
 		return m.Name
 	}
 	return Namespace + "_" + m.Name
 }
 
-// Table holds the series of one scrape after another. What names a series, its
-// line in the exposition up to the value, is made once and kept as long as the
-// series is there, so that a scrape costs a lookup and a number per series. It
-// is also a [prometheus.Collector], for the formats that it does not write
-// itself. Not safe for concurrent use.
+// TypeName is a kind of metric as the exposition and the documentation call it.
+func TypeName(k collector.Kind) string {
+	return [...]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped",
+		collector.Histogram: "histogram"}[k]
+}
+
+// UnixSeconds is a time as metrics have it.
+func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
+
+// Label is a value that client_golang accepts for a label.
+func Label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// Table holds the series. A series' line up to the value is rendered once and kept while the series exists, so that a
+// scrape costs a lookup and a number per series. It is also a [prometheus.Collector]. Not safe for concurrent use.
 type Table struct {
-	families []*family // in order of name
+	families []*family // by name
 	byRow    map[*collector.Metric]*family
 	byName   map[string]*family // by the row's name
-	scrape   uint64             // number of the scrape going on
+	scrape   uint64             // number of the current scrape
 	key      []byte             // memory for looking up a series
 }
 
@@ -47,10 +56,10 @@ type family struct {
 	row     *collector.Metric
 	desc    *prometheus.Desc
 	head    string // HELP and TYPE lines
-	sorted  []int  // indices of the row's labels in order of name
+	sorted  []int  // indices of the row's labels, by name
 	series  map[string]*series
 	ordered []*series // in the order of the exposition
-	live    int       // series set in the current scrape
+	count   int       // series set in the current scrape
 	added   bool      // a series was added since ordered was sorted
 	begun   bool      // the current scrape sets all series of the row
 	outside []bool    // which labels are names from outside, in the row's order
@@ -58,11 +67,6 @@ type family struct {
 
 	histograms prometheus.Collector // of a row of kind Histogram, instead of series; nil: none
 }
-
-// fromOutside are the labels whose values others choose: they are fit for a label
-// whatever they are, see [text.Label]. Pods and jobs have a / between parts that
-// were cleaned one by one.
-var fromOutside = map[string]bool{"device": true, "netdev": true, "bond": true, "member": true, "comm": true, "container": true, "peer": true}
 
 // series is one line of the exposition.
 type series struct {
@@ -72,20 +76,11 @@ type series struct {
 	scrape uint64 // number of the scrape that set it last
 }
 
-// NewTable returns a table for the rows, which must have different names.
+// New returns a table for the rows, which must have different names.
 func New(rows []*collector.Metric) *Table {
 	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows)), byName: make(map[string]*family, len(rows))}
 	for _, m := range rows {
-		f := &family{row: m, series: map[string]*series{}, sorted: make([]int, len(m.Labels)),
-			desc: prometheus.NewDesc(FullName(m), m.Help, m.Labels, nil)}
-		for _, l := range m.Labels {
-			f.outside = append(f.outside, fromOutside[l])
-		}
-		f.head = "# HELP " + FullName(m) + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + FullName(m) + " " + typeNames[m.Kind] + "\n"
-		for i := range f.sorted {
-			f.sorted[i] = i
-		}
-		slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
+		f := newFamily(m)
 		t.byRow[m], t.byName[m.Name] = f, f
 		t.families = append(t.families, f)
 	}
@@ -93,9 +88,30 @@ func New(rows []*collector.Metric) *Table {
 	return t
 }
 
-// Histograms gives a row of kind Histogram what collects its series, under the
-// row's full name, help and labels. They are nobody's to set in a scrape: who
-// observes values keeps the histograms.
+func newFamily(m *collector.Metric) *family {
+	name := FullName(m)
+	f := &family{row: m, series: map[string]*series{}, desc: prometheus.NewDesc(name, m.Help, m.Labels, nil),
+		head: "# HELP " + name + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + name + " " + TypeName(m.Kind) + "\n"}
+	for i, l := range m.Labels {
+		f.outside = append(f.outside, namedOutside(l))
+		f.sorted = append(f.sorted, i)
+	}
+	slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
+	return f
+}
+
+// namedOutside reports whether others choose the values of a label: [text.Label] makes them fit. Pods and jobs have a /
+// between parts that are cleaned one by one.
+func namedOutside(label string) bool {
+	switch label {
+	case "device", "netdev", "bond", "member", "comm", "container", "peer":
+		return true
+	}
+	return false
+}
+
+// Histograms gives a row of kind Histogram the collector of its series, which has the row's full name, help and labels.
+// No scrape sets them: whoever observes values keeps them.
 func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
 	f := t.byRow[m]
 	if f == nil || m.Kind != collector.Histogram {
@@ -105,27 +121,15 @@ func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
 	return nil
 }
 
-var (
-	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-	typeNames   = map[collector.Kind]string{collector.Counter: "counter", collector.Gauge: "gauge", collector.Untyped: "untyped", collector.Histogram: "histogram"}
-	valueTypes  = map[collector.Kind]prometheus.ValueType{collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue, collector.Untyped: prometheus.UntypedValue}
-)
-
-// TypeName is a kind of metric as the exposition and the documentation call it.
-func TypeName(k collector.Kind) string { return typeNames[k] }
-
-// Begin starts a scrape of all rows: series that it does not set are dropped at
-// its end.
+// Begin starts a scrape of all rows: series that it does not set are dropped at its end.
 func (t *Table) Begin() {
 	t.scrape++
 	for _, f := range t.families {
-		f.live, f.begun = 0, true
+		f.count, f.begun = 0, true
 	}
 }
 
-// BeginSome starts a scrape of some rows. Series of the others stay, with the
-// value that they had or one that is set.
+// BeginSome starts a scrape of some rows. Series of the others stay, with the value that they had or one that is set.
 func (t *Table) BeginSome(rows []*collector.Metric) {
 	t.scrape++
 	for _, f := range t.families {
@@ -133,34 +137,32 @@ func (t *Table) BeginSome(rows []*collector.Metric) {
 	}
 	for _, m := range rows {
 		if f := t.byRow[m]; f != nil {
-			f.live, f.begun = 0, true
+			f.count, f.begun = 0, true
 		}
 	}
 }
 
-// Set gives a series its value and reports whether that was possible: the row
-// is the table's, it has as many labels as the row, and nobody has set the
-// series in this scrape. One broken source must not spoil the exposition.
+// Set gives a series its value. It reports false, and sets nothing, for a row that is not the table's, the wrong number
+// of labels, or a series that this scrape has set: one broken source must not spoil the exposition.
 func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]
 	if f == nil || len(s.Labels) != len(f.row.Labels) || f.row.Kind == collector.Histogram {
 		return false
 	}
-	if !f.begun {
-		t.lookUp(f, s.Labels).value = s.Value
-		return true
+	entry := t.find(f, s.Labels)
+	if f.begun {
+		if entry.scrape == t.scrape {
+			return false
+		}
+		entry.scrape = t.scrape
+		f.count++
 	}
-	entry := t.lookUp(f, s.Labels)
-	if entry.scrape == t.scrape {
-		return false
-	}
-	entry.scrape, entry.value = t.scrape, s.Value
-	f.live++
+	entry.value = s.Value
 	return true
 }
 
-// lookUp returns the series with these labels, making it when it is new.
-func (t *Table) lookUp(f *family, labels []string) *series {
+// find returns the series with these labels, and adds it when it is new.
+func (t *Table) find(f *family, labels []string) *series {
 	t.key = t.key[:0]
 	for _, l := range labels {
 		t.key = append(append(t.key, l...), 0xff)
@@ -170,7 +172,7 @@ func (t *Table) lookUp(f *family, labels []string) *series {
 	}
 	s := &series{labels: make([]string, len(labels))}
 	for i, l := range labels {
-		s.labels[i] = strings.ToValidUTF8(l, "\ufffd")
+		s.labels[i] = Label(l)
 		if f.outside[i] {
 			s.labels[i] = text.Label(l)
 			f.renamed = f.renamed || s.labels[i] != l
@@ -179,7 +181,7 @@ func (t *Table) lookUp(f *family, labels []string) *series {
 	s.prefix = f.prefix(s.labels)
 	if f.renamed {
 		if i := slices.IndexFunc(f.ordered, func(o *series) bool { return o.prefix == s.prefix }); i >= 0 {
-			return f.ordered[i] // one line, which is of the first that is set; not kept under this name, which may be any
+			return f.ordered[i] // one line, of the first that is set; not kept under this name, which may be any
 		}
 	}
 	f.series[string(t.key)] = s
@@ -187,28 +189,10 @@ func (t *Table) lookUp(f *family, labels []string) *series {
 	return s
 }
 
-// prefix renders everything of a line but the value, labels in order of name.
-func (f *family) prefix(labels []string) string {
-	var b strings.Builder
-	b.WriteString(FullName(f.row))
-	for n, i := range f.sorted {
-		b.WriteByte("{,"[min(n, 1)])
-		b.WriteString(f.row.Labels[i] + `="`)
-		b.WriteString(escapeLabel.Replace(labels[i]))
-		b.WriteByte('"')
-	}
-	if len(f.sorted) > 0 {
-		b.WriteByte('}')
-	}
-	b.WriteByte(' ')
-	return b.String()
-}
-
-// End ends a scrape: it forgets what was not set, and puts what is new in its
-// place.
+// End ends a scrape: it drops what was not set, and sorts what is new.
 func (t *Table) End() {
 	for _, f := range t.families {
-		if f.begun && f.live != len(f.ordered) {
+		if f.begun && f.count != len(f.ordered) {
 			f.ordered = slices.DeleteFunc(f.ordered, func(s *series) bool { return s.scrape != t.scrape })
 			for key, s := range f.series {
 				if s.scrape != t.scrape {
@@ -223,8 +207,7 @@ func (t *Table) End() {
 	}
 }
 
-// compare orders series as client_golang does: by label values, labels in order
-// of name.
+// compare orders series as client_golang does: by label values, labels by name.
 func (f *family) compare(a, b *series) int {
 	for _, i := range f.sorted {
 		if c := cmp.Compare(a.labels[i], b.labels[i]); c != 0 {
@@ -234,10 +217,9 @@ func (f *family) compare(a, b *series) int {
 	return 0
 }
 
-// Each calls each with the series of the last scrape of a row, given by its
-// name without the namespace, in the order of the exposition: the values of the
-// labels asked for, and the value. It reports whether there is such a row with
-// such labels. The values are another series' when each returns.
+// Each calls each with the series of a row, given by its name without the namespace, in the order of the exposition:
+// the values of these labels, which may not be kept, and the value. It reports whether there is such a row with such
+// labels.
 func (t *Table) Each(row string, labels []string, each func(values []string, v float64)) bool {
 	f := t.byName[row]
 	if f == nil {
@@ -258,41 +240,6 @@ func (t *Table) Each(row string, labels []string, each func(values []string, v f
 	return true
 }
 
-// AppendText appends the exposition in the text format 0.0.4.
-func (t *Table) AppendText(b []byte) []byte {
-	for _, f := range t.families {
-		if f.histograms != nil {
-			b = appendHistograms(b, f)
-		}
-		if len(f.ordered) == 0 {
-			continue
-		}
-		b = append(b, f.head...)
-		for _, s := range f.ordered {
-			b = append(b, s.prefix...)
-			b = appendValue(b, s.value)
-			b = append(b, '\n')
-		}
-	}
-	return b
-}
-
-// appendValue writes a number as the text format has it. Counters are nearly
-// all whole numbers, for which there is a shorter way to the same digits.
-func appendValue(b []byte, v float64) []byte {
-	switch {
-	case v == math.Trunc(v) && math.Abs(v) < 1e6:
-		return strconv.AppendInt(b, int64(v), 10)
-	case math.IsInf(v, 1):
-		return append(b, "+Inf"...)
-	case math.IsInf(v, -1):
-		return append(b, "-Inf"...)
-	case math.IsNaN(v):
-		return append(b, "NaN"...)
-	}
-	return strconv.AppendFloat(b, v, 'g', -1, 64)
-}
-
 // Describe implements [prometheus.Collector].
 func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range t.families {
@@ -311,13 +258,17 @@ func (t *Table) Collect(ch chan<- prometheus.Metric) {
 			f.histograms.Collect(ch)
 		}
 		for _, s := range f.ordered {
-			ch <- prometheus.MustNewConstMetric(f.desc, valueTypes[f.row.Kind], s.value, s.labels...)
+			ch <- prometheus.MustNewConstMetric(f.desc, valueType(f.row.Kind), s.value, s.labels...)
 		}
 	}
 }
 
-// UnixSeconds is a time as metrics have it.
-func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
-
-// Label is a value that client_golang takes for a label.
-func Label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+func valueType(k collector.Kind) prometheus.ValueType {
+	switch k {
+	case collector.Counter:
+		return prometheus.CounterValue
+	case collector.Gauge:
+		return prometheus.GaugeValue
+	}
+	return prometheus.UntypedValue
+}

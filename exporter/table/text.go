@@ -4,10 +4,67 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
+
+var (
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
+
+// AppendText appends the exposition in the text format 0.0.4.
+func (t *Table) AppendText(b []byte) []byte {
+	for _, f := range t.families {
+		if f.histograms != nil {
+			b = appendHistograms(b, f)
+		}
+		if len(f.ordered) == 0 {
+			continue
+		}
+		b = append(b, f.head...)
+		for _, s := range f.ordered {
+			b = append(appendValue(append(b, s.prefix...), s.value), '\n')
+		}
+	}
+	return b
+}
+
+// prefix renders everything of a line but the value, labels by name.
+func (f *family) prefix(labels []string) string {
+	var b strings.Builder
+	b.WriteString(FullName(f.row))
+	for n, i := range f.sorted {
+		b.WriteByte("{,"[min(n, 1)])
+		b.WriteString(f.row.Labels[i] + `="`)
+		b.WriteString(escapeLabel.Replace(labels[i]))
+		b.WriteByte('"')
+	}
+	if len(f.sorted) > 0 {
+		b.WriteByte('}')
+	}
+	b.WriteByte(' ')
+	return b.String()
+}
+
+// appendValue writes a number as the text format has it. Counters are nearly all whole numbers, for which there is a
+// shorter way to the same digits.
+func appendValue(b []byte, v float64) []byte {
+	switch {
+	case v == math.Trunc(v) && math.Abs(v) < 1e6:
+		return strconv.AppendInt(b, int64(v), 10)
+	case math.IsInf(v, 1):
+		return append(b, "+Inf"...)
+	case math.IsInf(v, -1):
+		return append(b, "-Inf"...)
+	case math.IsNaN(v):
+		return append(b, "NaN"...)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
 
 // appendHistograms appends the classic buckets of a family of histograms, or nothing while it has no series. The text
 // format has no native ones. A series that cannot be written is left out rather than the scrape lost.
