@@ -12,7 +12,7 @@ func TestHistory(t *testing.T) {
 	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for second := range 200_000 { // one a second, for more than two days
 		h.add(noon.Add(time.Duration(second)*time.Second), float64(second))
-		if len(h.at) > historySize || len(h.at) != len(h.was) || !slices.IsSorted(h.at) {
+		if len(h.at) > historySize || len(h.at) != len(h.values) || !slices.IsSorted(h.at) {
 			t.Fatalf("%d figures after %d s", len(h.at), second)
 		}
 	}

@@ -1,45 +1,37 @@
 package probe
 
 import (
-	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
-	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/probe"
 )
 
-// peer is what is known of one peer. Counters only grow. Figures are those
-// of the last round that was not skipped, so that none is shown as of now that
-// is not; but what only some rounds measure is kept from one to the next as
-// long as nothing says that it is over.
+// peer is what is known of one peer. Counters only grow. Figures are those of the last round that was not skipped, so
+// that no old figure looks current; what only some rounds measure is kept until a round shows that it no longer holds.
 type peer struct {
-	name         string
-	rounds       map[probe.Outcome]uint64
-	soloRounds   uint64
-	failures     map[stageReason]uint64
-	skipped      map[string]uint64
-	railBytes    map[string]int64
-	verification uint64
-	retransmits  uint64
-	success      time.Time
-	ended        time.Time // of the last round, whatever it came to
+	name    string
+	rows    *rows
+	counts  map[count]float64
+	success time.Time
+	ended   time.Time // of the last round, whatever its result
 
 	last *probe.Result // not skipped; nil: none yet
 	kept kept
-	past map[string]*history // of solos, by rail
+	past map[string]*history // of solo goodputs, by rail
 
-	timed map[string]bool // rails with a histogram of latencies
-
-	recent []page.Round // the last ones, latest first, skipped ones too
-
-	samples []collector.Sample // all of this, to be emitted
+	timed   map[string]bool // rails with a histogram of latencies
+	recent  []page.Round    // the last rounds, latest first, skipped ones included
+	samples []collector.Sample
 }
 
-type stageReason struct{ stage, reason string }
+// count is one counter of a peer: the row, and its labels after the peer.
+type count struct {
+	row    *collector.Metric
+	labels [2]string
+}
 
 // kept is what only some rounds measure.
 type kept struct {
@@ -50,69 +42,83 @@ type kept struct {
 
 type solo struct {
 	goodput     float64
-	degradation *float64 // nil: no past yet
+	degradation *float64 // nil: too few earlier figures
 }
 
-func newPeer(name string) *peer {
-	return &peer{name: name, rounds: map[probe.Outcome]uint64{}, failures: map[stageReason]uint64{}, skipped: map[string]uint64{},
-		railBytes: map[string]int64{}, kept: kept{solo: map[string]solo{}}, past: map[string]*history{}, timed: map[string]bool{}}
+func newPeer(name string, rows *rows) *peer {
+	p := &peer{name: name, rows: rows, counts: map[count]float64{}, kept: kept{solo: map[string]solo{}},
+		past: map[string]*history{}, timed: map[string]bool{}}
+	for _, o := range probe.Outcomes() {
+		p.add(rows.rounds, 0, string(o))
+	}
+	for _, m := range []*collector.Metric{rows.soloRounds, rows.verification, rows.retransmits} {
+		p.add(m, 0)
+	}
+	p.render()
+	return p
 }
 
-// observe takes in what a round came to.
+// add adds to a counter; labels are those after the peer.
+func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
+	key := count{row: m}
+	copy(key.labels[:], labels)
+	p.counts[key] += n
+}
+
+// observe records the result of a round.
 func (p *peer) observe(r probe.Result) {
-	p.rounds[r.Outcome]++
+	p.add(p.rows.rounds, 1, string(r.Outcome))
 	p.ended = r.Start.Add(r.Duration)
 	p.recent = slices.Insert(p.recent, 0, roundOf(r))
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
-		p.skipped[reason(r.Reason)]++
+		p.add(p.rows.skipped, 1, reason(r.Reason))
 		return
 	}
 	p.count(r)
 	p.keep(r)
 	if r.Outcome == probe.OK {
-		p.success = r.Start.Add(r.Duration)
+		p.success = p.ended
 	}
 	r.Rails = slices.Clone(r.Rails)
 	for i := range r.Rails {
-		r.Rails[i].Latency = nil // in the histogram; not to be held in memory
+		r.Rails[i].Latency = nil // it is in the histogram
 	}
 	p.last = &r
 }
 
-// byRDMA reports whether a round of this outcome has no reason of its own: what
-// is wrong with a degraded one is its rails'.
+// byRDMA reports whether a round of this outcome has no reason of its own: a degraded one has those of its rails.
 func byRDMA(o probe.Outcome) bool { return o == probe.OK || o == probe.Degraded }
 
-// count adds to the counters.
+// count adds a round that was not skipped to the counters.
 func (p *peer) count(r probe.Result) {
 	for _, f := range r.Failures {
-		p.failures[stageReason{stage(f.Stage), reason(f.Reason)}]++
+		p.add(p.rows.failures, 1, stage(f.Stage), reason(f.Reason))
 	}
 	if len(r.Failures) == 0 && !byRDMA(r.Outcome) {
-		p.failures[stageReason{other, reason(r.Reason)}]++
+		p.add(p.rows.failures, 1, other, reason(r.Reason))
 	}
 	if r.Corrupted() {
-		p.verification++
+		p.add(p.rows.verification, 1)
 	}
 	for _, t := range r.TCP {
-		p.retransmits += t.Retransmits
+		p.add(p.rows.retransmits, float64(t.Retransmits))
 	}
-	if r.Transport == probe.RDMA && slices.ContainsFunc(r.Rails, func(rail probe.RailResult) bool { return rail.Solo != nil }) {
-		p.soloRounds++
+	hasSolo := func(rail probe.RailResult) bool { return rail.Solo != nil }
+	if r.Transport == probe.RDMA && slices.ContainsFunc(r.Rails, hasSolo) {
+		p.add(p.rows.soloRounds, 1)
 	}
 	for _, rail := range r.Rails {
 		for _, f := range []*probe.Flow{rail.Solo, rail.Static, rail.Stealing} {
 			if f != nil && f.Bytes >= 0 {
-				p.railBytes[rail.Rail] += f.Bytes
+				p.add(p.rows.railBytes, float64(f.Bytes), rail.Rail)
 			}
 		}
 	}
 }
 
-// keep takes in what only some rounds measure, and drops what the round shows
-// to be over: all that was measured by RDMA when it did not go by RDMA, the
-// solo of a rail that failed or went, the TCP figures when not even TCP worked.
+// keep records what only some rounds measure, and drops what no longer holds: all RDMA figures when the round was not by
+// RDMA, the solo goodput of a rail that failed or is gone, the TCP figures when TCP failed, too.
 func (p *peer) keep(r probe.Result) {
 	k, was := &p.kept, p.kept.solo
 	if r.Transport != probe.RDMA {
@@ -139,13 +145,13 @@ func (p *peer) keep(r probe.Result) {
 		}
 	}
 	for name, h := range p.past {
-		if h.forget(r.Start.Unix()); len(h.at) == 0 {
+		if h.expire(r.Start.Unix()); len(h.at) == 0 {
 			delete(p.past, name)
 		}
 	}
 }
 
-// compare holds a solo against the rail's own past.
+// compare compares a solo goodput with the rail's own past.
 func (p *peer) compare(rail string, at time.Time, goodput float64) solo {
 	h := p.past[rail]
 	if h == nil {
@@ -159,147 +165,4 @@ func (p *peer) compare(rail string, at time.Time, goodput float64) solo {
 		s.degradation = &ratio
 	}
 	return s
-}
-
-// render makes the samples, once for each round.
-func (p *peer) render(rows *rows) {
-	p.samples = p.samples[:0]
-	put := func(m *collector.Metric, v float64, labels ...string) {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...), Value: v})
-		}
-	}
-	for _, o := range probe.Outcomes() {
-		put(rows.rounds, float64(p.rounds[o]), string(o))
-	}
-	put(rows.soloRounds, float64(p.soloRounds))
-	for key, n := range p.failures {
-		put(rows.failures, float64(n), key.stage, key.reason)
-	}
-	for why, n := range p.skipped {
-		put(rows.skipped, float64(n), why)
-	}
-	for rail, n := range p.railBytes {
-		put(rows.railBytes, float64(n), rail)
-	}
-	put(rows.verification, float64(p.verification))
-	put(rows.retransmits, float64(p.retransmits))
-	if !p.ended.IsZero() {
-		put(rows.lastRound, table.UnixSeconds(p.ended))
-	}
-	if !p.success.IsZero() {
-		put(rows.success, table.UnixSeconds(p.success))
-	}
-	if p.last == nil {
-		return
-	}
-	p.renderRound(rows, put)
-	for i := range p.last.Rails {
-		p.renderRail(rows, &p.last.Rails[i], put)
-	}
-}
-
-// put emits a sample.
-type put = func(m *collector.Metric, v float64, labels ...string)
-
-// renderRound renders the figures of the last round.
-func (p *peer) renderRound(rows *rows, put put) {
-	r := p.last
-	some := func(m *collector.Metric, v *float64, labels ...string) {
-		if v != nil {
-			put(m, *v, labels...)
-		}
-	}
-	put(rows.duration, r.Duration.Seconds())
-	for _, t := range probe.Transports() {
-		put(rows.transport, collector.Bool(t == r.Transport), string(t))
-	}
-	if !byRDMA(r.Outcome) {
-		put(rows.fallback, 1, reason(r.Reason))
-	}
-	components := map[string]bool{}
-	for _, m := range r.Mismatches {
-		components[component(m.Component)] = true
-	}
-	for c := range components {
-		put(rows.mismatch, 1, c)
-	}
-	if r.Transport == probe.RDMA {
-		some(rows.goodput, r.Stealing, "stealing")
-		some(rows.goodput, r.Static, "static")
-		some(rows.imbalance, r.Imbalance)
-		some(rows.skew, r.FinishSkew)
-	}
-	some(rows.scaling, p.kept.scaling)
-	some(rows.speedup, p.kept.speedup)
-	byStreams, mtu := map[int]float64{}, 0
-	for _, t := range p.kept.tcp {
-		byStreams[t.Streams] = max(byStreams[t.Streams], t.BytesPerSecond)
-		if t.PathMTU > 0 && (mtu == 0 || t.PathMTU < mtu) {
-			mtu = t.PathMTU
-		}
-	}
-	for streams, v := range byStreams {
-		put(rows.tcp, v, strconv.Itoa(streams))
-	}
-	if mtu > 0 {
-		put(rows.tcpMTU, float64(mtu))
-	}
-}
-
-// renderRail renders the figures of one rail of the last round.
-func (p *peer) renderRail(rows *rows, r *probe.RailResult, put put) {
-	name, byRDMA := r.Rail, p.last.Transport == probe.RDMA
-	put(rows.railUp, collector.Bool(byRDMA && r.Failure == nil), name)
-	if r.Expected != nil {
-		put(rows.railExpected, *r.Expected, name)
-	}
-	if r.PathMTU > 0 {
-		put(rows.pathMTU, float64(r.PathMTU), name)
-	}
-	if r.GID != "" {
-		put(rows.gid, 1, name, strconv.Itoa(r.GIDIndex), r.GID, r.GIDReason)
-	}
-	if byRDMA {
-		if r.Stealing != nil {
-			put(rows.railGoodput, r.Stealing.BytesPerSecond(), name, "stealing")
-		}
-		if r.Static != nil {
-			put(rows.railGoodput, r.Static.BytesPerSecond(), name, "static")
-		}
-		if r.CounterMismatch != nil {
-			put(rows.counters, *r.CounterMismatch, name)
-		}
-	}
-	if s, ok := p.kept.solo[name]; ok {
-		put(rows.railGoodput, s.goodput, name, "solo")
-		if s.degradation != nil {
-			put(rows.degradation, *s.degradation, name)
-		}
-	}
-}
-
-// other stands for what is none of our words: a label must not grow by what
-// comes over the network.
-const other = "other"
-
-func stage(s probe.Stage) string {
-	if s.Known() {
-		return string(s)
-	}
-	return other
-}
-
-func reason(r probe.Reason) string {
-	if r.Known() {
-		return string(r)
-	}
-	return other
-}
-
-func component(s string) string {
-	if slices.Contains(probe.Components(), s) {
-		return s
-	}
-	return other
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// maxSaid is how much is kept of what a round says for people, in bytes, and of
-// how many failures: a part of it comes from the peer.
+// maxText is how many bytes are kept of each text of a round, and maxFailures of how many failures: part of both comes
+// from the peer.
 const (
-	maxSaid         = 300
-	maxSaidFailures = 8
+	maxText     = 300
+	maxFailures = 8
 )
 
 // Peers returns the peers as configured, with what their last rounds came
@@ -24,15 +24,15 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.order {
-		peers = append(peers, page.Peer{Name: said(peer.name), Rounds: slices.Clone(peer.recent)})
+		peers = append(peers, page.Peer{Name: plain(peer.name), Rounds: slices.Clone(peer.recent)})
 	}
 	return peers, probing
 }
 
-// roundOf is what people are shown of a result.
+// roundOf is the part of a result that people are shown.
 func roundOf(r probe.Result) page.Round {
-	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome), Transport: string(r.Transport), Imbalance: r.Imbalance,
-		Detail: said(r.Detail)}
+	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome), Transport: string(r.Transport),
+		Imbalance: r.Imbalance, Detail: plain(r.Detail)}
 	if !byRDMA(r.Outcome) {
 		round.Reason = reason(r.Reason)
 	}
@@ -59,7 +59,7 @@ func roundOf(r probe.Result) page.Round {
 	if known {
 		round.Expected = &expected
 	}
-	for _, f := range r.Failures[:min(len(r.Failures), maxSaidFailures)] {
+	for _, f := range r.Failures[:min(len(r.Failures), maxFailures)] {
 		if round.Reason != "" && f.Reason == r.Reason && (f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail) {
 			continue // it is the round's own, which has been said
 		}
@@ -70,11 +70,11 @@ func roundOf(r probe.Result) page.Round {
 		if f.Detail != "" {
 			text += ": " + f.Detail
 		}
-		round.Failures = append(round.Failures, said(text))
+		round.Failures = append(round.Failures, plain(text))
 	}
 	for _, f := range report.Slow(r) {
-		if len(round.Failures) < 2*maxSaidFailures {
-			round.Failures = append(round.Failures, said(f.Evidence))
+		if len(round.Failures) < 2*maxFailures {
+			round.Failures = append(round.Failures, plain(f.Evidence))
 		}
 	}
 	return round
@@ -87,10 +87,10 @@ func slower(than *float64, v float64) *float64 {
 	return &v
 }
 
-// said is a text that is fit to be shown, and not longer than it may be.
-func said(s string) string {
-	if len(s) > maxSaid {
-		s = strings.ToValidUTF8(s[:maxSaid], "") + "…"
+// plain is a text without control characters, and of bounded length.
+func plain(s string) string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
 	return terminal.Plain(s)
 }

@@ -42,10 +42,10 @@ func TestRecentRounds(t *testing.T) {
 	if skipped.Outcome != "skipped" || skipped.Goodput != nil {
 		t.Errorf("%+v", skipped)
 	}
-	if *fallback.Goodput != 3e9 || fallback.Expected != nil || fallback.Reason != "no_device" || strings.Contains(fallback.Detail, "\x1b") || len(fallback.Detail) > maxSaid+len("…") {
+	if *fallback.Goodput != 3e9 || fallback.Expected != nil || fallback.Reason != "no_device" || strings.Contains(fallback.Detail, "\x1b") || len(fallback.Detail) > maxText+len("…") {
 		t.Errorf("%+v", fallback)
 	}
-	if len(fallback.Failures) != maxSaidFailures || fallback.Failures[0] != "rail 1: open, other: no" {
+	if len(fallback.Failures) != maxFailures || fallback.Failures[0] != "rail 1: open, other: no" {
 		t.Errorf("%q", fallback.Failures)
 	}
 	slow := ok

@@ -1,3 +1,4 @@
+// Package probe keeps the results of probe rounds, and is the source of their metrics.
 package probe
 
 import (
@@ -10,8 +11,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// Source keeps what rounds came to, and is the source of its metrics. Nothing is
-// read for them when they are scraped. Safe for concurrent use.
+// Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
 	stats   func() probe.Stats
 	rows    *rows
@@ -22,28 +22,19 @@ type Source struct {
 	order []*peer // as configured
 }
 
-// NewSource returns a Source without peers. stats says what the probe counts
-// beside the results of rounds; it must not wait.
+// NewSource returns a source without peers. stats returns what the probe counts besides the results of rounds; it must
+// not block.
 func NewSource(stats func() probe.Stats) *Source {
 	p := &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
 	p.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: table.FullName(p.rows.latency), Help: p.rows.latency.Help, Buckets: latencyBuckets(),
+		Name: table.FullName(p.rows.latency), Help: p.rows.latency.Help,
+		Buckets:                     prometheus.ExponentialBuckets(1e-6, 2, 18), // 1 µs to 131.072 ms
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, p.rows.latency.Labels)
 	return p
 }
 
-// latencyBuckets are 1 µs, doubling, to 131.072 ms.
-func latencyBuckets() []float64 {
-	bounds := make([]float64, 18)
-	for i := range bounds {
-		bounds[i] = float64(int(1)<<i) / 1e6
-	}
-	return bounds
-}
-
-// SetPeers makes these the peers: new ones appear with counters of 0, all
-// series of others go.
+// SetPeers sets the peers: new ones start with counters of 0, the series of all others are dropped.
 func (p *Source) SetPeers(peers []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,12 +42,11 @@ func (p *Source) SetPeers(peers []string) {
 	p.peers, p.order = make(map[string]*peer, len(peers)), nil
 	for _, name := range peers {
 		if p.peers[name] != nil {
-			continue // there twice
+			continue // listed twice
 		}
 		peer := before[name]
 		if peer == nil {
-			peer = newPeer(name)
-			peer.render(p.rows)
+			peer = newPeer(name, p.rows)
 		}
 		p.peers[name], p.order = peer, append(p.order, peer)
 	}
@@ -64,14 +54,13 @@ func (p *Source) SetPeers(peers []string) {
 		if p.peers[name] != nil {
 			continue
 		}
-		for rail := range peer.timed { // one by one: to look for them among those of all peers takes long
+		for rail := range peer.timed { // one by one, since a search over all peers is slow
 			p.latency.DeleteLabelValues(table.Label(name), table.Label(rail))
 		}
 	}
 }
 
-// Observe takes in what a round came to. A result of a peer that is none any
-// more is ignored.
+// Observe records the result of a round. One of a peer that was removed is ignored.
 func (p *Source) Observe(r probe.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +74,7 @@ func (p *Source) Observe(r probe.Result) {
 		}
 	}
 	peer.observe(r)
-	peer.render(p.rows)
+	peer.render()
 }
 
 func (p *Source) observeLatency(peer *peer, rail probe.RailResult) {
@@ -105,26 +94,29 @@ func (p *Source) Name() string { return "probe" }
 // Metrics implements [collector.Source].
 func (p *Source) Metrics() []*collector.Metric { return p.rows.Metrics() }
 
-// Read implements [collector.Source] with what rounds have left.
+// Read implements [collector.Source] with the results of past rounds.
 func (p *Source) Read(emit func(collector.Sample)) error {
 	stats := p.stats()
 	if !stats.Running {
-		return collector.ErrAbsent // the configuration has no probe
+		return collector.ErrAbsent // no probe is configured
 	}
-	emit(collector.Sample{Metric: p.rows.budget, Value: stats.BudgetBytes})
-	emit(collector.Sample{Metric: p.rows.leases, Value: float64(stats.Leases)})
-	emit(collector.Sample{Metric: p.rows.restarts, Value: float64(stats.WorkerRestarts)})
-	emit(collector.Sample{Metric: p.rows.up, Value: collector.Bool(stats.Up)})
+	put := func(m *collector.Metric, v float64, labels ...string) {
+		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
+	}
+	put(p.rows.budget, stats.BudgetBytes)
+	put(p.rows.leases, float64(stats.Leases))
+	put(p.rows.restarts, float64(stats.WorkerRestarts))
+	put(p.rows.up, collector.Bool(stats.Up))
 	if stats.Interval > 0 {
-		emit(collector.Sample{Metric: p.rows.interval, Value: stats.Interval.Seconds()})
+		put(p.rows.interval, stats.Interval.Seconds())
 	}
 	for _, r := range stats.Refused {
-		emit(collector.Sample{Metric: p.rows.refused, Labels: []string{r.Reason}, Value: float64(r.Count)})
+		put(p.rows.refused, float64(r.Count), r.Reason)
 	}
 	for _, name := range stats.Names {
-		emit(collector.Sample{Metric: p.rows.dnsPeers, Labels: []string{name.Name}, Value: float64(name.Peers)})
+		put(p.rows.dnsPeers, float64(name.Peers), name.Name)
 		for _, result := range probe.LookupResults() {
-			emit(collector.Sample{Metric: p.rows.dnsLookups, Labels: []string{name.Name, result}, Value: float64(name.Lookups[result])})
+			put(p.rows.dnsLookups, float64(name.Lookups[result]), name.Name, result)
 		}
 	}
 	p.mu.Lock()
