@@ -1,3 +1,4 @@
+// Package sampler is the source of the metrics that the sampler counts.
 package sampler
 
 import (
@@ -14,9 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Source is the source of what the sampler has. Nothing is read for it when it
-// is scraped: it copies, and the numbers in it only grow, so that any number of
-// servers may scrape at any interval.
+// Source emits what the sampler counts. A scrape only copies, and the counters only grow, so that any number of servers
+// may scrape at any interval.
 type Source struct {
 	snapshot  func(*sampler.Snapshot)
 	rows      *rows
@@ -26,8 +26,7 @@ type Source struct {
 	snap sampler.Snapshot
 }
 
-// NewSource returns the source. snapshot copies what the sampler has into the
-// memory given; it must not wait.
+// NewSource returns the source. snapshot copies the sampler's state into the memory given; it must not block.
 func NewSource(snapshot func(*sampler.Snapshot)) *Source {
 	s := &Source{snapshot: snapshot, rows: newRows()}
 	s.histogram = newUtilization(s)
@@ -77,7 +76,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 // put emits a sample.
 type put = func(m *collector.Metric, v float64, labels ...string)
 
-// emitRail emits what one rail carried and how its link fared.
+// emitRail emits the traffic and the link changes of one rail.
 func (s *Source) emitRail(r *sampler.Rail, put put) {
 	for d := range r.Tally {
 		t, direction := &r.Tally[d], sampler.Direction(d)
