@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
@@ -21,12 +22,12 @@ const (
 )
 
 // slowNVML takes as long as it may for each step.
-type slowNVML struct{ NVML }
+type slowNVML struct{ nvml.Library }
 
-func (n slowNVML) Count() (int, error) { time.Sleep(slowly); return n.NVML.Count() }
-func (n slowNVML) GPU(index int) (NVMLDevice, error) {
+func (n slowNVML) Count() (int, error) { time.Sleep(slowly); return n.Library.Count() }
+func (n slowNVML) GPU(index int) (nvml.Device, error) {
 	time.Sleep(slowly)
-	return n.NVML.GPU(index)
+	return n.Library.GPU(index)
 }
 
 // slowRDMA likewise.
@@ -52,7 +53,7 @@ func slowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 
 var slowSources = map[string]slowSource{
 	"gpu": func(t *testing.T, slow bool) Source {
-		var lib NVML = &countedNVML{}
+		var lib nvml.Library = &countedNVML{}
 		if slow {
 			lib = slowNVML{lib}
 		}
@@ -60,7 +61,7 @@ var slowSources = map[string]slowSource{
 	},
 	"process": func(t *testing.T, slow bool) Source {
 		m := capture(t, "kubernetes")
-		var lib NVML = m.nvml
+		var lib nvml.Library = m.nvml
 		var kernel ProcessKernel = m.kernel
 		if slow {
 			lib, kernel = slowNVML{lib}, slowRDMA{m.kernel}

@@ -20,6 +20,9 @@ var ErrAbsent = fmt.Errorf("no such hardware: %w", os.ErrNotExist)
 // ReasonPanic is the reason of a read that panicked.
 const ReasonPanic = "panic"
 
+// ReasonNamespace is the reason of a source that only sees processes of its own pid namespace.
+const ReasonNamespace = "pid_namespace"
+
 // Fault is one thing that could not be read.
 type Fault struct {
 	Device   string // rail device, netdev, bond, GPU; empty for the source as a whole

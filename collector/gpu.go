@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -43,7 +44,7 @@ const maxGPUs = 128
 // when there is neither driver nor GPU and has not been since the start; when
 // the kernel driver is loaded and NVML cannot be reached, as in a container
 // without its library, that is a fault.
-func NewGPU(procfs string, lib NVML, opts GPUOptions) *GPU {
+func NewGPU(procfs string, lib nvml.Library, opts GPUOptions) *GPU {
 	if opts.Budget <= 0 {
 		opts.Budget = time.Second
 	}
@@ -116,7 +117,7 @@ func (g *GPU) Read(emit func(Sample)) error {
 func (g *GPU) findings(roster gpuRoster) (*gpuFound, error) {
 	err := roster.err
 	if err == nil && roster.count == 0 {
-		err = &NVMLError{Call: "nvmlDeviceGetCount_v2", Code: CodeGPUNotFound}
+		err = &nvml.Error{Call: "nvmlDeviceGetCount_v2", Code: nvml.CodeGPUNotFound}
 	}
 	if err != nil {
 		err = g.classify(err)
@@ -169,7 +170,7 @@ func (g *GPU) visit(driver string) func(string) gpuReading {
 // classify says what it means that NVML gave no GPUs.
 func (g *GPU) classify(err error) error {
 	var f *Fault
-	var e *NVMLError
+	var e *nvml.Error
 	switch {
 	case errors.As(err, &f):
 		return f
@@ -177,15 +178,15 @@ func (g *GPU) classify(err error) error {
 		return NewFault("", err)
 	}
 	switch e.Code {
-	case CodeNotBuilt:
+	case nvml.CodeNotBuilt:
 		return fmt.Errorf("%w: %w", ErrAbsent, err)
-	case CodeLibrary, CodeDriverNotLoaded, CodeGPUNotFound:
+	case nvml.CodeLibrary, nvml.CodeDriverNotLoaded, nvml.CodeGPUNotFound:
 		if g.seen.Load() {
-			return &Fault{Reason: ReasonNoGPU, Err: fmt.Errorf("there were GPUs before: %w", err)}
+			return &Fault{Reason: nvml.ReasonNoGPU, Err: fmt.Errorf("there were GPUs before: %w", err)}
 		}
 		// A container can see that the kernel has the driver and yet lack the
 		// library or the device nodes. That is no machine without GPUs.
-		if e.Code != CodeGPUNotFound && kernelDriver(g.procfs) {
+		if e.Code != nvml.CodeGPUNotFound && kernelDriver(g.procfs) {
 			return &Fault{Reason: e.Reason(), Err: fmt.Errorf("the kernel has the driver loaded: %w", err)}
 		}
 		return fmt.Errorf("%w: %w", ErrAbsent, err)
@@ -204,7 +205,7 @@ func kernelDriver(procfs string) bool {
 // gpuSession is the part of the conversation with NVML that is not about one
 // GPU. An initialisation that takes longer than a Read still counts.
 type gpuSession struct {
-	lib    NVML
+	lib    nvml.Library
 	asking sync.RWMutex // held for reading by every visit to a GPU, of Read or Use, for writing by Open
 
 	front sync.Mutex // held by a roster, in a lane; protects all following fields
@@ -227,7 +228,7 @@ func (s *gpuSession) roster(anew bool) gpuRoster {
 	s.front.Lock()
 	defer s.front.Unlock()
 	if anew && s.open {
-		s.close(&NVMLError{Call: "NVML", Code: CodeUninitialized})
+		s.close(&nvml.Error{Call: "NVML", Code: nvml.CodeUninitialized})
 	}
 	if !s.open {
 		if err := s.init(); err != nil {
@@ -265,13 +266,13 @@ func (s *gpuSession) init() error {
 // mustReopen reports whether err means that NVML has to be initialised again:
 // the driver was unloaded, and perhaps loaded again.
 func mustReopen(err error) bool {
-	var e *NVMLError
-	return errors.As(err, &e) && (e.Code == CodeUninitialized || e.Code == CodeDriverNotLoaded)
+	var e *nvml.Error
+	return errors.As(err, &e) && (e.Code == nvml.CodeUninitialized || e.Code == nvml.CodeDriverNotLoaded)
 }
 
 // newGPUFault makes a fault of an answer of NVML.
 func newGPUFault(device string, err error) *Fault {
-	var e *NVMLError
+	var e *nvml.Error
 	if !errors.As(err, &e) {
 		return NewFault(device, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -23,7 +24,7 @@ type gpuReading struct {
 // gpuReader reads one GPU once.
 type gpuReader struct {
 	name      string // as in Fault.Device
-	device    NVMLDevice
+	device    nvml.Device
 	labels    *gpuLabels
 	procfs    string
 	processes int // how many processes get a series
@@ -100,8 +101,8 @@ func (r *gpuReader) failed(err error) bool {
 		return false
 	}
 	r.out.faults = append(r.out.faults, newGPUFault(r.name, err))
-	var e *NVMLError
-	r.lost = r.lost || mustReopen(err) || errors.As(err, &e) && e.Code == CodeGPULost
+	var e *nvml.Error
+	r.lost = r.lost || mustReopen(err) || errors.As(err, &e) && e.Code == nvml.CodeGPULost
 	r.out.anew = r.out.anew || mustReopen(err)
 	return true
 }
@@ -109,8 +110,8 @@ func (r *gpuReader) failed(err error) bool {
 // refuse notes a number that cannot be one, and reports whether it did.
 func (r *gpuReader) refuse(call string, row *Metric, v, most uint64) bool {
 	switch {
-	case v == NotAvailable:
-		return r.failed(&NVMLError{Call: call + ": " + row.Name, Code: CodeNotSupported})
+	case v == nvml.NotAvailable:
+		return r.failed(&nvml.Error{Call: call + ": " + row.Name, Code: nvml.CodeNotSupported})
 	case v > most:
 		r.out.faults = append(r.out.faults, &Fault{Device: r.name, Reason: sysfs.ReasonInvalid,
 			Err: fmt.Errorf("%s: %s: %d cannot be more than %d", call, row.Name, v, most)})
@@ -122,7 +123,7 @@ func (r *gpuReader) refuse(call string, row *Metric, v, most uint64) bool {
 func (r *gpuReader) identity(driver string) {
 	id, err := r.device.Identity()
 	r.failed(err)
-	if id == (NVMLIdentity{}) {
+	if id == (nvml.Identity{}) {
 		return
 	}
 	address, err := pciAddress(id.BusID)
@@ -157,7 +158,7 @@ func (r *gpuReader) queries() {
 		for j, f := range q.fields {
 			most := f.most
 			if most == 0 {
-				most = NotAvailable - 1
+				most = nvml.NotAvailable - 1
 			}
 			if r.refuse(string(q.query), f.row, v[j], most) {
 				continue
@@ -180,13 +181,13 @@ func scaled(v uint64, scale float64) float64 {
 }
 
 func (r *gpuReader) throttled() {
-	v, err := r.device.Numbers(QueryThrottled)
+	v, err := r.device.Numbers(nvml.QueryThrottled)
 	if r.failed(err) {
 		return
 	}
 	// Without the list of reasons that the GPU can give, all count as possible.
 	possible := uint64(1<<64 - 1)
-	if p, err := r.device.Numbers(QueryThrottles); err == nil {
+	if p, err := r.device.Numbers(nvml.QueryThrottles); err == nil {
 		possible = p[0]
 	}
 	now := v[0]
@@ -211,21 +212,21 @@ func truth(b bool) float64 {
 // a symbol that is missing or a permission that is refused does not.
 func (r *gpuReader) memory() {
 	m, err := r.device.Memory()
-	var e *NVMLError
-	shared := err == nil && m.Total == 0 || errors.As(err, &e) && e.Code == CodeNotSupported
+	var e *nvml.Error
+	shared := err == nil && m.Total == 0 || errors.As(err, &e) && e.Code == nvml.CodeNotSupported
 	switch {
 	case shared:
 		r.failed(err)
 		r.sharedMemory()
 		return
-	case r.failed(err), r.refuse("nvmlDeviceGetMemoryInfo", gpuMemoryTotal, m.Total, NotAvailable-1):
+	case r.failed(err), r.refuse("nvmlDeviceGetMemoryInfo", gpuMemoryTotal, m.Total, nvml.NotAvailable-1):
 	default:
 		r.emit(gpuMemoryTotal, r.labels.own, float64(m.Total))
 		r.part(gpuMemoryFree, r.labels.own, m.Free, m)
 		if r.part(gpuMemoryUsed, r.labels.own, m.Used, m) {
 			r.emit(gpuMemorySource, r.labels.with(sourceNVML), 1)
 		}
-		if m.Reserved != NotAvailable {
+		if m.Reserved != nvml.NotAvailable {
 			r.part(gpuMemoryReserved, r.labels.own, m.Reserved, m)
 		}
 	}
@@ -235,7 +236,7 @@ func (r *gpuReader) memory() {
 }
 
 // part emits a part of the memory, and reports whether it could be one.
-func (r *gpuReader) part(row *Metric, labels []string, v uint64, of NVMLMemory) bool {
+func (r *gpuReader) part(row *Metric, labels []string, v uint64, of nvml.Memory) bool {
 	if r.refuse("nvmlDeviceGetMemoryInfo", row, v, of.Total) {
 		return false
 	}
@@ -304,19 +305,19 @@ func (r *gpuReader) processMemory() (sum uint64, usable bool) {
 // byProcess adds up what each process holds, the greatest first, and counts the
 // processes of which that is not known. One that is on both lists is counted
 // once, one with several MIG instances holds the sum of them.
-func byProcess(list []NVMLProcess) (known []NVMLProcess, unknown int) {
-	slices.SortFunc(list, func(a, b NVMLProcess) int {
+func byProcess(list []nvml.Process) (known []nvml.Process, unknown int) {
+	slices.SortFunc(list, func(a, b nvml.Process) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GPUInstance, b.GPUInstance),
 			cmp.Compare(a.ComputeInstance, b.ComputeInstance), cmp.Compare(b.Memory, a.Memory))
 	})
 	for i := 0; i < len(list); {
-		p := NVMLProcess{PID: list[i].PID}
+		p := nvml.Process{PID: list[i].PID}
 		told := true
 		for first := i; i < len(list) && list[i].PID == p.PID; i++ {
 			if i > first && list[i].GPUInstance == list[i-1].GPUInstance && list[i].ComputeInstance == list[i-1].ComputeInstance {
 				continue // the other list's word on the same thing
 			}
-			told = told && list[i].Memory != NotAvailable
+			told = told && list[i].Memory != nvml.NotAvailable
 			p.Memory += list[i].Memory
 		}
 		if told {
@@ -325,7 +326,7 @@ func byProcess(list []NVMLProcess) (known []NVMLProcess, unknown int) {
 			unknown++
 		}
 	}
-	slices.SortFunc(known, func(a, b NVMLProcess) int {
+	slices.SortFunc(known, func(a, b nvml.Process) int {
 		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.PID, b.PID))
 	})
 	return known, unknown
@@ -333,8 +334,8 @@ func byProcess(list []NVMLProcess) (known []NVMLProcess, unknown int) {
 
 // mig emits the MIG mode, and when it is on the memory of each instance.
 func (r *gpuReader) mig() {
-	v, err := r.device.Numbers(QueryMIGMode)
-	if r.failed(err) || r.refuse(string(QueryMIGMode), gpuMIGMode, v[0], 1) {
+	v, err := r.device.Numbers(nvml.QueryMIGMode)
+	if r.failed(err) || r.refuse(string(nvml.QueryMIGMode), gpuMIGMode, v[0], 1) {
 		return
 	}
 	r.emit(gpuMIGMode, r.labels.own, float64(v[0]))
@@ -355,7 +356,7 @@ func (r *gpuReader) mig() {
 	}
 }
 
-func (r *gpuReader) instance(instance NVMLInstance) {
+func (r *gpuReader) instance(instance nvml.Instance) {
 	gi, ci := strconv.Itoa(instance.GPUInstance), strconv.Itoa(instance.ComputeInstance)
 	failed := func(err error) bool {
 		if err != nil {
@@ -371,7 +372,7 @@ func (r *gpuReader) instance(instance NVMLInstance) {
 	_, profile, _ := strings.Cut(id.Name, " MIG ")
 	r.emit(gpuMIGInfo, r.labels.with(gi, ci, id.UUID, profile), 1)
 	m, err := instance.Memory()
-	if failed(err) || r.refuse("nvmlDeviceGetMemoryInfo", gpuMIGTotal, m.Total, NotAvailable-1) {
+	if failed(err) || r.refuse("nvmlDeviceGetMemoryInfo", gpuMIGTotal, m.Total, nvml.NotAvailable-1) {
 		return
 	}
 	labels := r.labels.with(gi, ci)

@@ -15,10 +15,11 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// fakeNVML is a libnvidia-ml made from a capture; see testdata/fakenvml/nvml.c.
+// fakeNVML is a libnvidia-ml made from a capture; see internal/nvml/nvmltest/nvml.c.
 type fakeNVML struct {
 	lib    string // path of the library
 	dir    string // its answers
@@ -75,7 +76,7 @@ func buildNVML(tb testing.TB, dir, capture string) {
 		tb.Fatal(err)
 	}
 	answers := &fakeNVML{dir: filepath.Join(dir, "answers")}
-	args := []string{"-shared", "-fPIC", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "testdata/fakenvml/nvml.c", "-lpthread"}
+	args := []string{"-shared", "-fPIC", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../internal/nvml/nvmltest/nvml.c", "-lpthread"}
 	for _, member := range txtar.Parse(data).Files {
 		switch member.Name {
 		case "nvml":
@@ -118,7 +119,7 @@ func (f *fakeNVML) inits(t *testing.T) int {
 
 // source is the gpu source over the fake.
 func (f *fakeNVML) source(opts GPUOptions) Source {
-	return NewGPU(f.procfs, NewNVML(f.lib), opts)
+	return NewGPU(f.procfs, nvml.NewLibrary(f.lib), opts)
 }
 
 // gpuLines reads a source and returns all that came of it, a line each: the

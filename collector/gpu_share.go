@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 // NVMLShare lets several sources ask one NVML. There is one library in the
@@ -11,7 +13,7 @@ import (
 // source gets a view, and of those that find out that NVML must be initialised
 // again the first one does it.
 type NVMLShare struct {
-	lib NVML
+	lib nvml.Library
 
 	opening sync.Mutex   // held by Open, before mu
 	mu      sync.RWMutex // held for reading by every call into the library, for writing while it is opened
@@ -19,12 +21,12 @@ type NVMLShare struct {
 }
 
 // NewNVMLShare returns the share of lib, which nobody else may use.
-func NewNVMLShare(lib NVML) *NVMLShare { return &NVMLShare{lib: lib} }
+func NewNVMLShare(lib nvml.Library) *NVMLShare { return &NVMLShare{lib: lib} }
 
 // View returns the NVML for one source. Its Open opens the library only when no
 // other view has since this one last did; while another's call hangs it fails
-// with [CodeTimeout]. Handles from before an Open answer [CodeUninitialized].
-func (s *NVMLShare) View() NVML { return &nvmlView{share: s} }
+// with [nvml.CodeTimeout]. Handles from before an Open answer [nvml.CodeUninitialized].
+func (s *NVMLShare) View() nvml.Library { return &nvmlView{share: s} }
 
 // nvmlView is one source's NVML. Like every NVML it is opened by one goroutine
 // at a time, and not while it is asked.
@@ -39,7 +41,7 @@ func (v *nvmlView) Open() error {
 	defer s.opening.Unlock()
 	if s.opens == v.seen {
 		if !s.idle() {
-			return &NVMLError{Call: "nvmlInit_v2", Code: CodeTimeout, Err: errors.New("NVML must be initialised, and a call into it has not returned")}
+			return &nvml.Error{Call: "nvmlInit_v2", Code: nvml.CodeTimeout, Err: errors.New("NVML must be initialised, and a call into it has not returned")}
 		}
 		defer s.mu.Unlock()
 		if err := s.lib.Open(); err != nil {
@@ -71,8 +73,8 @@ func (v *nvmlView) Count() (int, error) {
 	return ask(v.share, v.seen, "nvmlDeviceGetCount_v2", v.share.lib.Count)
 }
 
-func (v *nvmlView) GPU(index int) (NVMLDevice, error) {
-	d, err := ask(v.share, v.seen, "nvmlDeviceGetHandleByIndex_v2", func() (NVMLDevice, error) { return v.share.lib.GPU(index) })
+func (v *nvmlView) GPU(index int) (nvml.Device, error) {
+	d, err := ask(v.share, v.seen, "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, error) { return v.share.lib.GPU(index) })
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func ask[T any](s *NVMLShare, seen int, call string, fn func() (T, error)) (T, e
 	defer s.mu.RUnlock()
 	if s.opens != seen {
 		var none T
-		return none, &NVMLError{Call: call, Code: CodeUninitialized}
+		return none, &nvml.Error{Call: call, Code: nvml.CodeUninitialized}
 	}
 	return fn()
 }
@@ -94,29 +96,29 @@ func ask[T any](s *NVMLShare, seen int, call string, fn func() (T, error)) (T, e
 type sharedDevice struct {
 	share *NVMLShare
 	seen  int
-	NVMLDevice
+	nvml.Device
 }
 
-func (d *sharedDevice) Identity() (NVMLIdentity, error) {
-	return ask(d.share, d.seen, "nvmlDeviceGetUUID", d.NVMLDevice.Identity)
+func (d *sharedDevice) Identity() (nvml.Identity, error) {
+	return ask(d.share, d.seen, "nvmlDeviceGetUUID", d.Device.Identity)
 }
 
-func (d *sharedDevice) Memory() (NVMLMemory, error) {
-	return ask(d.share, d.seen, "nvmlDeviceGetMemoryInfo_v2", d.NVMLDevice.Memory)
+func (d *sharedDevice) Memory() (nvml.Memory, error) {
+	return ask(d.share, d.seen, "nvmlDeviceGetMemoryInfo_v2", d.Device.Memory)
 }
 
-func (d *sharedDevice) Numbers(q Query) ([4]uint64, error) {
-	return ask(d.share, d.seen, string(q), func() ([4]uint64, error) { return d.NVMLDevice.Numbers(q) })
+func (d *sharedDevice) Numbers(q nvml.Query) ([4]uint64, error) {
+	return ask(d.share, d.seen, string(q), func() ([4]uint64, error) { return d.Device.Numbers(q) })
 }
 
-func (d *sharedDevice) Processes(graphics bool) ([]NVMLProcess, error) {
-	return ask(d.share, d.seen, "nvmlDeviceGetComputeRunningProcesses", func() ([]NVMLProcess, error) { return d.NVMLDevice.Processes(graphics) })
+func (d *sharedDevice) Processes(graphics bool) ([]nvml.Process, error) {
+	return ask(d.share, d.seen, "nvmlDeviceGetComputeRunningProcesses", func() ([]nvml.Process, error) { return d.Device.Processes(graphics) })
 }
 
-func (d *sharedDevice) Instances() ([]NVMLInstance, error) {
-	list, err := ask(d.share, d.seen, "nvmlDeviceGetMigDeviceHandleByIndex", d.NVMLDevice.Instances)
+func (d *sharedDevice) Instances() ([]nvml.Instance, error) {
+	list, err := ask(d.share, d.seen, "nvmlDeviceGetMigDeviceHandleByIndex", d.Device.Instances)
 	for i := range list {
-		list[i].NVMLDevice = &sharedDevice{d.share, d.seen, list[i].NVMLDevice}
+		list[i].Device = &sharedDevice{d.share, d.seen, list[i].Device}
 	}
 	return list, err
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 // countedNVML is a library with one GPU that counts how often it was opened,
@@ -25,33 +27,33 @@ func (c *countedNVML) Open() error {
 	}
 	return c.refuse
 }
-func (c *countedNVML) Driver() (string, error)     { return fmt.Sprint("after ", c.opens), nil }
-func (c *countedNVML) Count() (int, error)         { return 1, nil }
-func (c *countedNVML) GPU(int) (NVMLDevice, error) { return &countedGPU{lib: c}, nil }
+func (c *countedNVML) Driver() (string, error)      { return fmt.Sprint("after ", c.opens), nil }
+func (c *countedNVML) Count() (int, error)          { return 1, nil }
+func (c *countedNVML) GPU(int) (nvml.Device, error) { return &countedGPU{lib: c}, nil }
 
 type countedGPU struct {
 	lib *countedNVML
-	NVMLDevice
+	nvml.Device
 }
 
-func (g *countedGPU) Identity() (NVMLIdentity, error)  { return NVMLIdentity{UUID: "GPU-1"}, nil }
-func (g *countedGPU) Memory() (NVMLMemory, error)      { return NVMLMemory{Total: 1}, nil }
-func (g *countedGPU) Numbers(Query) ([4]uint64, error) { return [4]uint64{}, nil }
-func (g *countedGPU) Processes(bool) ([]NVMLProcess, error) {
+func (g *countedGPU) Identity() (nvml.Identity, error)      { return nvml.Identity{UUID: "GPU-1"}, nil }
+func (g *countedGPU) Memory() (nvml.Memory, error)          { return nvml.Memory{Total: 1}, nil }
+func (g *countedGPU) Numbers(nvml.Query) ([4]uint64, error) { return [4]uint64{}, nil }
+func (g *countedGPU) Processes(bool) ([]nvml.Process, error) {
 	if g.lib.hang != nil {
 		<-g.lib.hang
 	}
 	return nil, nil
 }
-func (g *countedGPU) Instances() ([]NVMLInstance, error) {
-	return []NVMLInstance{{NVMLDevice: &countedGPU{lib: g.lib}}}, nil
+func (g *countedGPU) Instances() ([]nvml.Instance, error) {
+	return []nvml.Instance{{Device: &countedGPU{lib: g.lib}}}, nil
 }
 
 // uninitialized fails the test unless err says that NVML must be opened.
 func uninitialized(t *testing.T, what string, err error) {
 	t.Helper()
-	var e *NVMLError
-	if !errors.As(err, &e) || e.Code != CodeUninitialized {
+	var e *nvml.Error
+	if !errors.As(err, &e) || e.Code != nvml.CodeUninitialized {
 		t.Errorf("%s: %v, want that NVML is not initialised", what, err)
 	}
 }
@@ -67,7 +69,7 @@ func TestNVMLShare(t *testing.T) {
 		t.Error(err)
 	}
 	var wg sync.WaitGroup
-	for _, v := range []NVML{a, b} {
+	for _, v := range []nvml.Library{a, b} {
 		wg.Go(func() {
 			if err := v.Open(); err != nil {
 				t.Error(err)
@@ -92,12 +94,12 @@ func TestNVMLShare(t *testing.T) {
 	}
 	_, err = b.Driver()
 	uninitialized(t, "the other view", err)
-	for _, d := range []NVMLDevice{gpu, instances[0].NVMLDevice} {
+	for _, d := range []nvml.Device{gpu, instances[0].Device} {
 		_, err = d.Identity()
 		uninitialized(t, "Identity", err)
 		_, err = d.Memory()
 		uninitialized(t, "Memory", err)
-		_, err = d.Numbers(QueryPower)
+		_, err = d.Numbers(nvml.QueryPower)
 		uninitialized(t, "Numbers", err)
 		_, err = d.Processes(true)
 		uninitialized(t, "Processes", err)
@@ -110,7 +112,7 @@ func TestNVMLShare(t *testing.T) {
 	if driver, err := b.Driver(); driver != "after 2" || err != nil {
 		t.Error(driver, err)
 	}
-	lib.refuse = &NVMLError{Call: "nvmlInit_v2", Code: CodeDriverNotLoaded}
+	lib.refuse = &nvml.Error{Call: "nvmlInit_v2", Code: nvml.CodeDriverNotLoaded}
 	if err := b.Open(); !errors.Is(err, lib.refuse) {
 		t.Error(err)
 	}
@@ -131,8 +133,8 @@ func TestNVMLShareHangs(t *testing.T) {
 		wg.Go(func() { _, _ = gpu.Processes(false) })
 		synctest.Wait()
 		start := time.Now()
-		var e *NVMLError
-		if err := b.Open(); !errors.As(err, &e) || e.Code != CodeTimeout || time.Since(start) > time.Second {
+		var e *nvml.Error
+		if err := b.Open(); !errors.As(err, &e) || e.Code != nvml.CodeTimeout || time.Since(start) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		if n, err := b.Count(); n != 1 || err != nil {

@@ -1,5 +1,9 @@
 package collector
 
+import (
+	"github.com/railscope/railscope/internal/nvml"
+)
+
 // The rows. A GPU is named by its NVML index, which is its place in PCI order
 // among the GPUs the driver had when it was initialised; gpu_info says which
 // card that is.
@@ -123,7 +127,7 @@ func gpuRows() []*Metric {
 
 // gpuQuery is a query whose every field is a sample of its own.
 type gpuQuery struct {
-	query  Query
+	query  nvml.Query
 	fields []gpuField // in the order of the query's fields
 }
 
@@ -207,22 +211,22 @@ var (
 )
 
 var gpuQueries = []gpuQuery{
-	{QueryBAR1, []gpuField{{row: gpuBAR1Total}, {row: gpuBAR1Used}, {row: gpuBAR1Free}}},
-	{QueryUtilization, []gpuField{{row: gpuUtilization, most: 100}, {row: gpuMemoryUtilization, most: 100}}},
-	{QueryECCCorrected, []gpuField{{row: gpuECC, label: "corrected"}}},
-	{QueryECCUncorr, []gpuField{{row: gpuECC, label: "uncorrected"}}},
-	{QueryECCVolatile, []gpuField{{row: gpuECCVolatile, label: "corrected"}}},
-	{QueryECCVolUncorr, []gpuField{{row: gpuECCVolatile, label: "uncorrected"}}},
-	{QueryRemappedRows, []gpuField{
+	{nvml.QueryBAR1, []gpuField{{row: gpuBAR1Total}, {row: gpuBAR1Used}, {row: gpuBAR1Free}}},
+	{nvml.QueryUtilization, []gpuField{{row: gpuUtilization, most: 100}, {row: gpuMemoryUtilization, most: 100}}},
+	{nvml.QueryECCCorrected, []gpuField{{row: gpuECC, label: "corrected"}}},
+	{nvml.QueryECCUncorr, []gpuField{{row: gpuECC, label: "uncorrected"}}},
+	{nvml.QueryECCVolatile, []gpuField{{row: gpuECCVolatile, label: "corrected"}}},
+	{nvml.QueryECCVolUncorr, []gpuField{{row: gpuECCVolatile, label: "uncorrected"}}},
+	{nvml.QueryRemappedRows, []gpuField{
 		{row: gpuRemappedRows, label: "correctable"}, {row: gpuRemappedRows, label: "uncorrectable"},
 		{row: gpuRemapPending, most: 1}, {row: gpuRemapFailure, most: 1},
 	}},
-	{QueryPCIeReplays, []gpuField{{row: gpuPCIeReplays}}},
-	{QueryTemperature, []gpuField{{row: gpuTemperature}}},
-	{QueryPower, []gpuField{{row: gpuPower}}},
-	{QueryClockSM, []gpuField{{row: gpuClock, label: "sm"}}},
-	{QueryClockMemory, []gpuField{{row: gpuClock, label: "memory"}}},
-	{QueryClockGraphics, []gpuField{{row: gpuClock, label: "graphics"}}},
+	{nvml.QueryPCIeReplays, []gpuField{{row: gpuPCIeReplays}}},
+	{nvml.QueryTemperature, []gpuField{{row: gpuTemperature}}},
+	{nvml.QueryPower, []gpuField{{row: gpuPower}}},
+	{nvml.QueryClockSM, []gpuField{{row: gpuClock, label: "sm"}}},
+	{nvml.QueryClockMemory, []gpuField{{row: gpuClock, label: "memory"}}},
+	{nvml.QueryClockGraphics, []gpuField{{row: gpuClock, label: "graphics"}}},
 }
 
 // gpuThrottles are the reasons for a lower clock, in the order of their bits

@@ -5,18 +5,17 @@ package collector
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/railscope/railscope/internal/lane/lanetest"
-
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -93,7 +92,7 @@ func TestGPURows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range NewGPU("/proc", NewNVML(""), GPUOptions{}).Metrics() {
+	for _, row := range NewGPU("/proc", nvml.NewLibrary(""), GPUOptions{}).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -113,7 +112,7 @@ func TestGPURows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := NewGPU(procfs, NewNVML(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	err := NewGPU(procfs, nvml.NewLibrary(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
 	if !errors.Is(err, ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
 	}
@@ -124,9 +123,9 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = NewGPU(procfs, NewNVML(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	err = NewGPU(procfs, nvml.NewLibrary(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
 	var f *Fault
-	if errors.Is(err, ErrAbsent) || !errors.As(err, &f) || f.Reason != ReasonLibrary || f.Expected {
+	if errors.Is(err, ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
 		t.Errorf("with the kernel driver: %v", err)
 	}
 }
@@ -274,34 +273,6 @@ func TestGPURetry(t *testing.T) {
 		f.set(t, "nvmlDeviceGetHandleByIndex_v2.1", "0")
 		read("and can be initialised again", good, 5)
 	})
-}
-
-// TestGPUMissingSymbol: the look-up is what keeps us alive. With it switched off
-// the call of a function that the library lacks ends the process.
-func TestGPUMissingSymbol(t *testing.T) {
-	f, output, err := nvmlProcess(t, "old")
-	if f == nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 127 || !strings.Contains(output, "nvmlDeviceGetRemappedRows") {
-			t.Errorf("ended with %v, want exit status 127; output:\n%s", err, output)
-		}
-		return
-	}
-	lib := newNVML(f.lib)
-	if err := lib.Open(); err != nil {
-		t.Fatal(err)
-	}
-	gpu, err := lib.GPU(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var e *NVMLError
-	if _, err := gpu.Numbers(QueryRemappedRows); !errors.As(err, &e) || e.Code != CodeNoFunction {
-		t.Errorf("with the look-up: %v", err)
-	}
-	lib.has["nvmlDeviceGetRemappedRows"] = true
-	gpu.Numbers(QueryRemappedRows)
-	t.Error("still alive")
 }
 
 // BenchmarkGPURead reads two GPUs whose answers are kept in memory.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 // gpuBusyFrom is the utilisation from which on a GPU computes, in percent: a
@@ -98,7 +99,7 @@ func (g *GPU) useOf(index int, labels *gpuLabels) (use GPUUse) {
 			use.Used, use.UsedKnown = uint64(s.Value), true
 		}
 	}
-	if n, err := device.Numbers(QueryUtilization); err == nil && n[0] <= 100 {
+	if n, err := device.Numbers(nvml.QueryUtilization); err == nil && n[0] <= 100 {
 		use.Busy, use.BusyKnown = n[0] >= gpuBusyFrom, true
 	} else if processes, err := device.Processes(false); err == nil {
 		use.Busy, use.BusyKnown = len(processes) > 0, true

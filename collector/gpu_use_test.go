@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 // TestGPUUse: what GPUs hold and do, on machines of all kinds, as the gpu source
@@ -26,7 +28,7 @@ func TestGPUUse(t *testing.T) {
 			if f == nil {
 				return
 			}
-			g := NewGPU(f.procfs, NewNVML(f.lib), GPUOptions{Budget: 10 * time.Second})
+			g := NewGPU(f.procfs, nvml.NewLibrary(f.lib), GPUOptions{Budget: 10 * time.Second})
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
 			_ = g.Read(func(s Sample) { // what is wrong with a capture is another test's
@@ -62,7 +64,7 @@ func TestGPUUseHangs(t *testing.T) {
 	if f == nil {
 		return
 	}
-	g := NewGPU(f.procfs, NewNVML(f.lib), GPUOptions{Budget: 10 * time.Second})
+	g := NewGPU(f.procfs, nvml.NewLibrary(f.lib), GPUOptions{Budget: 10 * time.Second})
 	if err := g.Read(func(Sample) {}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -24,7 +25,7 @@ type ProcessOptions struct {
 	// Kernel makes a client of the RDMA core, one for each thing that may hang.
 	// Nil asks the running kernel, where Sysfs is its sysfs.
 	Kernel func() ProcessKernel
-	NVML   NVML // a view of its own; see [NVMLShare]
+	NVML   nvml.Library // a view of its own; see [NVMLShare]
 	// Budget is how long a Read waits for the list of devices, and then for each
 	// device, GPUs beside them; what follows takes at most as long again. 0 means 1 s.
 	Budget time.Duration

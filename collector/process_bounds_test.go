@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestProcessSlow(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := capture(t, "kubernetes")
-		m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeLibrary}
+		m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
 		m.kernel.qps["mlx5_0"] = m.kernel.qps["mlx5_0"][:5]
 		m.kernel.each = func() { time.Sleep(time.Second) } // 5 s for mlx5_0, 10 s for mlx5_1
 		m.kernel.devices = []string{"mlx5_0"}
@@ -66,7 +67,7 @@ func TestProcessSlow(t *testing.T) {
 func TestProcessMany(t *testing.T) {
 	const qps, processes = 100_000, 64
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
-	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeLibrary}
+	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
 	for pid := range processes {
 		id := fmt.Sprint(pid + 10)
 		m.task(t, []string{id, id, "1", id, "0", "5", "/", "rank" + id})
@@ -122,7 +123,7 @@ func (k *manyRDMA) QueuePairs(_ string, _ rdmanl.QPLimits, each func(rdmanl.QP))
 // are counted, and said.
 func TestProcessManyOwners(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
-	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeLibrary}
+	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
 	var tally qpTally
 	tally.owners = map[qpOwner]uint32{}
 	for i := range 2 * maxOwner {
@@ -159,7 +160,7 @@ func TestProcessDriverReloaded(t *testing.T) {
 			t.Fatalf("%d series, opened %d times", n, m.nvml.opens)
 		}
 		for _, gpu := range m.nvml.gpus {
-			gpu.err = &NVMLError{Call: "nvmlDeviceGetComputeRunningProcesses", Code: CodeUninitialized}
+			gpu.err = &nvml.Error{Call: "nvmlDeviceGetComputeRunningProcesses", Code: nvml.CodeUninitialized}
 		}
 		time.Sleep(2 * time.Minute)
 		if n := memory(); n != 0 || m.nvml.opens != 1 {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -149,20 +150,20 @@ type fakeGPUs struct {
 
 type fakeGPU struct {
 	uuid              string
-	compute, graphics []NVMLProcess
-	migs              []NVMLInstance
+	compute, graphics []nvml.Process
+	migs              []nvml.Instance
 	err               error // of Processes
 	mig               uint64
-	NVMLDevice
+	nvml.Device
 }
 
 func (g *fakeGPUs) Open() error {
 	g.opens++
 	return g.err
 }
-func (g *fakeGPUs) Driver() (string, error)           { return "570", nil }
-func (g *fakeGPUs) Count() (int, error)               { return len(g.gpus), nil }
-func (g *fakeGPUs) GPU(index int) (NVMLDevice, error) { return g.gpus[index], nil }
+func (g *fakeGPUs) Driver() (string, error)            { return "570", nil }
+func (g *fakeGPUs) Count() (int, error)                { return len(g.gpus), nil }
+func (g *fakeGPUs) GPU(index int) (nvml.Device, error) { return g.gpus[index], nil }
 
 func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	tb.Helper()
@@ -179,14 +180,14 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 		return
 	}
 	pid, err1 := strconv.Atoi(f[2])
-	p := NVMLProcess{PID: uint32(pid), GPUInstance: 1<<32 - 1, ComputeInstance: 1<<32 - 1, Memory: NotAvailable}
+	p := nvml.Process{PID: uint32(pid), GPUInstance: 1<<32 - 1, ComputeInstance: 1<<32 - 1, Memory: nvml.NotAvailable}
 	var err2, err3 error
 	if f[3] != "n/a" {
 		p.Memory, err2 = strconv.ParseUint(f[3], 10, 64)
 	}
 	if len(f) > 5 {
 		_, err3 = fmt.Sscanf(f[5], "%d/%d", &p.GPUInstance, &p.ComputeInstance)
-		d.migs = append(d.migs, NVMLInstance{int(p.GPUInstance), int(p.ComputeInstance), &fakeGPU{uuid: "MIG-" + f[5]}})
+		d.migs = append(d.migs, nvml.Instance{GPUInstance: int(p.GPUInstance), ComputeInstance: int(p.ComputeInstance), Device: &fakeGPU{uuid: "MIG-" + f[5]}})
 	}
 	if err1 != nil || err2 != nil || err3 != nil {
 		tb.Fatalf("no process: %q", f)
@@ -198,10 +199,10 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	}
 }
 
-func (d *fakeGPU) Identity() (NVMLIdentity, error)    { return NVMLIdentity{UUID: d.uuid}, nil }
-func (d *fakeGPU) Instances() ([]NVMLInstance, error) { return d.migs, nil }
-func (d *fakeGPU) Numbers(Query) ([4]uint64, error)   { return [4]uint64{d.mig}, nil } // of the MIG mode
-func (d *fakeGPU) Processes(g bool) ([]NVMLProcess, error) {
+func (d *fakeGPU) Identity() (nvml.Identity, error)      { return nvml.Identity{UUID: d.uuid}, nil }
+func (d *fakeGPU) Instances() ([]nvml.Instance, error)   { return d.migs, nil }
+func (d *fakeGPU) Numbers(nvml.Query) ([4]uint64, error) { return [4]uint64{d.mig}, nil } // of the MIG mode
+func (d *fakeGPU) Processes(g bool) ([]nvml.Process, error) {
 	if g {
 		return slices.Clone(d.graphics), nil
 	}

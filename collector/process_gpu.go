@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -48,9 +49,9 @@ func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool
 	}
 	h.anew = false
 	if err := front.Value.err; err != nil {
-		if e, ok := errors.AsType[*NVMLError](err); ok {
+		if e, ok := errors.AsType[*nvml.Error](err); ok {
 			switch e.Code {
-			case CodeNotBuilt, CodeLibrary, CodeDriverNotLoaded, CodeGPUNotFound:
+			case nvml.CodeNotBuilt, nvml.CodeLibrary, nvml.CodeDriverNotLoaded, nvml.CodeGPUNotFound:
 				return nil, false, nil
 			}
 		}
@@ -87,7 +88,7 @@ func (h *gpuHolders) visit(key string) (held gpuHeld) {
 		panic(err)
 	}
 	d, err := h.session.lib.GPU(index)
-	var compute, graphics []NVMLProcess
+	var compute, graphics []nvml.Process
 	if err == nil {
 		compute, err = d.Processes(false)
 	}
@@ -107,18 +108,18 @@ func (h *gpuHolders) visit(key string) (held gpuHeld) {
 
 // refusedByMIG reports whether err is how the parent of MIG instances answers a
 // caller without privileges.
-func refusedByMIG(d NVMLDevice, err error) bool {
-	e, ok := errors.AsType[*NVMLError](err)
-	if !ok || e.Code != CodeNoPermission || d == nil {
+func refusedByMIG(d nvml.Device, err error) bool {
+	e, ok := errors.AsType[*nvml.Error](err)
+	if !ok || e.Code != nvml.CodeNoPermission || d == nil {
 		return false
 	}
-	mode, err := d.Numbers(QueryMIGMode)
+	mode, err := d.Numbers(nvml.QueryMIGMode)
 	return err == nil && mode[0] == 1
 }
 
 // merge makes one holding of each process, however often it is listed. One with
 // MIG instances has gi/ci in place of a UUID, when it has only one.
-func merge(gpu, uuid string, compute, graphics []NVMLProcess) []gpuHolding {
+func merge(gpu, uuid string, compute, graphics []nvml.Process) []gpuHolding {
 	var list []gpuHolding
 	at := map[uint32]int{}
 	computes := map[uint32]bool{}
@@ -127,8 +128,8 @@ func merge(gpu, uuid string, compute, graphics []NVMLProcess) []gpuHolding {
 	}
 	// byProcess orders what it is given, and leaves out those whose memory is
 	// not told.
-	all := append(append([]NVMLProcess(nil), compute...), graphics...)
-	known, _ := byProcess(append([]NVMLProcess(nil), all...))
+	all := append(append([]nvml.Process(nil), compute...), graphics...)
+	known, _ := byProcess(append([]nvml.Process(nil), all...))
 	for _, p := range known {
 		at[p.PID] = len(list)
 		list = append(list, gpuHolding{gpu: gpu, pid: p.PID, memory: p.Memory, told: true, compute: computes[p.PID]})
@@ -155,7 +156,7 @@ func merge(gpu, uuid string, compute, graphics []NVMLProcess) []gpuHolding {
 }
 
 // migUUID returns the UUID of the MIG device gi/ci.
-func migUUID(d NVMLDevice, instance string) string {
+func migUUID(d nvml.Device, instance string) string {
 	list, _ := d.Instances()
 	for _, mig := range list {
 		if fmt.Sprintf("%d/%d", mig.GPUInstance, mig.ComputeInstance) == instance {

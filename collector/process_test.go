@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -278,7 +279,7 @@ mlx5_0 1 rts 11 1
 // TestProcessComm: what a process calls itself need not be text.
 func TestProcessComm(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n-- qps --\nmlx5_0 1 rts 10 1\nmlx5_0 1 rts 11 2\n"))
-	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeNotBuilt}
+	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeNotBuilt}
 	for _, pid := range []string{"10", "11"} {
 		m.task(t, []string{pid, pid, "1", pid, "0", "5", "/", "tr\xe9n" + pid[:1]})
 	}
@@ -289,11 +290,11 @@ func TestProcessComm(t *testing.T) {
 func TestProcessAbsent(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
 	m.kernel.err = map[string]error{"": unix.EPROTONOSUPPORT}
-	m.nvml.err = &NVMLError{Call: "dlopen", Code: CodeLibrary}
+	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
 	same(t, []string{"absent"}, processLines(m.source(0)))
 	m.kernel.err, m.kernel.devices = nil, nil
 	same(t, []string{"absent"}, processLines(m.source(0)))
-	m.nvml.err = &NVMLError{Call: "nvmlInit_v2", Code: CodeVersionMismatch}
+	m.nvml.err = &nvml.Error{Call: "nvmlInit_v2", Code: nvml.CodeVersionMismatch}
 	if got := processLines(m.source(0)); len(got) != 1 || !strings.HasPrefix(got[0], "fault version_mismatch false: nvmlInit_v2") {
 		t.Errorf("NVML fails: %q", got)
 	}
@@ -321,7 +322,7 @@ func TestProcessMIGParent(t *testing.T) {
 	for mig, want := range []string{"fault permission false: gpu2: ", "fault permission true: gpu2: "} {
 		m := capture(t, "kubernetes")
 		m.nvml.gpus[2].mig = uint64(mig)
-		m.nvml.gpus[2].err = &NVMLError{Call: "nvmlDeviceGetComputeRunningProcesses", Code: CodeNoPermission}
+		m.nvml.gpus[2].err = &nvml.Error{Call: "nvmlDeviceGetComputeRunningProcesses", Code: nvml.CodeNoPermission}
 		got := processLines(m.source(0))
 		if !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, want) }) {
 			t.Errorf("MIG mode %d: no line %s in\n%s", mig, want, strings.Join(got, "\n"))
@@ -333,7 +334,7 @@ func TestProcessMIGParent(t *testing.T) {
 func TestProcessFaults(t *testing.T) {
 	m := capture(t, "kubernetes")
 	m.kernel.err = map[string]error{"mlx5_0": unix.EINVAL, "mlx5_1": fmt.Errorf("%w after 3: %w", rdmanl.ErrCut, os.ErrDeadlineExceeded)}
-	m.nvml.gpus[2].err = &NVMLError{Call: "nvmlDeviceGetComputeRunningProcesses", Code: CodeGPULost}
+	m.nvml.gpus[2].err = &nvml.Error{Call: "nvmlDeviceGetComputeRunningProcesses", Code: nvml.CodeGPULost}
 	got := processLines(m.source(0))
 	for _, want := range []string{
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 const gpusPerNode = 2
@@ -22,39 +22,39 @@ const (
 	gpuCheckpoint = 6 * gib
 )
 
-// nvml is an NVML whose GPUs do what the job does.
-type nvml struct {
+// library is an NVML whose GPUs do what the job does.
+type library struct {
 	node int
 	job  *job
 }
 
-var _ collector.NVML = nvml{}
+var _ nvml.Library = library{}
 
 // NVML returns the simulated NVML of the node.
-func (n *Node) NVML() collector.NVML { return nvml{n.index, &n.demo.job} }
+func (n *Node) NVML() nvml.Library { return library{n.index, &n.demo.job} }
 
-func (n nvml) Open() error             { return nil }
-func (n nvml) Driver() (string, error) { return "simulated", nil }
-func (n nvml) Count() (int, error)     { return gpusPerNode, nil }
+func (n library) Open() error             { return nil }
+func (n library) Driver() (string, error) { return "simulated", nil }
+func (n library) Count() (int, error)     { return gpusPerNode, nil }
 
-func (n nvml) GPU(index int) (collector.NVMLDevice, error) {
+func (n library) GPU(index int) (nvml.Device, error) {
 	if index < 0 || index >= gpusPerNode {
-		return nil, &collector.NVMLError{Call: "nvmlDeviceGetHandleByIndex_v2", Code: collector.CodeInvalidArgument}
+		return nil, &nvml.Error{Call: "nvmlDeviceGetHandleByIndex_v2", Code: nvml.CodeInvalidArgument}
 	}
 	return gpu{n, index}, nil
 }
 
 // gpu is one of them.
 type gpu struct {
-	nvml
+	library
 	index int
 }
 
-func (g gpu) Identity() (collector.NVMLIdentity, error) {
-	return collector.NVMLIdentity{UUID: fmt.Sprintf("GPU-demo-%d-%d", g.node+1, g.index), Name: "simulated GPU", BusID: "0000" + gpuAddress(g.index)}, nil
+func (g gpu) Identity() (nvml.Identity, error) {
+	return nvml.Identity{UUID: fmt.Sprintf("GPU-demo-%d-%d", g.node+1, g.index), Name: "simulated GPU", BusID: "0000" + gpuAddress(g.index)}, nil
 }
 
-func (g gpu) Memory() (collector.NVMLMemory, error) {
+func (g gpu) Memory() (nvml.Memory, error) {
 	m := g.job.at(time.Now())
 	used := gpuIdle + m.loaded*gpuHeld + float64(g.index)*gib/4
 	if m.loaded == 1 {
@@ -64,37 +64,37 @@ func (g gpu) Memory() (collector.NVMLMemory, error) {
 		used += gpuCheckpoint
 	}
 	u := uint64(used)
-	return collector.NVMLMemory{Total: gpuTotal, Reserved: gpuReserved, Used: u, Free: gpuTotal - gpuReserved - u}, nil
+	return nvml.Memory{Total: gpuTotal, Reserved: gpuReserved, Used: u, Free: gpuTotal - gpuReserved - u}, nil
 }
 
-func (g gpu) Numbers(q collector.Query) (v [4]uint64, err error) {
+func (g gpu) Numbers(q nvml.Query) (v [4]uint64, err error) {
 	m := g.job.at(time.Now())
 	load := 0.97 - 0.3*m.use // it waits for the rails
 	if m.checkpoint {
 		load = 0.35
 	}
 	switch q {
-	case collector.QueryUtilization:
+	case nvml.QueryUtilization:
 		v = [4]uint64{uint64(100 * load), uint64(70 * load)}
-	case collector.QueryBAR1:
+	case nvml.QueryBAR1:
 		v = [4]uint64{128 * gib, gib / 4, 128*gib - gib/4}
-	case collector.QueryTemperature:
+	case nvml.QueryTemperature:
 		v[0] = 38 + uint64(30*load)
-	case collector.QueryPower:
+	case nvml.QueryPower:
 		v[0] = uint64(90e3 + 560e3*load)
-	case collector.QueryClockSM, collector.QueryClockGraphics:
+	case nvml.QueryClockSM, nvml.QueryClockGraphics:
 		v[0] = 1980
-	case collector.QueryClockMemory:
+	case nvml.QueryClockMemory:
 		v[0] = 2619
-	case collector.QueryECCCorrected, collector.QueryECCUncorr, collector.QueryECCVolatile, collector.QueryECCVolUncorr,
-		collector.QueryRemappedRows, collector.QueryPCIeReplays, collector.QueryThrottled, collector.QueryMIGMode:
-	case collector.QueryThrottles:
+	case nvml.QueryECCCorrected, nvml.QueryECCUncorr, nvml.QueryECCVolatile, nvml.QueryECCVolUncorr,
+		nvml.QueryRemappedRows, nvml.QueryPCIeReplays, nvml.QueryThrottled, nvml.QueryMIGMode:
+	case nvml.QueryThrottles:
 		v[0] = 0xff
 	default:
-		err = &collector.NVMLError{Call: string(q), Code: collector.CodeNotSupported}
+		err = &nvml.Error{Call: string(q), Code: nvml.CodeNotSupported}
 	}
 	return v, err
 }
 
-func (g gpu) Processes(bool) ([]collector.NVMLProcess, error) { return nil, nil }
-func (g gpu) Instances() ([]collector.NVMLInstance, error)    { return nil, nil }
+func (g gpu) Processes(bool) ([]nvml.Process, error) { return nil, nil }
+func (g gpu) Instances() ([]nvml.Instance, error)    { return nil, nil }

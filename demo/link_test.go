@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 // TestShaped: bytes pass unchanged at the link's rate, headers counted, TCP at
@@ -160,7 +160,7 @@ func TestGPUs(t *testing.T) {
 			case at > startTime:
 				least, most = min(least, m.Used), max(most, m.Used)
 			}
-			load, err := g.Numbers(collector.QueryUtilization)
+			load, err := g.Numbers(nvml.QueryUtilization)
 			if err != nil || load[0] < 30 || load[0] > 100 {
 				t.Fatalf("utilisation %v %v", load, err)
 			}

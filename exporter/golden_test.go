@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/railscope/railscope/internal/lane/lanetest"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -24,6 +22,8 @@ import (
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/lane/lanetest"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -89,10 +89,10 @@ func ncclLogs(t testing.TB, root sysfstest.Root) *nccl.Source {
 }
 
 // noLibrary is a machine without NVML, whether or not we are built with cgo.
-type noLibrary struct{ collector.NVML }
+type noLibrary struct{ nvml.Library }
 
 func (noLibrary) Open() error {
-	return &collector.NVMLError{Call: "dlopen", Code: collector.CodeLibrary, Err: os.ErrNotExist}
+	return &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary, Err: os.ErrNotExist}
 }
 
 // TestGolden holds the whole exposition of every captured machine. Time is

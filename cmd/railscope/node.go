@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/railscope/railscope/collector"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/state"
@@ -31,7 +31,7 @@ const (
 type machine struct {
 	notice  string // for people who look at the page, and 1 for railscope_demo; empty: all that is told is real
 	kernel  rail.Kernel
-	nvml    collector.NVML
+	nvml    nvml.Library
 	state   *state.Store               // nil: nothing outlives the process
 	ethtool ethtool.Ioctl              // nil: the kernel's
 	probe   func(o *probe.NodeOptions) // changes what the probe stands on; nil: nothing
@@ -39,7 +39,7 @@ type machine struct {
 
 // machine is the one that this process runs on.
 func (s settings) machine() machine {
-	return machine{kernel: rdmanl.New(deviceBudget), nvml: collector.NewNVML(s.nvml)}
+	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewLibrary(s.nvml)}
 }
 
 // node is all that serves one node's metrics.

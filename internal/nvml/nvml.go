@@ -1,4 +1,4 @@
-package collector
+package nvml
 
 import (
 	"fmt"
@@ -10,60 +10,60 @@ import (
 // NVML is what the gpu source needs of NVIDIA's management library. Every
 // method may hang in the driver. After an Open that succeeded the others may be
 // called side by side; before it, and while Open runs, none may.
-type NVML interface {
+type Library interface {
 	// Open loads the library where it is not loaded and initialises it; a second
 	// Open ends the first initialisation before it begins anew. Errors are
-	// [*NVMLError].
+	// [*Error].
 	Open() error
-	// Driver returns the version of the kernel driver. Errors are [*NVMLError].
+	// Driver returns the version of the kernel driver. Errors are [*Error].
 	Driver() (string, error)
 	// Count returns how many GPUs the driver knows, those that are lost
-	// included. Errors are [*NVMLError].
+	// included. Errors are [*Error].
 	Count() (int, error)
-	// GPU returns the GPU with an index below Count. Errors are [*NVMLError].
-	GPU(index int) (NVMLDevice, error)
+	// GPU returns the GPU with an index below Count. Errors are [*Error].
+	GPU(index int) (Device, error)
 }
 
-// NVMLDevice is one GPU, or one MIG instance of it. Each method asks for one
+// Device is one GPU, or one MIG instance of it. Each method asks for one
 // thing, so that what a GPU does not have takes nothing else with it. All
-// errors are [*NVMLError].
-type NVMLDevice interface {
-	Identity() (NVMLIdentity, error)
-	Memory() (NVMLMemory, error)
+// errors are [*Error].
+type Device interface {
+	Identity() (Identity, error)
+	Memory() (Memory, error)
 	// Numbers answers one query: the fields in the order its constant says, in
 	// NVML's own units, 0 beyond the last.
 	Numbers(Query) ([4]uint64, error)
 	// Processes returns the compute processes, or the graphics processes. A
 	// process with several MIG instances is there once for each.
-	Processes(graphics bool) ([]NVMLProcess, error)
+	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
-	Instances() ([]NVMLInstance, error)
+	Instances() ([]Instance, error)
 }
 
-// NVMLIdentity says which GPU it is. What the driver did not say is empty.
-type NVMLIdentity struct {
+// Identity says which GPU it is. What the driver did not say is empty.
+type Identity struct {
 	UUID  string
 	Name  string
 	BusID string // as NVML writes it, for example 00000000:1A:00.0
 }
 
-// NVMLMemory is the memory of a GPU or a MIG instance, in bytes.
-type NVMLMemory struct {
+// Memory is the memory of a GPU or a MIG instance, in bytes.
+type Memory struct {
 	Total, Free, Used uint64
 	Reserved          uint64 // NotAvailable where the driver has only nvmlDeviceGetMemoryInfo; Used then contains it
 }
 
-// NVMLProcess is what one process holds of one GPU or MIG instance.
-type NVMLProcess struct {
+// Process is what one process holds of one GPU or MIG instance.
+type Process struct {
 	PID                          uint32
 	GPUInstance, ComputeInstance uint32 // 1<<32-1 without MIG
 	Memory                       uint64 // bytes; NotAvailable where the driver cannot say
 }
 
-// NVMLInstance is one MIG device.
-type NVMLInstance struct {
+// Instance is one MIG device.
+type Instance struct {
 	GPUInstance, ComputeInstance int
-	NVMLDevice
+	Device
 }
 
 // NotAvailable is NVML_VALUE_NOT_AVAILABLE, NVML's "no such number" inside an
@@ -127,7 +127,6 @@ const (
 	ReasonLibrary         = "library_not_loaded" // the kernel driver is loaded, libnvidia-ml is not to be had
 	ReasonVersionMismatch = "version_mismatch"   // library and kernel driver are of different versions
 	ReasonNoGPU           = "no_gpu"             // there were GPUs, now there is none
-	ReasonNamespace       = "pid_namespace"      // processes outside of our pid namespace may be hidden
 	ReasonNVML            = "nvml"               // any other answer of NVML
 )
 
@@ -151,14 +150,14 @@ var meaning = map[Code]struct{ text, reason string }{
 	CodeNotBuilt:        {"cannot load a library", ReasonLibrary},
 }
 
-// NVMLError is an answer of NVML other than success.
-type NVMLError struct {
+// Error is an answer of NVML other than success.
+type Error struct {
 	Call string // as in nvml.h
 	Code Code
 	Err  error // what stopped us before NVML was asked: dlopen, dlsym; else nil
 }
 
-func (e *NVMLError) Error() string {
+func (e *Error) Error() string {
 	text := meaning[e.Code].text
 	if text == "" {
 		text = "NVML error " + strconv.Itoa(int(e.Code))
@@ -169,10 +168,10 @@ func (e *NVMLError) Error() string {
 	return e.Call + ": " + text
 }
 
-func (e *NVMLError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // Reason is the word that the error is counted under.
-func (e *NVMLError) Reason() string {
+func (e *Error) Reason() string {
 	if m, ok := meaning[e.Code]; ok {
 		return m.reason
 	}

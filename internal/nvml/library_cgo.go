@@ -1,13 +1,13 @@
 //go:build cgo
 
-package collector
+package nvml
 
 import (
 	"errors"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -18,7 +18,7 @@ import (
 //     that the driver's library lacks ends the process with exit code 127, and
 //     recover does not help. So every symbol is looked up before it is used,
 //     nvmlInit included, and under the name that go-nvml will really call.
-//   - [nvml.Return] is an error whose SUCCESS is not nil, and whose text comes
+//   - [gonvml.Return] is an error whose SUCCESS is not nil, and whose text comes
 //     from nvmlErrorString, one more symbol. So it is compared, converted here,
 //     and never printed.
 //   - The library is never unloaded: the addresses that were bound would dangle.
@@ -26,26 +26,26 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// newNVML returns NVML over the library at path, or where the dynamic linker
+// newLibrary returns NVML over the library at path, or where the dynamic linker
 // finds it when path is empty. Nothing is loaded before Open.
-func newNVML(path string) *library {
+func newLibrary(path string) *library {
 	if path == "" {
 		path = defaultLibrary
 	}
 	return &library{path: path}
 }
 
-// NewNVML returns NVML over libnvidia-ml: the one at path, or the one that the
+// NewLibrary returns NVML over libnvidia-ml: the one at path, or the one that the
 // dynamic linker finds when path is empty. Nothing is loaded before Open. A
 // process can use one such library in its life.
-func NewNVML(path string) NVML { return newNVML(path) }
+func NewLibrary(path string) Library { return newLibrary(path) }
 
 type library struct {
-	path   string
-	handle *dl.DynamicLibrary
-	nvml   nvml.Interface
-	open   bool            // nvmlInit succeeded, nvmlShutdown has not been called
-	has    map[string]bool // every symbol of symbols, once looked up
+	path    string
+	handle  *dl.DynamicLibrary
+	binding gonvml.Interface
+	open    bool            // nvmlInit succeeded, nvmlShutdown has not been called
+	has     map[string]bool // every symbol of symbols, once looked up
 }
 
 // symbols are all the functions that may be called, those included that go-nvml
@@ -70,7 +70,7 @@ var symbols = []string{
 }
 
 // answer asks one device one query.
-type answer func(nvml.Device) ([4]uint64, nvml.Return)
+type answer func(gonvml.Device) ([4]uint64, gonvml.Return)
 
 // answers are the ways to answer each query, the best first; the first whose
 // symbol the library has is used.
@@ -78,66 +78,66 @@ var answers = map[Query][]struct {
 	symbol string
 	ask    answer
 }{
-	QueryUtilization: {{"nvmlDeviceGetUtilizationRates", func(d nvml.Device) ([4]uint64, nvml.Return) {
+	QueryUtilization: {{"nvmlDeviceGetUtilizationRates", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		u, ret := d.GetUtilizationRates()
 		return [4]uint64{uint64(u.Gpu), uint64(u.Memory)}, ret
 	}}},
-	QueryBAR1: {{"nvmlDeviceGetBAR1MemoryInfo", func(d nvml.Device) ([4]uint64, nvml.Return) {
+	QueryBAR1: {{"nvmlDeviceGetBAR1MemoryInfo", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		m, ret := d.GetBAR1MemoryInfo()
 		return [4]uint64{m.Bar1Total, m.Bar1Used, m.Bar1Free}, ret
 	}}},
-	QueryECCCorrected: {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC)}},
-	QueryECCUncorr:    {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC)}},
-	QueryECCVolatile:  {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC)}},
-	QueryECCVolUncorr: {{"nvmlDeviceGetTotalEccErrors", ecc(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)}},
-	QueryRemappedRows: {{"nvmlDeviceGetRemappedRows", func(d nvml.Device) ([4]uint64, nvml.Return) {
+	QueryECCCorrected: {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC)}},
+	QueryECCUncorr:    {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC)}},
+	QueryECCVolatile:  {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC)}},
+	QueryECCVolUncorr: {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC)}},
+	QueryRemappedRows: {{"nvmlDeviceGetRemappedRows", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		cor, unc, pending, failure, ret := d.GetRemappedRows()
 		return [4]uint64{uint64(cor), uint64(unc), flag(pending), flag(failure)}, ret
 	}}},
-	QueryPCIeReplays: {{"nvmlDeviceGetPcieReplayCounter", func(d nvml.Device) ([4]uint64, nvml.Return) {
+	QueryPCIeReplays: {{"nvmlDeviceGetPcieReplayCounter", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		n, ret := d.GetPcieReplayCounter()
 		return [4]uint64{uint64(n)}, ret
 	}}},
 	QueryTemperature: {
-		{"nvmlDeviceGetTemperature", one(func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) })},
+		{"nvmlDeviceGetTemperature", one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetTemperature(gonvml.TEMPERATURE_GPU) })},
 		{"nvmlDeviceGetTemperatureV", temperature},
 	},
-	QueryPower:         {{"nvmlDeviceGetPowerUsage", one(nvml.Device.GetPowerUsage)}},
-	QueryClockSM:       {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_SM)}},
-	QueryClockMemory:   {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_MEM)}},
-	QueryClockGraphics: {{"nvmlDeviceGetClockInfo", clock(nvml.CLOCK_GRAPHICS)}},
+	QueryPower:         {{"nvmlDeviceGetPowerUsage", one(gonvml.Device.GetPowerUsage)}},
+	QueryClockSM:       {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_SM)}},
+	QueryClockMemory:   {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_MEM)}},
+	QueryClockGraphics: {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_GRAPHICS)}},
 	QueryThrottled: {
-		{"nvmlDeviceGetCurrentClocksEventReasons", one(nvml.Device.GetCurrentClocksEventReasons)},
-		{"nvmlDeviceGetCurrentClocksThrottleReasons", one(nvml.Device.GetCurrentClocksThrottleReasons)},
+		{"nvmlDeviceGetCurrentClocksEventReasons", one(gonvml.Device.GetCurrentClocksEventReasons)},
+		{"nvmlDeviceGetCurrentClocksThrottleReasons", one(gonvml.Device.GetCurrentClocksThrottleReasons)},
 	},
 	QueryThrottles: {
-		{"nvmlDeviceGetSupportedClocksEventReasons", one(nvml.Device.GetSupportedClocksEventReasons)},
-		{"nvmlDeviceGetSupportedClocksThrottleReasons", one(nvml.Device.GetSupportedClocksThrottleReasons)},
+		{"nvmlDeviceGetSupportedClocksEventReasons", one(gonvml.Device.GetSupportedClocksEventReasons)},
+		{"nvmlDeviceGetSupportedClocksThrottleReasons", one(gonvml.Device.GetSupportedClocksThrottleReasons)},
 	},
-	QueryMIGMode: {{"nvmlDeviceGetMigMode", func(d nvml.Device) ([4]uint64, nvml.Return) {
+	QueryMIGMode: {{"nvmlDeviceGetMigMode", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		current, pending, ret := d.GetMigMode()
 		return [4]uint64{uint64(current), uint64(pending)}, ret
 	}}},
 }
 
 // one is the answer of a call that gives a single number.
-func one[T uint32 | uint64](call func(nvml.Device) (T, nvml.Return)) answer {
-	return func(d nvml.Device) ([4]uint64, nvml.Return) {
+func one[T uint32 | uint64](call func(gonvml.Device) (T, gonvml.Return)) answer {
+	return func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		v, ret := call(d)
 		return [4]uint64{uint64(v)}, ret
 	}
 }
 
-func ecc(kind nvml.MemoryErrorType, since nvml.EccCounterType) answer {
-	return one(func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, since) })
+func ecc(kind gonvml.MemoryErrorType, since gonvml.EccCounterType) answer {
+	return one(func(d gonvml.Device) (uint64, gonvml.Return) { return d.GetTotalEccErrors(kind, since) })
 }
 
-func clock(of nvml.ClockType) answer {
-	return one(func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(of) })
+func clock(of gonvml.ClockType) answer {
+	return one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetClockInfo(of) })
 }
 
 // temperature is how drivers answer that no longer have the older call.
-func temperature(d nvml.Device) ([4]uint64, nvml.Return) {
+func temperature(d gonvml.Device) ([4]uint64, gonvml.Return) {
 	t, ret := d.GetTemperatureV().V1()
 	if t.Temperature < 0 {
 		return [4]uint64{NotAvailable}, ret
@@ -159,14 +159,14 @@ func (l *library) Open() error {
 	if l.open && l.has["nvmlShutdown"] {
 		// Without it nvmlInit would only count one user more and keep the handles
 		// of a driver that is gone.
-		_ = l.nvml.Shutdown() // what it says changes nothing
+		_ = l.binding.Shutdown() // what it says changes nothing
 	}
 	l.open = false
 	call, err := l.need("nvmlInit_v2", "nvmlInit")
 	if err != nil {
 		return err
 	}
-	if err := fail(call, l.nvml.Init()); err != nil {
+	if err := fail(call, l.binding.Init()); err != nil {
 		return err
 	}
 	l.open = true
@@ -182,14 +182,14 @@ func (l *library) load() error {
 	}
 	handle := dl.New(l.path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := handle.Open(); err != nil {
-		return &NVMLError{Call: "dlopen", Code: CodeLibrary, Err: err}
+		return &Error{Call: "dlopen", Code: CodeLibrary, Err: err}
 	}
 	l.handle = handle
 	l.has = make(map[string]bool, len(symbols))
 	for _, name := range symbols {
 		l.has[name] = handle.Lookup(name) == nil
 	}
-	l.nvml = nvml.New(nvml.WithLibraryPath(l.path))
+	l.binding = gonvml.New(gonvml.WithLibraryPath(l.path))
 	return nil
 }
 
@@ -201,15 +201,15 @@ func (l *library) need(names ...string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", &NVMLError{Call: names[0], Code: CodeNoFunction}
+	return "", &Error{Call: names[0], Code: CodeNoFunction}
 }
 
 // fail makes an error of what a call returned, nil of success.
-func fail(call string, ret nvml.Return) error {
-	if ret == nvml.SUCCESS {
+func fail(call string, ret gonvml.Return) error {
+	if ret == gonvml.SUCCESS {
 		return nil
 	}
-	return &NVMLError{Call: call, Code: Code(ret)}
+	return &Error{Call: call, Code: Code(ret)}
 }
 
 func (l *library) Driver() (string, error) {
@@ -217,7 +217,7 @@ func (l *library) Driver() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	version, ret := l.nvml.SystemGetDriverVersion()
+	version, ret := l.binding.SystemGetDriverVersion()
 	return version, fail(call, ret)
 }
 
@@ -226,34 +226,34 @@ func (l *library) Count() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, ret := l.nvml.DeviceGetCount()
+	n, ret := l.binding.DeviceGetCount()
 	return n, fail(call, ret)
 }
 
-func (l *library) GPU(index int) (NVMLDevice, error) {
+func (l *library) GPU(index int) (Device, error) {
 	call, err := l.need("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
 	if err != nil {
 		return nil, err
 	}
-	d, ret := l.nvml.DeviceGetHandleByIndex(index)
+	d, ret := l.binding.DeviceGetHandleByIndex(index)
 	return &device{library: l, handle: d}, fail(call, ret)
 }
 
 // device is one handle of the library.
 type device struct {
 	library *library
-	handle  nvml.Device
+	handle  gonvml.Device
 }
 
-func (d *device) Identity() (NVMLIdentity, error) {
-	var id NVMLIdentity
+func (d *device) Identity() (Identity, error) {
+	var id Identity
 	var first error
-	get := func(into *string, call func() (string, nvml.Return), names ...string) {
+	get := func(into *string, call func() (string, gonvml.Return), names ...string) {
 		name, err := d.library.need(names...)
 		if err == nil {
 			var s string
-			var ret nvml.Return
-			if s, ret = call(); ret == nvml.SUCCESS {
+			var ret gonvml.Return
+			if s, ret = call(); ret == gonvml.SUCCESS {
 				*into = strings.ToValidUTF8(s, "?")
 			}
 			err = fail(name, ret)
@@ -268,7 +268,7 @@ func (d *device) Identity() (NVMLIdentity, error) {
 	return id, first
 }
 
-func (d *device) busID() (string, nvml.Return) {
+func (d *device) busID() (string, gonvml.Return) {
 	pci, ret := d.handle.GetPciInfo()
 	if pci.BusId[0] == 0 { // drivers fill it since version 3 of the call
 		return text(pci.BusIdLegacy[:]), ret
@@ -288,24 +288,24 @@ func text(chars []int8) string {
 	return string(b)
 }
 
-func (d *device) Memory() (NVMLMemory, error) {
+func (d *device) Memory() (Memory, error) {
 	call, err := d.library.need("nvmlDeviceGetMemoryInfo_v2")
 	if err == nil {
 		m, ret := d.handle.GetMemoryInfo_v2()
 		if err = fail(call, ret); err == nil {
-			return NVMLMemory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
+			return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
 		}
-		if e, ok := errors.AsType[*NVMLError](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
-			return NVMLMemory{}, err
+		if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
+			return Memory{}, err
 		}
 	}
 	// Some drivers have the symbol and not the function behind it.
 	call, err1 := d.library.need("nvmlDeviceGetMemoryInfo")
 	if err1 != nil {
-		return NVMLMemory{}, err
+		return Memory{}, err
 	}
 	m, ret := d.handle.GetMemoryInfo()
-	return NVMLMemory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: NotAvailable}, fail(call, ret)
+	return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: NotAvailable}, fail(call, ret)
 }
 
 func (d *device) Numbers(q Query) ([4]uint64, error) {
@@ -315,10 +315,10 @@ func (d *device) Numbers(q Query) ([4]uint64, error) {
 			return v, fail(string(q), ret)
 		}
 	}
-	return [4]uint64{}, &NVMLError{Call: string(q), Code: CodeNoFunction}
+	return [4]uint64{}, &Error{Call: string(q), Code: CodeNoFunction}
 }
 
-func (d *device) Processes(graphics bool) ([]NVMLProcess, error) {
+func (d *device) Processes(graphics bool) ([]Process, error) {
 	base, list := "nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses
 	if graphics {
 		base, list = "nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses
@@ -331,9 +331,9 @@ func (d *device) Processes(graphics bool) ([]NVMLProcess, error) {
 	if err := fail(call, ret); err != nil {
 		return nil, err
 	}
-	processes := make([]NVMLProcess, len(infos))
+	processes := make([]Process, len(infos))
 	for i, p := range infos {
-		processes[i] = NVMLProcess{PID: p.Pid, GPUInstance: p.GpuInstanceId, ComputeInstance: p.ComputeInstanceId, Memory: p.UsedGpuMemory}
+		processes[i] = Process{PID: p.Pid, GPUInstance: p.GpuInstanceId, ComputeInstance: p.ComputeInstanceId, Memory: p.UsedGpuMemory}
 	}
 	return processes, nil
 }
@@ -342,7 +342,7 @@ func (d *device) Processes(graphics bool) ([]NVMLProcess, error) {
 // on every GPU so far.
 const maxInstances = 64
 
-func (d *device) Instances() ([]NVMLInstance, error) {
+func (d *device) Instances() ([]Instance, error) {
 	for _, name := range []string{
 		"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
 		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
@@ -355,11 +355,11 @@ func (d *device) Instances() ([]NVMLInstance, error) {
 	if err := fail("nvmlDeviceGetMaxMigDeviceCount", ret); err != nil {
 		return nil, err
 	}
-	var list []NVMLInstance
+	var list []Instance
 	var failed error
 	for i := range min(n, maxInstances) {
 		instance, err := d.instance(i)
-		switch e := (*NVMLError)(nil); {
+		switch e := (*Error)(nil); {
 		case err == nil:
 			list = append(list, instance)
 		case errors.As(err, &e) && e.Code == CodeNotFound: // no instance was made there
@@ -370,18 +370,18 @@ func (d *device) Instances() ([]NVMLInstance, error) {
 	return list, failed
 }
 
-func (d *device) instance(index int) (NVMLInstance, error) {
+func (d *device) instance(index int) (Instance, error) {
 	handle, ret := d.handle.GetMigDeviceHandleByIndex(index)
 	if err := fail("nvmlDeviceGetMigDeviceHandleByIndex", ret); err != nil {
-		return NVMLInstance{}, err
+		return Instance{}, err
 	}
 	gi, ret := handle.GetGpuInstanceId()
 	if err := fail("nvmlDeviceGetGpuInstanceId", ret); err != nil {
-		return NVMLInstance{}, err
+		return Instance{}, err
 	}
 	ci, ret := handle.GetComputeInstanceId()
 	if err := fail("nvmlDeviceGetComputeInstanceId", ret); err != nil {
-		return NVMLInstance{}, err
+		return Instance{}, err
 	}
-	return NVMLInstance{GPUInstance: gi, ComputeInstance: ci, NVMLDevice: &device{library: d.library, handle: handle}}, nil
+	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{library: d.library, handle: handle}}, nil
 }
