@@ -12,6 +12,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/nvml/nvmltest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
@@ -53,11 +54,11 @@ func slowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 
 var slowSources = map[string]slowSource{
 	"gpu": func(t *testing.T, slow bool) Source {
-		var lib nvml.Library = &countedNVML{}
+		var lib nvml.Library = &nvmltest.GPUs{}
 		if slow {
 			lib = slowNVML{lib}
 		}
-		return NewGPU(t.TempDir(), lib, GPUOptions{Budget: readBudget})
+		return NewGPU(t.TempDir(), nvml.NewSession(lib), GPUOptions{Budget: readBudget})
 	},
 	"process": func(t *testing.T, slow bool) Source {
 		m := capture(t, "kubernetes")
@@ -67,7 +68,7 @@ var slowSources = map[string]slowSource{
 			lib, kernel = slowNVML{lib}, slowRDMA{m.kernel}
 		}
 		p := NewProcess(ProcessOptions{Sysfs: filepath.Join(m.dir, "sys"), Procfs: filepath.Join(m.dir, "proc"), Rootfs: m.dir,
-			Rails: slowRails(slow, someRails(m.rails...)), Kernel: func() ProcessKernel { return kernel }, NVML: lib, Budget: readBudget})
+			Rails: slowRails(slow, someRails(m.rails...)), Kernel: func() ProcessKernel { return kernel }, NVML: nvml.NewSession(lib), Budget: readBudget})
 		p.clock = func() (uint64, error) { return m.now, nil }
 		return p
 	},

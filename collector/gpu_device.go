@@ -1,11 +1,9 @@
 package collector
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +15,7 @@ import (
 // gpuReading is all that one visit to one GPU found.
 type gpuReading struct {
 	samples []Sample
-	faults  []*Fault
-	anew    bool // NVML must be initialised again
+	faults  []error
 }
 
 // gpuReader reads one GPU once.
@@ -27,8 +24,8 @@ type gpuReader struct {
 	device    nvml.Device
 	labels    *gpuLabels
 	procfs    string
-	processes int // how many processes get a series
-	lost      bool
+	processes int   // how many processes get a series
+	lost      error // why the GPU as a whole cannot be read
 	out       gpuReading
 }
 
@@ -76,7 +73,7 @@ func (r *gpuReader) read(driver string) {
 		r.mig,
 	}
 	for _, step := range steps {
-		if step(); r.lost {
+		if step(); r.lost != nil {
 			return
 		}
 	}
@@ -86,7 +83,7 @@ func (r *gpuReader) read(driver string) {
 // NVML gives its figures to privileged callers only, and a container that holds
 // an instance is none (nvml.h, "in MIG mode, if device handle is provided").
 func (r *gpuReader) expectPermission() {
-	for _, f := range r.out.faults {
+	for _, f := range Faults(errors.Join(r.out.faults...)) {
 		f.Expected = f.Expected || f.Reason == sysfs.ReasonPermission
 	}
 }
@@ -100,10 +97,11 @@ func (r *gpuReader) failed(err error) bool {
 	if err == nil {
 		return false
 	}
-	r.out.faults = append(r.out.faults, newGPUFault(r.name, err))
-	var e *nvml.Error
-	r.lost = r.lost || mustReopen(err) || errors.As(err, &e) && e.Code == nvml.CodeGPULost
-	r.out.anew = r.out.anew || mustReopen(err)
+	if nvml.Unreachable(err) {
+		r.lost = err
+	} else {
+		r.out.faults = append(r.out.faults, newGPUFault(r.name, err))
+	}
 	return true
 }
 
@@ -150,7 +148,7 @@ func (r *gpuReader) queries() {
 	for i, q := range gpuQueries {
 		v, err := r.device.Numbers(q.query)
 		if r.failed(err) {
-			if r.lost {
+			if r.lost != nil {
 				return
 			}
 			continue
@@ -163,21 +161,9 @@ func (r *gpuReader) queries() {
 			if r.refuse(string(q.query), f.row, v[j], most) {
 				continue
 			}
-			r.emit(f.row, r.labels.fields[i][j], scaled(v[j], f.row.From[0].Scale))
+			r.emit(f.row, r.labels.fields[i][j], f.row.From[0].Value(v[j]))
 		}
 	}
-}
-
-// scaled is v in the base unit. It divides by 100 and 1000, which a float64
-// holds exactly, and does not multiply by 0.01 and 0.001, which it does not.
-func scaled(v uint64, scale float64) float64 {
-	switch {
-	case scale == 0:
-		return float64(v)
-	case scale < 1:
-		return float64(v) / (1 / scale)
-	}
-	return float64(v) * scale
 }
 
 func (r *gpuReader) throttled() {
@@ -194,17 +180,10 @@ func (r *gpuReader) throttled() {
 	for bit := range gpuThrottles {
 		mask := uint64(1) << bit
 		if (possible|now)&mask != 0 {
-			r.emit(gpuThrottled, r.labels.throttled[bit], truth(now&mask != 0))
+			r.emit(gpuThrottled, r.labels.throttled[bit], Bool(now&mask != 0))
 		}
 	}
-	r.emit(gpuThrottled, r.labels.throttled[len(gpuThrottles)], truth(now>>len(gpuThrottles) != 0))
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+	r.emit(gpuThrottled, r.labels.throttled[len(gpuThrottles)], Bool(now>>len(gpuThrottles) != 0))
 }
 
 // memory emits what the GPU has and uses. Only an answer that says so, not
@@ -230,7 +209,7 @@ func (r *gpuReader) memory() {
 			r.part(gpuMemoryReserved, r.labels.own, m.Reserved, m)
 		}
 	}
-	if r.processes > 0 && !r.lost {
+	if r.processes > 0 && r.lost == nil {
 		r.processMemory()
 	}
 }
@@ -273,10 +252,10 @@ func (r *gpuReader) processMemory() (sum uint64, usable bool) {
 		return 0, false
 	}
 	graphics, err := r.device.Processes(true)
-	if r.failed(err); r.lost {
+	if r.failed(err); r.lost != nil {
 		return 0, false
 	}
-	known, unknown := byProcess(append(compute, graphics...))
+	known, unknown := nvml.SumByProcess(append(compute, graphics...))
 	host := proc.SeesHost(r.procfs)
 	if host {
 		r.emit(gpuProcesses, r.labels.with("known"), float64(len(known)))
@@ -302,36 +281,6 @@ func (r *gpuReader) processMemory() (sum uint64, usable bool) {
 	return sum, host && (len(known) > 0 || unknown == 0)
 }
 
-// byProcess adds up what each process holds, the greatest first, and counts the
-// processes of which that is not known. One that is on both lists is counted
-// once, one with several MIG instances holds the sum of them.
-func byProcess(list []nvml.Process) (known []nvml.Process, unknown int) {
-	slices.SortFunc(list, func(a, b nvml.Process) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GPUInstance, b.GPUInstance),
-			cmp.Compare(a.ComputeInstance, b.ComputeInstance), cmp.Compare(b.Memory, a.Memory))
-	})
-	for i := 0; i < len(list); {
-		p := nvml.Process{PID: list[i].PID}
-		told := true
-		for first := i; i < len(list) && list[i].PID == p.PID; i++ {
-			if i > first && list[i].GPUInstance == list[i-1].GPUInstance && list[i].ComputeInstance == list[i-1].ComputeInstance {
-				continue // the other list's word on the same thing
-			}
-			told = told && list[i].Memory != nvml.NotAvailable
-			p.Memory += list[i].Memory
-		}
-		if told {
-			known = append(known, p)
-		} else {
-			unknown++
-		}
-	}
-	slices.SortFunc(known, func(a, b nvml.Process) int {
-		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.PID, b.PID))
-	})
-	return known, unknown
-}
-
 // mig emits the MIG mode, and when it is on the memory of each instance.
 func (r *gpuReader) mig() {
 	v, err := r.device.Numbers(nvml.QueryMIGMode)
@@ -348,7 +297,7 @@ func (r *gpuReader) mig() {
 	seen := make(map[[2]int]bool)
 	for _, instance := range instances {
 		key := [2]int{instance.GPUInstance, instance.ComputeInstance}
-		if r.lost || seen[key] {
+		if r.lost != nil || seen[key] {
 			continue
 		}
 		seen[key] = true

@@ -1,6 +1,8 @@
 package collector
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestPCIAddress(t *testing.T) {
 	for _, tt := range []struct{ busID, want string }{

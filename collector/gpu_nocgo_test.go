@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/railscope/railscope/internal/nvml"
 )
 
 func TestGPUWithoutCgo(t *testing.T) {
@@ -15,7 +17,7 @@ func TestGPUWithoutCgo(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(procfs, "driver/nvidia/version"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := NewGPU(procfs, NewNVML(""), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	err := NewGPU(procfs, nvml.NewSession(nvml.NewLibrary("")), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
 	if !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "built without cgo") {
 		t.Errorf("Read: %v", err)
 	}

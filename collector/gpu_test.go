@@ -16,7 +16,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
 // TestGPU reads every capture of testdata/gpu, each through the real binding in
@@ -31,7 +31,7 @@ func TestGPU(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := inNVMLProcess(t, name)
+			f := captured(t, name)
 			if f == nil {
 				return
 			}
@@ -40,8 +40,11 @@ func TestGPU(t *testing.T) {
 				opts.Processes = 2
 			}
 			got := strings.Join(gpuLines(f.source(opts)), "\n") + "\n"
+			if err := f.session.Release(time.Hour); err != nil || f.Loaded(t) {
+				t.Errorf("released: %v, the library is loaded: %v", err, f.Loaded(t))
+			}
 			// The temporary directory of this run is no part of what was read.
-			got = strings.ReplaceAll(got, filepath.Dir(f.dir), "DIR")
+			got = strings.ReplaceAll(got, filepath.Dir(f.Dir), "DIR")
 			compareWant(t, path, got)
 		})
 	}
@@ -92,7 +95,7 @@ func TestGPURows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range NewGPU("/proc", nvml.NewLibrary(""), GPUOptions{}).Metrics() {
+	for _, row := range NewGPU("/proc", nvml.NewSession(nvml.NewLibrary("")), GPUOptions{}).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -112,7 +115,7 @@ func TestGPURows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := NewGPU(procfs, nvml.NewLibrary(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	err := NewGPU(procfs, nvml.NewSession(nvml.NewLibrary(lib)), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
 	if !errors.Is(err, ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
 	}
@@ -123,7 +126,7 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = NewGPU(procfs, nvml.NewLibrary(lib), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
+	err = NewGPU(procfs, nvml.NewSession(nvml.NewLibrary(lib)), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
 	var f *Fault
 	if errors.Is(err, ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
 		t.Errorf("with the kernel driver: %v", err)
@@ -134,7 +137,7 @@ func TestGPUNoLibrary(t *testing.T) {
 // GPU 0 are served; when it returns all are back.
 func TestGPUHang(t *testing.T) {
 	t.Parallel()
-	f := inNVMLProcess(t, "h200")
+	f := captured(t, "h200")
 	if f == nil {
 		return
 	}
@@ -145,7 +148,7 @@ func TestGPUHang(t *testing.T) {
 			alone = append(alone, line)
 		}
 	}
-	f.set(t, "nvmlDeviceGetPowerUsage.1", "hang")
+	f.Set(t, "nvmlDeviceGetPowerUsage.1", "hang")
 	src := f.source(GPUOptions{Budget: time.Second})
 	for range 3 {
 		got := gpuLines(src)
@@ -158,47 +161,37 @@ func TestGPUHang(t *testing.T) {
 		}
 	}
 	// That GPU 0 now asks for another initialisation must wait for the call.
-	f.set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
+	f.Set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
 	for range 2 {
 		got := gpuLines(src)
 		if len(got) != 2 || !strings.HasPrefix(got[0], "fault driver_not_loaded: gpu0: ") || !strings.HasPrefix(got[1], "fault timeout: gpu1: ") {
 			t.Errorf("while GPU 0 asks for more: %q", got)
 		}
 	}
-	f.set(t, "nvmlDeviceGetHandleByIndex_v2.0", "0")
-	f.set(t, "nvmlDeviceGetPowerUsage.1", "0 76123")
+	f.Set(t, "nvmlDeviceGetHandleByIndex_v2.0", "0")
+	f.Set(t, "nvmlDeviceGetPowerUsage.1", "0 76123")
 	untilLines(t, src, patient)
 }
 
 // TestGPUHangAll: while NVML itself hangs there is nothing but the reason, in
 // time, and when it returns the initialisation that took so long counts.
 func TestGPUHangAll(t *testing.T) {
-	f := inNVMLProcess(t, "h200")
+	f := captured(t, "h200")
 	if f == nil {
 		return
 	}
 	src := f.source(GPUOptions{Budget: 100 * time.Millisecond})
-	f.set(t, "nvmlInit_v2", "hang")
+	f.Set(t, "nvmlInit_v2", "hang")
 	for range 3 {
 		got := gpuLines(src)
 		if len(got) != 1 || !strings.HasPrefix(got[0], "fault timeout: ") {
 			t.Errorf("while nvmlInit hangs: %q", got)
 		}
 	}
-	f.set(t, "nvmlInit_v2", "0")
+	f.Set(t, "nvmlInit_v2", "0")
 	untilReads(t, src)
-	if n := f.inits(t); n != 1 {
+	if n := f.Calls(t, "nvmlInit"); n != 1 {
 		t.Errorf("%d initialisations, want 1", n)
-	}
-}
-
-// TestGPUOpenWaits: NVML is not initialised again under a call that hangs.
-func TestGPUOpenWaits(t *testing.T) {
-	var s gpuSession // no library: to open it would panic
-	s.asking.RLock()
-	var f *Fault
-	if err := s.roster(false).err; !errors.As(err, &f) || f.Reason != sysfs.ReasonTimeout {
-		t.Errorf("with a call in flight: %v", err)
 	}
 }
 
@@ -230,7 +223,7 @@ func untilReads(t *testing.T, src Source) {
 // TestGPURetry: an initialisation that failed is tried again after a minute and
 // not before, and so is one whose driver went away.
 func TestGPURetry(t *testing.T) {
-	f := inNVMLProcess(t, "h200")
+	f := captured(t, "h200")
 	if f == nil {
 		return
 	}
@@ -239,38 +232,38 @@ func TestGPURetry(t *testing.T) {
 		read := func(what, want string, inits int) {
 			t.Helper()
 			got := gpuLines(src)
-			if last := got[len(got)-1]; !strings.HasPrefix(last, want) || f.inits(t) != inits {
-				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.inits(t), want, inits)
+			if last := got[len(got)-1]; !strings.HasPrefix(last, want) || f.Calls(t, "nvmlInit") != inits {
+				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.Calls(t, "nvmlInit"), want, inits)
 			}
 		}
 		const good = "gpu_utilization_ratio"
-		f.set(t, "nvmlInit_v2", "999")
+		f.Set(t, "nvmlInit_v2", "999")
 		read("at first", "fault nvml: nvmlInit_v2: NVML error 999", 1)
-		f.set(t, "nvmlInit_v2", "0")
-		time.Sleep(gpuRetry - 1)
+		f.Set(t, "nvmlInit_v2", "0")
+		time.Sleep(nvml.RetryInterval - 1)
 		read("too early", "fault nvml: nvmlInit_v2", 1)
 		time.Sleep(time.Nanosecond)
 		read("a minute later", good, 2)
 
 		time.Sleep(time.Hour)
-		f.set(t, "nvmlDeviceGetHandleByIndex_v2", "1")
+		f.Set(t, "nvmlDeviceGetHandleByIndex_v2", "1")
 		read("the driver went away", "fault driver_not_loaded: gpu1: nvmlDeviceGetHandleByIndex_v2", 2)
-		f.set(t, "nvmlInit_v2", "9")
+		f.Set(t, "nvmlInit_v2", "9")
 		read("it is not back", "fault no_gpu: there were GPUs before", 3)
-		f.set(t, "nvmlInit_v2", "0")
-		f.set(t, "nvmlDeviceGetHandleByIndex_v2", "0")
-		time.Sleep(gpuRetry)
+		f.Set(t, "nvmlInit_v2", "0")
+		f.Set(t, "nvmlDeviceGetHandleByIndex_v2", "0")
+		time.Sleep(nvml.RetryInterval)
 		read("it is back", good, 4)
 
 		time.Sleep(time.Hour)
-		f.set(t, "nvmlDeviceGetHandleByIndex_v2.1", "1")
+		f.Set(t, "nvmlDeviceGetHandleByIndex_v2.1", "1")
 		read("one GPU says so", "fault driver_not_loaded: gpu1", 4)
 		read("the other one does not", "fault driver_not_loaded: gpu1", 4)
 
-		f.set(t, "nvmlDeviceGetCount_v2", "1")
+		f.Set(t, "nvmlDeviceGetCount_v2", "1")
 		read("NVML says so", "fault driver_not_loaded: nvmlDeviceGetCount_v2", 4)
-		f.set(t, "nvmlDeviceGetCount_v2", "0 2")
-		f.set(t, "nvmlDeviceGetHandleByIndex_v2.1", "0")
+		f.Set(t, "nvmlDeviceGetCount_v2", "0 2")
+		f.Set(t, "nvmlDeviceGetHandleByIndex_v2.1", "0")
 		read("and can be initialised again", good, 5)
 	})
 }
@@ -278,11 +271,10 @@ func TestGPURetry(t *testing.T) {
 // BenchmarkGPURead reads two GPUs whose answers are kept in memory.
 func BenchmarkGPURead(b *testing.B) {
 	dir := b.TempDir()
-	buildNVML(b, dir, "h200")
-	b.Setenv("FAKENVML_DIR", filepath.Join(dir, "answers"))
+	l := nvmltest.Build(b, dir, "testdata/gpu/h200.txtar")
+	b.Setenv("FAKENVML_DIR", l.Dir)
 	b.Setenv("FAKENVML_STATIC", "1")
-	f := &fakeNVML{lib: filepath.Join(dir, "libnvidia-ml.so.1"), procfs: filepath.Join(dir, "proc")}
-	src := f.source(GPUOptions{})
+	src := newFakeNVML(l).source(GPUOptions{})
 	samples := 0
 	emit := func(Sample) { samples++ }
 	if err := src.Read(emit); err != nil {

@@ -1,11 +1,9 @@
 package collector
 
 import (
-	"strconv"
-	"sync"
+	"errors"
 	"time"
 
-	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
 )
 
@@ -22,87 +20,38 @@ type GPUUse struct {
 	BusyKnown bool
 }
 
-// gpuFound is what is known about which GPUs there are.
-type gpuFound struct {
-	known bool
-	count int
-}
-
-// gpuUses is what Use needs beside what Read does. Its lanes are others, so that
-// neither finds the other's taken.
-type gpuUses struct {
-	mu     sync.Mutex            // protects all following fields
-	front  lane.Group[gpuRoster] // one lane
-	lanes  lane.Group[GPUUse]
-	labels []*gpuLabels
-	keys   []string
-}
-
-// Use returns what the GPUs hold and do now, those that answer within the budget,
-// which finding out which there are does not shorten. known is false as long as it is not known which GPUs there are: what
-// Read found is good, and as long as that is nothing Use looks itself. Beside
-// Read, it may be called by any goroutine.
+// Use returns what the GPUs hold and do now, those that answer within the budget, which NVML may take before once more.
+// known is false as long as it is not known which GPUs there are. It may be called by any goroutine, beside Read.
 func (g *GPU) Use(budget time.Duration) (list []GPUUse, known bool) {
-	u := &g.use
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	found := g.lookLocked(budget)
-	if found == nil || !found.known {
-		return nil, false
+	_, gpus, err := g.use.Read(budget)
+	if err != nil {
+		return nil, errors.Is(g.classify(err), ErrAbsent)
 	}
-	for i := len(u.keys); i < found.count; i++ {
-		u.keys = append(u.keys, strconv.Itoa(i))
-		u.labels = append(u.labels, newGPULabels(u.keys[i]))
-	}
-	labels := u.labels
-	for _, res := range u.lanes.Run(budget, u.keys[:found.count], func(key string) GPUUse {
-		index, err := strconv.Atoi(key)
-		if err != nil {
-			panic(err)
-		}
-		return g.useOf(index, labels[index])
-	}) {
-		index, _ := strconv.Atoi(res.Key)
-		res.Value.Index = index
-		list = append(list, res.Value)
+	g.seen.Store(true)
+	for _, gpu := range gpus {
+		gpu.Value.Index = gpu.Index
+		list = append(list, gpu.Value)
 	}
 	return list, true
 }
 
-// lookLocked returns which GPUs there are, and finds that out where no Read has.
-func (g *GPU) lookLocked(budget time.Duration) *gpuFound {
-	found := g.found.Load()
-	if found != nil && found.known {
-		return found
-	}
-	front := g.use.front.Run(budget, []string{"nvml"}, func(string) gpuRoster { return g.session.roster(false) })[0]
-	if front.State != lane.Done {
-		return nil
-	}
-	looked, _ := g.findings(front.Value) // what is wrong is Read's to tell
-	g.found.CompareAndSwap(found, looked)
-	return looked
-}
-
 // useOf asks one GPU.
-func (g *GPU) useOf(index int, labels *gpuLabels) (use GPUUse) {
-	g.session.asking.RLock()
-	defer g.session.asking.RUnlock()
-	device, err := g.session.lib.GPU(index)
-	if err != nil {
-		return use
-	}
-	r := &gpuReader{name: "gpu" + strconv.Itoa(index), labels: labels, procfs: g.procfs, device: device}
+func (g *GPU) useOf(gpu nvml.GPU) (use GPUUse, err error) {
+	r := g.newReader(gpu)
+	r.processes = 0
 	r.memory()
 	for _, s := range r.out.samples {
 		if s.Metric == gpuMemoryUsed {
 			use.Used, use.UsedKnown = uint64(s.Value), true
 		}
 	}
-	if n, err := device.Numbers(nvml.QueryUtilization); err == nil && n[0] <= 100 {
+	if r.lost != nil {
+		return use, r.lost
+	}
+	if n, err := gpu.Numbers(nvml.QueryUtilization); err == nil && n[0] <= 100 {
 		use.Busy, use.BusyKnown = n[0] >= gpuBusyFrom, true
-	} else if processes, err := device.Processes(false); err == nil {
+	} else if processes, err := gpu.Processes(false); err == nil {
 		use.Busy, use.BusyKnown = len(processes) > 0, true
 	}
-	return use
+	return use, nil
 }

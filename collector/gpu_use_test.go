@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/railscope/railscope/internal/nvml"
 )
 
 // TestGPUUse: what GPUs hold and do, on machines of all kinds, as the gpu source
@@ -24,11 +22,11 @@ func TestGPUUse(t *testing.T) {
 		"nodevice": {nil, false},
 	} {
 		t.Run(capture, func(t *testing.T) {
-			f := inNVMLProcess(t, capture)
+			f := captured(t, capture)
 			if f == nil {
 				return
 			}
-			g := NewGPU(f.procfs, nvml.NewLibrary(f.lib), GPUOptions{Budget: 10 * time.Second})
+			g := NewGPU(f.Procfs, f.session, GPUOptions{Budget: 10 * time.Second})
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
 			_ = g.Read(func(s Sample) { // what is wrong with a capture is another test's
@@ -60,20 +58,20 @@ func TestGPUUse(t *testing.T) {
 
 // TestGPUUseHangs: a call that hangs costs its own GPU's use, and no Read.
 func TestGPUUseHangs(t *testing.T) {
-	f := inNVMLProcess(t, "h200")
+	f := captured(t, "h200")
 	if f == nil {
 		return
 	}
-	g := NewGPU(f.procfs, nvml.NewLibrary(f.lib), GPUOptions{Budget: 10 * time.Second})
+	g := NewGPU(f.Procfs, f.session, GPUOptions{Budget: 10 * time.Second})
 	if err := g.Read(func(Sample) {}); err != nil {
 		t.Fatal(err)
 	}
-	f.set(t, "nvmlDeviceGetUtilizationRates.1", "hang")
+	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "hang")
 	list, known := g.Use(time.Second)
 	if want := []GPUUse{{0, 20092120064, true, true, true}, {Index: 1}}; !known || !cmp.Equal(list, want) {
 		t.Errorf("while it hangs: %v, %v", list, known)
 	}
-	f.set(t, "nvmlDeviceGetUtilizationRates.1", "0 0 0")
+	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "0 0 0")
 	for {
 		if list, _ := g.Use(time.Minute); len(list) == 2 && list[1].UsedKnown {
 			return

@@ -25,7 +25,7 @@ type ProcessOptions struct {
 	// Kernel makes a client of the RDMA core, one for each thing that may hang.
 	// Nil asks the running kernel, where Sysfs is its sysfs.
 	Kernel func() ProcessKernel
-	NVML   nvml.Library // a view of its own; see [NVMLShare]
+	NVML   *nvml.Session
 	// Budget is how long a Read waits for the list of devices, and then for each
 	// device, GPUs beside them; what follows takes at most as long again. 0 means 1 s.
 	Budget time.Duration
@@ -40,7 +40,7 @@ type Process struct {
 	clock func() (uint64, error)
 
 	pairs   qpReader
-	gpus    gpuHolders
+	gpus    *nvml.Reader[gpuHeld]
 	lookUps lane.Group[ownersFound]
 	owners  ownerBook
 	names   *podNames
@@ -68,7 +68,7 @@ func NewProcess(opts ProcessOptions) *Process {
 	}
 	p := &Process{opts: opts, rows: processTable(), clock: proc.Now, names: newPodNames(opts.Rootfs)}
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }, devices: map[string]*qpDevice{}}
-	p.gpus.session.lib = opts.NVML
+	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
 	p.owners = ownerBook{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
 	p.spans = spanBook{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
 	p.queuePairs, p.memory = newSeriesKeeper(&p.rows[processQueuePairs]), newSeriesKeeper(&p.rows[processGPUMemory])
@@ -151,7 +151,7 @@ func (p *Process) gather() (*processReading, []error) {
 		r.rails, err = p.opts.Rails()
 		r.allRails, faults = err == nil, FinderFaults(err)
 	})
-	wg.Go(func() { r.holdings, r.gpus, gpuFaults = p.gpus.read(p.opts.Budget) })
+	wg.Go(func() { r.holdings, r.gpus, gpuFaults = holdings(p.gpus, p.opts.Budget) })
 	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
 	wg.Wait()
 	r.shared = shared

@@ -96,7 +96,7 @@ func (m *processMachine) source(limit int) *Process {
 		Sysfs: filepath.Join(m.dir, "sys"), Procfs: filepath.Join(m.dir, "proc"), Rootfs: m.dir,
 		Rails:  func() ([]rail.Rail, error) { return m.rails, m.railsErr },
 		Kernel: func() ProcessKernel { return m.kernel },
-		NVML:   NewNVMLShare(m.nvml).View(),
+		NVML:   nvml.NewSession(m.nvml),
 		Limit:  limit,
 	})
 	p.clock = func() (uint64, error) { return m.now, nil }
@@ -161,6 +161,7 @@ func (g *fakeGPUs) Open() error {
 	g.opens++
 	return g.err
 }
+func (g *fakeGPUs) Close()                             {}
 func (g *fakeGPUs) Driver() (string, error)            { return "570", nil }
 func (g *fakeGPUs) Count() (int, error)                { return len(g.gpus), nil }
 func (g *fakeGPUs) GPU(index int) (nvml.Device, error) { return g.gpus[index], nil }

@@ -1,13 +1,13 @@
 package collector
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -22,85 +22,59 @@ type gpuHolding struct {
 	compute bool   // it computes; not only a window on a screen
 }
 
-// gpuHolders lists the processes that hold GPU memory.
-type gpuHolders struct {
-	session gpuSession
-	front   lane.Group[gpuRoster]
-	gpus    lane.Group[gpuHeld]
-	anew    bool
-}
-
-// gpuHeld is what one visit to one GPU found.
+// gpuHeld is what reading one GPU found.
 type gpuHeld struct {
-	list   []gpuHolding
-	err    error
-	parent bool // err is that a caller without privileges asked the parent of MIG instances
-	anew   bool
+	list []gpuHolding
+	err  error // why it is not complete
+	mig  bool  // err is that a caller without privileges asked the parent of MIG instances
 }
 
-// read lists what can be listed within budget for NVML, and then for each GPU. A machine without GPUs has no
-// holdings and no faults: whether it should have some is the gpu source's to
-// say.
-func (h *gpuHolders) read(budget time.Duration) (list []gpuHolding, present bool, faults []error) {
-	anew := h.anew
-	front := h.front.Run(budget, []string{"nvml"}, func(string) gpuRoster { return h.session.roster(anew) })[0]
-	if front.State != lane.Done {
-		return nil, true, []error{LaneFault("", front.State, front.Err)}
+// holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: whether it
+// should have some is the gpu source's to say.
+func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []gpuHolding, present bool, faults []error) {
+	_, gpus, err := r.Read(budget)
+	if nvml.Absent(err) {
+		return nil, false, nil
 	}
-	h.anew = false
-	if err := front.Value.err; err != nil {
-		if e, ok := errors.AsType[*nvml.Error](err); ok {
-			switch e.Code {
-			case nvml.CodeNotBuilt, nvml.CodeLibrary, nvml.CodeDriverNotLoaded, nvml.CodeGPUNotFound:
-				return nil, false, nil
-			}
-		}
+	if err != nil {
 		f := newGPUFault("", err)
-		f.Expected = false
+		f.Expected = nvml.CodeOf(err) == nvml.CodeReleased
 		return nil, true, []error{f}
 	}
-	keys := make([]string, min(front.Value.count, maxGPUs))
-	for i := range keys {
-		keys[i] = strconv.Itoa(i)
-	}
-	h.anew = len(keys) > 0
-	for _, res := range h.gpus.Run(budget, keys, h.visit) {
-		h.anew = h.anew && res.State == lane.Done && res.Value.anew
-		switch {
-		case res.State != lane.Done:
-			faults = append(faults, LaneFault("gpu"+res.Key, res.State, res.Err))
-		case res.Value.err != nil:
-			f := newGPUFault("gpu"+res.Key, res.Value.err)
-			f.Expected = f.Expected || res.Value.parent
+	for _, gpu := range gpus {
+		if err := cmp.Or(gpu.Err, gpu.Value.err); err != nil {
+			f := newGPUFault("gpu"+strconv.Itoa(gpu.Index), err)
+			f.Expected = f.Expected || gpu.Value.mig
 			faults = append(faults, f)
 		}
-		list = append(list, res.Value.list...)
+		list = append(list, gpu.Value.list...)
 	}
-	return list, len(keys) > 0, faults
+	return list, true, faults
 }
 
-// visit lists the processes of one GPU, in its lane.
-func (h *gpuHolders) visit(key string) (held gpuHeld) {
-	h.session.asking.RLock()
-	defer h.session.asking.RUnlock()
-	index, err := strconv.Atoi(key)
+// readHoldings lists the processes of one GPU.
+func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
+	compute, err := gpu.Processes(false)
 	if err != nil {
-		panic(err)
+		held = gpuHeld{err: err, mig: refusedByMIG(gpu.Device, err)}
+	} else {
+		held = listHoldings(gpu, compute)
 	}
-	d, err := h.session.lib.GPU(index)
-	var compute, graphics []nvml.Process
-	if err == nil {
-		compute, err = d.Processes(false)
+	if nvml.Unreachable(held.err) {
+		return held, held.err
 	}
-	if err != nil {
-		return gpuHeld{err: err, parent: refusedByMIG(d, err), anew: mustReopen(err)}
-	}
-	graphics, held.err = d.Processes(true)
-	id, _ := d.Identity() // without it pods are named by other means
-	held.list = merge(key, id.UUID, compute, graphics)
+	return held, nil
+}
+
+// listHoldings lists the processes of one GPU, of which those that compute are known.
+func listHoldings(gpu nvml.GPU, compute []nvml.Process) (held gpuHeld) {
+	graphics, err := gpu.Processes(true)
+	held.err = err
+	id, _ := gpu.Identity() // without it pods are named by other means
+	held.list = merge(strconv.Itoa(gpu.Index), id.UUID, compute, graphics)
 	for i, p := range held.list {
 		if strings.Contains(p.uuid, "/") {
-			held.list[i].uuid = migUUID(d, p.uuid)
+			held.list[i].uuid = migUUID(gpu.Device, p.uuid)
 		}
 	}
 	return held
@@ -109,8 +83,7 @@ func (h *gpuHolders) visit(key string) (held gpuHeld) {
 // refusedByMIG reports whether err is how the parent of MIG instances answers a
 // caller without privileges.
 func refusedByMIG(d nvml.Device, err error) bool {
-	e, ok := errors.AsType[*nvml.Error](err)
-	if !ok || e.Code != nvml.CodeNoPermission || d == nil {
+	if nvml.CodeOf(err) != nvml.CodeNoPermission {
 		return false
 	}
 	mode, err := d.Numbers(nvml.QueryMIGMode)
@@ -126,10 +99,10 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []gpuHolding {
 	for _, p := range compute {
 		computes[p.PID] = true
 	}
-	// byProcess orders what it is given, and leaves out those whose memory is
+	// SumByProcess orders what it is given, and leaves out those whose memory is
 	// not told.
 	all := append(append([]nvml.Process(nil), compute...), graphics...)
-	known, _ := byProcess(append([]nvml.Process(nil), all...))
+	known, _ := nvml.SumByProcess(append([]nvml.Process(nil), all...))
 	for _, p := range known {
 		at[p.PID] = len(list)
 		list = append(list, gpuHolding{gpu: gpu, pid: p.PID, memory: p.Memory, told: true, compute: computes[p.PID]})

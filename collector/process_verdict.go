@@ -230,6 +230,6 @@ func (p *Process) judge(r *processReading) {
 			continue
 		}
 		pod, container := r.label(j.oldest)
-		p.without.add(truth(without), pod, container, j.oldest.Comm, kind)
+		p.without.add(Bool(without), pod, container, j.oldest.Comm, kind)
 	}
 }

@@ -34,6 +34,7 @@ var _ nvml.Library = library{}
 func (n *Node) NVML() nvml.Library { return library{n.index, &n.demo.job} }
 
 func (n library) Open() error             { return nil }
+func (n library) Close()                  {}
 func (n library) Driver() (string, error) { return "simulated", nil }
 func (n library) Count() (int, error)     { return gpusPerNode, nil }
 

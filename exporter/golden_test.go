@@ -41,9 +41,9 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget),
 		pcie.New(root.Sys(), finder.Rails, budget),
-		collector.NewGPU(root.Proc(), noLibrary{}, collector.GPUOptions{Budget: budget}),
+		collector.NewGPU(root.Proc(), noGPUs(), collector.GPUOptions{Budget: budget}),
 		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
-		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noLibrary{},
+		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noGPUs(),
 			Kernel: func() collector.ProcessKernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),
 	}
@@ -90,6 +90,8 @@ func ncclLogs(t testing.TB, root sysfstest.Root) *nccl.Source {
 
 // noLibrary is a machine without NVML, whether or not we are built with cgo.
 type noLibrary struct{ nvml.Library }
+
+func noGPUs() *nvml.Session { return nvml.NewSession(noLibrary{}) }
 
 func (noLibrary) Open() error {
 	return &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary, Err: os.ErrNotExist}

@@ -105,7 +105,7 @@ type gpus struct {
 
 func newGPUs(t *testing.T, name string, n int) *gpus {
 	t.Helper()
-	g := &gpus{Source: collector.NewGPU("/proc", noLibrary{}, collector.GPUOptions{Budget: time.Second}), n: n}
+	g := &gpus{Source: collector.NewGPU("/proc", noGPUs(), collector.GPUOptions{Budget: time.Second}), n: n}
 	archive, err := txtar.ParseFile("../collector/testdata/gpu/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/demo"
+	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
@@ -112,7 +113,7 @@ func (s settings) showDemo(ctx context.Context, opts demo.Options, at demoPlaces
 // serveDemo serves one node.
 func (s settings) serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
 	s.nodeName, s.sysfs, s.procfs, s.rootfs = of.Name, of.Sysfs, of.Procfs, of.Rootfs
-	n, err := assemble(s, machine{notice: demo.Notice, nvml: of.NVML(), ethtool: of.Ethtool(), probe: of.Probe}, rail.Options{}, logger)
+	n, err := assemble(s, machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe}, rail.Options{}, logger)
 	if err != nil {
 		return err
 	}

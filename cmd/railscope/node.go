@@ -31,7 +31,7 @@ const (
 type machine struct {
 	notice  string // for people who look at the page, and 1 for railscope_demo; empty: all that is told is real
 	kernel  rail.Kernel
-	nvml    nvml.Library
+	nvml    *nvml.Session
 	state   *state.Store               // nil: nothing outlives the process
 	ethtool ethtool.Ioctl              // nil: the kernel's
 	probe   func(o *probe.NodeOptions) // changes what the probe stands on; nil: nothing
@@ -39,7 +39,7 @@ type machine struct {
 
 // machine is the one that this process runs on.
 func (s settings) machine() machine {
-	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewLibrary(s.nvml)}
+	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.nvml))}
 }
 
 // node is all that serves one node's metrics.

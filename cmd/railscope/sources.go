@@ -29,8 +29,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 	if s.gpuProcesses {
 		processes = maxGPUProcesses
 	}
-	nvml := collector.NewNVMLShare(m.nvml)
-	gpu := collector.NewGPU(s.procfs, nvml.View(), collector.GPUOptions{Budget: deviceBudget, Processes: processes})
+	gpu := collector.NewGPU(s.procfs, m.nvml, collector.GPUOptions{Budget: deviceBudget, Processes: processes})
 	interfaces := netdev.New(s.sysfs, finder.Rails, deviceBudget)
 	if m.ethtool != nil {
 		interfaces.Ethtool(m.ethtool)
@@ -47,7 +46,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 		"pcie":      pcie.New(s.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpu,
 		"process": collector.NewProcess(collector.ProcessOptions{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs,
-			Rails: finder.Rails, NVML: nvml.View(), Budget: deviceBudget, Limit: s.processLimit}),
+			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit}),
 	}
 	if *s.collectors["nccl"] {
 		logs, err := nccl.New(s.ncclLogs)

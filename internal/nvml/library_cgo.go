@@ -2,71 +2,44 @@
 
 package nvml
 
+// #cgo CFLAGS: -Wall -Wextra
+// #cgo linux LDFLAGS: -ldl
+// #include <stdlib.h>
+// #include "forward.h"
+import "C"
+
 import (
 	"errors"
 	"strings"
+	"unsafe"
 
-	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// The rules of this file, each of them paid for with a process that died:
+// The rules of this file:
 //
-//   - go-nvml calls C functions that are bound when they are first called. One
-//     that the driver's library lacks ends the process with exit code 127, and
-//     recover does not help. So every symbol is looked up before it is used,
-//     nvmlInit included, and under the name that go-nvml will really call.
-//   - [gonvml.Return] is an error whose SUCCESS is not nil, and whose text comes
-//     from nvmlErrorString, one more symbol. So it is compared, converted here,
-//     and never printed.
-//   - The library is never unloaded: the addresses that were bound would dangle.
-//     So a driver that was upgraded needs a new process.
+//   - go-nvml calls a C function whether or not the library has it. forward.c keeps that from ending the process, and
+//     lists the functions; which of several go-nvml chooses is checked here, so that an error names the right one.
+//   - [gonvml.Return] is an error whose SUCCESS is not nil, and whose text comes from nvmlErrorString, one more
+//     function. So it is compared, converted here, and never printed.
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// newLibrary returns NVML over the library at path, or where the dynamic linker
-// finds it when path is empty. Nothing is loaded before Open.
-func newLibrary(path string) *library {
+// NewLibrary returns the libnvidia-ml at path, or the one that the dynamic linker finds when path is empty. Nothing is
+// loaded before Open. A process has at most one of them open.
+func NewLibrary(path string) Library {
 	if path == "" {
 		path = defaultLibrary
 	}
 	return &library{path: path}
 }
 
-// NewLibrary returns NVML over libnvidia-ml: the one at path, or the one that the
-// dynamic linker finds when path is empty. Nothing is loaded before Open. A
-// process can use one such library in its life.
-func NewLibrary(path string) Library { return newLibrary(path) }
-
 type library struct {
 	path    string
-	handle  *dl.DynamicLibrary
 	binding gonvml.Interface
-	open    bool            // nvmlInit succeeded, nvmlShutdown has not been called
-	has     map[string]bool // every symbol of symbols, once looked up
-}
-
-// symbols are all the functions that may be called, those included that go-nvml
-// chooses by itself in updateVersionedSymbols.
-var symbols = []string{
-	"nvmlInit_v2", "nvmlInit", "nvmlShutdown", "nvmlSystemGetDriverVersion",
-	"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount",
-	"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex",
-	"nvmlDeviceGetUUID", "nvmlDeviceGetName",
-	"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo",
-	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo",
-	"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses",
-	"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses",
-	"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-	"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
-	"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetTotalEccErrors",
-	"nvmlDeviceGetRemappedRows", "nvmlDeviceGetPcieReplayCounter",
-	"nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV",
-	"nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMigMode",
-	"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
-	"nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons",
+	has     map[string]bool // the functions of forward.c that the open library has
 }
 
 // answer asks one device one query.
@@ -152,45 +125,46 @@ func flag(b bool) uint64 {
 	return 0
 }
 
+// Open implements [Library].
 func (l *library) Open() error {
-	if err := l.load(); err != nil {
-		return err
+	path := C.CString(l.path)
+	defer C.free(unsafe.Pointer(path))
+	if text := C.forward_open(path); text != nil {
+		defer C.free(unsafe.Pointer(text))
+		return &Error{Call: "dlopen", Code: CodeLibrary, Err: errors.New(C.GoString(text))}
 	}
-	if l.open && l.has["nvmlShutdown"] {
-		// Without it nvmlInit would only count one user more and keep the handles
-		// of a driver that is gone.
-		_ = l.binding.Shutdown() // what it says changes nothing
-	}
-	l.open = false
-	call, err := l.need("nvmlInit_v2", "nvmlInit")
-	if err != nil {
-		return err
-	}
-	if err := fail(call, l.binding.Init()); err != nil {
-		return err
-	}
-	l.open = true
-	return nil
-}
-
-// load opens the library and looks up every symbol. It keeps a handle of its
-// own, because go-nvml loads and initialises in one step, and because ours says
-// why it failed.
-func (l *library) load() error {
-	if l.handle != nil {
-		return nil
-	}
-	handle := dl.New(l.path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
-	if err := handle.Open(); err != nil {
-		return &Error{Call: "dlopen", Code: CodeLibrary, Err: err}
-	}
-	l.handle = handle
-	l.has = make(map[string]bool, len(symbols))
-	for _, name := range symbols {
-		l.has[name] = handle.Lookup(name) == nil
+	l.has = map[string]bool{}
+	for i := C.int(0); ; i++ {
+		var has C.int
+		name := C.forward_name(i, &has)
+		if name == nil {
+			break
+		}
+		l.has[C.GoString(name)] = has != 0
 	}
 	l.binding = gonvml.New(gonvml.WithLibraryPath(l.path))
-	return nil
+	call, err := l.need("nvmlInit_v2", "nvmlInit")
+	if err == nil {
+		err = fail(call, l.binding.Init())
+	}
+	if err == nil {
+		return nil
+	}
+	if e, _ := errors.AsType[*Error](err); l.close() && e.Code == CodeVersionMismatch {
+		e.Err = errors.New("this library cannot be unloaded, so that a newer one is not tried; restart railscope")
+	}
+	return err
+}
+
+// Close implements [Library].
+func (l *library) Close() { l.close() }
+
+// close reports whether the library is still loaded.
+func (l *library) close() bool {
+	l.binding.Shutdown()
+	path := C.CString(l.path)
+	defer C.free(unsafe.Pointer(path))
+	return C.forward_close(path) != 0
 }
 
 // need returns the first of the names that the library has. The order must be

@@ -8,13 +8,14 @@ import (
 
 // NewLibrary returns an NVML that cannot be opened: the library is loaded with
 // dlopen, and this binary was built without cgo.
-func NewLibrary(path string) Library { return noNVML{} }
+func NewLibrary(path string) Library { return noLibrary{} }
 
-type noNVML struct{}
+type noLibrary struct{}
 
 var errNoCgo = &Error{Call: "dlopen", Code: CodeNotBuilt, Err: errors.New("this binary was built without cgo")}
 
-func (noNVML) Open() error                   { return errNoCgo }
-func (noNVML) Driver() (string, error)       { return "", errNoCgo }
-func (noNVML) Count() (int, error)           { return 0, errNoCgo }
-func (noNVML) GPU(index int) (Device, error) { return nil, errNoCgo }
+func (noLibrary) Open() error                   { return errNoCgo }
+func (noLibrary) Close()                        {}
+func (noLibrary) Driver() (string, error)       { return "", errNoCgo }
+func (noLibrary) Count() (int, error)           { return 0, errNoCgo }
+func (noLibrary) GPU(index int) (Device, error) { return nil, errNoCgo }

@@ -1,40 +1,32 @@
+// Package nvml is this process's use of NVIDIA's management library: one [Session], which alone opens and closes it,
+// and a [Reader] for each user, whose calls may hang without holding up another GPU or user.
 package nvml
 
-import (
-	"fmt"
-	"strconv"
-
-	"github.com/railscope/railscope/internal/sysfs"
-)
-
-// NVML is what the gpu source needs of NVIDIA's management library. Every
-// method may hang in the driver. After an Open that succeeded the others may be
-// called side by side; before it, and while Open runs, none may.
+// Library is what is needed of libnvidia-ml. Every method may hang in the driver. Between an Open that succeeded and
+// Close the others may be called side by side; while these two run, and at any other time, none may.
 type Library interface {
-	// Open loads the library where it is not loaded and initialises it; a second
-	// Open ends the first initialisation before it begins anew. Errors are
+	// Open loads the library as it is on disk now, and initialises it; after an error nothing is loaded. Errors are
 	// [*Error].
 	Open() error
+	// Close shuts NVML down, which closes the device files of the driver, and unloads the library.
+	Close()
 	// Driver returns the version of the kernel driver. Errors are [*Error].
 	Driver() (string, error)
-	// Count returns how many GPUs the driver knows, those that are lost
-	// included. Errors are [*Error].
+	// Count returns how many GPUs the driver knows, lost ones included. Errors are [*Error].
 	Count() (int, error)
 	// GPU returns the GPU with an index below Count. Errors are [*Error].
 	GPU(index int) (Device, error)
 }
 
-// Device is one GPU, or one MIG instance of it. Each method asks for one
-// thing, so that what a GPU does not have takes nothing else with it. All
-// errors are [*Error].
+// Device is one GPU, or one MIG instance of it. Each method asks for one thing, so that what a GPU does not have takes
+// nothing else with it. Errors are [*Error].
 type Device interface {
 	Identity() (Identity, error)
 	Memory() (Memory, error)
-	// Numbers answers one query: the fields in the order its constant says, in
-	// NVML's own units, 0 beyond the last.
+	// Numbers answers one query: the fields in the order its constant says, in NVML's own units, 0 beyond the last.
 	Numbers(Query) ([4]uint64, error)
-	// Processes returns the compute processes, or the graphics processes. A
-	// process with several MIG instances is there once for each.
+	// Processes returns the compute processes, or the graphics processes. A process with several MIG instances is
+	// there once for each.
 	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
 	Instances() ([]Instance, error)
@@ -93,87 +85,3 @@ const (
 	QueryThrottles     Query = "nvmlDeviceGetSupportedClocksEventReasons"            // bit mask
 	QueryMIGMode       Query = "nvmlDeviceGetMigMode"                                // current, pending: 0 or 1
 )
-
-// Code is an nvmlReturn_t.
-type Code int
-
-// The codes that decide something here; nvml.h has the rest.
-const (
-	CodeUninitialized   Code = 1
-	CodeInvalidArgument Code = 2
-	CodeNotSupported    Code = 3
-	CodeNoPermission    Code = 4
-	CodeNotFound        Code = 6
-	CodeDriverNotLoaded Code = 9
-	CodeTimeout         Code = 10
-	CodeLibrary         Code = 12 // also: dlopen failed
-	CodeNoFunction      Code = 13 // also: the library lacks the symbol
-	CodeGPULost         Code = 15
-	CodeResetRequired   Code = 16
-	CodeVersionMismatch Code = 18
-	CodeNoData          Code = 21
-	CodeStructVersion   Code = 25
-	CodeDeprecated      Code = 26
-	CodeGPUNotFound     Code = 28
-
-	CodeNotBuilt Code = -1 // none of NVML's: this binary cannot load a library
-)
-
-// Reasons of the gpu source's own, beside those of package sysfs.
-const (
-	ReasonGPULost         = "gpu_lost"           // fell off the bus, or cannot be reached
-	ReasonResetRequired   = "reset_required"     // the GPU works again only after a reset
-	ReasonDriverNotLoaded = "driver_not_loaded"  // the kernel driver went away, or its device nodes are not here
-	ReasonLibrary         = "library_not_loaded" // the kernel driver is loaded, libnvidia-ml is not to be had
-	ReasonVersionMismatch = "version_mismatch"   // library and kernel driver are of different versions
-	ReasonNoGPU           = "no_gpu"             // there were GPUs, now there is none
-	ReasonNVML            = "nvml"               // any other answer of NVML
-)
-
-// meaning is one code as a person reads it and as it is counted.
-var meaning = map[Code]struct{ text, reason string }{
-	CodeUninitialized:   {"not initialised", ReasonDriverNotLoaded},
-	CodeInvalidArgument: {"invalid argument", ReasonNVML},
-	CodeNotSupported:    {"not supported", sysfs.ReasonUnsupported},
-	CodeNoPermission:    {"no permission", sysfs.ReasonPermission},
-	CodeDriverNotLoaded: {"the driver is not loaded", ReasonDriverNotLoaded},
-	CodeTimeout:         {"the driver timed out", sysfs.ReasonTimeout},
-	CodeLibrary:         {"the library cannot be loaded", ReasonLibrary},
-	CodeNoFunction:      {"this driver has no such function", sysfs.ReasonUnsupported},
-	CodeGPULost:         {"the GPU is lost", ReasonGPULost},
-	CodeResetRequired:   {"the GPU must be reset", ReasonResetRequired},
-	CodeVersionMismatch: {"the library and the kernel driver differ in version; start railscope anew", ReasonVersionMismatch},
-	CodeNoData:          {"no data yet", sysfs.ReasonUnsupported},
-	CodeStructVersion:   {"this driver has no such structure", sysfs.ReasonUnsupported},
-	CodeDeprecated:      {"no longer supported", sysfs.ReasonUnsupported},
-	CodeGPUNotFound:     {"no GPU", ReasonNoGPU},
-	CodeNotBuilt:        {"cannot load a library", ReasonLibrary},
-}
-
-// Error is an answer of NVML other than success.
-type Error struct {
-	Call string // as in nvml.h
-	Code Code
-	Err  error // what stopped us before NVML was asked: dlopen, dlsym; else nil
-}
-
-func (e *Error) Error() string {
-	text := meaning[e.Code].text
-	if text == "" {
-		text = "NVML error " + strconv.Itoa(int(e.Code))
-	}
-	if e.Err != nil {
-		return fmt.Sprintf("%s: %s: %v", e.Call, text, e.Err)
-	}
-	return e.Call + ": " + text
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// Reason is the word that the error is counted under.
-func (e *Error) Reason() string {
-	if m, ok := meaning[e.Code]; ok {
-		return m.reason
-	}
-	return ReasonNVML
-}

@@ -15,11 +15,13 @@
  * when its file says something else. Compiled with -DNO_<function> the library
  * lacks the symbol. nvmlErrorString is always lacking.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
 enum { MAX_GPU = 16, MAX_MIG = 8, MAX_TEXT = 1024 };
@@ -120,19 +122,33 @@ static int one(const char *fn, const device *d, unsigned *out, int index)
 	return code;
 }
 
-static int init(const char *fn)
+static void log_call(const char *fn)
 {
 	char log[4096];
 	snprintf(log, sizeof log, "%s/log", getenv("FAKENVML_DIR"));
 	FILE *f = fopen(log, "a");
 	fprintf(f, "%s\n", fn);
 	fclose(f);
+}
+
+/* The device file of the driver, open while the library is initialised. */
+static int device_fd = -1;
+
+static int init(const char *fn)
+{
+	log_call(fn);
 	inits++;
 	char text[MAX_TEXT];
 	int code = answer(fn, NULL, text);
-	if (code != SUCCESS)
+	if (code != SUCCESS) {
 		inits--;
-	return code;
+		return code;
+	}
+	char path[4096];
+	snprintf(path, sizeof path, "%s/nvidiactl", getenv("FAKENVML_DIR"));
+	if (device_fd < 0)
+		device_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return SUCCESS;
 }
 
 #ifndef NO_nvmlInit_v2
@@ -146,7 +162,11 @@ int nvmlShutdown(void)
 {
 	if (!inits)
 		return UNINITIALIZED;
-	inits--;
+	log_call(__func__);
+	if (--inits == 0) {
+		close(device_fd);
+		device_fd = -1;
+	}
 	return SUCCESS;
 }
 #endif

@@ -1,0 +1,110 @@
+package nvml
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane"
+)
+
+// Roster is what NVML says beside single GPUs.
+type Roster struct {
+	Count     int // GPUs, at least 1; those beyond [MaxGPUs] are not read
+	Driver    string
+	DriverErr error // why Driver is empty
+}
+
+// roster is a Roster with the initialisation that it is of.
+type roster struct {
+	Roster
+	opened int64
+	err    error // nothing else is set
+}
+
+// GPU is one GPU while it is read.
+type GPU struct {
+	Index  int
+	Driver string // empty: not known
+	Device
+}
+
+// Result is what reading one GPU came to.
+type Result[T any] struct {
+	Index int
+	Value T     // what the read returned, also beside an error
+	Err   error // why the GPU as a whole could not be read, an [*Error]
+}
+
+// Reader reads the GPUs for one user. Each GPU has a lane: a call that hangs costs the reader that GPU until it
+// returns, and no other. Safe for concurrent use.
+type Reader[T any] struct {
+	session *Session
+	read    func(GPU) (T, error)
+	front   lane.Group[roster] // one lane
+	gpus    lane.Group[Result[T]]
+}
+
+// NewReader returns a reader that calls read for each GPU, from several goroutines. The error of read is one for which
+// [Unreachable] holds, or nil. Read may outlive the [Reader.Read] that called it, so it shares nothing with its caller.
+func NewReader[T any](s *Session, read func(GPU) (T, error)) *Reader[T] {
+	return &Reader[T]{session: s, read: read}
+}
+
+// Read reads all GPUs side by side. It waits at most budget for NVML, and then as long for the GPUs. The error, an
+// [*Error], says why there are none; for no GPU and no driver [Absent] holds.
+func (r *Reader[T]) Read(budget time.Duration) (Roster, []Result[T], error) {
+	front := r.front.Run(budget, []string{"NVML"}, func(string) roster { return r.session.roster() })[0]
+	if front.State != lane.Done {
+		return Roster{}, nil, noAnswer(front.State, front.Err)
+	}
+	known := front.Value
+	if known.err != nil {
+		return Roster{}, nil, known.err
+	}
+	keys := make([]string, min(known.Count, MaxGPUs))
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	results := make([]Result[T], len(keys))
+	lost := true
+	for i, res := range r.gpus.Run(budget, keys, func(key string) Result[T] { return r.visit(key, known) }) {
+		results[i] = res.Value
+		if res.State != lane.Done {
+			results[i] = Result[T]{Index: i, Err: noAnswer(res.State, res.Err)}
+		}
+		lost = lost && reopens(results[i].Err)
+	}
+	if lost {
+		r.session.lost.Store(known.opened)
+	}
+	return known.Roster, results, nil
+}
+
+// visit reads one GPU, in its lane.
+func (r *Reader[T]) visit(key string, known roster) Result[T] {
+	index, _ := strconv.Atoi(key) // it is of Itoa
+	res := Result[T]{Index: index}
+	turn := r.session.turns[index]
+	turn <- struct{}{}
+	defer func() { <-turn }()
+	if r.session.opened != known.opened || !r.session.open {
+		res.Err = &Error{Call: "NVML", Code: CodeUninitialized} // released, or opened again, since the GPUs were counted
+		return res
+	}
+	device, err := r.session.lib.GPU(index)
+	if err != nil {
+		res.Err = err
+		return res
+	}
+	res.Value, res.Err = r.read(GPU{Index: index, Driver: known.Driver, Device: device})
+	return res
+}
+
+// noAnswer is the error of a lane that gave no value.
+func noAnswer(state lane.State, err error) error {
+	code := CodeNoAnswer
+	if state == lane.Died {
+		code = CodePanic
+	}
+	return &Error{Call: "NVML", Code: code, Err: err}
+}
