@@ -12,7 +12,6 @@ import (
 
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/internal/nvml/nvmltest"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
@@ -53,13 +52,6 @@ func slowRails(slow bool, rails func() ([]rail.Rail, error)) func() ([]rail.Rail
 }
 
 var slowSources = map[string]slowSource{
-	"gpu": func(t *testing.T, slow bool) Source {
-		var lib nvml.Library = &nvmltest.GPUs{}
-		if slow {
-			lib = slowNVML{lib}
-		}
-		return NewGPU(t.TempDir(), nvml.NewSession(lib), GPUOptions{Budget: readBudget})
-	},
 	"process": func(t *testing.T, slow bool) Source {
 		m := capture(t, "kubernetes")
 		var lib nvml.Library = m.nvml

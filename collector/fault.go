@@ -39,11 +39,20 @@ func (f *Fault) Error() string {
 }
 func (f *Fault) Unwrap() error { return f.Err }
 
+// reasoned is an error that knows its reason, such as one of NVML.
+type reasoned interface {
+	error
+	Reason() string
+}
+
 // NewFault makes a fault of what went wrong with device. EINVAL, EOPNOTSUPP
 // and ENODEV are how a driver says that a port has no such counter, so they are
 // expected.
 func NewFault(device string, err error) *Fault {
 	reason := sysfs.Reason(err)
+	if r, ok := errors.AsType[reasoned](err); ok {
+		reason = r.Reason()
+	}
 	return &Fault{
 		Device:   device,
 		Reason:   reason,

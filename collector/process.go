@@ -116,7 +116,7 @@ func (p *Process) Read(emit func(Sample)) error {
 	if len(p.pairs.devices) == 0 && !r.gpus && len(faults) == 0 {
 		return fmt.Errorf("no RDMA device and no GPU: %w", ErrAbsent)
 	}
-	if err := exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
+	if err := sysfs.Exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
 		return noProcfs(err)
 	}
 	if !proc.SeesHost(p.opts.Procfs) {

@@ -37,13 +37,13 @@ func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []gpuHolding,
 		return nil, false, nil
 	}
 	if err != nil {
-		f := newGPUFault("", err)
+		f := NewFault("", err)
 		f.Expected = nvml.CodeOf(err) == nvml.CodeReleased
 		return nil, true, []error{f}
 	}
 	for _, gpu := range gpus {
 		if err := cmp.Or(gpu.Err, gpu.Value.err); err != nil {
-			f := newGPUFault("gpu"+strconv.Itoa(gpu.Index), err)
+			f := NewFault("gpu"+strconv.Itoa(gpu.Index), err)
 			f.Expected = f.Expected || gpu.Value.mig
 			faults = append(faults, f)
 		}

@@ -231,7 +231,7 @@ func (n railNames) none(device string) bool {
 	}
 	dir := filepath.Join(n.sysfs, "class/infiniband", device)
 	_, err := os.Lstat(filepath.Join(dir, "device/physfn"))
-	return errors.Is(err, os.ErrNotExist) && exists(dir) == nil
+	return errors.Is(err, os.ErrNotExist) && sysfs.Exists(dir) == nil
 }
 
 // of returns the rail's name: of a virtual function that of its physical

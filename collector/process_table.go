@@ -31,3 +31,12 @@ func processTable() []Metric {
 			Help: "How long it took to list the queue pairs. The kernel asks an adapter's firmware about each of them, so at most a tenth of the time is spent on it."},
 	}
 }
+
+// rowPointers returns the rows of a table as [Source.Metrics] wants them.
+func rowPointers(rows []Metric) []*Metric {
+	list := make([]*Metric, len(rows))
+	for i := range rows {
+		list[i] = &rows[i]
+	}
+	return list
+}

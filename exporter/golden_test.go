@@ -15,6 +15,8 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/gpu"
+	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -41,8 +43,8 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget),
 		pcie.New(root.Sys(), finder.Rails, budget),
-		collector.NewGPU(root.Proc(), noGPUs(), collector.GPUOptions{Budget: budget}),
-		collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
+		gpu.New(root.Proc(), noGPUs(), gpu.Options{Budget: budget}),
+		gpudirect.New(root.Sys(), root.Proc(), budget),
 		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noGPUs(),
 			Kernel: func() collector.ProcessKernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),

@@ -18,6 +18,8 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/gpu"
+	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
 	"github.com/railscope/railscope/collector/rdma"
@@ -92,7 +94,7 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	rails := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget).Rails
 	return []collector.Source{
 		rdma.New(root.Sys(), rails, budget), bond.New(root.Sys(), root.Proc(), rails, budget), netdev.New(root.Sys(), rails, budget),
-		pcie.New(root.Sys(), rails, budget), collector.NewGPUDirect(root.Sys(), root.Proc(), budget),
+		pcie.New(root.Sys(), rails, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
 	}
 }
 
@@ -105,8 +107,8 @@ type gpus struct {
 
 func newGPUs(t *testing.T, name string, n int) *gpus {
 	t.Helper()
-	g := &gpus{Source: collector.NewGPU("/proc", noGPUs(), collector.GPUOptions{Budget: time.Second}), n: n}
-	archive, err := txtar.ParseFile("../collector/testdata/gpu/" + name + ".txtar")
+	g := &gpus{Source: gpu.New("/proc", noGPUs(), gpu.Options{Budget: time.Second}), n: n}
+	archive, err := txtar.ParseFile("../collector/gpu/testdata/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

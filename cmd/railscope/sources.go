@@ -9,6 +9,8 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
+	"github.com/railscope/railscope/collector/gpu"
+	"github.com/railscope/railscope/collector/gpudirect"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -29,7 +31,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 	if s.gpuProcesses {
 		processes = maxGPUProcesses
 	}
-	gpu := collector.NewGPU(s.procfs, m.nvml, collector.GPUOptions{Budget: deviceBudget, Processes: processes})
+	gpus := gpu.New(s.procfs, m.nvml, gpu.Options{Budget: deviceBudget, Processes: processes})
 	interfaces := netdev.New(s.sysfs, finder.Rails, deviceBudget)
 	if m.ethtool != nil {
 		interfaces.Ethtool(m.ethtool)
@@ -42,9 +44,9 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 		"rdma":      ports,
 		"bond":      bond.New(s.sysfs, s.procfs, finder.Rails, deviceBudget),
 		"netdev":    interfaces,
-		"gpudirect": collector.NewGPUDirect(s.sysfs, s.procfs, deviceBudget),
+		"gpudirect": gpudirect.New(s.sysfs, s.procfs, deviceBudget),
 		"pcie":      pcie.New(s.sysfs, finder.Rails, deviceBudget),
-		"gpu":       gpu,
+		"gpu":       gpus,
 		"process": collector.NewProcess(collector.ProcessOptions{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs,
 			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit}),
 	}
@@ -56,7 +58,7 @@ func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logge
 		made["nccl"], running = logs, append(running, logs)
 	}
 	if *s.collectors["sampler"] {
-		sampling := newSampler(s, m, finder, gpu, logger)
+		sampling := newSampler(s, m, finder, gpus, logger)
 		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling)
 	}
 	for _, flag := range sourceFlags {
@@ -73,7 +75,7 @@ const gpuLookBudget = 500 * time.Millisecond
 
 // newSampler makes the sampler. What GPUs hold it learns from the gpu source,
 // scraped or not; with that switched off there are none for it.
-func newSampler(s settings, m machine, finder *rail.Finder, gpu *collector.GPU, logger *slog.Logger) *sampler.Sampler {
+func newSampler(s settings, m machine, finder *rail.Finder, gpus *gpu.Source, logger *slog.Logger) *sampler.Sampler {
 	opts := sampler.Options{Sysfs: s.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool,
 		Paced: func(device string, every, took time.Duration) {
 			if every > s.interval {
@@ -85,7 +87,7 @@ func newSampler(s settings, m machine, finder *rail.Finder, gpu *collector.GPU, 
 	}
 	if *s.collectors["gpu"] {
 		opts.GPUs = func() (list []sampler.GPU, known bool) {
-			uses, known := gpu.Use(gpuLookBudget)
+			uses, known := gpus.Use(gpuLookBudget)
 			for _, u := range uses {
 				list = append(list, sampler.GPU(u))
 			}

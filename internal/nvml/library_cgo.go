@@ -72,7 +72,9 @@ var answers = map[Query][]struct {
 		return [4]uint64{uint64(n)}, ret
 	}}},
 	QueryTemperature: {
-		{"nvmlDeviceGetTemperature", one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetTemperature(gonvml.TEMPERATURE_GPU) })},
+		{"nvmlDeviceGetTemperature", one(func(d gonvml.Device) (uint32, gonvml.Return) {
+			return d.GetTemperature(gonvml.TEMPERATURE_GPU)
+		})},
 		{"nvmlDeviceGetTemperatureV", temperature},
 	},
 	QueryPower:         {{"nvmlDeviceGetPowerUsage", one(gonvml.Device.GetPowerUsage)}},
@@ -307,7 +309,8 @@ func (d *device) Processes(graphics bool) ([]Process, error) {
 	}
 	processes := make([]Process, len(infos))
 	for i, p := range infos {
-		processes[i] = Process{PID: p.Pid, GPUInstance: p.GpuInstanceId, ComputeInstance: p.ComputeInstanceId, Memory: p.UsedGpuMemory}
+		processes[i] = Process{PID: p.Pid, GPUInstance: p.GpuInstanceId, ComputeInstance: p.ComputeInstanceId,
+			Memory: p.UsedGpuMemory}
 	}
 	return processes, nil
 }

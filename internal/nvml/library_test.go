@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
 
-const captures = "../../collector/testdata/gpu/"
+const captures = "../../collector/gpu/testdata/"
 
 // TestLibraryLacks: a function that the library lacks is an error, not the end of the process, also where nobody looked
 // it up before: go-nvml, which has seen a newer library, goes on to call what an older one lacks.

@@ -58,12 +58,10 @@ type Instance struct {
 	Device
 }
 
-// NotAvailable is NVML_VALUE_NOT_AVAILABLE, NVML's "no such number" inside an
-// answer that is otherwise good.
+// NotAvailable is NVML_VALUE_NOT_AVAILABLE, NVML's "no such number" in an answer that is otherwise good.
 const NotAvailable = 1<<64 - 1
 
-// Query is one question that numbers answer: the call of nvml.h, and its
-// argument where it has one.
+// Query is one question that numbers answer: the call of nvml.h, and its argument where it has one.
 type Query string
 
 // The queries, with their fields and units.
@@ -74,7 +72,7 @@ const (
 	QueryECCUncorr     Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, AGGREGATE)" // errors
 	QueryECCVolatile   Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, VOLATILE)"    // errors
 	QueryECCVolUncorr  Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, VOLATILE)"  // errors
-	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"                           // correctable, uncorrectable: rows; pending, failure: 0 or 1
+	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"                           // correctable, uncorrectable, pending, failure
 	QueryPCIeReplays   Query = "nvmlDeviceGetPcieReplayCounter"                      // replays
 	QueryTemperature   Query = "nvmlDeviceGetTemperature"                            // degrees Celsius
 	QueryPower         Query = "nvmlDeviceGetPowerUsage"                             // milliwatts

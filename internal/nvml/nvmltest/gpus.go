@@ -13,6 +13,7 @@ import (
 type GPUs struct {
 	Number         int
 	OpenTakes      time.Duration
+	FindTakes      time.Duration // Count and GPU, each
 	OpenErr        error
 	CountErr       error
 	Hang           chan struct{} // Processes waits until it is closed; nil: it does not wait
@@ -62,12 +63,14 @@ func (g *GPUs) Driver() (string, error) {
 // Count implements [nvml.Library].
 func (g *GPUs) Count() (int, error) {
 	defer g.enter()()
+	time.Sleep(g.FindTakes)
 	return max(g.Number, 1), g.CountErr
 }
 
 // GPU implements [nvml.Library].
 func (g *GPUs) GPU(int) (nvml.Device, error) {
 	defer g.enter()()
+	time.Sleep(g.FindTakes)
 	return &device{lib: g}, nil
 }
 

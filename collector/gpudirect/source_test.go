@@ -1,4 +1,4 @@
-package collector_test
+package gpudirect
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	hgx, spark  = "testdata/gpudirect-hgx-h200.txtar", "testdata/gpudirect-dgx-spark.txtar"
+	hgx, spark  = "testdata/hgx-h200.txtar", "testdata/dgx-spark.txtar"
 	version     = "proc/driver/nvidia/version"
 	osrelease   = "proc/sys/kernel/osrelease"
 	firstGPU    = "proc/driver/nvidia/gpus/0000:18:00.0/information"
@@ -57,7 +57,7 @@ func TestGPUDirect(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, tt.fixture)
 			collectortest.Edit(t, root.Dir, tt.change)
-			lines, faults, _ := collectortest.ReadLines(t, collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget))
+			lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
 			var want strings.Builder
 			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem}, {"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
 				if v.value != "" {
@@ -79,7 +79,7 @@ func TestGPUDirect(t *testing.T) {
 
 func TestGPUDirectAbsent(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
-	if err := collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget).Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
+	if err := New(root.Sys(), root.Proc(), collectortest.Budget).Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("%v", err)
 	}
 }
@@ -87,7 +87,7 @@ func TestGPUDirectAbsent(t *testing.T) {
 // TestGPUDirectNoGPU has a driver that found no GPU: an empty directory.
 func TestGPUDirectNoGPU(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+version+" --\n"+proprietary))
-	lines, faults, _ := collectortest.ReadLines(t, collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget))
+	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
 	want := collectortest.TextLines(`
 		gpudirect_peermem_loaded{} 0
 		gpudirect_dmabuf_possible{} 0
@@ -106,6 +106,6 @@ func TestGPUDirectSpoilt(t *testing.T) {
 		{Path: version, Costs: []string{"gpudirect_dmabuf_possible"}, Device: "", Reasons: text},
 	}, func(t *testing.T) (collector.Source, string) {
 		root := sysfstest.Unpack(t, hgx)
-		return collector.NewGPUDirect(root.Sys(), root.Proc(), collectortest.Budget), root.Dir
+		return New(root.Sys(), root.Proc(), collectortest.Budget), root.Dir
 	})
 }

@@ -1,22 +1,24 @@
 //go:build cgo
 
-package collector
+package gpu
 
 import (
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/collector"
 )
 
-// TestGPUUse: what GPUs hold and do, on machines of all kinds, as the gpu source
+// TestUse: what GPUs hold and do, on machines of all kinds, as the gpu source
 // tells it, before that has looked for the first time and after.
-func TestGPUUse(t *testing.T) {
+func TestUse(t *testing.T) {
 	for capture, tc := range map[string]struct {
-		want  []GPUUse
+		want  []Use
 		known bool
 	}{
-		"h200":     {[]GPUUse{{0, 20092120064, true, true, true}, {1, 0, true, false, true}}, true},
+		"h200":     {[]Use{{0, 20092120064, true, true, true}, {1, 0, true, false, true}}, true},
 		"mig":      {nil, true}, // by what it says of itself, below
 		"nogpu":    {nil, true},
 		"nodevice": {nil, false},
@@ -26,11 +28,11 @@ func TestGPUUse(t *testing.T) {
 			if f == nil {
 				return
 			}
-			g := NewGPU(f.Procfs, f.session, GPUOptions{Budget: 10 * time.Second})
+			g := New(f.Procfs, f.session, Options{Budget: 10 * time.Second})
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
-			_ = g.Read(func(s Sample) { // what is wrong with a capture is another test's
-				if s.Metric == gpuMemoryUsed && len(s.Labels) == 1 {
+			_ = g.Read(func(s collector.Sample) { // what is wrong with a capture is another test's
+				if s.Metric == g.table.memoryUsed && len(s.Labels) == 1 {
 					used[s.Labels[0]] = s.Value
 				}
 			})
@@ -56,19 +58,19 @@ func TestGPUUse(t *testing.T) {
 	}
 }
 
-// TestGPUUseHangs: a call that hangs costs its own GPU's use, and no Read.
-func TestGPUUseHangs(t *testing.T) {
+// TestUseHangs: a call that hangs costs its own GPU's use, and no Read.
+func TestUseHangs(t *testing.T) {
 	f := captured(t, "h200")
 	if f == nil {
 		return
 	}
-	g := NewGPU(f.Procfs, f.session, GPUOptions{Budget: 10 * time.Second})
-	if err := g.Read(func(Sample) {}); err != nil {
+	g := New(f.Procfs, f.session, Options{Budget: 10 * time.Second})
+	if err := g.Read(func(collector.Sample) {}); err != nil {
 		t.Fatal(err)
 	}
 	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "hang")
 	list, known := g.Use(time.Second)
-	if want := []GPUUse{{0, 20092120064, true, true, true}, {Index: 1}}; !known || !cmp.Equal(list, want) {
+	if want := []Use{{0, 20092120064, true, true, true}, {Index: 1}}; !known || !cmp.Equal(list, want) {
 		t.Errorf("while it hangs: %v, %v", list, known)
 	}
 	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "0 0 0")

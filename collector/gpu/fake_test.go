@@ -1,6 +1,6 @@
 //go:build cgo
 
-package collector
+package gpu
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
 )
@@ -23,7 +24,7 @@ type fakeNVML struct {
 // captured gives the calling test a process with the library of a capture; see [nvmltest.Process].
 func captured(t *testing.T, capture string) *fakeNVML {
 	t.Helper()
-	l := nvmltest.Passing(t, filepath.Join("testdata/gpu", capture+".txtar"))
+	l := nvmltest.Passing(t, filepath.Join("testdata", capture+".txtar"))
 	if l == nil {
 		return nil
 	}
@@ -35,13 +36,13 @@ func newFakeNVML(l *nvmltest.Library) *fakeNVML {
 }
 
 // source is the gpu source over the fake.
-func (f *fakeNVML) source(opts GPUOptions) Source { return NewGPU(f.Procfs, f.session, opts) }
+func (f *fakeNVML) source(opts Options) collector.Source { return New(f.Procfs, f.session, opts) }
 
-// gpuLines reads a source and returns all that came of it, a line each: the
+// readLines reads a source and returns all that came of it, a line each: the
 // samples sorted, then the faults as they are.
-func gpuLines(src Source) []string {
+func readLines(src collector.Source) []string {
 	var lines []string
-	err := src.Read(func(s Sample) {
+	err := src.Read(func(s collector.Sample) {
 		var labels []string
 		for i, value := range s.Labels {
 			labels = append(labels, fmt.Sprintf("%s=%q", s.Metric.Labels[i], value))
@@ -49,10 +50,10 @@ func gpuLines(src Source) []string {
 		lines = append(lines, fmt.Sprintf("%s{%s} %v", s.Metric.Name, strings.Join(labels, ","), s.Value))
 	})
 	slices.Sort(lines)
-	if errors.Is(err, ErrAbsent) {
+	if errors.Is(err, collector.ErrAbsent) {
 		return append(lines, "absent "+err.Error())
 	}
-	for _, f := range Faults(err) {
+	for _, f := range collector.Faults(err) {
 		expected := ""
 		if f.Expected {
 			expected = "expected "

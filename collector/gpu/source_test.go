@@ -1,6 +1,6 @@
 //go:build cgo
 
-package collector
+package gpu
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/nvml/nvmltest"
@@ -23,7 +24,7 @@ import (
 // a process of its own, and compares all that comes with its member "want".
 // RAILSCOPE_UPDATE=1 writes that member anew.
 func TestGPU(t *testing.T) {
-	captures, err := filepath.Glob("testdata/gpu/*.txtar")
+	captures, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(captures) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
@@ -35,11 +36,11 @@ func TestGPU(t *testing.T) {
 			if f == nil {
 				return
 			}
-			opts := GPUOptions{Budget: time.Minute}
+			opts := Options{Budget: time.Minute}
 			if slices.Contains([]string{"mig", "h200_lost", "old"}, name) {
 				opts.Processes = 2
 			}
-			got := strings.Join(gpuLines(f.source(opts)), "\n") + "\n"
+			got := strings.Join(readLines(f.source(opts)), "\n") + "\n"
 			if err := f.session.Release(time.Hour); err != nil || f.Loaded(t) {
 				t.Errorf("released: %v, the library is loaded: %v", err, f.Loaded(t))
 			}
@@ -76,9 +77,9 @@ func compareWant(t *testing.T, path, got string) {
 	}
 }
 
-// TestGPURows: the captures hold every row at least once.
-func TestGPURows(t *testing.T) {
-	captures, err := filepath.Glob("testdata/gpu/*.txtar")
+// TestRows: the captures hold every row at least once.
+func TestRows(t *testing.T) {
+	captures, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestGPURows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range NewGPU("/proc", nvml.NewSession(nvml.NewLibrary("")), GPUOptions{}).Metrics() {
+	for _, row := range New("/proc", nvml.NewSession(nvml.NewLibrary("")), Options{}).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -103,8 +104,10 @@ func TestGPURows(t *testing.T) {
 			t.Errorf("%s is in no capture", row.Name)
 		case row.Labels[0] != "gpu" || row.Ref == "" || row.Help == "" || len(row.From) == 0:
 			t.Errorf("%s: a field is missing", row.Name)
-		case (row.Kind == Counter) != strings.HasSuffix(row.Name, "_total"):
+		case (row.Kind == collector.Counter) != strings.HasSuffix(row.Name, "_total"):
 			t.Errorf("%s: only counters end in _total", row.Name)
+		case row.From[0].Bits == 32 && !strings.Contains(row.Help, "32 bits wide: it wraps to 0"):
+			t.Errorf("%s: the help does not say that it wraps: %q", row.Name, row.Help)
 		}
 		names[row.Name] = true
 	}
@@ -115,8 +118,8 @@ func TestGPURows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := NewGPU(procfs, nvml.NewSession(nvml.NewLibrary(lib)), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
-	if !errors.Is(err, ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
+	err := New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	if !errors.Is(err, collector.ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
 	}
 
@@ -126,9 +129,9 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = NewGPU(procfs, nvml.NewSession(nvml.NewLibrary(lib)), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
-	var f *Fault
-	if errors.Is(err, ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
+	err = New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	var f *collector.Fault
+	if errors.Is(err, collector.ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
 		t.Errorf("with the kernel driver: %v", err)
 	}
 }
@@ -141,7 +144,7 @@ func TestGPUHang(t *testing.T) {
 	if f == nil {
 		return
 	}
-	patient := gpuLines(f.source(GPUOptions{Budget: time.Minute}))
+	patient := readLines(f.source(Options{Budget: time.Minute}))
 	var alone []string
 	for _, line := range patient {
 		if !strings.Contains(line, `gpu="1"`) {
@@ -149,9 +152,9 @@ func TestGPUHang(t *testing.T) {
 		}
 	}
 	f.Set(t, "nvmlDeviceGetPowerUsage.1", "hang")
-	src := f.source(GPUOptions{Budget: time.Second})
+	src := f.source(Options{Budget: time.Second})
 	for range 3 {
-		got := gpuLines(src)
+		got := readLines(src)
 		last := got[len(got)-1]
 		if !strings.HasPrefix(last, "fault timeout: gpu1: ") {
 			t.Errorf("the last line is %q", last)
@@ -163,7 +166,7 @@ func TestGPUHang(t *testing.T) {
 	// That GPU 0 now asks for another initialisation must wait for the call.
 	f.Set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
 	for range 2 {
-		got := gpuLines(src)
+		got := readLines(src)
 		if len(got) != 2 || !strings.HasPrefix(got[0], "fault driver_not_loaded: gpu0: ") || !strings.HasPrefix(got[1], "fault timeout: gpu1: ") {
 			t.Errorf("while GPU 0 asks for more: %q", got)
 		}
@@ -180,10 +183,10 @@ func TestGPUHangAll(t *testing.T) {
 	if f == nil {
 		return
 	}
-	src := f.source(GPUOptions{Budget: 100 * time.Millisecond})
+	src := f.source(Options{Budget: 100 * time.Millisecond})
 	f.Set(t, "nvmlInit_v2", "hang")
 	for range 3 {
-		got := gpuLines(src)
+		got := readLines(src)
 		if len(got) != 1 || !strings.HasPrefix(got[0], "fault timeout: ") {
 			t.Errorf("while nvmlInit hangs: %q", got)
 		}
@@ -196,10 +199,10 @@ func TestGPUHangAll(t *testing.T) {
 }
 
 // untilLines reads until all of want is read, or the test times out.
-func untilLines(t *testing.T, src Source, want []string) {
+func untilLines(t *testing.T, src collector.Source, want []string) {
 	t.Helper()
 	for {
-		got := gpuLines(src)
+		got := readLines(src)
 		if slices.Equal(got, want) {
 			return
 		}
@@ -213,9 +216,9 @@ func untilLines(t *testing.T, src Source, want []string) {
 }
 
 // untilReads reads until a read succeeds, or the test times out.
-func untilReads(t *testing.T, src Source) {
+func untilReads(t *testing.T, src collector.Source) {
 	t.Helper()
-	for src.Read(func(Sample) {}) != nil {
+	for src.Read(func(collector.Sample) {}) != nil {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -228,10 +231,10 @@ func TestGPURetry(t *testing.T) {
 		return
 	}
 	lanetest.Test(t, func(t *testing.T) {
-		src := f.source(GPUOptions{})
+		src := f.source(Options{})
 		read := func(what, want string, inits int) {
 			t.Helper()
-			got := gpuLines(src)
+			got := readLines(src)
 			if last := got[len(got)-1]; !strings.HasPrefix(last, want) || f.Calls(t, "nvmlInit") != inits {
 				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.Calls(t, "nvmlInit"), want, inits)
 			}
@@ -271,12 +274,12 @@ func TestGPURetry(t *testing.T) {
 // BenchmarkGPURead reads two GPUs whose answers are kept in memory.
 func BenchmarkGPURead(b *testing.B) {
 	dir := b.TempDir()
-	l := nvmltest.Build(b, dir, "testdata/gpu/h200.txtar")
+	l := nvmltest.Build(b, dir, "testdata/h200.txtar")
 	b.Setenv("FAKENVML_DIR", l.Dir)
 	b.Setenv("FAKENVML_STATIC", "1")
-	src := newFakeNVML(l).source(GPUOptions{})
+	src := newFakeNVML(l).source(Options{})
 	samples := 0
-	emit := func(Sample) { samples++ }
+	emit := func(collector.Sample) { samples++ }
 	if err := src.Read(emit); err != nil {
 		b.Fatal(err)
 	}

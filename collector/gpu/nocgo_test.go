@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package collector
+package gpu
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
 )
 
@@ -17,8 +18,8 @@ func TestGPUWithoutCgo(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(procfs, "driver/nvidia/version"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := NewGPU(procfs, nvml.NewSession(nvml.NewLibrary("")), GPUOptions{}).Read(func(s Sample) { t.Error(s) })
-	if !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "built without cgo") {
+	err := New(procfs, nvml.NewSession(nvml.NewLibrary("")), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	if !errors.Is(err, collector.ErrAbsent) || !strings.Contains(err.Error(), "built without cgo") {
 		t.Errorf("Read: %v", err)
 	}
 }

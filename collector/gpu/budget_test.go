@@ -1,0 +1,21 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
+	"github.com/railscope/railscope/internal/nvml"
+	"github.com/railscope/railscope/internal/nvml/nvmltest"
+)
+
+// TestBudget: however long NVML took, each GPU has its whole budget.
+func TestBudget(t *testing.T) {
+	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
+		lib := &nvmltest.GPUs{}
+		if slow {
+			lib.FindTakes = collectortest.Slow
+		}
+		return New(t.TempDir(), nvml.NewSession(lib), Options{Budget: collectortest.Budget})
+	})
+}
