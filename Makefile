@@ -55,7 +55,7 @@ golden: deps ## write the expected expositions of exporter/testdata anew
 	go test ./exporter -update
 
 docs: deps ## write docs/metrics.md, configuration.md, what else of docs/ is made of code, and the PrometheusRule anew
-	go test ./exporter ./doctor ./cmd/railscope -run TestDocs -update
+	go test ./exporter ./doctor/check ./cmd/railscope -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
 
 rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what they name against the rows

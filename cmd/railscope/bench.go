@@ -33,7 +33,7 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 	}
 	logger := promslog.New(&s.log)
 	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
-	node := newNode(s, machine{}, finder, logger)
+	node := newNode(s, machine{}, finder, gatherer(s, finder), logger)
 	defer node.Close()
 	tell := func(probe.Progress) {}
 	clear := func() {}

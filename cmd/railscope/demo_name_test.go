@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/railscope/railscope/demo"
+	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/rail"
 )
 
@@ -18,7 +19,7 @@ func TestDemoNames(t *testing.T) {
 	for _, n := range d.Nodes {
 		s := settings{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
 		g := gatherer(s, rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget))
-		if got := g.Gather(t.Context()).Node; got != n.Name {
+		if got := g.Gather(t.Context(), facts.All).Node; got != n.Name {
 			t.Errorf("doctor calls the node %q, serve %q", got, n.Name)
 		}
 	}

@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/doctor/check"
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/doctor/report"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
@@ -28,36 +30,26 @@ const doctorBudget = 3 * time.Second
 // errFaults is a fault that was found: the report has said all.
 var errFaults = errors.New("")
 
-// gatherer reads what doctor looks at: for the command, and for peers.
-func gatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
-	return doctor.New(doctorOptions(s, finder))
-}
-
-// pageGatherer reads what doctor looks at for the live page, which strangers
-// see: nothing of processes.
-func pageGatherer(s settings, finder *rail.Finder) *doctor.Gatherer {
-	o := doctorOptions(s, finder)
-	o.NoJobs = true
-	return doctor.New(o)
-}
-
-func doctorOptions(s settings, finder *rail.Finder) doctor.Options {
-	return doctor.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs, Rails: finder.Snapshot, Budget: doctorBudget}
+// gatherer reads what doctor examines. A process has one, for the page and for
+// peers: what hangs is then stuck once.
+func gatherer(s settings, finder *rail.Finder) *facts.Gatherer {
+	return facts.New(facts.Options{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs, Rails: finder.Snapshot, Budget: doctorBudget})
 }
 
 // tellFacts is what the probe's control channel answers a peer's doctor.
-func tellFacts(g *doctor.Gatherer) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) { return json.Marshal(g.Gather(ctx).Shared()) }
+func tellFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
 }
 
-// complaints is what the live page shows of what doctor finds on this node.
-func complaints(g *doctor.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
+// complaints is what the live page shows of what doctor finds on this node:
+// strangers see it, so nothing of processes.
+func complaints(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
 	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
-		facts := g.Gather(ctx)
-		for _, f := range doctor.Examine(facts, nil).Sorted() {
-			list = append(list, exporterhttp.Finding{Fault: f.Severity == doctor.Fault, Check: f.Check, Subject: f.Subject, Read: f.Read, Why: f.Why, Fix: f.Mend})
+		here := g.Gather(ctx, facts.WithoutJobs)
+		for _, f := range report.Examine(here, nil).Sorted() {
+			list = append(list, exporterhttp.Finding{Fault: f.Severity == check.Fault, Check: f.Check, Subject: f.Subject, Read: f.Evidence, Why: f.Why, Fix: f.Fix})
 		}
-		return append(list, unjudged(facts.Unread)...), ctx.Err()
+		return append(list, unjudged(here.Unread)...), ctx.Err()
 	}
 }
 
@@ -87,13 +79,13 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 	}
 	start := time.Now()
 	g := gatherer(s, s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(doctorBudget), doctorBudget)))
-	var there *doctor.Facts
+	var there *facts.Facts
 	var peerErr error
 	var asking sync.WaitGroup
 	if peer != "" {
 		asking.Go(func() { there, peerErr = fetch(ctx, peer, security) })
 	}
-	here := g.Gather(ctx)
+	here := g.Gather(ctx, facts.All)
 	asking.Wait()
 	if ctx.Err() != nil {
 		return errors.New("told to stop before all was read") // what is missing would be told as faults
@@ -102,17 +94,17 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
-	report := doctor.Examine(here, there)
+	found := report.Examine(here, there)
 	if peerErr != nil {
-		report.AddPeerFailure(peer, peerErr, peerMend(peerErr)...)
+		found.AddPeerFailure(peer, peerErr, peerMend(peerErr)...)
 	}
-	report.Took(time.Since(start))
+	found.Took(time.Since(start))
 	if s.format == "json" {
-		err = report.WriteJSON(w)
+		err = found.WriteJSON(w)
 	} else {
-		err = report.WriteText(w, page())
+		err = found.WriteText(w, page())
 	}
-	if err == nil && report.Faults > 0 {
+	if err == nil && found.Faults > 0 {
 		err = errFaults
 	}
 	return err
@@ -127,7 +119,7 @@ func (s settings) called(cfg *config.Config) string {
 }
 
 // page is what the report is written on.
-func page() (p doctor.Page) {
+func page() (p report.Page) {
 	if terminal(os.Stdout) {
 		p.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
@@ -158,12 +150,12 @@ func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Se
 
 // fetch asks a peer for its facts. Its node is what it calls itself to peers,
 // which its host's name may not be.
-func fetch(ctx context.Context, peer string, security probe.Security) (*doctor.Facts, error) {
+func fetch(ctx context.Context, peer string, security probe.Security) (*facts.Facts, error) {
 	node, data, err := probe.FetchFacts(ctx, peer, security)
 	if err != nil {
 		return nil, err
 	}
-	f, err := doctor.ParseFacts(data)
+	f, err := facts.Parse(data)
 	if err == nil {
 		f.Node = cmp.Or(node, f.Node)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/doctor/facts"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
@@ -173,7 +173,7 @@ func TestPeerMend(t *testing.T) {
 		want string
 	}{
 		{fmt.Errorf("%w: it is version 0.0.9", probe.ErrNoFacts), "same version"},
-		{fmt.Errorf("%w: the peer tells form 2", doctor.ErrVersion), "same version"},
+		{fmt.Errorf("%w: the peer tells form 2", facts.ErrVersion), "same version"},
 		{&probe.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
 		{&probe.Failure{Reason: "tls"}, "probe.tls"},
 		{&probe.Failure{Reason: "protocol"}, "not that of its metrics"},

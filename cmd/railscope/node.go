@@ -59,8 +59,9 @@ func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	remember(finder, m.state)
 	n := &node{finder: finder, machine: m, logger: logger}
-	n.server = exporterhttp.Options{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(pageGatherer(s, finder)), Logger: logger}
-	probed := newNode(s, m, finder, logger)
+	g := gatherer(s, finder)
+	n.server = exporterhttp.Options{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(g), Logger: logger}
+	probed := newNode(s, m, finder, g, logger)
 	list, running, err := sources(s, m, finder, probed, logger)
 	if err != nil {
 		return nil, err

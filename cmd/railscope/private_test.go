@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/railscope/railscope/doctor"
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/doctor/report"
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/rail"
 )
@@ -82,11 +83,11 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
 		served[path] = get(t, server.URL+path)
 	}
-	facts, err := tellFacts(gatherer(s, n.finder))(t.Context())
+	told, err := tellFacts(gatherer(s, n.finder))(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	served["the facts"] = string(facts)
+	served["the facts"] = string(told)
 	for what, text := range served {
 		if len(text) == 0 {
 			t.Errorf("%s: empty", what)
@@ -97,20 +98,20 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 			}
 		}
 	}
-	there, err := doctor.ParseFacts(facts)
+	there, err := facts.Parse(told)
 	if err != nil {
 		t.Fatal(err)
 	}
 	there.Node = "spark-02"
-	told := doctor.Examine(there, nil)
-	byHand := doctor.Examine(gatherer(s, n.finder).Gather(t.Context()), nil)
+	judged := report.Examine(there, nil)
+	byHand := report.Examine(gatherer(s, n.finder).Gather(t.Context(), facts.All), nil)
 	var checks, text strings.Builder
-	for _, f := range told.Findings {
+	for _, f := range judged.Findings {
 		if strings.HasPrefix(f.Check, "nccl_") || strings.HasPrefix(f.Check, "ucx_") {
-			checks.WriteString(f.Check + " " + f.Subject + ": " + f.Read + "\n")
+			checks.WriteString(f.Check + " " + f.Subject + ": " + f.Evidence + "\n")
 		}
 	}
-	if err := byHand.WriteText(&text, doctor.Page{Columns: 1000}); err != nil {
+	if err := byHand.WriteText(&text, report.Page{Columns: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	const said = ": the node itself found it wrong in 1 process"

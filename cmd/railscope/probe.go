@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/common/version"
 
+	"github.com/railscope/railscope/doctor/facts"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/secret"
@@ -27,13 +28,13 @@ const workerCommand = "probe-worker"
 
 // newNode is this machine as the probe sees it. Its worker is this binary, also
 // when the file has been replaced since.
-func newNode(s settings, m machine, finder *rail.Finder, logger *slog.Logger) *probe.Node {
+func newNode(s settings, m machine, finder *rail.Finder, g *facts.Gatherer, logger *slog.Logger) *probe.Node {
 	opts := probe.NodeOptions{
 		Version: cmp.Or(version.Version, "unknown"),
 		Name:    s.nodeName,
 		Sysfs:   s.sysfs,
 		Rails:   finder.Rails,
-		Facts:   tellFacts(gatherer(s, finder)),
+		Facts:   tellFacts(g),
 		Worker:  []string{"/proc/self/exe", workerCommand},
 		Log:     func(line string) { logger.Info("Worker process", "said", line) },
 		Refused: func(reason, from string) {

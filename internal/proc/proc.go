@@ -9,6 +9,7 @@
 package proc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -199,7 +200,7 @@ func LockedMemory(root string, pid int) (soft, hard uint64, err error) {
 		if words := strings.Fields(rest); found && len(words) >= 2 {
 			soft, err = limit(words[0])
 			hard, hardErr := limit(words[1])
-			if err = errors.Join(err, hardErr); err != nil {
+			if err = cmp.Or(err, hardErr); err != nil {
 				return 0, 0, invalid(path, err.Error())
 			}
 			return soft, hard, nil
@@ -294,4 +295,11 @@ func fail(path string, err error) error {
 
 func invalid(path, why string) error {
 	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: errors.New(why)}
+}
+
+// KernelThread reports whether a process has no command line: it is a thread of
+// the kernel, or has ended, and has no environment either.
+func KernelThread(root string, pid int) bool {
+	text, _, err := Head(file(root, pid, "cmdline"), 1)
+	return text == "" && err == nil
 }

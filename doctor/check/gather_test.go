@@ -1,0 +1,192 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/doctor/doctortest"
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/hungfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// TestHealthy: a healthy machine, whatever its kind, has no finding, and all of
+// it could be read.
+func TestHealthy(t *testing.T) {
+	rails := map[string]int{"hgx": 8, "spark": 4, "rxe": 2, "lag": 1}
+	for name := range rails {
+		f := doctortest.Machine(t, name, "")
+		if len(f.Rails) != rails[name] || len(f.Unread) > 0 {
+			t.Errorf("%s: %d rails, not read: %q", name, len(f.Rails), f.Unread)
+		}
+		if list := judge(f, nil); len(list) > 0 {
+			t.Errorf("%s: %+v", name, list)
+		}
+		if list := judge(f, f); len(list) > 0 {
+			t.Errorf("%s with its like: %+v", name, list)
+		}
+	}
+}
+
+// TestHung: a file that never answers costs the budget, once, and what hangs on
+// it; which one it was is said.
+func TestHung(t *testing.T) {
+	const budget = 2 * time.Second // all that answers must do so in it, on a busy machine too
+	o := doctortest.Captured(t, "rxe", "")
+	o.Budget = budget
+	path := filepath.Join(o.Sysfs, "class/infiniband/rxe1/ports/1/state")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	mount := t.TempDir()
+	hung := hungfs.Mount(t, mount, map[string]string{"file": "4: ACTIVE\n"})
+	if err := os.Symlink(filepath.Join(mount, "file"), path); err != nil {
+		t.Fatal(err)
+	}
+	g := facts.New(o)
+	for range 2 {
+		before := time.Now()
+		f := g.Gather(t.Context(), facts.All)
+		if took := time.Since(before); took > 10*budget {
+			t.Errorf("it took %v", took)
+		}
+		if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], "rail 1 (rxe1/1)") || !strings.Contains(f.Unread[0], path) {
+			t.Errorf("not read: %q", f.Unread)
+		}
+		if len(f.Rails) != 2 || !f.Rails[0].Active() || f.Rails[1].StateID != 0 || f.Rails[1].Device != "rxe1" {
+			t.Errorf("%+v", f.Rails)
+		}
+		if list := judge(f, nil); len(list) > 0 {
+			t.Errorf("what was not read is judged: %+v", list)
+		}
+	}
+	hung.Release()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		f := g.Gather(t.Context(), facts.All)
+		if len(f.Unread) == 0 && f.Rails[1].Active() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it answers again, and %q", f.Unread)
+		}
+	}
+}
+
+// TestUnread: what cannot be read is said, with the file.
+func TestUnread(t *testing.T) {
+	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth1/carrier", "N/A")+"gone sys/class/net/eth1/mtu\n"+doctortest.File("sys/class/net/eth1/mtu/x", ""))
+	if len(f.Unread) != 2 || !strings.Contains(f.Unread[0], `net/eth1/carrier: "N/A" is not`) || !strings.Contains(f.Unread[1], "eth1/mtu") {
+		t.Errorf("%q", f.Unread)
+	}
+}
+
+// TestNotLookedAt: where the RDMA devices cannot be listed, nobody knows that there
+// are none; and a tree that is not there is said to be the wrong one.
+func TestNotLookedAt(t *testing.T) {
+	root := sysfstest.Unpack(t, "../testdata/hgx.txtar")
+	class := root.Sys("class/infiniband")
+	if err := errors.Join(os.RemoveAll(class), os.Symlink(class, class)); err != nil {
+		t.Fatal(err)
+	}
+	f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(), facts.All)
+	if list := judge(f, nil); len(list) > 0 || len(f.Unread) == 0 || !strings.Contains(f.Unread[0], class) {
+		t.Errorf("%+v, not read: %q", list, f.Unread)
+	}
+	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(), facts.All)
+	if want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}; !slices.Equal(f.Unread, want) {
+		t.Errorf("not read: %q, want %q", f.Unread, want)
+	}
+}
+
+// TestGIDUnread: a GID of which the type or the interface cannot be read is not
+// taken for another one.
+func TestGIDUnread(t *testing.T) {
+	for _, attr := range []string{"types", "ndevs"} {
+		path := mlx1 + "gid_attrs/" + attr + "/3"
+		f := doctortest.Machine(t, "hgx", "gone "+path+"\n"+doctortest.File(path+"/x", ""))
+		if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], path) {
+			t.Errorf("%s: not read: %q", attr, f.Unread)
+		}
+		if list := judge(f, nil); len(list) > 0 {
+			t.Errorf("%s: what was not read is judged: %+v", attr, list)
+		}
+	}
+}
+
+// TestPropose: an address is proposed in a subnet that is free, at this node's
+// place, and never beyond what an address can be.
+func TestPropose(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		f := machineOfAddresses(rng)
+		r := &f.Rails[rng.IntN(len(f.Rails))]
+		p, like, ok := propose(f, r)
+		if !ok {
+			continue
+		}
+		base := f.Netdev(like.Netdev).IPv4()[0]
+		if taken(f, p) || p.Bits() != base.Bits() || !p.Addr().Is4() {
+			t.Fatalf("%s for %s, after %s: %+v", p, r, base, f.Netdevs)
+		}
+		mask := uint32(1)<<(32-p.Bits()) - 1
+		if a, b := p.Addr().As4(), base.Addr().As4(); (uint32(a[2])<<8|uint32(a[3]))&mask != (uint32(b[2])<<8|uint32(b[3]))&mask {
+			t.Fatalf("%s has not the place of %s", p, base)
+		}
+	}
+}
+
+// machineOfAddresses is a node with some rails, most of which have an address.
+func machineOfAddresses(rng *rand.Rand) *facts.Facts {
+	f := &facts.Facts{}
+	bits := 16 + rng.IntN(15)
+	for i := range 1 + rng.IntN(6) {
+		name := fmt.Sprintf("e%d", i)
+		f.Rails = append(f.Rails, facts.Rail{Name: fmt.Sprint(i), Netdev: name})
+		n := facts.Netdev{Name: name}
+		if rng.IntN(3) > 0 {
+			n.Addresses = append(n.Addresses, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(rng.IntN(256)), byte(rng.IntN(3)), byte(rng.IntN(4)), byte(rng.IntN(256))}), bits))
+		}
+		f.Netdevs = append(f.Netdevs, n)
+	}
+	return f
+}
+
+// TestDocs holds the tables of docs/doctor.md equal to the checks.
+func TestDocs(t *testing.T) {
+	const path, from, to = "../../docs/doctor.md", "<!-- checks -->\n", "<!-- end of checks -->\n"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(data), from)
+	_, tail, ok2 := strings.Cut(rest, to)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %q and %q", path, from, to)
+	}
+	golden(t, path, head+from+Docs()+to+tail)
+}
+
+// TestChecksAreWhole: IDs are unique, and each says what it finds.
+func TestChecksAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	add := func(id, about string) {
+		if seen[id] || id == "" || about == "" || strings.ToLower(id) != id || strings.ContainsAny(id, " -") {
+			t.Errorf("check %q: %q", id, about)
+		}
+		seen[id] = true
+	}
+	for _, c := range Checks() {
+		add(c.ID, c.About)
+	}
+	for _, c := range PeerChecks() {
+		add(c.ID, c.About)
+	}
+}

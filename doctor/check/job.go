@@ -1,0 +1,128 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/doctor/facts"
+)
+
+// verdict is what is wrong with one variable of one environment.
+type verdict struct {
+	severity Severity
+	what     string // what the value does, lower case
+	why      string
+	fix      string // what to set it to; empty to unset it
+}
+
+// jobCheck is a check of one variable in the environments of processes.
+type jobCheck struct {
+	id, variable, about string
+	judge               func(f *facts.Facts, env facts.Env) (verdict, bool)
+}
+
+func jobChecks() []jobCheck {
+	return []jobCheck{
+		{"nccl_ib_disable", "NCCL_IB_DISABLE", "a process or configuration file sets `NCCL_IB_DISABLE`: NCCL uses TCP", judgeIBDisable},
+		{"nccl_net", "NCCL_NET", "a process or configuration file sets `NCCL_NET=Socket`: NCCL uses TCP", judgeNCCLNet},
+		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that do not exist, or leaves none", judgeIBHCA},
+		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX",
+			"`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
+		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes", judgeUCXTLS},
+		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist", judgeUCXDevices},
+	}
+}
+
+// jobTable are the rows of these checks.
+func jobTable() (list []Check) {
+	for _, c := range jobChecks() {
+		list = append(list, Check{c.id, c.about, c.run})
+	}
+	return list
+}
+
+// jobGroup is the environments in which one variable is wrong in the same way.
+type jobGroup struct {
+	verdict verdict
+	value   string
+	envs    []facts.Env
+}
+
+// groups finds the environments whose variable is wrong. Those of different
+// processes that are alike are one group.
+func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
+	if len(f.Rails) == 0 {
+		return nil
+	}
+	for _, env := range f.Jobs.Envs {
+		value, set := env.Vars[c.variable]
+		if !set {
+			continue
+		}
+		v, bad := c.judge(f, env)
+		if !bad {
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g *jobGroup) bool { return g.verdict == v && g.value == value })
+		if i < 0 {
+			groups, i = append(groups, &jobGroup{verdict: v, value: value}), len(groups)
+		}
+		groups[i].envs = append(groups[i].envs, env)
+	}
+	return groups
+}
+
+// run reports what is wrong on the node that has the environments, or repeats
+// what a peer concluded of its own.
+func (c jobCheck) run(f *facts.Facts, report func(Finding)) {
+	c.repeat(f, report)
+	for _, g := range c.groups(f) {
+		where, fix := holders(c.variable, g.verdict.fix, g.envs)
+		report(Finding{Severity: g.verdict.severity, Subject: c.variable + "=" + facts.Printable(g.value),
+			Evidence: fmt.Sprintf("%s: %s", where, facts.Printable(g.verdict.what)), Why: g.verdict.why, Fix: fix})
+	}
+}
+
+// holders says who has the variable, and how to change that.
+func holders(variable, value string, envs []facts.Env) (where string, fix []string) {
+	var all, names, pids []string
+	count := 0
+	for _, env := range envs {
+		if env.File != "" {
+			all, fix = append(all, facts.Clean(env.File)), append(fix, edit(variable, value, env.File))
+			continue
+		}
+		count += env.Count
+		for _, p := range env.Processes {
+			if len(names) < facts.MaxNamed {
+				names = append(names, fmt.Sprintf("/proc/%d/environ (%s)", p.PID, facts.Clean(p.Comm)))
+				pids = append(pids, fmt.Sprintf("pid %d %s", p.PID, facts.Clean(p.Comm)))
+			}
+		}
+	}
+	where = strings.Join(append(all, names...), ", ")
+	if count > len(names) {
+		where += fmt.Sprintf(" and %d more processes", count-len(names))
+	}
+	if count > 0 {
+		what := "unset " + variable
+		if value != "" {
+			what = "export " + variable + "=" + shellWord(value)
+		}
+		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps its "+
+			"environment",
+			what, strings.Join(pids, ", ")))
+	}
+	return where, fix
+}
+
+// edit is the command that sets a variable in a file, or deletes it.
+func edit(variable, value, file string) string {
+	script := fmt.Sprintf(`/^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=/d`, variable)
+	if value != "" {
+		literal := strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`) // in the replacement of s|||
+		script = fmt.Sprintf(`s|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|`, variable, variable, literal.Replace(value))
+	}
+	return command("sed", "-i", "-E", script, file)
+}

@@ -1,0 +1,173 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// pcieLink is one PCIe link with the rails on it.
+type pcieLink struct {
+	*facts.Link
+	slot     *facts.Link
+	canSpeed float64 // what both ends support
+	canWidth int
+	rails    []*facts.Rail
+	need     float64 // what its active ports need of it, bytes per second
+	ports    int     // active ones
+}
+
+// linksOf are the PCIe links of the rails. Of a port with two halves, each link
+// needs to carry only its part.
+func linksOf(f *facts.Facts) (list []*pcieLink) {
+	byKey := map[string]*pcieLink{}
+	ports := map[string]bool{}
+	for _, r := range f.Hardware() {
+		if r.Link == nil {
+			continue
+		}
+		key := rail.LinkKey(r.PCIAddress)
+		l := byKey[key]
+		if l == nil {
+			l = &pcieLink{Link: r.Link, slot: r.Slot, canSpeed: r.Link.MaxSpeed, canWidth: r.Link.MaxWidth}
+			if r.Slot != nil {
+				l.canSpeed, l.canWidth = min(l.canSpeed, r.Slot.MaxSpeed), min(l.canWidth, r.Slot.MaxWidth)
+			}
+			// In a virtual machine the slot is emulated, and often reports less than
+			// the link runs at.
+			l.canSpeed, l.canWidth = max(l.canSpeed, r.Link.Speed), max(l.canWidth, r.Link.Width)
+			byKey[key], list = l, append(list, l)
+		}
+		l.rails = append(l.rails, r)
+		port := key + " " + orElse(r.PortKey, r.Device+fmt.Sprint(r.Port))
+		if r.Active() && !ports[port] {
+			ports[port] = true
+			l.ports++
+			l.need += r.Rate / float64(1+len(f.Halves(r)))
+		}
+	}
+	return list
+}
+
+func (l *pcieLink) can() float64 { return linkBytes(l.canSpeed, l.canWidth) }
+
+func linkBytes(speed float64, width int) float64 {
+	return rail.Link{GigaTransfers: speed, Width: width}.BytesPerSecond()
+}
+
+// generation is speed and width of a link, for people.
+func generation(speed float64, width int) string { return fmt.Sprintf("%g GT/s x%d", speed, width) }
+
+func checkPCIeLink(f *facts.Facts, report func(Finding)) {
+	for _, l := range linksOf(f) {
+		switch {
+		case l.Speed < l.canSpeed || l.Width < l.canWidth:
+			report(l.degraded())
+		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
+			report(Finding{Severity: Warning, Subject: namesOf(l.rails),
+				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s", l.Address,
+					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth), gigabits(l.need)),
+				Why: "The slot limits this rail, whatever its port could carry.",
+				Fix: []string{note("move the adapter to a slot of %s", generation(l.MaxSpeed, l.MaxWidth))}})
+		}
+	}
+}
+
+// degraded is the finding of a link that runs below what it supports.
+func (l *pcieLink) degraded() Finding {
+	now := linkBytes(l.Speed, l.Width)
+	ends := "both ends support"
+	if l.slot == nil {
+		ends = "the slot's capability is unknown, the adapter supports"
+	}
+	out := Finding{Severity: Warning, Subject: namesOf(l.rails),
+		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
+			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
+		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its full " +
+			"rate."}
+	if now < l.need {
+		out.Severity = Fault
+	}
+	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
+	if l.slot == nil {
+		out.Fix = []string{note("check what the slot supports (lspci -vt shows the bridge above %s, lspci -vvs BRIDGE its "+
+			"LnkCap); if as much: "+reseat, l.Address)}
+	} else {
+		out.Fix = []string{"# retrains the link, which interrupts what goes over it",
+			command("setpci", "-s", l.slot.Address, "CAP_EXP+10.w=20:20"), "# if that does not help: " + reseat}
+	}
+	return out
+}
+
+func checkPCIeShared(f *facts.Facts, report func(Finding)) {
+	for _, l := range linksOf(f) {
+		halves := slices.ContainsFunc(l.rails, func(r *facts.Rail) bool { return len(f.Halves(r)) > 0 })
+		if l.ports < 2 || l.need <= l.can() || halves { // halves are built so: their other links carry the rest
+			continue
+		}
+		report(Finding{Severity: Warning, Subject: namesOf(l.rails),
+			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s", gigabits(l.need), l.Address, gigabits(l.can())),
+			Why:      "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
+			Fix: []string{"# use one port of each adapter, or move it to a slot that carries both; " +
+				"rails of different adapters give the sum"}})
+	}
+}
+
+// remoteDistance is from where on the way to a NUMA node leads out of the
+// processor: nodes within one (sub-NUMA clustering, NPS) are at 11 to 17, those
+// of another at 20, the kernel's REMOTE_DISTANCE, and more.
+const remoteDistance = 20
+
+func checkNUMA(f *facts.Facts, report func(Finding)) {
+	in := map[int]*facts.Rail{} // the first in each node
+	for _, r := range f.Hardware() {
+		if r.Active() && r.NUMANode >= 0 && in[r.NUMANode] == nil {
+			in[r.NUMANode] = r
+		}
+	}
+	if len(in) == 0 {
+		return
+	}
+	far := map[int][]string{}
+	for _, g := range f.GPUs {
+		if g.NUMANode >= 0 && in[g.NUMANode] == nil {
+			far[g.NUMANode] = append(far[g.NUMANode], g.Address)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(far)) {
+		evidence := fmt.Sprintf("in NUMA node %d, which has no active rail", node)
+		if nearest, ok := nearestRail(f, node, in); ok {
+			if nearest.Value < remoteDistance {
+				continue
+			}
+			evidence += fmt.Sprintf("; the nearest is %s in node %d, at distance %d "+
+				"(/sys/devices/system/node/node%d/distance; 10 is the node itself)",
+				in[nearest.To], nearest.To, nearest.Value, node)
+		}
+		word := "GPU"
+		if len(far[node]) > 1 {
+			word = "GPUs"
+		}
+		report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s %s", word, strings.Join(far[node], ", ")), Evidence: evidence,
+			Why: "What they send crosses the link between the processors, which is slower, shared, and on many machines not " +
+				"usable for GPUDirect.",
+			Fix: []string{note("move an adapter to a slot of NUMA node %d, or give these GPUs the jobs that stay within the "+
+				"node", node)}})
+	}
+}
+
+// nearestRail returns which of the nodes that have a rail is the nearest to one.
+func nearestRail(f *facts.Facts, node int, in map[int]*facts.Rail) (best facts.Distance, ok bool) {
+	for _, n := range f.NUMA {
+		for _, d := range n.Distances {
+			if n.ID == node && in[d.To] != nil && (!ok || d.Value < best.Value) {
+				best, ok = d, true
+			}
+		}
+	}
+	return best, ok
+}

@@ -1,0 +1,176 @@
+package check
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/railscope/railscope/doctor/facts"
+)
+
+// pair is two rails of one name, this node's and the peer's.
+type pair struct {
+	here, there *facts.Facts
+	a, b        *facts.Rail
+}
+
+func (p pair) subject() string { return fmt.Sprintf("%s and %s of %s", p.a, p.b, p.there.Node) }
+
+// eachPair is a check of the rails that both nodes have under one name, and that
+// are up: what is down is a finding of its node.
+func eachPair(check func(p pair, report func(Finding))) func(here, there *facts.Facts, report func(Finding)) {
+	return func(here, there *facts.Facts, report func(Finding)) {
+		for i := range here.Rails {
+			a := &here.Rails[i]
+			at := slices.IndexFunc(there.Rails, func(b facts.Rail) bool { return b.Name == a.Name })
+			if at >= 0 && a.Active() && there.Rails[at].Active() {
+				check(pair{here, there, a, &there.Rails[at]}, report)
+			}
+		}
+	}
+}
+
+func checkPeerRails(here, there *facts.Facts, report func(Finding)) {
+	a, b := len(here.Rails), len(there.Rails)
+	if a == b || a == 0 || b == 0 {
+		return
+	}
+	report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
+		Evidence: fmt.Sprintf("%s on %s, %d on %s", counted(a, "rail", "rails"), here.Node, b, there.Node),
+		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
+		Fix: []string{"# compare railscope rails on both: a device that is missing on one, or a different " +
+			"rails.include in the configuration"}})
+}
+
+func checkPeerLinkLayer(p pair, report func(Finding)) {
+	if p.a.LinkLayer == p.b.LinkLayer || p.a.LinkLayer == "" || p.b.LinkLayer == "" {
+		return
+	}
+	report(Finding{Severity: Fault, Subject: p.subject(),
+		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
+		Why:      "The two speak different protocols on the wire: nothing connects over this rail.",
+		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
+			"restart the node",
+			shellWord(orElse(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
+}
+
+func checkPeerRate(p pair, report func(Finding)) {
+	if p.a.Rate == p.b.Rate || p.a.Rate == 0 || p.b.Rate == 0 {
+		return
+	}
+	slow, node := p.a, p.here.Node
+	if p.b.Rate < p.a.Rate {
+		slow, node = p.b, p.there.Node
+	}
+	report(Finding{Node: node, Severity: Warning, Subject: p.subject(),
+		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
+		Why: "The faster end sends more than the slower one accepts: the goodput is the slower one's, and the switch " +
+			"in between pauses or drops.",
+		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
+			"ethtool %s",
+			slow, shellWord(slow.Netdev))}})
+}
+
+// checkPeerMTU leaves MTUs that are too low to the check of the node that has
+// them.
+func checkPeerMTU(p pair, report func(Finding)) {
+	a, b := p.here.Netdev(p.a.Netdev).MTU, p.there.Netdev(p.b.Netdev).MTU
+	if a == b || a == 0 || b == 0 || !p.a.Ethernet() || !p.b.Ethernet() || mtuLow(p.here, p.a) || mtuLow(p.there, p.b) {
+		return
+	}
+	node, fix := p.here.Node, setMTU(p.here, p.a, b)
+	if b < a {
+		node, fix = p.there.Node, setMTU(p.there, p.b, a)
+	}
+	report(Finding{Node: node, Severity: Warning, Subject: p.subject(), Fix: fix,
+		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev, p.there.Node, b),
+		Why: "RoCE uses 4096 either way, and TCP agrees on the smaller one. Other packets are not fragmented in an " +
+			"Ethernet segment: " +
+			"large datagrams of the one end are dropped silently by the other."})
+}
+
+func checkPeerSubnet(p pair, report func(Finding)) {
+	a, b := p.here.Netdev(p.a.Netdev).IPv4(), p.there.Netdev(p.b.Netdev).IPv4()
+	if !p.a.Ethernet() || !p.b.Ethernet() || len(a) == 0 || len(b) == 0 || meet(a, b) ||
+		routed(p.here.Netdev(p.a.Netdev), b) && routed(p.there.Netdev(p.b.Netdev), a) {
+		return
+	}
+	out := Finding{Severity: Fault, Subject: p.subject(),
+		Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a gateway",
+			p.a.Netdev, prefixes(a), p.b.Netdev, p.there.Node, prefixes(b)),
+		Why: "Nobody answers ARP for the other end's address: queue pairs do not connect (rtr_unreachable)."}
+	for i := range p.there.Rails {
+		if o := &p.there.Rails[i]; o != p.b && meet(a, p.there.Netdev(o.Netdev).IPv4()) {
+			out.Severity = Warning
+			out.Evidence += fmt.Sprintf("; it meets %s there", o)
+			out.Why = "Programs that pair rails by number connect rails that cannot reach each other."
+			out.Fix = []string{note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
+				"here and %s/%d there",
+				p.a.Device, p.a.Port, o.Device, o.Port)}
+			report(out)
+			return
+		}
+	}
+	if c, ok := join(a[0], b[0]); ok && !has(p.there, c.Addr()) {
+		out.Fix = []string{note("%s joins the subnet of the other end; use another address if your plan has one", p.a),
+			ip("address add %s dev %s", c.String(), p.a.Netdev)}
+	} else {
+		out.Fix = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s", shellWord(p.a.Netdev))}
+	}
+	report(out)
+}
+
+// meet reports whether two ends have addresses in a subnet that both know.
+func meet(a, b []netip.Prefix) bool {
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(b, func(q netip.Prefix) bool { return p.Contains(q.Addr()) && q.Contains(p.Addr()) })
+	})
+}
+
+// routed reports whether an interface has a route through a gateway to one of
+// the other end's addresses.
+func routed(n facts.Netdev, to []netip.Prefix) bool {
+	return slices.ContainsFunc(to, func(q netip.Prefix) bool {
+		return slices.ContainsFunc(n.Gateways, func(g netip.Prefix) bool { return g.Contains(q.Addr()) })
+	})
+}
+
+func prefixes(list []netip.Prefix) string {
+	var words []string
+	for _, p := range list {
+		words = append(words, p.String())
+	}
+	return enumerate(words)
+}
+
+// join is the address with a's place in the subnet of b.
+func join(a, b netip.Prefix) (netip.Prefix, bool) {
+	if a.Bits() != b.Bits() || a.Bits() < 8 || a.Bits() > 30 {
+		return netip.Prefix{}, false
+	}
+	mask := uint32(1)<<(32-a.Bits()) - 1
+	x, y := a.Addr().As4(), b.Addr().As4()
+	var out [4]byte
+	binary.BigEndian.PutUint32(out[:], binary.BigEndian.Uint32(y[:])&^mask|binary.BigEndian.Uint32(x[:])&mask)
+	p := netip.PrefixFrom(netip.AddrFrom4(out), a.Bits())
+	return p, p.Addr() != b.Addr()
+}
+
+// checkPeerGID leaves GIDs that are unusable to the check of the node that has
+// them.
+func checkPeerGID(p pair, report func(Finding)) {
+	a, qa := p.a.BestGID()
+	b, qb := p.b.BestGID()
+	if !p.a.Ethernet() || !p.b.Ethernet() || qa < facts.OwnIPv6 || qb < facts.OwnIPv6 || qa == qb {
+		return
+	}
+	six, owner := p.a, p.here
+	if qa > qb {
+		six, owner = p.b, p.there
+	}
+	report(Finding{Node: owner.Node, Severity: Fault, Subject: p.subject(), Fix: addressFor(owner, six),
+		Evidence: fmt.Sprintf("%s would use GID %d (%s), %s GID %d (%s)",
+			p.here.Node, a.Index, a.Addr.Unmap(), p.there.Node, b.Index, b.Addr.Unmap()),
+		Why: "A connection uses IPv4 or IPv6: these two ends have no address family in common."})
+}

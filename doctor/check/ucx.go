@@ -1,0 +1,173 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/railscope/railscope/doctor/facts"
+)
+
+// The transports of UCX that use RDMA: the reliable ones, the reliable ones that
+// few adapters have, and datagrams (src/uct/ib).
+func ucxReliable() []string  { return []string{"rc_verbs", "rc_mlx5", "dc_mlx5"} }
+func ucxRare() []string      { return []string{"gga_mlx5", "srd"} }
+func ucxDatagrams() []string { return []string{"ud_verbs", "ud_mlx5"} }
+
+// ucxAlias is what names in UCX_TLS stand for (ucp_tl_aliases in
+// src/ucp/core/ucp_context.c), as far as RDMA is concerned; what a name adds for
+// wire-up alone does not count.
+func ucxAlias() map[string][]string {
+	return map[string][]string{
+		"ib":   {"rc_verbs", "ud_verbs", "rc_mlx5", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd"},
+		"rc":   {"rc_mlx5", "rc_verbs"},
+		"rc_v": {"rc_verbs"}, "rc_x": {"rc_mlx5"},
+		"dc": {"dc_mlx5"}, "dc_x": {"dc_mlx5"},
+		"ud": {"ud_mlx5", "ud_verbs"}, "ud_v": {"ud_verbs"}, "ud_x": {"ud_mlx5"},
+	}
+}
+
+// ucxOthers are the names that have nothing to do with RDMA. A list with a name
+// that is neither is not judged: a later UCX may know it.
+func ucxOthers() []string {
+	return []string{"tcp", "sockcm", "rdmacm", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "knem", "cma",
+		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy", "ze_ipc", "ze_gdr"}
+}
+
+// ucxTransports is what UCX_TLS leaves.
+type ucxTransports struct {
+	reliable, datagrams, tcp bool
+	known                    bool // every name is one that is known here
+}
+
+// parseUCXTLS reads UCX_TLS as UCX does (ucp_is_resource_in_transports_list).
+func parseUCXTLS(text string) (t ucxTransports) {
+	text, not := strings.CutPrefix(text, "^")
+	names := strings.Split(text, ",")
+	if text == "all" || text == "" {
+		on := text == "all" && !not
+		return ucxTransports{on, on, on, on}
+	}
+	named := func(transport string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			return strings.TrimPrefix(name, `\`) == transport || slices.Contains(ucxAlias()[name], transport)
+		})
+	}
+	on := func(transport string) bool { return named(transport) != not }
+	t.reliable, t.datagrams, t.tcp = slices.ContainsFunc(ucxReliable(), on), slices.ContainsFunc(ucxDatagrams(), on), on("tcp")
+	t.reliable = t.reliable || !not && slices.ContainsFunc(ucxRare(), on)
+	rdma := slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams())
+	t.known = true
+	for _, name := range names {
+		name = strings.TrimPrefix(name, `\`)
+		_, alias := ucxAlias()[name]
+		// A blank hides a name from UCX; of these that changes nothing.
+		t.known = t.known && (alias || slices.Contains(rdma, name) || slices.Contains(ucxOthers(), strings.TrimSpace(name)))
+	}
+	return t
+}
+
+func judgeUCXTLS(_ *facts.Facts, env facts.Env) (verdict, bool) {
+	t := parseUCXTLS(env.Vars["UCX_TLS"])
+	switch {
+	case !t.known || t.reliable:
+		return verdict{}, false
+	case t.datagrams:
+		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
+			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, need rc or " +
+				"dc."}, true
+	case t.tcp:
+		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
+			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}, true
+	default:
+		return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
+			why: "Such a process reaches only others on this node: right for a job on one node, an error (Destination is " +
+				"unreachable) for any other."}, true
+	}
+}
+
+// ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name may be an
+// RDMA port (mlx5_0:1; since UCX 1.21 also mlx5_0) or an interface, for tcp;
+// since 1.21 ^ excludes the named ones.
+type ucxDevices struct {
+	netdevs, absent, good []string
+	left                  bool // an RDMA port is
+}
+
+func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevices) {
+	left := map[facts.RDMAPort]bool{}
+	for _, p := range jobs.Devices {
+		left[p] = not
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		device, port, ported := strings.Cut(name, ":")
+		hit := false
+		for _, p := range jobs.Devices {
+			if p.Device == device && (!ported || fmt.Sprint(p.Port) == port) {
+				hit, left[p] = true, !not
+			}
+		}
+		netdev := !ported && slices.Contains(jobs.Netdevs, device) || foreign
+		switch {
+		case hit:
+			d.good = append(d.good, name)
+		case netdev:
+			d.netdevs, d.good = append(d.netdevs, name), append(d.good, name)
+		default:
+			d.absent = append(d.absent, name)
+		}
+	}
+	for _, on := range left {
+		d.left = d.left || on
+	}
+	return d
+}
+
+// rdmaNames are what UCX calls the RDMA ports of interfaces, as far as that is
+// known of all.
+func rdmaNames(jobs facts.Jobs, netdevs []string) string {
+	var names []string
+	for _, netdev := range netdevs {
+		name, known := jobs.RDMANames[netdev]
+		if !known {
+			return ""
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
+	jobs := f.Jobs
+	list, not := strings.CutPrefix(env.Vars["UCX_NET_DEVICES"], "^")
+	pattern := strings.ContainsAny(list, "[*?") || slices.Contains(strings.Split(list, ","), "all")
+	if env.Foreign && list != "lo" || list == "" || pattern || len(jobs.Devices) == 0 {
+		return verdict{}, false
+	}
+	d := parseUCXDevices(jobs, list, not, env.Foreign)
+	const nowhere = "neither in /sys/class/infiniband nor in /sys/class/net"
+	tcp := verdict{severity: Fault, why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. RDMA devices " +
+		"must be named, for example mlx5_0:1."}
+	switch {
+	case d.left && (not || len(d.absent) == 0):
+		return verdict{}, false
+	case not:
+		tcp.what = "it excludes every RDMA port"
+	case d.left:
+		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere), fix: strings.Join(d.good, ","),
+			why: "UCX ignores what it does not find, with no more than a warning: the job uses fewer rails than intended."}, true
+	case len(d.absent) > 0:
+		tcp.what = fmt.Sprintf("%s is %s, and no RDMA device is named", listed(d.absent), nowhere)
+	default:
+		tcp.what = fmt.Sprintf("it names no RDMA device, only %s", listed(d.netdevs))
+		if !env.Foreign {
+			tcp.fix = rdmaNames(jobs, d.netdevs)
+		}
+	}
+	return tcp, true
+}

@@ -1,0 +1,21 @@
+package check
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCompareVersions(t *testing.T) {
+	want := []string{"", "0.4.1", "1.9", "1.16.0", "1.16.1", "2.9.1", "2.21.5", "2.21.5.1", "10"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, compareVersions)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if compareVersions("1.02", "1.2") != 0 {
+		t.Error("1.02 and 1.2 differ")
+	}
+}

@@ -1,0 +1,141 @@
+// Package doctortest has captured machines for the tests of doctor: trees of
+// files with what their kernel would answer, and changes that make one fault.
+package doctortest
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/sysfstest"
+)
+
+// testdata is beside the packages that use it.
+const testdata = "../testdata/"
+
+// File is a file with its content, for a change.
+func File(path, content string) string { return "-- " + path + " --\n" + content + "\n" }
+
+// Machine gathers the facts of a captured machine with one change: files that
+// are written over its own, after lines "gone PATH" of what goes.
+func Machine(t testing.TB, name, change string) *facts.Facts {
+	t.Helper()
+	f := facts.New(Captured(t, name, change)).Gather(t.Context(), facts.All)
+	f.Node = name
+	return f
+}
+
+// Captured unpacks that machine.
+func Captured(t testing.TB, name, change string) facts.Options {
+	t.Helper()
+	root := sysfstest.Unpack(t, testdata+name+".txtar")
+	var files strings.Builder
+	for line := range strings.Lines(change) {
+		path, gone := strings.CutPrefix(strings.TrimSpace(line), "gone ")
+		if !gone {
+			files.WriteString(line)
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(root.Dir, path)); err != nil {
+			t.Fatal(err) // it would change nothing
+		}
+		if err := os.RemoveAll(filepath.Join(root.Dir, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sysfstest.Write(t, root.Dir, []byte(files.String()))
+	k := kernel{root}
+	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir,
+		Kernel: &facts.Kernel{Addresses: k.addresses, Path: k.path, Gateways: k.gateways}}
+}
+
+// kernel answers with the files below kernel/.
+type kernel struct{ root sysfstest.Root }
+
+func (k kernel) index(netdev string) int {
+	n, err := sysfs.ReadUint(k.root.Sys("class/net", netdev, "ifindex"))
+	if err != nil {
+		panic(err) // the fixture is not complete
+	}
+	return int(n)
+}
+
+func (k kernel) prefixes(dir string) map[int][]netip.Prefix {
+	all := map[int][]netip.Prefix{}
+	list, _ := os.ReadDir(filepath.Join(k.root.Dir, "kernel", dir)) // none: none
+	for _, e := range list {
+		data, err := os.ReadFile(filepath.Join(k.root.Dir, "kernel", dir, e.Name()))
+		if err != nil {
+			panic(err)
+		}
+		for text := range strings.FieldsSeq(string(data)) {
+			all[k.index(e.Name())] = append(all[k.index(e.Name())], netip.MustParsePrefix(text))
+		}
+	}
+	return all
+}
+
+func (k kernel) addresses() (map[int][]netip.Prefix, error) { return k.prefixes("addresses"), nil }
+
+func (k kernel) gateways(index int) ([]netip.Prefix, error) {
+	return k.prefixes("gateways")[index], nil
+}
+
+func (k kernel) path(from, _ netip.Addr) (int, error) {
+	netdev, err := sysfs.ReadString(k.root.Dir, "kernel/paths", from.String())
+	if err != nil {
+		return 0, nil
+	}
+	return k.index(netdev), nil
+}
+
+// Tree is what a test changes of a system: the content of a file by its path, ""
+// to remove it, "-> target" for a link.
+type Tree map[string]string
+
+// The systems: what is around the rails of a machine.
+const (
+	HGX, Spark  = "system-hgx", "system-spark"
+	RXE, Laptop = "system-rxe", "system-laptop"
+)
+
+// System unpacks a captured system and changes it. PFC is on for priority 3 of
+// hardware, and global pause off.
+func System(t testing.TB, name string, changes ...Tree) facts.Options {
+	t.Helper()
+	root := sysfstest.Unpack(t, testdata+name+".txtar")
+	for _, change := range changes {
+		for name, content := range change {
+			if err := os.RemoveAll(filepath.Join(root.Dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			if content != "" {
+				sysfstest.Write(t, root.Dir, txtar.Format(&txtar.Archive{Files: []txtar.File{{Name: name, Data: []byte(content)}}}))
+			}
+		}
+	}
+	own := filepath.Join(root.Dir, "root")
+	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: own, OwnRoot: own,
+		Rails: rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second).Snapshot,
+		Kernel: &facts.Kernel{
+			OpenDevice: func(string) error { return nil },
+			PFC:        func(string) (uint8, error) { return 1 << 3, nil },
+			Pause:      func(string) (rx, tx bool, err error) { return false, false, nil },
+		}}
+}
+
+// Environ is the content of /proc/PID/environ.
+func Environ(vars ...string) string { return strings.Join(vars, "\x00") + "\x00" }
+
+// Job is a process with the given variables.
+func Job(vars ...string) Tree {
+	return Tree{"proc/1234/comm": "python3\n", "proc/1234/environ": Environ(vars...), "proc/1234/ns/net": "-> net:[4026531840]"}
+}

@@ -1,0 +1,142 @@
+package facts
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
+	"golang.org/x/sys/unix"
+)
+
+// attr is one netlink attribute, padded to four bytes.
+func attr(typ uint16, data ...byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(data)))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, data...)
+	return append(b, make([]byte, (4-len(b)%4)%4)...)
+}
+
+// pfcBytes is struct ieee_pfc with the priorities of enabled, eight possible, and
+// counters that are not zero.
+func pfcBytes(enabled byte, more ...byte) []byte {
+	b := []byte{8, enabled, 0, 0, 0xff, 0x7f, 0, 0}
+	for i := range 16 {
+		b = binary.NativeEndian.AppendUint64(b, 1<<40+uint64(i))
+	}
+	return append(b, more...)
+}
+
+func dcbAnswer(attrs ...[]byte) []byte {
+	return append([]byte{unix.AF_UNSPEC, dcbCmdIEEEGet, 0, 0}, bytes.Join(attrs, nil)...)
+}
+
+func ieee(attrs ...[]byte) []byte { return attr(dcbAttrIEEE, bytes.Join(attrs, nil)...) }
+
+// TestPFCRequest holds the bytes that `dcb pfc show dev eth0` sends (iproute2
+// 6.1, strace -e sendto -xx), without its NLM_F_ACK.
+func TestPFCRequest(t *testing.T) {
+	m, err := pfcRequest("eth0")
+	want := netlink.Message{
+		Header: netlink.Header{Type: 78, Flags: netlink.Request},
+		Data:   []byte{0, 21, 0, 0, 9, 0, 1, 0, 'e', 't', 'h', '0', 0, 0, 0, 0},
+	}
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the bytes are those of a little-endian machine")
+	}
+	if diff := cmp.Diff(want, m); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+}
+
+func TestAskPFC(t *testing.T) {
+	name := attr(dcbAttrIfname, 'e', 't', 'h', '0', 0)
+	ets := attr(1, bytes.Repeat([]byte{1}, 59)...)
+	for _, tt := range []struct {
+		name   string
+		answer []byte
+		errno  int
+		want   uint8
+		fails  error
+	}{
+		{"priority 3", dcbAnswer(name, ieee(ets, attr(2, pfcBytes(8)...), attr(3))), 0, 8, nil},
+		{"marked as nested, longer than today", dcbAnswer(name, attr(dcbAttrIEEE|unix.NLA_F_NESTED, attr(2, pfcBytes(0x88, 1, 2, 3, 4)...)...), attr(99, 1)), 0, 0x88, nil},
+		{"none", dcbAnswer(name, ieee(attr(2, pfcBytes(0)...))), 0, 0, nil},
+		{"the peer's PFC is not ours", dcbAnswer(name, ieee(ets, attr(5, pfcBytes(8)...))), 0, 0, unix.EOPNOTSUPP},
+		{"cut short", dcbAnswer(name, ieee(attr(2, pfcBytes(8)[:100]...))), 0, 0, unix.EOPNOTSUPP},
+		{"another interface", dcbAnswer(attr(dcbAttrIfname, 'e', 't', 'h', '1', 0), ieee(attr(2, pfcBytes(8)...))), 0, 0, unix.EOPNOTSUPP},
+		{"another command", append([]byte{0, 9, 0, 0}, name...), 0, 0, unix.EOPNOTSUPP},
+		{"nothing", nil, 0, 0, unix.EOPNOTSUPP},
+		{"no DCB", nil, int(unix.EOPNOTSUPP), 0, unix.EOPNOTSUPP},
+		{"no interface", nil, int(unix.ENODEV), 0, unix.ENODEV},
+		{"refused", nil, int(unix.EPERM), 0, unix.EPERM},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			conn := nltest.Dial(func(req []netlink.Message) ([]netlink.Message, error) {
+				if tt.errno != 0 {
+					return nltest.Error(tt.errno, req)
+				}
+				h := req[0].Header
+				h.Length = 0
+				return []netlink.Message{{Header: h, Data: tt.answer}}, nil
+			})
+			defer conn.Close()
+			got, err := askPFC(conn, "eth0")
+			if got != tt.want || !errors.Is(err, tt.fails) {
+				t.Errorf("%#x, %v; want %#x, %v", got, err, tt.want, tt.fails)
+			}
+		})
+	}
+}
+
+// TestKernelPFC asks the running kernel for an interface that has no PFC.
+func TestKernelPFC(t *testing.T) {
+	if _, err := kernelPFC("lo"); err == nil || !unsupported(err) {
+		t.Errorf("lo: %v", err)
+	}
+	if _, err := kernelPFC("absent0"); err == nil || !unsupported(err) {
+		t.Errorf("absent0: %v", err)
+	}
+	if _, _, err := kernelPause("lo"); err == nil || !unsupported(err) {
+		t.Errorf("pause of lo: %v", err)
+	}
+}
+
+// TestReadPause answers as net/ethtool/ioctl.c ethtool_get_pauseparam does.
+func TestReadPause(t *testing.T) {
+	var asked []byte
+	rx, tx, err := readPause(func(name string, request []byte) error {
+		asked = bytes.Clone(request)
+		binary.NativeEndian.PutUint32(request[4:], 1) // autoneg
+		binary.NativeEndian.PutUint32(request[8:], 1)
+		return nil
+	}, "eth0")
+	if !rx || tx || err != nil {
+		t.Errorf("rx %v tx %v, %v", rx, tx, err)
+	}
+	if want := append(binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GPAUSEPARAM), make([]byte, 12)...); !bytes.Equal(want, asked) {
+		t.Errorf("asked % x, want % x", asked, want)
+	}
+	if _, _, err := readPause(func(string, []byte) error { return unix.EOPNOTSUPP }, "eth0"); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Error(err)
+	}
+}
+
+func FuzzDecodePFC(f *testing.F) {
+	name := attr(dcbAttrIfname, 'e', 't', 'h', '0', 0)
+	f.Add(dcbAnswer(name, ieee(attr(2, pfcBytes(8)...))))
+	f.Add(dcbAnswer(name, ieee(attr(2, pfcBytes(8)[:7]...))))
+	f.Add([]byte{0, 21, 0, 0, 0xff, 0xff, 13, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		enabled, err := decodePFC(data, "eth0")
+		if err != nil && enabled != 0 && len(data) < dcbPFCSize {
+			t.Errorf("%#x of %d bytes", enabled, len(data))
+		}
+		if err == nil && (len(data) < dcbPFCSize || !bytes.Contains(data, []byte("eth0"))) {
+			t.Errorf("%#x out of % x", enabled, data)
+		}
+	})
+}

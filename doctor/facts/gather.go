@@ -1,0 +1,274 @@
+package facts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// defaultBudget is how long one thing may take to answer. A healthy one takes a
+// thousandth of it.
+const defaultBudget = 3 * time.Second
+
+// Options say where to read.
+type Options struct {
+	Sysfs, Procfs string // where they are mounted
+	Rootfs        string // where the host's root file system is mounted; normally /
+
+	// OwnRoot is the root of this process, whose devices and libraries are those
+	// that it can open. Empty is / if Sysfs is the running kernel's, else Rootfs.
+	OwnRoot string
+
+	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them anew
+	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
+
+	// Kernel answers what no file says; nil asks the running kernel, if Sysfs is
+	// its own.
+	Kernel *Kernel
+}
+
+// Scope says what is read.
+type Scope int
+
+// The scopes.
+const (
+	All         Scope = iota
+	WithoutJobs       // no environments of processes, for who shows findings to strangers
+)
+
+// Gatherer reads the facts of this node. What hangs keeps its lane from one
+// reading to the next, so a process has one gatherer for all who want facts.
+// Safe for concurrent use.
+type Gatherer struct {
+	o         Options
+	kernel    Kernel
+	lanes     lane.Group[answer]
+	models    lane.Group[string] // of the GPUs
+	whole     sync.Mutex         // one reading at a time: a second would find the lanes taken
+	libraries libraryCache
+
+	environ func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
+
+	mu      sync.Mutex         // protects all following fields
+	busy    map[string]*reader // of the call in each lane
+	reading map[int]bool       // PIDs whose environment is being read: one that hangs is not tried again
+}
+
+// work is what is done in one lane. Nobody may wait for it any more when it is
+// done, so it changes nothing: what it returns then writes to the facts.
+type work func(*reader) func(*Facts)
+
+// answer is what one lane found: put writes it into the facts.
+type answer struct {
+	put    func(*Facts)
+	unread []string
+}
+
+// New returns the gatherer of this machine, or of the one whose files are at
+// o.Sysfs and o.Procfs.
+func New(o Options) *Gatherer {
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
+	}
+	if o.Rails == nil {
+		o.Rails = rail.NewFinder(o.Sysfs, rail.Options{}, rdmanl.New(o.Budget), o.Budget).Snapshot
+	}
+	g := &Gatherer{o: o, environ: readEnviron, busy: map[string]*reader{}, reading: map[int]bool{}}
+	switch {
+	case o.Kernel != nil:
+		g.kernel = *o.Kernel
+	case sysfs.Live(filepath.Join(o.Sysfs, "class/net")):
+		g.kernel = runningKernel(o.Sysfs, o.Budget)
+	}
+	if g.o.OwnRoot == "" {
+		g.o.OwnRoot = o.Rootfs
+		if g.kernel.Live {
+			g.o.OwnRoot = "/"
+		}
+	}
+	return g
+}
+
+// Gather reads everything in the scope once. A thing that does not answer costs
+// its part of the facts and the budget, however many do not.
+func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
+	g.whole.Lock()
+	defer g.whole.Unlock()
+	f := &Facts{Version: Version, At: time.Now(), Node: hostname(g.o.Procfs), Unread: []string{}}
+	snap := g.o.Rails()
+	g.addRails(f, snap)
+	todo := g.readers(ctx, snap.Rails)
+	var envs *environs
+	if scope == All && len(snap.Rails) > 0 { // whatever jobs say, it cannot be wrong about no rails
+		envs = g.addEnvironReaders(ctx, todo)
+	}
+	g.run(f, todo)
+	f.arrange()
+	// What follows needs what was read before.
+	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()), "addresses": g.readAddresses(f.Netdevs)}
+	if envs != nil {
+		envs.finish(f)
+		todo["what jobs name"] = g.readNamed(f.Jobs.Envs, snap.Rails)
+	}
+	g.run(f, todo)
+	g.run(f, map[string]work{"routes": g.readRoutes(f.Netdevs, f.Subnets())})
+	return f
+}
+
+// readers is the table of what is read, by the name of its lane.
+func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]work {
+	todo := map[string]work{
+		"bonds":                   func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
+		"GPUs":                    g.readGPUs,
+		"GPUDirect":               g.readNVIDIA,
+		"NUMA":                    g.readNUMA,
+		"uptime":                  g.readUptime,
+		"limits on locked memory": g.readMemlock,
+		"RDMA device nodes":       func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
+		"versions of drivers":     func(r *reader) func(*Facts) { return g.readRunningVersions(r, rails) },
+		"versions of libraries":   func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
+	}
+	if len(rails) == 0 {
+		todo["adapters"] = g.readAdapters
+	}
+	for i, v := range rails {
+		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v) }
+		if i < maxPorts && v.LinkLayer == "Ethernet" && !v.Software {
+			todo["PFC and DCQCN of "+rail.Key(v.Device, v.Port)] = func(r *reader) func(*Facts) { return g.readQoS(r, v) }
+		}
+	}
+	return todo
+}
+
+// hostname is what the machine whose procfs it is calls itself: captures and the
+// demo have a name of their own.
+func hostname(procfs string) string {
+	if name, err := sysfs.ReadString(procfs, "sys/kernel/hostname"); err == nil && name != "" {
+		return Clean(name)
+	}
+	name, _ := os.Hostname()
+	return name
+}
+
+// addRails enters what the finder knows.
+func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
+	if snap.Err != nil {
+		for line := range strings.SplitSeq(snap.Err.Error(), "\n") {
+			if strings.HasSuffix(line, os.ErrPermission.Error()) {
+				line += ": run it as root"
+			}
+			f.Unread = append(f.Unread, line)
+		}
+	}
+	for _, l := range snap.LeftOut[:min(len(snap.LeftOut), maxNetdevs)] { // virtual functions may be thousands
+		f.LeftOut = append(f.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
+	}
+	devices, err := sysfs.List(filepath.Join(g.o.Sysfs, "class/infiniband"))
+	f.RDMA, f.Hidden = err == nil, err != nil && sysfs.Reason(err) != sysfs.ReasonVanished
+	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
+		f.Unread = append(f.Unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
+	}
+	for _, d := range devices[:min(len(devices), maxNetdevs)] {
+		if len(snap.Rails) == 0 {
+			f.RDMADevices = append(f.RDMADevices, d.Name)
+		}
+	}
+	f.Rails = make([]Rail, len(snap.Rails))
+	for i, v := range snap.Rails {
+		f.Rails[i] = railOf(v)
+	}
+}
+
+// arrange brings lists that several lanes fill into order.
+func (f *Facts) arrange() {
+	slices.SortFunc(f.Netdevs, func(a, b Netdev) int { return strings.Compare(a.Name, b.Name) })
+	f.Netdevs = slices.CompactFunc(f.Netdevs, func(a, b Netdev) bool { return a.Name == b.Name })
+	slices.SortFunc(f.QoS, func(a, b QoS) int { return cmp.Or(strings.Compare(a.Device, b.Device), a.Port-b.Port) })
+	f.arrangeVersions()
+}
+
+// run does each piece of work in its lane, puts what was found into the facts,
+// and adds to Unread what could not be read.
+func (g *Gatherer) run(f *Facts, todo map[string]work) {
+	var keys []string
+	for key, do := range todo {
+		if do != nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	say := func(format string, args ...any) { f.Unread = append(f.Unread, fmt.Sprintf(format, args...)) }
+	for _, res := range g.lanes.Run(g.o.Budget, keys, func(key string) answer {
+		r := g.enter(key)
+		put := todo[key](r)
+		return answer{put, r.unread}
+	}) {
+		switch {
+		case res.State == lane.Done:
+			f.Unread = append(f.Unread, res.Value.unread...)
+			if res.Value.put != nil {
+				res.Value.put(f)
+			}
+		case res.State == lane.Died:
+			say("%s: %v; this is a bug in railscope, please report it", res.Key, firstLine(res.Err))
+		case strings.HasPrefix(res.Key, environLane): // environs.unread counts what was not read
+		default:
+			say("%s: %s: %v; the driver or its firmware hangs, see dmesg", res.Key, g.where(res.Key), res.Err)
+		}
+	}
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+	return line
+}
+
+// enter is called in the lane of key.
+func (g *Gatherer) enter(key string) *reader {
+	r := &reader{}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy[key] = r
+	return r
+}
+
+// where is the file at which the call in a lane is.
+func (g *Gatherer) where(key string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.busy[key]; r != nil {
+		return r.where()
+	}
+	return key
+}
+
+// own returns a path below this process's own root.
+func (g *Gatherer) own(path string) string { return filepath.Join(g.o.OwnRoot, path) }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// absent reports whether a file or a setting is not there, rather than not
+// readable.
+func absent(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || sysfs.Reason(err) == sysfs.ReasonVanished
+}

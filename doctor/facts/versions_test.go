@@ -1,0 +1,116 @@
+package facts_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/railscope/railscope/doctor/doctortest"
+	"github.com/railscope/railscope/doctor/facts"
+)
+
+// TestVersions finds libraries where distributions, vendors and Python put them.
+func TestVersions(t *testing.T) {
+	const python = "root/usr/local/lib/python3.10/site-packages/"
+	s := doctortest.System(t, doctortest.Laptop, doctortest.Tree{
+		"root/lib":                                     "-> usr/lib",
+		"root/usr/lib64/libibverbs.so.1.14.48.0":       "x",
+		"root/usr/lib/libibverbs.so.1":                 "x", // shows no version
+		"root/usr/lib64/libnccl.so.2":                  "x",
+		"root/usr/local/cuda/lib64/libnccl.so.2.21.5":  "x",
+		"root/usr/local/cuda-12":                       "-> cuda",
+		python + "nixl-0.3.1.dist-info/METADATA":       "x",
+		python + "libucx_cu12-1.19.0.dist-info/RECORD": "x",
+		python + "nvidia_nccl_cu11-2.21.5.dist-info/x": "x",
+		python + "notnixl-9.dist-info/x":               "x",
+		"root/opt/mellanox/ucx/lib/pkgconfig/ucx.pc":   "Name: ucx\nVersion: 1.17.0\n",
+		"root/var/lib/dpkg/info/libucx0:amd64.list":    "/.\n",
+		"root/var/lib/dpkg/status":                     "Package: ucx\nStatus: deinstall ok config-files\nVersion: 1.1-1\n\nPackage: libucx0\nStatus: install ok installed\nDescription: x\nVersion: 2:1.16.0+ds-5ubuntu1\n",
+	})
+	got := map[string]string{}
+	for _, v := range facts.New(s).Gather(t.Context(), facts.All).Versions {
+		got[v.Component+" "+v.Version] = v.Where
+	}
+	want := map[string]string{
+		"kernel 6.12.9-amd64":     "/proc/sys/kernel/osrelease",
+		"nvidia_driver 550.54.15": "/proc/driver/nvidia/version",
+		"rdma_core 48.0":          "/usr/lib64/libibverbs.so.1.14.48.0",
+		"nccl 2.21.5":             "/usr/local/cuda/lib64/libnccl.so.2.21.5",
+		"nixl 0.3.1":              "/usr/local/lib/python3.10/site-packages/nixl-0.3.1.dist-info",
+		"ucx 1.19.0":              "/usr/local/lib/python3.10/site-packages/libucx_cu12-1.19.0.dist-info",
+		"ucx 1.17.0":              "/opt/mellanox/ucx/lib/pkgconfig/ucx.pc",
+		"ucx 1.16.0":              "/var/lib/dpkg/status",
+	}
+	// Which of two files names one version first does not matter.
+	got["nccl 2.21.5"] = want["nccl 2.21.5"]
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestVersionsBounds has a file system with too many places to look at.
+func TestVersionsBounds(t *testing.T) {
+	s := doctortest.System(t, doctortest.HGX)
+	for i := range facts.MaxLibraryDirs + 1 {
+		if err := os.MkdirAll(filepath.Join(s.Rootfs, "opt", fmt.Sprintf("p%d/lib", i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := facts.New(s).Gather(t.Context(), facts.All)
+	unread := f.Unread
+	if len(unread) != 1 || !strings.HasPrefix(unread[0], "versions of libraries: more than 512 directories") || len(f.Versions) == 0 {
+		t.Errorf("%q, %d versions", unread, len(f.Versions))
+	}
+}
+
+// TestLibrariesListedOnce: directories of libraries are listed again only when
+// they have changed.
+func TestLibrariesListedOnce(t *testing.T) {
+	s := doctortest.System(t, doctortest.HGX)
+	longAgo := time.Now().Add(-time.Hour)
+	if err := filepath.WalkDir(s.Rootfs, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chtimes(path, longAgo, longAgo)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	g := facts.New(s)
+	var listed []string
+	var mu sync.Mutex
+	g.OnList(func(dir string) {
+		mu.Lock()
+		defer mu.Unlock()
+		listed = append(listed, dir)
+	})
+	before := g.Gather(t.Context(), facts.All)
+	if len(listed) == 0 {
+		t.Fatal("nothing was listed")
+	}
+	listed = nil
+	if again := g.Gather(t.Context(), facts.All); len(listed) > 0 || !reflect.DeepEqual(again.Versions, before.Versions) || !reflect.DeepEqual(again.Verbs, before.Verbs) {
+		t.Errorf("listed again: %q; %+v", listed, again.Versions)
+	}
+	dir := filepath.Join(s.Rootfs, "usr/lib/x86_64-linux-gnu")
+	if err := os.WriteFile(filepath.Join(dir, "libnixl.so.9.9.9"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	after := g.Gather(t.Context(), facts.All)
+	if !slices.ContainsFunc(after.Versions, func(v facts.Installed) bool { return v.Version == "9.9.9" }) {
+		t.Errorf("a new library is not found: %+v", after.Versions)
+	}
+	for _, path := range listed {
+		if filepath.Clean(path) != dir {
+			t.Errorf("%s was listed again", path)
+		}
+	}
+}
