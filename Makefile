@@ -1,6 +1,6 @@
 # `make run` and `make test` do all the set-up they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
+.PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
 # What the binary says of itself. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
@@ -87,6 +87,9 @@ render: build .bin/prometheus ## draw the dashboards with Grafana's own componen
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
 	@scripts/need.sh shellcheck=shellcheck
 	scripts/lint.sh
+
+lines: ## count the lines of Go and C that are shipped, per package and in total
+	@scripts/count-lines.sh
 
 lab: deps ## two real RoCE nodes in virtual machines, and the tests that run on them
 	test/lab/run.sh $(ARGS)
