@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func bench(ctx context.Context, s settings, w io.Writer) error {
 		return misuse{err}
 	}
 	logger := promslog.New(&s.log)
-	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
+	finder := s.finder(rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(listBudget), listBudget))
 	node := newNode(s, machine{}, finder, gatherer(s, finder), logger)
 	defer node.Close()
 	tell := func(probe.Progress) {}
@@ -64,48 +65,38 @@ func ending(res probe.Result) error {
 
 // benchOptions are the configuration's with the command line's on top.
 func (s settings) benchOptions(cfg *config.Config) (probe.Options, string, error) {
-	opts := probe.DefaultOptions()
-	if cfg.Probe != nil {
-		opts = *cfg.Probe
-	}
-	opts.ExpectedRate = cfg.Expect.Rate
 	peer, ok := config.ParsePeer(s.bench.peer)
 	if !ok {
-		return opts, "", fmt.Errorf("PEER must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", probe.DefaultPort, s.bench.peer)
+		return probe.Options{}, "", fmt.Errorf("PEER must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q",
+			config.DefaultPort, s.bench.peer)
 	}
-	opts.Timeout = s.bench.timeout
-	if s.bench.tokenFile != "" {
-		opts.Security.TokenFile = s.bench.tokenFile
+	p := cmp.Or(cfg.Probe, config.DefaultProbe())
+	p.Timeout = config.Duration(s.bench.timeout)
+	p.TokenFile = cmp.Or(s.bench.tokenFile, p.TokenFile)
+	p.Depth = cmp.Or(config.Count(s.bench.depth), p.Depth)
+	p.LatencySamples = cmp.Or(config.Count(s.bench.latencySamples), p.LatencySamples)
+	if s.bench.minGiven {
+		p.MinOfExpected = config.Ratio(s.bench.minOfExpected)
 	}
 	for _, size := range []struct {
 		flag, text string
-		to         *int64
-	}{{"transfer", s.bench.transfer, &opts.Transfer}, {"chunk", s.bench.chunk, &opts.Chunk}} {
+		to         *config.Size
+	}{{"transfer", s.bench.transfer, &p.Transfer}, {"chunk", s.bench.chunk, &p.Chunk}} {
 		if size.text == "" {
 			continue
 		}
-		n, err := config.ParseSize(size.text)
-		if err != nil {
-			return opts, "", fmt.Errorf("--%s: %w", size.flag, err)
+		if err := size.to.UnmarshalText([]byte(size.text)); err != nil {
+			return probe.Options{}, "", fmt.Errorf("--%s: %w", size.flag, err)
 		}
-		*size.to = n
 	}
 	if s.bench.chunk == "" {
-		opts.Chunk = min(opts.Chunk, max(opts.Transfer/4096*4096, 4096))
+		p.Chunk = min(p.Chunk, max(p.Transfer/4096*4096, 4096))
 	}
-	if s.bench.depth != 0 {
-		opts.Depth = s.bench.depth
+	if bad := p.Check(); bad != nil {
+		return probe.Options{}, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
-	if s.bench.latencySamples != 0 {
-		opts.LatencySamples = s.bench.latencySamples
-	}
-	if s.bench.minGiven {
-		opts.MinOfExpected = s.bench.minOfExpected
-	}
-	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // whoever asks by hand has decided
-	if p := config.CheckProbe(opts); p != nil {
-		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(p.Key, "_", "-"), p.Text)
-	}
+	opts := *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
+	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // a round by hand is not held back
 	return opts, peer, checkToken(s.bench.tokenFile)
 }
 

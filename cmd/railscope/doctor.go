@@ -78,7 +78,7 @@ func examine(ctx context.Context, s settings, w io.Writer) error {
 		return misuse{err}
 	}
 	start := time.Now()
-	g := gatherer(s, s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(doctorBudget), doctorBudget)))
+	g := gatherer(s, s.finder(rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(doctorBudget), doctorBudget)))
 	var there *facts.Facts
 	var peerErr error
 	var asking sync.WaitGroup
@@ -133,7 +133,7 @@ func page() (p report.Page) {
 // is.
 func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Security, err error) {
 	if cfg.Probe != nil {
-		security = cfg.Probe.Security
+		security = probeOptions(cfg).Security
 	}
 	if s.doctor.tokenFile != "" {
 		security.TokenFile = s.doctor.tokenFile
@@ -143,7 +143,7 @@ func (s settings) doctorPeer(cfg *config.Config) (peer string, security probe.Se
 	}
 	peer, ok := config.ParsePeer(s.doctor.peer)
 	if !ok {
-		return "", security, fmt.Errorf("--peer must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", probe.DefaultPort, s.doctor.peer)
+		return "", security, fmt.Errorf("--peer must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q", config.DefaultPort, s.doctor.peer)
 	}
 	return peer, security, checkToken(s.doctor.tokenFile)
 }

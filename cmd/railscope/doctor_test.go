@@ -35,7 +35,7 @@ func TestDoctorMisuse(t *testing.T) {
 		{"a peer without a name", []string{"--peer="}, `railscope: --peer must be host or host:port, .*, not ""`},
 		{"no such token file", []string{"--peer=a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
 		{"no such format", []string{"--format=table"}, `railscope: --format is wrong: enum value must be one of text,json, got 'table'; .*`},
-		{"no such configuration", []string{"--config.file=/no/such/file"}, `railscope: read configuration: .*no such file or directory; --config.file names a file that can be read, .*`},
+		{"no such configuration", []string{"--config.file=/no/such/file"}, `railscope: read configuration: .*no such file or directory; --config.file needs a readable file, .*`},
 	} {
 		out, errs, code := doctor1(t, t.TempDir(), tc.args...)
 		if code != 2 || out != "" || !regexp.MustCompile(`^`+tc.want+`\n$`).MatchString(errs) {

@@ -24,7 +24,7 @@ func rails(s settings, w io.Writer) error {
 	if s.forget != "" {
 		return forget(s, cfg, w)
 	}
-	finder := s.finder(rail.NewFinder(s.sysfs, cfg.Rails, rdmanl.New(listBudget), listBudget))
+	finder := s.finder(rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(listBudget), listBudget))
 	list := inventory.Read(s.sysfs, finder, rdma.New(s.sysfs, finder.Rails, listBudget))
 	if s.format == "json" {
 		return list.WriteJSON(w)

@@ -51,13 +51,13 @@ func (r *reloader) apply() error {
 	if err != nil {
 		return err
 	}
-	commit, err := r.node.probing.prepare(cfg.Probe, false)
+	commit, err := r.node.probing.prepare(probeOptions(cfg), false)
 	if err != nil {
 		return err
 	}
 	// Nothing can fail from here on. The probe must find the rails under their new
 	// names.
-	r.node.finder.SetOptions(cfg.Rails)
+	r.node.finder.SetOptions(railOptions(cfg))
 	commit(r.ctx)
 	return nil
 }

@@ -79,7 +79,7 @@ func TestRefusedReload(t *testing.T) {
 		{"comments only", "# soon\n", `is empty`},
 		{"nothing but the beginning", "---\n", `is empty`},
 		{"no security", "rails: {names: {west: mlx5_0/1}}\nprobe: {listen: \"" + address + "\"}\n", `token_file`},
-		{"no YAML", "rails: {names", `not YAML`},
+		{"no YAML", "rails: {names", `invalid YAML`},
 	} {
 		r.reload(tc.config)
 		r.line(t, `"msg":"(Reload refused)[^}]*`+tc.says)

@@ -45,7 +45,7 @@ func serve(ctx context.Context, s settings, parts *unfinished) error {
 	if m.state = s.openState(logger); m.state != nil {
 		defer func() { _ = m.state.Close() }() // it has reported what was wrong
 	}
-	n, err := assemble(s, m, cfg.Rails, logger)
+	n, err := assemble(s, m, railOptions(cfg), logger)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func serve(ctx context.Context, s settings, parts *unfinished) error {
 	defer n.close()
 	// The probe ends while scrapes finish, not after them.
 	defer context.AfterFunc(ctx, n.close)()
-	if err := n.probing.start(ctx, cfg.Probe); err != nil {
+	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
 		return err
 	}
 	reload := (&reloader{node: n, file: s.configFile, configuration: &configuration, ctx: ctx}).reload

@@ -87,7 +87,7 @@ func forget(s settings, cfg *config.Config, w io.Writer) error {
 		_ = store.Close()
 		return fmt.Errorf("forget rail %s: %w", s.forget, err)
 	}
-	left, gone, found := rail.Forget(known, s.forget, cfg.Rails.Names)
+	left, gone, found := rail.Forget(known, s.forget, cfg.Rails.Ports)
 	if !found {
 		_ = store.Close()
 		return fmt.Errorf("no rail %q is remembered in %s; railscope rails lists the rails, and the missing ones",

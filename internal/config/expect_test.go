@@ -8,7 +8,7 @@ import (
 )
 
 func TestExpect(t *testing.T) {
-	for text, want := range map[string]float64{
+	for text, want := range map[string]config.Rate{
 		"":                            0,
 		"expect:":                     0,
 		"expect: {rate: 400Gb/s}":     50e9,
@@ -23,19 +23,19 @@ func TestExpect(t *testing.T) {
 				in += "\nprobe: {peers: [a]}"
 			}
 			c, err := config.Parse("f.yml", []byte(in))
-			if err != nil || c.Expect.Rate != want || (c.Probe != nil) != probing || probing && c.Probe.ExpectedRate != want {
+			if err != nil || c.Expect.Rate != want || (c.Probe != nil) != probing {
 				t.Errorf("%q: %+v, %v", in, c, err)
 			}
 		}
 	}
 	for text, want := range map[string]string{
-		"expect: {rate: 400}":       `f.yml:1: expect.rate: "400" is not a rate from 1Mb/s to 10000Gb/s; write a number with Gb/s or Mb/s, such as 400Gb/s`,
-		"expect: {rate: 0Gb/s}":     `f.yml:1: expect.rate: "0Gb/s" is not a rate`,
-		"expect: {rate: -1Gb/s}":    `f.yml:1: expect.rate: "-1Gb/s" is not a rate`,
-		"expect: {rate: NaNGb/s}":   `f.yml:1: expect.rate: "NaNGb/s" is not a rate`,
-		"expect: {rate: InfGb/s}":   `f.yml:1: expect.rate: "InfGb/s" is not a rate`,
-		"expect: {rate: 50GB/s}":    `f.yml:1: expect.rate: "50GB/s" is not a rate`,
-		"expect: {rate: [400Gb/s]}": `f.yml:1: expect.rate must be a rate, such as 400Gb/s, not a list`,
+		"expect: {rate: 400}":       `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not "400"`,
+		"expect: {rate: 0Gb/s}":     `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not 0Mb/s`,
+		"expect: {rate: -1Gb/s}":    `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not -1Gb/s`,
+		"expect: {rate: NaNGb/s}":   `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not NaNGb/s`,
+		"expect: {rate: InfGb/s}":   `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not +InfGb/s`,
+		"expect: {rate: 50GB/s}":    `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not "50GB/s"`,
+		"expect: {rate: [400Gb/s]}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not a list`,
 		"expect: {rat: 400Gb/s}":    `f.yml:1: unknown key "rat" in expect; did you mean "rate"?`,
 		"expect: 400Gb/s":           `f.yml:1: expect must be keys with values, not`,
 	} {

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/probe"
 )
 
 // TestKeys: each key of the reference is one that the loader knows, says what
@@ -31,7 +30,7 @@ func TestKeys(t *testing.T) {
 		}
 		_, err := config.Parse("f.yml", []byte(text))
 		for name := range strings.FieldsSeq(names) {
-			if err == nil || !regexp.MustCompile(`known are .*\b`+name+`\b`).MatchString(err.Error()) {
+			if err == nil || !regexp.MustCompile(`known keys: .*\b`+name+`\b`).MatchString(err.Error()) {
 				t.Errorf("%s.%s: the loader says %v", section, name, err)
 			}
 		}
@@ -64,9 +63,10 @@ func TestExample(t *testing.T) {
 		if c.Probe == nil || len(c.Probe.Peers) == 0 || len(c.Rails.Names) == 0 {
 			t.Errorf("%s: %+v", name, c)
 		}
-		def := probe.DefaultOptions()
-		def.Peers, def.Listen, def.Name, def.Security, def.ExpectedRate = c.Probe.Peers, c.Probe.Listen, c.Probe.Name, c.Probe.Security, c.Expect.Rate
-		if diff := cmp.Diff(def, *c.Probe); diff != "" {
+		def := config.DefaultProbe()
+		def.Peers, def.Listen, def.Name = c.Probe.Peers, c.Probe.Listen, c.Probe.Name
+		def.TokenFile, def.TLS = c.Probe.TokenFile, c.Probe.TLS
+		if diff := cmp.Diff(def, c.Probe); diff != "" {
 			t.Errorf("%s, something is not the default: %s", name, diff)
 		}
 	}

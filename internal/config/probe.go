@@ -1,238 +1,113 @@
 package config
 
 import (
-	"net"
-	"net/netip"
-	"regexp"
-	"strconv"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"go.yaml.in/yaml/v3"
-
-	"github.com/railscope/railscope/probe"
 )
 
-// dnsPrefix is before a name whose addresses are peers, all of them.
-const dnsPrefix = "dns+"
+// page is what chunks are a multiple of.
+const page = 4096
 
-// Bounds on the list of peers, and on names among them that are looked up.
-const (
-	maxPeers = 10000
-	maxNames = 16
-)
+// roundTransfers bounds what one round moves, in transfers: the striped bytes, in some rounds half as many over single
+// rails and as many by TCP, and small ones.
+const roundTransfers = 3
 
-// probeReader reads what is below probe.
-type probeReader struct {
-	parser
-	opts *probe.Options
-	at   map[string]*yaml.Node // where each key that is written has its value
+// Problem is what is wrong with one option of the probe, and what would be right.
+type Problem struct {
+	Key  string // below probe, such as latency_samples; empty: all of it
+	Text string // follows the key
 }
 
-// probe reads the options of the probe.
-func (p parser) probe(n *yaml.Node) (*probe.Options, error) {
-	opts := probe.DefaultOptions()
-	r := probeReader{parser: p, opts: &opts, at: map[string]*yaml.Node{}}
-	keys := r.keys()
-	for i, k := range keys {
-		keys[i].read = func(n *yaml.Node) error { r.at[k.Name] = n; return k.read(n) }
-	}
-	if err := p.mapping(n, "probe", keys); err != nil {
-		return nil, err
-	}
-	r.fit()
-	if bad := r.check(); bad != nil {
-		at := r.at[bad.Key]
-		if at == nil {
-			at = n
+// Check returns the first number that is out of its bounds, for options from a command line; nil when all are good.
+func (p *Probe) Check() *Problem {
+	for _, k := range figureKeys(p) {
+		if !k.ok() {
+			return &Problem{strings.TrimPrefix(k.Name, "probe."), fmt.Sprintf("must be %s, not %s", k.want, k.text())}
 		}
-		return nil, p.errorf(at, "probe%s %s", dotted(bad.Key), bad.Text)
 	}
-	return &opts, nil
+	switch tc := p.TrafficClass; {
+	case p.Chunk%page != 0:
+		return &Problem{"chunk", fmt.Sprintf("must be a multiple of 4KiB, not %v", p.Chunk)}
+	case p.Chunk > p.Transfer:
+		return &Problem{"chunk", fmt.Sprintf("%v is more than the transfer, %v", p.Chunk, p.Transfer)}
+	case tc&3 != 0:
+		return &Problem{"traffic_class", fmt.Sprintf("%d sets the ECN bits, which belong to the network: "+
+			"write %d (DSCP %d)", tc, tc&^3, tc>>2)}
+	}
+	return nil
 }
 
-func dotted(key string) string {
-	if key == "" {
-		return ""
-	}
-	return "." + key
-}
-
-// word returns the text of a single value, or an error that says what it must
-// be.
-func (r probeReader) word(n *yaml.Node, key, must string) (string, error) {
-	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
-		return "", r.errorf(n, "probe.%s must be %s, not %s", key, must, kindName(n))
-	}
-	return n.Value, nil
-}
-
-func (r probeReader) trafficClass(n *yaml.Node) error {
-	const must = "a whole number from 0 to 252 (DSCP × 4)"
-	s, err := r.word(n, "traffic_class", must)
-	if err != nil {
+// checkProbe checks what is below probe as a whole, once every value is good by itself.
+func (d *document) checkProbe(p *Probe, l *Loader) error {
+	if err := d.checkPeers(p); err != nil {
 		return err
 	}
-	class, err := strconv.ParseUint(s, 10, 8)
-	switch {
-	case err != nil:
-		return r.errorf(n, "probe.traffic_class must be %s, not %q", must, s)
-	case class&3 != 0:
-		return r.errorf(n, "probe.traffic_class %d sets ECN bits, which belong to the network: write %d (DSCP %d)", class, class&^3, class>>2)
-	}
-	r.opts.TrafficClass = uint8(class)
-	return nil
-}
-
-func (r probeReader) memory(n *yaml.Node) error {
-	const must = "host"
-	s, err := r.word(n, "memory", must)
-	switch {
-	case err != nil:
-		return err
-	case strings.HasPrefix(s, "cuda"):
-		return r.errorf(n, "probe.memory %q is not there yet: write host", s)
-	case s != must:
-		return r.errorf(n, "probe.memory must be %s, the only one there is yet, not %q", must, s)
-	}
-	r.opts.Memory = s
-	return nil
-}
-
-func (r probeReader) insecure(n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		return r.errorf(n, "probe.insecure must be true or false, not %s", kindName(n))
-	}
-	r.opts.Security.Insecure = strings.EqualFold(n.Value, "true")
-	return nil
-}
-
-func (r probeReader) name(n *yaml.Node) error {
-	const must = "what this node calls itself; without the key it is the host's name"
-	s, err := r.word(n, "name", must)
-	if err != nil {
+	if err := d.checkAllowedNames(p.TLS.ClientAllowedNames); err != nil {
 		return err
 	}
-	const longest = 253 // of a name in the DNS
-	notPrintable := strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) })
-	if notPrintable || !utf8.ValidString(s) || strings.TrimSpace(s) != s || len(s) > longest {
-		return r.errorf(n, "probe.name must be printable, %d bytes at most and without blanks around it, not %q", longest, s)
-	}
-	r.opts.Name = s
-	return nil
-}
-
-func (r probeReader) listen(n *yaml.Node) error {
-	const must = "host:port, such as 0.0.0.0:" + probe.DefaultPort
-	s, err := r.word(n, "listen", must)
-	if err != nil {
+	if err := d.checkFiles(p, l); err != nil {
 		return err
 	}
-	host, port, err := net.SplitHostPort(s)
-	if err != nil || host != "" && !validHost(host) || !validTCPPort(port) && port != "0" {
-		return r.errorf(n, "probe.listen must be %s, not %q", must, s)
+	// A default must not be in the way of a value that is good by itself.
+	if d.nodes["probe.chunk"] == nil {
+		p.Chunk = min(p.Chunk, p.Transfer/page*page)
 	}
-	r.opts.Listen = s
-	return nil
-}
-
-func (r probeReader) peers(n *yaml.Node) error {
-	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+	if d.nodes["probe.timeout"] == nil {
+		p.Timeout = min(p.Timeout, p.Interval)
+	}
+	bad := p.Check()
+	if bad == nil {
+		bad = p.conflict()
+	}
+	if bad == nil {
 		return nil
-	case n.Kind != yaml.SequenceNode:
-		return r.errorf(n, "probe.peers must be a list, such as [spark-02, spark-03:%s], not %s", probe.DefaultPort, kindName(n))
-	case len(n.Content) > maxPeers:
-		return r.errorf(n, "probe.peers has %d peers; %d at most", len(n.Content), maxPeers)
 	}
-	seen := map[string]int{}
-	for _, item := range n.Content {
-		item = resolve(item)
-		written, dns := strings.CutPrefix(item.Value, dnsPrefix)
-		peer, ok := "", false
-		if item.Kind == yaml.ScalarNode && item.Tag != "!!null" {
-			peer, ok = ParsePeer(written)
-		}
-		switch {
-		case dns && (!ok || isAddress(peer)):
-			return r.errorf(item, "a peer that begins with %s must go on with a name that has many addresses, each of them a peer, such as %srailscope-peers.railscope.svc:%s, not %s",
-				dnsPrefix, dnsPrefix, probe.DefaultPort, kindName(item))
-		case !ok:
-			return r.errorf(item, "a peer must be host or host:port, such as spark-02:%s or [fd00::2]:%s, not %s", probe.DefaultPort, probe.DefaultPort, kindName(item))
-		}
-		same := sameHost(peer)
-		if line, twice := seen[same]; twice {
-			return r.errorf(item, "the peer %s is there already, in line %d", peer, line)
-		}
-		seen[same] = item.Line
-		if dns {
-			r.opts.DNS = append(r.opts.DNS, peer)
-		} else {
-			r.opts.Peers = append(r.opts.Peers, peer)
-		}
+	path := strings.TrimSuffix("probe."+bad.Key, ".")
+	n := d.nodes[path]
+	if n == nil {
+		n = d.nodes["probe"]
 	}
-	if len(r.opts.DNS) > maxNames {
-		return r.errorf(n, "probe.peers has %d names that begin with %s; %d at most", len(r.opts.DNS), dnsPrefix, maxNames)
+	return d.errorf(n, "%s %s", path, bad.Text)
+}
+
+// conflict returns the first thing that does not go together with another.
+func (p *Probe) conflict() *Problem {
+	t := p.TLS
+	answers, proven := p.Listen != "", p.TokenFile != "" || t.ClientCAFile != ""
+	const known = ": peers are known by it, so remove one of the two"
+	for _, c := range []struct {
+		bad       bool
+		key, text string
+	}{
+		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before the "+
+			"next begins", p.Timeout, p.Interval)},
+		{Size(p.Budget)/roundTransfers < p.Transfer, "budget", fmt.Sprintf("%v is less than one round may move, %v: "+
+			"%d times the transfer (striped, over single rails, and by TCP)", p.Budget, p.Transfer*roundTransfers,
+			roundTransfers)},
+		{p.Insecure && p.TokenFile != "", "insecure", "is true, but there is a token_file" + known},
+		{p.Insecure && t.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file" + known},
+		{t.CertFile != "" && t.KeyFile == "", "tls", "has cert_file without key_file: write both or neither"},
+		{t.KeyFile != "" && t.CertFile == "", "tls", "has key_file without cert_file: write both or neither"},
+		{len(t.ClientAllowedNames) > 0 && t.ClientCAFile == "", "tls", "has client_allowed_names without " +
+			"client_ca_file, the authority that signs the certificates with these names"},
+		{answers && t.ClientCAFile != "" && t.CertFile == "", "tls", "has client_ca_file without cert_file and " +
+			"key_file, which answering peers needs"},
+		{answers && !proven && !p.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
+			"answered; or insecure: true, to answer anyone"},
+		{!answers && len(p.Peers)+len(p.DNS) == 0, "", "has neither listen nor peers: nobody to answer and nobody to ask"},
+	} {
+		if c.bad {
+			return &Problem{c.key, c.text}
+		}
 	}
 	return nil
 }
 
-// sameHost is alike for what DNS and the network do not tell apart: case, the dot
-// at the end of a name, an address of IPv4 within IPv6.
-func sameHost(peer string) string {
-	host, port, _ := net.SplitHostPort(peer)
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = a.Unmap().String()
-	}
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
-}
-
-// isAddress reports whether the host of host:port is one.
-func isAddress(peer string) bool {
-	host, _, _ := net.SplitHostPort(peer)
-	_, err := netip.ParseAddr(host)
-	return err == nil
-}
-
-// ParsePeer returns host:port of what is written as host or host:port.
-func ParsePeer(s string) (string, bool) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		host, port = s, probe.DefaultPort
-		if inner, found := strings.CutPrefix(s, "["); found {
-			if host, found = strings.CutSuffix(inner, "]"); !found || !strings.Contains(host, ":") {
-				return "", false
-			}
-		} else if strings.Contains(s, ":") { // an address of IPv6 needs its brackets
-			return "", false
-		}
-	}
-	if !validHost(host) || !validTCPPort(port) {
-		return "", false
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = a.String()
-	}
-	return net.JoinHostPort(host, port), true
-}
-
-var (
-	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
-	tcpPort  = regexp.MustCompile(`^[1-9][0-9]{0,4}$`)
-)
-
-const longestHost = 254 // of a name in the DNS, with the dot at its end
-
-func validHost(s string) bool {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return len(s) <= longestHost && hostName.MatchString(s) && !strings.Contains(s, "..")
-	}
-	return a.Zone() == "" || hostName.MatchString(a.Zone())
-}
-
-func validTCPPort(s string) bool {
-	n, err := strconv.Atoi(s)
-	return err == nil && n <= 65535 && tcpPort.MatchString(s)
+func validNodeName(s string) bool {
+	const longest = 253 // of a name in the DNS
+	return len(s) <= longest && utf8.ValidString(s) && strings.TrimSpace(s) == s &&
+		!slices.ContainsFunc([]rune(s), func(c rune) bool { return !unicode.IsPrint(c) })
 }

@@ -2,21 +2,21 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// Suggest returns the end of a message about a word that is not known: the
-// nearest known one, or all of them.
+// Suggest returns the end of a message about an unknown word: the nearest known one, or all of them.
 func Suggest(word string, known []string) string {
 	if best := Nearest(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
-	return "; known are " + strings.Join(known, ", ")
+	return "; known keys: " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that was meant, and nothing where none is so
-// near that it must have been: a third of the letters may be wrong.
+// Nearest returns the known word that was probably meant: at most a third of the letters may be wrong. Empty: none.
 func Nearest(word string, known []string) string {
 	best, least := "", (len(word)+1)/3+1
 	for _, k := range known {
@@ -27,16 +27,9 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-func namesOf(keys []key) (names []string) {
-	for _, k := range keys {
-		names = append(names, k.Name)
-	}
-	slices.Sort(names)
-	return names
-}
+func names(fields map[string]reflect.Type) []string { return slices.Sorted(maps.Keys(fields)) }
 
-// distance is the number of letters to insert, delete or replace to make b of
-// a (Levenshtein), of words that are short.
+// distance is the Levenshtein distance of two short words.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"time"
+
+	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe"
+)
+
+// railOptions are the options of the finder that the configuration asks for.
+func railOptions(c *config.Config) rail.Options {
+	return rail.Options{Include: c.Rails.Include, Names: c.Rails.Ports}
+}
+
+// probeOptions are the options of the probe that the configuration asks for; nil: no probe.
+func probeOptions(c *config.Config) *probe.Options {
+	p := c.Probe
+	if p == nil {
+		return nil
+	}
+	return &probe.Options{
+		Listen: p.Listen,
+		Name:   p.Name,
+		Peers:  p.Peers,
+		DNS:    p.DNS,
+		Security: probe.Security{
+			TokenFile:          p.TokenFile,
+			CertFile:           p.TLS.CertFile,
+			KeyFile:            p.TLS.KeyFile,
+			ClientCAFile:       p.TLS.ClientCAFile,
+			ClientAllowedNames: p.TLS.ClientAllowedNames,
+			Insecure:           p.Insecure,
+		},
+		Interval:       time.Duration(p.Interval),
+		Timeout:        time.Duration(p.Timeout),
+		LatencySamples: int(p.LatencySamples),
+		Transfer:       int64(p.Transfer),
+		Chunk:          int64(p.Chunk),
+		Depth:          int(p.Depth),
+		QueuePairs:     int(p.QueuePairs),
+		SoloEvery:      int(p.SoloEvery),
+		Budget:         int64(p.Budget),
+		BusyAbove:      float64(p.BusyAbove),
+		ExpectedRate:   float64(c.Expect.Rate),
+		MinOfExpected:  float64(p.MinOfExpected),
+		TrafficClass:   uint8(p.TrafficClass),
+		Memory:         p.Memory,
+	}
+}

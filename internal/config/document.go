@@ -1,0 +1,158 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp/syntax"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is the file as written: where each value is, for messages. The decoder refuses what is unknown or of the
+// wrong type too, but names neither the key nor what would be right.
+type document struct {
+	file  string
+	table []Key
+	nodes map[string]*yaml.Node // by path, such as probe.interval
+}
+
+func (d *document) errorf(n *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: "+format, append([]any{d.file, n.Line}, args...)...)
+}
+
+// wrong is the error of a value that does not have the right form.
+func (d *document) wrong(n *yaml.Node, path string) error {
+	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
+}
+
+// checkNode checks that the value of the document fits the type that it is decoded into.
+func (d *document) checkNode(n *yaml.Node, into any) error {
+	return d.check(n, reflect.TypeOf(into), "")
+}
+
+func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
+	n = resolve(n)
+	d.nodes[path] = n
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if text, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
+		return d.checkText(n, text, path)
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return d.checkMapping(n, t, path)
+	case reflect.Slice:
+		if !isNull(n) && n.Kind != yaml.SequenceNode {
+			return d.wrong(n, path)
+		}
+		for _, item := range n.Content {
+			if err := d.check(item, t.Elem(), itemOf+path); err != nil {
+				return err
+			}
+		}
+	case reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+			return d.wrong(n, path)
+		}
+	default:
+		if !hasText(n) {
+			return d.wrong(n, path)
+		}
+	}
+	return nil
+}
+
+func (d *document) checkText(n *yaml.Node, into encoding.TextUnmarshaler, path string) error {
+	if !hasText(n) {
+		return d.wrong(n, path)
+	}
+	err := into.UnmarshalText([]byte(n.Value))
+	if re, ok := errors.AsType[*syntax.Error](err); ok {
+		return fmt.Errorf("%w: %s in %q", d.wrong(n, path), re.Code, re.Expr)
+	}
+	if err != nil {
+		return d.wrong(n, path)
+	}
+	return nil
+}
+
+// checkMapping checks keys and their values. A struct has the keys of its fields, a map any.
+func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error {
+	name, prefix := "the configuration", ""
+	if path != "" {
+		name, prefix = path, path+"."
+	}
+	if isNull(n) {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return d.errorf(n, "%s must be %s, not %s", name, wanted(d.table, path), nodeText(n))
+	}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), n.Content[i+1]
+		if line, found := lines[key.Value]; found {
+			return d.errorf(key, "duplicate key %q in %s; the first is in line %d", key.Value, name, line)
+		}
+		lines[key.Value] = key.Line
+		var of reflect.Type
+		if t.Kind() == reflect.Map {
+			of = t.Elem()
+		} else if of = fields(t)[key.Value]; of == nil {
+			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, names(fields(t))))
+		}
+		if err := d.check(value, of, prefix+key.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBounds refuses the first value that is out of its bounds.
+func (d *document) checkBounds() error {
+	for _, k := range d.table {
+		if n := d.nodes[k.Name]; n != nil && k.ok != nil && !k.ok() {
+			return d.errorf(n, "%s must be %s, not %s", k.Name, k.want, k.text())
+		}
+	}
+	return nil
+}
+
+// fields returns the types of a struct's fields by key.
+func fields(t reflect.Type) map[string]reflect.Type {
+	list := map[string]reflect.Type{}
+	for field := range t.Fields() {
+		if key := field.Tag.Get("yaml"); key != "-" {
+			list[key] = field.Type
+		}
+	}
+	return list
+}
+
+// resolve returns what an alias stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func hasText(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Tag != "!!null" && n.Tag != "!!binary" && n.Value != ""
+}
+
+// nodeText names a value in a message.
+func nodeText(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "keys with values"
+	}
+	return fmt.Sprintf("%q", n.Value)
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// figureType is a number with a unit. It reads and writes the form of the configuration.
+type figureType interface {
+	cmp.Ordered
+	fmt.Stringer
+	describe() (form, want string) // for the reference; for a message, before the bounds
+}
+
+// Duration is a length of time, such as 1m30s.
+type Duration time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// String leaves out the parts that are 0.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+func (Duration) describe() (form, want string) { return "duration", "a duration such as 90s or 1m30s, " }
+
+// Count is a whole number.
+type Count int
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (c *Count) UnmarshalText(b []byte) error {
+	v, err := strconv.Atoi(string(b))
+	*c = Count(v)
+	return err
+}
+
+func (c Count) String() string { return strconv.Itoa(int(c)) }
+
+func (Count) describe() (form, want string) { return "number", "a whole number, " }
+
+// Ratio is a part of 1.
+type Ratio float64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (r *Ratio) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseFloat(string(b), 64)
+	*r = Ratio(v)
+	return err
+}
+
+func (r Ratio) String() string { return fmt.Sprintf("%g", float64(r)) }
+
+func (Ratio) describe() (form, want string) { return "ratio", "a ratio such as 0.2, " }
+
+// Rate is a rate in bytes per second. It is written in bits per second: 400Gb/s, 2.5Gb/s.
+type Rate float64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (r *Rate) UnmarshalText(b []byte) error {
+	number, unit := strings.CutSuffix(string(b), "Gb/s")
+	scale := 1e9
+	if !unit {
+		number, unit = strings.CutSuffix(string(b), "Mb/s")
+		scale = 1e6
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !unit {
+		return fmt.Errorf("invalid rate %q: write a number with Gb/s or Mb/s, such as 400Gb/s", b)
+	}
+	*r = Rate(v * scale / 8)
+	return nil
+}
+
+func (r Rate) String() string {
+	if bits := float64(r) * 8; math.Abs(bits) < 1e9 {
+		return strconv.FormatFloat(bits/1e6, 'f', -1, 64) + "Mb/s"
+	}
+	return strconv.FormatFloat(float64(r)*8/1e9, 'f', -1, 64) + "Gb/s"
+}
+
+func (Rate) describe() (form, want string) { return "rate", "a rate such as 400Gb/s or 100Mb/s, " }
+
+// Size is a number of bytes, such as 64MiB.
+type Size int64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Size) UnmarshalText(b []byte) error {
+	for _, u := range units() {
+		digits, found := strings.CutSuffix(string(b), u.suffix)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || n > math.MaxInt64/uint64(u.bytes) {
+			break
+		}
+		*s = Size(n) * u.bytes
+		return nil
+	}
+	return fmt.Errorf("invalid size %q: write a whole number with %s, such as 64MiB", b, unitNames)
+}
+
+const unitNames = "KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes"
+
+type unit struct {
+	suffix string
+	bytes  Size
+}
+
+// units of sizes, the larger before the smaller of the same ending, those to print first.
+func units() []unit {
+	return []unit{{"TiB", 1 << 40}, {"GiB", gib}, {"MiB", mib}, {"KiB", kib},
+		{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}, {"", 1}}
+}
+
+// String uses the largest binary unit of which the size is a whole number.
+func (s Size) String() string {
+	for _, u := range units()[:4] {
+		if s != 0 && s%u.bytes == 0 {
+			return strconv.FormatInt(int64(s/u.bytes), 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+func (Size) describe() (form, want string) { return "size", "a size such as 64MiB (" + unitNames + "), " }
+
+// Budget is a number of bytes per hour, such as 8GiB/h.
+type Budget int64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (g *Budget) UnmarshalText(b []byte) error {
+	text, per, _ := strings.Cut(string(b), "/")
+	var bytes Size
+	err := bytes.UnmarshalText([]byte(text))
+	switch {
+	case err == nil && per == "h":
+		*g = Budget(bytes)
+	case err == nil && per == "d":
+		*g = Budget(bytes / 24)
+	case err == nil && per == "m" && bytes <= math.MaxInt64/60:
+		*g = Budget(bytes * 60)
+	default:
+		return fmt.Errorf("invalid budget %q: write a size and /h, such as 8GiB/h", b)
+	}
+	return nil
+}
+
+func (g Budget) String() string { return Size(g).String() + "/h" }
+
+func (Budget) describe() (form, want string) { return "size/h", "a size per hour such as 8GiB/h, " }
