@@ -3,105 +3,139 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
-	"github.com/prometheus/common/promslog"
+	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/internal/config"
-	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/report"
 )
 
-// errNotGood is a round that was not by RDMA, or degraded: the report has said
-// all.
-var errNotGood = errors.New("")
+// benchSettings are the flags of bench; what is zero comes from the configuration.
+type benchSettings struct {
+	*common
+	format                           string
+	peer, tokenFile, transfer, chunk string
+	depth, latencySamples            int
+	minOfExpected                    float64
+	minGiven                         bool
+	timeout                          time.Duration
+}
 
-// bench makes one round with a peer now, and prints what it came to.
-func bench(ctx context.Context, s settings, w io.Writer) error {
-	cfg, err := config.Load(s.configFile)
+func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
+	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
+		"The exit code is 0 when every rail carried what is expected, else 1: also for a round over TCP, or none.")
+	cmd.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its configuration).").
+		Required().StringVar(&s.peer)
+	tokenFlag(cmd, &s.tokenFile)
+	cmd.Flag("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE").StringVar(&s.transfer)
+	cmd.Flag("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE").StringVar(&s.chunk)
+	cmd.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.depth)
+	cmd.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.latencySamples)
+	cmd.Flag("min-of-expected", "Least goodput of a rail, and of all together, as part of what is expected: with less "+
+		"the exit code is 1 (more than 0, at most 1; 0.7).").
+		PlaceHolder("RATIO").IsSetByUser(&s.minGiven).Float64Var(&s.minOfExpected)
+	cmd.Flag("timeout", "Longest time of the round.").Default("1m").DurationVar(&s.timeout)
+	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json")
+	return s
+}
+
+// tokenFlag is --token-file of bench and doctor.
+func tokenFlag(cmd *kingpin.CmdClause, to *string) {
+	cmd.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(to)
+}
+
+// run makes one round with a peer and prints its result.
+func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
+	defer parts.begin("bench", nil)()
+	cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	opts, peer, err := s.options(cfg)
 	if err != nil {
 		return misuse{err}
 	}
-	opts, peer, err := s.benchOptions(cfg)
-	if err != nil {
-		return misuse{err}
-	}
-	logger := promslog.New(&s.log)
-	finder := s.finder(rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(listBudget), listBudget))
-	node := newNode(s, machine{}, finder, gatherer(s, finder), logger)
+	finder := s.newFinder(cfg, listBudget)
+	node := newProbeNode(s.common, nil, finder, gatherer(s.common, finder), s.logger())
 	defer node.Close()
-	tell := func(probe.Progress) {}
-	clear := func() {}
-	if terminal(os.Stderr) {
+	progress, clear := func(probe.Progress) {}, func() {}
+	if isTerminal(os.Stderr) {
 		bar := report.NewBar(os.Stderr)
-		tell, clear = bar.Update, bar.Clear
+		progress, clear = bar.Update, bar.Clear
 	}
-	res := probe.Bench(ctx, node, opts, peer, tell)
+	res := probe.Bench(ctx, node, opts, peer, progress)
 	clear()
 	if s.format == "json" {
 		err = report.WriteJSON(w, res)
 	} else {
-		err = report.WriteTable(w, res, report.Options{Color: terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
+		err = report.WriteTable(w, res, report.Options{Color: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
 	}
 	if err != nil {
 		return err
 	}
-	return ending(res)
+	return benchError(res)
 }
 
-// ending is how bench ends after the report was printed.
-func ending(res probe.Result) error {
+// benchError is nil for a round over RDMA in which no rail was slow.
+func benchError(res probe.Result) error {
 	if res.Outcome != probe.OK {
-		return errNotGood
+		return errReported
 	}
 	return nil
 }
 
-// benchOptions are the configuration's with the command line's on top.
-func (s settings) benchOptions(cfg *config.Config) (probe.Options, string, error) {
-	peer, ok := config.ParsePeer(s.bench.peer)
-	if !ok {
-		return probe.Options{}, "", fmt.Errorf("PEER must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q",
-			config.DefaultPort, s.bench.peer)
+// options are those of the configuration, with the command line's on top.
+func (s *benchSettings) options(cfg *config.Config) (opts probe.Options, peer string, err error) {
+	if peer, err = parsePeer("PEER", s.peer); err != nil {
+		return opts, "", err
 	}
 	p := cmp.Or(cfg.Probe, config.DefaultProbe())
-	p.Timeout = config.Duration(s.bench.timeout)
-	p.TokenFile = cmp.Or(s.bench.tokenFile, p.TokenFile)
-	p.Depth = cmp.Or(config.Count(s.bench.depth), p.Depth)
-	p.LatencySamples = cmp.Or(config.Count(s.bench.latencySamples), p.LatencySamples)
-	if s.bench.minGiven {
-		p.MinOfExpected = config.Ratio(s.bench.minOfExpected)
+	p.Timeout = config.Duration(s.timeout)
+	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
+	p.Depth = cmp.Or(config.Count(s.depth), p.Depth)
+	p.LatencySamples = cmp.Or(config.Count(s.latencySamples), p.LatencySamples)
+	if s.minGiven {
+		p.MinOfExpected = config.Ratio(s.minOfExpected)
 	}
 	for _, size := range []struct {
 		flag, text string
 		to         *config.Size
-	}{{"transfer", s.bench.transfer, &p.Transfer}, {"chunk", s.bench.chunk, &p.Chunk}} {
+	}{{"transfer", s.transfer, &p.Transfer}, {"chunk", s.chunk, &p.Chunk}} {
 		if size.text == "" {
 			continue
 		}
 		if err := size.to.UnmarshalText([]byte(size.text)); err != nil {
-			return probe.Options{}, "", fmt.Errorf("--%s: %w", size.flag, err)
+			return opts, "", fmt.Errorf("--%s: %w", size.flag, err)
 		}
 	}
-	if s.bench.chunk == "" {
+	if s.chunk == "" {
 		p.Chunk = min(p.Chunk, max(p.Transfer/4096*4096, 4096))
 	}
 	if bad := p.Check(); bad != nil {
-		return probe.Options{}, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
+		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
-	opts := *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
+	opts = *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
 	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // a round by hand is not held back
-	return opts, peer, checkToken(s.bench.tokenFile)
+	return opts, peer, checkToken(s.tokenFile)
 }
 
-// checkToken checks the file of the flag; that of the configuration was checked
-// when it was read.
+// parsePeer parses the peer that a flag or argument names.
+func parsePeer(name, text string) (string, error) {
+	peer, ok := config.ParsePeer(text)
+	if !ok {
+		return "", fmt.Errorf("%s must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q",
+			name, config.DefaultPort, text)
+	}
+	return peer, nil
+}
+
+// checkToken checks the file of the flag; that of the configuration was checked when it was read.
 func checkToken(file string) error {
 	if file == "" {
 		return nil

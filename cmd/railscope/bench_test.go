@@ -29,7 +29,7 @@ func TestBenchMisuse(t *testing.T) {
 		{"nothing is too little", []string{"a", "--min-of-expected=0"}, `railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},
 		{"more than all", []string{"a", "--min-of-expected=1.01"}, `railscope: --min-of-expected must be .*`},
 		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
-		{"no such format", []string{"a", "--format=xml"}, `railscope: --format is wrong: enum value must be one of table,json, got 'xml'; .*`},
+		{"no such format", []string{"a", "--format=xml"}, `railscope: invalid --format: enum value must be one of table,json, got 'xml'; .*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, errs, code := bench1(t, tc.args...)

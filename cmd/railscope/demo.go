@@ -18,37 +18,63 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/common/promslog"
+	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/railscope/railscope/collector/sampler"
 	"github.com/railscope/railscope/demo"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
 
-// What the probe of the demo does otherwise than by default: rounds are to be
-// seen soon, and often, and a burst is to take as long whatever the rails carry.
+// The demo's probe differs from the defaults: the first rounds come soon, and a burst takes as long at any rate.
 const (
 	demoInterval = 15 * time.Second
 	demoTransfer = 26 << 20 // for each Gb/s of a rail
 	demoChunk    = 128 << 10
-	demoBudget   = 26 << 30 // likewise
-	demoSolos    = 2        // a rail that is slow alone is told of after two such rounds
-	demoBusy     = 0.5      // the job takes more, and a machine at work with other things tells of bytes too late to be strict
+	demoBudget   = 26 << 30 // for each Gb/s of a rail
+	demoSolos    = 2        // a rail that is slow alone is reported after two such rounds
+	demoBusy     = 0.5      // the simulated job takes more; a loaded machine counts bytes too late for a lower limit
 )
 
-// runDemo shows two simulated nodes until ctx is done, or nobody is there any
-// more to see what it says.
-func runDemo(ctx context.Context, s settings, w io.Writer) error {
-	ctx, stop := whileSeen(ctx)
+// demoSettings are the flags of demo.
+type demoSettings struct {
+	*common
+	listen        string
+	degrade, fail []string
+	fallback      bool
+	failAfter     time.Duration
+	failAfterSet  bool    // by the user
+	rate          float64 // Gb/s
+}
+
+func (s *demoSettings) define(app *kingpin.Application) *demoSettings {
+	cmd := app.Command("demo", "Show two simulated nodes at work, on any machine: rails are shaped TCP connections on "+
+		"this machine; GPUs and the job on them are simulated. See docs/demo.md.")
+	cmd.Flag("web.listen-address", "Address of the first node; the second uses the next port.").
+		Default(":10091").StringVar(&s.listen)
+	cmd.Flag("rate", "Rate of each rail in Gb/s, from 0.1 to 100. Use less than the default on a slow machine.").
+		Default(fmt.Sprint(demo.Rate)).Float64Var(&s.rate)
+	cmd.Flag("degrade", "Slow a rail down to this part of its rate, such as rail1=0.3. May be given more than once.").
+		PlaceHolder("RAIL=PART").StringsVar(&s.degrade)
+	cmd.Flag("fallback", "Block RDMA: job and probe use TCP.").BoolVar(&s.fallback)
+	cmd.Flag("fail", "Take the port of a rail of the first node down, such as rail0. May be given more than once.").
+		PlaceHolder("RAIL").StringsVar(&s.fail)
+	cmd.Flag("fail-after", "Time until it goes down. A Prometheus must have scraped the rail while it was up: a port "+
+		"that never was up raises no alert.").Default("1m").IsSetByUser(&s.failAfterSet).DurationVar(&s.failAfter)
+	return s
+}
+
+// run shows two simulated nodes until ctx is done, or the terminal or pipe that it writes to is gone.
+func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
+	defer parts.begin("demo", nil)()
+	ctx, stop := whileRead(ctx)
 	defer stop()
-	opts, err := s.demoOptions()
+	opts, err := s.options()
 	if err != nil {
 		return misuse{err}
 	}
-	at, err := demoAddresses(s.demo.listen)
+	at, err := demoAddresses(s.listen)
 	if err != nil {
 		return misuse{err}
 	}
@@ -57,13 +83,13 @@ func runDemo(ctx context.Context, s settings, w io.Writer) error {
 		fmt.Fprintf(w, "  node %d  %s\n", i+1, demoURL(address))
 	}
 	fmt.Fprint(w, demoTroubles(opts))
-	beSmall()
-	return s.showDemo(ctx, opts, at, demoProbe(opts.Rate))
+	limitMemory()
+	return s.show(ctx, opts, at, demoProbe(opts.Rate))
 }
 
-// whileSeen is done too when the terminal was closed, or the reader of a pipe went.
-// Both kill by default, and the files would stay.
-func whileSeen(ctx context.Context) (context.Context, context.CancelFunc) {
+// whileRead is done too when the terminal was closed, or the reader of a pipe has gone. Both signals kill by default,
+// and the files would stay.
+func whileRead(ctx context.Context) (context.Context, context.CancelFunc) {
 	ends := []os.Signal{syscall.SIGPIPE}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
 		ends = append(ends, syscall.SIGHUP)
@@ -71,19 +97,15 @@ func whileSeen(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, ends...)
 }
 
-// showDemo shows the nodes, which ask each other as rounds says.
-func (s settings) showDemo(ctx context.Context, opts demo.Options, at demoPlaces, rounds probe.Options) error {
-	s.telemetryPath, s.interval, s.processLimit = "/metrics", sampler.DefaultInterval, maxProcessSeries
-	for _, flag := range sourceFlags {
-		*s.collectors[flag.name] = !flag.off
-	}
+// show runs the nodes, which probe each other as rounds says.
+func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlaces, rounds probe.Options) error {
 	d, err := demo.New("", opts)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	logger := promslog.New(&s.log)
-	logger.Warn("Nothing that is shown is real", "notice", demo.Notice, "files", d.Dir())
+	logger := s.logger()
+	logger.Warn("Demo: all data is simulated", "notice", demo.Notice, "files", d.Dir())
 	rounds.Security.TokenFile = filepath.Join(d.Dir(), "token")
 	if err := os.WriteFile(rounds.Security.TokenFile, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
@@ -98,8 +120,8 @@ func (s settings) showDemo(ctx context.Context, opts demo.Options, at demoPlaces
 		own := rounds
 		own.Name, own.Listen, own.Peers = n.Name, at.control[i], []string{at.control[1-i]}
 		running.Go(func() {
-			ended <- s.serveDemo(ctx, n, at.web[i], &own, logger.With("node", n.Name))
-			cancel() // one alone is no demo
+			ended <- serveDemo(ctx, n, at.web[i], &own, logger.With("node", n.Name))
+			cancel() // the demo needs both
 		})
 	}
 	for range d.Nodes {
@@ -111,30 +133,35 @@ func (s settings) showDemo(ctx context.Context, opts demo.Options, at demoPlaces
 }
 
 // serveDemo serves one node.
-func (s settings) serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
-	s.nodeName, s.sysfs, s.procfs, s.rootfs = of.Name, of.Sysfs, of.Procfs, of.Rootfs
-	n, err := assemble(s, machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe}, rail.Options{}, logger)
+func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
+	settings := nodeSettings{
+		common:        &common{nodeName: of.Name, sysfs: of.Sysfs, procfs: of.Procfs, rootfs: of.Rootfs},
+		sources:       defaultSources(),
+		telemetryPath: "/metrics",
+	}
+	m := machine{notice: demo.Notice, nvml: nvml.NewSession(of.NVML()), ethtool: of.Ethtool(), probe: of.Probe}
+	n, err := assemble(settings, m, rail.Options{}, logger)
 	if err != nil {
 		return err
 	}
 	defer n.close()
 	if err := n.probing.start(ctx, opts); err != nil {
-		return fourInARow(err)
+		return portError(err)
 	}
 	file, socket := "", false
 	flags := &web.FlagConfig{WebListenAddresses: &[]string{address}, WebConfigFile: &file, WebSystemdSocket: &socket}
-	return fourInARow(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to read again
+	return portError(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to reload
 }
 
-// fourInARow says of a port that is taken what the demo needs.
-func fourInARow(err error) error {
+// portError adds to the error about a port in use which ports the demo needs.
+func portError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w (the demo needs four ports in a row; --web.listen-address is the first)", err)
+		return fmt.Errorf("%w (the demo needs four consecutive ports; --web.listen-address is the first)", err)
 	}
 	return err
 }
 
-// demoProbe is how the nodes ask each other over rails of so many Gb/s.
+// demoProbe is how the nodes probe each other over rails of so many Gb/s.
 func demoProbe(rate float64) probe.Options {
 	opts := probe.DefaultOptions()
 	opts.Interval, opts.Timeout, opts.Chunk, opts.BusyAbove = demoInterval, demoInterval, demoChunk, demoBusy
@@ -143,22 +170,21 @@ func demoProbe(rate float64) probe.Options {
 	return opts
 }
 
-// demoOptions are what the flags of demo ask for.
-func (s settings) demoOptions() (demo.Options, error) {
-	opts := demo.Options{Rate: s.demo.rate, Degrade: map[int]float64{}, Fallback: s.demo.fallback, Fail: map[int]bool{}, FailAfter: s.demo.failAfter}
-	if s.configFile != "" {
-		return opts, fmt.Errorf("--config.file: the demo takes no configuration; railscope serve does")
+// options are what the flags ask for.
+func (s *demoSettings) options() (demo.Options, error) {
+	opts := demo.Options{Rate: s.rate, Degrade: map[int]float64{}, Fallback: s.fallback, Fail: map[int]bool{},
+		FailAfter: s.failAfter}
+	switch {
+	case s.configFile != "":
+		return opts, errors.New("--config.file: the demo has no configuration; railscope serve has")
+	case !(s.rate >= 0.1 && s.rate <= 100):
+		return opts, fmt.Errorf("--rate must be from 0.1 to 100 (Gb/s), such as %v, not %v", demo.Rate, s.rate)
+	case s.failAfterSet && len(s.fail) == 0:
+		return opts, errors.New("--fail-after needs --fail, which names the rail, such as --fail=rail0")
+	case s.failAfter < 0:
+		return opts, fmt.Errorf("--fail-after must not be negative, such as 1m, not %v", s.failAfter)
 	}
-	if !(s.demo.rate >= 0.1 && s.demo.rate <= 100) {
-		return opts, fmt.Errorf("--rate must be from 0.1 to 100 (Gb/s), such as %v, not %v", demo.Rate, s.demo.rate)
-	}
-	if s.demo.failAfterSet && len(s.demo.fail) == 0 {
-		return opts, fmt.Errorf("--fail-after: nothing is to fail; --fail says what, such as --fail=rail0")
-	}
-	if s.demo.failAfter < 0 {
-		return opts, fmt.Errorf("--fail-after must be a time from now on, such as 1m, not %v", s.demo.failAfter)
-	}
-	for _, text := range s.demo.degrade {
+	for _, text := range s.degrade {
 		r, part, err := demo.ParseDegrade(text)
 		if err != nil {
 			return opts, fmt.Errorf("--degrade: %w", err)
@@ -168,7 +194,7 @@ func (s settings) demoOptions() (demo.Options, error) {
 		}
 		opts.Degrade[r] = part
 	}
-	for _, text := range s.demo.fail {
+	for _, text := range s.fail {
 		r, err := demo.ParseRail(text)
 		if err != nil {
 			return opts, fmt.Errorf("--fail: %w", err)
@@ -181,13 +207,13 @@ func (s settings) demoOptions() (demo.Options, error) {
 	return opts, nil
 }
 
-// demoTroubles says what will be wrong.
+// demoTroubles says what the flags break.
 func demoTroubles(opts demo.Options) (text string) {
 	for _, r := range slices.Sorted(maps.Keys(opts.Degrade)) {
 		text += fmt.Sprintf("  rail%d carries %v of its rate\n", r, opts.Degrade[r])
 	}
 	if opts.Fallback {
-		text += "  nothing gets through by RDMA\n"
+		text += "  RDMA is blocked: job and probe use TCP\n"
 	}
 	for _, r := range slices.Sorted(maps.Keys(opts.Fail)) {
 		text += fmt.Sprintf("  the port of rail%d on node 1 goes down after %v\n", r, opts.FailAfter)
@@ -195,16 +221,16 @@ func demoTroubles(opts demo.Options) (text string) {
 	return text
 }
 
-// demoPlaces are where the nodes serve, and where they answer each other.
+// demoPlaces are the addresses of the nodes' web ports and of their probe ports.
 type demoPlaces struct{ web, control [demo.Nodes]string }
 
-// demoAddresses are four ports in a row from the first on, and free ones where
-// that is 0.
+// demoAddresses are four consecutive ports from the first on, or free ones where the first is 0.
 func demoAddresses(first string) (at demoPlaces, err error) {
 	host, text, err := net.SplitHostPort(first)
 	port, errPort := strconv.Atoi(text)
 	if err != nil || errPort != nil || port < 0 || port > 65535-2*demo.Nodes+1 {
-		return at, fmt.Errorf("--web.listen-address must be host:port or :port, such as :10091, with three more ports above it, not %q", first)
+		return at, fmt.Errorf("--web.listen-address must be host:port or :port, such as :10091, with three more ports "+
+			"above it, not %q", first)
 	}
 	for i := range demo.Nodes {
 		at.web[i], at.control[i] = first, fmt.Sprintf("127.0.0.1:%d", port+demo.Nodes+i)
@@ -217,7 +243,7 @@ func demoAddresses(first string) (at demoPlaces, err error) {
 			return at, err
 		}
 		at.control[i] = free.Addr().String()
-		defer func() { _ = free.Close() }() // it is about to be another's
+		defer func() { _ = free.Close() }() // the node opens it next
 	}
 	return at, nil
 }

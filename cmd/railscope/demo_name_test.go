@@ -17,7 +17,7 @@ func TestDemoNames(t *testing.T) {
 	}
 	defer d.Close()
 	for _, n := range d.Nodes {
-		s := settings{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
+		s := &common{sysfs: n.Sysfs, procfs: n.Procfs, rootfs: n.Rootfs}
 		g := gatherer(s, rail.NewFinder(s.sysfs, rail.Options{}, nil, doctorBudget))
 		if got := g.Gather(t.Context(), facts.All).Node; got != n.Name {
 			t.Errorf("doctor calls the node %q, serve %q", got, n.Name)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/railscope/railscope/demo"
@@ -177,17 +178,20 @@ func TestDemo(t *testing.T) {
 // ends it.
 func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(), end func() error) {
 	t.Helper()
-	s, err := parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)}, args...))
-	if err != nil {
+	app := kingpin.New("railscope", "")
+	s := &demoSettings{common: &common{}}
+	s.common.define(app)
+	s.define(app)
+	if _, err := app.Parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)}, args...)); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := s.demoOptions()
+	opts, err := s.options()
 	if err != nil {
 		t.Fatal(err)
 	}
 	hold := make(chan struct{})
 	opts.FailHold = hold
-	at, err := demoAddresses(s.demo.listen)
+	at, err := demoAddresses(s.listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +199,7 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(
 	ended := make(chan error, 1)
 	rounds := demoProbe(opts.Rate)
 	rounds.Interval = 6 * time.Second
-	go func() { ended <- s.showDemo(ctx, opts, at, rounds) }()
+	go func() { ended <- s.show(ctx, opts, at, rounds) }()
 	for i := range nodes {
 		nodes[i] = &shown{url: "http://" + at.web[i], last: map[string]float64{}}
 	}

@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 	}
 	got := string(page)
 	for name, text := range map[string]string{
-		"flags": flagsText(), "keys": keysText(), "example": "```yaml\n" + string(yaml) + "```\n",
+		"flags": flagsText(t), "keys": keysText(), "example": "```yaml\n" + string(yaml) + "```\n",
 		"web": endpointsText(webEndpoints()), "control": endpointsText(controlEndpoints()), "exits": exitsText(),
 	} {
 		begin, end := "<!-- generated: "+name+" -->\n", "<!-- end of "+name+" -->\n"
@@ -55,10 +55,19 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// model is the command line, with the environment variables that parsing gives its flags.
+func model(t *testing.T) *kingpin.ApplicationModel {
+	t.Helper()
+	app, _ := application()
+	if _, err := app.ParseContext(nil); err != nil {
+		t.Fatal(err)
+	}
+	return app.Model()
+}
+
 // flagsText is the command line: flags of all commands, then of each.
-func flagsText() string {
-	var s settings
-	app := application(&s).Model()
+func flagsText(t *testing.T) string {
+	app := model(t)
 	var b strings.Builder
 	b.WriteString("### Of every command\n\n")
 	flagsTable(&b, app.Flags)
@@ -88,11 +97,7 @@ func flagsTable(b *strings.Builder, flags []*kingpin.FlagModel) {
 				name = "--version"
 			}
 		}
-		help := f.Help
-		if r, ok := f.Value.(interface{ IsCumulative() bool }); ok && r.IsCumulative() {
-			help = strings.TrimSuffix(help, ".") + ". *Repeatable.*"
-		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, code(f.Envar), code(def), cell(help))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, code(f.Envar), code(def), cell(f.Help))
 	}
 }
 
@@ -117,8 +122,7 @@ func keysText() string {
 
 // TestPagesNameFlags: flags and variables of railscope that pages name are there.
 func TestPagesNameFlags(t *testing.T) {
-	var s settings
-	app := application(&s).Model()
+	app := model(t)
 	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_REQUIRE_FUSE": true, "--collector.NAME": true, "--no-collector.NAME": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
@@ -131,7 +135,7 @@ func TestPagesNameFlags(t *testing.T) {
 		t.Fatal(err, err2, len(pages)+len(runbooks))
 	}
 	// Of all flags only those that can be no other program's, and those on a command line of ours.
-	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|runtime|config)\.[A-Za-z._-]*[A-Za-z]`)
+	ours := regexp.MustCompile(`\bRAILSCOPE_[A-Z_]+|--(?:no-)?(?:collector|path|web|log|sample|nccl|config)\.[A-Za-z._-]*[A-Za-z]`)
 	line := regexp.MustCompile("(?:^|`|[ /])railscope (?:serve|rails|bench|doctor|demo)[^`#]*")
 	for _, page := range slices.Concat(pages, runbooks, []string{"../../README.md"}) {
 		text, err := os.ReadFile(page)

@@ -34,7 +34,7 @@ func TestDoctorMisuse(t *testing.T) {
 		{"a peer that is none", []string{"--peer=a b"}, `railscope: --peer must be host or host:port, .*, not "a b"`},
 		{"a peer without a name", []string{"--peer="}, `railscope: --peer must be host or host:port, .*, not ""`},
 		{"no such token file", []string{"--peer=a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
-		{"no such format", []string{"--format=table"}, `railscope: --format is wrong: enum value must be one of text,json, got 'table'; .*`},
+		{"no such format", []string{"--format=table"}, `railscope: invalid --format: enum value must be one of text,json, got 'table'; .*`},
 		{"no such configuration", []string{"--config.file=/no/such/file"}, `railscope: read configuration: .*no such file or directory; --config.file needs a readable file, .*`},
 	} {
 		out, errs, code := doctor1(t, t.TempDir(), tc.args...)
@@ -161,13 +161,13 @@ func TestDoctorStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the exit code says it
-	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() != "railscope: told to stop before all was read\n" {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() != "railscope: stopped before everything was read\n" {
 		t.Errorf("exit %d, %q, %q", code, &stdout, &stderr)
 	}
 }
 
-// TestPeerMend: what is to be done depends on why the peer could not be asked.
-func TestPeerMend(t *testing.T) {
+// TestPeerFix: what is to be done depends on why the peer could not be asked.
+func TestPeerFix(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want string
@@ -180,7 +180,7 @@ func TestPeerMend(t *testing.T) {
 		{&probe.Failure{Reason: "peer_unreachable"}, "this port open"},
 		{errors.New("the peer's facts make no sense"), "same version"},
 	} {
-		list := peerMend(tc.err)
+		list := peerFix(tc.err)
 		if len(list) == 0 || !strings.Contains(list[0], tc.want) || slices.ContainsFunc(list, func(s string) bool { return !strings.HasPrefix(s, "# ") }) {
 			t.Errorf("%v: %q, want %q", tc.err, list, tc.want)
 		}
@@ -245,7 +245,7 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 // wrong with the rest is not that nothing is wrong.
 func TestComplaints(t *testing.T) {
 	sys := tree(t)
-	ask := complaints(gatherer(settings{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()}, rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
+	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()}, rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
 	unread := func() (list []exporterhttp.Finding) {
 		all, err := ask(t.Context())
 		if err != nil {

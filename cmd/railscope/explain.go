@@ -1,104 +1,106 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/internal/config"
 )
 
-var unknownFlag = regexp.MustCompile(`^unknown long flag '--([^']*)'`)
-
-// explain adds to an error of the command line what it is about, and what would
-// be right.
-func explain(err error, app *kingpin.Application, args []string) error {
-	command := usedCommand(app, args)
-	m := unknownFlag.FindStringSubmatch(err.Error())
-	if m == nil {
-		return fmt.Errorf("%s (see railscope%s --help)", blame(err, app, args), command)
+// explain says which flag or variable an error of the command line is about, and what would be right. The parser's
+// errors have no type, so the command line is parsed once more and the cause is looked for.
+func explain(err error, args []string) error {
+	app, _ := application()
+	parsed, _ := app.ParseContext(args) // the error is being explained
+	if parsed == nil {
+		return err
 	}
-	var known []string
-	hint := ""
-	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.Model().FlagGroupModel}}, app.Model().Commands...) {
-		own := group.FullCommand == "" || " "+group.FullCommand == command || group.Default && command == ""
-		for _, f := range group.Flags {
-			switch {
-			case own && !f.Hidden:
-				known = append(known, "--"+f.Name)
-			case !own && f.Name == m[1] && hint == "":
-				hint = "; it is one of railscope " + group.FullCommand
-			}
-		}
+	command := "" // as it was written: serve may be left out
+	if c := parsed.SelectedCommand; c != nil && slices.Contains(args, c.FullCommand()) {
+		command = " " + c.FullCommand()
 	}
-	if near := config.Nearest("--"+m[1], known); near != "" && hint == "" {
-		hint = fmt.Sprintf("; did you mean %q?", near)
-	}
-	return fmt.Errorf("unknown flag --%s%s (see railscope%s --help)", m[1], hint, command)
+	text := cmp.Or(unknownFlag(app, parsed), invalidValue(app, parsed), err.Error())
+	return fmt.Errorf("%s (see railscope%s --help)", text, command)
 }
 
-// usedCommand is the command that args name, with a blank before it; empty where
-// they name none.
-func usedCommand(app *kingpin.Application, args []string) string {
-	context, _ := app.ParseContext(args) // its error is being explained
-	if context == nil || context.SelectedCommand == nil || !slices.Contains(args, context.SelectedCommand.FullCommand()) {
+// unknownFlag describes the unknown flag at which the parser stopped; empty: it stopped at something else.
+func unknownFlag(app *kingpin.Application, parsed *kingpin.ParseContext) string {
+	token := parsed.Peek()
+	if token.Type != kingpin.TokenLong {
 		return ""
 	}
-	return " " + context.SelectedCommand.FullCommand()
+	var own []string
+	for _, f := range flagsOf(app, parsed.SelectedCommand) {
+		if f.Name == token.Value || f.IsBoolFlag() && "no-"+f.Name == token.Value {
+			return ""
+		}
+		if !f.Hidden {
+			own = append(own, "--"+f.Name)
+		}
+	}
+	text := "unknown flag --" + token.Value
+	for _, c := range app.Model().Commands {
+		if slices.ContainsFunc(c.Flags, func(f *kingpin.FlagModel) bool { return f.Name == token.Value }) {
+			return text + "; it is a flag of railscope " + c.FullCommand
+		}
+	}
+	if near := config.Nearest("--"+token.Value, own); near != "" {
+		return fmt.Sprintf("%s; did you mean %q?", text, near)
+	}
+	return text
 }
 
-// blame names the flag or the variable whose value the error is about: kingpin
-// says what is wrong with a value, and not whose it is. Each value is therefore
-// given to its flag once more.
-func blame(err error, app *kingpin.Application, args []string) string {
-	parsed, _ := app.ParseContext(args)
-	if parsed == nil {
-		return err.Error()
-	}
-	var given []string
+// invalidValue describes the first value that its flag refuses, of the command line and of the environment.
+func invalidValue(app *kingpin.Application, parsed *kingpin.ParseContext) string {
+	given := map[string]bool{}
 	for _, e := range parsed.Elements {
 		f, ok := e.Clause.(*kingpin.FlagClause)
 		if !ok || e.Value == nil {
 			continue
 		}
-		given = append(given, f.Model().Name)
-		if says := f.Model().Value.Set(*e.Value); says != nil && says.Error() == err.Error() {
-			return "--" + f.Model().Name + " " + remedy(err, f.Model())
+		m := f.Model()
+		given[m.Name] = true
+		if err := m.Value.Set(*e.Value); err != nil {
+			return refusal("--"+m.Name, err, m)
 		}
 	}
-	flags := app.Model().Flags
-	if parsed.SelectedCommand != nil {
-		flags = append(flags, parsed.SelectedCommand.Model().Flags...)
-	}
-	for _, f := range flags {
-		value := os.Getenv(f.Envar)
-		if f.Envar == "" || value == "" || slices.Contains(given, f.Name) {
-			continue
-		}
-		if says := f.Value.Set(value); says != nil && says.Error() == err.Error() {
-			return "the variable " + f.Envar + " " + remedy(err, f)
+	for _, f := range flagsOf(app, parsed.SelectedCommand) {
+		if value := os.Getenv(f.Envar); f.Envar != "" && value != "" && !given[f.Name] {
+			if err := f.Value.Set(value); err != nil {
+				return refusal(f.Envar, err, f)
+			}
 		}
 	}
-	return err.Error()
+	return ""
 }
 
-// remedy says what is wrong with the value of a flag, and what it is by default.
-func remedy(err error, f *kingpin.FlagModel) string {
-	says := "is wrong: " + err.Error()
+// refusal says what is wrong with the value of a flag, and what its default is.
+func refusal(name string, err error, f *kingpin.FlagModel) string {
+	text := "invalid " + name + ": " + err.Error()
 	if bad, ok := errors.AsType[*strconv.NumError](err); ok {
 		kind := "a number"
 		if bad.Func == "ParseBool" {
 			kind = "true or false"
 		}
-		says = fmt.Sprintf("must be %s, not %q", kind, bad.Num)
+		text = fmt.Sprintf("%s must be %s, not %q", name, kind, bad.Num)
 	}
-	if len(f.Default) > 0 && f.Default[0] != "" {
-		says += "; by default it is " + f.Default[0]
+	if def := strings.Join(f.Default, " "); def != "" {
+		text += "; the default is " + def
 	}
-	return says
+	return text
+}
+
+// flagsOf are the flags that a command line with this command may have.
+func flagsOf(app *kingpin.Application, cmd *kingpin.CmdClause) []*kingpin.FlagModel {
+	if cmd == nil {
+		return app.Model().Flags
+	}
+	return slices.Concat(app.Model().Flags, cmd.Model().Flags)
 }

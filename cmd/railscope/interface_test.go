@@ -91,7 +91,7 @@ func TestEndpoints(t *testing.T) {
 	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	r.line(t, `"msg":"(Serving)"`)
-	r.line(t, `"msg":"(Token can be guessed)[^"]*","file":"`+token+`","bytes":6,`)
+	r.line(t, `"msg":"(Token is too short)[^"]*","file":"`+token+`","bytes":6,`)
 	for _, e := range webEndpoints() {
 		if got := e.ask(t, r.url, "Basic cHJvbWV0aGV1czpzZXNhbWU="); got != e.status {
 			t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)

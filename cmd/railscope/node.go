@@ -20,64 +20,85 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// How long a scrape waits: for one device, and for a source, which may first
-// have to look for the devices.
+// How long a scrape waits: for one device, and for a source, which may have to find its devices first.
 const (
 	deviceBudget = time.Second
 	sourceBudget = 4 * deviceBudget
 )
 
-// machine is what a node stands on beside the files that the settings name.
+// nodeSettings are those of one node that serves metrics: of serve, and of each node of the demo.
+type nodeSettings struct {
+	*common
+	sources       sourceSettings
+	telemetryPath string
+	lifecycle     bool // a reload by HTTP is allowed
+	connections   int  // to the web port, at a time
+}
+
+// machine is what a node reads beside the files that the settings name.
 type machine struct {
-	notice  string // for people who look at the page, and 1 for railscope_demo; empty: all that is told is real
+	notice  string // on the page, with railscope_demo 1; empty: all data is real
 	kernel  rail.Kernel
 	nvml    *nvml.Session
-	state   *state.Store               // nil: nothing outlives the process
+	state   *state.Store               // nil: nothing survives the process
 	ethtool ethtool.Ioctl              // nil: the kernel's
-	probe   func(o *probe.NodeOptions) // changes what the probe stands on; nil: nothing
+	probe   func(o *probe.NodeOptions) // changes the options of the probe; nil: nothing
 }
 
 // machine is the one that this process runs on.
-func (s settings) machine() machine {
-	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.nvml))}
+func (s *nodeSettings) machine() machine {
+	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.sources.nvml))}
 }
 
-// node is all that serves one node's metrics.
+// node is one node that serves metrics.
 type node struct {
 	finder  *rail.Finder
 	probing *probing
 	scraper *scrape.Scraper
 	running []runner
-	machine machine
 	server  exporterhttp.Options
 	logger  *slog.Logger
 }
 
-// assemble makes a node of the machine m, whose files are where s says. Nothing
-// runs yet, and the probe has no configuration.
-func assemble(s settings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
+// assemble makes a node of the machine m, whose files are where s says. Nothing runs yet, and the probe has no
+// configuration.
+func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	remember(finder, m.state)
-	n := &node{finder: finder, machine: m, logger: logger}
-	g := gatherer(s, finder)
-	n.server = exporterhttp.Options{TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections, Node: s.nodeName, Notice: m.notice, Doctor: complaints(g), Logger: logger}
-	probed := newNode(s, m, finder, g, logger)
-	list, running, err := sources(s, m, finder, probed, logger)
+	g := gatherer(s.common, finder)
+	probed := newProbeNode(s.common, m.probe, finder, g, logger)
+	list, running, err := s.sources.open(s.common, m, finder, probed, logger)
 	if err != nil {
 		return nil, err
 	}
-	n.running = running
-	n.probing = newProbing(probed, logger)
-	var saved func() error
-	if m.state != nil {
-		saved = m.state.Err
+	n := &node{finder: finder, running: running, probing: newProbing(probed, logger), logger: logger}
+	n.server = exporterhttp.Options{
+		TelemetryPath:  s.telemetryPath,
+		Lifecycle:      s.lifecycle,
+		MaxConnections: s.connections,
+		Node:           s.nodeName,
+		Notice:         m.notice,
+		Doctor:         pageFindings(g),
+		Logger:         logger,
 	}
-	n.scraper, err = scrape.New(append(list, n.probing.metrics), scrape.Options{Budget: sourceBudget, Logger: logger, State: saved,
-		Info: scrape.Info{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(), Demo: m.notice != ""}})
+	opts := scrape.Options{
+		Budget: sourceBudget,
+		Logger: logger,
+		Info: scrape.Info{
+			Version:   cmp.Or(version.Version, "unknown"),
+			Revision:  version.GetRevision(),
+			GoVersion: runtime.Version(),
+			Demo:      m.notice != "",
+		},
+	}
+	if m.state != nil {
+		opts.State = m.state.Err
+	}
+	n.scraper, err = scrape.New(append(list, n.probing.metrics), opts)
 	return n, err
 }
 
-// serve serves until ctx is done, then lets running scrapes end.
+// serve serves until ctx is done, then lets in-flight scrapes finish.
 func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() error) error {
 	opts := n.server
 	opts.Reload = reload

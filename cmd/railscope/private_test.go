@@ -63,10 +63,8 @@ func write(t *testing.T, path, content string) {
 // it, and doctor of a peer that something is wrong.
 func TestEnvironmentsStayPrivate(t *testing.T) {
 	procfs, rootfs := privateProcesses(t)
-	s, err := parse([]string{"serve", "--path.sysfs=" + tree(t), "--path.procfs=" + procfs, "--path.rootfs=" + rootfs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := nodeSettings{common: &common{sysfs: tree(t), procfs: procfs, rootfs: rootfs}, sources: defaultSources(),
+		telemetryPath: "/metrics", connections: exporterhttp.DefaultMaxConnections}
 	n, err := assemble(s, s.machine(), rail.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +81,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
 		served[path] = get(t, server.URL+path)
 	}
-	told, err := tellFacts(gatherer(s, n.finder))(t.Context())
+	told, err := sharedFacts(gatherer(s.common, n.finder))(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +102,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	}
 	there.Node = "spark-02"
 	judged := report.Examine(there, nil)
-	byHand := report.Examine(gatherer(s, n.finder).Gather(t.Context(), facts.All), nil)
+	byHand := report.Examine(gatherer(s.common, n.finder).Gather(t.Context(), facts.All), nil)
 	var checks, text strings.Builder
 	for _, f := range judged.Findings {
 		if strings.HasPrefix(f.Check, "nccl_") || strings.HasPrefix(f.Check, "ucx_") {

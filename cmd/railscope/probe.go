@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"reflect"
 	"runtime/debug"
 	"sync"
@@ -22,28 +21,32 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// workerCommand is the command of the process that touches libibverbs. It is
-// not for people, so it is no command of the parser's.
+// workerCommand is the command of the process that touches libibverbs. It is not for users, so the parser does not know
+// it.
 const workerCommand = "probe-worker"
 
-// newNode is this machine as the probe sees it. Its worker is this binary, also
-// when the file has been replaced since.
-func newNode(s settings, m machine, finder *rail.Finder, g *facts.Gatherer, logger *slog.Logger) *probe.Node {
+// isWorker reports whether this process was started as the probe's worker.
+func isWorker(args []string) bool { return len(args) == 1 && args[0] == workerCommand }
+
+// newProbeNode is this machine as the probe sees it. Its worker is this binary, also when the file has been replaced
+// since. change, which may be nil, changes the options.
+func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, g *facts.Gatherer,
+	logger *slog.Logger) *probe.Node {
 	opts := probe.NodeOptions{
 		Version: cmp.Or(version.Version, "unknown"),
-		Name:    s.nodeName,
-		Sysfs:   s.sysfs,
+		Name:    c.nodeName,
+		Sysfs:   c.sysfs,
 		Rails:   finder.Rails,
-		Facts:   tellFacts(g),
+		Facts:   sharedFacts(g),
 		Worker:  []string{"/proc/self/exe", workerCommand},
-		Log:     func(line string) { logger.Info("Worker process", "said", line) },
+		Log:     func(line string) { logger.Info("Output of the worker process", "line", line) },
 		Refused: func(reason, from string) {
 			logger.Warn("Probe port refuses a client (logged once until it stops)", "reason", reason, "address", from)
 		},
 		Server: func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
 	}
-	if m.probe != nil {
-		m.probe(&opts)
+	if change != nil {
+		change(&opts)
 	}
 	return probe.NewNode(opts)
 }
@@ -53,10 +56,10 @@ type probing struct {
 	service *probe.Service
 	metrics *exporterprobe.Source
 	logger  *slog.Logger
-	last    map[string]string // peer → what its last round came to, for the log
+	last    map[string]string // peer → summary of its last round, for the log
 
 	mu   sync.Mutex     // protects opts
-	opts *probe.Options // in force; only what could be applied gets here
+	opts *probe.Options // applied
 }
 
 func newProbing(node *probe.Node, logger *slog.Logger) *probing {
@@ -64,55 +67,53 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	p.service = probe.NewService(node, p.observe, probe.Events{
 		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "listen", a.String()) },
 		Stopped: func(err error) {
-			logger.Error("Peers are not answered: the address is tried again, at least every 30s", "err", err, "fix", "stop what else listens there, or change probe.listen")
+			logger.Error("Peers are not answered: the probe port cannot be opened, retried at least every 30s",
+				"err", err, "fix", "stop the program that uses the address, or change probe.listen")
 		},
-		Peers:    p.setPeers,
-		Resolved: p.resolved,
-
+		Peers:      p.setPeers,
+		Resolved:   p.resolved,
 		SecretFile: p.secretFile,
 		WeakToken: func(path string, bytes int) {
-			logger.Warn("Token can be guessed; make one with: head -c 24 /dev/urandom | base64", "file", path, "bytes", bytes, "wanted", secret.ShortToken)
+			logger.Warn("Token is too short; make one with: head -c 24 /dev/urandom | base64",
+				"file", path, "bytes", bytes, "wanted", secret.ShortToken)
 		},
 	})
 	p.metrics = exporterprobe.NewSource(p.service.Stats)
 	return p
 }
 
-// setPeers makes these the peers that there are series of. Like observe it is
-// called by one goroutine at a time.
+// setPeers sets the peers that have series. Like observe it is called by one goroutine at a time.
 func (p *probing) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
 	last := map[string]string{}
 	for _, peer := range peers {
-		if what, known := p.last[peer]; known {
-			last[peer] = what
+		if summary, known := p.last[peer]; known {
+			last[peer] = summary
 		}
 	}
 	p.last = last
 }
 
-// resolved logs what the lookup of a DNS name came to.
+// resolved logs the result of a DNS lookup.
 func (p *probing) resolved(name string, peers int, err error) {
 	if err != nil {
-		p.logger.Warn("Peers could not be looked up, those known so far remain", "name", name, "peers", peers, "err", err)
+		p.logger.Warn("Lookup of peers failed, those known so far remain", "name", name, "peers", peers, "err", err)
 		return
 	}
 	p.logger.Info("Looked up peers", "name", name, "peers", peers)
 }
 
-// secretFile logs that a token or certificate file cannot be used, and that it can
-// again.
+// secretFile logs that a token or certificate file became unusable, or usable again.
 func (p *probing) secretFile(path string, err error) {
 	if err != nil {
-		p.logger.Error("Token or certificate file cannot be used, what it held before stays in use", "file", path, "err", err)
+		p.logger.Error("Token or certificate file is unusable, its previous content stays in use", "file", path, "err", err)
 		return
 	}
-	p.logger.Info("Token or certificate file can be used again", "file", path)
+	p.logger.Info("Token or certificate file is usable again", "file", path)
 }
 
-// prepare checks a configuration and returns what puts it in force, which cannot
-// fail. One that is in force already stays undisturbed. With retry, a port that is
-// taken is no error.
+// prepare checks options and returns what applies them, which cannot fail. Options that are applied already stay
+// undisturbed. With retry, a port that is in use is no error.
 func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.Context), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +132,7 @@ func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.
 	}, nil
 }
 
-// start puts the first configuration in force.
+// start applies the first options.
 func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	commit, err := p.prepare(opts, true)
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	return nil
 }
 
-// activity is what of the probe goes on, for people.
+// activity names what the probe does now.
 func (p *probing) activity() []string {
 	if p.service.Stats().Leases > 0 {
 		return []string{"a lease of a peer"}
@@ -149,25 +150,24 @@ func (p *probing) activity() []string {
 	return nil
 }
 
-// observe hands a result on, and logs it when it is not what the last one was.
-// It is called by one goroutine at a time.
+// observe exports a result, and logs it when it differs from the last one. It is called by one goroutine at a time.
 func (p *probing) observe(r probe.Result) {
 	p.metrics.Observe(r)
-	debug.FreeOSMemory() // until the next round nothing of this one is needed
+	debug.FreeOSMemory() // of this round nothing is needed until the next
 	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", r.Transport)
-	what := fmt.Sprint(r.Outcome, r.Reason)
+	summary := fmt.Sprint(r.Outcome, r.Reason)
 	for _, f := range r.Failures {
-		what = fmt.Sprint(what, " ", f.Rail, f.Stage, f.Reason)
+		summary = fmt.Sprint(summary, " ", f.Rail, f.Stage, f.Reason)
 	}
 	slow := report.Slow(r)
 	for _, f := range slow {
-		what = fmt.Sprint(what, " ", f.Check, f.Subject)
+		summary = fmt.Sprint(summary, " ", f.Check, f.Subject)
 	}
-	if p.last[r.Peer] == what {
+	if p.last[r.Peer] == summary {
 		log.Debug("Probed", "reason", r.Reason, "detail", r.Detail)
 		return
 	}
-	p.last[r.Peer] = what
+	p.last[r.Peer] = summary
 	switch r.Outcome {
 	case probe.OK:
 		log.Info("Probed")
@@ -184,13 +184,4 @@ func (p *probing) observe(r probe.Result) {
 	for _, f := range slow {
 		log.Warn("Found in the round", "check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
 	}
-}
-
-// isWorker reports whether this process was started as the probe's worker.
-func isWorker(args []string) bool { return len(args) == 1 && args[0] == workerCommand }
-
-// terminal reports whether f is one.
-func terminal(f *os.File) bool {
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// TestEnding: bench ends well after an ok round alone.
-func TestEnding(t *testing.T) {
+// TestBenchError: bench ends well after an ok round alone.
+func TestBenchError(t *testing.T) {
 	for _, o := range probe.Outcomes() {
-		if err := ending(probe.Result{Outcome: o}); (err == nil) != (o == "ok") {
+		if err := benchError(probe.Result{Outcome: o}); (err == nil) != (o == "ok") {
 			t.Errorf("%s: %v", o, err)
 		}
 	}

@@ -1,30 +1,46 @@
 package main
 
 import (
+	"context"
 	"io"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
+
 	"github.com/railscope/railscope/collector/rdma"
-	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/inventory"
-	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// listBudget is how long the list waits for one device. Nobody else waits
-// meanwhile, so it is longer than a scrape's.
+// listBudget is how long rails and bench wait for one device. Nobody else waits meanwhile, so it is longer than a
+// scrape's.
 const listBudget = 10 * time.Second
 
-// rails lists the rails.
-func rails(s settings, w io.Writer) error {
-	cfg, err := config.Load(s.configFile)
+// railsSettings are the flags of rails.
+type railsSettings struct {
+	*common
+	format, forget string
+}
+
+func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
+	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that a connection "+
+		"would use, and why.")
+	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
+	cmd.Flag("forget", "Forget the rail of this name for good, in --state.dir, while no railscope serves. "+
+		"See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
+	return s
+}
+
+// run lists the rails, or forgets one.
+func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
+	defer parts.begin("rails", nil)()
+	cfg, err := s.load()
 	if err != nil {
-		return misuse{err}
+		return err
 	}
 	if s.forget != "" {
-		return forget(s, cfg, w)
+		return forget(s.stateDir, s.forget, cfg.Rails.Ports, w)
 	}
-	finder := s.finder(rail.NewFinder(s.sysfs, railOptions(cfg), rdmanl.New(listBudget), listBudget))
+	finder := s.newFinder(cfg, listBudget)
 	list := inventory.Read(s.sysfs, finder, rdma.New(s.sysfs, finder.Rails, listBudget))
 	if s.format == "json" {
 		return list.WriteJSON(w)

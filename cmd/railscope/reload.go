@@ -11,19 +11,17 @@ import (
 	"github.com/railscope/railscope/internal/systemd"
 )
 
-// loadBudget bounds the reading of the configuration: a file on a dead NFS server
-// must not hold up the next reload.
+// loadBudget bounds the reading of the configuration: a file on a dead NFS server must not delay the next reload.
 const loadBudget = 10 * time.Second
 
-// reloader reads the configuration again, one reload at a time. All of it is put
-// in force, or nothing.
+// reloader reloads the configuration, one reload at a time. All of it is applied, or nothing.
 type reloader struct {
-	node          *node
-	file          string
-	configuration *config.Loader
-	ctx           context.Context // what is started lives as long as serve, not as the request for a reload
-	mu            sync.Mutex
-	lane          lane.Group[loaded]
+	node   *node
+	file   string
+	loader *config.Loader
+	ctx    context.Context // of serve: what a reload starts outlives its request
+	mu     sync.Mutex
+	lane   lane.Group[loaded]
 }
 
 type loaded struct {
@@ -39,7 +37,7 @@ func (r *reloader) reload() error {
 	err := r.apply()
 	r.node.scraper.Reloaded(err == nil)
 	if err != nil {
-		r.node.logger.Error("Reload refused, the configuration in force was kept", "err", err)
+		r.node.logger.Error("Reload refused, configuration unchanged", "err", err)
 		return err
 	}
 	r.node.logger.Info("Configuration reloaded", "file", r.file)
@@ -55,8 +53,7 @@ func (r *reloader) apply() error {
 	if err != nil {
 		return err
 	}
-	// Nothing can fail from here on. The probe must find the rails under their new
-	// names.
+	// Nothing can fail from here on. The probe must find the rails under their new names.
 	r.node.finder.SetOptions(railOptions(cfg))
 	commit(r.ctx)
 	return nil
@@ -64,7 +61,7 @@ func (r *reloader) apply() error {
 
 func (r *reloader) load() (*config.Config, error) {
 	res := r.lane.Run(loadBudget, []string{r.file}, func(file string) loaded {
-		cfg, err := r.configuration.Load(file)
+		cfg, err := r.loader.Load(file)
 		return loaded{cfg, err}
 	})[0]
 	switch {
@@ -73,7 +70,8 @@ func (r *reloader) load() (*config.Config, error) {
 	case res.Value.err != nil:
 		return nil, res.Value.err
 	case res.Value.cfg.Empty && r.file != "":
-		return nil, fmt.Errorf("%s is empty, as a file that is being written: reload when it is complete, or write {} for a configuration without rails and probe", r.file)
+		return nil, fmt.Errorf("%s is empty, as a file is while it is written: reload when it is complete, "+
+			"or write {} for a configuration without rails and probe", r.file)
 	}
 	return res.Value.cfg, nil
 }

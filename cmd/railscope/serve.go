@@ -2,36 +2,68 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/common/promslog"
+	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/exporter-toolkit/web"
+	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 	"golang.org/x/sys/unix"
 
+	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
 )
 
-// maxProcessSeries bounds --collector.process.limit.
-const maxProcessSeries = 10000
+// serveSettings are the flags of serve.
+type serveSettings struct {
+	nodeSettings
+	web *web.FlagConfig
+}
 
-// maxGPUProcesses bounds the series of --collector.gpu.processes, per GPU.
-const maxGPUProcesses = 64
+func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
+	cmd := app.Command("serve", "Serve metrics (the default command).").Default().Validate(s.check)
+	s.web = kingpinflag.AddFlags(cmd, ":10091")
+	cmd.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
+	cmd.Flag("web.max-connections", "Connections to the web port at a time, half of them from one address. More are "+
+		"closed and counted.").Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
+	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always does.").
+		Default("false").BoolVar(&s.lifecycle)
+	s.sources.define(cmd)
+	return s
+}
 
-// serve serves until ctx is done; then in-flight scrapes finish first.
-func serve(ctx context.Context, s settings, parts *unfinished) error {
-	logger := promslog.New(&s.log)
-	// Stopped is what it was told to be: systemd and Kubernetes take any other code
-	// for a crash.
-	parts.become(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
+// check refuses values that the parser takes.
+func (s *serveSettings) check(*kingpin.CmdClause) error {
+	path := s.telemetryPath
+	switch {
+	case !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/-/") || strings.ContainsAny(path, "{} "):
+		return fmt.Errorf("--web.telemetry-path must begin with / and not with /-/, such as /metrics, not %q", path)
+	case s.connections < 1:
+		return fmt.Errorf("--web.max-connections must be 1 or more, not %d", s.connections)
+	case slices.Contains(*s.web.WebListenAddresses, ""):
+		return errors.New(`--web.listen-address must be host:port or :port, such as :10091, not ""`)
+	}
+	return s.sources.check()
+}
+
+// run serves until ctx is done; then in-flight scrapes finish first.
+func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer) error {
+	logger := s.logger()
+	// A stop that was asked for is a success: systemd and Kubernetes take any other code for a crash.
+	parts.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
 	read := parts.begin("the configuration", nil)
-	var configuration config.Loader
-	cfg, err := configuration.Load(s.configFile)
+	var loader config.Loader
+	cfg, err := loader.Load(s.configFile)
 	if err != nil {
 		return misuse{err}
 	}
@@ -39,13 +71,15 @@ func serve(ctx context.Context, s settings, parts *unfinished) error {
 		return misuse{fmt.Errorf("--web.config.file %s: %w", *s.web.WebConfigFile, err)}
 	}
 	read()
-	runtime.GOMAXPROCS(s.procs)
-	beSmall()
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1) // ADR 7
+	}
+	limitMemory()
 	m := s.machine()
 	if m.state = s.openState(logger); m.state != nil {
 		defer func() { _ = m.state.Close() }() // it has reported what was wrong
 	}
-	n, err := assemble(s, m, railOptions(cfg), logger)
+	n, err := assemble(s.nodeSettings, m, railOptions(cfg), logger)
 	if err != nil {
 		return err
 	}
@@ -56,18 +90,18 @@ func serve(ctx context.Context, s settings, parts *unfinished) error {
 	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
 		return err
 	}
-	reload := (&reloader{node: n, file: s.configFile, configuration: &configuration, ctx: ctx}).reload
+	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
 	defer onHangup(reload)()
 	defer parts.begin("the web port", n.scraper.Reading)()
 	return n.serve(ctx, s.web, reload)
 }
 
-// beSmall makes this process small rather than quick.
-func beSmall() {
+// limitMemory makes this process small rather than fast.
+func limitMemory() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // a scrape now and then
+		debug.SetGCPercent(50) // scrapes are rare
 	}
-	// 2 MiB for every thread's stack are not worth it, here and in the worker, which inherits it.
+	// Huge pages would give every thread's stack 2 MiB, here and in the worker, which inherits this.
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/bond"
@@ -21,73 +24,153 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// runner is what does something between scrapes.
+// maxProcessSeries bounds --collector.process.limit, maxGPUProcesses the series of --collector.gpu.processes per GPU.
+const (
+	maxProcessSeries = 10000
+	maxGPUProcesses  = 64
+)
+
+// sourceSettings are the flags of the sources.
+type sourceSettings struct {
+	on           map[string]*bool // by name of the source
+	interval     time.Duration    // between samples
+	processLimit int
+	gpuProcesses bool
+	ncclLogs     []string
+	nvml         string
+}
+
+// sourceFlag is a source that can be switched on and off.
+type sourceFlag struct {
+	name, reads string
+	on          bool // by default
+}
+
+// sourceFlags are the sources in the order of their flags and of their metrics.
+func sourceFlags() []sourceFlag {
+	return []sourceFlag{
+		{"rdma", "state, rate, counters and GIDs of RDMA ports", true},
+		{"bond", "bonds, their members and LACP", true},
+		{"netdev", "network interfaces of rails and bond members: PFC, discards, ECN, carrier", true},
+		{"pcie", "PCIe links of rails and GPUs", true},
+		{"gpu", "GPU memory, errors, clocks and power, by NVML", true},
+		{"gpudirect", "how RDMA can reach GPU memory", true},
+		{"process", "which processes hold which queue pairs and how much GPU memory, with their pods; " +
+			"needs the host's PID namespace", false},
+		{"nccl", "the NCCL log files of --nccl.log: network, GPUDirect RDMA, channels, warnings", false},
+		{"sampler", "what rails carry between scrapes, every --sample.interval, and what changes within seconds", true},
+	}
+}
+
+// defaultSources are the settings without flags.
+func defaultSources() sourceSettings {
+	s := sourceSettings{on: map[string]*bool{}, interval: sampler.DefaultInterval, processLimit: maxProcessSeries}
+	for _, f := range sourceFlags() {
+		s.on[f.name] = &f.on
+	}
+	return s
+}
+
+func (s *sourceSettings) define(cmd *kingpin.CmdClause) {
+	s.on = map[string]*bool{}
+	for _, f := range sourceFlags() {
+		s.on[f.name] = cmd.Flag("collector."+f.name, "Read "+f.reads+".").Default(strconv.FormatBool(f.on)).Bool()
+	}
+	cmd.Flag("sample.interval", fmt.Sprintf("Time between two samples of what each rail carries, from %v to %v.",
+		sampler.MinInterval, sampler.MaxInterval)).Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
+	cmd.Flag("collector.process.limit", fmt.Sprintf("Most series of one metric of the process source, from 2 to %d; "+
+		"the rest is summed as other.", maxProcessSeries)).Default("256").IntVar(&s.processLimit)
+	cmd.Flag("collector.gpu.processes", "Export the GPU memory of each process, by PID.").
+		Default("false").BoolVar(&s.gpuProcesses)
+	cmd.Flag("nccl.log", "Pattern of NCCL log files to follow. May be given more than once.").
+		Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
+	cmd.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, as the dynamic linker finds it.").
+		PlaceHolder("FILE").StringVar(&s.nvml)
+}
+
+// check refuses values that the parser takes.
+func (s *sourceSettings) check() error {
+	switch {
+	case s.processLimit < 2 || s.processLimit > maxProcessSeries:
+		return fmt.Errorf("--collector.process.limit must be from 2 to %d, not %d", maxProcessSeries, s.processLimit)
+	case s.interval < sampler.MinInterval || s.interval > sampler.MaxInterval:
+		return fmt.Errorf("--sample.interval must be from %v to %v, such as %v, not %v",
+			sampler.MinInterval, sampler.MaxInterval, sampler.DefaultInterval, s.interval)
+	}
+	return nil
+}
+
+// runner works between scrapes.
 type runner interface{ Run(ctx context.Context) }
 
-// sources constructs the sources that are switched on, and what must run for
-// them.
-func sources(s settings, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (list []collector.Source, running []runner, err error) {
-	processes := 0
+// open makes the sources that are on, and what must run for them.
+func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (
+	list []collector.Source, running []runner, err error) {
+	gpuOptions := gpu.Options{Budget: deviceBudget}
 	if s.gpuProcesses {
-		processes = maxGPUProcesses
+		gpuOptions.Processes = maxGPUProcesses
 	}
-	gpus := gpu.New(s.procfs, m.nvml, gpu.Options{Budget: deviceBudget, Processes: processes})
-	interfaces := netdev.New(s.sysfs, finder.Rails, deviceBudget)
+	gpus := gpu.New(c.procfs, m.nvml, gpuOptions)
+	interfaces := netdev.New(c.sysfs, finder.Rails, deviceBudget)
 	if m.ethtool != nil {
 		interfaces.Ethtool(m.ethtool)
 	}
-	ports := rdma.New(s.sysfs, finder.Rails, deviceBudget)
+	ports := rdma.New(c.sysfs, finder.Rails, deviceBudget)
 	ports.Excluded(finder.Excluded)
 	ports.Missing(finder.Missing)
 	ports.MaxMTU(node.MaxMTU)
 	made := map[string]collector.Source{
 		"rdma":      ports,
-		"bond":      bond.New(s.sysfs, s.procfs, finder.Rails, deviceBudget),
+		"bond":      bond.New(c.sysfs, c.procfs, finder.Rails, deviceBudget),
 		"netdev":    interfaces,
-		"gpudirect": gpudirect.New(s.sysfs, s.procfs, deviceBudget),
-		"pcie":      pcie.New(s.sysfs, finder.Rails, deviceBudget),
+		"gpudirect": gpudirect.New(c.sysfs, c.procfs, deviceBudget),
+		"pcie":      pcie.New(c.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpus,
-		"process": collector.NewProcess(collector.ProcessOptions{Sysfs: s.sysfs, Procfs: s.procfs, Rootfs: s.rootfs,
-			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit}),
+		"process": collector.NewProcess(collector.ProcessOptions{
+			Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
+			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
+		}),
 	}
-	if *s.collectors["nccl"] {
+	if *s.on["nccl"] {
 		logs, err := nccl.New(s.ncclLogs)
 		if err != nil {
 			return nil, nil, misuse{fmt.Errorf("--nccl.log: %w", err)}
 		}
 		made["nccl"], running = logs, append(running, logs)
 	}
-	if *s.collectors["sampler"] {
-		sampling := newSampler(s, m, finder, gpus, logger)
+	if *s.on["sampler"] {
+		if !*s.on["gpu"] {
+			gpus = nil
+		}
+		sampling := s.newSampler(c, m, finder, gpus, logger)
 		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling)
 	}
-	for _, flag := range sourceFlags {
-		if *s.collectors[flag.name] {
-			list = append(list, made[flag.name])
+	for _, f := range sourceFlags() {
+		if *s.on[f.name] {
+			list = append(list, made[f.name])
 		}
 	}
 	return list, running, nil
 }
 
-// gpuLookBudget is how long the sampler waits for GPUs, which it asks every
-// second.
-const gpuLookBudget = 500 * time.Millisecond
+// gpuUseBudget is how long the sampler waits for GPUs, which it reads every second.
+const gpuUseBudget = 500 * time.Millisecond
 
-// newSampler makes the sampler. What GPUs hold it learns from the gpu source,
-// scraped or not; with that switched off there are none for it.
-func newSampler(s settings, m machine, finder *rail.Finder, gpus *gpu.Source, logger *slog.Logger) *sampler.Sampler {
-	opts := sampler.Options{Sysfs: s.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool,
-		Paced: func(device string, every, took time.Duration) {
-			if every > s.interval {
-				logger.Warn("Sampling slower: a read takes longer than a tenth of the interval", "device", device, "interval", every, "read_takes", took)
-			} else {
-				logger.Info("Sampling as asked again", "device", device, "interval", every)
-			}
-		},
+// newSampler makes the sampler. It learns from the gpu source how much memory of GPUs is in use; nil: not at all.
+func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, gpus *gpu.Source,
+	logger *slog.Logger) *sampler.Sampler {
+	opts := sampler.Options{Sysfs: c.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool}
+	opts.Paced = func(device string, every, took time.Duration) {
+		if every > s.interval {
+			logger.Warn("Sampling interval raised: a read takes longer than 1/10 of it",
+				"device", device, "interval", every, "read_takes", took)
+		} else {
+			logger.Info("Sampling interval restored", "device", device, "interval", every)
+		}
 	}
-	if *s.collectors["gpu"] {
+	if gpus != nil {
 		opts.GPUs = func() (list []sampler.GPU, known bool) {
-			uses, known := gpus.Use(gpuLookBudget)
+			uses, known := gpus.Use(gpuUseBudget)
 			for _, u := range uses {
 				list = append(list, sampler.GPU(u))
 			}
@@ -97,8 +180,7 @@ func newSampler(s settings, m machine, finder *rail.Finder, gpus *gpu.Source, lo
 	return sampler.New(opts)
 }
 
-// background runs each until stop is called, which waits for them, though not
-// for a file that hangs.
+// background runs each until stop is called, which waits for them, though not for a file that hangs.
 func background(ctx context.Context, list []runner) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -7,34 +7,32 @@ import (
 	"io"
 	"log/slog"
 	"os"
-
-	"github.com/prometheus/common/promslog"
+	"time"
 
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/state"
 )
 
 // railsSection is the part of the state that says which rail is which.
 const railsSection = "rails"
 
-// openState opens the state directory for the process that serves; nil without
-// one.
-func (s settings) openState(logger *slog.Logger) *state.Store {
-	if s.stateDir == "" {
+// openState opens the state directory of serve; nil without one.
+func (c *common) openState(logger *slog.Logger) *state.Store {
+	if c.stateDir == "" {
 		return nil
 	}
-	return state.Open(s.stateDir, func(err error) {
+	return state.Open(c.stateDir, func(err error) {
 		if err != nil {
 			logger.Warn("State directory has a problem", "err", err)
 			return
 		}
-		logger.Info("State saved", "dir", s.stateDir)
+		logger.Info("State saved", "dir", c.stateDir)
 	})
 }
 
-// remember makes the finder go on from what store has, and save there what it
-// finds. A nil store remembers nothing.
+// remember makes the finder continue from the records of store, and save its own there. A nil store remembers nothing.
 func remember(finder *rail.Finder, store *state.Store) {
 	if store == nil {
 		return
@@ -50,12 +48,12 @@ func remember(finder *rail.Finder, store *state.Store) {
 	}
 }
 
-// finder returns the finder of a command that runs beside the process that serves:
-// it calls the rails as that does, and saves nothing.
-func (s settings) finder(finder *rail.Finder) *rail.Finder {
-	if s.stateDir != "" {
-		logger := promslog.New(&s.log)
-		remember(finder, state.OpenReadOnly(s.stateDir, func(err error) {
+// newFinder makes the finder of a command beside serve: it names the rails as serve does, and saves nothing.
+func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finder {
+	finder := rail.NewFinder(c.sysfs, railOptions(cfg), rdmanl.New(budget), budget)
+	if c.stateDir != "" {
+		logger := c.logger()
+		remember(finder, state.OpenReadOnly(c.stateDir, func(err error) {
 			if err != nil {
 				logger.Warn("State not read", "err", err)
 			}
@@ -64,40 +62,40 @@ func (s settings) finder(finder *rail.Finder) *rail.Finder {
 	return finder
 }
 
-// forget forgets the rail of --forget.
-func forget(s settings, cfg *config.Config, w io.Writer) error {
-	if s.stateDir == "" {
+// forget removes the rail of this name from the state.
+func forget(dir, name string, names map[string]string, w io.Writer) error {
+	if dir == "" {
 		return misuse{errors.New("--forget needs --state.dir: without it nothing is remembered")}
 	}
-	if _, err := os.Stat(s.stateDir); err != nil {
-		return fmt.Errorf("forget rail %s: %w", s.forget, err)
+	gone, err := forgetRecord(dir, name, names)
+	if err != nil {
+		return fmt.Errorf("forget rail %s: %w", name, err)
 	}
-	store := state.Open(s.stateDir, nil)
-	if err := store.Err(); err != nil {
-		_ = store.Close()
-		if errors.Is(err, state.ErrLocked) {
-			return fmt.Errorf("forget rail %s: %w; stop that railscope first, and start it again afterwards",
-				s.forget, err)
-		}
-		return fmt.Errorf("forget rail %s: %w", s.forget, err)
+	_, err = fmt.Fprintf(w, "Forgot rail %s (%s, %s). A new rail gets the lowest free number.\n",
+		name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))
+	return err
+}
+
+func forgetRecord(dir, name string, names map[string]string) (gone rail.Record, err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return gone, err
+	}
+	store := state.Open(dir, nil)
+	defer func() { err = cmp.Or(err, store.Close()) }()
+	if err := store.Err(); errors.Is(err, state.ErrLocked) {
+		return gone, fmt.Errorf("%w; stop that railscope first, and start it again afterwards", err)
+	} else if err != nil {
+		return gone, err
 	}
 	var known []rail.Record
-	_, err := store.Get(railsSection, &known)
+	_, err = store.Get(railsSection, &known)
 	if err := errors.Join(err, rail.CheckRecords(known)); err != nil {
-		_ = store.Close()
-		return fmt.Errorf("forget rail %s: %w", s.forget, err)
+		return gone, err
 	}
-	left, gone, found := rail.Forget(known, s.forget, cfg.Rails.Ports)
+	left, gone, found := rail.Forget(known, name, names)
 	if !found {
-		_ = store.Close()
-		return fmt.Errorf("no rail %q is remembered in %s; railscope rails lists the rails, and the missing ones",
-			s.forget, s.stateDir)
+		return gone, fmt.Errorf("no rail %q is remembered in %s; railscope rails lists them, missing ones too", name, dir)
 	}
 	store.Set(railsSection, left)
-	if err := store.Close(); err != nil {
-		return fmt.Errorf("forget rail %s: %w", s.forget, err)
-	}
-	_, err = fmt.Fprintf(w, "Forgot rail %s (%s, %s). A new rail takes the lowest number that is free.\n",
-		s.forget, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))
-	return err
+	return gone, nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// stateSettings are those of a command on a machine of three rails.
-func stateSettings(t *testing.T) settings {
+// stateSettings are the flags of rails on a machine of three rails.
+func stateSettings(t *testing.T) railsSettings {
 	t.Helper()
 	dir := t.TempDir()
 	sysfstest.Write(t, dir, []byte(`
@@ -36,13 +36,13 @@ b859:9f03:0000:0003
 -- sys/class/infiniband/mlx5_2/ports/1/link_layer --
 Ethernet
 `))
-	s := settings{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state"), format: "json"}
+	s := railsSettings{common: &common{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state")}, format: "json"}
 	s.log.Writer = io.Discard
 	return s
 }
 
 // serving does what serve does with the state while it looks once, and then while.
-func (s settings) serving(t *testing.T, while func()) {
+func (s railsSettings) serving(t *testing.T, while func()) {
 	t.Helper()
 	store := s.openState(promslog.New(&s.log))
 	finder := rail.NewFinder(s.sysfs, rail.Options{}, nil, time.Minute)
@@ -57,11 +57,11 @@ func (s settings) serving(t *testing.T, while func()) {
 }
 
 // listed are the rails and what is missing, as railscope rails prints them.
-func (s settings) listed(t *testing.T) string {
+func (s railsSettings) listed(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
 	var list inventory.List
-	if err := errors.Join(rails(s, &b), json.Unmarshal(b.Bytes(), &list)); err != nil {
+	if err := errors.Join(s.run(t.Context(), newUnfinished(), &b), json.Unmarshal(b.Bytes(), &list)); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -97,8 +97,9 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 			t.Errorf("beside serve: %s, want %s", got, want)
 		}
 	})
-	other := s
-	other.stateDir = ""
+	without := *s.common
+	without.stateDir = ""
+	other := railsSettings{common: &without, format: s.format}
 	if got, want := other.listed(t), "mlx5_0:0 mlx5_1:1"; got != want {
 		t.Errorf("without state: %s, want %s", got, want)
 	}
@@ -111,7 +112,7 @@ func TestForgetRail(t *testing.T) {
 	fail := func(name, want string) {
 		t.Helper()
 		s.forget = name
-		if err := rails(s, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.run(t.Context(), newUnfinished(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}
@@ -123,10 +124,10 @@ func TestForgetRail(t *testing.T) {
 	fail("east", `no rail "east" is remembered`)
 	var b bytes.Buffer
 	s.forget = "1"
-	if err := rails(s, &b); err != nil {
+	if err := s.run(t.Context(), newUnfinished(), &b); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := b.String(), "Forgot rail 1 (mlx5_1/1, place unknown). A new rail takes the lowest number that is free.\n"; got != want {
+	if got, want := b.String(), "Forgot rail 1 (mlx5_1/1, place unknown). A new rail gets the lowest free number.\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	fail("1", `no rail "1" is remembered`)
@@ -140,7 +141,7 @@ func TestForgetRail(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	s.forget, s.stateDir = "1", ""
-	if err := rails(s, io.Discard); !errors.As(err, new(misuse)) {
+	if err := s.run(t.Context(), newUnfinished(), io.Discard); !errors.As(err, new(misuse)) {
 		t.Error(err)
 	}
 }

@@ -10,72 +10,76 @@ import (
 	"time"
 )
 
-// stopLimit is how long the process may take to end after SIGTERM, whatever hangs.
-// It is below TimeoutStopSec of the unit and the grace period of Kubernetes, which
-// kill without a word of what hung.
+// stopLimit is how long the process may take to end after SIGTERM, whatever hangs. It is below TimeoutStopSec of the
+// unit and the grace period of Kubernetes, which kill without saying what hung.
 const stopLimit = 14 * time.Second
 
-// unfinished is what has to end before the process does, by name. Safe for
-// concurrent use.
+// forced is the message of a stop that did not wait.
+const forced = "Exit forced, not everything has ended"
+
+// unfinished holds what has to end before the process does, by name. Safe for concurrent use.
 type unfinished struct {
 	mu     sync.Mutex
-	parts  map[string]func() []string // name → what of it runs, for people; nil: no more is known
-	code   int                        // with which the process ends when it is forced to
+	parts  map[string]func() []string // name → what of it runs; nil: no details
+	code   int                        // of a forced exit
 	report func(limit time.Duration, still string)
 }
 
-// newUnfinished returns what runs at the start: nothing.
 func newUnfinished() *unfinished {
-	return &unfinished{parts: map[string]func() []string{}, code: exitFailure, report: func(limit time.Duration, still string) {
-		fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, still)
-	}}
-}
-
-const forced = "Exiting although not everything has ended"
-
-// begin notes a part until done is called.
-func (r *unfinished) begin(name string, details func() []string) (done func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.parts[name] = details
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.parts, name)
+	return &unfinished{
+		parts: map[string]func() []string{},
+		code:  exitFailure,
+		report: func(limit time.Duration, still string) {
+			fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, still)
+		},
 	}
 }
 
-// become says with what the process ends when it is forced to, and who is told.
-func (r *unfinished) become(code int, report func(limit time.Duration, still string)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.code, r.report = code, report
+// begin adds a part until done is called.
+func (u *unfinished) begin(name string, details func() []string) (done func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.parts[name] = details
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.parts, name)
+	}
 }
 
-// still names what runs.
-func (r *unfinished) still() (text string, code int, report func(time.Duration, string)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// setExit sets the code of a forced exit and how it is reported.
+func (u *unfinished) setExit(code int, report func(limit time.Duration, still string)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.code, u.report = code, report
+}
+
+// names returns the names of what runs, with details.
+func (u *unfinished) names() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	var list []string
-	for name, details := range r.parts {
+	for name, details := range u.parts {
 		if details != nil {
-			if of := details(); len(of) > 0 {
-				name += " (" + strings.Join(of, ", ") + ")"
+			if running := details(); len(running) > 0 {
+				name += " (" + strings.Join(running, ", ") + ")"
 			}
 		}
 		list = append(list, name)
 	}
 	slices.Sort(list)
-	return strings.Join(list, "; "), r.code, r.report
+	return strings.Join(list, "; ")
 }
 
-// forceStop calls exit when ctx has been done for so long. A thread that sleeps in
-// the kernel, as in a read from a dead NFS server, cannot be ended: then the
-// process is gone when the kernel lets go of it.
-func (r *unfinished) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
+// forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a dead
+// NFS server, cannot be ended: the process is gone when the kernel returns from it.
+func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		time.Sleep(limit)
-		still, code, report := r.still()
+		still := u.names()
+		u.mu.Lock()
+		code, report := u.code, u.report
+		u.mu.Unlock()
 		report(limit, still)
 		exit(code)
 	})

@@ -27,7 +27,7 @@ func TestForceStop(t *testing.T) {
 		r.begin("the probe", func() []string { return nil })
 		done()
 		var said string
-		r.become(0, func(limit time.Duration, still string) { said = fmt.Sprint(limit, ": ", still) })
+		r.setExit(0, func(limit time.Duration, still string) { said = fmt.Sprint(limit, ": ", still) })
 		ctx, stop := context.WithCancel(t.Context())
 		code, ended := -1, time.Time{}
 		r.forceStop(ctx, stopLimit, func(c int) { code, ended = c, time.Now() })

@@ -1,7 +1,7 @@
 package main
 
-// usage is the help. Of a command it is that command's, with its own flags first;
-// without one it is all there is, since serve can be left out.
+// usage is the template of the help. Of a command it shows that command, its own flags first; without one, all commands,
+// because serve may be left out.
 const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end}}{{range .Args}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
 
 {{with .Context.SelectedCommand -}}
@@ -16,7 +16,7 @@ Args:
 Flags:
 {{. | FlagsToTwoColumns | FormatTwoColumns}}
 {{end -}}
-Flags of every command:
+Global flags:
 {{$.App.Flags | FlagsToTwoColumns | FormatTwoColumns}}
 {{- else -}}
 usage: {{.App.Name}} [<flags>] <command> [<args> ...]

@@ -13,14 +13,14 @@ func TestHelp(t *testing.T) {
 		first       string
 		in, notHere []string
 	}{
-		{[]string{"demo", "--help"}, "usage: railscope demo [<flags>]", []string{"\nFlags:\n  --web.listen-address", "--degrade", "Flags of every command:\n", "--log.level"}, []string{"--nccl.log", "--peer", "Commands:"}},
+		{[]string{"demo", "--help"}, "usage: railscope demo [<flags>]", []string{"\nFlags:\n  --web.listen-address", "--degrade", "Global flags:\n", "--log.level"}, []string{"--nccl.log", "--peer", "Commands:"}},
 		{[]string{"help", "bench"}, "usage: railscope bench [<flags>] <peer>", []string{"Args:\n  <peer>", "--latency-samples"}, []string{"--degrade"}},
 		{[]string{"serve", "-h"}, "usage: railscope serve [<flags>]", []string{"--nccl.log"}, []string{"--degrade", "--peer"}},
 		{[]string{"--help"}, "usage: railscope [<flags>] <command> [<args> ...]", []string{"Flags:\n  -h, --", "Commands:\nhelp [<command>...]\n", "\ndemo [<flags>]\n", "--degrade", "--nccl.log"}, nil},
 	} {
-		var s settings
 		var out strings.Builder
-		app := application(&s).UsageWriter(&out).Terminate(func(int) {})
+		app, _ := application()
+		app.UsageWriter(&out).Terminate(func(int) {})
 		_, _ = app.Parse(tt.args) // what there is to see was written; here nothing ended it
 		if got, _, _ := strings.Cut(out.String(), "\n"); got != tt.first {
 			t.Errorf("%q: the first line is %q, want %q", tt.args, got, tt.first)
