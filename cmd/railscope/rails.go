@@ -7,7 +7,6 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/internal/inventory"
 )
 
@@ -41,7 +40,7 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 		return forget(s.stateDir, s.forget, cfg.Rails.Ports, w)
 	}
 	finder := s.newFinder(cfg, listBudget)
-	list := inventory.Read(s.sysfs, finder, rdma.New(s.sysfs, finder.Rails, listBudget))
+	list := inventory.Read(s.sysfs, finder, listBudget)
 	if s.format == "json" {
 		return list.WriteJSON(w)
 	}

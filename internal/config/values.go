@@ -37,7 +37,9 @@ func (d Duration) String() string {
 	return s
 }
 
-func (Duration) describe() (form, want string) { return "duration", "a duration such as 90s or 1m30s, " }
+func (Duration) describe() (form, want string) {
+	return "duration", "a duration such as 90s or 1m30s, "
+}
 
 // Count is a whole number.
 type Count int
@@ -138,7 +140,9 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-func (Size) describe() (form, want string) { return "size", "a size such as 64MiB (" + unitNames + "), " }
+func (Size) describe() (form, want string) {
+	return "size", "a size such as 64MiB (" + unitNames + "), "
+}
 
 // Budget is a number of bytes per hour, such as 8GiB/h.
 type Budget int64

@@ -1,32 +1,64 @@
 package inventory
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/netip"
 	"strconv"
+	"strings"
+	"text/tabwriter"
 )
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+// WriteJSON writes the list as one JSON object.
+func (l List) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(l)
 }
 
-func number(n int) string {
-	if n == 0 {
+// WriteTable writes the list as a table.
+func (l List) WriteTable(w io.Writer) error {
+	var b bytes.Buffer
+	if len(l.Rails) == 0 {
+		fmt.Fprintln(&b, "No rails: this machine has no RDMA port that is not a virtual function "+
+			"(see ls /sys/class/infiniband).")
+	} else {
+		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
+		for _, r := range l.Rails {
+			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
+				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0),
+				number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
+		}
+		_ = t.Flush() // b takes everything
+	}
+	for _, o := range l.LeftOut {
+		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
+	}
+	for _, m := range l.Missing {
+		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Rail, dash(m.Device), m.Port, dash(m.PCIAddress))
+	}
+	for _, p := range l.Problems {
+		fmt.Fprintf(&b, "Problem: %s\n", p)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func dash(s string) string { return cmp.Or(s, "-") }
+
+// number prints n, and a dash below least, where it is unknown.
+func number(n, least int) string {
+	if n < least {
 		return "-"
 	}
 	return strconv.Itoa(n)
 }
 
-func numa(n int) string {
-	if n < 0 {
-		return "-"
-	}
-	return strconv.Itoa(n)
-}
-
-// gigabits prints bytes per second as people name rates.
+// gigabits prints bytes per second as Gb/s.
 func gigabits(bytesPerSecond float64) string {
 	if bytesPerSecond == 0 {
 		return "-"

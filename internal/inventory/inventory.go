@@ -1,24 +1,19 @@
-// Package inventory lists the rails of a node for people and for scripts: what
-// each one is, what it could carry, and which GID a connection over it would
-// use, with the reason.
+// Package inventory lists the rails of a node for people and for scripts: what each one is, what it could carry, and
+// which GID a connection over it would use, with the reason.
 package inventory
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"time"
 
-	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/collector/rdma"
+	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// List is what `railscope rails` prints. Figures that are not known are absent.
+// List is what `railscope rails` prints. Unknown figures are absent.
 type List struct {
 	Rails    []Rail    `json:"rails"`
 	LeftOut  []LeftOut `json:"left_out"`
@@ -56,7 +51,7 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Missing is a rail that is known and not there.
+// Missing is a known rail that is absent.
 type Missing struct {
 	Rail       string `json:"rail"`
 	Device     string `json:"device"`
@@ -64,42 +59,38 @@ type Missing struct {
 	PCIAddress string `json:"pci_address"`
 }
 
-// Read makes the list from what the finder and one read of the rdma source say.
-func Read(sysfsRoot string, finder *rail.Finder, source *rdma.Source) List {
-	values := map[string]float64{}
-	err := source.Read(func(s collector.Sample) {
-		key := s.Metric.Name
-		if len(s.Labels) > 0 {
-			key += " " + s.Labels[0]
-		}
-		if s.Metric.Name == "port_mtu_bytes" {
-			key += " " + s.Labels[len(s.Labels)-1]
-		}
-		values[key] = s.Value
-	})
+// port is what was read of one rail.
+type port struct {
+	rail     Rail
+	limits   rail.Limits
+	problems []string
+}
+
+// Read lists the rails of the tree at sysfsRoot. It waits for each of them for at most budget.
+func Read(sysfsRoot string, finder *rail.Finder, budget time.Duration) List {
 	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: []string{}}
-	for _, f := range collector.Faults(err) {
-		if !f.Expected && !errors.Is(f, collector.ErrAbsent) {
-			list.Problems = append(list.Problems, f.Error())
-		}
-	}
 	snap := finder.Snapshot()
+	list.Problems = append(list.Problems, messages(snap.Err)...)
+	byName := map[string]rail.Rail{}
+	var names []string
 	for _, r := range snap.Rails {
-		value := func(name string) float64 { return values[name+" "+r.Name] }
-		v := Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer, PCIAddress: r.PCIAddress, NUMANode: r.NUMANode,
-			State: stateName(values, "port_state_id "+r.Name, states), PhysicalState: stateName(values, "port_physical_state_id "+r.Name, physStates),
-			Rate: value("port_rate_bytes_per_second"), Capacity: value("rail_capacity_bytes_per_second"),
-			NetdevMTU: int(values["port_mtu_bytes "+r.Name+" netdev"]), ActiveMTU: int(values["port_mtu_bytes "+r.Name+" active"]),
-			Misbound: value("gid_misbound") == 1, GIDIndex: -1}
-		gids := rail.NewGIDTable(r.Dir, r.Port)
-		table, _ := gids.Read() // what cannot be read is among the problems already
-		gids.Close()
-		c := rail.ChooseGID(table, r.LinkLayer, rail.Own(sysfsRoot, r.Netdev))
-		v.Reason = c.Reason
-		if c.OK {
-			v.GIDIndex, v.GID, v.GIDType, v.GIDNetdev = c.GID.Index, c.GID.Addr.StringExpanded(), c.GID.Type, c.GID.Netdev
+		byName[r.Name] = r
+		names = append(names, r.Name)
+	}
+	var lanes lane.Group[port]
+	var limits []rail.Limits
+	for _, res := range lanes.Run(budget, names, func(name string) port { return readPort(sysfsRoot, byName[name]) }) {
+		p := res.Value
+		if res.Err != nil {
+			r := byName[res.Key]
+			p = port{rail: describe(r), problems: []string{fmt.Sprintf("%s port %d: %v", r.Device, r.Port, res.Err)}}
 		}
-		list.Rails = append(list.Rails, v)
+		list.Rails = append(list.Rails, p.rail)
+		list.Problems = append(list.Problems, p.problems...)
+		limits = append(limits, p.limits)
+	}
+	for i, capacity := range rail.Capacities(limits) {
+		list.Rails[i].Capacity = capacity
 	}
 	for _, l := range snap.LeftOut {
 		list.LeftOut = append(list.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
@@ -110,57 +101,66 @@ func Read(sysfsRoot string, finder *rail.Finder, source *rdma.Source) List {
 	return list
 }
 
-// Names of the states as the kernel prints them (drivers/infiniband/core/sysfs.c).
-var (
-	states     = []string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
-	physStates = []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "Phy Test"}
-)
-
-func stateName(values map[string]float64, key string, names []string) string {
-	id, known := values[key]
-	if !known {
-		return "unknown"
-	}
-	if i := int(id); i >= 0 && i < len(names) && names[i] != "" {
-		return names[i]
-	}
-	return strconv.Itoa(int(id))
+// describe returns what the finder knows of a rail.
+func describe(r rail.Rail) Rail {
+	return Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer,
+		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1}
 }
 
-// WriteJSON writes the list as one JSON object.
-func (l List) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(l)
+// readPort reads the port of a rail. It may hang.
+func readPort(sysfsRoot string, r rail.Rail) port {
+	in := rail.NewPort(sysfsRoot, r, nil)
+	defer in.Close()
+	p := port{rail: describe(r)}
+	note := func(err error) bool {
+		p.problems = append(p.problems, messages(err)...)
+		return err == nil
+	}
+	if state, err := in.State(); note(err) {
+		_, p.rail.State, _ = strings.Cut(rail.StateName(state), ": ")
+		p.limits = in.LimitsIn(state)
+		p.rail.Rate = p.limits.Rate
+	}
+	if state, err := in.PhysState(); note(err) {
+		p.rail.PhysicalState = physStateName(state)
+	}
+	netdev, active, err := in.MTU()
+	note(err)
+	p.rail.NetdevMTU, p.rail.ActiveMTU = netdev, active
+	gids, errs := in.GIDs()
+	note(errors.Join(errs...))
+	own := rail.Own(sysfsRoot, r.Netdev)
+	p.rail.Misbound, _ = rail.Misbound(gids, own)
+	c := rail.ChooseGID(gids, r.LinkLayer, own)
+	p.rail.Reason = c.Reason
+	if c.OK {
+		p.rail.GIDIndex, p.rail.GID = c.GID.Index, c.GID.Addr.StringExpanded()
+		p.rail.GIDType, p.rail.GIDNetdev = c.GID.Type, c.GID.Netdev
+	}
+	return p
 }
 
-// WriteTable writes the list as a table.
-func (l List) WriteTable(w io.Writer) error {
-	var b bytes.Buffer
-	if len(l.Rails) == 0 {
-		fmt.Fprintln(&b, "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).")
-	} else {
-		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
-		for _, r := range l.Rails {
-			index := "-"
-			if r.GIDIndex >= 0 {
-				index = strconv.Itoa(r.GIDIndex)
-			}
-			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State, gigabits(r.Rate), gigabits(r.Capacity),
-				number(r.ActiveMTU), dash(r.PCIAddress), numa(r.NUMANode), index, dash(address(r.GID)), r.Reason}, "\t"))
+// physStateName returns a physical state as the kernel prints it (drivers/infiniband/core/sysfs.c, phys_state_show).
+func physStateName(state int) string {
+	names := []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery",
+		"Phy Test"}
+	if state <= 0 || state >= len(names) {
+		return strconv.Itoa(state)
+	}
+	return names[state]
+}
+
+// messages takes joined errors apart. A port without a GID table has a reason that says so.
+func messages(err error) (list []string) {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it takes the tree apart
+	switch {
+	case err == nil:
+	case ok:
+		for _, one := range joined.Unwrap() {
+			list = append(list, messages(one)...)
 		}
-		_ = t.Flush() // b takes everything
+	case !errors.Is(err, rail.ErrNoTable):
+		list = []string{err.Error()}
 	}
-	for _, o := range l.LeftOut {
-		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
-	}
-	for _, m := range l.Missing {
-		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Rail, dash(m.Device), m.Port, dash(m.PCIAddress))
-	}
-	for _, p := range l.Problems {
-		fmt.Fprintf(&b, "Problem: %s\n", p)
-	}
-	_, err := w.Write(b.Bytes())
-	return err
+	return list
 }

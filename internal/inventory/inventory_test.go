@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/railscope/railscope/collector/rdma"
+	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfstest"
@@ -24,7 +24,7 @@ const budget = 10 * time.Second // that no test comes near
 
 func read(sys string) inventory.List {
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	return inventory.Read(sys, finder, rdma.New(sys, finder.Rails, budget))
+	return inventory.Read(sys, finder, budget)
 }
 
 func table(t *testing.T, list inventory.List) string {
@@ -120,5 +120,28 @@ N/A
 		if !strings.Contains(problems, part) {
 			t.Errorf("no %s in %s", part, problems)
 		}
+	}
+}
+
+// TestHang: a port whose files do not answer is listed as far as it is known, and costs the others nothing.
+func TestHang(t *testing.T) {
+	sys := t.TempDir()
+	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/gids")
+	hung := hungfs.Mount(t, dir, map[string]string{"0": "fe80:0000:0000:0000:0000:0000:0000:0001\n"})
+	t.Cleanup(hung.Release)
+	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
+	list := inventory.Read(sys, finder, 500*time.Millisecond)
+	var got []string
+	for _, r := range list.Rails {
+		got = append(got, r.Device+" "+r.State)
+	}
+	if diff := cmp.Diff([]string{"mlx5_0 unknown", "mlx5_1 ACTIVE"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(list.Problems) != 1 || list.Problems[0] != "mlx5_0 port 1: no answer within 500ms" {
+		t.Errorf("%q", list.Problems)
 	}
 }
