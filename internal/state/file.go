@@ -15,12 +15,11 @@ import (
 
 const corruptSuffix = ".corrupt"
 
-// readFile reads the sections. With aside the file is not one that this version
-// writes, and that is the suffix to keep it under.
+// readFile reads the sections. With aside, this version did not write the file: it is the suffix to keep it under.
 func readFile(path string) (sections map[string]json.RawMessage, aside string, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, corruptSuffix, errors.New("it is a symbolic link")
+		return nil, corruptSuffix, errors.New("symbolic link")
 	}
 	if err != nil {
 		return nil, "", err
@@ -31,30 +30,30 @@ func readFile(path string) (sections map[string]json.RawMessage, aside string, e
 		return nil, "", err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, corruptSuffix, errors.New("it is not a regular file")
+		return nil, corruptSuffix, errors.New("not a regular file")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return nil, "", err
 	}
 	if len(data) > maxSize {
-		return nil, corruptSuffix, fmt.Errorf("it has more than %d bytes", maxSize)
+		return nil, corruptSuffix, fmt.Errorf("more than %d bytes", maxSize)
 	}
 	return parse(data)
 }
 
-// parse takes the content apart.
+// parse parses the content of the file.
 func parse(data []byte) (sections map[string]json.RawMessage, aside string, err error) {
 	if err := json.Unmarshal(data, &sections); err != nil {
 		return nil, corruptSuffix, err
 	}
 	var v int
 	if err := json.Unmarshal(sections["version"], &v); err != nil || v < 1 {
-		return nil, corruptSuffix, errors.New("it has no version")
+		return nil, corruptSuffix, errors.New("no version")
 	}
 	if v > version {
 		return nil, fmt.Sprintf(".version-%d", v),
-			fmt.Errorf("it is of version %d, and this railscope knows version %d", v, version)
+			fmt.Errorf("version %d; this railscope supports version %d", v, version)
 	}
 	delete(sections, "version")
 	return sections, "", nil
@@ -69,7 +68,7 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 		return err
 	}
 	if data = append(data, '\n'); len(data) > maxSize {
-		return fmt.Errorf("the state would have %d bytes; at most %d are written", len(data), maxSize)
+		return fmt.Errorf("the state has %d bytes, at most %d are saved", len(data), maxSize)
 	}
 	path := filepath.Join(dir, fileName)
 	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -94,8 +93,8 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 	return d.Sync()
 }
 
-// create makes a file that was not there. What root makes is given to the owner of
-// the directory, who is to read it; where that fails it stays root's.
+// create makes a new file. Root gives it to the owner of the directory, who must be able to read it; where that fails it
+// stays root's.
 func create(path string, access int) (*os.File, error) {
 	f, err := os.OpenFile(path, access|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil || os.Geteuid() != 0 {
@@ -108,14 +107,13 @@ func create(path string, access int) (*os.File, error) {
 	return f, nil
 }
 
-// kickLocked starts a write unless one is going on, which then goes on with what
-// is new.
-func (s *Store) kickLocked() {
-	if s.readOnly || s.silent || s.closed || s.writing != nil {
+// startWriteLocked starts a write, unless one is in progress, which then writes again.
+func (s *Store) startWriteLocked() {
+	if s.readOnly || s.unread || s.closed || s.writing != nil {
 		return
 	}
-	if s.again != nil {
-		s.again.Stop()
+	if s.retry != nil {
+		s.retry.Stop()
 	}
 	s.writing = make(chan struct{})
 	go s.write()
@@ -129,13 +127,13 @@ func (s *Store) write() {
 		s.dirty = false
 		s.mu.Unlock()
 		err := s.inLane(s.save)
-		s.told(err)
+		s.setError(err)
 		s.mu.Lock()
 		switch {
 		case err != nil:
 			s.dirty = s.dirty || was
 			if !s.closed {
-				s.retryLocked()
+				s.retryLaterLocked()
 			}
 		case s.dirty:
 			s.mu.Unlock()
@@ -148,12 +146,12 @@ func (s *Store) write() {
 	}
 }
 
-// retryLocked has the file written in a while.
-func (s *Store) retryLocked() {
-	s.again = time.AfterFunc(retryEvery, func() {
+// retryLaterLocked starts a write after retryEvery.
+func (s *Store) retryLaterLocked() {
+	s.retry = time.AfterFunc(retryEvery, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.kickLocked()
+		s.startWriteLocked()
 	})
 }
 
@@ -162,49 +160,45 @@ func (s *Store) save() error {
 	s.mu.Lock()
 	lock, loaded := s.lock, s.loaded
 	s.mu.Unlock()
-	if lock == nil || !loaded { // the other process may have ended, and have written
-		if lock == nil {
-			if err := s.acquire(); err != nil {
-				return s.failed(err)
-			}
-		}
-		if err := s.load(true); err != nil && !s.isLoaded() {
-			return err
+	if lock == nil {
+		if err := s.acquire(); err != nil {
+			return s.wrap(err)
 		}
 	}
+	var err error
+	if lock == nil || !loaded { // another process may have written and ended
+		err = s.load(true)
+	}
 	s.mu.Lock()
-	sections := maps.Clone(s.sections)
+	loaded, sections := s.loaded, maps.Clone(s.sections)
 	s.mu.Unlock()
+	if !loaded {
+		return err
+	}
 	if err := writeFile(s.dir, sections); err != nil {
-		return s.failed(err)
+		return s.wrap(err)
 	}
 	return nil
 }
 
-func (s *Store) isLoaded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.loaded
-}
-
-// Close saves what is not saved yet, waiting for a while at most, lets other
-// processes write, and returns what could not be saved.
+// Close saves pending changes, waiting for them for at most 2 × answerTime, lets other processes write, and returns why
+// changes could not be saved.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.dirty && s.err == nil {
-		s.kickLocked()
+		s.startWriteLocked()
 	}
 	s.closed = true
-	if s.again != nil {
-		s.again.Stop()
+	if s.retry != nil {
+		s.retry.Stop()
 	}
 	writing := s.writing
 	s.mu.Unlock()
 	if writing != nil {
 		select {
 		case <-writing:
-		case <-time.After(2 * patience):
-			return fmt.Errorf("state directory %s: a write has not ended", s.dir)
+		case <-time.After(2 * answerTime):
+			return fmt.Errorf("state directory %s: a write does not end", s.dir)
 		}
 	}
 	s.mu.Lock()

@@ -1,9 +1,7 @@
-// Package state keeps what is to outlive the process, in one JSON file of one
-// directory. Each user has a section of it; sections that this version does not
-// know are kept as they are. One process writes, under a lock; others read.
+// Package state keeps what must survive the process, in one JSON file of one directory. Each user has a section of it;
+// sections that this version does not know are kept as they are. One process writes, under a lock; others read.
 //
-// Nothing here stops or delays a start: a directory that cannot be used is
-// reported, and what would be in it is kept in memory.
+// Nothing here stops or delays a start: a directory that is unusable is reported, and its content kept in memory.
 package state
 
 import (
@@ -26,11 +24,11 @@ const (
 	version  = 1
 	maxSize  = 1 << 20 // bytes, of the file
 
-	patience   = 2 * time.Second // for a file system that hangs
+	answerTime = 2 * time.Second // of the file system
 	retryEvery = time.Minute     // after a write that failed
 )
 
-// ErrLocked says that another process writes to the directory. It is wrapped.
+// ErrLocked says that another process writes to the directory. It is always wrapped.
 var ErrLocked = errors.New("another railscope uses it")
 
 // Store is the state directory as one process sees it. Safe for concurrent use.
@@ -42,76 +40,74 @@ type Store struct {
 
 	mu       sync.Mutex // protects all following fields
 	sections map[string]json.RawMessage
-	mine     map[string]bool // sections that this process has set
+	own      map[string]bool // sections that this process has set
 	lock     *os.File        // nil while another process has it
 	loaded   bool            // the file was read, or there was none: writing loses nothing
-	silent   bool            // the directory did not answer at the start
+	unread   bool            // the directory did not answer at the start, so it is not written
 	dirty    bool
-	writing  chan struct{} // closed when the write in progress has ended; nil when none is
+	writing  chan struct{} // closed when the write in progress has ended; nil: none is
 	closed   bool
-	again    *time.Timer
+	retry    *time.Timer // of the next write; nil: none yet
 	err      error
 }
 
-// Open returns the store in dir, which is made where only its last part is
-// missing. report is told what is wrong with it, once until that changes, and nil
-// when all is well again; it must not wait, and may be nil.
+// Open returns the store in dir, which is made where only its last part is missing. report, which may be nil, is called
+// with a problem, once until it changes, and with nil when it is gone; it must not wait.
 func Open(dir string, report func(error)) *Store { return open(dir, false, report) }
 
-// OpenReadOnly is Open for a process that changes nothing: neither the file nor
-// the directory nor the lock.
+// OpenReadOnly is Open for a process that changes neither the file nor the directory nor the lock.
 func OpenReadOnly(dir string, report func(error)) *Store { return open(dir, true, report) }
 
 func open(dir string, readOnly bool, report func(error)) *Store {
 	s := &Store{dir: dir, readOnly: readOnly, report: report,
-		sections: map[string]json.RawMessage{}, mine: map[string]bool{}}
-	s.begin()
+		sections: map[string]json.RawMessage{}, own: map[string]bool{}}
+	s.readDirectory()
 	return s
 }
 
-// begin reads what there is. A directory that does not answer in time is not
-// written either: what it holds is not known.
-func (s *Store) begin() {
+// readDirectory takes the lock and reads the file. A directory that does not answer in time is not written either: its
+// content is unknown.
+func (s *Store) readDirectory() {
 	err := s.inLane(s.start)
 	s.mu.Lock()
-	s.silent = errors.Is(err, errSilent)
-	if err != nil && !s.readOnly && !s.silent {
-		s.retryLocked() // the other process may end, and there may be nothing new to save then
+	s.unread = errors.Is(err, errNoAnswer)
+	if err != nil && !s.readOnly && !s.unread {
+		s.retryLaterLocked() // the other process may end, and nothing may be new to save then
 	}
 	s.mu.Unlock()
-	s.told(err)
+	s.setError(err)
 }
 
-var errSilent = errors.New("the file system does not answer")
+var errNoAnswer = errors.New("the file system does not answer")
 
-// inLane runs fn, which may hang, and waits for a while.
+// inLane runs fn, which may hang, and waits for it for at most answerTime.
 func (s *Store) inLane(fn func() error) error {
-	res := s.lanes.Run(patience, []string{s.dir}, func(string) error { return fn() })[0]
+	res := s.lanes.Run(answerTime, []string{s.dir}, func(string) error { return fn() })[0]
 	if res.Err != nil {
-		return s.failed(errSilent)
+		return s.wrap(errNoAnswer)
 	}
 	return res.Value
 }
 
-// start takes the lock and reads the file. It may end after open has returned.
+// start is readDirectory in the lane. It may end after open has returned.
 func (s *Store) start() error {
 	if s.readOnly {
 		return s.load(false)
 	}
 	err := s.acquire()
 	loadErr := s.load(err == nil)
-	if err != nil { // of the two that it cannot be written
-		return s.failed(err)
+	if err != nil { // of the two errors the more important
+		return s.wrap(err)
 	}
 	return loadErr
 }
 
-// acquire takes the lock, in a directory that it makes where it has to.
+// acquire takes the lock, and makes the directory where it is missing.
 func (s *Store) acquire() error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	lock, err := takeLock(filepath.Join(s.dir, lockName))
+	lock, err := openLock(filepath.Join(s.dir, lockName))
 	if err != nil {
 		return err
 	}
@@ -121,14 +117,14 @@ func (s *Store) acquire() error {
 	return nil
 }
 
-func (s *Store) failed(err error) error {
+func (s *Store) wrap(err error) error {
 	if errors.Is(err, ErrLocked) {
-		return fmt.Errorf("state directory %s: %w; it is read, and written when that one has ended", s.dir, err)
+		return fmt.Errorf("state directory %s: %w; read only until that process ends", s.dir, err)
 	}
-	return fmt.Errorf("state directory %s: %w; what is remembered is kept in memory", s.dir, err)
+	return fmt.Errorf("state directory %s: %w; changes are kept in memory", s.dir, err)
 }
 
-func takeLock(path string) (*os.File, error) {
+func openLock(path string) (*os.File, error) {
 	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	f, err := os.OpenFile(path, flags, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -150,8 +146,7 @@ func takeLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// load reads the file. What is not of this version's making is set aside, where
-// this process may write, and reported.
+// load reads the file. One that this version did not write is reported and, where this process may write, set aside.
 func (s *Store) load(mayWrite bool) error {
 	path := filepath.Join(s.dir, fileName)
 	sections, aside, err := readFile(path)
@@ -159,20 +154,20 @@ func (s *Store) load(mayWrite bool) error {
 	case err == nil || errors.Is(err, os.ErrNotExist):
 		err = nil
 	case aside == "":
-		return s.failed(err)
+		return s.wrap(err)
 	default:
-		err = fmt.Errorf("%s: %w; it is not used", path, err)
+		err = fmt.Errorf("%s is ignored: %w", path, err)
 		if mayWrite {
 			if renameErr := os.Rename(path, path+aside); renameErr != nil {
-				return s.failed(errors.Join(err, renameErr))
+				return s.wrap(errors.Join(err, renameErr))
 			}
-			err = fmt.Errorf("%w, and kept as %s", err, fileName+aside)
+			err = fmt.Errorf("%w; kept as %s", err, fileName+aside)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, raw := range sections {
-		if !s.mine[name] {
+		if !s.own[name] {
 			s.sections[name] = raw
 		}
 	}
@@ -180,8 +175,7 @@ func (s *Store) load(mayWrite bool) error {
 	return err
 }
 
-// Get reads a section into v, and reports whether there is one. It is an error of
-// the section that it does not fit.
+// Get reads a section into v, and reports whether there is one. The error is that of a section that does not fit v.
 func (s *Store) Get(section string, v any) (found bool, err error) {
 	s.mu.Lock()
 	raw, found := s.sections[section]
@@ -195,24 +189,23 @@ func (s *Store) Get(section string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// Set replaces a section, and has the file written soon. It does not wait.
+// Set replaces a section and starts a write of the file. It does not wait.
 func (s *Store) Set(section string, v any) {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		s.told(fmt.Errorf("section %s of the state: %w", section, err))
+		s.setError(fmt.Errorf("section %s of the state: %w", section, err))
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sections[section], s.mine[section] = raw, true
+	s.sections[section], s.own[section] = raw, true
 	s.dirty = true
-	s.kickLocked()
+	s.startWriteLocked()
 }
 
-// Reject is Set for a section that its user cannot use: the file is kept aside,
-// and why reported. The user sets it anew.
+// Reject drops a section that its user cannot use: a copy of the file is kept, and why is reported.
 func (s *Store) Reject(section string, why error) {
-	err := fmt.Errorf("section %s of %s: %w; it is not used", section, filepath.Join(s.dir, fileName), why)
+	err := fmt.Errorf("section %s of %s is ignored: %w", section, filepath.Join(s.dir, fileName), why)
 	s.mu.Lock()
 	delete(s.sections, section)
 	mayWrite := s.lock != nil
@@ -224,22 +217,22 @@ func (s *Store) Reject(section string, why error) {
 			return os.Link(path, path+corruptSuffix)
 		})
 		if keep == nil {
-			err = fmt.Errorf("%w, and kept in %s", err, fileName+corruptSuffix)
+			err = fmt.Errorf("%w; kept in %s", err, fileName+corruptSuffix)
 		}
 	}
-	s.told(err)
+	s.setError(err)
 }
 
-// Err returns what is wrong with the directory now: as long as it is not nil,
-// what is set is not saved, or what was there before could not be read.
+// Err returns the problem of the directory: while it is not nil, changes are not saved, or the previous content could
+// not be read.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// told notes what is wrong, and reports it when it is new.
-func (s *Store) told(err error) {
+// setError sets the problem, and reports it when it is new.
+func (s *Store) setError(err error) {
 	s.mu.Lock()
 	same := fmt.Sprint(err) == fmt.Sprint(s.err)
 	s.err = err

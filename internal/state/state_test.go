@@ -117,7 +117,7 @@ func TestSetAside(t *testing.T) {
 		"null":          {content: "null", said: "no version", kept: corruptSuffix},
 		"no version":    {content: "{\"rails\": []}", said: "no version", kept: corruptSuffix},
 		"version 0":     {content: "{\"version\": 0}", said: "no version", kept: corruptSuffix},
-		"newer":         {content: "{\"version\": 7, \"rails\": {}}", said: "it is of version 7, and this railscope knows version 1", kept: ".version-7"},
+		"newer":         {content: "{\"version\": 7, \"rails\": {}}", said: "version 7; this railscope supports version 1", kept: ".version-7"},
 		"more than one": {content: "{\"version\": 1}{}", said: "invalid character", kept: corruptSuffix},
 		"too large":     {content: "{\"version\": 1, \"a\": \"" + strings.Repeat("a", maxSize) + "\"}", said: "more than 1048576 bytes", kept: corruptSuffix},
 		"link":          {make: func(t *testing.T, path string) { fatal(t, os.Symlink("/etc/passwd", path)) }, said: "symbolic link", kept: corruptSuffix},
@@ -347,11 +347,11 @@ func TestHangs(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "{\"version\": 1, \"rails\": 1}")
 		var r told
-		s := &Store{dir: dir, report: r.report, sections: map[string]json.RawMessage{}, mine: map[string]bool{}}
+		s := &Store{dir: dir, report: r.report, sections: map[string]json.RawMessage{}, own: map[string]bool{}}
 		release := make(chan struct{})
 		start := time.Now()
 		s.lanes.Run(time.Millisecond, []string{dir}, func(string) error { <-release; return nil })
-		s.begin()
+		s.readDirectory()
 		for range 3 {
 			s.Set("rails", 2)
 			time.Sleep(retryEvery)
