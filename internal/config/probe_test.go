@@ -226,7 +226,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"the token is a device", "token_file: /dev/zero", `2: probe.token_file "/dev/zero": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
 		{"the token is empty", "token_file: empty", `2: probe.token_file "` + dir + `/empty": empty; it must hold the secret that all peers share, or two of them, one per line`},
 		{"the token is blank", "token_file: blank", `2: probe.token_file "` + dir + `/blank": empty; it must hold the secret that all peers share, or two of them, one per line`},
-		{"three tokens", "token_file: lines", `2: probe.token_file "` + dir + `/lines": 3 lines where 2 are possible; it must hold the secret that all peers share, or two of them, one per line`},
+		{"three tokens", "token_file: lines", `2: probe.token_file "` + dir + `/lines": 3 lines; at most 2 are allowed; it must hold the secret that all peers share, or two of them, one per line`},
 		{"the token is too long", "token_file: long", `2: probe.token_file "` + dir + `/long": longer than 4096 bytes; it must hold the secret that all peers share, or two of them, one per line`},
 		{"a name with a line end", `token_file: "a\nb"`, `2: probe.token_file "` + dir + `/a\nb": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
 		{"no name", "token_file:", `2: probe.token_file must be the name of a file, not ""`},

@@ -1,6 +1,5 @@
-// Package secret reads small files that hold tokens, keys and certificates. It
-// refuses whatever is not a regular file, so that a pipe or a device cannot hold
-// the reader up.
+// Package secret reads small files with tokens, keys and certificates. It refuses everything but regular files, so that
+// a pipe or a device cannot block the reader.
 package secret
 
 import (
@@ -23,11 +22,10 @@ const (
 // ErrNotRegular says that the path names a pipe, device, socket or directory.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ReadFile returns the content of a regular file of at most limit bytes. It may
-// still hang where the file system does, so callers that must not wait read in a
-// lane.
+// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does, so callers
+// that must not wait read in a lane.
 func ReadFile(path string, limit int) ([]byte, error) {
-	info, err := os.Stat(path) // before open: to open a device may have effects
+	info, err := os.Stat(path) // before open: opening a device may have effects
 	if err == nil && !info.Mode().IsRegular() {
 		err = &os.PathError{Op: "read", Path: path, Err: ErrNotRegular}
 	}
@@ -52,8 +50,7 @@ func ReadFile(path string, limit int) ([]byte, error) {
 	return data, err
 }
 
-// Tokens returns the one or two tokens of a token file, one per line. Blank lines
-// and blanks around a token do not count.
+// Tokens returns the one or two tokens of a token file, one per line, without blank lines and space around them.
 func Tokens(data []byte) ([]string, error) {
 	if len(bytes.TrimSpace(data)) > MaxToken {
 		return nil, fmt.Errorf("longer than %d bytes", MaxToken)
@@ -68,7 +65,7 @@ func Tokens(data []byte) ([]string, error) {
 	case len(tokens) == 0:
 		return nil, errors.New("empty")
 	case len(tokens) > MaxTokens:
-		return nil, fmt.Errorf("%d lines where %d are possible", len(tokens), MaxTokens)
+		return nil, fmt.Errorf("%d lines; at most %d are allowed", len(tokens), MaxTokens)
 	}
 	return tokens, nil
 }

@@ -72,7 +72,7 @@ func TestTokens(t *testing.T) {
 		{strings.Repeat("x", MaxToken+1), nil, "longer than 4096 bytes"},
 		{"", nil, "empty"},
 		{" \n\t\n", nil, "empty"},
-		{"a\nb\nc\n", nil, "3 lines where 2 are possible"},
+		{"a\nb\nc\n", nil, "3 lines; at most 2 are allowed"},
 	} {
 		got, err := Tokens([]byte(tc.data))
 		if !slices.Equal(got, tc.want) || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {

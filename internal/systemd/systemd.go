@@ -1,5 +1,5 @@
-// Package systemd tells the service manager how the service is doing
-// (sd_notify(3)). Outside of a unit of Type=notify every call does nothing.
+// Package systemd reports the state of the service to the service manager (sd_notify(3)). Outside of a unit of
+// Type=notify every call does nothing.
 package systemd
 
 import (
@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ready says that the service is up, or that a reload is over.
+// Ready reports that the service is up, or that a reload has ended.
 func Ready() { notify(daemon.SdNotifyReady) }
 
-// Stopping says that the service is shutting down.
+// Stopping reports that the service is shutting down.
 func Stopping() { notify(daemon.SdNotifyStopping) }
 
-// Reloading says that the configuration is being read again. A unit of
-// Type=notify-reload also wants the time, on CLOCK_MONOTONIC.
+// Reloading reports a reload of the configuration. A unit of Type=notify-reload needs the time, on CLOCK_MONOTONIC.
 func Reloading() {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil {
@@ -25,9 +24,8 @@ func Reloading() {
 	}
 }
 
-// Watchdog tells the service manager twice per WatchdogSec that the service is
-// alive, each time after alive has returned: a service that is stuck falls
-// silent and is restarted. It ends when stop is called.
+// Watchdog notifies the service manager twice per WatchdogSec, each time after alive has returned: a stuck service stops
+// notifying and is restarted. It ends when stop is called.
 func Watchdog(alive func()) (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval <= 0 {
@@ -51,5 +49,5 @@ func Watchdog(alive func()) (stop func()) {
 	}
 }
 
-// notify ignores failure: there is nobody else to tell.
+// notify ignores failure: nothing else can be notified.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }

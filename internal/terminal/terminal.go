@@ -1,5 +1,5 @@
-// Package terminal prepares text for people: without what would steer the
-// terminal away from it, in lines that fit, in colour where that is wanted.
+// Package terminal prepares text for people: cleaned, in lines that fit, and in colour. Package text does the same for
+// machines.
 package terminal
 
 import (
@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Colours of a terminal (ECMA-48, select graphic rendition).
+// Colours of a terminal (ECMA-48, SGR).
 const (
 	Red    = "\x1b[31m"
 	Green  = "\x1b[32m"
@@ -18,9 +18,8 @@ const (
 	Reset  = "\x1b[0m"
 )
 
-// Plain is s with a blank for what would move the cursor, turn the line around
-// or not be seen at all: names come from a peer, from the environment of a
-// process, from a driver. Bytes that are not UTF-8 become U+FFFD.
+// Plain cleans text from outside, such as names from a peer, a driver or an environment: a space replaces what would move
+// the cursor, turn the line around or be invisible. Invalid UTF-8 becomes U+FFFD.
 func Plain(s string) string {
 	return strings.Map(func(c rune) rune {
 		if Shown(c) {
@@ -30,15 +29,13 @@ func Plain(s string) string {
 	}, s)
 }
 
-// Shown reports whether people see the character where it stands: it is none
-// that controls, and none that is invisible. Unicode's default ignorable ones
-// are letters or marks in part, and so count as printable.
+// Shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
+// which are invisible letters and marks.
 func Shown(c rune) bool {
 	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// Wrap breaks a text into lines of at most width columns, at blanks. A word that
-// is longer has a line of its own.
+// Wrap breaks a text at spaces into lines of at most width columns. A longer word has a line of its own.
 func Wrap(s string, width int) []string {
 	var lines []string
 	line := ""
