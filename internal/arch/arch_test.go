@@ -80,6 +80,7 @@ type leaf struct {
 }
 
 var leaves = []leaf{
+	{dir: "internal", why: "internal is below all other packages: it holds values and mechanisms, and cmd turns them into options"},
 	{dir: "internal/lane", why: "lane is at the bottom: a bounded wait that knows nothing of what hangs"},
 	{dir: "internal/sysfs", why: "sysfs is at the bottom: one file, one value, one reason"},
 	{dir: "internal/secret", why: "secret is at the bottom: what a token file holds, and nothing of what for"},
@@ -171,8 +172,36 @@ func checkFile(file string, src []byte) ([]string, error) {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 			breach(f.Pos(), "must not have func init: cmd constructs everything, in an order that can be read there")
 		}
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR && !strings.HasSuffix(file, "_test.go") {
+			for _, s := range g.Specs {
+				if v := s.(*ast.ValueSpec); isState(v) {
+					breach(v.Pos(), "must not have the package variable %s: what changes is a field of a value that cmd constructs",
+						v.Names[0])
+				}
+			}
+		}
 	}
 	return breaches, nil
+}
+
+// isState reports whether a package variable is there to change: it begins empty, with a number or a word, or is made.
+// Tables, errors and regular expressions have a value that stays.
+func isState(v *ast.ValueSpec) bool {
+	if len(v.Values) == 0 {
+		of, ok := v.Type.(*ast.SelectorExpr)
+		return !ok || of.Sel.Name != "FS" // embedded
+	}
+	for _, value := range v.Values {
+		switch e := value.(type) {
+		case *ast.BasicLit, *ast.Ident:
+			return v.Names[0].Name != "_"
+		case *ast.CallExpr:
+			if f, ok := e.Fun.(*ast.Ident); ok && (f.Name == "make" || f.Name == "new") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // broken returns the reasons why file must not import pkg.
@@ -218,13 +247,14 @@ func TestCheckFindsBreaches(t *testing.T) {
 		reason[l.dir] = l.why
 	}
 	reason["init"] = "must not have func init"
+	reason["state"] = "must not have the package variable"
 	planted := map[string]bool{}
 	const tag = "//go:build never\n\n"
 	ours := func(dir string) string { return `import _ "` + module + dir + `"` }
 	for _, tc := range []struct{ file, src, breaks string }{
 		{"exporter/a.go", ours("cmd/railscope"), "ours/cmd"},
-		{"internal/config/a.go", ours("probe"), "ours/probe"},
-		{"internal/inventory/a.go", ours("probe"), "ours/probe"},
+		{"internal/inventory/a.go", ours("dashboards"), "internal"},
+		{"internal/inventory/a.go", ours("internal/rail"), ""},
 		{"cmd/railscope/a_test.go", ours("cmd/railscope"), ""},
 		{"collector/a.go", ours("exporter"), "ours/exporter"},
 		{"collector/a_test.go", ours("exporter"), "ours/exporter"},
@@ -281,6 +311,11 @@ func TestCheckFindsBreaches(t *testing.T) {
 		{"collector/sampler/a.go", ours("internal/rail") + "\n" + ours("internal/ethtool"), ""},
 		{"internal/rail/a.go", ours("internal/sysfs") + "\n" + ours("internal/lane"), ""},
 		{"collector/a.go", "func init() {}", "init"},
+		{"collector/a.go", "var scrapes int", "state"},
+		{"collector/a.go", "var known = make(map[string]bool)", "state"},
+		{"collector/a.go", "var on = true", "state"},
+		{"collector/a.go", "var names = []string{\"a\"}", ""},
+		{"collector/a_test.go", "var scrapes int", ""},
 		{"collector/a.go", "type t int\n\nfunc (t) init() {}", ""},
 		{"collector/testdata/a.go", ours("cmd/railscope"), ""},
 		{"tools/a.go", ours("cmd/railscope"), ""},
