@@ -77,6 +77,10 @@ func application() (*kingpin.Application, []subcommand) {
 // parse parses the command line. Its errors are misuse.
 func parse(args []string) (subcommand, error) {
 	app, commands := application()
+	err := missingValue(app, args)
+	if err != nil {
+		return subcommand{}, misuse{err}
+	}
 	name, err := app.Parse(args)
 	if err != nil {
 		return subcommand{}, misuse{explain(err, args)}

@@ -27,7 +27,36 @@ func explain(err error, args []string) error {
 		command = " " + c.FullCommand()
 	}
 	text := cmp.Or(unknownFlag(app, parsed), invalidValue(app, parsed), err.Error())
+	if token := parsed.Peek(); command == "" && token.Type == kingpin.TokenArg {
+		text = "unknown command " + strconv.Quote(token.Value) + suggestCommand(app, token.Value)
+	}
 	return fmt.Errorf("%s (see railscope%s --help)", text, command)
+}
+
+// missingValue refuses a flag without its value. The parser ignores it before the default command.
+func missingValue(app *kingpin.Application, args []string) error {
+	for i, arg := range args {
+		f := app.GetFlag(strings.TrimPrefix(arg, "--"))
+		if f == nil || !strings.HasPrefix(arg, "--") || f.Model().IsBoolFlag() {
+			continue
+		}
+		if i+1 == len(args) || strings.HasPrefix(args[i+1], "-") {
+			return fmt.Errorf("%s needs a value (see railscope --help)", arg)
+		}
+	}
+	return nil
+}
+
+// suggestCommand is the end of a message about an unknown command.
+func suggestCommand(app *kingpin.Application, name string) string {
+	var known []string
+	for _, c := range app.Model().Commands {
+		known = append(known, c.Name)
+	}
+	if near := config.Nearest(name, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; the commands are " + strings.Join(known, ", ")
 }
 
 // unknownFlag describes the unknown flag at which the parser stopped; empty: it stopped at something else.

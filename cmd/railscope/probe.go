@@ -21,13 +21,6 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// workerCommand is the command of the process that touches libibverbs. It is not for users, so the parser does not know
-// it.
-const workerCommand = "probe-worker"
-
-// isWorker reports whether this process was started as the probe's worker.
-func isWorker(args []string) bool { return len(args) == 1 && args[0] == workerCommand }
-
 // newProbeNode is this machine as the probe sees it. Its worker is this binary, also when the file has been replaced
 // since. change, which may be nil, changes the options.
 func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, g *facts.Gatherer,
