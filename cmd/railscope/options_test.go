@@ -42,8 +42,8 @@ func TestProbeOptions(t *testing.T) {
 func fill(v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i))
+		for _, field := range v.Fields() {
+			fill(field)
 		}
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.ValueOf([]string{"x"}))

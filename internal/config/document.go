@@ -27,18 +27,14 @@ func (d *document) wrong(n *yaml.Node, path string) error {
 	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
 }
 
-// checkNode checks that the value of the document fits the type that it is decoded into.
-func (d *document) checkNode(n *yaml.Node, into any) error {
-	return d.check(n, reflect.TypeOf(into), "")
-}
-
+// check checks that the value at path fits the type that it is decoded into.
 func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	n = resolve(n)
 	d.nodes[path] = n
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if text, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
+	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(t)); ok {
 		return d.checkText(n, text, path)
 	}
 	switch t.Kind() {

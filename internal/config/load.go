@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"syscall"
@@ -80,7 +81,7 @@ func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	}
 	c := &Config{Empty: isNull(resolve(root.Content[0])), Probe: DefaultProbe()}
 	d := &document{file: name, table: keys(c), nodes: map[string]*yaml.Node{}}
-	if err := d.checkNode(root.Content[0], c); err != nil {
+	if err := d.check(root.Content[0], reflect.TypeOf(c), ""); err != nil {
 		return nil, err
 	}
 	dec = yaml.NewDecoder(bytes.NewReader(data))
