@@ -41,6 +41,8 @@ type NodeOptions struct {
 
 	Refused func(reason, from string) // is told of the first refusal of a reason by the control channel, until there were none for a while; optional
 
+	Maintenance func() bool // no round starts, and no lease is granted, while it returns true; optional
+
 	Simulation *Simulation // takes the place of the worker process, for the demo; nil wherever figures are to be believed
 }
 
@@ -107,6 +109,9 @@ func NewNode(opts NodeOptions) *Node {
 	n.rename("")
 	return n
 }
+
+// maintenance reports whether people are at work on this node.
+func (n *Node) maintenance() bool { return n.opts.Maintenance != nil && n.opts.Maintenance() }
 
 // name is what the node calls itself.
 func (n *Node) name() string {

@@ -280,6 +280,9 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 	if draining {
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
+	if r.node.maintenance() {
+		return nil, deny(failure.Draining, "the peer is in maintenance") // a reason that earlier versions know
+	}
 	if most := r.node.answered.mostAtOnce(); ask.Bytes > most {
 		return nil, tooMuch(ask.Bytes, most)
 	}

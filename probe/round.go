@@ -58,7 +58,12 @@ func (r *round) run(ctx context.Context) Result {
 	r.own.node = r.node
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
-	err := r.hello(ctx)
+	var err error
+	if r.node.maintenance() {
+		err = failure.New(failure.StageHello, failure.Maintenance, "this node is in maintenance")
+	} else {
+		err = r.hello(ctx)
+	}
 	if err == nil {
 		if err = r.obtain(ctx); err == nil {
 			err = r.transfer(ctx)

@@ -107,9 +107,9 @@ func keysText() string {
 	section := ""
 	for _, k := range config.Keys() {
 		at := strings.LastIndex(k.Name, ".")
-		if s := k.Name[:at]; s != section {
+		if s := k.Name[:max(at, 0)]; s != section || b.Len() == 0 {
 			section = s
-			fmt.Fprintf(&b, "\n### %s\n\n| key | write | default | bounds | |\n|---|---|---|---|---|\n", section)
+			fmt.Fprintf(&b, "\n### %s\n\n| key | write | default | bounds | |\n|---|---|---|---|---|\n", cmp.Or(section, "Top level"))
 		}
 		def := k.Default
 		if !strings.ContainsAny(def, "` ") {

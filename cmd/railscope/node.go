@@ -43,6 +43,8 @@ type machine struct {
 	state   *state.Store               // nil: nothing survives the process
 	ethtool ethtool.Ioctl              // nil: the kernel's
 	probe   func(o *probe.NodeOptions) // changes the options of the probe; nil: nothing
+
+	maintenance string // file to watch; empty: none, as in the demo
 }
 
 // machine is the one that this process runs on.
@@ -55,6 +57,7 @@ type node struct {
 	finder  *rail.Finder
 	probing *probing
 	scraper *scrape.Scraper
+	watch   *maintenanceWatch // nil: there is no file
 	running []runner
 	server  exporterhttp.Options
 	logger  *slog.Logger
@@ -65,13 +68,18 @@ type node struct {
 func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	remember(finder, m.state)
+	var watch *maintenanceWatch
+	if m.maintenance != "" {
+		watch = newMaintenanceWatch(m.maintenance, m.nvml, logger)
+		m.probe = func(o *probe.NodeOptions) { o.Maintenance = watch.Active }
+	}
 	g := gatherer(s.common, finder)
 	probed := newProbeNode(s.common, m.probe, finder, g, logger)
 	list, running, err := s.sources.open(s.common, m, finder, probed, logger)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{finder: finder, running: running, probing: newProbing(probed, logger), logger: logger}
+	n := &node{finder: finder, watch: watch, running: running, probing: newProbing(probed, logger), logger: logger}
 	n.server = exporterhttp.Options{
 		TelemetryPath:  s.telemetryPath,
 		Lifecycle:      s.lifecycle,
@@ -90,6 +98,9 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 			GoVersion: runtime.Version(),
 			Demo:      m.notice != "",
 		},
+	}
+	if watch != nil {
+		opts.Maintenance, n.running = watch.Active, append(n.running, watch)
 	}
 	if m.state != nil {
 		opts.State = m.state.Err

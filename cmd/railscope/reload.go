@@ -55,6 +55,7 @@ func (r *reloader) apply() error {
 	}
 	// Nothing can fail from here on. The probe must find the rails under their new names.
 	r.node.finder.SetOptions(railOptions(cfg))
+	r.node.watch.SetPath(cfg.MaintenanceFile())
 	commit(r.ctx)
 	return nil
 }

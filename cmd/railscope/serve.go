@@ -79,6 +79,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	if m.state = s.openState(logger); m.state != nil {
 		defer func() { _ = m.state.Close() }() // it has reported what was wrong
 	}
+	m.maintenance = cfg.MaintenanceFile()
 	n, err := assemble(s.nodeSettings, m, railOptions(cfg), logger)
 	if err != nil {
 		return err
@@ -87,11 +88,12 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	defer n.close()
 	// The probe ends while scrapes finish, not after them.
 	defer context.AfterFunc(ctx, n.close)()
+	n.watch.Check()
 	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
 		return err
 	}
 	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
-	defer onHangup(reload)()
+	defer onHangup(func() error { n.watch.releaseNVML(); return reload() })()
 	defer parts.begin("the web port", n.scraper.Reading)()
 	return n.serve(ctx, s.web, reload)
 }

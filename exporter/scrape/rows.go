@@ -19,6 +19,7 @@ type rows struct {
 	present, success, seconds, errors *collector.Metric
 	build, demo, scrape, refused      *collector.Metric
 	reloadOK, reloadTime, stateOK     *collector.Metric
+	maintenance                       *collector.Metric
 	process                           map[string]*collector.Metric // by name
 }
 
@@ -50,6 +51,8 @@ func newRows() *rows {
 		"When a configuration was last applied, Unix time.")
 	r.stateOK = own.Ref("docs/rails.md").Gauge("state_saved", "1 while the state is saved in --state.dir, 0 while it is "+
 		"in memory only: the log says why. Absent without --state.dir.")
+	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance", "1 while the maintenance file exists: no round "+
+		"starts, and NVML is released. Absent in the demo.")
 	r.process = processRows(&r.Table)
 	return r
 }
@@ -60,6 +63,8 @@ type status struct {
 	reloadOK bool
 	reloaded time.Time
 	state    func() error // nil: no state directory
+
+	maintenance func() bool // nil: no maintenance file
 }
 
 // emit emits the rows about railscope itself.
@@ -76,5 +81,8 @@ func (r *rows) emit(st *status, took time.Duration, emit func(collector.Sample))
 	put(r.reloadTime, table.UnixSeconds(st.reloaded))
 	if st.state != nil {
 		put(r.stateOK, collector.Bool(st.state() == nil))
+	}
+	if st.maintenance != nil {
+		put(r.maintenance, collector.Bool(st.maintenance()))
 	}
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Process prometheus.Gatherer
 	// State returns the error with which the state directory was last saved; nil: there is no state directory.
 	State func() error
+	// Maintenance returns whether the maintenance file exists; nil: there is none to check.
+	Maintenance func() bool
 }
 
 // Scraper reads the sources on request. At most one read is in flight per source, and callers that overlap share it.
@@ -73,8 +75,9 @@ type HistogramSource interface {
 func New(sources []collector.Source, opts Options) (*Scraper, error) {
 	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
 		buffers: map[string]*sync.Pool{}, rows: newRows(), errors: newErrorCounts(), failed: map[string]string{},
-		log:    faultLog{logger: opts.Logger, last: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, reloadOK: true, reloaded: time.Now(), state: opts.State}}
+		log: faultLog{logger: opts.Logger, last: map[errorKey]time.Time{}},
+		status: status{info: opts.Info, reloadOK: true, reloaded: time.Now(), state: opts.State,
+			maintenance: opts.Maintenance}}
 	s.process = newProcess(s.rows.process, opts.Process)
 	rows := s.OwnRows()
 	for _, src := range sources {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
 	"time"
 )
@@ -16,7 +17,15 @@ type Config struct {
 	Rails  Rails  `yaml:"rails"`
 	Expect Expect `yaml:"expect"`
 	Probe  *Probe `yaml:"probe"` // nil: neither ask peers nor answer them
+
+	Maintenance string `yaml:"maintenance"` // absolute path; see [Config.MaintenanceFile]
 }
+
+// DefaultMaintenance is the maintenance file where none is written.
+const DefaultMaintenance = "/run/railscope/maintenance"
+
+// MaintenanceFile returns the path of the file that says that people are at work on this node.
+func (c *Config) MaintenanceFile() string { return cmp.Or(c.Maintenance, DefaultMaintenance) }
 
 // Rails says which ports are rails, and their names.
 type Rails struct {

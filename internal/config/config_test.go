@@ -73,12 +73,12 @@ func TestParseRefuses(t *testing.T) {
 		// Keys.
 		{"a key misspelt", "rials: {}\n", `f.yml:1: unknown key "rials" in the configuration; did you mean "rails"?`},
 		{"a key misspelt, below", "rails:\n  # devices\n  inclde: x\n", `f.yml:3: unknown key "inclde" in rails; did you mean "include"?`},
-		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known keys: expect, probe, rails`},
+		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known keys: expect, maintenance, probe, rails`},
 		{"a key like none, below", "rails: {zzzzz: 1}\n", `f.yml:1: unknown key "zzzzz" in rails; known keys: include, names`},
-		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z", 200) + `" in the configuration; known keys: expect, probe, rails`},
+		{"a very long key", strings.Repeat("z", 200) + ": 1\n", `f.yml:1: unknown key "` + strings.Repeat("z", 200) + `" in the configuration; known keys: expect, maintenance, probe, rails`},
 		{"a key twice", "rails: {}\n\nrails: {}\n", `f.yml:3: duplicate key "rails" in the configuration; the first is in line 1`},
 		{"a key twice, below", "rails:\n  include: a\n  include: a\n", `f.yml:3: duplicate key "include" in rails; the first is in line 2`},
-		{"a list as key", "? [a]\n: 1\n", `f.yml:1: unknown key "" in the configuration; known keys: expect, probe, rails`},
+		{"a list as key", "? [a]\n: 1\n", `f.yml:1: unknown key "" in the configuration; known keys: expect, maintenance, probe, rails`},
 		{"merge", "rails: {<<: {include: x}}\n", `f.yml:1: unknown key "<<" in rails; known keys: include, names`},
 		// Types.
 		{"a word", "railscope\n", `f.yml:1: the configuration must be keys with values, not "railscope"`},

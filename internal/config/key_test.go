@@ -21,10 +21,10 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: form %q, about %q", k.Name, k.Form, k.About)
 		}
 		at := strings.LastIndex(k.Name, ".")
-		sections[k.Name[:at]] += k.Name[at+1:] + " "
+		sections[k.Name[:max(at, 0)]] += k.Name[at+1:] + " "
 	}
 	for section, names := range sections {
-		text := section + ": {nosuchkeyatall: 1}\n"
+		text := strings.TrimPrefix(section+": {nosuchkeyatall: 1}\n", ": ")
 		if parent, child, below := strings.Cut(section, "."); below {
 			text = parent + ": {" + child + ": {nosuchkeyatall: 1}}\n"
 		}
@@ -84,7 +84,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, shown := regexp.MustCompile("(?ms)^```yaml\n((?:rails|expect|probe):.*?)^```"), 0
+	block, shown := regexp.MustCompile("(?ms)^```yaml\n((?:rails|expect|probe|maintenance):.*?)^```"), 0
 	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {

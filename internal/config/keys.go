@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,17 @@ const (
 
 // keys is the one table of keys: it documents them, and refuses values of c that are out of bounds.
 func keys(c *Config) []Key {
-	return slices.Concat(railKeys(), expectKeys(&c.Expect), probeKeys(c.Probe), figureKeys(c.Probe), tlsKeys())
+	return slices.Concat(nodeKeys(c), railKeys(), expectKeys(&c.Expect), probeKeys(c.Probe), figureKeys(c.Probe), tlsKeys())
+}
+
+// nodeKeys are the keys below nothing.
+func nodeKeys(c *Config) []Key {
+	return []Key{{Name: "maintenance", Form: aFile, Default: DefaultMaintenance, Bounds: "absolute",
+		want: "the absolute path of a file, such as " + DefaultMaintenance,
+		ok:   func() bool { return filepath.IsAbs(c.Maintenance) },
+		text: func() string { return fmt.Sprintf("%q", c.Maintenance) },
+		About: "While this file exists no round starts, peers that ask get `draining`, NVML is released, and " +
+			"`railscope_maintenance` is 1: [maintenance](maintenance.md). Checked every 2 s."}}
 }
 
 func railKeys() []Key {

@@ -97,7 +97,7 @@ func TestReleaseClosesDevices(t *testing.T) {
 			if got := l.Calls(t, "nvmlShutdown"); got != shutdowns {
 				t.Errorf("%s: %d shutdowns", what, got)
 			}
-			if got := l.Devices(t); got != devices || l.Loaded(t) != loaded {
+			if got := l.Devices(t, os.Getpid()); got != devices || l.Loaded(t) != loaded {
 				t.Errorf("%s: %d device files are open, the library is loaded: %v", what, got, l.Loaded(t))
 			}
 		}

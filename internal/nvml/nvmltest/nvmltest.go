@@ -4,6 +4,7 @@ package nvmltest
 
 import (
 	_ "embed"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,16 +146,17 @@ func (l *Library) Loaded(tb testing.TB) bool {
 	return strings.Contains(string(maps), l.Path)
 }
 
-// Devices returns how many descriptors of this process are of the device file that the library keeps open while it is
+// Devices returns how many descriptors of a process are of the device file that the library keeps open while it is
 // initialised.
-func (l *Library) Devices(tb testing.TB) (n int) {
+func (l *Library) Devices(tb testing.TB, pid int) (n int) {
 	tb.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for _, e := range entries {
-		if path, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil &&
+		if path, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil &&
 			path == filepath.Join(l.Dir, "nvidiactl") {
 			n++
 		}

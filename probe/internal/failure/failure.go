@@ -92,6 +92,8 @@ const (
 	Draining Reason = "draining" // shutting down
 	Canceled Reason = "canceled" // told to stop
 
+	Maintenance Reason = "maintenance" // the maintenance file exists
+
 	PeerVersion Reason = "peer_version" // the peer speaks another version of the protocol, as in a rolling upgrade
 
 	Other Reason = "other" // none of these; the detail says what
@@ -101,7 +103,7 @@ const (
 // only not the time for it.
 func (r Reason) Skips() bool {
 	switch r {
-	case Busy, Cooldown, Budget, Draining, Canceled, PeerVersion:
+	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion:
 		return true
 	}
 	return false

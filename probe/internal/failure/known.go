@@ -18,7 +18,7 @@ func Reasons() []Reason {
 		PeerUnreachable, Unauthorized, TLS, Protocol, PeerLost, LeaseLost, Self,
 		TCPRefused, TCPUnreachable, TCPBroken, NoAddress,
 		DataMismatch,
-		Busy, Cooldown, Budget, Draining, Canceled, PeerVersion,
+		Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion,
 		Other,
 	}
 }

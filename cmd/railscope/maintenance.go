@@ -1,0 +1,62 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/railscope/railscope/internal/maintenance"
+	"github.com/railscope/railscope/internal/nvml"
+)
+
+// How long NVML stays released: after SIGHUP, and after the last check that found the maintenance file, which a check
+// that hangs must not cut short.
+const (
+	hangupRelease      = time.Minute
+	maintenanceRelease = 5 * time.Second
+)
+
+// maintenanceWatch is the watch of the maintenance file with what this process does about it.
+type maintenanceWatch struct {
+	*maintenance.Watch
+	nvml   *nvml.Session
+	logger *slog.Logger
+	failed bool // at the last check
+}
+
+func newMaintenanceWatch(path string, session *nvml.Session, logger *slog.Logger) *maintenanceWatch {
+	w := &maintenanceWatch{nvml: session, logger: logger}
+	w.Watch = maintenance.New(path, w.observe)
+	return w
+}
+
+// observe releases NVML while the file exists, and logs what changed.
+func (w *maintenanceWatch) observe(s maintenance.State) {
+	switch {
+	case s.Changed && s.Active:
+		w.logger.Info("Maintenance started: no round starts, NVML is released")
+	case s.Changed:
+		w.logger.Info("Maintenance ended")
+	}
+	var released error
+	if s.Active {
+		released = w.nvml.Release(maintenanceRelease)
+	}
+	failed := s.Err != nil || released != nil
+	switch {
+	case !failed || w.failed:
+	case s.Err != nil:
+		w.logger.Warn("Maintenance check failed, state unchanged (logged once)", "err", s.Err)
+	default:
+		w.logger.Warn("NVML release failed, retried at every check (logged once)", "err", released)
+	}
+	w.failed = failed
+}
+
+// releaseNVML releases NVML for a minute, so that a GPU can be reset.
+func (w *maintenanceWatch) releaseNVML() {
+	if err := w.nvml.Release(hangupRelease); err != nil {
+		w.logger.Warn("NVML release failed; retried at every read", "err", err)
+		return
+	}
+	w.logger.Info("NVML released", "for", hangupRelease)
+}

@@ -1,0 +1,109 @@
+package maintenance
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
+)
+
+// TestWatch follows the file as it comes and goes, also in a directory that does, and after another path.
+func TestWatch(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "run")
+		path, other := filepath.Join(dir, "maintenance"), filepath.Join(dir, "other")
+		var changes []bool
+		w := New(path, func(s State) {
+			if s.Err != nil {
+				t.Error(s.Err)
+			}
+			if s.Changed {
+				changes = append(changes, s.Active)
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.Run(ctx)
+		want := func(what string, active bool, n int) {
+			t.Helper()
+			time.Sleep(Interval)
+			synctest.Wait()
+			if w.Active() != active || len(changes) != n || n > 0 && changes[n-1] != active {
+				t.Errorf("%s: active %v, changes %v", what, w.Active(), changes)
+			}
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("no directory", false, 0)
+		must(os.Mkdir(dir, 0o755))
+		want("no file", false, 0)
+		must(os.WriteFile(path, nil, 0o000))
+		want("a file that nobody may read", true, 1)
+		want("still there", true, 1)
+		must(os.RemoveAll(dir))
+		want("the directory is gone", false, 2)
+		must(os.WriteFile(dir, nil, 0o644))
+		want("the directory is a file", false, 2)
+		must(os.Remove(dir))
+		must(os.Mkdir(dir, 0o755))
+		must(os.WriteFile(other, nil, 0o644))
+		want("another file", false, 2)
+		w.SetPath(other)
+		want("which is the one now", true, 3)
+	})
+}
+
+// TestWatchHangs: a path that hangs changes nothing, is reported, and costs one goroutine.
+func TestWatchHangs(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		var last State
+		hang, calls := make(chan struct{}), 0
+		w := New("/mnt/maintenance", func(s State) { last = s })
+		w.stat = func(string) error { return nil }
+		w.Check()
+		w.stat = func(string) error { calls++; <-hang; return os.ErrNotExist }
+		for range 3 {
+			start := time.Now()
+			w.Check()
+			if !w.Active() || last.Changed || last.Err == nil || time.Since(start) > CheckTimeout {
+				t.Errorf("%+v after %v", last, time.Since(start))
+			}
+		}
+		close(hang)
+		synctest.Wait()
+		w.Check()
+		if want := (State{Changed: true}); last != want || calls != 2 {
+			t.Errorf("%+v after %d calls", last, calls)
+		}
+	})
+}
+
+// TestWatchKeepsState: a path that cannot be checked changes nothing, and is reported.
+func TestWatchKeepsState(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, loop := filepath.Join(dir, "maintenance"), filepath.Join(dir, "loop")
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("loop", loop); err != nil {
+			t.Fatal(err)
+		}
+		var last State
+		w := New(path, func(s State) { last = s })
+		w.Check()
+		w.SetPath(loop)
+		w.Check()
+		if !w.Active() || last.Changed || last.Err == nil {
+			t.Errorf("%+v", last)
+		}
+	})
+}
