@@ -3,7 +3,7 @@
 package nvmltest
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +18,7 @@ import (
 )
 
 //go:embed testdata/nvml.c
-var source []byte
+var source embed.FS
 
 // Library is a library made of a capture.
 type Library struct {
@@ -102,6 +102,10 @@ func Build(tb testing.TB, dir, path string) *Library {
 func (l *Library) Compile(tb testing.TB, flags ...string) {
 	tb.Helper()
 	file := l.Path + ".c"
+	source, err := source.ReadFile("testdata/nvml.c")
+	if err != nil {
+		tb.Fatal(err)
+	}
 	if err := os.WriteFile(file, source, 0o644); err != nil {
 		tb.Fatal(err)
 	}
