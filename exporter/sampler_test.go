@@ -56,22 +56,19 @@ func tallied(list ...float64) (t sampler.Tally) {
 func sampled(snap *sampler.Snapshot) {
 	*snap = sampler.Snapshot{
 		Rails: []sampler.Rail{
-			{Name: "2", Device: "mlx5_2", Port: 1, Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97), tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7},
-				Links: sampler.Flaps{Changes: 4, Last: noon}},
+			{Name: "2", Device: "mlx5_2", Port: 1, Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97), tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}},
 			{Name: "10", Device: "mlx5_10", Port: 1, Tally: [2]sampler.Tally{tallied(0.5), tallied(1)}},
 			{Name: `e"ast`, Device: "mlx5_11", Port: 1},
 		},
 		Devices: []sampler.Device{
 			{Name: "mlx5_10", Interval: 200 * time.Millisecond, Samples: 2, Overruns: 3, Dropped: [3]uint64{1, 2, 4}, Reading: time.Second, Stuck: time.Minute},
 			{Name: "mlx5_11", Interval: 100 * time.Millisecond, Err: &sysfs.Error{Path: "x", Reason: sysfs.ReasonVanished, Err: os.ErrNotExist}},
-			{Name: "mlx5_12", Interval: 100 * time.Millisecond, Err: fmt.Errorf("rail 3: %w", sampler.ErrUncounted)},
+			{Name: "mlx5_12", Interval: 100 * time.Millisecond, Err: fmt.Errorf("rail 3: %w", rail.ErrUncounted)},
 			{Name: "mlx5_2", Interval: 100 * time.Millisecond, Samples: 7, Reading: 5 * time.Millisecond},
 		},
 		Dropped: [3]uint64{1, 2, 4},
 		Sets:    [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true}, {Known: true, Busy: 3}},
-		Bonds: []sampler.Bond{{Name: "bond0", Active: sampler.Flaps{Changes: 1, Last: noon.Add(time.Second)}},
-			{Name: "bond0", Member: "eth0", Links: sampler.Flaps{Changes: 2, Last: noon}}, {Name: "bond0", Member: "eth1"}},
-		GPUs: []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
+		GPUs:    []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
 	}
 	snap.Fallback[sampler.SingleRail] = sampler.Suspicion{Known: true, Suspected: true}
 }
@@ -179,7 +176,8 @@ func TestTwoServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		finder := rail.NewFinder(sys, rail.Options{}, nil, time.Second)
-		smp := sampler.New(sampler.Options{Sysfs: sys, Rails: finder.Rails, Interval: sampler.DefaultInterval})
+		smp := sampler.New(sampler.Options{Sysfs: sys, Rails: finder.Rails, Interval: sampler.DefaultInterval,
+			Alarm: sampler.RuntimeAlarm})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {

@@ -11,9 +11,9 @@ import (
 
 // The directions, as indices.
 const (
-	Receive = iota
-	Transmit
-	directions
+	Receive    = rail.Receive
+	Transmit   = rail.Transmit
+	directions = rail.Directions
 )
 
 // Direction names a direction as the label of metrics does.
@@ -23,15 +23,15 @@ func Direction(i int) string { return [directions]string{"receive", "transmit"}[
 const (
 	droppedReset = iota // the counter stepped back
 	droppedGap          // the first after the device was gone, or could not be read for long
-	droppedSlow         // the read took so long that nobody knows of which moment it tells
+	droppedSlow         // the read took so long that its moment is not known
 	Reasons             // how many these are
 )
 
 // DropReason names a reason as the label of metrics does.
 func DropReason(i int) string { return [Reasons]string{"reset", "gap", "slow"}[i] }
 
-// account is what a rail's samples came to. It outlives the device: one that
-// vanishes and comes back goes on where it was, and nothing steps back.
+// account holds the sums of a rail's samples. It outlives the device: one that vanishes and comes back goes on where it
+// was, and nothing steps back.
 type account struct {
 	capacity atomic.Uint64 // bits of a float64, bytes per second; 0 while unknown
 
@@ -40,8 +40,7 @@ type account struct {
 	bytes   [directions]uint64  // seen by samples
 	seconds [directions]float64 // that these cover
 	recent  [directions]Recent
-	limits  rail.Limits // as the last look found them
-	link    link
+	limits  rail.Limits // as last read
 }
 
 func (a *account) setCapacity(c float64) { a.capacity.Store(math.Float64bits(c)) }
@@ -58,7 +57,7 @@ type mark struct {
 	known bool
 }
 
-// outcome is what a reading came to.
+// outcome is what became of a reading.
 type outcome int
 
 const (
@@ -68,9 +67,8 @@ const (
 	gap                    // too long after the one before, or of a file opened anew
 )
 
-// advance takes in a reading and returns by how much the counter grew, in which
-// time. A reading that cannot be compared with the one before is where the next
-// sample begins.
+// advance replaces the mark by a reading and returns by how much the counter grew, in which time. A reading that cannot
+// be compared with the one before is where the next sample begins.
 func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Duration, what outcome) {
 	was := *m
 	now.known = true

@@ -19,7 +19,7 @@ func pointSeconds(interval time.Duration) int {
 // window is what a rail carried up to each of the last points.
 type window struct {
 	points [windowPoints + 1]point
-	n      int // points taken in
+	n      int // points added
 	last   int // second of the last one
 }
 
@@ -29,9 +29,8 @@ type point struct {
 	busy    float64 // of these, busy
 }
 
-// push takes in the point of a second, the one before being so many seconds ago.
-// Where it is not the rail was away, and what it carried before is of no window
-// of now.
+// push adds the point of a second. Where the one before is not as many seconds ago as it should be, the rail was away,
+// and what it carried before belongs to no window of now.
 func (w *window) push(p point, second, apart int) {
 	if second-w.last != apart {
 		w.n = 0
@@ -54,7 +53,7 @@ func (w *window) over() point {
 	return point{last.bytes - oldest.bytes, last.seconds - oldest.seconds, last.busy - oldest.busy}
 }
 
-// Set is what all rails together came to in one direction.
+// Set sums up all rails in one direction.
 type Set struct {
 	Known      bool    // the capacity of a rail is known, or was; otherwise nothing below is
 	Active     int     // rails that were busy in the window
@@ -72,15 +71,15 @@ type reach struct {
 	group    rail.Group // by the greatest rate that it has had
 }
 
-// learn takes in what a rail can carry now.
-func (r *reach) learn(capacity, rate float64) {
+// update records what a rail can carry now.
+func (r *reach) update(capacity, rate float64) {
 	if capacity > 0 {
 		r.capacity = capacity
 	}
 	r.group.Rate = max(r.group.Rate, rate)
 }
 
-// judge looks at the rails' windows. A group in which no rail was busy is not
+// judge compares the rails' windows. A group in which no rail was busy is not
 // judged: stray packets of an idle node are no imbalance.
 func (s *Set) judge(direction int, reaches []*reach, windows []*[directions]window) (imbalanced bool) {
 	s.Known, s.Active, s.Balanced, s.Imbalance = false, 0, false, 0

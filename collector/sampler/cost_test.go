@@ -1,13 +1,11 @@
 package sampler
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
@@ -26,14 +24,12 @@ func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
 	}
 	s = New(Options{Sysfs: sys, Rails: finder.Rails, Interval: MinInterval})
 	s.epoch = time.Now()
+	s.readers.total.Store(10)
 	for _, r := range rails {
-		a := &account{}
-		a.setCapacity(400 * gigabit)
-		_, stop := context.WithCancel(tb.Context())
-		d := &device{s: s, meter: &meter{}, pace: newPace(MinInterval), buf: make([]byte, 64), stop: stop, rails: []*railLife{{rail: r, account: a}}}
-		tb.Cleanup(stop)
-		tb.Cleanup(d.closeFiles)
-		d.sample() // opens the files
+		d := s.newDeviceLocked([]rail.Rail{r})
+		d.ports[0].account.setCapacity(400 * gigabit)
+		tb.Cleanup(d.close)
+		d.sample(time.Now()) // opens the files
 		devices = append(devices, d)
 	}
 	return s, devices
@@ -44,7 +40,7 @@ func TestTickAllocates(t *testing.T) {
 	_, devices := tenRails(t)
 	if n := testing.AllocsPerRun(100, func() {
 		for _, d := range devices {
-			d.sample()
+			d.sample(time.Now())
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations a tick", n)
@@ -64,7 +60,7 @@ func BenchmarkTick(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, d := range devices {
-			d.sample()
+			d.sample(time.Now())
 		}
 	}
 }
@@ -88,14 +84,12 @@ func BenchmarkSnapshot(b *testing.B) {
 		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
 	}
 	s := m.sampler(DefaultInterval, Options{})
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	s.follow(ctx)
+	s.readers.start()
+	defer s.readers.close()
+	s.updateDevices()
 	var snap Snapshot
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Snapshot(&snap)
 	}
 }
-
-var _ file = (*sysfs.File)(nil)

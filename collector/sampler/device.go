@@ -1,8 +1,6 @@
 package sampler
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,19 +9,29 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// patience is how long a rail that could not be read is left alone, after so many
-// tries at as many ticks: one that fails for a moment costs no second of samples.
+// patience is how long a rail that could not be read is left alone, after so many tries at as many ticks: one that
+// fails for a moment costs no second of samples.
 const (
 	patience = time.Second
 	tries    = 3
 )
 
-// longest is the longest time that one sample may cover: after that the traffic
-// of the whole gap says nothing of any moment in it.
+// stateEvery is the time between two reads of the ports' state, and limitsEvery how many of these are between two of
+// what a rail could carry, while the state stays the same: on mlx5 the rate costs firmware commands.
+const (
+	stateEvery  = time.Second
+	limitsEvery = 10
+)
+
+// imprecise is the part of its interval that a single read may take and still belong to one moment. One that takes
+// longer is dropped; the next sample covers both.
+const imprecise = 4
+
+// longest is the longest time that one sample may cover: after that the traffic of the whole gap says nothing of any
+// moment in it.
 func longest(every time.Duration) time.Duration { return max(10*every, time.Second) }
 
-// meter is what reading a device costs and how it goes. It outlives the device,
-// as accounts do.
+// meter is what reading a device costs. It outlives the device, as accounts do.
 type meter struct {
 	mu   sync.Mutex // protects all following fields
 	cost Device
@@ -41,174 +49,179 @@ type Device struct {
 	Err      error         // why some rail could not be read the last time
 }
 
-// device is one RDMA device in one life of it.
+// device is one RDMA device, until it is removed.
 type device struct {
 	s       *Sampler
-	id      string
-	rails   []*railLife
+	ports   []*port
 	meter   *meter
-	stop    context.CancelFunc
-	stopped atomic.Bool  // what a read that was stuck meanwhile brings is not taken in
+	stopped atomic.Bool  // what a read that was stuck meanwhile brings is dropped
 	began   atomic.Int64 // of the read that is going on, nanoseconds since the epoch of ticks; 0 when none is
 
-	// The following belong to the goroutine of the ticks.
-	pace     pace
-	lastTick int64
-	buf      []byte
+	// The following belong to the reader.
+	pace      pace
+	lastTick  int64
+	nextTick  int64
+	nextState time.Time
+	took      time.Duration // by the last sample
+	quick     int           // samples in a row that took no more than readers.share
 }
 
-// railLife is one rail of a device in one life of it.
-type railLife struct {
+// port is one rail of a device, until the device is removed.
+type port struct {
 	rail     rail.Rail
 	account  *account
-	counters *byteCounters // nil until found
+	files    *rail.Port
+	found    bool // what counts its bytes
 	marks    [directions]mark
+	readings [directions]reading
 	notUntil time.Time // when it is read again after it could not be
 	failed   int       // tries in a row
 	since    time.Time // of the first of them
 	err      error
-	lost     error // why counters that had been found could not be read
-	readings [directions]reading
+
+	state       int // -1 unknown
+	limits      rail.Limits
+	untilLimits int
 }
 
-// reading is what a counter said in this tick, at the middle between just before
-// and just after the read.
+// reading is what a counter held in this tick, at the middle between just before and just after the read.
 type reading struct {
 	mark
 	took time.Duration
 	ok   bool
 }
 
-// vague is the part of its interval that a single read may take and still tell
-// of one moment. One that takes longer is left out; the next sample covers both.
-const vague = 4
+// begin notes that a read begins.
+func (d *device) begin() { d.began.Store(int64(time.Since(d.s.epoch)) | 1) } // never 0
 
-// ticks samples at every tick until ctx is done.
-func (d *device) ticks(ctx context.Context) {
-	defer d.closeFiles()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	<-timer.C
-	d.lastTick = d.s.tick(time.Now())
-	for {
-		timer.Reset(time.Until(d.s.when(d.next(time.Now()))))
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		d.sample()
+// readFor is how long the read that is going on has taken.
+func (d *device) readFor() time.Duration {
+	began := d.began.Load()
+	if began == 0 {
+		return 0
 	}
+	return time.Since(d.s.epoch) - time.Duration(began)
 }
 
-// next is the next tick at which the device is due. Devices of the same pace are
-// due at the same ticks: one wake-up serves them all.
-func (d *device) next(now time.Time) int64 {
-	stride := int64(d.pace.stride)
-	return (d.s.tick(now)/stride + 1) * stride
+// due is when the device is read next.
+func (d *device) due() time.Time {
+	if tick := d.s.when(d.nextTick); tick.Before(d.nextState) {
+		return tick
+	}
+	return d.nextState
 }
 
-// sample reads all rails and takes in what they say. It is the hot path: it
-// allocates nothing where all is well.
-func (d *device) sample() {
+// slow reports whether reading the device usually takes longer than limit.
+func (d *device) slow(limit time.Duration) bool { return d.took > limit && d.pace.usual() > limit }
+
+// read reads what is due: the counters, the ports' state, or both.
+func (d *device) read() {
 	start := time.Now()
-	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // never 0
-	end := start
-	for _, r := range d.rails {
-		if !start.Before(r.notUntil) {
-			end = d.read(r, end)
+	if tick := d.s.tick(start); tick >= d.nextTick {
+		d.sample(start)
+	}
+	if !d.nextState.After(start) {
+		for _, p := range d.ports {
+			p.updateLimits(&d.stopped)
 		}
+		d.nextState = d.s.after(start, stateEvery)
 	}
 	d.began.Store(0)
+}
+
+// sample reads the counters of all ports and makes samples of them. It is the hot path: it allocates nothing where all
+// is well.
+func (d *device) sample(start time.Time) {
+	end := start
+	for _, p := range d.ports {
+		if !start.Before(p.notUntil) {
+			end = d.readPort(p, end)
+		}
+	}
 	if d.stopped.Load() {
 		return
 	}
 	tick := d.s.tick(start)
 	var samples uint64
 	var dropped [Reasons]uint64
-	for _, r := range d.rails {
-		d.takeIn(r, tick, &samples, &dropped)
+	for _, p := range d.ports {
+		d.countSamples(p, tick, &samples, &dropped)
 	}
-	d.account(tick, samples, &dropped, end.Sub(start))
+	d.record(tick, samples, &dropped, end.Sub(start))
+	stride := int64(d.pace.stride) // devices of the same pace are due at the same ticks
+	d.nextTick = (d.s.tick(time.Now())/stride + 1) * stride
 }
 
-// read reads one rail's counters; now is the time, and what it returns is, too.
-func (d *device) read(r *railLife, now time.Time) time.Time {
-	r.err = nil
-	if r.counters == nil {
-		if r.counters, r.err = openBytes(d.s.open, d.s.opts.Sysfs, r.rail, d.buf); r.err == nil {
-			d.pace.atLeast(2 * r.counters[Receive].age) // so that no value is told twice
+// readPort reads one port's counters; now is the time, and what it returns is, too.
+func (d *device) readPort(p *port, now time.Time) time.Time {
+	p.err = nil
+	if !p.found {
+		if p.err = p.files.FindBytes(); p.err == nil {
+			p.found = true
+			d.pace.atLeast(2 * p.files.BytesAge()) // so that no value is read twice
 			now = time.Now()
-		} else if r.lost != nil && errors.Is(r.err, ErrUncounted) {
-			r.err = r.lost // it did count; a firmware that fails can look like a driver that does not know the counter
 		}
 	}
-	for i := range r.readings {
-		reading := &r.readings[i]
+	for i := range p.readings {
+		reading := &p.readings[i]
 		reading.ok = false
-		if r.err != nil {
+		if p.err != nil {
 			continue
 		}
-		var err error
-		if reading.value, reading.opens, err = r.counters[i].read(d.buf); err != nil {
-			r.err, r.lost = err, err
-		}
+		reading.value, reading.opens, p.err = p.files.Bytes(i)
 		after := time.Now()
-		reading.took, reading.ok = after.Sub(now), err == nil
+		reading.took, reading.ok = after.Sub(now), p.err == nil
 		reading.at = now.Add(reading.took / 2)
 		now = after
 	}
-	if r.err == nil {
-		r.failed = 0
+	if p.err == nil {
+		p.failed = 0
 		return now
 	}
-	return r.fail(longest(d.pace.every()))
+	return p.fail(longest(d.pace.every()))
 }
 
-// fail takes in that the rail could not be read, and returns the time. Files that
-// are still open are the same device's: the next sample covers both ticks, for as
-// long as most. A file that is empty is no device that fails, somebody is writing
-// to it: for that time it is tried at every tick.
-func (r *railLife) fail(most time.Duration) (now time.Time) {
+// fail records that the port could not be read, and returns the time. Files that are still open are the same device's:
+// the next sample covers both ticks, for as long as most. A file that is empty is no device that fails, somebody is
+// writing to it: for that time it is tried at every tick.
+func (p *port) fail(most time.Duration) (now time.Time) {
 	now = time.Now()
-	for i := range r.readings {
-		r.readings[i].ok = false
+	for i := range p.readings {
+		p.readings[i].ok = false
 	}
-	if r.failed++; r.failed == 1 {
-		r.since = now
+	if p.failed++; p.failed == 1 {
+		p.since = now
 	}
-	if r.failed < tries || sysfs.Reason(r.err) == sysfs.ReasonEmpty && now.Sub(r.since) < most {
+	if p.failed < tries || sysfs.Reason(p.err) == sysfs.ReasonEmpty && now.Sub(p.since) < most {
 		return now
 	}
-	r.notUntil = now.Add(patience)
-	for i := range r.marks {
-		r.marks[i].opens = -1 // whatever comes next does not go on from here
+	p.notUntil = now.Add(patience)
+	for i := range p.marks {
+		p.marks[i].opens = -1 // whatever comes next does not go on from here
 	}
-	if r.counters != nil {
-		r.counters.close()
-		r.counters = nil
-	}
+	p.files.ForgetBytes()
+	p.found = false
 	return now
 }
 
-// takeIn makes samples of a rail's readings.
-func (d *device) takeIn(r *railLife, tick int64, samples *uint64, dropped *[Reasons]uint64) {
-	for i := range r.readings {
-		reading := &r.readings[i]
+// countSamples makes samples of a port's readings.
+func (d *device) countSamples(p *port, tick int64, samples *uint64, dropped *[Reasons]uint64) {
+	for i := range p.readings {
+		reading := &p.readings[i]
 		if !reading.ok {
 			continue
 		}
 		reading.ok, reading.tick = false, tick
-		if reading.took > d.pace.every()/vague {
+		if reading.took > d.pace.every()/imprecise {
 			dropped[droppedSlow]++
 			continue
 		}
-		from := r.marks[i].tick
-		grew, took, what := r.marks[i].advance(reading.mark, longest(d.pace.every()))
+		from := p.marks[i].tick
+		grew, took, what := p.marks[i].advance(reading.mark, longest(d.pace.every()))
 		switch what {
 		case counted:
 			*samples++
-			if r.account.observe(i, grew, took) {
+			if p.account.observe(i, grew, took) {
 				d.s.union.mark(i, from, tick)
 			}
 		case reset:
@@ -220,18 +233,23 @@ func (d *device) takeIn(r *railLife, tick int64, samples *uint64, dropped *[Reas
 	}
 }
 
-// account notes what the tick cost, and slows down or speeds up.
-func (d *device) account(tick int64, samples uint64, dropped *[Reasons]uint64, took time.Duration) {
+// record notes what the tick cost, and changes the pace.
+func (d *device) record(tick int64, samples uint64, dropped *[Reasons]uint64, took time.Duration) {
 	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
+	if d.took = took; took > d.s.readers.share() {
+		d.quick = 0
+	} else {
+		d.quick++
+	}
 	changed := d.pace.note(took)
 	var err error
 	again := false
-	for _, r := range d.rails {
+	for _, p := range d.ports {
 		if err == nil {
-			err = r.err
+			err = p.err
 		}
-		again = again || r.counters != nil && r.failed > 0
+		again = again || p.found && p.failed > 0
 	}
 	if again { // the next sample is of this tick, too
 		overruns++
@@ -248,33 +266,47 @@ func (d *device) account(tick int64, samples uint64, dropped *[Reasons]uint64, t
 	c.Err = err
 	d.meter.mu.Unlock()
 	if changed && d.s.opts.Paced != nil {
-		d.s.opts.Paced(d.rails[0].rail.Device, d.pace.every(), d.pace.usual())
+		d.s.opts.Paced(d.meter.cost.Name, d.pace.every(), d.pace.usual())
 	}
 }
 
-// end tells the device's goroutines to end; a stuck one does when it returns.
-func (d *device) end() {
-	d.stopped.Store(true)
-	d.stop()
-}
-
-func (d *device) closeFiles() {
-	for _, r := range d.rails {
-		if r.counters != nil {
-			r.counters.close()
+// updateLimits reads the port's state, and what the rail could carry when the state has changed and now and then. What
+// cannot be read is not known; the rdma source reports why.
+func (p *port) updateLimits(stopped *atomic.Bool) {
+	switch state, err := p.files.State(); {
+	case err != nil:
+		p.state, p.limits = -1, rail.Limits{}
+	case state == p.state && p.untilLimits > 0:
+		p.untilLimits--
+	default:
+		p.state, p.limits, p.untilLimits = state, p.files.LimitsIn(state), limitsEvery-1
+		if p.limits.Active && p.limits.Rate == 0 {
+			p.untilLimits = 0 // a port that has just come up
 		}
 	}
+	if stopped.Load() {
+		return // another device has the account now
+	}
+	p.account.mu.Lock()
+	p.account.limits = p.limits
+	p.account.mu.Unlock()
 }
 
-// same reports whether the device's rails are still what they were, whatever
-// they are called: a device that is stuck must not be read again because the
-// configuration has another name for it.
+// close closes the device's files.
+func (d *device) close() {
+	for _, p := range d.ports {
+		p.files.Close()
+	}
+}
+
+// same reports whether the device's rails are still what they were, whatever they are called: a device that is stuck
+// must not be read again because the configuration has another name for it.
 func (d *device) same(rails []rail.Rail) bool {
-	if len(rails) != len(d.rails) {
+	if len(rails) != len(d.ports) {
 		return false
 	}
 	for i, r := range rails {
-		was := d.rails[i].rail
+		was := d.ports[i].rail
 		if was.Name = r.Name; was != r {
 			return false
 		}

@@ -53,7 +53,7 @@ type openFile struct {
 	opens int
 }
 
-func (m *machine) open(path string) file { return &openFile{m: m, path: path, life: -1} }
+func (m *machine) open(path string) rail.File { return &openFile{m: m, path: path, life: -1} }
 
 func (f *openFile) Read(buf []byte) ([]byte, error) {
 	f.m.mu.Lock()
@@ -96,7 +96,6 @@ func (m *machine) mlx5(device string, gbit int, carried [directions]func(since t
 	port := filepath.Join(dir, "ports/1")
 	m.text(port+"/state", "4: ACTIVE\n")
 	m.text(port+"/rate", fmt.Sprintf("%d Gb/sec (4X EDR)\n", gbit))
-	m.text("/sys/class/net/eth_"+device+"/carrier_changes", "2\n")
 	begin := time.Now()
 	for d, name := range [directions]string{"port_rcv_data", "port_xmit_data"} {
 		m.set(port+"/counters/"+name, func() (string, error) {
@@ -132,7 +131,7 @@ func (m *machine) find() ([]rail.Rail, error) {
 
 // sampler returns a sampler of the machine.
 func (m *machine) sampler(interval time.Duration, opts Options) *Sampler {
-	opts.Sysfs, opts.Rails, opts.Interval = "/sys", m.find, interval
+	opts.Sysfs, opts.Rails, opts.Interval, opts.Alarm = "/sys", m.find, interval, RuntimeAlarm
 	s := New(opts)
 	s.open = m.open
 	return s

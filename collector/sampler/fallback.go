@@ -14,19 +14,19 @@ func Reason(i int) string {
 	return [suspicions]string{"rdma_idle_tcp_busy", "single_rail"}[i]
 }
 
-// What is evidence, and for how long. Looks are tcpEvery apart.
+// What is evidence, and for how long. Reads are tcpEvery apart.
 const (
 	tcpLeast        = 10e6 // bytes per second beside RDMA, of all rails: below that it is ssh, scrapes and the like
 	tcpLeastShare   = 0.01 // of the capacity of the greatest rail
 	rdmaIdleShare   = 0.1  // RDMA is idle up to that part of what is not RDMA; a probe now and then does not hide a fallback
 	stays           = 0.5  // what is suspected stays so down to that part of the thresholds
-	looksFor        = 3    // looks in a row that it takes to suspect, to stop, and not to know
+	streakReads     = 3    // reads in a row that it takes to suspect, to stop, and not to know
 	idleShare       = 0.005
-	idleLooks       = 6   // in a row, that make whatever was before forgotten: 30 s without traffic are another job
+	idleReads       = 6   // in a row, that make whatever was before forgotten: 30 s without traffic are another job
 	evenLeast       = 0.5 // rails are even while the least loaded has half of the mean
 	singleShare     = 0.9 // one is all while it has that part of everything
 	singleStays     = 0.7
-	balancedLooks   = 3 // that it takes to have been balanced
+	balancedReads   = 3 // that it takes to have been balanced
 	unknownCapacity = 0
 )
 
@@ -39,8 +39,8 @@ type Suspicion struct {
 	Suspected bool
 }
 
-// railLook is what one rail carried between two looks, both directions together.
-type railLook struct {
+// railLoad is what one rail carried between two reads, both directions together.
+type railLoad struct {
 	tcp, rdma           float64 // bytes per second: not RDMA at least, RDMA at most
 	tcpKnown, rdmaKnown bool
 	carried             float64 // bytes per second by the rail's counters
@@ -51,21 +51,21 @@ type railLook struct {
 // suspicion is what is suspected now, and what led to it.
 type suspicion struct {
 	now    [suspicions]Suspicion
-	streak [suspicions]int              // looks in a row that say otherwise than now
-	blind  [suspicions]int              // looks in a row that could not be judged
-	before map[string][directions]point // by rail.Key, as of the last look
+	streak [suspicions]int              // reads in a row that contradict now
+	blind  [suspicions]int              // reads in a row that could not be judged
+	before map[string][directions]point // by rail.Key, as of the last read
 
-	balanced, idle int // looks
+	balanced, idle int // reads
 }
 
-// suspectLocked judges the time since the last look.
+// suspectLocked judges the time since the last read.
 func (s *Sampler) suspectLocked() {
 	before := s.suspect.before
 	s.suspect.before = make(map[string][directions]point, len(s.rails))
-	looks := make([]railLook, 0, len(s.rails))
+	loads := make([]railLoad, 0, len(s.rails))
 	for _, r := range s.rails {
 		key := rail.Key(r.Device, r.Port)
-		l := railLook{capacity: s.reachLocked(r).capacity}
+		l := railLoad{capacity: s.reachLocked(r).capacity}
 		a := s.accounts[key]
 		a.mu.Lock()
 		now := [directions]point{{bytes: a.bytes[Receive], seconds: a.seconds[Receive]}, {bytes: a.bytes[Transmit], seconds: a.seconds[Transmit]}}
@@ -87,36 +87,35 @@ func (s *Sampler) suspectLocked() {
 		if !r.Software { // there the rail's own counters are of RDMA alone
 			l.rdma, l.rdmaKnown = l.carried, l.carriedKnown
 		}
-		looks = append(looks, l)
+		loads = append(loads, l)
 	}
-	looks = s.suspect.missing(looks, before, s.reaches)
-	s.suspect.judge(looks, s.gpus.busy)
+	loads = s.suspect.missing(loads, before, s.reaches)
+	s.suspect.judge(loads, s.gpus.busy)
 }
 
 // missing adds the rails that left while the rails were even: their traffic went
 // on over the others, or it ended, and then all are forgotten.
-func (s *suspicion) missing(looks []railLook, before map[string][directions]point, reaches map[string]*reach) []railLook {
+func (s *suspicion) missing(loads []railLoad, before map[string][directions]point, reaches map[string]*reach) []railLoad {
 	for key, was := range before {
-		if _, there := s.before[key]; !there && s.balanced >= balancedLooks {
+		if _, there := s.before[key]; !there && s.balanced >= balancedReads {
 			s.before[key] = was
-			looks = append(looks, railLook{capacity: reaches[key].capacity, carriedKnown: true, rdmaKnown: true})
+			loads = append(loads, railLoad{capacity: reaches[key].capacity, carriedKnown: true, rdmaKnown: true})
 		}
 	}
-	return looks
+	return loads
 }
 
-// judge takes in a look.
-func (s *suspicion) judge(looks []railLook, gpus condition) {
-	s.settle(RDMAIdleTCPBusy, s.tcpBusy(looks, gpus))
-	s.settle(SingleRail, s.singleRail(looks))
+// judge judges one read.
+func (s *suspicion) judge(loads []railLoad, gpus condition) {
+	s.settle(RDMAIdleTCPBusy, s.tcpBusy(loads, gpus))
+	s.settle(SingleRail, s.singleRail(loads))
 }
 
-// settle changes its mind after enough looks in a row. Where as many could not
-// be judged, nothing is claimed.
+// settle changes a verdict after enough reads in a row. Where as many could not be judged, nothing is claimed.
 func (s *suspicion) settle(reason int, evidence condition) {
 	now := &s.now[reason]
 	if !evidence.known {
-		if s.blind[reason]++; s.blind[reason] >= looksFor {
+		if s.blind[reason]++; s.blind[reason] >= streakReads {
 			*now, s.streak[reason] = Suspicion{}, 0
 			if reason == SingleRail {
 				s.balanced, s.idle = 0, 0
@@ -129,18 +128,17 @@ func (s *suspicion) settle(reason int, evidence condition) {
 		s.streak[reason] = 0
 		return
 	}
-	if s.streak[reason]++; s.streak[reason] >= looksFor {
+	if s.streak[reason]++; s.streak[reason] >= streakReads {
 		now.Suspected, s.streak[reason] = evidence.met, 0
 	}
 }
 
-// tcpBusy says whether GPUs compute, RDMA is idle and the rails carry much else.
-// It is not known where no rail tells what is not RDMA, or one that moves
-// something does not tell what is.
-func (s *suspicion) tcpBusy(looks []railLook, gpus condition) condition {
+// tcpBusy reports whether GPUs compute, RDMA is idle and the rails carry much else. It is not known where no rail counts
+// what is not RDMA, or one that moves something does not count what is.
+func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	var tcp, rdma, greatest float64
 	known := false
-	for _, l := range looks {
+	for _, l := range loads {
 		if !l.rdmaKnown {
 			return condition{}
 		}
@@ -161,11 +159,11 @@ func (s *suspicion) tcpBusy(looks []railLook, gpus condition) condition {
 	return condition{met: gpus.met && tcp >= least && rdma <= idle*tcp, known: true}
 }
 
-// singleRail says whether rails that were balanced are one.
-func (s *suspicion) singleRail(looks []railLook) condition {
+// singleRail reports whether one of several balanced rails now carries everything.
+func (s *suspicion) singleRail(loads []railLoad) condition {
 	var sum, most, n float64
 	least := -1.
-	for _, l := range looks {
+	for _, l := range loads {
 		if l.capacity == unknownCapacity || !l.carriedKnown {
 			continue
 		}
@@ -180,18 +178,18 @@ func (s *suspicion) singleRail(looks []railLook) condition {
 		return condition{}
 	}
 	if most < idleShare {
-		if s.idle++; s.idle >= idleLooks {
+		if s.idle++; s.idle >= idleReads {
 			s.balanced = 0
 		}
 		return condition{known: true}
 	}
 	s.idle = 0
 	if least*n >= evenLeast*sum {
-		s.balanced = min(s.balanced+1, balancedLooks)
+		s.balanced = min(s.balanced+1, balancedReads)
 	}
 	share := singleShare
 	if s.now[SingleRail].Suspected {
 		share = singleStays
 	}
-	return condition{met: s.balanced >= balancedLooks && most >= share*sum && most >= BusyAbove, known: true}
+	return condition{met: s.balanced >= balancedReads && most >= share*sum && most >= BusyAbove, known: true}
 }

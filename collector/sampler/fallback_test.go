@@ -16,13 +16,13 @@ import (
 // TestTCPBusy: what is evidence of RDMA that became TCP, and what is not.
 func TestTCPBusy(t *testing.T) {
 	const capacity = 400 * gigabit // 50 GB/s
-	look := func(tcp, rdma float64) []railLook {
-		l := railLook{tcp: tcp, rdma: rdma, tcpKnown: true, rdmaKnown: true, capacity: capacity}
-		return []railLook{l, {tcpKnown: true, rdmaKnown: true, capacity: capacity}}
+	look := func(tcp, rdma float64) []railLoad {
+		l := railLoad{tcp: tcp, rdma: rdma, tcpKnown: true, rdmaKnown: true, capacity: capacity}
+		return []railLoad{l, {tcpKnown: true, rdmaKnown: true, capacity: capacity}}
 	}
 	busy, not := condition{true, true}, condition{false, true}
 	for name, tc := range map[string]struct {
-		looks []railLook
+		looks []railLoad
 		gpus  condition
 		was   bool // suspected
 		want  condition
@@ -37,10 +37,10 @@ func TestTCPBusy(t *testing.T) {
 		"idle":                                 {look(0, 0), busy, false, not},
 		"stays at half of the thresholds":      {look(3e8, 5e7), busy, true, busy},
 		"and not below":                        {look(2e8, 0), busy, true, not},
-		"no rail tells what is not RDMA":       {[]railLook{{rdmaKnown: true}}, busy, false, condition{}},
-		"one does not tell what is RDMA":       {append(look(2e9, 0), railLook{tcpKnown: true}), busy, false, condition{}},
-		"one tells nothing of TCP and is idle": {append(look(2e9, 0), railLook{rdmaKnown: true}), busy, false, busy},
-		"capacities are not known":             {[]railLook{{tcp: 2e7, tcpKnown: true, rdmaKnown: true}}, busy, false, busy},
+		"no rail tells what is not RDMA":       {[]railLoad{{rdmaKnown: true}}, busy, false, condition{}},
+		"one does not tell what is RDMA":       {append(look(2e9, 0), railLoad{tcpKnown: true}), busy, false, condition{}},
+		"one tells nothing of TCP and is idle": {append(look(2e9, 0), railLoad{rdmaKnown: true}), busy, false, busy},
+		"capacities are not known":             {[]railLoad{{tcp: 2e7, tcpKnown: true, rdmaKnown: true}}, busy, false, busy},
 		"no rails":                             {nil, busy, false, condition{}},
 	} {
 		var s suspicion
@@ -85,9 +85,9 @@ func TestSingleRail(t *testing.T) {
 		var s suspicion
 		got := ""
 		for _, c := range looks {
-			var list []railLook
+			var list []railLoad
 			for _, part := range shares[c] {
-				list = append(list, railLook{carried: part * capacity, carriedKnown: true, capacity: capacity})
+				list = append(list, railLoad{carried: part * capacity, carriedKnown: true, capacity: capacity})
 			}
 			s.judge(list, condition{})
 			switch s.now[SingleRail] {
@@ -202,7 +202,7 @@ func TestTCPBytes(t *testing.T) {
 		now = now.Add(tcpEvery)
 		l.at = now
 		for d := range rates {
-			rates[d].note(l, d)
+			rates[d].add(l, d)
 		}
 		got = append(got, fmt.Sprintf("%s: exact %v, %d received, %d sent, %v/s", what, rates[Receive].exact, rates[Receive].total, rates[Transmit].total, rates[Receive].least))
 	}
@@ -221,7 +221,7 @@ func TestTCPBytes(t *testing.T) {
 	k.Netdevs["eth1"].Stats = stats(1e9+5, 1e9)
 	look("5 more")
 	k.Netdevs["eth1"].Stats = []ethtooltest.Stat{{Name: "rx_bytes", Value: 7}}
-	for range looksFor {
+	for range streakReads {
 		look("a driver that does not count apart")
 	}
 	if diff := cmp.Diff([]string{
@@ -256,10 +256,10 @@ func TestTCPLives(t *testing.T) {
 	var rate tcpRate
 	for life, bytes := range []uint64{1000, 1e12} {
 		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes}, {Name: "tx_vport_unicast_bytes", Value: bytes}}
-		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, life: life, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
+		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
 		look := r.read(nil)
 		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
-		rate.note(look, Receive)
+		rate.add(look, Receive)
 		r.close()
 	}
 	if !rate.exact || rate.total != 0 {

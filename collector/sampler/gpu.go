@@ -20,8 +20,8 @@ type GPUPeaks struct {
 	Start, Minute uint64 // since sampling began; in the last 60 s
 }
 
-// gpuBook keeps the peaks. The sampler's mutex protects it.
-type gpuBook struct {
+// gpuHistories keeps the peaks of all GPUs. The sampler's mutex protects it.
+type gpuHistories struct {
 	list []*gpuHistory // in order of index
 	busy condition     // whether any GPU computes
 }
@@ -29,20 +29,20 @@ type gpuBook struct {
 type gpuHistory struct {
 	index int
 	start uint64
-	last  [peakSeconds]uint64 // one more than it was, by second modulo length; 0 where it did not say
-	n     int                 // seconds taken in
+	last  [peakSeconds]uint64 // plus one, by second modulo length; 0 where it was not known
+	n     int                 // seconds added
 }
 
-// lookAtGPUs takes in what the GPUs hold now.
-func (s *Sampler) lookAtGPUs() {
+// readGPUs adds what the GPUs hold now.
+func (s *Sampler) readGPUs() {
 	list, known := s.opts.GPUs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gpus.take(list, known)
+	s.gpus.add(list, known)
 }
 
-// take takes in a second. known says that the list is all GPUs there are.
-func (b *gpuBook) take(list []GPU, known bool) {
+// add adds a second. known says that the list holds all GPUs.
+func (b *gpuHistories) add(list []GPU, known bool) {
 	b.busy = condition{}
 	for _, h := range b.list {
 		h.last[h.n%peakSeconds] = 0
@@ -61,11 +61,11 @@ func (b *gpuBook) take(list []GPU, known bool) {
 		h.last[(h.n+peakSeconds-1)%peakSeconds] = g.Used + 1
 	}
 	if known && len(list) == 0 {
-		b.busy = condition{met: true, known: true} // no GPU: traffic alone must say it
+		b.busy = condition{met: true, known: true} // no GPU: traffic alone decides
 	}
 }
 
-func (b *gpuBook) of(index int) *gpuHistory {
+func (b *gpuHistories) of(index int) *gpuHistory {
 	at, found := slices.BinarySearchFunc(b.list, index, func(h *gpuHistory, i int) int { return h.index - i })
 	if !found {
 		b.list = slices.Insert(b.list, at, &gpuHistory{index: index, n: 1})
@@ -73,9 +73,8 @@ func (b *gpuBook) of(index int) *gpuHistory {
 	return b.list[at]
 }
 
-// appendTo appends the peaks of the GPUs that have said anything in the last
-// minute.
-func (b *gpuBook) appendTo(to []GPUPeaks) []GPUPeaks {
+// appendTo appends the peaks of the GPUs whose use was known in the last minute.
+func (b *gpuHistories) appendTo(to []GPUPeaks) []GPUPeaks {
 	for _, h := range b.list {
 		if minute := slices.Max(h.last[:]); minute > 0 {
 			to = append(to, GPUPeaks{h.index, h.start, minute - 1})

@@ -36,7 +36,7 @@ func newPace(interval time.Duration) pace { return pace{interval: interval, stri
 // every is the time between two reads.
 func (p *pace) every() time.Duration { return p.interval * time.Duration(p.stride) }
 
-// atLeast makes every read be as long after the one before.
+// atLeast makes reads at least so far apart.
 func (p *pace) atLeast(every time.Duration) {
 	p.least = max(p.least, min(p.most(), int((every+p.interval-1)/p.interval)))
 	p.stride = max(p.stride, p.least)
@@ -44,7 +44,7 @@ func (p *pace) atLeast(every time.Duration) {
 
 func (p *pace) most() int { return max(1, int(MaxInterval/p.interval)) }
 
-// note takes in how long a read took, and reports whether the pace changed.
+// note records how long a read took, and reports whether the pace changed.
 func (p *pace) note(took time.Duration) (changed bool) {
 	limit := p.interval / share
 	if p.took[p.at] > limit {
@@ -59,20 +59,20 @@ func (p *pace) note(took time.Duration) (changed bool) {
 		return false // the usual case costs no more than this
 	}
 	usual := p.usual()
-	if want := p.wanted(usual); want > p.stride {
+	if want := p.needed(usual); want > p.stride {
 		p.stride = want
 		return true
 	}
-	if want := p.wanted(usual * 3 / 2); want < p.stride { // not back and forth for a little: each time is a line in the log
+	if want := p.needed(usual * 3 / 2); want < p.stride { // not back and forth for a little: each time is a line in the log
 		p.stride = want
 		return true
 	}
 	return false
 }
 
-// wanted is the least stride at which a read that takes so long takes a tenth
+// needed is the least stride at which a read that takes so long takes a tenth
 // at most.
-func (p *pace) wanted(took time.Duration) int {
+func (p *pace) needed(took time.Duration) int {
 	return min(p.most(), max(p.least, int((took*share+p.interval-1)/p.interval)))
 }
 

@@ -9,14 +9,14 @@ import (
 const RecentSeconds = 120
 
 // Recent is what a rail carried in one direction in each of the last seconds,
-// for people who look at it: alerts have the counters.
+// for the live page: alerts have the counters.
 type Recent struct {
 	// Rate is in bytes per second, over the last one to two seconds; NaN while
 	// there are no samples of them.
 	Rate float64
 
 	rates [RecentSeconds]float32 // bytes per second, by second modulo length; NaN: not sampled
-	n     int                    // seconds taken in
+	n     int                    // seconds added
 	last  int                    // number of the last one
 	marks [2]recentMark          // at the second before the last one that had samples, and at that one
 	late  int                    // seconds without samples since
@@ -28,9 +28,9 @@ type recentMark struct {
 	seconds float64
 }
 
-// take takes in a second: what the account has counted up to it. Where samples
-// are rarer than seconds, a second without one is like the one before.
-func (r *Recent) take(bytes uint64, seconds float64, second int, interval time.Duration) {
+// add adds a second: what the account has counted up to it. Where samples are rarer than seconds, a second without one
+// is like the one before.
+func (r *Recent) add(bytes uint64, seconds float64, second int, interval time.Duration) {
 	if r.n > 0 {
 		for missed := min(second-r.last-1, RecentSeconds); missed > 0; missed-- {
 			r.push(math.NaN()) // the rail was away

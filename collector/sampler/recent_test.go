@@ -36,7 +36,7 @@ func TestRecent(t *testing.T) {
 	} {
 		var r Recent
 		for _, s := range tc.taken {
-			r.take(s.bytes, s.seconds, s.number, tc.interval)
+			r.add(s.bytes, s.seconds, s.number, tc.interval)
 		}
 		r.rateUpTo(tc.now.bytes, tc.now.seconds)
 		if diff := cmp.Diff(tc.want, r.AppendTo(nil), cmpopts.EquateNaNs()); diff != "" {
@@ -53,12 +53,12 @@ func TestRecent(t *testing.T) {
 func TestRecentForgets(t *testing.T) {
 	var r Recent
 	for i := range 1000 {
-		r.take(uint64(i)*100, float64(i), i, time.Second/10)
+		r.add(uint64(i)*100, float64(i), i, time.Second/10)
 	}
 	if got := r.AppendTo(nil); len(got) != RecentSeconds || got[0] != 100 || got[RecentSeconds-1] != 100 {
 		t.Errorf("%d rates: %v", len(got), got)
 	}
-	r.take(200000, 1001, 5000, time.Second/10)
+	r.add(200000, 1001, 5000, time.Second/10)
 	if got := r.AppendTo(nil); len(got) != RecentSeconds || !math.IsNaN(got[0]) || math.IsNaN(got[RecentSeconds-1]) {
 		t.Errorf("after an hour away, %d rates: %v", len(got), got)
 	}

@@ -13,42 +13,41 @@ import (
 // Options are what a [Sampler] needs.
 type Options struct {
 	Sysfs string // where sysfs is mounted
-	// Rails says which rails there are now. It is asked every second and returns
-	// in bounded time.
+	// Rails returns the rails that exist now. It is called every second and returns in bounded time.
 	Rails func() ([]rail.Rail, error)
-	// Interval is the time between two samples of a rail, from MinInterval to
-	// MaxInterval.
+	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
-	// GPUs says what GPUs hold and do now, every second, and whether these are all
-	// there are. It returns in bounded time. nil is a machine without GPUs.
+	// GPUs returns what GPUs hold and do now, and whether these are all that exist. It is called every second and
+	// returns in bounded time. nil is a machine without GPUs.
 	GPUs func() (list []GPU, known bool)
-	// Paced is told that a device is read at another interval than before, and
-	// how long a read of it usually takes; nil tells nobody. It must not wait.
+	// Paced is called when a device is read at another interval than before, with how long a read of it usually
+	// takes; nil for nobody. It must not wait.
 	Paced func(device string, every, took time.Duration)
-	// Ethtool answers for the drivers of the interfaces below Sysfs; nil is the
-	// kernel, where Sysfs is its own, and nobody elsewhere.
+	// Ethtool answers for the drivers of the interfaces below Sysfs; nil is the kernel, where Sysfs is its own, and
+	// nobody elsewhere.
 	Ethtool ethtool.Ioctl
+	// Alarm makes the alarms that wake readers; nil is [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
+	Alarm func() Alarm
 }
 
-// How long things may take: a look at what a rail carries beside RDMA, and
-// goroutines to end.
-const (
-	lookBudget = time.Second
-	endBudget  = time.Second
-)
+// tcpBudget is how long a read of what a rail carries beside RDMA may take.
+const tcpBudget = time.Second
 
-// unionReach is how late a sample may come, after the ticks that it covers, and
-// still count for how long any rail was busy.
+// endBudget is how long goroutines may take to end.
+const endBudget = time.Second
+
+// unionReach is how late a sample may come, after the ticks that it covers, and still count for how long any rail was
+// busy.
 const unionReach = 2 * time.Second
 
 // Sampler samples. Safe for concurrent use.
 type Sampler struct {
-	opts  Options
-	open  func(path string) file // fakes are as low as the bytes of a file
-	ioctl ethtool.Ioctl          // nil where sysfs is not this machine's
-	epoch time.Time              // of tick 0
-
-	union union
+	opts    Options
+	open    rail.OpenFile // fakes are as low as the bytes of a file
+	ioctl   ethtool.Ioctl // nil where sysfs is not this machine's
+	epoch   time.Time     // of tick 0
+	readers readers
+	union   union
 
 	mu       sync.Mutex // protects all following fields
 	rails    []rail.Rail
@@ -57,26 +56,25 @@ type Sampler struct {
 	meters   map[string]*meter               // by device
 	devices  map[string]*device              // by Rail.ID
 	sets     [directions]Set                 //
-	seconds  int                             // looked at so far
+	seconds  int                             // since the start
 	reaches  map[string]*reach               // by rail.Key
 	tcp      map[string]*[directions]tcpRate // by rail.Key
 	suspect  suspicion
-	bonds    bondBook
-	gpus     gpuBook
+	gpus     gpuHistories
 
 	running sync.WaitGroup
 }
 
 // New returns a sampler that does nothing until Run.
 func New(opts Options) *Sampler {
-	open := func(path string) file { return &sysfs.File{Path: path} }
-	if !sysfs.Live(opts.Sysfs) {
-		open = func(path string) file { return newCapturedFile(path) }
+	if opts.Alarm == nil {
+		opts.Alarm = KernelAlarm
 	}
-	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: open,
+	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: rail.KeepOpen,
 		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
 		devices: map[string]*device{}, reaches: map[string]*reach{}, tcp: map[string]*[directions]tcpRate{}}
-	s.gpus.take(nil, opts.GPUs == nil)
+	s.readers = readers{interval: opts.Interval, newAlarm: opts.Alarm, running: &s.running}
+	s.gpus.add(nil, opts.GPUs == nil)
 	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
 	return s
 }
@@ -89,11 +87,15 @@ func (s *Sampler) when(tick int64) time.Time {
 	return s.epoch.Add(time.Duration(tick) * s.opts.Interval)
 }
 
-// Run samples until ctx is done, and returns when all has ended, but what is
-// stuck in the kernel: that is given a second and left behind.
+// after is when the next period begins after t. All periods begin at the epoch, so that what is due at the same time
+// needs one wake-up.
+func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
+	return t.Add(period - t.Sub(s.epoch)%period)
+}
+
+// Run samples until ctx is done, and returns when all has ended, but what is stuck in the kernel: that is given a
+// second and left behind.
 func (s *Sampler) Run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s.epoch = time.Now()
 	if s.ioctl == nil && sysfs.Live(s.opts.Sysfs) {
 		if socket, err := ethtool.Open(); err == nil { // without one, nothing is known of what is not RDMA
@@ -101,16 +103,17 @@ func (s *Sampler) Run(ctx context.Context) {
 			s.ioctl = socket.Ioctl
 		}
 	}
-	s.follow(ctx)
-	s.begin(func() { s.watchBonds(ctx) })
-	s.begin(func() { s.watchTCP(ctx) })
+	s.readers.start()
+	s.updateDevices()
+	s.running.Go(func() { s.watchTCP(ctx) })
 	if s.opts.GPUs != nil {
-		s.begin(func() { s.everySecond(ctx, s.lookAtGPUs) })
+		s.running.Go(func() { s.every(ctx, time.Second, s.readGPUs) })
 	}
-	s.everySecond(ctx, func() {
-		s.follow(ctx)
+	s.every(ctx, time.Second, func() {
+		s.updateDevices()
 		s.second()
 	})
+	s.readers.close()
 	ended := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -124,14 +127,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
-func (s *Sampler) begin(fn func()) { s.running.Go(fn) }
-
-// everySecond calls fn now and every second until ctx is done. A call that takes
-// longer than that delays the next.
-func (s *Sampler) everySecond(ctx context.Context, fn func()) { s.every(ctx, time.Second, fn) }
-
-// every is everySecond for other periods. All periods begin at the epoch, so
-// that what is due at the same time needs one wake-up.
+// every calls fn now and in each period until ctx is done. A call that takes longer than a period delays the next.
 func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -142,15 +138,15 @@ func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
 		case <-timer.C:
 		}
 		fn()
-		timer.Reset(period - time.Since(s.epoch)%period)
+		timer.Reset(time.Until(s.after(time.Now(), period)))
 	}
 }
 
-// follow makes the devices that are sampled those of the rails there are now.
-func (s *Sampler) follow(ctx context.Context) {
+// updateDevices makes the devices that are sampled those of the rails that exist now.
+func (s *Sampler) updateDevices() {
 	rails, err := s.opts.Rails()
 	if len(rails) == 0 && err != nil {
-		return // the finder could not look: the devices are what they were
+		return // the finder failed: the devices are what they were
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,44 +157,42 @@ func (s *Sampler) follow(ctx context.Context) {
 	}
 	for id, d := range s.devices {
 		if !d.same(byID[id]) {
-			d.end()
+			d.stopped.Store(true)
 			delete(s.devices, id)
 		}
 	}
 	for id, of := range byID {
 		if s.devices[id] == nil {
-			s.devices[id] = s.startLocked(ctx, id, of)
+			s.devices[id] = s.newDeviceLocked(of)
+			s.readers.add(s.devices[id])
 		}
 	}
 }
 
-// startLocked begins to sample a device.
-func (s *Sampler) startLocked(ctx context.Context, id string, rails []rail.Rail) *device {
+// newDeviceLocked returns a device that is ready to be read.
+func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	name := rails[0].Device
 	if s.meters[name] == nil {
 		s.meters[name] = &meter{cost: Device{Name: name}}
 	}
-	d := &device{s: s, id: id, meter: s.meters[name], pace: newPace(s.opts.Interval), buf: make([]byte, 64)}
+	now := time.Now()
+	d := &device{s: s, meter: s.meters[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
+	d.nextTick = d.lastTick + 1
 	d.meter.mu.Lock()
 	d.meter.cost.Interval = s.opts.Interval
 	d.meter.mu.Unlock()
 	for _, r := range rails {
 		key := rail.Key(r.Device, r.Port)
-		a := s.accounts[key]
-		if a == nil {
-			a = &account{}
-			s.accounts[key] = a
+		if s.accounts[key] == nil {
+			s.accounts[key] = &account{}
 			s.windows[key] = &[directions]window{}
 		}
-		d.rails = append(d.rails, &railLife{rail: r, account: a})
+		d.ports = append(d.ports, &port{rail: r, account: s.accounts[key], files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
 	}
-	ctx, d.stop = context.WithCancel(ctx)
-	s.begin(func() { d.ticks(ctx) })
-	s.begin(func() { d.looks(ctx) })
 	return d
 }
 
-// second does what is done every second with what the devices have brought.
+// second judges the last second: utilisation, balance, and how long any rail was busy.
 func (s *Sampler) second() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +208,7 @@ func (s *Sampler) second() {
 		a.mu.Lock()
 		limits = append(limits, a.limits)
 		for d := range w {
-			a.recent[d].take(a.bytes[d], a.seconds[d], s.seconds, s.opts.Interval)
+			a.recent[d].add(a.bytes[d], a.seconds[d], s.seconds, s.opts.Interval)
 			if s.seconds%apart == 0 {
 				w[d].push(point{a.bytes[d], a.seconds[d], a.tally[d].Busy}, s.seconds, apart)
 			}
@@ -225,12 +219,11 @@ func (s *Sampler) second() {
 	for i, c := range rail.Capacities(limits) {
 		accounts[i].setCapacity(c)
 		r := s.reachLocked(s.rails[i])
-		r.learn(c, limits[i].Rate)
+		r.update(c, limits[i].Rate)
 		reaches = append(reaches, r)
 	}
-	// A sample covers ticks beyond the first, of which it has not said yet whether
-	// it was busy in them.
-	busy := s.union.fold(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
+	// A sample that is still to come may cover ticks before it.
+	busy := s.union.count(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
 	for d := range s.sets {
 		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
 		s.sets[d].Busy += seconds
@@ -240,8 +233,7 @@ func (s *Sampler) second() {
 	}
 }
 
-// reachLocked is what is known of what a rail can carry, whatever life of the
-// device it is.
+// reachLocked is what is known of what a rail can carry, also while its device is gone.
 func (s *Sampler) reachLocked(r rail.Rail) *reach {
 	key := rail.Key(r.Device, r.Port)
 	if s.reaches[key] == nil {

@@ -11,14 +11,13 @@ import (
 // stuckAfter is how long a read may take before it counts as stuck.
 const stuckAfter = time.Second
 
-// Rail is what a rail's samples and looks came to.
+// Rail is what is known of one rail.
 type Rail struct {
 	Name, Device string
 	Port         int
 	Tally        [directions]Tally
-	Links        Flaps
 	TCP          [directions]uint64 // bytes of its interface that were not RDMA, since the start
-	TCPKnown     bool               // what of the interface's bytes is RDMA can be told exactly
+	TCPKnown     bool               // the driver counts these apart
 	Recent       [directions]Recent // what it carried lately
 }
 
@@ -28,7 +27,6 @@ type Snapshot struct {
 	Devices []Device        // of these rails, in order of name
 	Dropped [Reasons]uint64 // samples, of all devices that there have been
 	Sets    [directions]Set
-	Bonds   []Bond
 	GPUs    []GPUPeaks
 
 	// Fallback says of each reason, as an index, whether it is suspected, where
@@ -47,7 +45,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		a, to := s.accounts[key], &snap.Rails[i]
 		to.Name, to.Device, to.Port = r.Name, r.Device, r.Port
 		a.mu.Lock()
-		to.Tally, to.Links, to.Recent = a.tally, a.link.Flaps, a.recent
+		to.Tally, to.Recent = a.tally, a.recent
 		for d := range to.Recent {
 			to.Recent[d].rateUpTo(a.bytes[d], a.seconds[d])
 		}
@@ -72,7 +70,6 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		m.mu.Unlock()
 	}
 	snap.Sets = s.sets
-	snap.Bonds = s.bonds.appendTo(snap.Bonds[:0])
 	snap.GPUs = s.gpus.appendTo(snap.GPUs[:0])
 	snap.Fallback = s.suspect.now
 }
@@ -82,10 +79,8 @@ func (d *device) state() Device {
 	d.meter.mu.Lock()
 	c := d.meter.cost
 	d.meter.mu.Unlock()
-	if began := d.began.Load(); began != 0 {
-		if took := time.Since(d.s.epoch) - time.Duration(began); took > stuckAfter {
-			c.Stuck = took
-		}
+	if took := d.readFor(); took > stuckAfter {
+		c.Stuck = took
 	}
 	return c
 }

@@ -6,52 +6,52 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// softwareFiles are what bounds the RDMA of a software device: all bytes of its
-// interface, and the packets that rxe sent and received
-// (drivers/infiniband/sw/rxe/rxe_hw_counters.c, sent_pkts and rcvd_pkts). A
-// packet has at most the interface's MTU, so that many bytes at most were RDMA
-// and the rest at least was not. How many exactly nobody counts, so the sum of
-// them is nobody's to tell. siw counts no packets: nothing is known of it.
+// softwareFiles are what bounds the RDMA of a software device: all bytes of its interface, and the packets that rxe
+// sent and received (drivers/infiniband/sw/rxe/rxe_hw_counters.c, sent_pkts and rcvd_pkts). A packet has at most the
+// interface's MTU, so that many bytes at most were RDMA and the rest was not. The exact part is not known. siw counts
+// no packets: nothing is known of it.
 type softwareFiles struct {
-	bytes, packets [directions]file
-	mtu            file
+	port    *rail.Port // bytes and MTU
+	packets [directions]rail.File
 }
 
-func newSoftwareFiles(open func(string) file, sysfsRoot string, r rail.Rail) *softwareFiles {
-	netdev := filepath.Join(sysfsRoot, "class/net", r.Netdev)
+func newSoftwareFiles(open rail.OpenFile, sysfsRoot string, r rail.Rail) *softwareFiles {
 	hw := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port), "hw_counters")
 	return &softwareFiles{
-		bytes:   [directions]file{open(filepath.Join(netdev, "statistics/rx_bytes")), open(filepath.Join(netdev, "statistics/tx_bytes"))},
-		packets: [directions]file{open(filepath.Join(hw, "rcvd_pkts")), open(filepath.Join(hw, "sent_pkts"))},
-		mtu:     open(filepath.Join(netdev, "mtu")),
+		port:    rail.NewPort(sysfsRoot, r, open),
+		packets: [directions]rail.File{open(filepath.Join(hw, "rcvd_pkts")), open(filepath.Join(hw, "sent_pkts"))},
 	}
 }
 
-// read reads all of them: the bytes first, so that RDMA of the moment between
-// makes what is certain less, not more.
-func (s *softwareFiles) read(buf []byte) (look tcpReading) {
-	look.ok, look.at = true, time.Now()
-	read := func(f file) (v uint64) {
-		c := counter{paths: []string{""}, scale: 1, files: []file{f}}
-		v, opens, err := c.read(buf)
-		look.ok = look.ok && err == nil
-		look.opens += opens
-		return v
+// read reads all of them: the bytes first, so that RDMA of the moment between makes what is certain less, not more.
+func (s *softwareFiles) read(buf []byte) (r tcpReading) {
+	r.at = time.Now()
+	for d := range s.packets {
+		bytes, generation, err := s.port.Bytes(d)
+		if err != nil || !s.port.BytesShared() {
+			return tcpReading{}
+		}
+		text, err := s.packets[d].Read(buf)
+		if err != nil {
+			return tcpReading{}
+		}
+		if r.rdma[d], err = sysfs.ParseUint(text); err != nil {
+			return tcpReading{}
+		}
+		r.values[d] = bytes
+		r.opens += generation + s.packets[d].Opens()
 	}
-	for d := range s.bytes {
-		look.values[d] = read(s.bytes[d])
-		look.rdma[d] = read(s.packets[d])
-	}
-	look.mtu = read(s.mtu)
-	return look
+	mtu, _, err := s.port.MTU()
+	r.mtu, r.ok = uint64(mtu), err == nil
+	return r
 }
 
 func (s *softwareFiles) close() {
-	for d := range s.bytes {
-		s.bytes[d].Close()
-		s.packets[d].Close()
+	s.port.Close()
+	for _, f := range s.packets {
+		f.Close()
 	}
-	s.mtu.Close()
 }

@@ -18,9 +18,12 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// tcpEvery is the time between two looks at what a rail carries beside RDMA: on
-// mlx5 each makes the driver ask the firmware for all of its statistics.
+// tcpEvery is the time between two reads of what a rail carries beside RDMA: on mlx5 each makes the driver ask the
+// firmware for all of its statistics.
 const tcpEvery = 5 * time.Second
+
+// membersEvery is how many reads are between two listings of a bond's members.
+const membersEvery = 10
 
 // frameExtra is what the interface counts of an RDMA packet at most beside what
 // its MTU allows: the Ethernet header, with a VLAN tag.
@@ -30,28 +33,28 @@ const frameExtra = 18
 type tcpRate struct {
 	exact  bool   // total is: the driver counts RDMA apart
 	total  uint64 // bytes since the start
-	failed int    // looks in a row that found nothing
-	// Of the time since the look before, bytes per second.
+	failed int    // reads in a row that found nothing
+	// Of the time since the read before, bytes per second.
 	known          bool
 	least          float64 // that were not RDMA, for certain
 	rdma           float64 // that were, at most
-	bytes, packets mark    // as of the last look
+	bytes, packets mark    // of the last read
 }
 
-// tcpReader reads what tells of one rail. It belongs to the rail's lane.
+// tcpReader reads what one rail carries beside RDMA. It belongs to the rail's lane.
 type tcpReader struct {
 	rail  rail.Rail
-	life  int // no two readers have the same
+	id    int // no two readers have the same
 	sysfs string
 	ioctl ethtool.Ioctl
 	buf   []byte
 
 	members  []*vport // the interface, or the members of the bond
 	software *softwareFiles
-	stale    int // looks until the members are listed again
+	stale    int // reads until the members are listed again
 }
 
-// tcpReading is what a look at one rail found.
+// tcpReading is what one read found.
 type tcpReading struct {
 	ok     bool
 	exact  bool
@@ -62,12 +65,12 @@ type tcpReading struct {
 	at     time.Time
 }
 
-// watchTCP looks at all rails until ctx is done, each in a lane of its own:
-// ethtool waits for a lock that some drivers hold for long.
+// watchTCP reads what all rails carry beside RDMA until ctx is done, each in a lane of its own: ethtool waits for a lock
+// that some drivers hold for long.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var lanes lane.Group[tcpReading]
 	readers := map[string]*tcpReader{} // by Rail.ID and port
-	lives := 0
+	ids := 0
 	var mu sync.Mutex // protects readers
 	s.every(ctx, max(tcpEvery, 2*s.opts.Interval), func() {
 		s.mu.Lock()
@@ -79,21 +82,21 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 			key := r.ID + "/" + strconv.Itoa(r.Port)
 			keys = append(keys, key)
 			if old := readers[key]; old == nil || old.rail != r {
-				lives++
-				readers[key] = &tcpReader{rail: r, life: lives, sysfs: s.opts.Sysfs, ioctl: s.ioctl, buf: make([]byte, 64)}
+				ids++
+				readers[key] = &tcpReader{rail: r, id: ids, sysfs: s.opts.Sysfs, ioctl: s.ioctl, buf: make([]byte, 64)}
 				if old != nil {
-					lanes.Run(lookBudget, []string{key}, func(string) tcpReading { old.close(); return tcpReading{} })
+					lanes.Run(tcpBudget, []string{key}, func(string) tcpReading { old.close(); return tcpReading{} })
 				}
 			}
 		}
 		for key, r := range readers {
 			if !slices.Contains(keys, key) {
 				delete(readers, key)
-				lanes.Run(lookBudget, []string{key}, func(string) tcpReading { r.close(); return tcpReading{} })
+				lanes.Run(tcpBudget, []string{key}, func(string) tcpReading { r.close(); return tcpReading{} })
 			}
 		}
 		mu.Unlock()
-		results := lanes.Run(lookBudget, keys, func(key string) tcpReading {
+		results := lanes.Run(tcpBudget, keys, func(key string) tcpReading {
 			mu.Lock()
 			r := readers[key]
 			mu.Unlock()
@@ -102,14 +105,14 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for i, res := range results {
-			s.noteTCP(rails[i], res.Value)
+			s.addTCP(rails[i], res.Value)
 		}
 		s.suspectLocked()
 	})
 }
 
-// noteTCP takes in a look at a rail.
-func (s *Sampler) noteTCP(r rail.Rail, look tcpReading) {
+// addTCP adds a reading of a rail.
+func (s *Sampler) addTCP(r rail.Rail, reading tcpReading) {
 	key := rail.Key(r.Device, r.Port)
 	t := s.tcp[key]
 	if t == nil {
@@ -117,78 +120,78 @@ func (s *Sampler) noteTCP(r rail.Rail, look tcpReading) {
 		s.tcp[key] = t
 	}
 	for d := range t {
-		t[d].note(look, d)
+		t[d].add(reading, d)
 	}
 }
 
-// note takes in a look.
-func (t *tcpRate) note(look tcpReading, d int) {
+// add adds a reading.
+func (t *tcpRate) add(r tcpReading, d int) {
 	t.known = false
-	if !look.ok { // the next one tells of both times, unless none comes
-		if t.failed++; t.failed >= looksFor {
+	if !r.ok { // the next one covers both times, unless none comes
+		if t.failed++; t.failed >= streakReads {
 			t.exact = false
 		}
 		return
 	}
 	t.failed = 0
 	const most = 12 * tcpEvery
-	grew, took, what := t.bytes.advance(mark{value: look.values[d], at: look.at, opens: look.opens}, most)
-	if t.exact = look.exact; t.exact {
+	grew, took, what := t.bytes.advance(mark{value: r.values[d], at: r.at, opens: r.opens}, most)
+	if t.exact = r.exact; t.exact {
 		if what == counted {
 			t.total += grew
-			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // RDMA is the samples' to tell
+			t.known, t.least, t.rdma = true, float64(grew)/took.Seconds(), 0 // the samples have RDMA
 		}
 		return
 	}
-	packets, _, also := t.packets.advance(mark{value: look.rdma[d], at: look.at, opens: look.opens}, most)
+	packets, _, also := t.packets.advance(mark{value: r.rdma[d], at: r.at, opens: r.opens}, most)
 	if what != counted || also != counted {
 		return
 	}
-	rdma := float64(packets) * float64(look.mtu+frameExtra)
+	rdma := float64(packets) * float64(r.mtu+frameExtra)
 	t.known, t.rdma = true, min(rdma, float64(grew))/took.Seconds()
 	t.least = max(0, float64(grew)-rdma) / took.Seconds()
 }
 
-// read looks at the rail.
-func (r *tcpReader) read(open func(string) file) (look tcpReading) {
+// read reads the rail.
+func (r *tcpReader) read(open rail.OpenFile) (reading tcpReading) {
 	const most = 1 << 20 // times that a reader opens its files anew
-	defer func() { look.opens += r.life * most }()
+	defer func() { reading.opens += r.id * most }()
 	switch {
 	case r.rail.Netdev == "":
-		return look
+		return reading
 	case r.rail.Software:
 		if r.software == nil {
 			r.software = newSoftwareFiles(open, r.sysfs, r.rail)
 		}
 		return r.software.read(r.buf)
 	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
-		return look // nobody says what of the interface's bytes is RDMA
+		return reading // which of the interface's bytes are RDMA is not known
 	}
 	return r.readVports()
 }
 
 // readVports adds up what the members carried.
-func (r *tcpReader) readVports() (look tcpReading) {
+func (r *tcpReader) readVports() (reading tcpReading) {
 	if r.stale--; r.stale < 0 {
-		r.stale = limitsEvery
-		r.follow(lowers(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
+		r.stale = membersEvery
+		r.setMembers(lowers(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
 	}
 	for _, m := range r.members {
 		if !m.read() {
 			return tcpReading{}
 		}
-		for d := range look.values {
-			look.values[d] += m.values[d]
+		for d := range reading.values {
+			reading.values[d] += m.values[d]
 		}
-		look.opens += m.lives
+		reading.opens += m.lives
 	}
-	look.ok, look.exact, look.at = len(r.members) > 0, true, time.Now()
-	return look
+	reading.ok, reading.exact, reading.at = len(r.members) > 0, true, time.Now()
+	return reading
 }
 
-// follow makes the members those of the names. When they are others than before,
-// what they carried does not go on from what was.
-func (r *tcpReader) follow(names []string) {
+// setMembers makes the members those of the names. When they are others than before, what they carried does not go on
+// from what was.
+func (r *tcpReader) setMembers(names []string) {
 	if slices.EqualFunc(names, r.members, func(name string, m *vport) bool { return name == m.name }) {
 		return
 	}
@@ -251,8 +254,8 @@ type vport struct {
 	lives     int
 }
 
-// read reads the counters, and reports whether there are any. That sysfs and
-// ethtool speak of the same interface is made sure of by its PCI address.
+// read reads the counters, and reports whether they exist. Its PCI address proves that sysfs and ethtool mean the same
+// interface.
 func (v *vport) read() bool {
 	dir := filepath.Join(v.net, v.name)
 	var st unix.Stat_t
@@ -273,7 +276,7 @@ func (v *vport) read() bool {
 			return false
 		}
 	}
-	values, err := v.stats.Read(v.learn)
+	values, err := v.stats.Read(v.find)
 	if err != nil || v.at[Receive] < 0 || v.at[Transmit] < 0 {
 		return false
 	}
@@ -283,7 +286,7 @@ func (v *vport) read() bool {
 	return true
 }
 
-func (v *vport) learn(names []string) {
+func (v *vport) find(names []string) {
 	v.at[Receive] = slices.Index(names, "rx_vport_unicast_bytes")
 	v.at[Transmit] = slices.Index(names, "tx_vport_unicast_bytes")
 }

@@ -93,49 +93,6 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestLink: what both witnesses saw counts once, whoever comes first; what one
-// saw counts, too.
-func TestLink(t *testing.T) {
-	type second struct {
-		up      bool
-		changes uint64
-	}
-	down := func(c uint64) second { return second{false, c} }
-	up := func(c uint64) second { return second{true, c} }
-	for name, tc := range map[string]struct {
-		seconds []second
-		want    uint64
-	}{
-		"nothing":                               {[]second{up(7), up(7), up(7)}, 0},
-		"down and up, both at once":             {[]second{up(7), down(8), up(9), up(9)}, 2},
-		"shorter than a second":                 {[]second{up(7), up(9), up(9)}, 2},
-		"the state comes a second later":        {[]second{up(7), up(8), down(8), up(9)}, 2},
-		"the carrier comes two seconds later":   {[]second{up(7), down(7), down(7), down(8)}, 1},
-		"the carrier stays, the port does not":  {[]second{up(7), down(7), down(7), down(7), down(7), down(7), up(7), up(7)}, 2},
-		"two flaps in one second":               {[]second{up(7), up(11)}, 4},
-		"a flap, and much later the port alone": {[]second{up(7), up(9), up(9), up(9), up(9), up(9), down(9)}, 3},
-		"down with a flap before":               {[]second{up(7), down(10), down(10)}, 3},
-		"a count that steps back":               {[]second{up(7), up(0), up(2)}, 2},
-	} {
-		var l link
-		now := time.Unix(1000, 0)
-		for _, s := range tc.seconds {
-			l.look(now, s.up, true, s.changes, true)
-			now = now.Add(time.Second)
-		}
-		if l.Changes != tc.want || l.Last.IsZero() != (tc.want == 0) {
-			t.Errorf("%s: %d changes, the last at %v, want %d", name, l.Changes, l.Last, tc.want)
-		}
-	}
-	var l link
-	l.look(time.Unix(1, 0), true, true, 7, true)
-	l.forget()
-	l.look(time.Unix(2, 0), true, true, 50, true)
-	if l.Changes != 0 {
-		t.Errorf("another interface's count made %d changes", l.Changes)
-	}
-}
-
 // TestUnion: the time in which any was busy, however they overlap and in
 // whatever order they come.
 func TestUnion(t *testing.T) {
@@ -143,20 +100,20 @@ func TestUnion(t *testing.T) {
 	u.mark(Receive, 0, 3)
 	u.mark(Receive, 2, 5)
 	u.mark(Transmit, 4, 5)
-	if got := u.fold(4); got != [directions]int64{4, 0} {
+	if got := u.count(4); got != [directions]int64{4, 0} {
 		t.Errorf("up to 4: %v", got)
 	}
 	u.mark(Receive, 1, 7) // 5, 6 and 7: what is counted stays counted
 	u.mark(Transmit, 30, 40)
-	if got := u.fold(10); got != [directions]int64{3, 1} {
+	if got := u.count(10); got != [directions]int64{3, 1} {
 		t.Errorf("up to 10: %v", got)
 	}
 	u.mark(Receive, 10, 1000) // more than there is room for
-	if got := u.fold(1000); got != [directions]int64{16, 0} {
+	if got := u.count(1000); got != [directions]int64{16, 0} {
 		t.Errorf("up to 1000: %v", got)
 	}
 	u.mark(Receive, 900, 1001)
-	if got := u.fold(1001); got != [directions]int64{1, 0} {
+	if got := u.count(1001); got != [directions]int64{1, 0} {
 		t.Errorf("up to 1001: %v", got)
 	}
 }

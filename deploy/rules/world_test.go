@@ -133,7 +133,6 @@ func twoNodes(t *testing.T, words map[string]bool) world {
 			put(steady("50e9"), "probe_rail_expected_bytes_per_second", peer, rail)
 			put(steady("1"), "probe_rail_degradation_ratio", peer, rail)
 			put(steady("4096"), "probe_path_mtu_bytes", peer, rail)
-			put(steady("0"), "rail_link_changes_total", rail)
 		}
 		for _, d := range []string{"transmit", "receive"} {
 			put(fmt.Sprintf("0+50x%d", all), "rails_busy_seconds_total", fmt.Sprintf("direction=%q", d))
@@ -199,7 +198,7 @@ var faults = []struct {
 	{"a rail of a is down", func(w world) {
 		w.set(zero, "railscope_port_up", a, rail1)
 		w.set(gone, "railscope_port_rate_bytes_per_second", a, rail1)
-		w.set(one, "railscope_rail_link_changes_total", a, rail1)
+		w.set(one, "railscope_port_link_downed_total", a, rail1)
 		w.set(zero, probeRail+"up", rail1)
 		w.set(one, "railscope_probe_imbalance_ratio")
 		w.set(gone, probeRail+"goodput_bytes_per_second", rail1)

@@ -33,7 +33,7 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 	put("port_state_id", nil, func(r *Rail, _ []string, v float64) { r.State = stateName(v) })
 	put("port_rate_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Rate = &v })
 	put("rail_capacity_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Capacity = &v })
-	put("rail_link_changes_total", nil, func(r *Rail, _ []string, v float64) { r.Links = &v })
+	put("netdev_carrier_changes_total", nil, func(r *Rail, _ []string, v float64) { r.Links = &v })
 	put("port_receive_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Receive].Total = &v })
 	put("port_transmit_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Transmit].Total = &v })
 	put("port_mtu_bytes", []string{"kind"}, func(r *Rail, l []string, v float64) {

@@ -72,7 +72,7 @@ type Rail struct {
 	Traffic  [2]Traffic
 	Counters []Moving // what says congestion or loss, and moved
 	Counted  bool     // there has been time to see whether any moves
-	Links    *float64 // changes of the link since the start
+	Links    *float64 // changes of the carrier since the interface was made
 	Notes    []Note
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/sampler"
-	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -49,8 +49,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snapshot(&s.snap)
-	if len(s.snap.Rails) == 0 && len(s.snap.Bonds) == 0 && len(s.snap.GPUs) == 0 {
-		return fmt.Errorf("no rail, bond or GPU to sample: %w", collector.ErrAbsent)
+	if len(s.snap.Rails) == 0 && len(s.snap.GPUs) == 0 {
+		return fmt.Errorf("no rail or GPU to sample: %w", collector.ErrAbsent)
 	}
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
@@ -59,13 +59,6 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		s.emitRail(&s.snap.Rails[i], put)
 	}
 	s.emitBalance(put)
-	for _, b := range s.snap.Bonds {
-		if b.Member == "" {
-			emitFlaps(put, s.rows.activeChanges, s.rows.activeLast, b.Active, b.Name)
-		} else {
-			emitFlaps(put, s.rows.memberChanges, s.rows.memberLast, b.Links, b.Name, b.Member)
-		}
-	}
 	for _, g := range s.snap.GPUs {
 		put(s.rows.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
 		put(s.rows.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
@@ -76,7 +69,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 // put emits a sample.
 type put = func(m *collector.Metric, v float64, labels ...string)
 
-// emitRail emits the traffic and the link changes of one rail.
+// emitRail emits what one rail carried.
 func (s *Source) emitRail(r *sampler.Rail, put put) {
 	for d := range r.Tally {
 		t, direction := &r.Tally[d], sampler.Direction(d)
@@ -87,15 +80,6 @@ func (s *Source) emitRail(r *sampler.Rail, put put) {
 		if r.TCPKnown {
 			put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
 		}
-	}
-	emitFlaps(put, s.rows.linkChanges, s.rows.linkLast, r.Links, r.Name)
-}
-
-// emitFlaps emits how often a link changed, and when it last did.
-func emitFlaps(put put, changes, last *collector.Metric, f sampler.Flaps, labels ...string) {
-	put(changes, float64(f.Changes), labels...)
-	if !f.Last.IsZero() {
-		put(last, table.UnixSeconds(f.Last), labels...)
 	}
 }
 
@@ -136,7 +120,7 @@ func (s *Source) emitDevices(put put) (faults []error) {
 				Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
 		} else if d.Err != nil {
 			f := collector.NewFault(d.Name, d.Err)
-			if errors.Is(d.Err, sampler.ErrUncounted) {
+			if errors.Is(d.Err, rail.ErrUncounted) {
 				f.Reason, f.Expected = sysfs.ReasonUnsupported, true
 			}
 			faults = append(faults, f)

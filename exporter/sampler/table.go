@@ -6,11 +6,11 @@ import "github.com/railscope/railscope/collector"
 type rows struct {
 	collector.Table
 	// Of a rail.
-	utilization, busy, saturated, tcp, linkChanges, linkLast *collector.Metric
+	utilization, busy, saturated, tcp *collector.Metric
 	// Of all rails.
 	imbalance, imbalanced, anyBusy, active, fallback *collector.Metric
-	// Of bonds and GPUs.
-	memberChanges, memberLast, activeChanges, activeLast, peak *collector.Metric
+	// Of GPUs.
+	peak *collector.Metric
 	// Of the sampler.
 	interval, samples, overruns, dropped, reading *collector.Metric
 }
@@ -19,7 +19,7 @@ func newRows() *rows {
 	r := &rows{}
 	r.addRails()
 	r.addBalance()
-	r.addMembers()
+	r.addGPUs()
 	r.addSampling()
 	return r
 }
@@ -28,7 +28,6 @@ func newRows() *rows {
 const code = "collector/sampler/"
 
 func (r *rows) addRails() {
-	rail := r.Group("Documentation/ABI/testing/sysfs-class-net, carrier_changes", "rail")
 	flow := r.Group(code+"tally.go", "rail", "direction")
 	r.utilization = flow.Histogram("rail_utilization_ratio", "Utilization of the rail in every sample: rate ÷ "+
 		"capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and this rail used "+
@@ -39,10 +38,6 @@ func (r *rows) addRails() {
 	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Unicast bytes of the rail's interface that "+
 		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
 		"them separately: absent elsewhere.")
-	r.linkChanges = rail.Counter("rail_link_changes_total", "Link changes of the rail since railscope started, by "+
-		"the port's state and the kernel's carrier_changes; up and down count one each.")
-	r.linkLast = rail.Gauge("rail_link_last_change_timestamp_seconds",
-		"When the link last changed, to within a second, Unix time; absent when it has not.")
 }
 
 func (r *rows) addBalance() {
@@ -62,17 +57,7 @@ func (r *rows) addBalance() {
 		"traffic. single_rail: traffic was even and now one rail carries all of it. Absent while it cannot be judged.")
 }
 
-func (r *rows) addMembers() {
-	bond := r.Group("Documentation/networking/bonding.rst", "bond")
-	member := bond.With("member")
-	r.memberChanges = member.Counter("bond_member_link_changes_total", "Link changes of the bond's member since "+
-		"railscope started, by the bond's link monitoring and the kernel's carrier_changes.")
-	r.memberLast = member.Gauge("bond_member_link_last_change_timestamp_seconds",
-		"When the member's link last changed, to within a second, Unix time; absent when it has not.")
-	r.activeChanges = bond.Counter("bond_active_member_changes_total",
-		"Changes of the active member since railscope started, checked every second.")
-	r.activeLast = bond.Gauge("bond_active_member_last_change_timestamp_seconds",
-		"When the active member last changed, to within a second, Unix time; absent when it has not.")
+func (r *rows) addGPUs() {
 	r.peak = r.Group(code+"gpu.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes", "Peak of the GPU memory in "+
 		"use, checked every second: window=start since railscope started, window=1m in the last minute.")
 }

@@ -44,10 +44,10 @@ type portFile struct {
 	path string
 }
 
-// NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [Files] of that tree.
+// NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
 func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 	if open == nil {
-		open = Files(sysfsRoot)
+		open = KeepOpen
 	}
 	p := &Port{rail: r, open: open}
 	if r.Netdev != "" {

@@ -1,10 +1,6 @@
 package rail
 
-import (
-	"golang.org/x/sys/unix"
-
-	"github.com/railscope/railscope/internal/sysfs"
-)
+import "github.com/railscope/railscope/internal/sysfs"
 
 // File is a small file that is kept open; [sysfs.File] is one.
 type File interface {
@@ -18,43 +14,38 @@ type File interface {
 // OpenFile returns the file at a path; nothing is opened before the first read.
 type OpenFile func(path string) File
 
-// Files returns how files of the tree at sysfsRoot are opened.
-func Files(sysfsRoot string) OpenFile {
-	if sysfs.Live(sysfsRoot) {
-		return func(path string) File { return &sysfs.File{Path: path} }
-	}
-	return func(path string) File { return &capturedFile{file: sysfs.File{Path: path}} }
-}
+// KeepOpen is the OpenFile of real files.
+func KeepOpen(path string) File { return &keptFile{file: sysfs.File{Path: path}} }
 
-// capturedFile is a file of a captured tree, where another file can take its name. The kernel's own files are never
-// replaced: they say that they are gone. A replacement belongs to the same device unless a read failed in between.
-type capturedFile struct {
+// keptFile is a file that another one may replace, as happens on a captured tree: the kernel's own files say that they
+// are gone. A replacement belongs to the same device unless a read failed in between.
+type keptFile struct {
 	file     sysfs.File
-	inode    uint64
 	failed   bool
 	replaced int // times that it was opened again for the same device
 }
 
 // Read implements File.
-func (f *capturedFile) Read(buf []byte) ([]byte, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(f.file.Path, &st); err != nil || st.Ino != f.inode {
-		f.file.Close() // where there is no file any more, opening it says so
+func (f *keptFile) Read(buf []byte) ([]byte, error) {
+	if !f.file.Replaced() {
+		b, err := f.file.Read(buf)
+		f.failed = err != nil
+		return b, err
 	}
-	opens := f.file.Opens()
+	goesOn, opens := !f.failed, f.file.Opens()
+	f.file.Close() // where there is no file any more, opening it says so
 	b, err := f.file.Read(buf)
-	if err == nil && !f.failed && opens > 0 {
+	if f.failed = err != nil; goesOn && !f.failed {
 		f.replaced += f.file.Opens() - opens
 	}
-	f.inode, f.failed = st.Ino, err != nil
 	return b, err
 }
 
 // Opens implements File.
-func (f *capturedFile) Opens() int { return f.file.Opens() - f.replaced }
+func (f *keptFile) Opens() int { return f.file.Opens() - f.replaced }
 
 // Close implements File. What is read after it need not be of the same device.
-func (f *capturedFile) Close() {
+func (f *keptFile) Close() {
 	f.failed = true
 	f.file.Close()
 }

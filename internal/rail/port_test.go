@@ -188,9 +188,9 @@ func TestPortReads(t *testing.T) {
 	}
 }
 
-// TestCapturedFile: of a captured tree the file that the name means is read, and Opens changes with the device, not
+// TestKeepOpen: of a captured tree the file that the name means is read, and Opens changes with the device, not
 // with each file that takes another's place.
-func TestCapturedFile(t *testing.T) {
+func TestKeepOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "counters")
 	path := filepath.Join(dir, "port_rcv_data")
 	put := func(content string) func() error {
@@ -205,7 +205,7 @@ func TestCapturedFile(t *testing.T) {
 		}
 	}
 	writeFile(t, "1\n", path)
-	f := Files(dir)(path)
+	f := KeepOpen(path)
 	defer f.Close()
 	for _, step := range []struct {
 		name    string

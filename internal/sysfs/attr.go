@@ -10,6 +10,11 @@ import (
 // ErrNone says that a device has no such value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
+// RefusedFor is how long a file is left alone that is not there, or of which the
+// driver said that the port has no such value: each attempt may be a firmware
+// command, and on some adapters a line in the kernel's log (node_exporter issue 3434).
+const RefusedFor = time.Minute
+
 // Attr is a [File] that not every kernel and driver has, or has a value in. The
 // zero value with a Path is ready. Not safe for concurrent use.
 type Attr struct {
@@ -24,7 +29,7 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if a.Resting(now) {
 		return nil, ErrNone
 	}
-	if a.replaced() {
+	if a.Replaced() {
 		a.Close()
 	}
 	b, err := a.File.Read(buf)

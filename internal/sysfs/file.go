@@ -26,9 +26,9 @@ type File struct {
 // may be another.
 func (f *File) Opens() int { return f.opens }
 
-// replaced reports whether an open file of a captured tree was removed, or
+// Replaced reports whether an open file of a captured tree was removed, or
 // another put in its place. On sysfs a read says it, with ENODEV.
-func (f *File) replaced() bool {
+func (f *File) Replaced() bool {
 	var st unix.Stat_t
 	return f.fd != 0 && f.copied && (unix.Fstat(f.fd-1, &st) != nil || st.Nlink == 0)
 }

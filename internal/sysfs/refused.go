@@ -2,11 +2,8 @@ package sysfs
 
 import "time"
 
-// RefusedFor is how long a counter that the driver refused is left alone: each attempt is a firmware command, and on
-// some adapters a line in the kernel's log (node_exporter issue 3434).
-const RefusedFor = time.Minute
-
-// Refusal remembers when a counter was last refused. The zero value was never refused.
+// Refusal remembers that a value was refused, for [RefusedFor]. It is the policy of [Attr] for what more than one file
+// makes up. The zero value was never refused.
 type Refusal struct {
 	until time.Time
 }
@@ -18,5 +15,5 @@ func (r *Refusal) Note(err error, now time.Time) {
 	}
 }
 
-// Active reports whether the counter is to be left alone.
+// Active reports whether the value is left alone at the moment.
 func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }

@@ -1,0 +1,208 @@
+package sampler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/lane/lanetest"
+)
+
+// idleRails adds rails that carry nothing.
+func idleRails(m *machine, n int) {
+	for i := range n {
+		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
+	}
+}
+
+// hang makes every read of the devices hang for so long, from the next one on; 0 ends it.
+func (m *machine) hang(long time.Duration, devices ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.latency = func(path string) (time.Duration, time.Duration) {
+		if slices.ContainsFunc(devices, func(d string) bool { return strings.Contains(path, "/"+d+"/") }) {
+			return long, 0
+		}
+		return 0, 0
+	}
+}
+
+// readersOf returns how many readers the sampler has.
+func readersOf(s *Sampler) int {
+	s.readers.mu.Lock()
+	defer s.readers.mu.Unlock()
+	return len(s.readers.all) - 1 // one alarm is guard's
+}
+
+// TestManyHang: devices that hang all at once cost the others a few ticks, once, and nothing while they hang. When they
+// answer again, one goroutine reads all.
+func TestManyHang(t *testing.T) {
+	for _, interval := range []time.Duration{MinInterval, DefaultInterval} {
+		lanetest.Test(t, func(t *testing.T) {
+			m := newMachine()
+			idleRails(m, 16)
+			hung := []string{"mlx5_1", "mlx5_3", "mlx5_4", "mlx5_7", "mlx5_10", "mlx5_14"}
+			s := m.sampler(interval, Options{})
+			run(t, s, 2*time.Second+interval/2, func() {
+				if n := readersOf(s); n != 1 {
+					t.Errorf("%d readers of healthy devices", n)
+				}
+				ticks := func(what string, runs time.Duration, lost int) {
+					t.Helper()
+					var before, after Snapshot
+					s.Snapshot(&before)
+					time.Sleep(runs)
+					s.Snapshot(&after)
+					for i, d := range after.Devices {
+						n := int(d.Samples-before.Devices[i].Samples) / int(directions)
+						want := int(runs / interval)
+						if slices.Contains(hung, d.Name) && what != "they answer" {
+							if n > 1 || d.Stuck == 0 {
+								t.Errorf("%s: %d samples of %s, stuck for %v", what, n, d.Name, d.Stuck)
+							}
+						} else if n < want-lost || n > want {
+							t.Errorf("%s: %d samples of %s, want %d", what, n, d.Name, want)
+						}
+					}
+				}
+				m.hang(time.Minute, hung...)
+				ticks("they hang", 10*time.Second, int(2*hangAfter/interval)+1)
+				m.hang(0)
+				ticks("they still hang", 30*time.Second, 0)
+				if n := readersOf(s); n < 1+len(hung) {
+					t.Errorf("%d readers while %d devices hang", n, len(hung))
+				}
+				time.Sleep(30 * time.Second)
+				ticks("they answer", 30*time.Second, 0)
+				if n := readersOf(s); n != 1 {
+					t.Errorf("%d readers when all answer again", n)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowOnesApart: devices that take long, and not so long that they are read less often, do not delay the others.
+func TestSlowOnesApart(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		idleRails(m, 16)
+		m.hang(4*time.Millisecond, "mlx5_2", "mlx5_5") // each of two files, every 100 ms
+		s := m.sampler(DefaultInterval, Options{})
+		run(t, s, 5*time.Second+50*time.Millisecond, func() {
+			if n := readersOf(s); n != 3 {
+				t.Errorf("%d readers, want one for each slow device and one for the others", n)
+			}
+			var before, after Snapshot
+			s.Snapshot(&before)
+			m.hang(0)
+			time.Sleep(5 * time.Second)
+			s.Snapshot(&after)
+			for i, d := range after.Devices {
+				if n := d.Samples - before.Devices[i].Samples; n != 100 || d.Interval != DefaultInterval {
+					t.Errorf("%s: %d samples every %v", d.Name, n, d.Interval)
+				}
+			}
+			if n := readersOf(s); n != 1 {
+				t.Errorf("%d readers of quick devices", n)
+			}
+		})
+	})
+}
+
+// TestStuckReplaced: what a stuck read brings after another device has taken the name is dropped, and the other device
+// is sampled meanwhile.
+func TestStuckReplaced(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, steady(400, 0.5)})
+		idleRails(m, 0)
+		s := m.sampler(DefaultInterval, Options{})
+		run(t, s, 5*time.Second+50*time.Millisecond, func() {
+			m.hang(10*time.Second, "mlx5_0")
+			time.Sleep(time.Second)
+			m.hang(0)
+			m.mu.Lock()
+			m.rails[0].ID = "mlx5_0#2"
+			m.mu.Unlock()
+			time.Sleep(2 * time.Second)
+			var before, after Snapshot
+			s.Snapshot(&before)
+			if d := before.Devices[0]; d.Stuck != 0 || d.Samples < 100 {
+				t.Errorf("the other device: %+v", d)
+			}
+			time.Sleep(20 * time.Second) // the stuck read has returned
+			s.Snapshot(&after)
+			if n := after.Devices[0].Samples - before.Devices[0].Samples; n != 400 || after.Dropped != before.Dropped {
+				t.Errorf("%d samples in 20 s, %v dropped, before %v", n, after.Dropped, before.Dropped)
+			}
+			within(t, "busy", after.Rails[0].Tally[Transmit].Busy-before.Rails[0].Tally[Transmit].Busy, 20)
+			if n := readersOf(s); n != 1 {
+				t.Errorf("%d readers of one device", n)
+			}
+		})
+	})
+}
+
+// TestRefused: a counter that the firmware refuses is asked once a minute, and the error stays.
+func TestRefused(t *testing.T) {
+	lanetest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		r := m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, idle})
+		s := m.sampler(DefaultInterval, Options{})
+		run(t, s, 5*time.Second+50*time.Millisecond, func() {
+			path := r.Dir + "/ports/1/counters/port_xmit_data"
+			answers := m.files[path]
+			m.set(path, func() (string, error) { return "", unix.EINVAL })
+			before := m.readsOf("port_xmit_data")
+			time.Sleep(20 * time.Second)
+			if n := m.readsOf("port_xmit_data") - before; n != 1 {
+				t.Errorf("%d reads in 20 s", n)
+			}
+			time.Sleep(5 * time.Minute)
+			if n := m.readsOf("port_xmit_data") - before; n > 7 {
+				t.Errorf("%d reads in 5 min", n)
+			}
+			var snap, after Snapshot
+			if s.Snapshot(&snap); snap.Devices[0].Err == nil {
+				t.Error("no error")
+			}
+			m.set(path, answers)
+			time.Sleep(time.Minute + time.Second)
+			s.Snapshot(&snap)
+			time.Sleep(10 * time.Second)
+			if s.Snapshot(&after); after.Devices[0].Samples-snap.Devices[0].Samples != 200 || after.Devices[0].Err != nil {
+				t.Errorf("it answers again: %+v", after.Devices[0])
+			}
+		})
+	})
+}
+
+// TestAlarms: both kinds ring once, when they were last set to, and never again after they are closed.
+func TestAlarms(t *testing.T) {
+	for name, a := range map[string]Alarm{"kernel": KernelAlarm(), "runtime": RuntimeAlarm()} {
+		start := time.Now()
+		a.Set(time.Hour)
+		time.AfterFunc(10*time.Millisecond, func() { a.Set(10 * time.Millisecond) })
+		if ok := a.Wait(); !ok || time.Since(start) < 20*time.Millisecond || time.Since(start) > 10*time.Second {
+			t.Errorf("%s: %v after %v", name, ok, time.Since(start))
+		}
+		a.Set(-time.Second)
+		if !a.Wait() {
+			t.Errorf("%s: closed by a time in the past", name)
+		}
+		time.AfterFunc(10*time.Millisecond, a.Close)
+		if a.Wait() {
+			t.Errorf("%s rang", name)
+		}
+		a.Set(0)
+		if a.Wait() {
+			t.Errorf("%s rang after it was closed", name)
+		}
+		a.Close()
+	}
+}
