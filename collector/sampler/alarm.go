@@ -3,6 +3,7 @@ package sampler
 import (
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,16 +25,26 @@ func KernelAlarm() Alarm {
 	if err != nil {
 		return RuntimeAlarm()
 	}
-	return &kernelAlarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
+	a := &kernelAlarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
+	a.conn, err = a.file.SyscallConn()
+	if err != nil {
+		_ = a.file.Close() // nothing was written to it
+		return RuntimeAlarm()
+	}
+	a.ready = func(uintptr) bool { a.polls++; return a.polls > 1 || a.passed(false) }
+	return a
 }
 
 type kernelAlarm struct {
-	file *os.File
-	read [8]byte // what a timerfd returns: how often it has expired
+	file  *os.File
+	conn  syscall.RawConn
+	ready func(uintptr) bool
+	polls int // times that the poller has asked for ready: the second time follows an event
 
 	mu   sync.Mutex // protects all following fields
 	fd   int        // -1 once closed
 	spec unix.ItimerSpec
+	at   time.Time
 }
 
 // Set implements Alarm.
@@ -43,14 +54,35 @@ func (a *kernelAlarm) Set(d time.Duration) {
 	if a.fd < 0 {
 		return
 	}
-	a.spec.Value = unix.NsecToTimespec(int64(max(d, 1))) // 0 would disarm it
-	_ = unix.TimerfdSettime(a.fd, 0, &a.spec, nil)       // it cannot fail: the descriptor and the value are valid
+	d = max(d, 1) // 0 would disarm it
+	a.at = time.Now().Add(d)
+	a.spec.Value = unix.NsecToTimespec(int64(d))
+	_ = unix.TimerfdSettime(a.fd, 0, &a.spec, nil) // it cannot fail: the descriptor and the value are valid
 }
 
-// Wait implements Alarm.
+// passed reports whether the time has come, and with clear forgets it.
+func (a *kernelAlarm) passed(clear bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	passed := !a.at.IsZero() && !time.Now().Before(a.at)
+	if passed && clear {
+		a.at = time.Time{}
+	}
+	return passed
+}
+
+// Wait implements Alarm. The descriptor is never read, which would cost two system calls: an event that comes before
+// the wait is lost, but then the time has passed.
 func (a *kernelAlarm) Wait() bool {
-	_, err := a.file.Read(a.read[:])
-	return err == nil
+	for {
+		a.polls = 0
+		if a.conn.Read(a.ready) != nil {
+			return false
+		}
+		if a.passed(true) { // an event can be of a time that Set has changed
+			return true
+		}
+	}
 }
 
 // Close implements Alarm.

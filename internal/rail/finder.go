@@ -2,7 +2,6 @@ package rail
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,7 +65,7 @@ type Finder struct {
 	known    map[string]examined // by device and inode: what it said when it was last examined
 	looked   time.Time           // when the listings were last compared
 	examined time.Time           // when the devices were last examined
-	seen     string              // the listings that snap was made of
+	seen     []sysfs.Entry       // the listings that snap was made of
 }
 
 // NewFinder returns a finder for the tree at sysfs, normally /sys. A device
@@ -129,14 +128,14 @@ func (f *Finder) Snapshot() Snapshot {
 	devices, err := sysfs.List(f.class())
 	if err != nil {
 		if sysfs.Reason(err) != sysfs.ReasonVanished {
-			f.snap, f.looked, f.seen = Snapshot{Err: err}, now, ""
+			f.snap, f.looked, f.seen = Snapshot{Err: err}, now, nil
 			return f.snap
 		}
 		devices = nil // no RDMA core in this kernel: no rails
 	}
 	netdevs, _ := sysfs.List(filepath.Join(f.sysfs, "class/net"))
-	listing := fmt.Sprint(devices, netdevs)
-	if all := listing != f.seen || now.Sub(f.examined) >= examineEvery; all || f.snap.Err != nil {
+	listing := append(append([]sysfs.Entry{}, devices...), netdevs...)
+	if all := !slices.Equal(listing, f.seen) || now.Sub(f.examined) >= examineEvery; all || f.snap.Err != nil {
 		f.snap = f.examine(devices, all)
 		f.seen = listing
 		if all {
