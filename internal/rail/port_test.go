@@ -180,11 +180,11 @@ func TestPortReads(t *testing.T) {
 		}
 	}
 	for path, content := range map[string]string{speed: "Unknown\n", width: "0\n"} {
+		writeFile(t, "32.0 GT/s PCIe\n", dir, speed)
 		writeFile(t, content, dir, path)
 		if _, err := p.Link(); !errors.Is(err, ErrNoLink) {
 			t.Errorf("%s of %q: %v", path, content, err)
 		}
-		writeFile(t, "32.0 GT/s PCIe\n", dir, speed)
 	}
 }
 
