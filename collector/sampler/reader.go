@@ -10,7 +10,7 @@ import (
 // hangAfter is how late the shared reader may be before it is replaced, and manyHang the time in which a second hang
 // means that all devices may: then each is read alone, so that hangs do not add up.
 const (
-	hangAfter = 25 * time.Millisecond
+	hangAfter = 75 * time.Millisecond
 	manyHang  = time.Second
 )
 
