@@ -63,12 +63,26 @@ func (s *series) Write(out *dto.Metric) error {
 	if err := m.Write(out); err != nil {
 		return err
 	}
-	h := out.Histogram
-	h.CreatedTimestamp = nil // unknown
-	var cumulative uint64
-	for i, bound := range sampler.ClassicBounds() {
-		cumulative += t.Classic[i]
-		h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(cumulative), UpperBound: new(bound)})
-	}
+	out.Histogram.CreatedTimestamp = nil // unknown
+	out.Histogram.Bucket = s.classic()
 	return nil
+}
+
+// WriteClassic implements [table.ClassicMetric].
+func (s *series) WriteClassic(out *dto.Metric) {
+	out.Label = prometheus.MakeLabelPairs(s.desc, s.labels)
+	out.Histogram = &dto.Histogram{SampleCount: &s.tally.Samples, SampleSum: &s.tally.Sum, Bucket: s.classic()}
+}
+
+func (s *series) classic() []*dto.Bucket {
+	bounds := sampler.ClassicBounds()
+	list, buckets, counts := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)), make([]uint64, len(bounds))
+	var cumulative uint64
+	for i := range bounds {
+		cumulative += s.tally.Classic[i]
+		counts[i] = cumulative
+		list[i] = &buckets[i]
+		buckets[i].CumulativeCount, buckets[i].UpperBound = &counts[i], &bounds[i]
+	}
+	return list
 }

@@ -66,6 +66,9 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
+// ClassicMetric is a histogram whose classic buckets cost less than both kinds.
+type ClassicMetric interface{ WriteClassic(out *dto.Metric) }
+
 // appendHistograms appends the classic buckets of a family of histograms, or nothing while it has no series. The text
 // format has no native ones. A series that cannot be written is left out rather than the scrape lost.
 func appendHistograms(b []byte, f *family) []byte {
@@ -77,9 +80,12 @@ func appendHistograms(b []byte, f *family) []byte {
 	var series []*dto.Metric
 	for s := range list {
 		var m dto.Metric
-		if s.Write(&m) == nil {
-			series = append(series, &m)
+		if c, ok := s.(ClassicMetric); ok {
+			c.WriteClassic(&m)
+		} else if s.Write(&m) != nil {
+			continue
 		}
+		series = append(series, &m)
 	}
 	if len(series) == 0 {
 		return b
