@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/probe"
@@ -22,8 +24,8 @@ type peer struct {
 	kept kept
 	past map[string]*history // of solo goodputs, by rail
 
-	timed   map[string]bool // rails with a histogram of latencies
-	recent  []page.Round    // the last rounds, latest first, skipped ones included
+	latency map[string]prometheus.Histogram // by rail
+	recent  []page.Round                    // the last rounds, latest first, skipped ones included
 	samples []collector.Sample
 }
 
@@ -47,7 +49,7 @@ type solo struct {
 
 func newPeer(name string, rows *rows) *peer {
 	p := &peer{name: name, rows: rows, counts: map[count]float64{}, kept: kept{solo: map[string]solo{}},
-		past: map[string]*history{}, timed: map[string]bool{}}
+		past: map[string]*history{}, latency: map[string]prometheus.Histogram{}}
 	for _, o := range probe.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}

@@ -13,9 +13,8 @@ import (
 
 // Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
-	stats   func() probe.Stats
-	rows    *rows
-	latency *prometheus.HistogramVec
+	stats func() probe.Stats
+	rows  *rows
 
 	mu    sync.Mutex // protects all following fields
 	peers map[string]*peer
@@ -25,13 +24,16 @@ type Source struct {
 // NewSource returns a source without peers. stats returns what the probe counts besides the results of rounds; it must
 // not block.
 func NewSource(stats func() probe.Stats) *Source {
-	p := &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
-	p.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: table.FullName(p.rows.latency), Help: p.rows.latency.Help,
+	return &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
+}
+
+// newLatency returns the histogram of a peer and rail, with classic and native buckets.
+func newLatency(row *collector.Metric, peer, rail string) prometheus.Histogram {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: table.FullName(row), Help: row.Help,
 		Buckets:                     prometheus.ExponentialBuckets(1e-6, 2, 18), // 1 µs to 131.072 ms
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-	}, p.rows.latency.Labels)
-	return p
+	}, row.Labels).WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)
 }
 
 // SetPeers sets the peers: new ones start with counters of 0, the series of all others are dropped.
@@ -49,14 +51,6 @@ func (p *Source) SetPeers(peers []string) {
 			peer = newPeer(name, p.rows)
 		}
 		p.peers[name], p.order = peer, append(p.order, peer)
-	}
-	for name, peer := range before {
-		if p.peers[name] != nil {
-			continue
-		}
-		for rail := range peer.timed { // one by one, since a search over all peers is slow
-			p.latency.DeleteLabelValues(table.Label(name), table.Label(rail))
-		}
 	}
 }
 
@@ -81,10 +75,13 @@ func (p *Source) observeLatency(peer *peer, rail probe.RailResult) {
 	if rail.Latency == nil || len(rail.Latency.Samples) == 0 {
 		return
 	}
-	series := p.latency.WithLabelValues(table.Label(peer.name), table.Label(rail.Rail))
-	peer.timed[rail.Rail] = true
+	h := peer.latency[rail.Rail]
+	if h == nil {
+		h = newLatency(p.rows.latency, peer.name, rail.Rail)
+		peer.latency[rail.Rail] = h
+	}
 	for _, d := range rail.Latency.Samples {
-		series.Observe(d.Seconds())
+		h.Observe(d.Seconds())
 	}
 }
 
@@ -130,6 +127,16 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 }
 
 // Histograms implements scrape.HistogramSource.
-func (p *Source) Histograms() map[*collector.Metric]prometheus.Collector {
-	return map[*collector.Metric]prometheus.Collector{p.rows.latency: p.latency}
+func (p *Source) Histograms() map[*collector.Metric]table.Histograms {
+	return map[*collector.Metric]table.Histograms{p.rows.latency: p.latencies}
+}
+
+func (p *Source) latencies(each func(prometheus.Metric)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.order {
+		for _, h := range peer.latency {
+			each(h)
+		}
+	}
 }

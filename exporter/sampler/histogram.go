@@ -10,28 +10,16 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// utilization collects the histogram of the last snapshot. The sampler counts, in classic and in native buckets.
-type utilization struct {
-	source *Source
-	desc   *prometheus.Desc
-}
-
-func newUtilization(s *Source) *utilization {
-	row := s.rows.utilization
-	return &utilization{source: s, desc: prometheus.NewDesc(table.FullName(row), row.Help, row.Labels, nil)}
-}
-
-// Describe implements [prometheus.Collector].
-func (u *utilization) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
-
-// Collect implements [prometheus.Collector].
-func (u *utilization) Collect(ch chan<- prometheus.Metric) {
-	u.source.mu.Lock()
-	defer u.source.mu.Unlock()
-	for _, r := range u.source.snap.Rails {
-		for d, t := range r.Tally {
-			if t.Samples > 0 {
-				ch <- &series{desc: u.desc, tally: t, labels: []string{table.Label(r.Name), sampler.Direction(d)}}
+// utilization calls each with the histogram of every rail and direction in the last snapshot. The sampler counts, in
+// classic and in native buckets.
+func (s *Source) utilization(each func(prometheus.Metric)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.snap.Rails {
+		r := &s.snap.Rails[i]
+		for d := range r.Tally {
+			if t := &r.Tally[d]; t.Samples > 0 {
+				each(&series{desc: s.desc, tally: *t, labels: []string{table.Label(r.Name), sampler.Direction(d)}})
 			}
 		}
 	}

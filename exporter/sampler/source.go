@@ -18,9 +18,9 @@ import (
 // Source emits what the sampler counts. A scrape only copies, and the counters only grow, so that any number of servers
 // may scrape at any interval.
 type Source struct {
-	snapshot  func(*sampler.Snapshot)
-	rows      *rows
-	histogram *utilization
+	snapshot func(*sampler.Snapshot)
+	rows     *rows
+	desc     *prometheus.Desc // of the histogram
 
 	mu   sync.Mutex // protects all following fields
 	snap sampler.Snapshot
@@ -28,9 +28,9 @@ type Source struct {
 
 // NewSource returns the source. snapshot copies the sampler's state into the memory given; it must not block.
 func NewSource(snapshot func(*sampler.Snapshot)) *Source {
-	s := &Source{snapshot: snapshot, rows: newRows()}
-	s.histogram = newUtilization(s)
-	return s
+	r := newRows()
+	h := r.utilization
+	return &Source{snapshot: snapshot, rows: r, desc: prometheus.NewDesc(table.FullName(h), h.Help, h.Labels, nil)}
 }
 
 // Name implements [collector.Source].
@@ -40,8 +40,8 @@ func (s *Source) Name() string { return "sampler" }
 func (s *Source) Metrics() []*collector.Metric { return s.rows.Metrics() }
 
 // Histograms implements scrape.HistogramSource.
-func (s *Source) Histograms() map[*collector.Metric]prometheus.Collector {
-	return map[*collector.Metric]prometheus.Collector{s.rows.utilization: s.histogram}
+func (s *Source) Histograms() map[*collector.Metric]table.Histograms {
+	return map[*collector.Metric]table.Histograms{s.rows.utilization: s.utilization}
 }
 
 // Read implements [collector.Source].

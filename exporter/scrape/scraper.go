@@ -68,7 +68,7 @@ type result struct {
 
 // HistogramSource is a source that keeps histograms besides what it emits.
 type HistogramSource interface {
-	Histograms() map[*collector.Metric]prometheus.Collector
+	Histograms() map[*collector.Metric]table.Histograms
 }
 
 // New returns a scraper of the sources, whose rows have different names.
@@ -92,8 +92,8 @@ func New(sources []collector.Source, opts Options) (*Scraper, error) {
 		if !ok {
 			continue
 		}
-		for row, c := range h.Histograms() {
-			if err := s.table.Histograms(row, c); err != nil {
+		for row, series := range h.Histograms() {
+			if err := s.table.SetHistograms(row, series); err != nil {
 				return nil, fmt.Errorf("source %s: %w", src.Name(), err)
 			}
 		}

@@ -65,7 +65,7 @@ type family struct {
 	outside []bool    // which labels are names from outside, in the row's order
 	renamed bool      // a name was changed to fit a label: two names may share one line
 
-	histograms prometheus.Collector // of a row of kind Histogram, instead of series; nil: none
+	histograms Histograms // of a row of kind Histogram, instead of series; nil: none
 }
 
 // series is one line of the exposition.
@@ -110,14 +110,16 @@ func namedOutside(label string) bool {
 	return false
 }
 
-// Histograms gives a row of kind Histogram the collector of its series, which has the row's full name, help and labels.
-// No scrape sets them: whoever observes values keeps them.
-func (t *Table) Histograms(m *collector.Metric, c prometheus.Collector) error {
+// Histograms calls each with every series of a histogram, which has the row's full name, help and labels.
+type Histograms func(each func(prometheus.Metric))
+
+// SetHistograms gives a row of kind Histogram its series. No scrape sets them: whoever observes values keeps them.
+func (t *Table) SetHistograms(m *collector.Metric, h Histograms) error {
 	f := t.byRow[m]
 	if f == nil || m.Kind != collector.Histogram {
 		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
 	}
-	f.histograms = c
+	f.histograms = h
 	return nil
 }
 
@@ -243,11 +245,7 @@ func (t *Table) Each(row string, labels []string, each func(values []string, v f
 // Describe implements [prometheus.Collector].
 func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range t.families {
-		if f.histograms != nil {
-			f.histograms.Describe(ch)
-		} else {
-			ch <- f.desc
-		}
+		ch <- f.desc
 	}
 }
 
@@ -255,7 +253,7 @@ func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 func (t *Table) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range t.families {
 		if f.histograms != nil {
-			f.histograms.Collect(ch)
+			f.histograms(func(m prometheus.Metric) { ch <- m })
 		}
 		for _, s := range f.ordered {
 			ch <- prometheus.MustNewConstMetric(f.desc, valueType(f.row.Kind), s.value, s.labels...)

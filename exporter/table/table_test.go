@@ -116,10 +116,10 @@ func TestTableHistograms(t *testing.T) {
 	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}, &collector.Metric{Name: "x", Help: "X.", Kind: collector.Gauge}
 	table := New([]*collector.Metric{row, before, after})
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1, 2}}, row.Labels)
-	if err := table.Histograms(row, vec); err != nil {
+	if err := table.SetHistograms(row, collected(vec)); err != nil {
 		t.Fatal(err)
 	}
-	if table.Histograms(before, vec) == nil || table.Histograms(&collector.Metric{Kind: collector.Histogram}, vec) == nil {
+	if table.SetHistograms(before, nil) == nil || table.SetHistograms(&collector.Metric{Kind: collector.Histogram}, nil) == nil {
 		t.Error("histograms were taken for a gauge, or for a strange row")
 	}
 	vec.WithLabelValues("yak").Observe(3)
@@ -180,7 +180,7 @@ func TestTableHistogramAlone(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: `A \ in it.`, Kind: collector.Histogram}
 	table := New([]*collector.Metric{row})
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1e-6, 0.5, 1e7}, NativeHistogramBucketFactor: 1.1})
-	if err := table.Histograms(row, h); err != nil {
+	if err := table.SetHistograms(row, collected(h)); err != nil {
 		t.Fatal(err)
 	}
 	h.Observe(0.25)
@@ -199,6 +199,17 @@ func TestAppendValue(t *testing.T) {
 		table.End()
 		if diff := cmp.Diff(pedantic(t, table), string(table.AppendText(nil))); diff != "" {
 			t.Errorf("%v (-client_golang +ours):\n%s", v, diff)
+		}
+	}
+}
+
+// collected are the series of a collector.
+func collected(c prometheus.Collector) Histograms {
+	return func(each func(prometheus.Metric)) {
+		list := make(chan prometheus.Metric)
+		go func() { defer close(list); c.Collect(list) }()
+		for m := range list {
+			each(m)
 		}
 	}
 }

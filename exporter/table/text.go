@@ -72,21 +72,16 @@ type ClassicMetric interface{ WriteClassic(out *dto.Metric) }
 // appendHistograms appends the classic buckets of a family of histograms, or nothing while it has no series. The text
 // format has no native ones. A series that cannot be written is left out rather than the scrape lost.
 func appendHistograms(b []byte, f *family) []byte {
-	list := make(chan prometheus.Metric, 64)
-	go func() {
-		defer close(list)
-		f.histograms.Collect(list)
-	}()
 	var series []*dto.Metric
-	for s := range list {
+	f.histograms(func(s prometheus.Metric) {
 		var m dto.Metric
 		if c, ok := s.(ClassicMetric); ok {
 			c.WriteClassic(&m)
 		} else if s.Write(&m) != nil {
-			continue
+			return
 		}
 		series = append(series, &m)
-	}
+	})
 	if len(series) == 0 {
 		return b
 	}
