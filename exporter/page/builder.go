@@ -10,24 +10,23 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// builder makes snapshots of readings. Not safe for concurrent use.
+// builder makes snapshots of the series. Not safe for concurrent use.
 type builder struct {
 	o      Options
 	counts counts
-	totals map[string]*railTotals // by rail; where nobody samples
+	totals map[string]*railTotals // by rail; without a sampler
 
-	series  Reading
-	failed  map[string]string
-	missing []string // rows that the reading has not: a source that is off, or a slip of ours
+	series Reading
+	failed map[string]string
 }
 
 func newBuilder(o Options) *builder {
 	return &builder{o: o, counts: newCounts(), totals: map[string]*railTotals{}}
 }
 
-// build makes the snapshot of a reading of this moment.
+// build makes a snapshot of the series.
 func (b *builder) build(series Reading, failed map[string]string, now time.Time) Snapshot {
-	b.series, b.failed, b.missing = series, failed, nil
+	b.series, b.failed = series, failed
 	defer func() { b.series, b.failed = nil, nil }()
 	s := Snapshot{Node: b.o.Node, Version: b.o.Version, Notice: b.o.Notice, Started: b.o.Started, At: now}
 	sources := b.sources()
@@ -50,18 +49,15 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	return s
 }
 
-// each is Reading.Each with text that is fit to be shown.
+// each is Reading.Each with labels without control characters.
 func (b *builder) each(row string, labels []string, each func(l []string, v float64)) {
-	ok := b.series.Each(row, labels, func(values []string, v float64) {
+	b.series.Each(row, labels, func(values []string, v float64) {
 		shown := make([]string, len(values))
 		for i, s := range values {
 			shown[i] = terminal.Plain(s)
 		}
 		each(shown, v)
 	})
-	if !ok {
-		b.missing = append(b.missing, row)
-	}
 }
 
 // by returns the values of a row by one label.
@@ -71,15 +67,14 @@ func (b *builder) by(row, label string) map[string]*float64 {
 	return values
 }
 
-// sources returns which sources there are, and whether the machine has what they
-// read.
+// sources returns the sources, and whether the machine has hardware for them.
 func (b *builder) sources() map[string]bool {
 	present := map[string]bool{}
 	b.each("source_present", []string{"source"}, func(l []string, v float64) { present[l[0]] = v == 1 })
 	return present
 }
 
-// none says why nothing is shown of a source, empty when something is.
+// none says why nothing is shown of a source; it is empty when something is.
 func (b *builder) none(shown int, sources map[string]bool, source, absent string) string {
 	_, on := sources[source]
 	switch {
@@ -93,13 +88,14 @@ func (b *builder) none(shown int, sources map[string]bool, source, absent string
 	return absent
 }
 
-// sourceNotes notes what could not be read.
+// sourceNotes notes failures that series report.
 func (b *builder) sourceNotes(s *Snapshot) {
 	b.each("source_success", []string{"source"}, func(l []string, v float64) {
 		if v == 1 {
 			return
 		}
-		s.Notes = append(s.Notes, Note{Warn, "source " + l[0] + " could not be read completely", terminal.Plain(b.failed[l[0]])})
+		s.Notes = append(s.Notes,
+			Note{Warn, "source " + l[0] + " could not be read completely", terminal.Plain(b.failed[l[0]])})
 	})
 	b.each("config_last_reload_successful", nil, func(_ []string, v float64) {
 		if v == 0 {
@@ -115,7 +111,7 @@ func (b *builder) sourceNotes(s *Snapshot) {
 	})
 }
 
-// balance fills in how even the rails are, and what looks like a fallback.
+// balance fills in the balance of the rails, and suspected fallbacks.
 func (b *builder) balance(s *Snapshot) {
 	imbalance, active := b.by("rails_imbalance_ratio", "direction"), b.by("rails_active", "direction")
 	for d, name := range directions() {
@@ -198,7 +194,7 @@ func (b *builder) gpus(s *Snapshot) {
 	b.each("gpudirect_info", []string{"mode", "reason"}, func(l []string, _ float64) { s.GPUDirect = l[0] + ": " + l[1] })
 }
 
-// natural orders names with numbers in them as people do, the short ones first.
+// natural orders names that end in numbers by number.
 func natural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(strings.TrimRight(a, "0123456789")), len(strings.TrimRight(b, "0123456789"))),
 		cmp.Compare(len(a), len(b)), strings.Compare(a, b))

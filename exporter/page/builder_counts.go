@@ -36,18 +36,16 @@ func watchedRows() []watched {
 	}
 }
 
-// countsOver is how long a counter that moved is shown: one that moves now and
-// then must not blink.
+// countsOver is how long a counter that moved is shown, so that one that moves now and then does not blink.
 const countsOver = time.Minute
 
-// counts remembers where counters stood.
+// counts keeps earlier values of counters.
 type counts struct {
 	rows []watched
 	past map[string]*past // by row, rail and labels
 }
 
-// past is where a counter stood about a minute ago, half of that ago, and at the
-// last reading.
+// past is a counter about a minute ago, half a minute ago, and at the last read.
 type past struct {
 	old, young, last stand
 }
@@ -67,8 +65,7 @@ func (b *builder) congestion(at map[string]*Rail, now time.Time) {
 			if r == nil {
 				return
 			}
-			rate, known := b.counts.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
-			r.Counted = r.Counted || known
+			rate, _ := b.counts.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
 			if rate > 0 {
 				r.Counters = append(r.Counters, Moving{w.row, strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:])), rate})
 			}
@@ -96,8 +93,7 @@ func inWords(labels, values []string) string {
 	return strings.Join(words, ", ")
 }
 
-// moved takes in where a counter stands and returns by how much a second it grew
-// over the last half to whole minute, as far as that was seen.
+// moved records a counter and returns its rate over the last half to whole minute, as far as it was read.
 func (c *counts) moved(key string, value float64, now time.Time) (perSecond float64, known bool) {
 	stands := stand{now, value}
 	p := c.past[key]

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// rails fills in the lanes.
+// rails fills in the rails.
 func (b *builder) rails(s *Snapshot, now time.Time) {
 	at := map[string]*Rail{}
-	b.each("rail_info", []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "link_layer"}, func(l []string, _ float64) {
+	info := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "link_layer"}
+	b.each("rail_info", info, func(l []string, _ float64) {
 		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5], Layer: l[6]}
 		if r.NUMA == "-1" {
 			r.NUMA = ""
@@ -86,8 +87,7 @@ func (b *builder) nearGPUs(at map[string]*Rail) {
 	}
 }
 
-// traffic fills in what the rails carry: as the sampler has it, or, where nobody
-// samples, by how their counters grew from one reading to the next.
+// traffic fills in what the rails carry, by the sampler or, without one, by the growth of their counters.
 func (b *builder) traffic(s *Snapshot, now time.Time) {
 	seen := map[string]bool{}
 	for i := range s.Rails {
@@ -105,7 +105,7 @@ func (b *builder) traffic(s *Snapshot, now time.Time) {
 			if b.totals[r.Name] == nil {
 				b.totals[r.Name] = &railTotals{}
 			}
-			t.Recent, t.Rate = b.totals[r.Name][d].take(t.Total, now)
+			t.Recent, t.Rate = b.totals[r.Name][d].add(t.Total, now)
 			t.use(r.Capacity)
 		}
 	}
@@ -123,7 +123,7 @@ func (t *Traffic) use(capacity *float64) {
 	}
 }
 
-// railTotals is what was seen of a rail's counters, by direction.
+// railTotals is a rail's byte counters, by direction.
 type railTotals [2]totals
 
 type totals struct {
@@ -132,16 +132,16 @@ type totals struct {
 	recent []float64
 }
 
-// recentSeconds is how far back the drawing goes.
+// recentSeconds is how far back the lines go.
 const recentSeconds = 120
 
-// take takes in a counter and returns the rates up to it and the last.
-func (t *totals) take(total *float64, now time.Time) (recent []float64, rate *float64) {
+// add records a counter and returns the rates up to now, and the last.
+func (t *totals) add(total *float64, now time.Time) (recent []float64, rate *float64) {
 	switch took := now.Sub(t.at).Seconds(); {
 	case total == nil:
 		t.at = time.Time{}
 		return nil, nil
-	case t.at.IsZero() || *total < t.bytes || took > 3*slowEvery.Seconds(): // nothing to compare it with
+	case t.at.IsZero() || *total < t.bytes || took > 3*slowEvery.Seconds(): // nothing to compare with
 		t.recent = nil
 	case took > 0:
 		v := (*total - t.bytes) / took

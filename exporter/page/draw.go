@@ -12,20 +12,20 @@ import (
 //go:embed page.html page.css page.js page.svg
 var files embed.FS
 
-// drawing draws snapshots. Whoever uses it holds the hub's lock.
+// drawing draws snapshots, under the hub's lock.
 type drawing struct {
-	layout string // changes with the files that the page is made of
+	layout string // hash of the page's files
 	page   *template.Template
-	parts  map[string]string // of the drawing going on: id of an element → the element
+	parts  map[string]string // of the current drawing: id of an element → the element
 	order  []string          // their ids
 	err    error             // of a part
 }
 
-// drawn is a snapshot as HTML. It is not changed any more.
+// drawn is a snapshot as HTML. It is immutable.
 type drawn struct {
-	main  string            // all of it, <main> and what is in it
-	parts map[string]string // of that, what may change alone: id of an element → the element
-	order string            // ids of the parts: when it differs, parts came or went
+	main  string            // <main> with all its content
+	parts map[string]string // elements that change alone, by id
+	order string            // ids of the parts: a difference means that parts were added or removed
 }
 
 func newDrawing() (*drawing, error) {
@@ -49,7 +49,7 @@ func newDrawing() (*drawing, error) {
 	return d, nil
 }
 
-// part draws an element that may change alone, and keeps it under its id.
+// part draws an element that changes alone, and keeps it under its id.
 func (d *drawing) part(name, id string, data any) template.HTML {
 	var b strings.Builder
 	err := d.page.ExecuteTemplate(&b, name, map[string]any{"ID": id, "X": data})
@@ -59,7 +59,7 @@ func (d *drawing) part(name, id string, data any) template.HTML {
 	html := strings.TrimSpace(b.String())
 	d.parts[id] = html
 	d.order = append(d.order, id)
-	return template.HTML(html) //nolint:gosec // html/template has just escaped what is in it
+	return template.HTML(html) //nolint:gosec // html/template has escaped it
 }
 
 // draw draws a snapshot.
@@ -76,7 +76,6 @@ func (d *drawing) draw(s *Snapshot) (*drawn, error) {
 // document is the whole page around a drawing.
 type document struct {
 	Layout, Node, Notice, Metrics, Version, Level, Verdict string
-	Live                                                   bool // scripts and streams are to be had
 	Main                                                   template.HTML
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// formats are the functions of page.html. What is not known they say so.
+// formats are the functions of page.html.
 func formats() template.FuncMap {
 	return template.FuncMap{
 		"fig": fig, "spark": spark, "percent": percent, "clock": clock, "stamp": stamp, "machine": machine, "ago": span,
@@ -28,7 +28,7 @@ type figure struct {
 	Absent, Title string
 }
 
-// fig prepares a value. unit is rate, count, bytes, ratio, percent, perSecond or number.
+// fig prepares a value for page.html. unit is rate, count, bytes, ratio, percent, perSecond or number.
 func fig(v *float64, metric, unit string) figure {
 	f := figure{Metric: metric, Absent: "unknown"}
 	if metric != "" {
@@ -119,7 +119,7 @@ func tall(part *float64) string {
 	return share(part, &one)
 }
 
-// micro writes seconds as latencies are spoken of.
+// micro writes a latency.
 func micro(v *float64) string {
 	if v == nil {
 		return ""
@@ -130,7 +130,7 @@ func micro(v *float64) string {
 	return digits(*v*1e6, false) + "\u00a0µs"
 }
 
-// pcieSpeed is the speed of a link by its generation, as people know it.
+// pcieSpeed is the generation of a PCIe link.
 func pcieSpeed(transfers *float64) string {
 	if transfers == nil {
 		return ""
@@ -148,9 +148,8 @@ const sparkHeight = 32.
 // sparkline is the path of a line and of the area below it.
 type sparkline struct{ Line, Area string }
 
-// spark draws the rates against the capacity, or, where that is not known, the
-// highest of them. The last one is at the right edge; where there is none the
-// line is broken.
+// spark draws the rates against the capacity, or against the highest of them where that is unknown. The last one is at
+// the right edge; the line is broken where a rate is unknown.
 func spark(recent []float64, capacity *float64) sparkline {
 	top := 0.
 	if capacity != nil {
@@ -201,12 +200,12 @@ func clock(t time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// stamp is clock for what may be of another day.
+// stamp is clock with the day.
 func stamp(t time.Time) string { return t.Format("2 Jan 15:04:05") }
 
 func machine(t time.Time) string { return t.Format(time.RFC3339) }
 
-// span is a time from one moment to another, in its two greatest units.
+// span is a duration in its two largest units.
 func span(from, to time.Time) string {
 	d := to.Sub(from)
 	switch {
@@ -237,7 +236,7 @@ func outcomeLevel(r Round) Level {
 	return Idle
 }
 
-// oldest returns the rounds in the order in which they were.
+// oldest returns the rounds, oldest first.
 func oldest(rounds []Round) []Round {
 	list := make([]Round, len(rounds))
 	for i, r := range rounds {

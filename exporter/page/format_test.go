@@ -110,7 +110,7 @@ func TestTotals(t *testing.T) {
 	at := then()
 	take := func(after time.Duration, v *float64) (int, float64) {
 		at = at.Add(after)
-		recent, rate := c.take(v, at)
+		recent, rate := c.add(v, at)
 		if rate == nil {
 			return len(recent), -1
 		}

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// hub makes one drawing a second for all who look, and none while nobody does.
-// Safe for concurrent use.
+// hub draws once a second for all open pages, and not while there are none. Safe for concurrent use.
 type hub struct {
 	o      Options
 	exam   *exam
@@ -20,13 +19,13 @@ type hub struct {
 	cancel context.CancelFunc
 	ending sync.WaitGroup
 
-	work    sync.Mutex // held while a drawing is made; protects all up to mu
+	work    sync.Mutex // held while drawing; protects all fields up to mu
 	builder *builder
 	drawing *drawing
 	last    *drawn
-	shown   Snapshot // what last is of
+	shown   Snapshot // of last
 	made    time.Time
-	slow    time.Time // of the last reading of what is dear to read
+	slow    time.Time // of the last read of the slow sources
 	number  uint64    // of the drawing
 
 	mu      sync.Mutex // protects all following fields
@@ -37,12 +36,11 @@ type hub struct {
 
 // stream is one page that is open.
 type stream struct {
-	events chan []byte // closed when the stream is to end
-	fresh  bool        // it has nothing yet: the next event must have all. The producer's.
+	events chan []byte // closed to end the stream
+	fresh  bool        // the next event must have everything; only the producer uses it
 }
 
-// backlog is how many events a stream may be behind before it is dropped; the
-// page comes back by itself.
+// backlog is how many events a stream may be behind before it is dropped; the page reconnects by itself.
 const backlog = 8
 
 func newHub(o Options) (*hub, error) {
@@ -51,11 +49,11 @@ func newHub(o Options) (*hub, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &hub{o: o, exam: newExam(ctx, o.Doctor), ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing, streams: map[*stream]bool{}}, nil
+	return &hub{o: o, exam: newExam(ctx, o.Doctor), ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing,
+		streams: map[*stream]bool{}}, nil
 }
 
-// close ends all streams, and returns when nothing runs any more that does not
-// hang.
+// close ends all streams and waits for what runs, unless it hangs.
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
@@ -68,8 +66,7 @@ func (h *hub) close() {
 	h.exam.end()
 }
 
-// join opens a stream. It returns nil when there are too many, or the page is
-// closed.
+// join opens a stream. It returns nil when there are too many, or the page is closed.
 func (h *hub) join() *stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +95,7 @@ func (h *hub) dropLocked(s *stream) {
 	}
 }
 
-// produce makes a drawing a second until nobody looks.
+// produce draws once a second until no page is open.
 func (h *hub) produce() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -117,14 +114,14 @@ func (h *hub) produce() {
 		h.mu.Unlock()
 		h.tick()
 		next = next.Add(every)
-		if now := time.Now(); next.Before(now) { // it took longer: none is made up for
+		if now := time.Now(); next.Before(now) { // it took longer: skip what was due
 			next = now.Add(every)
 		}
 		timer.Reset(time.Until(next))
 	}
 }
 
-// tick makes a drawing and sends each stream what it has not.
+// tick draws and sends each stream what changed.
 func (h *hub) tick() {
 	h.work.Lock()
 	defer h.work.Unlock()
@@ -152,7 +149,7 @@ func (h *hub) tick() {
 		select {
 		case s.events <- event:
 		default:
-			h.dropLocked(s) // it does not take what it is sent
+			h.dropLocked(s) // the client does not read
 		}
 	}
 }
@@ -189,7 +186,8 @@ type message struct {
 
 // eventLocked renders an event: what changed since before, or all.
 func (h *hub) eventLocked(before *drawn) []byte {
-	m := message{Layout: h.drawing.layout, At: clock(h.shown.At), Title: h.shown.Node + ": " + h.shown.Verdict.Text + " · railscope"}
+	m := message{Layout: h.drawing.layout, At: clock(h.shown.At),
+		Title: h.shown.Node + ": " + h.shown.Verdict.Text + " · railscope"}
 	if before == nil {
 		m.Main = h.last.main
 	} else {
@@ -203,13 +201,13 @@ func (h *hub) eventLocked(before *drawn) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "id: %d-%d\ndata: ", h.o.Started.Unix(), h.number)
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // the drawing has been escaped, and would be twice as long
+	enc.SetEscapeHTML(false) // the drawing is escaped already
 	_ = enc.Encode(m)        // strings only, into memory; it ends the line
 	b.WriteByte('\n')
 	return b.Bytes()
 }
 
-// document returns the page as it is now: drawn less than a second ago, or anew.
+// document returns the current page, at most one second old.
 func (h *hub) document() ([]byte, error) {
 	h.work.Lock()
 	defer h.work.Unlock()
@@ -218,6 +216,6 @@ func (h *hub) document() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return h.drawing.document(document{Node: h.shown.Node, Notice: h.shown.Notice, Metrics: h.o.Metrics, Version: h.shown.Version,
-		Verdict: h.shown.Verdict.Text, Main: html(h.last.main)})
+	return h.drawing.document(document{Node: h.shown.Node, Notice: h.shown.Notice, Metrics: h.o.Metrics,
+		Version: h.shown.Version, Verdict: h.shown.Verdict.Text, Main: html(h.last.main)})
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// Page answers for the live page: the page itself, what it loads, and its
-// streams. Everything is relative, so that it works below any prefix.
+// Page serves the live page, the files that it loads, and its streams. All addresses are relative, so that it works
+// below any prefix.
 type Page struct{ hub *hub }
 
-// Paths of the page, for a server's multiplexer. What it loads is beside the
-// other paths that begin with /-/.
+// Paths of the page.
 const (
 	Path       = "/{$}"
 	PathStyle  = "/-/page.css"
@@ -24,7 +23,7 @@ const (
 	PathEvents = "/-/page/events"
 )
 
-// New returns the page. Nothing runs until somebody looks.
+// New returns the page. Nothing runs until a page is open.
 func New(o Options) (*Page, error) {
 	if o.Node == "" {
 		o.Node, _ = os.Hostname()
@@ -49,22 +48,21 @@ func (p *Page) Register(mux *http.ServeMux) {
 		PathScript: {"page.js", "text/javascript; charset=utf-8"},
 		PathIcon:   {"page.svg", "image/svg+xml"},
 	} {
-		text, _ := files.ReadFile(file.name) // it is in the binary: a test opens it
+		text, _ := files.ReadFile(file.name) // embedded; a test opens it
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			h := guard(w)
 			h.Set("Content-Type", file.kind)
 			h.Set("Cache-Control", "no-cache")
-			if r.URL.Query().Get("v") == p.hub.drawing.layout { // this one's own address, which changes with it
+			if r.URL.Query().Get("v") == p.hub.drawing.layout { // the address changes with the files
 				h.Set("Cache-Control", "public, max-age=31536000, immutable")
 			}
 			h.Set("Content-Length", strconv.Itoa(len(text)))
-			w.Write(text) //nolint:errcheck // a client that has gone away is not our fault
+			w.Write(text) //nolint:errcheck // the client is gone
 		})
 	}
 }
 
-// guard sets the headers of everything that belongs to the page: nothing from
-// elsewhere, nothing inline, in no frame.
+// guard sets the headers of the page: nothing from other hosts, nothing inline, no frames.
 func guard(w http.ResponseWriter) http.Header {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
@@ -90,23 +88,22 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
-	w.Write(text) //nolint:errcheck // a client that has gone away is not our fault
+	w.Write(text) //nolint:errcheck // the client is gone
 }
 
-// How streams are held.
+// Timing of streams.
 const (
-	retry      = time.Second      // after which a page that lost its stream asks again
-	writeLimit = 10 * time.Second // for one event: who does not take it in that time is dropped
+	retry      = time.Second      // after which a page that lost its stream reconnects
+	writeLimit = 10 * time.Second // for one event, after which the client is dropped
 )
 
-// events is a stream of server-sent events, until the page, the client or the
-// server ends it.
+// events serves a stream of server-sent events, until the page, the client or the server ends it.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	h := guard(w)
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
-	if r.Method == http.MethodHead { // it would hold a stream that nobody reads
+	h.Set("X-Accel-Buffering", "no") // nginx would buffer events
+	if r.Method == http.MethodHead { // nobody would read the stream
 		return
 	}
 	s := p.hub.join()
@@ -122,8 +119,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	defer p.hub.leave(s)
 	control := http.NewResponseController(w)
 	send := func(event []byte) bool {
-		// The server's own limit is for a whole answer, and this one has no end. A
-		// writer that knows no limits is a test's.
+		// The server's own limit is for a whole answer, and this one has no end. Writers of tests have no limits.
 		_ = control.SetWriteDeadline(time.Now().Add(writeLimit))
 		_, err := w.Write(event)
 		return err == nil && control.Flush() == nil

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// Snapshot is what the page shows of one moment. Figures that are not known are
-// nil, never 0; they are in the base unit.
+// Snapshot is what the page shows at one moment. Unknown figures are nil, never 0; all are in the base unit.
 type Snapshot struct {
 	Node, Version, Notice string
 	Started, At           time.Time
 	Verdict               Verdict
-	Notes                 []Note // what of the node is wrong beside the rails
+	Notes                 []Note // problems of the node besides those of rails
 	Rails                 []Rail
 	NoRails               string // why there are none, in words; empty when there are
 	Balance               [2]Balance
@@ -42,11 +41,11 @@ type Verdict struct {
 	Text  string
 }
 
-// Note is one thing that is worth a look.
+// Note is one problem.
 type Note struct {
 	Level  Level
 	Text   string
-	Detail string // is not for the verdict
+	Detail string // not in the verdict
 }
 
 // Directions are receive and transmit, as /metrics calls them.
@@ -55,7 +54,7 @@ const (
 	Transmit
 )
 
-// Rail is a lane of the drawing.
+// Rail is one rail.
 type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA, Layer string
 
@@ -70,8 +69,7 @@ type Rail struct {
 	GPUs                                     string   // of the same NUMA node: their numbers, or how many; empty: none
 
 	Traffic  [2]Traffic
-	Counters []Moving // what says congestion or loss, and moved
-	Counted  bool     // there has been time to see whether any moves
+	Counters []Moving // of congestion or loss, that moved
 	Links    *float64 // changes of the carrier since the interface was made
 	Notes    []Note
 }
@@ -92,9 +90,9 @@ type Moving struct {
 
 // Balance is how even the rails are in one direction.
 type Balance struct {
-	Imbalance *float64 // nil: idle, or not to be told
+	Imbalance *float64 // nil: idle, or unknown
 	Active    *float64
-	Judged    bool // the sampler says something of this direction
+	Judged    bool // the sampler reports this direction
 }
 
 // Bond is a bond.
@@ -126,7 +124,7 @@ type Peer struct {
 	Rounds []Round
 }
 
-// Round is what a round came to, without what only machines want.
+// Round is the part of a round that people are shown.
 type Round struct {
 	Start     time.Time
 	Duration  time.Duration
@@ -141,15 +139,15 @@ type Round struct {
 	Failures  []string // of single rails too, and why a round is degraded
 }
 
-// Finding is what doctor complains about.
+// Finding is one finding of doctor.
 type Finding struct {
 	Fault              bool
-	Check              string // empty: no complaint, but something that was not judged
+	Check              string // empty: not a finding, but something that could not be read
 	Subject, Read, Why string
 	Fix                []string
 }
 
-// Kind is what is drawn before it.
+// Kind is shown before it; empty: not a finding.
 func (f Finding) Kind() string {
 	switch {
 	case f.Fault:
@@ -160,7 +158,7 @@ func (f Finding) Kind() string {
 	return ""
 }
 
-// Exam is the last time that doctor looked at the node.
+// Exam is the last run of doctor.
 type Exam struct {
 	On       bool // there is a doctor
 	Running  bool
@@ -170,7 +168,7 @@ type Exam struct {
 	Err      string
 }
 
-// Complaints reports whether one of the findings is.
+// Complaints reports whether there are findings.
 func (e Exam) Complaints() bool {
 	return slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Kind() != "" })
 }

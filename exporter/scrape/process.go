@@ -19,8 +19,8 @@ type process struct {
 	read     time.Time // when samples were read
 }
 
-// processEvery is how long the samples are kept: reading them takes half a millisecond.
-const processEvery = time.Second
+// processEvery is how long the samples are kept: reading them takes up to half a millisecond, and more on large nodes.
+const processEvery = 5 * time.Second
 
 // processRows adds the rows of the process to a table, and returns them by name.
 func processRows(t *collector.Table) map[string]*collector.Metric {
