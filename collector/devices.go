@@ -89,13 +89,21 @@ type Set[K comparable, D Device] struct {
 	lanes  lane.Group[*member[D]]
 	next   int // number of the next device's lane
 
-	mu      sync.Mutex // protects what is in members beside device and reading
-	members map[K]*member[D]
+	// Of the last Read. Replaced and never changed: a read that starts late may meet
+	// the next one.
+	keys  []K
+	order []string // lanes, in step with keys
+	byKey map[K]*member[D]
+	at    map[string]*member[D] // by lane
+
+	mu sync.Mutex // protects busy and gone of the members
 }
 
-// member is a device in a set. The goroutine in its lane owns device and reading.
+// member is a device in a set. The goroutine in its lane owns device, opened and
+// reading.
 type member[D Device] struct {
 	lane    string
+	open    func() D
 	device  D
 	opened  bool
 	reading Reading
@@ -107,7 +115,7 @@ type member[D Device] struct {
 // counted from when its own read starts, is left out of that read. name is what
 // the device of a key is called in faults; open makes a device, in its lane.
 func NewSet[K comparable, D Device](budget time.Duration, name func(K) string, open func(K) D) *Set[K, D] {
-	return &Set[K, D]{budget: budget, name: name, open: open, members: map[K]*member[D]{}}
+	return &Set[K, D]{budget: budget, name: name, open: open}
 }
 
 // Read makes the set that of keys, no two of them equal, reads every device, and
@@ -116,22 +124,13 @@ func NewSet[K comparable, D Device](budget time.Duration, name func(K) string, o
 // could not be read. One goroutine at a time.
 func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []error) {
 	s.keep(keys)
-	lanes := make([]string, len(keys))
-	byLane := make(map[string]K, len(keys))
-	for i, k := range keys {
-		lanes[i] = s.members[k].lane
-		byLane[lanes[i]] = k
-	}
-	members := make(map[string]*member[D], len(keys)) // a read that starts late must not meet the next keep
-	for lane, k := range byLane {
-		members[lane] = s.members[k]
-	}
-	for _, res := range s.lanes.Run(s.budget, lanes, func(lane string) *member[D] {
-		s.read(members[lane], byLane[lane])
-		return members[lane]
+	at := s.at
+	for _, res := range s.lanes.Run(s.budget, s.order, func(lane string) *member[D] {
+		s.read(at[lane])
+		return at[lane]
 	}) {
 		if res.State != lane.Done {
-			faults = append(faults, LaneFault(s.name(byLane[res.Key]), res.State, res.Err))
+			faults = append(faults, LaneFault(at[res.Key].reading.Device, res.State, res.Err))
 			continue
 		}
 		for _, sample := range res.Value.reading.samples {
@@ -146,42 +145,50 @@ func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []er
 // Close closes all devices, those that hang when they return.
 func (s *Set[K, D]) Close() { s.keep(nil) }
 
-// keep makes the members those of keys.
+// keep makes the members those of keys, and closes the others.
 func (s *Set[K, D]) keep(keys []K) {
-	var leaving []*member[D]
-	s.mu.Lock()
-	if len(s.members) > len(keys) || slices.ContainsFunc(keys, func(k K) bool { return s.members[k] == nil }) {
-		before := s.members
-		s.members = make(map[K]*member[D], len(keys))
-		for _, k := range keys {
-			m := before[k]
-			if delete(before, k); m == nil {
-				s.next++
-				m = &member[D]{lane: strconv.Itoa(s.next), reading: Reading{Device: s.name(k)}}
-			}
-			s.members[k] = m
+	if slices.Equal(keys, s.keys) {
+		return
+	}
+	before := s.byKey
+	s.keys, s.order = slices.Clone(keys), make([]string, len(keys))
+	s.byKey, s.at = make(map[K]*member[D], len(keys)), make(map[string]*member[D], len(keys))
+	for i, k := range keys {
+		m := before[k]
+		if m == nil {
+			s.next++
+			m = &member[D]{lane: strconv.Itoa(s.next), open: func() D { return s.open(k) },
+				reading: Reading{Device: s.name(k)}}
 		}
-		for _, m := range before {
-			if m.gone = true; !m.busy && m.opened {
-				leaving = append(leaving, m)
-			}
+		s.byKey[k], s.at[m.lane], s.order[i] = m, m, m.lane
+	}
+	for k, m := range before {
+		if s.byKey[k] == nil {
+			s.retire(m)
 		}
 	}
+}
+
+// retire closes a device, or leaves that to the read that is in it.
+func (s *Set[K, D]) retire(m *member[D]) {
+	s.mu.Lock()
+	m.gone = true
+	shut := !m.busy && m.opened
 	s.mu.Unlock()
-	for _, m := range leaving {
+	if shut {
 		m.device.Close()
 	}
 }
 
 // read reads one device, in its lane. A device whose read panics is opened anew.
-func (s *Set[K, D]) read(m *member[D], k K) {
+func (s *Set[K, D]) read(m *member[D]) {
 	if !s.enter(m) {
 		return
 	}
 	completed := false
 	defer func() { s.leave(m, completed) }()
 	if !m.opened {
-		m.device = s.open(k)
+		m.device = m.open()
 		m.opened = true
 	}
 	r := &m.reading

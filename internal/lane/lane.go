@@ -3,6 +3,10 @@
 // the kernel for ever. So each thing that may hang has a lane of its own: at
 // most one call is in it, whoever asks waits a bounded time, and until the
 // stuck call returns nobody enters that lane again.
+//
+// One goroutine calls into all lanes, one after another, because waking one for
+// each costs more than most calls. When a call takes long, another goroutine goes
+// on with the rest.
 package lane
 
 import (
@@ -42,49 +46,123 @@ type Group[T any] struct {
 	idle []chan func()        // of workers that wait for a call
 }
 
-// Run calls fn once per key, each in its lane, all side by side, and returns
-// when all have returned or budget is over, whichever is first. Results are in
-// the order of keys. The value of a call that returns late is dropped, so fn
-// must not write to anything the caller reads.
+// patience is how long the calls that follow wait for one that takes long, before
+// another goroutine makes them.
+const patience = 2 * time.Millisecond
+
+// Run calls fn once per key, each in its lane, and returns when all have returned
+// or their budgets are over, whichever is first. The budget of a call starts when
+// the call does. Results are in the order of keys. The value of a call that
+// returns late is dropped, so fn must not write to anything the caller reads.
 func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) T) []Result[T] {
-	type arrival struct {
-		at  int
-		res Result[T]
-	}
-	results := make([]Result[T], len(keys))
-	arrived := make(chan arrival, len(keys)) // buffered: a late call never blocks
-	waiting := 0
+	r := &round[T]{group: g, fn: fn, results: make([]Result[T], len(keys)), done: make(chan struct{})}
 	for i, key := range keys {
 		since, entered := g.enter(key)
-		if !entered {
-			results[i] = Result[T]{Key: key, State: Busy, Since: since,
-				Err: fmt.Errorf("a read that began %v ago has not returned", time.Since(since).Round(time.Millisecond))}
+		if entered {
+			r.results[i] = Result[T]{Key: key, State: Late}
+			r.calls = append(r.calls, i)
 			continue
 		}
-		results[i] = Result[T]{Key: key, State: Late, Since: since} // until it arrives
-		waiting++
-		g.start(func() {
-			res := call(key, fn)
-			g.leave(key) // before the delivery: who gets the answer may ask again at once
-			arrived <- arrival{i, res}
-		})
+		r.results[i] = Result[T]{Key: key, State: Busy, Since: since,
+			Err: fmt.Errorf("a read that began %v ago has not returned", time.Since(since).Round(time.Millisecond))}
 	}
-	timer := time.NewTimer(budget)
+	if r.left = len(r.calls); r.left == 0 {
+		return r.results
+	}
+	g.start(r.work)
+	timer := time.NewTimer(min(patience, budget))
 	defer timer.Stop()
-	for ; waiting > 0; waiting-- {
+	for started := 0; ; {
 		select {
-		case a := <-arrived:
-			results[a.at] = a.res
+		case <-r.done:
+			return r.results
 		case <-timer.C:
-			for i := range results {
-				if results[i].State == Late {
-					results[i].Err = fmt.Errorf("no answer within %v", budget)
-				}
-			}
-			return results
 		}
+		wait, over, next := r.check(budget)
+		if over {
+			return r.results
+		}
+		if next == started && next < len(r.calls) {
+			g.start(r.work)
+		}
+		started = next
+		timer.Reset(wait)
 	}
-	return results
+}
+
+// round is the calls of one Run.
+type round[T any] struct {
+	group *Group[T]
+	fn    func(key string) T
+	calls []int // indices of the results that calls are made for
+
+	mu      sync.Mutex    // protects all following fields
+	results []Result[T]   // not written any more once none is left
+	next    int           // of calls: the next to make
+	left    int           // calls that have neither returned nor become late
+	done    chan struct{} // closed when all have returned
+}
+
+// work makes calls until none is left to make.
+func (r *round[T]) work() {
+	for {
+		i, key := r.take()
+		if i < 0 {
+			return
+		}
+		res := call(key, r.fn)
+		r.group.leave(key) // before the delivery: who gets the answer may ask again at once
+		r.deliver(i, res)
+	}
+}
+
+// take returns the result that the next call is for, or -1.
+func (r *round[T]) take() (i int, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == len(r.calls) {
+		return -1, ""
+	}
+	i = r.calls[r.next]
+	r.next++
+	r.results[i].Since = r.group.began(r.results[i].Key)
+	return i, r.results[i].Key
+}
+
+func (r *round[T]) deliver(i int, res Result[T]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.results[i].Err != nil {
+		return // late
+	}
+	r.results[i] = res
+	if r.left--; r.left == 0 {
+		close(r.done)
+	}
+}
+
+// check gives up calls that are late, and returns when to check again, whether
+// none is left, and how many calls were started.
+func (r *round[T]) check(budget time.Duration) (wait time.Duration, over bool, started int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wait = budget; r.next < len(r.calls) {
+		wait = patience
+	}
+	for _, i := range r.calls[:r.next] {
+		res := &r.results[i]
+		if res.State != Late || res.Err != nil {
+			continue
+		}
+		rest := budget - time.Since(res.Since)
+		if rest > 0 {
+			wait = min(wait, rest)
+			continue
+		}
+		res.Err = fmt.Errorf("no answer within %v", budget)
+		r.left--
+	}
+	return wait, r.left == 0, r.next
 }
 
 // idleFor is how long a goroutine waits for the next call before it ends. A new
@@ -172,6 +250,14 @@ func (g *Group[T]) enter(key string) (since time.Time, entered bool) {
 	since = time.Now()
 	g.busy[key] = since
 	return since, true
+}
+
+// began notes that the call in a lane begins now.
+func (g *Group[T]) began(key string) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy[key] = time.Now()
+	return g.busy[key]
 }
 
 func (g *Group[T]) leave(key string) {

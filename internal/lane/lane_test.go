@@ -304,3 +304,53 @@ func TestWorkers(t *testing.T) {
 		}
 	})
 }
+
+// TestRunOneGoroutine: quick calls are made by one goroutine, one after another;
+// when one takes long, others go on, and each call has its whole budget.
+func TestRunOneGoroutine(t *testing.T) {
+	for _, tc := range []struct {
+		takes time.Duration
+		most  int           // calls side by side
+		took  time.Duration // at most
+		state lane.State
+	}{
+		{0, 1, 0, lane.Done},
+		{time.Millisecond, 1, 64 * time.Millisecond, lane.Done},
+		{budget * 9 / 10, 64, budget*9/10 + 256*time.Millisecond, lane.Done},
+		{time.Hour / 2, 64, budget + 256*time.Millisecond, lane.Late},
+	} {
+		lanetest.Test(t, func(t *testing.T) {
+			var g lane.Group[string]
+			var mu sync.Mutex
+			inside, most := 0, 0
+			var keys []string
+			for i := range 64 {
+				keys = append(keys, fmt.Sprint(i))
+			}
+			var got []lane.Result[string]
+			took := timed(func() {
+				got = g.Run(budget, keys, func(key string) string {
+					mu.Lock()
+					inside++
+					most = max(most, inside)
+					mu.Unlock()
+					time.Sleep(tc.takes)
+					mu.Lock()
+					defer mu.Unlock()
+					inside--
+					return key
+				})
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if most > tc.most || took > tc.took {
+				t.Errorf("calls of %v: %d side by side, took %v; want at most %d and %v", tc.takes, most, took, tc.most, tc.took)
+			}
+			for _, r := range got {
+				if r.State != tc.state || (r.Value == r.Key) != (tc.state == lane.Done) {
+					t.Errorf("calls of %v: %+v", tc.takes, r)
+				}
+			}
+		})
+	}
+}
