@@ -210,9 +210,11 @@ func Edit(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for path, content := range files {
 		path = filepath.Join(root, path)
-		err := os.RemoveAll(path)
-		if content != "" && err == nil {
-			err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if content == "" {
+			err = os.RemoveAll(path)
+		} else if err == nil {
+			err = os.WriteFile(path, []byte(content), 0o644)
 		}
 		if err != nil {
 			t.Fatal(err)

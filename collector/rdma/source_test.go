@@ -106,32 +106,35 @@ func TestRDMABadInput(t *testing.T) {
 			{"rate", "port_rate_bytes_per_second 1 mlx5_1 1"},
 		} {
 			t.Run(bad.name+"/"+filepath.Base(file.name), func(t *testing.T) {
-				tree := newRDMATree(t)
-				want, faults := tree.read()
-				if len(faults) > 0 || want[file.series] == 0 {
-					t.Fatal("not a healthy tree", faults)
-				}
-				bad.spoil(t, tree.port(1, file.name))
-				delete(want, file.series)
-				if file.name == "rate" {
-					delete(want, "rail_capacity_bytes_per_second 1 mlx5_1 1")
-				}
-				for range 2 { // the second time too: nothing is remembered
-					got, faults := tree.read()
-					if diff := cmp.Diff(want, got); diff != "" {
-						t.Errorf("(-want +got):\n%s", diff)
+				lanetest.Test(t, func(t *testing.T) {
+					tree := newRDMATree(t)
+					want, faults := tree.read()
+					if len(faults) > 0 || want[file.series] == 0 {
+						t.Fatal("not a healthy tree", faults)
 					}
-					reason := bad.reason
-					if file.name == "rate" && reason == sysfs.ReasonRange {
-						reason = sysfs.ReasonInvalid // a rate is no 64-bit number
+					bad.spoil(t, tree.port(1, file.name))
+					time.Sleep(time.Second) // until a file of a captured tree is looked for
+					delete(want, file.series)
+					if file.name == "rate" {
+						delete(want, "rail_capacity_bytes_per_second 1 mlx5_1 1")
 					}
-					if file.name == "phys_state" && bad.name == "white space" {
-						reason = sysfs.ReasonEmpty
+					for range 2 { // the second time too: nothing is remembered
+						got, faults := tree.read()
+						if diff := cmp.Diff(want, got); diff != "" {
+							t.Errorf("(-want +got):\n%s", diff)
+						}
+						reason := bad.reason
+						if file.name == "rate" && reason == sysfs.ReasonRange {
+							reason = sysfs.ReasonInvalid // a rate is no 64-bit number
+						}
+						if file.name == "phys_state" && bad.name == "white space" {
+							reason = sysfs.ReasonEmpty
+						}
+						if diff := cmp.Diff([]string{"mlx5_1 " + reason}, faults); diff != "" {
+							t.Errorf("faults (-want +got):\n%s", diff)
+						}
 					}
-					if diff := cmp.Diff([]string{"mlx5_1 " + reason}, faults); diff != "" {
-						t.Errorf("faults (-want +got):\n%s", diff)
-					}
-				}
+				})
 			})
 		}
 	}
@@ -186,6 +189,7 @@ func TestRDMAVanish(t *testing.T) {
 		const bytes0, bytes1 = "port_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 1 mlx5_1 1"
 
 		os.Remove(tree.port(1, "counters/port_rcv_data"))
+		time.Sleep(time.Second) // until a file of a captured tree is looked for
 		got, faults := tree.read()
 		if _, there := got[bytes1]; there || len(got) != len(whole)-1 || len(faults) > 0 {
 			t.Errorf("a counter that went: %d of %d series, %v", len(got), len(whole), faults)

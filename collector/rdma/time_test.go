@@ -31,6 +31,7 @@ func TestRDMARefusedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		delete(whole, "port_vl15_dropped_total 1 mlx5_1 1")
+		time.Sleep(time.Second) // until a file of a captured tree is looked for
 		for _, step := range []struct {
 			wait   time.Duration
 			faults []string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/collector/sampler"
+	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// checkEvery is how often a file of a captured tree is looked for under its name.
+const checkEvery = time.Second
+
 // ErrNone says that a device has no such value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
@@ -21,6 +24,7 @@ type Attr struct {
 	File
 	seen    bool      // it was there once: that it is gone is an error
 	absent  time.Time // until when a file that was never there is left alone
+	checked time.Time // when it was last seen to be the one of that name
 	refused Refusal
 }
 
@@ -29,8 +33,10 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if a.Resting(now) {
 		return nil, ErrNone
 	}
-	if a.Replaced() {
-		a.Close()
+	if now.Sub(a.checked) >= checkEvery {
+		if a.checked = now; a.Replaced() {
+			a.Close()
+		}
 	}
 	b, err := a.File.Read(buf)
 	if err == nil {
