@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/rtnl"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -30,32 +32,51 @@ func add(r *collector.Reading, m *collector.Metric, labels [][]string, value flo
 	}
 }
 
-// unlocked is the part of an interface that sysfs gives without a lock.
+// unlocked is the part of an interface that the kernel gives without a lock, or
+// that it gave by netlink.
 type unlocked struct {
-	table   *table
+	source  *Source
+	dir     string
+	name    string
 	labels  [][]string
 	up      sysfs.Attr
 	numbers []sysfs.Attr // in step with the table's
+
+	index   int // of the interface in sysfs, as of verified
+	address string
+	expires time.Time // when index and address are read again
 }
 
 func newUnlocked(s *Source, k key) *unlocked {
-	dir := filepath.Join(s.net, k.name)
-	u := &unlocked{table: s.table, labels: k.labels(), numbers: make([]sysfs.Attr, len(s.table.numbers))}
-	u.up.Path = filepath.Join(dir, "operstate")
+	u := &unlocked{source: s, dir: filepath.Join(s.net, k.name), name: k.name, labels: k.labels(),
+		numbers: make([]sysfs.Attr, len(s.table.numbers))}
+	u.up.Path = filepath.Join(u.dir, "operstate")
 	for i, n := range s.table.numbers {
-		u.numbers[i].Path = filepath.Join(dir, n.file)
+		u.numbers[i].Path = filepath.Join(u.dir, n.file)
 	}
 	return u
 }
 
 // Read implements [collector.Device].
 func (u *unlocked) Read(r *collector.Reading) {
+	t := u.source.table
+	if link := u.link(r.Time); link != nil {
+		if link.OperState != rtnl.OperUnknown {
+			add(r, t.up, u.labels, collector.Bool(link.OperState == rtnl.OperUp))
+		}
+		for _, n := range t.numbers {
+			if v, ok := link.Number(n.file); ok {
+				add(r, n.row, u.labels, float64(v))
+			}
+		}
+		return
+	}
 	if up, ok, err := readOperState(&u.up, r); err != nil {
 		r.Fail(err)
 	} else if ok {
-		add(r, u.table.up, u.labels, collector.Bool(up))
+		add(r, t.up, u.labels, collector.Bool(up))
 	}
-	for i, n := range u.table.numbers {
+	for i, n := range t.numbers {
 		v, err := u.numbers[i].Uint(r.Time)
 		switch {
 		case err == nil:
@@ -64,6 +85,26 @@ func (u *unlocked) Read(r *collector.Reading) {
 			r.Fail(err)
 		}
 	}
+}
+
+// link returns what netlink gave of the interface, nil where the files are to be
+// read. sysfs may be mounted from another network namespace than netlink speaks
+// of: name, index and address together say whether it is the same interface.
+func (u *unlocked) link(now time.Time) *rtnl.Link {
+	link := (*u.source.links.Load())[u.name]
+	if link == nil || link.Address == "" {
+		return nil
+	}
+	if !now.Before(u.expires) {
+		index, _ := sysfs.ReadUint(u.dir, "ifindex")
+		u.index, u.expires = int(index), now.Add(collector.FactsEvery)
+		u.address, _ = sysfs.ReadString(u.dir, "address")
+		u.Close() // of when the files were read
+	}
+	if link.Index != u.index || link.Address != u.address {
+		return nil
+	}
+	return link
 }
 
 // readOperState reads an operational state (net/core/net-sysfs.c); ok is false
@@ -105,6 +146,8 @@ type locked struct {
 	labels                  [][]string
 	carrier, speed, changes sysfs.Attr
 	ioctl                   ethtool.Ioctl // nil where ethtool is not asked
+	speedFacts              collector.Facts
+	changed                 uint64 // carrier_changes as of the last read
 	statistics              statistics
 }
 
@@ -119,7 +162,11 @@ func newLocked(s *Source, k key) *locked {
 // Read implements [collector.Device].
 func (l *locked) Read(r *collector.Reading) {
 	l.readCarrier(r)
-	l.readSpeed(r)
+	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
+		l.changed, l.speedFacts = v, collector.Facts{}
+		l.statistics.forget()
+	}
+	l.speedFacts.Read(r, func() { l.readSpeed(r) }) // a firmware command
 	if l.ioctl != nil {
 		l.readStatistics(r)
 	}
@@ -144,6 +191,7 @@ func (l *locked) readCarrier(r *collector.Reading) {
 func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
 	b, err := l.speed.Read(buf[:], r.Time)
+	l.speed.Close()
 	if errors.Is(err, sysfs.ErrNone) || errors.Is(err, unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
 		return
 	}

@@ -20,7 +20,6 @@ type statistics struct {
 	device     *ethtool.Device // nil before the first read
 	identified bool            // it is the interface that sysfs shows
 	refused    bool            // it has no statistics, which was reported
-	changes    uint64          // carrier_changes as of the last read
 	columns    []column
 }
 
@@ -29,6 +28,15 @@ type column struct {
 	at     int // index in the driver's values
 	match  match
 	labels [][]string
+}
+
+// forget makes the next read look at the names again, after the carrier changed:
+// mlx5 takes the link down and up when PFC moves to another priority, which can
+// change the names but not their number. See ADR 3.
+func (s *statistics) forget() {
+	if s.device != nil {
+		s.device.Forget()
+	}
 }
 
 // close gives the memory back.
@@ -59,12 +67,6 @@ func (l *locked) readStatistics(r *collector.Reading) {
 			return
 		}
 		s.identified = true
-	}
-	// mlx5 takes the link down and up when PFC moves to another priority, which
-	// can change the names but not their number. See ADR 3.
-	if v, err := l.changes.Uint(r.Time); err == nil && v != s.changes {
-		s.changes = v
-		s.device.Forget()
 	}
 	values, err := s.device.Read(l.index)
 	if err != nil {

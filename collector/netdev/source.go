@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rtnl"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -37,8 +39,11 @@ type Source struct {
 	bonds   lane.Group[[]string]
 	members map[string][]string // of each interface, when it last answered
 
-	live  func(path string) bool // whether ethtool speaks of the interfaces in sysfs
-	ioctl ethtool.Ioctl          // nil until a socket is open
+	live    func(path string) bool // whether the kernel's answers are about the interfaces in sysfs
+	ioctl   ethtool.Ioctl          // nil until a socket is open
+	asking  lane.Group[map[string]*rtnl.Link]
+	netlink *rtnl.Client                          // owned by the lane of asking; nil until it is open
+	links   atomic.Pointer[map[string]*rtnl.Link] // of this Read, by name
 }
 
 // key is one of the two parts of an interface with the rails on it; the inode
@@ -54,6 +59,7 @@ type key struct {
 // on. An interface that has not answered within budget is left out until it does.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(), live: sysfs.Live}
+	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
 		if k.locked {
 			return newLocked(s, k)
@@ -95,6 +101,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		k.locked = true
 		keys = append(keys, k)
 	}
+	s.askLinks(slices.Sorted(maps.Keys(on)))
 	_, more := s.parts.Read(keys, emit)
 	if len(keys) == 0 && len(faults) == 0 {
 		return fmt.Errorf("no rail has a network interface: %w", collector.ErrAbsent)
@@ -181,4 +188,35 @@ func (s *Source) openSocket() []error {
 	}
 	s.ioctl = socket.Ioctl
 	return nil
+}
+
+// askLinks asks the kernel for the interfaces by netlink, where sysfs is this
+// machine's. Where it does not answer, because something holds the RTNL lock, the
+// files are read, of which most take no lock.
+func (s *Source) askLinks(names []string) {
+	links := map[string]*rtnl.Link{}
+	if len(names) > 0 && s.live(s.net) {
+		res := s.asking.Run(s.budget/2, []string{"links"}, func(string) map[string]*rtnl.Link { return s.readLinks(names) })[0]
+		if res.State == lane.Done {
+			links = res.Value
+		}
+	}
+	s.links.Store(&links)
+}
+
+// readLinks returns the interfaces by name, none after an error.
+func (s *Source) readLinks(names []string) map[string]*rtnl.Link {
+	if s.netlink == nil {
+		c, err := rtnl.Open()
+		if err != nil {
+			return nil
+		}
+		s.netlink = c
+	}
+	links, err := s.netlink.Links(names)
+	if err != nil {
+		_ = s.netlink.Close() // nothing was written to it
+		s.netlink = nil
+	}
+	return links
 }

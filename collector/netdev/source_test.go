@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/ethtool/ethtooltest"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rtnl"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
@@ -441,6 +442,59 @@ func TestNetdevBudget(t *testing.T) {
 }
 
 func TestNetdevTable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }
+
+// TestNetdevNetlink: what comes by netlink is what the files hold, of every
+// interface of this machine that has an address; counters may have moved.
+func TestNetdevNetlink(t *testing.T) {
+	if !sysfs.Live("/sys/class/net") {
+		t.Skip("/sys is no sysfs")
+	}
+	entries, err := os.ReadDir("/sys/class/net")
+	if err != nil {
+		t.Skip(err)
+	}
+	var rails []rail.Rail
+	for i, e := range entries {
+		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: e.Name()})
+	}
+	finder := collectortest.Rails(rails...)
+	byNetlink, byFile := New("/sys", finder, collectortest.Budget), New("/sys", finder, collectortest.Budget)
+	byFile.live = func(string) bool { return false }
+	read := func(s *Source) map[string]float64 {
+		values := map[string]float64{}
+		s.Read(func(s collector.Sample) { values[fmt.Sprint(s.Metric.Name, s.Labels)] = s.Value })
+		return values
+	}
+	before, got, after := read(byFile), read(byNetlink), read(byFile)
+	if len(got) != len(before) || len(got) == 0 {
+		t.Errorf("%d series, %d by file", len(got), len(before))
+	}
+	for series, v := range got {
+		if low, there := before[series]; !there || v < low || v > after[series] {
+			t.Errorf("%s: %v, by file %v and then %v", series, v, low, after[series])
+		}
+	}
+	if len(*byNetlink.links.Load()) == 0 && byNetlink.netlink != nil {
+		t.Error("nothing came by netlink")
+	}
+	release := make(chan struct{}) // something holds the RTNL lock
+	byNetlink.asking.Run(time.Millisecond, []string{"links"}, func(string) map[string]*rtnl.Link { <-release; return nil })
+	if got := read(byNetlink); len(got) != len(before) || len(*byNetlink.links.Load()) != 0 {
+		t.Errorf("without netlink: %d series, %d by file", len(got), len(before))
+	}
+	close(release)
+	other := New("/sys", finder, collectortest.Budget)
+	other.Read(func(collector.Sample) {})
+	for _, l := range *other.links.Load() {
+		l.Index++ // another network namespace's
+	}
+	for k := range map[string]bool{"lo": true, "eth0": true} {
+		u := newUnlocked(other, key{name: k, rails: "0"})
+		if u.link(time.Now()) != nil {
+			t.Errorf("%s of another network namespace is taken for ours", k)
+		}
+	}
+}
 
 // BenchmarkNetdevRead reads ten interfaces that have every file, and 2000
 // statistics each, of which 36 are used.
