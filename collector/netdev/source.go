@@ -38,6 +38,7 @@ type Source struct {
 
 	bonds   lane.Group[[]string]
 	members map[string][]string // of each interface, when it last answered
+	expires time.Time           // when the interfaces are asked again
 
 	live    func(path string) bool // whether the kernel's answers are about the interfaces in sysfs
 	ioctl   ethtool.Ioctl          // nil until a socket is open
@@ -132,24 +133,41 @@ func (s *Source) interfaces() (on map[string][]string, faults []error) {
 }
 
 // addMembers adds the members of every bond in on, with the rails of the bond.
-// A bond that does not answer keeps those that it had: they have lanes of their own.
 func (s *Source) addMembers(on map[string][]string) (faults []error) {
-	members := make(map[string][]string, len(on))
-	defer func() { s.members = members }()
-	results := s.bonds.Run(s.budget/2, slices.Sorted(maps.Keys(on)), func(name string) []string {
-		return bondMembers(filepath.Join(s.net, name))
+	names := slices.Sorted(maps.Keys(on))
+	known := len(s.members) == len(names) && !slices.ContainsFunc(names, func(name string) bool {
+		_, known := s.members[name]
+		return !known
 	})
-	for _, res := range results {
+	if now := time.Now(); !known || !now.Before(s.expires) {
+		s.expires = now.Add(collector.FactsEvery)
+		if faults = s.findMembers(names); faults != nil {
+			s.expires = time.Time{}
+		}
+	}
+	for _, name := range names {
+		for _, member := range s.members[name] {
+			on[member] = append(on[member], on[name]...)
+		}
+	}
+	return faults
+}
+
+// findMembers asks each interface for its members. A bond that does not answer
+// keeps those that it had: they have lanes of their own.
+func (s *Source) findMembers(names []string) (faults []error) {
+	members := make(map[string][]string, len(names))
+	for _, res := range s.bonds.Run(s.budget/2, names, func(name string) []string {
+		return bondMembers(filepath.Join(s.net, name))
+	}) {
 		if res.State != lane.Done {
 			err := fmt.Errorf("list members of a bond: %w", res.Err)
 			faults = append(faults, &collector.Fault{Device: res.Key, Reason: sysfs.ReasonTimeout, Err: err})
 			res.Value = s.members[res.Key]
 		}
 		members[res.Key] = res.Value
-		for _, member := range res.Value {
-			on[member] = append(on[member], on[res.Key]...)
-		}
 	}
+	s.members = members
 	return faults
 }
 

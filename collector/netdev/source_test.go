@@ -413,6 +413,7 @@ func TestNetdevBondSilent(t *testing.T) {
 		want, _ := read()
 		release := make(chan struct{})
 		source.bonds.Run(time.Millisecond, []string{"bond0"}, func(string) []string { <-release; return nil })
+		time.Sleep(collector.FactsEvery)
 		for range 2 {
 			got, err := read()
 			if got != want || want == 0 {
