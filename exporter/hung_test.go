@@ -53,6 +53,7 @@ func TestHungFile(t *testing.T) {
 			} else {
 				exportertest.Text(t, s) // while all is well: nothing of it may be left when the device hangs
 				spoil()
+				time.Sleep(1100 * time.Millisecond) // a file of a captured tree is looked for once a second
 			}
 			series := func(device string) int {
 				return strings.Count(string(exportertest.Text(t, s)), `device="`+device+`",port="1"`)
