@@ -20,6 +20,7 @@ import (
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
+	"github.com/railscope/railscope/collector/process"
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/exporter/scrape"
@@ -45,8 +46,8 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		pcie.New(root.Sys(), finder.Rails, budget),
 		gpu.New(root.Proc(), noGPUs(), gpu.Options{Budget: budget}),
 		gpudirect.New(root.Sys(), root.Proc(), budget),
-		collector.NewProcess(collector.ProcessOptions{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noGPUs(),
-			Kernel: func() collector.ProcessKernel { return queuePairs{root.Dir} }, Budget: budget}),
+		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noGPUs(),
+			Kernel: func() process.Kernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),
 	}
 }

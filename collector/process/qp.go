@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -25,11 +26,11 @@ const (
 	qpFresh  = 2 * time.Minute
 	qpRest   = 9 // times as long as it took, before it is done again
 	maxPairs = 1 << 20
-	maxOwner = 1 << 15 // threads × ports × states that are told apart; 2 MiB
+	maxOwner = 1 << 15 // threads × ports × states that are counted separately; 2 MiB
 )
 
-// ProcessKernel is what the process source asks the RDMA core.
-type ProcessKernel interface {
+// Kernel is what the process source asks the RDMA core.
+type Kernel interface {
 	// Devices returns the names of all devices.
 	Devices() ([]string, error)
 	// SharedDevices reports whether all network namespaces see them.
@@ -41,7 +42,7 @@ type ProcessKernel interface {
 	Close()
 }
 
-// qpOwner is what is told apart of queue pairs: thread 0 is not known.
+// qpOwner is by what queue pairs are counted; thread 0 is unknown.
 type qpOwner struct {
 	thread uint32
 	port   uint32
@@ -51,7 +52,7 @@ type qpOwner struct {
 // qpTally is what one dump came to.
 type qpTally struct {
 	owners map[qpOwner]uint32
-	rest   uint32 // of more owners than are told apart
+	rest   uint32 // of owners beyond maxOwner
 	begun  uint64 // on the clock of proc.Now
 	took   time.Duration
 	ended  time.Time
@@ -61,7 +62,7 @@ type qpTally struct {
 // qpDevice is one device's lane: its client, and the last dump.
 type qpDevice struct {
 	name   string
-	kernel ProcessKernel // used in the lane only
+	kernel Kernel // used in the lane only
 
 	mu   sync.Mutex // protects all following fields
 	last *qpTally
@@ -70,16 +71,16 @@ type qpDevice struct {
 
 // qpReader lists the queue pairs of all devices.
 type qpReader struct {
-	kernel  func() ProcessKernel
+	kernel  func() Kernel
 	clock   func() (uint64, error)
-	front   lane.Group[qpRoster]
-	first   ProcessKernel // of the front lane
+	front   lane.Group[qpList]
+	first   Kernel // of the front lane
 	lanes   lane.Group[struct{}]
 	devices map[string]*qpDevice
 }
 
-// qpRoster is what the front lane found.
-type qpRoster struct {
+// qpList is what the front lane found.
+type qpList struct {
 	devices []string
 	shared  bool
 	err     error
@@ -98,10 +99,10 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 	if q.kernel == nil {
 		return nil, true, nil
 	}
-	front := q.front.Run(budget, []string{"devices"}, func(string) qpRoster { return q.roster() })[0]
+	front := q.front.Run(budget, []string{"devices"}, func(string) qpList { return q.listDevices() })[0]
 	switch {
 	case front.State != lane.Done:
-		return nil, false, []error{LaneFault("", front.State, front.Err)}
+		return nil, false, []error{collector.LaneFault("", front.State, front.Err)}
 	case errors.Is(front.Value.err, unix.EPROTONOSUPPORT): // a kernel without RDMA
 		return nil, true, nil
 	case front.Value.err != nil:
@@ -128,7 +129,7 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 		case err != nil:
 			faults = append(faults, unexpected(res.Key, err))
 		case tally == nil && res.Err != nil:
-			faults = append(faults, LaneFault(res.Key, res.State, res.Err))
+			faults = append(faults, collector.LaneFault(res.Key, res.State, res.Err))
 		case tally != nil && tally.cut != nil:
 			faults = append(faults, cutFault(res.Key, tally.cut))
 		}
@@ -137,8 +138,8 @@ func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, fa
 	return list, front.Value.shared, faults
 }
 
-// roster asks which devices there are.
-func (q *qpReader) roster() (r qpRoster) {
+// listDevices asks for the names of all devices.
+func (q *qpReader) listDevices() (r qpList) {
 	if q.first == nil {
 		q.first = q.kernel()
 	}
@@ -150,15 +151,15 @@ func (q *qpReader) roster() (r qpRoster) {
 }
 
 // unexpected is the fault of a whole device, whatever the reason.
-func unexpected(device string, err error) *Fault {
-	f := NewFault(device, err)
+func unexpected(device string, err error) *collector.Fault {
+	f := collector.NewFault(device, err)
 	f.Expected = false
 	return f
 }
 
 // cutFault says that the queue pairs are at least as many as were counted.
-func cutFault(device string, err error) *Fault {
-	f := unexpected(device, fmt.Errorf("the queue pairs of processes are at least what is told: %w", err))
+func cutFault(device string, err error) *collector.Fault {
+	f := unexpected(device, fmt.Errorf("the number of queue pairs is a lower bound: %w", err))
 	f.Reason = sysfs.ReasonTooLarge
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		f.Reason = sysfs.ReasonTimeout

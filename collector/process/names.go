@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
 	labeltext "github.com/railscope/railscope/internal/text"
@@ -35,7 +36,7 @@ type podsKnown struct {
 	devices []kubelet.Device
 	looked  time.Time
 	logs    error // why not all logs could be read
-	socket  error // why the socket did not answer when it was asked last
+	socket  error // why the socket did not answer when it was ownerQuery last
 }
 
 // faults are what is to be said of a look.
@@ -72,7 +73,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		return last, nil
 	}
 	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
-		return last, append(last.faults(), LaneFault("kubelet", res.State, res.Err))
+		return last, append(last.faults(), collector.LaneFault("kubelet", res.State, res.Err))
 	}
 	return last, last.faults()
 }

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/railscope/railscope/collector"
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/proc"
@@ -65,9 +67,9 @@ func sized(name string) bool {
 	return slices.ContainsFunc(launchers, func(l struct{ all, local string }) bool { return name == l.all || name == l.local && name != "" })
 }
 
-// spanBook keeps what the environments said, which are read once in the life of
+// spanCache keeps what the environments said, which are read once in the life of
 // a process: reading one can wait for a lock of that process.
-type spanBook struct {
+type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
 
@@ -77,7 +79,7 @@ type spanBook struct {
 }
 
 // learn reads the environments that are not known yet, for at most budget.
-func (b *spanBook) learn(budget time.Duration, holders []*holder) {
+func (b *spanCache) learn(budget time.Duration, holders []*holder) {
 	var missing []proc.Life
 	b.mu.Lock()
 	for _, h := range holders {
@@ -114,7 +116,7 @@ func (b *spanBook) learn(budget time.Duration, holders []*holder) {
 
 // of returns what is known of a process; read is false until its environment
 // has been looked at, whether or not that was allowed.
-func (b *spanBook) of(h *holder) (span jobSpan, same, read bool) {
+func (b *spanCache) of(h *holder) (span jobSpan, same, read bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := h.Life
@@ -178,7 +180,7 @@ func (j *job) verdict(at uint64) (kind string, without bool) {
 
 // judge emits the jobs without queue pairs. It says nothing while a queue pair
 // that can send may be anybody's.
-func (p *Process) judge(r *processReading) {
+func (p *Source) judge(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
 		return
 	}
@@ -230,6 +232,6 @@ func (p *Process) judge(r *processReading) {
 			continue
 		}
 		pod, container := r.label(j.oldest)
-		p.without.add(Bool(without), pod, container, j.oldest.Comm, kind)
+		p.without.add(collector.Bool(without), pod, container, j.oldest.Comm, kind)
 	}
 }

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"encoding/binary"
@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/kubelet"
 )
 
@@ -62,9 +63,9 @@ func (m *processMachine) listen(t *testing.T, lines ...string) {
 }
 
 // pods are the label values of pod and container that a source gives GPU memory.
-func pods(p *Process) []string {
+func pods(p *Source) []string {
 	var list []string
-	_ = p.Read(func(s Sample) {
+	_ = p.Read(func(s collector.Sample) {
 		if s.Metric.Name == "process_gpu_memory_bytes" {
 			list = append(list, fmt.Sprintf("%s %s %s", s.Labels[0], s.Labels[1], s.Labels[2]))
 		}
@@ -122,7 +123,7 @@ func TestProcessPodResources(t *testing.T) {
 }
 
 // TestProcessKubeletSlow: a kubelet that does not answer holds up nothing, nor
-// the names that its logs give, and while it is asked nobody asks it again.
+// the names that its logs give, and while it is ownerQuery nobody asks it again.
 func TestProcessKubeletSlow(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -153,7 +154,7 @@ func TestProcessKubeletSlow(t *testing.T) {
 	l.(*net.UnixListener).SetDeadline(time.Now().Add(10 * time.Millisecond))
 	if second, err := l.Accept(); err == nil {
 		second.Close()
-		t.Error("it was asked twice at once")
+		t.Error("it was ownerQuery twice at once")
 	}
 }
 
@@ -201,7 +202,7 @@ func TestProcessKubeletStill(t *testing.T) {
 }
 
 // TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its
-// socket is not asked, which a user who is not root may not.
+// socket is not ownerQuery, which a user who is not root may not.
 func TestProcessKubeletNotNeeded(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -238,16 +239,16 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 // TestProcessLimit: the greatest series are named, the rest is other, and what
 // lies at the limit does not come and go.
 func TestProcessLimit(t *testing.T) {
-	row := &Metric{Name: "r", Labels: []string{"a", "b"}}
+	row := &collector.Metric{Name: "r", Labels: []string{"a", "b"}}
 	k := newSeriesKeeper(row)
 	flush := func(limit int, values map[string]float64) []string {
 		for name, v := range values {
 			k.add(v/2, name, "x")
 			k.add(v/2, name, "x")
 		}
-		k.spoil("unknown", "x")
+		k.discard("unknown", "x")
 		var got []string
-		k.flush(limit, func(s Sample) { got = append(got, fmt.Sprintf("%v%v", s.Labels, s.Value)) })
+		k.flush(limit, func(s collector.Sample) { got = append(got, fmt.Sprintf("%v%v", s.Labels, s.Value)) })
 		return got
 	}
 	same(t, []string{"[c x]5", "[d x]9", "[other other]3"}, flush(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))
@@ -259,7 +260,7 @@ func TestProcessLimit(t *testing.T) {
 	same(t, nil, flush(1, nil))
 	// What a dump has summed already is part of the one series other.
 	summed := func(limit int, values map[string]float64) []string {
-		k.add(100, k.other...)
+		k.add(100, k.overflow...)
 		return flush(limit, values)
 	}
 	same(t, []string{"[c x]5", "[d x]9", "[other other]103"}, summed(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"fmt"
@@ -91,11 +91,11 @@ func (m *processMachine) environ(tb testing.TB, pid int, env ...string) {
 	}
 }
 
-func (m *processMachine) source(limit int) *Process {
-	p := NewProcess(ProcessOptions{
+func (m *processMachine) source(limit int) *Source {
+	p := New(Options{
 		Sysfs: filepath.Join(m.dir, "sys"), Procfs: filepath.Join(m.dir, "proc"), Rootfs: m.dir,
 		Rails:  func() ([]rail.Rail, error) { return m.rails, m.railsErr },
-		Kernel: func() ProcessKernel { return m.kernel },
+		Kernel: func() Kernel { return m.kernel },
 		NVML:   nvml.NewSession(m.nvml),
 		Limit:  limit,
 	})

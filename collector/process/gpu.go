@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -18,7 +19,7 @@ type gpuHolding struct {
 	uuid    string // of the GPU, or of the MIG device; empty when not known
 	pid     uint32
 	memory  uint64 // bytes
-	told    bool   // memory is known
+	known   bool   // memory is known
 	compute bool   // it computes; not only a window on a screen
 }
 
@@ -26,7 +27,7 @@ type gpuHolding struct {
 type gpuHeld struct {
 	list []gpuHolding
 	err  error // why it is not complete
-	mig  bool  // err is that a caller without privileges asked the parent of MIG instances
+	mig  bool  // err is that a caller without privileges ownerQuery the parent of MIG instances
 }
 
 // holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: whether it
@@ -37,13 +38,13 @@ func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []gpuHolding,
 		return nil, false, nil
 	}
 	if err != nil {
-		f := NewFault("", err)
+		f := collector.NewFault("", err)
 		f.Expected = nvml.CodeOf(err) == nvml.CodeReleased
 		return nil, true, []error{f}
 	}
 	for _, gpu := range gpus {
 		if err := cmp.Or(gpu.Err, gpu.Value.err); err != nil {
-			f := NewFault("gpu"+strconv.Itoa(gpu.Index), err)
+			f := collector.NewFault("gpu"+strconv.Itoa(gpu.Index), err)
 			f.Expected = f.Expected || gpu.Value.mig
 			faults = append(faults, f)
 		}
@@ -100,12 +101,12 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []gpuHolding {
 		computes[p.PID] = true
 	}
 	// SumByProcess orders what it is given, and leaves out those whose memory is
-	// not told.
+	// not known.
 	all := append(append([]nvml.Process(nil), compute...), graphics...)
 	known, _ := nvml.SumByProcess(append([]nvml.Process(nil), all...))
 	for _, p := range known {
 		at[p.PID] = len(list)
-		list = append(list, gpuHolding{gpu: gpu, pid: p.PID, memory: p.Memory, told: true, compute: computes[p.PID]})
+		list = append(list, gpuHolding{gpu: gpu, pid: p.PID, memory: p.Memory, known: true, compute: computes[p.PID]})
 	}
 	for _, p := range all {
 		i, there := at[p.PID]
@@ -141,11 +142,12 @@ func migUUID(d nvml.Device, instance string) string {
 }
 
 // hostOnly is the fault of a source that needs the host's pid namespace.
-func hostOnly() *Fault {
-	return &Fault{Reason: ReasonNamespace, Err: errors.New("processes can only be told from the host's pid namespace: start railscope on the host, or its container with hostPID: true (docker: --pid=host), and --path.procfs on a procfs of that namespace")}
+func hostOnly() *collector.Fault {
+	return &collector.Fault{Reason: collector.ReasonNamespace, Err: errors.New("processes are identified only in the host's PID namespace: start railscope on the host, or its " +
+		"container with hostPID: true (docker: --pid=host), and --path.procfs on a procfs of that namespace")}
 }
 
 // noProcfs is the fault of a procfs that is not there.
-func noProcfs(err error) *Fault {
-	return &Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("no procfs, so that no process can be told (--path.procfs): %w", err)}
+func noProcfs(err error) *collector.Fault {
+	return &collector.Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("processes cannot be identified without procfs (--path.procfs): %w", err)}
 }

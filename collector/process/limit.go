@@ -1,19 +1,21 @@
-package collector
+package process
 
 import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/railscope/railscope/collector"
 )
 
 // seriesKeeper keeps the series of one row within the limit: the greatest are
 // named, the rest is one series. A series that was named stays so until another
 // one is twice as great, so that what lies at the limit does not come and go.
 type seriesKeeper struct {
-	row   *Metric
-	other []string
-	sums  map[string]*keptSeries
-	named map[string]bool // at the last flush
+	row      *collector.Metric
+	overflow []string
+	sums     map[string]*keptSeries
+	named    map[string]bool // at the last flush
 }
 
 type keptSeries struct {
@@ -23,15 +25,15 @@ type keptSeries struct {
 	absent bool
 }
 
-func newSeriesKeeper(row *Metric) *seriesKeeper {
-	return &seriesKeeper{row: row, other: slices.Repeat([]string{processOther}, len(row.Labels)), sums: map[string]*keptSeries{}}
+func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
+	return &seriesKeeper{row: row, overflow: slices.Repeat([]string{other}, len(row.Labels)), sums: map[string]*keptSeries{}}
 }
 
 // add adds to a series.
 func (k *seriesKeeper) add(value float64, labels ...string) { k.series(labels).value += value }
 
-// spoil says that the value of a series cannot be known.
-func (k *seriesKeeper) spoil(labels ...string) { k.series(labels).absent = true }
+// discard says that the value of a series cannot be known.
+func (k *seriesKeeper) discard(labels ...string) { k.series(labels).absent = true }
 
 func (k *seriesKeeper) series(labels []string) *keptSeries {
 	key := strings.Join(labels, "\x00")
@@ -44,8 +46,8 @@ func (k *seriesKeeper) series(labels []string) *keptSeries {
 }
 
 // flush emits at most limit series, and begins anew.
-func (k *seriesKeeper) flush(limit int, emit func(Sample)) {
-	rest := keptSeries{key: strings.Join(k.other, "\x00"), labels: k.other}
+func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
+	rest := keptSeries{key: strings.Join(k.overflow, "\x00"), labels: k.overflow}
 	summed, over := k.sums[rest.key]
 	if over { // what was summed before it came here
 		rest.value = summed.value
@@ -84,7 +86,7 @@ func (k *seriesKeeper) flush(limit int, emit func(Sample)) {
 	k.named = make(map[string]bool, len(list))
 	for _, s := range list {
 		k.named[s.key] = true
-		emit(Sample{Metric: k.row, Labels: s.labels, Value: s.value})
+		emit(collector.Sample{Metric: k.row, Labels: s.labels, Value: s.value})
 	}
 	clear(k.sums)
 }

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"errors"
@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/collector/collectortest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -21,9 +23,9 @@ import (
 
 // processLines reads a source and returns all that came of it, a line each,
 // without the rows that are about the reading itself.
-func processLines(p *Process) []string {
+func processLines(p *Source) []string {
 	var lines []string
-	err := p.Read(func(s Sample) {
+	err := p.Read(func(s collector.Sample) {
 		if strings.HasSuffix(s.Metric.Name, "_seconds") {
 			return
 		}
@@ -33,10 +35,10 @@ func processLines(p *Process) []string {
 		}
 		lines = append(lines, fmt.Sprintf("%s{%s} %v", s.Metric.Name, strings.Join(labels, ","), s.Value))
 	})
-	if errors.Is(err, ErrAbsent) {
+	if errors.Is(err, collector.ErrAbsent) {
 		return append(lines, "absent")
 	}
-	for _, f := range Faults(err) {
+	for _, f := range collector.Faults(err) {
 		lines = append(lines, fmt.Sprintf("fault %s %v: %s", f.Reason, f.Expected, f.Error()))
 	}
 	return lines
@@ -44,7 +46,7 @@ func processLines(p *Process) []string {
 
 func capture(t testing.TB, name string) *processMachine {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata/process", name+".txtar"))
+	data, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestProcessBare(t *testing.T) {
 }
 
 // judged returns the lines that judge.
-func judged(p *Process) []string {
+func judged(p *Source) []string {
 	return slices.DeleteFunc(processLines(p), func(line string) bool {
 		return !strings.HasPrefix(line, "process_gpu_without_rdma") && !strings.HasPrefix(line, "fault")
 	})
@@ -304,12 +306,12 @@ func TestProcessAbsent(t *testing.T) {
 // to do, and says nothing else.
 func TestProcessNamespace(t *testing.T) {
 	for _, tt := range []struct{ name, files, reason, text string }{
-		{"in a container", "-- proc/self/ns/pid --\n-> pid:[4026532000]\n", ReasonNamespace, "hostPID: true"},
+		{"in a container", "-- proc/self/ns/pid --\n-> pid:[4026532000]\n", collector.ReasonNamespace, "hostPID: true"},
 		{"no procfs", "-- sys/x --\n", sysfs.ReasonVanished, "--path.procfs"},
 	} {
 		m := newProcessMachine(t, []byte(tt.files+"-- qps --\nmlx5_0 1 rts 0 1\n"))
-		err := m.source(0).Read(func(s Sample) { t.Error(s) })
-		f, ok := errors.AsType[*Fault](err)
+		err := m.source(0).Read(func(s collector.Sample) { t.Error(s) })
+		f, ok := errors.AsType[*collector.Fault](err)
 		if !ok || f.Reason != tt.reason || f.Expected || !strings.Contains(f.Error(), tt.text) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -340,7 +342,7 @@ func TestProcessFaults(t *testing.T) {
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,
 		`process_gpu_memory_bytes{gpu="3",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
 		"fault unsupported false: mlx5_0: invalid argument",
-		"fault timeout false: mlx5_1: the queue pairs of processes are at least what is told: the dump was cut short after 3: i/o timeout",
+		"fault timeout false: mlx5_1: the number of queue pairs is a lower bound: the dump was cut short after 3: i/o timeout",
 		"fault gpu_lost false: gpu2: nvmlDeviceGetComputeRunningProcesses: the GPU is lost",
 	} {
 		if !slices.Contains(got, want) {
@@ -380,5 +382,31 @@ func TestRailNames(t *testing.T) {
 		if got := n.of(tt.device, tt.port); got != tt.want {
 			t.Errorf("%s/%d: %q, want %q", tt.device, tt.port, got, tt.want)
 		}
+	}
+}
+
+// TestUnexaminedDevice: a device that cannot be examined is the rdma source's to
+// report; this source succeeds without it. Without any rail it says why.
+func TestUnexaminedDevice(t *testing.T) {
+	m := capture(t, "kubernetes")
+	read := func() (lines, faults []string, err error) {
+		lines, faults, err = collectortest.ReadLines(t, m.source(0))
+		return slices.DeleteFunc(lines, func(s string) bool { return strings.Contains(s, "_seconds") }), faults, err
+	}
+	want, faults, err := read()
+	if err != nil || len(faults) > 0 {
+		t.Fatal(faults, err)
+	}
+	m.railsErr = errors.Join(&rail.DeviceError{Device: "mlx5_9", Err: unix.EIO})
+	got, faults, err := read()
+	if err != nil || len(faults) > 0 {
+		t.Errorf("it failed: %q, %v", faults, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	m.rails = nil
+	if _, faults, err = read(); err == nil || len(faults) != 1 {
+		t.Errorf("no rails: %q, %v", faults, err)
 	}
 }

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
@@ -17,14 +18,14 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// ProcessOptions say where the process source finds what it joins.
-type ProcessOptions struct {
+// Options say where the process source finds what it joins.
+type Options struct {
 	Sysfs, Procfs string
 	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
 	Rails         func() ([]rail.Rail, error)
 	// Kernel makes a client of the RDMA core, one for each thing that may hang.
 	// Nil asks the running kernel, where Sysfs is its sysfs.
-	Kernel func() ProcessKernel
+	Kernel func() Kernel
 	NVML   *nvml.Session
 	// Budget is how long a Read waits for the list of devices, and then for each
 	// device, GPUs beside them; what follows takes at most as long again. 0 means 1 s.
@@ -32,30 +33,30 @@ type ProcessOptions struct {
 	Limit  int // most series of one row; at least 2, 0 means 256
 }
 
-// Process tells which processes hold which queue pairs on which rails and how
+// Source reports which processes hold which queue pairs on which rails and how
 // much GPU memory, and which jobs hold GPU memory and have no queue pair.
-type Process struct {
-	opts  ProcessOptions
-	rows  []Metric
+type Source struct {
+	opts  Options
+	table *table
 	clock func() (uint64, error)
 
 	pairs   qpReader
 	gpus    *nvml.Reader[gpuHeld]
-	lookUps lane.Group[ownersFound]
-	owners  ownerBook
+	lookups lane.Group[ownersFound]
+	owners  ownerCache
 	names   *podNames
-	spans   spanBook
+	spans   spanCache
 
 	queuePairs, memory, without *seriesKeeper
 	qpAge, qpSeconds            *seriesKeeper
 }
 
-var _ Source = (*Process)(nil)
+var _ collector.Source = (*Source)(nil)
 
 // NewProcess returns the process source. It needs the host's pid namespace: in
-// another one a Read fails with [ReasonNamespace] and emits nothing, because the
+// another one a Read fails with [collector.ReasonNamespace] and emits nothing, because the
 // kernel would not say whose the queue pairs are.
-func NewProcess(opts ProcessOptions) *Process {
+func New(opts Options) *Source {
 	if opts.Budget <= 0 {
 		opts.Budget = time.Second
 	}
@@ -64,24 +65,25 @@ func NewProcess(opts ProcessOptions) *Process {
 	}
 	opts.Limit = max(opts.Limit, 2)
 	if opts.Kernel == nil && sysfs.Live(opts.Sysfs) {
-		opts.Kernel = func() ProcessKernel { return rdmanl.NewForDumps(opts.Budget) }
+		opts.Kernel = func() Kernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
-	p := &Process{opts: opts, rows: processTable(), clock: proc.Now, names: newPodNames(opts.Rootfs)}
+	t := newTable()
+	p := &Source{opts: opts, table: t, clock: proc.Now, names: newPodNames(opts.Rootfs)}
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }, devices: map[string]*qpDevice{}}
 	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
-	p.owners = ownerBook{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
-	p.spans = spanBook{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
-	p.queuePairs, p.memory = newSeriesKeeper(&p.rows[processQueuePairs]), newSeriesKeeper(&p.rows[processGPUMemory])
-	p.without = newSeriesKeeper(&p.rows[processWithoutRDMA])
-	p.qpAge, p.qpSeconds = newSeriesKeeper(&p.rows[processQPAge]), newSeriesKeeper(&p.rows[processQPSeconds])
+	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
+	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
+	p.queuePairs, p.memory = newSeriesKeeper(t.queuePairs), newSeriesKeeper(t.memory)
+	p.without = newSeriesKeeper(t.without)
+	p.qpAge, p.qpSeconds = newSeriesKeeper(t.age), newSeriesKeeper(t.seconds)
 	return p
 }
 
 // Name returns "process".
-func (p *Process) Name() string { return "process" }
+func (p *Source) Name() string { return "process" }
 
 // Metrics returns the rows.
-func (p *Process) Metrics() []*Metric { return rowPointers(p.rows) }
+func (p *Source) Metrics() []*collector.Metric { return p.table.Metrics() }
 
 // processReading is what one Read found, before it is added up.
 type processReading struct {
@@ -110,11 +112,11 @@ func (r *processReading) ended(thread uint32) bool {
 	return thread != 0 && r.holders[thread] == nil && !r.unseen[thread]
 }
 
-// Read implements [Source].
-func (p *Process) Read(emit func(Sample)) error {
+// Read implements [collector.Source].
+func (p *Source) Read(emit func(collector.Sample)) error {
 	r, faults := p.gather()
 	if len(p.pairs.devices) == 0 && !r.gpus && len(faults) == 0 {
-		return fmt.Errorf("no RDMA device and no GPU: %w", ErrAbsent)
+		return fmt.Errorf("no RDMA device and no GPU: %w", collector.ErrAbsent)
 	}
 	if err := sysfs.Exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
 		return noProcfs(err)
@@ -138,18 +140,21 @@ func (p *Process) Read(emit func(Sample)) error {
 }
 
 // gather reads queue pairs and GPUs side by side.
-func (p *Process) gather() (*processReading, []error) {
+func (p *Source) gather() (*processReading, []error) {
 	r := &processReading{}
 	var faults, gpuFaults []error
 	var err error
 	if r.begun, err = p.clock(); err != nil {
-		return r, []error{NewFault("", err)}
+		return r, []error{collector.NewFault("", err)}
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		var err error
 		r.rails, err = p.opts.Rails()
-		r.allRails, faults = err == nil, FinderFaults(err)
+		r.allRails = err == nil
+		if len(r.rails) == 0 { // one that could not be examined is the rdma source's to report
+			faults = collector.FinderFaults(err)
+		}
 	})
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = holdings(p.gpus, p.opts.Budget) })
 	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
@@ -170,7 +175,7 @@ func (p *Process) gather() (*processReading, []error) {
 
 // identify finds out whose the threads and processes are, and what their pods
 // are called.
-func (p *Process) identify(r *processReading) (faults []error) {
+func (p *Source) identify(r *processReading) (faults []error) {
 	wanted := map[uint32]uint64{}
 	want := func(pid uint32, before uint64) {
 		if earlier, known := wanted[pid]; !known || before < earlier {
@@ -187,14 +192,14 @@ func (p *Process) identify(r *processReading) (faults []error) {
 	for _, h := range r.holdings {
 		want(h.pid, r.begun)
 	}
-	list := make([]asked, 0, len(wanted))
+	list := make([]ownerQuery, 0, len(wanted))
 	for pid, before := range wanted {
-		list = append(list, asked{pid, before})
+		list = append(list, ownerQuery{pid, before})
 	}
 	budget := p.opts.Budget / 2
-	res := p.lookUps.Run(budget, []string{"processes"}, func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
+	res := p.lookups.Run(budget, []string{"processes"}, func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
 	if res.State != lane.Done {
-		return []error{LaneFault("", res.State, res.Err)}
+		return []error{collector.LaneFault("", res.State, res.Err)}
 	}
 	r.holders, r.unseen = res.Value.holders, res.Value.unseen
 	if res.Value.err != nil {
@@ -208,7 +213,7 @@ func (p *Process) identify(r *processReading) (faults []error) {
 
 // addQueuePairs adds up the queue pairs. Those of a thread that has ended are
 // there without an owner; those of a process that has ended are gone.
-func (p *Process) addQueuePairs(r *processReading) {
+func (p *Source) addQueuePairs(r *processReading) {
 	rails := railNames{p.opts.Sysfs, r.rails}
 	for _, q := range r.pairs {
 		names := map[uint32]string{}
@@ -229,24 +234,24 @@ func (p *Process) addQueuePairs(r *processReading) {
 			p.queuePairs.add(float64(n), name, pod, container, comm, key.state.String())
 		}
 		if q.tally.rest > 0 {
-			p.queuePairs.add(float64(q.tally.rest), p.queuePairs.other...)
+			p.queuePairs.add(float64(q.tally.rest), p.queuePairs.overflow...)
 		}
 		p.qpAge.add(time.Since(q.tally.ended).Seconds(), q.device)
 		p.qpSeconds.add(q.tally.took.Seconds(), q.device)
 	}
 }
 
-func (p *Process) addMemory(r *processReading) {
+func (p *Source) addMemory(r *processReading) {
 	for _, h := range r.holdings {
 		o := r.holders[h.pid]
 		if o == nil {
 			continue
 		}
 		pod, container := r.label(o)
-		if h.told {
+		if h.known {
 			p.memory.add(float64(h.memory), h.gpu, pod, container, o.Comm)
 		} else {
-			p.memory.spoil(h.gpu, pod, container, o.Comm)
+			p.memory.discard(h.gpu, pod, container, o.Comm)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"cmp"
@@ -7,27 +7,28 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 	labeltext "github.com/railscope/railscope/internal/text"
 )
 
-// holder is a process that has queue pairs or GPU memory, and what tells it from others.
+// holder is a process that has queue pairs or GPU memory, and its identity.
 type holder struct {
 	proc.Stat
 	cgroup proc.Cgroup
 	group  string // the job that it is part of: one pod, container, Slurm job or tree of processes
 }
 
-// asked is a thread or process whose owner is wanted.
-type asked struct {
+// ownerQuery is a thread or process whose owner is wanted.
+type ownerQuery struct {
 	pid    uint32
 	before uint64 // ticks: a process that started later is another one under the same pid
 }
 
-// ownerBook finds owners, and keeps what does not change about them. It belongs
+// ownerCache finds owners, and keeps what does not change about them. It belongs
 // to the goroutine in its lane.
-type ownerBook struct {
+type ownerCache struct {
 	procfs  string
 	threads map[proc.Life]int // the process of a thread
 	cgroups map[proc.Life]keptCgroup
@@ -53,8 +54,8 @@ type ownersFound struct {
 }
 
 // find looks for the owners, until deadline. It runs in a lane of its own.
-func (b *ownerBook) find(wanted []asked, deadline time.Time) ownersFound {
-	l := ownerLook{ownerBook: b, stats: map[int]statResult{}, byPID: map[int]*holder{}}
+func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
+	l := ownerLookup{ownerCache: b, stats: map[int]statResult{}, byPID: map[int]*holder{}}
 	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
 	late, hidden := 0, 0
 	for _, w := range wanted {
@@ -69,7 +70,7 @@ func (b *ownerBook) find(wanted []asked, deadline time.Time) ownersFound {
 			out.holders[w.pid] = o
 		case sysfs.Reason(err) != sysfs.ReasonVanished:
 			out.unseen[w.pid] = true
-			out.err = cmp.Or(out.err, error(NewFault("", err)))
+			out.err = cmp.Or(out.err, error(collector.NewFault("", err)))
 		case !errors.Is(err, errReused) && proc.Hidden(b.procfs, int(w.pid)):
 			out.unseen[w.pid] = true
 			hidden++
@@ -78,16 +79,16 @@ func (b *ownerBook) find(wanted []asked, deadline time.Time) ownersFound {
 	switch {
 	case out.err != nil:
 	case late > 0:
-		out.err = &Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("%d of %d processes could not be looked up in time", late, len(wanted))}
+		out.err = &collector.Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("%d of %d processes were not identified in time", late, len(wanted))}
 	case hidden > 0:
-		out.err = &Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden from us: procfs is mounted with hidepid; start railscope as root, or in the group of that mount's gid option", hidden)}
+		out.err = &collector.Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden: procfs is mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
 	}
 	b.forget(l.byPID)
 	return out
 }
 
 // forget drops what is kept of processes that are not wanted any more.
-func (b *ownerBook) forget(now map[int]*holder) {
+func (b *ownerCache) forget(now map[int]*holder) {
 	const most = 4096
 	if len(b.threads) > most {
 		clear(b.threads)
@@ -99,9 +100,9 @@ func (b *ownerBook) forget(now map[int]*holder) {
 	}
 }
 
-// ownerLook is one look: within it every file is read once.
-type ownerLook struct {
-	*ownerBook
+// ownerLookup is one look: within it every file is read once.
+type ownerLookup struct {
+	*ownerCache
 	stats map[int]statResult
 	byPID map[int]*holder
 }
@@ -111,7 +112,7 @@ type statResult struct {
 	err error
 }
 
-func (l *ownerLook) stat(pid int) (proc.Stat, error) {
+func (l *ownerLookup) stat(pid int) (proc.Stat, error) {
 	r, known := l.stats[pid]
 	if !known {
 		r.Stat, r.err = proc.ReadStat(l.procfs, pid)
@@ -121,10 +122,10 @@ func (l *ownerLook) stat(pid int) (proc.Stat, error) {
 }
 
 // errReused is a pid that is another process's by now.
-var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("the pid has passed to another process")}
+var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("another process has this PID now")}
 
 // holder finds the process that a thread belongs to.
-func (l *ownerLook) holder(w asked) (*holder, error) {
+func (l *ownerLookup) holder(w ownerQuery) (*holder, error) {
 	st, err := l.stat(int(w.pid))
 	if err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (l *ownerLook) holder(w asked) (*holder, error) {
 	return l.process(pid)
 }
 
-func (l *ownerLook) process(pid int) (*holder, error) {
+func (l *ownerLookup) process(pid int) (*holder, error) {
 	if o := l.byPID[pid]; o != nil {
 		return o, nil
 	}
@@ -171,7 +172,7 @@ func (l *ownerLook) process(pid int) (*holder, error) {
 	return o, nil
 }
 
-func (l *ownerLook) cgroup(st proc.Stat) (proc.Cgroup, error) {
+func (l *ownerLookup) cgroup(st proc.Stat) (proc.Cgroup, error) {
 	key := st.Life
 	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < cgroupFresh {
 		return kept.Cgroup, nil
@@ -186,7 +187,7 @@ func (l *ownerLook) cgroup(st proc.Stat) (proc.Cgroup, error) {
 // root returns the process from which a job on the host itself was started: the
 // furthest ancestor in the same cgroup, below init and below a shell that a
 // person types into, which starts jobs that have nothing to do with one another.
-func (l *ownerLook) root(st proc.Stat, path string) int {
+func (l *ownerLookup) root(st proc.Stat, path string) int {
 	for range maxTree {
 		if st.Parent <= 1 {
 			break

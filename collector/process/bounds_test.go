@@ -1,4 +1,4 @@
-package collector
+package process
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -27,7 +28,7 @@ func TestProcessSlow(t *testing.T) {
 		read := func() (took time.Duration, pairs, age float64, lines []string) {
 			start := time.Now()
 			pairs, age = -1, -1
-			err := p.Read(func(s Sample) {
+			err := p.Read(func(s collector.Sample) {
 				switch s.Metric.Name {
 				case "process_queue_pairs":
 					pairs = max(pairs, 0) + s.Value
@@ -35,7 +36,7 @@ func TestProcessSlow(t *testing.T) {
 					age = s.Value
 				}
 			})
-			for _, f := range Faults(err) {
+			for _, f := range collector.Faults(err) {
 				lines = append(lines, f.Reason+" "+f.Device)
 			}
 			return time.Since(start), pairs, age, lines
@@ -83,9 +84,9 @@ func TestProcessMany(t *testing.T) {
 	before := heap()
 	p := m.source(32)
 	p.opts.Kernel = nil
-	p.pairs.kernel = func() ProcessKernel { return &manyRDMA{m.kernel, qps, processes, func() { most = max(most, heap()) }} }
+	p.pairs.kernel = func() Kernel { return &manyRDMA{m.kernel, qps, processes, func() { most = max(most, heap()) }} }
 	start, sum, series := time.Now(), 0.0, 0
-	err := p.Read(func(s Sample) {
+	err := p.Read(func(s collector.Sample) {
 		if s.Metric.Name == "process_queue_pairs" {
 			sum += s.Value
 			series++
@@ -135,7 +136,7 @@ func TestProcessManyOwners(t *testing.T) {
 	m.kernel.devices = []string{"mlx5_0"}
 	p := m.source(0)
 	p.opts.Budget = time.Nanosecond // so that no process is looked up
-	p.pairs.kernel = func() ProcessKernel { return &manyRDMA{m.kernel, 2 * maxOwner, 2 * maxOwner, func() {}} }
+	p.pairs.kernel = func() Kernel { return &manyRDMA{m.kernel, 2 * maxOwner, 2 * maxOwner, func() {}} }
 	d := &qpDevice{name: "mlx5_0", kernel: p.pairs.kernel()}
 	d.dump(p.clock)
 	if got, _ := d.now(); got == nil || got.cut == nil || !strings.Contains(got.cut.Error(), "belong to more than 32768 threads") {
@@ -149,7 +150,7 @@ func TestProcessDriverReloaded(t *testing.T) {
 		m := capture(t, "kubernetes")
 		p := m.source(0)
 		memory := func() (series int) {
-			_ = p.Read(func(s Sample) {
+			_ = p.Read(func(s collector.Sample) {
 				if s.Metric.Name == "process_gpu_memory_bytes" {
 					series++
 				}
