@@ -141,7 +141,7 @@ func BenchmarkFollow(b *testing.B) {
 	b.SetBytes(int64(len(chatter)) << 14)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := newFollower([]glob{g}, defaultLimits(), newJobs().open)
+		f := newTailer([]glob{g}, defaultLimits(), newJobs().open)
 		f.limits.head = 1 << 40
 		f.list(time.Now())
 		if _, err := f.pass(); err != nil {

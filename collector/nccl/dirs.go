@@ -16,16 +16,16 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// dirFound is a directory that a glob means.
+// dirFound is a directory that matches a glob.
 type dirFound struct {
 	path  string
 	owner uint32
 	mtime int64
 }
 
-// directories returns the directories that a glob means, level by level. A link
+// directories returns the directories that match a glob, level by level. A link
 // to a directory is not followed below the fixed part, and counted.
-func (f *follower) directories(g *glob, now time.Time, c *census) []string {
+func (f *tailer) directories(g *glob, now time.Time, c *listing) []string {
 	dirs := []dirFound{{path: g.fixed}}
 	rest := strings.Trim(strings.TrimPrefix(g.dir, g.fixed), "/")
 	if rest == "" {
@@ -36,7 +36,7 @@ func (f *follower) directories(g *glob, now time.Time, c *census) []string {
 		for _, dir := range dirs {
 			next = f.subdirectories(next, g, dir.path, pattern, now, c)
 		}
-		dirs = f.fewDirectories(next, g, c)
+		dirs = f.limitDirectories(next, g, c)
 	}
 	paths := make([]string, len(dirs))
 	for i, dir := range dirs {
@@ -47,7 +47,7 @@ func (f *follower) directories(g *glob, now time.Time, c *census) []string {
 }
 
 // subdirectories adds the directories in dir whose names match.
-func (f *follower) subdirectories(found []dirFound, g *glob, dir, pattern string, now time.Time, c *census) []dirFound {
+func (f *tailer) subdirectories(found []dirFound, g *glob, dir, pattern string, now time.Time, c *listing) []dirFound {
 	f.entries(g, dir, pattern, c, func(name string, st *unix.Stat_t) {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
@@ -59,23 +59,23 @@ func (f *follower) subdirectories(found []dirFound, g *glob, dir, pattern string
 	return found
 }
 
-// fewDirectories leaves as many as may be, the newest, of each owner as many.
-func (f *follower) fewDirectories(dirs []dirFound, g *glob, c *census) []dirFound {
+// limitDirectories keeps the newest maxDirs, of each owner as many.
+func (f *tailer) limitDirectories(dirs []dirFound, g *glob, c *listing) []dirFound {
 	if len(dirs) <= maxDirs {
 		return dirs
 	}
-	c.fault(&sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("%d directories: only %d were looked at; give a narrower --nccl.log", len(dirs), maxDirs)})
+	c.fault(&sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("%d directories: only %d were listed; narrow --nccl.log", len(dirs), maxDirs)})
 	f.partial = true
 	slices.SortFunc(dirs, func(a, b dirFound) int {
 		return cmp.Or(cmp.Compare(b.mtime, a.mtime), cmp.Compare(a.path, b.path))
 	})
-	return fair(dirs, func(d *dirFound) (uint32, bool) { return d.owner, true })[:maxDirs]
+	return interleave(dirs, func(d *dirFound) (uint32, bool) { return d.owner, true })[:maxDirs]
 }
 
-// fair puts what is in order in another one, of which any beginning has of each
-// owner as many, as far as there are (max-min fair), the first of each first.
-// What does not count comes last.
-func fair[T any](list []T, of func(*T) (owner uint32, counts bool)) []T {
+// interleave orders a list so that any beginning of it has equally many of each
+// owner, as far as there are (max-min fair), each owner's in their order. What
+// does not count comes last.
+func interleave[T any](list []T, of func(*T) (owner uint32, counts bool)) []T {
 	type placed struct {
 		at   int // among its owner's
 		what T
@@ -97,10 +97,10 @@ func fair[T any](list []T, of func(*T) (owner uint32, counts bool)) []T {
 	return out
 }
 
-// entries calls each for what is in a directory and matches, without following
-// it. It ends when there is more than may be looked at, or time is over.
-func (f *follower) entries(g *glob, dir, pattern string, c *census, each func(name string, st *unix.Stat_t)) {
-	fd, err := f.below.openPath(g, dir, unix.O_RDONLY|unix.O_DIRECTORY)
+// entries calls each for the matching names of a directory, without following
+// links, until the limits or the deadline are reached.
+func (f *tailer) entries(g *glob, dir, pattern string, c *listing, each func(name string, st *unix.Stat_t)) {
+	fd, err := f.opener.openPath(g, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		// Gone again, or a link by now: the next listing counts it.
 		if dir != g.fixed && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) || errors.Is(err, unix.ENOENT) {
@@ -133,11 +133,11 @@ func (f *follower) entries(g *glob, dir, pattern string, c *census, each func(na
 			return
 		case seen >= f.limits.names || f.seen >= f.limits.total:
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were looked at; give a narrower --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were listed; narrow --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
 			return
 		case !f.deadline.IsZero() && time.Now().After(f.deadline):
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("the listing took more than %v and was ended; give a narrower --nccl.log, or remove old logs", f.limits.scan)})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("listing took more than %v and was stopped; narrow --nccl.log, or remove old logs", f.limits.scan)})
 			return
 		}
 	}

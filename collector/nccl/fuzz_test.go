@@ -69,7 +69,7 @@ func FuzzPieces(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fo := newFollower([]glob{g}, defaultLimits(), jobs.open)
+			fo := newTailer([]glob{g}, defaultLimits(), jobs.open)
 			defer fo.close()
 			_ = os.Remove(path)
 			for i, p := range pieces {
@@ -89,7 +89,7 @@ func FuzzPieces(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-			return series(func(emit emitter) { jobs.emit(table(), emit) })
+			return series(func(emit emitter) { jobs.emit(newTable(), emit) })
 		}
 		if diff := cmp.Diff(follow(bytes.Join(pieces, nil)), follow(pieces...)); diff != "" {
 			t.Errorf("%q (-at once +in pieces)\n%s", pieces, diff)

@@ -22,22 +22,22 @@ type glob struct {
 	pattern string // of the name
 }
 
-// maxDirs bounds the directories that one glob may mean.
+// maxDirs bounds the directories that match one glob.
 const maxDirs = 256
 
-// newGlob says what is wrong with a pattern that cannot be followed.
+// newGlob parses a pattern.
 func newGlob(pattern string) (glob, error) {
 	var g glob
 	if _, err := filepath.Match(pattern, ""); err != nil {
-		return g, fmt.Errorf("%q: a [ is not closed, or a \\ ends it (syntax: https://pkg.go.dev/path/filepath#Match)", pattern)
+		return g, fmt.Errorf("%q: unclosed [ or trailing \\ (syntax: https://pkg.go.dev/path/filepath#Match)", pattern)
 	}
 	switch clean := filepath.Clean(pattern); {
 	case !filepath.IsAbs(pattern):
 		return g, fmt.Errorf("%q must be an absolute path, such as /var/log/nccl/*.log", pattern)
 	case strings.HasSuffix(pattern, "/"):
-		return g, fmt.Errorf("%q is a directory: say which files, such as %s", pattern, filepath.Join(clean, "*.log"))
+		return g, fmt.Errorf("%q is a directory: name the files, such as %s", pattern, filepath.Join(clean, "*.log"))
 	case strings.Contains(pattern, "**"):
-		return g, fmt.Errorf("%q: ** is not known; write one * for each directory, such as /var/log/nccl/*/*.log", pattern)
+		return g, fmt.Errorf("%q: ** is not supported; write one * for each directory, such as /var/log/nccl/*/*.log", pattern)
 	default:
 		g.dir, g.pattern = filepath.Split(clean)
 		g.dir = filepath.Clean(g.dir)
@@ -49,11 +49,9 @@ func newGlob(pattern string) (glob, error) {
 	return g, nil
 }
 
-// job is what a file's log is called: its path below the fixed part of its
-// glob, without the extension that says nothing: .log, or the one that all names
-// of the glob have. Any other tells a log from the others: the host or process
-// of NCCL_DEBUG_FILE=….%h.%p, the .err beside an .out. Each part of the path is
-// made fit for a label.
+// job is the name of a file's log: its path below the fixed part of its glob, as
+// a label, without an extension that all have (.log, or the glob's). Any other
+// distinguishes logs: host or process of NCCL_DEBUG_FILE=….%h.%p, .err and .out.
 func (g glob) job(path string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(path, g.fixed), "/")
 	ext := filepath.Ext(name)
@@ -71,25 +69,25 @@ func (g glob) job(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// census is what a listing came to.
-type census struct {
+// listing is the result of listing the files.
+type listing struct {
 	followed   int
-	waiting    int // there are newer ones, as many as can be followed
+	waiting    int // as many newer ones as can be followed exist
 	idle       int // too long without a new line
-	special    int // no ordinary file: a directory, a link, a pipe
+	special    int // no regular file: a directory, a link, a pipe
 	unreadable int
-	same       int // called like another, newer one
+	same       int // has the name of a newer one
 	faults     []error
 }
 
-// matched is how many files the globs mean.
-func (c census) matched() int {
+// matched is how many files match the globs.
+func (c listing) matched() int {
 	return c.followed + c.waiting + c.idle + c.special + c.unreadable + c.same
 }
 
-// fault keeps the first faults of a listing: more would say no more. None has a
-// device: source_errors_total would keep the name of every log there ever was.
-func (c *census) fault(err error) {
+// fault keeps the first faults of a listing. None has a device:
+// source_errors_total would keep the name of every log that ever existed.
+func (c *listing) fault(err error) {
 	if err != nil && len(c.faults) < 8 {
 		c.faults = append(c.faults, collector.NewFault("", err))
 	}
@@ -107,10 +105,9 @@ type candidate struct {
 	idle  bool
 }
 
-// list looks which files there are, and follows the newest, of each owner as
-// many.
-func (f *follower) list(now time.Time) census {
-	var c census
+// list lists the files and opens the newest, of each owner as many.
+func (f *tailer) list(now time.Time) listing {
+	var c listing
 	var found []candidate
 	f.seen, f.partial, f.deadline = 0, false, time.Now().Add(f.limits.scan)
 	for i := range f.globs {
@@ -119,7 +116,7 @@ func (f *follower) list(now time.Time) census {
 		}
 	}
 	if f.partial {
-		found = f.kept(found, now)
+		found = f.keepOpen(found, now)
 	}
 	// What is followed stays so, unless others are newer by more than a while.
 	const stay = 5 * time.Minute
@@ -132,7 +129,7 @@ func (f *follower) list(now time.Time) census {
 	slices.SortFunc(found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(rank(&b), rank(&a)), cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name))
 	})
-	found = fair(found, func(c *candidate) (uint32, bool) { return c.owner, !c.idle })
+	found = interleave(found, func(c *candidate) (uint32, bool) { return c.owner, !c.idle })
 	f.choose(found, &c)
 	c.followed = len(f.files)
 	f.listed = true
@@ -140,7 +137,7 @@ func (f *follower) list(now time.Time) census {
 }
 
 // scan adds what is in a directory.
-func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c *census) []candidate {
+func (f *tailer) scan(found []candidate, g *glob, dir string, now time.Time, c *listing) []candidate {
 	f.entries(g, dir, g.pattern, c, func(name string, st *unix.Stat_t) {
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			c.special++
@@ -151,16 +148,15 @@ func (f *follower) scan(found []candidate, g *glob, dir string, now time.Time, c
 	return found
 }
 
-// candidate is a file as it was listed. One that says it was written in the
-// future is as new as can be, and not newer.
-func (f *follower) candidate(g *glob, dir, name string, st *unix.Stat_t, now time.Time) candidate {
+// candidate is a file as it was listed. A time in the future counts as now.
+func (f *tailer) candidate(g *glob, dir, name string, st *unix.Stat_t, now time.Time) candidate {
 	mtime := min(st.Mtim.Nano(), now.UnixNano())
 	return candidate{g, dir, name, statID(st), f.owner(st), st.Size, mtime, now.UnixNano()-mtime > int64(f.limits.idle)}
 }
 
-// kept adds the files that are followed and that a listing which was not whole
-// has not come to: others' files do not put an end to them.
-func (f *follower) kept(found []candidate, now time.Time) []candidate {
+// keepOpen adds the open files that an incomplete listing did not reach: the files
+// of others do not displace them.
+func (f *tailer) keepOpen(found []candidate, now time.Time) []candidate {
 	listed := make(map[fileID]bool, len(found))
 	for i := range found {
 		listed[found[i].id] = true
@@ -190,8 +186,8 @@ func (f *follower) kept(found []candidate, now time.Time) []candidate {
 	return found
 }
 
-// choose follows the first of found, as many as may be, and lets go all others.
-func (f *follower) choose(found []candidate, c *census) {
+// choose opens the first of found, up to the limit, and closes all others.
+func (f *tailer) choose(found []candidate, c *listing) {
 	for _, file := range f.files {
 		file.chosen = false
 	}
@@ -214,7 +210,7 @@ func (f *follower) choose(found []candidate, c *census) {
 		}
 		old, known := before[one.id]
 		if !known {
-			old = f.notNew(one)
+			old = f.oldBytes(one)
 			before[one.id] = old
 		}
 		job := ""
@@ -234,7 +230,7 @@ func (f *follower) choose(found []candidate, c *census) {
 		case file == nil:
 			tries--
 			f.finish(job)
-			if err := f.follow(path, job, one.id, old); err != nil {
+			if err := f.add(path, job, one.id, old); err != nil {
 				c.unreadable++
 				c.fault(err)
 				continue
@@ -261,7 +257,7 @@ type jobNames struct {
 	owner map[string]uint32
 }
 
-func (f *follower) jobs(found []candidate) jobNames {
+func (f *tailer) jobs(found []candidate) jobNames {
 	j := jobNames{map[string]bool{}, map[string]uint32{}}
 	for i := range found {
 		if file := f.files[found[i].id]; file != nil && file.path == filepath.Join(found[i].dir, found[i].name) {
@@ -271,8 +267,8 @@ func (f *follower) jobs(found []candidate) jobNames {
 	return j
 }
 
-// name is what a log is called. Where that is another owner's already, its own
-// owner is part of it: nobody takes another's log away by its name.
+// name is the name of a log. If another owner has that name already, the owner is
+// added: nobody displaces the log of another by its name.
 func (j jobNames) name(one *candidate, followed *file, path string) string {
 	if followed != nil {
 		return followed.job
@@ -285,20 +281,20 @@ func (j jobNames) name(one *candidate, followed *file, path string) string {
 	return job
 }
 
-// finish reads the rest of a job's log that has been rotated, so that the next
-// one goes on where it ends.
-func (f *follower) finish(job string) {
+// finish reads the rest of a job's log that was rotated before its successor is
+// opened.
+func (f *tailer) finish(job string) {
 	for _, file := range f.files {
 		if file.job == job && !file.chosen {
 			budget := f.limits.tail
-			_ = f.read(file, &budget) // it is let go anyway
+			_ = f.read(file, &budget) // it is closed anyway
 		}
 	}
 }
 
-// notNew returns how much of a file is not new: all of it when we begin,
-// nothing of one that appeared since.
-func (f *follower) notNew(one *candidate) int64 {
+// oldBytes returns how much of a file is not new: all of it at the start, nothing
+// of one that appeared since.
+func (f *tailer) oldBytes(one *candidate) int64 {
 	if old, ok := f.before[one.id]; ok {
 		return min(old, one.size)
 	}
@@ -308,15 +304,15 @@ func (f *follower) notNew(one *candidate) int64 {
 	return 0
 }
 
-// release lets go what was not chosen, after one more look: a log that was
-// renamed or removed may have got lines since the last.
-func (f *follower) release(before map[fileID]int64) {
+// release closes what was not chosen, after one more read: a log that was renamed
+// or removed may have new lines.
+func (f *tailer) release(before map[fileID]int64) {
 	for _, file := range f.files {
 		if file.chosen {
 			continue
 		}
 		budget := f.limits.tail
-		_ = f.read(file, &budget) // it is given up anyway
+		_ = f.read(file, &budget) // it is closed anyway
 		if _, there := before[file.id]; there {
 			before[file.id] = max(file.off, file.old)
 		}
@@ -324,7 +320,7 @@ func (f *follower) release(before map[fileID]int64) {
 	}
 }
 
-// sortByPath gives every file its turn in an order that does not change.
+// sortByPath orders the files, so that each is read first in turn.
 func sortByPath(files []*file) {
 	slices.SortFunc(files, func(a, b *file) int { return strings.Compare(a.path, b.path) })
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// How many of each a log can bring into labels. What is beyond is left out, of
-// channels summed as other.
+// How many of each a log can add to labels. Others are dropped, channels summed as
+// other.
 const (
 	maxNetworks   = 8
 	maxDevices    = 64
 	maxTransports = 16
 )
 
-// jobs is what the logs have said so far.
+// jobs is the state of all logs.
 type jobs struct {
 	mu          sync.Mutex
 	list        map[string]*job // protected by mu, like all below
@@ -29,38 +29,38 @@ func newJobs() *jobs {
 	return &jobs{list: map[string]*job{}, warnings: make([]uint64, len(warnKinds())), completions: make([]uint64, len(completionNames()))}
 }
 
-// job is what one log has said since its beginning.
+// job is one log.
 type job struct {
 	all   *jobs
 	name  string
 	isNew bool        // of the line that is being read
 	each  func(event) // apply, made once
-	said
+	logState
 }
 
-// said is what a log has said.
-type said struct {
-	past     bool // in a log that has been rotated or truncated since
-	networks []networkSeen
-	devices  []deviceSeen
-	channels []channelSeen
-	nodes    int // the most that a communicator of the job spans; 0 is not said
+// logState is what a log has reported since its beginning.
+type logState struct {
+	ended    bool // the log was rotated or truncated: the next run starts anew
+	networks []networkState
+	devices  []deviceState
+	channels []channelState
+	nodes    int // the most that a communicator of the job spans; 0 unknown
 	noDevice, disabled, forced, noPlugin,
 	gaps bool // part of the log was not read
 }
 
-type networkSeen struct {
+type networkState struct {
 	name   string
 	labels []string
 }
 
-type deviceSeen struct {
+type deviceState struct {
 	name   string
 	on     bool
 	labels []string
 }
 
-type channelSeen struct {
+type channelState struct {
 	class  class
 	plugin string
 	gdr    bool
@@ -70,18 +70,17 @@ type channelSeen struct {
 
 var _ reader = (*job)(nil)
 
-// open begins a job's log. Where the job has another, this is what follows it:
-// logs are rotated while their job goes on, and it does not say again how it
-// runs.
+// open adds a job's log. If the job has one, the state is kept: logs are rotated
+// while their job runs, and it does not report again how it runs.
 func (s *jobs) open(name string) reader {
 	j := &job{all: s, name: name}
 	j.each = j.apply
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := s.list[name]; last != nil {
-		j.said = last.said
+		j.logState = last.logState
 		j.networks, j.devices, j.channels = slices.Clone(j.networks), slices.Clone(j.devices), slices.Clone(j.channels)
-		j.past = true
+		j.ended = true
 	}
 	s.list[name] = j
 	return j
@@ -98,7 +97,7 @@ func (j *job) end() {
 func (j *job) restart() {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
-	j.past = true
+	j.ended = true
 }
 
 func (j *job) gap(skipped int64) {
@@ -123,16 +122,16 @@ func (j *job) line(text []byte, isNew bool) {
 func (j *job) apply(e event) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
-	if j.past && (e.kind == began || e.kind == network) {
-		j.said = said{} // another run writes the same file
+	if j.ended && (e.kind == began || e.kind == network) {
+		j.logState = logState{} // another run writes the same file
 	}
 	switch e.kind {
 	case network:
-		j.sawNetwork(e.name)
+		j.addNetwork(e.name)
 	case gdrState:
-		j.sawDevice(e.name, e.on)
+		j.addDevice(e.name, e.on)
 	case channel:
-		j.sawChannel(e.class, e.name, e.on)
+		j.addChannel(e.class, e.name, e.on)
 	case commSize:
 		j.nodes = max(j.nodes, e.nodes)
 	case noDevice:
@@ -148,8 +147,8 @@ func (j *job) apply(e event) {
 	}
 }
 
-// warn counts a warning. One that was in the log before we were is none of
-// ours: a restart of the exporter must not count it again.
+// warn counts a warning. One that was in the log when it was opened is not
+// counted: a restart of the exporter must not count it again.
 func (s *jobs) warn(e event, isNew bool) {
 	if !isNew {
 		return
@@ -160,8 +159,8 @@ func (s *jobs) warn(e event, isNew bool) {
 	}
 }
 
-func (j *job) sawNetwork(name []byte) {
-	if string(name) == "InfiniBand" { // as tutorials have it
+func (j *job) addNetwork(name []byte) {
+	if string(name) == "InfiniBand" { // as tutorials call it
 		name = []byte(ibNetwork)
 	}
 	for _, n := range j.networks {
@@ -171,11 +170,11 @@ func (j *job) sawNetwork(name []byte) {
 	}
 	if len(j.networks) < maxNetworks {
 		text := string(name)
-		j.networks = append(j.networks, networkSeen{text, []string{j.name, text}})
+		j.networks = append(j.networks, networkState{text, []string{j.name, text}})
 	}
 }
 
-func (j *job) sawDevice(name []byte, on bool) {
+func (j *job) addDevice(name []byte, on bool) {
 	for i := range j.devices {
 		if j.devices[i].name == string(name) {
 			j.devices[i].on = on
@@ -184,11 +183,11 @@ func (j *job) sawDevice(name []byte, on bool) {
 	}
 	if len(j.devices) < maxDevices {
 		text := string(name)
-		j.devices = append(j.devices, deviceSeen{text, on, []string{j.name, text}})
+		j.devices = append(j.devices, deviceState{text, on, []string{j.name, text}})
 	}
 }
 
-func (j *job) sawChannel(c class, plugin []byte, gdr bool) {
+func (j *job) addChannel(c class, plugin []byte, gdr bool) {
 	for i := range j.channels {
 		if seen := &j.channels[i]; seen.class == c && seen.gdr == gdr && seen.plugin == string(plugin) {
 			seen.count++
@@ -196,11 +195,11 @@ func (j *job) sawChannel(c class, plugin []byte, gdr bool) {
 		}
 	}
 	if len(j.channels) >= maxTransports && c != classOther {
-		j.sawChannel(classOther, nil, false)
+		j.addChannel(classOther, nil, false)
 		return
 	}
 	text := string(plugin)
-	j.channels = append(j.channels, channelSeen{c, text, gdr, 1, []string{j.name, transportName(c, text, gdr)}})
+	j.channels = append(j.channels, channelState{c, text, gdr, 1, []string{j.name, transportName(c, text, gdr)}})
 }
 
 // transportName is how a channel runs, as NCCL calls it, without the number of
@@ -213,8 +212,8 @@ func transportName(c class, plugin string, gdr bool) string {
 	return name
 }
 
-// fallback reports whether the job goes over sockets, by what its log says;
-// known is false until it says anything of it.
+// fallback reports whether the job uses sockets, by its log; known is false until
+// the log says which network it uses.
 func (j *job) fallback() (fell, known bool) {
 	sockets, chosen := false, len(j.networks) > 0
 	for _, n := range j.networks {
@@ -233,7 +232,7 @@ func (j *job) fallback() (fell, known bool) {
 	return sockets && j.nodes != 1, chosen
 }
 
-// fallbackReason is why, as far as the log says it.
+// fallbackReason is why, as far as the log shows.
 func (j *job) fallbackReason() string {
 	switch {
 	case j.forced:
@@ -249,31 +248,24 @@ func (j *job) fallbackReason() string {
 }
 
 // emit emits a job's series.
-func (j *job) emit(rows []collector.Metric, emit func(collector.Sample)) {
+func (j *job) emit(t *table, emit func(collector.Sample)) {
 	for _, n := range j.networks {
-		emit(collector.Sample{Metric: &rows[rowNetwork], Labels: n.labels, Value: 1})
+		emit(collector.Sample{Metric: t.network, Labels: n.labels, Value: 1})
 	}
 	for _, d := range j.devices {
-		emit(collector.Sample{Metric: &rows[rowGDR], Labels: d.labels, Value: oneIf(d.on)})
+		emit(collector.Sample{Metric: t.gdr, Labels: d.labels, Value: collector.Bool(d.on)})
 	}
 	if !j.gaps { // else some are missing
 		for _, c := range j.channels {
-			emit(collector.Sample{Metric: &rows[rowChannels], Labels: c.labels, Value: float64(c.count)})
+			emit(collector.Sample{Metric: t.channels, Labels: c.labels, Value: float64(c.count)})
 		}
 	}
 	fell, known := j.fallback()
 	if !known {
 		return
 	}
-	emit(collector.Sample{Metric: &rows[rowFallback], Labels: []string{j.name}, Value: oneIf(fell)})
+	emit(collector.Sample{Metric: t.fallback, Labels: []string{j.name}, Value: collector.Bool(fell)})
 	if fell {
-		emit(collector.Sample{Metric: &rows[rowReason], Labels: []string{j.name, j.fallbackReason()}, Value: 1})
+		emit(collector.Sample{Metric: t.reason, Labels: []string{j.name, j.fallbackReason()}, Value: 1})
 	}
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

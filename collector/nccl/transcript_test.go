@@ -28,14 +28,14 @@ func series(read func(func(collector.Sample))) []string {
 	return list
 }
 
-// told is what jobs say of one log.
-func told(log []byte, isNew bool) []string {
+// reported is what jobs emit of one log.
+func reported(log []byte, isNew bool) []string {
 	all := newJobs()
 	r := all.open("j")
 	for line := range bytes.SplitSeq(log, []byte("\n")) {
 		r.line(line, isNew)
 	}
-	rows := table()
+	rows := newTable()
 	return series(func(emit func(collector.Sample)) { all.emit(rows, emit) })
 }
 
@@ -135,10 +135,10 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want[filepath.Base(path)], told(bytes.Clone(log), true)); diff != "" {
+			if diff := cmp.Diff(want[filepath.Base(path)], reported(bytes.Clone(log), true)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			for _, s := range told(log, false) {
+			for _, s := range reported(log, false) {
 				if strings.Contains(s, "_total") {
 					t.Errorf("%s counts although it is not new", s)
 				}
@@ -177,7 +177,7 @@ func TestMessages(t *testing.T) {
 		{"Channel 00 : 0 -> 1 via NET/Socket/0", []string{`channels["j" "NET/Socket"] 1`, `fallback["j"] 1`, `fallback_reason_info["j" "unknown"] 1`}},
 		{"comm 0x1 rank 0 nRanks 2 nNodes 99999999999999999999 localRanks 1", nil},
 	} {
-		if diff := cmp.Diff(tc.want, told([]byte("host:1:1 [0] NCCL INFO "+tc.text), true)); diff != "" {
+		if diff := cmp.Diff(tc.want, reported([]byte("host:1:1 [0] NCCL INFO "+tc.text), true)); diff != "" {
 			t.Errorf("%q (-want +got)\n%s", tc.text, diff)
 		}
 	}
@@ -195,7 +195,7 @@ func TestReasons(t *testing.T) {
 		"h NCCL INFO NCCL_NET set by environment to Socket.\nh NCCL INFO NCCL_IB_DISABLE set by environment to 1": "net_forced",
 		"h NCCL INFO NCCL_NET set by environment to IB":                                                           "unknown",
 	} {
-		if got := told([]byte(log+socket), true); !slices.Contains(got, fmt.Sprintf(`fallback_reason_info["j" %q] 1`, want)) {
+		if got := reported([]byte(log+socket), true); !slices.Contains(got, fmt.Sprintf(`fallback_reason_info["j" %q] 1`, want)) {
 			t.Errorf("%q: got %q, want reason %s", log, got, want)
 		}
 	}
@@ -235,7 +235,7 @@ func TestWarnings(t *testing.T) {
 		if status != "" {
 			expect = append([]string{fmt.Sprintf(`completion_errors_total[%q] 1`, status)}, expect...)
 		}
-		if diff := cmp.Diff(expect, told([]byte("[2026-01-01 00:00:00] h:1:1 [0] x.cc:1 NCCL WARN "+text), true)); diff != "" {
+		if diff := cmp.Diff(expect, reported([]byte("[2026-01-01 00:00:00] h:1:1 [0] x.cc:1 NCCL WARN "+text), true)); diff != "" {
 			t.Errorf("%q (-want +got)\n%s", text, diff)
 		}
 	}

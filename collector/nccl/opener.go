@@ -11,22 +11,22 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// below opens files below directories that people named, and follows no link on
-// the way: jobs write there, and could point a name anywhere.
-type below struct {
+// opener opens files below configured directories without following links: jobs
+// write there, and could point a name anywhere.
+type opener struct {
 	openat2 func(dir int, path string, how *unix.OpenHow) (int, error) // the system call; tests refuse it
 }
 
-// openTries is how often openat2 is asked again when something on the way was
-// renamed meanwhile.
+// openTries is how often openat2 is retried when a path component was renamed
+// meanwhile.
 const openTries = 4
 
 // open opens rel below root, an open directory, without blocking.
-func (b below) open(root int, rel string, flags int) (fd int, err error) {
+func (o opener) open(root int, rel string, flags int) (fd int, err error) {
 	flags |= unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH}
 	for range openTries {
-		if fd, err = b.openat2(root, rel, &how); !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+		if fd, err = o.openat2(root, rel, &how); !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -80,8 +80,8 @@ func openat(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// root opens the fixed part of a glob, in which links are what the people meant
-// who wrote it; -1 where there is none.
+// root opens the fixed part of a glob, in which links are followed as configured;
+// -1 if it does not exist.
 func root(dir string) (fd int, err error) {
 	fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	switch {
@@ -94,7 +94,7 @@ func root(dir string) (fd int, err error) {
 }
 
 // openPath opens a path of a glob; the error is the system call's.
-func (b below) openPath(g *glob, file string, flags int) (fd int, err error) {
+func (o opener) openPath(g *glob, file string, flags int) (fd int, err error) {
 	dir, err := root(g.fixed)
 	if err != nil || dir < 0 {
 		if err == nil {
@@ -107,26 +107,26 @@ func (b below) openPath(g *glob, file string, flags int) (fd int, err error) {
 	if rel == "" {
 		rel = "."
 	}
-	return b.open(dir, rel, flags)
+	return o.open(dir, rel, flags)
 }
 
-// openFile opens a file that one of the globs means; a path of none is opened in
-// its own directory.
-func (f *follower) openFile(file string) (fd int, err error) {
+// openFile opens a file that matches one of the globs; any other in its own
+// directory.
+func (f *tailer) openFile(file string) (fd int, err error) {
 	fd, err = -1, unix.ENOENT
-	meant := false
+	matched := false
 	for i := range f.globs {
 		g := &f.globs[i]
 		if ok, _ := filepath.Match(filepath.Join(g.dir, g.pattern), file); !ok {
 			continue
 		}
-		meant = true
-		if fd, err = f.below.openPath(g, file, unix.O_RDONLY); err == nil {
+		matched = true
+		if fd, err = f.opener.openPath(g, file, unix.O_RDONLY); err == nil {
 			return fd, nil
 		}
 	}
-	if !meant {
-		return f.below.openPath(&glob{fixed: filepath.Dir(file)}, file, unix.O_RDONLY)
+	if !matched {
+		return f.opener.openPath(&glob{fixed: filepath.Dir(file)}, file, unix.O_RDONLY)
 	}
 	return fd, err
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// limits bound what following costs, whatever is in the files.
+// limits bound the cost, whatever is in the files.
 type limits struct {
 	files int           // followed at once, each an open descriptor
-	names int           // looked at in one directory
-	total int           // looked at in one listing
+	names int           // listed in one directory
+	total int           // listed in one listing
 	scan  time.Duration // for one listing
-	line  int           // bytes of a line that are looked at
-	head  int64         // of a file that was there before: read from its beginning
-	tail  int64         // and from its end; also what is read of a file that runs away
-	lag   int64         // unread bytes at which a file has run away
+	line  int           // bytes of a line that are read
+	head  int64         // of a file that existed before: read from its beginning
+	tail  int64         // and from its end; also of a file that grows too fast
+	lag   int64         // unread bytes at which a file grows too fast
 	pass  int64         // bytes read in one pass, all files together
-	idle  time.Duration // without growing, after which a file is let go
+	idle  time.Duration // without growing, after which a file is closed
 }
 
 func defaultLimits() limits {
 	return limits{files: 256, names: 1 << 16, total: 1 << 18, scan: 2 * time.Second, line: 4 << 10, head: 16 << 20, tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
-// reader takes a log, from its beginning on. It is called by one goroutine.
+// reader receives a log from its beginning on. It is called by one goroutine.
 type reader interface {
 	line(text []byte, isNew bool) // a whole line; it may change text, and not keep it
 	gap(skipped int64)            // part of the log was left out
@@ -38,23 +38,23 @@ type reader interface {
 	end()                         // nothing more will come
 }
 
-// follower reads what is appended to files, by looking at them again and
-// again. It is not safe for concurrent use. Nothing in it waits for a file: a
-// pipe is not opened, and only ordinary files are read.
-type follower struct {
+// tailer reads what is appended to files by polling them. It is not safe for
+// concurrent use. Nothing in it waits for a file: a pipe is not opened, and only
+// regular files are read.
+type tailer struct {
 	limits limits
 	globs  []glob
 	open   func(job string) reader
 	files  map[fileID]*file
 	before map[fileID]int64 // of files not followed: how much of them is not new
 	listed bool             // once at least
-	turn   int              // whose turn it is to be read first
-	below  below
+	turn   int              // index of the file that is read first
+	opener opener
 	owner  func(*unix.Stat_t) uint32
 
 	// Of the listing that is going on.
 	seen     int  // entries of directories
-	partial  bool // not all there is was looked at
+	partial  bool // not everything was listed
 	deadline time.Time
 
 	order []*file
@@ -86,32 +86,32 @@ const (
 	headSize   = 128
 )
 
-func newFollower(globs []glob, l limits, open func(job string) reader) *follower {
-	return &follower{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{}, buf: make([]byte, bufferSize),
-		below: below{openat2: unix.Openat2}, owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
+func newTailer(globs []glob, l limits, open func(job string) reader) *tailer {
+	return &tailer{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{}, buf: make([]byte, bufferSize),
+		opener: opener{openat2: unix.Openat2}, owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
-// close lets all files go.
-func (f *follower) close() {
+// close closes all files.
+func (f *tailer) close() {
 	for _, file := range f.files {
 		f.drop(file)
 	}
 }
 
-// drop lets a file go.
-func (f *follower) drop(file *file) {
+// drop closes a file and ends its log.
+func (f *tailer) drop(file *file) {
 	f.detach(file)
 	file.log.end()
 }
 
-// detach lets a file go, and leaves its log to what may follow it.
-func (f *follower) detach(file *file) {
+// detach closes a file and keeps its log for its successor.
+func (f *tailer) detach(file *file) {
 	unix.Close(file.fd)
 	delete(f.files, file.id)
 }
 
-// follow begins to read a file, of which the first old bytes are not new.
-func (f *follower) follow(path, job string, id fileID, old int64) error {
+// add begins to read a file, of which the first old bytes are not new.
+func (f *tailer) add(path, job string, id fileID, old int64) error {
 	fd, err := f.openFile(path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -135,8 +135,8 @@ func (f *follower) follow(path, job string, id fileID, old int64) error {
 func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} } //nolint:unconvert // 32 bits on some architectures
 
 // pass reads what has been appended, a bounded amount, and reports whether
-// there was more. A file that cannot be read is let go, and in the error.
-func (f *follower) pass() (more bool, err error) {
+// there was more. A file that cannot be read is closed, and in the error.
+func (f *tailer) pass() (more bool, err error) {
 	f.order = f.order[:0]
 	for _, file := range f.files {
 		f.order = append(f.order, file)
@@ -161,7 +161,7 @@ func (f *follower) pass() (more bool, err error) {
 }
 
 // read reads what has been appended to one file.
-func (f *follower) read(file *file, budget *int64) error {
+func (f *tailer) read(file *file, budget *int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(file.fd, &st); err != nil {
 		return sysfs.Fail(file.path, err)
@@ -182,7 +182,7 @@ func (f *follower) read(file *file, budget *int64) error {
 	}
 	file.size, file.mtime, file.done = st.Size, st.Mtim, false
 	for *budget > 0 && !file.done {
-		f.leap(file, st.Size)
+		f.skipBacklog(file, st.Size)
 		n, err := unix.Pread(file.fd, f.buf, file.off)
 		if err != nil {
 			return sysfs.Fail(file.path, err)
@@ -193,10 +193,10 @@ func (f *follower) read(file *file, budget *int64) error {
 	return nil
 }
 
-// leap leaves out the middle of a large file that was there before, and what
-// cannot be caught up with of one that runs away. Its beginning, where a job
-// says how it runs, is read of every file.
-func (f *follower) leap(file *file, size int64) {
+// skipBacklog skips the middle of a large file that existed before, and the
+// backlog of one that grows too fast. The beginning of every file is read: there
+// a job reports how it runs.
+func (f *tailer) skipBacklog(file *file, size int64) {
 	to := size - f.limits.tail
 	if file.off < f.limits.head || to <= file.off {
 		return
@@ -207,9 +207,9 @@ func (f *follower) leap(file *file, size int64) {
 	}
 }
 
-// lines hands on the whole lines in data, which begins at file.off, and returns
-// how many bytes are done with.
-func (f *follower) lines(file *file, data []byte) (done int) {
+// lines emits the whole lines in data, which begins at file.off, and returns how
+// many bytes are done.
+func (f *tailer) lines(file *file, data []byte) (done int) {
 	for {
 		for !file.rest && done < len(data) && data[done] == 0 {
 			done++ // the hole that a job leaves which does not append, when its log is truncated
@@ -220,14 +220,14 @@ func (f *follower) lines(file *file, data []byte) (done int) {
 		}
 		line := data[done : done+i]
 		if !file.rest {
-			f.hand(file, line, file.off+int64(done))
+			f.emitLine(file, line, file.off+int64(done))
 		}
 		file.rest = false
 		done += i + 1
 	}
 	if left := len(data) - done; file.rest || left == len(f.buf) {
 		if !file.rest {
-			f.hand(file, data[done:], file.off+int64(done))
+			f.emitLine(file, data[done:], file.off+int64(done))
 		}
 		file.rest = true
 		done = len(data)
@@ -236,8 +236,8 @@ func (f *follower) lines(file *file, data []byte) (done int) {
 	return done
 }
 
-// hand hands on a line that begins at offset at, or the beginning of a long one.
-func (f *follower) hand(file *file, line []byte, at int64) {
+// emitLine emits a line that begins at offset at, or the beginning of a long one.
+func (f *tailer) emitLine(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
 		file.log.cut()
 		line = line[:f.limits.line]
@@ -246,9 +246,9 @@ func (f *follower) hand(file *file, line []byte, at int64) {
 	file.log.line(line, at >= file.old)
 }
 
-// sameHead reports whether the file still begins as it did. One that is
-// truncated and written anew between two looks can be longer than before; its
-// first line, with a time or a process ID, tells.
+// sameHead reports whether the file still begins as before. One that was truncated
+// and rewritten between two passes can be longer than before; its first line, with
+// a time or a process ID, differs.
 func (file *file) sameHead(size int64) (bool, error) {
 	want := int(min(size, headSize))
 	got := make([]byte, want)

@@ -47,7 +47,7 @@ func TestBelow(t *testing.T) {
 			at, err := root(filepath.Join(dir, "meant"))
 			must(err)
 			defer unix.Close(at)
-			b := below{openat2}
+			b := opener{openat2}
 			for _, tt := range []struct {
 				path string
 				want []error // nil: it opens
@@ -92,7 +92,7 @@ func TestDirectoryLinks(t *testing.T) {
 	for name, openat2 := range kernels() {
 		t.Run(name, func(t *testing.T) {
 			l := follow(t, defaultLimits(), "meant/*/*.log", "meant/*/deep/*.log")
-			l.f.below = below{openat2}
+			l.f.opener = opener{openat2}
 			l.must(os.MkdirAll(l.path("real/run/deep"), 0o755))
 			l.must(os.MkdirAll(l.path("secret/deep"), 0o755))
 			l.append("real/run/a.log", usingIB)
@@ -114,13 +114,13 @@ func TestSwapped(t *testing.T) {
 	for name, openat2 := range kernels() {
 		t.Run(name, func(t *testing.T) {
 			l := follow(t, defaultLimits(), "logs/*/*.log")
-			l.f.below = below{openat2}
+			l.f.opener = opener{openat2}
 			for _, dir := range []string{"logs/run", "elsewhere"} {
 				l.must(os.MkdirAll(l.path(dir), 0o755))
 			}
 			l.append("logs/run/a.log", usingIB)
 			l.must(os.Link(l.path("logs/run/a.log"), l.path("elsewhere/a.log")))
-			var c census
+			var c listing
 			found := l.f.scan(nil, &l.f.globs[0], l.path("logs/run"), time.Now(), &c)
 			if len(found) != 1 {
 				t.Fatalf("%+v", found)
@@ -148,7 +148,7 @@ func TestFair(t *testing.T) {
 	}
 	list := []file{{"a1", 1, false}, {"a2", 1, false}, {"a3", 1, true}, {"a4", 1, false}, {"b1", 2, false}, {"a5", 1, false}, {"b2", 2, true}, {"c1", 3, false}, {"c2", 3, false}}
 	got := ""
-	for _, f := range fair(list, func(f *file) (uint32, bool) { return f.owner, !f.idle }) {
+	for _, f := range interleave(list, func(f *file) (uint32, bool) { return f.owner, !f.idle }) {
 		got += " " + f.name
 	}
 	if want := " a1 b1 c1 a2 c2 a4 a5 a3 b2"; got != want {
@@ -157,7 +157,7 @@ func TestFair(t *testing.T) {
 }
 
 // owned makes a file another user's: for the kernel where this is root, and else
-// for the follower.
+// for the tailer.
 func (l *logs) owned(uid uint32, names ...string) {
 	l.Helper()
 	others := map[uint64]uint32{}
@@ -192,7 +192,7 @@ func (l *logs) flood(uid uint32, n int, format string) {
 	l.fake(others)
 }
 
-// fake makes files, by inode, another user's for the follower.
+// fake makes files, by inode, another user's for the tailer.
 func (l *logs) fake(others map[uint64]uint32) {
 	if before := l.f.owner; len(others) > 0 {
 		l.f.owner = func(st *unix.Stat_t) uint32 {
