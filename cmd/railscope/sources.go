@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
-	"github.com/railscope/railscope/collector/process"
+	collectorprocess "github.com/railscope/railscope/collector/process"
 	"github.com/railscope/railscope/collector/rdma"
 	"github.com/railscope/railscope/collector/sampler"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
@@ -127,7 +127,7 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 		"gpudirect": gpudirect.New(c.sysfs, c.procfs, deviceBudget),
 		"pcie":      pcie.New(c.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpus,
-		"process": process.New(process.Options{
+		"process": collectorprocess.New(collectorprocess.Options{
 			Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs,
 			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
 		}),

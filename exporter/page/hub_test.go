@@ -64,9 +64,11 @@ func TestCost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			page, source := open(t, options("n"), captured(t, "hgx"))
 			var taken []*int
+			page.hub.work.Lock() // the first drawing is for all of them
 			for range tc.pages {
 				taken = append(taken, follow(page.hub.join()))
 			}
+			page.hub.work.Unlock()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			if reads, slow := source.reads.Load(), source.slow.Load(); reads != tc.reads || slow != tc.slow {
