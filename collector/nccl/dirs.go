@@ -64,7 +64,8 @@ func (f *tailer) limitDirectories(dirs []dirFound, g *glob, c *listing) []dirFou
 	if len(dirs) <= maxDirs {
 		return dirs
 	}
-	c.fault(&sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("%d directories: only %d were listed; narrow --nccl.log", len(dirs), maxDirs)})
+	c.fault(&sysfs.Error{Path: g.dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("%d directories: only %d were "+
+		"listed; narrow --nccl.log", len(dirs), maxDirs)})
 	f.partial = true
 	slices.SortFunc(dirs, func(a, b dirFound) int {
 		return cmp.Or(cmp.Compare(b.mtime, a.mtime), cmp.Compare(a.path, b.path))
@@ -133,11 +134,13 @@ func (f *tailer) entries(g *glob, dir, pattern string, c *listing, each func(nam
 			return
 		case seen >= f.limits.names || f.seen >= f.limits.total:
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these were listed; narrow --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these "+
+				"were listed; narrow --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
 			return
 		case !f.deadline.IsZero() && time.Now().After(f.deadline):
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("listing took more than %v and was stopped; narrow --nccl.log, or remove old logs", f.limits.scan)})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("listing took more than %v and was "+
+				"stopped; narrow --nccl.log, or remove old logs", f.limits.scan)})
 			return
 		}
 	}

@@ -37,7 +37,8 @@ func newGlob(pattern string) (glob, error) {
 	case strings.HasSuffix(pattern, "/"):
 		return g, fmt.Errorf("%q is a directory: name the files, such as %s", pattern, filepath.Join(clean, "*.log"))
 	case strings.Contains(pattern, "**"):
-		return g, fmt.Errorf("%q: ** is not supported; write one * for each directory, such as /var/log/nccl/*/*.log", pattern)
+		return g, fmt.Errorf("%q: ** is not supported; write one * for each directory, such as /var/log/nccl/*/*.log",
+			pattern)
 	default:
 		g.dir, g.pattern = filepath.Split(clean)
 		g.dir = filepath.Clean(g.dir)
@@ -55,7 +56,8 @@ func newGlob(pattern string) (glob, error) {
 func (g glob) job(path string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(path, g.fixed), "/")
 	ext := filepath.Ext(name)
-	if (ext == ".log" || ext == filepath.Ext(g.pattern)) && strings.Trim(ext, ".0123456789") != "" && ext != filepath.Base(name) {
+	if (ext == ".log" || ext == filepath.Ext(g.pattern)) && strings.Trim(ext, ".0123456789") != "" &&
+		ext != filepath.Base(name) {
 		name = strings.TrimSuffix(name, ext)
 	}
 	if half := text.MaxLabel / 2; len(name) > 2*half {

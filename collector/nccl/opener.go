@@ -24,7 +24,8 @@ const openTries = 4
 // open opens rel below root, an open directory, without blocking.
 func (o opener) open(root int, rel string, flags int) (fd int, err error) {
 	flags |= unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
-	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH}
+	how := unix.OpenHow{Flags: uint64(flags),
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH}
 	for range openTries {
 		if fd, err = o.openat2(root, rel, &how); !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			break

@@ -122,7 +122,8 @@ func message(text []byte, each func(event)) {
 		viaChannel(text, each)
 	case bytes.HasPrefix(text, []byte("NET/")):
 		netMessage(text, each)
-	case bytes.HasPrefix(text, []byte("Bootstrap : Using ")), bytes.HasPrefix(text, []byte("Bootstrap: Using ")), bytes.HasPrefix(text, []byte("NCCL version ")):
+	case bytes.HasPrefix(text, []byte("Bootstrap : Using ")), bytes.HasPrefix(text, []byte("Bootstrap: Using ")),
+		bytes.HasPrefix(text, []byte("NCCL version ")):
 		each(event{kind: began})
 	case bytes.HasPrefix(text, []byte("comm 0x")):
 		if n, ok := numberAfter(text, " nNodes "); ok {
@@ -156,7 +157,8 @@ func netMessage(text []byte, each func(event)) {
 		if bytes.Equal(bytes.TrimSpace(devices), []byte("[RO]")) {
 			each(event{kind: noDevice})
 		}
-	case string(text) == "NET/IB/GDR enabled", string(text) == "NET/IB/GDR disabled": // as tutorials have it, without a device
+	// as tutorials have it, without a device
+	case string(text) == "NET/IB/GDR enabled", string(text) == "NET/IB/GDR disabled":
 		each(event{kind: gdrState, on: text[len(text)-len("abled")-1] == 'n'})
 	default:
 		gdrMessage(text, each)
@@ -231,7 +233,8 @@ func localClass(via []byte) (c class, ok bool) {
 	switch {
 	case bytes.HasPrefix(via, []byte("P2P/")):
 		return classP2P, true
-	case bytes.Equal(via, []byte("SHM")), bytes.HasPrefix(via, []byte("SHM/")), bytes.Equal(via, []byte("direct shared memory")):
+	case bytes.Equal(via, []byte("SHM")), bytes.HasPrefix(via, []byte("SHM/")),
+		bytes.Equal(via, []byte("direct shared memory")):
 		return classSHM, true
 	}
 	return classOther, true

@@ -118,7 +118,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		last = passed
 	}
 	if late := time.Since(last); !began.IsZero() && late > stuck {
-		err = errors.Join(err, &collector.Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("logs were last read %v ago: the file system of %s does not answer", late.Round(time.Second), where)})
+		err = errors.Join(err, &collector.Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("logs were last read %v ago: "+
+			"the file system of %s does not answer", late.Round(time.Second), where)})
 	}
 	if passed.IsZero() {
 		return err // nothing has been read yet
@@ -130,7 +131,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	for _, n := range [...]struct {
 		state string
 		count int
-	}{{"followed", c.followed}, {"waiting", c.waiting}, {"idle", c.idle}, {"special", c.special}, {"unreadable", c.unreadable}, {"same_name", c.same}} {
+	}{{"followed", c.followed}, {"waiting", c.waiting}, {"idle", c.idle}, {"special", c.special},
+		{"unreadable", c.unreadable}, {"same_name", c.same}} {
 		emit(collector.Sample{Metric: s.table.files, Labels: []string{n.state}, Value: float64(n.count)})
 	}
 	s.jobs.emit(s.table, emit)

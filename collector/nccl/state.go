@@ -26,7 +26,8 @@ type jobs struct {
 }
 
 func newJobs() *jobs {
-	return &jobs{list: map[string]*job{}, warnings: make([]uint64, len(warnKinds())), completions: make([]uint64, len(completionNames()))}
+	return &jobs{list: map[string]*job{}, warnings: make([]uint64, len(warnKinds())),
+		completions: make([]uint64, len(completionNames()))}
 }
 
 // job is one log.
@@ -205,7 +206,8 @@ func (j *job) addChannel(c class, plugin []byte, gdr bool) {
 // transportName is how a channel runs, as NCCL calls it, without the number of
 // its device.
 func transportName(c class, plugin string, gdr bool) string {
-	name := [...]string{classNet: "NET/", classCollNet: "COLLNET/", classP2P: "P2P", classSHM: "SHM", classOther: "other"}[c] + plugin
+	name := [...]string{classNet: "NET/", classCollNet: "COLLNET/", classP2P: "P2P", classSHM: "SHM",
+		classOther: "other"}[c] + plugin
 	if gdr {
 		name += "/GDRDMA"
 	}

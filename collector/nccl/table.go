@@ -24,16 +24,19 @@ func newTable() *table {
 		"Network that a job's NCCL reports, always 1: IB, Socket, or the name of a plugin; job is the name of its log file.",
 		collector.From("Using network IB")...)
 	t.gdr = job.With("device").Gauge("nccl_gdr_enabled",
-		"1 if a job's NCCL reports that the adapter reaches GPU memory directly, 0 if everything is copied through host memory.",
+		"1 if a job's NCCL reports that the adapter reaches GPU memory directly, 0 if everything is copied through host "+
+			"memory.",
 		collector.From("GPU Direct RDMA Enabled for HCA 0 'mlx5_0'")...)
 	t.channels = job.With("transport").Gauge("nccl_channels",
 		"Connections of channels that a job's NCCL has reported since its log began, by transport; absent if part of the "+
 			"log was not read.", collector.From("via NET/IB/0/GDRDMA")...)
 	t.fallback = job.Ref(refOwn).Gauge("nccl_fallback",
-		"1 if a job of several nodes uses sockets instead of RDMA, by its own log, 0 if not; absent until the log says which.",
+		"1 if a job of several nodes uses sockets instead of RDMA, by its own log, 0 if not; absent until the log says "+
+			"which.",
 		collector.From("Using network Socket", "via NET/Socket/0")...)
 	t.reason = job.Ref(refOwn).With("reason").Gauge("nccl_fallback_reason_info",
-		"Why a job uses sockets, as far as its log shows, always 1: net_forced, ib_disabled, no_device, ib_failed or unknown.",
+		"Why a job uses sockets, as far as its log shows, always 1: net_forced, ib_disabled, no_device, ib_failed or "+
+			"unknown.",
 		collector.From("NET/IB : No device found.", "NCCL_IB_DISABLE set by environment to 1")...)
 	t.warnings = t.Group(refNCCL, "kind").Counter("nccl_warnings_total",
 		"Warnings of NCCL in all logs since railscope began to read them.", collector.From("NCCL WARN")...)

@@ -26,7 +26,8 @@ type limits struct {
 }
 
 func defaultLimits() limits {
-	return limits{files: 256, names: 1 << 16, total: 1 << 18, scan: 2 * time.Second, line: 4 << 10, head: 16 << 20, tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
+	return limits{files: 256, names: 1 << 16, total: 1 << 18, scan: 2 * time.Second, line: 4 << 10, head: 16 << 20,
+		tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
 // reader receives a log from its beginning on. It is called by one goroutine.
@@ -87,7 +88,8 @@ const (
 )
 
 func newTailer(globs []glob, l limits, open func(job string) reader) *tailer {
-	return &tailer{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{}, buf: make([]byte, bufferSize),
+	return &tailer{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{},
+		buf:    make([]byte, bufferSize),
 		opener: opener{openat2: unix.Openat2}, owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
@@ -132,7 +134,8 @@ func (f *tailer) add(path, job string, id fileID, old int64) error {
 	return nil
 }
 
-func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} } //nolint:unconvert // 32 bits on some architectures
+//nolint:unconvert // 32 bits on some architectures
+func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
 
 // pass reads what has been appended, a bounded amount, and reports whether
 // there was more. A file that cannot be read is closed, and in the error.

@@ -17,7 +17,8 @@ func warnKinds() []warnRule {
 		{"gid_change", []string{"GID table changed"}},
 		{"async_event", []string{"async event", "async fatal event", "unknown event type"}},
 		{"fatal", []string{"encountered a fatal error"}},
-		{"no_device", []string{"No device found", "No EFA device found", "No IP interface found", "no interface found", "No usable listening interface", "Failed to initialize any NET plugin"}},
+		{"no_device", []string{"No device found", "No EFA device found", "No IP interface found", "no interface found",
+			"No usable listening interface", "Failed to initialize any NET plugin"}},
 		{"registration", []string{"ibv_reg_mr", "ibv_reg_dmabuf_mr", "register memory"}},
 		{"mismatch", []string{"ismatch", "incompatible"}},
 		{"verbs", []string{"ibv_", "mlx5dv_", "NET/IB"}},
@@ -48,7 +49,8 @@ const statusOther completed = -1
 // completionNames are the statuses that NCCL's connections (RC) can have,
 // without IBV_WC_ and _ERR, by number.
 func completionNames() []string {
-	return []string{1: "loc_len", 2: "loc_qp_op", 4: "loc_prot", 5: "wr_flush", 7: "bad_resp", 8: "loc_access", 9: "rem_inv_req", 10: "rem_access",
+	return []string{1: "loc_len", 2: "loc_qp_op", 4: "loc_prot", 5: "wr_flush", 7: "bad_resp", 8: "loc_access",
+		9: "rem_inv_req", 10: "rem_access",
 		11: "rem_op", 12: "retry_exc", 13: "rnr_retry_exc", 19: "fatal", 20: "resp_timeout", 21: "general"}
 }
 

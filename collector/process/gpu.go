@@ -143,11 +143,13 @@ func migUUID(d nvml.Device, instance string) string {
 
 // hostOnly is the fault of a source that needs the host's pid namespace.
 func hostOnly() *collector.Fault {
-	return &collector.Fault{Reason: collector.ReasonNamespace, Err: errors.New("processes are identified only in the host's PID namespace: start railscope on the host, or its " +
+	return &collector.Fault{Reason: collector.ReasonNamespace, Err: errors.New("processes are identified only in the " +
+		"host's PID namespace: start railscope on the host, or its " +
 		"container with hostPID: true (docker: --pid=host), and --path.procfs on a procfs of that namespace")}
 }
 
 // noProcfs is the fault of a procfs that is not there.
 func noProcfs(err error) *collector.Fault {
-	return &collector.Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("processes cannot be identified without procfs (--path.procfs): %w", err)}
+	return &collector.Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("processes cannot be identified without procfs "+
+		"(--path.procfs): %w", err)}
 }

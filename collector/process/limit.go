@@ -26,7 +26,8 @@ type keptSeries struct {
 }
 
 func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
-	return &seriesKeeper{row: row, overflow: slices.Repeat([]string{other}, len(row.Labels)), sums: map[string]*keptSeries{}}
+	return &seriesKeeper{row: row, overflow: slices.Repeat([]string{other}, len(row.Labels)),
+		sums: map[string]*keptSeries{}}
 }
 
 // add adds to a series.

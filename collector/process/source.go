@@ -69,7 +69,8 @@ func New(opts Options) *Source {
 	}
 	t := newTable()
 	p := &Source{opts: opts, table: t, clock: proc.Now, names: newPodNames(opts.Rootfs)}
-	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }, devices: map[string]*qpDevice{}}
+	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
+		devices: map[string]*qpDevice{}}
 	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
 	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
 	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
@@ -197,7 +198,8 @@ func (p *Source) identify(r *processReading) (faults []error) {
 		list = append(list, ownerQuery{pid, before})
 	}
 	budget := p.opts.Budget / 2
-	res := p.lookups.Run(budget, []string{"processes"}, func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
+	res := p.lookups.Run(budget, []string{"processes"},
+		func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
 	if res.State != lane.Done {
 		return []error{collector.LaneFault("", res.State, res.Err)}
 	}

@@ -4,8 +4,9 @@ import "github.com/railscope/railscope/collector"
 
 // Where the rows come from.
 const (
-	refRestrack = "drivers/infiniband/core/nldev.c fill_res_qp_entry; include/uapi/rdma/rdma_netlink.h RDMA_NLDEV_CMD_RES_QP_GET"
-	refNVML     = "nvml.h nvmlProcessInfo_v2_t usedGpuMemory; docs/process.md"
+	refRestrack = "drivers/infiniband/core/nldev.c fill_res_qp_entry; include/uapi/rdma/rdma_netlink.h " +
+		"RDMA_NLDEV_CMD_RES_QP_GET"
+	refNVML = "nvml.h nvmlProcessInfo_v2_t usedGpuMemory; docs/process.md"
 )
 
 // other is every label of the series that sums what is over the limit.

@@ -64,7 +64,9 @@ func spanOf(env map[string]string) jobSpan {
 
 // sized reports whether a variable is one of the launchers'.
 func sized(name string) bool {
-	return slices.ContainsFunc(launchers, func(l struct{ all, local string }) bool { return name == l.all || name == l.local && name != "" })
+	return slices.ContainsFunc(launchers, func(l struct{ all, local string }) bool {
+		return name == l.all || name == l.local && name != ""
+	})
 }
 
 // spanCache keeps what the environments said, which are read once in the life of
@@ -140,7 +142,8 @@ func jobsOf(holdings []gpuHolding, holders map[uint32]*holder) []*job {
 	var list []*job
 	for _, h := range holdings {
 		o := holders[h.pid]
-		if o == nil || !h.compute || slices.ContainsFunc(notJobs, func(name string) bool { return strings.HasPrefix(o.Comm, name) }) {
+		if o == nil || !h.compute || slices.ContainsFunc(notJobs,
+			func(name string) bool { return strings.HasPrefix(o.Comm, name) }) {
 			continue
 		}
 		j := byGroup[o.group]

@@ -16,7 +16,8 @@ func checkBondMode(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 		return
 	}
 	out := Finding{Severity: Fault, Subject: b.Name, Fix: dissolve(f, b),
-		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name, orElse(namesOf(on), "a rail")),
+		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name,
+			orElse(namesOf(on), "a rail")),
 		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only of " +
 			"two ports of one adapter. " +
 			"In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
@@ -33,7 +34,8 @@ func checkBondMode(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 func protectManagement(f *facts.Facts, out *Finding, netdev string, on []*facts.Rail) {
 	toAll := func(p netip.Prefix) bool { return p.Bits() == 0 }
 	others := slices.ContainsFunc(f.Rails, func(r facts.Rail) bool {
-		return r.Active() && r.Netdev != netdev && !slices.ContainsFunc(on, func(o *facts.Rail) bool { return o.Name == r.Name })
+		return r.Active() && r.Netdev != netdev && !slices.ContainsFunc(on,
+			func(o *facts.Rail) bool { return o.Name == r.Name })
 	})
 	if !others || !slices.ContainsFunc(f.Netdev(netdev).Gateways, toAll) {
 		return
@@ -91,7 +93,8 @@ func changeMode(b *facts.Bond) (lines []string) {
 	for _, m := range b.Members {
 		lines = append(lines, ip("link set dev %s nomaster", m.Name))
 	}
-	lines = append(lines, ip("link set dev %s down", b.Name), ip("link set dev %s type bond mode %s miimon 100", b.Name, mode))
+	lines = append(lines, ip("link set dev %s down", b.Name), ip("link set dev %s type bond mode %s miimon 100", b.Name,
+		mode))
 	for _, m := range b.Members {
 		lines = append(lines, ip("link set dev %s down", m.Name), ip("link set dev %s master %s", m.Name, b.Name))
 	}
@@ -116,7 +119,8 @@ func dissolve(f *facts.Facts, b *facts.Bond) []string {
 		}
 	}
 	lines := []string{
-		note("moves the addresses of %s to %s and loses its other configuration: use a console, not a session over it", b.Name, b.Members[0].Name),
+		note("moves the addresses of %s to %s and loses its other configuration: use a console, not a session over it",
+			b.Name, b.Members[0].Name),
 		ip("link delete dev %s", b.Name)}
 	for _, m := range b.Members {
 		lines = append(lines, ip("link set dev %s up", m.Name))
@@ -156,7 +160,8 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 				"port is enabled: ethtool %s",
 				shellWord(m.Name))}
 		default:
-			out.Fix = []string{note("it has carrier, so the bond's own monitor rejects it: cat /proc/net/bonding/%s", shellWord(b.Name))}
+			out.Fix = []string{note("it has carrier, so the bond's own monitor rejects it: cat /proc/net/bonding/%s",
+				shellWord(b.Name))}
 		}
 		report(out)
 	}
@@ -195,7 +200,8 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report func(Finding)) {
 	case len(apart) > 0:
 		out.Evidence = fmt.Sprintf("the active aggregator is %d, and %s", b.Aggregator, strings.Join(apart, ", "))
 	case b.Partner == "00:00:00:00:00:00" && up:
-		out.Evidence = fmt.Sprintf("no LACP partner is heard (/sys/class/net/%s/bonding/ad_partner_mac is %s)", b.Name, b.Partner)
+		out.Evidence = fmt.Sprintf("no LACP partner is heard (/sys/class/net/%s/bonding/ad_partner_mac is %s)", b.Name,
+			b.Partner)
 		out.Fix = append(out.Fix, noLACP)
 	default:
 		return

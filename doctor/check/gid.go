@@ -64,7 +64,8 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 			"a restart, " +
 			"and the probe cannot pair rails by it."
 	}
-	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index, g.Addr.Unmap())
+	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index,
+		g.Addr.Unmap())
 	report(out)
 }
 
@@ -89,7 +90,8 @@ func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 		return
 	}
 	g, _ := r.BestGID()
-	if i := slices.IndexFunc(r.GIDs, func(e facts.GID) bool { return e.Type == rail.TypeRoCEv2 && e.Addr.Is4In6() }); i >= 0 {
+	isIPv4 := func(e facts.GID) bool { return e.Type == rail.TypeRoCEv2 && e.Addr.Is4In6() }
+	if i := slices.IndexFunc(r.GIDs, isIPv4); i >= 0 {
 		g = r.GIDs[i]
 	}
 	n := f.Netdev(r.Netdev)
@@ -158,12 +160,14 @@ func checkGIDIndex(f *facts.Facts, report func(Finding)) {
 			return
 		}
 		report(Finding{Severity: Warning, Subject: r.String(),
-			Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d", r.Device, index, usual[driver]),
+			Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d", r.Device, index,
+				usual[driver]),
 			Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another GID here, or " +
 				"none. " +
 				"Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
 			Fix: []string{"# let NCCL and UCX choose: unset NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX in the jobs",
-				note("or remove from %s the addresses that the others do not have: ip address show dev %s", r.Netdev, shellWord(r.Netdev))}})
+				note("or remove from %s the addresses that the others do not have: ip address show dev %s", r.Netdev,
+					shellWord(r.Netdev))}})
 	})
 }
 
@@ -174,7 +178,8 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	}
 	n := f.Netdev(r.Netdev)
 	out := Finding{Severity: Warning, Subject: r.String(),
-		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t, r.PCIAddress, t.PCIAddress),
+		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t,
+			r.PCIAddress, t.PCIAddress),
 		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about half "+
 			"of the rate. "+
 			"An interface with P2 in its name is not a duplicate: it needs an address in a subnet of its own.", t)}

@@ -24,13 +24,16 @@ type jobCheck struct {
 
 func jobChecks() []jobCheck {
 	return []jobCheck{
-		{"nccl_ib_disable", "NCCL_IB_DISABLE", "a process or configuration file sets `NCCL_IB_DISABLE`: NCCL uses TCP", judgeIBDisable},
+		{"nccl_ib_disable", "NCCL_IB_DISABLE", "a process or configuration file sets `NCCL_IB_DISABLE`: NCCL uses TCP",
+			judgeIBDisable},
 		{"nccl_net", "NCCL_NET", "a process or configuration file sets `NCCL_NET=Socket`: NCCL uses TCP", judgeNCCLNet},
 		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that do not exist, or leaves none", judgeIBHCA},
 		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX",
-			"`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
+			"`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail",
+			judgeGIDIndex},
 		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes", judgeUCXTLS},
-		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist", judgeUCXDevices},
+		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
+			judgeUCXDevices},
 	}
 }
 
@@ -122,7 +125,8 @@ func edit(variable, value, file string) string {
 	script := fmt.Sprintf(`/^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=/d`, variable)
 	if value != "" {
 		literal := strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`) // in the replacement of s|||
-		script = fmt.Sprintf(`s|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|`, variable, variable, literal.Replace(value))
+		script = fmt.Sprintf(`s|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|`, variable, variable,
+			literal.Replace(value))
 	}
 	return command("sed", "-i", "-E", script, file)
 }

@@ -29,7 +29,8 @@ func judgeIBDisable(f *facts.Facts, env facts.Env) (verdict, bool) {
 }
 
 func judgeNCCLNet(_ *facts.Facts, env facts.Env) (verdict, bool) {
-	return verdict{severity: Fault, what: "NCCL uses its socket transport", why: whyNCCL}, strings.EqualFold(env.Vars["NCCL_NET"], "Socket")
+	return verdict{severity: Fault, what: "NCCL uses its socket transport", why: whyNCCL},
+		strings.EqualFold(env.Vars["NCCL_NET"], "Socket")
 }
 
 // hca is NCCL_IB_HCA: ^ excludes the list, = asks for whole names instead of
@@ -123,7 +124,10 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
 	var empty, v1, other []string
 	for i := range f.Rails {
 		r := &f.Rails[i]
-		at := slices.IndexFunc(f.Jobs.GIDs, func(g facts.NamedGID) bool { return g.Device == r.Device && g.Port == r.Port && g.Index == index })
+		at := slices.IndexFunc(f.Jobs.GIDs, func(g facts.NamedGID) bool {
+			return g.Device == r.Device && g.Port == r.Port &&
+				g.Index == index
+		})
 		if at < 0 || !r.Active() || !h.takes(facts.RDMAPort{Device: r.Device, Port: r.Port}) {
 			continue
 		}
@@ -149,8 +153,10 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
 	}
 	if len(empty) > 0 {
 		v.severity = Fault
-		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with it. " + v.why
+		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with it. " +
+			v.why
 	}
-	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index, strings.Join(parts, ", "))
+	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,
+		strings.Join(parts, ", "))
 	return v, len(parts) > 0
 }

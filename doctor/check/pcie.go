@@ -110,8 +110,9 @@ func checkPCIeShared(f *facts.Facts, report func(Finding)) {
 			continue
 		}
 		report(Finding{Severity: Warning, Subject: namesOf(l.rails),
-			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s", gigabits(l.need), l.Address, gigabits(l.can())),
-			Why:      "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
+			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s",
+				gigabits(l.need), l.Address, gigabits(l.can())),
+			Why: "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
 			Fix: []string{"# use one port of each adapter, or move it to a slot that carries both; " +
 				"rails of different adapters give the sum"}})
 	}
@@ -152,7 +153,8 @@ func checkNUMA(f *facts.Facts, report func(Finding)) {
 		if len(far[node]) > 1 {
 			word = "GPUs"
 		}
-		report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s %s", word, strings.Join(far[node], ", ")), Evidence: evidence,
+		report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s %s", word, strings.Join(far[node], ", ")),
+			Evidence: evidence,
 			Why: "What they send crosses the link between the processors, which is slower, shared, and on many machines not " +
 				"usable for GPUDirect.",
 			Fix: []string{note("move an adapter to a slot of NUMA node %d, or give these GPUs the jobs that stay within the "+

@@ -84,7 +84,8 @@ func checkPeerMTU(p pair, report func(Finding)) {
 		node, fix = p.there.Node, setMTU(p.there, p.b, a)
 	}
 	report(Finding{Node: node, Severity: Warning, Subject: p.subject(), Fix: fix,
-		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev, p.there.Node, b),
+		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev, p.there.Node,
+			b),
 		Why: "RoCE uses 4096 either way, and TCP agrees on the smaller one. Other packets are not fragmented in an " +
 			"Ethernet segment: " +
 			"large datagrams of the one end are dropped silently by the other."})
@@ -116,7 +117,8 @@ func checkPeerSubnet(p pair, report func(Finding)) {
 		out.Fix = []string{note("%s joins the subnet of the other end; use another address if your plan has one", p.a),
 			ip("address add %s dev %s", c.String(), p.a.Netdev)}
 	} else {
-		out.Fix = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s", shellWord(p.a.Netdev))}
+		out.Fix = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s",
+			shellWord(p.a.Netdev))}
 	}
 	report(out)
 }

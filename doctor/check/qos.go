@@ -68,21 +68,25 @@ func qosRows() []qosRow {
 		{group: qosDCQCN, name: "roce_rp", what: "DCQCN reaction point priorities", fix: fixECN("roce_rp")},
 		{group: qosClass, name: "traffic_class", what: "traffic class", fix: func(r *facts.Rail, value string) []string {
 			if value == "unset" {
-				return []string{note("only reloading the driver of %s unsets a traffic class: better set one on all rails", facts.Clean(r.Device))}
+				return []string{note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
+					facts.Clean(r.Device))}
 			}
-			return []string{fmt.Sprintf("echo %s > /sys/class/infiniband/%s/tc/%d/traffic_class", shellWord(value), shellWord(r.Device), r.Port)}
+			return []string{fmt.Sprintf("echo %s > /sys/class/infiniband/%s/tc/%d/traffic_class", shellWord(value),
+				shellWord(r.Device), r.Port)}
 		}},
 		{group: qosClass, name: "roce_tos", what: "default TOS of rdma_cm", fix: func(r *facts.Rail, value string) []string {
 			dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
-			return []string{fmt.Sprintf("mkdir -p %s && echo %s > %s/ports/%d/default_roce_tos", dir, shellWord(value), dir, r.Port)}
+			return []string{fmt.Sprintf("mkdir -p %s && echo %s > %s/ports/%d/default_roce_tos", dir, shellWord(value), dir,
+				r.Port)}
 		}},
 	}
 	for _, name := range facts.CongestionParameters() {
-		rows = append(rows, qosRow{group: qosDCQCN, name: name, what: "DCQCN parameter " + name, fix: func(r *facts.Rail, value string) []string {
-			return []string{fmt.Sprintf("echo %s > /sys/kernel/debug/mlx5/$(basename $(readlink -f "+
-				"/sys/class/infiniband/%s/device))/cc_params/%s",
-				shellWord(value), shellWord(r.Device), name)}
-		}})
+		rows = append(rows, qosRow{group: qosDCQCN, name: name, what: "DCQCN parameter " + name,
+			fix: func(r *facts.Rail, value string) []string {
+				return []string{fmt.Sprintf("echo %s > /sys/kernel/debug/mlx5/$(basename $(readlink -f "+
+					"/sys/class/infiniband/%s/device))/cc_params/%s",
+					shellWord(value), shellWord(r.Device), name)}
+			}})
 	}
 	return rows
 }
@@ -229,9 +233,11 @@ func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report func(F
 				rails = append(rails, v.rail)
 			}
 			report(Finding{Severity: Warning, Subject: railsOf(rails),
-				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where, b[0].value, b[0].where),
-				Why:      row.reason(),
-				Fix:      append([]string{"# sets the peer's value; make sure first that the switches use it, too"}, row.fixAll(rails, b[0].value)...)})
+				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where, b[0].value,
+					b[0].where),
+				Why: row.reason(),
+				Fix: append([]string{"# sets the peer's value; make sure first that the switches use it, too"},
+					row.fixAll(rails, b[0].value)...)})
 		})
 	}
 }

@@ -34,7 +34,8 @@ func checkNoRails(f *facts.Facts, report func(Finding)) {
 			seen = append(seen, strings.TrimSpace(a.Address+" "+a.Driver))
 		}
 		slices.Sort(modules)
-		out.Evidence = fmt.Sprintf("PCI has adapters that support RDMA (%s), but /sys/class/infiniband has no device", enumerate(seen))
+		out.Evidence = fmt.Sprintf("PCI has adapters that support RDMA (%s), but /sys/class/infiniband has no device",
+			enumerate(seen))
 		for _, m := range slices.Compact(modules) {
 			out.Fix = append(out.Fix, command("modprobe", m))
 		}
@@ -55,9 +56,10 @@ func checkNetdevDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 		return
 	}
 	report(Finding{Severity: Fault, Subject: r.String(),
-		Evidence: fmt.Sprintf("%s is administratively down (/sys/class/net/%s/flags); the port is %q", n.Name, n.Name, r.State),
-		Why:      "A port is ACTIVE only while its interface is up: this rail carries nothing.",
-		Fix:      []string{ip("link set dev %s up", n.Name)}})
+		Evidence: fmt.Sprintf("%s is administratively down (/sys/class/net/%s/flags); the port is %q", n.Name, n.Name,
+			r.State),
+		Why: "A port is ACTIVE only while its interface is up: this rail carries nothing.",
+		Fix: []string{ip("link set dev %s up", n.Name)}})
 }
 
 func checkPortDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
@@ -132,7 +134,8 @@ func setMTU(f *facts.Facts, r *facts.Rail, mtu int) []string {
 	if b := f.BondOf(r); b != nil {
 		name = b.Name
 	}
-	return []string{note("every switch port in between needs %d or more, too", mtu), ip("link set dev %s mtu %s", name, fmt.Sprint(mtu))}
+	return []string{note("every switch port in between needs %d or more, too", mtu),
+		ip("link set dev %s mtu %s", name, fmt.Sprint(mtu))}
 }
 
 func mtuLow(f *facts.Facts, r *facts.Rail) bool {

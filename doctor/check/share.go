@@ -13,7 +13,8 @@ import (
 func Share(f *facts.Facts) *facts.Facts {
 	out := *f
 	out.Jobs = facts.Jobs{Looked: f.Jobs.Looked, Conclusions: conclude(f)}
-	out.Unread = slices.DeleteFunc(slices.Clone(f.Unread), func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
+	out.Unread = slices.DeleteFunc(slices.Clone(f.Unread),
+		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(out.Unread) < len(f.Unread) {
 		out.Unread = append(out.Unread, facts.UnreadJobs+": not all were read; run railscope doctor on that node for the "+
 			"reasons")
@@ -53,7 +54,8 @@ func (c jobCheck) repeat(f *facts.Facts, report func(Finding)) {
 	for _, peer := range f.Jobs.Conclusions {
 		severity := Severity(peer.Severity)
 		valid := severity == Fault || severity == Warning
-		if peer.Check != c.id || !valid || seen[severity] || min(peer.Processes, peer.Files) < 0 || max(peer.Processes, peer.Files) == 0 {
+		if peer.Check != c.id || !valid || seen[severity] || min(peer.Processes, peer.Files) < 0 ||
+			max(peer.Processes, peer.Files) == 0 {
 			continue
 		}
 		seen[severity] = true
@@ -65,9 +67,10 @@ func (c jobCheck) repeat(f *facts.Facts, report func(Finding)) {
 			where = append(where, counted(peer.Files, "configuration file", "configuration files"))
 		}
 		report(Finding{Severity: severity, Subject: c.variable,
-			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to peers", strings.Join(where, " and ")),
-			Why:      sentence(strings.ReplaceAll(c.about, "`", "")),
-			Fix:      []string{"# run railscope doctor on that node, as root: it prints the processes, the values and the fix"}})
+			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to peers",
+				strings.Join(where, " and ")),
+			Why: sentence(strings.ReplaceAll(c.about, "`", "")),
+			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and the fix"}})
 	}
 }
 

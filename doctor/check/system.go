@@ -27,7 +27,8 @@ func checkMemlock(f *facts.Facts, report func(Finding)) {
 		Why: "Memory must be locked to be registered for RDMA: with so little, ibv_reg_mr and ibv_create_cq fail with " +
 			"ENOMEM, and most programs then use TCP.",
 		Fix: []string{
-			`printf '* - memlock unlimited\nroot - memlock unlimited\n' > /etc/security/limits.d/90-rdma.conf  # then log in again`,
+			`printf '* - memlock unlimited\nroot - memlock unlimited\n' > /etc/security/limits.d/90-rdma.conf` +
+				`  # then log in again`,
 			"# a service: systemctl edit NAME, add [Service] LimitMEMLOCK=infinity, then systemctl restart NAME",
 			"# a container: docker run --ulimit memlock=-1; in Kubernetes securityContext.capabilities.add: [IPC_LOCK]",
 		}}
@@ -58,7 +59,8 @@ func checkUverbsModule(f *facts.Facts, report func(Finding)) {
 }
 
 // reportUverbs reports one finding for all devices whose node is in a state.
-func reportUverbs(f *facts.Facts, state string, report func(Finding), finding func(hit []facts.Uverbs, nodes string) Finding) {
+func reportUverbs(f *facts.Facts, state string, report func(Finding),
+	finding func(hit []facts.Uverbs, nodes string) Finding) {
 	var hit []facts.Uverbs
 	var nodes []string
 	var rails []*facts.Rail
@@ -95,7 +97,8 @@ const kubernetesDevices = "in Kubernetes request the resource of an RDMA device 
 func checkUverbsMissing(f *facts.Facts, report func(Finding)) {
 	reportUverbs(f, facts.UverbsMissing, report, func(hit []facts.Uverbs, nodes string) Finding {
 		return Finding{
-			Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes, filepath.Base(hit[0].Node)),
+			Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
+				filepath.Base(hit[0].Node)),
 			Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and " +
 				"they use TCP.",
 			Fix: []string{
@@ -112,8 +115,8 @@ func checkUverbsPermission(f *facts.Facts, report func(Finding)) {
 			Why: "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot " +
 				"reach the RDMA device.",
 			Fix: []string{
-				`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && udevadm control --reload && ` +
-					`udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
+				`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
+					`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
 				`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`,
 			}}
 	})
@@ -122,12 +125,14 @@ func checkUverbsPermission(f *facts.Facts, report func(Finding)) {
 func checkUverbsRules(f *facts.Facts, report func(Finding)) {
 	reportUverbs(f, facts.UverbsRules, report, func(hit []facts.Uverbs, nodes string) Finding {
 		return Finding{
-			Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, facts.Clean(hit[0].Err), facts.Clean(hit[0].Mode)),
+			Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, facts.Clean(hit[0].Err),
+				facts.Clean(hit[0].Mode)),
 			Why: "Device rules of the control group refuse the device (a container that has only the file, or a service with " +
 				"DevicePolicy), " +
 				"or the device belongs to another network namespace.",
 			Fix: []string{
-				note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the file", containerFlags(f)),
+				note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the file",
+					containerFlags(f)),
 				note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
 				"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart NAME",
 				"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace",

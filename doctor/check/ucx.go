@@ -31,7 +31,8 @@ func ucxAlias() map[string][]string {
 // that is neither is not judged: a later UCX may know it.
 func ucxOthers() []string {
 	return []string{"tcp", "sockcm", "rdmacm", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "knem", "cma",
-		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy", "ze_ipc", "ze_gdr"}
+		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy", "ze_ipc",
+		"ze_gdr"}
 }
 
 // ucxTransports is what UCX_TLS leaves.
@@ -54,7 +55,8 @@ func parseUCXTLS(text string) (t ucxTransports) {
 		})
 	}
 	on := func(transport string) bool { return named(transport) != not }
-	t.reliable, t.datagrams, t.tcp = slices.ContainsFunc(ucxReliable(), on), slices.ContainsFunc(ucxDatagrams(), on), on("tcp")
+	t.reliable, t.datagrams, t.tcp = slices.ContainsFunc(ucxReliable(), on), slices.ContainsFunc(ucxDatagrams(), on),
+		on("tcp")
 	t.reliable = t.reliable || !not && slices.ContainsFunc(ucxRare(), on)
 	rdma := slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams())
 	t.known = true
@@ -159,7 +161,8 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 	case not:
 		tcp.what = "it excludes every RDMA port"
 	case d.left:
-		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere), fix: strings.Join(d.good, ","),
+		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
+			fix: strings.Join(d.good, ","),
 			why: "UCX ignores what it does not find, with no more than a warning: the job uses fewer rails than intended."}, true
 	case len(d.absent) > 0:
 		tcp.what = fmt.Sprintf("%s is %s, and no RDMA device is named", listed(d.absent), nowhere)

@@ -84,7 +84,8 @@ func (c component) compare(here, there *facts.Facts, report func(Finding)) {
 		}
 		what := strings.TrimSpace(c.name + " " + of)
 		out := Finding{Severity: Warning, Subject: what, Why: c.why,
-			Evidence: fmt.Sprintf("%s is %s here (%s), %s on the peer (%s)", what, listed(a.list), listed(a.where), listed(b.list), listed(b.where))}
+			Evidence: fmt.Sprintf("%s is %s here (%s), %s on the peer (%s)", what, listed(a.list), listed(a.where),
+				listed(b.list), listed(b.where))}
 		newest, where := a.list[len(a.list)-1], "on the peer"
 		switch last := b.list[len(b.list)-1]; {
 		case last == newest:

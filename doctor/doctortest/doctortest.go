@@ -137,5 +137,6 @@ func Environ(vars ...string) string { return strings.Join(vars, "\x00") + "\x00"
 
 // Job is a process with the given variables.
 func Job(vars ...string) Tree {
-	return Tree{"proc/1234/comm": "python3\n", "proc/1234/environ": Environ(vars...), "proc/1234/ns/net": "-> net:[4026531840]"}
+	return Tree{"proc/1234/comm": "python3\n", "proc/1234/environ": Environ(vars...),
+		"proc/1234/ns/net": "-> net:[4026531840]"}
 }

@@ -33,7 +33,8 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 		}
 	}
 	d.Nodes = g.kernel.RDMA.Nodes(ours...)
-	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel's order is any
+	// the kernel's order is any
+	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
 			continue

@@ -117,7 +117,8 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	g.run(f, todo)
 	f.arrange()
 	// What follows needs what was read before.
-	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()), "addresses": g.readAddresses(f.Netdevs)}
+	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()),
+		"addresses": g.readAddresses(f.Netdevs)}
 	if envs != nil {
 		envs.finish(f)
 		todo["what jobs name"] = g.readNamed(f.Jobs.Envs, snap.Rails)

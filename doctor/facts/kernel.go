@@ -39,7 +39,8 @@ type Kernel struct {
 // runningKernel asks the kernel of this machine.
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
-	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC, Pause: kernelPause,
+	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
+		Pause:      kernelPause,
 		OpenDevice: openDevice, RDMA: rdmadev.New(sysfs)}
 }
 

@@ -112,11 +112,12 @@ type Netdev struct {
 
 // Bond is a bond that rails are on.
 type Bond struct {
-	Name       string   `json:"name"`
-	Mode       string   `json:"mode"`
-	Aggregator int      `json:"aggregator"` // the active one; 0: none, or not LACP
-	Partner    string   `json:"partner"`    // system address of its LACP partner, zeros where nobody is heard; empty: unknown, or not LACP
-	Members    []Member `json:"members"`
+	Name       string `json:"name"`
+	Mode       string `json:"mode"`
+	Aggregator int    `json:"aggregator"` // the active one; 0: none, or not LACP
+	// system address of its LACP partner, zeros where nobody is heard; empty: unknown, or not LACP
+	Partner string   `json:"partner"`
+	Members []Member `json:"members"`
 }
 
 // Member is an interface of a bond.
@@ -245,7 +246,8 @@ func (f *Network) Separate(r *Rail) bool {
 // PCIe link.
 func (f *Network) Halves(r *Rail) (twins []*Rail) {
 	for i := range f.Rails {
-		if t := &f.Rails[i]; t != r && r.PortKey != "" && t.PortKey == r.PortKey && rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress) {
+		if t := &f.Rails[i]; t != r && r.PortKey != "" && t.PortKey == r.PortKey &&
+			rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress) {
 			twins = append(twins, t)
 		}
 	}

@@ -48,7 +48,8 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	if number, _, _ := strings.Cut(out.State, ":"); number != "" {
 		id, err := strconv.Atoi(number)
 		if err != nil || id < 0 || id > lastState {
-			r.fail(&sysfs.Error{Path: filepath.Join(port, "state"), Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%.40q is not a state", out.State)})
+			r.fail(&sysfs.Error{Path: filepath.Join(port, "state"), Reason: sysfs.ReasonInvalid,
+				Err: fmt.Errorf("%.40q is not a state", out.State)})
 			id = 0
 		}
 		out.StateID = id
@@ -106,7 +107,8 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	if master, err := filepath.EvalSymlinks(filepath.Join(dir, "master")); err == nil {
 		n.Master = filepath.Base(master)
 	}
-	if device, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil && strings.Contains(filepath.Base(device), ":") {
+	if device, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil &&
+		strings.Contains(filepath.Base(device), ":") {
 		n.Slot = rail.LinkKey(filepath.Base(device))
 	}
 	conf := func(key string) *int {
@@ -181,7 +183,8 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		}
 		mode, _, _ := strings.Cut(r.text(dir, "mode"), " ")
 		if mode != "" && !slices.Contains(bondModes(), mode) {
-			r.fail(&sysfs.Error{Path: filepath.Join(dir, "mode"), Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%.40q is not a bonding mode", mode)})
+			r.fail(&sysfs.Error{Path: filepath.Join(dir, "mode"), Reason: sysfs.ReasonInvalid,
+				Err: fmt.Errorf("%.40q is not a bonding mode", mode)})
 			mode = ""
 		}
 		b := Bond{Name: name, Mode: mode}

@@ -143,11 +143,12 @@ type Conclusion struct {
 // Env is one environment, and who has it. Only the few variables that the checks
 // examine are kept.
 type Env struct {
-	Vars      map[string]string `json:"vars"`
-	File      string            `json:"file,omitempty"`      // a configuration file instead of processes
-	Foreign   bool              `json:"foreign,omitempty"`   // in another network namespace: names mean other devices there
-	Count     int               `json:"count"`               // processes that have it
-	Processes []Process         `json:"processes,omitempty"` // some of them
+	Vars map[string]string `json:"vars"`
+	File string            `json:"file,omitempty"` // a configuration file instead of processes
+	// in another network namespace: names mean other devices there
+	Foreign   bool      `json:"foreign,omitempty"`
+	Count     int       `json:"count"`               // processes that have it
+	Processes []Process `json:"processes,omitempty"` // some of them
 }
 
 // Process is one process.

@@ -32,7 +32,8 @@ func (f *Facts) providers() (names []string) {
 // libraryDirs are where the dynamic linker looks: the usual directories, and
 // those of /etc/ld.so.conf.d.
 func (g *Gatherer) libraryDirs() []string {
-	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
+	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib/x86_64-linux-gnu",
+		"/lib/aarch64-linux-gnu",
 		"/usr/lib64", "/lib64", "/usr/lib", "/lib", "/usr/local/lib", "/usr/local/lib64"}
 	if g.kernel.Live {
 		dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)

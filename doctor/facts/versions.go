@@ -208,7 +208,8 @@ func (s *search) versions(dir, kind string, names []named) (list []Installed) {
 		list = append(list, Installed{Component: component, Version: Clean(version), Where: Clean(path)})
 	}
 	for _, name := range s.cache.match(filepath.Join(s.root, dir), kind, func(name string) bool {
-		return name == "pkgconfig" || slices.ContainsFunc(names, func(n named) bool { return strings.HasPrefix(name, n.prefix) })
+		return name == "pkgconfig" || slices.ContainsFunc(names,
+			func(n named) bool { return strings.HasPrefix(name, n.prefix) })
 	}) {
 		if name == "pkgconfig" {
 			pc := filepath.Join(dir, name, "ucx.pc")

@@ -57,7 +57,8 @@ func (r *Report) examine(f *facts.Facts) {
 }
 
 func (r *Report) addNode(f *facts.Facts) {
-	n := Node{Node: f.Node, Rails: []string{}, Bonds: []string{}, GPUs: len(f.GPUs), Unread: append([]string{}, f.Unread...)}
+	n := Node{Node: f.Node, Rails: []string{}, Bonds: []string{}, GPUs: len(f.GPUs),
+		Unread: append([]string{}, f.Unread...)}
 	for i := range f.Rails {
 		n.Rails = append(n.Rails, f.Rails[i].String())
 	}

@@ -111,7 +111,8 @@ func (p printer) finding(f check.Finding, several bool) {
 		subject = terminal.Plain(f.Node) + ": " + subject
 	}
 	p.line("")
-	p.line("%s  %s  %s", p.paint(colour, word), p.paint(terminal.Bold, subject), p.paint(terminal.Dim, terminal.Plain(f.Check)))
+	p.line("%s  %s  %s", p.paint(colour, word), p.paint(terminal.Bold, subject),
+		p.paint(terminal.Dim, terminal.Plain(f.Check)))
 	p.prose("  read  ", "        ", f.Evidence)
 	p.prose("  why   ", "        ", f.Why)
 	on := ""

@@ -86,7 +86,8 @@ func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 // call makes the call and returns the message of the answer.
 func (c *Client) call(ctx context.Context) ([]byte, error) {
 	// The request has no fields: not compressed, of length 0.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+listMethod, bytes.NewReader(make([]byte, 5)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+listMethod,
+		bytes.NewReader(make([]byte, 5)))
 	if err != nil {
 		return nil, err
 	}

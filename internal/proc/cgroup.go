@@ -20,9 +20,11 @@ type Cgroup struct {
 // systemd underscores, and none where it is the hash of a static pod's file. A
 // container's ID has the runtime's name before it, or stands alone.
 var (
-	podPart       = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:$|[/:])`)
+	podPart = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
+		`(?:\.slice)?(?:$|[/:])`)
 	containerPart = regexp.MustCompile(`(?:^|[-/:])([0-9a-f]{64})(?:\.scope)?(?:$|[/:])`)
-	slurmPart     = regexp.MustCompile(`/(?:slurm|slurmstepd\.scope|[^/]*_slurmstepd\.scope)(?:/.*)?/job_([0-9]{1,10})(?:$|/)`)
+	slurmPart     = regexp.MustCompile(`/(?:slurm|slurmstepd\.scope|[^/]*_slurmstepd\.scope)(?:/.*)?` +
+		`/job_([0-9]{1,10})(?:$|/)`)
 )
 
 // ReadCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and

@@ -30,7 +30,8 @@ func ReadMemory(root string) (m Memory, err error) {
 	case info.MemTotal == nil || info.MemAvailable == nil:
 		return Memory{}, invalid(path, "MemTotal or MemAvailable is missing")
 	case max(*info.MemTotal, *info.MemAvailable) > 1<<64/1024-1: // in kB; the library's bytes have wrapped
-		return Memory{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("%d kB do not fit in 64 bits", *info.MemTotal)}
+		return Memory{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange,
+			Err: fmt.Errorf("%d kB do not fit in 64 bits", *info.MemTotal)}
 	}
 	m = Memory{*info.MemTotalBytes, *info.MemAvailableBytes}
 	if m.Total == 0 || m.Available > m.Total {
