@@ -114,7 +114,7 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	if scope == All && len(snap.Rails) > 0 { // whatever jobs say, it cannot be wrong about no rails
 		envs = g.addEnvironReaders(ctx, todo)
 	}
-	g.run(f, todo)
+	g.run(ctx, f, todo)
 	f.arrange()
 	// What follows needs what was read before.
 	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()),
@@ -123,8 +123,8 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 		envs.finish(f)
 		todo["what jobs name"] = g.readNamed(f.Jobs.Envs, snap.Rails)
 	}
-	g.run(f, todo)
-	g.run(f, map[string]work{"routes": g.readRoutes(f.Netdevs, f.Subnets())})
+	g.run(ctx, f, todo)
+	g.run(ctx, f, map[string]work{"routes": g.readRoutes(f.Netdevs, f.Subnets())})
 	return f
 }
 
@@ -202,7 +202,14 @@ func (f *Facts) arrange() {
 
 // run does each piece of work in its lane, puts what was found into the facts,
 // and adds to Unread what could not be read.
-func (g *Gatherer) run(f *Facts, todo map[string]work) {
+func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
+	if ctx.Err() != nil {
+		return // nobody waits for the facts any more
+	}
+	budget := g.o.Budget
+	if end, ok := ctx.Deadline(); ok {
+		budget = min(budget, time.Until(end))
+	}
 	var keys []string
 	for key, do := range todo {
 		if do != nil {
@@ -211,7 +218,7 @@ func (g *Gatherer) run(f *Facts, todo map[string]work) {
 	}
 	slices.Sort(keys)
 	say := func(format string, args ...any) { f.Unread = append(f.Unread, fmt.Sprintf(format, args...)) }
-	for _, res := range g.lanes.Run(g.o.Budget, keys, func(key string) answer {
+	for _, res := range g.lanes.Run(budget, keys, func(key string) answer {
 		r := g.enter(key)
 		put := todo[key](r)
 		return answer{put, r.unread}
