@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -32,6 +33,15 @@ type ownerCache struct {
 	procfs  string
 	threads map[proc.Life]int // the process of a thread
 	cgroups map[proc.Life]keptCgroup
+	kept    map[int]keptStat
+}
+
+// keptStat is what /proc/PID/stat said when that directory had this inode, which
+// another process under the PID does not get.
+type keptStat struct {
+	proc.Stat
+	inode uint64
+	read  time.Time
 }
 
 type keptCgroup struct {
@@ -39,9 +49,9 @@ type keptCgroup struct {
 	read time.Time
 }
 
-// cgroupFresh is how long a cgroup is believed: processes are moved soon after
-// they start, if at all.
-const cgroupFresh = 30 * time.Second
+// fresh is how long a cgroup and a name are believed: processes are moved and
+// renamed soon after they start, if at all.
+const fresh = 30 * time.Second
 
 // maxTree bounds how many parents are looked at.
 const maxTree = 32
@@ -95,6 +105,9 @@ func (b *ownerCache) forget(now map[int]*holder) {
 	if len(b.threads) > most {
 		clear(b.threads)
 	}
+	if len(b.kept) > most {
+		clear(b.kept)
+	}
 	for l := range b.cgroups {
 		if o := now[l.PID]; (o == nil || o.Start != l.Start) && len(b.cgroups) > most {
 			delete(b.cgroups, l)
@@ -117,10 +130,27 @@ type statResult struct {
 func (l *ownerLookup) stat(pid int) (proc.Stat, error) {
 	r, known := l.stats[pid]
 	if !known {
-		r.Stat, r.err = proc.ReadStat(l.procfs, pid)
+		r.Stat, r.err = l.ownerCache.stat(pid)
 		l.stats[pid] = r
 	}
 	return r.Stat, r.err
+}
+
+// stat reads /proc/PID/stat, which costs ten times as much as asking whether the
+// process is still the same.
+func (b *ownerCache) stat(pid int) (proc.Stat, error) {
+	inode, err := sysfs.Inode(filepath.Join(b.procfs, strconv.Itoa(pid)))
+	if err != nil {
+		return proc.Stat{}, err
+	}
+	if kept, known := b.kept[pid]; known && kept.inode == inode && time.Since(kept.read) < fresh {
+		return kept.Stat, nil
+	}
+	st, err := proc.ReadStat(b.procfs, pid)
+	if err == nil {
+		b.kept[pid] = keptStat{st, inode, time.Now()}
+	}
+	return st, err
 }
 
 // errReused is a pid that is another process's by now.
@@ -176,7 +206,7 @@ func (l *ownerLookup) process(pid int) (*holder, error) {
 
 func (l *ownerLookup) cgroup(st proc.Stat) (proc.Cgroup, error) {
 	key := st.Life
-	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < cgroupFresh {
+	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < fresh {
 		return kept.Cgroup, nil
 	}
 	c, err := proc.ReadCgroup(l.procfs, st.PID)

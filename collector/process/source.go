@@ -72,7 +72,8 @@ func New(opts Options) *Source {
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
 		devices: map[string]*qpDevice{}}
 	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
-	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{}}
+	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{},
+		kept: map[int]keptStat{}}
 	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
 	p.queuePairs, p.memory = newSeriesKeeper(t.queuePairs), newSeriesKeeper(t.memory)
 	p.without = newSeriesKeeper(t.without)

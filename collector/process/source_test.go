@@ -410,3 +410,37 @@ func TestUnexaminedDevice(t *testing.T) {
 		t.Errorf("no rails: %q, %v", faults, err)
 	}
 }
+
+// TestStatKept: stat is read once in a while of a process, and at once of another
+// process under its PID.
+func TestStatKept(t *testing.T) {
+	m := newProcessMachine(t, nil)
+	write := func(start string) { m.task(t, []string{"10", "10", "1", "10", "0", start, "/", "rank"}) }
+	c := ownerCache{procfs: filepath.Join(m.dir, "proc"), kept: map[int]keptStat{}}
+	read := func() uint64 {
+		st, err := c.stat(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Start
+	}
+	write("5")
+	first := read()
+	write("6")
+	second := read()
+	c.kept[10] = keptStat{c.kept[10].Stat, c.kept[10].inode, time.Now().Add(-fresh)}
+	third := read()
+	if err := os.Rename(filepath.Join(m.dir, "proc/10"), filepath.Join(m.dir, "proc/ended")); err != nil {
+		t.Fatal(err)
+	}
+	write("7")
+	if got := []uint64{first, second, third, read()}; !slices.Equal(got, []uint64{5, 5, 6, 7}) {
+		t.Errorf("started at %v", got)
+	}
+	if err := os.RemoveAll(filepath.Join(m.dir, "proc/10")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.stat(10); sysfs.Reason(err) != sysfs.ReasonVanished {
+		t.Errorf("an ended process: %v", err)
+	}
+}
