@@ -48,7 +48,7 @@ func TestFewDescriptors(t *testing.T) {
 	flags := []string{"--path.sysfs=" + sys, "--no-collector.gpu"}
 	_, all := start(t, nil, flags...).get(t, "/metrics")
 	few := limited(t, 256, flags...)
-	said := few.line(t, `"msg":"(Few file descriptors[^}]*)`)
+	said := few.line(t, `"msg":"(File descriptors are scarce[^}]*)`)
 	if !strings.Contains(said, `"limit":256`) || !strings.Contains(said, "LimitNOFILE") {
 		t.Errorf("it said %s", said)
 	}
