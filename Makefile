@@ -45,8 +45,8 @@ test-nocgo: ## the same without C: counters only, no GPU, no probe
 	CGO_ENABLED=0 go vet ./...
 	CGO_ENABLED=0 go test ./...
 
-asan: deps ## the package that has C, and the fake it is tested with, under the address sanitizer
-	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs
+asan: deps ## the packages that have C, and the fake one of them is tested with, under the address sanitizer
+	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./internal/nvml
 
 arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emulated
 	LDFLAGS='$(LDFLAGS)' scripts/arm64.sh
