@@ -119,11 +119,3 @@ HIDDEN int forward_close(const char *path)
 	library = NULL;
 	return loaded;
 }
-
-HIDDEN const char *forward_name(int i, int *has)
-{
-	if (i >= FUNCTION_COUNT)
-		return NULL;
-	*has = *functions[i].address != NULL;
-	return functions[i].name;
-}

@@ -9,7 +9,4 @@ char *forward_open(const char *path);
 /* forward_close closes it. It returns 1 if the library is still loaded afterwards, else 0. */
 int forward_close(const char *path);
 
-/* forward_name returns the name of function i, or NULL after the last; *has is 1 if the open library has it. */
-const char *forward_name(int i, int *has);
-
 #endif

@@ -9,6 +9,7 @@ package nvml
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"unsafe"
@@ -20,8 +21,8 @@ import (
 
 // The rules of this file:
 //
-//   - go-nvml calls a C function whether or not the library has it. forward.c keeps that from ending the process, and
-//     lists the functions; which of several go-nvml chooses is checked here, so that an error names the right one.
+//   - go-nvml calls a C function whether or not the library has it, which must not end the process: forward.c defines
+//     every function that is called here, whatever version of it go-nvml chooses.
 //   - [gonvml.Return] is an error whose SUCCESS is not nil, and whose text comes from nvmlErrorString, one more
 //     function. So it is compared, converted here, and never printed.
 
@@ -39,60 +40,55 @@ func NewLibrary(path string) Library {
 type library struct {
 	path    string
 	binding gonvml.Interface
-	has     map[string]bool // the functions of forward.c that the open library has
 }
 
-// answer asks one device one query.
+// answer answers one query for a device.
 type answer func(gonvml.Device) ([4]uint64, gonvml.Return)
 
-// answers are the ways to answer each query, the best first; the first whose
-// symbol the library has is used.
-var answers = map[Query][]struct {
-	symbol string
-	ask    answer
-}{
-	QueryUtilization: {{"nvmlDeviceGetUtilizationRates", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
+// answers are the ways to answer each query; the first that the library has is used.
+var answers = map[Query][]answer{
+	QueryUtilization: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		u, ret := d.GetUtilizationRates()
 		return [4]uint64{uint64(u.Gpu), uint64(u.Memory)}, ret
-	}}},
-	QueryBAR1: {{"nvmlDeviceGetBAR1MemoryInfo", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
+	}},
+	QueryBAR1: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		m, ret := d.GetBAR1MemoryInfo()
 		return [4]uint64{m.Bar1Total, m.Bar1Used, m.Bar1Free}, ret
-	}}},
-	QueryECCCorrected: {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC)}},
-	QueryECCUncorr:    {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC)}},
-	QueryECCVolatile:  {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC)}},
-	QueryECCVolUncorr: {{"nvmlDeviceGetTotalEccErrors", ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC)}},
-	QueryRemappedRows: {{"nvmlDeviceGetRemappedRows", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
+	}},
+	QueryECCCorrected: {ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC)},
+	QueryECCUncorr:    {ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC)},
+	QueryECCVolatile:  {ecc(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC)},
+	QueryECCVolUncorr: {ecc(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC)},
+	QueryRemappedRows: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		cor, unc, pending, failure, ret := d.GetRemappedRows()
 		return [4]uint64{uint64(cor), uint64(unc), flag(pending), flag(failure)}, ret
-	}}},
-	QueryPCIeReplays: {{"nvmlDeviceGetPcieReplayCounter", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
+	}},
+	QueryPCIeReplays: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		n, ret := d.GetPcieReplayCounter()
 		return [4]uint64{uint64(n)}, ret
-	}}},
+	}},
 	QueryTemperature: {
-		{"nvmlDeviceGetTemperature", one(func(d gonvml.Device) (uint32, gonvml.Return) {
+		one(func(d gonvml.Device) (uint32, gonvml.Return) {
 			return d.GetTemperature(gonvml.TEMPERATURE_GPU)
-		})},
-		{"nvmlDeviceGetTemperatureV", temperature},
+		}),
+		temperature,
 	},
-	QueryPower:         {{"nvmlDeviceGetPowerUsage", one(gonvml.Device.GetPowerUsage)}},
-	QueryClockSM:       {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_SM)}},
-	QueryClockMemory:   {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_MEM)}},
-	QueryClockGraphics: {{"nvmlDeviceGetClockInfo", clock(gonvml.CLOCK_GRAPHICS)}},
+	QueryPower:         {one(gonvml.Device.GetPowerUsage)},
+	QueryClockSM:       {clock(gonvml.CLOCK_SM)},
+	QueryClockMemory:   {clock(gonvml.CLOCK_MEM)},
+	QueryClockGraphics: {clock(gonvml.CLOCK_GRAPHICS)},
 	QueryThrottled: {
-		{"nvmlDeviceGetCurrentClocksEventReasons", one(gonvml.Device.GetCurrentClocksEventReasons)},
-		{"nvmlDeviceGetCurrentClocksThrottleReasons", one(gonvml.Device.GetCurrentClocksThrottleReasons)},
+		one(gonvml.Device.GetCurrentClocksEventReasons),
+		one(gonvml.Device.GetCurrentClocksThrottleReasons),
 	},
 	QueryThrottles: {
-		{"nvmlDeviceGetSupportedClocksEventReasons", one(gonvml.Device.GetSupportedClocksEventReasons)},
-		{"nvmlDeviceGetSupportedClocksThrottleReasons", one(gonvml.Device.GetSupportedClocksThrottleReasons)},
+		one(gonvml.Device.GetSupportedClocksEventReasons),
+		one(gonvml.Device.GetSupportedClocksThrottleReasons),
 	},
-	QueryMIGMode: {{"nvmlDeviceGetMigMode", func(d gonvml.Device) ([4]uint64, gonvml.Return) {
+	QueryMIGMode: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		current, pending, ret := d.GetMigMode()
 		return [4]uint64{uint64(current), uint64(pending)}, ret
-	}}},
+	}},
 }
 
 // one is the answer of a call that gives a single number.
@@ -135,20 +131,8 @@ func (l *library) Open() error {
 		defer C.free(unsafe.Pointer(text))
 		return &Error{Call: "dlopen", Code: CodeLibrary, Err: errors.New(C.GoString(text))}
 	}
-	l.has = map[string]bool{}
-	for i := C.int(0); ; i++ {
-		var has C.int
-		name := C.forward_name(i, &has)
-		if name == nil {
-			break
-		}
-		l.has[C.GoString(name)] = has != 0
-	}
 	l.binding = gonvml.New(gonvml.WithLibraryPath(l.path))
-	call, err := l.need("nvmlInit_v2", "nvmlInit")
-	if err == nil {
-		err = fail(call, l.binding.Init())
-	}
+	err := fail("nvmlInit_v2", l.binding.Init())
 	if err == nil {
 		return nil
 	}
@@ -169,17 +153,6 @@ func (l *library) close() bool {
 	return C.forward_close(path) != 0
 }
 
-// need returns the first of the names that the library has. The order must be
-// the one in which go-nvml prefers them.
-func (l *library) need(names ...string) (string, error) {
-	for _, name := range names {
-		if l.has[name] {
-			return name, nil
-		}
-	}
-	return "", &Error{Call: names[0], Code: CodeNoFunction}
-}
-
 // fail makes an error of what a call returned, nil of success.
 func fail(call string, ret gonvml.Return) error {
 	if ret == gonvml.SUCCESS {
@@ -188,60 +161,45 @@ func fail(call string, ret gonvml.Return) error {
 	return &Error{Call: call, Code: Code(ret)}
 }
 
+// Driver implements [Library].
 func (l *library) Driver() (string, error) {
-	call, err := l.need("nvmlSystemGetDriverVersion")
-	if err != nil {
-		return "", err
-	}
 	version, ret := l.binding.SystemGetDriverVersion()
-	return version, fail(call, ret)
+	return version, fail("nvmlSystemGetDriverVersion", ret)
 }
 
+// Count implements [Library].
 func (l *library) Count() (int, error) {
-	call, err := l.need("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
-	if err != nil {
-		return 0, err
-	}
 	n, ret := l.binding.DeviceGetCount()
-	return n, fail(call, ret)
+	return n, fail("nvmlDeviceGetCount_v2", ret)
 }
 
+// GPU implements [Library].
 func (l *library) GPU(index int) (Device, error) {
-	call, err := l.need("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
-	if err != nil {
-		return nil, err
-	}
 	d, ret := l.binding.DeviceGetHandleByIndex(index)
-	return &device{library: l, handle: d}, fail(call, ret)
+	return &device{d}, fail("nvmlDeviceGetHandleByIndex_v2", ret)
 }
 
 // device is one handle of the library.
-type device struct {
-	library *library
-	handle  gonvml.Device
-}
+type device struct{ handle gonvml.Device }
 
-func (d *device) Identity() (Identity, error) {
-	var id Identity
-	var first error
-	get := func(into *string, call func() (string, gonvml.Return), names ...string) {
-		name, err := d.library.need(names...)
-		if err == nil {
-			var s string
-			var ret gonvml.Return
-			if s, ret = call(); ret == gonvml.SUCCESS {
-				*into = strings.ToValidUTF8(s, "?")
-			}
-			err = fail(name, ret)
+// Identity implements [Device]. An error is that of the first call that failed.
+func (d *device) Identity() (id Identity, err error) {
+	for _, part := range []struct {
+		into *string
+		call string
+		get  func() (string, gonvml.Return)
+	}{
+		{&id.UUID, "nvmlDeviceGetUUID", d.handle.GetUUID},
+		{&id.Name, "nvmlDeviceGetName", d.handle.GetName},
+		{&id.BusID, "nvmlDeviceGetPciInfo_v3", d.busID},
+	} {
+		value, ret := part.get()
+		if ret == gonvml.SUCCESS {
+			*part.into = strings.ToValidUTF8(value, "?")
 		}
-		if first == nil {
-			first = err
-		}
+		err = cmp.Or(err, fail(part.call, ret))
 	}
-	get(&id.UUID, d.handle.GetUUID, "nvmlDeviceGetUUID")
-	get(&id.Name, d.handle.GetName, "nvmlDeviceGetName")
-	get(&id.BusID, d.busID, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
-	return id, first
+	return id, err
 }
 
 func (d *device) busID() (string, gonvml.Return) {
@@ -264,44 +222,37 @@ func text(chars []int8) string {
 	return string(b)
 }
 
+// Memory implements [Device].
 func (d *device) Memory() (Memory, error) {
-	call, err := d.library.need("nvmlDeviceGetMemoryInfo_v2")
+	m, ret := d.handle.GetMemoryInfo_v2()
+	err := fail("nvmlDeviceGetMemoryInfo_v2", ret)
 	if err == nil {
-		m, ret := d.handle.GetMemoryInfo_v2()
-		if err = fail(call, ret); err == nil {
-			return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
-		}
-		if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
-			return Memory{}, err
-		}
+		return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
 	}
-	// Some drivers have the symbol and not the function behind it.
-	call, err1 := d.library.need("nvmlDeviceGetMemoryInfo")
-	if err1 != nil {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
 		return Memory{}, err
 	}
-	m, ret := d.handle.GetMemoryInfo()
-	return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: NotAvailable}, fail(call, ret)
+	old, ret := d.handle.GetMemoryInfo()
+	return Memory{Total: old.Total, Free: old.Free, Used: old.Used, Reserved: NotAvailable},
+		fail("nvmlDeviceGetMemoryInfo", ret)
 }
 
-func (d *device) Numbers(q Query) ([4]uint64, error) {
-	for _, a := range answers[q] {
-		if d.library.has[a.symbol] {
-			v, ret := a.ask(d.handle)
-			return v, fail(string(q), ret)
+// Numbers implements [Device].
+func (d *device) Numbers(q Query) (v [4]uint64, err error) {
+	ret := gonvml.ERROR_FUNCTION_NOT_FOUND
+	for _, answer := range answers[q] {
+		if v, ret = answer(d.handle); ret != gonvml.ERROR_FUNCTION_NOT_FOUND {
+			break
 		}
 	}
-	return [4]uint64{}, &Error{Call: string(q), Code: CodeNoFunction}
+	return v, fail(string(q), ret)
 }
 
+// Processes implements [Device].
 func (d *device) Processes(graphics bool) ([]Process, error) {
-	base, list := "nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses
+	call, list := "nvmlDeviceGetComputeRunningProcesses_v3", d.handle.GetComputeRunningProcesses
 	if graphics {
-		base, list = "nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses
-	}
-	call, err := d.library.need(base+"_v3", base+"_v2", base)
-	if err != nil {
-		return nil, err
+		call, list = "nvmlDeviceGetGraphicsRunningProcesses_v3", d.handle.GetGraphicsRunningProcesses
 	}
 	infos, ret := list()
 	if err := fail(call, ret); err != nil {
@@ -315,19 +266,11 @@ func (d *device) Processes(graphics bool) ([]Process, error) {
 	return processes, nil
 }
 
-// maxInstances bounds what we believe of nvmlDeviceGetMaxMigDeviceCount: seven
-// on every GPU so far.
+// maxInstances bounds what is believed of nvmlDeviceGetMaxMigDeviceCount: seven on every GPU so far.
 const maxInstances = 64
 
+// Instances implements [Device].
 func (d *device) Instances() ([]Instance, error) {
-	for _, name := range []string{
-		"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
-	} {
-		if _, err := d.library.need(name); err != nil {
-			return nil, err
-		}
-	}
 	n, ret := d.handle.GetMaxMigDeviceCount()
 	if err := fail("nvmlDeviceGetMaxMigDeviceCount", ret); err != nil {
 		return nil, err
@@ -336,12 +279,11 @@ func (d *device) Instances() ([]Instance, error) {
 	var failed error
 	for i := range min(n, maxInstances) {
 		instance, err := d.instance(i)
-		switch e := (*Error)(nil); {
+		switch {
 		case err == nil:
 			list = append(list, instance)
-		case errors.As(err, &e) && e.Code == CodeNotFound: // no instance was made there
-		case failed == nil:
-			failed = err
+		case CodeOf(err) != CodeNotFound: // else no instance was made there
+			failed = cmp.Or(failed, err)
 		}
 	}
 	return list, failed
@@ -360,5 +302,5 @@ func (d *device) instance(index int) (Instance, error) {
 	if err := fail("nvmlDeviceGetComputeInstanceId", ret); err != nil {
 		return Instance{}, err
 	}
-	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{library: d.library, handle: handle}}, nil
+	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{handle}}, nil
 }
