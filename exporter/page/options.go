@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reading gives the series of the last scrape; [exporter.Table] is one.
+// Reading has the series of the last scrape.
 type Reading interface {
 	// Each calls each with the series of a row, given by its name without the
 	// namespace: the values of the labels asked for, and the value. It reports
