@@ -176,7 +176,8 @@ func (b *builder) bonds(s *Snapshot) {
 }
 
 func (b *builder) gpus(s *Snapshot) {
-	used, total, busy := b.by("gpu_memory_used_bytes", "gpu"), b.by("gpu_memory_total_bytes", "gpu"), b.by("gpu_utilization_ratio", "gpu")
+	used, total := b.by("gpu_memory_used_bytes", "gpu"), b.by("gpu_memory_total_bytes", "gpu")
+	busy := b.by("gpu_utilization_ratio", "gpu")
 	peak, start, source := map[string]*float64{}, map[string]*float64{}, map[string]string{}
 	b.each("gpu_memory_used_peak_bytes", []string{"gpu", "window"}, func(l []string, v float64) {
 		if l[1] == "1m" {

@@ -48,7 +48,8 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 	put("pcie_link_max_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.MaxWidth = &v })
 	put("gid_misbound", nil, func(r *Rail, _ []string, v float64) {
 		if v == 1 {
-			r.Notes = append(r.Notes, Note{Level: Bad, Text: "GIDs on another interface", Detail: "connections use another port"})
+			r.Notes = append(r.Notes,
+				Note{Level: Bad, Text: "GIDs on another interface", Detail: "connections use another port"})
 		}
 	})
 	b.nearGPUs(at)
@@ -79,7 +80,7 @@ func (b *builder) nearGPUs(at map[string]*Rail) {
 	for _, r := range at {
 		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), natural); {
 		case r.NUMA == "" || len(list) == 0:
-		case list[0] == "": // NVML does not speak of it
+		case list[0] == "": // NVML does not report it
 			r.GPUs = plural(len(list), "GPU")
 		default:
 			r.GPUs = "GPU " + strings.Join(list, " ")

@@ -112,8 +112,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			p.hub.o.Refused(r.RemoteAddr)
 		}
 		h.Set("Retry-After", "30")
-		http.Error(w, "too many open pages (limit "+strconv.Itoa(MaxStreams)+"): close one, or reload this one for current values",
-			http.StatusServiceUnavailable)
+		http.Error(w, "too many open pages (limit "+strconv.Itoa(MaxStreams)+
+			"): close one, or reload this one for current values", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.hub.leave(s)

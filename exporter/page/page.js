@@ -63,7 +63,7 @@
   function receive(event) {
     const m = JSON.parse(event.data);
     if (m.layout !== document.documentElement.dataset.layout) { // the server is another version
-      if (sessionStorage.getItem('layout') !== m.layout) { // reload once: more often means that a cache has the old page
+      if (sessionStorage.getItem('layout') !== m.layout) { // reload once: a cache may have the old page
         sessionStorage.setItem('layout', m.layout);
         stream.close();
         location.reload();

@@ -119,8 +119,8 @@ func (p *peer) count(r probe.Result) {
 	}
 }
 
-// keep records what only some rounds measure, and drops what no longer holds: all RDMA figures when the round was not by
-// RDMA, the solo goodput of a rail that failed or is gone, the TCP figures when TCP failed, too.
+// keep records what only some rounds measure, and drops what no longer holds: all RDMA figures when the round was not
+// by RDMA, the solo goodput of a rail that failed or is gone, the TCP figures when TCP failed, too.
 func (p *peer) keep(r probe.Result) {
 	k, was := &p.kept, p.kept.solo
 	if r.Transport != probe.RDMA {

@@ -24,8 +24,8 @@ type Source struct {
 
 // NewSource returns a source of one gauge with one series.
 func NewSource(name string) *Source {
-	f := &Source{Called: name, Row: &collector.Metric{Name: name + "_value", Help: "A value.", Ref: "here", Kind: collector.Gauge,
-		Labels: []string{"of"}}}
+	f := &Source{Called: name, Row: &collector.Metric{Name: name + "_value", Help: "A value.", Ref: "here",
+		Kind: collector.Gauge, Labels: []string{"of"}}}
 	f.Reads = func(emit func(collector.Sample)) error { emit(f.Sample(1, "x")); return nil }
 	return f
 }
