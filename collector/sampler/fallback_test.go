@@ -192,13 +192,13 @@ func TestTCPBytes(t *testing.T) {
 	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats(1000, 50)}
 	eth1 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(100, 5)}
 	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0, "eth1": eth1}}
-	r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "bond0"}, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
-	defer r.close()
+	r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "bond0"}, sysfs: sys, ioctl: k.Ioctl}
+	defer r.Close()
 	var rates [directions]tcpRate
 	now := time.Unix(1000, 0)
 	var got []string
 	look := func(what string) {
-		l := r.read(nil)
+		l := r.read()
 		now = now.Add(tcpEvery)
 		l.at = now
 		for d := range rates {
@@ -242,7 +242,7 @@ func TestTCPBytes(t *testing.T) {
 		t.Error("the rate is still known")
 	}
 	other := &tcpReader{rail: rail.Rail{Driver: "bnxt_en", Netdev: "eth0"}, sysfs: sys, ioctl: k.Ioctl}
-	if l := other.read(nil); l.ok {
+	if l := other.read(); l.ok {
 		t.Error("of a driver that mixes both something was told")
 	}
 }
@@ -256,11 +256,11 @@ func TestTCPLives(t *testing.T) {
 	var rate tcpRate
 	for life, bytes := range []uint64{1000, 1e12} {
 		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes}, {Name: "tx_vport_unicast_bytes", Value: bytes}}
-		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life, sysfs: sys, ioctl: k.Ioctl, buf: make([]byte, 64)}
-		look := r.read(nil)
+		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life, sysfs: sys, ioctl: k.Ioctl}
+		look := r.read()
 		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
 		rate.add(look, Receive)
-		r.close()
+		r.Close()
 	}
 	if !rate.exact || rate.total != 0 {
 		t.Errorf("nothing was seen to move, and yet %d bytes (%v)", rate.total, rate.exact)

@@ -27,14 +27,15 @@ func newSoftwareFiles(open rail.OpenFile, sysfsRoot string, r rail.Rail) *softwa
 }
 
 // read reads all of them: the bytes first, so that RDMA of the moment between makes what is certain less, not more.
-func (s *softwareFiles) read(buf []byte) (r tcpReading) {
+func (s *softwareFiles) read() (r tcpReading) {
+	var buf [64]byte
 	r.at = time.Now()
 	for d := range s.packets {
 		bytes, generation, err := s.port.Bytes(d)
 		if err != nil || !s.port.BytesShared() {
 			return tcpReading{}
 		}
-		text, err := s.packets[d].Read(buf)
+		text, err := s.packets[d].Read(buf[:])
 		if err != nil {
 			return tcpReading{}
 		}

@@ -5,15 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
-	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -41,13 +40,14 @@ type tcpRate struct {
 	bytes, packets mark    // of the last read
 }
 
-// tcpReader reads what one rail carries beside RDMA. It belongs to the rail's lane.
+// tcpReader reads what one rail carries beside RDMA. It implements [collector.Device].
 type tcpReader struct {
 	rail  rail.Rail
 	id    int // no two readers have the same
 	sysfs string
 	ioctl ethtool.Ioctl
-	buf   []byte
+	open  rail.OpenFile
+	last  tcpReading
 
 	members  []*vport // the interface, or the members of the bond
 	software *softwareFiles
@@ -68,44 +68,24 @@ type tcpReading struct {
 // watchTCP reads what all rails carry beside RDMA until ctx is done, each in a lane of its own: ethtool waits for a lock
 // that some drivers hold for long.
 func (s *Sampler) watchTCP(ctx context.Context) {
-	var lanes lane.Group[tcpReading]
-	readers := map[string]*tcpReader{} // by Rail.ID and port
-	ids := 0
-	var mu sync.Mutex // protects readers
+	var ids atomic.Int64
+	readers := collector.NewSet(tcpBudget, rail.Rail.String, func(r rail.Rail) *tcpReader {
+		return &tcpReader{rail: r, id: int(ids.Add(1)), sysfs: s.opts.Sysfs, ioctl: s.ioctl, open: s.open}
+	})
+	defer readers.Close()
 	s.every(ctx, max(tcpEvery, 2*s.opts.Interval), func() {
 		s.mu.Lock()
 		rails := slices.Clone(s.rails)
 		s.mu.Unlock()
-		var keys []string
-		mu.Lock()
-		for _, r := range rails {
-			key := r.ID + "/" + strconv.Itoa(r.Port)
-			keys = append(keys, key)
-			if old := readers[key]; old == nil || old.rail != r {
-				ids++
-				readers[key] = &tcpReader{rail: r, id: ids, sysfs: s.opts.Sysfs, ioctl: s.ioctl, buf: make([]byte, 64)}
-				if old != nil {
-					lanes.Run(tcpBudget, []string{key}, func(string) tcpReading { old.close(); return tcpReading{} })
-				}
-			}
+		answered, _ := readers.Read(rails, nil) // a fault is a rail of which nothing is known
+		readings := map[rail.Rail]tcpReading{}
+		for _, r := range answered {
+			readings[r.rail] = r.last
 		}
-		for key, r := range readers {
-			if !slices.Contains(keys, key) {
-				delete(readers, key)
-				lanes.Run(tcpBudget, []string{key}, func(string) tcpReading { r.close(); return tcpReading{} })
-			}
-		}
-		mu.Unlock()
-		results := lanes.Run(tcpBudget, keys, func(key string) tcpReading {
-			mu.Lock()
-			r := readers[key]
-			mu.Unlock()
-			return r.read(s.open)
-		})
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for i, res := range results {
-			s.addTCP(rails[i], res.Value)
+		for _, r := range rails {
+			s.addTCP(r, readings[r])
 		}
 		s.suspectLocked()
 	})
@@ -152,8 +132,11 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	t.least = max(0, float64(grew)-rdma) / took.Seconds()
 }
 
+// Read implements collector.Device.
+func (r *tcpReader) Read(*collector.Reading) { r.last = r.read() }
+
 // read reads the rail.
-func (r *tcpReader) read(open rail.OpenFile) (reading tcpReading) {
+func (r *tcpReader) read() (reading tcpReading) {
 	const most = 1 << 20 // times that a reader opens its files anew
 	defer func() { reading.opens += r.id * most }()
 	switch {
@@ -161,9 +144,9 @@ func (r *tcpReader) read(open rail.OpenFile) (reading tcpReading) {
 		return reading
 	case r.rail.Software:
 		if r.software == nil {
-			r.software = newSoftwareFiles(open, r.sysfs, r.rail)
+			r.software = newSoftwareFiles(r.open, r.sysfs, r.rail)
 		}
-		return r.software.read(r.buf)
+		return r.software.read()
 	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
 		return reading // which of the interface's bytes are RDMA is not known
 	}
@@ -183,7 +166,7 @@ func (r *tcpReader) readVports() (reading tcpReading) {
 		for d := range reading.values {
 			reading.values[d] += m.values[d]
 		}
-		reading.opens += m.lives
+		reading.opens += m.opened
 	}
 	reading.ok, reading.exact, reading.at = len(r.members) > 0, true, time.Now()
 	return reading
@@ -195,18 +178,19 @@ func (r *tcpReader) setMembers(names []string) {
 	if slices.EqualFunc(names, r.members, func(name string, m *vport) bool { return name == m.name }) {
 		return
 	}
-	lives := 1
+	opened := 1
 	for _, m := range r.members {
-		lives += m.lives
+		opened += m.opened
 		m.close()
 	}
 	r.members = nil
 	for _, name := range names {
-		r.members = append(r.members, &vport{name: name, net: filepath.Join(r.sysfs, "class/net"), ioctl: r.ioctl, lives: lives})
+		r.members = append(r.members, &vport{name: name, net: filepath.Join(r.sysfs, "class/net"), ioctl: r.ioctl, opened: opened})
 	}
 }
 
-func (r *tcpReader) close() {
+// Close implements collector.Device.
+func (r *tcpReader) Close() {
 	for _, m := range r.members {
 		m.close()
 	}
@@ -251,7 +235,7 @@ type vport struct {
 	at        [directions]int // of the counters among the statistics; -1 where it has none
 	values    [directions]uint64
 	ino       uint64
-	lives     int
+	opened    int
 }
 
 // read reads the counters, and reports whether they exist. Its PCI address proves that sysfs and ethtool mean the same
@@ -269,7 +253,7 @@ func (v *vport) read() bool {
 			return false
 		}
 		v.stats, v.ino = d, st.Ino
-		v.lives++
+		v.opened++
 		target, err := os.Readlink(filepath.Join(dir, "device"))
 		if _, bus, errDriver := d.Driver(); err != nil || errDriver != nil || bus != filepath.Base(target) {
 			v.close()
