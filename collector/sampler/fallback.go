@@ -18,7 +18,7 @@ func Reason(i int) string {
 const (
 	tcpLeast        = 10e6 // bytes per second beside RDMA, of all rails: below that it is ssh, scrapes and the like
 	tcpLeastShare   = 0.01 // of the capacity of the greatest rail
-	rdmaIdleShare   = 0.1  // RDMA is idle up to that part of what is not RDMA; a probe now and then does not hide a fallback
+	rdmaIdleShare   = 0.1  // RDMA is idle up to that part of the rest, so that probes do not hide a fallback
 	stays           = 0.5  // what is suspected stays so down to that part of the thresholds
 	streakReads     = 3    // reads in a row that it takes to suspect, to stop, and not to know
 	idleShare       = 0.005
@@ -68,7 +68,10 @@ func (s *Sampler) suspectLocked() {
 		l := railLoad{capacity: s.reachLocked(r).capacity}
 		a := s.accounts[key]
 		a.mu.Lock()
-		now := [directions]point{{bytes: a.bytes[Receive], seconds: a.seconds[Receive]}, {bytes: a.bytes[Transmit], seconds: a.seconds[Transmit]}}
+		var now [directions]point
+		for d := range now {
+			now[d] = point{bytes: a.bytes[d], seconds: a.seconds[d]}
+		}
 		a.mu.Unlock()
 		s.suspect.before[key] = now
 		was, known := before[key]
@@ -95,7 +98,8 @@ func (s *Sampler) suspectLocked() {
 
 // missing adds the rails that left while the rails were even: their traffic went
 // on over the others, or it ended, and then all are forgotten.
-func (s *suspicion) missing(loads []railLoad, before map[string][directions]point, reaches map[string]*reach) []railLoad {
+func (s *suspicion) missing(loads []railLoad, before map[string][directions]point,
+	reaches map[string]*reach) []railLoad {
 	for key, was := range before {
 		if _, there := s.before[key]; !there && s.balanced >= balancedReads {
 			s.before[key] = was
@@ -133,8 +137,8 @@ func (s *suspicion) settle(reason int, evidence condition) {
 	}
 }
 
-// tcpBusy reports whether GPUs compute, RDMA is idle and the rails carry much else. It is not known where no rail counts
-// what is not RDMA, or one that moves something does not count what is.
+// tcpBusy reports whether GPUs compute, RDMA is idle and the rails carry much else. It is not known where no rail
+// counts what is not RDMA, or one that moves something does not count what is.
 func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	var tcp, rdma, greatest float64
 	known := false

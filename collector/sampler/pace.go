@@ -63,7 +63,7 @@ func (p *pace) note(took time.Duration) (changed bool) {
 		p.stride = want
 		return true
 	}
-	if want := p.needed(usual * 3 / 2); want < p.stride { // not back and forth for a little: each time is a line in the log
+	if want := p.needed(usual * 3 / 2); want < p.stride { // with hysteresis: each change is a line in the log
 		p.stride = want
 		return true
 	}

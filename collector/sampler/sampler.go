@@ -187,7 +187,8 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 			s.accounts[key] = &account{}
 			s.windows[key] = &[directions]window{}
 		}
-		d.ports = append(d.ports, &port{rail: r, account: s.accounts[key], files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
+		files := rail.NewPort(s.opts.Sysfs, r, s.open)
+		d.ports = append(d.ports, &port{rail: r, account: s.accounts[key], files: files, state: -1})
 	}
 	return d
 }

@@ -65,8 +65,8 @@ type tcpReading struct {
 	at     time.Time
 }
 
-// watchTCP reads what all rails carry beside RDMA until ctx is done, each in a lane of its own: ethtool waits for a lock
-// that some drivers hold for long.
+// watchTCP reads what all rails carry beside RDMA until ctx is done, each in a lane of its own: ethtool waits for a
+// lock that some drivers hold for long.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
 	readers := collector.NewSet(tcpBudget, rail.Rail.String, func(r rail.Rail) *tcpReader {
@@ -185,7 +185,8 @@ func (r *tcpReader) setMembers(names []string) {
 	}
 	r.members = nil
 	for _, name := range names {
-		r.members = append(r.members, &vport{name: name, net: filepath.Join(r.sysfs, "class/net"), ioctl: r.ioctl, opened: opened})
+		net := filepath.Join(r.sysfs, "class/net")
+		r.members = append(r.members, &vport{name: name, net: net, ioctl: r.ioctl, opened: opened})
 	}
 }
 

@@ -16,7 +16,7 @@ type Choice struct {
 }
 
 // ChooseGID picks the entry for a connection: RoCE v2 over IPv4 on the rail's
-// own interface, and only for want of that something else. own tells whether an
+// own interface, and only for want of that something else. own reports whether an
 // interface is the rail's own; see [Own]. Ties go to the lowest index.
 func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
 	if linkLayer == "InfiniBand" || linkLayer == "Unspecified" { // the latter is EFA's
@@ -28,7 +28,8 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 	for _, rank := range gidRanks(own) {
 		for _, g := range table {
 			if rank.fits(g) {
-				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", cmp.Or(g.Netdev, "an unknown interface"))}
+				netdev := cmp.Or(g.Netdev, "an unknown interface")
+				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", netdev)}
 			}
 		}
 	}
@@ -37,20 +38,28 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 
 // gidRank is one kind of entry of an Ethernet port's GID table.
 type gidRank struct {
-	fits   func(GID) bool
+	tests  []func(GID) bool
 	reason string
+}
+
+func (r gidRank) fits(g GID) bool {
+	return !slices.ContainsFunc(r.tests, func(test func(GID) bool) bool { return !test(g) })
 }
 
 // gidRanks are the kinds of entries, the best first. The last is RoCE v1.
 func gidRanks(own func(netdev string) bool) []gidRank {
+	type all = []func(GID) bool
+	v2 := func(g GID) bool { return g.Type == TypeRoCEv2 }
+	ours := func(g GID) bool { return own(g.Netdev) }
+	global := func(g GID) bool { return !linkLocal(g) }
 	return []gidRank{
-		{func(g GID) bool { return g.IPv4() && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv4, on the rail's own interface"},
-		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) && !linkLocal(g) }, "RoCE v2, IPv6: the interface has no IPv4 address"},
-		{func(g GID) bool { return g.IPv4() && !linkLocal(g) }, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
-		{func(g GID) bool { return g.Type == TypeRoCEv2 && own(g.Netdev) }, "RoCE v2, link-local only: give the interface an IPv4 address"},
-		{func(g GID) bool { return g.Type == TypeRoCEv2 && !linkLocal(g) }, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"},
-		{func(g GID) bool { return g.Type == TypeRoCEv2 }, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
-		{func(g GID) bool { return true }, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
+		{all{GID.IPv4, ours, global}, "RoCE v2, IPv4, on the rail's own interface"},
+		{all{v2, ours, global}, "RoCE v2, IPv6: the interface has no IPv4 address"},
+		{all{GID.IPv4, global}, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
+		{all{v2, ours}, "RoCE v2, link-local only: give the interface an IPv4 address"},
+		{all{v2, global}, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"},
+		{all{v2}, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
+		{all{}, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
 	}
 }
 
@@ -81,7 +90,7 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, mos
 
 func linkLocal(g GID) bool { return g.Addr.Unmap().IsLinkLocalUnicast() }
 
-// Misbound tells whether the port's RoCE v2 IPv4 GIDs all sit on an interface
+// Misbound reports whether the port's RoCE v2 IPv4 GIDs all sit on an interface
 // that is not the rail's own: what enslaving the interface to a bond does, and
 // what makes a connection leave by another port. ok is false when the port has
 // no such GID, and there is nothing to say.

@@ -127,7 +127,7 @@ func (d device) locate() (l location) {
 	return l
 }
 
-// netdevPort tells interfaces of one PCI function apart.
+// netdevPort distinguishes the interfaces of one PCI function.
 func (d device) netdevPort(netdev string) string {
 	port, err := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port")
 	if err != nil {

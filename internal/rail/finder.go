@@ -14,21 +14,21 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options say which ports are rails and how they are called. The zero value
+// Options say which ports are rails and how they are named. The zero value
 // takes every port that is not a virtual function and numbers them.
 type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
 	Names   map[string]string // "device/port" or "PCI address/port" → rail name
 }
 
-// Kernel is what the finder asks the running kernel that sysfs does not say.
+// Kernel answers what sysfs does not say.
 type Kernel interface {
 	// PortNetdev returns the network interface of an RDMA port, or an error
 	// when the kernel has no answer.
 	PortNetdev(device string, port int) (string, error)
 }
 
-// Snapshot is what the finder saw at one moment. It is shared: do not change it.
+// Snapshot is what the finder found at one moment. It is shared: do not change it.
 type Snapshot struct {
 	Rails    []Rail
 	LeftOut  []LeftOut
@@ -37,9 +37,8 @@ type Snapshot struct {
 	Err      error     // devices that could not be examined, joined; the others are in Rails
 }
 
-// How long a finder trusts what it has seen: not at all when a listing has
-// changed, examineEvery when it has not, and within settle without looking, so
-// that all sources of one scrape see the same rails.
+// How long a finder trusts its last scan: not at all when a listing has changed, examineEvery when it has not, and
+// within settle without listing, so that all sources of one scrape see the same rails.
 const (
 	settle       = 20 * time.Millisecond
 	examineEvery = time.Minute
@@ -57,19 +56,19 @@ type Finder struct {
 
 	mu       sync.Mutex // protects all following fields
 	opts     Options
-	book     book // which rail has which number: one that vanishes does not rename the others
+	registry registry // which rail has which number: one that vanishes does not rename the others
 	saved    []Record
 	save     func([]Record)
 	located  map[string]location // by device and inode
 	snap     Snapshot
-	known    map[string]examined // by device and inode: what it said when it was last examined
-	looked   time.Time           // when the listings were last compared
+	known    map[string]examined // by device and inode, as last examined
+	compared time.Time           // when the listings were last compared
 	examined time.Time           // when the devices were last examined
 	seen     []sysfs.Entry       // the listings that snap was made of
 }
 
 // NewFinder returns a finder for the tree at sysfs, normally /sys. A device
-// that does not answer within budget is left for the next look. kernel may be
+// that does not answer within budget is left for the next scan. kernel may be
 // nil; it is only asked where the tree is a real sysfs.
 func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Duration) *Finder {
 	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget}
@@ -77,8 +76,8 @@ func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Durati
 
 // Remember makes the finder go on from the records of an earlier process, and
 // hand them to save whenever they change; save must not wait, and may be nil.
-// Before the first look. It returns an error, and takes none, where one is not as
-// this version writes it.
+// Before the first scan. Where a record is not as this version writes it, it returns
+// an error and uses none.
 func (f *Finder) Remember(records []Record, save func([]Record)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,19 +86,19 @@ func (f *Finder) Remember(records []Record, save func([]Record)) error {
 		return err
 	}
 	for _, r := range records {
-		f.book.records = append(f.book.records, &r)
+		f.registry.records = append(f.registry.records, &r)
 	}
 	f.saved = records
 	return nil
 }
 
-// SetOptions changes which ports are rails, from the next look on. Ports that
+// SetOptions changes which ports are rails, from the next scan on. Ports that
 // have a number keep it.
 func (f *Finder) SetOptions(opts Options) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opts = opts
-	f.looked, f.examined = time.Time{}, time.Time{}
+	f.compared, f.examined = time.Time{}, time.Time{}
 }
 
 // Rails returns the rails there are now, in order, and what could not be
@@ -122,13 +121,13 @@ func (f *Finder) Snapshot() Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if now.Sub(f.looked) < settle {
+	if now.Sub(f.compared) < settle {
 		return f.snap
 	}
 	devices, err := sysfs.List(f.class())
 	if err != nil {
 		if sysfs.Reason(err) != sysfs.ReasonVanished {
-			f.snap, f.looked, f.seen = Snapshot{Err: err}, now, nil
+			f.snap, f.compared, f.seen = Snapshot{Err: err}, now, nil
 			return f.snap
 		}
 		devices = nil // no RDMA core in this kernel: no rails
@@ -142,13 +141,13 @@ func (f *Finder) Snapshot() Snapshot {
 			f.examined = now
 		}
 	}
-	f.looked = time.Now() // after what it took
+	f.compared = time.Now() // after what it took
 	return f.snap
 }
 
 func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniband") }
 
-// examined is what one device said.
+// examined is the result for one device.
 type examined struct {
 	ports   []Rail
 	leftOut []LeftOut
@@ -156,9 +155,8 @@ type examined struct {
 	err     error
 }
 
-// examine looks at the devices, side by side, each in its own lane: at all of
-// them, or only at those that could not be examined so far. A device that does
-// not answer stays what it was, if it was known in this life of its.
+// examine examines the devices, side by side, each in its own lane: all of them, or only those that could not be
+// examined so far. A device that does not answer stays what it was, unless it was removed meanwhile.
 func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	known := map[string]examined{} // by ID
 	var names, ask, left []string
@@ -179,7 +177,7 @@ func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 			ask = append(ask, d.Name)
 		}
 	}
-	failed := f.ask(ask, ids, known)
+	failed := f.examineEach(ask, ids, known)
 	f.known = known
 	var silent []string
 	for _, name := range names {
@@ -190,13 +188,13 @@ func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
 	f.locate(ids, silent, left)
 	slices.SortFunc(names, naturalCompare)
 	slices.SortFunc(left, naturalCompare)
-	snap := f.enter(names, left, ids)
+	snap := f.makeSnapshot(names, left, ids)
 	snap.Err = errors.Join(failed...)
 	return snap
 }
 
-// locate finds out where devices are that are not examined: those that do not
-// answer, and those that are left out. What it found holds for a device's life.
+// locate finds out where devices are that are not examined: those that do not answer, and those that are left out. The
+// result holds until the device is removed.
 func (f *Finder) locate(ids map[string]string, silent, left []string) {
 	located := map[string]location{}
 	var ask []string
@@ -222,9 +220,8 @@ func (f *Finder) locate(ids map[string]string, silent, left []string) {
 	f.located = located
 }
 
-// enter makes a snapshot of what is known of the devices: the rails get their
-// names from the book.
-func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapshot) {
+// makeSnapshot makes a snapshot of what is known of the devices. The rails get their names from the registry.
+func (f *Finder) makeSnapshot(names, left []string, ids map[string]string) (snap Snapshot) {
 	var seen []sighting
 	taken := map[string]bool{}
 	for _, name := range names {
@@ -251,13 +248,13 @@ func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapsh
 				Record: Record{Device: name, Place: l.place, PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}})
 		}
 	}
-	called, missing := f.book.enter(seen, f.opts.Names, taken)
+	rails, missing := f.registry.assign(seen, f.opts.Names, taken)
 	for i := range snap.Rails {
-		snap.Rails[i].Name = called[i]
+		snap.Rails[i].Name = rails[i]
 	}
 	snap.Rails = slices.DeleteFunc(snap.Rails, func(r Rail) bool { return r.ID == "" })
 	snap.Missing = missing
-	if list := f.book.list(); !slices.Equal(list, f.saved) {
+	if list := f.registry.list(); !slices.Equal(list, f.saved) {
 		f.saved = list
 		if f.save != nil {
 			f.save(list)
@@ -266,9 +263,8 @@ func (f *Finder) enter(names, left []string, ids map[string]string) (snap Snapsh
 	return snap
 }
 
-// ask examines devices, puts what they say into known, and returns what could
-// not be examined.
-func (f *Finder) ask(names []string, ids map[string]string, known map[string]examined) (failed []error) {
+// examineEach examines devices, puts the results into known, and returns what could not be examined.
+func (f *Finder) examineEach(names []string, ids map[string]string, known map[string]examined) (failed []error) {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
 		kernel = nil
@@ -279,7 +275,8 @@ func (f *Finder) ask(names []string, ids map[string]string, known map[string]exa
 	}) {
 		switch {
 		case res.Err != nil:
-			failed = append(failed, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key), Reason: sysfs.ReasonTimeout, Err: res.Err}})
+			failed = append(failed, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key),
+				Reason: sysfs.ReasonTimeout, Err: res.Err}})
 		case res.Value.err != nil:
 			failed = append(failed, &DeviceError{res.Key, res.Value.err})
 			delete(known, ids[res.Key])

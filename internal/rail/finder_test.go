@@ -150,7 +150,7 @@ func TestFinderFollows(t *testing.T) {
 
 		m.remove("mlx5_1")
 		time.Sleep(settle - time.Nanosecond)
-		expect("within settle of the last look", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 eth2 1")
+		expect("within settle of the last scan", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 eth2 1")
 		time.Sleep(time.Nanosecond)
 		expect("vanished: its number stays its own", "0 mlx5_0 eth0 1", "2 mlx5_2 eth2 1")
 
@@ -266,7 +266,7 @@ func TestFinderBrokenDevices(t *testing.T) {
 	}
 }
 
-// A failure is looked into at the next look, not only after the minute.
+// A failure is examined again at the next scan, not only after the minute.
 func TestFinderLooksAgainAfterError(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0")

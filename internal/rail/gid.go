@@ -36,15 +36,15 @@ var ErrNoTable = errors.New("no GID table")
 // GIDTable reads a port's GID table. An mlx5 port has 256 entries, nearly all
 // of them empty, at three files each; so it re-reads the used ones and the
 // first empty ones, where the kernel puts a new entry
-// (drivers/infiniband/core/cache.c, find_gid), and looks at all of them only
-// now and then. Not safe for concurrent use.
+// (drivers/infiniband/core/cache.c, find_gid), and reads all of them only now
+// and then. Not safe for concurrent use.
 type GIDTable struct {
 	dir     string // <device>/ports/<port>
 	entries []gidFiles
 	used    map[int]bool
 	swept   time.Time // when the last sweep began
 	next    int       // where it goes on
-	full    bool      // more entries are used than every read looks at
+	full    bool      // more entries are used than every read covers
 	none    error     // why there is no table, found at the last sweep
 }
 
@@ -57,12 +57,12 @@ type gidFiles struct {
 	good           bool // last is what the last read said
 }
 
-// What a read looks at beside the used entries: the first empty ones, and now
+// What a read covers beside the used entries: the first empty ones, and now
 // and then all, some at a time. A sweep of rxe's 1024 entries in one read would
 // be felt.
 const (
 	emptyAhead = 2
-	usedAhead  = 32 // used entries that every read looks at; of a fuller table the others are swept all the time
+	usedAhead  = 32 // used entries that every read covers; of a fuller table the others are swept all the time
 	sweepEvery = 10 * time.Minute
 	sweepStep  = 64
 	fullStep   = 32          // of a table that is swept all the time
@@ -79,17 +79,17 @@ func NewGIDTable(dir string, port int) *GIDTable {
 // are in the list of errors, which are [*sysfs.Error]; the only one is
 // [ErrNoTable], wrapped, when the port has no table.
 func (t *GIDTable) Read() (table []GID, errs []error) {
-	table, errs, moved := t.look()
-	if moved { // what left its place may be at any other: look at all
+	table, errs, moved := t.scan()
+	if moved { // what left its place may be at any other: read all
 		t.swept = time.Time{}
-		table, errs, _ = t.look()
+		table, errs, _ = t.scan()
 	}
 	return table, errs
 }
 
-// look is one read, and tells whether an entry that was used is another now, or
+// scan is one read, and reports whether an entry that was used is another now, or
 // empty.
-func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
+func (t *GIDTable) scan() (table []GID, errs []error, moved bool) {
 	step, every := sweepStep, sweepEvery
 	if t.none != nil {
 		every = noneEvery
@@ -131,7 +131,7 @@ func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
 		default:
 			empty++
 		}
-		t.used[i] = ok || err != nil // one that fails is looked at again: it may be in use
+		t.used[i] = ok || err != nil // one that fails is read again: it may be in use
 		if t.entries[i].good = ok; t.used[i] {
 			used++
 		}
@@ -146,11 +146,9 @@ func (t *GIDTable) look() (table []GID, errs []error, moved bool) {
 // glanceGap is how many empty entries in a row end a glance at a table.
 const glanceGap = 32
 
-// Glance returns the used entries of a port's GID table for who looks only
-// once: it ends at the first long run of empty ones, because the kernel fills
-// the first that is free, and a sweep of rxe's 1024 is felt. The error is
-// [ErrNoTable], wrapped, or of the first entry that cannot be read; the others
-// are returned all the same.
+// Glance returns the used entries of a port's GID table for a single read: it ends at the first long run of empty ones,
+// because the kernel fills the first that is free, and a sweep of rxe's 1024 is slow. The error is [ErrNoTable],
+// wrapped, or of the first entry that cannot be read; the others are returned all the same.
 func (r Rail) Glance() (table []GID, err error) {
 	t := NewGIDTable(r.Dir, r.Port)
 	defer t.Close()
@@ -234,7 +232,8 @@ func (f *gidFiles) read(index int) (g GID, used bool, err error) {
 		addr, err := netip.ParseAddr(string(text))
 		if err != nil || !addr.Is6() {
 			f.text = ""
-			return g, false, &sysfs.Error{Path: f.gid.Path, Reason: sysfs.ReasonInvalid, Err: fmt.Errorf("%q is not a GID", string(text))}
+			return g, false, &sysfs.Error{Path: f.gid.Path, Reason: sysfs.ReasonInvalid,
+				Err: fmt.Errorf("%q is not a GID", string(text))}
 		}
 		f.text, f.last.Addr = string(text), addr
 	}

@@ -20,8 +20,8 @@ const maxLanes = 32
 // ErrNoLink says that a function has no PCIe link: it sits in the processor or a virtual machine. It is always wrapped.
 var ErrNoLink = errors.New("no PCIe link")
 
-// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Whoever needs one of them asks a Port, so that
-// no two places can disagree. A file is opened when it is first read, and kept open until Close. Errors are
+// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Whoever needs one of them asks a Port, so
+// that no two places can disagree. A file is opened when it is first read, and kept open until Close. Errors are
 // [*sysfs.Error]. Not safe for concurrent use, and a read may hang: each user has a Port of its own, in a lane.
 type Port struct {
 	rail   Rail

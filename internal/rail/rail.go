@@ -1,7 +1,7 @@
 // Package rail says what a rail is: one RDMA port of this node that is not a
-// virtual function. It finds the rails, names them, tells what each could
-// carry, which GID a connection would use, and how even a load is. It knows
-// neither collectors nor probes nor Prometheus.
+// virtual function. It finds the rails, names them, reads their ports, and works
+// out what each could carry, which GID a connection would use, and how even a
+// load is. It knows neither collectors nor probes nor Prometheus.
 package rail
 
 // Rail is one RDMA port and what it hangs on. Values are never changed after
@@ -11,13 +11,14 @@ type Rail struct {
 	Device string // RDMA device, for example mlx5_0
 	Port   int    // port of the device, from 1
 
-	// ID tells one life of the device from the next: it changes when the device
-	// is removed and comes back under the same name.
+	// ID changes when the device is removed and comes back under the same name.
 	ID string
 	// Dir is the device's directory, <sysfs>/class/infiniband/<device>.
 	Dir string
 
-	Netdev     string // network interface the port belongs to; the bond's where the driver made one device of a bond; empty when unknown
+	// Netdev is the network interface the port belongs to: the bond's where the driver made one device of a bond; empty
+	// when unknown.
+	Netdev     string
 	LinkLayer  string // Ethernet or InfiniBand, as the kernel says
 	PCIAddress string // domain:bus:device.function; empty for a software device
 	Place      string // PCI address and auxiliary device, or net: and where a software device's interface sits

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// world is what one look sees: a device a word, in any order.
+// world is what one scan finds: a device a word, in any order.
 //
 //	mlx5_0@18=a      examined: name, bus number, node GUID; /2 behind the name is a second port
 //	mlx5_0@18.4=a    an auxiliary device of the function
@@ -70,8 +70,8 @@ func sightingOf(tb testing.TB, word string) (s sighting) {
 	return s
 }
 
-// show enters a world into the book, and returns names and what is missing.
-func show(tb testing.TB, b *book, w world) string {
+// show enters a world into the registry, and returns names and what is missing.
+func show(tb testing.TB, b *registry, w world) string {
 	tb.Helper()
 	var seen []sighting
 	taken := map[string]bool{}
@@ -83,7 +83,7 @@ func show(tb testing.TB, b *book, w world) string {
 		seen = append(seen, sightingOf(tb, word))
 	}
 	slices.SortStableFunc(seen, func(a, b sighting) int { return naturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port)) })
-	names, missing := b.enter(seen, w.names, taken)
+	names, missing := b.assign(seen, w.names, taken)
 	var out []string
 	for i, s := range seen {
 		if s.kind != examinedPort {
@@ -101,8 +101,8 @@ func show(tb testing.TB, b *book, w world) string {
 	return strings.Join(out, " ")
 }
 
-// reboot returns the book of the next process.
-func reboot(tb testing.TB, b *book) *book {
+// reboot returns the registry of the next process.
+func reboot(tb testing.TB, b *registry) *registry {
 	tb.Helper()
 	data, err := json.Marshal(b.list())
 	if err != nil {
@@ -116,7 +116,7 @@ func reboot(tb testing.TB, b *book) *book {
 	if err := next.Remember(records, nil); err != nil {
 		tb.Fatal(err)
 	}
-	return &next.book
+	return &next.registry
 }
 
 var four = "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d"
@@ -249,7 +249,7 @@ func TestRailsKeepTheirNames(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &book{}
+			b := &registry{}
 			for _, w := range worlds {
 				if w.reboot {
 					b = reboot(t, b)
@@ -271,12 +271,12 @@ func TestRailsKeepTheirNames(t *testing.T) {
 func TestNamesHold(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 11))
-		b := &book{}
+		b := &registry{}
 		slots := rng.Perm(12)[:8] // slot of each card
 		present := [8]bool{true, true, true, true, true, true, true, true}
 		letters := strings.Split("1 2 3 4 5 6 7 8", " ")
 		names := map[int]string{}
-		examined := map[int]bool{} // at the last look
+		examined := map[int]bool{} // at the last scan
 		var history []string
 		for step := range 40 {
 			event := rng.IntN(6)
@@ -375,7 +375,7 @@ func TestCheckRecords(t *testing.T) {
 // TestOddNamesSpoilNothing: a device with a name that no file may hold is numbered
 // like any other, and what is saved beside it is read back.
 func TestOddNamesSpoilNothing(t *testing.T) {
-	b := &book{}
+	b := &registry{}
 	odd := "\u202e" + strings.Repeat("x", 2)
 	if got, want := show(t, b, world{sees: "mlx5_0@18=a " + odd}), "mlx5_0:0 "+odd+":1"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -387,7 +387,7 @@ func TestOddNamesSpoilNothing(t *testing.T) {
 
 // TestForget: a rail is forgotten by the name that it has now.
 func TestForget(t *testing.T) {
-	b := &book{}
+	b := &registry{}
 	names := map[string]string{"mlx5_1/1": "east", "0000:4b:00.0/1": "west"}
 	show(t, b, world{sees: four, names: names})
 	for name, want := range map[string]string{"0": "mlx5_0", "east": "mlx5_1", "west": "mlx5_2", "3": "mlx5_3", "1": "", "mlx5_0": ""} {
@@ -408,7 +408,7 @@ func TestForget(t *testing.T) {
 // TestMoreThanAreRemembered: of more rails than are remembered, those are that were
 // there first, and what is saved is taken again.
 func TestMoreThanAreRemembered(t *testing.T) {
-	b := &book{}
+	b := &registry{}
 	words := make([]string, 0, maxRecords+10)
 	for i := range cap(words) {
 		words = append(words, fmt.Sprintf("rxe%d", i))
@@ -425,7 +425,7 @@ func TestMoreThanAreRemembered(t *testing.T) {
 // TestBookIsBounded: devices that come under ever other identities are forgotten,
 // those that are there are not.
 func TestBookIsBounded(t *testing.T) {
-	b := &book{}
+	b := &registry{}
 	for i := range 3 * maxRecords {
 		got := show(t, b, world{sees: fmt.Sprintf("mlx5_0@18=a veth%d", i)})
 		if !strings.HasPrefix(got, "mlx5_0:0 ") {
