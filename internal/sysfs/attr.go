@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkEvery is how often a file of a captured tree is looked for under its name.
-const checkEvery = time.Second
-
 // ErrNone says that a device has no such value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
@@ -18,13 +15,35 @@ var ErrNone = errors.New("the device has no such value")
 // command, and on some adapters a line in the kernel's log (node_exporter issue 3434).
 const RefusedFor = time.Minute
 
-// Attr is a [File] that not every kernel and driver has, or has a value in. The
-// zero value with a Path is ready. Not safe for concurrent use.
-type Attr struct {
+// checkEvery is how often a file of a captured tree is looked for under its name.
+const checkEvery = time.Second
+
+// Kept is a [File] that also notices on a captured tree, within a second, that it
+// was removed or another took its name. The zero value with a Path is ready. Not
+// safe for concurrent use.
+type Kept struct {
 	File
+	checked time.Time
+}
+
+// Read is [File.Read].
+func (k *Kept) Read(buf []byte) ([]byte, error) { return k.readAt(buf, time.Now()) }
+
+func (k *Kept) readAt(buf []byte, now time.Time) ([]byte, error) {
+	if now.Sub(k.checked) >= checkEvery {
+		if k.checked = now; k.Replaced() {
+			k.Close()
+		}
+	}
+	return k.File.Read(buf)
+}
+
+// Attr is a [Kept] file that not every kernel and driver has, or has a value in.
+// The zero value with a Path is ready. Not safe for concurrent use.
+type Attr struct {
+	Kept
 	seen    bool      // it was there once: that it is gone is an error
 	absent  time.Time // until when a file that was never there is left alone
-	checked time.Time // when it was last seen to be the one of that name
 	refused Refusal
 }
 
@@ -33,12 +52,7 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if a.Resting(now) {
 		return nil, ErrNone
 	}
-	if now.Sub(a.checked) >= checkEvery {
-		if a.checked = now; a.Replaced() {
-			a.Close()
-		}
-	}
-	b, err := a.File.Read(buf)
+	b, err := a.readAt(buf, now)
 	if err == nil {
 		a.seen = true
 	} else if !a.seen && errors.Is(err, unix.ENOENT) {

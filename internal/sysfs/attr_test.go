@@ -24,7 +24,8 @@ func TestAttr(t *testing.T) {
 	}
 	const none = "none"
 	nothing := func() {}
-	a := sysfs.Attr{File: sysfs.File{Path: path}}
+	var a sysfs.Attr
+	a.Path = path
 	defer a.Close()
 	now := time.Now()
 	for i, step := range []struct {
