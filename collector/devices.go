@@ -180,7 +180,7 @@ func (s *Set[K, D]) retire(m *member[D]) {
 	}
 }
 
-// read reads one device, in its lane. A device whose read panics is opened anew.
+// read reads one device, in its lane. A device whose read panics is opened again.
 func (s *Set[K, D]) read(m *member[D]) {
 	if !s.enter(m) {
 		return

@@ -25,7 +25,7 @@ type Source struct {
 	bonds         *collector.Set[key, *bond]
 }
 
-// key is a bond; the inode changes when it is made anew.
+// key is a bond; the inode changes when it is recreated.
 type key struct {
 	name  string
 	inode uint64

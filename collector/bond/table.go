@@ -29,25 +29,25 @@ func newTable() *table {
 		"Members whose link is up; below bond_members the bond carries its traffic on fewer links than it has. Absent "+
 			"when a member's link could not be read.", from("bonding_slave/mii_status")...)
 	t.membersMissing = ours.Gauge("bond_members_missing", "Interfaces that were members of this bond at an earlier "+
-		"read and are no longer; starts from nothing when railscope starts and when the bond is made anew.",
+		"read and are no longer; counted from zero when railscope starts and when the bond is recreated.",
 		from("bonding/slaves")...)
-	t.memberUp = member.Gauge("bond_member_up", "1 while the bond's link monitor holds the member to be up, 0 when it "+
-		"is down or on its way up or down.", from("bonding_slave/mii_status")...)
-	t.memberCarrier = member.Ref("net/core/net-sysfs.c").Gauge("bond_member_carrier",
-		"1 while the member itself has carrier, which the bond's monitor may not have seen yet; absent while the "+
-			"member is administratively down.", from("carrier")...)
+	t.memberUp = member.Gauge("bond_member_up", "1 while the bond's link monitor holds the member to be up, 0 when "+
+		"it is down or on its way up or down.", from("bonding_slave/mii_status")...)
+	t.memberCarrier = member.Ref("net/core/net-sysfs.c").Gauge("bond_member_carrier", "1 while the member itself has "+
+		"carrier, which the bond's monitor may not have seen yet; absent while the member is administratively down.",
+		from("carrier")...)
 	t.memberFailures = member.Counter("bond_member_link_failures_total", "Times the member's link went down since it "+
 		"joined the bond; a rising value is a flapping link. 32 bits wide: it wraps to 0.",
 		collector.Origin{Name: "bonding_slave/link_failure_count", Bits: 32})
 	t.memberActive = member.Gauge("bond_member_active", "1 while the bond may send through the member, 0 while the "+
 		"member stands by or is left out of the aggregator.", from("bonding_slave/state")...)
-	t.activeMember = bond.With("member").Gauge("bond_active_member_info", "The one member that carries the traffic of "+
-		"an active-backup, balance-tlb or balance-alb bond, always 1; absent in other modes and when no member is up.",
-		from("bonding/active_slave")...)
+	t.activeMember = bond.With("member").Gauge("bond_active_member_info", "The one member that carries the traffic "+
+		"of an active-backup, balance-tlb or balance-alb bond, always 1; absent in other modes and when no member is "+
+		"up.", from("bonding/active_slave")...)
 	t.addLACP(bond.Ref("drivers/net/bonding/bond_3ad.c, IEEE 802.1AX"))
-	t.onRail = ours.With("rail", "device", "port", "member").Gauge("bond_rdma_info", "An RDMA port on the bond, always "+
-		"1: on the bond itself, with an empty member, where the driver made one device of the bond, otherwise on the "+
-		"named member.", from("bonding/slaves")...)
+	t.onRail = ours.With("rail", "device", "port", "member").Gauge("bond_rdma_info", "An RDMA port on the bond, "+
+		"always 1: on the bond itself, with an empty member, where the driver made one device of the bond, otherwise "+
+		"on the named member.", from("bonding/slaves")...)
 	return t
 }
 
@@ -58,26 +58,24 @@ func (t *table) addLACP(bond collector.Group) {
 		"none.", from("bonding/ad_aggregator")...)
 	t.aggregatorPorts = bond.Gauge("bond_aggregator_ports", "Members in the active LACP aggregator; below "+
 		"bond_members_up some links are up but carry nothing.", from("bonding/ad_num_ports")...)
-	t.actorKey = bond.Gauge("bond_actor_key", "Our LACP key of the active aggregator; absent without CAP_NET_ADMIN, "+
-		"from which alone the kernel does not hide it, and without an active aggregator.",
-		from("bonding/ad_actor_key")...)
+	t.actorKey = bond.Gauge("bond_actor_key", "Our LACP key of the active aggregator; absent without an active "+
+		"aggregator, and without CAP_NET_ADMIN, because the kernel then hides it.", from("bonding/ad_actor_key")...)
 	t.partnerKey = bond.Gauge("bond_partner_key", "The partner's LACP key of the active aggregator; absent where "+
 		"bond_actor_key is.", from("bonding/ad_partner_key")...)
 	t.partnerPresent = bond.Gauge("bond_partner_present", "1 while the active aggregator has a LACP partner, 0 when "+
 		"nobody answers LACP or no aggregator is active; absent without CAP_NET_ADMIN while one is active.",
 		from("bonding/ad_partner_mac")...)
-	t.partner = bond.With("partner_mac").Gauge("bond_partner_info", "System address of the LACP partner of the active "+
-		"aggregator, always 1; absent where bond_partner_present is not 1.", from("bonding/ad_partner_mac")...)
+	t.partner = bond.With("partner_mac").Gauge("bond_partner_info", "System address of the LACP partner of the "+
+		"active aggregator, always 1; absent where bond_partner_present is not 1.", from("bonding/ad_partner_mac")...)
 	t.memberAggregator = member.Gauge("bond_member_aggregator_id", "LACP aggregator that the member belongs to; one "+
-		"other than bond_aggregator_id means that the member carries nothing.",
-		from("bonding_slave/ad_aggregator_id")...)
+		"other than bond_aggregator_id means that the member carries nothing.", from("bonding_slave/ad_aggregator_id")...)
 	churn := member.Ref("drivers/net/bonding/bond_procfs.c, IEEE 802.1AX churn detection").With("side")
-	t.memberChurned = churn.Counter("bond_member_churned_total", "Times the side of the LACP link did not come into "+
-		"step within a minute; a rising value means that the two ends disagree on the aggregate. 32 bits wide: it "+
-		"wraps to 0.", collector.Origin{Name: "Actor Churned Count", Bits: 32},
+	t.memberChurned = churn.Counter("bond_member_churned_total", "Times that this side of the LACP link did not "+
+		"synchronize within a minute; a rising value means that the two ends disagree on the aggregate. 32 bits wide: "+
+		"it wraps to 0.", collector.Origin{Name: "Actor Churned Count", Bits: 32},
 		collector.Origin{Name: "Partner Churned Count", Bits: 32})
-	t.memberPortState = member.With("side", "state").Gauge("bond_member_port_state", "LACP state bits of each side, 1 "+
-		"where set; traffic flows only while collecting and distributing are 1 on both sides, and defaulted on our "+
-		"side means that the partner is not heard.", from("bonding_slave/ad_actor_oper_port_state",
-		"bonding_slave/ad_partner_oper_port_state", "port state")...)
+	t.memberPortState = member.With("side", "state").Gauge("bond_member_port_state", "LACP state bits of each side, "+
+		"1 where set; traffic flows only while collecting and distributing are 1 on both sides, and defaulted on our "+
+		"side means that the partner is not heard.",
+		from("bonding_slave/ad_actor_oper_port_state", "bonding_slave/ad_partner_oper_port_state", "port state")...)
 }

@@ -30,7 +30,7 @@ type column struct {
 	labels [][]string
 }
 
-// forget makes the next read look at the names again, after the carrier changed:
+// forget makes the next read fetch the names again, after the carrier changed:
 // mlx5 takes the link down and up when PFC moves to another priority, which can
 // change the names but not their number. See ADR 3.
 func (s *statistics) forget() {

@@ -48,7 +48,7 @@ type Source struct {
 }
 
 // key is one of the two parts of an interface with the rails on it; the inode
-// changes when the interface is made anew.
+// changes when the interface is recreated.
 type key struct {
 	name   string
 	inode  uint64
@@ -214,8 +214,8 @@ func (s *Source) openSocket() []error {
 func (s *Source) askLinks(names []string) {
 	links := map[string]*rtnl.Link{}
 	if len(names) > 0 && s.live(s.net) {
-		res := s.asking.Run(s.budget/2, []string{"links"}, func(string) map[string]*rtnl.Link { return s.readLinks(names) })[0]
-		if res.State == lane.Done {
+		read := func(string) map[string]*rtnl.Link { return s.readLinks(names) }
+		if res := s.asking.Run(s.budget/2, []string{"links"}, read)[0]; res.State == lane.Done {
 			links = res.Value
 		}
 	}

@@ -20,9 +20,9 @@ func newTable() *table {
 	t.maxWidth = g.Gauge("pcie_link_max_width_lanes", "Lanes that the device could run with.",
 		collector.From("max_link_width")...)
 	t.bandwidth = g.Ref("PCI Express Base Specification 6.0, 4.2").Gauge("pcie_link_bytes_per_second",
-		"What the link carries in one direction: speed times width less line coding; packet headers not taken off. "+
+		"What the link carries in one direction: speed times width minus line coding, packet headers included. "+
 			"Functions of one slot share it.", collector.From("current_link_speed", "current_link_width")...)
-	t.numa = g.Gauge("pcie_numa_node", "NUMA node of the device, absent where the machine does not say.",
+	t.numa = g.Gauge("pcie_numa_node", "NUMA node of the device, absent where it is unknown.",
 		collector.From("numa_node")...)
 	t.aer = g.Ref("Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats").With("severity").Counter(
 		"pcie_aer_errors_total", "Errors on the link that the device reported (Advanced Error Reporting), all types "+

@@ -10,13 +10,13 @@ func (t *table) addPortCounters(port collector.Group) {
 	mlx5 := counters{port.Ref(refMlx5), t.ports}
 	bnxt := counters{port.Ref(refBnxt), t.ports}
 	rxe := counters{port.Ref(refRXE), t.ports}
-	t.receiveBytes = abi.counter("port_receive_bytes_total", "Bytes received over RDMA, headers included. On mlx5 of this function "+
-		"only; a software device (rxe) has no such counter, so there it is what its network interface received, "+
-		"TCP and all.",
+	t.receiveBytes = abi.counter("port_receive_bytes_total", "Bytes received over RDMA, headers included. On mlx5 of "+
+		"this function only; a software device (rxe) has no such counter, so there it is what its network interface "+
+		"received, TCP and all.",
 		words("port_rcv_data", "rx_bytes", "rdma_rx_bytes", "ip4InOctets + ip6InOctets", netdevBytes)...)
-	t.transmitBytes = abi.counter("port_transmit_bytes_total", "Bytes sent over RDMA, headers included. On mlx5 of this function "+
-		"only; a software device (rxe) has no such counter, so there it is what its network interface sent, TCP "+
-		"and all.",
+	t.transmitBytes = abi.counter("port_transmit_bytes_total", "Bytes sent over RDMA, headers included. On mlx5 of "+
+		"this function only; a software device (rxe) has no such counter, so there it is what its network interface "+
+		"sent, TCP and all.",
 		words("port_xmit_data", "tx_bytes", "rdma_tx_bytes", "ip4OutOctets + ip6OutOctets", netdevBytes)...)
 	abi.counter("port_receive_packets_total", "Packets received over RDMA, including ones with errors.",
 		from("port_rcv_packets", "rx_pkts", "rdma_rx_packets", "rcvd_pkts")...)
@@ -31,8 +31,8 @@ func (t *table) addPortCounters(port collector.Group) {
 	abi.counter("port_multicast_transmit_packets_total", "Multicast packets sent over RDMA.",
 		from("multicast_xmit_packets")...)
 
-	abi.counter("port_transmit_wait_ticks_total", "Ticks in which the port had something to send and could not. "+
-		"The length of a tick is the device's own: compare with itself only.", saturating("port_xmit_wait", 32)...)
+	abi.counter("port_transmit_wait_ticks_total", "Ticks in which the port had data to send and could not. The "+
+		"length of a tick depends on the device: compare a device only with itself.", saturating("port_xmit_wait", 32)...)
 	abi.counter("port_symbol_errors_total", "Minor link errors on one or more lanes; rising means a bad cable or "+
 		"transceiver.", saturating("symbol_error", 16)...)
 	abi.counter("port_link_error_recovery_total", "Times the link recovered from an error state by itself.",
@@ -41,7 +41,7 @@ func (t *table) addPortCounters(port collector.Group) {
 		saturating("link_downed", 8, "link_down_events")...)
 	abi.counter("port_receive_errors_total", "Packets received with an error.",
 		saturating("port_rcv_errors", 16, "rx_roce_errors")...)
-	abi.counter("port_receive_remote_physical_errors_total", "Packets received that the sender had marked bad.",
+	abi.counter("port_receive_remote_physical_errors_total", "Received packets that the sender had marked as bad.",
 		saturating("port_rcv_remote_physical_errors", 16)...)
 	abi.counter("port_receive_switch_relay_errors_total", "Packets that a switch could not forward.",
 		saturating("port_rcv_switch_relay_errors", 16)...)
@@ -51,15 +51,15 @@ func (t *table) addPortCounters(port collector.Group) {
 		"congested.", saturating("port_xmit_discards", 16, "tx_roce_discards")...)
 	bnxt.counter("port_transmit_errors_total", "Packets that could not be sent because of an error.",
 		from("tx_roce_errors", "send_err")...)
-	abi.counter("port_receive_constraint_errors_total", "Packets received that a partition or raw-packet rule "+
-		"turned away.", saturating("port_rcv_constraint_errors", 8)...)
-	abi.counter("port_transmit_constraint_errors_total", "Packets not sent because of a partition or raw-packet "+
-		"rule.", saturating("port_xmit_constraint_errors", 8)...)
+	abi.counter("port_receive_constraint_errors_total", "Received packets rejected by a partition or raw-packet rule.",
+		saturating("port_rcv_constraint_errors", 8)...)
+	abi.counter("port_transmit_constraint_errors_total", "Packets not sent because of a partition or raw-packet rule.",
+		saturating("port_xmit_constraint_errors", 8)...)
 	abi.counter("port_local_link_integrity_errors_total", "Times local physical errors passed their threshold.",
 		saturating("local_link_integrity_errors", 4)...)
-	abi.counter("port_excessive_buffer_overrun_errors_total", "Times receive buffers overran in several flow "+
-		"control periods in a row.", saturating("excessive_buffer_overrun_errors", 4)...)
-	abi.counter("port_vl15_dropped_total", "Management packets dropped for want of buffers.",
+	abi.counter("port_excessive_buffer_overrun_errors_total", "Times receive buffers overran in several flow control "+
+		"periods in a row.", saturating("excessive_buffer_overrun_errors", 4)...)
+	abi.counter("port_vl15_dropped_total", "Management packets dropped for lack of buffers.",
 		saturating("VL15_dropped", 16)...)
 
 	mlx5.counter("port_cnp_sent_total", "Congestion notifications (CNP) we sent: our receive path was marked "+
@@ -72,8 +72,8 @@ func (t *table) addPortCounters(port collector.Group) {
 		from("np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd", "cc_rx_ce_pkts")...)
 	mlx5.narrow("port_out_of_sequence_packets_total", "Packets that arrived out of order; rising means loss or "+
 		"spraying over several paths.", "out_of_sequence", "out_of_seq_request", "oos_drop_count")
-	mlx5.narrow("port_packet_sequence_errors_total", "NAKs for a sequence error that we received: packets of ours "+
-		"were lost.", "packet_seq_err", "seq_err_naks_rcvd", "rcvd_seq_err")
+	mlx5.narrow("port_packet_sequence_errors_total", "Sequence error NAKs received: packets that we sent were lost.",
+		"packet_seq_err", "seq_err_naks_rcvd", "rcvd_seq_err")
 	mlx5.narrow("port_ack_timeouts_total", "Times no acknowledgement came in time; rising means loss, a black hole "+
 		"or a PFC storm.", "local_ack_timeout_err", "to_retransmits")
 	mlx5.narrow("port_implied_nak_sequence_errors_total", "Times an acknowledgement showed that a read or atomic "+
@@ -98,8 +98,8 @@ func (t *table) addPortCounters(port collector.Group) {
 		"roce_slow_restart_trans")
 	mlx5.counter("port_icrc_errors_total", "RoCE packets received with a bad checksum (ICRC): corruption on the way.",
 		from("rx_icrc_encapsulated")...)
-	mlx5.narrow("port_out_of_buffer_total", "Packets dropped because no receive buffer was posted; on mlx5 "+
-		"including those of plain Ethernet queues.", "out_of_buffer", "rx_out_of_buffer")
+	mlx5.narrow("port_out_of_buffer_total", "Packets dropped because no receive buffer was posted; on mlx5 including "+
+		"those of plain Ethernet queues.", "out_of_buffer", "rx_out_of_buffer")
 }
 
 // addRequestCounters adds what the verbs themselves did and how they failed.
@@ -109,16 +109,15 @@ func (t *table) addRequestCounters(port collector.Group) {
 	bnxt := counters{port.Ref(refBnxt), t.ports}
 	rxe := counters{port.Ref(refRXE), t.ports}
 	lifespan := counters{port.Ref(refLifespan), t.ports}
-	mlx5.narrow("port_receive_write_requests_total", "RDMA WRITE requests received.",
-		"rx_write_requests", "rx_write_req", "iwInRdmaWrites")
-	mlx5.narrow("port_receive_read_requests_total", "RDMA READ requests received.",
-		"rx_read_requests", "rx_read_req", "iwInRdmaReads")
-	mlx5.narrow("port_receive_atomic_requests_total", "Atomic requests received.",
-		"rx_atomic_requests", "rx_atomic_req")
-	bnxt.counter("port_receive_send_requests_total", "SEND requests received.",
-		from("rx_send_req", "iwInRdmaSends")...)
-	mlx5.narrow("port_receive_dct_connects_total", "Connection requests received by dynamically connected "+
-		"transports.", "rx_dct_connect")
+	mlx5.narrow("port_receive_write_requests_total", "RDMA WRITE requests received.", "rx_write_requests",
+		"rx_write_req", "iwInRdmaWrites")
+	mlx5.narrow("port_receive_read_requests_total", "RDMA READ requests received.", "rx_read_requests", "rx_read_req",
+		"iwInRdmaReads")
+	mlx5.narrow("port_receive_atomic_requests_total", "Atomic requests received.", "rx_atomic_requests",
+		"rx_atomic_req")
+	bnxt.counter("port_receive_send_requests_total", "SEND requests received.", from("rx_send_req", "iwInRdmaSends")...)
+	mlx5.narrow("port_receive_dct_connects_total", "Connection requests received by dynamically connected transports.",
+		"rx_dct_connect")
 	bnxt.counter("port_transmit_write_requests_total", "RDMA WRITE requests sent.",
 		from("tx_write_req", "iwOutRdmaWrites", "rdma_write_wrs")...)
 	bnxt.counter("port_transmit_read_requests_total", "RDMA READ requests sent.",
@@ -126,12 +125,11 @@ func (t *table) addRequestCounters(port collector.Group) {
 	bnxt.counter("port_transmit_atomic_requests_total", "Atomic requests sent.", from("tx_atomic_req")...)
 	bnxt.counter("port_transmit_send_requests_total", "SEND requests sent.",
 		from("tx_send_req", "iwOutRdmaSends", "rdma_sends", "send_wrs")...)
-	rxe.counter("port_receive_completions_total", "Receive work requests completed.",
-		from("rdma_recvs", "recv_wrs")...)
+	rxe.counter("port_receive_completions_total", "Receive work requests completed.", from("rdma_recvs", "recv_wrs")...)
 	bnxt.counter("port_read_responses_total", "RDMA READ responses handled.", from("read_resp")...)
 
-	mlx5.narrow("port_responder_local_length_errors_total", "Requests received that did not fit where they should "+
-		"go.", "resp_local_length_error")
+	mlx5.narrow("port_responder_local_length_errors_total", "Requests received that did not fit where they should go.",
+		"resp_local_length_error")
 	mlx5.narrow("port_responder_completion_errors_total", "Responder completions that ended in an error.",
 		"resp_cqe_error")
 	mlx5.narrow("port_requester_completion_errors_total", "Requester completions that ended in an error.",
@@ -140,16 +138,16 @@ func (t *table) addRequestCounters(port collector.Group) {
 		"went to the error state; part of every teardown.", "resp_cqe_flush_error")
 	mlx5.narrow("port_requester_completion_flush_errors_total", "Requester completions flushed when a queue pair "+
 		"went to the error state; part of every teardown.", "req_cqe_flush_error")
-	mlx5.narrow("port_requester_remote_invalid_request_errors_total", "Requests of ours that the peer called "+
-		"invalid.", "req_remote_invalid_request", "remote_invalid_req_err")
-	mlx5.narrow("port_requester_remote_access_errors_total", "Requests of ours that the peer denied access.",
+	mlx5.narrow("port_requester_remote_invalid_request_errors_total", "Our requests that the peer rejected as invalid.",
+		"req_remote_invalid_request", "remote_invalid_req_err")
+	mlx5.narrow("port_requester_remote_access_errors_total", "Our requests to which the peer denied access.",
 		"req_remote_access_errors", "remote_access_err")
-	mlx5.narrow("port_responder_remote_access_errors_total", "Requests received that we denied access.",
+	mlx5.narrow("port_responder_remote_access_errors_total", "Received requests to which we denied access.",
 		"resp_remote_access_errors")
-	bnxt.counter("port_requester_remote_operation_errors_total", "Requests of ours that failed at the peer.",
+	bnxt.counter("port_requester_remote_operation_errors_total", "Our requests that failed at the peer.",
 		from("remote_op_err")...)
-	t.lifespan = lifespan.gauge("port_lifespan_seconds", "How long the driver answers a counter from its cache: two reads closer "+
-		"than this may be equal.", collector.Scaled(1e-3, "lifespan")...)
+	t.lifespan = lifespan.gauge("port_lifespan_seconds", "How long the driver answers a counter from its cache: two "+
+		"reads closer than this may be equal.", collector.Scaled(1e-3, "lifespan")...)
 }
 
 // addDriverCounters adds rows that only one driver has.
@@ -170,12 +168,13 @@ func (t *table) addDriverCounters(port collector.Group) {
 	bnxt.counter("port_recoverable_errors_total", "Errors the device recovered from.", from("recoverable_errors")...)
 	bnxt.counter("port_unrecoverable_errors_total", "Errors the device could not recover from.",
 		from("unrecoverable_err")...)
-	bnxt.counter("port_missing_responses_total", "Responses that never came.", from("missing_resp")...)
-	bnxt.counter("port_bad_responses_total", "Responses that made no sense.", from("bad_resp_err")...)
-	bnxt.counter("port_pacing_alerts_total", "Times doorbell pacing was triggered because the doorbell FIFO filled "+
-		"up.", from("pacing_alerts")...)
+	bnxt.counter("port_missing_responses_total", "Responses that did not arrive.", from("missing_resp")...)
+	bnxt.counter("port_bad_responses_total", "Bad responses received.", from("bad_resp_err")...)
+	bnxt.counter("port_pacing_alerts_total", "Times doorbell pacing was triggered because the doorbell FIFO filled up.",
+		from("pacing_alerts")...)
 
-	t.ipv4ReceiveBytes = irdma.counter("port_ipv4_receive_bytes_total", "Bytes received in IPv4 packets of RDMA.", from("ip4InOctets")...)
+	t.ipv4ReceiveBytes = irdma.counter("port_ipv4_receive_bytes_total", "Bytes received in IPv4 packets of RDMA.",
+		from("ip4InOctets")...)
 	irdma.counter("port_ipv4_transmit_bytes_total", "Bytes sent in IPv4 packets of RDMA.", from("ip4OutOctets")...)
 	irdma.counter("port_ipv4_receive_packets_total", "IPv4 packets of RDMA received.", from("ip4InPkts")...)
 	irdma.counter("port_ipv4_transmit_packets_total", "IPv4 packets of RDMA sent.", from("ip4OutPkts")...)
@@ -209,9 +208,8 @@ func (t *table) addDriverCounters(port collector.Group) {
 	efa.counter("port_impaired_remote_connections_total", "Times the connection to a peer was impaired.",
 		from("impaired_remote_conn_events")...)
 
-	rxe.counter("port_acks_deferred_total", "Acknowledgements put off.", from("ack_deferred")...)
-	rxe.counter("port_completer_retries_total", "Times the completer started a retry.",
-		from("completer_retry_err")...)
+	rxe.counter("port_acks_deferred_total", "Acknowledgements deferred.", from("ack_deferred")...)
+	rxe.counter("port_completer_retries_total", "Times the completer started a retry.", from("completer_retry_err")...)
 	for _, object := range []struct{ raw, name, plural string }{
 		{"pds", "protection_domains", "Protection domains"}, {"ahs", "address_handles", "Address handles"},
 		{"qps", "queue_pairs", "Queue pairs"}, {"rc_qps", "rc_queue_pairs", "RC queue pairs"},
@@ -255,13 +253,13 @@ func (t *table) addDeviceCounters() {
 	efa.counter("device_commands_submitted_total", "Commands submitted to the device.", from("submitted_cmds")...)
 	efa.counter("device_commands_completed_total", "Commands the device completed.", from("completed_cmds")...)
 	efa.counter("device_command_errors_total", "Commands the device failed.", from("cmds_err")...)
-	efa.counter("device_commands_without_completion_total", "Commands the device never answered.",
+	efa.counter("device_commands_without_completion_total", "Commands without a completion.",
 		from("no_completion_cmds")...)
-	efa.counter("device_keep_alives_received_total", "Signs of life received from the device.",
+	efa.counter("device_keep_alives_received_total", "Keep-alives received from the device.",
 		from("keep_alive_rcvd")...)
 	counters{efa.Ref(refLifespan), t.deviceWide}.gauge("device_lifespan_seconds", "How long the driver answers a "+
 		"counter of the device from its cache.", collector.Scaled(1e-3, "lifespan")...)
-	t.deviceWide.native = efa.Ref(refABI).With("counter").Untyped("device_native_value", "A counter of the whole device "+
-		"that has no name of its own here, under the driver's name, in the driver's unit.",
+	t.deviceWide.native = efa.Ref(refABI).With("counter").Untyped("device_native_value",
+		"A counter of the whole device without a metric of its own, under the driver's name and in the driver's unit.",
 		from("any other file of <device>/hw_counters/")...)
 }

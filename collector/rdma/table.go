@@ -1,10 +1,6 @@
 package rdma
 
-import (
-	"fmt"
-
-	"github.com/railscope/railscope/collector"
-)
+import "github.com/railscope/railscope/collector"
 
 // Where the meaning of the counters is written.
 const (
@@ -56,9 +52,9 @@ func newTable() *table {
 func (t *table) addState(port collector.Group) {
 	from := collector.From
 	t.info = port.With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware").Gauge(
-		"rail_info", "What a rail is and where it sits; always 1. numa_node is -1 where the machine does not say.")
-	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device that is there, and whose ports are no "+
-		"rails because rails.include leaves it out; always 1. Virtual functions are not reported.")
+		"rail_info", "Identity and location of a rail, always 1. numa_node is -1 where it is unknown.")
+	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device that is there, and whose ports are "+
+		"no rails because rails.include leaves it out; always 1. Virtual functions are not reported.")
 	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info",
 		"A rail that is remembered, or named in rails.names, and is not there; always 1. device and pci_address are "+
 			"those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves out or "+
@@ -68,12 +64,12 @@ func (t *table) addState(port collector.Group) {
 		"defer.", from("state")...)
 	t.physState = port.Gauge("port_physical_state_id", "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, "+
 		"5 link up, 6 error recovery, 7 phy test.", from("phys_state")...)
-	t.rate = port.Gauge("port_rate_bytes_per_second", "Signalling rate of the port, absent unless the port is ACTIVE: "+
-		"a port that is down reports a meaningless rate. A software device (rxe) reports its network interface's, or "+
-		"2.5 Gb/s where that has none.", collector.Scaled(125e6, "rate")...)
-	t.capacity = port.Ref("docs/adr/0004-capacity.md").Gauge("rail_capacity_bytes_per_second", "What the rail could "+
-		"carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe link, each divided by "+
-		"the rails that share it. Absent unless the port is ACTIVE.",
+	t.rate = port.Gauge("port_rate_bytes_per_second", "Signalling rate of the port, absent unless the port is "+
+		"ACTIVE: a port that is down reports a meaningless rate. A software device (rxe) reports its network "+
+		"interface's, or 2.5 Gb/s where that has none.", collector.Scaled(125e6, "rate")...)
+	t.capacity = port.Ref("docs/adr/0004-capacity.md").Gauge("rail_capacity_bytes_per_second",
+		"What the rail could carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe "+
+			"link, each divided by the rails that share it. Absent unless the port is ACTIVE.",
 		from("rate", "current_link_speed", "current_link_width")...)
 	t.mtu = port.Ref("include/rdma/ib_addr.h iboe_get_mtu; ibv_query_port(3) max_mtu").With("kind").Gauge(
 		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel "+
@@ -84,21 +80,23 @@ func (t *table) addState(port collector.Group) {
 // addFacts adds what is known of a port beside its counters.
 func (t *table) addFacts(port collector.Group) {
 	from := collector.From
-	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info", "1 for a narrow "+
-		"counter that stands at its greatest value, where it stays until it is cleared; no series otherwise.")
+	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info",
+		"1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series "+
+			"otherwise.")
 	t.hwSource = port.Ref("drivers/infiniband/core/nldev.c stat_get_doit").With("source").Gauge(
 		"port_hw_counters_source_info", "How the values of hw_counters are read: netlink (one request) or sysfs (a "+
 			"file each); always 1.")
 	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
-		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the best "+
-		"first; what is left where there is none. Always 1.", from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
+		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the "+
+		"best first; what is left where there is none. Always 1.", from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
 	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, also those that gid_info leaves out.",
 		from("gids")...)
 	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs all sit on another "+
 		"interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent "+
 		"when it has no such GID.", from("gid_attrs/ndevs")...)
-	t.gidChanges = port.Ref(refGID).Counter("gid_changes_total", "Entries of the GID table that appeared, went or "+
-		"changed since railscope started. Applications that keep a GID index break when it moves.", from("gids")...)
+	t.gidChanges = port.Ref(refGID).Counter("gid_changes_total", "Entries of the GID table that appeared, "+
+		"disappeared or changed since railscope started. Applications that keep a GID index break when it moves.",
+		from("gids")...)
 }
 
 // counters adds rows that are found by the kernel's names for them.
@@ -120,7 +118,7 @@ func (c counters) gauge(name, help string, from ...collector.Origin) *collector.
 func (c counters) narrow(name, help string, names ...string) {
 	from := collector.From(names...)
 	from[0].Bits = 32
-	help += fmt.Sprintf(" %d bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset.", from[0].Bits)
+	help += " 32 bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset."
 	c.counter(name, help, from...)
 }
 

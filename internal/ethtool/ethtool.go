@@ -23,7 +23,7 @@ const (
 	// MaxStatistics is the most that one interface may have. An mlx5 port with
 	// 128 channels has about 5000.
 	MaxStatistics = 16384
-	// MaxAge is how long a table of names is believed without a look at the
+	// MaxAge is how long a table of names is believed without fetching the
 	// driver's own. A changed count shows at once; this is for a change that
 	// leaves the count alone.
 	MaxAge = time.Minute
@@ -109,7 +109,7 @@ func (d *Device) Close() error {
 	return err
 }
 
-// Forget makes the next Read look at the names again. For whoever learns that
+// Forget makes the next Read fetch the names again. For whoever learns that
 // the interface was reconfigured.
 func (d *Device) Forget() { d.loaded = time.Time{} }
 
@@ -128,7 +128,7 @@ func (d *Device) Read(learn func(names []string)) ([]uint64, error) {
 	return nil, fmt.Errorf("%s: %w", d.name, ErrChanged)
 }
 
-// try is one attempt of Read. Whatever fails, the names are looked at again
+// try is one attempt of Read. Whatever fails, the names are fetched again
 // before the next.
 func (d *Device) try(learn func(names []string)) ([]uint64, error) {
 	if d.count == 0 || d.now().Sub(d.loaded) >= MaxAge {

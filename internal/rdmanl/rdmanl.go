@@ -245,7 +245,9 @@ func (c *Client) listLocked() error {
 	return nil
 }
 
-func (c *Client) executeLocked(cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder) ([]netlink.Message, error) {
+func (c *Client) executeLocked(
+	cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder,
+) ([]netlink.Message, error) {
 	data, err := ae.Encode()
 	if err != nil {
 		return nil, err

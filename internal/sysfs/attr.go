@@ -99,7 +99,7 @@ func (a *Attr) Counter(now time.Time) (uint64, error) {
 func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }
 
 // Inode returns what tells one life of a device from the next: the number of its
-// directory, which the kernel gives anew to a device that is made anew. Errors are
+// directory, which is another one when the device is recreated. Errors are
 // [*Error].
 func Inode(path string) (uint64, error) {
 	var st unix.Stat_t

@@ -10,7 +10,7 @@ import (
 )
 
 // Entry is one name in a directory. Ino changes when the thing behind the name
-// was removed and made anew, which the name alone does not show.
+// was removed and recreated, which the name alone does not show.
 type Entry struct {
 	Name string
 	Ino  uint64

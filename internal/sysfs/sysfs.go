@@ -22,7 +22,7 @@ import (
 const (
 	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
 	ReasonPermission  = "permission"   // EACCES, EPERM
-	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP, ENOSYS, "N/A (no PMA)": the driver's way to say "not on this port"
+	ReasonUnsupported = "unsupported"  // EINVAL, EOPNOTSUPP, ENOSYS, "N/A (no PMA)": the port has no such value
 	ReasonNotRegular  = "not_regular"  // a directory, pipe, socket or device where a file belongs
 	ReasonEmpty       = "empty"        // nothing but white space
 	ReasonInvalid     = "invalid"      // not an unsigned decimal number: N/A, negative, binary
