@@ -56,7 +56,7 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 		return nil, err
 	}
 	var t strings.Builder
-	t.WriteString("| alert | severity | after | means |\n|---|---|---|---|\n")
+	t.WriteString("| alert | severity | for | meaning |\n|---|---|---|---|\n")
 	for _, r := range all {
 		if r.Alert == "" {
 			continue

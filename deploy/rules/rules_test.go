@@ -105,7 +105,7 @@ func TestTable(t *testing.T) {
 // TestTableWantsItsPages holds that what cannot be made is said, not left out.
 func TestTableWantsItsPages(t *testing.T) {
 	for _, tc := range []struct{ runbook, means string }{
-		{"# A\n\n## Meaning\n\nOne, that\ngoes on. Two.\n\n## How to see\n", "One, that goes on."},
+		{"# A\n\n## Meaning\n\nOne, that\ngoes on. Two.\n\n## Diagnosis\n", "One, that goes on."},
 		{"# A\n\n## Meaning\n\nOne | two\n", `One \| two`},
 		{"# A\n\n## Meanings\n\nOne.\n", ""},
 	} {
@@ -254,7 +254,7 @@ func TestRunbooks(t *testing.T) {
 		if !strings.HasPrefix(string(text), "# "+r.Alert+"\n\n## Meaning\n") {
 			t.Errorf("%s.md does not begin with its name and what it means", r.Alert)
 		}
-		want := []string{"## Meaning", "## How to see", "## How to mend", "## How to silence"}
+		want := []string{"## Meaning", "## Diagnosis", "## Fix", "## Silence"}
 		if diff := cmp.Diff(want, have); diff != "" {
 			t.Errorf("%s.md: headings with text below (-want +got):\n%s", r.Alert, diff)
 		}
