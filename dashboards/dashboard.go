@@ -8,15 +8,15 @@ import (
 // object is a piece of Grafana's JSON, the classic dashboard schema.
 type object = map[string]any
 
-// What Grafana reads. 39 is the schema of Grafana 10.4: later ones migrate it
-// when they load it, and none that is still maintained is older.
+// 39 is the schema of Grafana 10.4, the oldest maintained release. Later
+// releases migrate it on load.
 const (
 	schemaVersion = 39
 	pluginVersion = "10.4.0"
 	docsURL       = "https://github.com/railscope/railscope/blob/main/docs/"
 )
 
-// dashboard is one of them, before it is laid out.
+// dashboard is a dashboard before layout.
 type dashboard struct {
 	name, title, about string // name is part of the uid and of the file name
 	variables          []object
@@ -26,7 +26,7 @@ type dashboard struct {
 // section is a row of the dashboard and the panels under it.
 type section struct {
 	title  string
-	folded bool // opened by hand; until then it asks nothing of Prometheus
+	folded bool // collapsed: no queries until it is opened
 	panels []*panel
 }
 
@@ -42,8 +42,8 @@ func (d *dashboard) folded(title string, panels ...*panel) *dashboard {
 
 func uid(name string) string { return "railscope-" + name }
 
-// render returns the dashboard as Grafana reads it. The same dashboard is
-// always rendered the same: no date, no number that counts versions.
+// render returns the dashboard as Grafana reads it. The output is
+// reproducible: no date, no version counter.
 func (d *dashboard) render() object {
 	return object{
 		"id": nil, "uid": uid(d.name), "title": d.title, "description": d.about, "tags": []string{"railscope", "rdma"},
@@ -56,9 +56,8 @@ func (d *dashboard) render() object {
 	}
 }
 
-// annotations are Grafana's own, and a line where an alert began to fire. For as
-// long as it fires there would be colour over all panels, and nothing to be seen
-// any more where several do.
+// annotations are Grafana's own, and a line where an alert started to fire.
+// Marking the whole time would hide the panels.
 func annotations() []object {
 	const firing = `ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"}` +
 		` unless ALERTS{alertstate="firing", alertname=~"Railscope.+", job=~"$job|", instance=~"$instance|"} offset 1m`
@@ -68,7 +67,7 @@ func annotations() []object {
 			"iconColor": "rgba(0, 211, 255, 1)", "name": "Annotations & Alerts", "type": "dashboard",
 		},
 		{
-			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alerts begin",
+			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alert started",
 			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
 			"titleFormat": "{{alertname}}", "textFormat": "", "tagKeys": "severity,instance,rail,peer", // in a text, Grafana would leave the names of labels that an alert lacks
 			"useValueForTime": false,
@@ -76,7 +75,7 @@ func annotations() []object {
 	}
 }
 
-// topLinks lead to the other dashboards, taking along what is chosen.
+// topLinks link to the other dashboards and keep the selection.
 func topLinks() []object {
 	return []object{
 		{
@@ -84,16 +83,16 @@ func topLinks() []object {
 			"targetBlank": false, "icon": "external link", "tooltip": "", "url": "",
 		},
 		{
-			"type": "link", "title": "What this shows", "url": docsURL + "dashboards.md", "asDropdown": false, "includeVars": false, "keepTime": false,
+			"type": "link", "title": "Documentation", "url": docsURL + "dashboards.md", "asDropdown": false, "includeVars": false, "keepTime": false,
 			"targetBlank": true, "icon": "doc", "tooltip": "", "tags": []string{},
 		},
 	}
 }
 
-// source is the data source that was chosen.
+// source is the selected data source.
 func source() object { return object{"type": "prometheus", "uid": "${datasource}"} }
 
-// marshal writes JSON for people too: indented, and PromQL without escapes.
+// marshal writes readable JSON: indented, PromQL without escapes.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

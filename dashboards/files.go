@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// Files returns the dashboards by file name, in two flavours. Those below
-// provisioning/ have a variable for the data source and can be mounted as they
-// are; those below grafana.com/ are made from them for upload and import by
-// hand, where Grafana asks for the data source once.
+// Files returns the dashboards by file name, in two variants. provisioning/ has a
+// variable for the data source, for mounting. grafana.com/ is for upload and
+// import by hand, where Grafana asks for the data source once.
 func Files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, d := range []*dashboard{fleet(), node(), probes()} {
@@ -26,8 +25,8 @@ func Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// forImport returns the flavour that names what it needs. The variable for the
-// data source goes: who imports answers instead. It changes made.
+// forImport returns the variant for import, without the data source variable.
+// It modifies made.
 func forImport(made object) ([]byte, error) {
 	made["__inputs"] = []object{{
 		"name": "DS_PROMETHEUS", "label": "Prometheus", "description": "The Prometheus that scrapes railscope", "type": "datasource",
@@ -48,12 +47,12 @@ func forImport(made object) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte("${datasource}"), []byte("${DS_PROMETHEUS}")), err
 }
 
-// pluginNames are what Grafana calls the kinds of panels.
+// pluginNames are Grafana's names of panel kinds.
 var pluginNames = map[string]string{
 	"bargauge": "Bar gauge", "heatmap": "Heatmap", "stat": "Stat", "state-timeline": "State timeline", "table": "Table", "timeseries": "Time series",
 }
 
-// kindsOf returns the kinds of panels that there are, rows left out, sorted.
+// kindsOf returns the sorted kinds of all panels except rows.
 func kindsOf(panels []object) []string {
 	var kinds []string
 	for _, p := range panels {

@@ -13,10 +13,10 @@ import (
 	"github.com/railscope/railscope/deploy/rules"
 )
 
-var update = flag.Bool("update", false, "write the dashboards anew")
+var update = flag.Bool("update", false, "regenerate the dashboards")
 
-// TestFiles compares the dashboards that are checked in, byte by byte, with
-// those that would be written, and looks for ones that nobody writes.
+// TestFiles compares the checked-in dashboards with the generated ones, and
+// finds files that are not generated any more.
 func TestFiles(t *testing.T) {
 	files, err := Files()
 	if err != nil {
@@ -33,10 +33,10 @@ func TestFiles(t *testing.T) {
 		}
 		have, err := os.ReadFile(name)
 		if err != nil {
-			t.Errorf("%v (make dashboards writes it)", err)
+			t.Errorf("%v (run make dashboards)", err)
 		}
 		if !bytes.Equal(have, files[name]) {
-			t.Errorf("%s is not what it would be (make dashboards writes it anew)", name)
+			t.Errorf("%s is out of date (run make dashboards)", name)
 		}
 	}
 	for _, flavour := range []string{"provisioning", "grafana.com"} {
@@ -46,13 +46,13 @@ func TestFiles(t *testing.T) {
 		}
 		for _, name := range there {
 			if files[filepath.ToSlash(name)] == nil {
-				t.Errorf("%s is there, and nothing writes it: remove it", name)
+				t.Errorf("%s is not generated any more: remove it", name)
 			}
 		}
 	}
 }
 
-// TestFullGPUs holds that what is counted as a full GPU is what the alert tells of.
+// TestFullGPUs checks that the count of full GPUs uses the condition of the alert.
 func TestFullGPUs(t *testing.T) {
 	all, err := rules.Load("../deploy/rules")
 	if err != nil {
@@ -60,10 +60,10 @@ func TestFullGPUs(t *testing.T) {
 	}
 	i := slices.IndexFunc(all, func(r rules.Rule) bool { return r.Alert == "RailscopeGPUMemoryNearlyFull" })
 	if i < 0 {
-		t.Fatal("there is no such alert")
+		t.Fatal("alert not found")
 	}
 	plain := strings.NewReplacer("{<node>}", "", "<node>,", "", " ", "", "\n", "")
 	if want, have := "("+plain.Replace(all[i].Expr)+")", plain.Replace(gpuFull); have != want {
-		t.Errorf("counted is\n%s\nand the alert fires for\n%s", have, want)
+		t.Errorf("dashboard counts\n%s\nalert fires for\n%s", have, want)
 	}
 }

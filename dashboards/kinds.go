@@ -1,6 +1,6 @@
 package dashboards
 
-// timeseries shows values over time. docs is the page that says more.
+// timeseries shows values over time. docs is the page with details.
 func timeseries(title, docs, about string) *panel {
 	return &panel{
 		kind: "timeseries", title: title, about: about, docs: docs, w: 8, h: 8, format: "time_series",
@@ -18,35 +18,35 @@ func timeseries(title, docs, about string) *panel {
 	}
 }
 
-// lowest puts the series with the least values first in the legend, where small
-// is bad. A legend has room for three.
+// lowest sorts the legend by minimum, for values where small is bad. A legend has
+// room for three series.
 func (p *panel) lowest() *panel {
 	legend := p.options["legend"].(object)
 	legend["calcs"], legend["sortBy"], legend["sortDesc"] = []string{"lastNotNull", "min"}, "Min", false
 	return p
 }
 
-// lowestNow does so with the present values.
+// lowestNow sorts the legend by current value.
 func (p *panel) lowestNow() *panel {
 	legend := p.options["legend"].(object)
 	legend["sortBy"], legend["sortDesc"] = "Last *", false
 	return p
 }
 
-// stacked piles the series up: their sum is what counts.
+// stacked stacks the series, where the sum matters.
 func (p *panel) stacked() *panel {
 	p.custom["stacking"], p.custom["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
 	return p
 }
 
-// limits draws the colours of values across the panel.
+// limits draws the thresholds as lines.
 func (p *panel) limits() *panel {
 	p.custom["thresholdsStyle"] = object{"mode": "dashed"}
 	p.defaults["color"] = object{"mode": "palette-classic"}
 	return p
 }
 
-// stat shows one present value, large.
+// stat shows one current value.
 func stat(title, docs, about string) *panel {
 	return &panel{
 		kind: "stat", title: title, about: about, docs: docs, w: 3, h: 4, format: "time_series", instant: true,
@@ -58,7 +58,7 @@ func stat(title, docs, about string) *panel {
 	}
 }
 
-// bars shows present values side by side, each as part of its greatest.
+// bars shows current values side by side.
 func bars(title, docs, about string) *panel {
 	return &panel{
 		kind: "bargauge", title: title, about: about, docs: docs, w: 8, h: 8, format: "time_series", instant: true,
@@ -72,7 +72,7 @@ func bars(title, docs, about string) *panel {
 	}
 }
 
-// heatmap shows how often which value was seen, over time.
+// heatmap shows the distribution of values over time.
 func heatmap(title, docs, about, unit string) *panel {
 	return &panel{
 		kind: "heatmap", title: title, about: about, docs: docs, w: 12, h: 9, format: "heatmap",
@@ -88,7 +88,7 @@ func heatmap(title, docs, about, unit string) *panel {
 	}
 }
 
-// timeline shows states over time, a line for each series.
+// timeline shows states over time, one row per series.
 func timeline(title, docs, about string, states ...state) *panel {
 	return &panel{
 		kind: "state-timeline", title: title, about: about, docs: docs, w: 12, h: 8, format: "time_series",

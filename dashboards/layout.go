@@ -1,8 +1,7 @@
 package dashboards
 
-// layOut gives every panel its number and its place: from left to right, and
-// on the next line when a line is full. A repeated panel has a line of its own,
-// because Grafana fills it.
+// layOut assigns IDs and positions, left to right and line by line. A repeated
+// panel gets its own line, because Grafana fills it.
 func layOut(sections []section) []object {
 	var all []object
 	id, y := 0, 0
@@ -26,7 +25,7 @@ func layOut(sections []section) []object {
 		}
 		y += tallest
 		if s.folded {
-			y = top // its panels take no place until it is opened
+			y = top // a collapsed section takes no space
 			row["panels"] = placed
 			all = append(all, row)
 			continue
@@ -36,5 +35,5 @@ func layOut(sections []section) []object {
 	return all
 }
 
-// width is that of Grafana's grid.
+// width of Grafana's grid.
 const width = 24

@@ -2,20 +2,20 @@ package dashboards
 
 import "fmt"
 
-// keep takes along what is chosen: data source, job, time.
+// keep passes on the selected data source, job and time.
 const keep = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
 
-// toNode leads from a value to its node. node is Grafana's for the node's name.
+// toNode links a value to its node. node is Grafana's expression for the name.
 func toNode(node string) object {
 	return object{"title": "This node", "url": fmt.Sprintf("/d/%s?var-instance=%s&%s", uid("node"), node, keep), "targetBlank": false}
 }
 
-// toProbe leads from a value to the probe of a node and a peer.
+// toProbe links a value to the probe of a node and a peer.
 func toProbe(node, peer string) object {
 	return object{"title": "This probe", "url": fmt.Sprintf("/d/%s?var-instance=%s&var-peer=%s&%s", uid("probe"), node, peer, keep), "targetBlank": false}
 }
 
-// toRail leads from a value of a rail to what the probe says of it.
+// toRail links a value of a rail to its probe results.
 func toRail() object { return toRailOf(ofInstance, "${__field.labels.rail}") }
 
 func toRailOf(node, rail string) object {
@@ -24,7 +24,7 @@ func toRailOf(node, rail string) object {
 	return link
 }
 
-// What Grafana calls the labels of a series.
+// Grafana's expressions for the labels of a series.
 const (
 	ofInstance = "${__field.labels.instance}"
 	everyPeer  = "$__all"

@@ -2,21 +2,21 @@ package dashboards
 
 import "maps"
 
-// panel is one of a dashboard's, made by timeseries, stat, table and so on and
-// described by what is called on it.
+// panel is created by timeseries, stat, table and so on, and described by its
+// methods.
 type panel struct {
 	kind, title   string
-	about, docs   string // what it shows and what a bad value looks like; a page of docs/
-	w, h          int    // of 24 columns, and of lines of about 30 pixels
+	about, docs   string // content and meaning of bad values; a page of docs/
+	w, h          int    // of 24 columns; in lines of about 30 pixels
 	targets       []target
-	format        string // of the answers: time_series, table or heatmap
-	instant       bool   // only the present values
-	every         string // shortest step, where values come seldom
-	repeat        string // variable of which every value has a panel of its own
-	perLine       int    // of those
+	format        string // time_series, table or heatmap
+	instant       bool   // only current values
+	every         string // minimum step, for rare values
+	repeat        string // variable with one panel per value
+	perLine       int    // of repeated panels
 	mapped        []object
 	defaults      object // of all fields
-	custom        object // of all fields, what only this kind of panel has
+	custom        object // of all fields, specific to this kind of panel
 	overrides     []object
 	options       object
 	transforms    []object
@@ -24,17 +24,17 @@ type panel struct {
 	order         object
 }
 
-// query adds one; legend names its series.
+// query adds a query; legend names its series.
 func (p *panel) query(expr, legend string) *panel {
 	p.targets = append(p.targets, target{expr, legend})
 	return p
 }
 
-// size is in columns, of 24, and in lines.
+// size is in columns (of 24) and lines.
 func (p *panel) size(w, h int) *panel { p.w, p.h = w, h; return p }
 
-// unit is one of Grafana's. Where all is 0 the axis of a time series would end at
-// 100, whatever the unit: these are the least that it ends at.
+// unit is a Grafana unit. If all values are 0, Grafana would end the axis at 100
+// in any unit; this sets a smaller minimum.
 func (p *panel) unit(id string) *panel {
 	p.defaults["unit"] = id
 	if least := map[string]float64{"pps": 10, "eps": 1, perMinute: 1, perHour: 1, "none": 1, "short": 1, "bps": 1000, "percentunit": 0.01, "s": 1e-6}[id]; p.kind == "timeseries" && least > 0 {
@@ -43,32 +43,31 @@ func (p *panel) unit(id string) *panel {
 	return p
 }
 
-// upTo is where the axis ends; what is higher is cut.
+// upTo is the end of the axis; higher values are cut.
 func (p *panel) upTo(high float64) *panel {
 	delete(p.custom, "axisSoftMax")
 	p.defaults["max"] = high
 	return p
 }
 
-// Units of things that come seldom.
+// Units of rare events.
 const perMinute, perHour = "suffix:/min", "suffix:/h"
 
 func (p *panel) from(low float64) *panel      { p.defaults["min"] = low; return p }
 func (p *panel) decimals(n int) *panel        { p.defaults["decimals"] = n; return p }
-func (p *panel) nothing(text string) *panel   { p.defaults["noValue"] = text; return p } // said when there is no value
+func (p *panel) nothing(text string) *panel   { p.defaults["noValue"] = text; return p } // shown without values
 func (p *panel) states(s ...state) *panel     { p.mapped = mappings(s); return p }
 func (p *panel) atLeastEvery(d string) *panel { p.every = d; return p }
 
-// colours are those of values: base, and others from a value on.
+// colours sets the colour of values: base, and others from a value on.
 func (p *panel) colours(base string, steps ...step) *panel {
 	p.defaults["thresholds"] = thresholds(base, steps)
 	p.defaults["color"] = object{"mode": "thresholds"}
 	return p
 }
 
-// worseAbove and worseBelow are the colours of figures that should be low, or
-// high: doubtful from the first value on, bad from the second, near which the
-// alerts fire.
+// worseAbove and worseBelow colour values that should be low, or high: doubtful
+// from the first threshold on, bad from the second, near which alerts fire.
 func (p *panel) worseAbove(doubtful, bad float64) *panel {
 	return p.colours(green, from(doubtful, yellow), from(bad, red))
 }
@@ -77,25 +76,25 @@ func (p *panel) worseBelow(doubtful, bad float64) *panel {
 	return p.colours(red, from(bad, yellow), from(doubtful, green))
 }
 
-// scheme colours values between the least and the greatest that there are.
+// scheme colours values between the minimum and the maximum.
 func (p *panel) scheme(name string) *panel { p.defaults["color"] = object{"mode": name}; return p }
 
-// eachOf makes one panel for each value of a variable, side by side.
+// eachOf repeats the panel for each value of a variable, side by side.
 func (p *panel) eachOf(variable string, perLine int) *panel {
 	p.repeat, p.perLine = variable, perLine
 	return p
 }
 
-// leads adds links to every value.
+// leads adds links to all values.
 func (p *panel) leads(links ...object) *panel { p.defaults["links"] = links; return p }
 
-// style changes how the series that match a regular expression are drawn.
+// style changes the series that match a regular expression.
 func (p *panel) style(series string, props ...object) *panel {
 	p.overrides = append(p.overrides, object{"matcher": object{"id": "byRegexp", "options": series}, "properties": props})
 	return p
 }
 
-// step is a colour that values have from a value on.
+// step is a colour from a value on.
 type step struct {
 	from   float64
 	colour string
@@ -111,7 +110,7 @@ func thresholds(base string, steps []step) object {
 	return object{"mode": "absolute", "steps": list}
 }
 
-// state is a value that has a name.
+// state is a named value.
 type state struct {
 	value        string
 	name, colour string
@@ -127,7 +126,7 @@ func mappings(states []state) []object {
 
 func prop(id string, value any) object { return object{"id": id, "value": value} }
 
-// absent keeps what is not there from the colour of the lowest values.
+// absent keeps missing values from the colour of the lowest values.
 func (p *panel) absent() []object {
 	switch p.kind {
 	case "stat", "bargauge":
@@ -145,8 +144,8 @@ func (p *panel) absent() []object {
 	return nil
 }
 
-// blank leaves cells without a value blank: what the panel says when it has no
-// lines would otherwise be in each of them. A text that is empty does not count.
+// blank leaves cells without a value blank. Otherwise each would show the
+// panel's noValue text; an empty text does not override it.
 func blank() []object {
 	const space = "\u00a0"
 	return []object{special("null+nan", space), special("empty", space)}
@@ -156,7 +155,7 @@ func special(match string, text any) object {
 	return object{"type": "special", "options": object{"match": match, "result": object{"text": text, "color": "transparent", "index": 9}}}
 }
 
-// dashed is a line to compare others with: grey, dashed, not in the legend.
+// dashed is a reference line: grey, dashed, not in the legend.
 func dashed() []object {
 	return []object{
 		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}), prop("custom.hideFrom", object{"legend": true, "tooltip": false, "viz": false}),

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// selectors are what <node>, <rail>, <peer> and <path> in a query stand for:
-// what is chosen in the variables. Every selector has one of them.
+// selectors replace <node>, <rail>, <peer> and <path> in queries by the selected
+// variables. Every selector has one of them.
 var selectors = strings.NewReplacer(
 	"<node>", `job=~"$job", instance=~"$instance"`,
 	"<rail>", `job=~"$job", instance=~"$instance", rail=~"$rail"`,
@@ -26,31 +26,30 @@ func (p *panel) renderTarget(i int, t target) object {
 
 func refID(i int) string { return string(rune('A' + i)) }
 
-// perSecond is how fast a counter rises, per second, summed by labels.
+// perSecond is the rate of a counter per second, summed by labels.
 func perSecond(counter, selector, by string) string {
 	return fmt.Sprintf(`sum by (%s) (rate(railscope_%s{%s}[$__rate_interval]))`, by, counter, selector)
 }
 
-// bits is perSecond for counters of bytes, in the unit of link speeds.
+// bits is perSecond for byte counters, in bits.
 func bits(counter, selector, by string) string { return "8 * " + perSecond(counter, selector, by) }
 
-// Histograms are exposed with classic buckets in text, with native ones too in
-// protobuf, and a server may keep either or both. These queries answer in all
-// cases, and take the classic ones where there are both.
+// A server may store classic histograms, native ones or both. These queries work
+// in all cases and prefer classic ones.
 
-// quantile is the q-quantile of what a histogram saw in window, by labels.
+// quantile is the q-quantile of a histogram over window, by labels.
 func quantile(q float64, histogram, selector, by, window string) string {
 	return fmt.Sprintf(`histogram_quantile(%[1]g, sum by (le, %[4]s) (rate(railscope_%[2]s_bucket{%[3]s}[%[5]s])))`+
 		` or histogram_quantile(%[1]g, sum by (%[4]s) (rate(railscope_%[2]s{%[3]s}[%[5]s])))`, q, histogram, selector, by, window)
 }
 
-// overall is quantile over all of the time shown, for a single figure.
+// overall is quantile over the selected time, for a single value.
 func overall(q float64, histogram, selector, by string) string {
 	return strings.ReplaceAll(quantile(q, histogram, selector, by, "$__range"), "(rate(", "(increase(")
 }
 
-// mean is that of all that a histogram saw in the time shown. It asks for two
-// classic series where a quantile asks for twenty.
+// mean is the mean of a histogram over the selected time. It needs 2 classic
+// series where a quantile needs 20.
 func mean(histogram, selector, by string) string {
 	sum := func(suffix string) string {
 		return fmt.Sprintf(`sum by (%s) (increase(railscope_%s%s{%s}[$__range]))`, by, histogram, suffix, selector)
@@ -58,7 +57,7 @@ func mean(histogram, selector, by string) string {
 	return sum("_sum") + " / " + sum("_count") + " or histogram_sum(" + sum("") + ") / histogram_count(" + sum("") + ")"
 }
 
-// spread is how often a histogram saw which value: what a heatmap draws.
+// spread is the distribution of a histogram, for heatmaps.
 func spread(histogram, selector string) string {
 	return fmt.Sprintf(`sum by (le) (increase(railscope_%[1]s_bucket{%[2]s}[$__rate_interval])) or on () sum(increase(railscope_%[1]s{%[2]s}[$__rate_interval]))`,
 		histogram, selector)

@@ -1,7 +1,7 @@
 package dashboards
 
-// table shows present values, one line for each combination of labels that its
-// queries have in common.
+// table shows current values, one row per combination of labels that its
+// queries share.
 func table(title, docs, about string) *panel {
 	return &panel{
 		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
@@ -13,27 +13,27 @@ func table(title, docs, about string) *panel {
 	}
 }
 
-// label is a column of the values of a label.
+// label is a column with the values of a label.
 func (p *panel) label(name, title string, props ...object) *panel {
 	p.renamed[name], p.order[name] = title, len(p.order)
 	return p.cells(title, props...)
 }
 
-// column is a query, and the column of its values. The query's labels have to
-// be those that have columns, or fewer.
+// column is a query and the column of its values. All labels of the query must
+// have columns.
 func (p *panel) column(title, expr string, props ...object) *panel {
 	name := "Value #" + refID(len(p.targets))
 	p.renamed[name], p.order[name] = title, len(p.order)
 	return p.query(expr, "").cells(title, props...)
 }
 
-// labelled is a query of which only the labels are shown.
+// labelled is a query that shows only labels.
 func (p *panel) labelled(expr string) *panel {
 	p.hide["Value"], p.hide["Value #"+refID(len(p.targets))] = true, true
 	return p.query(expr, "")
 }
 
-// sortedBy sorts the lines by a column.
+// sortedBy sorts the rows by a column.
 func (p *panel) sortedBy(title string, descending bool) *panel {
 	p.options["sortBy"] = []object{{"displayName": title, "desc": descending}}
 	return p
@@ -46,7 +46,7 @@ func (p *panel) cells(title string, props ...object) *panel {
 	return p
 }
 
-// What cells of a column may be.
+// Properties of cells.
 
 func inUnit(id string) object     { return prop("unit", id) }
 func wide(pixels int) object      { return prop("custom.width", pixels) }
@@ -57,7 +57,7 @@ func painted() object {
 func by(base string, steps ...step) object { return prop("thresholds", thresholds(base, steps)) }
 func leadingTo(links ...object) object     { return prop("links", links) }
 
-// matrix shows one query as a table of nodes by peers, cells in colour.
+// matrix shows one query as a coloured table of nodes by peers.
 func matrix(title, docs, about, expr string) *panel {
 	const corner = `instance\peer` // what the transformation calls the first column
 	p := table(title, docs, about).size(24, 10).query(expr, "")
@@ -72,7 +72,7 @@ func matrix(title, docs, about, expr string) *panel {
 	return p.sortedBy("from ↓ to →", false)
 }
 
-// allTransforms joins what the queries of a table returned, and names the columns.
+// allTransforms joins the results of the queries of a table and names the columns.
 func (p *panel) allTransforms() []object {
 	if len(p.order) == 0 {
 		return p.transforms

@@ -1,15 +1,15 @@
 package dashboards
 
-// The variables, in this order: each is asked for within those before it.
-// Every dashboard has the first three.
+// Variables in order: each query depends on the ones before it. Every dashboard
+// has the first three.
 
 // ofAll is for dashboards of all nodes.
 func ofAll() []object {
 	return append(common(), values("instance", "Node", allNodes))
 }
 
-// ofOne is for dashboards of one node, or of some to compare. There is no All:
-// Grafana would open with it, and draw hundreds of lines in each panel.
+// ofOne is for dashboards of one or a few nodes. There is no All: Grafana would
+// open with it and draw hundreds of lines in each panel.
 func ofOne(more ...object) []object {
 	node := values("instance", "Node", allNodes)
 	node["includeAll"] = false
@@ -34,8 +34,8 @@ func railVariable() object {
 	return values("rail", "Rail", `label_values(railscope_rail_info{job=~"$job", instance=~"$instance"}, rail)`)
 }
 
-// probedRailVariable asks the probe for rails: a peer may have been probed over
-// a rail that is gone.
+// probedRailVariable uses the rails of the probe, which may include a missing
+// rail.
 func probedRailVariable() object {
 	return values("rail", "Rail", `label_values(railscope_probe_rail_up{job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
 }
@@ -44,7 +44,7 @@ func peerVariable() object {
 	return values("peer", "Peer", `label_values(railscope_probe_rounds_total{job=~"$job", instance=~"$instance"}, peer)`)
 }
 
-// values is a variable of the values of a label: several, or all of them.
+// values is a variable with the values of a label; accepts several or all.
 func values(name, label, query string) object {
 	return object{
 		"name": name, "label": label, "type": "query", "datasource": source(), "definition": query,
