@@ -1,5 +1,5 @@
-# The program knows its flags. serve is its default command, so that its parser
-# names no other: commands are put in when the packages are made.
+# The program lists its flags, but not its commands, because serve is the default.
+# Commands are inserted when the packages are built.
 _railscope() {
 	local cur=${COMP_WORDS[COMP_CWORD]} words='@COMMANDS@'
 	if [[ $COMP_CWORD != 1 || $cur == -* ]]; then

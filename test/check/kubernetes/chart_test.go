@@ -74,9 +74,9 @@ func TestRefused(t *testing.T) {
 		{"a word like none", "rdma: {access: priviledged}", "at '/rdma/access': value must be one of 'none', 'devicePlugin', 'privileged'"},
 		{"a key like none", "hostNetwork: false", "additional properties 'hostNetwork' not allowed"},
 		{"a key like none, deep", "probe: {tokenSecrt: {}}", "at '/probe': additional properties 'tokenSecrt' not allowed"},
-		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}", "resources.limits: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without"},
-		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "rdma.resources: nvidia.com/gpu would take a GPU from jobs; gpu.enabled reads all of them without"},
-		{"a part of a GPU", "resources: {limits: {nvidia.com/mig-1g.5gb: 1}}", "resources.limits: nvidia.com/mig-1g.5gb would take a GPU from jobs"},
+		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}", "resources.limits: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
+		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "rdma.resources: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
+		{"a part of a GPU", "resources: {limits: {nvidia.com/mig-1g.5gb: 1}}", "resources.limits: nvidia.com/mig-1g.5gb would reserve a GPU"},
 		{"more depth than there is", "probe: {options: {depth: 1000}}", "at '/probe/options/depth': maximum: got 1,000, want 128"},
 		{"a resource without a domain", "rdma: {resources: [hca]}", "at '/rdma/resources/0': 'hca' does not match pattern"},
 		{"no resource", "rdma: {resources: []}", "at '/rdma/resources': minItems: got 0, want 1"},
@@ -95,30 +95,30 @@ func TestRefused(t *testing.T) {
 		{"an option of the chart", "probe: {options: {listen: ':1'}}", "at '/probe/options': additional properties 'listen' not allowed"},
 		{"an interval like none", "probe: {options: {interval: 1 minute}}", "at '/probe/options/interval': '1 minute' does not match pattern"},
 		{"ECN bits", "probe: {options: {traffic_class: 106}}", "at '/probe/options/traffic_class': multipleOf: got 106, want 4"},
-		{"a probe without devices", probe, "probe.enabled needs rdma.access devicePlugin or privileged: without RDMA devices every round goes by TCP"},
-		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}", "probe.enabled needs probe.tokenSecret.name"},
-		{"devices without a probe", "rdma: {access: privileged}", "rdma.access privileged without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none"},
+		{"a probe without devices", probe, "probe.enabled requires rdma.access devicePlugin or privileged: without RDMA devices every round uses TCP"},
+		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}", "probe.enabled requires probe.tokenSecret.name"},
+		{"devices without a probe", "rdma: {access: privileged}", "rdma.access privileged without probe.enabled: only the probe uses RDMA devices; set rdma.access: none"},
 		{"a section taken out", "gpu: null", "missing property 'gpu'"},
 		{"a variable without a name", "extraEnv: [{nam: A, value: b}]", "at '/extraEnv/0': missing property 'name'"},
 		{"a variable with a number", "extraEnv: [{name: A, value: 1}]", "at '/extraEnv/0/value': got number, want string"},
-		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is set by the chart, and by its values"},
-		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]", "extraArgs: --log.level=debug is what the chart gives by its values; a flag cannot be given twice"},
-		{"a state directory of one's own", "extraArgs: [--state.dir=/x]", "extraArgs: --state.dir=/x is what the chart gives by its values"},
-		{"a second port", "extraArgs: ['--web.listen-address=:9']", "extraArgs: --web.listen-address=:9 is what the chart gives by its values"},
-		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]", "extraArgs: --web.config.file=/x would hide health checks and metrics from the kubelet and the PodMonitor; set web.config instead"},
-		{"a password for the kubelet, by a variable", "extraEnv: [{name: RAILSCOPE_WEB_CONFIG_FILE, value: /x}]", "extraEnv: RAILSCOPE_WEB_CONFIG_FILE would hide health checks or metrics from the kubelet and the PodMonitor"},
-		{"metrics elsewhere", "extraArgs: [--web.telemetry-path=/m]", "extraArgs: --web.telemetry-path=/m would hide metrics from the PodMonitor, which asks port 10091 for /metrics"},
+		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is set by the chart; use its values instead"},
+		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]", "extraArgs: --log.level=debug is set by the chart and cannot be repeated; use its values instead"},
+		{"a state directory of one's own", "extraArgs: [--state.dir=/x]", "extraArgs: --state.dir=/x is set by the chart and cannot be repeated"},
+		{"a second port", "extraArgs: ['--web.listen-address=:9']", "extraArgs: --web.listen-address=:9 is set by the chart and cannot be repeated"},
+		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]", "extraArgs: --web.config.file=/x would break health checks and the PodMonitor; set web.config instead"},
+		{"a password for the kubelet, by a variable", "extraEnv: [{name: RAILSCOPE_WEB_CONFIG_FILE, value: /x}]", "extraEnv: RAILSCOPE_WEB_CONFIG_FILE would break health checks or the PodMonitor"},
+		{"metrics elsewhere", "extraArgs: [--web.telemetry-path=/m]", "extraArgs: --web.telemetry-path=/m would break the PodMonitor, which scrapes /metrics on port 10091"},
 		{"a password in the clear", "web: {config: {basic_auth_users: {prometheus: sesame}}}", "at '/web/config/basic_auth_users/prometheus': 'sesame' does not match pattern"},
 		{"a key of no web configuration", "web: {config: {tls: {}}}", "at '/web/config': additional properties 'tls' not allowed"},
-		{"certificates for nothing", "web: {certificateSecret: tls}", "web.certificateSecret without web.config: nothing names its files"},
-		{"TLS that Prometheus does not trust", "web: {config: {tls_server_config: {cert_file: a, key_file: b}}}\npodMonitor: {enabled: true}", "podMonitor.tlsConfig is empty: Prometheus would not trust the pods"},
-		{"a certificate that Prometheus lacks", "web: {config: {tls_server_config: {client_auth_type: RequireAndVerifyClientCert}}}\npodMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}", "web.config asks for client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret"},
+		{"certificates for nothing", "web: {certificateSecret: tls}", "web.certificateSecret without web.config: its files are not used"},
+		{"TLS that Prometheus does not trust", "web: {config: {tls_server_config: {cert_file: a, key_file: b}}}\npodMonitor: {enabled: true}", "podMonitor.tlsConfig is empty, so Prometheus would reject the certificate"},
+		{"a certificate that Prometheus lacks", "web: {config: {tls_server_config: {client_auth_type: RequireAndVerifyClientCert}}}\npodMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}", "web.config requires client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret"},
 		{"a password that Prometheus lacks", "web: {config: {basic_auth_users: {a: $2y$10$" + strings.Repeat("a", 53) + "}}}\npodMonitor: {enabled: true}", "web.config has basic_auth_users: set podMonitor.basicAuth"},
 		{"half a password", "podMonitor: {basicAuth: {username: {name: a, key: b}}}", "at '/podMonitor/basicAuth'"},
 		{"TLS that pods do not speak", "podMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}", "podMonitor.tlsConfig without web.config.tls_server_config"},
 		{"a password for nobody", "podMonitor: {enabled: true, basicAuth: {username: {name: a, key: b}, password: {name: a, key: c}}}", "podMonitor.basicAuth without web.config.basic_auth_users"},
 		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}", "at '/rdma': missing property 'resources'"},
-		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092, on the same node: they must differ"},
+		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092: they must differ"},
 	} {
 		_, err := template(c, []byte(tc.values))
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
@@ -184,7 +184,7 @@ func TestNames(t *testing.T) {
 		{release: "a.b", values: "nameOverride: rails", name: "a-b-rails"},
 		{release: strings.Repeat("a", 53), name: strings.Repeat("a", 51)},
 		{release: strings.Repeat("a", 49) + "--b", name: strings.Repeat("a", 49)},
-		{release: "2nd", says: "2nd-railscope-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride"},
+		{release: "2nd", says: "invalid Service name 2nd-railscope-peers, it must start with a letter: set fullnameOverride"},
 		{release: "2nd", values: "fullnameOverride: second", name: "second"},
 		{release: "007", values: "fullnameOverride: second", name: "second"},
 	} {
@@ -256,7 +256,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table strings.Builder
-	table.WriteString("| value | default | |\n|---|---|---|\n")
+	table.WriteString("| value | default | description |\n|---|---|---|\n")
 	rows(t, &table, "", doc.Content[0])
 	file := filepath.Join(chartDir, "README.md")
 	page, err := os.ReadFile(file)

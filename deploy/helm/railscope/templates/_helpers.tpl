@@ -2,8 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimAll "-" }}
 {{- end }}
 
-{{- /* 51 of 63 characters: -dashboard- and a short name come after it. Releases may
-have dots in their names, and Services may not. */}}
+{{- /* 51 of 63 characters leave room for suffixes. Release names may contain dots, Service names may not. */}}
 {{- define "railscope.fullname" -}}
 {{- $name := include "railscope.name" . }}
 {{- if .Values.fullnameOverride }}
@@ -27,7 +26,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{- end }}
 
-{{- /* Labels of the chart, and (list . labels) of yours, which may not take their place. */}}
+{{- /* Labels of the chart plus (list . labels), which cannot override them. */}}
 {{- define "railscope.labelsWith" -}}
 {{- merge (include "railscope.labels" (first .) | fromYaml) (default dict (last .)) | toYaml }}
 {{- end }}
@@ -46,72 +45,72 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{- /* What the schema cannot say: values that do not go together. */}}
+{{- /* Invalid combinations of values, which the schema cannot express. */}}
 {{- define "railscope.check" -}}
 {{- $asked := dict "rdma.resources" .Values.rdma.resources }}
 {{- range $kind, $list := .Values.resources }}{{ $_ := set $asked (printf "resources.%s" $kind) (keys (default dict $list)) }}{{ end }}
 {{- range $where, $list := $asked }}
 {{- range $list }}
 {{- if regexMatch "^nvidia\\.com/(gpu|mig-)" . }}
-{{- fail (printf "%s: %s would take a GPU from jobs; gpu.enabled reads all of them without" $where .) }}
+{{- fail (printf "%s: %s would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs" $where .) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.probe.enabled }}
 {{- if eq .Values.rdma.access "none" }}
-{{- fail "probe.enabled needs rdma.access devicePlugin or privileged: without RDMA devices every round goes by TCP" }}
+{{- fail "probe.enabled requires rdma.access devicePlugin or privileged: without RDMA devices every round uses TCP" }}
 {{- end }}
 {{- if not .Values.probe.tokenSecret.name }}
-{{- fail "probe.enabled needs probe.tokenSecret.name, a Secret with the token that all nodes share: kubectl create secret generic railscope-token --from-literal=token=\"$(head -c 24 /dev/urandom | base64)\"" }}
+{{- fail "probe.enabled requires probe.tokenSecret.name, a Secret with the token shared by all nodes: kubectl create secret generic railscope-token --from-literal=token=\"$(head -c 24 /dev/urandom | base64)\"" }}
 {{- end }}
 {{- else if ne .Values.rdma.access "none" }}
-{{- fail (printf "rdma.access %s without probe.enabled: nothing but the probe uses RDMA devices; set rdma.access: none" .Values.rdma.access) }}
+{{- fail (printf "rdma.access %s without probe.enabled: only the probe uses RDMA devices; set rdma.access: none" .Values.rdma.access) }}
 {{- end }}
 {{- if and .Values.probe.enabled (regexMatch "^[0-9]" (include "railscope.fullname" .)) }}
-{{- fail (printf "%s-peers cannot be the name of a Service, which begins with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
+{{- fail (printf "invalid Service name %s-peers, it must start with a letter: set fullnameOverride" (include "railscope.fullname" .)) }}
 {{- end }}
 {{- range .Values.extraEnv }}
 {{- if has .name (list "RAILSCOPE_NODE_NAME" "RAILSCOPE_CONFIG_FILE" "RAILSCOPE_STATE_DIR" "RAILSCOPE_COLLECTOR_GPU" "RAILSCOPE_COLLECTOR_PROCESS" "RAILSCOPE_PATH_ROOTFS" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") }}
-{{- fail (printf "extraEnv: %s is set by the chart, and by its values" .name) }}
+{{- fail (printf "extraEnv: %s is set by the chart; use its values instead" .name) }}
 {{- end }}
 {{- if has .name (list "RAILSCOPE_WEB_CONFIG_FILE" "RAILSCOPE_WEB_TELEMETRY_PATH" "RAILSCOPE_WEB_SYSTEMD_SOCKET") }}
-{{- fail (printf "extraEnv: %s would hide health checks or metrics from the kubelet and the PodMonitor" .name) }}
+{{- fail (printf "extraEnv: %s would break health checks or the PodMonitor" .name) }}
 {{- end }}
 {{- end }}
 {{- range .Values.extraArgs }}
 {{- if regexMatch "^--(config\\.file|state\\.dir|log\\.level|log\\.format|node\\.name|web\\.listen-address|(no-)?collector\\.(gpu|process))(=|$)" . }}
-{{- fail (printf "extraArgs: %s is what the chart gives by its values; a flag cannot be given twice" .) }}
+{{- fail (printf "extraArgs: %s is set by the chart and cannot be repeated; use its values instead" .) }}
 {{- end }}
 {{- if regexMatch "^--web\\.(telemetry-path|systemd-socket)(=|$)" . }}
-{{- fail (printf "extraArgs: %s would hide metrics from the PodMonitor, which asks port %d for /metrics" . (int $.Values.port)) }}
+{{- fail (printf "extraArgs: %s would break the PodMonitor, which scrapes /metrics on port %d" . (int $.Values.port)) }}
 {{- end }}
 {{- if hasPrefix "--web.config.file" . }}
-{{- fail (printf "extraArgs: %s would hide health checks and metrics from the kubelet and the PodMonitor; set web.config instead" .) }}
+{{- fail (printf "extraArgs: %s would break health checks and the PodMonitor; set web.config instead" .) }}
 {{- end }}
 {{- end }}
 {{- $web := include "railscope.web" . | fromYaml }}
 {{- if and .Values.web.certificateSecret (not $web.config) }}
-{{- fail "web.certificateSecret without web.config: nothing names its files; set web.config.tls_server_config" }}
+{{- fail "web.certificateSecret without web.config: its files are not used; set web.config.tls_server_config" }}
 {{- end }}
 {{- if .Values.podMonitor.enabled }}
 {{- if and $web.tls (not .Values.podMonitor.tlsConfig) }}
-{{- fail "web.config has tls_server_config, and podMonitor.tlsConfig is empty: Prometheus would not trust the pods. Set its ca and serverName, or insecureSkipVerify: true" }}
+{{- fail "web.config has tls_server_config but podMonitor.tlsConfig is empty, so Prometheus would reject the certificate: set its ca and serverName, or insecureSkipVerify: true" }}
 {{- end }}
 {{- if and $web.clientCert (not (and (get .Values.podMonitor.tlsConfig "cert") (get .Values.podMonitor.tlsConfig "keySecret"))) }}
-{{- fail "web.config asks for client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret, or Prometheus is refused" }}
+{{- fail "web.config requires client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret, or scrapes fail" }}
 {{- end }}
 {{- if and $web.password (not .Values.podMonitor.basicAuth) }}
-{{- fail "web.config has basic_auth_users: set podMonitor.basicAuth, or Prometheus is refused" }}
+{{- fail "web.config has basic_auth_users: set podMonitor.basicAuth, or scrapes fail" }}
 {{- end }}
 {{- if and .Values.podMonitor.tlsConfig (not $web.tls) }}
-{{- fail "podMonitor.tlsConfig without web.config.tls_server_config: the pods do not speak TLS" }}
+{{- fail "podMonitor.tlsConfig without web.config.tls_server_config: the pods do not use TLS" }}
 {{- end }}
 {{- if and .Values.podMonitor.basicAuth (not $web.password) }}
-{{- fail "podMonitor.basicAuth without web.config.basic_auth_users: the password would travel for nothing" }}
+{{- fail "podMonitor.basicAuth without web.config.basic_auth_users: Prometheus would send a password that nothing checks" }}
 {{- end }}
 {{- end }}
 {{- if eq (int .Values.port) (int .Values.probe.port) }}
-{{- fail (printf "port and probe.port are both %d, on the same node: they must differ" (int .Values.port)) }}
+{{- fail (printf "port and probe.port are both %d: they must differ" (int .Values.port)) }}
 {{- end }}
 {{- end }}
 
@@ -130,7 +129,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- toYaml $config }}
 {{- end }}
 
-{{- /* What web.config asks of clients: config (there is one), tls, clientCert, password. */}}
+{{- /* Client requirements of web.config: config (is set), tls, clientCert, password. */}}
 {{- define "railscope.web" -}}
 {{- $config := default dict .Values.web.config }}
 {{- $tls := default dict (get $config "tls_server_config") }}
@@ -140,7 +139,7 @@ clientCert: {{ has (get $tls "client_auth_type") (list "RequireAnyClientCert" "R
 password: {{ not (empty (get $config "basic_auth_users")) }}
 {{- end }}
 
-{{- /* A health check of the kubelet at a path. The kubelet has no password and no certificate: where one is required, it only connects. */}}
+{{- /* Kubelet health check. If a password or client certificate is required, which the kubelet lacks, it only connects. */}}
 {{- define "railscope.health" -}}
 {{- $root := first . }}
 {{- $web := include "railscope.web" $root | fromYaml }}
