@@ -1,4 +1,4 @@
-// Package packages holds what packages have beside the program. Its tests look at
-// the packages that `make release-snapshot` has put into dist/; they are behind
-// the build tag dist, `make package-test` runs them.
+// Package packages contains the files of the deb and rpm packages. Its tests check
+// the packages that `make release-snapshot` writes to dist/. They have the build
+// tag dist; run them with `make package-test`.
 package packages

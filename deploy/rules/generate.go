@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-const resource = `# Generated from node.yml and probe.yml by ` + "`make docs`" + `; a test keeps it equal.
+const resource = `# Generated from node.yml and probe.yml by ` + "`make docs`" + `. DO NOT EDIT.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
@@ -20,8 +20,7 @@ spec:
 `
 
 // PrometheusRule returns the rules of the [Sources] in dir as a resource of the
-// Prometheus operator. It is their text, indented, so that comments stay and
-// nothing is quoted anew.
+// Prometheus operator: their text, indented, with comments and quotes.
 func PrometheusRule(dir string) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString(resource)
@@ -32,7 +31,7 @@ func PrometheusRule(dir string) ([]byte, error) {
 		}
 		_, groups, ok := strings.Cut("\n"+string(text), "\ngroups:\n")
 		if !ok {
-			return nil, fmt.Errorf("%s has no line `groups:`", name)
+			return nil, fmt.Errorf("%s: line `groups:` not found", name)
 		}
 		for line := range strings.Lines(groups) {
 			if line != "\n" {
@@ -44,12 +43,11 @@ func PrometheusRule(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Where the table is in docs/alerts.md.
+// Markers of the table in docs/alerts.md.
 const begin, end = "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
 
-// Table returns page with the alerts of the [Sources] in dir in its table. What
-// each of them means is the first sentence of its runbook in the folder
-// runbooks.
+// Table returns page with a table of the alerts of the [Sources] in dir. The
+// meaning of an alert is the first sentence of its runbook in runbooks.
 func Table(page []byte, dir, runbooks string) ([]byte, error) {
 	all, err := Load(dir)
 	if err != nil {
@@ -74,16 +72,16 @@ func Table(page []byte, dir, runbooks string) ([]byte, error) {
 	before, rest, ok := strings.Cut(string(page), begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return nil, fmt.Errorf("no lines %q and %q", begin, end)
+		return nil, fmt.Errorf("markers %q and %q not found", begin, end)
 	}
 	return []byte(before + begin + t.String() + end + after), nil
 }
 
-// meaning returns the first sentence below the heading.
+// meaning returns the first sentence of the section Meaning.
 func meaning(runbook string) (string, error) {
 	_, text, ok := strings.Cut(runbook, "\n## Meaning\n\n")
 	if !ok {
-		return "", fmt.Errorf("no heading Meaning")
+		return "", fmt.Errorf("heading \"## Meaning\" not found")
 	}
 	text, _, _ = strings.Cut(text, "\n\n")
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")

@@ -9,22 +9,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sources are the files that hold the rules, in order.
+// Sources are the files with the rules, in order.
 func Sources() []string { return []string{"node.yml", "probe.yml"} }
 
-// File is a file of rules, as Prometheus reads it.
+// File is a Prometheus rule file.
 type File struct {
 	Groups []Group `yaml:"groups"`
 }
 
-// Group is a group of rules that are evaluated together.
+// Group is a group of rules, evaluated together.
 type Group struct {
 	Name     string `yaml:"name"`
-	Interval string `yaml:"interval"` // empty: the server's own
+	Interval string `yaml:"interval"` // empty: the server's default
 	Rules    []Rule `yaml:"rules"`
 }
 
-// Rule is a recording rule, or an alert.
+// Rule is a recording rule or an alert.
 type Rule struct {
 	Record        string            `yaml:"record"`
 	Alert         string            `yaml:"alert"`
@@ -35,8 +35,7 @@ type Rule struct {
 	Annotations   map[string]string `yaml:"annotations"`
 }
 
-// Load returns all rules of the [Sources] in dir. A key that Prometheus does not
-// know is an error.
+// Load returns all rules of the [Sources] in dir. Unknown keys are errors.
 func Load(dir string) ([]Rule, error) {
 	var all []Rule
 	for _, name := range Sources() {
