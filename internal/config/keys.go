@@ -95,7 +95,7 @@ func probeKeys(p *Probe) []Key {
 			item:   fmt.Sprintf("host or host:port, such as spark-02:%s or [fd00::2]:%s", DefaultPort, DefaultPort),
 			About: "Peers to ask. The port is " + DefaultPort + " unless written; an IPv6 address is in brackets. The " +
 				"label `peer` is what is written here, with its port. `" + dnsPrefix + "name` stands for all addresses " +
-				"of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-by-dns)."},
+				"of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-from-dns)."},
 		{Name: "probe.token_file", Form: aFile, want: "the name of a file",
 			Bounds: fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken),
 			About: "Holds the secret that all peers share, or two of them, one per line. This node asks with both " +
