@@ -7,7 +7,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// windowPoints is how many points back rails_imbalance_ratio looks: a second
+// windowPoints is how many points back rails_imbalance_ratio reaches: a second
 // each, or as many seconds as make the window two samples long.
 const windowPoints = 10
 

@@ -11,7 +11,7 @@ type GPU struct {
 	BusyKnown bool
 }
 
-// peakSeconds is how far the short peak looks back.
+// peakSeconds is how far the short peak reaches back.
 const peakSeconds = 60
 
 // GPUPeaks is the most memory that a GPU had in use, in bytes.

@@ -91,11 +91,8 @@ func (rs *readers) guard() {
 	var last time.Time
 	for rs.watch.Wait() {
 		rs.mu.Lock()
-		d := rs.shared.in.Load()
-		if d == nil || d.readFor() < hangAfter/2 || !rs.shared.in.CompareAndSwap(d, &rs.alone) {
-			d = nil // the processor was busy
-		}
-		if d != nil {
+		d := rs.shared.in.Load() // nil, or just begun, where only the processor was busy
+		if d != nil && d.readFor() >= hangAfter/2 && rs.shared.in.CompareAndSwap(d, &rs.alone) {
 			rs.replaceLocked(d, time.Since(last) < manyHang)
 			last = time.Now()
 		}
@@ -104,8 +101,8 @@ func (rs *readers) guard() {
 	}
 }
 
-// replaceLocked leaves the shared reader alone with the device in which it is stuck, and starts another for the others,
-// or, where all may hang, one for each.
+// replaceLocked leaves the shared reader alone with the device in which it is stuck, and starts another for the
+// others, or, where all may hang, one for each.
 func (rs *readers) replaceLocked(d *device, each bool) {
 	others := slices.DeleteFunc(slices.Clone(rs.shared.devices), func(o *device) bool { return o == d })
 	rs.shared.devices = []*device{d}
