@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// event is one thing that a line says. Its name lies in the line: it must be
+// event is one fact in a line. Its name lies in the line: it must be
 // copied to be kept.
 type event struct {
 	kind   eventKind
@@ -53,9 +53,9 @@ const (
 	ibNetwork     = "IB"
 )
 
-// parse calls each with what a line says: nothing, mostly, and then without
+// parse calls each with the facts of a line: none, mostly, and then without
 // allocating. A line that was torn apart by another writer's may hold several
-// messages; a part that is not whole says nothing, save that it is a warning.
+// messages; an incomplete part gives nothing but that it is a warning.
 // Colours are taken out of line in place. The strings are those of NCCL 2.10
 // to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc, src/plugin/net.cc,
 // src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
@@ -115,7 +115,7 @@ func plain(line []byte) []byte {
 	return out
 }
 
-// message says what the text of a message is.
+// message parses the text of a message.
 func message(text []byte, each func(event)) {
 	switch {
 	case bytes.HasPrefix(text, []byte("Channel ")), bytes.HasPrefix(text, []byte("Coll")):

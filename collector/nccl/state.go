@@ -41,7 +41,7 @@ type job struct {
 
 // logState is what a log has reported since its beginning.
 type logState struct {
-	ended    bool // the log was rotated or truncated: the next run starts anew
+	ended    bool // the log was rotated or truncated: the next run resets the state
 	networks []networkState
 	devices  []deviceState
 	channels []channelState

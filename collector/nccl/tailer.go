@@ -35,7 +35,7 @@ type reader interface {
 	line(text []byte, isNew bool) // a whole line; it may change text, and not keep it
 	gap(skipped int64)            // part of the log was left out
 	cut()                         // the rest of the last line was left out
-	restart()                     // the file begins anew
+	restart()                     // the file was rewritten
 	end()                         // nothing more will come
 }
 
@@ -76,7 +76,7 @@ type file struct {
 	old    int64  // up to here it was there before we were: not new
 	rest   bool   // off is inside a line of which the rest is left out
 	head   []byte // its first bytes: when they change, it is another file in the same place
-	size   int64  // when it was looked at last
+	size   int64  // at the last read
 	mtime  unix.Timespec
 	done   bool // all that was there then has been read
 	chosen bool // by the last listing

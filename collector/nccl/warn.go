@@ -54,7 +54,7 @@ func completionNames() []string {
 		11: "rem_op", 12: "retry_exc", 13: "rnr_retry_exc", 19: "fatal", 20: "resp_timeout", 21: "general"}
 }
 
-// warning says what kind of warning text is. file is what stands before it:
+// warning classifies the text of a warning. file is what precedes it:
 // "[2025-01-01 12:00:00] host:pid:tid [0] misc/socket.cc:72 (function) ". A
 // warning of NCCL is rare, so this one may allocate.
 func warning(file, text []byte, each func(event)) {

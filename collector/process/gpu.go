@@ -122,7 +122,7 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []gpuHolding {
 		switch h := &list[i]; h.uuid {
 		case "", is:
 			h.uuid = is
-		default: // several: no one device says whose it is
+		default: // several: no single device identifies it
 			h.uuid = "?"
 		}
 	}

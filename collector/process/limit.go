@@ -33,7 +33,7 @@ func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
 // add adds to a series.
 func (k *seriesKeeper) add(value float64, labels ...string) { k.series(labels).value += value }
 
-// discard says that the value of a series cannot be known.
+// discard drops a series whose value is unknown.
 func (k *seriesKeeper) discard(labels ...string) { k.series(labels).absent = true }
 
 func (k *seriesKeeper) series(labels []string) *keptSeries {
@@ -46,7 +46,7 @@ func (k *seriesKeeper) series(labels []string) *keptSeries {
 	return s
 }
 
-// flush emits at most limit series, and begins anew.
+// flush emits at most limit series, and resets the sums.
 func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 	rest := keptSeries{key: strings.Join(k.overflow, "\x00"), labels: k.overflow}
 	summed, over := k.sums[rest.key]

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	namesFresh = 10 * time.Second // between two looks for names of pods
+	namesFresh = 10 * time.Second // between two reads of the names of pods
 	namesTime  = 5 * time.Second  // for the kubelet to answer; a scrape does not wait so long
 )
 
@@ -30,16 +30,16 @@ type podNames struct {
 	last   atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too
 }
 
-// podsKnown is what the kubelet said last.
+// podsKnown is the last answer of the kubelet.
 type podsKnown struct {
 	kubelet.Names
 	devices []kubelet.Device
-	looked  time.Time
+	read    time.Time
 	logs    error // why not all logs could be read
 	socket  error // why the socket did not answer when it was ownerQuery last
 }
 
-// faults are what is to be said of a look.
+// faults are the faults of a read.
 func (k *podsKnown) faults() (list []error) {
 	for _, err := range []error{k.logs, k.socket} {
 		if err != nil {
@@ -55,18 +55,18 @@ func newPodNames(rootfs string) *podNames {
 	return n
 }
 
-// known returns the names, after a look for them where an owner has none yet. It
+// known returns the names, after reading them if an owner has none yet. It
 // waits for budget at most; what comes later is there the next time.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, []error) {
 	last := n.last.Load()
 	if all(last.Names, holders) {
 		return last, nil // what failed is not needed, or not any more
 	}
-	if time.Since(last.looked) < namesFresh {
+	if time.Since(last.read) < namesFresh {
 		return last, last.faults()
 	}
 	res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
-		n.look(holders)
+		n.refresh(holders)
 		return struct{}{}
 	})[0]
 	if last = n.last.Load(); all(last.Names, holders) {
@@ -90,13 +90,13 @@ func all(names kubelet.Names, holders map[uint32]*holder) bool {
 
 // look asks the kubelet's directories, and where they do not name all, its
 // socket: that takes longer, and is root's.
-func (n *podNames) look(holders map[uint32]*holder) {
+func (n *podNames) refresh(holders map[uint32]*holder) {
 	k := *n.last.Load()
 	var err error
 	k.Names, err = kubelet.ReadNames(n.rootfs)
 	k.logs = kubeletFault(err)
 	if all(k.Names, holders) {
-		k.devices, k.socket, k.looked = nil, nil, time.Now()
+		k.devices, k.socket, k.read = nil, nil, time.Now()
 		n.last.Store(&k)
 		return
 	}
@@ -105,7 +105,7 @@ func (n *podNames) look(holders map[uint32]*holder) {
 	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
 	defer cancel()
 	k.devices, err = n.client.Devices(ctx)
-	k.socket, k.looked = kubeletFault(err), time.Now()
+	k.socket, k.read = kubeletFault(err), time.Now()
 	n.last.Store(&k)
 }
 

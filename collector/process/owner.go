@@ -31,13 +31,13 @@ type ownerQuery struct {
 // to the goroutine in its lane.
 type ownerCache struct {
 	procfs  string
-	threads map[proc.Life]int // the process of a thread
-	cgroups map[proc.Life]keptCgroup
+	threads map[proc.Instance]int // the process of a thread
+	cgroups map[proc.Instance]keptCgroup
 	kept    map[int]keptStat
 }
 
-// keptStat is what /proc/PID/stat said when that directory had this inode, which
-// another process under the PID does not get.
+// keptStat is /proc/PID/stat as read when that directory had this inode; another
+// process under the PID has another one.
 type keptStat struct {
 	proc.Stat
 	inode uint64
@@ -53,17 +53,17 @@ type keptCgroup struct {
 // renamed soon after they start, if at all.
 const fresh = 30 * time.Second
 
-// maxTree bounds how many parents are looked at.
+// maxTree bounds how many parents are followed.
 const maxTree = 32
 
-// ownersFound is what one look came to.
+// ownersFound is the result of one lookup.
 type ownersFound struct {
 	holders map[uint32]*holder // by thread or process; those that have ended are not in it
-	unseen  map[uint32]bool    // those that are there, or may be, and could not be looked up
+	unseen  map[uint32]bool    // those that exist, or may, and could not be identified
 	err     error
 }
 
-// find looks for the owners, until deadline. It runs in a lane of its own.
+// find identifies the owners, until deadline. It runs in a lane of its own.
 func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
 	l := ownerLookup{ownerCache: b, stats: map[int]statResult{}, byPID: map[int]*holder{}}
 	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
@@ -115,7 +115,7 @@ func (b *ownerCache) forget(now map[int]*holder) {
 	}
 }
 
-// ownerLookup is one look: within it every file is read once.
+// ownerLookup is one lookup, in which every file is read once.
 type ownerLookup struct {
 	*ownerCache
 	stats map[int]statResult
@@ -165,7 +165,7 @@ func (l *ownerLookup) holder(w ownerQuery) (*holder, error) {
 	if st.Start > w.before {
 		return nil, errReused
 	}
-	key := st.Life
+	key := st.Instance
 	pid, known := l.threads[key]
 	if !known {
 		if pid, err = proc.Process(l.procfs, int(w.pid)); err != nil {
@@ -205,7 +205,7 @@ func (l *ownerLookup) process(pid int) (*holder, error) {
 }
 
 func (l *ownerLookup) cgroup(st proc.Stat) (proc.Cgroup, error) {
-	key := st.Life
+	key := st.Instance
 	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < fresh {
 		return kept.Cgroup, nil
 	}

@@ -157,7 +157,7 @@ func unexpected(device string, err error) *collector.Fault {
 	return f
 }
 
-// cutFault says that the queue pairs are at least as many as were counted.
+// cutFault is the fault of an incomplete count.
 func cutFault(device string, err error) *collector.Fault {
 	f := unexpected(device, fmt.Errorf("the number of queue pairs is a lower bound: %w", err))
 	f.Reason = sysfs.ReasonTooLarge
@@ -225,7 +225,7 @@ type railNames struct {
 }
 
 // none reports whether a device is certainly no rail, such as a storage adapter
-// that rails.include leaves out. Of a virtual function nobody can be certain.
+// that rails.include leaves out. A virtual function may be one.
 func (n railNames) none(device string) bool {
 	if slices.ContainsFunc(n.rails, func(r rail.Rail) bool { return r.Device == device }) {
 		return false

@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options say where the process source finds what it joins.
+// Options configure the source.
 type Options struct {
 	Sysfs, Procfs string
 	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
@@ -72,9 +72,9 @@ func New(opts Options) *Source {
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
 		devices: map[string]*qpDevice{}}
 	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
-	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Life]int{}, cgroups: map[proc.Life]keptCgroup{},
+	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Instance]int{}, cgroups: map[proc.Instance]keptCgroup{},
 		kept: map[int]keptStat{}}
-	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Life]jobSpan{}, same: map[proc.Life]bool{}}
+	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Instance]jobSpan{}, same: map[proc.Instance]bool{}}
 	p.queuePairs, p.memory = newSeriesKeeper(t.queuePairs), newSeriesKeeper(t.memory)
 	p.without = newSeriesKeeper(t.without)
 	p.qpAge, p.qpSeconds = newSeriesKeeper(t.age), newSeriesKeeper(t.seconds)
@@ -87,7 +87,7 @@ func (p *Source) Name() string { return "process" }
 // Metrics returns the rows.
 func (p *Source) Metrics() []*collector.Metric { return p.table.Metrics() }
 
-// processReading is what one Read found, before it is added up.
+// processReading is the result of one Read, before it is summed.
 type processReading struct {
 	begun    uint64 // on the clock of proc.Now
 	rails    []rail.Rail
@@ -98,7 +98,7 @@ type processReading struct {
 	gpus     bool        // there are some
 	holdings []gpuHolding
 	holders  map[uint32]*holder // nil: it could not be found out
-	unseen   map[uint32]bool    // threads that are there and could not be looked up
+	unseen   map[uint32]bool    // threads that exist and could not be identified
 	names    *podsKnown
 	byDevice map[string]kubelet.Name
 }
@@ -175,13 +175,12 @@ func (p *Source) gather() (*processReading, []error) {
 	return r, append(append(faults, qpFaults...), gpuFaults...)
 }
 
-// identify finds out whose the threads and processes are, and what their pods
-// are called.
+// identify finds the owners of threads and processes, and the names of their pods.
 func (p *Source) identify(r *processReading) (faults []error) {
 	wanted := map[uint32]uint64{}
 	want := func(pid uint32, before uint64) {
 		if earlier, known := wanted[pid]; !known || before < earlier {
-			wanted[pid] = before // of two lists the older one: rather nobody than somebody else
+			wanted[pid] = before // of two lists the older one: rather no owner than a wrong one
 		}
 	}
 	for _, q := range r.pairs {
@@ -214,8 +213,8 @@ func (p *Source) identify(r *processReading) (faults []error) {
 	return append(faults, nameFaults...)
 }
 
-// addQueuePairs adds up the queue pairs. Those of a thread that has ended are
-// there without an owner; those of a process that has ended are gone.
+// addQueuePairs sums the queue pairs. Those of a thread that has ended have no
+// owner; those of a process that has ended are gone.
 func (p *Source) addQueuePairs(r *processReading) {
 	rails := railNames{p.opts.Sysfs, r.rails}
 	for _, q := range r.pairs {

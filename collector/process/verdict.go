@@ -23,7 +23,7 @@ const processGrace = 2 * time.Minute
 // GPUs for others, or to watch them.
 var notJobs = []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}
 
-// jobSpan is what the environment of a process says of the size of its job.
+// jobSpan is the size of a job, by the environment of a process.
 type jobSpan int
 
 const (
@@ -69,24 +69,23 @@ func sized(name string) bool {
 	})
 }
 
-// spanCache keeps what the environments said, which are read once in the life of
-// a process: reading one can wait for a lock of that process.
+// spanCache keeps what the environments show, which are read once per process: reading one can wait for a lock of that process.
 type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
 
 	mu    sync.Mutex // protects all following fields
-	known map[proc.Life]jobSpan
-	same  map[proc.Life]bool // in our network namespace
+	known map[proc.Instance]jobSpan
+	same  map[proc.Instance]bool // in our network namespace
 }
 
 // learn reads the environments that are not known yet, for at most budget.
 func (b *spanCache) learn(budget time.Duration, holders []*holder) {
-	var missing []proc.Life
+	var missing []proc.Instance
 	b.mu.Lock()
 	for _, h := range holders {
-		if _, known := b.known[h.Life]; !known {
-			missing = append(missing, h.Life)
+		if _, known := b.known[h.Instance]; !known {
+			missing = append(missing, h.Instance)
 		}
 	}
 	b.mu.Unlock()
@@ -99,9 +98,9 @@ func (b *spanCache) learn(budget time.Duration, holders []*holder) {
 			if time.Now().After(deadline) {
 				break
 			}
-			env, _, _ := proc.Environ(b.procfs, l.PID, sized) // without the right to it, it says nothing
+			env, _, _ := proc.Environ(b.procfs, l.PID, sized) // without the permission it is empty
 			same, err := proc.SameNetwork(b.procfs, l.PID)
-			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Life != l {
+			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Instance != l {
 				continue // it was, or may have been, another process under this PID
 			}
 			b.mu.Lock()
@@ -117,11 +116,11 @@ func (b *spanCache) learn(budget time.Duration, holders []*holder) {
 }
 
 // of returns what is known of a process; read is false until its environment
-// has been looked at, whether or not that was allowed.
+// was read, whether or not that was permitted.
 func (b *spanCache) of(h *holder) (span jobSpan, same, read bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := h.Life
+	l := h.Instance
 	span, read = b.known[l]
 	return span, b.same[l], read
 }
@@ -132,7 +131,7 @@ type job struct {
 	gpus      map[string]bool
 	connected bool // one of its processes has a queue pair that can send
 	spans     jobSpan
-	unread    bool // the environment of one of its processes has not been looked at yet
+	unread    bool // the environment of one of its processes was not read yet
 	foreign   bool // its queue pairs may be in a network namespace that we do not see
 }
 
@@ -161,8 +160,7 @@ func jobsOf(holdings []gpuHolding, holders map[uint32]*holder) []*job {
 	return list
 }
 
-// verdict is what is to be said of a job at a time: kind is empty where nothing
-// is.
+// verdict judges a job at a time; kind is empty if it cannot be judged.
 func (j *job) verdict(at uint64) (kind string, without bool) {
 	switch age := at - min(at, j.oldest.Start); {
 	case age < uint64(processGrace/time.Second)*proc.Tick:
@@ -181,7 +179,7 @@ func (j *job) verdict(at uint64) (kind string, without bool) {
 	return "", false
 }
 
-// judge emits the jobs without queue pairs. It says nothing while a queue pair
+// judge emits the jobs without queue pairs. It emits nothing while a queue pair
 // that can send may be anybody's.
 func (p *Source) judge(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
@@ -197,7 +195,7 @@ func (p *Source) judge(r *processReading) {
 		if r.allRails && rails.none(q.device) {
 			continue
 		}
-		at = min(at, q.tally.begun) // how old a job is when its queue pairs are looked at
+		at = min(at, q.tally.begun) // the age of a job when its queue pairs were listed
 		for key := range q.tally.owners {
 			if key.state != rdmanl.RTS {
 				continue

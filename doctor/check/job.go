@@ -87,7 +87,7 @@ func (c jobCheck) run(f *facts.Facts, report func(Finding)) {
 	}
 }
 
-// holders says who has the variable, and how to change that.
+// holders lists who has the variable, and how to change that.
 func holders(variable, value string, envs []facts.Env) (where string, fix []string) {
 	var all, names, pids []string
 	count := 0

@@ -170,8 +170,8 @@ func TestJobsMany(t *testing.T) {
 	if want := []string{`sed -i -E '/^[[:space:]]*(export[[:space:]]+)?NCCL_IB_DISABLE[[:space:]]*=/d' /etc/environment`}; !slices.Equal(list[0].Fix[:1], want) || len(list[0].Fix) != 2 {
 		t.Errorf("%q", list[0].Fix)
 	}
-	if f.Jobs.Looked != 300 {
-		t.Errorf("%d processes looked at", f.Jobs.Looked)
+	if f.Jobs.Read != 300 {
+		t.Errorf("%d processes looked at", f.Jobs.Read)
 	}
 }
 

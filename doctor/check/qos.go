@@ -9,7 +9,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// qosGroup says to which check a setting belongs.
+// qosGroup is the check to which a setting belongs.
 type qosGroup int
 
 const (

@@ -12,7 +12,7 @@ import (
 // processes stays here: the node judges it itself.
 func Share(f *facts.Facts) *facts.Facts {
 	out := *f
-	out.Jobs = facts.Jobs{Looked: f.Jobs.Looked, Conclusions: conclude(f)}
+	out.Jobs = facts.Jobs{Read: f.Jobs.Read, Conclusions: conclude(f)}
 	out.Unread = slices.DeleteFunc(slices.Clone(f.Unread),
 		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(out.Unread) < len(f.Unread) {

@@ -11,7 +11,7 @@ import (
 // RoCE's UDP port, and nobody else's table.
 const firstTable = 47910
 
-// checkSameSubnet looks for what rails in one subnet need: that each answers ARP
+// checkSameSubnet checks what rails in one subnet need: that each answers ARP
 // for its own address only and asks with it (arp_ignore or arp_filter,
 // arp_announce), and that what has its address leaves by it. If the last holds, a
 // strict rp_filter does no harm.

@@ -31,15 +31,15 @@ type Options struct {
 	// that it can open. Empty is / if Sysfs is the running kernel's, else Rootfs.
 	OwnRoot string
 
-	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them anew
+	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them itself
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
 
-	// Kernel answers what no file says; nil asks the running kernel, if Sysfs is
+	// Kernel answers what no file shows; nil asks the running kernel, if Sysfs is
 	// its own.
 	Kernel *Kernel
 }
 
-// Scope says what is read.
+// Scope is what is read.
 type Scope int
 
 // The scopes.

@@ -28,7 +28,7 @@ const (
 	environLane    = "environments of processes, reader "
 )
 
-// UnreadJobs begins whatever is said of environments that were not read.
+// UnreadJobs is the prefix of Unread about environments.
 const UnreadJobs = "environments of processes"
 
 // JobVariables are the variables that are read of an environment.
@@ -54,7 +54,7 @@ type environs struct {
 	byKey   map[string]*Env
 	err     error // of the list of processes
 	total   int   // processes to be read
-	looked  int
+	read    int
 	hidden  int // refused by the kernel
 	left    int // processes with an environment beyond maxEnvs
 	cut     int // longer than proc.MaxEnviron
@@ -92,7 +92,7 @@ func (e *environs) saw(pid int, cut bool, err error) {
 	delete(e.pending, pid)
 	switch {
 	case err == nil:
-		e.looked++
+		e.read++
 		if cut {
 			e.cut, e.whose = e.cut+1, pid
 		}
@@ -113,7 +113,7 @@ func (e *environs) unread() (list []string) {
 	if len(e.pending) > 0 {
 		say(": %d of %d were read in time; a process that hangs in the kernel may be the cause (ps axo pid,stat,comm | "+
 			"grep ' D')",
-			e.looked+e.hidden, e.total)
+			e.read+e.hidden, e.total)
 	}
 	if e.hidden > 0 {
 		say(" of other users (%d): permission denied; run doctor as root, outside of containers", e.hidden)
@@ -236,7 +236,7 @@ func (g *Gatherer) readJobFiles(e *environs) {
 func (e *environs) finish(f *Facts) {
 	e.mu.Lock() // a reader that hangs may still come back
 	defer e.mu.Unlock()
-	f.Jobs.Looked = e.looked
+	f.Jobs.Read = e.read
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 		env := *e.byKey[key]
 		env.Processes = slices.Clone(env.Processes)

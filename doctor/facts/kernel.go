@@ -14,10 +14,10 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// Kernel answers what no file of sysfs or procfs says. A nil function is not
+// Kernel answers what no file of sysfs or procfs shows. A nil function is not
 // asked. Interfaces are named by their index.
 type Kernel struct {
-	// Live says that the files are the running kernel's: what they lack, it lacks.
+	// Live reports that the files are the running kernel's: what they lack, it lacks.
 	Live bool
 	// Addresses returns those of every interface, with their subnets.
 	Addresses func() (map[int][]netip.Prefix, error)

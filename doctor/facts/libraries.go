@@ -10,8 +10,8 @@ import (
 )
 
 // libraryCache remembers what was found in directories of libraries, which hold
-// thousands of names and seldom change: each is listed again only when its time
-// of modification says so. Safe for concurrent use; the zero value is ready.
+// thousands of names and seldom change: each is listed again only after its time
+// of modification changed. Safe for concurrent use; the zero value is ready.
 type libraryCache struct {
 	list func(dir string) ([]sysfs.Entry, error) // nil is [sysfs.List]
 
@@ -31,7 +31,7 @@ const (
 )
 
 // match returns the names in a directory for which keep is true, in order; key
-// tells one keep from another. A directory that cannot be listed has none.
+// identifies keep. A directory that cannot be listed has none.
 func (c *libraryCache) match(dir, key string, keep func(name string) bool) []string {
 	st, err := os.Stat(dir)
 	if err != nil {

@@ -122,11 +122,11 @@ type Jobs struct {
 	Devices []RDMAPort `json:"devices"` // all RDMA ports of this network namespace, those that are no rails too
 	Netdevs []string   `json:"netdevs"` // existing interfaces that an environment names
 	GIDs    []NamedGID `json:"gids"`    // entries of rails' GID tables that an environment names
-	Looked  int        `json:"looked"`  // processes whose environment was read
+	Read    int        `json:"looked"`  // processes whose environment was read
 
 	// RDMANames are what UCX calls the RDMA ports of Netdevs, for example mlx5_0:1.
 	RDMANames map[string]string `json:"rdma_names,omitempty"`
-	// Conclusions are all that a peer gets of this, beside Looked. On the node
+	// Conclusions are all that a peer gets of this, beside Read. On the node
 	// itself there are none.
 	Conclusions []Conclusion `json:"conclusions"`
 }

@@ -29,7 +29,7 @@ func (f *Facts) providers() (names []string) {
 	return names
 }
 
-// libraryDirs are where the dynamic linker looks: the usual directories, and
+// libraryDirs are what the dynamic linker searches: the usual directories, and
 // those of /etc/ld.so.conf.d.
 func (g *Gatherer) libraryDirs() []string {
 	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib/x86_64-linux-gnu",
@@ -51,7 +51,7 @@ func (g *Gatherer) libraryDirs() []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return !isDir(g.own(d)) })
 }
 
-// readVerbs looks for libibverbs and for the providers.
+// readVerbs finds libibverbs and the providers.
 func (g *Gatherer) readVerbs(names []string) work {
 	if g.o.OwnRoot == "" {
 		return nil
@@ -76,8 +76,8 @@ func (g *Gatherer) readVerbs(names []string) work {
 	}
 }
 
-// findProvider looks for the library of a provider, where its configuration
-// says, else in the library's own directories, which are small, else in all.
+// findProvider finds the library of a provider: where its configuration names it,
+// else in the library's own directories, which are small, else in all.
 func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]string) Provider {
 	p := Provider{Name: name}
 	for driver, path := range configs {

@@ -152,7 +152,7 @@ func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*F
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
-// search looks into directories below a root, which may be slow: into each once.
+// search reads directories below a root, which may be slow, each once.
 type search struct {
 	root  string
 	cache *libraryCache

@@ -1,7 +1,6 @@
 // Package kubelet finds the names of pods on this node: by container and by pod
-// UID, from the directories of logs that the kubelet keeps, and by device, from
-// its pod-resources socket. Neither is asked of the Kubernetes API, and neither
-// has to be there.
+// UID, from the kubelet's log directories, and by device, from its pod-resources
+// socket. The Kubernetes API is not used, and neither source has to exist.
 package kubelet
 
 import (
@@ -21,8 +20,8 @@ const (
 	podLogs       = "var/log/pods"
 )
 
-// maxEntries bounds what is read of a directory; a kubelet runs 110 pods unless
-// told otherwise.
+// maxEntries bounds what is read of a directory; a kubelet runs 110 pods by
+// default.
 const maxEntries = 8192
 
 // Name is what a container is called. Container is empty where only the pod is

@@ -127,7 +127,7 @@ func message(body []byte) ([]byte, error) {
 	case len(body) < 5:
 		return nil, fmt.Errorf("an answer of %d bytes", len(body))
 	case body[0] != 0:
-		return nil, errors.New("the answer is compressed, which nobody asked for")
+		return nil, errors.New("the answer is compressed, which was not requested")
 	case uint64(binary.BigEndian.Uint32(body[1:])) != uint64(len(body)-5):
 		return nil, fmt.Errorf("a message of %d bytes in an answer of %d", binary.BigEndian.Uint32(body[1:]), len(body))
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Cgroup is what the name of a process's cgroup says of who started it. What it
-// does not say is empty.
+// Cgroup is who started a process, by the name of its cgroup. What that does not
+// show is empty.
 type Cgroup struct {
 	Pod       string // UID of the Kubernetes pod, with dashes where it has them
 	Container string // ID that the runtime gave the container, 64 hexadecimal digits
@@ -18,7 +18,7 @@ type Cgroup struct {
 
 // How runtimes and resource managers name cgroups. A pod's UID has dashes, for
 // systemd underscores, and none where it is the hash of a static pod's file. A
-// container's ID has the runtime's name before it, or stands alone.
+// container's ID has the runtime's name before it, or nothing.
 var (
 	podPart = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
 		`(?:\.slice)?(?:$|[/:])`)
@@ -41,7 +41,7 @@ func ReadCgroup(root string, pid int) (Cgroup, error) {
 	return c, err
 }
 
-// add takes what the path of one hierarchy says.
+// add adds what the path of one hierarchy shows.
 func (c *Cgroup) add(path string, unified bool) {
 	if !strings.HasPrefix(path, "/") {
 		return

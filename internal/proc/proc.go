@@ -28,19 +28,19 @@ import (
 // Tick is the unit of Stat.Start: USER_HZ, 100 a second on every architecture.
 const Tick = 100
 
-// Life tells one life of a PID from the next.
-type Life struct {
+// Instance is a process, as distinct from later ones under its PID.
+type Instance struct {
 	PID   int
 	Start uint64 // Stat.Start
 }
 
-// Stat is what /proc/PID/stat says of a process or thread.
+// Stat is /proc/PID/stat of a process or thread.
 type Stat struct {
-	Life           // Start in ticks since the machine started (CLOCK_BOOTTIME)
-	Comm    string // at most 15 bytes, valid UTF-8
-	Parent  int
-	Session int
-	TTY     bool // it has a controlling terminal
+	Instance        // Start in ticks since the machine started (CLOCK_BOOTTIME)
+	Comm     string // at most 15 bytes, valid UTF-8
+	Parent   int
+	Session  int
+	TTY      bool // it has a controlling terminal
 }
 
 // ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and
@@ -51,7 +51,7 @@ func ReadStat(root string, pid int) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	return Stat{Life{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0}, nil
+	return Stat{Instance{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0}, nil
 }
 
 // Process returns the process that a thread belongs to (Tgid).
@@ -110,7 +110,7 @@ func SameNetwork(root string, pid int) (bool, error) {
 }
 
 // SeesHost reports whether we are in the machine's own PID namespace, as far as
-// procfs says: in another one processes of the machine are hidden from us. The
+// procfs shows: in another one processes of the machine are hidden from us. The
 // number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func SeesHost(root string) bool {
 	name, err := Namespace(root, "self", "pid")

@@ -35,12 +35,12 @@ func TestStat(t *testing.T) {
 		name, content string
 		want          Stat
 	}{
-		{"plain", "4711 (python3)" + rest, Stat{Life{4711, 987654321}, "python3", 812, 4690, true}},
-		{"no terminal", "4711 (python3) S 812 1 4690 0 " + strings.Repeat("0 ", 14) + "5", Stat{Life{4711, 5}, "python3", 812, 4690, false}},
-		{"parentheses and blanks", "4711 (a) (b 1 2)" + rest, Stat{Life{4711, 987654321}, "a) (b 1 2", 812, 4690, true}},
-		{"a line break", "4711 (a\nb)" + rest, Stat{Life{4711, 987654321}, "a\nb", 812, 4690, true}},
-		{"not UTF-8", "4711 (tr\xe9n)" + rest, Stat{Life{4711, 987654321}, "tr\ufffdn", 812, 4690, true}},
-		{"no name", "4711 ()" + rest, Stat{Life{4711, 987654321}, "", 812, 4690, true}},
+		{"plain", "4711 (python3)" + rest, Stat{Instance{4711, 987654321}, "python3", 812, 4690, true}},
+		{"no terminal", "4711 (python3) S 812 1 4690 0 " + strings.Repeat("0 ", 14) + "5", Stat{Instance{4711, 5}, "python3", 812, 4690, false}},
+		{"parentheses and blanks", "4711 (a) (b 1 2)" + rest, Stat{Instance{4711, 987654321}, "a) (b 1 2", 812, 4690, true}},
+		{"a line break", "4711 (a\nb)" + rest, Stat{Instance{4711, 987654321}, "a\nb", 812, 4690, true}},
+		{"not UTF-8", "4711 (tr\xe9n)" + rest, Stat{Instance{4711, 987654321}, "tr\ufffdn", 812, 4690, true}},
+		{"no name", "4711 ()" + rest, Stat{Instance{4711, 987654321}, "", 812, 4690, true}},
 	} {
 		got, err := ReadStat(procfsWith(t, "4711/stat", tt.content+tail+"\n"), 4711)
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
