@@ -69,7 +69,8 @@ func sized(name string) bool {
 	})
 }
 
-// spanCache keeps what the environments show, which are read once per process: reading one can wait for a lock of that process.
+// spanCache keeps what the environments show, which are read once per process:
+// reading one can wait for a lock of that process.
 type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
