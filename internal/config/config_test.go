@@ -71,6 +71,10 @@ func TestParseRefuses(t *testing.T) {
 	const notPort = "must be device/port or PCI address, such as mlx5_0/1 or 0000:18:00.0, not "
 	for _, tt := range []struct{ name, in, want string }{
 		// Keys.
+		{"a relative path", "maintenance: run/x\n", `f.yml:1: maintenance must be the absolute path of a file, ` +
+			`such as /run/railscope/maintenance, not "run/x"`},
+		{"no path", "maintenance: ''\n", `f.yml:1: maintenance must be the absolute path of a file, ` +
+			`such as /run/railscope/maintenance, not ""`},
 		{"a key misspelt", "rials: {}\n", `f.yml:1: unknown key "rials" in the configuration; did you mean "rails"?`},
 		{"a key misspelt, below", "rails:\n  # devices\n  inclde: x\n", `f.yml:3: unknown key "inclde" in rails; did you mean "include"?`},
 		{"a key like none", "rails: {}\nzzz: 1\n", `f.yml:2: unknown key "zzz" in the configuration; known keys: expect, maintenance, probe, rails`},
