@@ -56,29 +56,17 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	if peermem != nil {
 		emit(collector.Sample{Metric: s.table.peermem, Value: collector.Bool(*peermem)})
 	}
-	dmabuf, why, dmabufKnown := s.dmabuf(driver, &faults)
-	gpus, gb10, gpusKnown := s.gpus(filepath.Join(driver, "gpus"), &faults)
-	if gpusKnown && gpus > 0 {
-		emit(collector.Sample{Metric: s.table.supported, Value: collector.Bool(!gb10)})
+	m := gpudirect.Machine{Peermem: peermem}
+	m.Kernel = parsed(&faults, gpudirect.ParseKernel, s.procfs, "sys/kernel/osrelease")
+	m.Driver = parsed(&faults, gpudirect.ParseDriver, driver, "version")
+	m.GPUs, m.GB10, m.GPUsKnown = s.gpus(filepath.Join(driver, "gpus"), &faults)
+	if m.GPUsKnown && m.GPUs > 0 {
+		emit(collector.Sample{Metric: s.table.supported, Value: collector.Bool(!m.GB10)})
 	}
-	if dmabufKnown {
-		emit(collector.Sample{Metric: s.table.dmabuf, Value: collector.Bool(dmabuf && !gb10)})
+	if possible, _, known := gpudirect.Possible(m.Kernel, m.Driver); known {
+		emit(collector.Sample{Metric: s.table.dmabuf, Value: collector.Bool(possible && !m.GB10)})
 	}
-	mode, reason := "", gpudirect.Reason("") // not known
-	switch {
-	case !gpusKnown:
-	case gpus == 0:
-		mode, reason = "none", gpudirect.NoGPU
-	case gb10:
-		mode, reason = "unsupported", gpudirect.GB10
-	case peermem != nil && *peermem:
-		mode, reason = "peermem", gpudirect.Peermem
-	case peermem == nil || !dmabufKnown:
-	case dmabuf:
-		mode, reason = "dmabuf", why
-	default:
-		mode, reason = "none", why
-	}
+	mode, reason := m.Mode()
 	if mode != "" {
 		emit(collector.Sample{Metric: s.table.info, Labels: []string{mode, string(reason)}, Value: 1})
 	}
@@ -105,29 +93,18 @@ func (s *Source) peermem(faults *[]error) *bool {
 	return new(false)
 }
 
-// dmabuf reports whether kernel and driver are new enough for dma-buf, and why.
-func (s *Source) dmabuf(driverDir string, faults *[]error) (possible bool, why gpudirect.Reason, ok bool) {
-	kernel, kernelErr := parsed(gpudirect.ParseKernel, s.procfs, "sys/kernel/osrelease")
-	driver, driverErr := parsed(gpudirect.ParseDriver, driverDir, "version")
-	for _, err := range [...]error{kernelErr, driverErr} {
-		if err != nil {
-			*faults = append(*faults, collector.NewFault("", err))
-		}
-	}
-	return gpudirect.Possible(kernel, driver)
-}
-
-// parsed reads a file and makes of it what parse does; nil where it cannot.
-func parsed[T any](parse func(string) (T, error), elem ...string) (*T, error) {
+// parsed reads a file and parses it; nil, with a fault, where it cannot.
+func parsed[T any](faults *[]error, parse func(string) (T, error), elem ...string) *T {
 	text, err := sysfs.ReadString(elem...)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		var v T
+		if v, err = parse(text); err == nil {
+			return &v
+		}
+		err = invalid(filepath.Join(elem...), text, err.Error())
 	}
-	v, err := parse(text)
-	if err != nil {
-		return nil, invalid(filepath.Join(elem...), text, err.Error())
-	}
-	return &v, nil
+	*faults = append(*faults, collector.NewFault("", err))
+	return nil
 }
 
 // gpus returns how many GPUs the driver has, and whether a GB10 is among them.

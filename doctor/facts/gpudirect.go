@@ -21,32 +21,20 @@ func (g *Gatherer) readNVIDIA(r *reader) func(*Facts) {
 			d.Module = module
 		}
 	}
-	unsupported := g.readModels(r, filepath.Join(dir, "gpus"), &d)
-	var kernel *gpudirect.Kernel
-	var driver *gpudirect.Driver
+	m := gpudirect.Machine{Peermem: new(d.Module != "")}
+	m.GB10 = g.readModels(r, filepath.Join(dir, "gpus"), &d)
+	m.GPUs, m.GPUsKnown = d.GPUs, len(r.unread) == 0
 	release := r.text(g.o.Procfs, "sys/kernel/osrelease")
 	if k, err := gpudirect.ParseKernel(release); err == nil {
-		kernel, d.Kernel = &k, Clean(release)
+		m.Kernel, d.Kernel = &k, Clean(release)
 	}
 	if v, err := gpudirect.ParseDriver(r.text(dir, "version")); err == nil {
-		driver, d.Driver = &v, Clean(v.Version)
+		m.Driver, d.Driver = &v, Clean(v.Version)
 	}
-	possible, why, known := gpudirect.Possible(kernel, driver)
-	switch {
-	case unsupported:
-		d.Mode, d.Reason = "unsupported", string(gpudirect.GB10)
-	case len(r.unread) > 0: // the GPU that could not be read might be a GB10
-	case d.GPUs == 0:
-		d.Mode, d.Reason = "none", string(gpudirect.NoGPU)
-	case d.Module != "":
-		d.Mode, d.Reason = "peermem", string(gpudirect.Peermem)
-	case !known:
+	mode, reason := m.Mode()
+	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
 		r.say("GPUDirect: neither %s nor the kernel's release says whether dma-buf is possible; compare with nvidia-smi",
 			filepath.Join(dir, "version"))
-	case possible:
-		d.Mode, d.Reason = "dmabuf", string(why)
-	default:
-		d.Mode, d.Reason = "none", string(why)
 	}
 	return func(f *Facts) { f.GPUDirect = d }
 }

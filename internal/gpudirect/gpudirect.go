@@ -1,6 +1,5 @@
-// Package gpudirect says how RDMA adapters can reach the memory of NVIDIA GPUs,
-// by what kernel and driver say of themselves. It reads nothing: who asks gives
-// it the texts.
+// Package gpudirect says how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report. It
+// reads nothing: callers pass the texts.
 package gpudirect
 
 import (
@@ -100,6 +99,37 @@ func Possible(k *Kernel, d *Driver) (possible bool, why Reason, ok bool) {
 		return false, Proprietary, true
 	}
 	return true, DMABuf, k != nil && d != nil
+}
+
+// Machine is what decides how adapters reach GPU memory.
+type Machine struct {
+	GPUs      int
+	GPUsKnown bool    // all GPUs were read; one that was not might be a GB10
+	GB10      bool    // one of them is
+	Peermem   *bool   // a module of [Modules] is loaded; nil: not known
+	Kernel    *Kernel // nil: not known, as Driver
+	Driver    *Driver
+}
+
+// Mode returns how adapters reach GPU memory, and why: peermem, which is preferred, dmabuf, none or unsupported. It is
+// empty where that is not known.
+func (m Machine) Mode() (string, Reason) {
+	possible, why, known := Possible(m.Kernel, m.Driver)
+	switch {
+	case m.GB10:
+		return "unsupported", GB10
+	case !m.GPUsKnown:
+		return "", ""
+	case m.GPUs == 0:
+		return "none", NoGPU
+	case m.Peermem != nil && *m.Peermem:
+		return "peermem", Peermem
+	case m.Peermem == nil || !known:
+		return "", ""
+	case possible:
+		return "dmabuf", why
+	}
+	return "none", why
 }
 
 // Model returns the model in /proc/driver/nvidia/gpus/*/information, empty where
