@@ -527,3 +527,26 @@ func BenchmarkNetdevRead(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNetdevLive compares netlink with the files on this machine's own
+// interfaces.
+func BenchmarkNetdevLive(b *testing.B) {
+	entries, err := os.ReadDir("/sys/class/net")
+	if err != nil || !sysfs.Live("/sys/class/net") {
+		b.Skip("no sysfs", err)
+	}
+	var rails []rail.Rail
+	for i, e := range entries {
+		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: e.Name()})
+	}
+	for name, netlink := range map[string]bool{"netlink": true, "files": false} {
+		b.Run(name, func(b *testing.B) {
+			s := New("/sys", collectortest.Rails(rails...), collectortest.Budget)
+			s.live = func(string) bool { return netlink }
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Read(func(collector.Sample) {})
+			}
+		})
+	}
+}
