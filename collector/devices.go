@@ -41,13 +41,6 @@ func (r *Reading) Fail(err error) {
 // Fault adds a fault as it is.
 func (r *Reading) Fault(f *Fault) { r.faults = append(r.faults, f) }
 
-// Samples returns the samples since from, a number of samples that there were
-// before; see [Reading.Len].
-func (r *Reading) Samples(from int) []Sample { return r.samples[from:] }
-
-// Len returns how many samples there are.
-func (r *Reading) Len() int { return len(r.samples) }
-
 // FactsEvery is how often facts are read: what changes when somebody configures
 // or replaces something, not counters and states.
 const FactsEvery = 30 * time.Second

@@ -140,7 +140,7 @@ func TestFacts(t *testing.T) {
 				r.Add(m, nil, float64(reads))
 			})
 			var values []float64
-			for _, s := range r.Samples(0) {
+			for _, s := range r.samples {
 				values = append(values, s.Value)
 			}
 			if diff := cmp.Diff(want, fmt.Sprint(reads, values, len(r.faults) > 0)); diff != "" {

@@ -103,7 +103,11 @@ func (m *member) find(b *bond) error {
 func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
-		b.readCarrier(r, m)
+		if carrier, ok, err := m.carrier.Carrier(r.Time); err != nil {
+			r.Fail(err)
+		} else if ok {
+			r.Add(b.table.memberCarrier, m.labels, collector.Bool(carrier))
+		}
 		if err := m.find(b); err != nil {
 			r.Fail(err)
 			all = false
@@ -122,21 +126,6 @@ func (b *bond) readMembers(r *collector.Reading) {
 	}
 	if all {
 		r.Add(b.table.membersUp, b.labels, float64(up))
-	}
-}
-
-// readCarrier emits the member's own carrier. An interface that is
-// administratively down answers EINVAL, which is no failure.
-func (b *bond) readCarrier(r *collector.Reading, m *member) {
-	v, err := m.carrier.Uint(r.Time)
-	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, sysfs.ErrNone):
-	case err == nil && v > 1:
-		r.Fail(sysfs.Invalid(m.carrier.Path, fmt.Append(nil, v), "neither 0 nor 1"))
-	case err != nil:
-		r.Fail(err)
-	default:
-		r.Add(b.table.memberCarrier, m.labels, float64(v))
 	}
 }
 

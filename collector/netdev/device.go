@@ -3,7 +3,6 @@ package netdev
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ func (u *unlocked) Read(r *collector.Reading) {
 			add(r, t.up, u.labels, collector.Bool(link.OperState == rtnl.OperUp))
 		}
 		for _, n := range t.numbers {
-			if v, ok := link.Number(n.file); ok {
+			if v, ok := link.Number(n.index); ok {
 				add(r, n.row, u.labels, float64(v))
 			}
 		}
@@ -161,7 +160,11 @@ func newLocked(s *Source, k key) *locked {
 
 // Read implements [collector.Device].
 func (l *locked) Read(r *collector.Reading) {
-	l.readCarrier(r)
+	if carrier, ok, err := l.carrier.Carrier(r.Time); err != nil {
+		r.Fail(err)
+	} else if ok {
+		add(r, l.table.carrier, l.labels, collector.Bool(carrier))
+	}
 	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
 		l.statistics.forget()
@@ -169,20 +172,6 @@ func (l *locked) Read(r *collector.Reading) {
 	l.speedFacts.Read(r, func() { l.readSpeed(r) }) // a firmware command
 	if l.ioctl != nil {
 		l.readStatistics(r)
-	}
-}
-
-// readCarrier emits the carrier; EINVAL is how an interface says that it is down.
-func (l *locked) readCarrier(r *collector.Reading) {
-	v, err := l.carrier.Uint(r.Time)
-	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, sysfs.ErrNone):
-	case err == nil && v > 1:
-		r.Fail(sysfs.Invalid(l.carrier.Path, fmt.Append(nil, v), "neither 0 nor 1"))
-	case err != nil:
-		r.Fail(err)
-	default:
-		add(r, l.table.carrier, l.labels, float64(v))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/rtnl"
 )
 
 type table struct {
@@ -17,8 +18,9 @@ type table struct {
 
 // number is a row of a file that is read as a number without a lock.
 type number struct {
-	row  *collector.Metric
-	file string // below the interface's directory
+	row   *collector.Metric
+	file  string // below the interface's directory
+	index int    // of the same number by netlink
 }
 
 // statistic is a driver's name for an ethtool statistic. A # in it stands for a
@@ -88,7 +90,8 @@ func newTable() *table {
 // number adds a row of a file.
 func (t *table) number(add func(name, help string, from ...collector.Origin) *collector.Metric,
 	file, name, help string) {
-	t.numbers = append(t.numbers, number{add(name, help, collector.From(file)...), file})
+	index, _ := rtnl.Index(file) // a test compares each
+	t.numbers = append(t.numbers, number{add(name, help, collector.From(file)...), file, index})
 }
 
 // counter adds a row of ethtool statistics; the first that a driver has is used,

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,62 +35,33 @@ const (
 	OperUp      = 6
 )
 
-// The numbers of a link beside those of struct rtnl_link_stats64.
+// statistics is how many numbers of struct rtnl_link_stats64 are used: those up
+// to tx_carrier_errors. The others of a link follow.
 const (
-	mtu = statistics + iota
-	carrierChanges
-	carrierUp
-	carrierDown
-	numbers
+	statistics     = 18
+	mtu            = statistics
+	carrierChanges = statistics + 1
+	carrierUp      = statistics + 2
+	carrierDown    = statistics + 3
+	numbers        = statistics + 4
 )
 
-// statistics is how many numbers of struct rtnl_link_stats64 are used: those up
-// to tx_carrier_errors.
-const statistics = 18
-
-// Number returns the number that a file of class/net/<netdev> holds; ok is false
-// where the kernel did not give it.
-func (l *Link) Number(file string) (v uint64, ok bool) {
-	i := -1
-	switch file {
-	case "mtu":
-		i = mtu
-	case "carrier_changes":
-		i = carrierChanges
-	case "carrier_up_count":
-		i = carrierUp
-	case "carrier_down_count":
-		i = carrierDown
-	case "statistics/rx_packets":
-		i = 0
-	case "statistics/tx_packets":
-		i = 1
-	case "statistics/rx_bytes":
-		i = 2
-	case "statistics/tx_bytes":
-		i = 3
-	case "statistics/rx_errors":
-		i = 4
-	case "statistics/tx_errors":
-		i = 5
-	case "statistics/rx_dropped":
-		i = 6
-	case "statistics/tx_dropped":
-		i = 7
-	case "statistics/multicast":
-		i = 8
-	case "statistics/rx_crc_errors":
-		i = 12
-	case "statistics/rx_missed_errors":
-		i = 15
-	case "statistics/tx_carrier_errors":
-		i = 17
+// Index returns the place of the number that a file of class/net/<netdev> holds,
+// for [Link.Number]; ok is false for a file that a link does not have.
+func Index(file string) (i int, ok bool) {
+	if name, found := strings.CutPrefix(file, "statistics/"); found {
+		i = slices.Index([]string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors",
+			"rx_dropped", "tx_dropped", "multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors",
+			"rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors"}, name)
+		return i, i >= 0
 	}
-	if i < 0 || l.has&(1<<i) == 0 {
-		return 0, false
-	}
-	return l.numbers[i], true
+	i = slices.Index([]string{"mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}, file)
+	return statistics + i, i >= 0
 }
+
+// Number returns a number by its index; ok is false where the kernel did not give
+// it.
+func (l *Link) Number(i int) (v uint64, ok bool) { return l.numbers[i], l.has&(1<<i) != 0 }
 
 func (l *Link) set(i int, v uint64) {
 	l.numbers[i] = v

@@ -2,6 +2,7 @@ package sysfs
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,6 +75,19 @@ func (a *Attr) Uint(now time.Time) (uint64, error) {
 	}
 	v, err := ParseUint(b)
 	return v, At(a.Path, err)
+}
+
+// Carrier reads the carrier of an interface; ok is false while it is
+// administratively down, which the kernel says by EINVAL.
+func (a *Attr) Carrier(now time.Time) (carrier, ok bool, err error) {
+	v, err := a.Uint(now)
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, ErrNone):
+		return false, false, nil
+	case err == nil && v > 1:
+		err = Invalid(a.Path, fmt.Append(nil, v), "neither 0 nor 1")
+	}
+	return v == 1, err == nil, err
 }
 
 // Counter is Uint of a counter. What the driver refuses, by an error or in words,
