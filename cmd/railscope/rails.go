@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/internal/inventory"
+	"github.com/railscope/railscope/internal/rdmadev"
 )
 
 // listBudget is how long rails and bench wait for one device. Nobody else waits meanwhile, so it is longer than a
@@ -22,7 +23,7 @@ type railsSettings struct {
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that a connection "+
-		"would use, and why.")
+		"would use, and why; and the character devices that a container needs.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
 	cmd.Flag("forget", "Forget the rail of this name for good, in --state.dir, while no railscope serves. "+
 		"See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
@@ -40,7 +41,7 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 		return forget(s.stateDir, s.forget, cfg.Rails.Ports, w)
 	}
 	finder := s.newFinder(cfg, listBudget)
-	list := inventory.Read(s.sysfs, finder, listBudget)
+	list := inventory.Read(s.sysfs, finder, rdmadev.New(s.sysfs), listBudget)
 	if s.format == "json" {
 		return list.WriteJSON(w)
 	}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/railscope/railscope/internal/rdmadev"
 )
 
 // WriteJSON writes the list as one JSON object.
@@ -34,6 +37,9 @@ func (l List) WriteTable(w io.Writer) error {
 				number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
 		}
 		_ = t.Flush() // b takes everything
+		if nodes := l.characterDevices(); len(nodes) > 0 {
+			fmt.Fprintf(&b, "Devices for a container: %s\n", rdmadev.Flags(nodes))
+		}
 	}
 	for _, o := range l.LeftOut {
 		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
@@ -46,6 +52,23 @@ func (l List) WriteTable(w io.Writer) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// characterDevices are those of all rails, each once: those of one rail first, then what rails share.
+func (l List) characterDevices() []string {
+	var own, shared []string
+	for _, r := range l.Rails {
+		for _, node := range r.CharacterDevices {
+			switch {
+			case slices.Contains(own, node) || slices.Contains(shared, node):
+			case strings.HasSuffix(node, "/rdma_cm"):
+				shared = append(shared, node)
+			default:
+				own = append(own, node)
+			}
+		}
+	}
+	return append(own, shared...)
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmadev"
 )
 
 // List is what `railscope rails` prints. Unknown figures are absent.
@@ -42,6 +43,8 @@ type Rail struct {
 	GIDNetdev     string  `json:"gid_netdev"`
 	Reason        string  `json:"reason"` // why that GID
 	Misbound      bool    `json:"gid_misbound"`
+
+	CharacterDevices []string `json:"character_devices"` // that a program needs to use the rail
 }
 
 // LeftOut is an RDMA port that is not a rail.
@@ -66,8 +69,9 @@ type port struct {
 	problems []string
 }
 
-// Read lists the rails of the tree at sysfsRoot. It waits for each of them for at most budget.
-func Read(sysfsRoot string, finder *rail.Finder, budget time.Duration) List {
+// Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits for each rail for
+// at most budget.
+func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
 	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: []string{}}
 	snap := finder.Snapshot()
 	list.Problems = append(list.Problems, messages(snap.Err)...)
@@ -79,7 +83,11 @@ func Read(sysfsRoot string, finder *rail.Finder, budget time.Duration) List {
 	}
 	var lanes lane.Group[port]
 	var limits []rail.Limits
-	for _, res := range lanes.Run(budget, names, func(name string) port { return readPort(sysfsRoot, byName[name]) }) {
+	for _, res := range lanes.Run(budget, names, func(name string) port {
+		p := readPort(sysfsRoot, byName[name])
+		p.rail.CharacterDevices = append(p.rail.CharacterDevices, nodes.Nodes(p.rail.Device)...)
+		return p
+	}) {
 		p := res.Value
 		if res.Err != nil {
 			r := byName[res.Key]
@@ -104,7 +112,8 @@ func Read(sysfsRoot string, finder *rail.Finder, budget time.Duration) List {
 // describe returns what the finder knows of a rail.
 func describe(r rail.Rail) Rail {
 	return Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer,
-		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1}
+		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1,
+		CharacterDevices: []string{}}
 }
 
 // readPort reads the port of a rail. It may hang.

@@ -15,6 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/hungfs"
 	"github.com/railscope/railscope/internal/inventory"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmadev"
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
@@ -24,7 +25,7 @@ const budget = 10 * time.Second // that no test comes near
 
 func read(sys string) inventory.List {
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	return inventory.Read(sys, finder, budget)
+	return inventory.Read(sys, finder, rdmadev.Finder{}, budget)
 }
 
 func table(t *testing.T, list inventory.List) string {
@@ -105,7 +106,8 @@ N/A
 	want := inventory.List{
 		Rails: []inventory.Rail{{
 			Rail: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, State: "unknown", PhysicalState: "11", GIDIndex: -1,
-			Reason: "the GID table is empty: the interface is down, or the driver made no entries",
+			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
+			CharacterDevices: []string{},
 		}},
 		LeftOut: []inventory.LeftOut{},
 		Missing: []inventory.Missing{},
@@ -133,7 +135,7 @@ func TestHang(t *testing.T) {
 	hung := hungfs.Mount(t, dir, map[string]string{"0": "fe80:0000:0000:0000:0000:0000:0000:0001\n"})
 	t.Cleanup(hung.Release)
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-	list := inventory.Read(sys, finder, 500*time.Millisecond)
+	list := inventory.Read(sys, finder, rdmadev.Finder{}, 500*time.Millisecond)
 	var got []string
 	for _, r := range list.Rails {
 		got = append(got, r.Device+" "+r.State)
@@ -143,5 +145,34 @@ func TestHang(t *testing.T) {
 	}
 	if len(list.Problems) != 1 || list.Problems[0] != "mlx5_0 port 1: no answer within 500ms" {
 		t.Errorf("%q", list.Problems)
+	}
+}
+
+// TestCharacterDevices: a rail has its own devices, and the table has all of them, each once, as flags.
+func TestCharacterDevices(t *testing.T) {
+	sys := t.TempDir()
+	if err := sysfstest.WriteMlx5(sys, 2); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"mlx5_0", "mlx5_1"} {
+		dir := filepath.Join(sys, fmt.Sprintf("class/infiniband_verbs/uverbs%d", i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "ibdev"), []byte(name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := rdmadev.Finder{Sysfs: sys, CharDevices: func(device string) []string {
+		return []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs" + strings.TrimPrefix(device, "mlx5_")}
+	}}
+	list := inventory.Read(sys, rail.NewFinder(sys, rail.Options{}, nil, budget), nodes, budget)
+	if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm"}, list.Rails[1].CharacterDevices); diff != "" {
+		t.Error(diff)
+	}
+	want := "Devices for a container: --device=/dev/infiniband/uverbs0 --device=/dev/infiniband/uverbs1 " +
+		"--device=/dev/infiniband/rdma_cm\n"
+	if got := table(t, list); !strings.Contains(got, "\n"+want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
