@@ -45,7 +45,8 @@ func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	return s
 }
 
-// gatherer reads the facts of this node. A process has one, for the page and for peers, so that what hangs is stuck once.
+// gatherer reads the facts of this node. A process has one, for the page and for peers, so that what hangs is stuck
+// once.
 func gatherer(c *common, finder *rail.Finder) *facts.Gatherer {
 	return facts.New(facts.Options{
 		Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot, Budget: doctorBudget,
@@ -57,7 +58,8 @@ func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
 }
 
-// pageFindings is what the live page shows of doctor's findings on this node. Strangers see it: nothing about processes.
+// pageFindings is what the live page shows of doctor's findings on this node. Strangers see it: nothing about
+// processes.
 func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
 	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
 		here := g.Gather(ctx, facts.WithoutJobs)
@@ -191,7 +193,8 @@ func peerFix(err error) []string {
 	case "peer_version":
 		return []string{version}
 	case "protocol":
-		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics", version}
+		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics",
+			version}
 	}
 	return []string{"# on the peer: run railscope serve with probe.listen and probe.token_file, and this port open; " +
 		"here: the same token, --token-file=FILE"}

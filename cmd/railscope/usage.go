@@ -1,8 +1,10 @@
 package main
 
-// usage is the template of the help. Of a command it shows that command, its own flags first; without one, all commands,
-// because serve may be left out.
-const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end}}{{range .Args}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
+// usage is the template of the help. Of a command it shows that command, its own flags first; without one, all
+// commands, because serve may be left out.
+const usage = `{{define "args"}}{{with .FlagSummary}} {{.}}{{end -}}
+{{range .Args}} {{if .Required}}<{{.Name}}>{{else -}}
+[<{{.Name}}>{{if .Value | IsCumulative}}...{{end}}]{{end}}{{end}}{{end -}}
 
 {{with .Context.SelectedCommand -}}
 usage: {{$.App.Name}} {{.FullCommand}}{{template "args" .}}

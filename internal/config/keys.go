@@ -39,7 +39,8 @@ const (
 
 // keys is the one table of keys: it documents them, and refuses values of c that are out of bounds.
 func keys(c *Config) []Key {
-	return slices.Concat(nodeKeys(c), railKeys(), expectKeys(&c.Expect), probeKeys(c.Probe), figureKeys(c.Probe), tlsKeys())
+	return slices.Concat(
+		nodeKeys(c), railKeys(), expectKeys(&c.Expect), probeKeys(c.Probe), figureKeys(c.Probe), tlsKeys())
 }
 
 // nodeKeys are the keys below nothing.

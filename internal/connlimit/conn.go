@@ -105,7 +105,8 @@ func (c *Conn) note(direction, n int, err error) {
 	}
 	c.mu.Lock()
 	c.heard = c.heard || direction == reading && n > 0
-	passed := errors.Is(err, os.ErrDeadlineExceeded) && c.heard && !c.idle && !c.slow && time.Since(c.until[direction]) < time.Hour
+	passed := errors.Is(err, os.ErrDeadlineExceeded) && c.heard && !c.idle && !c.slow &&
+		time.Since(c.until[direction]) < time.Hour
 	c.slow = c.slow || passed
 	c.mu.Unlock()
 	if passed {

@@ -22,8 +22,8 @@ const (
 // ErrNotRegular says that the path names a pipe, device, socket or directory.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does, so callers
-// that must not wait read in a lane.
+// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does, so
+// callers that must not wait read in a lane.
 func ReadFile(path string, limit int) ([]byte, error) {
 	info, err := os.Stat(path) // before open: opening a device may have effects
 	if err == nil && !info.Mode().IsRegular() {

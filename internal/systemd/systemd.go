@@ -24,8 +24,8 @@ func Reloading() {
 	}
 }
 
-// Watchdog notifies the service manager twice per WatchdogSec, each time after alive has returned: a stuck service stops
-// notifying and is restarted. It ends when stop is called.
+// Watchdog notifies the service manager twice per WatchdogSec, each time after alive has returned: a stuck service
+// stops notifying and is restarted. It ends when stop is called.
 func Watchdog(alive func()) (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval <= 0 {

@@ -18,8 +18,8 @@ const (
 	Reset  = "\x1b[0m"
 )
 
-// Plain cleans text from outside, such as names from a peer, a driver or an environment: a space replaces what would move
-// the cursor, turn the line around or be invisible. Invalid UTF-8 becomes U+FFFD.
+// Plain cleans text from outside, such as names from a peer, a driver or an environment: a space replaces what would
+// move the cursor, turn the line around or be invisible. Invalid UTF-8 becomes U+FFFD.
 func Plain(s string) string {
 	return strings.Map(func(c rune) rune {
 		if Shown(c) {

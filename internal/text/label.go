@@ -5,9 +5,9 @@ package text
 // MaxLabel is the length of the longest label, in bytes.
 const MaxLabel = 128
 
-// Label returns s as the value of a label: every character outside of [A-Za-z0-9._:\[\]-] becomes one _, and the result
-// has at most [MaxLabel] bytes. It is for names that others choose (peers, devices, interfaces, processes, jobs, pods) and
-// that end up in queries, alerts and terminals. Only the empty text stays empty.
+// Label returns s as the value of a label: every character outside of [A-Za-z0-9._:\[\]-] becomes one _, and the
+// result has at most [MaxLabel] bytes. It is for names that others choose (peers, devices, interfaces, processes,
+// jobs, pods) and that end up in queries, alerts and terminals. Only the empty text stays empty.
 func Label(s string) string {
 	if clean(s) {
 		return s
