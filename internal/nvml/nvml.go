@@ -72,7 +72,7 @@ const (
 	QueryECCUncorr     Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, AGGREGATE)" // errors
 	QueryECCVolatile   Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, VOLATILE)"    // errors
 	QueryECCVolUncorr  Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, VOLATILE)"  // errors
-	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"                           // correctable, uncorrectable, pending, failure
+	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"                           // rows by cause (2), pending, failure
 	QueryPCIeReplays   Query = "nvmlDeviceGetPcieReplayCounter"                      // replays
 	QueryTemperature   Query = "nvmlDeviceGetTemperature"                            // degrees Celsius
 	QueryPower         Query = "nvmlDeviceGetPowerUsage"                             // milliwatts
