@@ -47,8 +47,10 @@ func uid(name string) string { return "railscope-" + name }
 func (d *dashboard) render() object {
 	return object{
 		"id": nil, "uid": uid(d.name), "title": d.title, "description": d.about, "tags": []string{"railscope", "rdma"},
-		"schemaVersion": schemaVersion, "version": 1, "editable": false, "fiscalYearStartMonth": 0, "graphTooltip": 1, "liveNow": false,
-		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timepicker": object{}, "timezone": "", "weekStart": "",
+		"schemaVersion": schemaVersion, "version": 1, "editable": false, "fiscalYearStartMonth": 0, "graphTooltip": 1,
+		"liveNow": false,
+		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timepicker": object{}, "timezone": "",
+		"weekStart":   "",
 		"templating":  object{"list": d.variables},
 		"annotations": object{"list": annotations()},
 		"links":       topLinks(),
@@ -69,7 +71,9 @@ func annotations() []object {
 		{
 			"datasource": source(), "enable": true, "hide": false, "iconColor": "red", "name": "Alert started",
 			"expr": firing, "step": "60s", "target": object{"expr": firing, "interval": "60s", "refId": "Anno"},
-			"titleFormat": "{{alertname}}", "textFormat": "", "tagKeys": "severity,instance,rail,peer", // in a text, Grafana would leave the names of labels that an alert lacks
+			"titleFormat": "{{alertname}}", "textFormat": "",
+			// in a text, Grafana would leave the names of labels that an alert lacks
+			"tagKeys":         "severity,instance,rail,peer",
 			"useValueForTime": false,
 		},
 	}
@@ -79,11 +83,13 @@ func annotations() []object {
 func topLinks() []object {
 	return []object{
 		{
-			"type": "dashboards", "tags": []string{"railscope"}, "title": "railscope", "asDropdown": false, "includeVars": true, "keepTime": true,
+			"type": "dashboards", "tags": []string{"railscope"}, "title": "railscope", "asDropdown": false,
+			"includeVars": true, "keepTime": true,
 			"targetBlank": false, "icon": "external link", "tooltip": "", "url": "",
 		},
 		{
-			"type": "link", "title": "Documentation", "url": docsURL + "dashboards.md", "asDropdown": false, "includeVars": false, "keepTime": false,
+			"type": "link", "title": "Documentation", "url": docsURL + "dashboards.md", "asDropdown": false,
+			"includeVars": false, "keepTime": false,
 			"targetBlank": true, "icon": "doc", "tooltip": "", "tags": []string{},
 		},
 	}

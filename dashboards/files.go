@@ -29,7 +29,8 @@ func Files() (map[string][]byte, error) {
 // It modifies made.
 func forImport(made object) ([]byte, error) {
 	made["__inputs"] = []object{{
-		"name": "DS_PROMETHEUS", "label": "Prometheus", "description": "The Prometheus that scrapes railscope", "type": "datasource",
+		"name": "DS_PROMETHEUS", "label": "Prometheus", "description": "The Prometheus that scrapes railscope",
+		"type":     "datasource",
 		"pluginId": "prometheus", "pluginName": "Prometheus",
 	}}
 	requires := []object{
@@ -41,7 +42,9 @@ func forImport(made object) ([]byte, error) {
 	}
 	made["__requires"], made["__elements"] = requires, object{}
 	templating := made["templating"].(object)
-	templating["list"] = slices.DeleteFunc(slices.Clone(templating["list"].([]object)), func(v object) bool { return v["type"] == "datasource" })
+	templating["list"] = slices.DeleteFunc(slices.Clone(templating["list"].([]object)), func(v object) bool {
+		return v["type"] == "datasource"
+	})
 	text, err := marshal(made)
 	text = bytes.ReplaceAll(text, []byte("${datasource:queryparam}&"), nil)
 	return bytes.ReplaceAll(text, []byte("${datasource}"), []byte("${DS_PROMETHEUS}")), err
@@ -49,7 +52,8 @@ func forImport(made object) ([]byte, error) {
 
 // pluginNames are Grafana's names of panel kinds.
 var pluginNames = map[string]string{
-	"bargauge": "Bar gauge", "heatmap": "Heatmap", "stat": "Stat", "state-timeline": "State timeline", "table": "Table", "timeseries": "Time series",
+	"bargauge": "Bar gauge", "heatmap": "Heatmap", "stat": "Stat", "state-timeline": "State timeline", "table": "Table",
+	"timeseries": "Time series",
 }
 
 // kindsOf returns the sorted kinds of all panels except rows.

@@ -6,13 +6,17 @@ func timeseries(title, docs, about string) *panel {
 		kind: "timeseries", title: title, about: about, docs: docs, w: 8, h: 8, format: "time_series",
 		defaults: object{"color": object{"mode": "palette-classic"}},
 		custom: object{
-			"drawStyle": "line", "lineWidth": 1, "lineInterpolation": "linear", "fillOpacity": 0, "gradientMode": "none", "showPoints": "auto", "pointSize": 4,
-			"spanNulls": false, "axisPlacement": "auto", "axisLabel": "", "axisBorderShow": false, "axisCenteredZero": false, "barAlignment": 0,
-			"scaleDistribution": object{"type": "linear"}, "stacking": object{"mode": "none", "group": "A"}, "thresholdsStyle": object{"mode": "off"},
-			"hideFrom": object{"legend": false, "tooltip": false, "viz": false}, "insertNulls": false,
+			"drawStyle": "line", "lineWidth": 1, "lineInterpolation": "linear", "fillOpacity": 0,
+			"gradientMode": "none", "showPoints": "auto", "pointSize": 4,
+			"spanNulls": false, "axisPlacement": "auto", "axisLabel": "", "axisBorderShow": false,
+			"axisCenteredZero": false, "barAlignment": 0,
+			"scaleDistribution": object{"type": "linear"}, "stacking": object{"mode": "none", "group": "A"},
+			"thresholdsStyle": object{"mode": "off"},
+			"hideFrom":        object{"legend": false, "tooltip": false, "viz": false}, "insertNulls": false,
 		},
 		options: object{
-			"legend":  object{"displayMode": "table", "placement": "bottom", "showLegend": true, "calcs": []string{"lastNotNull", "max"}, "sortBy": "Max", "sortDesc": true},
+			"legend": object{"displayMode": "table", "placement": "bottom", "showLegend": true,
+				"calcs": []string{"lastNotNull", "max"}, "sortBy": "Max", "sortDesc": true},
 			"tooltip": object{"mode": "multi", "sort": "desc", "maxHeight": 600},
 		},
 	}
@@ -52,8 +56,10 @@ func stat(title, docs, about string) *panel {
 		kind: "stat", title: title, about: about, docs: docs, w: 3, h: 4, format: "time_series", instant: true,
 		defaults: object{"color": object{"mode": "thresholds"}}, custom: object{},
 		options: object{
-			"colorMode": "background", "graphMode": "none", "justifyMode": "center", "orientation": "auto", "textMode": "auto", "wideLayout": true,
-			"showPercentChange": false, "reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
+			"colorMode": "background", "graphMode": "none", "justifyMode": "center", "orientation": "auto",
+			"textMode": "auto", "wideLayout": true,
+			"showPercentChange": false, "reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "",
+				"values": false},
 		},
 	}
 }
@@ -64,9 +70,11 @@ func bars(title, docs, about string) *panel {
 		kind: "bargauge", title: title, about: about, docs: docs, w: 8, h: 8, format: "time_series", instant: true,
 		defaults: object{"color": object{"mode": "thresholds"}}, custom: object{},
 		options: object{
-			"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color", "namePlacement": "auto", "sizing": "auto",
+			"displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
+			"namePlacement": "auto", "sizing": "auto",
 			"minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300,
-			"legend":        object{"showLegend": false, "displayMode": "list", "placement": "bottom", "calcs": []string{}},
+			"legend": object{"showLegend": false, "displayMode": "list", "placement": "bottom",
+				"calcs": []string{}},
 			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
 		},
 	}
@@ -77,12 +85,16 @@ func heatmap(title, docs, about, unit string) *panel {
 	return &panel{
 		kind: "heatmap", title: title, about: about, docs: docs, w: 12, h: 9, format: "heatmap",
 		defaults: object{"unit": unit},
-		custom:   object{"scaleDistribution": object{"type": "linear"}, "hideFrom": object{"legend": false, "tooltip": false, "viz": false}},
+		custom: object{"scaleDistribution": object{"type": "linear"},
+			"hideFrom": object{"legend": false, "tooltip": false, "viz": false}},
 		options: object{
-			"calculate": false, "cellGap": 1, "showValue": "never", "rowsFrame": object{"layout": "auto"}, "filterValues": object{"le": 1e-9},
-			"color":  object{"mode": "scheme", "scheme": "Turbo", "scale": "exponential", "exponent": 0.5, "fill": "dark-orange", "reverse": false, "steps": 64},
+			"calculate": false, "cellGap": 1, "showValue": "never", "rowsFrame": object{"layout": "auto"},
+			"filterValues": object{"le": 1e-9},
+			"color": object{"mode": "scheme", "scheme": "Turbo", "scale": "exponential", "exponent": 0.5,
+				"fill": "dark-orange", "reverse": false, "steps": 64},
 			"yAxis":  object{"axisPlacement": "left", "reverse": false, "unit": unit},
-			"legend": object{"show": true}, "tooltip": object{"mode": "single", "showColorScale": true, "yHistogram": true},
+			"legend": object{"show": true}, "tooltip": object{"mode": "single", "showColorScale": true,
+				"yHistogram": true},
 			"exemplars": object{"color": "rgba(255,0,255,0.7)"}, "cellValues": object{"unit": "short"},
 		},
 	}

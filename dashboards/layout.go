@@ -8,7 +8,8 @@ func layOut(sections []section) []object {
 	next := func() int { id++; return id }
 	for _, s := range sections {
 		row := object{
-			"id": next(), "type": "row", "title": s.title, "collapsed": s.folded, "panels": []object{}, "gridPos": object{"x": 0, "y": y, "w": width, "h": 1},
+			"id": next(), "type": "row", "title": s.title, "collapsed": s.folded, "panels": []object{},
+			"gridPos": object{"x": 0, "y": y, "w": width, "h": 1},
 		}
 		y++
 		var placed []object

@@ -7,12 +7,14 @@ const keep = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
 
 // toNode links a value to its node. node is Grafana's expression for the name.
 func toNode(node string) object {
-	return object{"title": "This node", "url": fmt.Sprintf("/d/%s?var-instance=%s&%s", uid("node"), node, keep), "targetBlank": false}
+	return object{"title": "This node", "url": fmt.Sprintf("/d/%s?var-instance=%s&%s", uid("node"), node, keep),
+		"targetBlank": false}
 }
 
 // toProbe links a value to the probe of a node and a peer.
 func toProbe(node, peer string) object {
-	return object{"title": "This probe", "url": fmt.Sprintf("/d/%s?var-instance=%s&var-peer=%s&%s", uid("probe"), node, peer, keep), "targetBlank": false}
+	return object{"title": "This probe", "url": fmt.Sprintf("/d/%s?var-instance=%s&var-peer=%s&%s", uid("probe"), node,
+		peer, keep), "targetBlank": false}
 }
 
 // toRail links a value of a rail to its probe results.

@@ -23,9 +23,12 @@ func node() *dashboard {
 
 const (
 	// lost, for the selected rails.
-	lostHere = `((max_over_time(railscope_port_up{<rail>}[1d:15m]) == 1) unless ignoring (rail) railscope_port_up{<rail>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on (job, instance) railscope_build_info{<node>})`
+	lostHere = `((max_over_time(railscope_port_up{<rail>}[1d:15m]) == 1) unless ignoring (rail) ` +
+		`railscope_port_up{<rail>} == 1 unless ignoring (rail, port) railscope_rail_excluded_info{<node>} and on ` +
+		`(job, instance) railscope_build_info{<node>})`
 	// Speed × width of a PCIe link relative to the device's maximum.
-	linkOfMost = `(railscope_pcie_link_transfers_per_second{<node>} * railscope_pcie_link_width_lanes{<node>}) / (railscope_pcie_link_max_transfers_per_second{<node>} * railscope_pcie_link_max_width_lanes{<node>})`
+	linkOfMost = `(railscope_pcie_link_transfers_per_second{<node>} * railscope_pcie_link_width_lanes{<node>}) / ` +
+		`(railscope_pcie_link_max_transfers_per_second{<node>} * railscope_pcie_link_max_width_lanes{<node>})`
 )
 
 // perRail and perGPU name series. The node comes last, because legends cut the
@@ -47,7 +50,8 @@ func nodeNow() []*panel {
 		stat("Rails lost", docRDMA,
 			"Rails that were up within the last day and are now down (cable, switch port, `ip link set … down`) "+
 				"or missing (driver, PCIe).").
-			query(`count(`+lostHere+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green, from(1, red)).nothing("no rails"),
+			query(`count(`+lostHere+`) or sum(0 * railscope_build_info{<node>})`, "").unit("none").colours(green,
+			from(1, red)).nothing("no rails"),
 		stat("Slowest rail", docSampler,
 			"Share of the slowest rail relative to the best rail with the same link layer and rate, by "+
 				"capacity, in the worse direction. 100 % is even. Jobs that use only some rails are uneven too. No "+
@@ -56,7 +60,8 @@ func nodeNow() []*panel {
 		stat("Fallback suspected", docSampler,
 			"Number of reasons why the node's traffic suggests that a job has lost RDMA. The timeline under "+
 				"Traffic names them.").
-			query(`sum(max by (reason) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green, from(1, orange)),
+			query(`sum(max by (reason) (railscope_fallback_suspected{<node>}))`, "").unit("none").colours(green,
+			from(1, orange)),
 		stat("GIDs misbound", docRDMA,
 			"Rails whose RoCE v2 IPv4 GIDs all belong to another interface, for example a bond: connections "+
 				"leave through another port.").
@@ -64,13 +69,17 @@ func nodeNow() []*panel {
 		stat("Full GPUs", docGPU,
 			"GPUs with less than 2 % and less than 1 GiB of memory free; for GPUs that share the machine's "+
 				"memory, less than 2 %. The next allocation may fail, including NCCL's.").
-			query(`count(`+gpuFull+`) or sum(0 * railscope_gpu_memory_free_bytes{<node>})`, "").unit("none").colours(green, from(1, red)).nothing("no GPU data"),
+			query(`count(`+gpuFull+`) or sum(0 * railscope_gpu_memory_free_bytes{<node>})`, "").unit("none").
+			colours(green, from(1, red)).nothing("no GPU data"),
 		stat("GPUDirect RDMA", docGPUDirect,
 			"How adapters access GPU memory: peermem or dmabuf. With none or unsupported, every transfer is "+
 				"copied through host memory; on a DGX Spark this is normal.").
-			query(`max(railscope_gpudirect_info{<node>, mode="peermem"} or railscope_gpudirect_info{<node>, mode="dmabuf"} * 2 or railscope_gpudirect_info{<node>, mode="none"} * 3 or railscope_gpudirect_info{<node>, mode="unsupported"} * 4)`, "").
+			query(`max(railscope_gpudirect_info{<node>, mode="peermem"} or railscope_gpudirect_info{<node>, `+
+				`mode="dmabuf"} * 2 or railscope_gpudirect_info{<node>, mode="none"} * 3 or `+
+				`railscope_gpudirect_info{<node>, mode="unsupported"} * 4)`, "").
 			unit("none").colours(grey).nothing("unknown").
-			states(state{"1", "peermem", grey}, state{"2", "dmabuf", grey}, state{"3", "none", orange}, state{"4", "unsupported", grey}),
+			states(state{"1", "peermem", grey}, state{"2", "dmabuf", grey}, state{"3", "none", orange},
+				state{"4", "unsupported", grey}),
 		stat("Sources failing", docOwn,
 			"Sources that could not read some of their data. The data that could be read is shown. "+
 				"`source_errors_total` has device and reason.").
@@ -85,24 +94,33 @@ func nodeRails() []*panel {
 			"Properties and capacity of each rail: the minimum of port rate and PCIe link. Rails of one node "+
 				"should differ only in names and addresses.").size(24, 10).
 			label("rail", "Rail", wide(60), leadingTo(toRailOf("${__data.fields.instance}", "${__value.text}"))).
-			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(), by("transparent"), says(portStates...)).
+			column("State", `max by (`+key+`) (railscope_port_state_id{<rail>})`, wide(85), painted(),
+				by("transparent"), says(portStates...)).
 			column("Transmit", bits("port_transmit_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
 			column("Receive", bits("port_receive_bytes_total", "<rail>", key), wide(95), inUnit("bps")).
-			column("Rate", `8 * max by (`+key+`) (railscope_port_rate_bytes_per_second{<rail>})`, wide(85), inUnit("bps")).
-			column("Capacity", `8 * max by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>})`, wide(85), inUnit("bps")).
-			column("PCIe link", `8 * max by (`+key+`) (railscope_pcie_link_bytes_per_second{<rail>, kind="nic"})`, wide(85), inUnit("bps")).
-			column("MTU", `max by (`+key+`) (railscope_port_mtu_bytes{<rail>, kind="netdev"})`, wide(65), inUnit("none")).
+			column("Rate", `8 * max by (`+key+`) (railscope_port_rate_bytes_per_second{<rail>})`, wide(85),
+				inUnit("bps")).
+			column("Capacity", `8 * max by (`+key+`) (railscope_rail_capacity_bytes_per_second{<rail>})`, wide(85),
+				inUnit("bps")).
+			column("PCIe link", `8 * max by (`+key+`) (railscope_pcie_link_bytes_per_second{<rail>, kind="nic"})`,
+				wide(85), inUnit("bps")).
+			column("MTU", `max by (`+key+`) (railscope_port_mtu_bytes{<rail>, kind="netdev"})`, wide(65),
+				inUnit("none")).
 			column("RoCE MTU", `max by (`+key+`) (railscope_port_mtu_bytes{<rail>, kind="active"})`,
 				wide(90), inUnit("none"), painted(), by(orange, from(4096, "transparent"))).
-			column("Misbound", `max by (`+key+`) (railscope_gid_misbound{<rail>})`, wide(85), painted(), by("transparent", from(1, red)), says(no, yes)).
-			label("device", "Device").label("netdev", "Interface").label("pci_address", "PCI address").label("numa_node", "NUMA", wide(65)).label("firmware", "Firmware").
+			column("Misbound", `max by (`+key+`) (railscope_gid_misbound{<rail>})`, wide(85), painted(),
+				by("transparent", from(1, red)), says(no, yes)).
+			label("device", "Device").label("netdev", "Interface").label("pci_address", "PCI address").
+			label("numa_node", "NUMA", wide(65)).label("firmware", "Firmware").
 			label("instance", "Node").
-			labelled(`max by (instance, rail, device, netdev, pci_address, numa_node, firmware) (railscope_rail_info{<rail>})`),
+			labelled(`max by (instance, rail, device, netdev, pci_address, numa_node, firmware) ` +
+				`(railscope_rail_info{<rail>})`),
 	}
 }
 
 var portStates = []state{
-	{"4", "active", green}, {"1", "down", orange}, {"2", "init", orange}, {"3", "armed", yellow}, {"5", "active defer", yellow}, {"0", "no change", grey},
+	{"4", "active", green}, {"1", "down", orange}, {"2", "init", orange}, {"3", "armed", yellow},
+	{"5", "active defer", yellow}, {"0", "no change", grey},
 }
 
 func nodeTraffic() []*panel {
@@ -111,32 +129,43 @@ func nodeTraffic() []*panel {
 			"Transmit upwards, receive downwards. Lines of one direction should coincide: a lower line is a "+
 				"slow rail, a line at 0 an unused rail.").size(12, 9).
 			query(bits("port_transmit_bytes_total", "<rail>", "instance, rail"), perRail("transmit")).
-			query(bits("port_receive_bytes_total", "<rail>", "instance, rail"), perRail("receive")).unit("bps").style(".* receive · .*", below()).lowestNow().leads(toRail()),
+			query(bits("port_receive_bytes_total", "<rail>", "instance, rail"), perRail("receive")).unit("bps").
+			style(".* receive · .*", below()).lowestNow().leads(toRail()),
 		timeseries("RDMA traffic ÷ capacity", docRDMA,
-			"Transmit upwards, receive downwards. Averages: the heatmaps below show bursts between two scrapes.").size(12, 9).
-			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("transmit")).
-			query(`max by (instance, rail) (rate(railscope_port_receive_bytes_total{<rail>}[$__rate_interval]) / railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("receive")).
+			"Transmit upwards, receive downwards. Averages: the heatmaps below show bursts between two scrapes.").
+			size(12, 9).
+			query(`max by (instance, rail) (rate(railscope_port_transmit_bytes_total{<rail>}[$__rate_interval]) / `+
+				`railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("transmit")).
+			query(`max by (instance, rail) (rate(railscope_port_receive_bytes_total{<rail>}[$__rate_interval]) / `+
+				`railscope_rail_capacity_bytes_per_second{<rail>})`, perRail("receive")).
 			unit("percentunit").from(-1).upTo(1).style(".* receive · .*", below()).lowestNow().leads(toRail()),
 		timeseries("Traffic imbalance", docSampler,
 			"Over the last 10 s under load: 1 − the smallest share. 39 %: a rail carries 61 % of the best rail "+
 				"with the same link layer and rate. 100 %: a rail carries nothing. Time above 25 % counts as "+
 				"imbalanced.").
-			query(`max by (instance, direction) (railscope_rails_imbalance_ratio{<node>})`, "{{direction}} · {{instance}}").
+			query(`max by (instance, direction) (railscope_rails_imbalance_ratio{<node>})`,
+				"{{direction}} · {{instance}}").
 			unit("percentunit").from(0).upTo(1).worseAbove(0.25, 0.5).limits(),
 		timeseries("Busy and saturated time", docSampler,
 			"Share of the time in which a rail was in use (above 1 %) and full (above 95 %). If a rail is full "+
 				"for long, the job waits for it.").
-			query(`max by (instance, rail) (rate(railscope_rail_busy_seconds_total{<rail>}[$__rate_interval]))`, perRail("busy")).
-			query(`max by (instance, rail) (rate(railscope_rail_saturated_seconds_total{<rail>}[$__rate_interval]))`, perRail("saturated")).
+			query(`max by (instance, rail) (rate(railscope_rail_busy_seconds_total{<rail>}[$__rate_interval]))`,
+				perRail("busy")).
+			query(`max by (instance, rail) (rate(railscope_rail_saturated_seconds_total{<rail>}[$__rate_interval]))`,
+				perRail("saturated")).
 			unit("percentunit").from(0).upTo(1),
 		timeseries("TCP on the rails", docSampler,
 			"Traffic of the rails' interfaces that is not RDMA; transmit upwards, receive downwards. If it "+
 				"follows the job, the job fell back to TCP.").
 			query(bits("rail_tcp_bytes_total", `<rail>, direction="transmit"`, "instance, rail"), perRail("transmit")).
-			query(bits("rail_tcp_bytes_total", `<rail>, direction="receive"`, "instance, rail"), perRail("receive")).unit("bps").style(".* receive · .*", below()),
+			query(bits("rail_tcp_bytes_total", `<rail>, direction="receive"`, "instance, rail"), perRail("receive")).
+			unit("bps").style(".* receive · .*", below()),
 		timeseries("Imbalanced share of busy time", docSampler,
 			"Share of the time under load in which rails were uneven. A value that stays above 50 % is a fault.").
-			query(`sum by (instance, direction) (rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval])) / sum by (instance, direction) (rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`, "{{direction}} · {{instance}}").
+			query(`sum by (instance, direction) `+
+				`(rate(railscope_rails_imbalanced_seconds_total{<node>}[$__rate_interval])) / sum by (instance, `+
+				`direction) (rate(railscope_rails_busy_seconds_total{<node>}[$__rate_interval]))`,
+				"{{direction}} · {{instance}}").
 			size(8, 7).unit("percentunit").from(0).upTo(1).worseAbove(0.2, 0.5).limits(),
 		timeline("Fallback suspected", docSampler,
 			"Why the node's traffic suggests that a job has lost RDMA: busy GPUs while the rails carry TCP, or "+
@@ -166,49 +195,64 @@ func nodeCongestion() []*panel {
 				"Ignored: congestion control is off on this node, which is a fault.").
 			query(perSecond("port_cnp_handled_total", "<rail>", "instance, rail"), perRail("handled")).
 			query(perSecond("port_cnp_sent_total", "<rail>", "instance, rail"), perRail("sent")).
-			query(perSecond("port_cnp_ignored_total", "<rail>", "instance, rail"), perRail("ignored")).unit("pps").from(0).nothing(uncounted),
+			query(perSecond("port_cnp_ignored_total", "<rail>", "instance, rail"), perRail("ignored")).unit("pps").
+			from(0).nothing(uncounted),
 		timeseries("ECN-marked packets", docRDMA,
 			"Packets that arrived with the congestion mark of a full switch queue. If only one rail has them, "+
 				"check its switch.").
-			query(perSecond("port_ecn_marked_packets_total", "<rail>", "instance, rail"), perRail("")).unit("pps").from(0).nothing(uncounted),
+			query(perSecond("port_ecn_marked_packets_total", "<rail>", "instance, rail"), perRail("")).unit("pps").
+			from(0).nothing(uncounted),
 		timeseries("Paused by PFC", docNetdev,
 			"Share of the time in which PFC blocked a priority. Received (upwards): the network blocked this "+
 				"node. Sent (downwards): this node is too slow and blocked the network. Near 100 %, the port "+
 				"carries no traffic.").
-			query(`max by (instance, rail, priority) (rate(railscope_port_pause_seconds_total{<rail>, direction="receive"}[$__rate_interval]))`, perRail("priority {{priority}} received")).
-			query(`max by (instance, rail, priority) (rate(railscope_port_pause_seconds_total{<rail>, direction="transmit"}[$__rate_interval]))`, perRail("priority {{priority}} sent")).
+			query(`max by (instance, rail, priority) (rate(railscope_port_pause_seconds_total{<rail>, `+
+				`direction="receive"}[$__rate_interval]))`, perRail("priority {{priority}} received")).
+			query(`max by (instance, rail, priority) (rate(railscope_port_pause_seconds_total{<rail>, `+
+				`direction="transmit"}[$__rate_interval]))`, perRail("priority {{priority}} sent")).
 			unit("percentunit").style(".* sent · .*", below()).nothing(uncounted),
 		timeseries("Pause frames", docNetdev,
 			"PFC pause frames by priority; received upwards, sent downwards. Frames on priorities other than "+
 				"the lossless one are a configuration error.").
-			query(perSecond("port_pause_frames_total", `<rail>, direction="receive"`, "instance, rail, priority"), perRail("priority {{priority}} received")).
-			query(perSecond("port_pause_frames_total", `<rail>, direction="transmit"`, "instance, rail, priority"), perRail("priority {{priority}} sent")).
+			query(perSecond("port_pause_frames_total", `<rail>, direction="receive"`, "instance, rail, priority"),
+				perRail("priority {{priority}} received")).
+			query(perSecond("port_pause_frames_total", `<rail>, direction="transmit"`, "instance, rail, priority"),
+				perRail("priority {{priority}} sent")).
 			unit("pps").style(".* sent · .*", below()).nothing(uncounted),
 		timeseries("Out of order and retransmitted", docRDMA,
 			"Packets that arrived out of order, and losses that the sender detected. All are 0 on a lossless "+
 				"fabric, but not with adaptive routing.").
 			query(perSecond("port_out_of_sequence_packets_total", "<rail>", "instance, rail"), perRail("out of order")).
-			query(perSecond("port_packet_sequence_errors_total", "<rail>", "instance, rail"), perRail("sequence errors")).
-			query(perSecond("port_adaptive_retransmits_total", "<rail>", "instance, rail"), perRail("adaptive retransmissions")).unit("eps").from(0).nothing(uncounted),
+			query(perSecond("port_packet_sequence_errors_total", "<rail>", "instance, rail"),
+				perRail("sequence errors")).
+			query(perSecond("port_adaptive_retransmits_total", "<rail>", "instance, rail"),
+				perRail("adaptive retransmissions")).unit("eps").from(0).nothing(uncounted),
 		timeseries("Timeouts", docRDMA,
 			"Missing acknowledgements, and queue pairs that gave up. Each one costs a job milliseconds to "+
 				"seconds, or ends it.").
 			query(perSecond("port_ack_timeouts_total", "<rail>", "instance, rail"), perRail("timeouts")).
 			query(perSecond("port_transport_retries_exceeded_total", "<rail>", "instance, rail"), perRail("gave up")).
-			query(perSecond("port_rnr_naks_received_total", "<rail>", "instance, rail"), perRail("peer not ready")).unit("eps").from(0).nothing(uncounted),
+			query(perSecond("port_rnr_naks_received_total", "<rail>", "instance, rail"), perRail("peer not ready")).
+			unit("eps").from(0).nothing(uncounted),
 		timeseries("Buffer discards", docNetdev,
 			"Discards by the physical port, and by priority and cause, which may overlap. RoCE retransmits for "+
 				"each one: PFC or ECN does not work.").
-			query(perSecond("netdev_phy_discards_total", "<rail>", "instance, rail, direction"), perRail("{{direction}}")).
-			query(perSecond("port_priority_receive_discards_total", "<rail>", "instance, rail, priority, cause"), perRail("priority {{priority}}, {{cause}}")).
-			query(perSecond("port_out_of_buffer_total", "<rail>", "instance, rail"), perRail("no receive buffer")).unit("eps").from(0).nothing(uncounted),
+			query(perSecond("netdev_phy_discards_total", "<rail>", "instance, rail, direction"),
+				perRail("{{direction}}")).
+			query(perSecond("port_priority_receive_discards_total", "<rail>", "instance, rail, priority, cause"),
+				perRail("priority {{priority}}, {{cause}}")).
+			query(perSecond("port_out_of_buffer_total", "<rail>", "instance, rail"), perRail("no receive buffer")).
+			unit("eps").from(0).nothing(uncounted),
 		timeseries("Adapter waits for PCIe", docNetdev,
 			"Share of the time in which PCIe stalled the adapter by more than 30 %, and the resulting drops. "+
 				"The host is the bottleneck: PCIe link, IOMMU, NUMA.").
-			query(`max by (instance, rail, operation) (rate(railscope_netdev_pci_stalled_seconds_total{<rail>}[$__rate_interval]))`, perRail("{{operation}}")).unit("percentunit").from(0).upTo(1).nothing(uncounted),
+			query(`max by (instance, rail, operation) `+
+				`(rate(railscope_netdev_pci_stalled_seconds_total{<rail>}[$__rate_interval]))`,
+				perRail("{{operation}}")).unit("percentunit").from(0).upTo(1).nothing(uncounted),
 		timeseries("Pause storms", docNetdev,
 			"Times that this host paused the network for too long. With severity error the adapter stopped "+
 				"pausing and now drops packets: a hung host or GPU.").
-			query(perSecond("port_pause_storm_events_total", "<rail>", "instance, rail, severity"), perRail("{{severity}}")).unit("eps").from(0).nothing(uncounted),
+			query(perSecond("port_pause_storm_events_total", "<rail>", "instance, rail, severity"),
+				perRail("{{severity}}")).unit("eps").from(0).nothing(uncounted),
 	}
 }

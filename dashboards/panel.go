@@ -37,7 +37,8 @@ func (p *panel) size(w, h int) *panel { p.w, p.h = w, h; return p }
 // in any unit; this sets a smaller minimum.
 func (p *panel) unit(id string) *panel {
 	p.defaults["unit"] = id
-	if least := map[string]float64{"pps": 10, "eps": 1, perMinute: 1, perHour: 1, "none": 1, "short": 1, "bps": 1000, "percentunit": 0.01, "s": 1e-6}[id]; p.kind == "timeseries" && least > 0 {
+	if least := map[string]float64{"pps": 10, "eps": 1, perMinute: 1, perHour: 1, "none": 1, "short": 1, "bps": 1000,
+		"percentunit": 0.01, "s": 1e-6}[id]; p.kind == "timeseries" && least > 0 {
 		p.custom["axisSoftMax"] = least
 	}
 	return p
@@ -90,7 +91,8 @@ func (p *panel) leads(links ...object) *panel { p.defaults["links"] = links; ret
 
 // style changes the series that match a regular expression.
 func (p *panel) style(series string, props ...object) *panel {
-	p.overrides = append(p.overrides, object{"matcher": object{"id": "byRegexp", "options": series}, "properties": props})
+	p.overrides = append(p.overrides, object{"matcher": object{"id": "byRegexp", "options": series},
+		"properties": props})
 	return p
 }
 
@@ -152,13 +154,15 @@ func blank() []object {
 }
 
 func special(match string, text any) object {
-	return object{"type": "special", "options": object{"match": match, "result": object{"text": text, "color": "transparent", "index": 9}}}
+	return object{"type": "special",
+		"options": object{"match": match, "result": object{"text": text, "color": "transparent", "index": 9}}}
 }
 
 // dashed is a reference line: grey, dashed, not in the legend.
 func dashed() []object {
 	return []object{
-		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}), prop("custom.hideFrom", object{"legend": true, "tooltip": false, "viz": false}),
+		prop("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}),
+		prop("custom.hideFrom", object{"legend": true, "tooltip": false, "viz": false}),
 		prop("color", object{"mode": "fixed", "fixedColor": "text"}),
 	}
 }
@@ -171,11 +175,14 @@ func (p *panel) render(id, x, y int) object {
 	for i, t := range p.targets {
 		targets = append(targets, p.renderTarget(i, t))
 	}
-	defaults := object{"custom": p.custom, "mappings": append(append([]object{}, p.mapped...), p.absent()...), "thresholds": thresholds("green", nil)}
+	defaults := object{"custom": p.custom, "mappings": append(append([]object{}, p.mapped...), p.absent()...),
+		"thresholds": thresholds("green", nil)}
 	maps.Copy(defaults, p.defaults)
 	out := object{
-		"id": id, "type": p.kind, "title": p.title, "description": p.about + "\n\n[" + p.docs + "](" + docsURL + p.docs + ")",
-		"pluginVersion": pluginVersion, "datasource": source(), "gridPos": object{"x": x, "y": y, "w": p.w, "h": p.h}, "targets": targets, "options": p.options,
+		"id": id, "type": p.kind, "title": p.title,
+		"description":   p.about + "\n\n[" + p.docs + "](" + docsURL + p.docs + ")",
+		"pluginVersion": pluginVersion, "datasource": source(), "gridPos": object{"x": x, "y": y, "w": p.w, "h": p.h},
+		"targets": targets, "options": p.options,
 		"fieldConfig": object{"defaults": defaults, "overrides": append([]object{}, p.overrides...)},
 	}
 	if p.every != "" {

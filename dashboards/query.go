@@ -19,8 +19,9 @@ type target struct{ expr, legend string }
 
 func (p *panel) renderTarget(i int, t target) object {
 	return object{
-		"refId": refID(i), "datasource": source(), "editorMode": "code", "expr": selectors.Replace(t.expr), "legendFormat": t.legend,
-		"format": p.format, "instant": p.instant, "range": !p.instant, "exemplar": false,
+		"refId": refID(i), "datasource": source(), "editorMode": "code", "expr": selectors.Replace(t.expr),
+		"legendFormat": t.legend,
+		"format":       p.format, "instant": p.instant, "range": !p.instant, "exemplar": false,
 	}
 }
 
@@ -40,7 +41,8 @@ func bits(counter, selector, by string) string { return "8 * " + perSecond(count
 // quantile is the q-quantile of a histogram over window, by labels.
 func quantile(q float64, histogram, selector, by, window string) string {
 	return fmt.Sprintf(`histogram_quantile(%[1]g, sum by (le, %[4]s) (rate(railscope_%[2]s_bucket{%[3]s}[%[5]s])))`+
-		` or histogram_quantile(%[1]g, sum by (%[4]s) (rate(railscope_%[2]s{%[3]s}[%[5]s])))`, q, histogram, selector, by, window)
+		` or histogram_quantile(%[1]g, sum by (%[4]s) (rate(railscope_%[2]s{%[3]s}[%[5]s])))`, q, histogram, selector,
+		by, window)
 }
 
 // overall is quantile over the selected time, for a single value.
@@ -59,6 +61,7 @@ func mean(histogram, selector, by string) string {
 
 // spread is the distribution of a histogram, for heatmaps.
 func spread(histogram, selector string) string {
-	return fmt.Sprintf(`sum by (le) (increase(railscope_%[1]s_bucket{%[2]s}[$__rate_interval])) or on () sum(increase(railscope_%[1]s{%[2]s}[$__rate_interval]))`,
+	return fmt.Sprintf(`sum by (le) (increase(railscope_%[1]s_bucket{%[2]s}[$__rate_interval])) or on () `+
+		`sum(increase(railscope_%[1]s{%[2]s}[$__rate_interval]))`,
 		histogram, selector)
 }

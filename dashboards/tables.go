@@ -5,7 +5,8 @@ package dashboards
 func table(title, docs, about string) *panel {
 	return &panel{
 		kind: "table", title: title, about: about, docs: docs, w: 24, h: 8, format: "table", instant: true,
-		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true, "inspect": false, "minWidth": 60},
+		defaults: object{}, custom: object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true,
+			"inspect": false, "minWidth": 60},
 		options: object{
 			"showHeader": true, "cellHeight": "sm", "sortBy": []object{},
 		},
@@ -41,7 +42,8 @@ func (p *panel) sortedBy(title string, descending bool) *panel {
 
 func (p *panel) cells(title string, props ...object) *panel {
 	if len(props) > 0 {
-		p.overrides = append(p.overrides, object{"matcher": object{"id": "byName", "options": title}, "properties": props})
+		p.overrides = append(p.overrides, object{"matcher": object{"id": "byName", "options": title},
+			"properties": props})
 	}
 	return p
 }
@@ -65,9 +67,11 @@ func matrix(title, docs, about, expr string) *panel {
 	p.custom["filterable"], p.custom["align"], p.custom["wrapHeaderText"] = false, "center", true
 	p.transforms = []object{
 		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": "peer"}}}},
-		{"id": "groupingToMatrix", "options": object{"columnField": "peer", "rowField": "instance", "valueField": "Value", "emptyValue": "null"}},
+		{"id": "groupingToMatrix", "options": object{"columnField": "peer", "rowField": "instance",
+			"valueField": "Value", "emptyValue": "null"}},
 	}
-	p.cells(corner, prop("displayName", "from ↓ to →"), prop("custom.cellOptions", object{"type": "auto"}), prop("custom.align", "left"), wide(130), leadingTo(toNode("${__value.text}")))
+	p.cells(corner, prop("displayName", "from ↓ to →"), prop("custom.cellOptions", object{"type": "auto"}),
+		prop("custom.align", "left"), wide(130), leadingTo(toNode("${__value.text}")))
 	p.leads(toProbe("${__data.fields[0]}", "${__field.name}"))
 	return p.sortedBy("from ↓ to →", false)
 }
@@ -84,5 +88,6 @@ func (p *panel) allTransforms() []object {
 	if len(p.targets) > 1 {
 		list = append(list, object{"id": "merge", "options": object{}})
 	}
-	return append(list, object{"id": "organize", "options": object{"excludeByName": p.hide, "indexByName": p.order, "renameByName": p.renamed}})
+	return append(list, object{"id": "organize", "options": object{"excludeByName": p.hide, "indexByName": p.order,
+		"renameByName": p.renamed}})
 }

@@ -23,7 +23,8 @@ const allNodes = `label_values(railscope_build_info{job=~"$job"}, instance)`
 func common() []object {
 	return []object{
 		{
-			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "regex": "", "refresh": 1, "hide": 0,
+			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "regex": "",
+			"refresh": 1, "hide": 0,
 			"multi": false, "includeAll": false, "skipUrlSync": false, "options": []object{},
 		},
 		values("job", "Job", `label_values(railscope_build_info, job)`),
@@ -37,11 +38,13 @@ func railVariable() object {
 // probedRailVariable uses the rails of the probe, which may include a missing
 // rail.
 func probedRailVariable() object {
-	return values("rail", "Rail", `label_values(railscope_probe_rail_up{job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
+	return values("rail", "Rail",
+		`label_values(railscope_probe_rail_up{job=~"$job", instance=~"$instance", peer=~"$peer"}, rail)`)
 }
 
 func peerVariable() object {
-	return values("peer", "Peer", `label_values(railscope_probe_rounds_total{job=~"$job", instance=~"$instance"}, peer)`)
+	return values("peer", "Peer",
+		`label_values(railscope_probe_rounds_total{job=~"$job", instance=~"$instance"}, peer)`)
 }
 
 // values is a variable with the values of a label; accepts several or all.
@@ -49,7 +52,9 @@ func values(name, label, query string) object {
 	return object{
 		"name": name, "label": label, "type": "query", "datasource": source(), "definition": query,
 		"query":   object{"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
-		"refresh": 2, "sort": 3, "regex": "", "hide": 0, "multi": true, "includeAll": true, "allValue": ".+", "skipUrlSync": false,
-		"options": []object{}, "current": object{"selected": true, "text": []string{"All"}, "value": []string{"$__all"}},
+		"refresh": 2, "sort": 3, "regex": "", "hide": 0, "multi": true, "includeAll": true, "allValue": ".+",
+		"skipUrlSync": false,
+		"options":     []object{}, "current": object{"selected": true, "text": []string{"All"},
+			"value": []string{"$__all"}},
 	}
 }

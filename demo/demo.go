@@ -35,7 +35,8 @@ const (
 const Rate = 2.5
 
 // Notice is what people must know who look at the figures.
-const Notice = "Demo: these nodes are simulated. Rails are shaped TCP connections on this machine, not RDMA; GPUs and the job on them are made up."
+const Notice = "Demo: these nodes are simulated. Rails are shaped TCP connections on this machine, not RDMA; GPUs " +
+	"and the job on them are made up."
 
 // Options say what is to be seen. The zero value is two healthy nodes.
 type Options struct {
@@ -44,7 +45,8 @@ type Options struct {
 	Fallback  bool            // RDMA does not get through
 	Fail      map[int]bool    // rails whose port on the first node goes down
 	FailAfter time.Duration   // when: a port that has never been up is nobody's loss
-	FailHold  <-chan struct{} // not before this is closed, unless nil: a busy machine shows the port later than FailAfter
+	// not before this is closed, unless nil: a busy machine shows the port later than FailAfter
+	FailHold <-chan struct{}
 }
 
 // Demo is both nodes and what is between them.
@@ -216,7 +218,8 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 			if !d.opts.Fallback {
 				return nil
 			}
-			return &probe.Failure{Reason: "retry_exceeded", Detail: "simulated by --fallback: as if a firewall on the way dropped RoCE (UDP port 4791)"}
+			return &probe.Failure{Reason: "retry_exceeded",
+				Detail: "simulated by --fallback: as if a firewall on the way dropped RoCE (UDP port 4791)"}
 		},
 		Moved: d.flush,
 	}

@@ -105,7 +105,8 @@ func TestJob(t *testing.T) {
 		}
 		for r := range Rails {
 			for i, n := range d.Nodes {
-				sent, received := counter(t, n.portDir(r), "counters/port_xmit_data"), counter(t, d.Nodes[1-i].portDir(r), "counters/port_rcv_data")
+				sent, received := counter(t, n.portDir(r), "counters/port_xmit_data"),
+					counter(t, d.Nodes[1-i].portDir(r), "counters/port_rcv_data")
 				if sent != received {
 					t.Errorf("node %d sent %d words over rail %d, the other received %d", i, sent, r, received)
 				}
@@ -116,7 +117,8 @@ func TestJob(t *testing.T) {
 			t.Errorf("the rails carried %.0f and %.0f bytes", a, b)
 		}
 		for _, name := range []string{"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"} {
-			marked, packets := counter(t, d.Nodes[0].portDir(0), "hw_counters", name), counter(t, d.Nodes[0].portDir(0), "counters/port_rcv_packets")-before/rocePayload
+			marked, packets := counter(t, d.Nodes[0].portDir(0), "hw_counters", name),
+				counter(t, d.Nodes[0].portDir(0), "counters/port_rcv_packets")-before/rocePayload
 			if part := float64(marked) / float64(packets); part == 0 || part > 0.005 {
 				t.Errorf("%s: %d of %d packets", name, marked, packets)
 			}
@@ -171,8 +173,10 @@ func TestTroubles(t *testing.T) {
 		for i, want := range []string{"1: DOWN 2: Polling 0 down 3", "4: ACTIVE 5: LinkUp 1 up 2"} {
 			n := d.Nodes[i]
 			var got []string
-			for _, path := range []string{filepath.Join(n.portDir(0), "state"), filepath.Join(n.portDir(0), "phys_state"),
-				filepath.Join(n.netdevDir(0), "carrier"), filepath.Join(n.netdevDir(0), "operstate"), filepath.Join(n.netdevDir(0), "carrier_changes")} {
+			for _, path := range []string{filepath.Join(n.portDir(0), "state"),
+				filepath.Join(n.portDir(0), "phys_state"),
+				filepath.Join(n.netdevDir(0), "carrier"), filepath.Join(n.netdevDir(0), "operstate"),
+				filepath.Join(n.netdevDir(0), "carrier_changes")} {
 				s, err := sysfs.ReadString(path)
 				if err != nil {
 					t.Error(err)
@@ -206,11 +210,15 @@ func TestTree(t *testing.T) {
 				t.Fatal(err)
 			}
 			choice := rail.ChooseGID(s.GIDs, r.LinkLayer, rail.Own(n.Sysfs, r.Netdev))
-			got = append(got, fmt.Sprint(r.Name, r.Device, r.Netdev, r.PCIAddress, r.Driver, r.HCAType, s.State, rail.Capacities([]rail.Limits{s.Limits})[0], s.NetdevMTU, r.ActiveMTU(s.NetdevMTU), choice.GID.Addr.Unmap(), choice.Reason))
+			got = append(got, fmt.Sprint(r.Name, r.Device, r.Netdev, r.PCIAddress, r.Driver, r.HCAType, s.State,
+				rail.Capacities([]rail.Limits{s.Limits})[0], s.NetdevMTU, r.ActiveMTU(s.NetdevMTU),
+				choice.GID.Addr.Unmap(), choice.Reason))
 		}
 		var want []string
 		for r := range Rails {
-			want = append(want, fmt.Sprint(r, "demo", r, "demonet", r, "0000:", (r+1)*10, ":00.0mlx5_demosimulated: shaped loopback TCP4: ACTIVE", 2.5*125e6, 9000, 4096, "127.18.", r, ".", i+1, "RoCE v2, IPv4, on the rail's own interface"))
+			want = append(want, fmt.Sprint(r, "demo", r, "demonet", r, "0000:", (r+1)*10,
+				":00.0mlx5_demosimulated: shaped loopback TCP4: ACTIVE", 2.5*125e6, 9000, 4096, "127.18.", r, ".", i+1,
+				"RoCE v2, IPv4, on the rail's own interface"))
 		}
 		normal := func(list []string) (out []string) {
 			for _, s := range list {
@@ -231,7 +239,8 @@ func TestTree(t *testing.T) {
 
 // TestNewFails: where nothing can be made it says so, and leaves nothing.
 func TestNewFails(t *testing.T) {
-	if _, err := New("/no/such/directory", Options{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "TMPDIR") {
+	if _, err := New("/no/such/directory", Options{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(),
+		"TMPDIR") {
 		t.Error(err)
 	}
 }
@@ -239,11 +248,15 @@ func TestNewFails(t *testing.T) {
 // TestOptions: what can be asked for, and what is said to the rest.
 func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
-		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 "rail1" must be a rail and the part`, "rail2=0.3": `0 0 there is no rail "rail2": the demo has rail0 to rail1`,
-		"rail0=1": `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`, "rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 there is no rail ""`, "rail-1=0.5": `0 0 there is no rail`, "rail+1=0.5": `0 0 there is no rail "rail+1"`,
+		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 "rail1" must be a rail and the part`,
+		"rail2=0.3": `0 0 there is no rail "rail2": the demo has rail0 to rail1`,
+		"rail0=1":   `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`,
+		"rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 there is no rail ""`,
+		"rail-1=0.5": `0 0 there is no rail`, "rail+1=0.5": `0 0 there is no rail "rail+1"`,
 	} {
 		r, part, err := ParseDegrade(text)
-		if got := fmt.Sprint(r, part, err); !strings.HasPrefix(got, strings.TrimSuffix(want, " <nil>")) || strings.HasSuffix(want, "<nil>") != (err == nil) {
+		if got := fmt.Sprint(r, part, err); !strings.HasPrefix(got,
+			strings.TrimSuffix(want, " <nil>")) || strings.HasSuffix(want, "<nil>") != (err == nil) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
@@ -256,7 +269,8 @@ func TestOptions(t *testing.T) {
 		{Options{Fail: map[int]bool{0: true, 1: true}}, "one must be left"},
 		{Options{Fail: map[int]bool{0: true}, Degrade: map[int]float64{0: 0.5}}, "choose one"},
 	} {
-		if err := tc.opts.Check(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := tc.opts.Check(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(),
+			tc.want) {
 			t.Errorf("%+v: %v", tc.opts, err)
 		}
 	}

@@ -52,7 +52,8 @@ type gpu struct {
 }
 
 func (g gpu) Identity() (nvml.Identity, error) {
-	return nvml.Identity{UUID: fmt.Sprintf("GPU-demo-%d-%d", g.node+1, g.index), Name: "simulated GPU", BusID: "0000" + gpuAddress(g.index)}, nil
+	return nvml.Identity{UUID: fmt.Sprintf("GPU-demo-%d-%d", g.node+1, g.index), Name: "simulated GPU",
+		BusID: "0000" + gpuAddress(g.index)}, nil
 }
 
 func (g gpu) Memory() (nvml.Memory, error) {

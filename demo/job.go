@@ -56,7 +56,8 @@ type moment struct {
 // at says what the job does at a time.
 func (j *job) at(now time.Time) moment {
 	since := now.Sub(j.began)
-	m := moment{step: int(since / stepTime), part: (since % stepTime).Seconds() / stepTime.Seconds(), loaded: min(since.Seconds()/startTime.Seconds(), 1)}
+	m := moment{step: int(since / stepTime), part: (since % stepTime).Seconds() / stepTime.Seconds(),
+		loaded: min(since.Seconds()/startTime.Seconds(), 1)}
 	m.checkpoint = since > checkpointEvery && since%checkpointEvery < checkpointTime
 	j.mu.Lock()
 	defer j.mu.Unlock()

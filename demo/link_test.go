@@ -38,7 +38,8 @@ func TestShaped(t *testing.T) {
 					t.Errorf("transport %d: headers are %.4f of the payload", transport, over)
 				}
 			}
-			if l.ports[0].received != l.ports[1].sent || l.ports[0].sent != [2]traffic{} || pieces != 3*((len(data)+piece-1)/piece) {
+			if l.ports[0].received != l.ports[1].sent || l.ports[0].sent != [2]traffic{} || pieces != 3*
+				((len(data)+piece-1)/piece) {
 				t.Errorf("%+v, %d pieces", l.ports, pieces)
 			}
 		})

@@ -26,7 +26,8 @@ func ParseDegrade(text string) (r int, part float64, err error) {
 		return 0, 0, err
 	}
 	if part, err = strconv.ParseFloat(value, 64); err != nil || !(part >= 0.01 && part < 1) {
-		return 0, 0, fmt.Errorf("%q must be the part of %s's rate that is left, from 0.01 to less than 1, such as 0.3", value, name)
+		return 0, 0, fmt.Errorf("%q must be the part of %s's rate that is left, from 0.01 to less than 1, such as 0.3",
+			value, name)
 	}
 	return r, part, nil
 }

@@ -29,15 +29,22 @@ func gpuBridge(gpu int) string   { return fmt.Sprintf("0000:00:%02x.0", 0x10+gpu
 // them on Linux 6.8 (drivers/infiniband/core/sysfs.c,
 // drivers/infiniband/hw/mlx5/counters.c).
 const (
-	quietCounters = "VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors multicast_rcv_packets " +
-		"multicast_xmit_packets port_rcv_constraint_errors port_rcv_errors port_rcv_remote_physical_errors port_rcv_switch_relay_errors " +
+	quietCounters = "VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery " +
+		"local_link_integrity_errors multicast_rcv_packets " +
+		"multicast_xmit_packets port_rcv_constraint_errors port_rcv_errors port_rcv_remote_physical_errors " +
+		"port_rcv_switch_relay_errors " +
 		"port_xmit_constraint_errors port_xmit_discards port_xmit_wait symbol_error"
-	quietHardware = "duplicate_request implied_nak_seq_err local_ack_timeout_err out_of_buffer out_of_sequence packet_seq_err req_cqe_error " +
-		"req_cqe_flush_error req_remote_access_errors req_remote_invalid_request req_rnr_retries_exceeded req_transport_retries_exceeded " +
-		"resp_cqe_error resp_cqe_flush_error resp_local_length_error resp_remote_access_errors rnr_nak_retry_err roce_adp_retrans " +
-		"roce_adp_retrans_to roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans rp_cnp_ignored rx_atomic_requests " +
+	quietHardware = "duplicate_request implied_nak_seq_err local_ack_timeout_err out_of_buffer out_of_sequence " +
+		"packet_seq_err req_cqe_error " +
+		"req_cqe_flush_error req_remote_access_errors req_remote_invalid_request req_rnr_retries_exceeded " +
+		"req_transport_retries_exceeded " +
+		"resp_cqe_error resp_cqe_flush_error resp_local_length_error resp_remote_access_errors rnr_nak_retry_err " +
+		"roce_adp_retrans " +
+		"roce_adp_retrans_to roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans rp_cnp_ignored " +
+		"rx_atomic_requests " +
 		"rx_dct_connect rx_icrc_encapsulated rx_read_requests"
-	quietStatistics = "rx_errors tx_errors rx_dropped tx_dropped rx_missed_errors rx_crc_errors multicast tx_carrier_errors"
+	quietStatistics = "rx_errors tx_errors rx_dropped tx_dropped rx_missed_errors rx_crc_errors multicast " +
+		"tx_carrier_errors"
 )
 
 // tree writes files until the first error.
@@ -117,7 +124,8 @@ func (t *tree) function(dir, vendor, class string) {
 	t.file("0", dir, "numa_node")
 	t.file(vendor, dir, "vendor")
 	t.file(class, dir, "class")
-	for _, s := range []struct{ file, total string }{{"correctable", "COR"}, {"nonfatal", "NONFATAL"}, {"fatal", "FATAL"}} {
+	for _, s := range []struct{ file, total string }{{"correctable", "COR"}, {"nonfatal", "NONFATAL"},
+		{"fatal", "FATAL"}} {
 		t.file("TOTAL_ERR_"+s.total+" 0", dir, "aer_dev_"+s.file)
 	}
 }
@@ -143,17 +151,21 @@ func (n *Node) writeRail(sys *tree, r int) {
 	sys.link(dev, "class/infiniband", device(r))
 	sys.link(pci, dev, "device")
 	guid := fmt.Sprintf("0000:0000:de00:%02x%02x", n.index+1, r)
-	for name, content := range map[string]string{"fw_ver": firmware, "hca_type": hcaType, "board_id": board, "node_guid": guid, "sys_image_guid": guid,
+	for name, content := range map[string]string{"fw_ver": firmware, "hca_type": hcaType, "board_id": board,
+		"node_guid": guid, "sys_image_guid": guid,
 		"node_type": "1: CA"} {
 		sys.file(content, dev, name)
 	}
 	port := filepath.Join(dev, "ports/1")
-	for name, content := range map[string]string{"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "Ethernet",
-		"rate": fmt.Sprintf("%g Gb/sec (1X SDR)", n.demo.opts.Rate)} {
+	for name, content := range map[string]string{"state": "4: ACTIVE", "phys_state": "5: LinkUp",
+		"link_layer": "Ethernet",
+		"rate":       fmt.Sprintf("%g Gb/sec (1X SDR)", n.demo.opts.Rate)} {
 		sys.file(content, port, name)
 	}
-	sys.zeros(quietCounters+" port_xmit_data port_rcv_data port_xmit_packets port_rcv_packets unicast_xmit_packets unicast_rcv_packets", port, "counters")
-	sys.zeros(quietHardware+" np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled rx_write_requests", port, "hw_counters")
+	sys.zeros(quietCounters+" port_xmit_data port_rcv_data port_xmit_packets port_rcv_packets unicast_xmit_packets "+
+		"unicast_rcv_packets", port, "counters")
+	sys.zeros(quietHardware+" np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled rx_write_requests", port,
+		"hw_counters")
 	sys.file("10", port, "hw_counters/lifespan")
 	a := address(n.index, r).As4()
 	mapped := fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", a[0], a[1], a[2], a[3])
@@ -172,8 +184,10 @@ func (n *Node) writeNetdev(sys *tree, r int, pci string) {
 	dir := filepath.Join(pci, "net", netdev(r))
 	sys.link(dir, "class/net", netdev(r))
 	sys.link(pci, dir, "device")
-	for name, content := range map[string]string{"operstate": "up", "carrier": "1", "mtu": "9000", "speed": fmt.Sprintf("%.0f", n.demo.opts.Rate*1000),
-		"carrier_changes": "2", "carrier_up_count": "1", "carrier_down_count": "1", "flags": "0x1003", "dev_port": "0", "ifindex": fmt.Sprint(10 + r)} {
+	for name, content := range map[string]string{"operstate": "up", "carrier": "1", "mtu": "9000",
+		"speed":           fmt.Sprintf("%.0f", n.demo.opts.Rate*1000),
+		"carrier_changes": "2", "carrier_up_count": "1", "carrier_down_count": "1", "flags": "0x1003", "dev_port": "0",
+		"ifindex": fmt.Sprint(10 + r)} {
 		sys.file(content, dir, name)
 	}
 	sys.zeros(quietStatistics+" rx_bytes tx_bytes rx_packets tx_packets", dir, "statistics")
@@ -200,21 +214,34 @@ func (n *Node) open() error {
 				return get(&l.ports[n.index])
 			}
 		}
-		counters, hardware, statistics := filepath.Join(n.portDir(r), "counters"), filepath.Join(n.portDir(r), "hw_counters"), filepath.Join(n.netdevDir(r), "statistics")
+		counters, hardware, statistics := filepath.Join(n.portDir(r), "counters"),
+			filepath.Join(n.portDir(r), "hw_counters"), filepath.Join(n.netdevDir(r), "statistics")
 		for _, c := range []struct {
 			dir, name string
 			get       func(*port) uint64
 		}{
-			{counters, "port_xmit_data", func(p *port) uint64 { return (before + p.sent[byRDMA].bytes) / 4 }}, // in words
+			{counters, "port_xmit_data", func(p *port) uint64 {
+				return (before + p.sent[byRDMA].bytes) / 4
+			}}, // in words
 			{counters, "port_rcv_data", func(p *port) uint64 { return (before + p.received[byRDMA].bytes) / 4 }},
-			{counters, "port_xmit_packets", func(p *port) uint64 { return before/rocePayload + p.sent[byRDMA].packets }},
-			{counters, "port_rcv_packets", func(p *port) uint64 { return before/rocePayload + p.received[byRDMA].packets }},
-			{counters, "unicast_xmit_packets", func(p *port) uint64 { return before/rocePayload + p.sent[byRDMA].packets }},
-			{counters, "unicast_rcv_packets", func(p *port) uint64 { return before/rocePayload + p.received[byRDMA].packets }},
+			{counters, "port_xmit_packets", func(p *port) uint64 {
+				return before/rocePayload + p.sent[byRDMA].packets
+			}},
+			{counters, "port_rcv_packets", func(p *port) uint64 {
+				return before/rocePayload + p.received[byRDMA].packets
+			}},
+			{counters, "unicast_xmit_packets", func(p *port) uint64 {
+				return before/rocePayload + p.sent[byRDMA].packets
+			}},
+			{counters, "unicast_rcv_packets", func(p *port) uint64 {
+				return before/rocePayload + p.received[byRDMA].packets
+			}},
 			{hardware, "np_ecn_marked_roce_packets", func(p *port) uint64 { return p.marked }},
 			{hardware, "np_cnp_sent", func(p *port) uint64 { return p.cnps }},
 			{hardware, "rp_cnp_handled", func(p *port) uint64 { return p.slowed }},
-			{hardware, "rx_write_requests", func(p *port) uint64 { return p.received[byRDMA].bytes >> 20 & (1<<32 - 1) }},
+			{hardware, "rx_write_requests", func(p *port) uint64 {
+				return p.received[byRDMA].bytes >> 20 & (1<<32 - 1)
+			}},
 			{statistics, "tx_bytes", func(p *port) uint64 { return p.sent[byTCP].bytes }},
 			{statistics, "rx_bytes", func(p *port) uint64 { return p.received[byTCP].bytes }},
 			{statistics, "tx_packets", func(p *port) uint64 { return p.sent[byTCP].packets }},

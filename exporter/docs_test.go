@@ -21,7 +21,9 @@ func docs(s *scrape.Scraper) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-Generated from the rows in ` + "`collector/`, `exporter/scrape`, `exporter/probe` and `exporter/sampler` by `make docs`" + `; a test keeps it equal. Units are base units: bytes, seconds, ratios
+Generated from the rows in ` +
+		"`collector/`, `exporter/scrape`, `exporter/probe` and `exporter/sampler` by `make docs`" +
+		`; a test keeps it equal. Units are base units: bytes, seconds, ratios
 from 0 to 1. A value that cannot be read is absent, never 0. "Origin" is what the kernel or the driver calls it; where there are several, the first
 that a device has is used. A factor is what the origin is multiplied with; a width is the counter's where it is narrower than 64 bits.
 
@@ -34,14 +36,18 @@ that a device has is used. A factor is what the origin is multiplied with; a wid
 }
 
 func section(b *strings.Builder, title string, rows []*collector.Metric) {
-	fmt.Fprintf(b, "## %s\n\n| metric | kind | labels | meaning | origin | reference |\n|---|---|---|---|---|---|\n", title)
-	rows = slices.SortedFunc(slices.Values(rows), func(a, b *collector.Metric) int { return cmp.Compare(a.Name, b.Name) })
+	fmt.Fprintf(b, "## %s\n\n| metric | kind | labels | meaning | origin | reference |\n|---|---|---|---|---|---|\n",
+		title)
+	rows = slices.SortedFunc(slices.Values(rows), func(a, b *collector.Metric) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	for _, m := range rows {
 		var origins []string
 		for _, o := range m.From {
 			origins = append(origins, origin(o, m.Ref))
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", table.FullName(m), table.TypeName(m.Kind), strings.Join(m.Labels, ", "),
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", table.FullName(m), table.TypeName(m.Kind),
+			strings.Join(m.Labels, ", "),
 			cell(m.Help), cell(strings.Join(origins, ", ")), cell(m.Ref))
 	}
 	b.WriteString("\n")
@@ -75,5 +81,6 @@ func TestDocs(t *testing.T) {
 // everySource is a scraper of all sources there are.
 func everySource(t *testing.T, root sysfstest.Root) *scrape.Scraper {
 	t.Helper()
-	return exportertest.Scraper(t, append(allSources(t, root), newTestProbe(), exportersampler.NewSource(func(*sampler.Snapshot) {}))...)
+	return exportertest.Scraper(t,
+		append(allSources(t, root), newTestProbe(), exportersampler.NewSource(func(*sampler.Snapshot) {}))...)
 }

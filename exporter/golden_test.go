@@ -46,7 +46,8 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 		pcie.New(root.Sys(), finder.Rails, budget),
 		gpu.New(root.Proc(), noGPUs(), gpu.Options{Budget: budget}),
 		gpudirect.New(root.Sys(), root.Proc(), budget),
-		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails, NVML: noGPUs(),
+		process.New(process.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: finder.Rails,
+			NVML:   noGPUs(),
 			Kernel: func() process.Kernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),
 	}

@@ -67,7 +67,8 @@ func TestHungFile(t *testing.T) {
 			if took := time.Since(start); took >= budget {
 				t.Errorf("the second scrape took %v: it waited for a read that is known to hang", took)
 			}
-			if n := strings.Count(text, `device="mlx5_1"`); n != 1 || !strings.Contains(text, `railscope_source_errors_total{device="mlx5_1",reason="timeout",source="rdma"} 2`) {
+			if n := strings.Count(text, `device="mlx5_1"`); n != 1 || !strings.Contains(text,
+				`railscope_source_errors_total{device="mlx5_1",reason="timeout",source="rdma"} 2`) {
 				t.Errorf("the hung device has %d series; it must have none but its count of timeouts", n)
 			}
 			if n := strings.Count(text, `device="mlx5_2",port="1"`); n != whole || whole < 50 {
@@ -77,7 +78,8 @@ func TestHungFile(t *testing.T) {
 				t.Errorf("%d reads hang: a second one was started", hung.Waiting())
 			}
 			hung.Release()
-			for deadline := time.Now().Add(20 * time.Second); series("mlx5_1") != whole; time.Sleep(5 * time.Millisecond) {
+			for deadline := time.Now().Add(20 * time.Second); series("mlx5_1") != whole; time.Sleep(5 *
+				time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("the device did not come back: %d series, want %d", series("mlx5_1"), whole)
 				}

@@ -16,7 +16,8 @@ var validName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // notBase are units that a name must not have, because there is a base unit
 // for them.
-var notBase = []string{"milliseconds", "microseconds", "nanoseconds", "ms", "us", "secs", "millis", "kilobytes", "megabytes", "bits", "mbps", "gbps", "percent", "minutes", "hours"}
+var notBase = []string{"milliseconds", "microseconds", "nanoseconds", "ms", "us", "secs", "millis", "kilobytes",
+	"megabytes", "bits", "mbps", "gbps", "percent", "minutes", "hours"}
 
 // ofCounters are rows that say counter in their name because they are about
 // one: a driver's counter of no known kind, and what the ports' counters say of
@@ -43,7 +44,8 @@ func lint(rows []*collector.Metric) error {
 			bad("_total belongs to counters, to all and only to them")
 		}
 		for _, kind := range []string{"counter", "gauge", "histogram", "summary"} {
-			if (strings.Contains(m.Name, "_"+kind+"_") || strings.HasSuffix(m.Name, "_"+kind)) && !slices.Contains(ofCounters, m.Name) {
+			if (strings.Contains(m.Name, "_"+kind+"_") || strings.HasSuffix(m.Name,
+				"_"+kind)) && !slices.Contains(ofCounters, m.Name) {
 				bad("%s says its kind in its name, which promtool check metrics refuses", m.Name)
 			}
 		}
@@ -83,7 +85,8 @@ func TestRows(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	good := collector.Metric{Name: "good_bytes_total", Help: "Good.", Ref: "here", Kind: collector.Counter, Labels: []string{"rail"}}
+	good := collector.Metric{Name: "good_bytes_total", Help: "Good.", Ref: "here", Kind: collector.Counter,
+		Labels: []string{"rail"}}
 	spoil := func(change func(*collector.Metric)) *collector.Metric {
 		m := good
 		change(&m)

@@ -29,8 +29,9 @@ func probeOf(stats probe.Stats, peers ...string) *exporterprobe.Source {
 }
 
 func probeStats() probe.Stats {
-	return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true, Interval: time.Minute,
-		Refused: []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
+	return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true,
+		Interval: time.Minute,
+		Refused:  []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 }
 
 func flow(mib int64, took time.Duration) *probe.Flow {
@@ -46,15 +47,19 @@ func healthy(peer string) probe.Result {
 	r := probe.Result{
 		Peer: peer, PeerNode: "node-a", Start: noon, Duration: 1500 * time.Millisecond,
 		Outcome: probe.OK, Transport: probe.RDMA, Verified: true,
-		Stealing: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05), Speedup: new(8.0),
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000}, {Streams: 4, BytesPerSecond: 2.75e9, Retransmits: 4, PathMTU: 1500}},
+		Stealing: new(2.2e10), Static: new(2e10), Imbalance: new(0.02), Scaling: new(0.98), FinishSkew: new(0.05),
+		Speedup: new(8.0),
+		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9, Retransmits: 3, PathMTU: 9000},
+			{Streams: 4, BytesPerSecond: 2.75e9, Retransmits: 4, PathMTU: 1500}},
 	}
 	for i, rail := range []string{"0", "1"} {
 		r.Rails = append(r.Rails, probe.RailResult{
 			Rail: rail, Device: "mlx5_" + rail, Port: 1, PeerRail: rail, PeerDevice: "mlx5_" + rail,
 			GIDIndex: 3, GID: fmt.Sprintf("::ffff:10.0.%d.1", i), GIDReason: "RoCE v2, IPv4", PathMTU: 4096,
-			Latency: &probe.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1), 200 * time.Millisecond}},
-			Solo:    flow(64, 5*time.Millisecond), Static: flow(32, 3*time.Millisecond), Stealing: flow(32, 3*time.Millisecond),
+			Latency: &probe.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1),
+				200 * time.Millisecond}},
+			Solo: flow(64, 5*time.Millisecond), Static: flow(32, 3*time.Millisecond),
+			Stealing: flow(32, 3*time.Millisecond),
 			Expected: new(1.25e10), CounterMismatch: new(0.001 * float64(i+1)),
 		})
 	}
@@ -74,33 +79,39 @@ func brief(peer string) probe.Result {
 
 func fallback(peer string) probe.Result {
 	return probe.Result{
-		Peer: peer, Start: noon.Add(2 * time.Minute), Duration: 3 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: "no_device", Detail: "the peer has none",
+		Peer: peer, Start: noon.Add(2 * time.Minute), Duration: 3 * time.Second, Outcome: probe.Fallback,
+		Transport: probe.TCP, Reason: "no_device", Detail: "the peer has none",
 		Failures: []probe.Failure{{Stage: "open", Reason: "no_device"}},
 		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1.1e9, Retransmits: 1, PathMTU: 1500}},
-		Rails:    []probe.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second), Failure: &probe.Failure{Stage: "open", Reason: "no_device"}}},
+		Rails: []probe.RailResult{{Rail: "0", Netdev: "eth0", Stealing: flow(64, time.Second),
+			Failure: &probe.Failure{Stage: "open", Reason: "no_device"}}},
 	}
 }
 
 func failed(peer string) probe.Result {
 	return probe.Result{
-		Peer: peer, Start: noon.Add(3 * time.Minute), Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport, Reason: "peer_unreachable",
+		Peer: peer, Start: noon.Add(3 * time.Minute), Duration: time.Second, Outcome: probe.Failed,
+		Transport: probe.NoTransport, Reason: "peer_unreachable",
 		Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable"}},
 	}
 }
 
 func skipped(peer string) probe.Result {
-	return probe.Result{Peer: peer, Start: noon.Add(4 * time.Minute), Duration: time.Millisecond, Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy"}
+	return probe.Result{Peer: peer, Start: noon.Add(4 * time.Minute), Duration: time.Millisecond,
+		Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy"}
 }
 
 // TestProbeGolden holds the whole exposition after rounds of all kinds.
 func TestProbeGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		stats := probeStats()
-		stats.Names = []probe.NameStats{{Name: "peers.ns.svc:10092", Peers: 3, Lookups: map[string]uint64{"ok": 7, "not_found": 1}}}
+		stats.Names = []probe.NameStats{{Name: "peers.ns.svc:10092", Peers: 3,
+			Lookups: map[string]uint64{"ok": 7, "not_found": 1}}}
 		p := probeOf(stats, peerA, peerB, peerC)
 		a := brief(peerA)
 		a.Mismatches = []probe.Mismatch{{Component: "kernel"}, {Component: "kernel"}, {Component: "moon"}}
-		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB), skipped(peerC)} {
+		for _, r := range []probe.Result{healthy(peerA), a, skipped(peerA), healthy(peerB), fallback(peerB),
+			skipped(peerC)} {
 			p.Observe(r)
 		}
 		s := exportertest.Scraper(t, p)
@@ -133,13 +144,15 @@ func TestProbeNative(t *testing.T) {
 			continue
 		}
 		h := family.GetMetric()[0].GetHistogram()
-		if len(family.GetMetric()) != 2 || h.GetSampleCount() != 6 || len(h.GetBucket()) != 18 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) == 0 {
+		if len(family.GetMetric()) != 2 || h.GetSampleCount() != 6 || len(h.GetBucket()) != 18 || h.GetSchema() != 3 ||
+			len(h.GetPositiveSpan()) == 0 {
 			t.Errorf("%d series, the first %v", len(family.GetMetric()), h)
 		}
 		break
 	}
 	open, err := s.Exposition(expfmt.NewFormat(expfmt.TypeOpenMetrics), false)
-	if err != nil || !strings.Contains(string(open), `railscope_probe_latency_seconds_bucket{peer="a:10092",rail="0",le="1e-06"} 1`) {
+	if err != nil || !strings.Contains(string(open),
+		`railscope_probe_latency_seconds_bucket{peer="a:10092",rail="0",le="1e-06"} 1`) {
 		t.Errorf("OpenMetrics: %v\n%s", err, open)
 	}
 }
@@ -191,47 +204,72 @@ func TestProbeVanish(t *testing.T) {
 		want   map[string]string // "": absent
 	}{
 		{"no round yet", nil, map[string]string{rdma: "", goodput: "", success: "", corrupt: "0",
-			`rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="skipped"}`: "0", `duration_seconds{peer="a:10092"}`: ""}},
-		{"only skipped", []probe.Result{skipped(peerA)}, map[string]string{rdma: "", none: "", `rounds_total{peer="a:10092",result="skipped"}`: "1",
-			`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
-		{"healthy", []probe.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
+			`rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="skipped"}`: "0",
+			`duration_seconds{peer="a:10092"}`: ""}},
+		{"only skipped", []probe.Result{skipped(peerA)},
+			map[string]string{rdma: "", none: "", `rounds_total{peer="a:10092",result="skipped"}`: "1",
+				`skipped_total{peer="a:10092",reason="busy"}`: "1", `duration_seconds{peer="a:10092"}`: ""}},
+		{"healthy", []probe.Result{healthy(peerA)}, map[string]string{rdma: "1", none: "0", goodput: "2.2e+10",
+			scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
 		{"without solos: those stay, the rest is new", []probe.Result{healthy(peerA), brief(peerA)}, map[string]string{
-			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09", tcp4: "2.75e+09", count1: "12"}},
-		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0", scaling: "", speedup: "", solo1: "", tcp1: ""}},
+			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09",
+			tcp4: "2.75e+09", count1: "12"}},
+		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0",
+			scaling: "", speedup: "", solo1: "", tcp1: ""}},
 		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
-			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10", `rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
-		{"degraded: by RDMA, and no success", []probe.Result{with(healthy(peerA), func(r *probe.Result) { r.Outcome = probe.Degraded })}, map[string]string{
-			rdma: "1", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", solos: "1", tcp4: "2.75e+09", up1: "1", noDevice: "", success: "",
-			`rounds_total{peer="a:10092",result="degraded"}`: "1", `rounds_total{peer="a:10092",result="ok"}`: "0", `rounds_total{peer="a:10092",result="failed"}`: "0",
-			`fallback_info{peer="a:10092",reason="other"}`: "", `failures_total{peer="a:10092",reason="other",stage="other"}`: ""}},
+			rdma: "1", goodput: "2.2e+10", solo1: "1.34217728e+10",
+			`rounds_total{peer="a:10092",result="skipped"}`: "1", `duration_seconds{peer="a:10092"}`: "1.5"}},
+		{"degraded: by RDMA, and no success",
+			[]probe.Result{with(healthy(peerA), func(r *probe.Result) { r.Outcome = probe.Degraded })},
+			map[string]string{
+				rdma: "1", goodput: "2.2e+10", scaling: "0.98", solo1: "1.34217728e+10", solos: "1", tcp4: "2.75e+09",
+				up1: "1", noDevice: "", success: "",
+				`rounds_total{peer="a:10092",result="degraded"}`: "1", `rounds_total{peer="a:10092",result="ok"}`: "0",
+				`rounds_total{peer="a:10092",result="failed"}`:                "0",
+				`fallback_info{peer="a:10092",reason="other"}`:                "",
+				`failures_total{peer="a:10092",reason="other",stage="other"}`: ""}},
 		{"fallback: nothing by RDMA is left", []probe.Result{healthy(peerA), fallback(peerA)}, map[string]string{
-			rdma: "0", goodput: "", balance: "", skew: "", scaling: "", speedup: "", rail1: "", solo1: "", up1: "", mtu1: "",
-			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "", `rail_up{peer="a:10092",rail="0"}`: "0",
-			noDevice: "1", tcp1: "1.1e+09", tcp4: "", success: "1.7776368015e+09", bytes1: "1.34217728e+08", count1: "6", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
-		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)}, map[string]string{tcp1: "", none: "1", noDevice: "",
-			`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "", success: "",
-			`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
-		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA), healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
+			rdma: "0", goodput: "", balance: "", skew: "", scaling: "", speedup: "", rail1: "", solo1: "", up1: "",
+			mtu1: "",
+			`rail_goodput_bytes_per_second{mode="stealing",peer="a:10092",rail="0"}`: "",
+			`rail_up{peer="a:10092",rail="0"}`:                                       "0",
+			noDevice:                                                                 "1", tcp1: "1.1e+09", tcp4: "",
+			success: "1.7776368015e+09", bytes1: "1.34217728e+08",
+			count1: "6", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
+		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)},
+			map[string]string{tcp1: "", none: "1", noDevice: "",
+				`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "",
+				success: "",
+				`failures_total{peer="a:10092",reason="peer_unreachable",stage="hello"}`: "1"}},
+		{"back again: no solo of before the fallback", []probe.Result{healthy(peerA), fallback(peerA), brief(peerA),
+			healthy(peerA), brief(peerA), fallback(peerA), brief(peerA)}, map[string]string{
 			goodput: "2.1e+10", solos: "2", scaling: "", solo1: "", noDevice: "", tcp1: "1.1e+09"}},
 		{"a rail that failed has no solo", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) {
 			r.Failures = []probe.Failure{{Rail: "1", Stage: "open", Reason: "port_down"}}
 			r.Rails[1] = probe.RailResult{Rail: "1", Failure: &r.Failures[0]}
-		})}, map[string]string{up1: "0", solo1: "", rail1: "", goodput: "2.1e+10", mtu1: "", `rail_up{peer="a:10092",rail="0"}`: "1",
+		})}, map[string]string{up1: "0", solo1: "", rail1: "", goodput: "2.1e+10", mtu1: "",
+			`rail_up{peer="a:10092",rail="0"}`:                               "1",
 			`failures_total{peer="a:10092",reason="port_down",stage="open"}`: "1"}},
-		{"a rail that is gone has no gauges", []probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) { r.Rails = r.Rails[:1] }), brief(peerA)}, map[string]string{
-			up1: "1", solo1: "", bytes1: "2.01326592e+08"}},
+		{"a rail that is gone has no gauges",
+			[]probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) { r.Rails = r.Rails[:1] }),
+				brief(peerA)}, map[string]string{
+				up1: "1", solo1: "", bytes1: "2.01326592e+08"}},
 		{"what arrived was not what was sent", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
-			r.Outcome, r.Reason, r.Verified, r.Failures = probe.Failed, "data_mismatch", false, []probe.Failure{{Stage: "verify", Reason: "data_mismatch"}}
-		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", success: "", `fallback_info{peer="a:10092",reason="data_mismatch"}`: "1"}},
+			r.Outcome, r.Reason, r.Verified, r.Failures = probe.Failed, "data_mismatch", false,
+				[]probe.Failure{{Stage: "verify", Reason: "data_mismatch"}}
+		})}, map[string]string{corrupt: "1", goodput: "2.2e+10", success: "",
+			`fallback_info{peer="a:10092",reason="data_mismatch"}`: "1"}},
 		{"words that are none of ours", []probe.Result{with(failed(peerA), func(r *probe.Result) {
 			r.Reason, r.Failures = "evil\n", []probe.Failure{{Stage: "x", Reason: "y"}, {Stage: "z", Reason: "y"}}
 		}), with(failed(peerA), func(r *probe.Result) { r.Failures = nil })}, map[string]string{
-			`failures_total{peer="a:10092",reason="other",stage="other"}`: "2", `failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
+			`failures_total{peer="a:10092",reason="other",stage="other"}`:            "2",
+			`failures_total{peer="a:10092",reason="peer_unreachable",stage="other"}`: "1"}},
 		{"no numbers", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
 			zero := 0.0
 			r.Imbalance, r.Rails[1].Stealing = new(zero/zero), flow(1, 0)
 		})}, map[string]string{balance: "", rail1: "0"}},
-		{"a peer that is none", []probe.Result{healthy("x:1")}, map[string]string{rdma: "", `rounds_total{peer="x:1",result="ok"}`: ""}},
+		{"a peer that is none", []probe.Result{healthy("x:1")},
+			map[string]string{rdma: "", `rounds_total{peer="x:1",result="ok"}`: ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newTestProbe(peerA)

@@ -56,19 +56,23 @@ func tallied(list ...float64) (t sampler.Tally) {
 func sampled(snap *sampler.Snapshot) {
 	*snap = sampler.Snapshot{
 		Rails: []sampler.Rail{
-			{Name: "2", Device: "mlx5_2", Port: 1, Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97), tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}},
+			{Name: "2", Device: "mlx5_2", Port: 1, Tally: [2]sampler.Tally{tallied(0, 0, 0.3, 0.97),
+				tallied(0.0005, 0.02, 1.7)}, TCPKnown: true, TCP: [2]uint64{5e9, 7}},
 			{Name: "10", Device: "mlx5_10", Port: 1, Tally: [2]sampler.Tally{tallied(0.5), tallied(1)}},
 			{Name: `e"ast`, Device: "mlx5_11", Port: 1},
 		},
 		Devices: []sampler.Device{
-			{Name: "mlx5_10", Interval: 200 * time.Millisecond, Samples: 2, Overruns: 3, Dropped: [3]uint64{1, 2, 4}, Reading: time.Second, Stuck: time.Minute},
-			{Name: "mlx5_11", Interval: 100 * time.Millisecond, Err: &sysfs.Error{Path: "x", Reason: sysfs.ReasonVanished, Err: os.ErrNotExist}},
+			{Name: "mlx5_10", Interval: 200 * time.Millisecond, Samples: 2, Overruns: 3, Dropped: [3]uint64{1, 2, 4},
+				Reading: time.Second, Stuck: time.Minute},
+			{Name: "mlx5_11", Interval: 100 * time.Millisecond,
+				Err: &sysfs.Error{Path: "x", Reason: sysfs.ReasonVanished, Err: os.ErrNotExist}},
 			{Name: "mlx5_12", Interval: 100 * time.Millisecond, Err: fmt.Errorf("rail 3: %w", rail.ErrUncounted)},
 			{Name: "mlx5_2", Interval: 100 * time.Millisecond, Samples: 7, Reading: 5 * time.Millisecond},
 		},
 		Dropped: [3]uint64{1, 2, 4},
-		Sets:    [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true}, {Known: true, Busy: 3}},
-		GPUs:    []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
+		Sets: [2]sampler.Set{{Known: true, Active: 2, Busy: 12.5, Imbalanced: 2.5, Imbalance: 0.25, Balanced: true},
+			{Known: true, Busy: 3}},
+		GPUs: []sampler.GPUPeaks{{Index: 0, Start: 80 << 30, Minute: 40 << 30}, {Index: 3, Start: 1, Minute: 1}},
 	}
 	snap.Fallback[sampler.SingleRail] = sampler.Suspicion{Known: true, Suspected: true}
 }
@@ -96,10 +100,13 @@ func TestSamplerFaults(t *testing.T) {
 	for _, f := range collector.Faults(err) {
 		got = append(got, fmt.Sprint(f.Device, " ", f.Reason, " ", f.Expected))
 	}
-	if diff := cmp.Diff([]string{"mlx5_10 timeout false", "mlx5_11 vanished false", "mlx5_12 unsupported true"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"mlx5_10 timeout false", "mlx5_11 vanished false", "mlx5_12 unsupported true"},
+		got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	err = exportersampler.NewSource(func(*sampler.Snapshot) {}).Read(func(collector.Sample) { t.Error("a sample of nothing") })
+	err = exportersampler.NewSource(func(*sampler.Snapshot) {}).Read(func(collector.Sample) {
+		t.Error("a sample of nothing")
+	})
 	if !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("of a machine with nothing to sample: %v", err)
 	}
@@ -159,8 +166,10 @@ func TestSamplerNative(t *testing.T) {
 					at++
 				}
 			}
-			if native != h.GetSampleCount() || h.GetSchema() != 3 || len(h.GetBucket()) != len(sampler.ClassicBounds()) {
-				t.Errorf("%v: %d in native buckets of %d, schema %d, %d classic ones", m.GetLabel(), native, h.GetSampleCount(), h.GetSchema(), len(h.GetBucket()))
+			if native != h.GetSampleCount() || h.GetSchema() != 3 || len(h.GetBucket()) !=
+				len(sampler.ClassicBounds()) {
+				t.Errorf("%v: %d in native buckets of %d, schema %d, %d classic ones", m.GetLabel(), native,
+					h.GetSampleCount(), h.GetSchema(), len(h.GetBucket()))
 			}
 		}
 		return
@@ -194,7 +203,8 @@ func TestTwoServers(t *testing.T) {
 			}
 			return lines
 		}
-		counter, err := os.OpenFile(filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/counters/port_xmit_data"), os.O_WRONLY, 0) // the sampler keeps it open
+		counter, err := os.OpenFile(filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/counters/port_xmit_data"),
+			os.O_WRONLY, 0) // the sampler keeps it open
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +214,8 @@ func TestTwoServers(t *testing.T) {
 		for i := range 120 { // seconds; a burst of 200 ms at full rate in the 40th
 			for tenth := range 10 {
 				if i == 40 && tenth < 2 {
-					if _, err := counter.WriteAt(fmt.Appendf(nil, "%d", 1014+int64(tenth+1)*5e9/4), 0); err != nil { // 400 Gb/s
+					if _, err := counter.WriteAt(fmt.Appendf(nil, "%d", 1014+int64(tenth+1)*5e9/4),
+						0); err != nil { // 400 Gb/s
 						t.Fatal(err)
 					}
 				}
@@ -222,8 +233,10 @@ func TestTwoServers(t *testing.T) {
 		}
 		text := strings.Join(second, "")
 		for _, want := range []string{
-			`railscope_rail_busy_seconds_total{direction="transmit",rail="0"} 0.2`, `railscope_rail_saturated_seconds_total{direction="transmit",rail="0"} 0.2`,
-			`railscope_rails_busy_seconds_total{direction="transmit"} 0.2`, `railscope_rails_imbalanced_seconds_total{direction="transmit"} 0.2`,
+			`railscope_rail_busy_seconds_total{direction="transmit",rail="0"} 0.2`,
+			`railscope_rail_saturated_seconds_total{direction="transmit",rail="0"} 0.2`,
+			`railscope_rails_busy_seconds_total{direction="transmit"} 0.2`,
+			`railscope_rails_imbalanced_seconds_total{direction="transmit"} 0.2`,
 			`railscope_rail_busy_seconds_total{direction="transmit",rail="1"} 0`,
 		} {
 			if !strings.Contains(text, want+"\n") {

@@ -93,7 +93,8 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	const budget = time.Second
 	rails := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget).Rails
 	return []collector.Source{
-		rdma.New(root.Sys(), rails, budget), bond.New(root.Sys(), root.Proc(), rails, budget), netdev.New(root.Sys(), rails, budget),
+		rdma.New(root.Sys(), rails, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
+		netdev.New(root.Sys(), rails, budget),
 		pcie.New(root.Sys(), rails, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
 	}
 }
@@ -154,13 +155,15 @@ func sampling(rails []string, gpus int) *exportersampler.Source {
 			device := fmt.Sprintf("mlx5_%d", i)
 			snap.Rails = append(snap.Rails, sampler.Rail{Name: name, Device: device, Port: 1, TCPKnown: true,
 				Tally: [2]sampler.Tally{tallied(0, 0.3, 0.97), tallied(0.02)}})
-			snap.Devices = append(snap.Devices, sampler.Device{Name: device, Interval: 100 * time.Millisecond, Samples: 7, Reading: time.Second})
+			snap.Devices = append(snap.Devices, sampler.Device{Name: device, Interval: 100 * time.Millisecond,
+				Samples: 7, Reading: time.Second})
 		}
 		for i := range gpus {
 			snap.GPUs = append(snap.GPUs, sampler.GPUPeaks{Index: i, Start: 1, Minute: 1})
 		}
 		for i := range snap.Sets {
-			snap.Sets[i] = sampler.Set{Known: true, Active: len(rails), Busy: 1, Imbalanced: 1, Imbalance: 0.1, Balanced: true}
+			snap.Sets[i] = sampler.Set{Known: true, Active: len(rails), Busy: 1, Imbalanced: 1, Imbalance: 0.1,
+				Balanced: true}
 		}
 		for i := range snap.Fallback {
 			snap.Fallback[i].Known = true
@@ -196,7 +199,8 @@ func TestDocsSizing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		parts, each := partsText(t)
 		text := parts + "\nWhole nodes, as they are scraped:\n\n" + nodesText(t, each)
-		const path, begin, end = "../docs/sizing.md", "<!-- generated: make docs -->\n", "<!-- end of what is generated -->\n"
+		const path, begin, end = "../docs/sizing.md", "<!-- generated: make docs -->\n",
+			"<!-- end of what is generated -->\n"
 		page, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +219,8 @@ type hgxParts struct{ node, rail, gpu, peer, peerRail counted }
 
 // of is what one of some size has of all of them.
 func (p hgxParts) of(rails, gpus, peers int) counted {
-	return p.node.plus(p.rail.times(rails)).plus(p.gpu.times(gpus)).plus(p.peer.plus(p.peerRail.times(rails)).times(peers))
+	return p.node.plus(p.rail.times(rails)).plus(p.gpu.times(gpus)).
+		plus(p.peer.plus(p.peerRail.times(rails)).times(peers))
 }
 
 // partsText is what each part of a node brings.
@@ -226,11 +231,14 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	b.WriteString("| for each | series | |\n|---|---|---|\n")
 	row := func(what string, c any, note string) { fmt.Fprintf(&b, "| %s | %v | %s |\n", what, c, note) }
 
-	none := exportertest.Text(t, exportertest.Scraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0), sampling(nil, 0), newTestProbe())...))
+	none := exportertest.Text(t,
+		exportertest.Scraper(t, append(defaults(sysfstest.Root{Dir: t.TempDir()}, ""), newGPUs(t, "h200", 0),
+			sampling(nil, 0), newTestProbe())...))
 	hgx.node = count(none, "")
 	row("node", hgx.node, "railscope itself, its sources, and what the node has once")
 	for _, machine := range []struct{ name, what string }{
-		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"}, {"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},
+		{"hgx", "mlx5, RoCE, with its interface and PCIe link"}, {"bnxt", "bnxt_re"}, {"irdma", "irdma"},
+		{"efa", "efa"}, {"rxe-bond-trap", "Soft-RoCE"},
 	} {
 		root, rails := capture(t, machine.name, "")
 		got := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)), ofRail)
@@ -249,10 +257,12 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	}
 	one, two := []string{"0"}, []string{"0", "1"}
 	perRail := sampled(two, 0).minus(sampled(one, 0))
-	row("rail: the sampler", perRail, fmt.Sprintf("with two histograms of %d buckets", buckets(sampling(one, 0), `direction="receive"`)))
+	row("rail: the sampler", perRail, fmt.Sprintf("with two histograms of %d buckets",
+		buckets(sampling(one, 0), `direction="receive"`)))
 	hgx.rail = hgx.rail.plus(perRail)
 	for _, gpu := range []struct{ name, what string }{{"h200", "H200"}, {"gb10", "GB10 (DGX Spark)"}} {
-		got := count(exportertest.Text(t, exportertest.Scraper(t, newGPUs(t, gpu.name, 1))), ofGPU).plus(sampled(one, 1).minus(sampled(one, 0)))
+		got := count(exportertest.Text(t, exportertest.Scraper(t, newGPUs(t, gpu.name, 1))), ofGPU).
+			plus(sampled(one, 1).minus(sampled(one, 0)))
 		if gpu.name == "h200" {
 			hgx.gpu = got
 		}
@@ -262,7 +272,8 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 		return count(exportertest.Text(t, exportertest.Scraper(t, probing(peers, rails))), "")
 	}
 	root, _ := capture(t, "hgx", "")
-	links := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)), `[{,]kind="gpu",pci_address="0000:18:00.0"`)
+	links := count(exportertest.Text(t, exportertest.Scraper(t, defaults(root, "")...)),
+		`[{,]kind="gpu",pci_address="0000:18:00.0"`)
 	hgx.gpu = hgx.gpu.plus(links)
 	row("GPU: PCIe link", links, "where the slot tells errors")
 	root, _ = capture(t, "bonded", "")
@@ -278,7 +289,8 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	withOne := probed(2, one).minus(probed(1, one))
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)
-	row("peer that this node asks", hgx.peer, "while all is well; each kind of failure, and each reason of skipping, that occurred is one more")
+	row("peer that this node asks", hgx.peer,
+		"while all is well; each kind of failure, and each reason of skipping, that occurred is one more")
 	row("peer and rail", hgx.peerRail, fmt.Sprintf("with one histogram of %d buckets", buckets(probing(1, one), "")))
 	return b.String(), hgx
 }
@@ -289,7 +301,8 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 	const scrape, bytesPerSample = 15, 1.3
 	var b strings.Builder
 	perDay := func(n int) float64 { return float64(n) * 86400 / scrape * bytesPerSample / 1e6 }
-	b.WriteString("| node | series | scrape | with gzip | samples a second, every 15 s | storage a day, classic |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| node | series | scrape | with gzip | samples a second, every 15 s | storage a day, classic |\n" +
+		"|---|---|---|---|---|---|\n")
 	for _, node := range []struct {
 		what, capture, include, gpu string
 		gpus, peers                 int
@@ -301,18 +314,21 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 		{"HGX, 8 rails, 4 GPUs, 16 peers", "hgx", "", "h200", 4, 16},
 	} {
 		root, rails := capture(t, node.capture, node.include)
-		s := exportertest.Scraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus), sampling(rails, node.gpus), probing(node.peers, rails))...)
+		s := exportertest.Scraper(t, append(defaults(root, node.include), newGPUs(t, node.gpu, node.gpus),
+			sampling(rails, node.gpus), probing(node.peers, rails))...)
 		exportertest.Text(t, s)
 		text := exportertest.Text(t, s)
 		c := count(text, "")
 		fmt.Fprintf(&b, "| %s | %v | %.0f kB | %.0f kB | %.0f | %.0f MB |\n",
 			node.what, c, kb(len(text)), kb(zipped(t, text)), float64(c.classic)/scrape, perDay(c.classic))
-		if sum := hgx.of(8, node.gpus, node.peers); node.capture == "hgx" && math.Abs(float64(sum.classic)/float64(c.classic)-1) > 0.02 {
+		if sum := hgx.of(8, node.gpus,
+			node.peers); node.capture == "hgx" && math.Abs(float64(sum.classic)/float64(c.classic)-1) > 0.02 {
 			t.Errorf("%s has %v series, and by the sum of its parts %v", node.what, c, sum)
 		}
 	}
 	ten := hgx.of(10, 8, 1)
-	fmt.Fprintf(&b, "| HGX, 10 rails, 8 GPUs, 1 peer, by the figures above | %v | | | %.0f | %.0f MB |\n", ten, float64(ten.classic)/scrape, perDay(ten.classic))
+	fmt.Fprintf(&b, "| HGX, 10 rails, 8 GPUs, 1 peer, by the figures above | %v | | | %.0f | %.0f MB |\n", ten,
+		float64(ten.classic)/scrape, perDay(ten.classic))
 	fmt.Fprintf(&b, "| 10,000 of these | %.1f M, or %.1f M native | | | %.2f M | %.0f GB |\n",
 		float64(ten.classic)/1e2, float64(ten.native)/1e2, float64(ten.classic)/scrape/1e2, perDay(ten.classic)*10)
 	return b.String()

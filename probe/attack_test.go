@@ -139,10 +139,12 @@ func dialWire(t *testing.T, peer, token string) *wireConn {
 		t.Fatal(err)
 	}
 	var there challengeReply
-	if res, text := w.send(http.MethodPost, pathHello, string(body), ""); json.Unmarshal(text, &there) != nil || there.check() != nil {
+	if res, text := w.send(http.MethodPost, pathHello, string(body), ""); json.Unmarshal(text,
+		&there) != nil || there.check() != nil {
 		t.Fatalf("challenge: %s, %s", res.Status, text)
 	}
-	w.session = mustSession(t, binding{asker: ask.Nonce, target: there.Nonce, address: netip.MustParseAddrPort(peer)}, token)
+	w.session = mustSession(t, binding{asker: ask.Nonce, target: there.Nonce, address: netip.MustParseAddrPort(peer)},
+		token)
 	if res, text := w.ask(http.MethodPost, pathProve, "{}"); res.StatusCode != http.StatusOK {
 		t.Fatalf("proof: %s, %s", res.Status, text)
 	}
@@ -152,7 +154,8 @@ func dialWire(t *testing.T, peer, token string) *wireConn {
 // send sends a request with a header as proof, and returns the answer.
 func (w *wireConn) send(method, path, body, proof string) (*http.Response, []byte) {
 	w.t.Helper()
-	if _, err := fmt.Fprintf(w.conn, "%s %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, headerProof, proof, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(w.conn, "%s %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", method,
+		path, headerProof, proof, len(body), body); err != nil {
 		w.t.Fatal(err)
 	}
 	res, err := http.ReadResponse(w.in, nil)
@@ -198,17 +201,21 @@ func TestTokenNeverTravels(t *testing.T) {
 		t.Fatalf("%s by %s because of %q: %s", res.Outcome, res.Transport, res.Reason, res.Detail)
 	}
 	text := wire.text()
-	for _, want := range []string{"POST " + pathHello, "POST " + pathProve, "GET " + pathNode, "POST " + pathLease, "/open", "/verify", "DELETE " + pathLease, `"tcp_port"`} {
+	for _, want := range []string{"POST " + pathHello, "POST " + pathProve, "GET " + pathNode, "POST " + pathLease,
+		"/open", "/verify", "DELETE " + pathLease, `"tcp_port"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in what was heard: not a whole round", want)
 		}
 	}
 	hash := sha256.Sum256([]byte(secretToken))
 	for what, never := range map[string]string{
-		"the token": secretToken, "its beginning": secretToken[:12], "its base64": base64.RawStdEncoding.EncodeToString([]byte(secretToken)),
-		"its base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(secretToken)), "its hexadecimal": hex.EncodeToString([]byte(secretToken)),
-		"its hash": string(hash[:]), "its hash in hexadecimal": hex.EncodeToString(hash[:]), "its hash in base64": base64.RawStdEncoding.EncodeToString(hash[:]),
-		"a lease's key": `"key"`, "a bearer": "Authorization",
+		"the token": secretToken, "its beginning": secretToken[:12],
+		"its base64":          base64.RawStdEncoding.EncodeToString([]byte(secretToken)),
+		"its base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(secretToken)),
+		"its hexadecimal":     hex.EncodeToString([]byte(secretToken)),
+		"its hash":            string(hash[:]), "its hash in hexadecimal": hex.EncodeToString(hash[:]),
+		"its hash in base64": base64.RawStdEncoding.EncodeToString(hash[:]),
+		"a lease's key":      `"key"`, "a bearer": "Authorization",
 	} {
 		if strings.Contains(text, never) {
 			t.Errorf("%s went over the wire", what)
@@ -256,7 +263,8 @@ func TestTamperedRequests(t *testing.T) {
 		}},
 		{"the answer of the target for a request", func(w *wireConn) (*http.Response, []byte) {
 			d := digest([]byte(lease))
-			return w.send("POST", pathLease, lease, proof{3, d, [][]byte{w.session.ofAnswer("POST", pathLease, 3, 200, d)}}.String())
+			return w.send("POST", pathLease, lease,
+				proof{3, d, [][]byte{w.session.ofAnswer("POST", pathLease, 3, 200, d)}}.String())
 		}},
 		{"two MACs, the second right", func(w *wireConn) (*http.Response, []byte) {
 			p := w.proofOf("POST", pathLease, lease)
@@ -264,19 +272,23 @@ func TestTamperedRequests(t *testing.T) {
 			return w.send("POST", pathLease, lease, p.String())
 		}},
 		{"a stream's proof", func(w *wireConn) (*http.Response, []byte) {
-			return w.send("POST", pathLease, lease, proof{3, digestOfStream, [][]byte{w.session.ofRequest("POST", pathLease, 3, digestOfStream)}}.String())
+			return w.send("POST", pathLease, lease,
+				proof{3, digestOfStream, [][]byte{w.session.ofRequest("POST", pathLease, 3, digestOfStream)}}.String())
 		}},
 		{"the proof of nobody's token", func(w *wireConn) (*http.Response, []byte) {
 			d := digest([]byte(lease))
-			return w.send("POST", pathLease, lease, proof{3, d, [][]byte{mustSession(w.t, someBinding(), "").ofRequest("POST", pathLease, 3, d)}}.String())
+			return w.send("POST", pathLease, lease,
+				proof{3, d, [][]byte{mustSession(w.t, someBinding(), "").ofRequest("POST", pathLease, 3, d)}}.String())
 		}},
 	} {
 		w := dialWire(t, peer, secretToken)
-		if res, text := w.ask("GET", pathNode, ""); res.StatusCode != http.StatusOK || !w.session.proves(withRequest(res, "GET", pathNode), digest(text)) {
+		if res, text := w.ask("GET", pathNode,
+			""); res.StatusCode != http.StatusOK || !w.session.proves(withRequest(res, "GET", pathNode), digest(text)) {
 			t.Fatalf("%s: before it %s, %s", tc.why, res.Status, text)
 		}
 		res, text := tc.send(w)
-		if res.StatusCode != http.StatusUnauthorized || !res.Close || res.Header.Get(headerProof) != "" || !strings.Contains(string(text), "both ends need the same token_file") {
+		if res.StatusCode != http.StatusUnauthorized || !res.Close || res.Header.Get(headerProof) != "" ||
+			!strings.Contains(string(text), "both ends need the same token_file") {
 			t.Errorf("%s: %s, close %t, %s", tc.why, res.Status, res.Close, text)
 		}
 	}
@@ -323,7 +335,8 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, _ := io.ReadAll(conn) // the end may be a reset: not all was read
-	if !bytes.Contains(said, []byte("401 Unauthorized")) || strings.Count(wire.text(), "HTTP/1.1 200 OK") != 1 || bytes.Contains(said, []byte("railscope\":")) {
+	if !bytes.Contains(said, []byte("401 Unauthorized")) || strings.Count(wire.text(),
+		"HTTP/1.1 200 OK") != 1 || bytes.Contains(said, []byte("railscope\":")) {
 		t.Errorf("a replayed session is answered with %s", wire.text())
 	}
 }
@@ -379,7 +392,8 @@ func TestRelay(t *testing.T) {
 			if res.Outcome != Failed || res.Reason != failure.Unauthorized || !strings.Contains(res.Detail, tc.says) {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
-			if text := wire.text(); strings.Contains(text, "railnode") || strings.Contains(text, "1.2.3") || strings.Contains(text, "asker") || strings.Contains(text, `"grant"`) ||
+			if text := wire.text(); strings.Contains(text, "railnode") || strings.Contains(text,
+				"1.2.3") || strings.Contains(text, "asker") || strings.Contains(text, `"grant"`) ||
 				tc.rewrite && !strings.Contains(text, "POST "+pathProve) {
 				t.Errorf("over the wire went %s", text)
 			}
@@ -428,9 +442,14 @@ func TestAttackerOnPeersPort(t *testing.T) {
 			there := newNonce()
 			b := binding{asker: nonce, target: there, address: netip.MustParseAddrPort("127.0.0.1:1")}
 			s, _ := b.session("mustard")
-			return 200, there, proof{1, digest([]byte("{}")), [][]byte{s.ofAnswer("POST", pathProve, 1, 200, digest([]byte("{}")))}}.String()
+			return 200, there,
+				proof{1, digest([]byte("{}")),
+					[][]byte{s.ofAnswer("POST", pathProve, 1, 200, digest([]byte("{}")))}}.String()
 		}},
-		{"it asks the asker to skip it", func(*http.Request, []byte) (int, []byte, string) { return 409, newNonce(), "" }},
+		{"it asks the asker to skip it", func(*http.Request, []byte) (int, []byte, string) {
+			return 409,
+				newNonce(), ""
+		}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -463,12 +482,14 @@ func TestAttackerOnPeersPort(t *testing.T) {
 					} else if status, _, proof = tc.answer(req, nonce); status == 409 {
 						text = `{"stage":"lease","reason":"busy","detail":"later"}`
 					}
-					_, _ = fmt.Fprintf(c, "HTTP/1.1 %d X\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", status, headerProof, proof, len(text), text)
+					_, _ = fmt.Fprintf(c, "HTTP/1.1 %d X\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", status,
+						headerProof, proof, len(text), text)
 				}
 			})
 			n := bareNode(t, "asker")
 			res := Bench(t.Context(), n, optionsWith(sec), peer, func(Progress) {})
-			if res.Outcome != Failed || res.Reason != failure.Unauthorized || !strings.Contains(res.Detail, "does not prove that the peer has this node's token") {
+			if res.Outcome != Failed || res.Reason != failure.Unauthorized || !strings.Contains(res.Detail,
+				"does not prove that the peer has this node's token") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
 			if _, _, err := FetchFacts(t.Context(), peer, sec); typed(t, err).Reason != failure.Unauthorized {
@@ -476,7 +497,8 @@ func TestAttackerOnPeersPort(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if got := strings.Join(paths, ", "); got != strings.Repeat("POST /v2/hello, POST /v2/prove, ", 2)[:len(got)] || len(paths) != 4 {
+			if got := strings.Join(paths, ", "); got != strings.Repeat("POST /v2/hello, POST /v2/prove, ",
+				2)[:len(got)] || len(paths) != 4 {
 				t.Errorf("it was asked %s", got)
 			}
 			for _, secret := range []string{"asker", n.instance, "1.2.3", secretToken, filepath.Dir(sec.TokenFile)} {
@@ -538,7 +560,8 @@ func TestTamperedAnswers(t *testing.T) {
 				return b
 			}
 			wire.mu.Unlock()
-			if h, f := hi(t, peer, sec); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail, "does not prove") {
+			if h, f := hi(t, peer, sec); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
+				"does not prove") {
 				t.Errorf("believed %+v: %v", h, f)
 			}
 		})
@@ -577,7 +600,8 @@ func TestTamperedLeaseStream(t *testing.T) {
 	}
 	events, err := read(granted+end, s)
 	key := s.dataKey("ABC")
-	if !errors.Is(err, io.EOF) || len(events) != 2 || !bytes.Equal(events[0].Grant.Key, key[:]) || events[1].End.Reason != failure.Draining {
+	if !errors.Is(err, io.EOF) || len(events) != 2 || !bytes.Equal(events[0].Grant.Key,
+		key[:]) || events[1].End.Reason != failure.Draining {
 		t.Fatalf("as it was sent: %+v, %v", events, err)
 	}
 	later := *s
@@ -595,7 +619,8 @@ func TestTamperedLeaseStream(t *testing.T) {
 		{"of another request", granted, &later, 0},
 		{"of another session", granted, mustSession(t, someBinding(), "mustard"), 0},
 	} {
-		if events, err := read(tc.lines, tc.session); err == nil || !strings.Contains(err.Error(), "not proved") || len(events) != tc.good {
+		if events, err := read(tc.lines, tc.session); err == nil || !strings.Contains(err.Error(),
+			"not proved") || len(events) != tc.good {
 			t.Errorf("%s: %+v, %v", tc.why, events, err)
 		}
 	}
@@ -623,7 +648,8 @@ func TestHelloFlood(t *testing.T) { // not beside others: it looks at the heap
 			in := bufio.NewReader(conn)
 			body := challengeFor(t, peer)
 			for range 200 {
-				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", pathHello, len(body), body)
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", pathHello,
+					len(body), body)
 				res, err := http.ReadResponse(in, nil)
 				if err != nil || res.StatusCode != http.StatusOK {
 					t.Errorf("%v %v", res, err)
@@ -671,7 +697,8 @@ func TestStrangersBodyIsNotRead(t *testing.T) {
 		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n", path)
 		start := time.Now()
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusGone || time.Since(start) > requestTime-2*time.Second {
+		if err != nil || res.StatusCode != http.StatusUnauthorized &&
+			res.StatusCode != http.StatusGone || time.Since(start) > requestTime-2*time.Second {
 			t.Errorf("%s: %v after %v: %v", path, res, time.Since(start), err)
 		}
 	}

@@ -31,7 +31,8 @@ func (s Security) tls() bool { return s.CertFile != "" || s.ClientCAFile != "" }
 // written out.
 func (c credentials) check() error {
 	if c.TokenFile == "" && c.ClientCAFile == "" && !c.Insecure {
-		return errors.New("the probe does not answer without a token_file or tls with a client_ca_file (or insecure: true, which lets anyone use the rails)")
+		return errors.New("the probe does not answer without a token_file or tls with a client_ca_file (or " +
+			"insecure: true, which lets anyone use the rails)")
 	}
 	if c.tls() {
 		if _, err := c.files.certificate(c.CertFile, c.KeyFile); err != nil {
@@ -58,24 +59,25 @@ func (c credentials) serverTLS() *tls.Config {
 	if !c.tls() {
 		return nil
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		cert, err := c.files.certificate(c.CertFile, c.KeyFile)
-		if err != nil {
-			return nil, err
-		}
-		pool, err := c.pool()
-		if err != nil {
-			return nil, err
-		}
-		// Without tickets nobody resumes what an earlier authority admitted.
-		conf := &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}, SessionTicketsDisabled: true,
-		}
-		if pool != nil {
-			conf.ClientCAs, conf.ClientAuth = pool, tls.RequireAndVerifyClientCert
-		}
-		return conf, nil
-	}}
+	return &tls.Config{MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			cert, err := c.files.certificate(c.CertFile, c.KeyFile)
+			if err != nil {
+				return nil, err
+			}
+			pool, err := c.pool()
+			if err != nil {
+				return nil, err
+			}
+			// Without tickets nobody resumes what an earlier authority admitted.
+			conf := &tls.Config{
+				MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}, SessionTicketsDisabled: true,
+			}
+			if pool != nil {
+				conf.ClientCAs, conf.ClientAuth = pool, tls.RequireAndVerifyClientCert
+			}
+			return conf, nil
+		}}
 }
 
 // clientTLS is the asker's side, read anew for every round. The CA that signs

@@ -19,11 +19,15 @@ import (
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	sesame, other, empty := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")}, Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}, Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
+	sesame, other, empty := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame\n")},
+		Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")},
+		Security{TokenFile: file(t, filepath.Join(dir, "empty"), " \n")}
 	ours, theirs := newAuthority(t), newAuthority(t)
 	a, b, stranger := ours.issue(dir, "a"), ours.issue(dir, "b"), theirs.issue(dir, "stranger")
-	tls := Security{CertFile: b.CertFile, KeyFile: b.KeyFile, TokenFile: sesame.TokenFile} // a server's certificate, and a token
-	trusting := Security{ClientCAFile: ours.file, TokenFile: sesame.TokenFile}             // an asker without a certificate of its own
+	tls := Security{CertFile: b.CertFile, KeyFile: b.KeyFile,
+		TokenFile: sesame.TokenFile} // a server's certificate, and a token
+	trusting := Security{ClientCAFile: ours.file,
+		TokenFile: sesame.TokenFile} // an asker without a certificate of its own
 	both := b
 	both.TokenFile = sesame.TokenFile
 	bothAsker := a
@@ -40,21 +44,28 @@ func TestSecurity(t *testing.T) {
 		{"one token", sesame, sesame, "", ""},
 		{"another token", sesame, other, failure.Unauthorized, "both ends need the same token_file"},
 		{"no token", sesame, Security{}, failure.Unauthorized, "both ends need the same token_file"},
-		{"the asker's token is missing", sesame, Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized, "no such file"},
+		{"the asker's token is missing", sesame, Security{TokenFile: filepath.Join(dir, "none")}, failure.Unauthorized,
+			"no such file"},
 		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "empty: it must hold the secret"},
 		{"whoever", Security{Insecure: true}, Security{}, "", ""},
-		{"the answerer proves nothing", Security{Insecure: true}, sesame, failure.Unauthorized, "the peer has no token, so it cannot prove itself"},
-		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized, "the peer has no token, so it cannot prove itself"},
+		{"the answerer proves nothing", Security{Insecure: true}, sesame, failure.Unauthorized,
+			"the peer has no token, so it cannot prove itself"},
+		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized,
+			"the peer has no token, so it cannot prove itself"},
 		{"TLS and token", tls, trusting, "", ""},
-		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile}, failure.Unauthorized, "both ends"},
+		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile},
+			failure.Unauthorized, "both ends"},
 		{"certificates", b, a, "", ""},
 		{"certificates and token", both, bothAsker, "", ""},
 		{"certificates and no token", both, a, failure.Unauthorized, "both ends"},
 		{"no certificate", b, Security{ClientCAFile: ours.file}, failure.TLS, "certificate"},
 		{"a certificate of another CA", b, mistrusting, failure.TLS, "certificate"},
 		{"the answerer's is of another CA", stranger, a, failure.TLS, "certificate"},
-		{"the asker's certificate is missing", b, Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS, "no such file"},
-		{"the asker's CA is no certificate", b, Security{ClientCAFile: sesame.TokenFile}, failure.TLS, "holds no certificate"},
+		{"the asker's certificate is missing", b,
+			Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS,
+			"no such file"},
+		{"the asker's CA is no certificate", b, Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
+			"holds no certificate"},
 		{"plain asker, TLS answerer", b, sesame, failure.TLS, "set tls in the configuration"},
 		{"TLS asker, plain answerer", sesame, a, failure.TLS, "the peer does not speak it"},
 	} {
@@ -64,7 +75,9 @@ func TestSecurity(t *testing.T) {
 			switch {
 			case tc.reason == "" && (f != nil || h.Node != "b"):
 				t.Errorf("refused: %v, hello of %q", f, h.Node)
-			case tc.reason != "" && (f == nil || f.Reason != tc.reason || f.Stage != failure.StageHello || !strings.Contains(f.Detail, tc.says)):
+			case tc.reason != "" &&
+				(f == nil || f.Reason != tc.reason || f.Stage != failure.StageHello || !strings.Contains(f.Detail,
+					tc.says)):
 				t.Errorf("got %v, want %s with %q", f, tc.reason, tc.says)
 			}
 		})
@@ -83,11 +96,13 @@ func TestSecurityFollows(t *testing.T) {
 		here, there string
 		reason      failure.Reason
 	}{
-		{"one", "one", ""}, {"one", "two", failure.Unauthorized}, {"two", "two", ""}, {"two", "", ""}, {"two", "one", failure.Unauthorized},
+		{"one", "one", ""}, {"one", "two", failure.Unauthorized}, {"two", "two", ""}, {"two", "", ""},
+		{"two", "one", failure.Unauthorized},
 	} {
 		file(t, here, step.here)
 		file(t, there, step.there)
-		if _, f := hi(t, peer, Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
+		if _, f := hi(t, peer,
+			Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
 			t.Errorf("step %d: %v, want %q", i, f, step.reason)
 		}
 	}
@@ -131,12 +146,19 @@ func TestResponderWantsProof(t *testing.T) {
 		{"token", Security{TokenFile: token}, ""},
 		{"certificates", good, ""},
 		{"no such token", Security{TokenFile: filepath.Join(dir, "none")}, "no such file"},
-		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")}, "empty: it must hold the secret"},
-		{"a token as large as a disk", Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", maxSecretFile+1))}, "more than"},
+		{"an empty token", Security{TokenFile: file(t, filepath.Join(dir, "empty"), "\n")},
+			"empty: it must hold the secret"},
+		{"a token as large as a disk",
+			Security{TokenFile: file(t, filepath.Join(dir, "large"), strings.Repeat("x", maxSecretFile+1))},
+			"more than"},
 		{"no such key", with(good, func(s *Security) { s.KeyFile = filepath.Join(dir, "none") }), "no such file"},
-		{"another's key", with(good, func(s *Security) { s.KeyFile = ca.issue(dir, "other").KeyFile }), "does not match"},
+		{"another's key", with(good, func(s *Security) {
+			s.KeyFile = ca.issue(dir, "other").KeyFile
+		}), "does not match"},
 		{"no such CA", with(good, func(s *Security) { s.ClientCAFile = filepath.Join(dir, "none") }), "no such file"},
-		{"certificates and no such token", with(good, func(s *Security) { s.TokenFile = filepath.Join(dir, "none") }), "no such file"},
+		{"certificates and no such token", with(good, func(s *Security) {
+			s.TokenFile = filepath.Join(dir, "none")
+		}), "no such file"},
 	} {
 		_, err := NewResponder(bareNode(t, "b"), Options{Security: tc.sec})
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -201,31 +223,48 @@ func TestStrangers(t *testing.T) {
 		reason    failure.Reason
 		says      string
 	}{
-		{"nobody", freeAddress(), failure.PeerUnreachable, "refused: is railscope serve running there, with this port in probe.listen of its configuration?"},
+		{"nobody", freeAddress(), failure.PeerUnreachable,
+			"refused: is railscope serve running there, with this port in probe.listen of its configuration?"},
 		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, "are name and port of the peer right?"},
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, "invalid port"},
-		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable, "is the peer up, and its port open to this node?"},
-		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable, "closed the connection without an answer"},
-		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")), failure.Protocol, "is that railscope's probe port?"},
+		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable,
+			"is the peer up, and its port open to this node?"},
+		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable,
+			"closed the connection without an answer"},
+		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")),
+			failure.Protocol, "is that railscope's probe port?"},
 		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
 		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "makes no sense"},
-		{"a login page", stranger(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n", "")), failure.Protocol, "302"},
+		{"a login page", stranger(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n",
+			"")), failure.Protocol, "302"},
 		{"SSH", stranger(t, says("SSH-2.0-OpenSSH_9.2\r\n", "")), failure.Protocol, "is that railscope's probe port?"},
-		{"garbage without end", stranger(t, says("\x00\x01\x02", strings.Repeat("\x00garbage", 512))), failure.Protocol, "is that railscope's probe port?"},
-		{"headers without end", stranger(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")), failure.Protocol, "exceeded"},
+		{"garbage without end", stranger(t, says("\x00\x01\x02", strings.Repeat("\x00garbage", 512))), failure.Protocol,
+			"is that railscope's probe port?"},
+		{"headers without end", stranger(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")),
+			failure.Protocol, "exceeded"},
 		{"a body without end", stranger(t, says(ok, strings.Repeat(" ", 4096))), failure.Protocol, "more than"},
-		{"a million rails", stranger(t, says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")), failure.Protocol, "more than"},
-		{"a hundred rails", stranger(t, greets(says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, ""))), failure.Protocol, "101 rails"},
-		{"a node without end", stranger(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol, "more than 1048576"},
-		{"a reason to be skipped", stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")), failure.Protocol, "makes no sense"},
-		{"a refusal of its own making", stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+strings.Repeat("d", 3000)+`"}`, "")), failure.Protocol, "makes no sense"},
+		{"a million rails", stranger(t,
+			says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")),
+			failure.Protocol, "more than"},
+		{"a hundred rails", stranger(t,
+			greets(says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, ""))),
+			failure.Protocol, "101 rails"},
+		{"a node without end", stranger(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol,
+			"more than 1048576"},
+		{"a reason to be skipped",
+			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")),
+			failure.Protocol, "makes no sense"},
+		{"a refusal of its own making",
+			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+
+				strings.Repeat("d", 3000)+`"}`, "")), failure.Protocol, "makes no sense"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			n := bareNode(t, "a")
 			res := Bench(t.Context(), n, DefaultOptions(), tc.peer, func(Progress) {})
-			if res.Outcome != Failed || res.Transport != NoTransport || res.Reason != tc.reason || !strings.Contains(res.Detail, tc.says) || len(res.Detail) > maxDetail+8 {
+			if res.Outcome != Failed || res.Transport != NoTransport || res.Reason != tc.reason ||
+				!strings.Contains(res.Detail, tc.says) || len(res.Detail) > maxDetail+8 {
 				t.Errorf("%s because of %q: %q, want %q: %q", res.Outcome, res.Reason, res.Detail, tc.reason, tc.says)
 			}
 			if len(res.Failures) != 1 || res.Failures[0].Stage != failure.StageHello {
@@ -247,7 +286,8 @@ func TestStrangerIsSilent(t *testing.T) {
 	opts.Timeout = time.Second
 	start := time.Now()
 	res := Bench(t.Context(), bareNode(t, "a"), opts, peer, func(Progress) {})
-	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || !strings.Contains(res.Detail, "is the peer up") || time.Since(start) > 10*time.Second {
+	if res.Outcome != Failed || res.Reason != failure.PeerUnreachable || !strings.Contains(res.Detail,
+		"is the peer up") || time.Since(start) > 10*time.Second {
 		t.Errorf("%s because of %q (%s) after %v", res.Outcome, res.Reason, res.Detail, time.Since(start))
 	}
 }
@@ -266,8 +306,10 @@ func TestStrangersLearnNothing(t *testing.T) {
 			}
 		}
 		for _, header := range []string{"", "Bearer sesame", proof} {
-			for _, path := range []string{pathNode, pathFacts, pathLease, pathProve, pathLease + "/x/open", "/", "/metrics"} {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+peer+path, strings.NewReader("{}"))
+			for _, path := range []string{pathNode, pathFacts, pathLease, pathProve, pathLease + "/x/open", "/",
+				"/metrics"} {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+peer+path,
+					strings.NewReader("{}"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -280,8 +322,10 @@ func TestStrangersLearnNothing(t *testing.T) {
 				body, err := io.ReadAll(res.Body)
 				res.Body.Close()
 				text := string(body)
-				if err != nil || res.StatusCode != http.StatusUnauthorized || !res.Close || !strings.Contains(text, "both ends need the same token_file") ||
-					strings.Contains(text, filepath.Dir(token)) || strings.Contains(text, "railnode") || strings.Contains(text, "1.2.3") {
+				if err != nil || res.StatusCode != http.StatusUnauthorized || !res.Close || !strings.Contains(text,
+					"both ends need the same token_file") ||
+					strings.Contains(text, filepath.Dir(token)) || strings.Contains(text,
+					"railnode") || strings.Contains(text, "1.2.3") {
 					t.Errorf("%s with %q: %d, close %t, %s", path, header, res.StatusCode, res.Close, text)
 				}
 			}
@@ -293,7 +337,9 @@ func TestStrangersLearnNothing(t *testing.T) {
 	}
 	defer res.Body.Close()
 	var reply map[string]any
-	if err := json.NewDecoder(res.Body).Decode(&reply); err != nil || len(reply) != 3 || reply["nonce"] == "" || reply["proof"] != "token" || reply["version"] != 2.0 {
+	if err := json.NewDecoder(res.Body).
+		Decode(&reply); err != nil || len(reply) != 3 || reply["nonce"] == "" || reply["proof"] != "token" ||
+		reply["version"] != 2.0 {
 		t.Errorf("a challenge is answered with %v, %v", reply, err)
 	}
 }

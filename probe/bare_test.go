@@ -27,7 +27,8 @@ import (
 // bareNode is a node without rails, for what only the control channel shows.
 func bareNode(t *testing.T, name string) *Node {
 	t.Helper()
-	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: t.TempDir(), Rails: func() ([]rail.Rail, error) { return nil, nil },
+	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: t.TempDir(),
+		Rails:  func() ([]rail.Rail, error) { return nil, nil },
 		Worker: []string{os.Args[0]}, Env: []string{"RAILSCOPE_TEST_WORKER=1", "RAILSCOPE_LIBIBVERBS=/nonexistent"},
 		Server:    func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) },
 		Log:       func(line string) { t.Logf("worker of %s: %s", name, line) },
@@ -112,7 +113,8 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, key: newKey(t)}
-	der := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "peers"}}, a.key)
+	der := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "peers"}}, a.key)
 	a.cert, _ = x509.ParseCertificate(der)
 	a.file = file(t, filepath.Join(t.TempDir(), "ca.pem"), pemOf("CERTIFICATE", der))
 	return a
@@ -152,7 +154,8 @@ func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 func (a *authority) issue(dir, name string) Security {
 	a.t.Helper()
 	key := newKey(a.t)
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

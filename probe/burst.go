@@ -32,7 +32,8 @@ func (r *round) timeLeft(ctx context.Context) time.Duration {
 // burst moves total bytes over the paths, guarded on both ends, and has the
 // target look at what arrived. Paths that break are noted; the error is of the
 // round.
-func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, stealing bool, total int64) (worker.BurstDone, error) {
+func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, stealing bool,
+	total int64) (worker.BurstDone, error) {
 	left := r.timeLeft(ctx)
 	limit := min(mostBurst, left*6/10/time.Duration(max(r.bursts, 1)))
 	r.bursts--
@@ -100,7 +101,8 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, do
 	case err != nil:
 		return err
 	case v.Mismatch >= 0:
-		return failure.New(failure.StageVerify, failure.DataMismatch, "after the %s burst the target found wrong bytes, the first at offset %d of its memory", stage, v.Mismatch)
+		return failure.New(failure.StageVerify, failure.DataMismatch,
+			"after the %s burst the target found wrong bytes, the first at offset %d of its memory", stage, v.Mismatch)
 	case v.Bytes != want:
 		return failure.New(failure.StageVerify, failure.Protocol, "the target looked at %d bytes of %d", v.Bytes, want)
 	}

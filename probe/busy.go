@@ -74,7 +74,8 @@ func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failur
 }
 
 func busyFailure(r ownRail, direction string, part, above float64) *failure.Failure {
-	f := failure.New(failure.StageLease, failure.Busy, "%s carries other traffic: %s of its capacity going %s, and the probe keeps away above %s",
+	f := failure.New(failure.StageLease, failure.Busy,
+		"%s carries other traffic: %s of its capacity going %s, and the probe keeps away above %s",
 		r.Rail, percent(part), direction, percent(above))
 	f.Rail = r.Name
 	return f

@@ -41,19 +41,29 @@ func TestGuardJudge(t *testing.T) {
 		{why: "our own, not yet counted", now: reading{out: 95 * mb}, underway: 80 * mb},
 		{why: "our own, acknowledged", now: reading{out: 90 * mb, in: 30 * mb}, sent: 80 * mb},
 		{why: "our own and others'", now: reading{out: 95 * mb}, sent: 40 * mb, says: "43 % of its capacity going out"},
-		{why: "our own out, others in", now: reading{out: 50 * mb, in: 45 * mb}, sent: 45 * mb, says: "25 % of its capacity going in"},
+		{why: "our own out, others in", now: reading{out: 50 * mb, in: 45 * mb}, sent: 45 * mb,
+			says: "25 % of its capacity going in"},
 		{why: "our own once more", now: reading{out: 95 * mb, retransmits: 1}, sent: 10 * mb},
-		{why: "our own once more, others in", now: reading{out: 50 * mb, in: 45 * mb, retransmits: 1}, sent: 10 * mb, says: "going in"},
+		{why: "our own once more, others in", now: reading{out: 50 * mb, in: 45 * mb, retransmits: 1}, sent: 10 * mb,
+			says: "going in"},
 		{why: "the asker's", receiving: true, granted: 80 * mb, now: reading{in: 100 * mb, out: 30 * mb}},
-		{why: "the asker's and others'", receiving: true, granted: 80 * mb, now: reading{in: 10 * mb, out: 30 * mb}, says: "going out"},
-		{why: "a little more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 84 * mb, out: 30 * mb}},
-		{why: "more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 86 * mb, out: 30 * mb}, says: "21 % of its capacity going in"},
-		{why: "the asker's once more, packets are lost", receiving: true, granted: 10 * mb, now: reading{in: 95 * mb, out: 30 * mb, repeats: 1}},
-		{why: "the asker's once more, others out", receiving: true, granted: 10 * mb, now: reading{in: 50 * mb, out: 45 * mb, repeats: 1}, says: "going out"},
+		{why: "the asker's and others'", receiving: true, granted: 80 * mb, now: reading{in: 10 * mb, out: 30 * mb},
+			says: "going out"},
+		{why: "a little more than the asker may", receiving: true, granted: 50 * mb,
+			now: reading{in: 84 * mb, out: 30 * mb}},
+		{why: "more than the asker may", receiving: true, granted: 50 * mb, now: reading{in: 86 * mb, out: 30 * mb},
+			says: "21 % of its capacity going in"},
+		{why: "the asker's once more, packets are lost", receiving: true, granted: 10 * mb,
+			now: reading{in: 95 * mb, out: 30 * mb, repeats: 1}},
+		{why: "the asker's once more, others out", receiving: true, granted: 10 * mb,
+			now: reading{in: 50 * mb, out: 45 * mb, repeats: 1}, says: "going out"},
 		{why: "our own of before", now: reading{out: 70 * mb, in: 70 * mb}, late: 50 * mb, slow: true},
-		{why: "our own of before, where counters tell at once", now: reading{out: 70 * mb}, late: 50 * mb, says: "going out"},
-		{why: "our own of before, and others", now: reading{out: 90 * mb}, late: 50 * mb, slow: true, says: "25 % of its capacity going out"},
-		{why: "the asker's of before", receiving: true, granted: 10 * mb, now: reading{in: 70 * mb}, late: 50 * mb, slow: true},
+		{why: "our own of before, where counters tell at once", now: reading{out: 70 * mb}, late: 50 * mb,
+			says: "going out"},
+		{why: "our own of before, and others", now: reading{out: 90 * mb}, late: 50 * mb, slow: true,
+			says: "25 % of its capacity going out"},
+		{why: "the asker's of before", receiving: true, granted: 10 * mb, now: reading{in: 70 * mb}, late: 50 * mb,
+			slow: true},
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
@@ -63,20 +73,25 @@ func TestGuardJudge(t *testing.T) {
 			r.capacity = 0
 		}
 		at := time.Unix(1000, 0)
-		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, Slow: tc.slow, At: at}}
-		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in, Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, At: at.Add(time.Second)}}
+		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, Slow: tc.slow,
+			At: at}}
+		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in,
+			Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, At: at.Add(time.Second)}}
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, late: tc.late, receiving: tc.receiving, granted: tc.granted, own: func(string) (int64, int64) { return tc.sent, tc.underway }}
+		g := guard{above: 0.2, late: tc.late, receiving: tc.receiving, granted: tc.granted,
+			own: func(string) (int64, int64) { return tc.sent, tc.underway }}
 		f := g.judge(r, start, now)
-		if (f == nil) != (tc.says == "") || f != nil && (f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
+		if (f == nil) != (tc.says == "") || f != nil &&
+			(f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
 		}
 	}
 	// Counters that begin anew say nothing.
 	r := ownRail{capacity: 1}
-	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}}, map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
+	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}},
+		map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
 		t.Errorf("after a reset: %v", f)
 	}
 }
@@ -156,11 +171,13 @@ func TestGuardWaitsForWord(t *testing.T) {
 			defer wire.Wait()
 			sent, start := newTally([]string{"0"}, 8<<20), time.Now()
 			count := func() {
-				file(t, filepath.Join(counters, "port_xmit_data"), fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
+				file(t, filepath.Join(counters, "port_xmit_data"),
+					fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
 			}
 			count()
 			wire.Go(func() {
-				for time.Sleep(5 * time.Millisecond); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // never in the moment of a look
+				for time.Sleep(5 * time.Millisecond); ctx.Err() == nil; time.Sleep(10 *
+					time.Millisecond) { // never in the moment of a look
 					count()
 				}
 			})
@@ -188,7 +205,8 @@ func TestGuardWaitsForWord(t *testing.T) {
 // until the function it returns is called: 40 of 50 GB a second.
 func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) {
 	p.t.Helper()
-	f, err := os.OpenFile(filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters", i), counter), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters",
+		i), counter), os.O_RDWR, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -224,7 +242,9 @@ func TestBusyBefore(t *testing.T) {
 				p := newPair(t, 2, nil)
 				stop := p.foreign(node, 1, counter)
 				res := p.round()
-				if res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 || !strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail, "on the peer") != (node == "b") {
+				if res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Bytes != 0 ||
+					!strings.Contains(res.Detail, "rail 1") || strings.Contains(res.Detail,
+					"on the peer") != (node == "b") {
 					t.Errorf("%s because of %q: %s, %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 				}
 				stop()
@@ -256,11 +276,15 @@ func TestBusyDuring(t *testing.T) {
 			p.opts.Transfer = 32 << 20
 			var at time.Time
 			var stop func()
-			res := p.during(failure.StageSolo, func() { at, stop = time.Now(), p.foreign(tc.node, tc.rail, tc.counter) })
+			res := p.during(failure.StageSolo, func() {
+				at, stop = time.Now(), p.foreign(tc.node, tc.rail, tc.counter)
+			})
 			if took := time.Since(at); took > 8*time.Second {
 				t.Errorf("it took %v to get out of the way", took)
 			}
-			if res.Outcome != Skipped || res.Reason != failure.Busy || res.Transport != NoTransport || !strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail, "on the peer") != (tc.node == "b") {
+			if res.Outcome != Skipped || res.Reason != failure.Busy || res.Transport != NoTransport ||
+				!strings.Contains(res.Detail, fmt.Sprintf("rail %d", tc.rail)) || strings.Contains(res.Detail,
+				"on the peer") != (tc.node == "b") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
 			p.clean()

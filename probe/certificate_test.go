@@ -34,7 +34,8 @@ func TestCertificateChange(t *testing.T) {
 	}
 	file(t, old.file, read(t, newAuthority(t).file))
 	_, err = c.hello(context.Background())
-	if f := typed(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail, "does not accept this node's certificate") || len(c.made) != 1 {
+	if f := typed(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
+		"does not accept this node's certificate") || len(c.made) != 1 {
 		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.made))
 	}
 	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
@@ -77,8 +78,10 @@ func TestClientAllowedNames(t *testing.T) {
 			t.Parallel()
 			answerer := b
 			answerer.ClientAllowedNames = tc.allowed
-			_, f := hi(t, answering(t, bareNode(t, "b"), answerer), ca.issueURI(t.TempDir(), "a", "spiffe://example.com/railscope"))
-			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail, "client_allowed_names")) {
+			_, f := hi(t, answering(t, bareNode(t, "b"), answerer),
+				ca.issueURI(t.TempDir(), "a", "spiffe://example.com/railscope"))
+			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
+				"client_allowed_names")) {
 				t.Errorf("%v", f)
 			}
 		})
@@ -93,7 +96,8 @@ func (a *authority) issueURI(dir, name, uri string) Security {
 		a.t.Fatal(err)
 	}
 	key := newKey(a.t)
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"}, URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
+		URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -80,7 +80,8 @@ func (c *client) close() {
 }
 
 // do sends a request and decodes the answer.
-func (c *client) do(ctx context.Context, stage failure.Stage, method, path string, in, out any, limit time.Duration) error {
+func (c *client) do(ctx context.Context, stage failure.Stage, method, path string, in, out any,
+	limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	res, err := c.send(ctx, stage, method, path, in, false)
@@ -94,7 +95,8 @@ func (c *client) do(ctx context.Context, stage failure.Stage, method, path strin
 }
 
 // send sends a request and returns the answer if it is a good one.
-func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any, streams bool) (*reply, error) {
+func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any, streams bool) (*reply,
+	error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, failure.As(stage, err)
@@ -108,7 +110,8 @@ func (c *client) send(ctx context.Context, stage failure.Stage, method, path str
 
 // ask sends a request and returns the answer, whatever it is. A connection that
 // the peer gave up since its last request is replaced.
-func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*reply, error) {
+func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*reply,
+	error) {
 	for try := 1; ; try++ {
 		k, err := c.conn(ctx, stage)
 		if err != nil {
@@ -164,9 +167,11 @@ func refused(stage failure.Stage, res *http.Response, text []byte) error {
 	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
 		return failure.New(stage, failure.Unauthorized, "the peer refuses: %.200q", said)
 	case strings.Contains(said, "HTTP request to an HTTPS server"):
-		return failure.New(stage, failure.TLS, "the peer wants TLS and this node has none configured: set tls in the configuration")
+		return failure.New(stage, failure.TLS,
+			"the peer wants TLS and this node has none configured: set tls in the configuration")
 	}
-	return failure.New(stage, failure.Protocol, "%s %s: status %d, %.200q: is that railscope's probe port?", res.Request.Method, res.Request.URL, res.StatusCode, said)
+	return failure.New(stage, failure.Protocol, "%s %s: status %d, %.200q: is that railscope's probe port?",
+		res.Request.Method, res.Request.URL, res.StatusCode, said)
 }
 
 // lost makes a failure of a connection that did not come about, or broke.
@@ -184,16 +189,20 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 		return failure.New(stage, failure.TLS, "%v", err)
 	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls says so of an alert
 		return failure.New(stage, failure.TLS, "the peer does not accept this node's certificate: %v", err)
-	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "server response headers exceeded"):
+	case strings.Contains(err.Error(), "malformed HTTP"),
+		strings.Contains(err.Error(), "server response headers exceeded"):
 		return failure.New(stage, failure.Protocol, "%v: is that railscope's probe port?", err)
 	case c.lease != "":
 		return failure.New(stage, failure.PeerLost, "the peer does not answer any more: %v", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return failure.New(stage, failure.PeerUnreachable, "%v: is railscope serve running there, with this port in probe.listen of its configuration?", err)
+		return failure.New(stage, failure.PeerUnreachable,
+			"%v: is railscope serve running there, with this port in probe.listen of its configuration?", err)
 	case errors.As(err, &name):
 		return failure.New(stage, failure.PeerUnreachable, "%v: are name and port of the peer right?", err)
 	case closedUnanswered(err):
-		return failure.New(stage, failure.PeerUnreachable, "the peer closed the connection without an answer: does railscope listen on that port, and does nothing between cut the connection?")
+		return failure.New(stage, failure.PeerUnreachable,
+			"the peer closed the connection without an answer: does railscope listen on that port, and does "+
+				"nothing between cut the connection?")
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, context.DeadlineExceeded):
 		return failure.New(stage, failure.PeerUnreachable, "%v: is the peer up, and its port open to this node?", err)
 	}
@@ -204,7 +213,8 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 // answered. net/http has a different error for each moment at which it notices,
 // and does not export the one of a connection that was not used yet.
 func closedUnanswered(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, errConnectionGone) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, errConnectionGone) || errors.Is(err,
+		syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		strings.Contains(err.Error(), "server closed idle connection")
 }
 
@@ -266,7 +276,8 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 		case err == nil && event.End != nil:
 			h.reason = event.End
 		default:
-			h.reason = failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a word: %v", err)
+			h.reason = failure.New(failure.StageLease, failure.PeerLost, "the peer ended the lease without a word: %v",
+				err)
 		}
 	})
 	h.hung.Go(func() { c.renew(stream, h) })

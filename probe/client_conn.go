@@ -111,7 +111,8 @@ func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, d
 	case res.StatusCode != http.StatusOK:
 		return c.turnedAway(ctx, stage, k, res, text)
 	case err != nil:
-		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge, pathHello)
+		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge,
+			pathHello)
 	}
 	var there challengeReply
 	if err := json.Unmarshal(text, &there); err != nil {
@@ -209,7 +210,8 @@ func (c *client) turnedAway(
 		}
 	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
 		clean(&f, stage)
-		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason, pathHello)
+		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason,
+			pathHello)
 	}
 	return refused(stage, res, text)
 }
@@ -293,7 +295,8 @@ func (k *askerConn) exchange(
 	text, err := readUpTo(res, maxBody)
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody, method, path)
+		return nil, failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody,
+			method, path)
 	case err != nil:
 		return nil, c.lost(ctx, stage, err)
 	case k.session != nil && !k.session.proves(res, digest(text)):

@@ -27,7 +27,8 @@ func TestWorkerKilled(t *testing.T) {
 			if res.Outcome != Fallback || res.Reason != want || !res.Verified {
 				t.Fatalf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 			}
-			if !strings.Contains(res.Detail, "signal: killed") || strings.Contains(res.Detail, "on the peer: ") != (node == "b") {
+			if !strings.Contains(res.Detail, "signal: killed") || strings.Contains(res.Detail,
+				"on the peer: ") != (node == "b") {
 				t.Errorf("how and where it ended is not said: %s", res.Detail)
 			}
 			p.clean()
@@ -73,7 +74,8 @@ func TestWorkerStopped(t *testing.T) {
 	}()
 	res := p.ask()
 	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || before.Restarts() != 1 {
-		t.Errorf("%s because of %q (%s) after %v, %d restarts", res.Outcome, res.Reason, res.Detail, time.Since(start), before.Restarts())
+		t.Errorf("%s because of %q (%s) after %v, %d restarts", res.Outcome, res.Reason, res.Detail, time.Since(start),
+			before.Restarts())
 	}
 	p.clean()
 }
@@ -98,7 +100,8 @@ func TestWorkerHangsThere(t *testing.T) {
 	p.opts.Timeout = 40 * time.Second
 	p.fabric.Set("b", "mlx5_0", func(k *fakeverbs.Knobs) { k.HangOpen = true })
 	res := p.round()
-	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || !strings.HasPrefix(res.Detail, "on the peer: ") {
+	if res.Outcome != Fallback || res.Reason != failure.WorkerTimeout || !strings.HasPrefix(res.Detail,
+		"on the peer: ") {
 		t.Errorf("%s because of %q (%s), %v", res.Outcome, res.Reason, res.Detail, res.Failures)
 	}
 }
@@ -107,7 +110,8 @@ func TestWorkerHangsThere(t *testing.T) {
 // nobody's worker has to be killed for it.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect, failure.StageReach, failure.StageSolo, failure.StageStatic, failure.StageStealing, failure.StageBaseline} {
+	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect,
+		failure.StageReach, failure.StageSolo, failure.StageStatic, failure.StageStealing, failure.StageBaseline} {
 		t.Run(string(stage), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 2, nil)

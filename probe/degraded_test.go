@@ -33,9 +33,11 @@ func TestDegraded(t *testing.T) {
 		{"just good", 0.7, 140, 0, []one{{70, 70, 100, false}, {70, 70, 100, false}}, false, ""},
 		{"just too little", 0.7, 139.8, 0, []one{{69.9, 69.9, 100, false}, {69.9, 69.9, 100, false}}, true, "all 0 1"},
 		{"all even at 13 %", 0.7, 26, 0, []one{{13, 13, 100, false}, {13, 13, 100, false}}, true, "all 0 1"},
-		{"one rail at 60 %, the sum is good", 0.7, 155, none, []one{{95, 95, 100, false}, {60, 60, 100, false}}, true, "1"},
+		{"one rail at 60 %, the sum is good", 0.7, 155, none, []one{{95, 95, 100, false}, {60, 60, 100, false}},
+			true, "1"},
 		{"no solos in this round", 0.7, 155, none, []one{{none, 95, 100, false}, {none, 60, 100, false}}, true, "1"},
-		{"each alone is good, together they are not", 0.7, 100, 0, []one{{95, 50, 100, false}, {95, 50, 100, false}}, true, "all"},
+		{"each alone is good, together they are not", 0.7, 100, 0, []one{{95, 50, 100, false}, {95, 50, 100, false}},
+			true, "all"},
 		{"a bad solo and a good part", 0.7, 190, 0, []one{{30, 95, 100, false}, {95, 95, 100, false}}, false, ""},
 		{"one rail", 0.7, 13, none, []one{{13, 13, 100, false}}, true, "0"},
 		{"one rail, good alone", 0.7, 13, none, []one{{95, 13, 100, false}}, true, "all"},
@@ -45,8 +47,10 @@ func TestDegraded(t *testing.T) {
 		{"nothing is expected of software", 0.7, 26, 0, []one{{13, 13, none, false}, {13, 13, none, false}}, false, ""},
 		{"of one of two", 0.7, 108, none, []one{{95, 95, 100, false}, {13, 13, none, false}}, false, ""},
 		{"a rail failed", 0.7, 95, 1, []one{{95, 95, 100, false}, {none, none, none, true}}, true, ""},
-		{"a rail failed of which something is expected", 0.7, 95, 1, []one{{95, 95, 100, false}, {none, none, 100, true}}, true, "all"},
-		{"a rail failed, and slow ones are not judged", 0, 95, 1, []one{{13, 13, 100, false}, {none, none, 100, true}}, true, ""},
+		{"a rail failed of which something is expected", 0.7, 95, 1,
+			[]one{{95, 95, 100, false}, {none, none, 100, true}}, true, "all"},
+		{"a rail failed, and slow ones are not judged", 0, 95, 1, []one{{13, 13, 100, false}, {none, none, 100, true}},
+			true, ""},
 		{"nothing is judged", 0, 13, 0.9, []one{{12, 12, 100, false}, {1, 1, 100, false}}, false, ""},
 		{"nothing was measured", 0.7, none, none, []one{{none, none, 100, false}}, false, ""},
 	} {
@@ -69,7 +73,8 @@ func TestDegraded(t *testing.T) {
 			res.Imbalance = &tc.imbalance
 		}
 		for i, r := range tc.rails {
-			rr := RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing), Expected: figure(r.expected)}
+			rr := RailResult{Rail: fmt.Sprint(i), Solo: flow(r.solo), Stealing: flow(r.stealing),
+				Expected: figure(r.expected)}
 			if r.failed {
 				rr.Failure = &failure.Failure{}
 			}
@@ -119,7 +124,8 @@ func TestRoundBelowExpected(t *testing.T) {
 			p.serve()
 			res := p.round()
 			if res.Outcome != tc.want || !res.Verified || res.Transport != RDMA {
-				t.Errorf("%s because of %q (%s), failures %v, shortfalls %v", res.Outcome, res.Reason, res.Detail, res.Failures, res.Shortfalls())
+				t.Errorf("%s because of %q (%s), failures %v, shortfalls %v", res.Outcome, res.Reason, res.Detail,
+					res.Failures, res.Shortfalls())
 			}
 			r := res.Rails[0]
 			if r.Capacity == nil || *r.Capacity != 100e9/8 || max(value(r.Expected), 0) != tc.expected*1e9/8 {

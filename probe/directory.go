@@ -80,7 +80,8 @@ func newDirectory(node *Node, opts Options, resolved func(name string, peers int
 	if len(opts.DNS) == 0 {
 		return nil
 	}
-	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{}, written: map[string]*member{}, stats: map[string]*NameStats{}}
+	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{},
+		written: map[string]*member{}, stats: map[string]*NameStats{}}
 	for _, peer := range opts.Peers {
 		d.written[peer] = &member{target: target{address: peer}}
 	}
@@ -227,7 +228,8 @@ func (d *directory) welcome(ctx context.Context, present map[string]*dnsName) {
 	for _, address := range slices.Sorted(maps.Keys(present)) {
 		m := d.members[address]
 		if m == nil {
-			m = &member{since: time.Now(), target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
+			m = &member{since: time.Now(),
+				target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
 			d.members[address] = m
 		}
 		if m.instance == "" {

@@ -117,13 +117,16 @@ func TestDirectory(t *testing.T) {
 			{0, errNone, nil, "", "peers.ns.svc:10092 0 lookup peers.ns.svc: no such host"},
 			{0, errNone, nil, "", ""},
 			// This node by its address, and by what it answers at another one; what is no address of a node.
-			{0, nil, []string{"10.0.0.2", "10.0.0.1", "10.0.0.9", "0.0.0.0", "ff02::1"}, b, "peers.ns.svc:10092 1 <nil>"},
+			{0, nil, []string{"10.0.0.2", "10.0.0.1", "10.0.0.9", "0.0.0.0", "ff02::1"}, b,
+				"peers.ns.svc:10092 1 <nil>"},
 			{0, nil, []string{"10.0.0.2"}, b, ""},
 			// A node with addresses of both families is one; who does not answer is a peer.
-			{0, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e, "peers.ns.svc:10092 3 <nil>"},
+			{0, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e,
+				"peers.ns.svc:10092 3 <nil>"},
 			{time.Hour, errors.New("refused"), nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 refused"},
 			{0, context.DeadlineExceeded, nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 context deadline exceeded"},
-			{0, nil, []string{"10.0.0.2", "10.0.0.3", "fd00::3", "10.0.0.5"}, b + " " + c + " " + e, "peers.ns.svc:10092 3 <nil>"},
+			{0, nil, []string{"10.0.0.2", "10.0.0.3", "fd00::3", "10.0.0.5"}, b + " " + c + " " + e,
+				"peers.ns.svc:10092 3 <nil>"},
 			// A pod that is replaced is away for a moment, one that is deleted for good.
 			{time.Minute, nil, []string{"fd00::3"}, b + " " + c + " " + e, ""},
 			{forgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "fd00::3"}, b + " " + c + " " + e, ""},
@@ -145,9 +148,11 @@ func TestDirectory(t *testing.T) {
 		slices.Sort(z.greeted)
 		want := []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.9:10092", "[fd00::3]:10092"}
 		if diff := cmp.Diff(want, z.greeted); diff != "" || asked-len(z.greeted) != 6 {
-			t.Errorf("greeted %q, want each once, and %s each time, not %d times: %s", z.greeted, silent, asked-len(z.greeted), diff)
+			t.Errorf("greeted %q, want each once, and %s each time, not %d times: %s", z.greeted, silent,
+				asked-len(z.greeted), diff)
 		}
-		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 7, "not_found": 2, "failed": 1, "timeout": 1}}}
+		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 7, "not_found": 2,
+			"failed": 1, "timeout": 1}}}
 		if diff := cmp.Diff(stats, d.Stats()); diff != "" {
 			t.Error(diff)
 		}
@@ -199,14 +204,24 @@ func TestDirectoryKnowsNodes(t *testing.T) {
 			addrs []string
 			want  string
 		}{
-			{"written, and found by its address", map[string]string{"spark-02": "b", "10.0.0.2": "b", "10.0.0.3": "c"}, []string{"10.0.0.2", "10.0.0.3"}, "10.0.0.3:10092=c"},
-			{"both ends of one that was restarted", map[string]string{"spark-02": "b/2", "fd00::2": "b/2"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2"}, "10.0.0.3:10092=c"},
-			{"found by both families before it answers", nil, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092= [fd00::4]:10092="},
-			{"it answers", map[string]string{"10.0.0.4": "d", "fd00::4": "d"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092=d"},
-			{"it moves: a pod that was replaced", map[string]string{"10.0.0.14": "d/2"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14"}, "10.0.0.14:10092=d 10.0.0.3:10092=c"},
-			{"two nodes of one name", map[string]string{"10.0.0.15": "d/3"}, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14", "10.0.0.15"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
-			{"it is this node, and says so late", nil, []string{"10.0.0.3", "10.0.0.9"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c 10.0.0.9:10092="},
-			{"it is this node", map[string]string{"10.0.0.9": "self"}, []string{"10.0.0.3", "10.0.0.9"}, "10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
+			{"written, and found by its address", map[string]string{"spark-02": "b", "10.0.0.2": "b", "10.0.0.3": "c"},
+				[]string{"10.0.0.2", "10.0.0.3"}, "10.0.0.3:10092=c"},
+			{"both ends of one that was restarted", map[string]string{"spark-02": "b/2", "fd00::2": "b/2"},
+				[]string{"10.0.0.2", "10.0.0.3", "fd00::2"}, "10.0.0.3:10092=c"},
+			{"found by both families before it answers", nil, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4",
+				"fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092= [fd00::4]:10092="},
+			{"it answers", map[string]string{"10.0.0.4": "d", "fd00::4": "d"},
+				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"},
+				"10.0.0.3:10092=c 10.0.0.4:10092=d"},
+			{"it moves: a pod that was replaced", map[string]string{"10.0.0.14": "d/2"},
+				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14"}, "10.0.0.14:10092=d 10.0.0.3:10092=c"},
+			{"two nodes of one name", map[string]string{"10.0.0.15": "d/3"},
+				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14", "10.0.0.15"},
+				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
+			{"it is this node, and says so late", nil, []string{"10.0.0.3", "10.0.0.9"},
+				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c 10.0.0.9:10092="},
+			{"it is this node", map[string]string{"10.0.0.9": "self"}, []string{"10.0.0.3", "10.0.0.9"},
+				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
 		} {
 			time.Sleep(time.Second)
 			maps.Copy(z.nodes, step.nodes)
@@ -246,7 +261,10 @@ func TestDirectoryBounds(t *testing.T) {
 		if got := d.look(t.Context()); len(got) != maxPeers || !strings.HasPrefix(got[0].address, "12.") {
 			t.Errorf("after others took all places %d peers, the first %s", len(got), got[0].address)
 		}
-		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
+		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		start = time.Now()
 		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > lookupTime+greetAll {
 			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
@@ -297,9 +315,11 @@ func TestFoundPeers(t *testing.T) {
 		f.publish()
 	}
 	told() // nobody, before the names were looked up
-	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"), at("10.0.0.6:7", "self"))
+	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"),
+		at("10.0.0.6:7", "self"))
 	told("[x:1 b 10.0.0.3 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]")
-	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"), at("10.0.0.6:7", "self"))
+	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"),
+		at("10.0.0.6:7", "self"))
 	told()
 	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
 	told("[x:1 b 10.0.0.3]")
@@ -346,8 +366,10 @@ func TestFoundPeersAreApart(t *testing.T) {
 	}{
 		{[]target{at("10.0.0.2:7", "10.0.0.3:7")}, "[x:1 10.0.0.2:7]"},
 		{[]target{at("10.0.0.2:7", "10.0.0.3:7"), at("10.0.0.3:7", "self")}, "[x:1 10.0.0.2:7 10.0.0.3:7]"},
-		{[]target{at("10.0.0.2:7", ""), at("10.0.0.3:7", ""), at("10.0.0.4:7", "10.0.0.5:7"), at("10.0.0.5:7", "10.0.0.6:7")}, "[x:1 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.5:7]"},
-		{[]target{at("10.0.0.4:7", ""), at("10.0.0.5:7", ""), at("10.0.0.6:7", "x:1")}, "[x:1 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]"},
+		{[]target{at("10.0.0.2:7", ""), at("10.0.0.3:7", ""), at("10.0.0.4:7", "10.0.0.5:7"),
+			at("10.0.0.5:7", "10.0.0.6:7")}, "[x:1 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.5:7]"},
+		{[]target{at("10.0.0.4:7", ""), at("10.0.0.5:7", ""), at("10.0.0.6:7", "x:1")},
+			"[x:1 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]"},
 	} {
 		f.set(step.list)
 		f.publish()
@@ -468,7 +490,8 @@ func TestFoundPeersShowTheName(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Security = b
 	peer := answeringAt(t, bareNode(t, "b"), opts, freeAddress()) // an address that is not in the certificate
-	for name, want := range map[string]failure.Reason{"": failure.TLS, "others.ns.svc": failure.TLS, "peers.ns.svc": ""} {
+	for name, want := range map[string]failure.Reason{"": failure.TLS, "others.ns.svc": failure.TLS,
+		"peers.ns.svc": ""} {
 		var got failure.Reason
 		if _, f := hi(t, peer, target{address: peer, tlsName: name}.security(a)); f != nil {
 			got = f.Reason
@@ -481,7 +504,9 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		var asked Result
 		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{})
 		p.set([]target{{address: peer, tlsName: name, found: true}})
-		if p.round(t.Context(), peer); (asked.Reason == failure.TLS) != (want == failure.TLS) || asked.PeerNode == "" != (want == failure.TLS) {
+		if p.round(t.Context(),
+			peer); (asked.Reason == failure.TLS) != (want == failure.TLS) || asked.PeerNode == "" !=
+			(want == failure.TLS) {
 			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)
 		}
 	}

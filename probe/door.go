@@ -116,7 +116,8 @@ func (d *door) accept(l net.Listener) error {
 
 // passes reports whether an error of Accept says nothing of the listener.
 func passes(err error) bool {
-	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.ECONNRESET, unix.EINTR, unix.EAGAIN} {
+	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
+		unix.ECONNRESET, unix.EINTR, unix.EAGAIN} {
 		if errors.Is(err, errno) {
 			return true
 		}

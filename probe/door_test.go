@@ -47,7 +47,8 @@ func (n *fakeNet) listen(address string) (net.Listener, error) {
 	if n.taken[address] || n.open[address] != nil {
 		return nil, fmt.Errorf("listen tcp %s: bind: %w", address, unix.EADDRINUSE)
 	}
-	l := &fakeListener{net: n, address: address, conns: make(chan net.Conn), fail: make(chan error), closed: make(chan struct{})}
+	l := &fakeListener{net: n, address: address, conns: make(chan net.Conn), fail: make(chan error),
+		closed: make(chan struct{})}
 	n.open[address] = l
 	return l, nil
 }
@@ -216,7 +217,8 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 			"another address, taken":       {Options{Listen: "x:2", Security: Security{Insecure: true}}, "x:2"},
 			"no security":                  {Options{Listen: "0.0.0.0:1"}, ""},
 			"another address, no security": {Options{Listen: "x:3"}, ""},
-			"a token file that is not":     {Options{Listen: "0.0.0.0:1", Security: Security{TokenFile: "/nonexistent/token"}}, ""},
+			"a token file that is not": {Options{Listen: "0.0.0.0:1",
+				Security: Security{TokenFile: "/nonexistent/token"}}, ""},
 		} {
 			n.take(tc.taken, true)
 			tc.opts.Name, tc.opts.Budget = "new", 2<<30
@@ -226,7 +228,8 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 			if got := n.listening(); got != "0.0.0.0:1" || n.open["0.0.0.0:1"] != l {
 				t.Errorf("%s: listening on %q", name, got)
 			}
-			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetBytes > 1<<30 {
+			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetBytes > 1<<
+				30 {
 				t.Errorf("%s: %q, %+v", name, s.node.name(), s.Stats())
 			}
 		}
@@ -256,11 +259,13 @@ func TestSamePortElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.take("10.0.0.1:1", true)
-		if err := s.Apply(t.Context(), answeringOptions("10.0.0.1:1", "a")); err == nil || n.listening() != "0.0.0.0:1" || !s.Stats().Up {
+		if err := s.Apply(t.Context(),
+			answeringOptions("10.0.0.1:1", "a")); err == nil || n.listening() != "0.0.0.0:1" || !s.Stats().Up {
 			t.Errorf("a taken one: %v, listening on %q, %+v", err, n.listening(), s.Stats())
 		}
 		n.take("10.0.0.1:1", false)
-		if err := s.Apply(t.Context(), answeringOptions("10.0.0.1:1", "a")); err != nil || n.listening() != "10.0.0.1:1" || !s.Stats().Up {
+		if err := s.Apply(t.Context(),
+			answeringOptions("10.0.0.1:1", "a")); err != nil || n.listening() != "10.0.0.1:1" || !s.Stats().Up {
 			t.Errorf("a free one: %v, listening on %q", err, n.listening())
 		}
 		s.Close()

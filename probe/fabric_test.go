@@ -35,7 +35,8 @@ type pairOfNodes struct {
 // device is rail i of a node: addresses are such that they can be bound on the
 // loopback interface.
 func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device {
-	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i), GIDs: fakeverbs.RoCE(address4(node, i))}
+	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i),
+		GIDs: fakeverbs.RoCE(address4(node, i))}
 	d.Rate = 200e6
 	if change != nil {
 		change(&d)
@@ -100,7 +101,8 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 		Addresses: func() (map[string][]netip.Prefix, error) {
 			all := map[string][]netip.Prefix{}
 			for i := range rails {
-				all[fmt.Sprintf("fabric%d", i)] = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address4(name, i)), 24)}
+				all[fmt.Sprintf("fabric%d",
+					i)] = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address4(name, i)), 24)}
 			}
 			return all, nil
 		}})

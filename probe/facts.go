@@ -104,12 +104,14 @@ func (r *Responder) serveFacts(w http.ResponseWriter, req *http.Request) {
 		return
 	case r.opts.Security.TokenFile == "" && r.opts.Security.ClientCAFile == "":
 		refuse(w, http.StatusForbidden, failure.New(failure.StageHello, failure.Unauthorized,
-			"the peer answers anyone (insecure: true), and so tells nobody what runs on it: give both ends a token_file"))
+			"the peer answers anyone (insecure: true), and so tells nobody what runs on it: give both ends a "+
+				"token_file"))
 		return
 	}
 	data, err := r.facts.get(req.Context())
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other, "the peer cannot tell its facts: %v", err))
+		refuse(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other,
+			"the peer cannot tell its facts: %v", err))
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))

@@ -29,7 +29,8 @@ func telling(t *testing.T, gather func(context.Context) ([]byte, error)) *Node {
 func TestFetchFacts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	sesame, other := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame")}, Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}
+	sesame, other := Security{TokenFile: file(t, filepath.Join(dir, "token"), "sesame")},
+		Security{TokenFile: file(t, filepath.Join(dir, "other"), "mustard")}
 	says := func(s string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(s), err }
 	}
@@ -42,12 +43,16 @@ func TestFetchFacts(t *testing.T) {
 		says            string
 	}{
 		{"facts", says(`{"version":1}`, nil), sesame, sesame, `{"version":1}`, "", ""},
-		{"as much as there may be", says(`"`+strings.Repeat("x", maxBody-2)+`"`, nil), sesame, sesame, `"` + strings.Repeat("x", maxBody-2) + `"`, "", ""},
-		{"too much", says(`"`+strings.Repeat("x", maxBody-1)+`"`, nil), sesame, sesame, "", failure.Other, "1048577 bytes of facts"},
+		{"as much as there may be", says(`"`+strings.Repeat("x", maxBody-2)+`"`, nil), sesame, sesame,
+			`"` + strings.Repeat("x", maxBody-2) + `"`, "", ""},
+		{"too much", says(`"`+strings.Repeat("x", maxBody-1)+`"`, nil), sesame, sesame, "", failure.Other,
+			"1048577 bytes of facts"},
 		{"no JSON", says("<html>", nil), sesame, sesame, "", failure.Protocol, "no JSON"},
 		{"it cannot", says("", errors.New("disk on fire")), sesame, sesame, "", failure.Other, "disk on fire"},
-		{"another token", says("{}", nil), sesame, other, "", failure.Unauthorized, "both ends need the same token_file"},
-		{"a peer that answers anyone", says("{}", nil), Security{Insecure: true}, sesame, "", failure.Unauthorized, "give both ends a token_file"},
+		{"another token", says("{}", nil), sesame, other, "", failure.Unauthorized,
+			"both ends need the same token_file"},
+		{"a peer that answers anyone", says("{}", nil), Security{Insecure: true}, sesame, "", failure.Unauthorized,
+			"give both ends a token_file"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -55,7 +60,8 @@ func TestFetchFacts(t *testing.T) {
 			if string(data) != tc.want || data != nil && node != "b" {
 				t.Errorf("%q told %.40q, want %.40q", node, data, tc.want)
 			}
-			if f := typed(t, err); f == nil && tc.reason != "" || f != nil && (f.Reason != tc.reason || !strings.Contains(f.Detail, tc.says)) {
+			if f := typed(t, err); f == nil && tc.reason != "" || f != nil &&
+				(f.Reason != tc.reason || !strings.Contains(f.Detail, tc.says)) {
 				t.Errorf("got %v, want %s with %q", f, tc.reason, tc.says)
 			}
 		})

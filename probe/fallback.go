@@ -65,11 +65,14 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	lanes := r.lanes()
 	if stage == failure.StageBaseline { // like is to be compared with like
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
-			return slices.ContainsFunc(r.paths, func(p *path) bool { return p.own.Name == l.name && p.res.Failure != nil })
+			return slices.ContainsFunc(r.paths, func(p *path) bool {
+				return p.own.Name == l.name && p.res.Failure != nil
+			})
 		})
 	}
 	if len(lanes) == 0 {
-		return res, failure.New(stage, failure.NoAddress, "no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
+		return res, failure.New(stage, failure.NoAddress,
+			"no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
 	}
 	lanes, err := r.openTCP(ctx, lanes, streams)
 	if err != nil {
@@ -107,7 +110,8 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 // about. The peer's end goes first: somebody must listen.
 func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tcpLane, error) {
 	req := openRequest{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams}
-	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams, Key: r.lease.grant.Key}
+	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams,
+		Key: r.lease.grant.Key}
 	for _, l := range lanes {
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
 		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
@@ -125,7 +129,8 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 	}
 	connect := worker.ConnectArgs{}
 	for _, l := range lanes {
-		connect.Rails = append(connect.Rails, worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
+		connect.Rails = append(connect.Rails,
+			worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
 	}
 	connected, err := r.own.current.Connect(ctx, connect)
 	if err == nil && ctx.Err() != nil { // what the lanes say now is only that the lease has gone with the time
@@ -170,7 +175,9 @@ func (r *round) lanes() []tcpLane {
 	add := func(name, netdev string, local netip.Prefix, theirs []netip.Prefix) {
 		theirs = slices.DeleteFunc(slices.Clone(theirs), func(p netip.Prefix) bool { return own[p.Addr().Unmap()] })
 		remote := inSubnet(local, theirs)
-		taken := slices.ContainsFunc(list, func(l tcpLane) bool { return l.name == name || l.local == local.Addr() || l.remote == remote })
+		taken := slices.ContainsFunc(list, func(l tcpLane) bool {
+			return l.name == name || l.local == local.Addr() || l.remote == remote
+		})
 		if local.IsValid() && remote.IsValid() && !taken && len(list) < worker.MaxRails {
 			list = append(list, tcpLane{name, netdev, local.Addr(), remote})
 		}

@@ -174,12 +174,14 @@ func (r *Responder) admit(
 	}
 	list, err := r.creds.tokens()
 	if err != nil { // where the file lies is no business of those who have not proved the token
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the peer cannot use its own token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized,
+			unauthorized("the peer cannot use its own token_file"))
 		return nil, nil, false
 	}
 	s := conn.admit(req, p, list)
 	if s == nil {
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("the token is not this node's: both ends need the same token_file"))
+		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized,
+			unauthorized("the token is not this node's: both ends need the same token_file"))
 		return nil, nil, false
 	}
 	prove(req.Context())

@@ -65,11 +65,14 @@ func TestHostileRequests(t *testing.T) {
 		{"an MTU like a house", "/open", end(`{"active_mtu":1048577}`), "MTU"},
 		{"a negative MTU", "/open", end(`{"max_mtu":-1}`), "MTU"},
 		{"an address that is none", "/open", end(`{"gid":"mallory"}`), "unable to parse IP"},
-		{"more addresses than anyone has", "/open", open(`[{"rail":"0","prefixes":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]`), "257 addresses"},
+		{"more addresses than anyone has", "/open",
+			open(`[{"rail":"0","prefixes":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]`),
+			"257 addresses"},
 		{"more than a message holds", "/open", `{"transport":"` + strings.Repeat("x", maxBody) + `"}`, "too large"},
 		{"verify before open", "/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`, "nothing was opened"},
 	} {
-		if _, f := h.do(http.MethodPost, h.id+tc.path, tc.body); f.Reason != failure.Protocol || !strings.Contains(f.Detail, tc.says) {
+		if _, f := h.do(http.MethodPost, h.id+tc.path,
+			tc.body); f.Reason != failure.Protocol || !strings.Contains(f.Detail, tc.says) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
 		}
 	}
@@ -109,16 +112,21 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 		p.t.Fatal(f)
 	}
 	for _, ranges := range []string{
-		`{"offset":1048576,"length":1}`, `{"offset":-8,"length":8}`, `{"offset":0,"length":-1}`, `{"offset":0,"length":1048577}`,
-		`{"offset":1048568,"length":9}`, `{"offset":9223372036854775800,"length":9223372036854775800}`, `{"offset":4,"length":8}`,
-		`{"offset":8,"length":8},{"offset":0,"length":8}`, strings.Repeat(`{"offset":0,"length":1048576},`, 4000) + `{"offset":0,"length":1048576}`,
+		`{"offset":1048576,"length":1}`, `{"offset":-8,"length":8}`, `{"offset":0,"length":-1}`,
+		`{"offset":0,"length":1048577}`,
+		`{"offset":1048568,"length":9}`, `{"offset":9223372036854775800,"length":9223372036854775800}`,
+		`{"offset":4,"length":8}`,
+		`{"offset":8,"length":8},{"offset":0,"length":8}`, strings.Repeat(`{"offset":0,"length":1048576},`,
+			4000) + `{"offset":0,"length":1048576}`,
 		strings.Repeat(`{"offset":0,"length":0},`, 5000) + `{"offset":0,"length":0}`,
 	} {
-		if text, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[`+ranges+`]}`); f.Reason != failure.Other || f.Stage != failure.StageVerify {
+		if text, f := h.do(http.MethodPost, h.id+"/verify",
+			`{"seed":1,"ranges":[`+ranges+`]}`); f.Reason != failure.Other || f.Stage != failure.StageVerify {
 			p.t.Errorf("verify %.80s: %v %s", ranges, f, text)
 		}
 	}
-	if _, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[{"offset":0,"length":1048576}]}`); f.Reason != "" {
+	if _, f := h.do(http.MethodPost, h.id+"/verify",
+		`{"seed":1,"ranges":[{"offset":0,"length":1048576}]}`); f.Reason != "" {
 		p.t.Errorf("verify all of it: %v", f)
 	}
 }
@@ -129,9 +137,12 @@ func TestHostileLeaseRequests(t *testing.T) {
 	p := newPair(t, 1, nil)
 	h := p.holder()
 	for _, body := range []string{
-		"", "x", "{}", `{"node":"c","instance":"i","bytes":0}`, `{"node":"c","instance":"i","bytes":-1}`, `{"node":"c","instance":"i","bytes":1e300}`,
-		`{"node":"","instance":"i","bytes":1}`, `{"node":"c","instance":"","bytes":1}`, `{"node":"c\n","instance":"i","bytes":1}`,
-		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","bytes":1}`, `{"node":"` + strings.Repeat("c", maxBody) + `"}`,
+		"", "x", "{}", `{"node":"c","instance":"i","bytes":0}`, `{"node":"c","instance":"i","bytes":-1}`,
+		`{"node":"c","instance":"i","bytes":1e300}`,
+		`{"node":"","instance":"i","bytes":1}`, `{"node":"c","instance":"","bytes":1}`,
+		`{"node":"c\n","instance":"i","bytes":1}`,
+		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","bytes":1}`,
+		`{"node":"` + strings.Repeat("c", maxBody) + `"}`,
 	} {
 		if _, f := h.do(http.MethodPost, pathLease, body); f.Reason != failure.Protocol {
 			t.Errorf("%.60s: %v", body, f)
@@ -167,7 +178,8 @@ func TestAnswerOutlastsReading(t *testing.T) {
 			}
 		}
 	}()
-	if text, f := h.do(http.MethodPost, h.id+"/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`); f.Reason != "" {
+	if text, f := h.do(http.MethodPost, h.id+"/verify",
+		`{"seed":1,"ranges":[{"offset":0,"length":8}]}`); f.Reason != "" {
 		t.Errorf("%v %s", f, text)
 	}
 	close(stop)

@@ -69,12 +69,14 @@ func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int6
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, failures := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)}}, 4, key)
+	c, failures := tcp.Dial(ctx,
+		[]tcp.Lane{{Rail: "0", Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)}}, 4, key)
 	defer c.Close()
 	if failures[0] != nil {
 		t.Fatal(failures[0])
 	}
-	res, _ := c.Burst(ctx, make([]byte, 1<<20), tcp.Options{Total: total, Chunk: int64(chunk), Depth: 8}) // how it ends is for the caller to judge
+	res, _ := c.Burst(ctx, make([]byte, 1<<20), tcp.Options{Total: total, Chunk: int64(chunk),
+		Depth: 8}) // how it ends is for the caller to judge
 	return res.Bytes
 }
 
@@ -89,7 +91,8 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 	if n := flood(t, h.openTCP(), h.key, 1<<20, 64<<10); n != 1<<20 {
 		t.Fatalf("%d bytes written", n)
 	}
-	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != failure.Budget || !strings.Contains(f.Detail, "1048576") {
+	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != failure.Budget || !strings.Contains(f.Detail,
+		"1048576") {
 		t.Errorf("another session: %v", f)
 	}
 	if text, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
@@ -108,7 +111,8 @@ func TestLeaseTooMuch(t *testing.T) {
 		says          string
 	}{
 		{8 * gib, gib, ""},
-		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, an eighth of its hourly budget or one round of default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
+		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, an eighth of its hourly budget or one round of " +
+			"default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
 		{8 * gib, 1 << 40, "raise budget on the peer to 8388609 MiB/h"},
 		{gib / 16, defaultRound(), "grants at most 64.0 MiB to one lease, all of its hourly budget: " +
 			"lower transfer on this node to 31 MiB, or raise budget on the peer to 130 MiB/h"},
@@ -140,7 +144,8 @@ func TestLeaseTooMuch(t *testing.T) {
 	p.opts.Transfer = 2 * gib
 	p.a.asked.resize(64 * gib)
 	p.opts.Budget = 64 * gib
-	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Budget || !strings.Contains(res.Detail, "lower transfer on this node") {
+	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Budget || !strings.Contains(res.Detail,
+		"lower transfer on this node") {
 		t.Errorf("a round of 2 GiB: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 	}
 }
@@ -220,14 +225,18 @@ func TestBeyondGrant(t *testing.T) {
 		certain int64
 	}{
 		{why: "nothing"},
-		{why: "as granted, with headers, and others", rails: []reading{{in: 150 * mb}}, granted: 100 * mb, certain: 130 * mb},
+		{why: "as granted, with headers, and others", rails: []reading{{in: 150 * mb}}, granted: 100 * mb,
+			certain: 130 * mb},
 		{why: "a little more", rails: []reading{{in: 151 * mb}}, granted: 100 * mb, over: 1 * mb, certain: 131 * mb},
-		{why: "as granted, but on each of two rails", rails: []reading{{in: 100 * mb}, {in: 100 * mb}}, granted: 50 * mb, over: 95 * mb, certain: 160 * mb},
+		{why: "as granted, but on each of two rails", rails: []reading{{in: 100 * mb}, {in: 100 * mb}},
+			granted: 50 * mb, over: 95 * mb, certain: 160 * mb},
 		{why: "others', both ways", rails: []reading{{in: 100 * mb, out: 100 * mb}}, granted: 10 * mb, over: 67 * mb},
 		{why: "with losses", rails: []reading{{in: 100 * mb, repeats: 1}}, granted: 10 * mb, certain: 10 * mb},
-		{why: "with losses, without end", rails: []reading{{in: 200 * mb, repeats: 1}}, granted: 10 * mb, over: 76 * mb, certain: 22.5 * mb},
+		{why: "with losses, without end", rails: []reading{{in: 200 * mb, repeats: 1}}, granted: 10 * mb, over: 76 * mb,
+			certain: 22.5 * mb},
 		{why: "of unknown capacity", rails: []reading{{in: 26 * mb}}, granted: 10 * mb, unknown: true},
-		{why: "of unknown capacity, more", rails: []reading{{in: 30 * mb}}, granted: 10 * mb, unknown: true, over: 4 * mb},
+		{why: "of unknown capacity, more", rails: []reading{{in: 30 * mb}}, granted: 10 * mb, unknown: true,
+			over: 4 * mb},
 	} {
 		g := guard{above: 0.2, granted: tc.granted, receiving: true, start: map[string]rail.Traffic{}}
 		now := map[string]rail.Traffic{}
@@ -239,7 +248,8 @@ func TestBeyondGrant(t *testing.T) {
 			}
 			g.rails = append(g.rails, own)
 			g.start[own.Name] = rail.Traffic{At: start, Receive: 7, Transmit: 8, Repeats: 9}
-			now[own.Name] = rail.Traffic{At: start.Add(time.Second), Receive: 7 + r.in, Transmit: 8 + r.out, Repeats: 9 + r.repeats}
+			now[own.Name] = rail.Traffic{At: start.Add(time.Second), Receive: 7 + r.in, Transmit: 8 + r.out,
+				Repeats: 9 + r.repeats}
 		}
 		if over, certain := g.beyondGrant(now), g.beyondOthers(now); over != tc.over || certain != tc.certain {
 			t.Errorf("%s: %d too much and %d the asker's, want %d and %d", tc.why, over, certain, tc.over, tc.certain)
@@ -322,7 +332,8 @@ func TestOverrunIsDebt(t *testing.T) {
 			p.resp.quiet = time.Time{}
 			p.resp.mu.Unlock()
 			f := p.holder().take("d", 1)
-			if owed := tc.left < 0; owed != (f != nil) || owed && (f.Reason != failure.Budget || p.b.answered.remaining() != 0) {
+			if owed := tc.left < 0; owed != (f != nil) || owed &&
+				(f.Reason != failure.Budget || p.b.answered.remaining() != 0) {
 				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answered.remaining())
 			}
 		})

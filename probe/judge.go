@@ -57,7 +57,8 @@ func (r *round) judge() {
 // load is what the path carried, for comparison. Its rate is the greater of both
 // ends': a port that is down or has trained down stays with its siblings.
 func (p *path) load(carried float64) rail.Load {
-	l := rail.Load{Group: rail.Group{LinkLayer: p.own.LinkLayer, Rate: max(p.own.status.Limits.Rate, p.peer.Rate)}, Rate: carried}
+	l := rail.Load{Group: rail.Group{LinkLayer: p.own.LinkLayer, Rate: max(p.own.status.Limits.Rate, p.peer.Rate)},
+		Rate: carried}
 	if p.res.Capacity != nil {
 		l.Capacity = *p.res.Capacity
 	}
@@ -147,6 +148,8 @@ func mismatches(here, there versions, paths []*path) []Mismatch {
 // firstParts returns the first n numbers of a version: 6.1 of
 // 6.1.0-56-amd64.
 func firstParts(version string, n int) string {
-	parts := strings.FieldsFunc(strings.TrimPrefix(version, "v"), func(r rune) bool { return r == '.' || r == '-' || r == '+' })
+	parts := strings.FieldsFunc(strings.TrimPrefix(version, "v"), func(r rune) bool {
+		return r == '.' || r == '-' || r == '+'
+	})
 	return strings.Join(parts[:min(n, len(parts))], ".")
 }

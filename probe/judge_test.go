@@ -54,12 +54,15 @@ func TestJudge(t *testing.T) {
 		{"one broke in the end", 100, []judged{{100, 100, 0, false, false, 0}, {40, 100, 0, true, false, 0}}, 1, 1},
 		{"one was never there", 100, []judged{{100, 100, 0, false, false, 0}, {none, none, 0, true, false, 0}}, 1, 1},
 		{"one has no peer", 100, []judged{{100, 100, 0, false, false, 0}, {none, none, 0, true, true, 0}}, none, 1},
-		{"no solos in this round", 200, []judged{{100, none, 0, false, false, 0}, {100, none, 0, false, false, 0}}, 0, none},
+		{"no solos in this round", 200, []judged{{100, none, 0, false, false, 0}, {100, none, 0, false, false, 0}},
+			0, none},
 		{"one carried nothing", 100, []judged{{100, 100, 0, false, false, 0}, {none, 100, 0, false, false, 0}}, 1, 0.5},
 		{"one rail", 100, []judged{{100, 100, 0, false, false, 0}}, none, 1},
 		{"two rates", 140, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50}}, none, 1},
-		{"the worst group", 260, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50}, {20, 20, 50, false, false, 50}, {100, 100, 100, false, false, 100}}, 0.5, 1},
-		{"dead, its rate unknown", 200, []judged{{100, 100, 100, false, false, 100}, {100, 100, 100, false, false, 100}, {none, none, 0, true, false, 0}}, 1, 1},
+		{"the worst group", 260, []judged{{100, 100, 100, false, false, 100}, {40, 40, 50, false, false, 50},
+			{20, 20, 50, false, false, 50}, {100, 100, 100, false, false, 100}}, 0.5, 1},
+		{"dead, its rate unknown", 200, []judged{{100, 100, 100, false, false, 100}, {100, 100, 100, false, false, 100},
+			{none, none, 0, true, false, 0}}, 1, 1},
 		{"nothing was measured", none, []judged{{100, 100, 0, false, false, 0}}, none, none},
 	} {
 		r := round{}
@@ -71,7 +74,8 @@ func TestJudge(t *testing.T) {
 			r.res.Stealing = &v
 		}
 		r.judge()
-		for what, v := range map[string][2]float64{"imbalance": {value(r.res.Imbalance), tc.imbalance}, "scaling": {value(r.res.Scaling), tc.scaling}} {
+		for what, v := range map[string][2]float64{"imbalance": {value(r.res.Imbalance), tc.imbalance},
+			"scaling": {value(r.res.Scaling), tc.scaling}} {
 			if math.Abs(v[0]-v[1]) > 1e-9 {
 				t.Errorf("%s: %s %v, want %v", tc.why, what, v[0], v[1])
 			}
@@ -157,7 +161,8 @@ func TestMismatches(t *testing.T) {
 		{base, "", ""},
 		{versions{"1.2.9+dirty", "6.1.99-1-arm64", "44.7"}, "", ""},
 		{versions{"1.3.0", "6.1.0", "44"}, "", "railscope v1.2.3 1.3.0"},
-		{versions{"1.2.3", "5.15.0-100-generic", "46.0"}, "", "kernel 6.1.0-56-amd64 5.15.0-100-generic; rdma-core 44.0 46.0"},
+		{versions{"1.2.3", "5.15.0-100-generic", "46.0"}, "",
+			"kernel 6.1.0-56-amd64 5.15.0-100-generic; rdma-core 44.0 46.0"},
 		{versions{}, "", ""}, // what is not told differs from nothing
 		{base, "28.39.1 28.39.1|28.39.1 28.40.0|28.39.1 28.41.0", "firmware 28.39.1 (rail 1) 28.40.0"},
 		{base, "28.39.1 16.1!", ""},
@@ -193,7 +198,8 @@ func TestWireBytes(t *testing.T) {
 		mtu     int
 		ipv4    bool
 		want    float64
-	}{{4096, 4096, true, 4154}, {4096, 4096, false, 4174}, {4096, 1024, true, 4096 + 4*58}, {1 << 30, 1024, false, 1<<30 + 78<<20}, {0, 1024, true, 0}} {
+	}{{4096, 4096, true, 4154}, {4096, 4096, false, 4174}, {4096, 1024, true, 4096 + 4*58},
+		{1 << 30, 1024, false, 1<<30 + 78<<20}, {0, 1024, true, 0}} {
 		if got := wireBytes(tc.payload, tc.mtu, tc.ipv4); math.Abs(got-tc.want) > 1e-6 {
 			t.Errorf("%d bytes at MTU %d, IPv4 %v: %v, want %v", tc.payload, tc.mtu, tc.ipv4, got, tc.want)
 		}

@@ -22,9 +22,11 @@ func (f *foundPeers) labelled(list ...target) []string {
 // TestPeerLabelText: whatever a peer calls itself, its label is plain and not
 // long, and no two peers have one.
 func TestPeerLabelText(t *testing.T) {
-	f := newFound(t, "spark-02:10092", "[fe80::1%eth0]:10092", strings.Repeat("a.", 120)+"1:10092", strings.Repeat("a.", 120)+"2:10092")
+	f := newFound(t, "spark-02:10092", "[fe80::1%eth0]:10092", strings.Repeat("a.", 120)+"1:10092",
+		strings.Repeat("a.", 120)+"2:10092")
 	var list []target
-	for i, name := range []string{"", "gpu-01", "gpu 01", "gpu_01", "a\nb\x00", "\u202eneerg\u2066", "\xff\xfe", strings.Repeat("é", 500), strings.Repeat("x", 500),
+	for i, name := range []string{"", "gpu-01", "gpu 01", "gpu_01", "a\nb\x00", "\u202eneerg\u2066", "\xff\xfe",
+		strings.Repeat("é", 500), strings.Repeat("x", 500),
 		strings.Repeat("x", 501), "spark-02:10092", "10.0.0.1", "10.0.0.1:7", `"} 1`, "self", " ", "10.0.0.17"} {
 		list = append(list, at(fmt.Sprintf("10.0.0.%d:7", i+1), name), at(fmt.Sprintf("[fd00::%x]:7", i+1), name))
 	}
@@ -65,7 +67,8 @@ func TestPeerLabelStays(t *testing.T) {
 		f.report("10.0.0.2:7", Result{Outcome: OK, PeerNode: fmt.Sprint("name-", i)})
 		f.report("10.0.0.3:7", Result{Outcome: OK, PeerNode: fmt.Sprint("b-", i)})
 	}
-	if results := slices.Compact(slices.Sorted(slices.Values(f.results))); !slices.Equal(results, []string{"10.0.0.3 ok", "a ok"}) {
+	if results := slices.Compact(slices.Sorted(slices.Values(f.results))); !slices.Equal(results,
+		[]string{"10.0.0.3 ok", "a ok"}) {
 		t.Errorf("results of %q", results)
 	}
 	check("after it said other names", f.labelled(a, b))

@@ -33,19 +33,26 @@ func TestLanes(t *testing.T) {
 		own, ownMore, peers, peersMore string
 		want                           string
 	}{
-		{"alike", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24|1=10.0.1.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
-		{"crossed", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.1.2/24|1=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"alike", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24|1=10.0.1.2/24", "",
+			"0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"crossed", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.1.2/24|1=10.0.0.2/24", "",
+			"0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
 		{"our device is gone", "", "rail0=10.0.0.1/24", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
-		{"a claim beside our rails", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "0=192.168.0.7/24", "", "control -127.0.0.1"},
-		{"a claim beside our rails, by an interface", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "", "eth9=192.168.0.7/24", "control -127.0.0.1"},
+		{"a claim beside our rails", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "0=192.168.0.7/24", "",
+			"control -127.0.0.1"},
+		{"a claim beside our rails, by an interface", "0=10.0.0.1/24", "eth0=192.168.0.1/24", "", "eth9=192.168.0.7/24",
+			"control -127.0.0.1"},
 		{"a claim anywhere", "0=10.0.0.1/24", "", "0=203.0.113.9/0", "", "control -127.0.0.1"},
 		{"a claim to be us", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16", "", "control -127.0.0.1"},
-		{"a claim to be us, and the truth", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16 10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
+		{"a claim to be us, and the truth", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.1.1/16 10.0.0.2/16", "",
+			"0 10.0.0.1-10.0.0.2"},
 		{"a claim to be us, mapped", "0=10.0.0.1/24", "", "0=::ffff:10.0.0.1/120", "", "control -127.0.0.1"},
-		{"a claim to be us, of many addresses", "0=10.9.0.1/16|1=10.9.1.1/16", many, "0=10.9.1.1/16", "", "control -127.0.0.1"},
+		{"a claim to be us, of many addresses", "0=10.9.0.1/16|1=10.9.1.1/16", many, "0=10.9.1.1/16", "",
+			"control -127.0.0.1"},
 		{"a claim to be this machine", "0=10.0.0.1/24", "", "0=127.0.0.1/8 ::1/128", "", "control -127.0.0.1"},
 		{"their device is gone", "0=10.0.0.1/24", "", "", "eth0=10.0.0.2/24", "0 10.0.0.1-10.0.0.2"},
-		{"one of theirs is gone", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "eth1=10.0.1.2/24", "0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
+		{"one of theirs is gone", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "eth1=10.0.1.2/24",
+			"0 10.0.0.1-10.0.0.2, 1 10.0.1.1-10.0.1.2"},
 		{"fewer there", "0=10.0.0.1/24|1=10.0.1.1/24", "", "0=10.0.0.2/24", "", "0 10.0.0.1-10.0.0.2"},
 		{"no common subnet", "0=10.0.0.1/24", "", "0=10.9.0.2/24", "", "control -127.0.0.1"},
 		{"no addresses", "0=", "", "0=", "", "control -127.0.0.1"},
@@ -54,7 +61,8 @@ func TestLanes(t *testing.T) {
 		{"link-local only", "0=fe80::1/64", "", "0=fe80::2/64", "", "control -127.0.0.1"},
 		{"IPv6", "0=fe80::1/64 fd00::1/64", "", "0=fe80::2/64 fd00::2/64", "", "0 fd00::1-fd00::2"},
 		{"both families", "0=fd00::1/64 10.0.0.1/24", "", "0=10.0.0.2/24 fd00::2/64", "", "0 10.0.0.1-10.0.0.2"},
-		{"one address of theirs for two of ours", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.0.2/16", "", "0 10.0.0.1-10.0.0.2"},
+		{"one address of theirs for two of ours", "0=10.0.0.1/16|1=10.0.1.1/16", "", "0=10.0.0.2/16", "",
+			"0 10.0.0.1-10.0.0.2"},
 	} {
 		control := netip.MustParseAddr("127.0.0.1")
 		r := round{peer: "rebound.example:10092", client: &client{}} // what the name leads to now is all the same
@@ -70,7 +78,8 @@ func TestLanes(t *testing.T) {
 		for i, name := range names {
 			more[name] = list[i]
 		}
-		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }}, netdevs: map[string]bool{"rail0": true, "rail1": true}}
+		r.node = &Node{opts: NodeOptions{Addresses: func() (map[string][]netip.Prefix, error) { return more, nil }},
+			netdevs: map[string]bool{"rail0": true, "rail1": true}}
 		names, list = parse(tc.peers)
 		for i, name := range names {
 			r.there.Rails = append(r.there.Rails, helloRail{Name: name, Prefixes: list[i]})
@@ -135,7 +144,8 @@ func TestRailsGone(t *testing.T) {
 				t.Errorf("because of %q (%s), %+v", res.Reason, res.Detail, res.TCP)
 			case tc.outcome == OK && len(res.Rails) != 1:
 				t.Errorf("rails %+v", res.Rails)
-			case tc.outcome == Degraded && (res.Rails[1].Failure == nil || res.Rails[1].Failure.Reason != tc.reason || res.Imbalance != nil):
+			case tc.outcome == Degraded &&
+				(res.Rails[1].Failure == nil || res.Rails[1].Failure.Reason != tc.reason || res.Imbalance != nil):
 				t.Errorf("rail 1 %+v, imbalance %v", res.Rails[1].Failure, res.Imbalance)
 			}
 		})
@@ -151,7 +161,8 @@ func TestGIDChanges(t *testing.T) {
 		t.Helper()
 		res := p.round()
 		if res.Outcome != OK || res.Rails[0].GIDIndex != index || res.Rails[0].GID != address4("a", 0) {
-			t.Errorf("%s because of %q (%s), GID %d %s", res.Outcome, res.Reason, res.Detail, res.Rails[0].GIDIndex, res.Rails[0].GID)
+			t.Errorf("%s because of %q (%s), GID %d %s", res.Outcome, res.Reason, res.Detail, res.Rails[0].GIDIndex,
+				res.Rails[0].GID)
 		}
 	}
 	one(3)
@@ -170,7 +181,8 @@ func TestGIDChanges(t *testing.T) {
 			p.fabric.SetGIDs("a", "mlx5_0", append([]fakeverbs.GID{{}, {}}, table...))
 		}
 	})
-	if res.Outcome != Fallback || res.Reason != failure.GIDChanged || res.Failures[0].Stage != failure.StageOpen || !strings.Contains(res.Detail, "chooses anew") {
+	if res.Outcome != Fallback || res.Reason != failure.GIDChanged || res.Failures[0].Stage != failure.StageOpen ||
+		!strings.Contains(res.Detail, "chooses anew") {
 		t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
 	p.clean()
@@ -182,7 +194,8 @@ func TestGIDChanges(t *testing.T) {
 func TestGIDInPeersSubnet(t *testing.T) {
 	n := &Node{opts: NodeOptions{Sysfs: t.TempDir()}}
 	gid := func(i int, addr string) rail.GID {
-		return rail.GID{Index: i, Type: rail.TypeRoCEv2, Netdev: "eth0", Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16())}
+		return rail.GID{Index: i, Type: rail.TypeRoCEv2, Netdev: "eth0",
+			Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16())}
 	}
 	r := ownRail{prefixes: prefixes("10.0.0.1/24 10.5.0.1/24")[0]}
 	r.LinkLayer, r.Netdev = "Ethernet", "eth0"
@@ -204,7 +217,8 @@ func TestPathMTU(t *testing.T) {
 			}
 		})
 		if res := p.round(); res.Outcome != OK || res.Rails[0].PathMTU != 1024 || *res.Rails[0].CounterMismatch > 0.01 {
-			t.Errorf("%s smaller than %s: %s because of %q, MTU %d, mismatch %v", node, other, res.Outcome, res.Reason, res.Rails[0].PathMTU, res.Rails[0].CounterMismatch)
+			t.Errorf("%s smaller than %s: %s because of %q, MTU %d, mismatch %v", node, other, res.Outcome, res.Reason,
+				res.Rails[0].PathMTU, res.Rails[0].CounterMismatch)
 		}
 	}
 }
@@ -221,7 +235,8 @@ func TestMaxMTU(t *testing.T) {
 		d.Down = i == 1
 	})
 	at := func() [4]int {
-		return [4]int{p.a.MaxMTU("mlx5_0", 1), p.b.MaxMTU("mlx5_0", 2), p.b.MaxMTU("mlx5_0", 1), p.a.MaxMTU("mlx5_1", 1)}
+		return [4]int{p.a.MaxMTU("mlx5_0", 1), p.b.MaxMTU("mlx5_0", 2), p.b.MaxMTU("mlx5_0", 1),
+			p.a.MaxMTU("mlx5_1", 1)}
 	}
 	if got := at(); got != [4]int{} {
 		t.Errorf("before a round: %v", got)
@@ -244,11 +259,13 @@ func TestCrossedCables(t *testing.T) {
 		}
 	})
 	p.b.opts.Addresses = func() (map[string][]netip.Prefix, error) {
-		return map[string][]netip.Prefix{"fabric0": prefixes(address4("b", 1) + "/24")[0], "fabric1": prefixes(address4("b", 0) + "/24")[0]}, nil
+		return map[string][]netip.Prefix{"fabric0": prefixes(address4("b", 1) + "/24")[0],
+			"fabric1": prefixes(address4("b", 0) + "/24")[0]}, nil
 	}
 	res := p.round()
 	if res.Outcome != OK || res.Rails[0].PeerRail != "1" || res.Rails[1].PeerRail != "0" || len(res.Failures) > 0 {
-		t.Errorf("%s because of %q (%s): %s-%s, %v", res.Outcome, res.Reason, res.Detail, res.Rails[0].PeerRail, res.Rails[1].PeerRail, res.Failures)
+		t.Errorf("%s because of %q (%s): %s-%s, %v", res.Outcome, res.Reason, res.Detail, res.Rails[0].PeerRail,
+			res.Rails[1].PeerRail, res.Failures)
 	}
 }
 
@@ -262,7 +279,8 @@ func TestVersionsDiffer(t *testing.T) {
 	})
 	p.b.opts.Version = "1.3.0"
 	res := p.round()
-	if want := "[{railscope 1.2.3 1.3.0} {firmware 28.39.1002 (rail 1) 28.40.1000}]"; res.Outcome != OK || fmt.Sprint(res.Mismatches) != want {
+	if want := "[{railscope 1.2.3 1.3.0} {firmware 28.39.1002 (rail 1) 28.40.1000}]"; res.Outcome != OK ||
+		fmt.Sprint(res.Mismatches) != want {
 		t.Errorf("%s, %v, want %s", res.Outcome, res.Mismatches, want)
 	}
 }

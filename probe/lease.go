@@ -52,7 +52,8 @@ func newLease(parent context.Context, node *Node, ask leaseRequest, ttl, longest
 		l.end(failure.New(failure.StageLease, failure.LeaseLost, "nothing was heard of its holder for %v", ttl))
 	})
 	l.last = time.AfterFunc(longest, func() {
-		l.end(failure.New(failure.StageLease, failure.LeaseLost, "it has lasted %v, and no round takes longer", longest))
+		l.end(failure.New(failure.StageLease, failure.LeaseLost, "it has lasted %v, and no round takes longer",
+			longest))
 	})
 	return l
 }

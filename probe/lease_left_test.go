@@ -64,7 +64,8 @@ func TestNothingOutlivesLease(t *testing.T) {
 			if f.Reason != "" {
 				t.Fatal(f)
 			}
-			if text, f := h.do(http.MethodPost, h.id+"/open", tc.second); f.Reason != "" || !strings.Contains(text, string(failure.NoDevice)) {
+			if text, f := h.do(http.MethodPost, h.id+"/open", tc.second); f.Reason != "" || !strings.Contains(text,
+				string(failure.NoDevice)) {
 				t.Fatalf("%v, %s", f, text)
 			}
 			if _, f := h.do(http.MethodDelete, h.id, "{}"); f.Reason != "" {

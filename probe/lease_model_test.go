@@ -78,7 +78,9 @@ var acts = []act{
 	{"two opens at once", func(m *leaseModel) {
 		var both sync.WaitGroup
 		for _, body := range []string{byTCP, byRDMA} {
-			both.Go(func() { m.keep(m.held, m.held.try(context.Background(), http.MethodPost, m.held.id+"/open", body)) })
+			both.Go(func() {
+				m.keep(m.held, m.held.try(context.Background(), http.MethodPost, m.held.id+"/open", body))
+			})
 		}
 		both.Wait()
 		m.mayBe = "either"
@@ -162,7 +164,8 @@ func (m *leaseModel) openRDMA(rails ...string) {
 	if err != nil {
 		m.fatal("%v", err)
 	}
-	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Rails: []worker.RailArg{rdmaRail(own[0], m.a.gid(own[0], nil))}}
+	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: 1 << 20, Depth: 4, QueuePairs: 1,
+		Rails: []worker.RailArg{rdmaRail(own[0], m.a.gid(own[0], nil))}}
 	opened, err := m.asker.begin(m.t.Context(), args)
 	if err != nil {
 		m.fatal("the asker's own end: %v", err)
@@ -181,11 +184,14 @@ func (m *leaseModel) openRDMA(rails ...string) {
 	}
 	text := m.open(worker.RDMA, string(body))
 	var reply openReply
-	if json.Unmarshal([]byte(text), &reply) != nil || len(reply.Ends) == 0 || reply.Ends[0].Failure != nil || len(reply.Ends[0].QPNs) == 0 {
+	if json.Unmarshal([]byte(text),
+		&reply) != nil || len(reply.Ends) == 0 || reply.Ends[0].Failure != nil || len(reply.Ends[0].QPNs) == 0 {
 		m.rkeys = false
 		return
 	}
-	c, err := m.asker.current.Connect(m.t.Context(), worker.ConnectArgs{RetryCount: 7, Rails: []worker.ConnectRail{{Name: "0", Remote: reply.Ends[0], PathMTU: 4096}}})
+	c, err := m.asker.current.Connect(m.t.Context(),
+		worker.ConnectArgs{RetryCount: 7,
+			Rails: []worker.ConnectRail{{Name: "0", Remote: reply.Ends[0], PathMTU: 4096}}})
 	if err != nil || len(c.Failures) > 0 {
 		m.fatal("connect: %v %v", err, c.Failures)
 	}
@@ -218,7 +224,9 @@ func (m *leaseModel) ends(by func()) {
 		m.fatal("the lease does not end")
 	}
 	m.onlyWhatMayBe()
-	if holder := m.b.slot.holder(); holder != "" && !within(time.Second, func() bool { return m.b.slot.holder() == "" }) {
+	if holder := m.b.slot.holder(); holder != "" && !within(time.Second, func() bool {
+		return m.b.slot.holder() == ""
+	}) {
 		m.fatal("the place is taken: %s", holder)
 	}
 }

@@ -146,7 +146,8 @@ func TestLeaseEnds(t *testing.T) {
 		soon time.Duration
 	}{
 		{"released", func(p *pairOfNodes, h *holder) {
-			if text, f := h.do(http.MethodDelete, h.id, `{"bytes":5}`); f.Reason != "" || strings.TrimSpace(text) != "{}" {
+			if text, f := h.do(http.MethodDelete, h.id,
+				`{"bytes":5}`); f.Reason != "" || strings.TrimSpace(text) != "{}" {
 				p.t.Errorf("released: %q %v", text, f)
 			}
 		}, failure.LeaseLost, 0},
@@ -178,8 +179,11 @@ func TestLeaseEnds(t *testing.T) {
 					t.Fatalf("%d leases, open: %v", p.resp.Leases(), p.fabric.Left())
 				}
 				tc.end(p, h)
-				if !within(tc.soon, func() bool { return p.resp.Leases() == 0 && p.b.slot.holder() == "" }) || len(p.fabric.Left()) > 0 {
-					t.Errorf("after %v: %d leases, %q, %v", tc.soon, p.resp.Leases(), p.b.slot.holder(), p.fabric.Left())
+				if !within(tc.soon, func() bool {
+					return p.resp.Leases() == 0 && p.b.slot.holder() == ""
+				}) || len(p.fabric.Left()) > 0 {
+					t.Errorf("after %v: %d leases, %q, %v", tc.soon, p.resp.Leases(), p.b.slot.holder(),
+						p.fabric.Left())
 				}
 				if tc.says != "" {
 					if f := h.ended(); f.Reason != tc.says {
@@ -228,7 +232,8 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 		}
 		resp.mu.Unlock()
 		w := httptest.NewRecorder()
-		resp.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew", strings.NewReader("{}")))
+		resp.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew",
+			strings.NewReader("{}")))
 		var f failure.Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil {
 			t.Error(err)
@@ -268,7 +273,8 @@ func TestLeaseLasts(t *testing.T) {
 			}
 		}
 		last := time.Now()
-		if f := ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "nothing was heard") || time.Since(last) != leaseTTL {
+		if f := ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
+			"nothing was heard") || time.Since(last) != leaseTTL {
 			t.Errorf("after %v it ended with %v", time.Since(last), f)
 		}
 		if why := renew(); why != failure.LeaseLost {
@@ -294,7 +300,8 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		}()
 		defer close(stop)
 		f := ended()
-		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") || time.Since(granted).Round(time.Second) != MaxTimeout {
+		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") || time.Since(granted).
+			Round(time.Second) != MaxTimeout {
 			t.Errorf("after %v it ended with %v", time.Since(granted), f)
 		}
 	})
@@ -318,7 +325,8 @@ func TestLeaseIdle(t *testing.T) {
 		}()
 		defer close(stop)
 		f := ended()
-		if took := time.Since(granted); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "nothing has come in") || took < idleLease || took > idleLease+time.Second {
+		if took := time.Since(granted); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
+			"nothing has come in") || took < idleLease || took > idleLease+time.Second {
 			t.Errorf("after %v it ended with %v", took, f)
 		}
 	})
@@ -396,7 +404,8 @@ func TestLeaseDenied(t *testing.T) {
 	deny("more than there is", failure.Budget, "c", 1<<62, "budget")
 	first.mustTake()
 	deny("another's", failure.Busy, "d", 1, "answering c")
-	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 || res.Transport != NoTransport {
+	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
+		res.Transport != NoTransport {
 		t.Errorf("a round meanwhile: %s because of %q, %v", res.Outcome, res.Reason, res.Failures)
 	}
 	if _, f := first.do(http.MethodDelete, first.id, `{"bytes":0}`); f.Reason != "" {
@@ -470,7 +479,8 @@ func TestAskersMeet(t *testing.T) {
 	for range 2 {
 		res := <-results
 		count[res.Outcome]++
-		if res.Outcome == Skipped && (res.Reason != failure.Busy || !strings.Contains(res.Detail, "the peer is answering")) {
+		if res.Outcome == Skipped && (res.Reason != failure.Busy || !strings.Contains(res.Detail,
+			"the peer is answering")) {
 			t.Errorf("skipped because of %q: %s", res.Reason, res.Detail)
 		}
 	}

@@ -70,7 +70,8 @@ func TestManyRounds(t *testing.T) {
 			debug.FreeOSMemory()
 			goroutines = runtime.NumGoroutine()
 			for _, pid := range pids() {
-				before, memory, fds = append(before, pid), append(memory, resident(t, pid)), append(fds, descriptors(t, pid))
+				before, memory, fds = append(before, pid), append(memory, resident(t, pid)),
+					append(fds, descriptors(t, pid))
 			}
 		}
 	}
@@ -82,7 +83,8 @@ func TestManyRounds(t *testing.T) {
 			t.Fatalf("processes %v, there were %v", pids(), before)
 		}
 		now, open := resident(t, pid), descriptors(t, pid)
-		t.Logf("process %d: %.1f MiB after %d rounds, %.1f after %d; %d descriptors, %d", i, memory[i], warm, now, rounds, fds[i], open)
+		t.Logf("process %d: %.1f MiB after %d rounds, %.1f after %d; %d descriptors, %d", i, memory[i], warm, now,
+			rounds, fds[i], open)
 		if now > memory[i]*1.2+8 {
 			t.Errorf("process %d grew from %.1f MiB to %.1f", i, memory[i], now)
 		}
@@ -90,7 +92,8 @@ func TestManyRounds(t *testing.T) {
 			t.Errorf("process %d: from %d to %d descriptors", i, fds[i], open)
 		}
 	}
-	t.Logf("%.1f rounds a second, %d goroutines, %d after %d", float64(rounds)/took.Seconds(), runtime.NumGoroutine(), goroutines, warm)
+	t.Logf("%.1f rounds a second, %d goroutines, %d after %d", float64(rounds)/took.Seconds(), runtime.NumGoroutine(),
+		goroutines, warm)
 	if n := runtime.NumGoroutine(); n > goroutines+8 {
 		t.Errorf("from %d to %d goroutines", goroutines, n)
 	}

@@ -16,6 +16,7 @@ func TestRoundWithoutC(t *testing.T) {
 	p.serve()
 	res := p.round()
 	if res.Outcome != Fallback || res.Transport != TCP || res.Reason != failure.NoCgo || !res.Verified {
-		t.Errorf("%s by %s because of %q (%s), verified %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Verified)
+		t.Errorf("%s by %s because of %q (%s), verified %v", res.Outcome, res.Transport, res.Reason, res.Detail,
+			res.Verified)
 	}
 }

@@ -31,19 +31,24 @@ type NodeOptions struct {
 	Sysfs   string // where sysfs is mounted
 	Rails   func() ([]rail.Rail, error)
 
-	Worker    []string                                                     // command of the worker process, which calls [WorkerMain]
-	Env       []string                                                     // beside this process's own, for the worker
-	Log       func(line string)                                            // gets what the worker writes to stderr; optional
-	Addresses func() (map[string][]netip.Prefix, error)                    // of each interface; optional: asks the kernel
-	Lookup    func(ctx context.Context, host string) ([]netip.Addr, error) // addresses of a DNS name; optional: asks the system's resolver
-	Facts     func(context.Context) ([]byte, error)                        // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
-	Server    func(*http.Server)                                           // prepares the control channel's server, its log for one; optional
+	Worker    []string          // command of the worker process, which calls [WorkerMain]
+	Env       []string          // beside this process's own, for the worker
+	Log       func(line string) // gets what the worker writes to stderr; optional
+	Addresses func() (map[string][]netip.Prefix,
+		error) // of each interface; optional: asks the kernel
+	Lookup func(ctx context.Context, host string) ([]netip.Addr,
+		error) // addresses of a DNS name; optional: asks the system's resolver
+	Facts func(context.Context) ([]byte,
+		error) // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
+	Server func(*http.Server) // prepares the control channel's server, its log for one; optional
 
-	Refused func(reason, from string) // is told of the first refusal of a reason by the control channel, until there were none for a while; optional
+	// is told of the first refusal of a reason by the control channel, until there were none for a while; optional
+	Refused func(reason, from string)
 
 	Maintenance func() bool // no round starts, and no lease is granted, while it returns true; optional
 
-	Simulation *Simulation // takes the place of the worker process, for the demo; nil wherever figures are to be believed
+	// takes the place of the worker process, for the demo; nil wherever figures are to be believed
+	Simulation *Simulation
 }
 
 // Node is this machine as the probe sees it: its rails, its one worker process,
@@ -102,10 +107,12 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{}, ports: map[rail.Rail]*railPorts{}, facts: newFacts(opts.Facts),
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{},
+		ports: map[rail.Rail]*railPorts{}, facts: newFacts(opts.Facts),
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabels(),
 		asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
-		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log, Simulation: opts.Simulation})}
+		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
+			Simulation: opts.Simulation})}
 	n.rename("")
 	return n
 }
@@ -199,7 +206,10 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 		if ports[r.Name] == p {
 			continue
 		}
-		closed := n.statuses.Run(deviceBudget, []string{r.Name}, func(string) ownRail { p.status.Close(); return ownRail{} })
+		closed := n.statuses.Run(deviceBudget, []string{r.Name}, func(string) ownRail {
+			p.status.Close()
+			return ownRail{}
+		})
 		if closed[0].State == lane.Done {
 			delete(n.ports, r)
 		}
@@ -237,7 +247,8 @@ func (r ownRail) usable(choice rail.Choice) *failure.Failure {
 	case r.err != nil:
 		return fail(failure.Other, "%s does not say how it is: %v", r.Device, r.err)
 	case !r.status.Limits.Active:
-		return fail(failure.PortDown, "%s port %d is %q: look at its cable and at `ip link show %s`", r.Device, r.Port, r.status.State, r.Netdev)
+		return fail(failure.PortDown, "%s port %d is %q: look at its cable and at `ip link show %s`", r.Device, r.Port,
+			r.status.State, r.Netdev)
 	case !choice.OK:
 		return fail(failure.NoGID, "%s: %s", r.Device, choice.Reason)
 	}
@@ -246,12 +257,17 @@ func (r ownRail) usable(choice rail.Choice) *failure.Failure {
 
 // hello is what this node says of itself.
 func (n *Node) hello() hello {
-	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{}, Addresses: []address{}}
+	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{},
+		Addresses: []address{}}
 	rails, _ := n.rails() // what cannot be read is not there to be used
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
-		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, State: r.status.State,
-			Active: r.status.Limits.Active, Rate: r.status.Limits.Rate, Capacity: r.capacity, NetdevMTU: r.status.NetdevMTU,
-			MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware, Driver: r.Driver, Software: r.software(),
+		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
+			State:  r.status.State,
+			Active: r.status.Limits.Active, Rate: r.status.Limits.Rate, Capacity: r.capacity,
+			NetdevMTU: r.status.NetdevMTU,
+			MTU:       r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware,
+			Driver:   r.Driver,
+			Software: r.software(),
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
 	}
 	all := n.addresses()

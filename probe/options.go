@@ -20,10 +20,12 @@ type Options struct {
 	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
 	Budget         int64         // bytes per hour that this node asks for, and as many that it answers
 	BusyAbove      float64       // of a rail's capacity: more traffic of others than this, and there is no round
-	ExpectedRate   float64       // of the port of every rail, bytes per second; 0: what each port has, and nothing of a software device
-	MinOfExpected  float64       // of what is expected: less goodput makes the round [Degraded]; 0: no rail is judged slow
-	TrafficClass   uint8         // of RDMA packets: DSCP<<2
-	Memory         string        // where the bytes lie: host
+	// of the port of every rail, bytes per second; 0: what each port has, and nothing of a software device
+	ExpectedRate float64
+	// of what is expected: less goodput makes the round [Degraded]; 0: no rail is judged slow
+	MinOfExpected float64
+	TrafficClass  uint8  // of RDMA packets: DSCP<<2
+	Memory        string // where the bytes lie: host
 }
 
 // Security is how peers prove who they are. One of TokenFile, ClientCAFile and

@@ -53,7 +53,9 @@ func sharedPrefix(ours, theirs []netip.Prefix) netip.Prefix {
 // inSubnet returns the first of list that lies in p's subnet and is not p's own
 // address.
 func inSubnet(p netip.Prefix, list []netip.Prefix) netip.Addr {
-	i := slices.IndexFunc(list, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) && q.Addr() != p.Addr() })
+	i := slices.IndexFunc(list, func(q netip.Prefix) bool {
+		return p.Masked().Contains(q.Addr()) && q.Addr() != p.Addr()
+	})
 	if i < 0 {
 		return netip.Addr{}
 	}

@@ -27,16 +27,21 @@ func TestPairRails(t *testing.T) {
 		want              string
 	}{
 		{"alike", "0 1", "10.0.0.1/24|10.0.1.1/24", "0 1", "10.0.0.2/24|10.0.1.2/24", "0-0 1-1"},
-		{"crossed cables: the subnet has the last word", "0 1", "10.0.0.1/24|10.0.1.1/24", "0 1", "10.0.1.2/24|10.0.0.2/24", "0-1 1-0"},
-		{"named on one side only", "east west", "10.0.0.1/24|10.0.1.1/24", "0 1", "10.0.1.2/24|10.0.0.2/24", "east-1 west-0"},
+		{"crossed cables: the subnet has the last word", "0 1", "10.0.0.1/24|10.0.1.1/24", "0 1",
+			"10.0.1.2/24|10.0.0.2/24", "0-1 1-0"},
+		{"named on one side only", "east west", "10.0.0.1/24|10.0.1.1/24", "0 1", "10.0.1.2/24|10.0.0.2/24",
+			"east-1 west-0"},
 		{"routed: nothing but names", "0 1", "10.0.0.1/31|10.0.1.1/31", "0 1", "10.9.0.1/31|10.9.1.1/31", "0-0 1-1"},
-		{"one subnet for all: names decide", "0 1", "10.0.0.1/16|10.0.1.1/16", "0 1", "10.0.0.2/16|10.0.1.2/16", "0-0 1-1"},
-		{"one subnet, other names: in order", "a b", "10.0.0.1/16|10.0.1.1/16", "0 1", "10.0.0.2/16|10.0.1.2/16", "a-0 b-1"},
+		{"one subnet for all: names decide", "0 1", "10.0.0.1/16|10.0.1.1/16", "0 1", "10.0.0.2/16|10.0.1.2/16",
+			"0-0 1-1"},
+		{"one subnet, other names: in order", "a b", "10.0.0.1/16|10.0.1.1/16", "0 1", "10.0.0.2/16|10.0.1.2/16",
+			"a-0 b-1"},
 		{"the peer has fewer", "0 1 2", "10.0.0.1/24|10.0.1.1/24|10.0.2.1/24", "0", "10.0.1.2/24", "0-none 1-0 2-none"},
 		{"the peer has none", "0", "10.0.0.1/24", "", "", "0-none"},
 		{"no addresses known", "0 1", "|", "1 0", "|", "0-0 1-1"},
 		{"second address of an interface", "0", "10.0.0.1/24 10.5.0.1/24", "x", "10.5.0.2/24", "0-x"},
-		{"link-local addresses are everywhere", "0 1", "fe80::1/64|fe80::2/64", "a b", "fe80::3/64|fe80::4/64", "0-none 1-none"},
+		{"link-local addresses are everywhere", "0 1", "fe80::1/64|fe80::2/64", "a b", "fe80::3/64|fe80::4/64",
+			"0-none 1-none"},
 		{"IPv6", "0", "fd00:1::1/64", "x", "fd00:1::2/64", "0-x"},
 	} {
 		peerNames := strings.Fields(tc.peerNames)

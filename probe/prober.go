@@ -43,7 +43,8 @@ type Prober struct {
 // round, from one goroutine at a time; events are told who the peers are.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
 	p := &Prober{node: node, opts: opts, observe: observe, events: events.orNobody(), wall: time.Now,
-		ask: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{}, self: map[string]bool{},
+		ask: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{},
+		self:  map[string]bool{},
 		names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
@@ -283,7 +284,8 @@ func (p *Prober) wait(address string) time.Duration {
 // allLocked returns the names of all nodes, sorted.
 func (p *Prober) allLocked() []string {
 	if p.all == nil {
-		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())), maps.Values(p.names))
+		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())),
+			maps.Values(p.names))
 		slices.Sort(p.all)
 		p.all = slices.Compact(p.all)
 	}

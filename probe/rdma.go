@@ -27,7 +27,8 @@ func (r *round) rdma(ctx context.Context) error {
 	if r.full {
 		r.bursts += len(r.paths) + len(baselineStreams)
 	}
-	for _, step := range []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.latency, r.solos, r.static, r.stealing} {
+	for _, step := range []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.latency, r.solos, r.static,
+		r.stealing} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -54,9 +55,11 @@ func (r *round) lost() *failure.Failure {
 	case len(r.rails) == 0 && len(r.res.Failures) > 0:
 		return &r.res.Failures[0]
 	case len(r.rails) == 0:
-		return failure.New(failure.StageOpen, failure.NoDevice, "this node has no RDMA device that is a rail (see railscope rails)")
+		return failure.New(failure.StageOpen, failure.NoDevice,
+			"this node has no RDMA device that is a rail (see railscope rails)")
 	case len(r.there.Rails) == 0:
-		return failure.New(failure.StageOpen, failure.NoDevice, "the peer has no RDMA device that is a rail (see railscope rails there)")
+		return failure.New(failure.StageOpen, failure.NoDevice,
+			"the peer has no RDMA device that is a rail (see railscope rails there)")
 	case len(r.alive()) > 0:
 		return nil
 	}
@@ -81,11 +84,14 @@ func (r *round) connect(ctx context.Context) error {
 	r.tell(Progress{Stage: failure.StageConnect})
 	for _, p := range r.paths {
 		if p.peer == nil {
-			r.fail(p, failure.StageOpen, failure.New("", failure.NoPeerRail, "the peer has no rail of this name or in this subnet (see railscope rails on both)"))
+			r.fail(p, failure.StageOpen,
+				failure.New("", failure.NoPeerRail,
+					"the peer has no rail of this name or in this subnet (see railscope rails on both)"))
 		} else if f := p.own.usable(p.choice); f != nil {
 			r.fail(p, failure.StageOpen, f)
 		} else if !p.peer.Active {
-			r.fail(p, failure.StageOpen, failure.New("", failure.PortDown, "the peer's %s port %d is %q", p.peer.Device, p.peer.Port, p.peer.State))
+			r.fail(p, failure.StageOpen, failure.New("", failure.PortDown, "the peer's %s port %d is %q", p.peer.Device,
+				p.peer.Port, p.peer.State))
 		}
 	}
 	if r.lost() != nil {
@@ -108,7 +114,8 @@ func (r *round) connect(ctx context.Context) error {
 		}
 		p.mtu = pathMTU(p.end, ends[i])
 		p.res.PathMTU = p.mtu
-		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.own.Name, Remote: ends[i], PathMTU: p.mtu, InFlight: r.timeInFlight(p)})
+		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.own.Name, Remote: ends[i], PathMTU: p.mtu,
+			InFlight: r.timeInFlight(p)})
 	}
 	if len(args.Rails) == 0 {
 		return nil
@@ -131,7 +138,8 @@ func (r *round) failAll(list []failure.Failure, stage failure.Stage) {
 
 // openOwn opens this node's ends.
 func (r *round) openOwn(ctx context.Context) error {
-	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: r.opts.QueuePairs, Key: r.lease.grant.Key}
+	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth,
+		QueuePairs: r.opts.QueuePairs, Key: r.lease.grant.Key}
 	paths := r.alive()
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.own, p.choice))
@@ -151,7 +159,8 @@ func (r *round) openOwn(ctx context.Context) error {
 // openPeer asks the peer for its ends of the paths that are alive, in their
 // order.
 func (r *round) openPeer(ctx context.Context) ([]worker.End, error) {
-	req := openRequest{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: r.opts.QueuePairs, TrafficClass: r.opts.TrafficClass}
+	req := openRequest{Transport: worker.RDMA, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: r.opts.QueuePairs,
+		TrafficClass: r.opts.TrafficClass}
 	for _, p := range r.alive() {
 		req.Rails = append(req.Rails, openRail{Rail: p.peer.Name, Remote: p.end, Prefixes: p.own.prefixes})
 	}
@@ -206,7 +215,8 @@ func (r *round) fullPacket(ctx context.Context) error {
 		if f := p.res.Failure; f != nil && f.Stage == failure.StageMTU && f.Reason == failure.RetryExceeded {
 			old := *f
 			f.Reason = failure.MTUBlackHole
-			f.Detail = "8 B get through and a full packet does not: an MTU on the way is smaller than at both ends. " + f.Detail
+			f.Detail = "8 B get through and a full packet does not: an MTU on the way is smaller than at both ends. " +
+				f.Detail
 			if i := slices.Index(r.res.Failures, old); i >= 0 {
 				r.res.Failures[i] = *f
 			}
@@ -222,7 +232,8 @@ func (r *round) small(ctx context.Context, stage failure.Stage, paths []*path, s
 	if stage == failure.StageMTU {
 		count = fullPackets
 	}
-	args := worker.BurstArgs{Total: size * count * int64(len(paths)), Chunk: size, Depth: 1, Limit: reachTime, Deadline: min(reachTime, r.timeLeft(ctx))}
+	args := worker.BurstArgs{Total: size * count * int64(len(paths)), Chunk: size, Depth: 1, Limit: reachTime,
+		Deadline: min(reachTime, r.timeLeft(ctx))}
 	for _, p := range paths {
 		args.Rails = append(args.Rails, p.own.Name)
 	}
@@ -248,7 +259,8 @@ func (r *round) account(done worker.BurstDone, paths []*path, stage failure.Stag
 func (r *round) latency(ctx context.Context) error {
 	for _, p := range r.alive() {
 		r.tell(Progress{Stage: failure.StageLatency, Rail: p.own.Name})
-		l, err := r.own.current.Latency(ctx, worker.LatencyArgs{Rail: p.own.Name, N: r.opts.LatencySamples, Limit: latencyTime})
+		l, err := r.own.current.Latency(ctx, worker.LatencyArgs{Rail: p.own.Name, N: r.opts.LatencySamples,
+			Limit: latencyTime})
 		switch f := failure.As(failure.StageLatency, err); {
 		case f == nil:
 			slices.Sort(l.Samples)

@@ -14,5 +14,6 @@ const (
 
 // newRefusals counts what the control channel refuses.
 func newRefusals(report func(reason, from string)) *connlimit.Refusals {
-	return connlimit.NewRefusals(report, connlimit.Address, connlimit.Connections, connlimit.Timeout, refusedUnauthorized, refusedVersion, refusedMalformed)
+	return connlimit.NewRefusals(report, connlimit.Address, connlimit.Connections, connlimit.Timeout,
+		refusedUnauthorized, refusedVersion, refusedMalformed)
 }

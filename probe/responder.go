@@ -57,7 +57,8 @@ func NewResponder(node *Node, opts Options) (*Responder, error) {
 	if err := creds.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout, strangerTime: requestTime, facts: node.facts}, nil
+	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout,
+		strangerTime: requestTime, facts: node.facts}, nil
 }
 
 // Leases is how many leases are granted at this moment: 0 or 1.
@@ -73,15 +74,17 @@ func (r *Responder) Leases() int {
 // Serve answers on l until ctx is done; then leases end, and it returns when
 // what belonged to them is gone.
 func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadTimeout: requestTime, IdleTimeout: idleTime,
+	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadTimeout: requestTime,
+		IdleTimeout:    idleTime,
 		MaxHeaderBytes: 16 << 10, ConnState: connlimit.State, ConnContext: withConn}
 	r.node.opts.Server(srv)
 	trackConnections(srv)
 	var learning sync.WaitGroup
 	defer learning.Wait()
 	learning.Go(func() { r.node.learn(ctx) })
-	limit := connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers, StrangerTime: r.strangerTime,
-		Refused: r.node.refused.Count})
+	limit := connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers,
+		StrangerTime: r.strangerTime,
+		Refused:      r.node.refused.Count})
 	l = limit.Listener(l)
 	done := make(chan error, 1)
 	go func() {
@@ -133,7 +136,8 @@ func (r *Responder) handler() http.Handler {
 		switch {
 		case isV1(req.URL.Path): // whatever it carries is not read
 			r.turnAway(w, req, refusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
-				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node", protocolVersion))
+				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node",
+				protocolVersion))
 		case req.URL.Path == pathHello && req.Method == http.MethodPost:
 			if err := r.creds.checkCertificate(req.TLS); err != nil {
 				r.turnAway(w, req, refusedUnauthorized, http.StatusForbidden, unauthorized("%v", err))
@@ -158,14 +162,16 @@ func (r *Responder) routes() http.Handler {
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
 	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, r.verify))
-	mux.HandleFunc("POST "+pathLease+"/{id}/renew", withLease(r, nil, func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }))
+	mux.HandleFunc("POST "+pathLease+"/{id}/renew",
+		withLease(r, nil, func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }))
 	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
 	return mux
 }
 
 // withLease decodes a request on a lease, refuses it if the lease is not there
 // any more, and answers with what fn returns.
-func withLease[T any](r *Responder, check func(*T) error, fn func(context.Context, *lease, *T) (any, error)) http.HandlerFunc {
+func withLease[T any](r *Responder, check func(*T) error, fn func(context.Context, *lease, *T) (any,
+	error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		args := new(T)
 		if !decode(w, req, args, check) {
@@ -175,7 +181,8 @@ func withLease[T any](r *Responder, check func(*T) error, fn func(context.Contex
 		l := r.current
 		r.mu.Unlock()
 		if l == nil || l.id != req.PathValue("id") {
-			refuse(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost, "the peer does not know this lease: it is over, or the peer was started anew"))
+			refuse(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
+				"the peer does not know this lease: it is over, or the peer was started anew"))
 			return
 		}
 		l.renew()
@@ -197,7 +204,8 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 		err = check(args)
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol, "the peer does not understand the request: %v", err))
+		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
+			"the peer does not understand the request: %v", err))
 		return false
 	}
 	return true
@@ -298,21 +306,25 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 		}
 	}()
 	if quiet > 0 {
-		return nil, deny(failure.Cooldown, "other traffic ended a lease a moment ago; ask again in %v", quiet.Round(time.Second))
+		return nil, deny(failure.Cooldown, "other traffic ended a lease a moment ago; ask again in %v",
+			quiet.Round(time.Second))
 	}
 	if wait := r.node.turns.wait(from); wait > 0 {
-		return nil, deny(failure.Cooldown, "others were turned away while this node held the last lease; ask again in %v",
+		return nil, deny(failure.Cooldown,
+			"others were turned away while this node held the last lease; ask again in %v",
 			wait.Round(time.Second))
 	}
 	if wait, ok := r.node.answered.take(ask.Bytes); !ok {
-		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes, wait.Round(time.Second))
+		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes,
+			wait.Round(time.Second))
 	}
 	rails, _ := r.node.rails() // those that can be read are those that can be used
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
 		r.node.answered.settle(ask.Bytes, 0)
 		return nil, onPeer(f)
 	}
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes, late: r.node.moved.late(), start: r.node.traffic(rails)}
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes,
+		late: r.node.moved.late(), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {

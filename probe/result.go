@@ -48,7 +48,8 @@ type (
 // Result is what one round came to. Figures that were not measured are nil,
 // never 0. Values are not changed after they left the round.
 type Result struct {
-	Peer     string // as configured; of one that a DNS name stands for, what it calls itself, or its address until it has said so
+	// as configured; of one that a DNS name stands for, what it calls itself, or its address until it has said so
+	Peer     string
 	PeerNode string // as it calls itself; empty when it did not say
 	Start    time.Time
 	Duration time.Duration
@@ -80,7 +81,9 @@ type Result struct {
 
 // Corrupted reports whether something arrived that was not what was sent.
 func (r Result) Corrupted() bool {
-	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Reason == failure.DataMismatch })
+	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool {
+		return f.Reason == failure.DataMismatch
+	})
 }
 
 // RailResult is one rail's part.
@@ -101,8 +104,10 @@ type RailResult struct {
 	Static   *Flow
 	Stealing *Flow
 	Capacity *float64 // bytes per second that the rail could carry, the least of both ends; nil unknown
-	Expected *float64 // bytes per second that it should carry to the peer's; nil: nothing is expected, as of a software device
-	Share    *float64 // goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
+	// bytes per second that it should carry to the peer's; nil: nothing is expected, as of a software device
+	Expected *float64
+	// goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
+	Share *float64
 
 	CounterBytes    *int64   // what the port counter moved by in the stealing burst, headers and all
 	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|

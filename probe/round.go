@@ -107,7 +107,8 @@ func (r *round) transfer(ctx context.Context) error {
 // that is all that is wrong.
 func (r *round) fallsBack(ctx context.Context, err error) bool {
 	switch f := failure.As("", err); f.Reason {
-	case failure.PeerLost, failure.PeerUnreachable, failure.LeaseLost, failure.Protocol, failure.Unauthorized, failure.TLS, failure.DataMismatch:
+	case failure.PeerLost, failure.PeerUnreachable, failure.LeaseLost, failure.Protocol, failure.Unauthorized,
+		failure.TLS, failure.DataMismatch:
 		return false
 	default:
 		return !f.Reason.Skips() && ctx.Err() == nil
@@ -187,7 +188,8 @@ func (r *round) pair() {
 	expected := expectations(r.rails, r.opts.ExpectedRate)
 	for i, m := range pairRails(names, own, peerNames, theirs) {
 		p := &path{own: r.rails[i], res: &r.res.Rails[i]}
-		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev, PCIAddress: p.own.PCIAddress, GIDIndex: -1, Capacity: known(p.own.capacity)}
+		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev,
+			PCIAddress: p.own.PCIAddress, GIDIndex: -1, Capacity: known(p.own.capacity)}
 		var prefixes []netip.Prefix
 		if m.peer >= 0 {
 			p.peer = &r.there.Rails[m.peer]
@@ -238,7 +240,8 @@ func (r *round) obtain(ctx context.Context) error {
 	r.node.turns.begin(netip.Addr{})
 	plan := roundBytes(r.opts, r.full, len(r.rails))
 	if wait, ok := r.node.asked.take(plan); !ok {
-		return failure.New(failure.StageLease, failure.Budget, "this node's probe budget is used up; there will be %d bytes in %v", plan, wait.Round(time.Second))
+		return failure.New(failure.StageLease, failure.Budget,
+			"this node's probe budget is used up; there will be %d bytes in %v", plan, wait.Round(time.Second))
 	}
 	r.planned += plan
 	if f := r.node.busy(ctx, r.rails, r.opts.BusyAbove); f != nil {
@@ -254,7 +257,8 @@ func (r *round) obtain(ctx context.Context) error {
 // one the solos, half as much, and two baselines of a quarter; or the fallback's
 // half after as much by RDMA as came before it.
 func roundBytes(o Options, full bool, rails int) int64 {
-	small := int64(rails+1) * (fullPackets*4096 + 8*int64(o.LatencySamples) + 4096) // first writes, latencies, what is rounded up
+	small := int64(rails+1) *
+		(fullPackets*4096 + 8*int64(o.LatencySamples) + 4096) // first writes, latencies, what is rounded up
 	if full {
 		return 2*o.Transfer + small
 	}

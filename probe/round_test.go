@@ -18,12 +18,14 @@ func TestRoundByRDMA(t *testing.T) {
 	res := p.round()
 	t.Logf("%+v", res)
 	if res.Outcome != OK || res.Transport != RDMA || res.Reason != "" || !res.Verified || len(res.Failures) != 0 {
-		t.Fatalf("outcome %s by %s, reason %q, verified %v, failures %v", res.Outcome, res.Transport, res.Reason, res.Verified, res.Failures)
+		t.Fatalf("outcome %s by %s, reason %q, verified %v, failures %v", res.Outcome, res.Transport, res.Reason,
+			res.Verified, res.Failures)
 	}
 	if res.PeerNode != "b" || res.Peer != p.peer {
 		t.Errorf("peer %s calls itself %q", res.Peer, res.PeerNode)
 	}
-	for what, v := range map[string]*float64{"stealing": res.Stealing, "static": res.Static, "imbalance": res.Imbalance, "scaling": res.Scaling, "skew": res.FinishSkew, "speedup": res.Speedup} {
+	for what, v := range map[string]*float64{"stealing": res.Stealing, "static": res.Static, "imbalance": res.Imbalance,
+		"scaling": res.Scaling, "skew": res.FinishSkew, "speedup": res.Speedup} {
 		if v == nil {
 			t.Errorf("%s was not measured", what)
 		}
@@ -32,7 +34,9 @@ func TestRoundByRDMA(t *testing.T) {
 		t.Errorf("TCP baselines: %+v", res.TCP)
 	}
 	for i, r := range res.Rails {
-		if r.PeerRail != r.Rail || r.PathMTU != 4096 || r.GIDIndex != 3 || r.GID != address4("a", i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Static == nil || r.Stealing == nil {
+		if r.PeerRail != r.Rail || r.PathMTU != 4096 || r.GIDIndex != 3 || r.GID != address4("a",
+			i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Static == nil ||
+			r.Stealing == nil {
 			t.Errorf("rail %d: %+v", i, r)
 		}
 		if r.CounterMismatch == nil || *r.CounterMismatch > 0.01 {
@@ -53,31 +57,69 @@ func TestRoundFallsBack(t *testing.T) {
 		stage  failure.Stage
 		reason failure.Reason
 	}{
-		{"ib_uverbs is not loaded", "a", func(d *fakeverbs.Device) { d.ListErrno = uint64(syscall.ENOSYS) }, failure.StageOpen, failure.NoUverbs},
-		{"the provider is missing", "a", func(d *fakeverbs.Device) { d.Hidden = true }, failure.StageOpen, failure.NoProvider},
-		{"no permission for the device", "a", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.EACCES) }, failure.StageOpen, failure.DevPerm},
-		{"the device node is missing", "a", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.ENOENT) }, failure.StageOpen, failure.DevPerm},
-		{"too little locked memory for the buffer", "a", func(d *fakeverbs.Device) { d.RegMRErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
-		{"too little locked memory for a queue", "a", func(d *fakeverbs.Device) { d.CreateCQErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
-		{"too little locked memory for a queue pair", "a", func(d *fakeverbs.Device) { d.CreateQPErrno = uint64(syscall.ENOMEM) }, failure.StageOpen, failure.Memlock},
-		{"the port is down here", "a", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
-		{"the port is down there", "b", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
+		{"ib_uverbs is not loaded", "a", func(d *fakeverbs.Device) {
+			d.ListErrno = uint64(syscall.ENOSYS)
+		}, failure.StageOpen, failure.NoUverbs},
+		{"the provider is missing", "a", func(d *fakeverbs.Device) { d.Hidden = true }, failure.StageOpen,
+			failure.NoProvider},
+		{"no permission for the device", "a", func(d *fakeverbs.Device) {
+			d.OpenErrno = uint64(syscall.EACCES)
+		}, failure.StageOpen, failure.DevPerm},
+		{"the device node is missing", "a", func(d *fakeverbs.Device) {
+			d.OpenErrno = uint64(syscall.ENOENT)
+		}, failure.StageOpen, failure.DevPerm},
+		{"too little locked memory for the buffer", "a", func(d *fakeverbs.Device) {
+			d.RegMRErrno = uint64(syscall.ENOMEM)
+		}, failure.StageOpen, failure.Memlock},
+		{"too little locked memory for a queue", "a", func(d *fakeverbs.Device) {
+			d.CreateCQErrno = uint64(syscall.ENOMEM)
+		}, failure.StageOpen, failure.Memlock},
+		{"too little locked memory for a queue pair", "a", func(d *fakeverbs.Device) {
+			d.CreateQPErrno = uint64(syscall.ENOMEM)
+		}, failure.StageOpen, failure.Memlock},
+		{"the port is down here", "a", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen,
+			failure.PortDown},
+		{"the port is down there", "b", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen,
+			failure.PortDown},
 		{"no GID", "a", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
 		{"no GID there", "b", func(d *fakeverbs.Device) { d.GIDs = nil }, failure.StageOpen, failure.NoGID},
-		{"no permission there", "b", func(d *fakeverbs.Device) { d.OpenErrno = uint64(syscall.EPERM) }, failure.StageOpen, failure.DevPerm},
-		{"RTR is refused", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.EINVAL) }, failure.StageConnect, failure.RTREinval},
-		{"RTR is refused there", "b", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.EINVAL) }, failure.StageConnect, failure.RTREinval},
-		{"nobody answers ARP", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.ETIMEDOUT) }, failure.StageConnect, failure.RTRUnreachable},
-		{"no route", "a", func(d *fakeverbs.Device) { d.RTRErrno = uint64(syscall.ENETUNREACH) }, failure.StageConnect, failure.RTRNoRoute},
-		{"nothing gets through", "b", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
-		{"full packets do not get through", "a", func(d *fakeverbs.Device) { d.DropLarger = 1500 }, failure.StageMTU, failure.MTUBlackHole},
-		{"the peer refuses access", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 10 }, failure.StageReach, failure.RemoteAccess},
-		{"the device refuses its own memory", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 4 }, failure.StageReach, failure.LocalProt},
-		{"the peer is not ready", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 13 }, failure.StageReach, failure.RNR},
-		{"the device broke", "a", func(d *fakeverbs.Device) { d.FailEvery, d.FailStatus = 1, 19 }, failure.StageReach, failure.DeviceFatal},
-		{"the provider crashes", "a", func(d *fakeverbs.Device) { d.CrashAt = 1 }, failure.StageReach, failure.WorkerCrashed},
-		{"the provider crashes in the middle", "a", func(d *fakeverbs.Device) { d.CrashAt = 40 }, failure.StageSolo, failure.WorkerCrashed},
-		{"nothing ever completes", "a", func(d *fakeverbs.Device) { d.HangPoll = true }, failure.StageReach, failure.Timeout},
+		{"no permission there", "b", func(d *fakeverbs.Device) {
+			d.OpenErrno = uint64(syscall.EPERM)
+		}, failure.StageOpen, failure.DevPerm},
+		{"RTR is refused", "a", func(d *fakeverbs.Device) {
+			d.RTRErrno = uint64(syscall.EINVAL)
+		}, failure.StageConnect, failure.RTREinval},
+		{"RTR is refused there", "b", func(d *fakeverbs.Device) {
+			d.RTRErrno = uint64(syscall.EINVAL)
+		}, failure.StageConnect, failure.RTREinval},
+		{"nobody answers ARP", "a", func(d *fakeverbs.Device) {
+			d.RTRErrno = uint64(syscall.ETIMEDOUT)
+		}, failure.StageConnect, failure.RTRUnreachable},
+		{"no route", "a", func(d *fakeverbs.Device) {
+			d.RTRErrno = uint64(syscall.ENETUNREACH)
+		}, failure.StageConnect, failure.RTRNoRoute},
+		{"nothing gets through", "b", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach,
+			failure.RetryExceeded},
+		{"full packets do not get through", "a", func(d *fakeverbs.Device) { d.DropLarger = 1500 }, failure.StageMTU,
+			failure.MTUBlackHole},
+		{"the peer refuses access", "a", func(d *fakeverbs.Device) {
+			d.FailEvery, d.FailStatus = 1, 10
+		}, failure.StageReach, failure.RemoteAccess},
+		{"the device refuses its own memory", "a", func(d *fakeverbs.Device) {
+			d.FailEvery, d.FailStatus = 1, 4
+		}, failure.StageReach, failure.LocalProt},
+		{"the peer is not ready", "a", func(d *fakeverbs.Device) {
+			d.FailEvery, d.FailStatus = 1, 13
+		}, failure.StageReach, failure.RNR},
+		{"the device broke", "a", func(d *fakeverbs.Device) {
+			d.FailEvery, d.FailStatus = 1, 19
+		}, failure.StageReach, failure.DeviceFatal},
+		{"the provider crashes", "a", func(d *fakeverbs.Device) { d.CrashAt = 1 }, failure.StageReach,
+			failure.WorkerCrashed},
+		{"the provider crashes in the middle", "a", func(d *fakeverbs.Device) { d.CrashAt = 40 }, failure.StageSolo,
+			failure.WorkerCrashed},
+		{"nothing ever completes", "a", func(d *fakeverbs.Device) { d.HangPoll = true }, failure.StageReach,
+			failure.Timeout},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -87,8 +129,10 @@ func TestRoundFallsBack(t *testing.T) {
 				}
 			})
 			res := p.round()
-			if res.Outcome != Fallback || res.Transport != TCP || res.Reason != tc.reason || !res.Verified || len(res.TCP) != 1 || res.TCP[0].BytesPerSecond <= 0 {
-				t.Fatalf("%s by %s because of %q (%s), verified %v, TCP %+v, failures %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Verified, res.TCP, res.Failures)
+			if res.Outcome != Fallback || res.Transport != TCP || res.Reason != tc.reason || !res.Verified ||
+				len(res.TCP) != 1 || res.TCP[0].BytesPerSecond <= 0 {
+				t.Fatalf("%s by %s because of %q (%s), verified %v, TCP %+v, failures %v", res.Outcome, res.Transport,
+					res.Reason, res.Detail, res.Verified, res.TCP, res.Failures)
 			}
 			if f := res.Failures[0]; f.Stage != tc.stage || f.Reason != tc.reason {
 				t.Errorf("first failure %v, want %s: %s", f, tc.stage, tc.reason)
@@ -139,7 +183,8 @@ func TestRoundOfOneRail(t *testing.T) {
 	}{
 		{"down", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
 		{"blocked", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
-		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 5 << 19 }, failure.StageStealing, failure.RetryExceeded},
+		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 5 << 19 }, failure.StageStealing,
+			failure.RetryExceeded},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -149,8 +194,10 @@ func TestRoundOfOneRail(t *testing.T) {
 				}
 			})
 			res := p.round()
-			if res.Outcome != Degraded || res.Transport != RDMA || !res.Verified || res.Stealing == nil || res.Reason != "" {
-				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail, res.Failures)
+			if res.Outcome != Degraded || res.Transport != RDMA || !res.Verified || res.Stealing == nil ||
+				res.Reason != "" {
+				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail,
+					res.Failures)
 			}
 			if f := res.Rails[1].Failure; f == nil || f.Stage != tc.stage || f.Reason != tc.reason || f.Rail != "1" {
 				t.Errorf("rail 1: %v, want %s: %s", f, tc.stage, tc.reason)
@@ -175,7 +222,8 @@ func TestRoundImbalance(t *testing.T) {
 		if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
 			t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
 		}
-		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6, *res.Static/1e6, *res.FinishSkew, *res.Imbalance, *res.Scaling)
+		t.Logf("stealing %.1f MB/s of 20, static %.1f, skew %.3f, imbalance %.3f, scaling %.3f", *res.Stealing/1e6,
+			*res.Static/1e6, *res.FinishSkew, *res.Imbalance, *res.Scaling)
 		return *res.Imbalance > 0.5 && *res.Imbalance < 0.8 && *res.FinishSkew > 0.5 && *res.Static < *res.Stealing*0.7
 	})
 }
@@ -202,7 +250,8 @@ func TestRoundSharedBottleneck(t *testing.T) {
 			t.Fatalf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 		}
 		t.Logf("scaling %.3f, shared %+v", *res.Scaling, res.Shared)
-		return *res.Scaling < 0.7 && *res.Scaling > 0.3 && len(res.Shared) == 1 && res.Shared[0].What == "PCIe link 0000:01:00" && len(res.Shared[0].Rails) == 2
+		return *res.Scaling < 0.7 && *res.Scaling > 0.3 && len(res.Shared) == 1 &&
+			res.Shared[0].What == "PCIe link 0000:01:00" && len(res.Shared[0].Rails) == 2
 	})
 }
 
@@ -213,7 +262,9 @@ func TestRoundDataMismatch(t *testing.T) {
 	p := newPair(t, 1, nil)
 	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 60 })
 	res := p.round()
-	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-1].Stage != failure.StageVerify {
-		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified, res.Failures)
+	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-
+		1].Stage != failure.StageVerify {
+		t.Errorf("%s because of %q (%s), verified %v, %v", res.Outcome, res.Reason, res.Detail, res.Verified,
+			res.Failures)
 	}
 }

@@ -98,7 +98,9 @@ func TestNextRoundOfMany(t *testing.T) {
 		names[i] = fmt.Sprintf("node-%05d", i)
 	}
 	now := time.Unix(1_800_000_000, 0)
-	if n := testing.AllocsPerRun(100, func() { untilRound(names, "node-00007", "node-09999", time.Minute, now) }); n > 3 {
+	if n := testing.AllocsPerRun(100, func() {
+		untilRound(names, "node-00007", "node-09999", time.Minute, now)
+	}); n > 3 {
 		t.Errorf("%v allocations for one peer", n)
 	}
 	seen := map[time.Time]string{}
@@ -118,7 +120,8 @@ func TestNextRoundOfMany(t *testing.T) {
 // again within one cycle, and never twice in a moment.
 func TestClockSteps(t *testing.T) {
 	const interval = time.Minute
-	for name, step := range map[string]time.Duration{"back": -5 * time.Hour, "forward": 5 * time.Hour, "a little back": -20 * time.Second, "a little forward": 20 * time.Second,
+	for name, step := range map[string]time.Duration{"back": -5 * time.Hour, "forward": 5 * time.Hour,
+		"a little back": -20 * time.Second, "a little forward": 20 * time.Second,
 		"to the epoch": -30 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,8 @@ func TestSecretFileKept(t *testing.T) {
 			content, says string
 			err           error
 		}{
-			{"", "file does not exist", os.ErrNotExist}, {" \n", "empty", nil}, {"a\nb\nc", "3 lines", nil}, {"", "input/output error", unix.EIO},
+			{"", "file does not exist", os.ErrNotExist}, {" \n", "empty", nil}, {"a\nb\nc", "3 lines", nil},
+			{"", "input/output error", unix.EIO},
 		} {
 			s.set(bad.content, bad.err, nil)
 			expect(bad.says, "first token, 16+ bytes", 0)
@@ -268,8 +269,10 @@ func TestPipeForToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := newAuthority(t).issue(t.TempDir(), "b")
-	for _, sec := range []Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile, KeyFile: good.KeyFile},
-		{ClientCAFile: good.ClientCAFile, CertFile: pipe, KeyFile: good.KeyFile}, {ClientCAFile: good.ClientCAFile, CertFile: good.CertFile, KeyFile: "/dev/zero"}} {
+	for _, sec := range []Security{{TokenFile: pipe}, {ClientCAFile: pipe, CertFile: good.CertFile,
+		KeyFile: good.KeyFile},
+		{ClientCAFile: good.ClientCAFile, CertFile: pipe, KeyFile: good.KeyFile},
+		{ClientCAFile: good.ClientCAFile, CertFile: good.CertFile, KeyFile: "/dev/zero"}} {
 		start := time.Now()
 		_, err := NewResponder(bareNode(t, "b"), Options{Security: sec})
 		if err == nil || !strings.Contains(err.Error(), "not a regular file") || time.Since(start) > 5*time.Second {

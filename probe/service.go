@@ -36,7 +36,8 @@ type Service struct {
 // nobody.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
-	Stopped   func(err error)     // peers are not answered for now: the address cannot be listened on; it is tried again
+	// peers are not answered for now: the address cannot be listened on; it is tried again
+	Stopped func(err error)
 	// Peers are those whose results come from now on, by [Result.Peer]. It is
 	// never called while a result is observed.
 	Peers func(peers []string)
@@ -241,7 +242,8 @@ func (s *Service) endLocked() {
 
 // Stats is what the service counts beside the results.
 func (s *Service) Stats() Stats {
-	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()), WorkerRestarts: s.node.worker.Restarts()}
+	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()),
+		WorkerRestarts: s.node.worker.Restarts()}
 	door := s.door.Load()
 	st.Up = st.Running && (door == nil || door.up.Load())
 	s.node.refused.Each(func(reason string, n uint64) { st.Refused = append(st.Refused, Refusal{reason, n}) })

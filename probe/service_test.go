@@ -109,7 +109,8 @@ func TestServiceApply(t *testing.T) {
 	s.apply(t, &opts)
 	busy := opts
 	busy.Listen = p.peer // b is there
-	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(), "probe.listen") || !s.Stats().Running {
+	if err := s.Apply(t.Context(), &busy); err == nil || !strings.Contains(err.Error(),
+		"probe.listen") || !s.Stats().Running {
 		t.Errorf("an address in use: %v", err)
 	}
 	unsafe := opts
@@ -180,7 +181,8 @@ func TestProbersTakeTurns(t *testing.T) {
 	for i, n := range []*Node{p.a, p.b} {
 		s := newServed(t, n)
 		opts := p.opts
-		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]}, interval, 1<<20
+		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]},
+			interval, 1<<20
 		s.apply(t, &opts)
 		services = append(services, s)
 	}
@@ -221,9 +223,12 @@ func TestServiceLeavesNothing(t *testing.T) {
 			goroutines, fds = runtime.NumGoroutine(), descriptors(t, "self")
 		}
 	}
-	if !within(5*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines+4 && descriptors(t, "self") <= fds+2 }) {
+	if !within(5*time.Second, func() bool {
+		return runtime.NumGoroutine() <= goroutines+4 && descriptors(t, "self") <= fds+2
+	}) {
 		buf := make([]byte, 1<<20)
-		t.Errorf("%d goroutines, %d descriptors; there were %d and %d\n%s", runtime.NumGoroutine(), descriptors(t, "self"), goroutines, fds, buf[:runtime.Stack(buf, true)])
+		t.Errorf("%d goroutines, %d descriptors; there were %d and %d\n%s", runtime.NumGoroutine(),
+			descriptors(t, "self"), goroutines, fds, buf[:runtime.Stack(buf, true)])
 	}
 }
 

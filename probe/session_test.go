@@ -11,7 +11,8 @@ import (
 
 // someBinding is what two ends of a connection agree on.
 func someBinding() binding {
-	return binding{asker: bytes.Repeat([]byte{1}, nonceSize), target: bytes.Repeat([]byte{2}, nonceSize), address: netip.MustParseAddrPort("10.0.0.2:10092"), tls: []byte("exported")}
+	return binding{asker: bytes.Repeat([]byte{1}, nonceSize), target: bytes.Repeat([]byte{2}, nonceSize),
+		address: netip.MustParseAddrPort("10.0.0.2:10092"), tls: []byte("exported")}
 }
 
 func mustSession(t testing.TB, b binding, token string) *session {
@@ -47,14 +48,16 @@ func TestSessionKeys(t *testing.T) {
 		tc.change(&b)
 		s := mustSession(t, b, tc.token)
 		lease, other := s.dataKey("A"), s.dataKey("B")
-		for what, key := range map[string][]byte{"request": s.request, "answer": s.answer, "data": s.data, "lease A": lease[:], "lease B": other[:]} {
+		for what, key := range map[string][]byte{"request": s.request, "answer": s.answer, "data": s.data,
+			"lease A": lease[:], "lease B": other[:]} {
 			if was, twice := seen[string(key)]; twice || len(key) != keySize {
 				t.Errorf("%s: key %q is that of %s", tc.why, what, was)
 			}
 			seen[string(key)] = tc.why + ", " + what
 		}
 	}
-	for _, same := range [][2]string{{"[::ffff:10.0.0.2]:1", "10.0.0.2:1"}, {"[fe80::1%eth0]:1", "[fe80::1%eth7]:1"}, {"[fe80::1%eth0]:1", "[fe80::1]:1"}} {
+	for _, same := range [][2]string{{"[::ffff:10.0.0.2]:1", "10.0.0.2:1"}, {"[fe80::1%eth0]:1", "[fe80::1%eth7]:1"},
+		{"[fe80::1%eth0]:1", "[fe80::1]:1"}} {
 		a, b := someBinding(), someBinding()
 		a.address, b.address = netip.MustParseAddrPort(same[0]), netip.MustParseAddrPort(same[1])
 		if x, y := mustSession(t, a, "sesame"), mustSession(t, b, "sesame"); !bytes.Equal(x.request, y.request) {
@@ -70,12 +73,18 @@ func TestMACsDiffer(t *testing.T) {
 	s := mustSession(t, someBinding(), "sesame")
 	seen := map[string]int{}
 	for i, mac := range [][]byte{
-		s.ofRequest("GET", "/v2/node", 1, "d"), s.ofRequest("POST", "/v2/node", 1, "d"), s.ofRequest("GET", "/v2/nodf", 1, "d"),
-		s.ofRequest("GET", "/v2/node", 2, "d"), s.ofRequest("GET", "/v2/node", 1, "e"), s.ofRequest("GE", "T/v2/node", 1, "d"), s.ofRequest("GET", "/v2/node1", 1, "d"),
-		s.ofAnswer("GET", "/v2/node", 1, 200, "d"), s.ofAnswer("GET", "/v2/node", 1, 409, "d"), s.ofAnswer("GET", "/v2/node", 2, 200, "d"),
-		s.ofAnswer("GET", "/v2/node", 1, 200, "e"), s.ofAnswer("GET", "/v2/node", 12, 0, "d"), s.ofAnswer("GET", "/v2/facts", 1, 200, "d"),
-		s.ofEvent("/v2/lease", 1, 1, []byte("d")), s.ofEvent("/v2/lease", 1, 2, []byte("d")), s.ofEvent("/v2/lease", 2, 1, []byte("d")),
-		s.ofEvent("/v2/lease", 1, 1, []byte("e")), s.ofEvent("/v2/lease", 1, 11, []byte("")), s.ofEvent("/v2/lease", 11, 1, []byte("")),
+		s.ofRequest("GET", "/v2/node", 1, "d"), s.ofRequest("POST", "/v2/node", 1, "d"),
+		s.ofRequest("GET", "/v2/nodf", 1, "d"),
+		s.ofRequest("GET", "/v2/node", 2, "d"), s.ofRequest("GET", "/v2/node", 1, "e"),
+		s.ofRequest("GE", "T/v2/node", 1, "d"), s.ofRequest("GET", "/v2/node1", 1, "d"),
+		s.ofAnswer("GET", "/v2/node", 1, 200, "d"), s.ofAnswer("GET", "/v2/node", 1, 409, "d"),
+		s.ofAnswer("GET", "/v2/node", 2, 200, "d"),
+		s.ofAnswer("GET", "/v2/node", 1, 200, "e"), s.ofAnswer("GET", "/v2/node", 12, 0, "d"),
+		s.ofAnswer("GET", "/v2/facts", 1, 200, "d"),
+		s.ofEvent("/v2/lease", 1, 1, []byte("d")), s.ofEvent("/v2/lease", 1, 2, []byte("d")),
+		s.ofEvent("/v2/lease", 2, 1, []byte("d")),
+		s.ofEvent("/v2/lease", 1, 1, []byte("e")), s.ofEvent("/v2/lease", 1, 11, []byte("")),
+		s.ofEvent("/v2/lease", 11, 1, []byte("")),
 	} {
 		if was, twice := seen[string(mac)]; twice {
 			t.Errorf("message %d has the MAC of message %d", i, was)
@@ -114,12 +123,15 @@ func FuzzChallenge(f *testing.F) {
 	f.Add([]byte(`{"version":-1,"nonce":"AA==","address":"","proof":"none"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var ask challengeRequest
-		if json.Unmarshal(in, &ask) == nil && ask.check() == nil && (ask.Version < 1 || len(ask.Nonce) != nonceSize || len(ask.Address) > maxText) {
+		if json.Unmarshal(in,
+			&ask) == nil && ask.check() == nil &&
+			(ask.Version < 1 || len(ask.Nonce) != nonceSize || len(ask.Address) > maxText) {
 			t.Errorf("accepted %+v", ask)
 		}
 		var reply challengeReply
 		if json.Unmarshal(in, &reply) == nil && reply.check() == nil && (reply.Version < 1 ||
-			reply.Version == protocolVersion && (len(reply.Nonce) != nonceSize || reply.Proof != proofToken && reply.Proof != proofNone)) {
+			reply.Version == protocolVersion && (len(reply.Nonce) != nonceSize || reply.Proof != proofToken &&
+				reply.Proof != proofNone)) {
 			t.Errorf("accepted %+v", reply)
 		}
 	})

@@ -38,7 +38,8 @@ func strange(t *testing.T, address string, n int, send string) (list []net.Conn)
 func TestStrangersLeaveRoom(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	for name, send := range map[string]string{"half a request": halfPost, "nothing": "", "half a header": "POST /v2/hello HTTP/1.1\r\nX-A:"} {
+	for name, send := range map[string]string{"half a request": halfPost, "nothing": "",
+		"half a header": "POST /v2/hello HTTP/1.1\r\nX-A:"} {
 		strange(t, p.peer, 2*maxConnections, send)
 		if res := p.round(); res.Outcome != OK {
 			t.Errorf("%s: a round beside them: %s because of %q (%s)", name, res.Outcome, res.Reason, res.Detail)
@@ -118,7 +119,9 @@ func TestProvenStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialled := false
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { dialled = dialled || !i.Reused }})
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		dialled = dialled || !i.Reused
+	}})
 	strange(t, address, 2*maxConnections, halfPost)
 	time.Sleep(limit)
 	if _, err := c.hello(ctx); err != nil || dialled {

@@ -24,7 +24,8 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply
 
 // openSession opens it. Call with the lease's mu held.
 func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (openReply, error) {
-	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: req.QueuePairs, Key: l.key[:]}
+	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
+		QueuePairs: req.QueuePairs, Key: l.key[:]}
 	if req.Transport == worker.TCP {
 		if args.Grant = l.bytes - l.own.tookIn; args.Grant <= 0 {
 			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget,
@@ -43,7 +44,8 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 		arg := worker.RailArg{Name: want.Rail}
 		if req.Transport == worker.RDMA {
 			if !there {
-				reply.Ends[i].Failure = railFailure(want.Rail, failure.NoDevice, "the peer has no rail %s any more", want.Rail)
+				reply.Ends[i].Failure = railFailure(want.Rail, failure.NoDevice, "the peer has no rail %s any more",
+					want.Rail)
 				continue
 			}
 			choice := r.node.gid(own, want.Prefixes)
@@ -75,7 +77,8 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 			end.Failure.Stage = failure.StageOpen
 		}
 		if remote := req.Rails[i].Remote; end.Failure == nil && req.Transport == worker.RDMA {
-			connect.Rails = append(connect.Rails, worker.ConnectRail{Name: end.Name, Remote: remote, PathMTU: pathMTU(end, remote), InFlight: time.Second})
+			connect.Rails = append(connect.Rails, worker.ConnectRail{Name: end.Name, Remote: remote,
+				PathMTU: pathMTU(end, remote), InFlight: time.Second})
 		}
 	}
 	if len(connect.Rails) == 0 {
@@ -102,7 +105,8 @@ func railFailure(name string, reason failure.Reason, format string, args ...any)
 
 // rdmaRail is a rail with its GID as the worker wants to hear of it.
 func rdmaRail(own ownRail, choice rail.Choice) worker.RailArg {
-	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index, GID: choice.GID.Addr, Netdev: own.Netdev}
+	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
+		GID: choice.GID.Addr, Netdev: own.Netdev}
 }
 
 // pathMTU is the least of both ends, in bytes.
@@ -116,7 +120,8 @@ func pathMTU(a, b worker.End) int {
 func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
 	err = l.ask(ctx, func(ctx context.Context) error {
 		if l.own.current == nil {
-			return failure.New(failure.StageVerify, failure.Protocol, "nothing was opened, so nothing can have been written")
+			return failure.New(failure.StageVerify, failure.Protocol,
+				"nothing was opened, so nothing can have been written")
 		}
 		verified, err := l.own.current.Verify(ctx, *args)
 		if err != nil {

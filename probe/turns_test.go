@@ -20,12 +20,18 @@ func TestTurns(t *testing.T) {
 	sleep := func(d time.Duration) func(*turns) { return func(*turns) { time.Sleep(d) } }
 	end := func(t *turns) { t.end() }
 	for why, steps := range map[string][]step{
-		"alone":                  {{do: begin(a)}, {do: sleep(time.Minute)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0, self: 0}}},
-		"its own second request": {{do: begin(a)}, {do: refused(a)}, {do: sleep(time.Minute)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0}}},
-		"others turned away": {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end, wait: map[netip.Addr]time.Duration{a: time.Minute, b: 0, self: 0}},
-			{do: sleep(40 * time.Second), wait: map[netip.Addr]time.Duration{a: 20 * time.Second}}, {do: sleep(20 * time.Second), wait: map[netip.Addr]time.Duration{a: 0}}},
-		"this node turned away": {{do: begin(a)}, {do: sleep(time.Second)}, {do: refused(self)}, {do: end, wait: map[netip.Addr]time.Duration{a: time.Second, b: 0}}},
-		"another had its turn":  {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end}, {do: begin(b)}, {do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0}}},
+		"alone": {{do: begin(a)}, {do: sleep(time.Minute)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0, self: 0}}},
+		"its own second request": {{do: begin(a)}, {do: refused(a)}, {do: sleep(time.Minute)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: 0}}},
+		"others turned away": {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: time.Minute, b: 0, self: 0}},
+			{do: sleep(40 * time.Second), wait: map[netip.Addr]time.Duration{a: 20 * time.Second}},
+			{do: sleep(20 * time.Second), wait: map[netip.Addr]time.Duration{a: 0}}},
+		"this node turned away": {{do: begin(a)}, {do: sleep(time.Second)}, {do: refused(self)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: time.Second, b: 0}}},
+		"another had its turn": {{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end}, {do: begin(b)},
+			{do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0}}},
 		"this node's own round": {
 			{do: begin(a)}, {do: sleep(time.Minute)}, {do: refused(b)}, {do: end},
 			{do: begin(self)}, {do: sleep(time.Second)}, {do: refused(b)},

@@ -22,9 +22,12 @@ func protocol1(token bool) http.Handler {
 		case token:
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(w, `{"stage":"hello","reason":"unauthorized","detail":"the token is not this node's: both ends need the same token_file"}`)
+			_, _ = io.WriteString(w,
+				`{"stage":"hello","reason":"unauthorized","detail":"the token is not this node's: both ends need `+
+					`the same token_file"}`)
 		case req.Method == http.MethodGet && req.URL.Path == pathOldHello:
-			_, _ = io.WriteString(w, `{"node":"b","instance":"x","versions":{"railscope":"0.0.9"},"rails":[],"addresses":[]}`)
+			_, _ = io.WriteString(w,
+				`{"node":"b","instance":"x","versions":{"railscope":"0.0.9"},"rails":[],"addresses":[]}`)
 		default:
 			http.NotFound(w, req)
 		}
@@ -50,13 +53,20 @@ func TestOtherVersions(t *testing.T) {
 		reason  failure.Reason
 		says    string
 	}{
-		{"protocol 1 with a token", protocol1(true), sesame, Skipped, failure.PeerVersion, "peer speaks protocol version 1, this node 2: upgrade railscope on the peer"},
-		{"protocol 1 with a token, asked without", protocol1(true), Security{}, Skipped, failure.PeerVersion, "version 1"},
-		{"protocol 1 without a token", protocol1(false), Security{}, Skipped, failure.PeerVersion, "peer speaks protocol version 1 (railscope 0.0.9), this node 2"},
-		{"protocol 1 without a token, asked with one", protocol1(false), sesame, Skipped, failure.PeerVersion, "version 1"},
-		{"protocol 3", answer(200, `{"version":3,"later":true}`), sesame, Skipped, failure.PeerVersion, "peer speaks protocol version 3, this node 2: upgrade railscope on this node"},
-		{"a page that is not there", http.NotFoundHandler(), sesame, Failed, failure.Protocol, "is that railscope's probe port?"},
-		{"a page for those who are known", answer(401, "who are you"), sesame, Failed, failure.Unauthorized, "who are you"},
+		{"protocol 1 with a token", protocol1(true), sesame, Skipped, failure.PeerVersion,
+			"peer speaks protocol version 1, this node 2: upgrade railscope on the peer"},
+		{"protocol 1 with a token, asked without", protocol1(true), Security{}, Skipped, failure.PeerVersion,
+			"version 1"},
+		{"protocol 1 without a token", protocol1(false), Security{}, Skipped, failure.PeerVersion,
+			"peer speaks protocol version 1 (railscope 0.0.9), this node 2"},
+		{"protocol 1 without a token, asked with one", protocol1(false), sesame, Skipped, failure.PeerVersion,
+			"version 1"},
+		{"protocol 3", answer(200, `{"version":3,"later":true}`), sesame, Skipped, failure.PeerVersion,
+			"peer speaks protocol version 3, this node 2: upgrade railscope on this node"},
+		{"a page that is not there", http.NotFoundHandler(), sesame, Failed, failure.Protocol,
+			"is that railscope's probe port?"},
+		{"a page for those who are known", answer(401, "who are you"), sesame, Failed, failure.Unauthorized,
+			"who are you"},
 		{"a refusal of this version", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set(headerProtocol, "2")
 			protocol1(true).ServeHTTP(w, req)
@@ -66,7 +76,8 @@ func TestOtherVersions(t *testing.T) {
 			t.Parallel()
 			srv := httptest.NewServer(tc.handler)
 			defer srv.Close()
-			res := Bench(t.Context(), bareNode(t, "a"), optionsWith(tc.sec), strings.TrimPrefix(srv.URL, "http://"), func(Progress) {})
+			res := Bench(t.Context(), bareNode(t, "a"), optionsWith(tc.sec), strings.TrimPrefix(srv.URL, "http://"),
+				func(Progress) {})
 			if res.Outcome != tc.outcome || res.Reason != tc.reason || !strings.Contains(res.Detail, tc.says) {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
@@ -102,7 +113,8 @@ func TestProtocol1Refused(t *testing.T) {
 		peer := answering(t, bareNode(t, "railnode"), sec)
 		for _, proof := range []string{"", "Bearer sesame", "Bearer mustard"} {
 			for _, path := range []string{"/v1/hello", "/v1/facts", "/v1/lease", "/v1/lease/x/open", "/v1"} {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+peer+path, strings.NewReader("{}"))
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+peer+path,
+					strings.NewReader("{}"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,8 +126,10 @@ func TestProtocol1Refused(t *testing.T) {
 				var f failure.Failure
 				err = json.NewDecoder(res.Body).Decode(&f)
 				res.Body.Close()
-				if err != nil || res.StatusCode != http.StatusGone || !res.Close || f.Reason != failure.Protocol || f.Stage != failure.StageHello ||
-					!strings.Contains(f.Detail, "peer speaks protocol version 2, this node 1: install the peer's version of railscope") {
+				if err != nil || res.StatusCode != http.StatusGone || !res.Close || f.Reason != failure.Protocol ||
+					f.Stage != failure.StageHello ||
+					!strings.Contains(f.Detail,
+						"peer speaks protocol version 2, this node 1: install the peer's version of railscope") {
 					t.Errorf("%s with %q: %s, %v, %v", path, proof, res.Status, f, err)
 				}
 			}
@@ -140,7 +154,8 @@ func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	peer := answering(t, bareNode(t, "b"), Security{Insecure: true})
 	for path, body := range map[string]string{
-		pathHello: strings.Replace(challengeFor(t, peer), "{", `{"later":{"a":[1]},`, 1), pathLease: `{"later":1,"node":"c","instance":"c","bytes":1}`,
+		pathHello: strings.Replace(challengeFor(t, peer), "{", `{"later":{"a":[1]},`, 1),
+		pathLease: `{"later":1,"node":"c","instance":"c","bytes":1}`,
 	} {
 		res, err := http.Post("http://"+peer+path, "application/json", strings.NewReader(body))
 		if err != nil {
@@ -151,7 +166,8 @@ func TestUnknownFields(t *testing.T) {
 			t.Errorf("%s: %s", path, res.Status)
 		}
 	}
-	e, err := newEventReader(strings.NewReader(`{"later":1,"event":{"later":2,"grant":{"later":3,"id":"A","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}}`+"\n"), nil, pathLease).next()
+	e, err := newEventReader(strings.NewReader(`{"later":1,"event":{"later":2,"grant":{"later":3,"id":"A","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}}`+
+		"\n"), nil, pathLease).next()
 	if err != nil || e.Grant == nil {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -23,7 +23,7 @@ import (
 //	POST   /v2/prove               {} → {}: both ends prove that they have the token
 //	GET    /v2/node                → hello
 //	GET    /v2/facts               → what NodeOptions.Facts makes: JSON that the probe does not look at
-//	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, and later how the lease ended.
+//	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, later how it ended
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
 //	POST   /v2/lease/ID/open       openRequest → openReply
 //	POST   /v2/lease/ID/verify     worker.VerifyArgs → worker.Verified
@@ -111,9 +111,10 @@ type leaseEvent struct {
 
 // grant is a lease.
 type grant struct {
-	ID  string        `json:"id"`
-	Key []byte        `json:"key,omitempty"` // 32 bytes: who has it may use the lease's TCP port. With a token both ends derive it
-	TTL time.Duration `json:"ttl"`           // after the last request
+	ID string `json:"id"`
+	// 32 bytes: who has it may use the lease's TCP port. With a token both ends derive it
+	Key []byte        `json:"key,omitempty"`
+	TTL time.Duration `json:"ttl"` // after the last request
 }
 
 // openRequest asks for scratch memory and its ends of the rails.
@@ -147,7 +148,8 @@ type released struct {
 // check refuses a hello that no railscope would send.
 func (h *hello) check() error {
 	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > maxAddresses {
-		return fmt.Errorf("%d rails and %d addresses: the most are %d and %d", len(h.Rails), len(h.Addresses), worker.MaxRails, maxAddresses)
+		return fmt.Errorf("%d rails and %d addresses: the most are %d and %d", len(h.Rails), len(h.Addresses),
+			worker.MaxRails, maxAddresses)
 	}
 	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
 	seen := map[string]bool{}
@@ -237,7 +239,8 @@ func (o *openReply) check(req *openRequest) error {
 func checkEnd(e worker.End, qps int) error {
 	switch {
 	case len(e.QPNs) > qps || len(e.PSNs) != len(e.QPNs):
-		return fmt.Errorf("%d queue pairs and %d sequence numbers where %d were asked for", len(e.QPNs), len(e.PSNs), qps)
+		return fmt.Errorf("%d queue pairs and %d sequence numbers where %d were asked for", len(e.QPNs),
+			len(e.PSNs), qps)
 	case e.ActiveMTU < 0 || e.ActiveMTU > 1<<20 || e.MaxMTU < 0 || e.MaxMTU > 1<<20:
 		return fmt.Errorf("MTU %d of at most %d", e.ActiveMTU, e.MaxMTU)
 	}

@@ -18,13 +18,15 @@ func checkClean(t *testing.T, f *failure.Failure) {
 	if f == nil {
 		return
 	}
-	if !f.Reason.Known() || !f.Stage.Known() || len(f.Detail) > maxDetail+len("…") || !utf8.ValidString(f.Detail) || !printable(f.Detail) || !printable(f.Rail) || len(f.Rail) > maxText {
+	if !f.Reason.Known() || !f.Stage.Known() || len(f.Detail) > maxDetail+
+		len("…") || !utf8.ValidString(f.Detail) || !printable(f.Detail) || !printable(f.Rail) || len(f.Rail) > maxText {
 		t.Errorf("a failure with stage %q, reason %q, rail %q, detail %q", f.Stage, f.Reason, f.Rail, f.Detail)
 	}
 }
 
 func TestClean(t *testing.T) {
-	for _, detail := range []string{"", "plain", "a\x00b\nc\x7f", strings.Repeat("ä", maxDetail), strings.Repeat("\xff", 3*maxDetail), strings.Repeat("€", maxDetail)[1:]} {
+	for _, detail := range []string{"", "plain", "a\x00b\nc\x7f", strings.Repeat("ä", maxDetail),
+		strings.Repeat("\xff", 3*maxDetail), strings.Repeat("€", maxDetail)[1:]} {
 		f := &failure.Failure{Stage: "brewing", Reason: "tea", Rail: "0\n1", Detail: detail}
 		clean(f, failure.StageOpen)
 		checkClean(t, f)
@@ -33,13 +35,16 @@ func TestClean(t *testing.T) {
 		}
 	}
 	f := &failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy, Rail: "east", Detail: "as it is"}
-	if clean(f, failure.StageOpen); *f != (failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy, Rail: "east", Detail: "as it is"}) {
+	if clean(f, failure.StageOpen); *f != (failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy,
+		Rail: "east", Detail: "as it is"}) {
 		t.Errorf("what was good is %+v", f)
 	}
 }
 
 func FuzzHello(f *testing.F) {
-	n := hello{Node: "b", Instance: "i", Rails: []helloRail{{Name: "0", Device: "mlx5_0", Port: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}}
+	n := hello{Node: "b", Instance: "i",
+		Rails: []helloRail{{Name: "0", Device: "mlx5_0", Port: 1,
+			Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}}
 	good, err := json.Marshal(n)
 	if err != nil {
 		f.Fatal(err)
@@ -56,7 +61,8 @@ func FuzzHello(f *testing.F) {
 		texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
 		for _, r := range h.Rails {
 			texts = append(texts, r.Name, r.Device, r.Netdev, r.State, r.Firmware, r.Driver)
-			if r.Name == "" || r.Port < 1 || r.Port > 255 || r.Rate < 0 || r.Capacity < 0 || r.Capacity > 1e15 || r.MTU < 0 || r.NetdevMTU < 0 || len(r.Prefixes) > maxAddresses {
+			if r.Name == "" || r.Port < 1 || r.Port > 255 || r.Rate < 0 || r.Capacity < 0 || r.Capacity > 1e15 ||
+				r.MTU < 0 || r.NetdevMTU < 0 || len(r.Prefixes) > maxAddresses {
 				t.Errorf("accepted %+v", r)
 			}
 		}
@@ -73,7 +79,8 @@ func FuzzHello(f *testing.F) {
 		}
 		// Nothing that is accepted may trip what looks at it next.
 		own := ownRail{prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
-		r := round{there: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{}, rails: []ownRail{own}}
+		r := round{there: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{},
+			rails: []ownRail{own}}
 		r.pair()
 		for _, l := range r.lanes() {
 			if !own.prefixes[0].Masked().Contains(l.remote) && !own.prefixes[1].Masked().Contains(l.remote) {
@@ -93,12 +100,16 @@ func FuzzOpenRequest(f *testing.F) {
 		if json.Unmarshal(in, &o) != nil || o.check() != nil {
 			return
 		}
-		if o.Buffer < 4096 || o.Buffer > worker.MaxBuffer || o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 || o.QueuePairs > 64 || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails || o.Transport != worker.RDMA && o.Transport != worker.TCP {
+		if o.Buffer < 4096 || o.Buffer > worker.MaxBuffer || o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 ||
+			o.QueuePairs > 64 || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails || o.Transport != worker.RDMA &&
+			o.Transport != worker.TCP {
 			t.Errorf("accepted %+v", o)
 		}
 		seen := map[string]bool{}
 		for _, r := range o.Rails {
-			if seen[r.Rail] || len(r.Rail) > maxText || !printable(r.Rail) || len(r.Remote.QPNs) > o.QueuePairs || len(r.Remote.PSNs) != len(r.Remote.QPNs) || r.Remote.ActiveMTU < 0 || r.Remote.ActiveMTU > 1<<20 || len(r.Prefixes) > maxAddresses {
+			if seen[r.Rail] || len(r.Rail) > maxText || !printable(r.Rail) || len(r.Remote.QPNs) > o.QueuePairs ||
+				len(r.Remote.PSNs) != len(r.Remote.QPNs) || r.Remote.ActiveMTU < 0 || r.Remote.ActiveMTU > 1<<
+				20 || len(r.Prefixes) > maxAddresses {
 				t.Errorf("accepted %+v", r)
 			}
 			seen[r.Rail] = true
@@ -118,7 +129,8 @@ func TestOpenReplyPort(t *testing.T) {
 }
 
 func FuzzOpenReply(f *testing.F) {
-	f.Add([]byte(`{"ends":[{"qpns":[1],"psns":[1]},{"failure":{"stage":"open","reason":"dev_perm","detail":"x"}}]}`), true)
+	f.Add([]byte(`{"ends":[{"qpns":[1],"psns":[1]},{"failure":{"stage":"open","reason":"dev_perm","detail":"x"}}]}`),
+		true)
 	f.Add([]byte(`{"ends":[{},{}],"tcp_port":1}`), false)
 	f.Add([]byte(`{"ends":[{},{}],"tcp_port":40000}`), false)
 	f.Add([]byte(`{"ends":[{"qpns":[1,2],"psns":[1,2]},{"failure":{"stage":"\n","reason":"?","detail":"\u0000\ud800"}}]}`), true)
@@ -135,7 +147,8 @@ func FuzzOpenReply(f *testing.F) {
 			t.Errorf("accepted %+v", o)
 		}
 		for _, e := range o.Ends {
-			if len(e.QPNs) > 1 || len(e.PSNs) != len(e.QPNs) || e.ActiveMTU < 0 || e.MaxMTU < 0 || rdma && e.Failure == nil && len(e.QPNs) == 0 {
+			if len(e.QPNs) > 1 || len(e.PSNs) != len(e.QPNs) || e.ActiveMTU < 0 || e.MaxMTU < 0 || rdma &&
+				e.Failure == nil && len(e.QPNs) == 0 {
 				t.Errorf("accepted %+v", e)
 			}
 			checkClean(t, e.Failure)
@@ -144,7 +157,8 @@ func FuzzOpenReply(f *testing.F) {
 }
 
 func FuzzLeaseEvent(f *testing.F) {
-	f.Add([]byte(`{"event":{"grant":{"id":"ABC234","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}}` + "\n"))
+	f.Add([]byte(`{"event":{"grant":{"id":"ABC234","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","ttl":10000000000}}}` +
+		"\n"))
 	f.Add([]byte(`{"event":{"end":{"stage":"lease","reason":"busy","rail":"0","detail":"x"}},"proof":"00"}` + "\n"))
 	f.Add([]byte(`{"event":{"grant":{"id":"../../x","key":"","ttl":-1},"end":{"reason":"\n"}}}` + "\n"))
 	f.Add(bytes.Repeat([]byte("x"), maxLine+9))
@@ -153,7 +167,9 @@ func FuzzLeaseEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if g := e.Grant; g != nil && (len(g.Key) != 32 || g.TTL < 1e9 || g.TTL > maxTTL || g.ID == "" || strings.Trim(g.ID, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "") {
+		if g := e.Grant; g != nil &&
+			(len(g.Key) != 32 || g.TTL < 1e9 || g.TTL > maxTTL || g.ID == "" || strings.Trim(g.ID,
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "") {
 			t.Errorf("accepted %+v", g)
 		}
 		checkClean(t, e.End)

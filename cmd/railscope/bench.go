@@ -30,7 +30,8 @@ type benchSettings struct {
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
 		"The exit code is 0 when every rail carried what is expected, else 1: also for a round over TCP, or none.")
-	cmd.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its configuration).").
+	cmd.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its "+
+		"configuration).").
 		Required().StringVar(&s.peer)
 	tokenFlag(cmd, &s.tokenFile)
 	cmd.Flag("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE").StringVar(&s.transfer)

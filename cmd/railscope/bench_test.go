@@ -21,15 +21,20 @@ func TestBenchMisuse(t *testing.T) {
 	}{
 		{"no peer", nil, `railscope: required argument 'peer' not provided .*`},
 		{"a peer that is none", []string{"a b"}, `railscope: PEER must be host or host:port, .*, not "a b"`},
-		{"no such token file", []string{"a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
-		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"}, `railscope: --transfer: invalid size "64Mib": .*`},
+		{"no such token file", []string{"a", "--token-file=/no/such/file"},
+			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
+				`peers share, or two of them, one per line`},
+		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"},
+			`railscope: --transfer: invalid size "64Mib": .*`},
 		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
 		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
-		{"nothing is too little", []string{"a", "--min-of-expected=0"}, `railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},
+		{"nothing is too little", []string{"a", "--min-of-expected=0"},
+			`railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},
 		{"more than all", []string{"a", "--min-of-expected=1.01"}, `railscope: --min-of-expected must be .*`},
 		{"no time", []string{"a", "--timeout=1ms"}, `railscope: --timeout must be .*`},
-		{"no such format", []string{"a", "--format=xml"}, `railscope: invalid --format: enum value must be one of table,json, got 'xml'; .*`},
+		{"no such format", []string{"a", "--format=xml"},
+			`railscope: invalid --format: enum value must be one of table,json, got 'xml'; .*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, errs, code := bench1(t, tc.args...)
@@ -71,21 +76,25 @@ func TestProbeWithoutRDMA(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &res); err != nil || code != 1 || errs != "" {
 		t.Fatalf("exit %d, %q, %q: %v", code, out, errs, err)
 	}
-	if res["transport"] != "tcp" || res["reason"] != "no_device" || res["verified"] != true || res["stealing_bytes_per_second"] != nil {
+	if res["transport"] != "tcp" || res["reason"] != "no_device" || res["verified"] != true ||
+		res["stealing_bytes_per_second"] != nil {
 		t.Errorf("bench: %s", out)
 	}
 	if out, _, code = bench1(t, peer, "--token-file="+wrong); code != 1 || !strings.Contains(out, "unauthorized") {
 		t.Errorf("with the wrong token: exit %d, %s", code, out)
 	}
 
-	config := file(t, "probe: {name: a, token_file: "+token+", peers: ["+peer+"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+	config := file(t, "probe: {name: a, token_file: "+token+", peers: ["+peer+
+		"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
 	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+config)
 	asking.line(t, `"result":"(fallback)"`)
 	series := `railscope_probe_rounds_total{peer="` + peer + `",result="fallback"} `
-	if _, body := asking.get(t, "/metrics"); !strings.Contains(body, series) || !strings.Contains(body, `railscope_probe_transport{peer="`+peer+`",transport="tcp"} 1`) {
+	if _, body := asking.get(t, "/metrics"); !strings.Contains(body, series) || !strings.Contains(body,
+		`railscope_probe_transport{peer="`+peer+`",transport="tcp"} 1`) {
 		t.Errorf("after a round there is no %s", series)
 	}
-	if err := os.WriteFile(config, []byte("probe: {name: a, token_file: "+token+", listen: 127.0.0.1:0}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("probe: {name: a, token_file: "+token+", listen: 127.0.0.1:0}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := asking.Process.Signal(syscall.SIGHUP); err != nil {
@@ -116,17 +125,21 @@ func TestPeersByDNS(t *testing.T) {
 	if err := os.WriteFile(token, []byte("sesame"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-b"}, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-b"},
+		"--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	_, port, _ := strings.Cut(answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`), ":")
 	answering.url = "http://" + answering.line(t, `"address":"([^"]+)"`)
 
 	// Where localhost is ::1 too, that is a peer that does not answer.
-	config := file(t, "probe: {token_file: "+token+", peers: [dns+localhost:"+port+"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
-	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-a"}, "--config.file="+config)
+	config := file(t, "probe: {token_file: "+token+", peers: [dns+localhost:"+port+
+		"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-a"},
+		"--config.file="+config)
 	asking.line(t, `"msg":"(Looked up peers)","name":"localhost:`+port)
 	asking.line(t, `"peer":"(gpu-b)","result":"fallback"`)
 	_, body := asking.get(t, "/metrics")
-	for _, series := range []string{`railscope_probe_rounds_total{peer="gpu-b",result="fallback"} `, `railscope_probe_dns_lookups_total{name="localhost:` + port + `",result="ok"} 1`} {
+	for _, series := range []string{`railscope_probe_rounds_total{peer="gpu-b",result="fallback"} `,
+		`railscope_probe_dns_lookups_total{name="localhost:` + port + `",result="ok"} 1`} {
 		if !strings.Contains(body, series) {
 			t.Errorf("there is no %s", series)
 		}

@@ -114,7 +114,8 @@ func TestDemo(t *testing.T) {
 	const rdma = `transport="rdma"} 1`
 	degraded := regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{.*result="degraded"\} [1-9]`)
 	well := func(n *shown) bool {
-		return strings.Contains(n.text, rdma) && n.value("probe_scaling_ratio") > 0 && strings.Count(n.text, "\nrailscope_probe_rail_up{") == 2
+		return strings.Contains(n.text, rdma) && n.value("probe_scaling_ratio") > 0 && strings.Count(n.text,
+			"\nrailscope_probe_rail_up{") == 2
 	}
 	for name, tc := range map[string]struct {
 		rate string // Gb/s: little, because the race detector and other tests take most of this machine
@@ -122,21 +123,28 @@ func TestDemo(t *testing.T) {
 		seen func(node int, n *shown) bool
 	}{
 		"healthy": {"0.2", nil, func(_ int, n *shown) bool {
-			return well(n) && n.between(0, 0.3, "probe_imbalance_ratio") && n.between(0, 0.1, `rails_imbalance_ratio{direction="transmit"}`) &&
+			return well(n) && n.between(0, 0.3, "probe_imbalance_ratio") && n.between(0, 0.1,
+				`rails_imbalance_ratio{direction="transmit"}`) &&
 				n.between(0, 0, `fallback_suspected{reason="rdma_idle_tcp_busy"}`) &&
 				n.between(0, 0.01, "probe_counter_mismatch_ratio") && n.value("gpu_memory_used_bytes") > 10e9
 		}},
 		"degraded": {"0.2", []string{"--degrade=rail1=0.3"}, func(_ int, n *shown) bool {
-			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55, 0.85, `rails_imbalance_ratio{direction="transmit"}`) && degraded.MatchString(n.text)
+			return strings.Contains(n.text, rdma) && n.between(0.55, 0.85, "probe_imbalance_ratio") && n.between(0.55,
+				0.85, `rails_imbalance_ratio{direction="transmit"}`) && degraded.MatchString(n.text)
 		}},
 		"fallback": {"1", []string{"--fallback"}, func(_ int, n *shown) bool {
-			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text, `probe_fallback_info{`) && strings.Contains(n.text, `reason="retry_exceeded"} 1`) &&
-				n.between(0, 0, `rails_busy_seconds_total{direction="transmit"}`) && n.value(`rail_tcp_bytes_total{direction="transmit",rail="1"}`) > 1e6 &&
+			return strings.Contains(n.text, `transport="tcp"} 1`) && strings.Contains(n.text,
+				`probe_fallback_info{`) && strings.Contains(n.text, `reason="retry_exceeded"} 1`) &&
+				n.between(0, 0,
+					`rails_busy_seconds_total{direction="transmit"}`) &&
+				n.value(`rail_tcp_bytes_total{direction="transmit",rail="1"}`) > 1e6 &&
 				n.between(1, 1, `fallback_suspected{reason="rdma_idle_tcp_busy"}`)
 		}},
 		"failed": {"0.2", []string{"--fail=0", "--fail-after=4s"}, func(node int, n *shown) bool {
-			return strings.Contains(n.text, rdma) && n.between(float64(node), float64(node), `port_up{device="demo0"`) && n.between(1, 1, `port_up{device="demo1"`) &&
-				strings.Contains(n.text, `rail="0"} 0`) && degraded.MatchString(n.text) && n.between(1, 1, "probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
+			return strings.Contains(n.text, rdma) && n.between(float64(node), float64(node),
+				`port_up{device="demo0"`) && n.between(1, 1, `port_up{device="demo1"`) &&
+				strings.Contains(n.text, `rail="0"} 0`) && degraded.MatchString(n.text) && n.between(1, 1,
+				"probe_imbalance_ratio") && n.between(1, 1, `rails_imbalance_ratio{direction="receive"}`)
 		}},
 	} {
 		// All begin now: of subtests only so many run at a time as there are processors, and most of this is waiting.
@@ -144,18 +152,23 @@ func TestDemo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "failed" { // a rail that nobody has seen carry anything is no loss
-				watch(t, nodes, func(_ int, n *shown) bool { return n.between(2, 2, `rails_active{direction="receive"`) })
+				watch(t, nodes, func(_ int, n *shown) bool {
+					return n.between(2, 2, `rails_active{direction="receive"`)
+				})
 			}
 			fail()
 			watch(t, nodes, func(i int, n *shown) bool {
-				// What the probe has learned, in another source: of a port that never fails, since it is learned when a round opens it.
+				// What the probe has learned, in another source: of a port that never fails, since it is learned
+				// when a round opens it.
 				return tc.seen(i, n) && n.value(`port_mtu_bytes{device="demo1",kind="max"`) == 4096
 			})
 			for i, n := range nodes {
-				if problems, err := promlint.New(bytes.NewReader([]byte(n.text))).Lint(); err != nil || len(problems) > 0 {
+				if problems, err := promlint.New(bytes.NewReader([]byte(n.text))).
+					Lint(); err != nil || len(problems) > 0 {
 					t.Errorf("promlint: %v %v", problems, err)
 				}
-				for _, e := range regexp.MustCompile(`(?m)^railscope_source_errors_total.*$`).FindAllString(n.text, -1) {
+				for _, e := range regexp.MustCompile(`(?m)^railscope_source_errors_total.*$`).FindAllString(n.text,
+					-1) {
 					if !strings.Contains(e, `reason="timeout"`) { // which is this machine's doing
 						t.Error(e)
 					}
@@ -163,7 +176,8 @@ func TestDemo(t *testing.T) {
 				if n.value("demo") != 1 {
 					t.Error("it does not say that it is a demo")
 				}
-				if _, page := httpGet(t, n.url+"/"); !strings.Contains(page, demo.Notice) || !strings.Contains(page, fmt.Sprintf("<span>demo-%d</span>", i+1)) {
+				if _, page := httpGet(t, n.url+"/"); !strings.Contains(page, demo.Notice) || !strings.Contains(page,
+					fmt.Sprintf("<span>demo-%d</span>", i+1)) {
 					t.Errorf("the page does not say that it is node %d of a demo", i+1)
 				}
 			}
@@ -182,7 +196,8 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(
 	s := &demoSettings{common: &common{}}
 	s.common.define(app)
 	s.define(app)
-	if _, err := app.Parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)}, args...)); err != nil {
+	if _, err := app.Parse(append([]string{"demo", "--log.level=error", "--web.listen-address=" + fourPorts(t)},
+		args...)); err != nil {
 		t.Fatal(err)
 	}
 	opts, err := s.options()
@@ -211,13 +226,16 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(
 func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) {
 	t.Helper()
 	var done [demo.Nodes]bool
-	for deadline := time.Now().Add(4 * time.Minute); done != [demo.Nodes]bool{true, true}; time.Sleep(250 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); done != [demo.Nodes]bool{true,
+		true}; time.Sleep(250 * time.Millisecond) {
 		for i, n := range nodes {
 			done[i] = n.scrape(t) && (done[i] || seen(i, n))
 		}
 		if time.Now().After(deadline) {
 			for i, n := range nodes {
-				t.Errorf("node %d, all was there: %v\n%s", i+1, done[i], strings.Join(regexp.MustCompile(`(?m)^railscope_(?:probe_[^l]|rails|fallback|port_up|port_mtu|rail_tcp).*$`).FindAllString(n.text, -1), "\n"))
+				t.Errorf("node %d, all was there: %v\n%s", i+1, done[i],
+					strings.Join(regexp.MustCompile(`(?m)^railscope_(?:probe_[^l]|rails|fallback|port_up|port_mtu|rail_tcp).*$`).FindAllString(n.text, -1),
+						"\n"))
 			}
 			return
 		}

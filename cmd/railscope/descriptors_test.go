@@ -16,7 +16,8 @@ import (
 // limited starts railscope with so many file descriptors at most.
 func limited(t *testing.T, descriptors int, args ...string) *running {
 	t.Helper()
-	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors), os.Args[0], "--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)
+	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors), os.Args[0],
+		"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)
 	cmd := exec.Command("sh", args...)
 	cmd.Env = append(os.Environ(), "RAILSCOPE_TEST_MAIN=1")
 	r := follow(t, cmd)
@@ -30,7 +31,8 @@ func limited(t *testing.T, descriptors int, args ...string) *running {
 func seriesOf(body string) map[string]bool {
 	series := map[string]bool{}
 	for line := range strings.Lines(body) {
-		if name, _, found := strings.Cut(line, " "); found && !strings.HasPrefix(line, "#") && !strings.Contains(line, "sampler") && !strings.Contains(line, "_utilization_") {
+		if name, _, found := strings.Cut(line, " "); found && !strings.HasPrefix(line, "#") && !strings.Contains(line,
+			"sampler") && !strings.Contains(line, "_utilization_") {
 			series[name] = true
 		}
 	}

@@ -109,13 +109,15 @@ func keysText() string {
 		at := strings.LastIndex(k.Name, ".")
 		if s := k.Name[:max(at, 0)]; s != section || b.Len() == 0 {
 			section = s
-			fmt.Fprintf(&b, "\n### %s\n\n| key | write | default | bounds | |\n|---|---|---|---|---|\n", cmp.Or(section, "Top level"))
+			fmt.Fprintf(&b, "\n### %s\n\n| key | write | default | bounds | |\n|---|---|---|---|---|\n",
+				cmp.Or(section, "Top level"))
 		}
 		def := k.Default
 		if !strings.ContainsAny(def, "` ") {
 			def = code(def)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Name[at+1:], cell(k.Form), cell(def), cell(k.Bounds), cell(k.About))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Name[at+1:], cell(k.Form), cell(def), cell(k.Bounds),
+			cell(k.About))
 	}
 	return strings.TrimPrefix(b.String(), "\n")
 }
@@ -123,7 +125,8 @@ func keysText() string {
 // TestPagesNameFlags: flags and variables of railscope that pages name are there.
 func TestPagesNameFlags(t *testing.T) {
 	app := model(t)
-	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_REQUIRE_FUSE": true, "--collector.NAME": true, "--no-collector.NAME": true}
+	known := map[string]bool{"RAILSCOPE_LIBIBVERBS": true, "RAILSCOPE_REQUIRE_FUSE": true, "--collector.NAME": true,
+		"--no-collector.NAME": true}
 	for _, group := range append([]*kingpin.CmdModel{{FlagGroupModel: app.FlagGroupModel}}, app.Commands...) {
 		for _, f := range group.Flags {
 			known["--"+f.Name], known["--no-"+f.Name], known[f.Envar] = true, f.IsBoolFlag(), true
@@ -168,7 +171,9 @@ func endpointsText(list []endpoint) string {
 func exitsText() string {
 	var b strings.Builder
 	b.WriteString("| command | code | when |\n|---|---|---|\n")
-	list := slices.SortedStableFunc(slices.Values(exits()), func(a, b exit) int { return cmp.Compare(order(a.command), order(b.command)) })
+	list := slices.SortedStableFunc(slices.Values(exits()), func(a, b exit) int {
+		return cmp.Compare(order(a.command), order(b.command))
+	})
 	for _, e := range list {
 		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", e.command, e.code, cell(e.when))
 	}

@@ -36,7 +36,8 @@ type doctorSettings struct {
 
 func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
 	cmd := app.Command("doctor", "Find what is wrong with the rails of this node and, with --peer, between two nodes. "+
-		"Each finding says what was read, why it matters and which command fixes it. The exit code is 1 when there is a "+
+		"Each finding says what was read, why it matters and which command fixes it. The exit code is 1 when there "+
+		"is a "+
 		"fault.")
 	cmd.Flag("peer", "Examine this node too, host or host:port, and compare: a railscope that answers probes "+
 		"(probe.listen in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)
@@ -64,8 +65,9 @@ func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Findi
 	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
 		here := g.Gather(ctx, facts.WithoutJobs)
 		for _, f := range report.Examine(here, nil).Sorted() {
-			list = append(list, exporterhttp.Finding{Fault: f.Severity == check.Fault, Check: f.Check, Subject: f.Subject,
-				Read: f.Evidence, Why: f.Why, Fix: f.Fix})
+			list = append(list, exporterhttp.Finding{Fault: f.Severity == check.Fault, Check: f.Check,
+				Subject: f.Subject,
+				Read:    f.Evidence, Why: f.Why, Fix: f.Fix})
 		}
 		return append(list, unjudged(here.Unread)...), ctx.Err()
 	}

@@ -33,9 +33,13 @@ func TestDoctorMisuse(t *testing.T) {
 	}{
 		{"a peer that is none", []string{"--peer=a b"}, `railscope: --peer must be host or host:port, .*, not "a b"`},
 		{"a peer without a name", []string{"--peer="}, `railscope: --peer must be host or host:port, .*, not ""`},
-		{"no such token file", []string{"--peer=a", "--token-file=/no/such/file"}, `railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
-		{"no such format", []string{"--format=table"}, `railscope: invalid --format: enum value must be one of text,json, got 'table'; .*`},
-		{"no such configuration", []string{"--config.file=/no/such/file"}, `railscope: read configuration: .*no such file or directory; --config.file needs a readable file, .*`},
+		{"no such token file", []string{"--peer=a", "--token-file=/no/such/file"},
+			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
+				`peers share, or two of them, one per line`},
+		{"no such format", []string{"--format=table"},
+			`railscope: invalid --format: enum value must be one of text,json, got 'table'; .*`},
+		{"no such configuration", []string{"--config.file=/no/such/file"},
+			`railscope: read configuration: .*no such file or directory; --config.file needs a readable file, .*`},
 	} {
 		out, errs, code := doctor1(t, t.TempDir(), tc.args...)
 		if code != 2 || out != "" || !regexp.MustCompile(`^`+tc.want+`\n$`).MatchString(errs) {
@@ -47,7 +51,8 @@ func TestDoctorMisuse(t *testing.T) {
 // doctor1 runs doctor over a tree and returns what it printed and its exit code.
 func doctor1(t *testing.T, sys string, args ...string) (out, errs string, code int) {
 	t.Helper()
-	cmd := command(t, nil, append([]string{"doctor", "--path.sysfs=" + sys, "--path.procfs=" + t.TempDir(), "--path.rootfs=" + t.TempDir()}, args...)...)
+	cmd := command(t, nil, append([]string{"doctor", "--path.sysfs=" + sys, "--path.procfs=" + t.TempDir(),
+		"--path.rootfs=" + t.TempDir()}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(60*time.Second, func() { _ = cmd.Process.Kill() })
@@ -113,28 +118,33 @@ func TestDoctorPeer(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(other, "class/infiniband/mlx5_1")); err != nil {
 		t.Fatal(err)
 	}
-	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + other}, "--config.file="+file(t, "probe: {name: spark-02, listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	answering := launch(t, []string{"RAILSCOPE_PATH_SYSFS=" + other},
+		"--config.file="+file(t, "probe: {name: spark-02, listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	peer := answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	out, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token)
 	if !strings.Contains(out, "2 rails on ") || !strings.Contains(out, "peer_rails") {
 		t.Errorf("a rail less: %s", out)
 	}
-	named, _, _ := doctor1(t, sys, "--peer="+peer, "--config.file="+file(t, "probe: {name: spark-01, peers: [nobody], token_file: "+token+"}\n"))
+	named, _, _ := doctor1(t, sys, "--peer="+peer,
+		"--config.file="+file(t, "probe: {name: spark-01, peers: [nobody], token_file: "+token+"}\n"))
 	same, _, _ := doctor1(t, sys, "--peer="+peer, "--token-file="+token, "--node.name=spark-02")
-	if !strings.Contains(named, "WARNING  spark-01: spark-01 and spark-02  peer_rails") || !strings.Contains(same, "spark-02 and spark-02 at "+peer+"  peer_rails") {
+	if !strings.Contains(named, "WARNING  spark-01: spark-01 and spark-02  peer_rails") || !strings.Contains(same,
+		"spark-02 and spark-02 at "+peer+"  peer_rails") {
 		t.Errorf("nodes are not called what they call themselves: %s%s", named, same)
 	}
 	config := "--config.file=" + file(t, "probe: {peers: [nobody], token_file: "+token+"}\n")
 	if list, nodes := found(t, sys, "--peer="+peer, config); len(list) > 0 || nodes != 2 {
 		t.Errorf("the token of the configuration: %q, %d nodes", list, nodes)
 	}
-	if list, nodes := found(t, sys, "--peer="+peer, "--token-file="+wrong); nodes != 1 || len(list) != 1 || !strings.Contains(list[0], "unauthorized") {
+	if list, nodes := found(t, sys, "--peer="+peer,
+		"--token-file="+wrong); nodes != 1 || len(list) != 1 || !strings.Contains(list[0], "unauthorized") {
 		t.Errorf("the wrong token: %q, %d nodes", list, nodes)
 	}
 	if code := answering.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d after SIGTERM", code)
 	}
-	if list, _ := found(t, sys, "--peer="+peer, "--token-file="+token); len(list) != 1 || !strings.Contains(list[0], "peer_unreachable") {
+	if list, _ := found(t, sys, "--peer="+peer, "--token-file="+token); len(list) != 1 || !strings.Contains(list[0],
+		"peer_unreachable") {
 		t.Errorf("nobody there: %q", list)
 	}
 }
@@ -146,7 +156,8 @@ func TestDoctorStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t), "--path.procfs="+t.TempDir(), "--path.rootfs="+t.TempDir(), "--peer="+l.Addr().String())
+	cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t), "--path.procfs="+t.TempDir(),
+		"--path.rootfs="+t.TempDir(), "--peer="+l.Addr().String())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {
@@ -161,7 +172,8 @@ func TestDoctorStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the exit code says it
-	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() != "railscope: stopped before everything was read\n" {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() !=
+		"railscope: stopped before everything was read\n" {
 		t.Errorf("exit %d, %q, %q", code, &stdout, &stderr)
 	}
 }
@@ -181,7 +193,9 @@ func TestPeerFix(t *testing.T) {
 		{errors.New("the peer's facts make no sense"), "same version"},
 	} {
 		list := peerFix(tc.err)
-		if len(list) == 0 || !strings.Contains(list[0], tc.want) || slices.ContainsFunc(list, func(s string) bool { return !strings.HasPrefix(s, "# ") }) {
+		if len(list) == 0 || !strings.Contains(list[0], tc.want) || slices.ContainsFunc(list, func(s string) bool {
+			return !strings.HasPrefix(s, "# ")
+		}) {
 			t.Errorf("%v: %q, want %q", tc.err, list, tc.want)
 		}
 	}
@@ -199,7 +213,8 @@ func TestDoctorColours(t *testing.T) {
 	} {
 		screen, tty := terminalPair(t)
 		env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "NO_COLOR=") })
-		cmd := command(t, nil, "doctor", "--path.sysfs="+t.TempDir(), "--path.procfs="+t.TempDir(), "--path.rootfs="+t.TempDir())
+		cmd := command(t, nil, "doctor", "--path.sysfs="+t.TempDir(), "--path.procfs="+t.TempDir(),
+			"--path.rootfs="+t.TempDir())
 		cmd.Env = append(append(env, "RAILSCOPE_TEST_MAIN=1"), tc.env...)
 		cmd.Stdout = tty
 		if err := cmd.Start(); err != nil {
@@ -245,7 +260,8 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 // wrong with the rest is not that nothing is wrong.
 func TestComplaints(t *testing.T) {
 	sys := tree(t)
-	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()}, rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
+	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()},
+		rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
 	unread := func() (list []exporterhttp.Finding) {
 		all, err := ask(t.Context())
 		if err != nil {
@@ -270,7 +286,8 @@ func TestComplaints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := unread(); len(got) != 1 || got[0].Fault || !strings.Contains(got[0].Read, "mlx5_0/ports/1/state") || !strings.Contains(got[0].Read, "mlx5_1/ports/1/state") {
+	if got := unread(); len(got) != 1 || got[0].Fault || !strings.Contains(got[0].Read,
+		"mlx5_0/ports/1/state") || !strings.Contains(got[0].Read, "mlx5_1/ports/1/state") {
 		t.Errorf("of states that cannot be read: %+v", got)
 	}
 	if got := unjudged([]string{"a", "b", "c", "d", "e"}); got[0].Read != "a; b; c; and 2 more" {

@@ -27,12 +27,19 @@ type endpoint struct {
 // webEndpoints are those of --web.listen-address.
 func webEndpoints() []endpoint {
 	return []endpoint{
-		{method: "GET", path: "/metrics", status: 200, answers: "the metrics, where `--web.telemetry-path` says: text, or protobuf with native histograms, as `Accept` asks; with gzip where that is taken"},
+		{method: "GET", path: "/metrics", status: 200,
+			answers: "the metrics, where `--web.telemetry-path` says: text, or protobuf with native histograms, as " +
+				"`Accept` asks; with gzip where that is taken"},
 		{method: "GET", path: "/", status: 200, answers: "[the live page](page.md)"},
-		{method: "GET", path: "/-/page/events", status: 200, answers: "what changes on it, as server-sent events without end; 503 while 50 are open. It loads `/-/page.css`, `.js` and `.svg`, too"},
+		{method: "GET", path: "/-/page/events", status: 200,
+			answers: "what changes on it, as server-sent events without end; 503 while 50 are open. It loads " +
+				"`/-/page.css`, `.js` and `.svg`, too"},
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
-		{method: "GET", path: "/-/ready", status: 200, answers: "200 once every source has been read, until railscope stops; else 503"},
-		{method: "POST", path: "/-/reload", status: 200, answers: "with `--web.enable-lifecycle`: reads the configuration again; 200, or 500 with what is wrong with it. PUT does the same. 403 for pages of other sites, and without the flag"},
+		{method: "GET", path: "/-/ready", status: 200,
+			answers: "200 once every source has been read, until railscope stops; else 503"},
+		{method: "POST", path: "/-/reload", status: 200,
+			answers: "with `--web.enable-lifecycle`: reads the configuration again; 200, or 500 with what is wrong " +
+				"with it. PUT does the same. 403 for pages of other sites, and without the flag"},
 	}
 }
 
@@ -41,16 +48,30 @@ func webEndpoints() []endpoint {
 func controlEndpoints() []endpoint {
 	const over = "; 410 when the lease is over"
 	return []endpoint{
-		{method: "POST", path: "/v2/hello", body: `{"version":2,"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, status: 200, answers: "a challenge, for anyone: protocol version, nonce, and whether a token is asked for"},
-		{method: "POST", path: "/v2/prove", body: "{}", status: 200, answers: "with a token: both ends prove that they have it. Every request below then carries a proof, and every answer"},
+		{method: "POST", path: "/v2/hello",
+			body: `{"version":2,"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, status: 200,
+			answers: "a challenge, for anyone: protocol version, nonce, and whether a token is asked for"},
+		{method: "POST", path: "/v2/prove", body: "{}", status: 200,
+			answers: "with a token: both ends prove that they have it. Every request below then carries a proof, " +
+				"and every answer"},
 		{method: "GET", path: "/v2/node", status: 200, answers: "who this node is: name, versions, rails, addresses"},
-		{method: "GET", path: "/v2/facts", status: 403, answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with `insecure: true`"},
-		{method: "POST", path: "/v2/lease", body: "{}", status: 400, answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it is denied"},
-		{method: "POST", path: "/v2/lease/ID/open", try: "/v2/lease/x/open", body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410, answers: "registers memory and brings up queue pairs, or a TCP port" + over},
-		{method: "POST", path: "/v2/lease/ID/verify", try: "/v2/lease/x/verify", body: "{}", status: 410, answers: "looks at the bytes that were written" + over},
-		{method: "POST", path: "/v2/lease/ID/renew", try: "/v2/lease/x/renew", body: "{}", status: 410, answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
-		{method: "DELETE", path: "/v2/lease/ID", try: "/v2/lease/x", body: "{}", status: 410, answers: "ends the lease, and answers when nothing is left of it" + over},
-		{method: "GET", path: "/v1/…", try: "/v1/hello", status: 410, answers: "the protocol of earlier versions: 410 with the reason `protocol`, whatever the request carries"},
+		{method: "GET", path: "/v2/facts", status: 403,
+			answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with " +
+				"`insecure: true`"},
+		{method: "POST", path: "/v2/lease", body: "{}", status: 400,
+			answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it " +
+				"is denied"},
+		{method: "POST", path: "/v2/lease/ID/open", try: "/v2/lease/x/open",
+			body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410,
+			answers: "registers memory and brings up queue pairs, or a TCP port" + over},
+		{method: "POST", path: "/v2/lease/ID/verify", try: "/v2/lease/x/verify", body: "{}", status: 410,
+			answers: "looks at the bytes that were written" + over},
+		{method: "POST", path: "/v2/lease/ID/renew", try: "/v2/lease/x/renew", body: "{}", status: 410,
+			answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
+		{method: "DELETE", path: "/v2/lease/ID", try: "/v2/lease/x", body: "{}", status: 410,
+			answers: "ends the lease, and answers when nothing is left of it" + over},
+		{method: "GET", path: "/v1/…", try: "/v1/hello", status: 410,
+			answers: "the protocol of earlier versions: 410 with the reason `protocol`, whatever the request carries"},
 	}
 }
 
@@ -81,13 +102,15 @@ func (e endpoint) ask(t *testing.T, url, authorization string) int {
 func TestEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	token, web := filepath.Join(dir, "token"), filepath.Join(dir, "web.yml")
-	for path, text := range map[string]string{token: "sesame", web: "basic_auth_users: {prometheus: $2a$04$.4HdmPP2dyGil4nZPhIYY.9U8JhQT/T5McXiqxs5Zx4jdC.X8oyPW}\n"} {
+	for path, text := range map[string]string{token: "sesame",
+		web: "basic_auth_users: {prometheus: $2a$04$.4HdmPP2dyGil4nZPhIYY.9U8JhQT/T5McXiqxs5Zx4jdC.X8oyPW}\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
-	r := launch(t, env, "--web.enable-lifecycle", "--web.config.file="+web, "--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
+	r := launch(t, env, "--web.enable-lifecycle", "--web.config.file="+web,
+		"--config.file="+file(t, "probe: {listen: 127.0.0.1:0, token_file: "+token+"}\n"))
 	control := "http://" + r.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	r.url = "http://" + r.line(t, `"address":"([^"]+)"`)
 	r.line(t, `"msg":"(Serving)"`)
@@ -106,7 +129,8 @@ func TestEndpoints(t *testing.T) {
 		if got := e.ask(t, anyone, ""); got != e.status {
 			t.Errorf("%s %s: %d, want %d", e.method, e.path, got, e.status)
 		}
-		if got := e.ask(t, control, "Bearer sesame"); got != http.StatusUnauthorized && strings.HasPrefix(e.path, "/v2/") && e.path != "/v2/hello" {
+		if got := e.ask(t, control, "Bearer sesame"); got != http.StatusUnauthorized && strings.HasPrefix(e.path,
+			"/v2/") && e.path != "/v2/hello" {
 			t.Errorf("%s %s without proof: %d", e.method, e.path, got)
 		}
 	}
@@ -121,7 +145,8 @@ type exit struct {
 }
 
 func exits() []exit {
-	const misuse = "the command line or the configuration must be changed; one line on standard error says what, and what would be right"
+	const misuse = "the command line or the configuration must be changed; one line on standard error says what, " +
+		"and what would be right"
 	end := func(stdout string, args ...string) func(*testing.T) int {
 		return func(t *testing.T) int {
 			cmd := command(t, nil, append(args, "--path.sysfs="+t.TempDir())...)
@@ -139,14 +164,18 @@ func exits() []exit {
 	}
 	const null, full = "/dev/null", "/dev/full"
 	return []exit{
-		{"serve", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int { return start(t, nil, "--path.sysfs="+t.TempDir()).stop(t, syscall.SIGTERM) }},
-		{"serve", 1, "it could not begin, or not go on: an address that cannot be listened on", end(null, "serve", "--web.listen-address=nonsense")},
+		{"serve", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
+			return start(t, nil, "--path.sysfs="+t.TempDir()).stop(t, syscall.SIGTERM)
+		}},
+		{"serve", 1, "it could not begin, or not go on: an address that cannot be listened on",
+			end(null, "serve", "--web.listen-address=nonsense")},
 		{"serve", 2, misuse, end(null, "serve", "--nonsense")},
 		{"rails", 0, "the list was printed, though it may be empty", end(null, "rails")},
 		{"rails", 1, "the list could not be printed", end(full, "rails")},
 		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
 		{"bench", 0, "the result is `ok`: by RDMA, and no rail is dead or slow", nil},
-		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`: the report says why", end(null, "bench", "127.0.0.1:1")},
+		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`: the report says why",
+			end(null, "bench", "127.0.0.1:1")},
 		{"bench", 2, misuse, end(null, "bench")},
 		{"doctor", 0, "no fault was found; warnings are none", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))

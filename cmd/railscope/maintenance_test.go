@@ -40,7 +40,8 @@ func TestMaintenance(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%s: %d device files are open, want %d; metrics:\n%s", when, lib.Devices(t, r.Process.Pid), devices, text)
+		t.Errorf("%s: %d device files are open, want %d; metrics:\n%s", when, lib.Devices(t, r.Process.Pid),
+			devices, text)
 	}
 	want("at the start", 1, 0)
 	if !strings.Contains(func() string { _, text := r.get(t, "/metrics"); return text }(),

@@ -12,7 +12,8 @@ import (
 
 // TestProbeOptions: the defaults of the configuration are those of the probe, and every option comes from a key.
 func TestProbeOptions(t *testing.T) {
-	if diff := cmp.Diff(probe.DefaultOptions(), *probeOptions(&config.Config{Probe: config.DefaultProbe()})); diff != "" {
+	if diff := cmp.Diff(probe.DefaultOptions(),
+		*probeOptions(&config.Config{Probe: config.DefaultProbe()})); diff != "" {
 		t.Errorf("-probe +configuration: %s", diff)
 	}
 	if probeOptions(&config.Config{}) != nil {

@@ -22,7 +22,8 @@ import (
 // private is what a stranger and a peer must not see: pids, names of processes,
 // and what is in their environments, whatever doctor thinks of it.
 func private() []string {
-	return []string{"4193337", "4193338", "4193339", "hushjob", "hush1", "hush2", "hush3", "4711", "hush5", "hush6", "UCX_", "NCCL_"}
+	return []string{"4193337", "4193338", "4193339", "hushjob", "hush1", "hush2", "hush3", "4711", "hush5", "hush6",
+		"UCX_", "NCCL_"}
 }
 
 // privateProcesses is a procfs of three processes: one that is judged badly, one
@@ -77,7 +78,8 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	defer handler.Close()
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	served := map[string]string{"the event stream": eventsUntil(t, server.URL, "environments of processes are examined only by")}
+	served := map[string]string{"the event stream": eventsUntil(t, server.URL,
+		"environments of processes are examined only by")}
 	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
 		served[path] = get(t, server.URL+path)
 	}
@@ -113,13 +115,16 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	const said = ": the node itself found it wrong in 1 process"
-	for _, want := range []string{"nccl_ib_disable NCCL_IB_DISABLE" + said, "nccl_net NCCL_NET" + said, "ucx_tls UCX_TLS" + said,
-		"ucx_net_devices UCX_NET_DEVICES: the node itself found it wrong in 2 processes", "nccl_ib_hca NCCL_IB_HCA: the node itself found it wrong in 1 configuration file"} {
+	for _, want := range []string{"nccl_ib_disable NCCL_IB_DISABLE" + said, "nccl_net NCCL_NET" + said,
+		"ucx_tls UCX_TLS" + said,
+		"ucx_net_devices UCX_NET_DEVICES: the node itself found it wrong in 2 processes",
+		"nccl_ib_hca NCCL_IB_HCA: the node itself found it wrong in 1 configuration file"} {
 		if !strings.Contains(checks.String(), want) {
 			t.Errorf("a peer's doctor does not say %q:\n%s", want, &checks)
 		}
 	}
-	for _, want := range []string{"NCCL_IB_DISABLE=1hush1", "NCCL_NET=Socket", "=hush3", "UCX_TLS=tcp", "hush6", "4193337", "4193339", "hushjob"} {
+	for _, want := range []string{"NCCL_IB_DISABLE=1hush1", "NCCL_NET=Socket", "=hush3", "UCX_TLS=tcp", "hush6",
+		"4193337", "4193339", "hushjob"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("doctor by hand does not show %q:\n%s", want, &text)
 		}

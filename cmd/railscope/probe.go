@@ -99,7 +99,8 @@ func (p *probing) resolved(name string, peers int, err error) {
 // secretFile logs that a token or certificate file became unusable, or usable again.
 func (p *probing) secretFile(path string, err error) {
 	if err != nil {
-		p.logger.Error("Token or certificate file is unusable, its previous content stays in use", "file", path, "err", err)
+		p.logger.Error("Token or certificate file is unusable, its previous content stays in use", "file", path,
+			"err", err)
 		return
 	}
 	p.logger.Info("Token or certificate file is usable again", "file", path)

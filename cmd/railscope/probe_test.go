@@ -28,8 +28,10 @@ func TestObserveDegraded(t *testing.T) {
 	p := newProbing(probe.NewNode(probe.NodeOptions{}), slog.New(slog.NewTextHandler(&out, nil)))
 	round := func(rate int64) probe.Result {
 		expected, sum := 1e10, float64(rate)
-		return probe.Result{Peer: "b:1", Outcome: probe.Degraded, Transport: probe.RDMA, MinOfExpected: 0.7, Stealing: &sum,
-			Rails: []probe.RailResult{{Rail: "0", Expected: &expected, Stealing: &probe.Flow{Bytes: rate, Active: time.Second}}}}
+		return probe.Result{Peer: "b:1", Outcome: probe.Degraded, Transport: probe.RDMA, MinOfExpected: 0.7,
+			Stealing: &sum,
+			Rails: []probe.RailResult{{Rail: "0", Expected: &expected,
+				Stealing: &probe.Flow{Bytes: rate, Active: time.Second}}}}
 	}
 	p.observe(round(2e9))
 	p.observe(round(3e9))

@@ -19,7 +19,8 @@ func TestQuickstartRights(t *testing.T) {
 		if strings.HasPrefix(line, "```") {
 			inside = line == "```sh"
 		}
-		if !inside || !strings.Contains(line, "railscope ") || !strings.Contains(line, "/etc/railscope/") || strings.HasPrefix(line, "head ") {
+		if !inside || !strings.Contains(line, "railscope ") || !strings.Contains(line,
+			"/etc/railscope/") || strings.HasPrefix(line, "head ") {
 			continue
 		}
 		if commands++; !strings.HasPrefix(line, "sudo ") {

@@ -22,8 +22,9 @@ type railsSettings struct {
 }
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
-	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, the GID that a connection "+
-		"would use, and why; and the character devices that a container needs.")
+	cmd := app.Command("rails",
+		"List the rails: device, port, netdev, state, rate, capacity, the GID that a connection "+
+			"would use, and why; and the character devices that a container needs.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
 	cmd.Flag("forget", "Forget the rail of this name for good, in --state.dir, while no railscope serves. "+
 		"See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)

@@ -70,9 +70,11 @@ func TestRefusedReload(t *testing.T) {
 	}
 	good := config("east", address)
 	path := file(t, good)
-	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path), t, path}
+	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path),
+		t, path}
 	r.line(t, `"msg":"(Answering)`)
-	same := []string{`railscope_port_up{device="mlx5_0",port="1",rail="east"} 1`, "railscope_probe_up 1", "railscope_config_last_reload_successful 0"}
+	same := []string{`railscope_port_up{device="mlx5_0",port="1",rail="east"} 1`, "railscope_probe_up 1",
+		"railscope_config_last_reload_successful 0"}
 	for _, tc := range []struct{ name, config, says string }{
 		{"a taken port", config("west", taken), `address already in use`},
 		{"an empty file", "", `is empty`},
@@ -111,7 +113,8 @@ func TestRefusedReload(t *testing.T) {
 func TestPortTakenAtStart(t *testing.T) {
 	other := silence(t)
 	path := file(t, fmt.Sprintf("probe: {listen: %q, insecure: true}\n", other.Addr()))
-	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path), t, path}
+	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path),
+		t, path}
 	r.line(t, `"msg":"(Peers are not answered)[^}]*address already in use`)
 	r.has("while it is taken", "railscope_probe_up 0")
 	other.Close()

@@ -80,45 +80,93 @@ func TestMisuse(t *testing.T) {
 		code int
 		want string // regular expression for all of standard error
 	}{
-		{"wrong flag", nil, []string{"--web.listen-addr=:1"}, 2, `railscope: unknown flag --web\.listen-addr; did you mean "--web\.listen-address"\? \(see railscope --help\)`},
-		{"wrong flag of a command", nil, []string{"rails", "--fromat=json"}, 2, `railscope: unknown flag --fromat; did you mean "--format"\? .*`},
-		{"wrong value", nil, []string{"rails", "--format=xml"}, 2, `railscope: invalid --format: enum value must be one of table,json, got 'xml'; the default is table \(see railscope rails --help\)`},
-		{"wrong value of another command", []string{"RAILSCOPE_DOCTOR_FORMAT=yaml"}, []string{"doctor"}, 2, `railscope: invalid RAILSCOPE_DOCTOR_FORMAT: .*'yaml'; the default is text .*`},
-		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2, `railscope: --depth must be a number, not "deep" \(see railscope bench --help\)`},
-		{"no connection", nil, []string{"--web.max-connections=0"}, 2, `railscope: --web\.max-connections must be 1 or more, not 0 \(see railscope --help\)`},
-		{"an empty address", nil, []string{"--web.listen-address="}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, not "" \(see railscope --help\)`},
-		{"no value at the end", nil, []string{"--config.file"}, 2, `railscope: --config\.file needs a value \(see railscope --help\)`},
-		{"no value", nil, []string{"--config.file", "--log.level=error"}, 2, `railscope: --config\.file needs a value .*`},
-		{"flag like none", nil, []string{"--nonsense"}, 2, `railscope: unknown flag --nonsense \(see railscope --help\)`},
-		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2, `railscope: unknown flag --fail; it is a flag of railscope demo \(see railscope rails --help\)`},
+		{"wrong flag", nil, []string{"--web.listen-addr=:1"}, 2,
+			`railscope: unknown flag --web\.listen-addr; did you mean "--web\.listen-address"\? \(see railscope ` +
+				`--help\)`},
+		{"wrong flag of a command", nil, []string{"rails", "--fromat=json"}, 2,
+			`railscope: unknown flag --fromat; did you mean "--format"\? .*`},
+		{"wrong value", nil, []string{"rails", "--format=xml"}, 2,
+			`railscope: invalid --format: enum value must be one of table,json, got 'xml'; the default is table ` +
+				`\(see railscope rails --help\)`},
+		{"wrong value of another command", []string{"RAILSCOPE_DOCTOR_FORMAT=yaml"}, []string{"doctor"}, 2,
+			`railscope: invalid RAILSCOPE_DOCTOR_FORMAT: .*'yaml'; the default is text .*`},
+		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2,
+			`railscope: --depth must be a number, not "deep" \(see railscope bench --help\)`},
+		{"no connection", nil, []string{"--web.max-connections=0"}, 2,
+			`railscope: --web\.max-connections must be 1 or more, not 0 \(see railscope --help\)`},
+		{"an empty address", nil, []string{"--web.listen-address="}, 2,
+			`railscope: --web\.listen-address must be host:port or :port, such as :10091, not "" \(see railscope ` +
+				`--help\)`},
+		{"no value at the end", nil, []string{"--config.file"}, 2,
+			`railscope: --config\.file needs a value \(see railscope --help\)`},
+		{"no value", nil, []string{"--config.file", "--log.level=error"}, 2,
+			`railscope: --config\.file needs a value .*`},
+		{"flag like none", nil, []string{"--nonsense"}, 2,
+			`railscope: unknown flag --nonsense \(see railscope --help\)`},
+		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2,
+			`railscope: unknown flag --fail; it is a flag of railscope demo \(see railscope rails --help\)`},
 		{"wrong command", nil, []string{"sevre"}, 2, `railscope: unknown command "sevre"; did you mean "serve"\? .*`},
-		{"command like none", nil, []string{"zzz"}, 2, `railscope: unknown command "zzz"; the commands are help, serve, rails, bench, doctor, demo .*`},
-		{"one argument too many", nil, []string{"rails", "mlx5_0"}, 2, `railscope: unexpected mlx5_0 \(see railscope rails --help\)`},
-		{"wrong log level", nil, []string{"--log.level=loud"}, 2, `railscope: invalid --log\.level: unrecognized log level loud; the default is info .*`},
-		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2, `railscope: RAILSCOPE_COLLECTOR_RDMA must be true or false, not "perhaps"; the default is true \(see railscope --help\)`},
-		{"telemetry path", nil, []string{"--web.telemetry-path=metrics"}, 2, `railscope: --web\.telemetry-path must begin with /.*"metrics" \(see .*`},
-		{"a limit that leaves no room", nil, []string{"--collector.process.limit=1"}, 2, `railscope: --collector\.process\.limit must be from 2 to 10000, not 1 .*`},
-		{"sampling too often", nil, []string{"--sample.interval=5ms"}, 2, `railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 5ms .*`},
-		{"sampling too rarely", []string{"RAILSCOPE_SAMPLE_INTERVAL=1m"}, nil, 2, `railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 1m0s .*`},
-		{"no interval at all", nil, []string{"--sample.interval=often"}, 2, `railscope: invalid --sample\.interval: time: invalid duration "often"; the default is 100ms .*`},
-		{"unknown key", nil, []string{"--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
-		{"unknown key, for rails", nil, []string{"rails", "--config.file=" + config}, 2, `railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
-		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2, `railscope: read configuration: open /no/such/file: no such file or directory; --config.file needs a readable file, and without it the defaults apply`},
-		{"configuration is a directory", nil, []string{"--config.file=/proc"}, 2, `railscope: read configuration: read /proc: is a directory; --config.file needs a file, such as railscope.yml in it`},
-		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2, `railscope: .*/no/such/file.*`},
-		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2, `railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
-		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2, `railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
-		{"a demo with a configuration", nil, []string{"demo", "--config.file=" + config}, 2, `railscope: --config\.file: the demo has no configuration; railscope serve has`},
-		{"no such rail", nil, []string{"demo", "--degrade=rail7=0.3"}, 2, `railscope: --degrade: there is no rail "rail7": the demo has rail0 to rail1`},
-		{"one rail, two parts", nil, []string{"demo", "--degrade=rail1=0.3", "--degrade=1=0.5"}, 2, `railscope: --degrade: rail1 is given twice`},
-		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2, `railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, such as 0\.3`},
-		{"a rate that is none", nil, []string{"demo", "--rate=NaN"}, 2, `railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
-		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2, `railscope: --fail: all 2 rails are to fail: .*`},
-		{"to fail in the past", nil, []string{"demo", "--fail=0", "--fail-after=-1s"}, 2, `railscope: --fail-after must not be negative, such as 1m, not -1s`},
-		{"to fail, but what", nil, []string{"demo", "--fail-after=1m"}, 2, `railscope: --fail-after needs --fail, which names the rail, such as --fail=rail0`},
-		{"no address", nil, []string{"demo", "--web.listen-address=10091"}, 2, `railscope: --web\.listen-address must be host:port or :port, such as :10091, with three more ports above it, not "10091"`},
-		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1, `railscope: listen tcp ` + taken.Addr().String() + `: bind: address already in use: another program uses the port; stop it, or choose another with --web\.listen-address`},
-		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1, `railscope: cannot listen: .*nonsense.*`},
+		{"command like none", nil, []string{"zzz"}, 2,
+			`railscope: unknown command "zzz"; the commands are help, serve, rails, bench, doctor, demo .*`},
+		{"one argument too many", nil, []string{"rails", "mlx5_0"}, 2,
+			`railscope: unexpected mlx5_0 \(see railscope rails --help\)`},
+		{"wrong log level", nil, []string{"--log.level=loud"}, 2,
+			`railscope: invalid --log\.level: unrecognized log level loud; the default is info .*`},
+		{"wrong value in the environment", []string{"RAILSCOPE_COLLECTOR_RDMA=perhaps"}, nil, 2,
+			`railscope: RAILSCOPE_COLLECTOR_RDMA must be true or false, not "perhaps"; the default is true \(see ` +
+				`railscope --help\)`},
+		{"telemetry path", nil, []string{"--web.telemetry-path=metrics"}, 2,
+			`railscope: --web\.telemetry-path must begin with /.*"metrics" \(see .*`},
+		{"a limit that leaves no room", nil, []string{"--collector.process.limit=1"}, 2,
+			`railscope: --collector\.process\.limit must be from 2 to 10000, not 1 .*`},
+		{"sampling too often", nil, []string{"--sample.interval=5ms"}, 2,
+			`railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 5ms .*`},
+		{"sampling too rarely", []string{"RAILSCOPE_SAMPLE_INTERVAL=1m"}, nil, 2,
+			`railscope: --sample\.interval must be from 10ms to 10s, such as 100ms, not 1m0s .*`},
+		{"no interval at all", nil, []string{"--sample.interval=often"}, 2,
+			`railscope: invalid --sample\.interval: time: invalid duration "often"; the default is 100ms .*`},
+		{"unknown key", nil, []string{"--config.file=" + config}, 2,
+			`railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
+		{"unknown key, for rails", nil, []string{"rails", "--config.file=" + config}, 2,
+			`railscope: ` + config + `:2: unknown key "inclde" in rails; did you mean "include"\?`},
+		{"no such configuration", nil, []string{"--config.file=/no/such/file"}, 2,
+			`railscope: read configuration: open /no/such/file: no such file or directory; --config.file needs a ` +
+				`readable file, and without it the defaults apply`},
+		{"configuration is a directory", nil, []string{"--config.file=/proc"}, 2,
+			`railscope: read configuration: read /proc: is a directory; --config.file needs a file, such as ` +
+				`railscope.yml in it`},
+		{"configuration from the environment", []string{"RAILSCOPE_CONFIG_FILE=/no/such/file"}, nil, 2,
+			`railscope: .*/no/such/file.*`},
+		{"no such web configuration", nil, []string{"--web.config.file=/no/such/file"}, 2,
+			`railscope: --web\.config\.file /no/such/file: .*no such file or directory`},
+		{"logs of NCCL by a relative name", nil, []string{"--collector.nccl", "--nccl.log=logs/*.log"}, 2,
+			`railscope: --nccl\.log: "logs/\*\.log" must be an absolute path, such as /var/log/nccl/\*\.log`},
+		{"a demo with a configuration", nil, []string{"demo", "--config.file=" + config}, 2,
+			`railscope: --config\.file: the demo has no configuration; railscope serve has`},
+		{"no such rail", nil, []string{"demo", "--degrade=rail7=0.3"}, 2,
+			`railscope: --degrade: there is no rail "rail7": the demo has rail0 to rail1`},
+		{"one rail, two parts", nil, []string{"demo", "--degrade=rail1=0.3", "--degrade=1=0.5"}, 2,
+			`railscope: --degrade: rail1 is given twice`},
+		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2,
+			`railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, ` +
+				`such as 0\.3`},
+		{"a rate that is none", nil, []string{"demo", "--rate=NaN"}, 2,
+			`railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
+		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2,
+			`railscope: --fail: all 2 rails are to fail: .*`},
+		{"to fail in the past", nil, []string{"demo", "--fail=0", "--fail-after=-1s"}, 2,
+			`railscope: --fail-after must not be negative, such as 1m, not -1s`},
+		{"to fail, but what", nil, []string{"demo", "--fail-after=1m"}, 2,
+			`railscope: --fail-after needs --fail, which names the rail, such as --fail=rail0`},
+		{"no address", nil, []string{"demo", "--web.listen-address=10091"}, 2,
+			`railscope: --web\.listen-address must be host:port or :port, such as :10091, with three more ports ` +
+				`above it, not "10091"`},
+		{"port in use", nil, []string{"--log.level=error", "--web.listen-address=" + taken.Addr().String()}, 1,
+			`railscope: listen tcp ` + taken.Addr().
+				String() + `: bind: address already in use: another program uses the port; stop it, or choose ` +
+				`another with --web\.listen-address`},
+		{"no such address", nil, []string{"--log.level=error", "--web.listen-address=nonsense"}, 1,
+			`railscope: cannot listen: .*nonsense.*`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := command(t, tc.env, tc.args...)
@@ -158,7 +206,8 @@ func start(t *testing.T, env []string, args ...string) *running {
 // launch starts railscope on a free port.
 func launch(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
-	return follow(t, command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"}, args...)...))
+	return follow(t, command(t, env, append([]string{"--web.listen-address=127.0.0.1:0", "--log.format=json"},
+		args...)...))
 }
 
 // follow starts a command whose log is read.
@@ -258,7 +307,8 @@ func httpGet(t *testing.T, url string) (int, string) {
 func TestServe(t *testing.T) {
 	sys := tree(t)
 	config := file(t, "rails:\n  names: {east: mlx5_0/1}\n")
-	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config, "--no-collector.gpu", "--web.enable-lifecycle")
+	r := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + sys, "RAILSCOPE_COLLECTOR_NETDEV=false"}, "--config.file="+config,
+		"--no-collector.gpu", "--web.enable-lifecycle")
 	for _, path := range []string{"/-/healthy", "/-/ready", "/"} {
 		if code, body := r.get(t, path); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)
@@ -278,7 +328,8 @@ func TestServe(t *testing.T) {
 			}
 		}
 	}
-	has("at start", `railscope_port_receive_bytes_total{device="mlx5_0",port="1",rail="east"} 4032`, `railscope_port_up{device="mlx5_1",port="1",rail="`)
+	has("at start", `railscope_port_receive_bytes_total{device="mlx5_0",port="1",rail="east"} 4032`,
+		`railscope_port_up{device="mlx5_1",port="1",rail="`)
 
 	rewrite := func(content string) {
 		if err := os.WriteFile(config, []byte(content), 0o644); err != nil {
@@ -290,7 +341,8 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.line(t, `"msg":"(Configuration reloaded)"`)
-	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 1", `railscope_rail_excluded_info{device="mlx5_1"} 1`)
+	has("after SIGHUP", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`,
+		"railscope_config_last_reload_successful 1", `railscope_rail_excluded_info{device="mlx5_1"} 1`)
 
 	rewrite("rails:\n  names: {east: mlx5_0}\n")
 	resp, err := http.Post(r.url+"/-/reload", "", nil)
@@ -302,7 +354,8 @@ func TestServe(t *testing.T) {
 	if want := fmt.Sprintf("%s:2: ", config); resp.StatusCode != 500 || !strings.Contains(string(body), want) {
 		t.Errorf("a bad reload: %d %q, want 500 and %q", resp.StatusCode, body, want)
 	}
-	has("after a bad reload", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`, "railscope_config_last_reload_successful 0")
+	has("after a bad reload", `railscope_port_up{device="mlx5_0",port="1",rail="west"} 1`,
+		"railscope_config_last_reload_successful 0")
 
 	if code := r.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d after SIGTERM", code)
@@ -317,7 +370,8 @@ func TestNCCL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	r := start(t, nil, "--path.sysfs="+tree(t), "--no-collector.gpu", "--collector.nccl", "--nccl.log="+dir+"/*.txt", "--nccl.log="+dir+"/*.log")
+	r := start(t, nil, "--path.sysfs="+tree(t), "--no-collector.gpu", "--collector.nccl", "--nccl.log="+dir+"/*.txt",
+		"--nccl.log="+dir+"/*.log")
 	for i, step := range []struct{ says, shows string }{
 		{"h:1:1 [0] NCCL INFO Using network Socket\n", `railscope_nccl_fallback{job="job"} 1`},
 		{"h:1:1 [0] x.cc:1 NCCL WARN Timeout\n", `railscope_nccl_warnings_total{kind="timeout"} 1`},
@@ -346,7 +400,9 @@ func TestSampling(t *testing.T) {
 	on := start(t, env, "--sample.interval=20ms")
 	off := start(t, env, "--no-collector.sampler")
 	const interval = "railscope_sampler_interval_seconds"
-	want := []string{interval + `{device="mlx5_0"} 0.02`, `railscope_rail_utilization_ratio_bucket{direction="receive",rail="1",le="0.01"} `, `railscope_rails_active{direction="transmit"} 0`, `railscope_source_success{source="sampler"} 1`}
+	want := []string{interval + `{device="mlx5_0"} 0.02`,
+		`railscope_rail_utilization_ratio_bucket{direction="receive",rail="1",le="0.01"} `,
+		`railscope_rails_active{direction="transmit"} 0`, `railscope_source_success{source="sampler"} 1`}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, body := on.get(t, "/metrics")
 		missing := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return strings.Contains(body, "\n"+s) })
@@ -357,7 +413,8 @@ func TestSampling(t *testing.T) {
 			t.Fatalf("not there: %q", missing)
 		}
 	}
-	if _, body := off.get(t, "/metrics"); strings.Contains(body, interval) || strings.Contains(body, `source="sampler"`) {
+	if _, body := off.get(t, "/metrics"); strings.Contains(body, interval) || strings.Contains(body,
+		`source="sampler"`) {
 		t.Error("the sampler is switched off and yet there")
 	}
 	for _, r := range []*running{on, off} {

@@ -94,7 +94,8 @@ func forgetRecord(dir, name string, names map[string]string) (gone rail.Record, 
 	}
 	left, gone, found := rail.Forget(known, name, names)
 	if !found {
-		return gone, fmt.Errorf("no rail %q is remembered in %s; railscope rails lists them, missing ones too", name, dir)
+		return gone, fmt.Errorf("no rail %q is remembered in %s; railscope rails lists them, missing ones too",
+			name, dir)
 	}
 	store.Set(railsSection, left)
 	return gone, nil

@@ -36,7 +36,8 @@ b859:9f03:0000:0003
 -- sys/class/infiniband/mlx5_2/ports/1/link_layer --
 Ethernet
 `))
-	s := railsSettings{common: &common{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state")}, format: "json"}
+	s := railsSettings{common: &common{sysfs: filepath.Join(dir, "sys"), stateDir: filepath.Join(dir, "state")},
+		format: "json"}
 	s.log.Writer = io.Discard
 	return s
 }
@@ -127,7 +128,8 @@ func TestForgetRail(t *testing.T) {
 	if err := s.run(t.Context(), newUnfinished(), &b); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := b.String(), "Forgot rail 1 (mlx5_1/1, place unknown). A new rail gets the lowest free number.\n"; got != want {
+	if got, want := b.String(),
+		"Forgot rail 1 (mlx5_1/1, place unknown). A new rail gets the lowest free number.\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	fail("1", `no rail "1" is remembered`)
@@ -135,7 +137,9 @@ func TestForgetRail(t *testing.T) {
 	if got, want := s.listed(t), "mlx5_0:0 mlx5_2:2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	sysfstest.Write(t, filepath.Dir(s.sysfs), []byte("-- sys/class/infiniband/mlx5_3/ports/1/link_layer --\nEthernet\n-- sys/class/infiniband/mlx5_3/node_guid --\nb859:9f03:0000:0009\n"))
+	sysfstest.Write(t, filepath.Dir(s.sysfs),
+		[]byte("-- sys/class/infiniband/mlx5_3/ports/1/link_layer --\nEthernet\n-- "+
+			"sys/class/infiniband/mlx5_3/node_guid --\nb859:9f03:0000:0009\n"))
 	s.serving(t, nil)
 	if got, want := s.listed(t), "mlx5_0:0 mlx5_2:2 mlx5_3:1"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -148,7 +152,8 @@ func TestForgetRail(t *testing.T) {
 
 // TestSpoiledState: what is in the file stops no start.
 func TestSpoiledState(t *testing.T) {
-	for _, content := range []string{"{", `{"version": 1, "rails": 5}`, `{"version": 1, "rails": [{"number": -1}]}`, `{"version": 9}`} {
+	for _, content := range []string{"{", `{"version": 1, "rails": 5}`, `{"version": 1, "rails": [{"number": -1}]}`,
+		`{"version": 9}`} {
 		s := stateSettings(t)
 		var log bytes.Buffer
 		s.log.Writer = &log

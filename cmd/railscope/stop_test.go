@@ -40,7 +40,8 @@ func TestForceStop(t *testing.T) {
 		told := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if want := "14s: the probe; the web port (source rdma, source gpu)"; code != 0 || said != want || ended.Sub(told) != stopLimit {
+		if want := "14s: the probe; the web port (source rdma, source gpu)"; code != 0 || said != want ||
+			ended.Sub(told) != stopLimit {
 			t.Errorf("code %d after %v: %q, want %q", code, ended.Sub(told), said, want)
 		}
 	})
@@ -55,7 +56,8 @@ func TestStopWhileFilesHang(t *testing.T) {
 	t.Run("the configuration", func(t *testing.T) {
 		dir := t.TempDir()
 		hung := hungfs.Mount(t, dir, map[string]string{"railscope.yml": "{}\n"})
-		r := follow(t, command(t, []string{shortStop}, "--path.sysfs="+tree(t), "--config.file="+filepath.Join(dir, "railscope.yml")))
+		r := follow(t, command(t, []string{shortStop}, "--path.sysfs="+tree(t),
+			"--config.file="+filepath.Join(dir, "railscope.yml")))
 		t.Cleanup(hung.Release) // the kernel keeps a process until its reads return
 		waitFor(t, func() bool { return hung.Waiting() > 0 })
 		if err := r.Process.Signal(syscall.SIGTERM); err != nil {

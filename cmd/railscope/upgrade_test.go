@@ -32,13 +32,16 @@ func TestRollingUpgrade(t *testing.T) {
 	if err := os.WriteFile(token, []byte("a token of more than 16 bytes\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct{ why, proof string }{{"token", "token_file: " + token}, {"insecure", "insecure: true"}} {
+	for _, tc := range []struct{ why, proof string }{{"token", "token_file: " + token},
+		{"insecure", "insecure: true"}} {
 		t.Run(tc.why, func(t *testing.T) {
 			addresses := []string{unused(t), unused(t)}
 			var nodes [2]*running
 			config := func(i int) string {
-				return file(t, fmt.Sprintf("probe: {name: node-%d, listen: '%s', %s, peers: ['%s'], interval: 1s, timeout: 1s, transfer: 1MiB}\n",
-					i, addresses[i], tc.proof, addresses[1-i]))
+				return file(t,
+					fmt.Sprintf("probe: {name: node-%d, listen: '%s', %s, peers: ['%s'], interval: 1s, timeout: "+
+						"1s, transfer: 1MiB}\n",
+						i, addresses[i], tc.proof, addresses[1-i]))
 			}
 			begin := func(i int, cmd *exec.Cmd) {
 				nodes[i] = follow(t, cmd)
@@ -54,7 +57,8 @@ func TestRollingUpgrade(t *testing.T) {
 			begin(1, command(t, env, args(1)...))
 
 			nodes[1].line(t, `"peer":"`+addresses[0]+`","result":"skipped".*"reason":"(peer_version)"`)
-			nodes[0].line(t, `"peer":"`+addresses[1]+`","result":"failed".*"reason":"protocol".*(peer speaks protocol version 2, this node 1)`)
+			nodes[0].line(t, `"peer":"`+addresses[1]+
+				`","result":"failed".*"reason":"protocol".*(peer speaks protocol version 2, this node 1)`)
 			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 				skipped, others := rounds(t, nodes[1], addresses[0])
 				if others != 0 || time.Now().After(deadline) {
@@ -64,10 +68,12 @@ func TestRollingUpgrade(t *testing.T) {
 					break
 				}
 			}
-			if _, body := nodes[1].get(t, "/metrics"); !strings.Contains(body, `railscope_probe_skipped_total{peer="`+addresses[0]+`",reason="peer_version"}`) {
+			if _, body := nodes[1].get(t, "/metrics"); !strings.Contains(body,
+				`railscope_probe_skipped_total{peer="`+addresses[0]+`",reason="peer_version"}`) {
 				t.Error("the new node does not count peer_version")
 			}
-			if _, body := nodes[0].get(t, "/metrics"); !strings.Contains(body, `railscope_probe_failures_total{peer="`+addresses[1]+`",reason="protocol",stage="hello"}`) {
+			if _, body := nodes[0].get(t, "/metrics"); !strings.Contains(body,
+				`railscope_probe_failures_total{peer="`+addresses[1]+`",reason="protocol",stage="hello"}`) {
 				t.Error("the old node does not count protocol")
 			}
 
@@ -79,7 +85,8 @@ func TestRollingUpgrade(t *testing.T) {
 				n.line(t, `"peer":"`+addresses[1-i]+`","result":"(fallback)"`)
 			}
 			for i, n := range nodes {
-				if _, body := n.get(t, "/metrics"); !strings.Contains(body, `railscope_probe_transport{peer="`+addresses[1-i]+`",transport="tcp"} 1`) {
+				if _, body := n.get(t, "/metrics"); !strings.Contains(body,
+					`railscope_probe_transport{peer="`+addresses[1-i]+`",transport="tcp"} 1`) {
 					t.Errorf("node-%d does not probe the other by TCP", i)
 				}
 				if code := n.stop(t, syscall.SIGTERM); code != 0 {
@@ -94,7 +101,8 @@ func TestRollingUpgrade(t *testing.T) {
 func rounds(t *testing.T, r *running, peer string) (skipped, others float64) {
 	t.Helper()
 	_, body := r.get(t, "/metrics")
-	for _, m := range regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{peer="`+regexp.QuoteMeta(peer)+`",result="(\w+)"\} (\S+)$`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{peer="`+regexp.QuoteMeta(peer)+
+		`",result="(\w+)"\} (\S+)$`).FindAllStringSubmatch(body, -1) {
 		n, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatal(err)

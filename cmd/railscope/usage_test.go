@@ -13,10 +13,16 @@ func TestHelp(t *testing.T) {
 		first       string
 		in, notHere []string
 	}{
-		{[]string{"demo", "--help"}, "usage: railscope demo [<flags>]", []string{"\nFlags:\n  --web.listen-address", "--degrade", "Global flags:\n", "--log.level"}, []string{"--nccl.log", "--peer", "Commands:"}},
-		{[]string{"help", "bench"}, "usage: railscope bench [<flags>] <peer>", []string{"Args:\n  <peer>", "--latency-samples"}, []string{"--degrade"}},
-		{[]string{"serve", "-h"}, "usage: railscope serve [<flags>]", []string{"--nccl.log"}, []string{"--degrade", "--peer"}},
-		{[]string{"--help"}, "usage: railscope [<flags>] <command> [<args> ...]", []string{"Flags:\n  -h, --", "Commands:\nhelp [<command>...]\n", "\ndemo [<flags>]\n", "--degrade", "--nccl.log"}, nil},
+		{[]string{"demo", "--help"}, "usage: railscope demo [<flags>]",
+			[]string{"\nFlags:\n  --web.listen-address", "--degrade", "Global flags:\n", "--log.level"},
+			[]string{"--nccl.log", "--peer", "Commands:"}},
+		{[]string{"help", "bench"}, "usage: railscope bench [<flags>] <peer>",
+			[]string{"Args:\n  <peer>", "--latency-samples"}, []string{"--degrade"}},
+		{[]string{"serve", "-h"}, "usage: railscope serve [<flags>]", []string{"--nccl.log"},
+			[]string{"--degrade", "--peer"}},
+		{[]string{"--help"}, "usage: railscope [<flags>] <command> [<args> ...]",
+			[]string{"Flags:\n  -h, --", "Commands:\nhelp [<command>...]\n", "\ndemo [<flags>]\n", "--degrade",
+				"--nccl.log"}, nil},
 	} {
 		var out strings.Builder
 		app, _ := application()

@@ -24,7 +24,8 @@ func lacpState(member string, actor, partner int) string {
 	var b strings.Builder
 	for side, bits := range []int{actor, partner} {
 		for bit, state := range portStates() {
-			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + sideNames()[side] + `",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
+			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + sideNames()[side] +
+				`",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
 		}
 	}
 	return b.String()
@@ -38,7 +39,8 @@ var bondCases = []struct {
 	faults        []string
 }{
 	{name: "active-backup, one member failed", fixture: "active-backup.txtar",
-		rails: []rail.Rail{{Name: "east", Device: "rxe0", Port: 1, Netdev: "eth0"}, {Name: "west", Device: "rxe1", Port: 1, Netdev: "eth9"}, {Name: "none", Device: "rxe2", Port: 1}},
+		rails: []rail.Rail{{Name: "east", Device: "rxe0", Port: 1, Netdev: "eth0"},
+			{Name: "west", Device: "rxe1", Port: 1, Netdev: "eth9"}, {Name: "none", Device: "rxe2", Port: 1}},
 		want: `
 			bond_info{bond="bond0",mode="active-backup",xmit_hash_policy="",miimon="100",lacp_rate=""} 1
 			bond_up{bond="bond0"} 1
@@ -123,7 +125,8 @@ var lacpMembersWant = `
 	bond_member_churned_total{bond="bond0",member="eth1",side="actor"} 0
 	bond_member_churned_total{bond="bond0",member="eth1",side="partner"} 0
 	bond_member_churned_total{bond="bond0",member="eth2",side="actor"} 1
-	bond_member_churned_total{bond="bond0",member="eth2",side="partner"} 1` + "\n" + lacpState("eth1", 15, 55) + lacpState("eth2", 71, 0)
+	bond_member_churned_total{bond="bond0",member="eth2",side="partner"} 1` + "\n" + lacpState("eth1", 15,
+	55) + lacpState("eth2", 71, 0)
 
 func TestBond(t *testing.T) {
 	for _, tt := range bondCases {
@@ -149,7 +152,9 @@ func TestBondAbsent(t *testing.T) {
 		"no bond":   "-- sys/class/net/bonding_masters --\n\n",
 	} {
 		root := sysfstest.Write(t, t.TempDir(), []byte(capture))
-		err := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget).Read(func(collector.Sample) { t.Errorf("%s: a sample", name) })
+		err := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget).Read(func(collector.Sample) {
+			t.Errorf("%s: a sample", name)
+		})
 		if !errors.Is(err, collector.ErrAbsent) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -164,13 +169,15 @@ func TestBondUnprivileged(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lacp.txtar")
 	src := New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
 	full, _, _ := collectortest.ReadLines(t, src)
-	collectortest.Edit(t, root.Dir, map[string]string{bonding + "ad_actor_key": "\n", bonding + "ad_partner_key": "\n", bonding + "ad_partner_mac": "\n"})
+	collectortest.Edit(t, root.Dir, map[string]string{bonding + "ad_actor_key": "\n", bonding + "ad_partner_key": "\n",
+		bonding + "ad_partner_mac": "\n"})
 	src = New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget)
 	lines, faults, err := collectortest.ReadLines(t, src)
 	if err != nil {
 		t.Errorf("faults: %v", faults)
 	}
-	hidden := collectortest.Spoilt{Costs: []string{"bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info"}}
+	hidden := collectortest.Spoilt{Costs: []string{"bond_actor_key", "bond_partner_key", "bond_partner_present",
+		"bond_partner_info"}}
 	var want []string
 	for _, line := range full {
 		if !hidden.Explains(line) {
@@ -200,16 +207,24 @@ func TestBondMembersMissing(t *testing.T) {
 		missing string
 	}{
 		{"start", func() {}, "2", "0"},
-		{"eth1 leaves", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth0\n"}) }, "1", "1"},
+		{"eth1 leaves", func() {
+			collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth0\n"})
+		}, "1", "1"},
 		{"still gone", func() {}, "1", "1"},
-		{"eth1 is back", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth1 eth0\n"}) }, "2", "0"},
-		{"both leave", func() { collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "\n"}) }, "0", "2"},
+		{"eth1 is back", func() {
+			collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "eth1 eth0\n"})
+		}, "2", "0"},
+		{"both leave", func() {
+			collectortest.Edit(t, root.Dir, map[string]string{bonding + "slaves": "\n"})
+		}, "0", "2"},
 		{"made anew", remake, "0", "0"},
 	} {
 		step.do()
 		lines, faults, _ := collectortest.ReadLines(t, src)
 		text := strings.Join(lines, "\n")
-		if len(faults) > 0 || !strings.Contains(text, `bond_members{bond="bond0"} `+step.members) || !strings.Contains(text, `bond_members_missing{bond="bond0"} `+step.missing) {
+		if len(faults) > 0 || !strings.Contains(text,
+			`bond_members{bond="bond0"} `+step.members) || !strings.Contains(text,
+			`bond_members_missing{bond="bond0"} `+step.missing) {
 			t.Errorf("%s: %v\n%s", step.name, faults, text)
 		}
 	}
@@ -223,7 +238,8 @@ func TestBondMemberLinks(t *testing.T) {
 		want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 		for _, m := range []string{"eth0", "eth1"} {
 			old, dir := root.Sys("class/net", m, "bonding_slave"), root.Sys("class/net/bond0", link+m)
-			if err := errors.Join(os.Remove(root.Sys("class/net/bond0/lower_"+m)), os.MkdirAll(dir, 0o755), os.Rename(old, filepath.Join(dir, "bonding_slave"))); err != nil {
+			if err := errors.Join(os.Remove(root.Sys("class/net/bond0/lower_"+m)), os.MkdirAll(dir, 0o755),
+				os.Rename(old, filepath.Join(dir, "bonding_slave"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -240,7 +256,8 @@ func TestBondOldKernel(t *testing.T) {
 	want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
 	for _, m := range []string{"eth0", "eth1", "eth2"} {
 		for _, side := range sideNames() {
-			collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
+			collectortest.Edit(t, root.Dir,
+				map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
 		}
 	}
 	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
@@ -251,15 +268,24 @@ func TestBondOldKernel(t *testing.T) {
 
 func TestBondSpoilt(t *testing.T) {
 	member := "sys/class/net/eth0/bonding_slave/"
-	lacp := []string{"bond_info", "bond_aggregator_id", "bond_aggregator_ports", "bond_actor_key", "bond_partner_key", "bond_partner_present", "bond_partner_info", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
-	members := []string{"bond_members", "bond_members_up", "bond_members_missing", "bond_member_up", "bond_member_carrier", "bond_member_link_failures_total", "bond_member_active", "bond_member_aggregator_id", "bond_member_churned_total", "bond_member_port_state"}
+	lacp := []string{"bond_info", "bond_aggregator_id", "bond_aggregator_ports", "bond_actor_key", "bond_partner_key",
+		"bond_partner_present", "bond_partner_info", "bond_member_aggregator_id", "bond_member_churned_total",
+		"bond_member_port_state"}
+	members := []string{"bond_members", "bond_members_up", "bond_members_missing", "bond_member_up",
+		"bond_member_carrier", "bond_member_link_failures_total", "bond_member_active", "bond_member_aggregator_id",
+		"bond_member_churned_total", "bond_member_port_state"}
 	collectortest.TestSpoilt(t, []collectortest.Spoilt{
 		{Path: bonding + "mode", Costs: lacp, Device: "bond0", Reasons: collectortest.WordReasons()},
-		{Path: bonding + "mii_status", Costs: []string{"bond_up"}, Device: "bond0", Reasons: collectortest.WordReasons()},
-		{Path: bonding + "ad_num_ports", Costs: []string{"bond_aggregator_ports"}, Device: "bond0", Reasons: map[string]string{"empty": ""}},
-		{Path: bonding + "ad_partner_mac", Costs: []string{"bond_partner_present", "bond_partner_info"}, Device: "bond0", Reasons: collectortest.WordReasons("empty", "")},
-		{Path: member + "mii_status", Costs: []string{"bond_member_up eth0", "bond_members_up"}, Device: "bond0", Reasons: collectortest.WordReasons()},
-		{Path: member + "state", Costs: []string{"bond_member_active eth0"}, Device: "bond0", Reasons: collectortest.WordReasons()},
+		{Path: bonding + "mii_status", Costs: []string{"bond_up"}, Device: "bond0",
+			Reasons: collectortest.WordReasons()},
+		{Path: bonding + "ad_num_ports", Costs: []string{"bond_aggregator_ports"}, Device: "bond0",
+			Reasons: map[string]string{"empty": ""}},
+		{Path: bonding + "ad_partner_mac", Costs: []string{"bond_partner_present", "bond_partner_info"},
+			Device: "bond0", Reasons: collectortest.WordReasons("empty", "")},
+		{Path: member + "mii_status", Costs: []string{"bond_member_up eth0", "bond_members_up"}, Device: "bond0",
+			Reasons: collectortest.WordReasons()},
+		{Path: member + "state", Costs: []string{"bond_member_active eth0"}, Device: "bond0",
+			Reasons: collectortest.WordReasons()},
 		{Path: member + "link_failure_count", Costs: []string{"bond_member_link_failures_total eth0"}, Device: "bond0"},
 		{Path: "sys/class/net/eth0/carrier", Costs: []string{"bond_member_carrier eth0"}, Device: "bond0"},
 	}, func(t *testing.T) (collector.Source, string) {
@@ -271,12 +297,17 @@ func TestBondSpoilt(t *testing.T) {
 		costs         []string
 		faults        []string
 	}{
-		"no list of members":    {bonding + "slaves", "", members, []string{"bond0: " + sysfs.ReasonVanished}},
-		"a path for a member":   {bonding + "slaves", "eth0 ../../etc\n", members, []string{"bond0: " + sysfs.ReasonInvalid}},
-		"port state over 8 bit": {member + "ad_actor_oper_port_state", "256\n", []string{"bond_member_port_state eth0"}, []string{"bond0: " + sysfs.ReasonInvalid}},
-		"no aggregator for it":  {member + "ad_aggregator_id", "N/A\n", []string{"bond_member_aggregator_id eth0"}, nil},
-		"no procfs":             {"proc/net/bonding/bond0", "", []string{"bond_member_churned_total"}, []string{"bond0: vanished (expected)"}},
-		"churn unreadable":      {"proc/net/bonding/bond0", "Slave Interface: eth0\nActor Churned Count: -1\n", []string{"bond_member_churned_total"}, []string{"bond0: " + sysfs.ReasonInvalid}},
+		"no list of members": {bonding + "slaves", "", members, []string{"bond0: " + sysfs.ReasonVanished}},
+		"a path for a member": {bonding + "slaves", "eth0 ../../etc\n", members,
+			[]string{"bond0: " + sysfs.ReasonInvalid}},
+		"port state over 8 bit": {member + "ad_actor_oper_port_state", "256\n", []string{"bond_member_port_state eth0"},
+			[]string{"bond0: " + sysfs.ReasonInvalid}},
+		"no aggregator for it": {member + "ad_aggregator_id", "N/A\n", []string{"bond_member_aggregator_id eth0"},
+			nil},
+		"no procfs": {"proc/net/bonding/bond0", "", []string{"bond_member_churned_total"},
+			[]string{"bond0: vanished (expected)"}},
+		"churn unreadable": {"proc/net/bonding/bond0", "Slave Interface: eth0\nActor Churned Count: -1\n",
+			[]string{"bond_member_churned_total"}, []string{"bond0: " + sysfs.ReasonInvalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lanetest.Test(t, func(t *testing.T) {
@@ -288,7 +319,8 @@ func TestBondSpoilt(t *testing.T) {
 				after, faults, _ := collectortest.ReadLines(t, src)
 				var want []string
 				for _, line := range before {
-					if !(collectortest.Spoilt{Costs: tt.costs}).Explains(line) || name == "port state over 8 bit" && strings.Contains(line, "partner") {
+					if !(collectortest.Spoilt{Costs: tt.costs}).Explains(line) || name == "port state over 8 bit" &&
+						strings.Contains(line, "partner") {
 						want = append(want, line)
 					}
 				}
@@ -306,7 +338,9 @@ func TestBondSpoilt(t *testing.T) {
 // TestBondOthersGoOn has two bonds, one of which is not what its name says.
 func TestBondOthersGoOn(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
-	src := New(root.Sys(), root.Proc(), func() ([]rail.Rail, error) { return nil, errors.New("the finder is broken") }, testBudget)
+	src := New(root.Sys(), root.Proc(), func() ([]rail.Rail, error) {
+		return nil, errors.New("the finder is broken")
+	}, testBudget)
 	want, _, _ := collectortest.ReadLines(t, src)
 	collectortest.Edit(t, root.Dir, map[string]string{"sys/class/net/bonding_masters": "bond0 bond1 bad/name\n"})
 	lines, faults, _ := collectortest.ReadLines(t, src)
@@ -337,7 +371,8 @@ func FuzzBondProc(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add([]byte("Slave Interface: a/b\nActor Churned Count: 1\nSlave Interface: eth0\nport state: 3\ndetails actor lacp pdu:\nport state: 99999999999999999999\n"))
+	f.Add([]byte("Slave Interface: a/b\nActor Churned Count: 1\nSlave Interface: eth0\nport state: 3\ndetails " +
+		"actor lacp pdu:\nport state: 99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		members, errs := parseProc(b)
 		if len(members) > maxMembers {

@@ -19,7 +19,8 @@ func newTable() *table {
 	member := bond.Ref("drivers/net/bonding/bond_sysfs_slave.c").With("member")
 	ours := bond.Ref("railscope")
 	t.info = bond.With("mode", "xmit_hash_policy", "miimon", "lacp_rate").Gauge("bond_info",
-		"How the bond is configured, always 1; with miimon 0 the kernel does not watch the links, and xmit_hash_policy "+
+		"How the bond is configured, always 1; with miimon 0 the kernel does not watch the links, and "+
+			"xmit_hash_policy "+
 			"and lacp_rate are empty where the mode does not use them.",
 		from("bonding/mode", "bonding/xmit_hash_policy", "bonding/miimon", "bonding/lacp_rate")...)
 	t.up = bond.Gauge("bond_up", "1 while the bond has carrier, 0 when no member can carry its traffic.",
@@ -68,7 +69,8 @@ func (t *table) addLACP(bond collector.Group) {
 	t.partner = bond.With("partner_mac").Gauge("bond_partner_info", "System address of the LACP partner of the "+
 		"active aggregator, always 1; absent where bond_partner_present is not 1.", from("bonding/ad_partner_mac")...)
 	t.memberAggregator = member.Gauge("bond_member_aggregator_id", "LACP aggregator that the member belongs to; one "+
-		"other than bond_aggregator_id means that the member carries nothing.", from("bonding_slave/ad_aggregator_id")...)
+		"other than bond_aggregator_id means that the member carries nothing.",
+		from("bonding_slave/ad_aggregator_id")...)
 	churn := member.Ref("drivers/net/bonding/bond_procfs.c, IEEE 802.1AX churn detection").With("side")
 	t.memberChurned = churn.Counter("bond_member_churned_total", "Times that this side of the LACP link did not "+
 		"synchronize within a minute; a rising value means that the two ends disagree on the aggregate. 32 bits wide: "+

@@ -167,7 +167,8 @@ func TestGPUHang(t *testing.T) {
 	f.Set(t, "nvmlDeviceGetHandleByIndex_v2.0", "1")
 	for range 2 {
 		got := readLines(src)
-		if len(got) != 2 || !strings.HasPrefix(got[0], "fault driver_not_loaded: gpu0: ") || !strings.HasPrefix(got[1], "fault timeout: gpu1: ") {
+		if len(got) != 2 || !strings.HasPrefix(got[0], "fault driver_not_loaded: gpu0: ") || !strings.HasPrefix(got[1],
+			"fault timeout: gpu1: ") {
 			t.Errorf("while GPU 0 asks for more: %q", got)
 		}
 	}
@@ -236,7 +237,8 @@ func TestGPURetry(t *testing.T) {
 			t.Helper()
 			got := readLines(src)
 			if last := got[len(got)-1]; !strings.HasPrefix(last, want) || f.Calls(t, "nvmlInit") != inits {
-				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.Calls(t, "nvmlInit"), want, inits)
+				t.Errorf("%s: %q after %d initialisations, want %q after %d", what, last, f.Calls(t, "nvmlInit"),
+					want, inits)
 			}
 		}
 		const good = "gpu_utilization_ratio"

@@ -45,34 +45,41 @@ func newTable() *table {
 	orMachine := func(name string) []collector.Origin {
 		return append(memory[:2:2], collector.Origin{Name: name, Scale: 1024})
 	}
-	t.info = gpu.Ref("nvml.h nvmlDeviceGetUUID, nvmlDeviceGetName, nvmlDeviceGetPciInfo_v3, nvmlSystemGetDriverVersion").
+	t.info = gpu.Ref("nvml.h nvmlDeviceGetUUID, nvmlDeviceGetName, nvmlDeviceGetPciInfo_v3, "+
+		"nvmlSystemGetDriverVersion").
 		With("uuid", "name", "pci_address", "driver").
 		Gauge("gpu_info", "Identity of the GPU, always 1.", collector.From("nvmlDeviceGetUUID")...)
 	t.memoryTotal = gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2; proc_meminfo(5)").Gauge("gpu_memory_total_bytes",
 		"Memory of the GPU; where gpu_memory_source_info is not nvml, MemTotal of the machine, which the GPU shares.",
 		orMachine("MemTotal")...)
-	t.memoryUsed = gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetComputeRunningProcesses_v3; proc_meminfo(5)").
+	t.memoryUsed = gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetComputeRunningProcesses_v3; "+
+		"proc_meminfo(5)").
 		Gauge("gpu_memory_used_bytes", "Allocated memory. Without gpu_memory_reserved_bytes it includes the reserved "+
-			"part (older drivers); with source process_sum it is a lower bound, with meminfo what the whole machine uses.",
+			"part (older drivers); with source process_sum it is a lower bound, with meminfo what the whole "+
+			"machine uses.",
 			append(memory[:2:2], collector.Origin{Name: "nvmlDeviceGetComputeRunningProcesses"},
 				collector.Origin{Name: "MemTotal - MemAvailable", Scale: 1024})...)
 	t.memoryFree = gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2; proc_meminfo(5)").Gauge("gpu_memory_free_bytes",
-		"Memory that can still be allocated; where gpu_memory_source_info is not nvml, MemAvailable of the machine, so "+
+		"Memory that can still be allocated; where gpu_memory_source_info is not nvml, MemAvailable of the "+
+			"machine, so "+
 			"that used and free do not add up to total.", orMachine("MemAvailable")...)
 	t.memoryReserved = gpu.Ref("nvml.h nvmlMemory_v2_t").Gauge("gpu_memory_reserved_bytes",
 		"Memory that driver and firmware keep for themselves, not included in used.", memory[:1]...)
 	t.memorySource = gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2: NVML_ERROR_NOT_SUPPORTED on an integrated GPU").
-		With("source").Gauge("gpu_memory_source_info", "Where gpu_memory_used_bytes comes from: nvml, or, on a GPU that "+
-		"shares the memory of the machine, process_sum or meminfo; always 1.", memory[:1]...)
+		With("source").Gauge("gpu_memory_source_info",
+		"Where gpu_memory_used_bytes comes from: nvml, or, on a GPU that "+
+			"shares the memory of the machine, process_sum or meminfo; always 1.", memory[:1]...)
 	t.processes = gpu.Ref("nvml.h nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t").With("memory").
 		Gauge("gpu_processes", "Processes on the GPU whose memory the driver reports (known) and does not report "+
-			"(unknown); read with per-process memory and on a GPU that shares the memory of the machine, and only in the "+
+			"(unknown); read with per-process memory and on a GPU that shares the memory of the machine, and only "+
+			"in the "+
 			"host's pid namespace.", processes...)
 	t.processMemory = gpu.Ref("nvml.h nvmlProcessInfo_v2_t usedGpuMemory").With("pid").Gauge("gpu_process_memory_bytes",
 		"GPU memory of the processes that hold most, by the pid that the driver reports, and of all others under pid "+
 			"other; only with --collector.gpu.processes.", processes...)
 	t.throttled = gpu.Ref("nvml.h nvmlClocksEventReasons").With("reason").Gauge("gpu_clocks_throttled",
-		"1 while the reason holds the clocks down, else 0; reasons that this GPU does not know are absent, reasons that "+
+		"1 while the reason holds the clocks down, else 0; reasons that this GPU does not know are absent, reasons "+
+			"that "+
 			"railscope does not know are other. gpu_idle is no fault.",
 		collector.From("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")...)
 	t.addMIG(gpu, memory)
@@ -84,9 +91,10 @@ func (t *table) addMIG(gpu collector.Group, memory []collector.Origin) {
 	t.migMode = gpu.Ref("nvml.h nvmlDeviceGetMigMode currentMode").Gauge("gpu_mig_mode",
 		"1 while the GPU is divided into MIG instances, else 0.", collector.From("nvmlDeviceGetMigMode")...)
 	instance := gpu.Ref("nvml.h nvmlDeviceGetMemoryInfo_v2 on a MIG device handle").With("gi", "ci")
-	t.migInfo = instance.Ref("nvml.h nvmlDeviceGetUUID, nvmlDeviceGetName").With("uuid", "profile").Gauge("gpu_mig_info",
-		"Identity of the MIG device of a GPU instance and a compute instance, always 1.",
-		collector.From("nvmlDeviceGetMigDeviceHandleByIndex")...)
+	t.migInfo = instance.Ref("nvml.h nvmlDeviceGetUUID, nvmlDeviceGetName").With("uuid", "profile").
+		Gauge("gpu_mig_info",
+			"Identity of the MIG device of a GPU instance and a compute instance, always 1.",
+			collector.From("nvmlDeviceGetMigDeviceHandleByIndex")...)
 	const shared = " of the GPU instance, which its compute instances share."
 	t.migTotal = instance.Gauge("gpu_mig_memory_total_bytes", "Memory"+shared, memory...)
 	t.migUsed = instance.Gauge("gpu_mig_memory_used_bytes", "Allocated memory"+shared, memory...)
@@ -100,7 +108,8 @@ func (t *table) addQueries(gpu collector.Group) {
 	bar1 := collector.From("nvmlDeviceGetBAR1MemoryInfo")
 	add(nvml.QueryBAR1,
 		field{gpu.Ref("nvml.h nvmlBAR1Memory_t bar1Total").Gauge("gpu_bar1_memory_total_bytes",
-			"Size of the window through which the CPU and other PCIe devices, RDMA adapters among them, reach GPU memory.",
+			"Size of the window through which the CPU and other PCIe devices, RDMA adapters among them, reach GPU "+
+				"memory.",
 			bar1...), "", anyValue},
 		field{gpu.Ref("nvml.h nvmlBAR1Memory_t bar1Used").Gauge("gpu_bar1_memory_used_bytes",
 			"Mapped part of the BAR1 window, including memory registered for GPUDirect RDMA.", bar1...), "", anyValue},
@@ -109,14 +118,19 @@ func (t *table) addQueries(gpu collector.Group) {
 			"", anyValue})
 	use := collector.Scaled(0.01, "nvmlDeviceGetUtilizationRates")
 	add(nvml.QueryUtilization,
-		field{gpu.Ref("nvml.h nvmlUtilization_t gpu").Gauge("gpu_utilization_ratio", "Part of the driver's last sample "+
-			"period, 1/6 s to 1 s, in which a kernel ran; not how much of the GPU it used.", use...), "", 100},
-		field{gpu.Ref("nvml.h nvmlUtilization_t memory").Gauge("gpu_memory_utilization_ratio", "Part of the driver's last "+
-			"sample period, 1/6 s to 1 s, in which GPU memory was read or written; not how full it is.", use...), "", 100})
+		field{gpu.Ref("nvml.h nvmlUtilization_t gpu").Gauge("gpu_utilization_ratio",
+			"Part of the driver's last sample "+
+				"period, 1/6 s to 1 s, in which a kernel ran; not how much of the GPU it used.", use...), "", 100},
+		field{gpu.Ref("nvml.h nvmlUtilization_t memory").Gauge("gpu_memory_utilization_ratio",
+			"Part of the driver's last "+
+				"sample period, 1/6 s to 1 s, in which GPU memory was read or written; not how full it is.", use...),
+			"", 100})
 	errors := collector.From("nvmlDeviceGetTotalEccErrors")
-	life := gpu.Ref("nvml.h nvmlDeviceGetTotalEccErrors NVML_AGGREGATE_ECC").With("kind").Counter("gpu_ecc_errors_total",
-		"Memory errors over the life of the card (aggregate), as the card counts them: corrected, or uncorrected, which "+
-			"costs a process its data.", errors...)
+	life := gpu.Ref("nvml.h nvmlDeviceGetTotalEccErrors NVML_AGGREGATE_ECC").With("kind").
+		Counter("gpu_ecc_errors_total",
+			"Memory errors over the life of the card (aggregate), as the card counts them: corrected, or "+
+				"uncorrected, which "+
+				"costs a process its data.", errors...)
 	add(nvml.QueryECCCorrected, field{life, "corrected", anyValue})
 	add(nvml.QueryECCUncorr, field{life, "uncorrected", anyValue})
 	recent := gpu.Ref("nvml.h nvmlDeviceGetTotalEccErrors NVML_VOLATILE_ECC").With("kind").

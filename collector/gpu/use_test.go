@@ -51,7 +51,8 @@ func TestUse(t *testing.T) {
 			}
 			for _, use := range list {
 				if want, ok := used[string(rune('0'+use.Index))]; ok != use.UsedKnown || float64(use.Used) != want {
-					t.Errorf("GPU %d holds %d (%v), the source says %v (%v)", use.Index, use.Used, use.UsedKnown, want, ok)
+					t.Errorf("GPU %d holds %d (%v), the source says %v (%v)", use.Index, use.Used, use.UsedKnown,
+						want, ok)
 				}
 			}
 		})

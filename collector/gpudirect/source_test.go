@@ -33,33 +33,64 @@ func TestGPUDirect(t *testing.T) {
 		mode, reason  string
 		faults        []string
 	}{
-		{name: "HGX H200", fixture: hgx, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
-		{name: "DGX Spark", fixture: spark, peermem: "0", dmabuf: "0", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices"},
-		{name: "no peermem", fixture: hgx, change: map[string]string{peermem: ""}, peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
-		{name: "older peermem", fixture: hgx, change: map[string]string{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
-		{name: "kernel 5.11", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.11.22\n"}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
-		{name: "kernel 4.18", fixture: hgx, change: map[string]string{peermem: "", osrelease: "4.18.0-553.el8_10.x86_64\n"}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
-		{name: "kernel 5.12-rc1", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.12-rc1\n"}, peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
-		{name: "proprietary driver", fixture: hgx, change: map[string]string{peermem: "", version: proprietary}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver is not the open one"},
-		{name: "old open driver", fixture: hgx, change: map[string]string{peermem: "", version: oldOpen}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515"},
-		{name: "proprietary driver with peermem", fixture: hgx, change: map[string]string{version: proprietary}, peermem: "1", dmabuf: "0", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
+		{name: "HGX H200", fixture: hgx, peermem: "1", dmabuf: "1", supported: "1", mode: "peermem",
+			reason: "peer memory module is loaded"},
+		{name: "DGX Spark", fixture: spark, peermem: "0", dmabuf: "0", supported: "0", mode: "unsupported",
+			reason: "GB10 memory is not coherent for PCIe devices"},
+		{name: "no peermem", fixture: hgx, change: map[string]string{peermem: ""}, peermem: "0", dmabuf: "1",
+			supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
+		{name: "older peermem", fixture: hgx,
+			change: map[string]string{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}, peermem: "1",
+			dmabuf: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
+		{name: "kernel 5.11", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.11.22\n"},
+			peermem: "0", dmabuf: "0", supported: "1", mode: "none",
+			reason: "no peer memory module, and kernel older than 5.12"},
+		{name: "kernel 4.18", fixture: hgx,
+			change: map[string]string{peermem: "", osrelease: "4.18.0-553.el8_10.x86_64\n"}, peermem: "0", dmabuf: "0",
+			supported: "1", mode: "none", reason: "no peer memory module, and kernel older than 5.12"},
+		{name: "kernel 5.12-rc1", fixture: hgx, change: map[string]string{peermem: "", osrelease: "5.12-rc1\n"},
+			peermem: "0", dmabuf: "1", supported: "1", mode: "dmabuf", reason: "kernel and open driver can do dma-buf"},
+		{name: "proprietary driver", fixture: hgx, change: map[string]string{peermem: "", version: proprietary},
+			peermem: "0", dmabuf: "0", supported: "1", mode: "none",
+			reason: "no peer memory module, and driver is not the open one"},
+		{name: "old open driver", fixture: hgx, change: map[string]string{peermem: "", version: oldOpen}, peermem: "0",
+			dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515"},
+		{name: "proprietary driver with peermem", fixture: hgx, change: map[string]string{version: proprietary},
+			peermem: "1", dmabuf: "0", supported: "1", mode: "peermem", reason: "peer memory module is loaded"},
 
-		{name: "version unknown", fixture: hgx, change: map[string]string{version: "\x7fELF\n"}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonInvalid}},
-		{name: "version unknown, no peermem", fixture: hgx, change: map[string]string{peermem: "", version: "\n"}, peermem: "0", supported: "1", faults: []string{": " + sysfs.ReasonEmpty}},
-		{name: "no version", fixture: hgx, change: map[string]string{version: ""}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonVanished}},
-		{name: "kernel unknown", fixture: hgx, change: map[string]string{osrelease: "-1.x\n"}, peermem: "1", supported: "1", mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonInvalid}},
-		{name: "kernel unknown, driver too old anyway", fixture: hgx, change: map[string]string{peermem: "", osrelease: "", version: oldOpen}, peermem: "0", dmabuf: "0", supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515", faults: []string{": " + sysfs.ReasonVanished}},
-		{name: "one GPU says nothing", fixture: hgx, change: map[string]string{firstGPU: "\n"}, peermem: "1", dmabuf: "1", faults: []string{"0000:18:00.0: " + sysfs.ReasonEmpty}},
-		{name: "one GPU says nothing, the other is a GB10", fixture: hgx, change: map[string]string{firstGPU: "N/A\n", strings.Replace(firstGPU, "18", "2a", 1): "Model: NVIDIA GB10\n"}, peermem: "1", dmabuf: "0", supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices", faults: []string{"0000:18:00.0: " + sysfs.ReasonInvalid}},
-		{name: "no list of GPUs", fixture: hgx, change: map[string]string{"proc/driver/nvidia/gpus": ""}, peermem: "1", dmabuf: "1", faults: []string{": " + sysfs.ReasonVanished}},
-		{name: "no sysfs", fixture: hgx, change: map[string]string{"sys": ""}, dmabuf: "1", supported: "1", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "version unknown", fixture: hgx, change: map[string]string{version: "\x7fELF\n"}, peermem: "1",
+			supported: "1", mode: "peermem", reason: "peer memory module is loaded",
+			faults: []string{": " + sysfs.ReasonInvalid}},
+		{name: "version unknown, no peermem", fixture: hgx, change: map[string]string{peermem: "", version: "\n"},
+			peermem: "0", supported: "1", faults: []string{": " + sysfs.ReasonEmpty}},
+		{name: "no version", fixture: hgx, change: map[string]string{version: ""}, peermem: "1", supported: "1",
+			mode: "peermem", reason: "peer memory module is loaded", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "kernel unknown", fixture: hgx, change: map[string]string{osrelease: "-1.x\n"}, peermem: "1",
+			supported: "1", mode: "peermem", reason: "peer memory module is loaded",
+			faults: []string{": " + sysfs.ReasonInvalid}},
+		{name: "kernel unknown, driver too old anyway", fixture: hgx,
+			change: map[string]string{peermem: "", osrelease: "", version: oldOpen}, peermem: "0", dmabuf: "0",
+			supported: "1", mode: "none", reason: "no peer memory module, and driver older than 515",
+			faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "one GPU says nothing", fixture: hgx, change: map[string]string{firstGPU: "\n"}, peermem: "1",
+			dmabuf: "1", faults: []string{"0000:18:00.0: " + sysfs.ReasonEmpty}},
+		{name: "one GPU says nothing, the other is a GB10", fixture: hgx,
+			change: map[string]string{firstGPU: "N/A\n",
+				strings.Replace(firstGPU, "18", "2a", 1): "Model: NVIDIA GB10\n"}, peermem: "1", dmabuf: "0",
+			supported: "0", mode: "unsupported", reason: "GB10 memory is not coherent for PCIe devices",
+			faults: []string{"0000:18:00.0: " + sysfs.ReasonInvalid}},
+		{name: "no list of GPUs", fixture: hgx, change: map[string]string{"proc/driver/nvidia/gpus": ""}, peermem: "1",
+			dmabuf: "1", faults: []string{": " + sysfs.ReasonVanished}},
+		{name: "no sysfs", fixture: hgx, change: map[string]string{"sys": ""}, dmabuf: "1", supported: "1",
+			faults: []string{": " + sysfs.ReasonVanished}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, tt.fixture)
 			collectortest.Edit(t, root.Dir, tt.change)
 			lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
 			var want strings.Builder
-			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem}, {"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
+			for _, v := range []struct{ name, value string }{{"gpudirect_peermem_loaded{} ", tt.peermem},
+				{"gpudirect_dmabuf_possible{} ", tt.dmabuf}, {"gpudirect_supported{} ", tt.supported}} {
 				if v.value != "" {
 					want.WriteString(v.name + v.value + "\n")
 				}
@@ -78,15 +109,19 @@ func TestGPUDirect(t *testing.T) {
 }
 
 func TestGPUDirectAbsent(t *testing.T) {
-	root := sysfstest.Write(t, t.TempDir(), []byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
-	if err := New(root.Sys(), root.Proc(), collectortest.Budget).Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
+	root := sysfstest.Write(t, t.TempDir(),
+		[]byte("-- proc/sys/kernel/osrelease --\n6.1.0\n-- sys/module/ext4/version --\n1\n"))
+	if err := New(root.Sys(), root.Proc(), collectortest.Budget).
+		Read(func(collector.Sample) { t.Error("a sample") }); !errors.Is(err, collector.ErrAbsent) {
 		t.Errorf("%v", err)
 	}
 }
 
 // TestGPUDirectNoGPU has a driver that found no GPU: an empty directory.
 func TestGPUDirectNoGPU(t *testing.T) {
-	root := sysfstest.Write(t, t.TempDir(), []byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+version+" --\n"+proprietary))
+	root := sysfstest.Write(t, t.TempDir(),
+		[]byte("-- sys/module/nvidia/version --\n1\n-- proc/driver/nvidia/gpus/ --\n-- "+osrelease+" --\n6.1.0\n-- "+
+			version+" --\n"+proprietary))
 	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.Budget))
 	want := collectortest.TextLines(`
 		gpudirect_peermem_loaded{} 0

@@ -57,7 +57,8 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func BenchmarkParseWarning(b *testing.B) {
-	line := []byte("[2026-03-03 12:11:40] hgx-07:185303:186751 [1] transport/net_ib.cc:2453 NCCL WARN NET/IB: Got completion from peer 10.99.91.63<51161> with status=4 opcode=32614 len=32614 vendor err 81 (Send) hca mlx5_1")
+	line := []byte("[2026-03-03 12:11:40] hgx-07:185303:186751 [1] transport/net_ib.cc:2453 NCCL WARN NET/IB: Got " +
+		"completion from peer 10.99.91.63<51161> with status=4 opcode=32614 len=32614 vendor err 81 (Send) hca mlx5_1")
 	r := newJobs().open("j")
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
@@ -71,7 +72,8 @@ func many(tb testing.TB, n int) *Source {
 	tb.Helper()
 	dir := tb.TempDir()
 	for i := range n {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("gpu-%04d.%d.log", i%16, i)), []byte(usingIB+channelIB), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("gpu-%04d.%d.log", i%16, i)), []byte(usingIB+channelIB),
+			0o644); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -104,7 +104,8 @@ func (f *tailer) entries(g *glob, dir, pattern string, c *listing, each func(nam
 	fd, err := f.opener.openPath(g, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		// Gone again, or a link by now: the next listing counts it.
-		if dir != g.fixed && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) || errors.Is(err, unix.ENOENT) {
+		if dir != g.fixed && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) || errors.Is(err,
+			unix.ENOENT) {
 			return
 		}
 		c.fault(failed(dir, err))
@@ -134,13 +135,15 @@ func (f *tailer) entries(g *glob, dir, pattern string, c *listing, each func(nam
 			return
 		case seen >= f.limits.names || f.seen >= f.limits.total:
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge, Err: fmt.Errorf("more than %d files: only these "+
-				"were listed; narrow --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTooLarge,
+				Err: fmt.Errorf("more than %d files: only these "+
+					"were listed; narrow --nccl.log, or remove old logs", min(f.limits.names, f.seen))})
 			return
 		case !f.deadline.IsZero() && time.Now().After(f.deadline):
 			f.partial = true
-			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("listing took more than %v and was "+
-				"stopped; narrow --nccl.log, or remove old logs", f.limits.scan)})
+			c.fault(&sysfs.Error{Path: dir, Reason: sysfs.ReasonTimeout,
+				Err: fmt.Errorf("listing took more than %v and was "+
+					"stopped; narrow --nccl.log, or remove old logs", f.limits.scan)})
 			return
 		}
 	}

@@ -42,7 +42,8 @@ func FuzzParse(f *testing.F) {
 			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > warned {
 				t.Errorf("%q is %+v", line, e)
 			}
-			if e.warn < 0 || int(e.warn) >= len(warnKinds()) || e.status < statusOther || int(e.status) >= len(completionNames()) {
+			if e.warn < 0 || int(e.warn) >= len(warnKinds()) || e.status < statusOther || int(e.status) >=
+				len(completionNames()) {
 				t.Errorf("%q is %+v", line, e)
 			}
 			if e.nodes < 0 || e.nodes > 999999 {
@@ -57,7 +58,8 @@ func FuzzPieces(f *testing.F) {
 	for _, log := range seeds(f) {
 		f.Add(log, uint(len(log)/3), uint(len(log)/2))
 	}
-	f.Add(append(bytes.Repeat([]byte("x"), 3*bufferSize), "\nh NCCL INFO Using network IB\n"...), uint(bufferSize), uint(2*bufferSize+1))
+	f.Add(append(bytes.Repeat([]byte("x"), 3*bufferSize), "\nh NCCL INFO Using network IB\n"...), uint(bufferSize),
+		uint(2*bufferSize+1))
 	f.Fuzz(func(t *testing.T, log []byte, a, b uint) {
 		n := uint(len(log))
 		a, b = min(a, n), min(b, n)

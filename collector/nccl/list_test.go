@@ -92,7 +92,8 @@ func TestUnreadable(t *testing.T) {
 	l.must(os.Chmod(l.path("b.log"), 0))
 	l.list()
 	faults := collector.Faults(l.Read(func(collector.Sample) {}))
-	if len(faults) != 1 || faults[0].Device != "" || faults[0].Reason != sysfs.ReasonPermission || !strings.Contains(faults[0].Error(), l.path("b.log")) {
+	if len(faults) != 1 || faults[0].Device != "" || faults[0].Reason != sysfs.ReasonPermission ||
+		!strings.Contains(faults[0].Error(), l.path("b.log")) {
 		t.Errorf("faults %v, want that b may not be read", faults)
 	}
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
@@ -109,7 +110,8 @@ func TestDirectoryUnreadable(t *testing.T) {
 	l.must(os.Symlink("loop", l.path("loop")))
 	l.list()
 	err := l.Read(func(collector.Sample) {})
-	if faults := collector.Faults(err); len(faults) != 1 || !errors.Is(err, unix.ELOOP) || !strings.Contains(err.Error(), l.path("loop")) {
+	if faults := collector.Faults(err); len(faults) != 1 || !errors.Is(err,
+		unix.ELOOP) || !strings.Contains(err.Error(), l.path("loop")) {
 		t.Errorf("%v, want that the directory cannot be read", err)
 	}
 }
@@ -189,7 +191,8 @@ func TestGlobs(t *testing.T) {
 	l.says("all", want...)
 	l.counts(map[string]int{"followed": 4, "same_name": 1})
 	for _, glob := range []struct{ text, want string }{
-		{"", "absolute path"}, {"*.log", "absolute path"}, {"/var/log/[a.log", "unclosed ["}, {"/var/log/nccl/", "/var/log/nccl/*.log"}, {"/var/**/x.log", "** is not supported"},
+		{"", "absolute path"}, {"*.log", "absolute path"}, {"/var/log/[a.log", "unclosed ["},
+		{"/var/log/nccl/", "/var/log/nccl/*.log"}, {"/var/**/x.log", "** is not supported"},
 	} {
 		if _, err := New([]string{glob.text}); err == nil || !strings.Contains(err.Error(), glob.want) {
 			t.Errorf("%q: %v, want what would be right: %s", glob.text, err, glob.want)
@@ -207,7 +210,8 @@ func TestJob(t *testing.T) {
 		{"exact.txt", "exact.txt", "exact"}, {"x.7", "x.7", "x.7"},
 		{"*.log*", "a.log1", "a.log1"}, {"*.log*", "a.log", "a"}, {"*", "a", "a"}, {"*", "a.", "a."},
 		{"*.log", ".log", ".log"}, {"*/*.log", "r/.log", "r/.log"},
-		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 62) + ".." + strings.Repeat("p", 58) + "/rank7"}, // its end tells one from another
+		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 62) + ".." + strings.Repeat("p",
+			58) + "/rank7"}, // its end tells one from another
 		{"*.log", "\u202egol\n\x1b é\xff.log", "_gol_____"}, {"*/*.log", "a b/c\x00.log", "a_b/c_"},
 	} {
 		g, err := newGlob("/l/" + tt.glob)
@@ -228,7 +232,8 @@ func TestAbsent(t *testing.T) {
 	l := follow(t, lim)
 	l.says("before the first look")
 	l.list()
-	if err := l.Read(func(s collector.Sample) { t.Errorf("%v", s) }); !errors.Is(err, collector.ErrAbsent) || !strings.Contains(err.Error(), l.dir+"/*.log") {
+	if err := l.Read(func(s collector.Sample) { t.Errorf("%v", s) }); !errors.Is(err,
+		collector.ErrAbsent) || !strings.Contains(err.Error(), l.dir+"/*.log") {
 		t.Errorf("%v, want ErrAbsent and the name", err)
 	}
 	for i := range 1600 {

@@ -18,7 +18,8 @@ func kernels() map[string]func(int, string, *unix.OpenHow) (int, error) {
 		return func(int, string, *unix.OpenHow) (int, error) { return -1, err }
 	}
 	return map[string]func(int, string, *unix.OpenHow) (int, error){
-		"with openat2": unix.Openat2, "without openat2": refuse(unix.ENOSYS), "refused by seccomp": refuse(unix.EPERM), "renamed meanwhile": refuse(unix.EAGAIN),
+		"with openat2": unix.Openat2, "without openat2": refuse(unix.ENOSYS), "refused by seccomp": refuse(unix.EPERM),
+		"renamed meanwhile": refuse(unix.EAGAIN),
 	}
 }
 
@@ -53,15 +54,19 @@ func TestBelow(t *testing.T) {
 				want []error // nil: it opens
 			}{
 				{"a/b/x.log", nil}, {"top.log", nil}, {".", nil}, {"a/b", nil}, {"pipe", nil},
-				{"a/link/x.log", []error{unix.ELOOP, unix.ENOTDIR}}, {"out/x.log", []error{unix.ELOOP, unix.ENOTDIR}}, {"a/b/y.log", []error{unix.ELOOP}},
-				{"out", []error{unix.ELOOP}}, {"../out/x.log", []error{unix.EXDEV}}, {"a/../../out/x.log", []error{unix.EXDEV}}, {"..", []error{unix.EXDEV}},
-				{"none/x.log", []error{unix.ENOENT}}, {"a/b/none", []error{unix.ENOENT}}, {"top.log/x", []error{unix.ENOTDIR}},
+				{"a/link/x.log", []error{unix.ELOOP, unix.ENOTDIR}}, {"out/x.log", []error{unix.ELOOP, unix.ENOTDIR}},
+				{"a/b/y.log", []error{unix.ELOOP}},
+				{"out", []error{unix.ELOOP}}, {"../out/x.log", []error{unix.EXDEV}},
+				{"a/../../out/x.log", []error{unix.EXDEV}}, {"..", []error{unix.EXDEV}},
+				{"none/x.log", []error{unix.ENOENT}}, {"a/b/none", []error{unix.ENOENT}},
+				{"top.log/x", []error{unix.ENOTDIR}},
 			} {
 				fd, err := b.open(at, tt.path, unix.O_RDONLY)
 				if err == nil {
 					unix.Close(fd)
 				}
-				if (err == nil) != (tt.want == nil) || err != nil && !slices.ContainsFunc(tt.want, func(w error) bool { return errors.Is(err, w) }) {
+				if (err == nil) != (tt.want == nil) || err != nil && !slices.ContainsFunc(tt.want,
+					func(w error) bool { return errors.Is(err, w) }) {
 					t.Errorf("%s: %v, want one of %v", tt.path, err, tt.want)
 				}
 			}
@@ -146,7 +151,8 @@ func TestFair(t *testing.T) {
 		owner uint32
 		idle  bool
 	}
-	list := []file{{"a1", 1, false}, {"a2", 1, false}, {"a3", 1, true}, {"a4", 1, false}, {"b1", 2, false}, {"a5", 1, false}, {"b2", 2, true}, {"c1", 3, false}, {"c2", 3, false}}
+	list := []file{{"a1", 1, false}, {"a2", 1, false}, {"a3", 1, true}, {"a4", 1, false}, {"b1", 2, false},
+		{"a5", 1, false}, {"b2", 2, true}, {"c1", 3, false}, {"c2", 3, false}}
 	got := ""
 	for _, f := range interleave(list, func(f *file) (uint32, bool) { return f.owner, !f.idle }) {
 		got += " " + f.name
@@ -269,7 +275,8 @@ func TestNamesOfOthers(t *testing.T) {
 	l.owned(1001, "train")
 	for range 2 {
 		l.list()
-		l.says("both", `fallback["train"] 0`, `network_info["train" "IB"] 1`, `fallback["train:1001"] 1`, `fallback_reason_info["train:1001" "unknown"] 1`, `network_info["train:1001" "Socket"] 1`)
+		l.says("both", `fallback["train"] 0`, `network_info["train" "IB"] 1`, `fallback["train:1001"] 1`,
+			`fallback_reason_info["train:1001" "unknown"] 1`, `network_info["train:1001" "Socket"] 1`)
 		l.counts(map[string]int{"followed": 2})
 	}
 }

@@ -118,15 +118,17 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		last = passed
 	}
 	if late := time.Since(last); !began.IsZero() && late > stuck {
-		err = errors.Join(err, &collector.Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("logs were last read %v ago: "+
-			"the file system of %s does not answer", late.Round(time.Second), where)})
+		err = errors.Join(err, &collector.Fault{Reason: sysfs.ReasonTimeout,
+			Err: fmt.Errorf("logs were last read %v ago: "+
+				"the file system of %s does not answer", late.Round(time.Second), where)})
 	}
 	if passed.IsZero() {
 		return err // nothing has been read yet
 	}
 	err = errors.Join(append([]error{err}, c.faults...)...)
 	if c.matched() == 0 && err == nil {
-		return fmt.Errorf("no file matches %s; docs/nccl.md says how to make NCCL write one: %w", where, collector.ErrAbsent)
+		return fmt.Errorf("no file matches %s; docs/nccl.md says how to make NCCL write one: %w", where,
+			collector.ErrAbsent)
 	}
 	for _, n := range [...]struct {
 		state string

@@ -133,7 +133,8 @@ func TestGrow(t *testing.T) {
 	l.says("nothing new", with(aIB, oneWarned)...)
 	l.append("b.log", usingIB+timedOut+channelIB)
 	l.list()
-	b := []string{`fallback["b"] 0`, `network_info["b" "IB"] 1`, `channels["b" "NET/IB"] 1`, `warnings_total["timeout"] 2`}
+	b := []string{`fallback["b"] 0`, `network_info["b" "IB"] 1`, `channels["b" "NET/IB"] 1`,
+		`warnings_total["timeout"] 2`}
 	l.says("a new file is all new", with(aIB, b...)...)
 	l.must(os.Remove(l.path("a.log")))
 	l.list()
@@ -163,7 +164,11 @@ func TestRotate(t *testing.T) {
 			l.append("a.log", channelIB)
 		}, with(aIB, `channels["a" "NET/IB"] 2`)},
 		{"truncated", truncate, aIB},
-		{"truncated, goes on", func(l *logs) { truncate(l); l.Pass(); l.append("a.log", timedOut) }, with(aIB, oneWarned)},
+		{"truncated, goes on", func(l *logs) {
+			truncate(l)
+			l.Pass()
+			l.append("a.log", timedOut)
+		}, with(aIB, oneWarned)},
 		{"truncated and longer again", func(l *logs) {
 			truncate(l)
 			l.append("a.log", strings.Repeat("h:1:1 [0] NCCL INFO ring\n", 10)+timedOut)
@@ -266,7 +271,8 @@ func TestLarge(t *testing.T) {
 	lim.head, lim.tail, lim.lag, lim.pass = 256<<10, 64<<10, 1<<20, 128<<10
 	filler := strings.Repeat("h:1:1 [0] NCCL INFO nothing of interest\n", 1<<14)
 	l := follow(t, lim)
-	l.append("a.log", usingIB+channelIB+filler+"h NCCL INFO Using network Middle\n"+filler+"h NCCL INFO Using network End\n"+timedOut)
+	l.append("a.log", usingIB+channelIB+filler+"h NCCL INFO Using network Middle\n"+filler+
+		"h NCCL INFO Using network End\n"+timedOut)
 	l.list()
 	base := []string{`fallback["a"] 0`, `network_info["a" "IB"] 1`, `network_info["a" "End"] 1`}
 	skipped := func() (n float64) {
@@ -290,7 +296,8 @@ func TestLarge(t *testing.T) {
 	}
 	l.append("b.log", usingIB+channelIB+strings.Repeat(filler, 4)) // new, and large: its beginning is read all the same
 	l.list()
-	l.says("a new one", with(base, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`, fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
+	l.says("a new one", with(base, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`,
+		fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
 }
 
 // TestTurns: a log that writes more than a pass reads does not keep others
@@ -333,7 +340,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d files are still open", n)
 		}
 		time.Sleep(2 * stuck)
-		if faults := collector.Faults(l.Read(func(collector.Sample) {})); len(faults) != 1 || faults[0].Reason != sysfs.ReasonTimeout {
+		if faults := collector.Faults(l.Read(func(collector.Sample) {})); len(faults) != 1 || faults[0].Reason !=
+			sysfs.ReasonTimeout {
 			t.Errorf("%v, want %s", faults, sysfs.ReasonTimeout)
 		}
 	})

@@ -174,7 +174,8 @@ func TestMessages(t *testing.T) {
 		{"Channel 00 : 0 -> 1 via P2P/indirect/3[b000]", []string{`channels["j" "P2P"] 1`}},
 		{"Channel 00 : 0 -> 1 via P2P/direct pointer", []string{`channels["j" "P2P"] 1`}},
 		{"Channel 00 : 0 -> 1 via NVLS/what", []string{`channels["j" "other"] 1`}},
-		{"Channel 00 : 0 -> 1 via NET/Socket/0", []string{`channels["j" "NET/Socket"] 1`, `fallback["j"] 1`, `fallback_reason_info["j" "unknown"] 1`}},
+		{"Channel 00 : 0 -> 1 via NET/Socket/0", []string{`channels["j" "NET/Socket"] 1`, `fallback["j"] 1`,
+			`fallback_reason_info["j" "unknown"] 1`}},
 		{"comm 0x1 rank 0 nRanks 2 nNodes 99999999999999999999 localRanks 1", nil},
 	} {
 		if diff := cmp.Diff(tc.want, reported([]byte("host:1:1 [0] NCCL INFO "+tc.text), true)); diff != "" {
@@ -195,7 +196,8 @@ func TestReasons(t *testing.T) {
 		"h NCCL INFO NCCL_NET set by environment to Socket.\nh NCCL INFO NCCL_IB_DISABLE set by environment to 1": "net_forced",
 		"h NCCL INFO NCCL_NET set by environment to IB":                                                           "unknown",
 	} {
-		if got := reported([]byte(log+socket), true); !slices.Contains(got, fmt.Sprintf(`fallback_reason_info["j" %q] 1`, want)) {
+		if got := reported([]byte(log+socket), true); !slices.Contains(got,
+			fmt.Sprintf(`fallback_reason_info["j" %q] 1`, want)) {
 			t.Errorf("%q: got %q, want reason %s", log, got, want)
 		}
 	}
@@ -235,7 +237,8 @@ func TestWarnings(t *testing.T) {
 		if status != "" {
 			expect = append([]string{fmt.Sprintf(`completion_errors_total[%q] 1`, status)}, expect...)
 		}
-		if diff := cmp.Diff(expect, reported([]byte("[2026-01-01 00:00:00] h:1:1 [0] x.cc:1 NCCL WARN "+text), true)); diff != "" {
+		if diff := cmp.Diff(expect, reported([]byte("[2026-01-01 00:00:00] h:1:1 [0] x.cc:1 NCCL WARN "+text),
+			true)); diff != "" {
 			t.Errorf("%q (-want +got)\n%s", text, diff)
 		}
 	}

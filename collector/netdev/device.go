@@ -181,7 +181,8 @@ func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
 	b, err := l.speed.Read(buf[:], r.Time)
 	l.speed.Close()
-	if errors.Is(err, sysfs.ErrNone) || errors.Is(err, unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
+	if errors.Is(err, sysfs.ErrNone) || errors.Is(err,
+		unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
 		return
 	}
 	var v uint64

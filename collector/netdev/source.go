@@ -59,7 +59,8 @@ type key struct {
 // New returns the source of the interfaces below path (/sys) that the rails are
 // on. An interface that has not answered within budget is left out until it does.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
-	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(), live: sysfs.Live}
+	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(),
+		live: sysfs.Live}
 	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
 		if k.locked {

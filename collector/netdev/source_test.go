@@ -41,14 +41,22 @@ func lagKernel() *ethtooltest.Kernel {
 	return &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{
 		"bond0": {Err: unix.EOPNOTSUPP},
 		"ib0":   {Stats: mlx5Stats("rx_csum", "ch0_events")},
-		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: mlx5Stats("rx_packets", "rx_prio3_pause", "rx_prio3_pause_duration", "tx_prio3_pause", "tx_prio3_pause_duration",
-			"rx_prio3_pause_transition", "rx_prio9_pause", "rx3_packets", "tx_global_pause", "rx_global_pause_duration", "tx_pause_storm_error_events",
-			"rx_prio3_buf_discard", "rx_prio3_cong_discard", "rx_prio3_marked", "rx_prio3_discards", "tx_prio3_bytes", "rx_prio0_packets",
-			"rx_out_of_buffer", "dev_out_of_buffer", "rx_discards_phy", "rx_pcs_symbol_err_phy", "rx_corrected_bits_phy", "rx_bits_phy", "rx_err_lane_2_phy",
-			"rx_crc_errors_phy", "link_down_events_phy", "rx_vport_rdma_unicast_bytes", "tx_vport_rdma_multicast_packets", "tx_vport_unicast_bytes", "rx_vport_unicast_packets",
-			"outbound_pci_stalled_rd", "outbound_pci_stalled_wr_events", "outbound_pci_buffer_overflow", "tx_pci_signal_integrity", "tx_bytes_phy", "rx_packets_phy")},
-		"enp1s0f1np1": {Driver: "bnxt_en", Bus: "0000:01:00.1", Stats: mlx5Stats("rx_pfc_ena_frames_pri0", "tx_pfc_ena_frames_pri7", "pfc_pri3_rx_duration_us", "pfc_pri3_tx_transitions",
-			"rx_pause_frames", "rx_fcs_err_frames", "rx_prio0_pause", "rx_bytes_pri4", "link_down_events")},
+		"enp1s0f0np0": {Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: mlx5Stats("rx_packets", "rx_prio3_pause",
+			"rx_prio3_pause_duration", "tx_prio3_pause", "tx_prio3_pause_duration",
+			"rx_prio3_pause_transition", "rx_prio9_pause", "rx3_packets", "tx_global_pause", "rx_global_pause_duration",
+			"tx_pause_storm_error_events",
+			"rx_prio3_buf_discard", "rx_prio3_cong_discard", "rx_prio3_marked", "rx_prio3_discards", "tx_prio3_bytes",
+			"rx_prio0_packets",
+			"rx_out_of_buffer", "dev_out_of_buffer", "rx_discards_phy", "rx_pcs_symbol_err_phy",
+			"rx_corrected_bits_phy", "rx_bits_phy", "rx_err_lane_2_phy",
+			"rx_crc_errors_phy", "link_down_events_phy", "rx_vport_rdma_unicast_bytes",
+			"tx_vport_rdma_multicast_packets", "tx_vport_unicast_bytes", "rx_vport_unicast_packets",
+			"outbound_pci_stalled_rd", "outbound_pci_stalled_wr_events", "outbound_pci_buffer_overflow",
+			"tx_pci_signal_integrity", "tx_bytes_phy", "rx_packets_phy")},
+		"enp1s0f1np1": {Driver: "bnxt_en", Bus: "0000:01:00.1",
+			Stats: mlx5Stats("rx_pfc_ena_frames_pri0", "tx_pfc_ena_frames_pri7", "pfc_pri3_rx_duration_us",
+				"pfc_pri3_tx_transitions",
+				"rx_pause_frames", "rx_fcs_err_frames", "rx_prio0_pause", "rx_bytes_pri4", "link_down_events")},
 	}}
 }
 
@@ -58,12 +66,15 @@ func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *et
 
 // lagFiles are the lines of sysfs for a member of the LAG.
 func lagFiles(netdev string, base int, up string) string {
-	names := strings.Fields("receive_bytes transmit_bytes receive_packets transmit_packets receive_errors transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors receive_multicast_packets transmit_carrier_errors")
+	names := strings.Fields("receive_bytes transmit_bytes receive_packets transmit_packets receive_errors " +
+		"transmit_errors receive_dropped transmit_dropped receive_missed receive_crc_errors " +
+		"receive_multicast_packets transmit_carrier_errors")
 	var b strings.Builder
 	for i, name := range names {
 		fmt.Fprintf(&b, "netdev_%s_total{rail=\"0\",netdev=%q} %d\n", name, netdev, base+i)
 	}
-	for _, line := range []string{"netdev_up %s " + up, "netdev_carrier %s " + up, "netdev_mtu_bytes %s 4200", "netdev_carrier_changes_total %s 3", "netdev_carrier_up_total %s 2", "netdev_carrier_down_total %s 1"} {
+	for _, line := range []string{"netdev_up %s " + up, "netdev_carrier %s " + up, "netdev_mtu_bytes %s 4200",
+		"netdev_carrier_changes_total %s 3", "netdev_carrier_up_total %s 2", "netdev_carrier_down_total %s 1"} {
 		name, value, _ := strings.Cut(line, " %s ")
 		fmt.Fprintf(&b, "%s{rail=\"0\",netdev=%q} %s\n", name, netdev, value)
 	}
@@ -179,7 +190,8 @@ func TestNetdevRails(t *testing.T) {
 		{"two rails on it", on("b", "enp1s0f0np0", "a", "enp1s0f0np0"), []string{"a enp1s0f0np0", "b enp1s0f0np0"}},
 		{"another", on("b", "ib0"), []string{"b ib0"}},
 		{"back", on("c", "enp1s0f0np0"), []string{"c enp1s0f0np0"}},
-		{"bond and member", on("b", "bond0", "m", "enp1s0f1np1"), []string{"b bond0", "b enp1s0f0np0", "b enp1s0f1np1", "m enp1s0f1np1"}},
+		{"bond and member", on("b", "bond0", "m", "enp1s0f1np1"), []string{"b bond0", "b enp1s0f0np0", "b enp1s0f1np1",
+			"m enp1s0f1np1"}},
 	} {
 		rails = step.rails
 		var mtu, pause []string
@@ -194,7 +206,9 @@ func TestNetdevRails(t *testing.T) {
 		slices.Sort(mtu)
 		slices.Sort(pause)
 		pause = slices.Compact(pause)
-		want := slices.DeleteFunc(slices.Clone(step.want), func(s string) bool { return strings.HasSuffix(s, "ib0") || strings.HasSuffix(s, "bond0") })
+		want := slices.DeleteFunc(slices.Clone(step.want), func(s string) bool {
+			return strings.HasSuffix(s, "ib0") || strings.HasSuffix(s, "bond0")
+		})
 		if diff := cmp.Diff(step.want, mtu); diff != "" || !collectortest.AllExpected(err) {
 			t.Errorf("%s: %v (-want +got):\n%s", step.name, err, diff)
 		}
@@ -218,7 +232,8 @@ func TestNetdevFinderFails(t *testing.T) {
 		t.Errorf("some rails: %d samples, %v", len(lines), faults)
 	}
 	src = newTestNetdev(root, func() ([]rail.Rail, error) { return nil, broken }, lagKernel())
-	if lines, _, err := collectortest.ReadLines(t, src); len(lines) > 0 || !errors.Is(err, broken) || errors.Is(err, collector.ErrAbsent) {
+	if lines, _, err := collectortest.ReadLines(t, src); len(lines) > 0 || !errors.Is(err, broken) || errors.Is(err,
+		collector.ErrAbsent) {
 		t.Errorf("no rails: %d samples, %v", len(lines), err)
 	}
 }
@@ -266,12 +281,24 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 		change func(k *ethtooltest.Kernel)
 		faults [2][]string // of the first read and the second
 	}{
-		"another namespace's interface": {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Bus = "0000:81:00.0" }, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
-		"unknown in this namespace":     {func(k *ethtooltest.Kernel) { delete(k.Netdevs, "enp1s0f0np0") }, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
-		"no statistics":                 {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Stats = nil }, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
-		"no driver information":         {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Driver = "" }, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
-		"broken":                        {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Err = unix.EIO }, [2][]string{{"enp1s0f0np0: io"}, {"enp1s0f0np0: io"}}},
-		"panics":                        {func(k *ethtooltest.Kernel) { k.Netdevs["enp1s0f0np0"].Before = func(uint32) { panic("oh") } }, [2][]string{{"enp1s0f0np0: panic"}, {"enp1s0f0np0: panic"}}},
+		"another namespace's interface": {func(k *ethtooltest.Kernel) {
+			k.Netdevs["enp1s0f0np0"].Bus = "0000:81:00.0"
+		}, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
+		"unknown in this namespace": {func(k *ethtooltest.Kernel) {
+			delete(k.Netdevs, "enp1s0f0np0")
+		}, [2][]string{{"enp1s0f0np0: other_namespace"}, {"enp1s0f0np0: other_namespace"}}},
+		"no statistics": {func(k *ethtooltest.Kernel) {
+			k.Netdevs["enp1s0f0np0"].Stats = nil
+		}, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
+		"no driver information": {func(k *ethtooltest.Kernel) {
+			k.Netdevs["enp1s0f0np0"].Driver = ""
+		}, [2][]string{{"enp1s0f0np0: unsupported (expected)"}, nil}},
+		"broken": {func(k *ethtooltest.Kernel) {
+			k.Netdevs["enp1s0f0np0"].Err = unix.EIO
+		}, [2][]string{{"enp1s0f0np0: io"}, {"enp1s0f0np0: io"}}},
+		"panics": {func(k *ethtooltest.Kernel) {
+			k.Netdevs["enp1s0f0np0"].Before = func(uint32) { panic("oh") }
+		}, [2][]string{{"enp1s0f0np0: panic"}, {"enp1s0f0np0: panic"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := sysfstest.Unpack(t, "testdata/lag.txtar")
@@ -301,11 +328,14 @@ func TestNetdevEthtoolFaults(t *testing.T) {
 func TestNetdevSpoilt(t *testing.T) {
 	const netdev = "sys/class/net/enp1s0f0np0/"
 	collectortest.TestSpoilt(t, []collectortest.Spoilt{
-		{Path: netdev + "operstate", Costs: []string{"netdev_up enp1s0f0np0"}, Device: "enp1s0f0np0", Reasons: collectortest.WordReasons()},
+		{Path: netdev + "operstate", Costs: []string{"netdev_up enp1s0f0np0"}, Device: "enp1s0f0np0",
+			Reasons: collectortest.WordReasons()},
 		{Path: netdev + "carrier", Costs: []string{"netdev_carrier enp1s0f0np0"}, Device: "enp1s0f0np0"},
-		{Path: netdev + "speed", Costs: []string{"netdev_speed_bytes_per_second enp1s0f0np0"}, Device: "enp1s0f0np0", Reasons: map[string]string{"negative": ""}},
+		{Path: netdev + "speed", Costs: []string{"netdev_speed_bytes_per_second enp1s0f0np0"}, Device: "enp1s0f0np0",
+			Reasons: map[string]string{"negative": ""}},
 		{Path: netdev + "mtu", Costs: []string{"netdev_mtu_bytes enp1s0f0np0"}, Device: "enp1s0f0np0"},
-		{Path: netdev + "statistics/rx_bytes", Costs: []string{"netdev_receive_bytes_total enp1s0f0np0"}, Device: "enp1s0f0np0"},
+		{Path: netdev + "statistics/rx_bytes", Costs: []string{"netdev_receive_bytes_total enp1s0f0np0"},
+			Device: "enp1s0f0np0"},
 	}, func(t *testing.T) (collector.Source, string) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
 		return newTestNetdev(root, collectortest.Rails(lagRails...), lagKernel()), root.Dir
@@ -322,7 +352,9 @@ func TestNetdevGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, faults, _ := collectortest.ReadLines(t, src)
-	if diff := cmp.Diff(slices.DeleteFunc(slices.Clone(want), func(l string) bool { return strings.Contains(l, `"enp1s0f0np0"`) }), lines); diff != "" {
+	if diff := cmp.Diff(slices.DeleteFunc(slices.Clone(want), func(l string) bool {
+		return strings.Contains(l, `"enp1s0f0np0"`)
+	}), lines); diff != "" {
 		t.Errorf("gone (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"enp1s0f0np0: " + sysfs.ReasonVanished}, faults); diff != "" {
@@ -343,14 +375,16 @@ func TestNetdevLive(t *testing.T) {
 	if !sysfs.Live("/sys/class/net") {
 		t.Skip("/sys is no sysfs")
 	}
-	src := New("/sys", collectortest.Rails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}), collectortest.Budget)
+	src := New("/sys", collectortest.Rails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}),
+		collectortest.Budget)
 	for _, want := range [][]string{{"lo: unsupported (expected)"}, nil} {
 		lines, faults, _ := collectortest.ReadLines(t, src)
 		if diff := cmp.Diff(want, faults); diff != "" {
 			t.Errorf("faults (-want +got):\n%s", diff)
 		}
 		text := strings.Join(lines, "\n")
-		if !strings.Contains(text, `netdev_mtu_bytes{rail="0",netdev="lo"}`) || !strings.Contains(text, `netdev_receive_bytes_total{rail="0",netdev="lo"}`) || strings.Contains(text, "speed") {
+		if !strings.Contains(text, `netdev_mtu_bytes{rail="0",netdev="lo"}`) || !strings.Contains(text,
+			`netdev_receive_bytes_total{rail="0",netdev="lo"}`) || strings.Contains(text, "speed") {
 			t.Errorf("%s", text)
 		}
 	}
@@ -362,12 +396,14 @@ func TestNetdevSlowNeighbour(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
 		kernel, stuck := lagKernel(), false
-		source := New(root.Sys(), collectortest.SlowRails(true, collectortest.Rails(lagRails...)), collectortest.Budget).Ethtool(func(name string, req []byte) error {
-			if stuck && name == "enp1s0f0np0" {
-				time.Sleep(time.Minute)
-			}
-			return kernel.Ioctl(name, req)
-		})
+		source := New(root.Sys(), collectortest.SlowRails(true, collectortest.Rails(lagRails...)),
+			collectortest.Budget).
+			Ethtool(func(name string, req []byte) error {
+				if stuck && name == "enp1s0f0np0" {
+					time.Sleep(time.Minute)
+				}
+				return kernel.Ioctl(name, req)
+			})
 		read := func() (lines []string, faults []string) {
 			err := source.Read(func(s collector.Sample) {
 				if !slices.Contains(s.Labels, "enp1s0f0np0") {
@@ -419,7 +455,9 @@ func TestNetdevBondSilent(t *testing.T) {
 			if got != want || want == 0 {
 				t.Errorf("%d samples of members, want %d", got, want)
 			}
-			if !slices.ContainsFunc(collector.Faults(err), func(f *collector.Fault) bool { return f.Device == "bond0" && f.Reason == sysfs.ReasonTimeout }) {
+			if !slices.ContainsFunc(collector.Faults(err), func(f *collector.Fault) bool {
+				return f.Device == "bond0" && f.Reason == sysfs.ReasonTimeout
+			}) {
 				t.Errorf("no fault of the bond in %v", err)
 			}
 		}
@@ -479,7 +517,8 @@ func TestNetdevNetlink(t *testing.T) {
 		t.Error("nothing came by netlink")
 	}
 	release := make(chan struct{}) // something holds the RTNL lock
-	byNetlink.asking.Run(time.Millisecond, []string{"links"}, func(string) map[string]*rtnl.Link { <-release; return nil })
+	byNetlink.asking.Run(time.Millisecond, []string{"links"},
+		func(string) map[string]*rtnl.Link { <-release; return nil })
 	if got := read(byNetlink); len(got) != len(before) || len(*byNetlink.links.Load()) != 0 {
 		t.Errorf("without netlink: %d series, %d by file", len(got), len(before))
 	}

@@ -162,7 +162,8 @@ func (t *table) addStatistics(mlx5, both collector.Group) {
 		slices.Concat(mlx5Both("prio#_pause", 0, "#"), bnxtBoth("", "_pfc_ena_frames_pri#", 0))...)
 	t.counter(both.With("priority", "direction"), "port_pause_seconds_total", "Time for which PFC paused a priority: "+
 		"receive is time in which this port could not send; at a rate near 1 it is blocked.",
-		slices.Concat(mlx5Both("prio#_pause_duration", microsecs, "#"), bnxtBoth("pfc_pri#_", "_duration_us", microsecs))...)
+		slices.Concat(mlx5Both("prio#_pause_duration", microsecs, "#"),
+			bnxtBoth("pfc_pri#_", "_duration_us", microsecs))...)
 	t.counter(both.With("priority", "direction"), "port_pause_transitions_total", "Times that PFC resumed a priority "+
 		"after pausing it.",
 		slices.Concat(mlx5Both("prio#_pause_transition", 0, "#"), bnxtBoth("pfc_pri#_", "_transitions", 0))...)

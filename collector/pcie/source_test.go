@@ -59,7 +59,8 @@ Unknown
 func newPCIeTree(t *testing.T) (root sysfstest.Root, read func() (values map[string]float64, faults []string)) {
 	t.Helper()
 	root = sysfstest.Write(t, t.TempDir(), []byte(pcieTree))
-	rails := []rail.Rail{{Name: "0", Device: "mlx4_0", Port: 1, PCIAddress: "0000:1a:00.0"}, {Name: "1", Device: "mlx4_0", Port: 2, PCIAddress: "0000:1a:00.0"},
+	rails := []rail.Rail{{Name: "0", Device: "mlx4_0", Port: 1, PCIAddress: "0000:1a:00.0"},
+		{Name: "1", Device: "mlx4_0", Port: 2, PCIAddress: "0000:1a:00.0"},
 		{Name: "soft", Device: "rxe0", Port: 1}}
 	source := New(root.Sys(), func() ([]rail.Rail, error) { return rails, nil }, time.Second)
 	return root, func() (map[string]float64, []string) {
@@ -78,9 +79,10 @@ func pcieWant() map[string]float64 {
 	want := map[string]float64{}
 	for _, r := range []string{"0", "1"} {
 		maps.Copy(want, map[string]float64{
-			"link_transfers_per_second " + r + " 0000:1a:00.0 nic":     16e9,
-			"link_width_lanes " + r + " 0000:1a:00.0 nic":              8,
-			"link_bytes_per_second " + r + " 0000:1a:00.0 nic":         15753846153.846155, // 126 Gb/s: 16 GT/s × 8 × 128/130
+			"link_transfers_per_second " + r + " 0000:1a:00.0 nic": 16e9,
+			"link_width_lanes " + r + " 0000:1a:00.0 nic":          8,
+			"link_bytes_per_second " + r +
+				" 0000:1a:00.0 nic": 15753846153.846155, // 126 Gb/s: 16 GT/s × 8 × 128/130
 			"link_max_transfers_per_second " + r + " 0000:1a:00.0 nic": 32e9,
 			"link_max_width_lanes " + r + " 0000:1a:00.0 nic":          16,
 			"numa_node " + r + " 0000:1a:00.0 nic":                     1,
@@ -114,7 +116,8 @@ func TestPCIeBadInput(t *testing.T) {
 		{"current_link_speed", strings.Repeat("x", 5000), sysfs.ReasonTooLarge, link},
 		{"current_link_width", "N/A", sysfs.ReasonInvalid, link},
 		{"current_link_width", "255", sysfs.ReasonRange, link},
-		{"max_link_width", "-1", sysfs.ReasonInvalid, []string{"link_max_transfers_per_second", "link_max_width_lanes"}},
+		{"max_link_width", "-1", sysfs.ReasonInvalid,
+			[]string{"link_max_transfers_per_second", "link_max_width_lanes"}},
 		{"numa_node", "one", sysfs.ReasonInvalid, []string{"numa_node"}},
 		{"numa_node", "-2", sysfs.ReasonInvalid, []string{"numa_node"}},
 		{"aer_dev_fatal", "DLP 4\n", sysfs.ReasonInvalid, []string{"aer_errors_total"}},
@@ -122,7 +125,8 @@ func TestPCIeBadInput(t *testing.T) {
 		{"aer_dev_fatal", "TOTAL_ERR_FATAL 99999999999999999999\n", sysfs.ReasonRange, []string{"aer_errors_total"}},
 	} {
 		root, read := newPCIeTree(t)
-		if err := os.WriteFile(root.Sys("bus/pci/devices/0000:1a:00.0", tc.file), []byte(tc.content), 0o644); err != nil {
+		if err := os.WriteFile(root.Sys("bus/pci/devices/0000:1a:00.0", tc.file), []byte(tc.content),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		want := pcieWant()
@@ -160,7 +164,8 @@ func FuzzErrorTotal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		total, err := parseErrorTotal([]byte(text), "TOTAL_ERR_COR")
-		if err != nil && (total != 0 || sysfs.Reason(err) == sysfs.ReasonIO) || !strings.Contains(text, fmt.Sprint(total)) && total != 0 {
+		if err != nil && (total != 0 || sysfs.Reason(err) == sysfs.ReasonIO) || !strings.Contains(text,
+			fmt.Sprint(total)) && total != 0 {
 			t.Errorf("%q: %d, %v", text, total, err)
 		}
 	})

@@ -36,7 +36,8 @@ type processMachine struct {
 func newProcessMachine(tb testing.TB, data []byte) *processMachine {
 	tb.Helper()
 	m := &processMachine{dir: tb.TempDir(), now: 1_000_000,
-		rails:  []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, PCIAddress: "0000:1a:00.0"}, {Name: "1", Device: "mlx5_1", Port: 1, PCIAddress: "0000:3d:00.0"}},
+		rails: []rail.Rail{{Name: "0", Device: "mlx5_0", Port: 1, PCIAddress: "0000:1a:00.0"},
+			{Name: "1", Device: "mlx5_1", Port: 1, PCIAddress: "0000:3d:00.0"}},
 		kernel: &fakeRDMA{devices: []string{"mlx5_0", "mlx5_1"}, shared: true, qps: map[string][]rdmanl.QP{}},
 		nvml:   &fakeGPUs{}}
 	sysfstest.Write(tb, m.dir, data)
@@ -62,8 +63,10 @@ func (m *processMachine) task(tb testing.TB, f []string) {
 	dir := filepath.Join(m.dir, "proc", f[0])
 	name := strings.Join(f[7:], " ")
 	for file, content := range map[string]string{
-		"stat":   fmt.Sprintf("%s (%s) S %s %s %s %s 0 1 2 3 4 5 6 7 8 9 20 0 1 0 %s 22"+strings.Repeat(" 0", 29)+"\n", f[0], name, f[2], f[3], f[3], f[4], f[5]),
-		"status": fmt.Sprintf("Name:\t%s\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%s\nNgid:\t0\nPid:\t%s\nPPid:\t%s\n", name, f[1], f[0], f[2]),
+		"stat": fmt.Sprintf("%s (%s) S %s %s %s %s 0 1 2 3 4 5 6 7 8 9 20 0 1 0 %s 22"+strings.Repeat(" 0", 29)+"\n",
+			f[0], name, f[2], f[3], f[3], f[4], f[5]),
+		"status": fmt.Sprintf("Name:\t%s\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t%s\nNgid:\t0\nPid:\t%s\n"+
+			"PPid:\t%s\n", name, f[1], f[0], f[2]),
 		"cgroup": "0::" + f[6] + "\n",
 	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -86,7 +89,8 @@ func (m *processMachine) device(tb testing.TB, name string) {
 // environ writes the environment of a process.
 func (m *processMachine) environ(tb testing.TB, pid int, env ...string) {
 	tb.Helper()
-	if err := os.WriteFile(filepath.Join(m.dir, "proc", strconv.Itoa(pid), "environ"), []byte(strings.Join(env, "\x00")+"\x00"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(m.dir, "proc", strconv.Itoa(pid), "environ"),
+		[]byte(strings.Join(env, "\x00")+"\x00"), 0o644); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -131,7 +135,9 @@ func (k *fakeRDMA) add(tb testing.TB, f []string) {
 	port, err1 := strconv.Atoi(f[1])
 	pid, err2 := strconv.Atoi(strings.Replace(f[3], "k", "0", 1))
 	n, err3 := strconv.Atoi(f[4])
-	state := slices.IndexFunc([]int{0, 1, 2, 3, 4, 5, 6}, func(s int) bool { return rdmanl.QPState(s).String() == f[2] })
+	state := slices.IndexFunc([]int{0, 1, 2, 3, 4, 5, 6}, func(s int) bool {
+		return rdmanl.QPState(s).String() == f[2]
+	})
 	if err1 != nil || err2 != nil || err3 != nil || state < 0 {
 		tb.Fatalf("no queue pair: %q", f)
 	}
@@ -188,7 +194,8 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	}
 	if len(f) > 5 {
 		_, err3 = fmt.Sscanf(f[5], "%d/%d", &p.GPUInstance, &p.ComputeInstance)
-		d.migs = append(d.migs, nvml.Instance{GPUInstance: int(p.GPUInstance), ComputeInstance: int(p.ComputeInstance), Device: &fakeGPU{uuid: "MIG-" + f[5]}})
+		d.migs = append(d.migs, nvml.Instance{GPUInstance: int(p.GPUInstance), ComputeInstance: int(p.ComputeInstance),
+			Device: &fakeGPU{uuid: "MIG-" + f[5]}})
 	}
 	if err1 != nil || err2 != nil || err3 != nil {
 		tb.Fatalf("no process: %q", f)

@@ -42,7 +42,8 @@ func (m *processMachine) listen(t *testing.T, lines ...string) {
 			devices = append(devices, field(2, []byte(id))...)
 		}
 		container := append(field(1, []byte(f[2])), field(2, devices)...)
-		answer = append(answer, field(1, slices.Concat(field(1, []byte(f[1])), field(2, []byte(f[0])), field(3, container)))...)
+		answer = append(answer,
+			field(1, slices.Concat(field(1, []byte(f[1])), field(2, []byte(f[0])), field(3, container)))...)
 	}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -112,7 +113,8 @@ func TestProcessPodResources(t *testing.T) {
 	same(t, want, pods(m.source(0)))
 
 	// The logs are exact, so they are believed first.
-	for path := range map[string]bool{"var/log/containers/z-9_logs_named-" + id(0) + ".log": true, "var/log/pods/logs_y-8_" + uid(1) + "/x": true} {
+	for path := range map[string]bool{"var/log/containers/z-9_logs_named-" + id(0) + ".log": true,
+		"var/log/pods/logs_y-8_" + uid(1) + "/x": true} {
 		path = filepath.Join(m.dir, path)
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
@@ -142,7 +144,8 @@ func TestProcessKubeletSlow(t *testing.T) {
 		if took := time.Since(start); took > 3*time.Second { // 250 ms are waited for the kubelet
 			t.Errorf("a read took %v", took)
 		}
-		if !slices.Contains(got, `process_gpu_memory_bytes{gpu="2",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`) {
+		if !slices.Contains(got,
+			`process_gpu_memory_bytes{gpu="2",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`) {
 			t.Errorf("%q", got)
 		}
 	}
@@ -176,7 +179,8 @@ func TestProcessKubeletFails(t *testing.T) {
 	fault := slices.IndexFunc(got, func(line string) bool {
 		return strings.HasPrefix(line, "fault io false: kubelet: pod-resources List: ")
 	})
-	if fault < 0 || !slices.Contains(got, `process_gpu_memory_bytes{gpu="0",pod="default/train-0",container="trainer",comm="python3"} 1e+10`) {
+	if fault < 0 || !slices.Contains(got,
+		`process_gpu_memory_bytes{gpu="0",pod="default/train-0",container="trainer",comm="python3"} 1e+10`) {
 		t.Errorf("%q", got)
 	}
 }
@@ -222,7 +226,8 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 		t.Error("a fault of what is not needed any more")
 	}
 	m.kernel.qps, m.nvml.gpus = pairs, gpus
-	for _, log := range []string{"vllm-7d9f_serving_server-" + strings.Repeat("deadbeef", 8), "cuda-0_batch_main-" + strings.Repeat("0123456789abcdef", 4)} {
+	for _, log := range []string{"vllm-7d9f_serving_server-" + strings.Repeat("deadbeef", 8),
+		"cuda-0_batch_main-" + strings.Repeat("0123456789abcdef", 4)} {
 		if err := os.WriteFile(filepath.Join(m.dir, "var/log/containers", log+".log"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -251,9 +256,12 @@ func TestProcessLimit(t *testing.T) {
 		k.flush(limit, func(s collector.Sample) { got = append(got, fmt.Sprintf("%v%v", s.Labels, s.Value)) })
 		return got
 	}
-	same(t, []string{"[c x]5", "[d x]9", "[other other]3"}, flush(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))
-	same(t, []string{"[c x]5", "[d x]9", "[other other]9"}, flush(3, map[string]float64{"a": 1, "b": 8, "c": 5, "d": 9}))
-	same(t, []string{"[b x]11", "[d x]9", "[other other]6"}, flush(3, map[string]float64{"a": 1, "b": 11, "c": 5, "d": 9}))
+	same(t, []string{"[c x]5", "[d x]9", "[other other]3"},
+		flush(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))
+	same(t, []string{"[c x]5", "[d x]9", "[other other]9"},
+		flush(3, map[string]float64{"a": 1, "b": 8, "c": 5, "d": 9}))
+	same(t, []string{"[b x]11", "[d x]9", "[other other]6"},
+		flush(3, map[string]float64{"a": 1, "b": 11, "c": 5, "d": 9}))
 	same(t, []string{"[a x]1", "[b x]1", "[c x]1"}, flush(3, map[string]float64{"a": 1, "b": 1, "c": 1}))
 	same(t, []string{"[a x]1", "[other other]3"}, flush(2, map[string]float64{"a": 1, "b": 1, "c": 1, "d": 1}))
 	same(t, []string{"[other other]2"}, flush(1, map[string]float64{"a": 1, "b": 1}))
@@ -263,7 +271,8 @@ func TestProcessLimit(t *testing.T) {
 		k.add(100, k.overflow...)
 		return flush(limit, values)
 	}
-	same(t, []string{"[c x]5", "[d x]9", "[other other]103"}, summed(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))
+	same(t, []string{"[c x]5", "[d x]9", "[other other]103"},
+		summed(3, map[string]float64{"a": 1, "b": 2, "c": 5, "d": 9}))
 	same(t, []string{"[c x]5", "[d x]9", "[other other]100"}, summed(3, map[string]float64{"c": 5, "d": 9}))
 	same(t, []string{"[d x]9", "[other other]105"}, summed(2, map[string]float64{"c": 5, "d": 9}))
 	same(t, []string{"[other other]100"}, summed(2, nil))

@@ -89,11 +89,13 @@ func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
 	switch {
 	case out.err != nil:
 	case late > 0:
-		out.err = &collector.Fault{Reason: sysfs.ReasonTimeout, Err: fmt.Errorf("%d of %d processes were not identified "+
-			"in time", late, len(wanted))}
+		out.err = &collector.Fault{Reason: sysfs.ReasonTimeout,
+			Err: fmt.Errorf("%d of %d processes were not identified "+
+				"in time", late, len(wanted))}
 	case hidden > 0:
-		out.err = &collector.Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden: procfs is "+
-			"mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
+		out.err = &collector.Fault{Reason: sysfs.ReasonPermission,
+			Err: fmt.Errorf("%d processes are hidden: procfs is "+
+				"mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
 	}
 	b.forget(l.byPID)
 	return out

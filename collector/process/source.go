@@ -72,8 +72,9 @@ func New(opts Options) *Source {
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
 		devices: map[string]*qpDevice{}}
 	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
-	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Instance]int{}, cgroups: map[proc.Instance]keptCgroup{},
-		kept: map[int]keptStat{}}
+	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Instance]int{},
+		cgroups: map[proc.Instance]keptCgroup{},
+		kept:    map[int]keptStat{}}
 	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Instance]jobSpan{}, same: map[proc.Instance]bool{}}
 	p.queuePairs, p.memory = newSeriesKeeper(t.queuePairs), newSeriesKeeper(t.memory)
 	p.without = newSeriesKeeper(t.without)

@@ -168,10 +168,13 @@ func TestProcessNotJudged(t *testing.T) {
 			m.kernel.err = map[string]error{"mlx5_1": fmt.Errorf("%w: too many", rdmanl.ErrCut)}
 		}, false},
 		{"a device that fails", func(m *processMachine) { m.kernel.err = map[string]error{"mlx5_0": unix.EIO} }, false},
-		{"a rail whose device is not listed", func(m *processMachine) { m.kernel.devices = m.kernel.devices[:1] }, false},
+		{"a rail whose device is not listed", func(m *processMachine) {
+			m.kernel.devices = m.kernel.devices[:1]
+		}, false},
 		{"a node without rails", func(m *processMachine) { m.rails = nil }, false},
 		{"a job of a minute", func(m *processMachine) { m.now = 800000 + 6000 }, false},
-		{"devices are in network namespaces that we do not see", func(m *processMachine) { m.kernel.shared = false }, false},
+		{"devices are in network namespaces that we do not see", func(m *processMachine) { m.kernel.shared = false },
+			false},
 	} {
 		m := capture(t, "kubernetes")
 		tt.change(m)
@@ -208,14 +211,16 @@ func TestProcessEnvironLate(t *testing.T) {
 func TestProcessNamespaces(t *testing.T) {
 	m := capture(t, "kubernetes")
 	m.kernel.shared = false
-	for path, target := range map[string]string{"self/ns/net": "ours", "5000/ns/net": "ours", "4001/ns/net": "ours", "4002/ns/net": "theirs"} {
+	for path, target := range map[string]string{"self/ns/net": "ours", "5000/ns/net": "ours", "4001/ns/net": "ours",
+		"4002/ns/net": "theirs"} {
 		for _, name := range []string{"ours", "theirs"} {
 			if err := os.WriteFile(filepath.Join(m.dir, name), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 		path = filepath.Join(m.dir, "proc", path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(filepath.Join(m.dir, target), path)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.Symlink(filepath.Join(m.dir, target), path)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,12 +285,14 @@ mlx5_0 1 rts 11 1
 
 // TestProcessComm: what a process calls itself need not be text.
 func TestProcessComm(t *testing.T) {
-	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n-- qps --\nmlx5_0 1 rts 10 1\nmlx5_0 1 rts 11 2\n"))
+	m := newProcessMachine(t,
+		[]byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n-- qps --\nmlx5_0 1 rts 10 1\nmlx5_0 1 rts 11 2\n"))
 	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeNotBuilt}
 	for _, pid := range []string{"10", "11"} {
 		m.task(t, []string{pid, pid, "1", pid, "0", "5", "/", "tr\xe9n" + pid[:1]})
 	}
-	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr_n1",state="rts"} 3`}, processLines(m.source(0)))
+	same(t, []string{`process_queue_pairs{rail="0",pod="",container="",comm="tr_n1",state="rts"} 3`},
+		processLines(m.source(0)))
 }
 
 // TestProcessAbsent: a machine without RDMA and GPUs has no processes to tell of.
@@ -297,7 +304,8 @@ func TestProcessAbsent(t *testing.T) {
 	m.kernel.err, m.kernel.devices = nil, nil
 	same(t, []string{"absent"}, processLines(m.source(0)))
 	m.nvml.err = &nvml.Error{Call: "nvmlInit_v2", Code: nvml.CodeVersionMismatch}
-	if got := processLines(m.source(0)); len(got) != 1 || !strings.HasPrefix(got[0], "fault version_mismatch false: nvmlInit_v2") {
+	if got := processLines(m.source(0)); len(got) != 1 || !strings.HasPrefix(got[0],
+		"fault version_mismatch false: nvmlInit_v2") {
 		t.Errorf("NVML fails: %q", got)
 	}
 }
@@ -335,14 +343,16 @@ func TestProcessMIGParent(t *testing.T) {
 // TestProcessFaults: each thing that fails is told, and takes nothing else along.
 func TestProcessFaults(t *testing.T) {
 	m := capture(t, "kubernetes")
-	m.kernel.err = map[string]error{"mlx5_0": unix.EINVAL, "mlx5_1": fmt.Errorf("%w after 3: %w", rdmanl.ErrCut, os.ErrDeadlineExceeded)}
+	m.kernel.err = map[string]error{"mlx5_0": unix.EINVAL, "mlx5_1": fmt.Errorf("%w after 3: %w", rdmanl.ErrCut,
+		os.ErrDeadlineExceeded)}
 	m.nvml.gpus[2].err = &nvml.Error{Call: "nvmlDeviceGetComputeRunningProcesses", Code: nvml.CodeGPULost}
 	got := processLines(m.source(0))
 	for _, want := range []string{
 		`process_queue_pairs{rail="1",pod="default/train-0",container="trainer",comm="python3",state="rts"} 8`,
 		`process_gpu_memory_bytes{gpu="3",pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm"} 9e+10`,
 		"fault unsupported false: mlx5_0: invalid argument",
-		"fault timeout false: mlx5_1: the number of queue pairs is a lower bound: the dump was cut short after 3: i/o timeout",
+		"fault timeout false: mlx5_1: the number of queue pairs is a lower bound: the dump was cut short after 3: " +
+			"i/o timeout",
 		"fault gpu_lost false: gpu2: nvmlDeviceGetComputeRunningProcesses: the GPU is lost",
 	} {
 		if !slices.Contains(got, want) {
@@ -350,7 +360,8 @@ func TestProcessFaults(t *testing.T) {
 		}
 	}
 	for _, line := range got {
-		if strings.Contains(line, `rail="0"`) || strings.Contains(line, `gpu="2"`) || strings.Contains(line, "without") {
+		if strings.Contains(line, `rail="0"`) || strings.Contains(line, `gpu="2"`) || strings.Contains(line,
+			"without") {
 			t.Errorf("%s, which nobody can know", line)
 		}
 	}
@@ -366,7 +377,8 @@ func TestRailNames(t *testing.T) {
 	}
 	n := railNames{sys, []rail.Rail{
 		{Name: "a", Device: "mlx5_0", Port: 1, PCIAddress: "0000:1a:00.0"},
-		{Name: "b", Device: "mlx4_0", Port: 1, PCIAddress: "0000:3d:00.0"}, {Name: "c", Device: "mlx4_0", Port: 2, PCIAddress: "0000:3d:00.0"},
+		{Name: "b", Device: "mlx4_0", Port: 1, PCIAddress: "0000:3d:00.0"},
+		{Name: "c", Device: "mlx4_0", Port: 2, PCIAddress: "0000:3d:00.0"},
 		{Name: "d", Device: "rxe0", Port: 1}, {Name: "e", Device: "rxe1", Port: 1},
 	}}
 	for _, tt := range []struct {

@@ -32,7 +32,8 @@ func (t *table) addPortCounters(port collector.Group) {
 		from("multicast_xmit_packets")...)
 
 	abi.counter("port_transmit_wait_ticks_total", "Ticks in which the port had data to send and could not. The "+
-		"length of a tick depends on the device: compare a device only with itself.", saturating("port_xmit_wait", 32)...)
+		"length of a tick depends on the device: compare a device only with itself.",
+		saturating("port_xmit_wait", 32)...)
 	abi.counter("port_symbol_errors_total", "Minor link errors on one or more lanes; rising means a bad cable or "+
 		"transceiver.", saturating("symbol_error", 16)...)
 	abi.counter("port_link_error_recovery_total", "Times the link recovered from an error state by itself.",

@@ -47,8 +47,9 @@ func (s *Source) open(k key) *port {
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
 	with := func(more ...string) []string { return append(slices.Clone(labels), more...) }
 	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, openFile), maxMTU: s.maxMTU,
-		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
-		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
+		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID,
+			r.Firmware),
+		netdevMTU: with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
 		gids: newGIDTable(s, r, labels)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.table.ports, set: p.set}

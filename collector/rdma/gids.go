@@ -44,7 +44,8 @@ func (g *gidTable) readFacts(r *collector.Reading) {
 	r.Add(g.rows.gids, g.labels, float64(len(list)))
 	own := remember(g.own)
 	for _, gid := range rail.UsableGIDs(list, g.rail.LinkLayer, own, maxGIDSeries) {
-		labels := append(slices.Clone(g.labels), strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev)
+		labels := append(slices.Clone(g.labels), strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(),
+			gid.Netdev)
 		r.Add(g.rows.gid, labels, 1)
 	}
 	if len(errs) > 0 {

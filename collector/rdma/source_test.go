@@ -42,7 +42,8 @@ func newRDMATree(t testing.TB) *rdmaTree {
 }
 
 func (tree *rdmaTree) port(device int, elem ...string) string {
-	return filepath.Join(append([]string{tree.sys, "class/infiniband", fmt.Sprintf("mlx5_%d", device), "ports/1"}, elem...)...)
+	return filepath.Join(append([]string{tree.sys, "class/infiniband", fmt.Sprintf("mlx5_%d", device), "ports/1"},
+		elem...)...)
 }
 
 func (tree *rdmaTree) write(path, content string) {
@@ -56,7 +57,9 @@ func (tree *rdmaTree) write(path, content string) {
 // "device reason".
 func (tree *rdmaTree) read() (values map[string]float64, faults []string) {
 	values = map[string]float64{}
-	err := tree.source.Read(func(s collector.Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+	err := tree.source.Read(func(s collector.Sample) {
+		values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value
+	})
 	for _, f := range collector.Faults(err) {
 		faults = append(faults, f.Device+" "+f.Reason)
 	}
@@ -95,8 +98,11 @@ func TestRDMABadInput(t *testing.T) {
 		{"too large", content(strings.Repeat("1", 1<<20)), sysfs.ReasonTooLarge},
 		{"directory", replace(func(t *testing.T, path string) { os.Mkdir(path, 0o755) }), sysfs.ReasonNotRegular},
 		{"pipe", replace(func(t *testing.T, path string) { syscall.Mkfifo(path, 0o644) }), sysfs.ReasonNotRegular},
-		{"dangling link", replace(func(t *testing.T, path string) { os.Symlink("nowhere", path) }), sysfs.ReasonVanished},
-		{"loop of links", replace(func(t *testing.T, path string) { os.Symlink(filepath.Base(path), path) }), sysfs.ReasonIO},
+		{"dangling link", replace(func(t *testing.T, path string) { os.Symlink("nowhere", path) }),
+			sysfs.ReasonVanished},
+		{"loop of links", replace(func(t *testing.T, path string) {
+			os.Symlink(filepath.Base(path), path)
+		}), sysfs.ReasonIO},
 	} {
 		for _, file := range []struct{ name, series string }{
 			{"counters/port_rcv_data", "port_receive_bytes_total 1 mlx5_1 1"},
@@ -154,7 +160,9 @@ func TestRDMANotAvailable(t *testing.T) {
 			want := maps.Clone(whole)
 			delete(want, series)
 			values := map[string]float64{}
-			err := tree.source.Read(func(s collector.Sample) { values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value })
+			err := tree.source.Read(func(s collector.Sample) {
+				values[s.Metric.Name+" "+strings.Join(s.Labels, " ")] = s.Value
+			})
 			if diff := cmp.Diff(want, values); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", text, diff)
 			}
@@ -381,7 +389,9 @@ func TestRDMAEveryFile(t *testing.T) {
 	if got["port_link_downed_total 0 mlx5_0 1"] == 71 || got["port_cnp_sent_total 0 mlx5_0 1"] == 74 {
 		t.Error("the second name of a counter took the first one's place")
 	}
-	if got["port_native_counter 0 mlx5_0 1 brand_new"]+got["port_native_counter 0 mlx5_0 1 hw_counters/brand_new"] != 72+73 {
+	if got["port_native_counter 0 mlx5_0 1 brand_new"]+
+		got["port_native_counter 0 mlx5_0 1 hw_counters/brand_new"] != 72+
+		73 {
 		t.Error("two unknown counters of one name are not told apart")
 	}
 }
@@ -393,15 +403,18 @@ func TestRDMAStates(t *testing.T) {
 		id, up   float64
 		withRate bool
 	}{
-		{"4: ACTIVE", 4, 1, true}, {"1: DOWN", 1, 0, false}, {"2: INIT", 2, 0, false}, {"3: ARMED", 3, 0, false}, {"5: ACTIVE_DEFER", 5, 0, false}, {"0: NOP", 0, 0, false},
+		{"4: ACTIVE", 4, 1, true}, {"1: DOWN", 1, 0, false}, {"2: INIT", 2, 0, false}, {"3: ARMED", 3, 0, false},
+		{"5: ACTIVE_DEFER", 5, 0, false}, {"0: NOP", 0, 0, false},
 	} {
 		tree := newRDMATree(t)
 		tree.write(tree.port(0, "state"), tc.state+"\n")
 		got, faults := tree.read()
 		_, rate := got["port_rate_bytes_per_second 0 mlx5_0 1"]
 		_, capacity := got["rail_capacity_bytes_per_second 0 mlx5_0 1"]
-		if got["port_state_id 0 mlx5_0 1"] != tc.id || got["port_up 0 mlx5_0 1"] != tc.up || rate != tc.withRate || capacity != tc.withRate || len(faults) > 0 {
-			t.Errorf("%s: id %v, up %v, rate %v, capacity %v, %v", tc.state, got["port_state_id 0 mlx5_0 1"], got["port_up 0 mlx5_0 1"], rate, capacity, faults)
+		if got["port_state_id 0 mlx5_0 1"] != tc.id || got["port_up 0 mlx5_0 1"] != tc.up || rate != tc.withRate ||
+			capacity != tc.withRate || len(faults) > 0 {
+			t.Errorf("%s: id %v, up %v, rate %v, capacity %v, %v", tc.state, got["port_state_id 0 mlx5_0 1"],
+				got["port_up 0 mlx5_0 1"], rate, capacity, faults)
 		}
 	}
 }
@@ -430,7 +443,8 @@ func TestRDMAKeepsFilesOpen(t *testing.T) {
 	tree.read()
 	os.Mkdir(filepath.Join(tree.sys, "class/infiniband"), 0o755)
 	if left := open(); left > before-2*50 {
-		t.Errorf("%d descriptors, %d while the devices were there: those of devices that are gone were left open", left, before)
+		t.Errorf("%d descriptors, %d while the devices were there: those of devices that are gone were left open",
+			left, before)
 	}
 }
 
@@ -438,7 +452,8 @@ func TestRDMAKeepsFilesOpen(t *testing.T) {
 // sum where one of the two cannot be read: half of it is not the rail's traffic.
 func TestRDMASum(t *testing.T) {
 	tree := newRDMATree(t)
-	const bytes4, bytes6, all = "port_ipv4_receive_bytes_total 0 mlx5_0 1", "port_ipv6_receive_bytes_total 0 mlx5_0 1", "port_receive_bytes_total 0 mlx5_0 1"
+	const bytes4, bytes6, all = "port_ipv4_receive_bytes_total 0 mlx5_0 1", "port_ipv6_receive_bytes_total 0 mlx5_0 1",
+		"port_receive_bytes_total 0 mlx5_0 1"
 	if err := os.RemoveAll(tree.port(0, "counters")); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,8 @@ func (t *table) addState(port collector.Group) {
 		"no rails because rails.include leaves it out; always 1. Virtual functions are not reported.")
 	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info",
 		"A rail that is remembered, or named in rails.names, and is not there; always 1. device and pci_address are "+
-			"those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves out or "+
+			"those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves "+
+			"out or "+
 			"that does not answer.")
 	t.up = port.Gauge("port_up", "1 when the port is ACTIVE, 0 when it is in any other state.", from("state")...)
 	t.state = port.Gauge("port_state_id", "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active "+
@@ -72,8 +73,10 @@ func (t *table) addState(port collector.Group) {
 			"link, each divided by the rails that share it. Absent unless the port is ACTIVE.",
 		from("rate", "current_link_speed", "current_link_width")...)
 	t.mtu = port.Ref("include/rdma/ib_addr.h iboe_get_mtu; ibv_query_port(3) max_mtu").With("kind").Gauge(
-		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel "+
-			"derives from it. kind=max: what the port could do; only the probe can ask, so absent until its first round.",
+		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the "+
+			"kernel "+
+			"derives from it. kind=max: what the port could do; only the probe can ask, so absent until its first "+
+			"round.",
 		from("mtu")...)
 }
 
@@ -88,7 +91,8 @@ func (t *table) addFacts(port collector.Group) {
 			"file each); always 1.")
 	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
 		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the "+
-		"best first; what is left where there is none. Always 1.", from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
+		"best first; what is left where there is none. Always 1.",
+		from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
 	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, also those that gid_info leaves out.",
 		from("gids")...)
 	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs all sit on another "+

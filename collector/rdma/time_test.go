@@ -73,7 +73,8 @@ func TestRDMAGIDChanges(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		tree := newRDMATree(t)
 		set := func(index, gid, typ, netdev string) {
-			for name, content := range map[string]string{"gids": gid, "gid_attrs/types": typ, "gid_attrs/ndevs": netdev} {
+			for name, content := range map[string]string{"gids": gid, "gid_attrs/types": typ,
+				"gid_attrs/ndevs": netdev} {
 				path := tree.port(0, name, index)
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)
@@ -81,7 +82,8 @@ func TestRDMAGIDChanges(t *testing.T) {
 				tree.write(path, content+"\n")
 			}
 		}
-		const zero, v4, other = "0000:0000:0000:0000:0000:0000:0000:0000", "0000:0000:0000:0000:0000:ffff:0a00:0001", "0000:0000:0000:0000:0000:ffff:0a00:0002"
+		const zero, v4, other = "0000:0000:0000:0000:0000:0000:0000:0000", "0000:0000:0000:0000:0000:ffff:0a00:0001",
+			"0000:0000:0000:0000:0000:ffff:0a00:0002"
 		set("0", v4, "RoCE v2", "eth7")
 		set("1", zero, "", "")
 		device := filepath.Join(tree.sys, "class/infiniband/mlx5_0")
@@ -111,7 +113,8 @@ func TestRDMAGIDChanges(t *testing.T) {
 			step.do()
 			time.Sleep(collector.FactsEvery)
 			if got, faults := tree.read(); got["gid_changes_total 0 mlx5_0 1"] != step.want || len(faults) > 0 {
-				t.Errorf("%s: %v changes, want %v; %v", step.name, got["gid_changes_total 0 mlx5_0 1"], step.want, faults)
+				t.Errorf("%s: %v changes, want %v; %v", step.name, got["gid_changes_total 0 mlx5_0 1"],
+					step.want, faults)
 			}
 		}
 	})

@@ -38,7 +38,8 @@ func TestHalfRead(t *testing.T) {
 			})
 			for d, tally := range after.Rails[0].Tally {
 				if tally.Sum != 0 || tally.Busy != 0 {
-					t.Errorf("every %v: %s of an idle rail: %v busy seconds, utilisations of %v", interval, Direction(d), tally.Busy, tally.Sum)
+					t.Errorf("every %v: %s of an idle rail: %v busy seconds, utilisations of %v", interval,
+						Direction(d), tally.Busy, tally.Sum)
 				}
 			}
 		})
@@ -64,7 +65,8 @@ func TestDroppedStays(t *testing.T) {
 			s.Snapshot(&after)
 		})
 		if len(after.Devices) != 1 || before.Dropped[droppedReset] != 1 || after.Dropped != before.Dropped {
-			t.Errorf("%v were dropped, and %v with %d of two devices left", before.Dropped, after.Dropped, len(after.Devices))
+			t.Errorf("%v were dropped, and %v with %d of two devices left", before.Dropped, after.Dropped,
+				len(after.Devices))
 		}
 	})
 }
@@ -130,12 +132,14 @@ func TestDeadRail(t *testing.T) {
 				synctest.Wait()
 				s.Snapshot(&after)
 			})
-			if set := before.Sets[Transmit]; !set.Balanced || set.Imbalance > 0.001 || set.Imbalanced != 0 || set.Active != n {
+			if set := before.Sets[Transmit]; !set.Balanced || set.Imbalance > 0.001 || set.Imbalanced != 0 ||
+				set.Active != n {
 				t.Errorf("%d rails are even, one was never up: %+v", n, set)
 			}
 			set := after.Sets[Transmit]
 			within(t, "imbalance", set.Imbalance, 1)
-			if grew := set.Imbalanced - before.Sets[Transmit].Imbalanced; !set.Balanced || set.Active != n-1 || grew < 51 || grew > 61 {
+			if grew := set.Imbalanced - before.Sets[Transmit].Imbalanced; !set.Balanced || set.Active != n-
+				1 || grew < 51 || grew > 61 {
 				t.Errorf("one of %d died a minute ago: %v imbalanced seconds, %+v", n, grew, set)
 			}
 		})
@@ -293,7 +297,8 @@ func TestRenamed(t *testing.T) {
 				t.Errorf("%s is stuck for %v", stuck.Rails[0].Name, d.Stuck)
 			}
 		})
-		if n := after.Rails[0].Tally[Transmit].Samples - before.Rails[0].Tally[Transmit].Samples; n != 20 || after.Rails[0].Name != "east" {
+		if n := after.Rails[0].Tally[Transmit].Samples - before.Rails[0].Tally[Transmit].Samples; n != 20 ||
+			after.Rails[0].Name != "east" {
 			t.Errorf("%d samples of %s in 2 s", n, after.Rails[0].Name)
 		}
 	})

@@ -7,9 +7,9 @@
 //	5 s    → tcp.go: what is not RDMA → fallback.go: is that suspicious
 //	scrape → Sampler.Snapshot copies all of it; nothing is read
 //
-// A read of a driver can hang and cannot be cancelled. One goroutine reads all devices; when it is stuck in one, another
-// reads the rest, and the stuck one keeps its device. So a hang costs its own device's series their growth, and the
-// others one delay of 75 ms.
+// A read of a driver can hang and cannot be cancelled. One goroutine reads all devices; when it is stuck in one,
+// another reads the rest, and the stuck one keeps its device. So a hang costs its own device's series their growth,
+// and the others one delay of 75 ms.
 //
 // Times are of the monotonic clock, read directly before and after each read.
 package sampler

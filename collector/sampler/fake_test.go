@@ -92,7 +92,8 @@ const gigabit = 125e6
 // carries: bytes in each direction since the start of the test.
 func (m *machine) mlx5(device string, gbit int, carried [directions]func(since time.Duration) float64) rail.Rail {
 	dir := "/sys/class/infiniband/" + device
-	r := rail.Rail{Name: strings.TrimPrefix(device, "mlx5_"), Device: device, Port: 1, ID: device + "#1", Dir: dir, Netdev: "eth_" + device, LinkLayer: "Ethernet", Driver: "mlx5_core"}
+	r := rail.Rail{Name: strings.TrimPrefix(device, "mlx5_"), Device: device, Port: 1, ID: device + "#1", Dir: dir,
+		Netdev: "eth_" + device, LinkLayer: "Ethernet", Driver: "mlx5_core"}
 	port := filepath.Join(dir, "ports/1")
 	m.text(port+"/state", "4: ACTIVE\n")
 	m.text(port+"/rate", fmt.Sprintf("%d Gb/sec (4X EDR)\n", gbit))

@@ -27,21 +27,23 @@ func TestTCPBusy(t *testing.T) {
 		was   bool // suspected
 		want  condition
 	}{
-		"fallen back":                          {look(2e9, 0), busy, false, busy},
-		"the probe's RDMA hides nothing":       {look(2e9, 1e8), busy, false, busy},
-		"RDMA works beside it":                 {look(2e9, 1e9), busy, false, not},
-		"ssh and scrapes":                      {look(5e6, 0), busy, false, not},
-		"a copy, little for such a rail":       {look(3e8, 0), busy, false, not},
-		"no GPU computes":                      {look(2e9, 0), not, false, not},
-		"GPUs do not say":                      {look(2e9, 0), condition{}, false, condition{}},
-		"idle":                                 {look(0, 0), busy, false, not},
-		"stays at half of the thresholds":      {look(3e8, 5e7), busy, true, busy},
-		"and not below":                        {look(2e8, 0), busy, true, not},
-		"no rail tells what is not RDMA":       {[]railLoad{{rdmaKnown: true}}, busy, false, condition{}},
-		"one does not tell what is RDMA":       {append(look(2e9, 0), railLoad{tcpKnown: true}), busy, false, condition{}},
+		"fallen back":                     {look(2e9, 0), busy, false, busy},
+		"the probe's RDMA hides nothing":  {look(2e9, 1e8), busy, false, busy},
+		"RDMA works beside it":            {look(2e9, 1e9), busy, false, not},
+		"ssh and scrapes":                 {look(5e6, 0), busy, false, not},
+		"a copy, little for such a rail":  {look(3e8, 0), busy, false, not},
+		"no GPU computes":                 {look(2e9, 0), not, false, not},
+		"GPUs do not say":                 {look(2e9, 0), condition{}, false, condition{}},
+		"idle":                            {look(0, 0), busy, false, not},
+		"stays at half of the thresholds": {look(3e8, 5e7), busy, true, busy},
+		"and not below":                   {look(2e8, 0), busy, true, not},
+		"no rail tells what is not RDMA":  {[]railLoad{{rdmaKnown: true}}, busy, false, condition{}},
+		"one does not tell what is RDMA": {append(look(2e9, 0), railLoad{tcpKnown: true}), busy, false,
+			condition{}},
 		"one tells nothing of TCP and is idle": {append(look(2e9, 0), railLoad{rdmaKnown: true}), busy, false, busy},
-		"capacities are not known":             {[]railLoad{{tcp: 2e7, tcpKnown: true, rdmaKnown: true}}, busy, false, busy},
-		"no rails":                             {nil, busy, false, condition{}},
+		"capacities are not known": {[]railLoad{{tcp: 2e7, tcpKnown: true, rdmaKnown: true}}, busy,
+			false, busy},
+		"no rails": {nil, busy, false, condition{}},
 	} {
 		var s suspicion
 		s.now[RDMAIdleTCPBusy].Suspected = tc.was
@@ -110,7 +112,8 @@ func TestSingleRail(t *testing.T) {
 func (m *machine) rxe(n int, rdma, tcp func(time.Duration) float64) {
 	const mtu = 4200
 	name := fmt.Sprintf("rxe%d", n)
-	r := rail.Rail{Name: strconv.Itoa(n), Device: name, Port: 1, ID: name + "#1", Dir: "/sys/class/infiniband/" + name, Netdev: fmt.Sprintf("eth%d", n), LinkLayer: "Ethernet", Software: true}
+	r := rail.Rail{Name: strconv.Itoa(n), Device: name, Port: 1, ID: name + "#1", Dir: "/sys/class/infiniband/" + name,
+		Netdev: fmt.Sprintf("eth%d", n), LinkLayer: "Ethernet", Software: true}
 	begin := time.Now()
 	number := func(f func(time.Duration) float64) func() (string, error) {
 		return func() (string, error) { return strconv.FormatUint(uint64(f(time.Since(begin))), 10) + "\n", nil }
@@ -187,7 +190,8 @@ func TestTCPBytes(t *testing.T) {
 		"class/net/bond0/lower_eth1":           "-> ../eth1",
 	})
 	stats := func(rx, tx uint64) []ethtooltest.Stat {
-		return []ethtooltest.Stat{{Name: "rx_bytes", Value: 99}, {Name: "rx_vport_rdma_unicast_bytes", Value: 1 << 40}, {Name: "rx_vport_unicast_bytes", Value: rx}, {Name: "tx_vport_unicast_bytes", Value: tx}}
+		return []ethtooltest.Stat{{Name: "rx_bytes", Value: 99}, {Name: "rx_vport_rdma_unicast_bytes", Value: 1 << 40},
+			{Name: "rx_vport_unicast_bytes", Value: rx}, {Name: "tx_vport_unicast_bytes", Value: tx}}
 	}
 	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats(1000, 50)}
 	eth1 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(100, 5)}
@@ -204,7 +208,8 @@ func TestTCPBytes(t *testing.T) {
 		for d := range rates {
 			rates[d].add(l, d)
 		}
-		got = append(got, fmt.Sprintf("%s: exact %v, %d received, %d sent, %v/s", what, rates[Receive].exact, rates[Receive].total, rates[Transmit].total, rates[Receive].least))
+		got = append(got, fmt.Sprintf("%s: exact %v, %d received, %d sent, %v/s", what, rates[Receive].exact,
+			rates[Receive].total, rates[Transmit].total, rates[Receive].least))
 	}
 	look("first")
 	eth0.Stats, eth1.Stats = stats(2000, 150), stats(600, 5)
@@ -255,7 +260,8 @@ func TestTCPLives(t *testing.T) {
 	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0}}
 	var rate tcpRate
 	for life, bytes := range []uint64{1000, 1e12} {
-		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes}, {Name: "tx_vport_unicast_bytes", Value: bytes}}
+		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes},
+			{Name: "tx_vport_unicast_bytes", Value: bytes}}
 		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life, sysfs: sys, ioctl: k.Ioctl}
 		look := r.read()
 		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)

@@ -44,7 +44,8 @@ func TestShortFault(t *testing.T) {
 				within(t, name+": mean", (is.Sum-was.Sum)/float64(n), 0.5)
 				ticks := float64(40*time.Second) / float64(interval)
 				within(t, name+": samples", float64(n), float64(10-fault.row)/10*ticks)
-				within(t, name+": overruns", float64(after.Devices[0].Overruns-before.Devices[0].Overruns), float64(fault.row)/10*ticks)
+				within(t, name+": overruns", float64(after.Devices[0].Overruns-before.Devices[0].Overruns),
+					float64(fault.row)/10*ticks)
 				if d := after.Devices[0].Dropped; d != [Reasons]uint64{} {
 					t.Errorf("%s: %v dropped", name, d)
 				}
@@ -60,7 +61,8 @@ func TestBurstBesideSlowDevice(t *testing.T) {
 		lanetest.Test(t, func(t *testing.T) {
 			m := newMachine()
 			slow := m.mlx5("mlx5_0", 400, [directions]func(time.Duration) float64{idle, idle})
-			m.mlx5("mlx5_1", 400, [directions]func(time.Duration) float64{idle, pulses(400, 0.9, time.Second, time.Minute)})
+			m.mlx5("mlx5_1", 400, [directions]func(time.Duration) float64{idle,
+				pulses(400, 0.9, time.Second, time.Minute)})
 			m.latency = func(path string) (before, after time.Duration) {
 				if strings.HasPrefix(path, slow.Dir) && strings.Contains(path, "counters/") {
 					return took / 2, took / 2

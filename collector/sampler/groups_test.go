@@ -32,18 +32,22 @@ func TestGroups(t *testing.T) {
 	}{
 		"an H100 node, its storage bond is idle": {with(8, compute, port{200, false, 0}), true, 0},
 		"the same, its storage bond is busy":     {with(8, port{400, true, 0}, port{200, false, 0.8}), false, 0},
-		"one of eight at 61 %, storage is idle":  {with(7, compute, port{400, true, 0.549}, port{200, false, 0}), true, 0.39},
-		"compute and storage of one rate":        {with(8, compute, port{400, false, 0}), true, 0},
-		"two storage ports, one of them idle":    {with(8, compute, port{200, false, 0.4}, port{200, false, 0}), true, 1},
-		"two storage ports, both all but idle":   {with(8, compute, port{200, false, 0.004}, port{200, false, 0}), true, 0},
-		"two rails, each of a rate of its own":   {[]port{{400, false, 0.9}, {100, false, 0.1}}, false, 0},
-		"one rail":                               {[]port{compute}, false, 0},
+		"one of eight at 61 %, storage is idle": {with(7, compute, port{400, true, 0.549}, port{200, false, 0}),
+			true, 0.39},
+		"compute and storage of one rate": {with(8, compute, port{400, false, 0}), true, 0},
+		"two storage ports, one of them idle": {with(8, compute, port{200, false, 0.4}, port{200, false, 0}),
+			true, 1},
+		"two storage ports, both all but idle": {with(8, compute, port{200, false, 0.004}, port{200, false, 0}),
+			true, 0},
+		"two rails, each of a rate of its own": {[]port{{400, false, 0.9}, {100, false, 0.1}}, false, 0},
+		"one rail":                             {[]port{compute}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lanetest.Test(t, func(t *testing.T) {
 				m := newMachine()
 				for i, p := range tc.ports {
-					m.mlx5(fmt.Sprintf("mlx5_%d", i), p.gbit, [directions]func(time.Duration) float64{idle, steady(p.gbit, p.part)})
+					m.mlx5(fmt.Sprintf("mlx5_%d", i), p.gbit, [directions]func(time.Duration) float64{idle,
+						steady(p.gbit, p.part)})
 					if p.ib {
 						m.rails[i].LinkLayer = "InfiniBand"
 					}
@@ -79,7 +83,8 @@ func TestTrainedDown(t *testing.T) {
 			s.Snapshot(&after)
 		})
 		was, is := before.Sets[Transmit], after.Sets[Transmit]
-		if !was.Balanced || was.Imbalance > 0.01 || !is.Balanced || math.Abs(is.Imbalance-0.75) > 0.01 || is.Imbalanced < 10 {
+		if !was.Balanced || was.Imbalance > 0.01 || !is.Balanced || math.Abs(is.Imbalance-0.75) > 0.01 ||
+			is.Imbalanced < 10 {
 			t.Errorf("before it trained down %+v, after %+v", was, is)
 		}
 	})

@@ -175,7 +175,8 @@ func TestRefused(t *testing.T) {
 			time.Sleep(time.Minute + time.Second)
 			s.Snapshot(&snap)
 			time.Sleep(10 * time.Second)
-			if s.Snapshot(&after); after.Devices[0].Samples-snap.Devices[0].Samples != 200 || after.Devices[0].Err != nil {
+			if s.Snapshot(&after); after.Devices[0].Samples-
+				snap.Devices[0].Samples != 200 || after.Devices[0].Err != nil {
 				t.Errorf("it answers again: %+v", after.Devices[0])
 			}
 		})

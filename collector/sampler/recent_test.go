@@ -27,12 +27,18 @@ func TestRecent(t *testing.T) {
 		rate     float64
 	}{
 		{"nothing yet", time.Second / 10, nil, nil, second{}, nan},
-		{"a burst", time.Second / 10, []second{{1, 0, 1}, {2, 500, 2}, {3, 1500, 3}, {4, 1500, 4}}, []float64{0, 500, 1000, 0}, second{4, 1500, 4.5}, 0},
-		{"begun a moment ago shows at once", time.Second / 10, []second{{1, 0, 1}, {2, 0, 2}}, []float64{0, 0}, second{2, 300, 2.5}, 200},
-		{"the first sample", time.Second / 10, []second{{1, 0, 0}, {2, 90, 0.9}}, []float64{nan, 100}, second{2, 90, 0.9}, 100},
-		{"stuck", time.Second / 10, []second{{1, 100, 1}, {2, 200, 2}, {3, 200, 2}, {4, 200, 2}, {5, 200, 2}}, []float64{100, 100, 100, nan, nan}, second{5, 200, 2}, nan},
-		{"samples rarer than seconds", 3 * time.Second, []second{{1, 0, 0}, {2, 0, 0}, {3, 300, 3}, {4, 300, 3}, {5, 300, 3}, {6, 900, 6}}, []float64{nan, nan, 100, 100, 100, 200}, second{6, 900, 6}, 200},
-		{"away for two seconds", time.Second / 10, []second{{1, 100, 1}, {4, 200, 2}}, []float64{100, nan, nan, 100}, second{4, 200, 2}, 100},
+		{"a burst", time.Second / 10, []second{{1, 0, 1}, {2, 500, 2}, {3, 1500, 3}, {4, 1500, 4}},
+			[]float64{0, 500, 1000, 0}, second{4, 1500, 4.5}, 0},
+		{"begun a moment ago shows at once", time.Second / 10, []second{{1, 0, 1}, {2, 0, 2}}, []float64{0, 0},
+			second{2, 300, 2.5}, 200},
+		{"the first sample", time.Second / 10, []second{{1, 0, 0}, {2, 90, 0.9}}, []float64{nan, 100},
+			second{2, 90, 0.9}, 100},
+		{"stuck", time.Second / 10, []second{{1, 100, 1}, {2, 200, 2}, {3, 200, 2}, {4, 200, 2}, {5, 200, 2}},
+			[]float64{100, 100, 100, nan, nan}, second{5, 200, 2}, nan},
+		{"samples rarer than seconds", 3 * time.Second, []second{{1, 0, 0}, {2, 0, 0}, {3, 300, 3}, {4, 300, 3},
+			{5, 300, 3}, {6, 900, 6}}, []float64{nan, nan, 100, 100, 100, 200}, second{6, 900, 6}, 200},
+		{"away for two seconds", time.Second / 10, []second{{1, 100, 1}, {4, 200, 2}}, []float64{100, nan, nan, 100},
+			second{4, 200, 2}, 100},
 	} {
 		var r Recent
 		for _, s := range tc.taken {

@@ -16,7 +16,8 @@ import (
 // TestBurst: 200 ms of full load in a minute are seen, at any interval that is
 // shorter, wherever they begin.
 func TestBurst(t *testing.T) {
-	for _, begins := range []time.Duration{30 * time.Second, 30*time.Second + 50*time.Millisecond, 30*time.Second + 93*time.Millisecond} {
+	for _, begins := range []time.Duration{30 * time.Second, 30*time.Second + 50*time.Millisecond,
+		30*time.Second + 93*time.Millisecond} {
 		lanetest.Test(t, func(t *testing.T) {
 			m := newMachine()
 			burst := func(since time.Duration) float64 {
@@ -35,7 +36,8 @@ func TestBurst(t *testing.T) {
 			if full < 1 || tally.Busy < 0.19 || tally.Busy > 0.31 || tally.Sum < 1.99 || tally.Sum > 2.01 {
 				t.Errorf("a burst at %v: %d full samples, %v busy seconds, sum %v", begins, full, tally.Busy, tally.Sum)
 			}
-			if set := during.Sets[Transmit]; set.Active != 1 || !set.Balanced || set.Imbalance < 0.99 || set.Busy < 0.19 || set.Busy > 0.31 || set.Imbalanced != set.Busy {
+			if set := during.Sets[Transmit]; set.Active != 1 || !set.Balanced || set.Imbalance < 0.99 || set.Busy <
+				0.19 || set.Busy > 0.31 || set.Imbalanced != set.Busy {
 				t.Errorf("a burst at %v on one of two: %+v", begins, set)
 			}
 		})
@@ -54,7 +56,9 @@ func TestCounterSteps(t *testing.T) {
 		"reset": {func(m *machine, port string) {
 			begin := time.Now()
 			for _, name := range []string{"port_rcv_data", "port_xmit_data"} {
-				m.set(port+"/counters/"+name, func() (string, error) { return fmt.Sprint(uint64(carried*time.Since(begin).Seconds()) / 4), nil })
+				m.set(port+"/counters/"+name, func() (string, error) {
+					return fmt.Sprint(uint64(carried*time.Since(begin).Seconds()) / 4), nil
+				})
 			}
 		}, [Reasons]uint64{1, 0, 0}},
 		"gone for 30 s": {func(m *machine, port string) {
@@ -100,7 +104,8 @@ func TestCounterSteps(t *testing.T) {
 					was, is := before.Rails[0].Tally[d], after.Rails[0].Tally[d]
 					n := is.Samples - was.Samples
 					if n < 80 || is.Samples != is.Classic[5]+is.Classic[4] {
-						t.Errorf("%s: %d samples after it, by bucket %v; want about 100, all of a half", Direction(d), n, is.Classic)
+						t.Errorf("%s: %d samples after it, by bucket %v; want about 100, all of a half", Direction(d),
+							n, is.Classic)
 					}
 					within(t, Direction(d)+": mean", (is.Sum-was.Sum)/float64(n), 0.5)
 				}
@@ -190,7 +195,8 @@ func TestSlowDevice(t *testing.T) {
 		if got := back.Devices[0].Interval; got != DefaultInterval {
 			t.Errorf("quick again, it is read every %v", got)
 		}
-		if diff := cmp.Diff([]string{"mlx5_0 every 200ms, takes 20ms", "mlx5_0 every 100ms, takes 1ns"}, told); diff != "" {
+		if diff := cmp.Diff([]string{"mlx5_0 every 200ms, takes 20ms", "mlx5_0 every 100ms, takes 1ns"},
+			told); diff != "" {
 			t.Errorf("-want +told:\n%s", diff)
 		}
 	})
@@ -247,8 +253,10 @@ func TestStuckDevice(t *testing.T) {
 			if n := after.Devices[1].Samples - before.Devices[1].Samples; n != 400 {
 				t.Errorf("%d samples of the device that is well, want 400", n)
 			}
-			if n := after.Devices[0].Samples - before.Devices[0].Samples; n != 0 || after.Devices[0].Stuck < 19*time.Second || after.Devices[1].Stuck != 0 {
-				t.Errorf("%d samples of the stuck one, stuck for %v and %v", n, after.Devices[0].Stuck, after.Devices[1].Stuck)
+			if n := after.Devices[0].Samples - before.Devices[0].Samples; n != 0 || after.Devices[0].Stuck < 19*
+				time.Second || after.Devices[1].Stuck != 0 {
+				t.Errorf("%d samples of the stuck one, stuck for %v and %v", n, after.Devices[0].Stuck,
+					after.Devices[1].Stuck)
 			}
 		})
 	})

@@ -16,9 +16,10 @@ import (
 
 // load is what a rail carries: a part of its rate while it is on.
 type load struct {
-	gbit       int
-	part       float64
-	on, period time.Duration // all the time where period is 0; an edge may cost a sample, so they are long beside the interval
+	gbit int
+	part float64
+	// all the time where period is 0; an edge may cost a sample, so they are long beside the interval
+	on, period time.Duration
 }
 
 func (l load) carried() func(time.Duration) float64 {
@@ -84,19 +85,20 @@ func TestTruth(t *testing.T) {
 		return list
 	}
 	cases := map[string][]load{
-		"full":                        alike(2, load{gbit: 400, part: 1}),
-		"half":                        alike(3, load{gbit: 100, part: 0.5}),
-		"one of two at a third":       third(2),
-		"one of three at a third":     third(3),
-		"one of four at a third":      third(4),
-		"one of eight at a third":     third(8),
-		"one of eight at half":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.45}),
-		"one of eight at 61 %":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.549}),
-		"one of eight at 80 %":        append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.72}),
-		"one of sixteen is idle":      append(alike(15, load{gbit: 400, part: 0.9}), load{gbit: 400}),
-		"all on one":                  append(alike(3, load{gbit: 200}), load{gbit: 200, part: 0.6}),
-		"ten seconds on and five off": alike(4, load{gbit: 400, part: 0.97, on: 10 * time.Second, period: 15 * time.Second}),
-		"below busy":                  alike(2, load{gbit: 400, part: 0.005}),
+		"full":                    alike(2, load{gbit: 400, part: 1}),
+		"half":                    alike(3, load{gbit: 100, part: 0.5}),
+		"one of two at a third":   third(2),
+		"one of three at a third": third(3),
+		"one of four at a third":  third(4),
+		"one of eight at a third": third(8),
+		"one of eight at half":    append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.45}),
+		"one of eight at 61 %":    append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.549}),
+		"one of eight at 80 %":    append(alike(7, load{gbit: 400, part: 0.9}), load{gbit: 400, part: 0.72}),
+		"one of sixteen is idle":  append(alike(15, load{gbit: 400, part: 0.9}), load{gbit: 400}),
+		"all on one":              append(alike(3, load{gbit: 200}), load{gbit: 200, part: 0.6}),
+		"ten seconds on and five off": alike(4, load{gbit: 400, part: 0.97, on: 10 * time.Second,
+			period: 15 * time.Second}),
+		"below busy": alike(2, load{gbit: 400, part: 0.005}),
 	}
 	for name, loads := range cases {
 		for disturbed, latency := range disturbances {
@@ -115,7 +117,8 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, time.Duration), interval time.Duration) {
+func testTruth(t *testing.T, loads []load, latency func(string) (time.Duration, time.Duration),
+	interval time.Duration) {
 	m := newMachine()
 	m.latency = latency
 	for i, l := range loads {

@@ -14,7 +14,8 @@ import (
 // TestTallyBuckets puts the same values into a tally and into client_golang's
 // histogram of the same bounds: every bucket must have the same count.
 func TestTallyBuckets(t *testing.T) {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x", Buckets: ClassicBounds(), NativeHistogramBucketFactor: 1.1,
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x", Buckets: ClassicBounds(),
+		NativeHistogramBucketFactor:  1.1,
 		NativeHistogramZeroThreshold: NativeZeroThreshold, NativeHistogramMaxBucketNumber: 1000})
 	var tally Tally
 	add := func(v float64) { tally.observe(v, 1); h.Observe(v) }
@@ -36,8 +37,10 @@ func TestTallyBuckets(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := m.GetHistogram()
-	if tally.Samples != want.GetSampleCount() || math.Abs(tally.Sum-want.GetSampleSum()) > 1e-9*tally.Sum || tally.Zero != want.GetZeroCount() || want.GetSchema() != NativeSchema {
-		t.Errorf("count %d, sum %v, zero %d; want %d, %v, %d in schema %d", tally.Samples, tally.Sum, tally.Zero, want.GetSampleCount(), want.GetSampleSum(), want.GetZeroCount(), want.GetSchema())
+	if tally.Samples != want.GetSampleCount() || math.Abs(tally.Sum-want.GetSampleSum()) > 1e-9*
+		tally.Sum || tally.Zero != want.GetZeroCount() || want.GetSchema() != NativeSchema {
+		t.Errorf("count %d, sum %v, zero %d; want %d, %v, %d in schema %d", tally.Samples, tally.Sum, tally.Zero,
+			want.GetSampleCount(), want.GetSampleSum(), want.GetZeroCount(), want.GetSchema())
 	}
 	var cumulative uint64
 	for i, b := range want.GetBucket() {
@@ -73,15 +76,21 @@ func TestPace(t *testing.T) {
 		took     []time.Duration
 		want     int // stride after all
 	}{
-		"quick":                   {100 * ms, []time.Duration{ms, ms, ms, ms, ms, ms, ms, ms, ms, ms}, 1},
-		"a tenth":                 {100 * ms, []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms}, 1},
-		"four hiccups":            {100 * ms, []time.Duration{ms, 900 * ms, 900 * ms, ms, 900 * ms, 900 * ms, ms, ms, ms, ms}, 1},
-		"more than a tenth":       {100 * ms, []time.Duration{11 * ms, 11 * ms, 11 * ms, 11 * ms, 11 * ms}, 2},
-		"at 10 ms":                {10 * ms, []time.Duration{7 * ms, 7 * ms, 7 * ms, 7 * ms, 7 * ms}, 7},
-		"never slower than 10 s":  {100 * ms, []time.Duration{9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms}, 100},
-		"10 s is all there is":    {10000 * ms, []time.Duration{9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms}, 1},
-		"not back for a little":   {100 * ms, []time.Duration{25 * ms, 25 * ms, 25 * ms, 25 * ms, 25 * ms, 19 * ms, 19 * ms, 19 * ms, 19 * ms, 19 * ms}, 3},
-		"back when it is quicker": {100 * ms, []time.Duration{25 * ms, 25 * ms, 25 * ms, 25 * ms, 25 * ms, ms, ms, ms, ms, ms}, 1},
+		"quick": {100 * ms, []time.Duration{ms, ms, ms, ms, ms, ms, ms, ms, ms, ms}, 1},
+		"a tenth": {100 * ms, []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms,
+			10 * ms}, 1},
+		"four hiccups": {100 * ms, []time.Duration{ms, 900 * ms, 900 * ms, ms, 900 * ms, 900 * ms, ms, ms,
+			ms, ms}, 1},
+		"more than a tenth": {100 * ms, []time.Duration{11 * ms, 11 * ms, 11 * ms, 11 * ms, 11 * ms}, 2},
+		"at 10 ms":          {10 * ms, []time.Duration{7 * ms, 7 * ms, 7 * ms, 7 * ms, 7 * ms}, 7},
+		"never slower than 10 s": {100 * ms, []time.Duration{9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms},
+			100},
+		"10 s is all there is": {10000 * ms, []time.Duration{9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms, 9000 * ms},
+			1},
+		"not back for a little": {100 * ms, []time.Duration{25 * ms, 25 * ms, 25 * ms, 25 * ms, 25 * ms, 19 * ms,
+			19 * ms, 19 * ms, 19 * ms, 19 * ms}, 3},
+		"back when it is quicker": {100 * ms, []time.Duration{25 * ms, 25 * ms, 25 * ms, 25 * ms, 25 * ms, ms, ms, ms,
+			ms, ms}, 1},
 	} {
 		p := newPace(tc.interval)
 		for _, took := range tc.took {

@@ -79,9 +79,10 @@ var kinds = []struct {
 		unpack:     `rpm2archive -n <"$1" | tar -x --no-same-owner -C "$2"`,
 		needs:      `rpm -qp --requires "$1" | grep -v '^rpmlib(' | sed 's/ *$//' | sort`,
 		recommends: `rpm -qp --recommends "$1" | sed 's/ *$//' | sort`,
-		conffiles:  `rpm -qp --qf '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' "$1" | awk '$1 == "cn" { print $2 }' | sort`, // config, noreplace
-		times:      `rpm -qp --qf '[%{FILEMTIMES:date}\n]' "$1" | sort -u`,
-		wantNeeds:  "glibc >= 2.34\nsystemd\n", wantRecommends: "libibverbs\n",
+		// config, noreplace
+		conffiles: `rpm -qp --qf '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' "$1" | awk '$1 == "cn" { print $2 }' | sort`,
+		times:     `rpm -qp --qf '[%{FILEMTIMES:date}\n]' "$1" | sort -u`,
+		wantNeeds: "glibc >= 2.34\nsystemd\n", wantRecommends: "libibverbs\n",
 	},
 }
 
@@ -101,7 +102,9 @@ func unpacked(t *testing.T, unpack, file string) string {
 // documents are below this, and listed by what the checkout has.
 const documents = "/usr/share/doc/railscope/"
 
-var copied = map[string]string{"docs": "docs", "dashboards/provisioning": "dashboards/provisioning", "dashboards/grafana.com": "dashboards/grafana.com", "drop-ins": "deploy/systemd/drop-ins", "README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md"}
+var copied = map[string]string{"docs": "docs", "dashboards/provisioning": "dashboards/provisioning",
+	"dashboards/grafana.com": "dashboards/grafana.com", "drop-ins": "deploy/systemd/drop-ins", "README.md": "README.md",
+	"CHANGELOG.md": "CHANGELOG.md"}
 
 func TestFiles(t *testing.T) {
 	top := checkout(t)
@@ -115,9 +118,12 @@ func TestFiles(t *testing.T) {
 			var rest []string
 			for line := range strings.Lines(list) {
 				name, isDocument := strings.CutPrefix(strings.Fields(line)[2], documents)
-				if !isDocument || !slices.ContainsFunc([]string{"docs", "dashboards", "drop-ins"}, func(d string) bool { return strings.HasPrefix(name, d+"/") }) {
+				if !isDocument || !slices.ContainsFunc([]string{"docs", "dashboards", "drop-ins"}, func(d string) bool {
+					return strings.HasPrefix(name, d+"/")
+				}) {
 					rest = append(rest, line)
-				} else if !strings.HasPrefix(line, "-rw-r--r-- root/root ") && !strings.HasPrefix(line, "drwxr-xr-x root/root ") {
+				} else if !strings.HasPrefix(line, "-rw-r--r-- root/root ") && !strings.HasPrefix(line,
+					"drwxr-xr-x root/root ") {
 					t.Errorf("%s", line)
 				}
 			}
@@ -133,7 +139,8 @@ func TestFiles(t *testing.T) {
 			for what, got := range map[string][2]string{
 				"needs":      {ask(t, kind.needs, amd64), kind.wantNeeds},
 				"recommends": {ask(t, kind.recommends, amd64), kind.wantRecommends},
-				"conffiles":  {strings.TrimLeft(ask(t, kind.conffiles, amd64), " "), "/etc/default/railscope\n/etc/railscope/railscope.yml\n"},
+				"conffiles": {strings.TrimLeft(ask(t, kind.conffiles, amd64), " "),
+					"/etc/default/railscope\n/etc/railscope/railscope.yml\n"},
 			} {
 				if diff := cmp.Diff(got[1], strings.ReplaceAll(got[0], "\n ", "\n")); diff != "" {
 					t.Errorf("%s:\n%s", what, diff)
@@ -223,8 +230,10 @@ func TestManual(t *testing.T) {
 	for _, kind := range kinds {
 		root := unpacked(t, kind.unpack, artifact(t, kind.amd64))
 		page := filepath.Join(root, "usr/share/man/man1/railscope.1.gz")
-		text := ask(t, `err=$(mktemp); MANWIDTH=80 man --warnings -E UTF-8 -l "$1" 2>"$err"; cat "$err" >&2; test ! -s "$err"`, page)
-		for _, want := range []string{"NAME\n       railscope - see", "--[no-]collector.rdma\n", "   bench [<flags>] <peer>\n", "EXIT STATUS\n", "FILES\n", "EXAMPLES\n", "SEE ALSO\n"} {
+		text := ask(t, `err=$(mktemp); MANWIDTH=80 man --warnings -E UTF-8 -l "$1" 2>"$err"; cat "$err" >&2; test `+
+			`! -s "$err"`, page)
+		for _, want := range []string{"NAME\n       railscope - see", "--[no-]collector.rdma\n",
+			"   bench [<flags>] <peer>\n", "EXIT STATUS\n", "FILES\n", "EXAMPLES\n", "SEE ALSO\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the page has no %q", kind.name, want)
 			}
@@ -243,7 +252,8 @@ func TestCompletion(t *testing.T) {
 		"zsh": `zsh -fc 'compadd() { print -l -- ${(P)2}; }; completion() { source "$file"; }
 			file=$1/usr/share/zsh/vendor-completions/_railscope CURRENT=2
 			for PREFIX in be --web.listen; do words=(railscope $PREFIX); completion; done' zsh "$1"`,
-		"fish": `HOME=$(mktemp -d) fish -c 'source $argv[1]/usr/share/fish/vendor_completions.d/railscope.fish; complete -C "railscope be"; complete -C "railscope --web.listen"' "$1"`,
+		"fish": `HOME=$(mktemp -d) fish -c 'source $argv[1]/usr/share/fish/vendor_completions.d/railscope.fish; ` +
+			`complete -C "railscope be"; complete -C "railscope --web.listen"' "$1"`,
 	} {
 		got := strings.Fields(ask(t, script, root))
 		if !slices.Contains(got, "bench") || !slices.Contains(got, "--web.listen-address") {

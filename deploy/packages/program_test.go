@@ -56,7 +56,8 @@ func TestLinking(t *testing.T) {
 				t.Fatalf("needs %v, %v", needed, err)
 			}
 			for _, lib := range needed {
-				if !slices.Contains([]string{"libc.so.6", "libresolv.so.2", "ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2"}, lib) {
+				if !slices.Contains([]string{"libc.so.6", "libresolv.so.2", "ld-linux-aarch64.so.1",
+					"ld-linux-x86-64.so.2"}, lib) {
 					t.Errorf("needs %s", lib)
 				}
 			}
@@ -66,7 +67,9 @@ func TestLinking(t *testing.T) {
 			if err != nil || err1 != nil || errNow != nil {
 				t.Fatal(err, err1, errNow)
 			}
-			if len(now) > 0 || slices.ContainsFunc(flags, func(v uint64) bool { return elf.DynFlag(v)&elf.DF_BIND_NOW != 0 }) ||
+			if len(now) > 0 || slices.ContainsFunc(flags, func(v uint64) bool {
+				return elf.DynFlag(v)&elf.DF_BIND_NOW != 0
+			}) ||
 				slices.ContainsFunc(flags1, func(v uint64) bool { return elf.DynFlag1(v)&elf.DF_1_NOW != 0 }) {
 				t.Error("all symbols are resolved at start: without the GPU's driver it cannot run")
 			}
@@ -88,7 +91,8 @@ func TestLinking(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if home, _ := os.UserHomeDir(); bytes.Contains(content, []byte(checkout(t)+"/")) || bytes.Contains(content, []byte(home+"/go/")) {
+			if home, _ := os.UserHomeDir(); bytes.Contains(content, []byte(checkout(t)+"/")) || bytes.Contains(content,
+				[]byte(home+"/go/")) {
 				t.Error("paths of the machine that built it are in it")
 			}
 		})
@@ -144,7 +148,8 @@ func TestSBOM(t *testing.T) {
 		if h := bom.Metadata.Component.Hashes; len(h) != 1 || h[0].Content != sum {
 			t.Errorf("%s: the document is of %v, the program is %s", m.arch, h, sum)
 		}
-		licenses := ask(t, `dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/railscope/THIRD-PARTY.txt`, artifact(t, "railscope_*_"+m.arch+".deb"))
+		licenses := ask(t, `dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/railscope/THIRD-PARTY.txt`,
+			artifact(t, "railscope_*_"+m.arch+".deb"))
 		for _, dep := range info.Deps {
 			if !strings.Contains(licenses, "\n==== "+dep.Path+"@"+dep.Version+"\n") {
 				t.Errorf("%s: THIRD-PARTY.txt has no license of %s", m.arch, dep.Path)
@@ -173,7 +178,8 @@ func TestUnit(t *testing.T) {
 				t.Errorf("%s, %q: %s", kind.name, filepath.Base(dropIn), said)
 			}
 		}
-		output(t, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=25", filepath.Join(root, unit))
+		output(t, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=25",
+			filepath.Join(root, unit))
 	}
 }
 
@@ -187,7 +193,8 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
-	full := regexp.MustCompile(`(?m)^#([a-z]|  [a-z])`).ReplaceAllString(string(text), "$1") // prose is behind one space or three
+	full := regexp.MustCompile(`(?m)^#([a-z]|  [a-z])`).ReplaceAllString(string(text),
+		"$1") // prose is behind one space or three
 	full = strings.ReplaceAll(full, "/etc/railscope/token", token)
 	for name, content := range map[string]string{"as it is": string(text), "all of it": full} {
 		file := filepath.Join(dir, "railscope.yml")
@@ -196,7 +203,8 @@ func TestExampleConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		out, err := exec.Command(railscope, "rails", "--config.file="+file, "--path.sysfs="+filepath.Join(dir, "sys")).CombinedOutput()
+		out, err := exec.Command(railscope, "rails", "--config.file="+file, "--path.sysfs="+filepath.Join(dir, "sys")).
+			CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s\n%s", name, err, out, content)
 		}

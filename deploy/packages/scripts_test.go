@@ -11,7 +11,8 @@ import (
 )
 
 // tools are all that the scripts of packages call.
-var tools = []string{"systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl", "getent", "rm"}
+var tools = []string{"systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl",
+	"getent", "rm"}
 
 // TestScripts runs what packages run when they are installed and removed, where
 // nothing of systemd works, as in the making of an image without /proc or in a
@@ -23,16 +24,21 @@ func TestScripts(t *testing.T) {
 		calls        string // what has to be called, the last of it
 		fails        bool
 	}{
-		{script: "deb/postinst", args: "configure", works: "systemd-sysusers", calls: "deb-systemd-helper update-state railscope.service"},
-		{script: "deb/postinst", args: "configure", works: "systemd-sysusers deb-systemd-helper", calls: "deb-systemd-helper enable railscope.service"},
-		{script: "deb/postinst", args: "configure 0.0.9", works: "systemd-sysusers", calls: "deb-systemd-helper update-state railscope.service"},
-		{script: "deb/postinst", args: "configure", fails: true, calls: "systemd-sysusers railscope.conf"}, // the service has no user
+		{script: "deb/postinst", args: "configure", works: "systemd-sysusers",
+			calls: "deb-systemd-helper update-state railscope.service"},
+		{script: "deb/postinst", args: "configure", works: "systemd-sysusers deb-systemd-helper",
+			calls: "deb-systemd-helper enable railscope.service"},
+		{script: "deb/postinst", args: "configure 0.0.9", works: "systemd-sysusers",
+			calls: "deb-systemd-helper update-state railscope.service"},
+		{script: "deb/postinst", args: "configure", fails: true,
+			calls: "systemd-sysusers railscope.conf"}, // the service has no user
 		{script: "deb/postinst", args: "triggered x", calls: ""},
 		{script: "deb/prerm", args: "upgrade 0.2.0", calls: ""},
 		{script: "deb/prerm", args: "remove", calls: ""},
 		{script: "deb/postrm", args: "remove", calls: ""},
 		{script: "deb/postrm", args: "purge", works: "rm", calls: "rm -rf /etc/railscope /var/lib/railscope"},
-		{script: "rpm/preinst", args: "1", fails: true, calls: "systemd-sysusers --replace=/usr/lib/sysusers.d/railscope.conf -"},
+		{script: "rpm/preinst", args: "1", fails: true,
+			calls: "systemd-sysusers --replace=/usr/lib/sysusers.d/railscope.conf -"},
 		{script: "rpm/preinst", args: "1", works: "getent", calls: "getent group railscope"},
 		{script: "rpm/postinst", args: "1", calls: "systemctl --no-reload preset railscope.service"},
 		{script: "rpm/postinst", args: "2", calls: ""}, // an upgrade leaves it as it is
@@ -52,7 +58,8 @@ func TestScripts(t *testing.T) {
 					status = "0"
 				}
 				text := "#!/bin/sh\necho \"" + tool + " $*\" >>" + dir + "/calls\nexit " + status + "\n"
-				if err := os.WriteFile(filepath.Join(dir, tool), []byte(text), 0o755); err != nil { //nolint:gosec // a program
+				if err := os.WriteFile(filepath.Join(dir, tool), []byte(text),
+					0o755); err != nil { //nolint:gosec // a program
 					t.Fatal(err)
 				}
 			}

@@ -34,7 +34,8 @@ func TestUnitBounds(t *testing.T) {
 // TestBaseImagePinned: the image is built on what was looked at, not on what the
 // tag means on that day.
 func TestBaseImagePinned(t *testing.T) {
-	if base := regexp.MustCompile(`(?m)^ARG BASE=(.*)$`).FindStringSubmatch(read(t, "../container/Dockerfile")); base == nil ||
+	if base := regexp.MustCompile(`(?m)^ARG BASE=(.*)$`).FindStringSubmatch(read(t,
+		"../container/Dockerfile")); base == nil ||
 		!regexp.MustCompile(`^debian:13[.0-9]*-slim@sha256:[0-9a-f]{64}$`).MatchString(base[1]) {
 		t.Errorf("the base image is %q", base)
 	}

@@ -49,7 +49,8 @@ func (w world) test(name, fires string) promtoolTest {
 	}
 	for one := range strings.SplitSeq(fires, ", ") {
 		if severity, alert, ok := strings.Cut(one, " "); ok {
-			all.Samples = append(all.Samples, promtoolSample{fmt.Sprintf("{alertname=%q, severity=%q}", alert, severity), 1})
+			all.Samples = append(all.Samples,
+				promtoolSample{fmt.Sprintf("{alertname=%q, severity=%q}", alert, severity), 1})
 		}
 	}
 	p.Exprs = []promtoolExpr{all}

@@ -86,7 +86,8 @@ func TestPrometheusRule(t *testing.T) {
 	if diff := cmp.Diff(want, there); diff != "" {
 		t.Errorf("the resource has other rules than the sources (-sources +resource):\n%s", diff)
 	}
-	if resource.APIVersion != "monitoring.coreos.com/v1" || resource.Kind != "PrometheusRule" || resource.Metadata.Name == "" {
+	if resource.APIVersion != "monitoring.coreos.com/v1" || resource.Kind != "PrometheusRule" ||
+		resource.Metadata.Name == "" {
 		t.Errorf("it is a %s %s %q", resource.APIVersion, resource.Kind, resource.Metadata.Name)
 	}
 }
@@ -125,11 +126,13 @@ func TestTableWantsItsPages(t *testing.T) {
 func TestLoadRefusesWhatPrometheusWould(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range Sources() {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("groups:\n  - name: a\n    rules:\n      - {alert: A, exprr: up}\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name),
+			[]byte("groups:\n  - name: a\n    rules:\n      - {alert: A, exprr: up}\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "node.yml") || !strings.Contains(err.Error(), "exprr") {
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "node.yml") || !strings.Contains(err.Error(),
+		"exprr") {
 		t.Errorf("%v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "probe.yml"), []byte("group:\n"), 0o644); err != nil {
@@ -155,7 +158,8 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no for: it would fire for what is over at once", r.Alert)
 		case len(r.Labels) != 1 || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]):
 			t.Errorf("%s has labels %v, not one severity of critical, warning, info", r.Alert, r.Labels)
-		case len(a) != 4 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "" || a["dashboard_url"] == "":
+		case len(a) != 4 || a["summary"] == "" || a["description"] == "" || a["runbook_url"] == "" ||
+			a["dashboard_url"] == "":
 			t.Errorf("%s has annotations %v, not summary, description, runbook_url and dashboard_url", r.Alert, a)
 		case a["runbook_url"] != runbookURL+r.Alert+".md":
 			t.Errorf("%s leads to %s", r.Alert, a["runbook_url"])
@@ -206,7 +210,8 @@ func TestDashboards(t *testing.T) {
 	for _, r := range alerts(t) {
 		m := whole.FindStringSubmatch(r.Annotations["dashboard_url"])
 		if m == nil || of[m[1]] == nil {
-			t.Errorf("%s leads to %q, which is no path of a dashboard that there is", r.Alert, r.Annotations["dashboard_url"])
+			t.Errorf("%s leads to %q, which is no path of a dashboard that there is", r.Alert,
+				r.Annotations["dashboard_url"])
 			continue
 		}
 		if m[2] == "" {
@@ -221,7 +226,8 @@ func TestDashboards(t *testing.T) {
 		for one := range strings.SplitSeq(m[2], "&") {
 			v := setting.FindStringSubmatch(one)
 			if v == nil || v[2] != "$labels."+v[1] && v[2] != "." || !slices.Contains(of[m[1]], v[1]) {
-				t.Errorf("%s sets %q: want a variable of %s, %v, to the label of its name", r.Alert, one, m[1], of[m[1]])
+				t.Errorf("%s sets %q: want a variable of %s, %v, to the label of its name", r.Alert, one, m[1],
+					of[m[1]])
 			}
 		}
 	}

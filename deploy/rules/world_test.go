@@ -34,7 +34,8 @@ func (w world) scraped(t *testing.T, file, instance string, named map[string]boo
 			if m[1] == "railscope_source_errors_total" { // what failed goes on failing
 				value += "+1"
 			}
-			w[key(m[1], instance, own.ReplaceAllString(m[2], "${1}exported_$2="))] = value + fmt.Sprintf("x%d", healthy+after)
+			w[key(m[1], instance, own.ReplaceAllString(m[2], "${1}exported_$2="))] = value + fmt.Sprintf("x%d",
+				healthy+after)
 		}
 	}
 	w[key("up", instance, "")] = fmt.Sprintf("1x%d", healthy+after)
@@ -139,7 +140,9 @@ func twoNodes(t *testing.T, words map[string]bool) world {
 			put(fmt.Sprintf("0+5x%d", all), "rails_imbalanced_seconds_total", fmt.Sprintf("direction=%q", d))
 		}
 	}
-	maps.DeleteFunc(w, func(k, _ string) bool { return others.MatchString(k) || strings.HasPrefix(k, "railscope_nccl_") })
+	maps.DeleteFunc(w, func(k, _ string) bool {
+		return others.MatchString(k) || strings.HasPrefix(k, "railscope_nccl_")
+	})
 	return w
 }
 
@@ -160,7 +163,8 @@ func (w world) transport(how, result, reason string, nodes ...string) {
 		w.set(fmt.Sprintf("%dx%d", healthy, after), "railscope_probe_rounds_total", n, `result="ok"`)
 		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_rounds_total", n, fmt.Sprintf("result=%q", result))
 		w.set(one, "railscope_probe_fallback_info", n, peer, fmt.Sprintf("reason=%q", reason))
-		for _, m := range []string{"imbalance_ratio", "scaling_ratio", "goodput_bytes_per_second", "rail_goodput_bytes_per_second", "rail_degradation_ratio", "path_mtu_bytes"} {
+		for _, m := range []string{"imbalance_ratio", "scaling_ratio", "goodput_bytes_per_second",
+			"rail_goodput_bytes_per_second", "rail_degradation_ratio", "path_mtu_bytes"} {
 			w.set(gone, "railscope_probe_"+m, n)
 		}
 		w.set(zero, probeRail+"up", n)
@@ -214,8 +218,12 @@ var faults = []struct {
 		w.set(gone, "railscope_port_rate_bytes_per_second", a)
 		w.transport("tcp", "fallback", "port_down", a, b)
 	}, "critical RailscopeRailDown"},
-	{"RDMA is filtered", func(w world) { w.transport("tcp", "fallback", "retry_exceeded", a, b) }, "critical RailscopeProbeFallback"},
-	{"railscope on a may not open devices", func(w world) { w.transport("tcp", "fallback", "dev_perm", a, b) }, "warning RailscopeProbeWithoutRDMA"},
+	{"RDMA is filtered", func(w world) {
+		w.transport("tcp", "fallback", "retry_exceeded", a, b)
+	}, "critical RailscopeProbeFallback"},
+	{"railscope on a may not open devices", func(w world) {
+		w.transport("tcp", "fallback", "dev_perm", a, b)
+	}, "warning RailscopeProbeWithoutRDMA"},
 	{"RDMA is filtered on one rail", func(w world) {
 		w.set(zero, probeRail+"up", rail1)
 		w.set(one, "railscope_probe_imbalance_ratio")
@@ -250,9 +258,12 @@ var faults = []struct {
 		w.transport("none", "failed", "peer_unreachable", b)
 	}, "warning RailscopeExporterDown, warning RailscopeProbeFailing"},
 	{"a pauses the network", func(w world) {
-		w[key("railscope_port_pause_seconds_total", "a", `rail="1",netdev="ens1",priority="3",direction="transmit"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
-		w[key("railscope_port_pause_seconds_total", "b", `rail="1",netdev="ens1",priority="3",direction="receive"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
-		w[key("railscope_port_ack_timeouts_total", "b", `rail="1",device="mlx5_1",port="1"`)] = fmt.Sprintf("0x%d 0+30x%d", healthy, after)
+		w[key("railscope_port_pause_seconds_total", "a",
+			`rail="1",netdev="ens1",priority="3",direction="transmit"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
+		w[key("railscope_port_pause_seconds_total", "b",
+			`rail="1",netdev="ens1",priority="3",direction="receive"`)] = fmt.Sprintf("0x%d 0+50x%d", healthy, after)
+		w[key("railscope_port_ack_timeouts_total", "b",
+			`rail="1",device="mlx5_1",port="1"`)] = fmt.Sprintf("0x%d 0+30x%d", healthy, after)
 	}, "critical RailscopePFCStorm, warning RailscopeAckTimeouts, warning RailscopePFCPause"},
 	{"what a sends is corrupted", func(w world) {
 		w.set(fmt.Sprintf("1+1x%d", after), "railscope_probe_verification_failures_total", a)
@@ -302,7 +313,9 @@ var faults = []struct {
 		w.set(one, "railscope_gpu_row_remap_failure", a, `gpu="0"`)
 		w.set(one, "railscope_gpu_row_remap_pending", a, `gpu="0"`)
 	}, "critical RailscopeGPURowRemapFailed, warning RailscopeGPURowRemapPending"},
-	{"a job of a uses sockets", func(w world) { w.set(one, "railscope_nccl_fallback", a, `exported_job="train"`) }, "warning RailscopeNCCLFallback"},
+	{"a job of a uses sockets", func(w world) {
+		w.set(one, "railscope_nccl_fallback", a, `exported_job="train"`)
+	}, "warning RailscopeNCCLFallback"},
 	{"a device of a hangs", func(w world) {
 		for k := range w {
 			if strings.Contains(k, a) && strings.Contains(k, rail1) && strings.Contains(k, device1) {
@@ -332,18 +345,22 @@ func TestFaults(t *testing.T) {
 // captures are the machines whose expositions are kept in exporter/testdata, and
 // what fires when they stay as they are.
 var captures = map[string]string{
-	"bnxt":          "",
-	"bonded":        "warning RailscopeBondDegraded", // one of two members is down
-	"efa":           "",
-	"hgx":           "warning RailscopeNCCLFallback, warning RailscopeSourceFailing", // a job's log says so; its NVML cannot be loaded here
-	"i40iw":         "",                                                              // no performance agent is no failure
+	"bnxt":   "",
+	"bonded": "warning RailscopeBondDegraded", // one of two members is down
+	"efa":    "",
+	// a job's log says so; its NVML cannot be loaded here
+	"hgx": "warning RailscopeNCCLFallback, warning RailscopeSourceFailing",
+	// no performance agent is no failure
+	"i40iw":         "",
 	"irdma":         "",
 	"no-rdma":       "",
 	"one-rail-dead": "info RailscopeRailUnused", // nobody has seen it up
 	"probe":         "info RailscopePeerVersionsUnlike",
 	"rxe-bond-trap": "warning RailscopeGIDMisbound",
-	"sampler":       "warning RailscopeFallbackSuspected, warning RailscopeSourceFailing", // made so that there is something of everything
-	"spark":         "info RailscopeRailUnused, warning RailscopeSourceFailing",           // half of its ports have no cable; NVML as above
+	// made so that there is something of everything
+	"sampler": "warning RailscopeFallbackSuspected, warning RailscopeSourceFailing",
+	// half of its ports have no cable; NVML as above
+	"spark": "info RailscopeRailUnused, warning RailscopeSourceFailing",
 }
 
 // TestCaptures holds that no machine fires anything that is not wrong with it.

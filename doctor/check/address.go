@@ -30,7 +30,8 @@ func propose(f *facts.Facts, r *facts.Rail) (p netip.Prefix, like *facts.Rail, o
 	for i := range f.Rails {
 		d := at - i
 		list := f.Netdev(f.Rails[i].Netdev).IPv4()
-		if i == at || len(list) == 0 || list[0].Bits() < 8 || list[0].Bits() > 30 || like != nil && abs(distance) <= abs(d) {
+		if i == at || len(list) == 0 || list[0].Bits() < 8 || list[0].Bits() > 30 || like != nil &&
+			abs(distance) <= abs(d) {
 			continue
 		}
 		like, base, distance = &f.Rails[i], list[0], d

@@ -18,7 +18,8 @@ func checkBondMode(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 	out := Finding{Severity: Fault, Subject: b.Name, Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name,
 			orElse(namesOf(on), "a rail")),
-		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only of " +
+		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and " +
+			"only of " +
 			"two ports of one adapter. " +
 			"In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
 	if oneAdapter(f, b) {
@@ -56,14 +57,16 @@ func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 		return
 	}
 	out := Finding{Severity: Fault, Subject: b.Name, Fix: dissolve(f, b),
-		Evidence: fmt.Sprintf("%s are members, mode %s, and each is still its own RDMA device: the driver made no device "+
+		Evidence: fmt.Sprintf("%s are members, mode %s, and each is still its own RDMA device: the driver made no "+
+			"device "+
 			"of the bond", namesOf(on), b.Mode),
 		Why: "The rails' GIDs move to the bond: two devices have one address, and the peer reaches only one of them. " +
 			"RDMA libraries use several rails without a bond, and better."}
 	if oneAdapter(f, b) {
-		out.Fix = append([]string{"# both are ports of one adapter, of which a driver can make one device: dmesg says why " +
-			"it did not " +
-			"(SR-IOV, old firmware). Without the bond:"}, out.Fix...)
+		out.Fix = append([]string{
+			"# both are ports of one adapter, of which a driver can make one device: dmesg says why " +
+				"it did not " +
+				"(SR-IOV, old firmware). Without the bond:"}, out.Fix...)
 	}
 	protectManagement(f, &out, b.Name, on)
 	report(out)
@@ -156,9 +159,10 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 			out.Fix = []string{ip("link set dev %s up", m.Name)}
 		case n.Carrier != nil && !*n.Carrier:
 			out.Evidence += "; it has no carrier"
-			out.Fix = []string{note("plug in its cable at both ends, or replace it or its transceiver; check that the switch "+
-				"port is enabled: ethtool %s",
-				shellWord(m.Name))}
+			out.Fix = []string{
+				note("plug in its cable at both ends, or replace it or its transceiver; check that the switch "+
+					"port is enabled: ethtool %s",
+					shellWord(m.Name))}
 		default:
 			out.Fix = []string{note("it has carrier, so the bond's own monitor rejects it: cat /proc/net/bonding/%s",
 				shellWord(b.Name))}
@@ -190,7 +194,8 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report func(Finding)) {
 		}
 	}
 	out := Finding{Severity: Fault, Subject: b.Name,
-		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or none.",
+		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, " +
+			"or none.",
 		Fix: []string{note("configure the switch ports of these links as one LACP group (mode active); then: cat "+
 			"/proc/net/bonding/%s", shellWord(b.Name))}}
 	switch {

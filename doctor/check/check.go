@@ -78,7 +78,8 @@ func Checks() []Check {
 		{"mtu_low", "the interface's MTU leaves RoCE less than 4096", eachRail(checkMTULow)},
 		{"mtu_unlike", "rails of one rate have interfaces with different MTUs", checkMTUUnlike},
 		{"gid_missing", "no RoCE v2 GID, or none over IPv4", eachRail(checkGIDMissing)},
-		{"gid_link_local", "the only RoCE v2 GIDs are link-local: the interface has no address", eachRail(checkGIDLinkLocal)},
+		{"gid_link_local", "the only RoCE v2 GIDs are link-local: the interface has no address",
+			eachRail(checkGIDLinkLocal)},
 		{"gid_misbound", "the RoCE v2 IPv4 GIDs of the rail belong to a bond or bridge over its interface",
 			eachRail(checkGIDMisbound)},
 		{"gid_index_unlike", "the GID to use has another index than on the other rails: no fixed index fits all",
@@ -88,11 +89,13 @@ func Checks() []Check {
 		{"same_subnet", "several rails in one subnet without the ARP settings or policy routing that it needs",
 			checkSameSubnet},
 		{"bond_mode", "a bond over rails in a mode that no driver supports for RDMA", eachBond(checkBondMode)},
-		{"bond_no_lag", "a bond over several rails of which the driver made no single RDMA device", eachBond(checkBondNoLAG)},
+		{"bond_no_lag", "a bond over several rails of which the driver made no single RDMA device",
+			eachBond(checkBondNoLAG)},
 		{"bond_member_down", "a member of a bond over rails is down", eachBond(checkBondMemberDown)},
 		{"bond_lacp", "an 802.3ad bond without a LACP partner, or with members in several aggregators",
 			eachBond(checkBondLACP)},
-		{"pcie_link_low", "a rail's PCIe link is slower or narrower than both ends support, or its slot is too narrow for " +
+		{"pcie_link_low", "a rail's PCIe link is slower or narrower than both ends support, or its slot is too " +
+			"narrow for " +
 			"the port", checkPCIeLink},
 		{"pcie_shared", "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
 		{"numa_far", "GPUs in a NUMA node without a rail in it or in another node of the same processor", checkNUMA},
@@ -125,11 +128,13 @@ func PeerChecks() []PeerCheck {
 			eachPair(checkPeerLinkLayer)},
 		{"peer_rate", "rails of one name have different rates", eachPair(checkPeerRate)},
 		{"peer_mtu", "the interfaces of rails of one name have different MTUs", eachPair(checkPeerMTU)},
-		{"peer_subnet", "rails of one name share no subnet, and have no route to each other", eachPair(checkPeerSubnet)},
+		{"peer_subnet", "rails of one name share no subnet, and have no route to each other",
+			eachPair(checkPeerSubnet)},
 		{"peer_gid", "rails of one name would use GIDs of different types", eachPair(checkPeerGID)},
 		{"peer_pfc", "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
 		{"peer_dcqcn", "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
-		{"peer_traffic_class", "the traffic class of what rails send differs from the peer's", comparePeerQoS(qosClass)},
+		{"peer_traffic_class", "the traffic class of what rails send differs from the peer's",
+			comparePeerQoS(qosClass)},
 	}, versionTable()...)
 }
 

@@ -16,7 +16,8 @@ const evil = "x\n$(reboot); `reboot` \x1b[2J'\""
 // command into a finding.
 func TestSanitize(t *testing.T) {
 	there, here := travelled(t, evilFacts()), travelled(t, evilFacts())
-	here.Versions = []facts.Installed{{Component: "ucx", Version: "1", Where: "x"}, {Component: "nccl", Version: "1", Where: "x"}}
+	here.Versions = []facts.Installed{{Component: "ucx", Version: "1", Where: "x"},
+		{Component: "nccl", Version: "1", Where: "x"}}
 	list := append(runSystem(there), runSystemPeer(here, there)...)
 	if len(list) < 8 {
 		t.Errorf("too few findings to be a test:\n%s", findingsText(list))
@@ -24,7 +25,9 @@ func TestSanitize(t *testing.T) {
 	for _, f := range list {
 		pasteable(t, f)
 		for _, m := range f.Fix {
-			if command, _, _ := strings.Cut(m, "#"); strings.Contains(strings.ReplaceAll(command, "$(basename $(readlink -f ", ""), "$(") || strings.Contains(command, "`") || strings.Contains(command, "; reboot") {
+			if command, _, _ := strings.Cut(m, "#"); strings.Contains(strings.ReplaceAll(command,
+				"$(basename $(readlink -f ", ""), "$(") || strings.Contains(command, "`") || strings.Contains(command,
+				"; reboot") {
 				t.Errorf("a command of the peer's: %s", m)
 			}
 		}
@@ -46,16 +49,21 @@ func travelled(t testing.TB, f *facts.Facts) *facts.Facts {
 
 func evilFacts() *facts.Facts {
 	f := &facts.Facts{Version: facts.Version, System: facts.System{
-		Memlock:   facts.Memlock{Known: true},
-		Devices:   facts.Devices{Known: true, Class: true, NodeDir: true, Uverbs: []facts.Uverbs{{Device: "d0", Node: evil, State: facts.UverbsDenied, Mode: evil, Err: evil}, {Device: "d1", Node: evil, State: facts.UverbsRules, Mode: evil, Err: evil}}},
-		Verbs:     facts.Verbs{Known: true, Library: evil, Providers: []facts.Provider{{Name: evil, Library: evil}}},
-		Versions:  []facts.Installed{{Component: "ucx", Version: evil, Where: evil}, {Component: "nccl", Version: "2" + evil, Where: evil}},
+		Memlock: facts.Memlock{Known: true},
+		Devices: facts.Devices{Known: true, Class: true, NodeDir: true,
+			Uverbs: []facts.Uverbs{{Device: "d0", Node: evil, State: facts.UverbsDenied, Mode: evil, Err: evil},
+				{Device: "d1", Node: evil, State: facts.UverbsRules, Mode: evil, Err: evil}}},
+		Verbs: facts.Verbs{Known: true, Library: evil, Providers: []facts.Provider{{Name: evil, Library: evil}}},
+		Versions: []facts.Installed{{Component: "ucx", Version: evil, Where: evil},
+			{Component: "nccl", Version: "2" + evil, Where: evil}},
 		GPUDirect: facts.GPUDirect{GPUs: 1, Model: evil, Mode: "none", Reason: evil, Driver: evil},
-		Jobs:      facts.Jobs{Envs: []facts.Env{{Vars: map[string]string{"NCCL_IB_DISABLE": "1" + evil}, File: evil}, {Vars: map[string]string{"UCX_TLS": "tcp"}, Count: 1, Processes: []facts.Process{{PID: 1, Comm: evil}}}}},
+		Jobs: facts.Jobs{Envs: []facts.Env{{Vars: map[string]string{"NCCL_IB_DISABLE": "1" + evil}, File: evil},
+			{Vars: map[string]string{"UCX_TLS": "tcp"}, Count: 1, Processes: []facts.Process{{PID: 1, Comm: evil}}}}},
 	}}
 	for i, value := range []string{evil, "2", "2"} {
 		device := fmt.Sprintf("d%d", i)
-		f.Rails = append(f.Rails, facts.Rail{Name: evil, Device: device, Port: 1, Netdev: evil, StateID: 4, Kind: "k", Provider: evil})
+		f.Rails = append(f.Rails, facts.Rail{Name: evil, Device: device, Port: 1, Netdev: evil, StateID: 4, Kind: "k",
+			Provider: evil})
 		var set []facts.Setting
 		for _, row := range qosRows() {
 			set = append(set, facts.Setting{Name: row.name, Value: value, Where: evil})

@@ -58,7 +58,8 @@ func TestHung(t *testing.T) {
 		if took := time.Since(before); took > 10*budget {
 			t.Errorf("it took %v", took)
 		}
-		if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], "rail 1 (rxe1/1)") || !strings.Contains(f.Unread[0], path) {
+		if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], "rail 1 (rxe1/1)") || !strings.Contains(f.Unread[0],
+			path) {
 			t.Errorf("not read: %q", f.Unread)
 		}
 		if len(f.Rails) != 2 || !f.Rails[0].Active() || f.Rails[1].StateID != 0 || f.Rails[1].Device != "rxe1" {
@@ -82,8 +83,10 @@ func TestHung(t *testing.T) {
 
 // TestUnread: what cannot be read is said, with the file.
 func TestUnread(t *testing.T) {
-	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth1/carrier", "N/A")+"gone sys/class/net/eth1/mtu\n"+doctortest.File("sys/class/net/eth1/mtu/x", ""))
-	if len(f.Unread) != 2 || !strings.Contains(f.Unread[0], `net/eth1/carrier: "N/A" is not`) || !strings.Contains(f.Unread[1], "eth1/mtu") {
+	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth1/carrier",
+		"N/A")+"gone sys/class/net/eth1/mtu\n"+doctortest.File("sys/class/net/eth1/mtu/x", ""))
+	if len(f.Unread) != 2 || !strings.Contains(f.Unread[0],
+		`net/eth1/carrier: "N/A" is not`) || !strings.Contains(f.Unread[1], "eth1/mtu") {
 		t.Errorf("%q", f.Unread)
 	}
 }
@@ -96,11 +99,13 @@ func TestNotLookedAt(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(class), os.Symlink(class, class)); err != nil {
 		t.Fatal(err)
 	}
-	f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(), facts.All)
+	f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(),
+		facts.All)
 	if list := judge(f, nil); len(list) > 0 || len(f.Unread) == 0 || !strings.Contains(f.Unread[0], class) {
 		t.Errorf("%+v, not read: %q", list, f.Unread)
 	}
-	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(), facts.All)
+	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(),
+		facts.All)
 	if want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}; !slices.Equal(f.Unread, want) {
 		t.Errorf("not read: %q, want %q", f.Unread, want)
 	}
@@ -137,7 +142,8 @@ func TestPropose(t *testing.T) {
 			t.Fatalf("%s for %s, after %s: %+v", p, r, base, f.Netdevs)
 		}
 		mask := uint32(1)<<(32-p.Bits()) - 1
-		if a, b := p.Addr().As4(), base.Addr().As4(); (uint32(a[2])<<8|uint32(a[3]))&mask != (uint32(b[2])<<8|uint32(b[3]))&mask {
+		if a, b := p.Addr().As4(),
+			base.Addr().As4(); (uint32(a[2])<<8|uint32(a[3]))&mask != (uint32(b[2])<<8|uint32(b[3]))&mask {
 			t.Fatalf("%s has not the place of %s", p, base)
 		}
 	}
@@ -152,7 +158,9 @@ func machineOfAddresses(rng *rand.Rand) *facts.Facts {
 		f.Rails = append(f.Rails, facts.Rail{Name: fmt.Sprint(i), Netdev: name})
 		n := facts.Netdev{Name: name}
 		if rng.IntN(3) > 0 {
-			n.Addresses = append(n.Addresses, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(rng.IntN(256)), byte(rng.IntN(3)), byte(rng.IntN(4)), byte(rng.IntN(256))}), bits))
+			n.Addresses = append(n.Addresses,
+				netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(rng.IntN(256)), byte(rng.IntN(3)), byte(rng.IntN(4)),
+					byte(rng.IntN(256))}), bits))
 		}
 		f.Netdevs = append(f.Netdevs, n)
 	}

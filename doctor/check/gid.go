@@ -42,7 +42,8 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	default:
 		out.Severity = Warning
 		out.Evidence = fmt.Sprintf("%s has RoCE v2 GIDs over IPv6 only (index %d: %s)", r.Device, g.Index, g.Addr)
-		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, --ipv6), " +
+		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, " +
+			"--ipv6), " +
 			"and choose a GID that reaches nobody."
 	}
 	report(out)
@@ -54,13 +55,16 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 		return
 	}
 	out := Finding{Severity: Fault, Subject: r.String(), Fix: giveGID(f, r),
-		Why: "A link-local address does not identify the subnet: NCCL ignores it, and connections that use it time out " +
+		Why: "A link-local address does not identify the subnet: NCCL ignores it, and connections that use it time " +
+			"out " +
 			"(rtr_unreachable)."}
 	ownIPv4 := func(g facts.GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() && g.Own }
-	if i := slices.IndexFunc(r.GIDs, ownIPv4); i >= 0 { // as two nodes on one cable assign (link-local: [ipv4] in netplan)
+	if i := slices.IndexFunc(r.GIDs,
+		ownIPv4); i >= 0 { // as two nodes on one cable assign (link-local: [ipv4] in netplan)
 		g, out.Severity = r.GIDs[i], Warning
 		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. " +
-			"But all rails are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after " +
+			"But all rails are then in one subnet: TCP leaves by whichever the kernel chooses, the address may " +
+			"change after " +
 			"a restart, " +
 			"and the probe cannot pair rails by it."
 	}
@@ -160,9 +164,11 @@ func checkGIDIndex(f *facts.Facts, report func(Finding)) {
 			return
 		}
 		report(Finding{Severity: Warning, Subject: r.String(),
-			Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d", r.Device, index,
+			Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d",
+				r.Device, index,
 				usual[driver]),
-			Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another GID here, or " +
+			Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another " +
+				"GID here, or " +
 				"none. " +
 				"Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
 			Fix: []string{"# let NCCL and UCX choose: unset NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX in the jobs",
@@ -180,7 +186,8 @@ func checkHalfUnused(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	out := Finding{Severity: Warning, Subject: r.String(),
 		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t,
 			r.PCIAddress, t.PCIAddress),
-		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about half "+
+		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches "+
+			"about half "+
 			"of the rate. "+
 			"An interface with P2 in its name is not a duplicate: it needs an address in a subnet of its own.", t)}
 	if n.Up != nil && !*n.Up {

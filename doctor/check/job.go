@@ -31,7 +31,8 @@ func jobChecks() []jobCheck {
 		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX",
 			"`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail",
 			judgeGIDIndex},
-		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes", judgeUCXTLS},
+		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes",
+			judgeUCXTLS},
 		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
 			judgeUCXDevices},
 	}
@@ -113,7 +114,8 @@ func holders(variable, value string, envs []facts.Env) (where string, fix []stri
 		if value != "" {
 			what = "export " + variable + "=" + shellWord(value)
 		}
-		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps its "+
+		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps "+
+			"its "+
 			"environment",
 			what, strings.Join(pids, ", ")))
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 func TestIBHCA(t *testing.T) {
-	ports := []facts.RDMAPort{{Device: "mlx5_0", Port: 1}, {Device: "mlx5_1", Port: 1}, {Device: "mlx5_1", Port: 2}, {Device: "mlx5_10", Port: 1}, {Device: "mlx5_bond_0", Port: 1}}
+	ports := []facts.RDMAPort{{Device: "mlx5_0", Port: 1}, {Device: "mlx5_1", Port: 1}, {Device: "mlx5_1", Port: 2},
+		{Device: "mlx5_10", Port: 1}, {Device: "mlx5_bond_0", Port: 1}}
 	for text, want := range map[string]string{
 		"":                  "mlx5_0:1 mlx5_1:1 mlx5_1:2 mlx5_10:1 mlx5_bond_0:1",
 		"mlx5":              "mlx5_0:1 mlx5_1:1 mlx5_1:2 mlx5_10:1 mlx5_bond_0:1",
@@ -95,21 +96,26 @@ func TestUCXTLS(t *testing.T) {
 }
 
 func TestUCXDevices(t *testing.T) {
-	f := &facts.Facts{System: facts.System{Jobs: facts.Jobs{Devices: []facts.RDMAPort{{Device: "mlx5_0", Port: 1}, {Device: "mlx5_1", Port: 1}}, Netdevs: []string{"eth0", "lo", "mlx5_0"}}}}
+	f := &facts.Facts{System: facts.System{Jobs: facts.Jobs{Devices: []facts.RDMAPort{{Device: "mlx5_0", Port: 1},
+		{Device: "mlx5_1", Port: 1}}, Netdevs: []string{"eth0", "lo", "mlx5_0"}}}}
 	for _, tt := range []struct {
 		text    string
 		foreign bool
 		want    Severity
 		mend    string
 	}{
-		{text: ""}, {text: "all"}, {text: "mlx5_0:1"}, {text: "mlx5_0"}, {text: "mlx5_0:1, mlx5_1:1"}, {text: "mlx5_0:1,eth0,lo"}, {text: "mlx5_0:1,"}, {text: "^mlx5_0"}, {text: "^mlx5_9:1"},
+		{text: ""}, {text: "all"}, {text: "mlx5_0:1"}, {text: "mlx5_0"}, {text: "mlx5_0:1, mlx5_1:1"},
+		{text: "mlx5_0:1,eth0,lo"}, {text: "mlx5_0:1,"}, {text: "^mlx5_0"}, {text: "^mlx5_9:1"},
 		{text: "mlx5_[0-7]"}, {text: "all,mlx5_9:1"}, {text: "^lo"},
-		{text: "lo", want: Fault}, {text: "eth0", want: Fault}, {text: "eth0,lo", want: Fault}, {text: "mlx5_9:1", want: Fault}, {text: "eth0,mlx5_9:1", want: Fault},
+		{text: "lo", want: Fault}, {text: "eth0", want: Fault}, {text: "eth0,lo", want: Fault},
+		{text: "mlx5_9:1", want: Fault}, {text: "eth0,mlx5_9:1", want: Fault},
 		{text: "^mlx5_0,mlx5_1:1", want: Fault}, {text: "mlx5_0:2", want: Fault}, {text: "eth9", want: Fault},
-		{text: "mlx5_0:1,mlx5_9:1", want: Warning, mend: "mlx5_0:1"}, {text: "mlx5_1:1,eth0,eth9", want: Warning, mend: "mlx5_1:1,eth0"},
+		{text: "mlx5_0:1,mlx5_9:1", want: Warning, mend: "mlx5_0:1"},
+		{text: "mlx5_1:1,eth0,eth9", want: Warning, mend: "mlx5_1:1,eth0"},
 		{text: "lo", foreign: true, want: Fault}, {text: "eth9", foreign: true}, {text: "mlx5_9:1", foreign: true},
 	} {
-		v, bad := judgeUCXDevices(f, facts.Env{Vars: map[string]string{"UCX_NET_DEVICES": tt.text}, Foreign: tt.foreign})
+		v, bad := judgeUCXDevices(f, facts.Env{Vars: map[string]string{"UCX_NET_DEVICES": tt.text},
+			Foreign: tt.foreign})
 		if bad != (tt.want != "") || bad && (v.severity != tt.want || v.fix != tt.mend) {
 			t.Errorf("%q (foreign %v): %+v, %v; want %q, mended by %q", tt.text, tt.foreign, v, bad, tt.want, tt.mend)
 		}
@@ -123,14 +129,19 @@ func TestJobsNotJudged(t *testing.T) {
 		return change
 	}
 	for name, change := range map[string]doctortest.Tree{
-		"devices of another namespace":           foreign(doctortest.Job("NCCL_IB_HCA=mlx5_bond_0", "UCX_NET_DEVICES=eth0", "NCCL_IB_GID_INDEX=9")),
+		"devices of another namespace": foreign(doctortest.Job("NCCL_IB_HCA=mlx5_bond_0",
+			"UCX_NET_DEVICES=eth0", "NCCL_IB_GID_INDEX=9")),
 		"no RDMA wanted: devices do not matter":  doctortest.Job("NCCL_IB_DISABLE=0", "NCCL_IB_GID_INDEX=-1"),
 		"an entry that is empty on unused rails": doctortest.Job("NCCL_IB_GID_INDEX=3", "NCCL_IB_HCA=rocep1s0f0"),
-		"its own environment":                    {"proc/4242/environ": doctortest.Environ("NCCL_IB_DISABLE=1"), "proc/4242/comm": "railscope\n"},
-		"a plugin that is not on verbs":          doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_NET=AWS Libfabric", "NCCL_IB_HCA=mlx5_9"),
-		"set, but empty":                         doctortest.Job("NCCL_IB_DISABLE=", "NCCL_NET=", "NCCL_IB_HCA=", "NCCL_IB_GID_INDEX=", "UCX_TLS=", "UCX_NET_DEVICES="),
-		"no number":                              doctortest.Job("NCCL_IB_DISABLE=false"),
-		"comments in files":                      {"root/etc/nccl.conf": "#NCCL_IB_DISABLE=1\n", "root/etc/ucx/ucx.conf": "# UCX_TLS=tcp\n", "root/etc/environment": "PATH=\"/usr/bin\"\n"},
+		"its own environment": {"proc/4242/environ": doctortest.Environ("NCCL_IB_DISABLE=1"),
+			"proc/4242/comm": "railscope\n"},
+		"a plugin that is not on verbs": doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_NET=AWS Libfabric",
+			"NCCL_IB_HCA=mlx5_9"),
+		"set, but empty": doctortest.Job("NCCL_IB_DISABLE=", "NCCL_NET=", "NCCL_IB_HCA=",
+			"NCCL_IB_GID_INDEX=", "UCX_TLS=", "UCX_NET_DEVICES="),
+		"no number": doctortest.Job("NCCL_IB_DISABLE=false"),
+		"comments in files": {"root/etc/nccl.conf": "#NCCL_IB_DISABLE=1\n",
+			"root/etc/ucx/ucx.conf": "# UCX_TLS=tcp\n", "root/etc/environment": "PATH=\"/usr/bin\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if list := runSystem(systemFacts(t, doctortest.System(t, spark, change))); len(list) > 0 {
@@ -142,7 +153,8 @@ func TestJobsNotJudged(t *testing.T) {
 
 // TestJobsCause says of a job that has no RDMA at all only that.
 func TestJobsCause(t *testing.T) {
-	list := runSystem(systemFacts(t, doctortest.System(t, hgx, doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_IB_HCA=mlx5_9", "NCCL_IB_GID_INDEX=77"))))
+	list := runSystem(systemFacts(t,
+		doctortest.System(t, hgx, doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_IB_HCA=mlx5_9", "NCCL_IB_GID_INDEX=77"))))
 	if len(list) != 1 || list[0].Check != "nccl_ib_disable" {
 		t.Error(findingsText(list))
 	}
@@ -162,12 +174,14 @@ func TestJobsMany(t *testing.T) {
 	if len(list) != 1 {
 		t.Fatal(findingsText(list))
 	}
-	for _, want := range []string{"/etc/environment, /proc/5000/environ (python), ", "/proc/5007/environ (python) and 292 more processes: "} {
+	for _, want := range []string{"/etc/environment, /proc/5000/environ (python), ",
+		"/proc/5007/environ (python) and 292 more processes: "} {
 		if !strings.Contains(list[0].Evidence, want) {
 			t.Errorf("%q does not have %q", list[0].Evidence, want)
 		}
 	}
-	if want := []string{`sed -i -E '/^[[:space:]]*(export[[:space:]]+)?NCCL_IB_DISABLE[[:space:]]*=/d' /etc/environment`}; !slices.Equal(list[0].Fix[:1], want) || len(list[0].Fix) != 2 {
+	if want := []string{`sed -i -E '/^[[:space:]]*(export[[:space:]]+)?NCCL_IB_DISABLE[[:space:]]*=/d' ` +
+		`/etc/environment`}; !slices.Equal(list[0].Fix[:1], want) || len(list[0].Fix) != 2 {
 		t.Errorf("%q", list[0].Fix)
 	}
 	if f.Jobs.Read != 300 {
@@ -178,20 +192,24 @@ func TestJobsMany(t *testing.T) {
 // TestJobFilesMended runs the printed command on the file, however its line is
 // written: the variable is not found any more.
 func TestJobFilesMended(t *testing.T) {
-	for _, line := range []string{"NCCL_IB_DISABLE=1", "export NCCL_IB_DISABLE=1", "  export \tNCCL_IB_DISABLE = '1'", "\tUCX_TLS=tcp", "UCX_NET_DEVICES\t= mlx5_0:1,mlx5_9:1"} {
+	for _, line := range []string{"NCCL_IB_DISABLE=1", "export NCCL_IB_DISABLE=1", "  export \tNCCL_IB_DISABLE = '1'",
+		"\tUCX_TLS=tcp", "UCX_NET_DEVICES\t= mlx5_0:1,mlx5_9:1"} {
 		s := doctortest.System(t, hgx, doctortest.Tree{"root/etc/environment": "A=b\n" + line + "\nC=d\n"})
 		list := runSystem(systemFacts(t, s))
 		if len(list) != 1 || len(list[0].Fix) != 1 {
 			t.Fatalf("%q: %s", line, findingsText(list))
 		}
-		command := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(list[0].Fix[0], "/etc/", s.Rootfs+"/etc/"))
+		command := exec.CommandContext(t.Context(), "sh", "-c",
+			strings.ReplaceAll(list[0].Fix[0], "/etc/", s.Rootfs+"/etc/"))
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", list[0].Fix[0], err, out)
 		}
 		if list := runSystem(systemFacts(t, s)); len(list) > 0 {
 			t.Errorf("%q is still there: %s", line, findingsText(list))
 		}
-		if data, err := os.ReadFile(filepath.Join(s.Rootfs, "etc/environment")); err != nil || !strings.HasPrefix(string(data), "A=b\n") || !strings.HasSuffix(string(data), "C=d\n") {
+		if data, err := os.ReadFile(filepath.Join(s.Rootfs,
+			"etc/environment")); err != nil || !strings.HasPrefix(string(data),
+			"A=b\n") || !strings.HasSuffix(string(data), "C=d\n") {
 			t.Errorf("%q left %q, %v", line, data, err)
 		}
 	}
@@ -199,9 +217,13 @@ func TestJobFilesMended(t *testing.T) {
 
 // TestEFA: what EFA does without is no fault there.
 func TestEFA(t *testing.T) {
-	f := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "rdmap16s27", Port: 1, StateID: 4, Provider: "efa"}}}, System: facts.System{
-		Devices: facts.Devices{Known: true, Class: true, NodeDir: true, Uverbs: []facts.Uverbs{{Device: "rdmap16s27", Node: "/dev/infiniband/uverbs0", State: facts.UverbsGood}}},
-		Jobs:    facts.Jobs{Devices: []facts.RDMAPort{{Device: "rdmap16s27", Port: 1}}, Envs: []facts.Env{{Vars: map[string]string{"NCCL_IB_DISABLE": "1"}, Count: 1}, {Vars: map[string]string{"NCCL_IB_HCA": "mlx5"}, Count: 1}}}}}
+	f := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "rdmap16s27", Port: 1, StateID: 4,
+		Provider: "efa"}}}, System: facts.System{
+		Devices: facts.Devices{Known: true, Class: true, NodeDir: true,
+			Uverbs: []facts.Uverbs{{Device: "rdmap16s27", Node: "/dev/infiniband/uverbs0", State: facts.UverbsGood}}},
+		Jobs: facts.Jobs{Devices: []facts.RDMAPort{{Device: "rdmap16s27", Port: 1}},
+			Envs: []facts.Env{{Vars: map[string]string{"NCCL_IB_DISABLE": "1"}, Count: 1},
+				{Vars: map[string]string{"NCCL_IB_HCA": "mlx5"}, Count: 1}}}}}
 	if list := runSystem(f); len(list) > 0 {
 		t.Error(findingsText(list))
 	}
@@ -222,8 +244,10 @@ func FuzzJobs(f *testing.F) {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		node := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Port: 1, StateID: 4}}}}
-		node.Jobs.Devices, node.Jobs.GIDs = []facts.RDMAPort{{Device: "mlx5_0", Port: 1}}, []facts.NamedGID{{Device: "mlx5_0", Port: 1}}
+		node := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Port: 1,
+			StateID: 4}}}}
+		node.Jobs.Devices, node.Jobs.GIDs = []facts.RDMAPort{{Device: "mlx5_0", Port: 1}},
+			[]facts.NamedGID{{Device: "mlx5_0", Port: 1}}
 		value = facts.Clean(value)
 		file := facts.Env{Vars: map[string]string{}, File: "/etc/environment"}
 		process := facts.Env{Vars: file.Vars, Count: 1, Processes: []facts.Process{{PID: 1, Comm: value}}}
@@ -240,7 +264,8 @@ func FuzzJobs(f *testing.F) {
 // pasteable holds that a finding can be printed, and its commands be pasted.
 func pasteable(t *testing.T, f Finding) {
 	t.Helper()
-	if f.Severity != Fault && f.Severity != Warning || f.Subject == "" || f.Evidence == "" || f.Why == "" || len(f.Fix) == 0 {
+	if f.Severity != Fault && f.Severity != Warning || f.Subject == "" || f.Evidence == "" || f.Why == "" ||
+		len(f.Fix) == 0 {
 		t.Errorf("not complete: %+v", f)
 	}
 	for _, s := range append([]string{f.Subject, f.Evidence, f.Why}, f.Fix...) {

@@ -140,8 +140,9 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
 			other = append(other, fmt.Sprintf("%s (%s)", r, g.GID))
 		}
 	}
-	v := verdict{severity: Warning, why: "Indices move with addresses, bonds and namespaces, and differ between nodes. " +
-		"Without the variable, NCCL 2.21 and later finds the right entry."}
+	v := verdict{severity: Warning,
+		why: "Indices move with addresses, bonds and namespaces, and differ between nodes. " +
+			"Without the variable, NCCL 2.21 and later finds the right entry."}
 	var parts []string
 	for _, part := range []struct {
 		what  string
@@ -153,7 +154,8 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
 	}
 	if len(empty) > 0 {
 		v.severity = Fault
-		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with it. " +
+		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with " +
+			"it. " +
 			v.why
 	}
 	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,

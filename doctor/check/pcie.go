@@ -69,8 +69,10 @@ func checkPCIeLink(f *facts.Facts, report func(Finding)) {
 			report(l.degraded())
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
 			report(Finding{Severity: Warning, Subject: namesOf(l.rails),
-				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s", l.Address,
-					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth), gigabits(l.need)),
+				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s",
+					l.Address,
+					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
+					gigabits(l.need)),
 				Why: "The slot limits this rail, whatever its port could carry.",
 				Fix: []string{note("move the adapter to a slot of %s", generation(l.MaxSpeed, l.MaxWidth))}})
 		}
@@ -87,14 +89,16 @@ func (l *pcieLink) degraded() Finding {
 	out := Finding{Severity: Warning, Subject: namesOf(l.rails),
 		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
 			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
-		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its full " +
+		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its " +
+			"full " +
 			"rate."}
 	if now < l.need {
 		out.Severity = Fault
 	}
 	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
 	if l.slot == nil {
-		out.Fix = []string{note("check what the slot supports (lspci -vt shows the bridge above %s, lspci -vvs BRIDGE its "+
+		out.Fix = []string{note("check what the slot supports (lspci -vt shows the bridge above %s, lspci -vvs "+
+			"BRIDGE its "+
 			"LnkCap); if as much: "+reseat, l.Address)}
 	} else {
 		out.Fix = []string{"# retrains the link, which interrupts what goes over it",
@@ -155,9 +159,11 @@ func checkNUMA(f *facts.Facts, report func(Finding)) {
 		}
 		report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s %s", word, strings.Join(far[node], ", ")),
 			Evidence: evidence,
-			Why: "What they send crosses the link between the processors, which is slower, shared, and on many machines not " +
+			Why: "What they send crosses the link between the processors, which is slower, shared, and on many " +
+				"machines not " +
 				"usable for GPUDirect.",
-			Fix: []string{note("move an adapter to a slot of NUMA node %d, or give these GPUs the jobs that stay within the "+
+			Fix: []string{note("move an adapter to a slot of NUMA node %d, or give these GPUs the jobs that stay "+
+				"within the "+
 				"node", node)}})
 	}
 }

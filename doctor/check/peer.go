@@ -50,7 +50,8 @@ func checkPeerLinkLayer(p pair, report func(Finding)) {
 	report(Finding{Severity: Fault, Subject: p.subject(),
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
 		Why:      "The two speak different protocols on the wire: nothing connects over this rail.",
-		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
+		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), "+
+			"then "+
 			"restart the node",
 			shellWord(orElse(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
 }
@@ -67,7 +68,8 @@ func checkPeerRate(p pair, report func(Finding)) {
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
 		Why: "The faster end sends more than the slower one accepts: the goodput is the slower one's, and the switch " +
 			"in between pauses or drops.",
-		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
+		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed "+
+			"speed: "+
 			"ethtool %s",
 			slow, shellWord(slow.Netdev))}})
 }
@@ -84,7 +86,8 @@ func checkPeerMTU(p pair, report func(Finding)) {
 		node, fix = p.there.Node, setMTU(p.there, p.b, a)
 	}
 	report(Finding{Node: node, Severity: Warning, Subject: p.subject(), Fix: fix,
-		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev, p.there.Node,
+		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev,
+			p.there.Node,
 			b),
 		Why: "RoCE uses 4096 either way, and TCP agrees on the smaller one. Other packets are not fragmented in an " +
 			"Ethernet segment: " +
@@ -106,9 +109,10 @@ func checkPeerSubnet(p pair, report func(Finding)) {
 			out.Severity = Warning
 			out.Evidence += fmt.Sprintf("; it meets %s there", o)
 			out.Why = "Programs that pair rails by number connect rails that cannot reach each other."
-			out.Fix = []string{note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
-				"here and %s/%d there",
-				p.a.Device, p.a.Port, o.Device, o.Port)}
+			out.Fix = []string{
+				note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
+					"here and %s/%d there",
+					p.a.Device, p.a.Port, o.Device, o.Port)}
 			report(out)
 			return
 		}

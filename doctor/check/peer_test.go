@@ -13,7 +13,8 @@ import (
 
 // otherRXE makes of the machine the one at the other end of its rails: with 2
 // for a place in each subnet where this one has 1.
-var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1", "192.168.101.2/24")
+var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1",
+	"192.168.101.2/24")
 
 // TestPeerFaults: each fault between two nodes yields its finding, and nothing
 // else between them.
@@ -25,15 +26,28 @@ func TestPeerFaults(t *testing.T) {
 		there string
 		node  string // where the commands belong
 	}{
-		{fault{"a rail less", "peer_rails", Warning, "rxe", "", "rxe and rxe", "2 rails on rxe, 1 on peer", nil}, "gone sys/class/infiniband/rxe1\n", "here"},
-		{fault{"InfiniBand against Ethernet", "peer_link_layer", Fault, "rxe", "", "rail 1 (rxe1, eth1)", "Ethernet on here, InfiniBand on peer", nil}, doctortest.File("sys/class/infiniband/rxe1/ports/1/link_layer", "InfiniBand"), "here"},
-		{fault{"a slower peer", "peer_rate", Warning, "rxe", "", "rail 1", "10 Gb/s on here, 2.5 Gb/s on peer", nil}, rate("1", "2.5 Gb/sec (1X SDR)"), "peer"},
-		{fault{"MTU larger there", "peer_mtu", Warning, "rxe", "", "rail 1", "eth1 of here has MTU 4200, eth1 of peer has 9000", []string{"ip link set dev eth1 mtu 9000"}}, doctortest.File("sys/class/net/eth1/mtu", "9000"), "here"},
-		{fault{"MTU larger here", "peer_mtu", Warning, "rxe", doctortest.File("sys/class/net/eth1/mtu", "9000"), "rail 1", "eth1 of here has MTU 9000", []string{"ip link set dev eth1 mtu 9000"}}, "", "peer"},
-		{fault{"another subnet", "peer_subnet", Fault, "rxe", "", "rail 1", "eth1 has 192.168.101.1/24, eth1 of peer has 192.168.111.2/24", []string{"ip address add 192.168.111.1/24 dev eth1"}}, doctortest.File("kernel/addresses/eth1", "192.168.111.2/24"), "here"},
-		{fault{"another subnet, this node's place taken", "peer_subnet", Fault, "rxe", "", "rail 1", "no common subnet", nil}, doctortest.File("kernel/addresses/eth1", "192.168.111.1/24"), "here"},
-		{fault{"IPv4 against IPv6", "peer_gid", Fault, "rxe", "", "rail 1", "GID 1 (fd00::2)", []string{"ip address add 192.168.101.2/24 dev eth1"}}, doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "fd00:0000:0000:0000:0000:0000:0000:0002") +
-			doctortest.File("kernel/addresses/eth1", "fd00::2/64"), "peer"},
+		{fault{"a rail less", "peer_rails", Warning, "rxe", "", "rxe and rxe", "2 rails on rxe, 1 on peer", nil},
+			"gone sys/class/infiniband/rxe1\n", "here"},
+		{fault{"InfiniBand against Ethernet", "peer_link_layer", Fault, "rxe", "", "rail 1 (rxe1, eth1)",
+			"Ethernet on here, InfiniBand on peer", nil},
+			doctortest.File("sys/class/infiniband/rxe1/ports/1/link_layer", "InfiniBand"), "here"},
+		{fault{"a slower peer", "peer_rate", Warning, "rxe", "", "rail 1", "10 Gb/s on here, 2.5 Gb/s on peer", nil},
+			rate("1", "2.5 Gb/sec (1X SDR)"), "peer"},
+		{fault{"MTU larger there", "peer_mtu", Warning, "rxe", "", "rail 1",
+			"eth1 of here has MTU 4200, eth1 of peer has 9000", []string{"ip link set dev eth1 mtu 9000"}},
+			doctortest.File("sys/class/net/eth1/mtu", "9000"), "here"},
+		{fault{"MTU larger here", "peer_mtu", Warning, "rxe", doctortest.File("sys/class/net/eth1/mtu", "9000"),
+			"rail 1", "eth1 of here has MTU 9000", []string{"ip link set dev eth1 mtu 9000"}}, "", "peer"},
+		{fault{"another subnet", "peer_subnet", Fault, "rxe", "", "rail 1",
+			"eth1 has 192.168.101.1/24, eth1 of peer has 192.168.111.2/24",
+			[]string{"ip address add 192.168.111.1/24 dev eth1"}},
+			doctortest.File("kernel/addresses/eth1", "192.168.111.2/24"), "here"},
+		{fault{"another subnet, this node's place taken", "peer_subnet", Fault, "rxe", "", "rail 1", "no common subnet",
+			nil}, doctortest.File("kernel/addresses/eth1", "192.168.111.1/24"), "here"},
+		{fault{"IPv4 against IPv6", "peer_gid", Fault, "rxe", "", "rail 1", "GID 1 (fd00::2)",
+			[]string{"ip address add 192.168.101.2/24 dev eth1"}},
+			doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "fd00:0000:0000:0000:0000:0000:0000:0002") +
+				doctortest.File("kernel/addresses/eth1", "fd00::2/64"), "peer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tested[c.check] = true
@@ -57,13 +71,18 @@ func TestPeerFaults(t *testing.T) {
 
 // TestPeerNoFalseAlarm: what is another check's, or none's.
 func TestPeerNoFalseAlarm(t *testing.T) {
-	gateway := doctortest.File("kernel/gateways/eth0", "0.0.0.0/0") + doctortest.File("kernel/gateways/eth1", "192.168.0.0/16")
+	gateway := doctortest.File("kernel/gateways/eth0", "0.0.0.0/0") + doctortest.File("kernel/gateways/eth1",
+		"192.168.0.0/16")
 	for _, c := range []struct{ name, here, there string }{
 		{"alike", "", ""},
 		{"an MTU that is low there", "", doctortest.File("sys/class/net/eth1/mtu", "1500")},
-		{"a port that is down there", "", doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN") + doctortest.File("sys/class/net/eth1/mtu", "9000")},
-		{"no address there", "", doctortest.File("kernel/addresses/eth1", "") + doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000")},
-		{"routed rails", gateway, gateway + doctortest.File("kernel/addresses/eth1", "192.168.111.2/24") + doctortest.File("kernel/addresses/eth0", "192.168.110.2/24")},
+		{"a port that is down there", "", doctortest.File("sys/class/infiniband/rxe1/ports/1/state",
+			"1: DOWN") + doctortest.File("sys/class/net/eth1/mtu", "9000")},
+		{"no address there", "",
+			doctortest.File("kernel/addresses/eth1", "") + doctortest.File("sys/class/infiniband/rxe1/ports/1/gids/1",
+				"0000:0000:0000:0000:0000:0000:0000:0000")},
+		{"routed rails", gateway, gateway + doctortest.File("kernel/addresses/eth1",
+			"192.168.111.2/24") + doctortest.File("kernel/addresses/eth0", "192.168.110.2/24")},
 	} {
 		here, there := doctortest.Machine(t, "rxe", c.here), doctortest.Machine(t, "rxe", otherRXE+c.there)
 		if list := judge(here, there); len(list) > 0 {
@@ -75,9 +94,13 @@ func TestPeerNoFalseAlarm(t *testing.T) {
 // TestPeerCrossed: rails that meet under other names are no fault, and the names
 // are what to change.
 func TestPeerCrossed(t *testing.T) {
-	here, there := doctortest.Machine(t, "rxe", ""), doctortest.Machine(t, "rxe", doctortest.File("kernel/addresses/eth0", "192.168.101.2/24")+doctortest.File("kernel/addresses/eth1", "192.168.100.2/24"))
+	here, there := doctortest.Machine(t, "rxe", ""),
+		doctortest.Machine(t, "rxe",
+			doctortest.File("kernel/addresses/eth0", "192.168.101.2/24")+doctortest.File("kernel/addresses/eth1",
+				"192.168.100.2/24"))
 	list := judge(here, there)
-	if len(list) != 2 || list[0].Severity != Warning || list[0].Check != "peer_subnet" || !strings.Contains(list[0].Fix[0], "rxe0/1 here and rxe1/1 there") {
+	if len(list) != 2 || list[0].Severity != Warning || list[0].Check != "peer_subnet" ||
+		!strings.Contains(list[0].Fix[0], "rxe0/1 here and rxe1/1 there") {
 		t.Errorf("%+v", list)
 	}
 }
@@ -87,8 +110,14 @@ func TestPeerCrossed(t *testing.T) {
 func TestConclusions(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", "")
 	f.Jobs.Conclusions = []facts.Conclusion{
-		{Check: "nccl_net", Severity: "fault", Processes: 3, Files: 0}, {Check: "nccl_net", Severity: "fault", Processes: 4, Files: 0}, {Check: "nccl_net", Severity: "warning", Processes: 0, Files: 1}, {Check: "ucx_tls", Severity: "terrible", Processes: 1, Files: 0},
-		{Check: "ucx_tls", Severity: "fault", Processes: -1, Files: 2}, {Check: "ucx_tls", Severity: "fault", Processes: 0, Files: 0}, {Check: "ucx_net_devices", Severity: "fault", Processes: 1, Files: 2}, {Check: "port_down", Severity: "fault", Processes: 1, Files: 1}, {Check: "\x1b[2J", Severity: "fault", Processes: 1, Files: 1},
+		{Check: "nccl_net", Severity: "fault", Processes: 3, Files: 0},
+		{Check: "nccl_net", Severity: "fault", Processes: 4, Files: 0},
+		{Check: "nccl_net", Severity: "warning", Processes: 0, Files: 1},
+		{Check: "ucx_tls", Severity: "terrible", Processes: 1, Files: 0},
+		{Check: "ucx_tls", Severity: "fault", Processes: -1, Files: 2},
+		{Check: "ucx_tls", Severity: "fault", Processes: 0, Files: 0}, {Check: "ucx_net_devices", Severity: "fault",
+			Processes: 1, Files: 2}, {Check: "port_down", Severity: "fault", Processes: 1, Files: 1},
+		{Check: "\x1b[2J", Severity: "fault", Processes: 1, Files: 1},
 	}
 	got := travelled(t, f)
 	var said []string
@@ -99,8 +128,10 @@ func TestConclusions(t *testing.T) {
 	}
 	want := []string{
 		"fault nccl_net the node itself found it wrong in 3 processes; values and processes are not reported to peers",
-		"warning nccl_net the node itself found it wrong in 1 configuration file; values and processes are not reported to peers",
-		"fault ucx_net_devices the node itself found it wrong in 1 process and 2 configuration files; values and processes are not reported to peers",
+		"warning nccl_net the node itself found it wrong in 1 configuration file; values and processes are not " +
+			"reported to peers",
+		"fault ucx_net_devices the node itself found it wrong in 1 process and 2 configuration files; values and " +
+			"processes are not reported to peers",
 	}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Error(diff)

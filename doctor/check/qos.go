@@ -31,11 +31,13 @@ const (
 	whyPFC = "PFC must be on for the same priorities on every rail, adapter and switch: where it is off, RoCE loses " +
 		"packets under load, " +
 		"and one slow rail slows the whole job."
-	whyTrust = "By trust the adapter sorts packets into priorities: RoCE without a VLAN tag has only its DSCP, so with " +
+	whyTrust = "By trust the adapter sorts packets into priorities: RoCE without a VLAN tag has only its DSCP, so " +
+		"with " +
 		"pcp all of it is in priority 0, without PFC."
 	whyPause = "Global pause stops all priorities at once and replaces PFC: a rail that has it blocks what PFC would " +
 		"let pass."
-	whyDCQCN = "Rails of one job share its load: one that reacts to congestion differently is slower, or displaces the " +
+	whyDCQCN = "Rails of one job share its load: one that reacts to congestion differently is slower, or displaces " +
+		"the " +
 		"others."
 	whyClass = "The traffic class decides in which queue of adapter and switch packets go: a rail with another one " +
 		"leaves the lossless queue."
@@ -56,29 +58,35 @@ func qosRows() []qosRow {
 			for _, priority := range on {
 				words = append(words, priority+":on")
 			}
-			return []string{fmt.Sprintf("dcb pfc set dev %s prio-pfc %s", shellWord(r.Netdev), strings.Join(words, " "))}
+			return []string{fmt.Sprintf("dcb pfc set dev %s prio-pfc %s", shellWord(r.Netdev),
+				strings.Join(words, " "))}
 		}},
 		{group: qosPFC, name: "trust", what: "trust", why: whyTrust, fix: func(r *facts.Rail, value string) []string {
 			return []string{fmt.Sprintf("mlnx_qos -i %s --trust=%s", shellWord(r.Netdev), shellWord(value))}
 		}},
-		{group: qosPFC, name: "pause", what: "global pause", why: whyPause, fix: func(r *facts.Rail, value string) []string {
-			return []string{command(append([]string{"ethtool", "-A", r.Netdev}, strings.Fields(value)...)...)}
-		}},
+		{group: qosPFC, name: "pause", what: "global pause", why: whyPause,
+			fix: func(r *facts.Rail, value string) []string {
+				return []string{command(append([]string{"ethtool", "-A", r.Netdev}, strings.Fields(value)...)...)}
+			}},
 		{group: qosDCQCN, name: "roce_np", what: "DCQCN notification point priorities", fix: fixECN("roce_np")},
 		{group: qosDCQCN, name: "roce_rp", what: "DCQCN reaction point priorities", fix: fixECN("roce_rp")},
-		{group: qosClass, name: "traffic_class", what: "traffic class", fix: func(r *facts.Rail, value string) []string {
-			if value == "unset" {
-				return []string{note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
-					facts.Clean(r.Device))}
-			}
-			return []string{fmt.Sprintf("echo %s > /sys/class/infiniband/%s/tc/%d/traffic_class", shellWord(value),
-				shellWord(r.Device), r.Port)}
-		}},
-		{group: qosClass, name: "roce_tos", what: "default TOS of rdma_cm", fix: func(r *facts.Rail, value string) []string {
-			dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
-			return []string{fmt.Sprintf("mkdir -p %s && echo %s > %s/ports/%d/default_roce_tos", dir, shellWord(value), dir,
-				r.Port)}
-		}},
+		{group: qosClass, name: "traffic_class", what: "traffic class",
+			fix: func(r *facts.Rail, value string) []string {
+				if value == "unset" {
+					return []string{
+						note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
+							facts.Clean(r.Device))}
+				}
+				return []string{fmt.Sprintf("echo %s > /sys/class/infiniband/%s/tc/%d/traffic_class", shellWord(value),
+					shellWord(r.Device), r.Port)}
+			}},
+		{group: qosClass, name: "roce_tos", what: "default TOS of rdma_cm",
+			fix: func(r *facts.Rail, value string) []string {
+				dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
+				return []string{fmt.Sprintf("mkdir -p %s && echo %s > %s/ports/%d/default_roce_tos", dir,
+					shellWord(value), dir,
+					r.Port)}
+			}},
 	}
 	for _, name := range facts.CongestionParameters() {
 		rows = append(rows, qosRow{group: qosDCQCN, name: name, what: "DCQCN parameter " + name,
@@ -98,7 +106,8 @@ func fixECN(side string) func(*facts.Rail, string) []string {
 		on, off := splitPriorities(value)
 		set := func(list []string, value int) {
 			if len(list) > 0 {
-				lines = append(lines, fmt.Sprintf("for p in %s; do echo %d > %s/$p; done", strings.Join(list, " "), value, dir))
+				lines = append(lines, fmt.Sprintf("for p in %s; do echo %d > %s/$p; done", strings.Join(list, " "),
+					value, dir))
 			}
 		}
 		set(on, 1)
@@ -233,7 +242,8 @@ func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report func(F
 				rails = append(rails, v.rail)
 			}
 			report(Finding{Severity: Warning, Subject: railsOf(rails),
-				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where, b[0].value,
+				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where,
+					b[0].value,
 					b[0].where),
 				Why: row.reason(),
 				Fix: append([]string{"# sets the peer's value; make sure first that the switches use it, too"},

@@ -20,7 +20,8 @@ func checkNoRails(f *facts.Facts, report func(Finding)) {
 	case len(f.LeftOut) > 0:
 		port := f.LeftOut[0]
 		out.Evidence = fmt.Sprintf("every RDMA port is excluded; %s port %d: %s", port.Device, port.Port, port.Reason)
-		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the physical " +
+		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the " +
+			"physical " +
 			"function is"}
 	case len(f.RDMADevices) > 0:
 		out.Evidence = fmt.Sprintf("none of the devices in /sys/class/infiniband (%s) has a readable port that the "+
@@ -73,12 +74,14 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 		Why:      "A port that is not ACTIVE carries nothing: the other rails do its work, or the job does not start."}
 	switch {
 	case r.LinkLayer == "InfiniBand":
-		out.Fix = []string{"# a port in INIT waits for a subnet manager: check that the fabric has one (sminfo); if not: " +
+		out.Fix = []string{"# a port in INIT waits for a subnet manager: check that the fabric has one (sminfo); " +
+			"if not: " +
 			"systemctl start opensm",
 			"# a port in DOWN has no link: check its cable"}
 	case n.Carrier != nil && !*n.Carrier:
 		out.Evidence += fmt.Sprintf("; %s has no carrier", n.Name)
-		out.Fix = []string{note("plug in the cable at both ends, or replace it or its transceiver; check that the switch "+
+		out.Fix = []string{note("plug in the cable at both ends, or replace it or its transceiver; check that the "+
+			"switch "+
 			"port is enabled: ethtool %s; ethtool -m %s",
 			shellWord(n.Name), shellWord(n.Name))}
 	case n.Name != "":
@@ -102,12 +105,14 @@ func checkFlapping(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 		return
 	}
 	report(Finding{Severity: Warning, Subject: r.String(),
-		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel has "+
+		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the "+
+			"kernel has "+
 			"been up for %.1f days",
 			n.Name, *n.Downs, n.Name, days),
 		Why: "Each time costs seconds of retransmission, and a queue pair that times out ends its job. " +
 			"The count is since the interface was created: netdev_carrier_changes_total shows whether it still rises.",
-		Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d %s -c",
+		Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d "+
+			"%s -c",
 			shellWord(n.Name), shellWord(orElse(r.PCIAddress, r.Device)))}})
 }
 
@@ -151,7 +156,8 @@ func checkMTULow(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	}
 	out := Finding{Severity: Warning, Subject: r.String(),
 		Evidence: fmt.Sprintf("%s has MTU %d, which gives RoCE %d of 4096", n.Name, n.MTU, r.RoCEMTU(n.MTU)),
-		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there are " +
+		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there " +
+			"are " +
 			"four times as many. " +
 			"Both ends of a connection use the smaller MTU.",
 		Fix: setMTU(f, r, bestMTU(f, r))}
@@ -168,7 +174,8 @@ func checkMTUUnlike(f *facts.Facts, report func(Finding)) {
 		}
 		report(Finding{Severity: Warning, Subject: r.String(),
 			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, gigabits(r.Rate), best),
-			Why: "RoCE uses 4096 either way, but large datagrams to this rail from ends with the larger MTU are dropped " +
+			Why: "RoCE uses 4096 either way, but large datagrams to this rail from ends with the larger MTU are " +
+				"dropped " +
 				"silently, " +
 				"and TCP over it needs more packets.",
 			Fix: setMTU(f, r, best)})

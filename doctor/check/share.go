@@ -16,8 +16,9 @@ func Share(f *facts.Facts) *facts.Facts {
 	out.Unread = slices.DeleteFunc(slices.Clone(f.Unread),
 		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(out.Unread) < len(f.Unread) {
-		out.Unread = append(out.Unread, facts.UnreadJobs+": not all were read; run railscope doctor on that node for the "+
-			"reasons")
+		out.Unread = append(out.Unread,
+			facts.UnreadJobs+": not all were read; run railscope doctor on that node for the "+
+				"reasons")
 	}
 	return &out
 }
@@ -67,10 +68,12 @@ func (c jobCheck) repeat(f *facts.Facts, report func(Finding)) {
 			where = append(where, counted(peer.Files, "configuration file", "configuration files"))
 		}
 		report(Finding{Severity: severity, Subject: c.variable,
-			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to peers",
+			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to "+
+				"peers",
 				strings.Join(where, " and ")),
 			Why: sentence(strings.ReplaceAll(c.about, "`", "")),
-			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and the fix"}})
+			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and " +
+				"the fix"}})
 	}
 }
 

@@ -72,7 +72,8 @@ func typable(lines []string) []string {
 		}
 	}
 	if refused != "" {
-		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, and "+
+		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, "+
+			"and "+
 			"run doctor again", refused))
 	}
 	return out

@@ -29,9 +29,11 @@ func checkSameSubnet(f *facts.Facts, report func(Finding)) {
 		}
 		report(Finding{Severity: Fault, Subject: enumerate(rails), Fix: fix,
 			Evidence: fmt.Sprintf("they share the subnet %s (%s), and %s", s.Prefix, enumerate(at), enumerate(lacks)),
-			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail arrives " +
+			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail " +
+				"arrives " +
 				"at the other, " +
-				"connections to the second time out, and the byte counters do not match. Alternatively, give each rail its own " +
+				"connections to the second time out, and the byte counters do not match. Alternatively, give each " +
+				"rail its own " +
 				"subnet."})
 	}
 }

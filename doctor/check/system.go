@@ -34,7 +34,8 @@ func checkMemlock(f *facts.Facts, report func(Finding)) {
 		}}
 	if m.Hard >= enoughMemlock {
 		out.Severity = Warning
-		out.Why = "Memory must be locked to be registered for RDMA. A program may raise the soft limit to the hard one, " +
+		out.Why = "Memory must be locked to be registered for RDMA. A program may raise the soft limit to the hard " +
+			"one, " +
 			"but most do not, and then fail with ENOMEM or use TCP."
 		out.Fix = append([]string{"ulimit -S -l $(ulimit -H -l)  # in the shell that starts the job"}, out.Fix...)
 	}
@@ -54,8 +55,10 @@ func checkUverbsModule(f *facts.Facts, report func(Finding)) {
 	}
 	report(Finding{Severity: Fault, Subject: "this node",
 		Evidence: "there are RDMA devices, but no /sys/class/infiniband_verbs: the module ib_uverbs is not loaded",
-		Why:      "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they use TCP.",
-		Fix:      []string{"modprobe ib_uverbs", "echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
+		Why: "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they " +
+			"use TCP.",
+		Fix: []string{"modprobe ib_uverbs",
+			"echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
 // reportUverbs reports one finding for all devices whose node is in a state.
@@ -99,7 +102,8 @@ func checkUverbsMissing(f *facts.Facts, report func(Finding)) {
 		return Finding{
 			Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
 				filepath.Base(hit[0].Node)),
-			Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and " +
+			Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the " +
+				"device, and " +
 				"they use TCP.",
 			Fix: []string{
 				"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
@@ -127,15 +131,19 @@ func checkUverbsRules(f *facts.Facts, report func(Finding)) {
 		return Finding{
 			Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, facts.Clean(hit[0].Err),
 				facts.Clean(hit[0].Mode)),
-			Why: "Device rules of the control group refuse the device (a container that has only the file, or a service with " +
+			Why: "Device rules of the control group refuse the device (a container that has only the file, or a " +
+				"service with " +
 				"DevicePolicy), " +
 				"or the device belongs to another network namespace.",
 			Fix: []string{
-				note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the file",
+				note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates "+
+					"only the file",
 					containerFlags(f)),
 				note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
-				"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart NAME",
-				"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace",
+				"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then " +
+					"systemctl restart NAME",
+				"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's " +
+					"namespace",
 			}}
 	})
 }
@@ -186,12 +194,14 @@ func checkProvider(f *facts.Facts, report func(Finding)) {
 		}
 		out := Finding{Severity: Fault, Subject: railsOf(rails),
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
-			Why: "libibverbs reaches a device only through the provider for its driver. Without it the device is not in " +
+			Why: "libibverbs reaches a device only through the provider for its driver. Without it the device is " +
+				"not in " +
 				"its list, and programs use TCP.",
 			Fix: []string{"apt-get install -y --reinstall ibverbs-providers", "# Fedora, RHEL, Rocky: dnf reinstall " +
 				"libibverbs"}}
 		if p.Library != "" {
-			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s", p.Library, p.Name)
+			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s",
+				p.Library, p.Name)
 			out.Fix = []string{fmt.Sprintf("mkdir -p /etc/libibverbs.d && echo %s > %s",
 				shellWord("driver "+p.Name), shellWord("/etc/libibverbs.d/"+p.Name+".driver"))}
 		}
@@ -212,14 +222,17 @@ func checkGPUDirect(f *facts.Facts, report func(Finding)) {
 		return
 	}
 	report(Finding{Severity: Warning, Subject: fmt.Sprintf("%d GPUs (%s)", g.GPUs, g.Model),
-		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in /proc/sys/kernel/osrelease, no "+
+		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in "+
+			"/proc/sys/kernel/osrelease, no "+
 			"nvidia_peermem in /sys/module",
 			g.Reason, g.Driver, g.Kernel),
-		Why: "Adapters cannot reach the GPUs' memory: every transfer is copied through host memory, at a fraction of the " +
+		Why: "Adapters cannot reach the GPUs' memory: every transfer is copied through host memory, at a fraction " +
+			"of the " +
 			"rate and at the cost of the CPU.",
 		Fix: []string{
 			"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
-			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: install the " +
+			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: " +
+				"install the " +
 				"open kernel modules " +
 				"(nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, for dma-buf",
 		}})
@@ -228,11 +241,13 @@ func checkGPUDirect(f *facts.Facts, report func(Finding)) {
 func checkPeermemLegacy(f *facts.Facts, report func(Finding)) {
 	g := f.GPUDirect
 	major, _, _ := strings.Cut(g.Driver, ".")
-	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || compareVersions(major, ownSinceDriver) < 0 {
+	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || compareVersions(major,
+		ownSinceDriver) < 0 {
 		return
 	}
 	report(Finding{Severity: Warning, Subject: legacyModule,
-		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
+		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule,
+			g.Driver),
 		Why: "The driver has its own nvidia_peermem since 470. The older module is built separately and " +
 			"unmaintained, and will break with a later kernel or driver.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +

@@ -22,7 +22,8 @@ import (
 func healthyJob(device, gid string) doctortest.Tree {
 	return doctortest.Tree{
 		"proc/1001/comm": "python\n", "proc/1001/ns/net": "-> net:[4026531840]",
-		"proc/1001/environ": doctortest.Environ("HOME=/root", "NCCL_IB_DISABLE=0", "NCCL_NET=IB", "NCCL_SOCKET_IFNAME=eth0", "NCCL_IB_HCA="+device,
+		"proc/1001/environ": doctortest.Environ("HOME=/root", "NCCL_IB_DISABLE=0", "NCCL_NET=IB",
+			"NCCL_SOCKET_IFNAME=eth0", "NCCL_IB_HCA="+device,
 			"NCCL_IB_GID_INDEX="+gid, "UCX_TLS=rc,cuda,sm,self,tcp", "UCX_NET_DEVICES="+device+":1"),
 		"proc/2/environ": "", "proc/2/comm": "kthreadd\n",
 	}
@@ -43,7 +44,8 @@ func findingsText(list []Finding) string {
 // longStatus is the status of a process of a user in many groups, on a machine
 // of many processors: what counts comes after the first 4 KiB.
 func longStatus() string {
-	return "Name:\trailscope\nGroups:\t" + strings.Repeat("1000000000 ", 4096) + "\nCapEff:\t0000000000000000\nCpus_allowed_list:\t" + strings.Repeat("1,3,", 4096) + "5\n"
+	return "Name:\trailscope\nGroups:\t" + strings.Repeat("1000000000 ",
+		4096) + "\nCapEff:\t0000000000000000\nCpus_allowed_list:\t" + strings.Repeat("1,3,", 4096) + "5\n"
 }
 
 const (
@@ -56,7 +58,8 @@ const (
 )
 
 func locked(soft, hard string) string {
-	return "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         " + soft + "             " + hard + "             bytes\n"
+	return "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         " + soft + "             " + hard +
+		"             bytes\n"
 }
 
 // only makes the seam fail for one path or interface.
@@ -89,13 +92,17 @@ func TestSystemChecks(t *testing.T) {
 		with    func(*facts.Options)
 	}{
 		{name: "memlock", fixture: hgx, change: doctortest.Tree{limits: locked("65536", "65536")}},
-		{name: "memlock with a long status", fixture: hgx, change: doctortest.Tree{limits: locked("65536", "65536"), "proc/4242/status": longStatus()}},
+		{name: "memlock with a long status", fixture: hgx, change: doctortest.Tree{limits: locked("65536", "65536"),
+			"proc/4242/status": longStatus()}},
 		{name: "memlock soft", fixture: hgx, change: doctortest.Tree{limits: locked("8388608", "unlimited")}},
-		{name: "memlock in a user namespace", fixture: rxe, change: doctortest.Tree{"proc/4242/uid_map": "0 100000 65536\n"}},
-		{name: "uverbs_module", fixture: hgx, change: doctortest.Tree{"sys/class/infiniband_verbs": "", "root/dev/infiniband/uverbs0": "", "root/dev/infiniband/uverbs1": "", "root/dev/infiniband/uverbs2": ""},
+		{name: "memlock in a user namespace", fixture: rxe,
+			change: doctortest.Tree{"proc/4242/uid_map": "0 100000 65536\n"}},
+		{name: "uverbs_module", fixture: hgx, change: doctortest.Tree{"sys/class/infiniband_verbs": "",
+			"root/dev/infiniband/uverbs0": "", "root/dev/infiniband/uverbs1": "", "root/dev/infiniband/uverbs2": ""},
 			with: func(o *facts.Options) { o.Kernel.Live = true }},
 		{name: "uverbs_missing", fixture: hgx, change: doctortest.Tree{"root/dev/infiniband/uverbs1": ""}},
-		{name: "uverbs_missing in a container", fixture: hgx, change: doctortest.Tree{"root/dev/infiniband": "", "root/dev/null": "x"}},
+		{name: "uverbs_missing in a container", fixture: hgx, change: doctortest.Tree{"root/dev/infiniband": "",
+			"root/dev/null": "x"}},
 		{name: "uverbs_permission", fixture: hgx, with: refuse("", unix.EACCES)},
 		{name: "uverbs_device_rules", fixture: hgx, with: refuse("uverbs2", unix.EPERM)},
 		{name: "uverbs_device_rules with exact devices", fixture: hgx, with: func(o *facts.Options) {
@@ -106,46 +113,64 @@ func TestSystemChecks(t *testing.T) {
 			}}
 		}},
 		{name: "rdma_cm", fixture: rxe, change: doctortest.Tree{"root/dev/infiniband/rdma_cm": ""}},
-		{name: "libibverbs", fixture: hgx, change: doctortest.Tree{libs + "libibverbs.so.1": "", libs + "libibverbs.so.1.14.2410.0": ""}},
+		{name: "libibverbs", fixture: hgx, change: doctortest.Tree{libs + "libibverbs.so.1": "",
+			libs + "libibverbs.so.1.14.2410.0": ""}},
 		{name: "provider", fixture: hgx, change: doctortest.Tree{libs + "libibverbs/libmlx5-rdmav34.so": ""}},
 		{name: "provider not named", fixture: rxe, change: doctortest.Tree{"root/etc/libibverbs.d/rxe.driver": ""}},
-		{name: "gpudirect", fixture: hgx, change: doctortest.Tree{peermem: "", nvVersion: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"}},
-		{name: "gpudirect old kernel", fixture: hgx, change: doctortest.Tree{peermem: "", "proc/sys/kernel/osrelease": "5.4.0-200-generic\n"}},
-		{name: "peermem_legacy", fixture: hgx, change: doctortest.Tree{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}},
-		{name: "pfc", fixture: hgx, with: func(o *facts.Options) { o.Kernel.PFC = only[uint8]("enp77s0np0", 0, nil, 1<<3) }},
+		{name: "gpudirect", fixture: hgx,
+			change: doctortest.Tree{peermem: "",
+				nvVersion: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"}},
+		{name: "gpudirect old kernel", fixture: hgx,
+			change: doctortest.Tree{peermem: "", "proc/sys/kernel/osrelease": "5.4.0-200-generic\n"}},
+		{name: "peermem_legacy", fixture: hgx,
+			change: doctortest.Tree{peermem: "", "sys/module/nv_peer_mem/version": "1.3-0\n"}},
+		{name: "pfc", fixture: hgx, with: func(o *facts.Options) {
+			o.Kernel.PFC = only[uint8]("enp77s0np0", 0, nil, 1<<3)
+		}},
 		{name: "pfc pause", fixture: hgx, with: func(o *facts.Options) {
-			o.Kernel.Pause = func(netdev string) (bool, bool, error) { return netdev == "enp60s0np0", netdev == "enp60s0np0", nil }
+			o.Kernel.Pause = func(netdev string) (bool, bool, error) {
+				return netdev == "enp60s0np0", netdev == "enp60s0np0", nil
+			}
 		}},
 		{name: "pfc trust", fixture: hgx, change: doctortest.Tree{nic2 + "net/enp77s0np0/qos/trust": "pcp\n"}},
 		{name: "dcqcn", fixture: hgx, change: doctortest.Tree{nic2 + "net/enp77s0np0/ecn/roce_rp/enable/3": "0\n"}},
-		{name: "dcqcn CNP priority", fixture: hgx, change: doctortest.Tree{"sys/kernel/debug/mlx5/0000:1a:00.0/cc_params/np_cnp_prio": "0\n"}},
-		{name: "traffic_class", fixture: hgx, change: doctortest.Tree{nic0 + "infiniband/mlx5_0/tc/1/traffic_class": "\n"}},
-		{name: "traffic_class of rdma_cm", fixture: hgx, change: doctortest.Tree{"sys/kernel/config/rdma_cm/mlx5_1/ports/1/default_roce_tos": "0\n"}},
+		{name: "dcqcn CNP priority", fixture: hgx,
+			change: doctortest.Tree{"sys/kernel/debug/mlx5/0000:1a:00.0/cc_params/np_cnp_prio": "0\n"}},
+		{name: "traffic_class", fixture: hgx,
+			change: doctortest.Tree{nic0 + "infiniband/mlx5_0/tc/1/traffic_class": "\n"}},
+		{name: "traffic_class of rdma_cm", fixture: hgx,
+			change: doctortest.Tree{"sys/kernel/config/rdma_cm/mlx5_1/ports/1/default_roce_tos": "0\n"}},
 		{name: "nccl_ib_disable", fixture: hgx, change: doctortest.Job("A=b", "NCCL_IB_DISABLE=1")},
-		{name: "nccl_ib_disable in a file", fixture: rxe, change: doctortest.Tree{"root/etc/nccl.conf": "# NCCL_NET=Socket\nNCCL_IB_DISABLE=1\n"}},
+		{name: "nccl_ib_disable in a file", fixture: rxe,
+			change: doctortest.Tree{"root/etc/nccl.conf": "# NCCL_NET=Socket\nNCCL_IB_DISABLE=1\n"}},
 		{name: "nccl_net", fixture: hgx, change: doctortest.Job("NCCL_NET=socket")},
 		{name: "nccl_ib_hca", fixture: hgx, change: doctortest.Job("NCCL_IB_HCA=mlx5_bond_0")},
 		{name: "nccl_ib_hca one of two", fixture: hgx, change: doctortest.Job("NCCL_IB_HCA==mlx5_0:1,mlx5_3:1")},
 		{name: "nccl_ib_hca excludes all", fixture: hgx, change: doctortest.Job("NCCL_IB_HCA=^mlx5")},
 		{name: "nccl_ib_gid_index", fixture: rxe, change: doctortest.Job("NCCL_IB_GID_INDEX=3")},
-		{name: "nccl_ib_gid_index RoCE v1", fixture: hgx, change: doctortest.Job("NCCL_IB_GID_INDEX=2", "NCCL_IB_HCA=mlx5_1")},
+		{name: "nccl_ib_gid_index RoCE v1", fixture: hgx, change: doctortest.Job("NCCL_IB_GID_INDEX=2",
+			"NCCL_IB_HCA=mlx5_1")},
 		{name: "nccl_ib_gid_index link-local", fixture: rxe, change: doctortest.Job("NCCL_IB_GID_INDEX=0")},
 		{name: "ucx_tls", fixture: hgx, change: doctortest.Job("UCX_TLS=tcp,cuda_copy,cuda_ipc")},
 		{name: "ucx_tls datagrams", fixture: hgx, change: doctortest.Job("UCX_TLS=ud,sm,self")},
 		{name: "ucx_tls one node", fixture: hgx, change: doctortest.Job("UCX_TLS=sm,self")},
 		{name: "ucx_tls without InfiniBand", fixture: hgx, change: doctortest.Job("UCX_TLS=^ib")},
 		{name: "ucx_net_devices", fixture: rxe, change: doctortest.Job("UCX_NET_DEVICES=lo")},
-		{name: "ucx_net_devices by an interface", fixture: hgx, change: doctortest.Job("UCX_NET_DEVICES=enp26s0np0,enp77s0np0"), with: func(o *facts.Options) {
-			devices := map[string]string{"enp26s0np0": "mlx5_0", "enp77s0np0": "mlx5_2"}
-			o.Kernel.RDMA = rdmadev.Finder{Sysfs: o.Sysfs, DeviceOf: func(netdev string) (string, error) { return devices[netdev], nil }}
-		}},
+		{name: "ucx_net_devices by an interface", fixture: hgx,
+			change: doctortest.Job("UCX_NET_DEVICES=enp26s0np0,enp77s0np0"), with: func(o *facts.Options) {
+				devices := map[string]string{"enp26s0np0": "mlx5_0", "enp77s0np0": "mlx5_2"}
+				o.Kernel.RDMA = rdmadev.Finder{Sysfs: o.Sysfs,
+					DeviceOf: func(netdev string) (string, error) { return devices[netdev], nil }}
+			}},
 		{name: "ucx_net_devices absent", fixture: hgx, change: doctortest.Job("UCX_NET_DEVICES=mlx5_9:1")},
 		{name: "ucx_net_devices one of two", fixture: hgx, change: doctortest.Job("UCX_NET_DEVICES=mlx5_0:1,mlx5_9:1")},
 	}
-	got := txtar.Archive{Comment: []byte("What TestSystemChecks and TestSystemPeerChecks find, written by go test ./doctor/check -update.\n")}
+	got := txtar.Archive{Comment: []byte("What TestSystemChecks and TestSystemPeerChecks find, written by go test " +
+		"./doctor/check -update.\n")}
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
-			s := doctortest.System(t, tt.fixture, healthyJob(map[string]string{hgx: "mlx5_0", rxe: "rxe0"}[tt.fixture], map[string]string{hgx: "3", rxe: "1"}[tt.fixture]), tt.change)
+			s := doctortest.System(t, tt.fixture, healthyJob(map[string]string{hgx: "mlx5_0", rxe: "rxe0"}[tt.fixture],
+				map[string]string{hgx: "3", rxe: "1"}[tt.fixture]), tt.change)
 			if tt.with != nil {
 				tt.with(&s)
 			}
@@ -191,19 +216,33 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 		change doctortest.Tree // of the peer
 		with   func(*facts.Options)
 	}{
-		{name: "peer_pfc", with: func(o *facts.Options) { o.Kernel.PFC = func(string) (uint8, error) { return 1<<3 | 1<<4, nil } }},
+		{name: "peer_pfc", with: func(o *facts.Options) {
+			o.Kernel.PFC = func(string) (uint8, error) { return 1<<3 | 1<<4, nil }
+		}},
 		{name: "peer_dcqcn", change: doctortest.Tree{
-			"sys/kernel/debug/mlx5/0000:1a:00.0/cc_params/np_cnp_dscp": "26", "sys/kernel/debug/mlx5/0000:3c:00.0/cc_params/np_cnp_dscp": "26", "sys/kernel/debug/mlx5/0000:4d:00.0/cc_params/np_cnp_dscp": "26"}},
+			"sys/kernel/debug/mlx5/0000:1a:00.0/cc_params/np_cnp_dscp": "26",
+			"sys/kernel/debug/mlx5/0000:3c:00.0/cc_params/np_cnp_dscp": "26",
+			"sys/kernel/debug/mlx5/0000:4d:00.0/cc_params/np_cnp_dscp": "26"}},
 		{name: "peer_traffic_class", change: doctortest.Tree{
-			"sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos": "0", "sys/kernel/config/rdma_cm/mlx5_1/ports/1/default_roce_tos": "0", "sys/kernel/config/rdma_cm/mlx5_2/ports/1/default_roce_tos": "0"}},
+			"sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos": "0",
+			"sys/kernel/config/rdma_cm/mlx5_1/ports/1/default_roce_tos": "0",
+			"sys/kernel/config/rdma_cm/mlx5_2/ports/1/default_roce_tos": "0"}},
 		{name: "peer_ucx", change: doctortest.Tree{"root/opt/hpcx/ucx/lib/pkgconfig/ucx.pc": "Version: 1.16.0\n"}},
-		{name: "peer_nccl", change: doctortest.Tree{libs + "libnccl.so.2.26.2": "", libs + "libnccl.so.2.9.9": "x", "root/usr/local/lib/python3.12/dist-packages/nvidia_nccl_cu12-2.26.2.dist-info": ""}},
-		{name: "peer_nccl one more", change: doctortest.Tree{"root/opt/conda/lib/python3.12/site-packages/nvidia_nccl_cu12-2.21.5.dist-info/METADATA": "x"}},
-		{name: "peer_nixl", change: doctortest.Tree{"root/usr/local/lib/python3.12/dist-packages/nixl-0.4.1.dist-info": "", "root/usr/local/lib/python3.12/dist-packages/nixl_cu12-0.7.0.dist-info/METADATA": "x"}},
-		{name: "peer_rdma_core", change: doctortest.Tree{libs + "libibverbs.so.1": "-> libibverbs.so.1.14.50.0", libs + "libibverbs.so.1.14.2410.0": "", libs + "libibverbs.so.1.14.50.0": "x"}},
+		{name: "peer_nccl", change: doctortest.Tree{libs + "libnccl.so.2.26.2": "", libs + "libnccl.so.2.9.9": "x",
+			"root/usr/local/lib/python3.12/dist-packages/nvidia_nccl_cu12-2.26.2.dist-info": ""}},
+		{name: "peer_nccl one more",
+			change: doctortest.Tree{
+				"root/opt/conda/lib/python3.12/site-packages/nvidia_nccl_cu12-2.21.5.dist-info/METADATA": "x"}},
+		{name: "peer_nixl", change: doctortest.Tree{
+			"root/usr/local/lib/python3.12/dist-packages/nixl-0.4.1.dist-info":               "",
+			"root/usr/local/lib/python3.12/dist-packages/nixl_cu12-0.7.0.dist-info/METADATA": "x"}},
+		{name: "peer_rdma_core", change: doctortest.Tree{libs + "libibverbs.so.1": "-> libibverbs.so.1.14.50.0",
+			libs + "libibverbs.so.1.14.2410.0": "", libs + "libibverbs.so.1.14.50.0": "x"}},
 		{name: "peer_firmware", change: doctortest.Tree{nic2 + "infiniband/mlx5_2/fw_ver": "28.45.4028\n"}},
 		{name: "peer_nic_driver", change: doctortest.Tree{"sys/module/mlx5_core/version": "23.10-2.1.3\n"}},
-		{name: "peer_nvidia_driver", change: doctortest.Tree{nvVersion: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)\n"}},
+		{name: "peer_nvidia_driver",
+			change: doctortest.Tree{
+				nvVersion: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)\n"}},
 		{name: "peer_kernel", change: doctortest.Tree{"proc/sys/kernel/osrelease": "6.8.0-31-generic\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -236,7 +275,8 @@ func TestSystemHealthy(t *testing.T) {
 			if list := runSystemPeer(f, systemFacts(t, doctortest.System(t, fixture, job))); len(list) > 0 {
 				t.Error(findingsText(list))
 			}
-			if len(f.Rails) > 0 && (len(f.Jobs.Envs) != 1 || len(f.Versions) == 0 || !f.Memlock.Known || !f.Verbs.Known) {
+			if len(f.Rails) > 0 &&
+				(len(f.Jobs.Envs) != 1 || len(f.Versions) == 0 || !f.Memlock.Known || !f.Verbs.Known) {
 				t.Errorf("not all was read: %+v", f.System)
 			}
 		})
@@ -256,7 +296,8 @@ func TestSystemBareTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rootfs := range []string{"", filepath.Join(root.Dir, "root")} {
-		f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: rootfs}).Gather(t.Context(), facts.All)
+		f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: rootfs}).Gather(t.Context(),
+			facts.All)
 		if len(f.Unread) > 0 || len(f.Rails) != 3 {
 			t.Errorf("%d rails, not read: %q", len(f.Rails), f.Unread)
 		}
@@ -275,14 +316,24 @@ func TestSystemUnread(t *testing.T) {
 		with   func(*facts.Options)
 		want   []string
 	}{
-		{"limits that are none", doctortest.Tree{limits: locked("many", "many")}, nil, []string{"limits on locked memory: read ROOT/proc/4242/limits"}},
+		{"limits that are none", doctortest.Tree{limits: locked("many", "many")}, nil,
+			[]string{"limits on locked memory: read ROOT/proc/4242/limits"}},
 		{"no limits", doctortest.Tree{limits: "Limit\n"}, nil, []string{"limits on locked memory"}},
-		{"capabilities that cannot be read", doctortest.Tree{"proc/4242/status": "", limits: locked("65536", "65536")}, nil, []string{"limits on locked memory: read ROOT/proc/4242/status: no such file"}},
-		{"a device being reset", nil, func(o *facts.Options) { o.Kernel.OpenDevice = func(string) error { return unix.EIO } }, []string{"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs2"}},
-		{"PFC fails on one rail", nil, func(o *facts.Options) { o.Kernel.PFC = only("enp26s0np0", 0, errors.New("no answer"), uint8(8)) }, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare by hand"}},
-		{"no DCB at all", nil, func(o *facts.Options) { o.Kernel.PFC = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP } }, nil},
-		{"a GPU that says nothing", doctortest.Tree{"proc/driver/nvidia/gpus/0000:18:00.0/information": "\n"}, nil, []string{"GPUDirect: ROOT/proc/driver/nvidia/gpus/0000:18:00.0/information has no model"}},
-		{"a driver of no version", doctortest.Tree{nvVersion: "\x7fELF\n", peermem: ""}, nil, []string{"GPUDirect: neither"}},
+		{"capabilities that cannot be read", doctortest.Tree{"proc/4242/status": "", limits: locked("65536", "65536")},
+			nil, []string{"limits on locked memory: read ROOT/proc/4242/status: no such file"}},
+		{"a device being reset", nil, func(o *facts.Options) {
+			o.Kernel.OpenDevice = func(string) error { return unix.EIO }
+		}, []string{"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs2"}},
+		{"PFC fails on one rail", nil, func(o *facts.Options) {
+			o.Kernel.PFC = only("enp26s0np0", 0, errors.New("no answer"), uint8(8))
+		}, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare by hand"}},
+		{"no DCB at all", nil, func(o *facts.Options) {
+			o.Kernel.PFC = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP }
+		}, nil},
+		{"a GPU that says nothing", doctortest.Tree{"proc/driver/nvidia/gpus/0000:18:00.0/information": "\n"}, nil,
+			[]string{"GPUDirect: ROOT/proc/driver/nvidia/gpus/0000:18:00.0/information has no model"}},
+		{"a driver of no version", doctortest.Tree{nvVersion: "\x7fELF\n", peermem: ""}, nil,
+			[]string{"GPUDirect: neither"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := doctortest.System(t, hgx, tt.change)
@@ -295,7 +346,8 @@ func TestSystemUnread(t *testing.T) {
 				t.Fatalf("%q, want %q", unread, tt.want)
 			}
 			for i, want := range tt.want {
-				if want = strings.ReplaceAll(want, "ROOT", filepath.Dir(s.Rootfs)); !strings.HasPrefix(unread[i], want) {
+				if want = strings.ReplaceAll(want, "ROOT", filepath.Dir(s.Rootfs)); !strings.HasPrefix(unread[i],
+					want) {
 					// The limits are read through /proc/self.
 					if !strings.HasPrefix(strings.ReplaceAll(unread[i], "proc/self", "proc/4242"), want) {
 						t.Errorf("%q, want %q", unread[i], want)

@@ -31,7 +31,8 @@ func ucxAlias() map[string][]string {
 // that is neither is not judged: a later UCX may know it.
 func ucxOthers() []string {
 	return []string{"tcp", "sockcm", "rdmacm", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "knem", "cma",
-		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy", "ze_ipc",
+		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy",
+		"ze_ipc",
 		"ze_gdr"}
 }
 
@@ -64,7 +65,8 @@ func parseUCXTLS(text string) (t ucxTransports) {
 		name = strings.TrimPrefix(name, `\`)
 		_, alias := ucxAlias()[name]
 		// A blank hides a name from UCX; of these that changes nothing.
-		t.known = t.known && (alias || slices.Contains(rdma, name) || slices.Contains(ucxOthers(), strings.TrimSpace(name)))
+		t.known = t.known && (alias || slices.Contains(rdma, name) || slices.Contains(ucxOthers(),
+			strings.TrimSpace(name)))
 	}
 	return t
 }
@@ -76,14 +78,17 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) (verdict, bool) {
 		return verdict{}, false
 	case t.datagrams:
 		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
-			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, need rc or " +
+			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, " +
+				"need rc or " +
 				"dc."}, true
 	case t.tcp:
 		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
-			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}, true
+				why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."},
+			true
 	default:
 		return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
-			why: "Such a process reaches only others on this node: right for a job on one node, an error (Destination is " +
+			why: "Such a process reaches only others on this node: right for a job on one node, an error " +
+				"(Destination is " +
 				"unreachable) for any other."}, true
 	}
 }
@@ -163,7 +168,8 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 	case d.left:
 		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
 			fix: strings.Join(d.good, ","),
-			why: "UCX ignores what it does not find, with no more than a warning: the job uses fewer rails than intended."}, true
+			why: "UCX ignores what it does not find, with no more than a warning: the job uses fewer rails than " +
+				"intended."}, true
 	case len(d.absent) > 0:
 		tcp.what = fmt.Sprintf("%s is %s, and no RDMA device is named", listed(d.absent), nowhere)
 	default:

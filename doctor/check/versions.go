@@ -22,12 +22,14 @@ type component struct {
 func components() []component {
 	return []component{
 		{id: "ucx", name: "UCX", about: "UCX has another version than the peer's: connections fail",
-			why: "UCX is compatible with other versions of itself only within narrow bounds: a connection between different " +
+			why: "UCX is compatible with other versions of itself only within narrow bounds: a connection between " +
+				"different " +
 				"ones fails or hangs (ucx #10376), " +
 				"and NIXL reports NIXL_ERR_NOT_FOUND (nixl #386).",
 			fix: []string{"# install UCX VERSION NODE, then check on both nodes: ucx_info -v"}},
 		{id: "nccl", name: "NCCL", about: "NCCL has another version than the peer's: jobs do not start",
-			why: "All ranks of a job must load one version of NCCL: with different ones the job stops at ncclCommInitRank, " +
+			why: "All ranks of a job must load one version of NCCL: with different ones the job stops at " +
+				"ncclCommInitRank, " +
 				"or hangs in it.",
 			fix: []string{"apt-get install -y --allow-change-held-packages 'libnccl2=VERSION*'  # NODE",
 				"# in a Python environment: pip install 'nvidia-nccl-cu12==VERSION', NODE"}},
@@ -36,30 +38,37 @@ func components() []component {
 			why: "Agents exchange metadata whose form changes with the version: loading a peer's metadata fails.",
 			fix: []string{"pip install 'nixl==VERSION'  # NODE, in the environment of the job"}},
 		{id: "rdma_core", name: "rdma-core", about: "rdma-core has another version than the peer's: seldom matters",
-			why: "rdma-core does not affect what is on the wire, so this alone breaks no connection. But providers differ in " +
+			why: "rdma-core does not affect what is on the wire, so this alone breaks no connection. But providers " +
+				"differ in " +
 				"features and bugs, " +
 				"so one node may behave differently.",
 			fix: []string{"apt-get update && apt-get install -y rdma-core libibverbs1 ibverbs-providers  # NODE"}},
 		{id: "firmware", name: "firmware",
-			about: "adapters of one type have other firmware than the peer's: congestion control and GID handling may differ",
-			why: "Congestion control, adaptive routing and RoCE bugs change with the firmware: rails of one job should " +
+			about: "adapters of one type have other firmware than the peer's: congestion control and GID handling " +
+				"may differ",
+			why: "Congestion control, adaptive routing and RoCE bugs change with the firmware: rails of one job " +
+				"should " +
 				"have one version.",
 			fix: []string{"mlxfwmanager --online -u  # NODE, to VERSION, with NVIDIA's mft (on a DGX Spark: fwupdmgr " +
 				"update); then restart the node"}},
-		{id: "nic_driver", name: "driver of the adapter", about: "the adapter's out-of-tree driver has another version " +
-			"than the peer's",
+		{id: "nic_driver", name: "driver of the adapter",
+			about: "the adapter's out-of-tree driver has another version " +
+				"than the peer's",
 			why: "An out-of-tree driver (MLNX_OFED, DOCA) has its own defaults for PFC, DCQCN and peer memory.",
-			fix: []string{"# install the MLNX_OFED or DOCA-OFED release of VERSION NODE, then check on both nodes: ofed_info " +
+			fix: []string{"# install the MLNX_OFED or DOCA-OFED release of VERSION NODE, then check on both nodes: " +
+				"ofed_info " +
 				"-s"}},
 		{id: "nvidia_driver", name: "NVIDIA driver", about: "the NVIDIA driver has another version than the peer's",
-			why: "GPUDirect by dma-buf needs open kernel modules from 515 on, and NCCL chooses its path by what the driver " +
+			why: "GPUDirect by dma-buf needs open kernel modules from 515 on, and NCCL chooses its path by what " +
+				"the driver " +
 				"supports: " +
 				"with different drivers two ranks may choose differently.",
 			fix: []string{"# install the driver's VERSION NODE, for example with apt-get install " +
 				"nvidia-driver-BRANCH-server-open, and restart the node"}},
 		{id: "kernel", name: "kernel", about: "the kernel has another version than the peer's: matters if the RDMA " +
 			"drivers are the kernel's own",
-			why: "RDMA drivers that come with the kernel change with it. It breaks no connection, but explains a node that " +
+			why: "RDMA drivers that come with the kernel change with it. It breaks no connection, but explains a " +
+				"node that " +
 				"behaves differently.",
 			fix: []string{"apt-get update && apt-get install -y linux-image-VERSION  # NODE, then restart it"}},
 	}

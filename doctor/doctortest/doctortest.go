@@ -118,7 +118,8 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 				t.Fatal(err)
 			}
 			if content != "" {
-				sysfstest.Write(t, root.Dir, txtar.Format(&txtar.Archive{Files: []txtar.File{{Name: name, Data: []byte(content)}}}))
+				sysfstest.Write(t, root.Dir,
+					txtar.Format(&txtar.Archive{Files: []txtar.File{{Name: name, Data: []byte(content)}}}))
 			}
 		}
 	}

@@ -69,7 +69,8 @@ func cleanValue(v reflect.Value) {
 			value := v.MapIndex(key).String()
 			v.SetMapIndex(key, reflect.Value{})
 			if v.Len() < maxPeerList {
-				v.SetMapIndex(reflect.ValueOf(clip(key.String(), maxPeerText)), reflect.ValueOf(clip(value, maxPeerText)))
+				v.SetMapIndex(reflect.ValueOf(clip(key.String(), maxPeerText)),
+					reflect.ValueOf(clip(value, maxPeerText)))
 			}
 		}
 	case reflect.String:

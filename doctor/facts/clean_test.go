@@ -18,7 +18,8 @@ func TestParseEnviron(t *testing.T) {
 	}{
 		{"none of ours", environText("HOME=/root", "AWS_SECRET_ACCESS_KEY=hunter2"), nil},
 		{"others of NCCL", environText("NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=eth0"), nil},
-		{"ours alone", environText("HOME=/root", "NCCL_IB_DISABLE=1", "TOKEN=hunter2", "UCX_TLS=rc,sm"), map[string]string{"NCCL_IB_DISABLE": "1", "UCX_TLS": "rc,sm"}},
+		{"ours alone", environText("HOME=/root", "NCCL_IB_DISABLE=1", "TOKEN=hunter2", "UCX_TLS=rc,sm"),
+			map[string]string{"NCCL_IB_DISABLE": "1", "UCX_TLS": "rc,sm"}},
 		{"the first counts", environText("NCCL_NET=IB", "NCCL_NET=Socket"), map[string]string{"NCCL_NET": "IB"}},
 		{"in another's value", environText("X=NCCL_IB_DISABLE=1"), nil},
 		{"no value", environText("UCX_TLS", "NCCL_NET="), map[string]string{"NCCL_NET": ""}},
@@ -33,7 +34,8 @@ func TestParseEnviron(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for text, want := range map[string]int64{"1": 1, " 1": 1, "0": 0, "": 0, "-1": -1, "+3": 3, "0x1f": 31, "017": 15, "1abc": 1, "true": 0, "yes": 0, "99999999999999999999": 9999999999999, "--1": 0} {
+	for text, want := range map[string]int64{"1": 1, " 1": 1, "0": 0, "": 0, "-1": -1, "+3": 3, "0x1f": 31, "017": 15,
+		"1abc": 1, "true": 0, "yes": 0, "99999999999999999999": 9999999999999, "--1": 0} {
 		if got := Number(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
@@ -41,13 +43,15 @@ func TestNumber(t *testing.T) {
 }
 
 func TestSanitizeBounds(t *testing.T) {
-	f := &Facts{System: System{Versions: make([]Installed, maxPeerList+1), Jobs: Jobs{Envs: []Env{{Vars: map[string]string{
-		"a\x00": strings.Repeat("é", maxPeerText), "b": strings.Repeat("\xff", maxPeerText)}}}}}}
+	f := &Facts{System: System{Versions: make([]Installed, maxPeerList+1),
+		Jobs: Jobs{Envs: []Env{{Vars: map[string]string{
+			"a\x00": strings.Repeat("é", maxPeerText), "b": strings.Repeat("\xff", maxPeerText)}}}}}}
 	f.clean()
 	if len(f.Versions) != maxPeerList {
 		t.Errorf("%d versions", len(f.Versions))
 	}
-	if diff := cmp.Diff(map[string]string{"a\ufffd": strings.Repeat("é", maxPeerText/2), "b": strings.Repeat("\ufffd", maxPeerText/3)}, f.Jobs.Envs[0].Vars); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a\ufffd": strings.Repeat("é", maxPeerText/2),
+		"b": strings.Repeat("\ufffd", maxPeerText/3)}, f.Jobs.Envs[0].Vars); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -59,8 +63,10 @@ func TestSystemFactsSize(t *testing.T) {
 	var f Facts
 	for i := range maxPorts {
 		device := fmt.Sprintf("%s%d", wide[:16], i)
-		f.Rails = append(f.Rails, Rail{Name: wide, Device: device, Port: 1, Netdev: wide[:15], LinkLayer: "Ethernet", Kind: wide, Provider: "mlx5"})
-		f.Devices.Uverbs = append(f.Devices.Uverbs, Uverbs{Device: device, Node: wide, State: UverbsMissing, Mode: wide, Err: wide})
+		f.Rails = append(f.Rails, Rail{Name: wide, Device: device, Port: 1, Netdev: wide[:15], LinkLayer: "Ethernet",
+			Kind: wide, Provider: "mlx5"})
+		f.Devices.Uverbs = append(f.Devices.Uverbs, Uverbs{Device: device, Node: wide, State: UverbsMissing, Mode: wide,
+			Err: wide})
 		var set []Setting
 		for range 15 {
 			set = append(set, Setting{wide[:20], wide, wide + wide})
@@ -88,7 +94,8 @@ func TestSystemFactsSize(t *testing.T) {
 }
 
 func TestUpstream(t *testing.T) {
-	for v, want := range map[string]string{"1.16.0+ds-5ubuntu1": "1.16.0", "2:1.18.0-1.2410068": "1.18.0", "1.17.0": "1.17.0", "1.17.0~rc1-1": "1.17.0", "": ""} {
+	for v, want := range map[string]string{"1.16.0+ds-5ubuntu1": "1.16.0", "2:1.18.0-1.2410068": "1.18.0",
+		"1.17.0": "1.17.0", "1.17.0~rc1-1": "1.17.0", "": ""} {
 		if got := upstream(v); got != want {
 			t.Errorf("%q: %q, want %q", v, got, want)
 		}

@@ -63,11 +63,14 @@ func TestAskPFC(t *testing.T) {
 		fails  error
 	}{
 		{"priority 3", dcbAnswer(name, ieee(ets, attr(2, pfcBytes(8)...), attr(3))), 0, 8, nil},
-		{"marked as nested, longer than today", dcbAnswer(name, attr(dcbAttrIEEE|unix.NLA_F_NESTED, attr(2, pfcBytes(0x88, 1, 2, 3, 4)...)...), attr(99, 1)), 0, 0x88, nil},
+		{"marked as nested, longer than today",
+			dcbAnswer(name, attr(dcbAttrIEEE|unix.NLA_F_NESTED, attr(2, pfcBytes(0x88, 1, 2, 3, 4)...)...),
+				attr(99, 1)), 0, 0x88, nil},
 		{"none", dcbAnswer(name, ieee(attr(2, pfcBytes(0)...))), 0, 0, nil},
 		{"the peer's PFC is not ours", dcbAnswer(name, ieee(ets, attr(5, pfcBytes(8)...))), 0, 0, unix.EOPNOTSUPP},
 		{"cut short", dcbAnswer(name, ieee(attr(2, pfcBytes(8)[:100]...))), 0, 0, unix.EOPNOTSUPP},
-		{"another interface", dcbAnswer(attr(dcbAttrIfname, 'e', 't', 'h', '1', 0), ieee(attr(2, pfcBytes(8)...))), 0, 0, unix.EOPNOTSUPP},
+		{"another interface", dcbAnswer(attr(dcbAttrIfname, 'e', 't', 'h', '1', 0), ieee(attr(2, pfcBytes(8)...))), 0,
+			0, unix.EOPNOTSUPP},
 		{"another command", append([]byte{0, 9, 0, 0}, name...), 0, 0, unix.EOPNOTSUPP},
 		{"nothing", nil, 0, 0, unix.EOPNOTSUPP},
 		{"no DCB", nil, int(unix.EOPNOTSUPP), 0, unix.EOPNOTSUPP},
@@ -117,10 +120,12 @@ func TestReadPause(t *testing.T) {
 	if !rx || tx || err != nil {
 		t.Errorf("rx %v tx %v, %v", rx, tx, err)
 	}
-	if want := append(binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GPAUSEPARAM), make([]byte, 12)...); !bytes.Equal(want, asked) {
+	if want := append(binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GPAUSEPARAM),
+		make([]byte, 12)...); !bytes.Equal(want, asked) {
 		t.Errorf("asked % x, want % x", asked, want)
 	}
-	if _, _, err := readPause(func(string, []byte) error { return unix.EOPNOTSUPP }, "eth0"); !errors.Is(err, unix.EOPNOTSUPP) {
+	if _, _, err := readPause(func(string, []byte) error { return unix.EOPNOTSUPP }, "eth0"); !errors.Is(err,
+		unix.EOPNOTSUPP) {
 		t.Error(err)
 	}
 }

@@ -37,7 +37,8 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 	out := wire(f)
 	for i := range out.Rails[:min(len(out.Rails), maxPorts)] {
 		r := &out.Rails[i]
-		out.Ports = append(out.Ports, port{r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.Active(), r.Kind, r.Provider})
+		out.Ports = append(out.Ports, port{r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.Active(), r.Kind,
+			r.Provider})
 	}
 	return json.Marshal(out)
 }

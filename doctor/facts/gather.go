@@ -147,7 +147,10 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 	for i, v := range rails {
 		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v) }
 		if i < maxPorts && v.LinkLayer == "Ethernet" && !v.Software {
-			todo["PFC and DCQCN of "+rail.Key(v.Device, v.Port)] = func(r *reader) func(*Facts) { return g.readQoS(r, v) }
+			todo["PFC and DCQCN of "+rail.Key(v.Device, v.Port)] = func(r *reader) func(*Facts) {
+				return g.readQoS(r,
+					v)
+			}
 		}
 	}
 	return todo

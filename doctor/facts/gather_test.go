@@ -24,7 +24,8 @@ func TestFactsTravel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(f, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		if diff := cmp.Diff(f, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+			cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 			cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -37,30 +38,44 @@ func TestGather(t *testing.T) {
 	one, zero := uint64(1), uint64(0)
 	no := 0
 	f := doctortest.Machine(t, "hgx", "")
-	want := facts.Rail{Name: "5", Device: "mlx5_5", Port: 1, Netdev: "ens6np0", LinkLayer: "Ethernet", Driver: "mlx5_core", PCIAddress: "0000:ba:00.0", NUMANode: 1,
-		Board: "a088:c203:00ba:0100", PortKey: "a088:c203:00ba:0100 f0", StateID: 4, State: "4: ACTIVE", PhysState: "5: LinkUp", Rate: 50e9, GIDsRead: true, Kind: "mlx5_core MT4129 MT_0000000838", Provider: "mlx5",
+	want := facts.Rail{Name: "5", Device: "mlx5_5", Port: 1, Netdev: "ens6np0", LinkLayer: "Ethernet",
+		Driver: "mlx5_core", PCIAddress: "0000:ba:00.0", NUMANode: 1,
+		Board: "a088:c203:00ba:0100", PortKey: "a088:c203:00ba:0100 f0", StateID: 4, State: "4: ACTIVE",
+		PhysState: "5: LinkUp", Rate: 50e9, GIDsRead: true, Kind: "mlx5_core MT4129 MT_0000000838", Provider: "mlx5",
 		GIDs: []facts.GID{
-			{Index: 0, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv1, Netdev: "ens6np0", Own: true}, {Index: 1, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv2, Netdev: "ens6np0", Own: true},
-			{Index: 2, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv1, Netdev: "ens6np0", Own: true}, {Index: 3, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv2, Netdev: "ens6np0", Own: true}},
-		Link: &facts.Link{Address: "0000:ba:00.0", Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16}, Slot: &facts.Link{Address: "0000:b7:01.0", Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16}}
+			{Index: 0, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv1, Netdev: "ens6np0",
+				Own: true}, {Index: 1, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv2,
+				Netdev: "ens6np0", Own: true},
+			{Index: 2, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv1, Netdev: "ens6np0",
+				Own: true}, {Index: 3, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv2,
+				Netdev: "ens6np0", Own: true}},
+		Link: &facts.Link{Address: "0000:ba:00.0", Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16},
+		Slot: &facts.Link{Address: "0000:b7:01.0", Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16}}
 	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if diff := cmp.Diff(want, f.Rails[5], addr); diff != "" {
 		t.Error(diff)
 	}
-	netdev := facts.Netdev{Name: "ens6np0", Index: 15, Up: &yes, Carrier: &yes, MTU: 9000, Slot: "0000:ba:00", Ups: &one, Downs: &zero,
-		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, ARPIgnore: &no, ARPAnnounce: &no, ARPFilter: &no}
-	if diff := cmp.Diff(netdev, f.Netdev("ens6np0"), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	netdev := facts.Netdev{Name: "ens6np0", Index: 15, Up: &yes, Carrier: &yes, MTU: 9000, Slot: "0000:ba:00",
+		Ups: &one, Downs: &zero,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, ARPIgnore: &no, ARPAnnounce: &no,
+		ARPFilter: &no}
+	if diff := cmp.Diff(netdev, f.Netdev("ens6np0"),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
-	if f.Uptime != 864000 || !f.RDMA || len(f.GPUs) != 8 || !slices.Contains(f.GPUs, facts.GPU{Address: "0000:bb:00.0", NUMANode: 1}) {
+	if f.Uptime != 864000 || !f.RDMA || len(f.GPUs) != 8 || !slices.Contains(f.GPUs,
+		facts.GPU{Address: "0000:bb:00.0", NUMANode: 1}) {
 		t.Errorf("uptime %v, RDMA %v, GPUs %v", f.Uptime, f.RDMA, f.GPUs)
 	}
 	state := 61
-	bond := []facts.Bond{{Name: "bond0", Mode: "802.3ad", Aggregator: 1, Partner: "50:6b:4b:12:34:56", Members: []facts.Member{{Name: "ens1f0np0", Status: "up", Aggregator: 1, ActorState: &state}, {Name: "ens1f1np1", Status: "up", Aggregator: 1, ActorState: &state}}}}
+	bond := []facts.Bond{{Name: "bond0", Mode: "802.3ad", Aggregator: 1, Partner: "50:6b:4b:12:34:56",
+		Members: []facts.Member{{Name: "ens1f0np0", Status: "up", Aggregator: 1, ActorState: &state},
+			{Name: "ens1f1np1", Status: "up", Aggregator: 1, ActorState: &state}}}}
 	if diff := cmp.Diff(bond, doctortest.Machine(t, "lag", "").Bonds); diff != "" {
 		t.Error(diff)
 	}
-	if f := doctortest.Machine(t, "rxe", ""); !slices.Equal(f.Others, []netip.Prefix{netip.MustParsePrefix("192.168.200.1/24")}) {
+	if f := doctortest.Machine(t, "rxe", ""); !slices.Equal(f.Others,
+		[]netip.Prefix{netip.MustParsePrefix("192.168.200.1/24")}) {
 		t.Errorf("other addresses: %v", f.Others)
 	}
 }
@@ -83,12 +98,20 @@ func TestParse(t *testing.T) {
 		{"another form", `{"version":2,"rails":7}`, "the peer speaks version 2, this node 1"},
 		{"no form", `{}`, "speaks version 0"},
 		{"numbers for names", `{"version":1,"rails":{"rails":[{"name":1}]}}`, "not facts of railscope"},
-		{"more rails than a node has", `{"version":1,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`, "257 rails"},
-		{"more members than there are interfaces", `{"version":1,"rails":{"bonds":[{"members":[` + strings.Repeat("{},", 1024) + `{}]}]}}`, "1025 members of bonds"},
-		{"more addresses than an interface has", `{"version":1,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]}}`, `257 addresses or routes of "eth0"`},
-		{"more routes than are asked for", `{"version":1,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]}}`, "257 addresses or routes"},
-		{"deeper than anything", `{"version":1,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]", 400000) + `}}`, "not facts of railscope"},
-		{"more GIDs than a table has", `{"version":1,"rails":{"rails":[{"gids":[` + strings.Repeat("{},", 4096) + `{}]}]}}`, "4097 GIDs"},
+		{"more rails than a node has", `{"version":1,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`,
+			"257 rails"},
+		{"more members than there are interfaces", `{"version":1,"rails":{"bonds":[{"members":[` + strings.Repeat("{},",
+			1024) + `{}]}]}}`, "1025 members of bonds"},
+		{"more addresses than an interface has",
+			`{"version":1,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`,
+				256) + `"10.0.0.1/8"]}]}}`, `257 addresses or routes of "eth0"`},
+		{"more routes than are asked for",
+			`{"version":1,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`,
+				256) + `"10.0.0.1/8"]}]}}`, "257 addresses or routes"},
+		{"deeper than anything", `{"version":1,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]",
+			400000) + `}}`, "not facts of railscope"},
+		{"more GIDs than a table has", `{"version":1,"rails":{"rails":[{"gids":[` + strings.Repeat("{},",
+			4096) + `{}]}]}}`, "4097 GIDs"},
 	} {
 		f, err := facts.Parse([]byte(c.data))
 		if f != nil || err == nil || !strings.Contains(err.Error(), c.says) {
@@ -115,10 +138,13 @@ func TestParseFactsPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := got.Rails; r[0].Name != "östlich" || len(r[1].Name) > facts.MaxPeerText || r[1].GIDs[0].Addr.Zone() != "" || !slices.Equal(got.Others, f.Others) || len(got.Unread) != facts.MaxUnread {
-		t.Errorf("%q, %d bytes, zone %q, %v, %d not read", r[0].Name, len(r[1].Name), r[1].GIDs[0].Addr.Zone(), got.Others, len(got.Unread))
+	if r := got.Rails; r[0].Name != "östlich" || len(r[1].Name) > facts.MaxPeerText || r[1].GIDs[0].Addr.Zone() != "" ||
+		!slices.Equal(got.Others, f.Others) || len(got.Unread) != facts.MaxUnread {
+		t.Errorf("%q, %d bytes, zone %q, %v, %d not read", r[0].Name, len(r[1].Name), r[1].GIDs[0].Addr.Zone(),
+			got.Others, len(got.Unread))
 	}
-	for _, text := range []string{got.Node, got.Unread[0], got.Rails[1].Name, got.Rails[1].State, got.Netdevs[0].Master} {
+	for _, text := range []string{got.Node, got.Unread[0], got.Rails[1].Name, got.Rails[1].State,
+		got.Netdevs[0].Master} {
 		if text != terminal.Plain(text) || text == "" {
 			t.Errorf("%q", text)
 		}

@@ -33,7 +33,8 @@ func (g *Gatherer) readNVIDIA(r *reader) func(*Facts) {
 	}
 	mode, reason := m.Mode()
 	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
-		r.say("GPUDirect: neither %s nor the kernel's release says whether dma-buf is possible; compare with nvidia-smi",
+		r.say("GPUDirect: neither %s nor the kernel's release says whether dma-buf is possible; compare with "+
+			"nvidia-smi",
 			filepath.Join(dir, "version"))
 	}
 	return func(f *Facts) { f.GPUDirect = d }
@@ -56,7 +57,8 @@ func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported 
 		return gpudirect.Model(text)
 	}) {
 		if res.State != lane.Done || res.Value == "" {
-			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg", filepath.Join(dir, res.Key, "information"))
+			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg",
+				filepath.Join(dir, res.Key, "information"))
 			continue
 		}
 		d.GPUs++

@@ -111,7 +111,8 @@ func (e *environs) unread() (list []string) {
 		say(": %v; mount procfs", e.err)
 	}
 	if len(e.pending) > 0 {
-		say(": %d of %d were read in time; a process that hangs in the kernel may be the cause (ps axo pid,stat,comm | "+
+		say(": %d of %d were read in time; a process that hangs in the kernel may be the cause (ps axo "+
+			"pid,stat,comm | "+
 			"grep ' D')",
 			e.read+e.hidden, e.total)
 	}

@@ -25,12 +25,14 @@ import (
 func TestJobsBounds(t *testing.T) {
 	change := doctortest.Tree{}
 	for i := range facts.MaxEnvs + 10 {
-		change[fmt.Sprintf("proc/%d/environ", 5000+i)] = doctortest.Environ(fmt.Sprintf("UCX_TLS=tcp,x%d,%s", i, strings.Repeat("y", facts.MaxValue-20)))
+		change[fmt.Sprintf("proc/%d/environ", 5000+i)] = doctortest.Environ(fmt.Sprintf("UCX_TLS=tcp,x%d,%s", i,
+			strings.Repeat("y", facts.MaxValue-20)))
 	}
 	s := doctortest.System(t, doctortest.HGX, change)
 	f := facts.New(s).Gather(t.Context(), facts.All)
 	unread := f.Unread
-	if len(f.Jobs.Envs) != facts.MaxEnvs || len(unread) != 1 || !strings.Contains(unread[0], "environments of processes (10): more than 32 different ones") {
+	if len(f.Jobs.Envs) != facts.MaxEnvs || len(unread) != 1 || !strings.Contains(unread[0],
+		"environments of processes (10): more than 32 different ones") {
 		t.Errorf("%d environments, %q", len(f.Jobs.Envs), unread)
 	}
 	if data, err := json.Marshal(f.Jobs); err != nil || len(data) > 64<<10 {
@@ -42,10 +44,12 @@ func TestJobsBounds(t *testing.T) {
 // are none: what was read of them is judged, what was not is said.
 func TestJobsHostile(t *testing.T) {
 	long := func(last string) string { // last begins ten bytes before the end of what is read
-		return doctortest.Environ("NCCL_NET=Socket", strings.Repeat("x", proc.MaxEnviron-len("NCCL_NET=Socket")-2-10), last)
+		return doctortest.Environ("NCCL_NET=Socket", strings.Repeat("x", proc.MaxEnviron-len("NCCL_NET=Socket")-2-10),
+			last)
 	}
 	pipe := func(s facts.Options) {
-		if err := errors.Join(os.MkdirAll(filepath.Join(s.Procfs, "1236"), 0o755), unix.Mkfifo(filepath.Join(s.Procfs, "1236/environ"), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(s.Procfs, "1236"), 0o755),
+			unix.Mkfifo(filepath.Join(s.Procfs, "1236/environ"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,11 +60,18 @@ func TestJobsHostile(t *testing.T) {
 		found  int
 		unread string
 	}{
-		{"cut in the middle of a value", doctortest.Tree{"proc/1235/environ": long("UCX_TLS=tcp,rc")}, nil, 1, "environments of processes (1): what follows their first 262144 bytes; check by hand: tr '\\0' '\\n' < /proc/1235/environ | grep -E '^(NCCL|UCX)_'"},
-		{"cut, and without an end", doctortest.Tree{"proc/1235/environ": strings.Repeat("NCCL_NET=Socket", proc.MaxEnviron)}, nil, 0, "environments of processes (1): what follows their first 262144 bytes"},
+		{"cut in the middle of a value", doctortest.Tree{"proc/1235/environ": long("UCX_TLS=tcp,rc")}, nil, 1,
+			"environments of processes (1): what follows their first 262144 bytes; check by hand: tr '\\0' '\\n' < " +
+				"/proc/1235/environ | grep -E '^(NCCL|UCX)_'"},
+		{"cut, and without an end",
+			doctortest.Tree{"proc/1235/environ": strings.Repeat("NCCL_NET=Socket", proc.MaxEnviron)}, nil, 0,
+			"environments of processes (1): what follows their first 262144 bytes"},
 		{"no zero byte", doctortest.Tree{"proc/1235/environ": "NCCL_IB_DISABLE=1"}, nil, 1, ""},
-		{"binary", doctortest.Tree{"proc/1235/environ": "\xff\xfe\x00UCX_TLS\x00=\x00NCCL_NET=\x1b[31mSocket\x00NCCL_IB_DISABLE\x00"}, nil, 0, ""},
-		{"a pipe", nil, pipe, 0, "environments of processes (1): read PROC/1236/environ: not a regular file; see dmesg"},
+		{"binary", doctortest.Tree{
+			"proc/1235/environ": "\xff\xfe\x00UCX_TLS\x00=\x00NCCL_NET=\x1b[31mSocket\x00NCCL_IB_DISABLE\x00"},
+			nil, 0, ""},
+		{"a pipe", nil, pipe, 0,
+			"environments of processes (1): read PROC/1236/environ: not a regular file; see dmesg"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := doctortest.System(t, doctortest.HGX, tt.change)
@@ -82,7 +93,9 @@ func TestJobsHostile(t *testing.T) {
 
 // TestJobsHidden counts those that may not be read, and says it once.
 func TestJobsHidden(t *testing.T) {
-	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"), doctortest.Tree{"proc/77/environ": "x", "proc/78/environ": "x", "proc/79/environ": "x", "proc/80/environ": "x", "proc/77/cmdline": "a", "proc/78/cmdline": "b", "proc/79/cmdline": "c", "proc/80/cmdline": "\n"})
+	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"),
+		doctortest.Tree{"proc/77/environ": "x", "proc/78/environ": "x", "proc/79/environ": "x", "proc/80/environ": "x",
+			"proc/77/cmdline": "a", "proc/78/cmdline": "b", "proc/79/cmdline": "c", "proc/80/cmdline": "\n"})
 	if err := os.Truncate(filepath.Join(s.Procfs, "80/cmdline"), 0); err != nil { // a kernel thread
 		t.Fatal(err)
 	}
@@ -95,7 +108,8 @@ func TestJobsHidden(t *testing.T) {
 	})
 	f := g.Gather(t.Context(), facts.All)
 	unread := f.Unread
-	if want := []string{"environments of processes of other users (3): permission denied; run doctor as root, outside of containers"}; !slices.Equal(unread, want) {
+	if want := []string{"environments of processes of other users (3): permission denied; run doctor as root, " +
+		"outside of containers"}; !slices.Equal(unread, want) {
 		t.Errorf("%q", unread)
 	}
 	if list := jobFindings(f); len(list) != 1 || list[0].Check != "nccl_net" {
@@ -148,7 +162,8 @@ func jobFindings(f *facts.Facts) (list []check.Finding) {
 // TestWithoutJobs: what is read for strangers has nothing of processes, not even
 // that some could not be read.
 func TestWithoutJobs(t *testing.T) {
-	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"), doctortest.Tree{"root/etc/nccl.conf": "NCCL_IB_DISABLE=1\n"})
+	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"),
+		doctortest.Tree{"root/etc/nccl.conf": "NCCL_IB_DISABLE=1\n"})
 	g := facts.New(s)
 	g.SetEnviron(func(string, int, func(string) bool) (map[string]string, bool, error) {
 		t.Error("an environment was read")
@@ -175,7 +190,8 @@ func TestOneHang(t *testing.T) {
 	}
 	g := facts.New(s)
 	for _, scope := range []facts.Scope{facts.All, facts.WithoutJobs, facts.All, facts.WithoutJobs} {
-		if f := g.Gather(t.Context(), scope); len(f.QoS) != 2 || len(f.Unread) != 1 || !strings.HasPrefix(f.Unread[0], "PFC and DCQCN of mlx5_2/1: ") {
+		if f := g.Gather(t.Context(), scope); len(f.QoS) != 2 || len(f.Unread) != 1 || !strings.HasPrefix(f.Unread[0],
+			"PFC and DCQCN of mlx5_2/1: ") {
 			t.Errorf("%d rails, not read: %q", len(f.QoS), f.Unread)
 		}
 	}

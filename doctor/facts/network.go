@@ -172,7 +172,8 @@ func (f *Facts) bounded() error {
 	}{
 		{"rails", len(f.Rails), maxRails}, {"ports left out", len(f.LeftOut), maxNetdevs},
 		{"devices", len(f.RDMADevices), maxNetdevs}, {"interfaces", len(f.Netdevs), maxNetdevs},
-		{"bonds", len(f.Bonds), maxRails}, {"GPUs", len(f.Network.GPUs), maxRails}, {"NUMA nodes", len(f.NUMA), maxRails},
+		{"bonds", len(f.Bonds), maxRails}, {"GPUs", len(f.Network.GPUs), maxRails},
+		{"NUMA nodes", len(f.NUMA), maxRails},
 		{"addresses", len(f.Others), maxNetdevs}, {"paths", len(f.Paths), maxRails * maxRails},
 	} {
 		if n.is > n.most {
@@ -218,7 +219,9 @@ func (f *Network) Netdev(name string) Netdev {
 // BondOf returns the bond that a rail's interface is a member of; nil if none.
 func (f *Network) BondOf(r *Rail) *Bond {
 	for i := range f.Bonds {
-		if slices.ContainsFunc(f.Bonds[i].Members, func(m Member) bool { return m.Name == r.Netdev && r.Netdev != "" }) {
+		if slices.ContainsFunc(f.Bonds[i].Members, func(m Member) bool {
+			return m.Name == r.Netdev && r.Netdev != ""
+		}) {
 			return &f.Bonds[i]
 		}
 	}

@@ -83,7 +83,8 @@ func (g *Gatherer) readSettings(r *reader, v rail.Rail, q *QoS) (denied bool) {
 func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
 	fail := func(err error) {
 		if !unsupported(err) {
-			r.say("PFC and DCQCN of %s: %v; compare by hand: dcb pfc show dev %s", rail.Key(v.Device, v.Port), firstLine(err),
+			r.say("PFC and DCQCN of %s: %v; compare by hand: dcb pfc show dev %s", rail.Key(v.Device, v.Port),
+				firstLine(err),
 				v.Netdev)
 		}
 	}

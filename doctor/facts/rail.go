@@ -69,7 +69,8 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	}
 	own := rail.Own(g.o.Sysfs, v.Netdev)
 	for _, e := range table {
-		out.GIDs = append(out.GIDs, GID{Index: e.Index, Addr: e.Addr, Type: e.Type, Netdev: e.Netdev, Own: own(e.Netdev)})
+		out.GIDs = append(out.GIDs, GID{Index: e.Index, Addr: e.Addr, Type: e.Type, Netdev: e.Netdev,
+			Own: own(e.Netdev)})
 	}
 	if v.PCIAddress != "" {
 		out.Link, out.Slot = readLinks(r, filepath.Join(v.Dir, "device"), v.PCIAddress)
@@ -177,7 +178,8 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		dir := filepath.Join(net, name, "bonding")
 		members := strings.Fields(r.text(dir, "slaves"))
 		if !slices.ContainsFunc(rails, func(v rail.Rail) bool {
-			return v.LinkLayer != "InfiniBand" && (v.Netdev == name || v.Netdev != "" && slices.Contains(members, v.Netdev))
+			return v.LinkLayer != "InfiniBand" && (v.Netdev == name || v.Netdev != "" && slices.Contains(members,
+				v.Netdev))
 		}) {
 			continue
 		}

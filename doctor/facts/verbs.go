@@ -13,8 +13,9 @@ import (
 // (rdma-core, providers/*: the PCI IDs that each claims).
 func providers() map[string]string {
 	return map[string]string{
-		"mlx5_core": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "ice": "irdma", "i40e": "irdma", "idpf": "irdma",
-		"efa": "efa", "mana": "mana", "cxgb4": "cxgb4", "qede": "qedr", "erdma": "erdma", "hfi1": "hfi1verbs",
+		"mlx5_core": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "ice": "irdma", "i40e": "irdma",
+		"idpf": "irdma",
+		"efa":  "efa", "mana": "mana", "cxgb4": "cxgb4", "qede": "qedr", "erdma": "erdma", "hfi1": "hfi1verbs",
 		"hns3": "hns", "vmw_pvrdma": "vmw_pvrdma",
 	}
 }

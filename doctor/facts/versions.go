@@ -87,9 +87,10 @@ func (f *Facts) arrangeVersions() {
 		return a.Component == b.Component && a.Of == b.Of && a.Version == b.Version
 	})
 	if len(f.Versions) > maxVersions {
-		f.Unread = append(f.Unread, fmt.Sprintf("versions of libraries: %d, only the first %d are compared; remove unused "+
-			"ones",
-			len(f.Versions), maxVersions))
+		f.Unread = append(f.Unread,
+			fmt.Sprintf("versions of libraries: %d, only the first %d are compared; remove unused "+
+				"ones",
+				len(f.Versions), maxVersions))
 		f.Versions = f.Versions[:maxVersions]
 	}
 }
@@ -111,7 +112,8 @@ func (g *Gatherer) readRunningVersions(_ *reader, rails []rail.Rail) func(*Facts
 	}
 	for _, r := range rails {
 		if r.Firmware != "" && !r.Software {
-			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware, "/sys/class/infiniband/"+r.Device+"/fw_ver")
+			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware,
+				"/sys/class/infiniband/"+r.Device+"/fw_ver")
 		}
 		if version, err := sysfs.ReadString(g.o.Sysfs, "module", r.Driver, "version"); err == nil && r.Driver != "" {
 			add("nic_driver", r.Driver, version, "/sys/module/"+r.Driver+"/version")

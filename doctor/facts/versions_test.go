@@ -33,7 +33,8 @@ func TestVersions(t *testing.T) {
 		python + "notnixl-9.dist-info/x":               "x",
 		"root/opt/mellanox/ucx/lib/pkgconfig/ucx.pc":   "Name: ucx\nVersion: 1.17.0\n",
 		"root/var/lib/dpkg/info/libucx0:amd64.list":    "/.\n",
-		"root/var/lib/dpkg/status":                     "Package: ucx\nStatus: deinstall ok config-files\nVersion: 1.1-1\n\nPackage: libucx0\nStatus: install ok installed\nDescription: x\nVersion: 2:1.16.0+ds-5ubuntu1\n",
+		"root/var/lib/dpkg/status": "Package: ucx\nStatus: deinstall ok config-files\nVersion: " +
+			"1.1-1\n\nPackage: libucx0\nStatus: install ok installed\nDescription: x\nVersion: 2:1.16.0+ds-5ubuntu1\n",
 	})
 	got := map[string]string{}
 	for _, v := range facts.New(s).Gather(t.Context(), facts.All).Versions {
@@ -66,7 +67,8 @@ func TestVersionsBounds(t *testing.T) {
 	}
 	f := facts.New(s).Gather(t.Context(), facts.All)
 	unread := f.Unread
-	if len(unread) != 1 || !strings.HasPrefix(unread[0], "versions of libraries: more than 512 directories") || len(f.Versions) == 0 {
+	if len(unread) != 1 || !strings.HasPrefix(unread[0],
+		"versions of libraries: more than 512 directories") || len(f.Versions) == 0 {
 		t.Errorf("%q, %d versions", unread, len(f.Versions))
 	}
 }
@@ -97,7 +99,8 @@ func TestLibrariesListedOnce(t *testing.T) {
 		t.Fatal("nothing was listed")
 	}
 	listed = nil
-	if again := g.Gather(t.Context(), facts.All); len(listed) > 0 || !reflect.DeepEqual(again.Versions, before.Versions) || !reflect.DeepEqual(again.Verbs, before.Verbs) {
+	if again := g.Gather(t.Context(), facts.All); len(listed) > 0 || !reflect.DeepEqual(again.Versions,
+		before.Versions) || !reflect.DeepEqual(again.Verbs, before.Verbs) {
 		t.Errorf("listed again: %q; %+v", listed, again.Versions)
 	}
 	dir := filepath.Join(s.Rootfs, "usr/lib/x86_64-linux-gnu")

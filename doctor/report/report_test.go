@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write the generated files anew")
 
 // otherRXE makes of the machine the one at the other end of its rails: with 2
 // for a place in each subnet where this one has 1.
-var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1", "192.168.101.2/24")
+var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1",
+	"192.168.101.2/24")
 
 // judge makes the checks of one node, or those of pairs if there is a peer.
 func judge(here, there *facts.Facts) (list []check.Finding) {
@@ -79,13 +80,16 @@ func report(here, there *facts.Facts, list []check.Finding) Report {
 
 // TestText holds what people read.
 func TestText(t *testing.T) {
-	broken := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags", "0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
+	broken := doctortest.Machine(t, "rxe",
+		doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags",
+			"0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	there := doctortest.Machine(t, "rxe", otherRXE+doctortest.File("kernel/addresses/eth0", "192.168.110.2/24"))
 	broken.Node, there.Node = "node1", "node2"
 	broken.Unread = []string{"read /sys/class/net/eth1/speed: permission denied: run it as root"}
 	healthy := doctortest.Machine(t, "hgx", "")
 	failed := report(healthy, nil, nil)
-	failed.AddPeerFailure("spark-02:10092", errors.New("peer_unreachable: connection refused"), "# start railscope there")
+	failed.AddPeerFailure("spark-02:10092", errors.New("peer_unreachable: connection refused"),
+		"# start railscope there")
 	for name, r := range map[string]Report{
 		"healthy": report(healthy, nil, nil),
 		"broken":  report(broken, nil, judge(broken, nil)),
@@ -93,12 +97,14 @@ func TestText(t *testing.T) {
 		"alone":   failed,
 	} {
 		var text, colour, js bytes.Buffer
-		if err := errors.Join(r.WriteText(&text, Page{}), r.WriteText(&colour, Page{Color: true}), r.WriteJSON(&js)); err != nil {
+		if err := errors.Join(r.WriteText(&text, Page{}), r.WriteText(&colour, Page{Color: true}),
+			r.WriteJSON(&js)); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "../testdata/"+name+".txt", text.String())
 		golden(t, "../testdata/"+name+".json", js.String())
-		plainer := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Bold, "", terminal.Dim, "", terminal.Reset, "").Replace(colour.String())
+		plainer := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Bold, "",
+			terminal.Dim, "", terminal.Reset, "").Replace(colour.String())
 		if plainer != text.String() || plainer == colour.String() {
 			t.Errorf("%s: with colours it says something else:\n%s", name, colour.String())
 		}
@@ -108,7 +114,9 @@ func TestText(t *testing.T) {
 // TestTextNarrow: on a narrow terminal no prose is broken but at blanks, and on
 // one that is no wider than a word it still comes to an end.
 func TestTextNarrow(t *testing.T) {
-	broken := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags", "0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
+	broken := doctortest.Machine(t, "rxe",
+		doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags",
+			"0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	for _, columns := range []int{1, 60, 80, 100, 1000} {
 		var text bytes.Buffer
 		if err := report(broken, nil, judge(broken, nil)).WriteText(&text, Page{Columns: columns}); err != nil {
@@ -128,7 +136,9 @@ func TestTextNarrow(t *testing.T) {
 // TestExamine: all checks are made of both nodes and of the pair, and findings
 // say of which node they are.
 func TestExamine(t *testing.T) {
-	here, there := doctortest.Machine(t, "rxe", ""), doctortest.Machine(t, "rxe", otherRXE+doctortest.File("sys/class/net/eth1/mtu", "1500")+doctortest.File("sys/class/net/eth0/mtu", "9000"))
+	here, there := doctortest.Machine(t, "rxe", ""),
+		doctortest.Machine(t, "rxe", otherRXE+doctortest.File("sys/class/net/eth1/mtu",
+			"1500")+doctortest.File("sys/class/net/eth0/mtu", "9000"))
 	here.Node, there.Node = "a", "b"
 	r := Examine(here, there)
 	var got []string
@@ -140,8 +150,10 @@ func TestExamine(t *testing.T) {
 			t.Errorf("%v: no %s", got, want)
 		}
 	}
-	if want := 2*len(check.Checks()) + len(check.PeerChecks()); r.Checks != want || r.Faults+r.Warnings != len(r.Findings) || len(r.Nodes) != 2 {
-		t.Errorf("%d checks, want %d; %d faults and %d warnings of %d", r.Checks, want, r.Faults, r.Warnings, len(r.Findings))
+	if want := 2*len(check.Checks()) + len(check.PeerChecks()); r.Checks != want || r.Faults+
+		r.Warnings != len(r.Findings) || len(r.Nodes) != 2 {
+		t.Errorf("%d checks, want %d; %d faults and %d warnings of %d", r.Checks, want, r.Faults, r.Warnings,
+			len(r.Findings))
 	}
 }
 
@@ -164,7 +176,9 @@ func TestHostileFacts(t *testing.T) {
 }
 
 func hostileFacts(t *testing.T, evil string, want int) {
-	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags", "0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
+	f := doctortest.Machine(t, "rxe",
+		doctortest.File("sys/class/net/eth0/mtu", "1500")+doctortest.File("sys/class/net/eth1/flags",
+			"0x1002")+doctortest.File("sys/class/infiniband/rxe1/ports/1/state", "1: DOWN"))
 	for i := range f.Rails {
 		f.Rails[i].Netdev += evil
 	}
@@ -221,7 +235,9 @@ func FuzzFacts(f *testing.F) {
 		if err != nil {
 			return
 		}
-		here := &facts.Facts{Version: facts.Version, Node: "here", Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Netdev: "e", LinkLayer: "Ethernet", StateID: 4}}}}
+		here := &facts.Facts{Version: facts.Version, Node: "here",
+			Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Netdev: "e", LinkLayer: "Ethernet",
+				StateID: 4}}}}
 		var text bytes.Buffer
 		if err := Examine(here, there).WriteText(&text, Page{}); err != nil {
 			t.Fatal(err)

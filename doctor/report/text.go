@@ -151,7 +151,9 @@ func (p printer) summary(r Report, unread int) {
 	switch {
 	case len(r.Findings) > 0:
 		isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
-		if slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }) {
+		if slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
+			return slices.ContainsFunc(f.Fix, isCommand)
+		}) {
 			p.prose("", "", "Commands are for root and last until the next boot: add what they set to the system's "+
 				"configuration, too.")
 		}

@@ -40,7 +40,8 @@ func serving(t *testing.T, opts Options) (handler *Server, address string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
+			WebConfigFile: &none},
 			slog.New(slog.NewJSONHandler(writer, nil)))
 		writer.Close()
 	}()
@@ -63,7 +64,8 @@ func serving(t *testing.T, opts Options) (handler *Server, address string) {
 // from is a client with an address of its own.
 func from(host string) *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
-	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Timeout: 20 * time.Second}
 }
 
 // TestManyHalfRequests: 2,000 requests whose bodies never come hold no more
@@ -106,7 +108,8 @@ func TestManyHalfRequests(t *testing.T) {
 	if err != nil || !strings.Contains(string(body), "railscope_a_value") {
 		t.Fatalf("%v %.200s", err, body)
 	}
-	want := fmt.Sprintf("railscope_web_refused_total{reason=%q} %d\n", connlimit.Address, cap(ended)-DefaultMaxConnections/2)
+	want := fmt.Sprintf("railscope_web_refused_total{reason=%q} %d\n", connlimit.Address,
+		cap(ended)-DefaultMaxConnections/2)
 	if !strings.Contains(string(body), want) {
 		t.Errorf("want %s in\n%s", want, grep(string(body), "web_refused"))
 	}
@@ -173,8 +176,10 @@ func TestWebTimes(t *testing.T) {
 		{"silence", "", true, requestTime, requestTime},
 		{"half a header", "GET /metrics HTTP/1.1\r\nX-A", true, requestTime, requestTime},
 		{"half a body", halfPost, true, requestTime + time.Second, requestTime},
-		{"a drip of a body", "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + strings.Repeat("~", 100), true, requestTime + time.Second, requestTime},
-		{"an answer that is not read", "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", false, answerTime + time.Second, answerTime},
+		{"a drip of a body", "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + strings.Repeat("~",
+			100), true, requestTime + time.Second, requestTime},
+		{"an answer that is not read", "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", false, answerTime + time.Second,
+			answerTime},
 		{"idle", "GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n", true, idleTime + time.Second, idleTime},
 		{"a stream", "GET /-/page/events HTTP/1.1\r\nHost: x\r\n\r\n", true, 0, 0},
 		{"a stream that is not read", "GET /-/page/events HTTP/1.1\r\nHost: x\r\n\r\n", false, 2 * time.Minute, 0},
@@ -182,7 +187,9 @@ func TestWebTimes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				handler := testServer(t, "/metrics", nil)
-				handler.mux.HandleFunc("GET /big", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 1<<20)) })
+				handler.mux.HandleFunc("GET /big", func(w http.ResponseWriter, _ *http.Request) {
+					w.Write(make([]byte, 1<<20))
+				})
 				srv := newHTTPServer(handler, slog.New(slog.DiscardHandler))
 				client, server := net.Pipe()
 				pipes := &onePipe{conn: make(chan net.Conn, 1), done: make(chan struct{})}

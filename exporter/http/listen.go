@@ -27,7 +27,8 @@ func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) 
 			return nil, err
 		}
 		if len(list) == 0 {
-			return nil, errors.New("no sockets from systemd: start railscope by its socket unit or without --web.systemd-socket")
+			return nil, errors.New("no sockets from systemd: start railscope by its socket unit or without " +
+				"--web.systemd-socket")
 		}
 		return list, nil
 	}

@@ -24,7 +24,8 @@ func TestListen(t *testing.T) {
 		{"no socket of systemd", nil, true, "no sockets from systemd"},
 	} {
 		off := tc.systemd
-		list, err := listen(&web.FlagConfig{WebListenAddresses: &tc.addresses, WebSystemdSocket: &off}, slog.New(slog.DiscardHandler))
+		list, err := listen(&web.FlagConfig{WebListenAddresses: &tc.addresses, WebSystemdSocket: &off},
+			slog.New(slog.DiscardHandler))
 		for _, l := range list {
 			l.Close()
 		}

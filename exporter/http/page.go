@@ -12,7 +12,8 @@ import (
 
 // pageOptions gives the page what it shows: the scraper's series, and what its sources keep for people.
 func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
-	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
+	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath,
+		Version: scraper.Info().Version,
 		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor}
 	o.Read = func(sources []string, view func(page.Reading, map[string]string)) {
 		scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })

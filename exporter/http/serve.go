@@ -162,7 +162,8 @@ func (u *unusedConns) close() {
 // listenError says what to do about an address that cannot be served.
 func listenError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address", err)
+		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address",
+			err)
 	}
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
 }

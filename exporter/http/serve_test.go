@@ -41,7 +41,8 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
+			WebConfigFile: &none},
 			slog.New(slog.NewJSONHandler(writer, nil)))
 		writer.Close()
 	}()
@@ -102,7 +103,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off, WebConfigFile: &none},
+		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
+			WebConfigFile: &none},
 			slog.New(slog.NewJSONHandler(writer, nil)))
 		writer.Close()
 	}()

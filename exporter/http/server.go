@@ -164,7 +164,8 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.opts.Reload(); err != nil {
-		answer(w, http.StatusInternalServerError, "reload failed, the previous configuration is still active: "+err.Error())
+		answer(w, http.StatusInternalServerError,
+			"reload failed, the previous configuration is still active: "+err.Error())
 		return
 	}
 	answer(w, http.StatusOK, "reloaded")

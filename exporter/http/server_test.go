@@ -17,7 +17,8 @@ import (
 
 func testServer(t *testing.T, path string, reload func() error) *Server {
 	t.Helper()
-	s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")), Options{TelemetryPath: path, Reload: reload, Lifecycle: true})
+	s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")),
+		Options{TelemetryPath: path, Reload: reload, Lifecycle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +78,14 @@ func TestReloadByHTTP(t *testing.T) {
 		{"PUT", true, "PUT", nil, 200, "reloaded"},
 		{"GET", true, "GET", nil, 405, "POST"},
 		{"DELETE", true, "DELETE", nil, 405, "POST"},
-		{"a page of this site", true, "POST", map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://example.com"}, 200, "reloaded"},
-		{"a page of another site", true, "POST", map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}, 403, "cross-origin"},
-		{"a page of a neighbour", true, "POST", map[string]string{"Sec-Fetch-Site": "same-site", "Origin": "http://a.example.com"}, 403, "cross-origin"},
-		{"another site, an old browser", true, "POST", map[string]string{"Origin": "http://evil.example"}, 403, "cross-origin"},
+		{"a page of this site", true, "POST", map[string]string{"Sec-Fetch-Site": "same-origin",
+			"Origin": "http://example.com"}, 200, "reloaded"},
+		{"a page of another site", true, "POST", map[string]string{"Sec-Fetch-Site": "cross-site",
+			"Origin": "http://evil.example"}, 403, "cross-origin"},
+		{"a page of a neighbour", true, "POST", map[string]string{"Sec-Fetch-Site": "same-site",
+			"Origin": "http://a.example.com"}, 403, "cross-origin"},
+		{"another site, an old browser", true, "POST", map[string]string{"Origin": "http://evil.example"}, 403,
+			"cross-origin"},
 		{"a file", true, "PUT", map[string]string{"Origin": "null"}, 403, "cross-origin"},
 	} {
 		reloads := 0
@@ -97,7 +102,8 @@ func TestReloadByHTTP(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.body) || (reloads == 1) != (tc.code == 200) {
-			t.Errorf("%s: %d %q and %d reloads, want %d and %q in it", tc.name, w.Code, w.Body, reloads, tc.code, tc.body)
+			t.Errorf("%s: %d %q and %d reloads, want %d and %q in it", tc.name, w.Code, w.Body, reloads, tc.code,
+				tc.body)
 		}
 	}
 }
@@ -133,7 +139,8 @@ func TestNegotiation(t *testing.T) {
 	for _, coding := range []string{"identity", "gzip;q=0", "br", "gzip", "br, gzip;q=0.5"} {
 		resp := get("text/plain;version=0.0.4", coding)
 		var body io.Reader = resp.Body
-		if zipped := resp.Header.Get("Content-Encoding") == "gzip"; zipped != (coding == "gzip" || coding == "br, gzip;q=0.5") {
+		if zipped := resp.Header.Get("Content-Encoding") == "gzip"; zipped !=
+			(coding == "gzip" || coding == "br, gzip;q=0.5") {
 			t.Errorf("Accept-Encoding %q: gzip is %v", coding, zipped)
 		} else if zipped {
 			var err error
@@ -146,7 +153,8 @@ func TestNegotiation(t *testing.T) {
 		}
 	}
 	// What Prometheus 3 asks for when it scrapes native histograms.
-	resp := get("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.2", "identity")
+	resp := get("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.2",
+		"identity")
 	dec, found := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header)), false
 	for {
 		var family dto.MetricFamily

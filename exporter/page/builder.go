@@ -192,7 +192,9 @@ func (b *builder) gpus(s *Snapshot) {
 		s.GPUs = append(s.GPUs, GPU{i, l[1], source[i], used[i], total[i], peak[i], start[i], busy[i]})
 	})
 	slices.SortFunc(s.GPUs, func(a, b GPU) int { return natural(a.Index, b.Index) })
-	b.each("gpudirect_info", []string{"mode", "reason"}, func(l []string, _ float64) { s.GPUDirect = l[0] + ": " + l[1] })
+	b.each("gpudirect_info", []string{"mode", "reason"}, func(l []string, _ float64) {
+		s.GPUDirect = l[0] + ": " + l[1]
+	})
 }
 
 // natural orders names that end in numbers by number.

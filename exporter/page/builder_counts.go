@@ -67,7 +67,8 @@ func (b *builder) congestion(at map[string]*Rail, now time.Time) {
 			}
 			rate, _ := b.counts.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
 			if rate > 0 {
-				r.Counters = append(r.Counters, Moving{w.row, strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:])), rate})
+				r.Counters = append(r.Counters,
+					Moving{w.row, strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:])), rate})
 			}
 		})
 	}

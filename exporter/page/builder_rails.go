@@ -69,7 +69,9 @@ func stateName(id float64) string {
 // nearGPUs fills in the GPUs of each rail's NUMA node.
 func (b *builder) nearGPUs(at map[string]*Rail) {
 	index, nodes := map[string]string{}, map[string][]string{}
-	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) { index[strings.ToLower(l[1])] = l[0] })
+	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) {
+		index[strings.ToLower(l[1])] = l[0]
+	})
 	b.each("pcie_numa_node", []string{"kind", "pci_address"}, func(l []string, v float64) {
 		if l[0] != "gpu" || v < 0 {
 			return

@@ -52,7 +52,8 @@ func read(t testing.TB, text string) exposition {
 	for name, f := range families {
 		row := strings.TrimPrefix(name, "railscope_")
 		for _, m := range f.GetMetric() {
-			l := line{map[string]string{}, m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
+			l := line{map[string]string{},
+				m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
 			for _, p := range m.GetLabel() {
 				l.labels[p.GetName()] = p.GetValue()
 			}
@@ -92,7 +93,8 @@ func trained(t testing.TB) (Options, exposition) {
 	add := func(format string, args ...any) { more = append(more, fmt.Sprintf(format, args...)) }
 	gpu := []string{"0000:18:00.0", "0000:2a:00.0", "0000:3a:00.0", "0000:5d:00.0"}
 	for i, address := range gpu {
-		add(`railscope_gpu_info{gpu="%d",uuid="GPU-%d",name="NVIDIA H100 80GB HBM3",pci_address="%s",driver="570.86.15"} 1`, i, i, address)
+		add(`railscope_gpu_info{gpu="%d",uuid="GPU-%d",name="NVIDIA H100 80GB `+
+			`HBM3",pci_address="%s",driver="570.86.15"} 1`, i, i, address)
 		add(`railscope_gpu_memory_total_bytes{gpu="%d"} 8.5520809984e+10`, i)
 		add(`railscope_gpu_memory_used_bytes{gpu="%d"} %v`, i, 7.1e10+float64(i)*1.3e9)
 		add(`railscope_gpu_memory_used_peak_bytes{gpu="%d",window="1m"} %v`, i, 7.4e10+float64(i)*1.3e9)
@@ -108,19 +110,26 @@ func trained(t testing.TB) (Options, exposition) {
 	for i := range 20 {
 		peer := Peer{Name: fmt.Sprintf("hgx-%02d:10092", i+2)}
 		for j := range 20 {
-			r := Round{Start: then().Add(-time.Duration(i*3+60*j) * time.Second), Duration: 412 * time.Millisecond, Outcome: "ok", Transport: "rdma",
-				Goodput: new(3.83e11 - float64(i)*2e8 - float64(j%3)*4e8), Expected: new(4e11), Imbalance: new(0.01 + float64(j%4)/200), P50: new(2.31e-6), P99: new(3.4e-6 + float64(i)*1e-7)}
+			r := Round{Start: then().Add(-time.Duration(i*3+60*j) * time.Second), Duration: 412 * time.Millisecond,
+				Outcome: "ok", Transport: "rdma",
+				Goodput: new(3.83e11 - float64(i)*2e8 - float64(j%3)*4e8), Expected: new(4e11),
+				Imbalance: new(0.01 + float64(j%4)/200), P50: new(2.31e-6), P99: new(3.4e-6 + float64(i)*1e-7)}
 			if i == 3 && j%7 == 2 {
-				r = Round{Start: r.Start, Duration: time.Millisecond, Outcome: "skipped", Transport: "none", Reason: "busy", Detail: "rail 2 is at 63 % of its capacity"}
+				r = Round{Start: r.Start, Duration: time.Millisecond, Outcome: "skipped", Transport: "none",
+					Reason: "busy", Detail: "rail 2 is at 63 % of its capacity"}
 			}
 			if i == 7 && j < 2 {
-				r = Round{Start: r.Start, Duration: 3 * time.Second, Outcome: "fallback", Transport: "tcp", Goodput: new(2.1e9), Expected: new(4e11), Reason: "no_gid", Detail: "no RoCE v2 GID in the peer's subnet", Failures: []string{"rail 4: resolve, no_gid: no RoCE v2 GID in 10.4.0.0/24"}}
+				r = Round{Start: r.Start, Duration: 3 * time.Second, Outcome: "fallback", Transport: "tcp",
+					Goodput: new(2.1e9), Expected: new(4e11), Reason: "no_gid",
+					Detail:   "no RoCE v2 GID in the peer's subnet",
+					Failures: []string{"rail 4: resolve, no_gid: no RoCE v2 GID in 10.4.0.0/24"}}
 			}
 			peer.Rounds = append(peer.Rounds, r)
 		}
 		peers = append(peers, peer)
 	}
-	o := Options{Node: "hgx-01", Metrics: "/metrics", Version: "0.1.0", Started: then().Add(-76*time.Hour - 12*time.Minute),
+	o := Options{Node: "hgx-01", Metrics: "/metrics", Version: "0.1.0",
+		Started: then().Add(-76*time.Hour - 12*time.Minute),
 		Recent: func(rail string, d int, to []float64) ([]float64, float64, bool) {
 			n, _ := strconv.Atoi(rail)
 			recent := wave(5e10, 0.74, 0.13, float64(n)/5+float64(d), 120)
@@ -128,7 +137,9 @@ func trained(t testing.TB) (Options, exposition) {
 		},
 		Peers: func() ([]Peer, bool) { return peers, true },
 		Doctor: func(context.Context) ([]Finding, error) {
-			return []Finding{{Check: "gid_fallback", Subject: "peer hgx-09", Read: "rail 4 has no RoCE v2 GID in the peer's subnet", Why: "Rounds with this peer go by TCP.", Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}}}, nil
+			return []Finding{{Check: "gid_fallback", Subject: "peer hgx-09",
+				Read: "rail 4 has no RoCE v2 GID in the peer's subnet", Why: "Rounds with this peer go by TCP.",
+				Fix: []string{"ip address add 10.4.0.1/24 dev enp156s0np0"}}}, nil
 		},
 	}
 	e := captured(t, "hgx", more...)
@@ -149,20 +160,29 @@ func wounded(t testing.TB) (Options, exposition) {
 		}
 		return append(to, recent...), recent[119], true
 	}
-	ok := Round{Start: then().Add(-47 * time.Second), Duration: 300 * time.Millisecond, Outcome: "ok", Transport: "rdma", Goodput: new(2.43e10), Expected: new(2.5e10), Imbalance: new(0.01), P50: new(2.1e-6), P99: new(2.9e-6)}
+	ok := Round{Start: then().Add(-47 * time.Second), Duration: 300 * time.Millisecond, Outcome: "ok",
+		Transport: "rdma", Goodput: new(2.43e10), Expected: new(2.5e10), Imbalance: new(0.01), P50: new(2.1e-6),
+		P99: new(2.9e-6)}
 	half := ok
 	half.Outcome = "degraded"
-	half.Goodput, half.Imbalance, half.Failures = new(1.22e10), new(1.0), []string{"rail 1: connect, port_down: mlx5_1 port 1 is DOWN"}
+	half.Goodput, half.Imbalance, half.Failures = new(1.22e10), new(1.0),
+		[]string{"rail 1: connect, port_down: mlx5_1 port 1 is DOWN"}
 	o.Peers = func() ([]Peer, bool) {
-		return []Peer{{"node-08:10092", append([]Round{half, half}, slices.Repeat([]Round{ok}, 18)...)}, {"node-09:10092", slices.Repeat([]Round{ok}, 20)}}, true
+		return []Peer{{"node-08:10092", append([]Round{half, half}, slices.Repeat([]Round{ok}, 18)...)},
+			{"node-09:10092", slices.Repeat([]Round{ok}, 20)}}, true
 	}
 	o.Doctor = func(context.Context) ([]Finding, error) {
-		return []Finding{{Fault: true, Check: "port_down", Subject: "rail 1 (mlx5_1, ens2f0np0)", Read: `the port is "1: DOWN", physically "2: Polling"; ens2f0np0 has no carrier`,
-			Why: "Nothing is carried by a port that is not ACTIVE: the other rails do its work, or the job does not start.",
-			Fix: []string{"# plug in the cable at both ends, or change it or its transceiver; see that the switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}}}, nil
+		return []Finding{{Fault: true, Check: "port_down", Subject: "rail 1 (mlx5_1, ens2f0np0)",
+			Read: `the port is "1: DOWN", physically "2: Polling"; ens2f0np0 has no carrier`,
+			Why: "Nothing is carried by a port that is not ACTIVE: the other rails do its work, or the job does " +
+				"not start.",
+			Fix: []string{"# plug in the cable at both ends, or change it or its transceiver; see that the " +
+				"switch's port is on: ethtool ens2f0np0; ethtool -m ens2f0np0"}}}, nil
 	}
-	e := captured(t, "one-rail-dead", `railscope_rails_active{direction="receive"} 1`, `railscope_rails_active{direction="transmit"} 1`,
-		`railscope_rails_imbalance_ratio{direction="receive"} 1`, `railscope_rails_imbalance_ratio{direction="transmit"} 1`)
+	e := captured(t, "one-rail-dead", `railscope_rails_active{direction="receive"} 1`,
+		`railscope_rails_active{direction="transmit"} 1`,
+		`railscope_rails_imbalance_ratio{direction="receive"} 1`,
+		`railscope_rails_imbalance_ratio{direction="transmit"} 1`)
 	delete(e, "source_success")
 	return o, e
 }

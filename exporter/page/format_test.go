@@ -13,13 +13,17 @@ func TestFigures(t *testing.T) {
 		unit string
 		want string
 	}{
-		{0, "rate", "0\u00a0b/s"}, {1, "rate", "8\u00a0b/s"}, {0.0625, "rate", "0.50\u00a0b/s"}, {124.9, "rate", "999\u00a0b/s"},
+		{0, "rate", "0\u00a0b/s"}, {1, "rate", "8\u00a0b/s"}, {0.0625, "rate", "0.50\u00a0b/s"},
+		{124.9, "rate", "999\u00a0b/s"},
 		{124.96, "rate", "1.00\u00a0kb/s"}, {1.2492e9, "rate", "9.99\u00a0Gb/s"}, {1.2495e9, "rate", "10.0\u00a0Gb/s"},
 		{1.2495e10, "rate", "100\u00a0Gb/s"}, {5e10, "rate", "400\u00a0Gb/s"}, {4e11, "rate", "3200\u00a0Gb/s"},
 		{3.5e13, "count", "35.0\u00a0TB"}, {3e23, "count", "300000\u00a0EB"},
-		{8.5520809984e10, "bytes", "79.6\u00a0GiB"}, {1023, "bytes", "1023\u00a0B"}, {1024, "bytes", "1.00\u00a0KiB"}, {0, "bytes", "0\u00a0B"},
-		{0.004, "ratio", "0.00"}, {1, "ratio", "1.00"}, {0.0001, "percent", "<1\u00a0%"}, {0, "percent", "0\u00a0%"}, {0.845, "percent", "85\u00a0%"}, {1.7, "percent", "170\u00a0%"},
-		{68.66, "perSecond", "68.7/s"}, {0.1, "perSecond", "6.00/min"}, {12345, "perSecond", "12.3\u00a0k/s"}, {4096, "number", "4096"}, {16, "number", "16"},
+		{8.5520809984e10, "bytes", "79.6\u00a0GiB"}, {1023, "bytes", "1023\u00a0B"}, {1024, "bytes", "1.00\u00a0KiB"},
+		{0, "bytes", "0\u00a0B"},
+		{0.004, "ratio", "0.00"}, {1, "ratio", "1.00"}, {0.0001, "percent", "<1\u00a0%"}, {0, "percent", "0\u00a0%"},
+		{0.845, "percent", "85\u00a0%"}, {1.7, "percent", "170\u00a0%"},
+		{68.66, "perSecond", "68.7/s"}, {0.1, "perSecond", "6.00/min"}, {12345, "perSecond", "12.3\u00a0k/s"},
+		{4096, "number", "4096"}, {16, "number", "16"},
 	} {
 		if got := fig(&tc.v, "x", tc.unit); got.Text != tc.want || !got.Known {
 			t.Errorf("%v as %s: %q, want %q", tc.v, tc.unit, got.Text, tc.want)
@@ -38,7 +42,8 @@ func TestFigures(t *testing.T) {
 
 // TestSpan is how long ago.
 func TestSpan(t *testing.T) {
-	for d, want := range map[time.Duration]string{-time.Second: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min",
+	for d, want := range map[time.Duration]string{-time.Second: "0 s", 59 * time.Second: "59 s",
+		61 * time.Second:            "1 min",
 		2*time.Hour + 5*time.Minute: "2 h 5 min", 76*time.Hour + 59*time.Minute: "3 d 4 h"} {
 		if got := span(then(), then().Add(d)); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)

@@ -163,7 +163,9 @@ func (h *hub) makeLocked(now time.Time) error {
 		h.slow = now
 	}
 	var s Snapshot
-	h.o.Read(sources, func(series Reading, failed map[string]string) { s = h.builder.build(series, failed, time.Now()) })
+	h.o.Read(sources, func(series Reading, failed map[string]string) {
+		s = h.builder.build(series, failed, time.Now())
+	})
 	s.Exam = h.exam.last()
 	s.judge()
 	d, err := h.drawing.draw(&s)

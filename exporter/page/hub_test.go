@@ -18,7 +18,8 @@ import (
 func decode(t *testing.T, event []byte) (m message) {
 	t.Helper()
 	_, data, ok := bytes.Cut(event, []byte("\ndata: "))
-	if !ok || !bytes.HasPrefix(event, []byte("id: ")) || !bytes.HasSuffix(event, []byte("\n\n")) || bytes.Count(data, []byte("\n")) != 2 {
+	if !ok || !bytes.HasPrefix(event, []byte("id: ")) || !bytes.HasSuffix(event, []byte("\n\n")) || bytes.Count(data,
+		[]byte("\n")) != 2 {
 		t.Fatalf("not an event: %.200q", event)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -72,7 +73,8 @@ func TestCost(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			if reads, slow := source.reads.Load(), source.slow.Load(); reads != tc.reads || slow != tc.slow {
-				t.Errorf("%d pages: %d readings, %d of everything; want %d and %d", tc.pages, reads, slow, tc.reads, tc.slow)
+				t.Errorf("%d pages: %d readings, %d of everything; want %d and %d", tc.pages, reads, slow, tc.reads,
+					tc.slow)
 			}
 			page.Close()
 			synctest.Wait()
@@ -122,7 +124,8 @@ func TestEvents(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		// The clock, and that the counters have been seen not to move: nothing else.
-		if got := drain(t, s); len(got) != 1 || got[0].Main != "" || !cmp.Equal(slices.Sorted(maps.Keys(got[0].Parts)), []string{"head", "lane-0", "lane-1"}) {
+		if got := drain(t, s); len(got) != 1 || got[0].Main != "" || !cmp.Equal(slices.Sorted(maps.Keys(got[0].Parts)),
+			[]string{"head", "lane-0", "lane-1"}) {
 			t.Errorf("then comes %v", slices.Sorted(maps.Keys(got[0].Parts)))
 		}
 		repaired := maps.Clone(e)
@@ -131,7 +134,8 @@ func TestEvents(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		got := drain(t, s)
-		if len(got) != 1 || got[0].Parts["lane-1"] == "" || got[0].Title != "n: 2 rails up, but source rdma could not be read completely · railscope" {
+		if len(got) != 1 || got[0].Parts["lane-1"] == "" || got[0].Title !=
+			"n: 2 rails up, but source rdma could not be read completely · railscope" {
 			t.Errorf("when rail 1 is up again comes %q and %v", got[0].Title, slices.Sorted(maps.Keys(got[0].Parts)))
 		}
 		gone := maps.Clone(repaired)
@@ -234,7 +238,8 @@ func TestDoctor(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := page.hub.exam.last(); asked.Load() != 1 || got.Took != 3*time.Second || len(got.Findings) != 1 || got.Running {
+		if got := page.hub.exam.last(); asked.Load() != 1 || got.Took != 3*
+			time.Second || len(got.Findings) != 1 || got.Running {
 			t.Errorf("asked %d times: %+v", asked.Load(), got)
 		}
 		hang.Store(1)

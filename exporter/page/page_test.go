@@ -54,7 +54,9 @@ func TestGolden(t *testing.T) {
 	}
 	o := options("bonded")
 	o.Doctor = func(context.Context) ([]Finding, error) {
-		return []Finding{{Subject: "not read", Read: "environments of processes of other users (3): permission denied; run doctor as root", Why: "It was not judged."}}, nil
+		return []Finding{{Subject: "not read",
+			Read: "environments of processes of other users (3): permission denied; run doctor as root",
+			Why:  "It was not judged."}}, nil
 	}
 	machines["bonded"] = machine{o, captured(t, "bonded")}
 	o, e := trained(t)
@@ -108,11 +110,15 @@ railscope_nccl_fallback{job="EVIL"} 1
 	o.Notice, o.Version = evil, evil
 	o.Peers = func() ([]Peer, bool) {
 		said := terminal.Plain(evil) // who keeps rounds sees to that
-		return []Peer{{Name: said, Rounds: []Round{{Outcome: said, Transport: said, Reason: said, Detail: said, Failures: []string{said}}}}}, true
+		return []Peer{{Name: said,
+				Rounds: []Round{{Outcome: said, Transport: said, Reason: said, Detail: said,
+					Failures: []string{said}}}}},
+			true
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil), Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}.plain()}}
+	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil),
+		Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}.plain()}}
 	text, err := page.hub.document()
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,8 @@ railscope_nccl_fallback{job="EVIL"} 1
 	page.hub.work.Lock()
 	defer page.hub.work.Unlock()
 	event := decode(t, page.hub.eventLocked(nil))
-	for what, got := range map[string]string{"the page": string(text), "an event": event.Main} { // its title is given to no parser
+	for what, got := range map[string]string{"the page": string(text),
+		"an event": event.Main} { // its title is given to no parser
 		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
 			t.Errorf("%s has %d of the names, want them all", what, n)
 		}
@@ -149,25 +156,52 @@ func TestVerdict(t *testing.T) {
 		s    Snapshot
 		want Verdict
 	}{
-		{"all is well", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{even, even}}, Verdict{Good, "2 rails up, even"}},
-		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}}, Verdict{Good, "2 rails up, idle"}},
-		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0), Judged: true}, idle}}, Verdict{Good, "1 rail up, busy"}},
+		{"all is well", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{even, even}},
+			Verdict{Good, "2 rails up, even"}},
+		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}},
+			Verdict{Good, "2 rails up, idle"}},
+		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0), Judged: true}, idle}},
+			Verdict{Good, "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Verdict{Good, "2 rails up"}},
-		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}}, Verdict{Warn, "2 rails up, but transmitting is uneven"}},
-		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}}, Verdict{Bad, "rail 1 is down; 1 more below"}},
-		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Known: true}}}, Verdict{Bad, "rails 1 and 2 are down"}},
+		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}},
+			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
+		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
+			Verdict{Bad, "rail 1 is down; 1 more below"}},
+		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Known: true}}},
+			Verdict{Bad, "rails 1 and 2 are down"}},
 		{"all down", Snapshot{Rails: []Rail{down}}, Verdict{Bad, "no rail is up"}},
-		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}}, Verdict{Warn, "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
-		{"fallback", Snapshot{Rails: []Rail{up}, Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}}, Verdict{Bad, "suspected fallback to TCP"}},
+		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}},
+			Verdict{Warn, "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
+		{"fallback", Snapshot{Rails: []Rail{up},
+			Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}},
+			Verdict{Bad, "suspected fallback to TCP"}},
 		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Verdict{Idle, "no RDMA device on this node"}},
-		{"a peer by TCP", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"}, {Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reachable by TCP only: no_gid"}},
-		{"a peer that was", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}}, Verdict{Good, "1 rail up"}},
-		{"a peer without a rail", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}}, Verdict{Warn, "1 rail up, but RDMA to peer b is degraded"}},
-		{"a note", Snapshot{Rails: []Rail{up}, Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}}, Verdict{Good, "1 rail up"}},
-		{"one of eight at 74 %", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0), Judged: true}}}, Verdict{Warn, "2 rails up, but transmitting is uneven"}},
-		{"one of eight at 75 %", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0), Judged: true}}}, Verdict{Good, "2 rails up, even"}},
-		{"a member", Snapshot{Rails: []Rail{up}, Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}}, Verdict{Warn, "1 rail up, but member eth1 of bond0 is down"}},
-		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}}, Verdict{Warn, "1 rail up, but 1 fault found by doctor"}},
+		{"a peer by TCP", Snapshot{Rails: []Rail{up},
+			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"},
+				{Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reachable by TCP only: no_gid"}},
+		{"a peer that was", Snapshot{Rails: []Rail{up},
+			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}},
+			Verdict{Good, "1 rail up"}},
+		{"a peer without a rail",
+			Snapshot{Rails: []Rail{up},
+				Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}},
+			Verdict{Warn, "1 rail up, but RDMA to peer b is degraded"}},
+		{"a note", Snapshot{Rails: []Rail{up},
+			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}},
+			Verdict{Good, "1 rail up"}},
+		{"one of eight at 74 %",
+			Snapshot{Rails: []Rail{up, second},
+				Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0), Judged: true}}},
+			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
+		{"one of eight at 75 %",
+			Snapshot{Rails: []Rail{up, second},
+				Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0), Judged: true}}},
+			Verdict{Good, "2 rails up, even"}},
+		{"a member", Snapshot{Rails: []Rail{up},
+			Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}},
+			Verdict{Warn, "1 rail up, but member eth1 of bond0 is down"}},
+		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}},
+			Verdict{Warn, "1 rail up, but 1 fault found by doctor"}},
 	} {
 		if tc.s.judge(); tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)

@@ -35,7 +35,8 @@ func get(t *testing.T, url string) *http.Response {
 // cached and what not.
 func TestHeaders(t *testing.T) {
 	page, server := serve(t, options("n"))
-	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	const forever = "public, max-age=31536000, immutable"
 	own := "?v=" + page.hub.drawing.layout
 	for path, want := range map[string][2]string{
@@ -52,7 +53,8 @@ func TestHeaders(t *testing.T) {
 		if got := [2]string{h.Get("Content-Type"), h.Get("Cache-Control")}; got != want || resp.StatusCode != 200 {
 			t.Errorf("%s: %d %q, want %q", path, resp.StatusCode, got, want)
 		}
-		if h.Get("Content-Security-Policy") != policy || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
+		if h.Get("Content-Security-Policy") != policy || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %v", path, h)
 		}
 		if path == "/" {
@@ -123,7 +125,8 @@ func TestTooMany(t *testing.T) {
 	}
 	resp := get(t, server.URL+PathEvents)
 	text, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "30" || !strings.Contains(string(text), "50") {
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "30" ||
+		!strings.Contains(string(text), "50") {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, text)
 	}
 	if resp := get(t, server.URL+"/"); resp.StatusCode != 200 {

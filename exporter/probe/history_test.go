@@ -16,7 +16,8 @@ func TestHistory(t *testing.T) {
 			t.Fatalf("%d figures after %d s", len(h.at), second)
 		}
 	}
-	if n, span := len(h.at), h.at[len(h.at)-1]-h.at[0]; n < historySize/4 || span < historySpan*9/10 || span > historySpan {
+	if n, span := len(h.at), h.at[len(h.at)-1]-h.at[0]; n < historySize/4 || span < historySpan*9/
+		10 || span > historySpan {
 		t.Errorf("%d figures over %d s", n, span)
 	}
 	if m, ok := h.median(); !ok || m < 200_000-86400/2-3000 || m > 200_000-86400/2+3000 {

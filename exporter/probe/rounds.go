@@ -31,7 +31,8 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 
 // roundOf is the part of a result that people are shown.
 func roundOf(r probe.Result) page.Round {
-	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome), Transport: string(r.Transport),
+	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome),
+		Transport: string(r.Transport),
 		Imbalance: r.Imbalance, Detail: plain(r.Detail)}
 	if !byRDMA(r.Outcome) {
 		round.Reason = reason(r.Reason)
@@ -53,14 +54,16 @@ func roundOf(r probe.Result) page.Round {
 			expected += *rail.Expected
 		}
 		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
-			round.P50, round.P99 = slower(round.P50, l.Quantile(0.5).Seconds()), slower(round.P99, l.Quantile(0.99).Seconds())
+			round.P50, round.P99 = slower(round.P50, l.Quantile(0.5).Seconds()),
+				slower(round.P99, l.Quantile(0.99).Seconds())
 		}
 	}
 	if known {
 		round.Expected = &expected
 	}
 	for _, f := range r.Failures[:min(len(r.Failures), maxFailures)] {
-		if round.Reason != "" && f.Reason == r.Reason && (f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail) {
+		if round.Reason != "" && f.Reason == r.Reason &&
+			(f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail) {
 			continue // it is the round's own, which has been said
 		}
 		text := stage(f.Stage) + ", " + reason(f.Reason)

@@ -19,30 +19,40 @@ func TestRecentRounds(t *testing.T) {
 	p.SetPeers([]string{"b:1", "a:1"})
 	start := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	rate, expected, even := 2.1e10, 1.25e10, 0.02
-	ok := probe.Result{Peer: "a:1", Start: start, Duration: time.Second, Outcome: probe.OK, Transport: probe.RDMA, Stealing: &rate, Imbalance: &even,
+	ok := probe.Result{Peer: "a:1", Start: start, Duration: time.Second, Outcome: probe.OK, Transport: probe.RDMA,
+		Stealing: &rate, Imbalance: &even,
 		Rails: []probe.RailResult{
-			{Rail: "0", Expected: &expected, Latency: &probe.Latency{Samples: []time.Duration{time.Microsecond, 2 * time.Microsecond, 9 * time.Microsecond}}},
-			{Rail: "1", Expected: &expected, Latency: &probe.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond, 5 * time.Microsecond}}},
+			{Rail: "0", Expected: &expected,
+				Latency: &probe.Latency{Samples: []time.Duration{time.Microsecond, 2 * time.Microsecond,
+					9 * time.Microsecond}}},
+			{Rail: "1", Expected: &expected,
+				Latency: &probe.Latency{Samples: []time.Duration{3 * time.Microsecond, 4 * time.Microsecond,
+					5 * time.Microsecond}}},
 		}}
 	p.Observe(ok)
-	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: probe.Fallback, Transport: probe.TCP, Reason: "no_device", Detail: "\x1b[2J" + strings.Repeat("x", 5000),
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9}, {Streams: 4, BytesPerSecond: 3e9}}, Rails: []probe.RailResult{{Rail: "0", Expected: &expected}, {Rail: "1"}},
+	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(time.Minute), Outcome: probe.Fallback, Transport: probe.TCP,
+		Reason: "no_device", Detail: "\x1b[2J" + strings.Repeat("x", 5000),
+		TCP:      []probe.TCPResult{{Streams: 1, BytesPerSecond: 1e9}, {Streams: 4, BytesPerSecond: 3e9}},
+		Rails:    []probe.RailResult{{Rail: "0", Expected: &expected}, {Rail: "1"}},
 		Failures: slices.Repeat([]probe.Failure{{Stage: "open", Reason: "made_up", Rail: "1", Detail: "no"}}, 50)})
-	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy_here"})
+	p.Observe(probe.Result{Peer: "a:1", Start: start.Add(2 * time.Minute), Outcome: probe.Skipped,
+		Transport: probe.NoTransport, Reason: "busy_here"})
 	peers, probing := p.Peers()
 	if !probing || len(peers) != 2 || peers[0].Name != "b:1" || len(peers[0].Rounds) != 0 || len(peers[1].Rounds) != 3 {
 		t.Fatalf("%v %+v", probing, peers)
 	}
 	skipped, fallback, first := peers[1].Rounds[0], peers[1].Rounds[1], peers[1].Rounds[2]
 	both, p50, p99 := 2.5e10, 4e-6, 9e-6
-	want := page.Round{Start: start, Duration: time.Second, Outcome: "ok", Transport: "rdma", Goodput: &rate, Expected: &both, Imbalance: &even, P50: &p50, P99: &p99}
+	want := page.Round{Start: start, Duration: time.Second, Outcome: "ok", Transport: "rdma", Goodput: &rate,
+		Expected: &both, Imbalance: &even, P50: &p50, P99: &p99}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Errorf("the first (-want +got):\n%s", diff)
 	}
 	if skipped.Outcome != "skipped" || skipped.Goodput != nil {
 		t.Errorf("%+v", skipped)
 	}
-	if *fallback.Goodput != 3e9 || fallback.Expected != nil || fallback.Reason != "no_device" || strings.Contains(fallback.Detail, "\x1b") || len(fallback.Detail) > maxText+len("…") {
+	if *fallback.Goodput != 3e9 || fallback.Expected != nil || fallback.Reason != "no_device" ||
+		strings.Contains(fallback.Detail, "\x1b") || len(fallback.Detail) > maxText+len("…") {
 		t.Errorf("%+v", fallback)
 	}
 	if len(fallback.Failures) != maxFailures || fallback.Failures[0] != "rail 1: open, other: no" {
@@ -51,7 +61,8 @@ func TestRecentRounds(t *testing.T) {
 	slow := ok
 	slow.Outcome, slow.MinOfExpected = probe.Degraded, 0.85
 	if got := roundOf(slow); got.Outcome != "degraded" || got.Reason != "" ||
-		!slices.Equal(got.Failures, []string{"all rails together carry 168.00 Gb/s, 84 % of the 200.00 Gb/s expected"}) {
+		!slices.Equal(got.Failures,
+			[]string{"all rails together carry 168.00 Gb/s, 84 % of the 200.00 Gb/s expected"}) {
 		t.Errorf("a round that is degraded: %+v", got)
 	}
 	unreachable := probe.Failure{Stage: "hello", Reason: "peer_unreachable", Detail: "connection refused"}
@@ -63,10 +74,15 @@ func TestRecentRounds(t *testing.T) {
 		want   []string
 	}{
 		{"peer_unreachable", "connection refused", []probe.Failure{unreachable}, nil},
-		{"retry_exceeded", "rail 0: no answer", []probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}}, []string{"rail 1: reach, retry_exceeded: no answer"}},
-		{"peer_unreachable", "connection refused", []probe.Failure{exceeded}, []string{"rail 0: reach, retry_exceeded: no answer"}},
+		{"retry_exceeded", "rail 0: no answer",
+			[]probe.Failure{exceeded, {Stage: "reach", Reason: "retry_exceeded", Rail: "1", Detail: "no answer"}},
+			[]string{"rail 1: reach, retry_exceeded: no answer"}},
+		{"peer_unreachable", "connection refused", []probe.Failure{exceeded},
+			[]string{"rail 0: reach, retry_exceeded: no answer"}},
 	} {
-		if diff := cmp.Diff(tt.want, roundOf(probe.Result{Outcome: probe.Failed, Reason: tt.reason, Detail: tt.detail, Failures: tt.list}).Failures); diff != "" {
+		if diff := cmp.Diff(tt.want,
+			roundOf(probe.Result{Outcome: probe.Failed, Reason: tt.reason, Detail: tt.detail,
+				Failures: tt.list}).Failures); diff != "" {
 			t.Errorf("what is said beside %s (-want +got):\n%s", tt.detail, diff)
 		}
 	}

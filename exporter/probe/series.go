@@ -16,7 +16,8 @@ func (p *peer) render() {
 	p.samples = p.samples[:0]
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...), Value: v})
+			p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...),
+				Value: v})
 		}
 	}
 	for key, n := range p.counts {

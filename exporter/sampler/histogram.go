@@ -64,7 +64,8 @@ func (s *series) WriteClassic(out *dto.Metric) {
 
 func (s *series) classic() []*dto.Bucket {
 	bounds := sampler.ClassicBounds()
-	list, buckets, counts := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)), make([]uint64, len(bounds))
+	list, buckets, counts := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)),
+		make([]uint64, len(bounds))
 	var cumulative uint64
 	for i := range bounds {
 		cumulative += s.tally.Classic[i]

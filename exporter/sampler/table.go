@@ -43,7 +43,8 @@ func (r *rows) addRails() {
 func (r *rows) addBalance() {
 	all := r.Group(code+"balance.go", "direction")
 	r.imbalance = all.Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest share of a "+
-		"rail in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best rail of its group "+
+		"rail in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best rail of its "+
+		"group "+
 		"(link layer and rate). Of the worst group. 0.39 when one rail carries 61 % of the others, 1 when one carries "+
 		"nothing. A rail that was up and is down carries nothing. Absent while no group of at least two rails is busy.")
 	r.imbalanced = all.Counter("rails_imbalanced_seconds_total", "Part of rails_busy_seconds_total in which "+
@@ -71,9 +72,11 @@ func (r *rows) addSampling() {
 		"Samples taken of the device: one per rail and direction.")
 	r.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
 		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
-	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total", "Dropped samples, of all "+
-		"devices. reset: the counter went back. gap: the first sample after the device was gone or not read for long. "+
-		"slow: the read took so long that the sample's time is unknown.")
+	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
+		"Dropped samples, of all "+
+			"devices. reset: the counter went back. gap: the first sample after the device was gone or not read "+
+			"for long. "+
+			"slow: the read took so long that the sample's time is unknown.")
 	r.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
 		"waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
 }

@@ -74,10 +74,14 @@ func TestErrorsOfWhatIsThere(t *testing.T) {
 		device string
 		kept   bool
 	}{
-		"a GPU goes by its number":           {metric: "gpu_info", labels: map[string]string{"gpu": "0"}, device: "gpu0", kept: true},
-		"another GPU":                        {metric: "gpu_info", labels: map[string]string{"gpu": "1"}, device: "gpu0"},
-		"series that name no device":         {metric: "gpudirect_info", labels: map[string]string{"mode": "none"}, device: "0000:1a:00.0", kept: true},
-		"the last rail is missing":           {metric: "rail_missing_info", labels: map[string]string{"device": "mlx5_3"}, absent: true, device: "mlx5_3"},
+		"a GPU goes by its number": {metric: "gpu_info", labels: map[string]string{"gpu": "0"},
+			device: "gpu0", kept: true},
+		"another GPU": {metric: "gpu_info", labels: map[string]string{"gpu": "1"},
+			device: "gpu0"},
+		"series that name no device": {metric: "gpudirect_info", labels: map[string]string{"mode": "none"},
+			device: "0000:1a:00.0", kept: true},
+		"the last rail is missing": {metric: "rail_missing_info",
+			labels: map[string]string{"device": "mlx5_3"}, absent: true, device: "mlx5_3"},
 		"the source has no hardware anymore": {metric: "rail_info", absent: true, device: "mlx5_3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +111,10 @@ func TestErrorsOfWhatIsThere(t *testing.T) {
 				for end := time.Now().Add(3 * time.Hour); time.Now().Before(end); time.Sleep(15 * time.Second) {
 					exportertest.Text(t, s)
 				}
-				if kept := len(exportertest.Lines(exportertest.Text(t, s), "railscope_source_errors_total")) == 1; kept != tt.kept {
-					t.Errorf("the errors of %s are kept: %v, want %v: %s", tt.device, kept, tt.kept, exportertest.Lines(exportertest.Text(t, s), "railscope_source_errors_total"))
+				if kept := len(exportertest.Lines(exportertest.Text(t, s),
+					"railscope_source_errors_total")) == 1; kept != tt.kept {
+					t.Errorf("the errors of %s are kept: %v, want %v: %s", tt.device, kept, tt.kept,
+						exportertest.Lines(exportertest.Text(t, s), "railscope_source_errors_total"))
 				}
 			})
 		})
@@ -122,10 +128,12 @@ func TestErrorsBounded(t *testing.T) {
 		f := exportertest.NewSource("a")
 		n := 0
 		f.Reads = func(emit func(collector.Sample)) error {
-			errs := []error{&collector.Fault{Device: "eth0", Reason: "io", Err: errors.New("EIO")}, &collector.Fault{Reason: "timeout", Err: errors.New("late")}}
+			errs := []error{&collector.Fault{Device: "eth0", Reason: "io", Err: errors.New("EIO")},
+				&collector.Fault{Reason: "timeout", Err: errors.New("late")}}
 			for range 100 {
 				n++
-				errs = append(errs, &collector.Fault{Device: fmt.Sprint("veth", n), Reason: "io", Err: errors.New("EIO")})
+				errs = append(errs, &collector.Fault{Device: fmt.Sprint("veth", n), Reason: "io",
+					Err: errors.New("EIO")})
 			}
 			return errors.Join(errs...)
 		}
@@ -138,7 +146,8 @@ func TestErrorsBounded(t *testing.T) {
 		if got := len(exportertest.Lines([]byte(text), "railscope_source_errors_total")); got != scrape.ErrorsMost+1 {
 			t.Errorf("%d series, want %d", got, scrape.ErrorsMost+1)
 		}
-		for _, want := range []string{`device="eth0",reason="io",source="a"} 21`, `device="",reason="timeout",source="a"} 21`} {
+		for _, want := range []string{`device="eth0",reason="io",source="a"} 21`,
+			`device="",reason="timeout",source="a"} 21`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %s", want)
 			}

@@ -28,7 +28,8 @@ func TestProcess(t *testing.T) {
 		t.Errorf("%v descriptors of %v", got["process_open_fds"], got["process_max_fds"])
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "process_open_fds"}, func() float64 { return 9 }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "process_open_fds"},
+		func() float64 { return 9 }))
 	p.gatherer = reg
 	if p.emit(start.Add(processEvery-1), emit); got["process_open_fds"] == 9 {
 		t.Error("the kernel was asked again too early")

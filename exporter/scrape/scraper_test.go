@@ -48,7 +48,8 @@ func TestHealth(t *testing.T) {
 		{"an answer that is expected", func(f *exportertest.Source) func(func(collector.Sample)) error {
 			return func(emit func(collector.Sample)) error {
 				emit(f.Sample(7, "good"))
-				return &collector.Fault{Device: "vf", Reason: sysfs.ReasonUnsupported, Expected: true, Err: errors.New("EINVAL")}
+				return &collector.Fault{Device: "vf", Reason: sysfs.ReasonUnsupported, Expected: true,
+					Err: errors.New("EINVAL")}
 			}
 		}, []string{
 			`railscope_a_value{of="good"} 7`,
@@ -73,7 +74,8 @@ func TestHealth(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := exportertest.NewSource("a")
 			f.Reads = tc.read(f)
-			got := exportertest.Lines(exportertest.Text(t, exportertest.Scraper(t, f)), "railscope_a_", "railscope_source_errors", "railscope_source_present", "railscope_source_success")
+			got := exportertest.Lines(exportertest.Text(t, exportertest.Scraper(t, f)), "railscope_a_",
+				"railscope_source_errors", "railscope_source_present", "railscope_source_success")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -96,15 +98,18 @@ func TestStuckSource(t *testing.T) {
 			if got := time.Since(start); got != took {
 				t.Errorf("the scrape took %v, not %v", got, took)
 			}
-			got := exportertest.Lines(text, "railscope_stuck_", "railscope_well_", "railscope_source_success", "railscope_source_errors")
+			got := exportertest.Lines(text, "railscope_stuck_", "railscope_well_", "railscope_source_success",
+				"railscope_source_errors")
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		}
 		scrape(budget, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 1`,
-			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`, `railscope_well_value{of="x"} 1`)
+			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`,
+			`railscope_well_value{of="x"} 1`)
 		scrape(0, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 2`,
-			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`, `railscope_well_value{of="x"} 1`)
+			`railscope_source_success{source="stuck"} 0`, `railscope_source_success{source="well"} 1`,
+			`railscope_well_value{of="x"} 1`)
 		close(release)
 		synctest.Wait()
 		scrape(0, `railscope_source_errors_total{device="",reason="timeout",source="stuck"} 2`,
@@ -154,12 +159,13 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 				&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at another")})
 		}
 		s, err := scrape.New([]collector.Source{f}, scrape.Options{Budget: time.Second, Process: exportertest.Process(),
-			Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}}))})
+			Logger: slog.New(slog.NewTextHandler(&out,
+				&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+					if a.Key == slog.TimeKey {
+						return slog.Attr{}
+					}
+					return a
+				}}))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +174,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 			exportertest.Text(t, s)
 			time.Sleep(time.Minute)
 		}
-		want := `level=WARN msg="Read failed (logged once until it changes)" collector=a device=d reason=io expected=false err="d: EIO at one file"` + "\n" +
+		want := `level=WARN msg="Read failed (logged once until it changes)" collector=a device=d reason=io ` +
+			`expected=false err="d: EIO at one file"` + "\n" +
 			`level=INFO msg="Read succeeds again" collector=a device=d reason=io` + "\n"
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("20 scrapes, 10 of them broken (-want +got):\n%s", diff)
@@ -179,7 +186,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 // TestDemo: whoever reads made-up figures can tell, and nobody else is told.
 func TestDemo(t *testing.T) {
 	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
-		s, err := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler), Info: scrape.Info{Demo: demo}})
+		s, err := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
+			Info: scrape.Info{Demo: demo}})
 		if err != nil {
 			t.Fatal(err)
 		}

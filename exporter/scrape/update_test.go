@@ -39,7 +39,9 @@ func TestUpdate(t *testing.T) {
 					if row == "source_success" {
 						labels = []string{"source"}
 					}
-					if !series.Each(row, labels, func(l []string, v float64) { got = append(got, fmt.Sprintf("%s %s %v", row, l[0], v)) }) {
+					if !series.Each(row, labels, func(l []string, v float64) {
+						got = append(got, fmt.Sprintf("%s %s %v", row, l[0], v))
+					}) {
 						t.Errorf("there is no %s", row)
 					}
 				}
@@ -61,22 +63,26 @@ func TestUpdate(t *testing.T) {
 		exportertest.Text(t, s)
 		value = 2
 		got, _ = look("a")
-		check("one anew", got, []string{"a_value x 2", "a_value y 2", "b_value x 1", "source_success a 1", "source_success b 1"})
+		check("one anew", got, []string{"a_value x 2", "a_value y 2", "b_value x 1", "source_success a 1",
+			"source_success b 1"})
 		value = 3
 		got, _ = look("a", "b")
-		check("a series that went", got, []string{"a_value x 3", "b_value x 3", "source_success a 1", "source_success b 1"})
+		check("a series that went", got, []string{"a_value x 3", "b_value x 3", "source_success a 1",
+			"source_success b 1"})
 		b.Reads = func(func(collector.Sample)) error { return errors.New("read b: torn off\nstack") }
 		got, why := look("b")
 		check("one that fails", got, []string{"a_value x 3", "source_success a 1", "source_success b 0"})
 		if !cmp.Equal(why, map[string]string{"b": "io"}) {
 			t.Errorf("why: %v", why)
 		}
-		if got := exportertest.Lines(exportertest.Text(t, s), "railscope_a_value", "railscope_b_value"); !cmp.Equal(got, []string{`railscope_a_value{of="x"} 3`}) {
+		if got := exportertest.Lines(exportertest.Text(t, s), "railscope_a_value", "railscope_b_value"); !cmp.Equal(got,
+			[]string{`railscope_a_value{of="x"} 3`}) {
 			t.Errorf("the scrape after that: %q", got)
 		}
 		b.Reads = func(emit func(collector.Sample)) error { emit(b.Sample(4, "x")); return nil }
 		got, why = look("b")
-		check("one that works again", got, []string{"a_value x 3", "b_value x 4", "source_success a 1", "source_success b 1"})
+		check("one that works again", got, []string{"a_value x 3", "b_value x 4", "source_success a 1",
+			"source_success b 1"})
 		if len(why) > 0 {
 			t.Errorf("it works, and yet: %v", why)
 		}

@@ -11,15 +11,18 @@ import (
 // TestLabelsFromOutside: names that others choose are plain in every line, and
 // two that become the same are one series, never two lines alike.
 func TestLabelsFromOutside(t *testing.T) {
-	row := &collector.Metric{Name: "x", Help: "x", Kind: collector.Gauge, Labels: []string{"device", "netdev", "bond", "member", "comm", "container", "peer", "reason"}}
+	row := &collector.Metric{Name: "x", Help: "x", Kind: collector.Gauge,
+		Labels: []string{"device", "netdev", "bond", "member", "comm", "container", "peer", "reason"}}
 	table := New([]*collector.Metric{row})
-	names := []string{"mlx5_0", "eth0.100", "", "evil\n\x1b[2J", "\u202ei0hte", "evil\n\x1b_2J", "evil___2J", "a b", "a_b", "\xff", strings.Repeat("é", 300), strings.Repeat("x", 129)}
+	names := []string{"mlx5_0", "eth0.100", "", "evil\n\x1b[2J", "\u202ei0hte", "evil\n\x1b_2J", "evil___2J", "a b",
+		"a_b", "\xff", strings.Repeat("é", 300), strings.Repeat("x", 129)}
 	line := regexp.MustCompile(`^railscope_x\{(?:(?:bond|comm|container|device|member|netdev|peer)="[A-Za-z0-9._:\[\]-]{0,128}",){7}reason="a b é"\} 1$`)
 	for range 3 {
 		table.Begin()
 		set := 0
 		for _, name := range names {
-			if table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name, "a b é"}, Value: 1}) {
+			if table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name,
+				"a b é"}, Value: 1}) {
 				set++
 			}
 		}
@@ -41,7 +44,8 @@ func TestLabelsFromOutside(t *testing.T) {
 	for i := range 100 { // other names in each scrape, all of one label
 		table.Begin()
 		name := "\xff" + strings.Repeat("\x01", i%2) + "é" + string(rune(0x400+i))
-		table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name, "r"}, Value: 1})
+		table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name, "r"},
+			Value: 1})
 		table.End()
 		if n := len(table.families[0].series); n > 2 {
 			t.Fatalf("%d names are kept", n)

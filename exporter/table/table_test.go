@@ -18,7 +18,8 @@ func set(t *Table, m *collector.Metric, v float64, labels ...string) bool {
 
 // TestTable is the contract of a table over several scrapes.
 func TestTable(t *testing.T) {
-	zoo := &collector.Metric{Name: "zoo_total", Help: "Animals.", Kind: collector.Counter, Labels: []string{"species", "cage"}}
+	zoo := &collector.Metric{Name: "zoo_total", Help: "Animals.", Kind: collector.Counter,
+		Labels: []string{"species", "cage"}}
 	air := &collector.Metric{Name: "air", Help: `With a \ and
 a line.`, Kind: collector.Untyped}
 	table := New([]*collector.Metric{zoo, air})
@@ -56,7 +57,8 @@ a line.`, Kind: collector.Untyped}
 	table.Begin()
 	set(table, zoo, 3, "yak", "b")
 	table.End()
-	second := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
+	second := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\n" +
+		"railscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
 	if diff := cmp.Diff(second, string(table.AppendText(nil))); diff != "" {
 		t.Errorf("what a scrape did not set must go (-want +got):\n%s", diff)
 	}
@@ -65,7 +67,8 @@ a line.`, Kind: collector.Untyped}
 	set(table, zoo, 4, "bee", "a")
 	set(table, zoo, 3, "yak", "b")
 	table.End()
-	third := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\nrailscope_zoo_total{cage=\"a\",species=\"bee\"} 4\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
+	third := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\n" +
+		"railscope_zoo_total{cage=\"a\",species=\"bee\"} 4\nrailscope_zoo_total{cage=\"b\",species=\"yak\"} 3\n"
 	if diff := cmp.Diff(third, string(table.AppendText(nil))); diff != "" {
 		t.Errorf("what comes back must be in its place (-want +got):\n%s", diff)
 	}
@@ -113,13 +116,16 @@ func TestTableSameMemory(t *testing.T) {
 // their place, and takes no samples for them.
 func TestTableHistograms(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: "W.", Kind: collector.Histogram, Labels: []string{"of"}}
-	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}, &collector.Metric{Name: "x", Help: "X.", Kind: collector.Gauge}
+	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge},
+		&collector.Metric{Name: "x", Help: "X.", Kind: collector.Gauge}
 	table := New([]*collector.Metric{row, before, after})
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1, 2}}, row.Labels)
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help,
+		Buckets: []float64{1, 2}}, row.Labels)
 	if err := table.SetHistograms(row, collected(vec)); err != nil {
 		t.Fatal(err)
 	}
-	if table.SetHistograms(before, nil) == nil || table.SetHistograms(&collector.Metric{Kind: collector.Histogram}, nil) == nil {
+	if table.SetHistograms(before, nil) == nil || table.SetHistograms(&collector.Metric{Kind: collector.Histogram},
+		nil) == nil {
 		t.Error("histograms were taken for a gauge, or for a strange row")
 	}
 	vec.WithLabelValues("yak").Observe(3)
@@ -179,7 +185,8 @@ railscope_x 2
 func TestTableHistogramAlone(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: `A \ in it.`, Kind: collector.Histogram}
 	table := New([]*collector.Metric{row})
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help, Buckets: []float64{1e-6, 0.5, 1e7}, NativeHistogramBucketFactor: 1.1})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help,
+		Buckets: []float64{1e-6, 0.5, 1e7}, NativeHistogramBucketFactor: 1.1})
 	if err := table.SetHistograms(row, collected(h)); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +199,8 @@ func TestTableHistogramAlone(t *testing.T) {
 // TestAppendValue compares numbers with what client_golang writes.
 func TestAppendValue(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
-	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53, 1<<53 + 2, math.MaxUint64, 1e21, -42, math.Inf(1), math.Inf(-1), math.NaN()} {
+	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53,
+		1<<53 + 2, math.MaxUint64, 1e21, -42, math.Inf(1), math.Inf(-1), math.NaN()} {
 		table := New([]*collector.Metric{row})
 		table.Begin()
 		set(table, row, v)

@@ -37,13 +37,16 @@ var rules = []rule{
 	{pkg: "ours/probe", only: []string{"cmd", "exporter", "probe", "demo"},
 		why: "collector and probe never meet: what is read must not depend on what is probed, nor the reverse"},
 	{pkg: "ours/doctor", only: []string{"cmd"},
-		why: "doctor judges at one moment what was read for it: who reads, probes or exports does not stand on its opinion, and a peer's facts travel as bytes"},
+		why: "doctor judges at one moment what was read for it: who reads, probes or exports does not stand on its " +
+			"opinion, and a peer's facts travel as bytes"},
 	{pkg: "ours/doctor/doctortest", tests: true,
 		why: "captured machines are for tests"},
 	{pkg: "ours/demo", only: []string{"cmd"},
-		why: "the demo is a machine to stand on, and only cmd chooses the machine: nothing that is real can come to lean on what is made up"},
-	{pkg: "ours/internal/sysfstest", only: []string{"test/peers", "internal/nvml/nvmltest", "doctor/doctortest"}, tests: true,
-		why: "made-up machines are for tests and for the benchmark"},
+		why: "the demo is a machine to stand on, and only cmd chooses the machine: nothing that is real can come " +
+			"to lean on what is made up"},
+	{pkg: "ours/internal/sysfstest", only: []string{"test/peers", "internal/nvml/nvmltest", "doctor/doctortest"},
+		tests: true,
+		why:   "made-up machines are for tests and for the benchmark"},
 	{pkg: "ours/internal/nvml/nvmltest", tests: true,
 		why: "it stands for a driver in tests"},
 	{pkg: "ours/collector/rdma", only: []string{"cmd", "exporter", "internal/inventory", "demo"}, tests: true,
@@ -90,26 +93,33 @@ type leaf struct {
 }
 
 var leaves = []leaf{
-	{dir: "internal", why: "internal is below all other packages: it holds values and mechanisms, and cmd turns them into options"},
+	{dir: "internal", why: "internal is below all other packages: it holds values and mechanisms, and cmd turns " +
+		"them into options"},
 	{dir: "internal/lane", why: "lane is at the bottom: a bounded wait that knows nothing of what hangs"},
 	{dir: "internal/sysfs", why: "sysfs is at the bottom: one file, one value, one reason"},
 	{dir: "internal/rtnl", why: "rtnl is at the bottom: what the kernel says of interfaces, and nothing of what for"},
 	{dir: "internal/secret", why: "secret is at the bottom: what a token file holds, and nothing of what for"},
-	{dir: "internal/proc", ours: []string{"internal/sysfs"}, why: "proc is at the bottom: what procfs reports of a process, and nothing of what for"},
-	{dir: "internal/kubelet", ours: []string{"internal/sysfs"}, why: "kubelet is at the bottom: names of pods, and nothing of whose they are"},
-	{dir: "internal/state", ours: []string{"internal/lane"}, why: "state is at the bottom: sections of a file, and nothing of what is in them"},
+	{dir: "internal/proc", ours: []string{"internal/sysfs"},
+		why: "proc is at the bottom: what procfs reports of a process, and nothing of what for"},
+	{dir: "internal/kubelet", ours: []string{"internal/sysfs"},
+		why: "kubelet is at the bottom: names of pods, and nothing of whose they are"},
+	{dir: "internal/state", ours: []string{"internal/lane"},
+		why: "state is at the bottom: sections of a file, and nothing of what is in them"},
 	{dir: "internal/nvml", ours: []string{"internal/lane", "internal/sysfs", "internal/sysfstest"},
 		why: "nvml is at the bottom: what the driver says of GPUs, and nothing of what for"},
 	{dir: "internal/maintenance", ours: []string{"internal/lane"},
 		why: "maintenance is at the bottom: whether a file exists, and nothing of what to do about it"},
 	{dir: "internal/sysfstest", why: "fixtures must not depend on what they test"},
 	{dir: "collector/sampler", also: "collector", ours: []string{"internal/rail", "internal/sysfs", "internal/ethtool"},
-		why: "the sampler runs all the time beside what is read when scraped: neither waits for the other, so it knows none of the sources"},
-	{dir: "exporter/table", ours: []string{"collector", "internal/text"}, why: "the table knows rows and samples, and nothing of who reads them"},
+		why: "the sampler runs all the time beside what is read when scraped: neither waits for the other, so it " +
+			"knows none of the sources"},
+	{dir: "exporter/table", ours: []string{"collector", "internal/text"},
+		why: "the table knows rows and samples, and nothing of who reads them"},
 	{dir: "exporter/page", ours: []string{"internal/rail", "internal/terminal"},
 		why: "the page draws what it is handed: it reads nothing, and judges nothing that doctor or a series does"},
 	{dir: "internal/terminal", why: "terminal is at the bottom: how text is shown, and nothing of what it says"},
-	{dir: "internal/text", ours: []string{"internal/terminal"}, why: "text is at the bottom: what text from outside becomes, and nothing of what it says"},
+	{dir: "internal/text", ours: []string{"internal/terminal"},
+		why: "text is at the bottom: what text from outside becomes, and nothing of what it says"},
 	{dir: "dashboards", why: "dashboards are text: they name metrics, and a test that knows the rows checks the names"},
 	{dir: "internal/rail", ours: []string{"internal/sysfs", "internal/lane"},
 		why: "collector, probe and exporter all stand on what a rail is, so it stands on as little as can be"},
@@ -193,7 +203,8 @@ func checkFile(file string, src []byte) ([]string, error) {
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR && !strings.HasSuffix(file, "_test.go") {
 			for _, s := range g.Specs {
 				if v := s.(*ast.ValueSpec); isState(v) && !isEmbedded(g.Doc, v.Doc) {
-					breach(v.Pos(), "must not have the package variable %s: what changes is a field of a value that cmd constructs",
+					breach(v.Pos(),
+						"must not have the package variable %s: what changes is a field of a value that cmd constructs",
 						v.Names[0])
 				}
 			}
@@ -205,7 +216,9 @@ func checkFile(file string, src []byte) ([]string, error) {
 // isEmbedded reports whether a comment embeds files.
 func isEmbedded(groups ...*ast.CommentGroup) bool {
 	for _, g := range groups {
-		if g != nil && slices.ContainsFunc(g.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") }) {
+		if g != nil && slices.ContainsFunc(g.List, func(c *ast.Comment) bool {
+			return strings.HasPrefix(c.Text, "//go:embed ")
+		}) {
 			return true
 		}
 	}
@@ -311,8 +324,10 @@ func TestCheckFindsBreaches(t *testing.T) {
 		{"internal/rail/a_test.go", ours("internal/sysfstest"), ""},
 		{"collector/a.go", ours("internal/testenv"), "ours/internal/testenv"},
 		{"collector/a_test.go", ours("internal/testenv"), ""},
-		{"collector/a.go", `import _ "github.com/prometheus/client_golang/prometheus"`, "github.com/prometheus/client_golang"},
-		{"collector/a.go", tag + `import _ "github.com/prometheus/client_golang/prometheus"`, "github.com/prometheus/client_golang"},
+		{"collector/a.go", `import _ "github.com/prometheus/client_golang/prometheus"`,
+			"github.com/prometheus/client_golang"},
+		{"collector/a.go", tag + `import _ "github.com/prometheus/client_golang/prometheus"`,
+			"github.com/prometheus/client_golang"},
 		{"collector/a_test.go", `import _ "github.com/prometheus/client_golang/prometheus/testutil"`, ""},
 		{"doctor/facts/a.go", ours("doctor/doctortest"), "ours/doctor/doctortest"},
 		{"collector/a.go", `import _ "github.com/Mellanox/rdmamap"`, "github.com/Mellanox/rdmamap"},

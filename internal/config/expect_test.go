@@ -29,15 +29,22 @@ func TestExpect(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"expect: {rate: 400}":       `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not "400"`,
-		"expect: {rate: 0Gb/s}":     `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not 0Mb/s`,
-		"expect: {rate: -1Gb/s}":    `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not -1Gb/s`,
-		"expect: {rate: NaNGb/s}":   `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not NaNGb/s`,
-		"expect: {rate: InfGb/s}":   `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not +InfGb/s`,
-		"expect: {rate: 50GB/s}":    `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not "50GB/s"`,
-		"expect: {rate: [400Gb/s]}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s to 10000Gb/s, not a list`,
-		"expect: {rat: 400Gb/s}":    `f.yml:1: unknown key "rat" in expect; did you mean "rate"?`,
-		"expect: 400Gb/s":           `f.yml:1: expect must be keys with values, not`,
+		"expect: {rate: 400}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not "400"`,
+		"expect: {rate: 0Gb/s}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not 0Mb/s`,
+		"expect: {rate: -1Gb/s}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not -1Gb/s`,
+		"expect: {rate: NaNGb/s}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not NaNGb/s`,
+		"expect: {rate: InfGb/s}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not +InfGb/s`,
+		"expect: {rate: 50GB/s}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not "50GB/s"`,
+		"expect: {rate: [400Gb/s]}": `f.yml:1: expect.rate must be a rate such as 400Gb/s or 100Mb/s, from 1Mb/s ` +
+			`to 10000Gb/s, not a list`,
+		"expect: {rat: 400Gb/s}": `f.yml:1: unknown key "rat" in expect; did you mean "rate"?`,
+		"expect: 400Gb/s":        `f.yml:1: expect must be keys with values, not`,
 	} {
 		if _, err := config.Parse("f.yml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -35,7 +35,9 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	for name, def := range map[string]string{"probe.interval": "1m", "probe.transfer": "64MiB", "probe.budget": "8GiB/h", "probe.busy_above": "0.2", "probe.depth": "8", "probe.insecure": "false", "probe.memory": "host"} {
+	for name, def := range map[string]string{"probe.interval": "1m", "probe.transfer": "64MiB",
+		"probe.budget": "8GiB/h", "probe.busy_above": "0.2", "probe.depth": "8", "probe.insecure": "false",
+		"probe.memory": "host"} {
 		for _, k := range config.Keys() {
 			if k.Name == name && k.Default != def {
 				t.Errorf("the default of %s is %q, want %q", name, k.Default, def)
@@ -53,7 +55,8 @@ func TestExample(t *testing.T) {
 	}
 	// A key right after # is commented out; a blank after it begins words.
 	commented := regexp.MustCompile(`(?m)^(\s*)#([a-z_]+:.*)$`)
-	for name, text := range map[string]string{"as it is": string(data), "with all that is commented out": commented.ReplaceAllString(string(data), "$1$2")} {
+	for name, text := range map[string]string{"as it is": string(data),
+		"with all that is commented out": commented.ReplaceAllString(string(data), "$1$2")} {
 		dir, file := secrets(t)
 		text = strings.ReplaceAll(text, "/etc/railscope/", dir+"/")
 		c, err := config.Parse(file, []byte(text))
@@ -71,7 +74,8 @@ func TestExample(t *testing.T) {
 		}
 	}
 	for _, k := range config.Keys() {
-		if word := k.Name[strings.LastIndex(k.Name, ".")+1:]; !regexp.MustCompile(`(?m)^\s*#?` + word + `:|[{ ]` + word + `: `).Match(data) {
+		if word := k.Name[strings.LastIndex(k.Name,
+			".")+1:]; !regexp.MustCompile(`(?m)^\s*#?` + word + `:|[{ ]` + word + `: `).Match(data) {
 			t.Errorf("the example does not show %s", k.Name)
 		}
 	}

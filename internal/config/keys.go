@@ -82,7 +82,9 @@ func expectKeys(e *Expect) []Key {
 func probeKeys(p *Probe) []Key {
 	return []Key{
 		{Name: "probe.listen", Form: "host:port", Bounds: "port from 0 to 65535",
-			want: "host:port, such as 0.0.0.0:" + DefaultPort, text: func() string { return fmt.Sprintf("%q", p.Listen) },
+			want: "host:port, such as 0.0.0.0:" + DefaultPort, text: func() string {
+				return fmt.Sprintf("%q", p.Listen)
+			},
 			ok: func() bool { return p.Listen == "" || validListen(p.Listen) },
 			About: "Address on which peers are answered, such as `0.0.0.0:" + DefaultPort + "`. Without it nobody is " +
 				"answered. Needs `token_file`, `tls.client_ca_file` or `insecure: true`."},
@@ -94,8 +96,10 @@ func probeKeys(p *Probe) []Key {
 			Bounds: fmt.Sprintf("%d at most, each once; %d names", maxPeers, maxNames),
 			want:   fmt.Sprintf("a list, such as [spark-02, spark-03:%s]", DefaultPort),
 			item:   fmt.Sprintf("host or host:port, such as spark-02:%s or [fd00::2]:%s", DefaultPort, DefaultPort),
-			About: "Peers to ask. The port is " + DefaultPort + " unless written; an IPv6 address is in brackets. The " +
-				"label `peer` is what is written here, with its port. `" + dnsPrefix + "name` stands for all addresses " +
+			About: "Peers to ask. The port is " + DefaultPort +
+				" unless written; an IPv6 address is in brackets. The " +
+				"label `peer` is what is written here, with its port. `" + dnsPrefix +
+				"name` stands for all addresses " +
 				"of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-from-dns)."},
 		{Name: "probe.token_file", Form: aFile, want: "the name of a file",
 			Bounds: fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken),
@@ -120,15 +124,18 @@ func figureKeys(p *Probe) []Key {
 			"Striped bytes of a round: half in equal parts, half by work stealing. A full round moves twice as much: "+
 				"half of the transfer in addition over single rails, and half by TCP."),
 		figure("probe.chunk", &p.Chunk, page, 64*mib, "",
-			"Bytes of one write of a burst. A multiple of 4KiB and at most the transfer; lowered to a smaller transfer "+
+			"Bytes of one write of a burst. A multiple of 4KiB and at most the transfer; lowered to a smaller "+
+				"transfer "+
 				"unless written."),
 		figure("probe.depth", &p.Depth, 1, 128, "", "Chunks in flight per rail."),
 		figure("probe.queue_pairs", &p.QueuePairs, 1, 16, "", "Queue pairs per rail."),
 		figure("probe.solo_every", &p.SoloEvery, 1, 10000, "",
 			"Every so many rounds, starting with the first, one is full: each rail alone, and TCP for comparison."),
 		figure("probe.budget", &p.Budget, mib, math.MaxInt64, "1MiB/h or more", fmt.Sprintf(
-			"Bytes that this node asks for, and as many that it answers. May be written per `/m`, `/h` or `/d`. At least "+
-				"%d times the transfer, the most that a round moves. One lease takes at most 1/8 of it, or one round of "+
+			"Bytes that this node asks for, and as many that it answers. May be written per `/m`, `/h` or `/d`. At "+
+				"least "+
+				"%d times the transfer, the most that a round moves. One lease takes at most 1/8 of it, or one "+
+				"round of "+
 				"default size: peers with a transfer above 64MiB need 17 times that transfer here.", roundTransfers)),
 		figure("probe.busy_above", &p.BusyAbove, leastRatio, 1, ratio+", of a rail's capacity",
 			"With more traffic of others than this no round starts, and a running one is stopped."),
@@ -150,9 +157,11 @@ func tlsKeys() []Key {
 	return []Key{
 		file("cert_file", "Certificate of this node in PEM, with the intermediate ones. Enables TLS 1.3."),
 		file("key_file", "Its key."),
-		file("client_ca_file", "Authorities that sign the certificates of all peers, in both directions: mutual TLS. A "+
-			"peer without such a certificate is not answered. Without it, peers that are asked are verified against "+
-			"the system's authorities."),
+		file("client_ca_file",
+			"Authorities that sign the certificates of all peers, in both directions: mutual TLS. A "+
+				"peer without such a certificate is not answered. Without it, peers that are asked are verified "+
+				"against "+
+				"the system's authorities."),
 		{Name: "probe.tls.client_allowed_names", Form: "list of DNS names or URIs", Default: "any",
 			Bounds: fmt.Sprintf("1 to %d; needs `client_ca_file`", maxAllowedNames),
 			want:   fmt.Sprintf(`a list of 1 to %d names, such as ["*.gpu.example.com"]`, maxAllowedNames),

@@ -26,7 +26,9 @@ func TestLoaderDoesNotHang(t *testing.T) {
 		for i := range 10 {
 			start := time.Now()
 			err := load()
-			if err == nil || !strings.Contains(err.Error(), "check that its file system is reachable") || i == 0 && time.Since(start) != fileTime || i > 0 && time.Since(start) != 0 {
+			if err == nil || !strings.Contains(err.Error(),
+				"check that its file system is reachable") || i == 0 && time.Since(start) != fileTime || i > 0 &&
+				time.Since(start) != 0 {
 				t.Errorf("load %d: %v after %v", i, err, time.Since(start))
 			}
 		}

@@ -82,8 +82,9 @@ func (p *Probe) conflict() *Problem {
 		bad       bool
 		key, text string
 	}{
-		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before the "+
-			"next begins", p.Timeout, p.Interval)},
+		{p.Timeout > p.Interval, "timeout",
+			fmt.Sprintf("%v is more than the interval, %v: a round must end before the "+
+				"next begins", p.Timeout, p.Interval)},
 		{Size(p.Budget)/roundTransfers < p.Transfer, "budget", fmt.Sprintf("%v is less than one round may move, %v: "+
 			"%d times the transfer (striped, over single rails, and by TCP)", p.Budget, p.Transfer*roundTransfers,
 			roundTransfers)},
@@ -95,9 +96,11 @@ func (p *Probe) conflict() *Problem {
 			"client_ca_file, the authority that signs the certificates with these names"},
 		{answers && t.ClientCAFile != "" && t.CertFile == "", "tls", "has client_ca_file without cert_file and " +
 			"key_file, which answering peers needs"},
-		{answers && !proven && !p.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
-			"answered; or insecure: true, to answer anyone"},
-		{!answers && len(p.Peers)+len(p.DNS) == 0, "", "has neither listen nor peers: nobody to answer and nobody to ask"},
+		{answers && !proven && !p.Insecure, "listen",
+			"needs token_file or tls.client_ca_file, so that only peers are " +
+				"answered; or insecure: true, to answer anyone"},
+		{!answers && len(p.Peers)+len(p.DNS) == 0, "",
+			"has neither listen nor peers: nobody to answer and nobody to ask"},
 	} {
 		if c.bad {
 			return &Problem{c.key, c.text}

@@ -15,7 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-const wantAllowed = "an item of probe.tls.client_allowed_names must be a DNS name, such as spark-02.example.com or *.gpu.example.com, or a URI, such as spiffe://example.com/railscope, not "
+const wantAllowed = "an item of probe.tls.client_allowed_names must be a DNS name, such as spark-02.example.com or " +
+	"*.gpu.example.com, or a URI, such as spiffe://example.com/railscope, not "
 
 // secrets is a directory with the files that configurations name, and the
 // configuration's own name in it.
@@ -24,7 +25,8 @@ func secrets(t testing.TB) (dir, file string) {
 	dir = t.TempDir()
 	for name, content := range map[string]string{
 		"token": " open sesame\n", "crt": "C", "key": "K", "ca": "A",
-		"empty": "", "blank": " \n\t\n", "lines": "a\nb\nc\n", "two": "new\nold\n", "long": strings.Repeat("x", 4097), "longest": strings.Repeat("x", 4096) + "\n",
+		"empty": "", "blank": " \n\t\n", "lines": "a\nb\nc\n", "two": "new\nold\n", "long": strings.Repeat("x", 4097),
+		"longest": strings.Repeat("x", 4096) + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -60,45 +62,73 @@ busy_above: 1
 min_of_expected: 0.85
 traffic_class: 104
 memory: host`, func(o *config.Probe) {
-			*o = config.Probe{Listen: "0.0.0.0:10092", Name: "spark-01, left", Peers: []string{"spark-02:10092", "spark-03:7000"},
+			*o = config.Probe{Listen: "0.0.0.0:10092", Name: "spark-01, left",
+				Peers:     []string{"spark-02:10092", "spark-03:7000"},
 				TokenFile: in("token"), TLS: config.TLS{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca"),
 					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
-				Interval: config.Duration(90 * time.Second), Timeout: config.Duration(time.Minute), LatencySamples: 100, Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
-				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 104, Memory: "host"}
+				Interval: config.Duration(90 * time.Second), Timeout: config.Duration(time.Minute), LatencySamples: 100,
+				Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
+				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 104,
+				Memory: "host"}
 		}},
 		{"only asking", "peers: [a]", func(o *config.Probe) { o.Peers = []string{"a:10092"} }},
 		{"only answering, with a token", "listen: :10092\ntoken_file: token", func(o *config.Probe) {
 			o.Listen, o.TokenFile = ":10092", in("token")
 		}},
-		{"answering with certificates", "listen: '[::]:10092'\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", func(o *config.Probe) {
-			o.Listen, o.TLS = "[::]:10092", config.TLS{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca")}
+		{"answering with certificates",
+			"listen: '[::]:10092'\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", func(o *config.Probe) {
+				o.Listen, o.TLS = "[::]:10092", config.TLS{CertFile: in("crt"), KeyFile: in("key"),
+					ClientCAFile: in("ca")}
+			}},
+		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *config.Probe) {
+			o.Listen, o.Insecure = "127.0.0.1:0", true
 		}},
-		{"answering anyone", "listen: 127.0.0.1:0\ninsecure: true", func(o *config.Probe) { o.Listen, o.Insecure = "127.0.0.1:0", true }},
-		{"two tokens", "peers: [a]\ntoken_file: two", func(o *config.Probe) { o.Peers, o.TokenFile = []string{"a:10092"}, in("two") }},
-		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *config.Probe) { o.Peers, o.TokenFile = []string{"a:10092"}, in("longest") }},
-		{"peers of all forms", "peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']", func(o *config.Probe) {
-			o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535", "A.example.com.:10092", "[fe80::1%eth0]:10092"}
+		{"two tokens", "peers: [a]\ntoken_file: two", func(o *config.Probe) {
+			o.Peers, o.TokenFile = []string{"a:10092"}, in("two")
 		}},
-		{"names that stand for many", "peers: [dns+peers.ns.svc, 'dns+Peers.ns.svc.cluster.local.:7000', spark-02]", func(o *config.Probe) {
-			o.DNS, o.Peers = []string{"peers.ns.svc:10092", "Peers.ns.svc.cluster.local.:7000"}, []string{"spark-02:10092"}
+		{"the longest token", "peers: [a]\ntoken_file: longest", func(o *config.Probe) {
+			o.Peers, o.TokenFile = []string{"a:10092"}, in("longest")
 		}},
+		{"peers of all forms",
+			"peers: [10.0.0.1, '10.0.0.2:1', '[fd00:0::1]', '[fd00::2]:65535', A.example.com., '[fe80::1%eth0]']",
+			func(o *config.Probe) {
+				o.Peers = []string{"10.0.0.1:10092", "10.0.0.2:1", "[fd00::1]:10092", "[fd00::2]:65535",
+					"A.example.com.:10092", "[fe80::1%eth0]:10092"}
+			}},
+		{"names that stand for many", "peers: [dns+peers.ns.svc, 'dns+Peers.ns.svc.cluster.local.:7000', spark-02]",
+			func(o *config.Probe) {
+				o.DNS, o.Peers = []string{"peers.ns.svc:10092", "Peers.ns.svc.cluster.local.:7000"},
+					[]string{"spark-02:10092"}
+			}},
 		{"nobody but those of a name", "peers: [dns+peers]", func(o *config.Probe) { o.DNS = []string{"peers:10092"} }},
-		{"alias", "name: &n spark\npeers: [*n]", func(o *config.Probe) { o.Name, o.Peers = "spark", []string{"spark:10092"} }},
+		{"alias", "name: &n spark\npeers: [*n]", func(o *config.Probe) {
+			o.Name, o.Peers = "spark", []string{"spark:10092"}
+		}},
 		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *config.Probe) { o.Listen, o.Insecure = ":1", true }},
-		{"plain bytes, powers of ten, a budget by the day", "peers: [a]\ntransfer: 1048576\nchunk: 40960\nbudget: 240MB/d", func(o *config.Probe) {
-			o.Peers, o.Transfer, o.Chunk, o.Budget = []string{"a:10092"}, 1<<20, 40960, 1e7
+		{"plain bytes, powers of ten, a budget by the day",
+			"peers: [a]\ntransfer: 1048576\nchunk: 40960\nbudget: 240MB/d", func(o *config.Probe) {
+				o.Peers, o.Transfer, o.Chunk, o.Budget = []string{"a:10092"}, 1<<20, 40960, 1e7
+			}},
+		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *config.Probe) {
+			o.Peers, o.Budget = []string{"a:10092"}, 60<<30
 		}},
-		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *config.Probe) { o.Peers, o.Budget = []string{"a:10092"}, 60<<30 }},
-		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\ntransfer: 64KiB\nchunk: 4KiB\ndepth: 1\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0", func(o *config.Probe) {
-			o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"}, config.Duration(time.Second), config.Duration(time.Second), 1, 64<<10, 4<<10
-			o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 1, 1, 1, 1<<20, 0.001
-		}},
-		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\ntransfer: 64GiB\nchunk: 64MiB\ndepth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 320GiB/h\ntraffic_class: 252", func(o *config.Probe) {
-			o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"}, config.Duration(24*time.Hour), config.Duration(10*time.Minute), 100000, 64<<30, 64<<20
-			o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000, 320<<30, 252
-		}},
+		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\ntransfer: 64KiB\nchunk: 4KiB\n" +
+			"depth: 1\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0",
+			func(o *config.Probe) {
+				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"},
+					config.Duration(time.Second), config.Duration(time.Second), 1, 64<<10, 4<<10
+				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 1, 1, 1, 1<<20, 0.001
+			}},
+		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\ntransfer: 64GiB\nchunk: " +
+			"64MiB\ndepth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 320GiB/h\ntraffic_class: 252",
+			func(o *config.Probe) {
+				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"},
+					config.Duration(24*time.Hour), config.Duration(10*time.Minute), 100000, 64<<30, 64<<20
+				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000, 320<<30, 252
+			}},
 		{"defaults follow what is written", "peers: [a]\ninterval: 10s\ntransfer: 70000", func(o *config.Probe) {
-			o.Peers, o.Interval, o.Timeout, o.Transfer, o.Chunk = []string{"a:10092"}, config.Duration(10*time.Second), config.Duration(10*time.Second), 70000, 68<<10
+			o.Peers, o.Interval, o.Timeout, o.Transfer, o.Chunk = []string{"a:10092"}, config.Duration(10*time.Second),
+				config.Duration(10*time.Second), 70000, 68<<10
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,83 +152,151 @@ func below(s string) string {
 
 func TestProbeRefuses(t *testing.T) {
 	dir, file := secrets(t)
-	const wantName2 = `a peer with dns+ must be a name that has an address for each peer, such as dns+railscope-peers.railscope.svc:10092, not `
+	const wantName2 = `a peer with dns+ must be a name that has an address for each peer, such as ` +
+		`dns+railscope-peers.railscope.svc:10092, not `
 	const wantPeer = `an item of probe.peers must be host or host:port, such as spark-02:10092 or [fd00::2]:10092, not `
 	const wantName = `probe.name must be printable text of at most 253 bytes without spaces around it, not `
 	for _, tt := range []struct{ name, in, want string }{ // want comes after the file's name
 		// Keys and types.
 		{"a key misspelt", "peers: [a]\ntransfr: 1MiB", `3: unknown key "transfr" in probe; did you mean "transfer"?`},
-		{"a key misspelt, in tls", "tls: {certfile: x}", `2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
-		{"a key like none", "zzz: 1", `2: unknown key "zzz" in probe; known keys: budget, busy_above, chunk, depth, insecure, interval, latency_samples, listen, memory, min_of_expected, name, peers, queue_pairs, solo_every, timeout, tls, token_file, traffic_class, transfer`},
+		{"a key misspelt, in tls", "tls: {certfile: x}",
+			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
+		{"a key like none", "zzz: 1",
+			`2: unknown key "zzz" in probe; known keys: budget, busy_above, chunk, depth, insecure, interval, ` +
+				`latency_samples, listen, memory, min_of_expected, name, peers, queue_pairs, solo_every, timeout, ` +
+				`tls, token_file, traffic_class, transfer`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},
 		{"a list", "[a]", `2: probe must be keys with values, not a list`},
 		{"tls is a word", "tls: yes", `2: probe.tls must be keys with values, not "yes"`},
 		// Durations.
-		{"interval without a unit", "peers: [a]\ninterval: 60", `3: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not "60"`},
-		{"interval is nothing", "interval:", `2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not ""`},
-		{"interval is a list", "interval: [1s]", `2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not a list`},
-		{"interval too short", "interval: 999ms", `2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not 999ms`},
-		{"interval too long", "interval: 24h1s", `2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not 24h0m1s`},
-		{"interval negative", "interval: -60s", `2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not -1m`},
-		{"timeout too long", "interval: 1h\ntimeout: 11m", `3: probe.timeout must be a duration such as 90s or 1m30s, from 1s to 10m, not 11m`},
-		{"timeout too short", "timeout: 1ms", `2: probe.timeout must be a duration such as 90s or 1m30s, from 1s to 10m, not 1ms`},
-		{"timeout over the interval", "timeout: 2m\ninterval: 90s", `2: probe.timeout 2m is more than the interval, 1m30s: a round must end before the next begins`},
+		{"interval without a unit", "peers: [a]\ninterval: 60",
+			`3: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not "60"`},
+		{"interval is nothing", "interval:",
+			`2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not ""`},
+		{"interval is a list", "interval: [1s]",
+			`2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not a list`},
+		{"interval too short", "interval: 999ms",
+			`2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not 999ms`},
+		{"interval too long", "interval: 24h1s",
+			`2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not 24h0m1s`},
+		{"interval negative", "interval: -60s",
+			`2: probe.interval must be a duration such as 90s or 1m30s, from 1s to 24h, not -1m`},
+		{"timeout too long", "interval: 1h\ntimeout: 11m",
+			`3: probe.timeout must be a duration such as 90s or 1m30s, from 1s to 10m, not 11m`},
+		{"timeout too short", "timeout: 1ms",
+			`2: probe.timeout must be a duration such as 90s or 1m30s, from 1s to 10m, not 1ms`},
+		{"timeout over the interval", "timeout: 2m\ninterval: 90s",
+			`2: probe.timeout 2m is more than the interval, 1m30s: a round must end before the next begins`},
 		// Numbers.
-		{"samples is a word", "latency_samples: many", `2: probe.latency_samples must be a whole number, from 1 to 100000, not "many"`},
-		{"samples is 0", "latency_samples: 0", `2: probe.latency_samples must be a whole number, from 1 to 100000, not 0`},
-		{"samples too many", "latency_samples: 100001", `2: probe.latency_samples must be a whole number, from 1 to 100000, not 100001`},
+		{"samples is a word", "latency_samples: many",
+			`2: probe.latency_samples must be a whole number, from 1 to 100000, not "many"`},
+		{"samples is 0", "latency_samples: 0",
+			`2: probe.latency_samples must be a whole number, from 1 to 100000, not 0`},
+		{"samples too many", "latency_samples: 100001",
+			`2: probe.latency_samples must be a whole number, from 1 to 100000, not 100001`},
 		{"depth broken", "depth: 1.5", `2: probe.depth must be a whole number, from 1 to 128, not "1.5"`},
 		{"depth too large", "depth: 129", `2: probe.depth must be a whole number, from 1 to 128, not 129`},
-		{"depth out of all", "depth: 99999999999999999999", `2: probe.depth must be a whole number, from 1 to 128, not "99999999999999999999"`},
+		{"depth out of all", "depth: 99999999999999999999",
+			`2: probe.depth must be a whole number, from 1 to 128, not "99999999999999999999"`},
 		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be a whole number, from 1 to 16, not 17`},
 		{"solo_every", "solo_every: 0", `2: probe.solo_every must be a whole number, from 1 to 10000, not 0`},
-		{"solo_every too large", "solo_every: 10001", `2: probe.solo_every must be a whole number, from 1 to 10000, not 10001`},
-		{"min_of_expected is 0", "min_of_expected: 0", `2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not 0`},
-		{"min_of_expected in percent", "min_of_expected: 70", `2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not 70`},
-		{"min_of_expected with a sign", "min_of_expected: 70%", `2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not "70%"`},
-		{"min_of_expected is no number", "min_of_expected: NaN", `2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not NaN`},
-		{"busy_above is 0", "busy_above: 0", `2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not 0`},
-		{"busy_above in percent", "busy_above: 20", `2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not 20`},
-		{"busy_above with a sign", "busy_above: 20%", `2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not "20%"`},
-		{"busy_above is no number", "busy_above: NaN", `2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not NaN`},
-		{"traffic class with ECN", "traffic_class: 106", `2: probe.traffic_class 106 sets the ECN bits, which belong to the network: write 104 (DSCP 26)`},
-		{"traffic class too large", "traffic_class: 256", `2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not 256`},
-		{"traffic class by name", "traffic_class: af31", `2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not "af31"`},
+		{"solo_every too large", "solo_every: 10001",
+			`2: probe.solo_every must be a whole number, from 1 to 10000, not 10001`},
+		{"min_of_expected is 0", "min_of_expected: 0",
+			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not 0`},
+		{"min_of_expected in percent", "min_of_expected: 70",
+			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not 70`},
+		{"min_of_expected with a sign", "min_of_expected: 70%",
+			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not "70%"`},
+		{"min_of_expected is no number", "min_of_expected: NaN",
+			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not NaN`},
+		{"busy_above is 0", "busy_above: 0",
+			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not 0`},
+		{"busy_above in percent", "busy_above: 20",
+			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not 20`},
+		{"busy_above with a sign", "busy_above: 20%",
+			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not ` +
+				`"20%"`},
+		{"busy_above is no number", "busy_above: NaN",
+			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not NaN`},
+		{"traffic class with ECN", "traffic_class: 106",
+			`2: probe.traffic_class 106 sets the ECN bits, which belong to the network: write 104 (DSCP 26)`},
+		{"traffic class too large", "traffic_class: 256",
+			`2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not 256`},
+		{"traffic class by name", "traffic_class: af31",
+			`2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not "af31"`},
 		// Sizes.
-		{"transfer without bytes", "transfer: 64M", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not "64M"`},
-		{"transfer broken", "transfer: 1.5GiB", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not "1.5GiB"`},
-		{"transfer negative", "transfer: -1", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not "-1"`},
-		{"transfer overflows", "transfer: 8388608TiB", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not "8388608TiB"`},
-		{"transfer is a list", "transfer: [1]", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not a list`},
-		{"transfer too small", "transfer: 65535", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not 65535`},
-		{"transfer is 0", "transfer: 0", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not 0`},
-		{"transfer too large", "transfer: 65GiB", `2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 64KiB to 64GiB, not 65GiB`},
-		{"chunk too small", "chunk: 2KiB", `2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 4KiB to 64MiB, not 2KiB`},
-		{"chunk too large", "chunk: 65MiB", `2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes), from 4KiB to 64MiB, not 65MiB`},
+		{"transfer without bytes", "transfer: 64M",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not "64M"`},
+		{"transfer broken", "transfer: 1.5GiB",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not "1.5GiB"`},
+		{"transfer negative", "transfer: -1",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not "-1"`},
+		{"transfer overflows", "transfer: 8388608TiB",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not "8388608TiB"`},
+		{"transfer is a list", "transfer: [1]",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not a list`},
+		{"transfer too small", "transfer: 65535",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not 65535`},
+		{"transfer is 0", "transfer: 0",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not 0`},
+		{"transfer too large", "transfer: 65GiB",
+			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 64KiB to 64GiB, not 65GiB`},
+		{"chunk too small", "chunk: 2KiB",
+			`2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 4KiB to 64MiB, not 2KiB`},
+		{"chunk too large", "chunk: 65MiB",
+			`2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
+				`bytes), from 4KiB to 64MiB, not 65MiB`},
 		{"chunk crooked", "chunk: 5000", `2: probe.chunk must be a multiple of 4KiB, not 5000`},
-		{"chunk over the transfer", "transfer: 1MiB\nchunk: 2MiB", `3: probe.chunk 2MiB is more than the transfer, 1MiB`},
-		{"budget without time", "budget: 8GiB", `2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB"`},
-		{"budget by the year", "budget: 8GiB/y", `2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB/y"`},
-		{"budget overflows", "budget: 4194304TiB/m", `2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "4194304TiB/m"`},
-		{"budget too small", "budget: 1MB/h", `2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not 1000000/h`},
-		{"budget under a round", "budget: 150MiB/h", `2: probe.budget 150MiB/h is less than one round may move, 192MiB: 3 times the transfer (striped, over single rails, and by TCP)`},
-		{"the budget that is there unless written", "peers: [a]\ntransfer: 3GiB", `2: probe.budget 8GiB/h is less than one round may move, 9GiB: 3 times the transfer (striped, over single rails, and by TCP)`},
+		{"chunk over the transfer", "transfer: 1MiB\nchunk: 2MiB",
+			`3: probe.chunk 2MiB is more than the transfer, 1MiB`},
+		{"budget without time", "budget: 8GiB",
+			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB"`},
+		{"budget by the year", "budget: 8GiB/y",
+			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB/y"`},
+		{"budget overflows", "budget: 4194304TiB/m",
+			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "4194304TiB/m"`},
+		{"budget too small", "budget: 1MB/h",
+			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not 1000000/h`},
+		{"budget under a round", "budget: 150MiB/h",
+			`2: probe.budget 150MiB/h is less than one round may move, 192MiB: 3 times the transfer (striped, over ` +
+				`single rails, and by TCP)`},
+		{"the budget that is there unless written", "peers: [a]\ntransfer: 3GiB",
+			`2: probe.budget 8GiB/h is less than one round may move, 9GiB: 3 times the transfer (striped, over ` +
+				`single rails, and by TCP)`},
 		// Words.
-		{"memory to come", "memory: cuda_dmabuf", `2: probe.memory must be host (GPU memory is not supported yet), not "cuda_dmabuf"`},
-		{"memory like none", "memory: disk", `2: probe.memory must be host (GPU memory is not supported yet), not "disk"`},
+		{"memory to come", "memory: cuda_dmabuf",
+			`2: probe.memory must be host (GPU memory is not supported yet), not "cuda_dmabuf"`},
+		{"memory like none", "memory: disk",
+			`2: probe.memory must be host (GPU memory is not supported yet), not "disk"`},
 		{"memory is nothing", "memory:", `2: probe.memory must be host (GPU memory is not supported yet), not ""`},
 		{"insecure is a word", "insecure: 'true'", `2: probe.insecure must be true or false, not "true"`},
 		{"insecure is a list", "insecure: []", `2: probe.insecure must be true or false, not a list`},
-		{"an empty name", "name: ''", `2: probe.name must be printable text of at most 253 bytes without spaces around it, not ""`},
+		{"an empty name", "name: ''",
+			`2: probe.name must be printable text of at most 253 bytes without spaces around it, not ""`},
 		{"a name in two lines", `name: "a\nb"`, `2: ` + wantName + `"a\nb"`},
 		{"a name with blanks around", "name: ' a'", `2: ` + wantName + `" a"`},
-		{"a name too long", "name: " + strings.Repeat("n", 254), `2: ` + wantName + `"` + strings.Repeat("n", 254) + `"`},
+		{"a name too long", "name: " + strings.Repeat("n", 254),
+			`2: ` + wantName + `"` + strings.Repeat("n", 254) + `"`},
 		// Addresses.
-		{"listen without a port", "listen: 0.0.0.0", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not "0.0.0.0"`},
-		{"listen on a service", "listen: :http", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not ":http"`},
+		{"listen without a port", "listen: 0.0.0.0",
+			`2: probe.listen must be host:port, such as 0.0.0.0:10092, not "0.0.0.0"`},
+		{"listen on a service", "listen: :http",
+			`2: probe.listen must be host:port, such as 0.0.0.0:10092, not ":http"`},
 		{"listen too high", "listen: :65536", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not ":65536"`},
-		{"listen at nonsense", "listen: 'a b:1'", `2: probe.listen must be host:port, such as 0.0.0.0:10092, not "a b:1"`},
-		{"peers is a word", "peers: spark-02", `2: probe.peers must be a list, such as [spark-02, spark-03:10092], not "spark-02"`},
+		{"listen at nonsense", "listen: 'a b:1'",
+			`2: probe.listen must be host:port, such as 0.0.0.0:10092, not "a b:1"`},
+		{"peers is a word", "peers: spark-02",
+			`2: probe.peers must be a list, such as [spark-02, spark-03:10092], not "spark-02"`},
 		{"a peer is nothing", "peers:\n  - a\n  -", `4: ` + wantPeer + `""`},
 		{"a peer is a list", "peers: [[a]]", `2: ` + wantPeer + `a list`},
 		{"a peer without brackets", "peers: ['fd00::1']", `2: ` + wantPeer + `"fd00::1"`},
@@ -214,42 +312,87 @@ func TestProbeRefuses(t *testing.T) {
 		{"a name that is a peer", "peers: ['a', 'dns+a']", `2: duplicate peer a:10092; the first is in line 2`},
 		{"too many names", "peers: [" + seventeen() + "]", `2: probe.peers has 17 names with dns+; 16 at most`},
 		{"a peer twice", "peers:\n- a\n- b\n- A:10092", `5: duplicate peer A:10092; the first is in line 3`},
-		{"a name twice, once to the root", "peers: [spark, spark.]", `2: duplicate peer spark.:10092; the first is in line 2`},
-		{"an address twice, once within IPv6", "peers: [10.0.0.1, '[::ffff:10.0.0.1]']", `2: duplicate peer [::ffff:10.0.0.1]:10092; the first is in line 2`},
+		{"a name twice, once to the root", "peers: [spark, spark.]",
+			`2: duplicate peer spark.:10092; the first is in line 2`},
+		{"an address twice, once within IPv6", "peers: [10.0.0.1, '[::ffff:10.0.0.1]']",
+			`2: duplicate peer [::ffff:10.0.0.1]:10092; the first is in line 2`},
 		{"a peer that is nothing", "peers: [null]", `2: ` + wantPeer + `"null"`},
 		{"a label that is nothing", "peers: [spark..lan]", `2: ` + wantPeer + `"spark..lan"`},
-		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']", `2: duplicate peer [fd00::1]:10092; the first is in line 2`},
+		{"an address twice", "peers: ['[fd00::1]', '[fd00:0::1]:10092']",
+			`2: duplicate peer [fd00::1]:10092; the first is in line 2`},
 		{"too many", "peers: [" + strings.Repeat("a,", 10001) + "]", `2: probe.peers has 10001 peers; 10000 at most`},
 		// Files.
-		{"no such token", "token_file: /no/such", `2: probe.token_file "/no/such": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
-		{"the token is a directory", "token_file: .", `2: probe.token_file "` + dir + `": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
-		{"the token is a device", "token_file: /dev/zero", `2: probe.token_file "/dev/zero": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
-		{"the token is empty", "token_file: empty", `2: probe.token_file "` + dir + `/empty": empty; it must hold the secret that all peers share, or two of them, one per line`},
-		{"the token is blank", "token_file: blank", `2: probe.token_file "` + dir + `/blank": empty; it must hold the secret that all peers share, or two of them, one per line`},
-		{"three tokens", "token_file: lines", `2: probe.token_file "` + dir + `/lines": 3 lines; at most 2 are allowed; it must hold the secret that all peers share, or two of them, one per line`},
-		{"the token is too long", "token_file: long", `2: probe.token_file "` + dir + `/long": longer than 4096 bytes; it must hold the secret that all peers share, or two of them, one per line`},
-		{"a name with a line end", `token_file: "a\nb"`, `2: probe.token_file "` + dir + `/a\nb": no such file or directory; it must hold the secret that all peers share, or two of them, one per line`},
+		{"no such token", "token_file: /no/such",
+			`2: probe.token_file "/no/such": no such file or directory; it must hold the secret that all peers ` +
+				`share, or two of them, one per line`},
+		{"the token is a directory", "token_file: .",
+			`2: probe.token_file "` + dir +
+				`": not a regular file; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is a device", "token_file: /dev/zero",
+			`2: probe.token_file "/dev/zero": not a regular file; it must hold the secret that all peers share, or ` +
+				`two of them, one per line`},
+		{"the token is empty", "token_file: empty",
+			`2: probe.token_file "` + dir +
+				`/empty": empty; it must hold the secret that all peers share, or two of them, one per line`},
+		{"the token is blank", "token_file: blank",
+			`2: probe.token_file "` + dir +
+				`/blank": empty; it must hold the secret that all peers share, or two of them, one per line`},
+		{"three tokens", "token_file: lines",
+			`2: probe.token_file "` + dir +
+				`/lines": 3 lines; at most 2 are allowed; it must hold the secret that all peers share, or two of ` +
+				`them, one per line`},
+		{"the token is too long", "token_file: long",
+			`2: probe.token_file "` + dir +
+				`/long": longer than 4096 bytes; it must hold the secret that all peers share, or two of them, one ` +
+				`per line`},
+		{"a name with a line end", `token_file: "a\nb"`,
+			`2: probe.token_file "` + dir +
+				`/a\nb": no such file or directory; it must hold the secret that all peers share, or two of them, ` +
+				`one per line`},
 		{"no name", "token_file:", `2: probe.token_file must be the name of a file, not ""`},
-		{"no such certificate", "tls:\n  cert_file: /no/such", `3: probe.tls.cert_file "/no/such": no such file or directory`},
-		{"an empty authority", "tls: {client_ca_file: empty}", `2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
+		{"no such certificate", "tls:\n  cert_file: /no/such",
+			`3: probe.tls.cert_file "/no/such": no such file or directory`},
+		{"an empty authority", "tls: {client_ca_file: empty}",
+			`2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
 		// What does not go together.
 		{"nobody", "{}", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
 		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
-		{"answering without proof", "peers: [a]\nlisten: :1", `3: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
-		{"answering, insecure: false", "listen: :1\ninsecure: false", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
-		{"allowed names without an authority", "peers: [a]\ntls: {client_allowed_names: [b]}", `3: probe.tls has client_allowed_names without client_ca_file, the authority that signs the certificates with these names`},
-		{"allowed names that are no list", "tls: {client_allowed_names: b}", `2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], not "b"`},
-		{"no allowed names", "tls: {client_allowed_names: []}", `2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], not a list`},
-		{"an address for an allowed name", "tls: {client_allowed_names: [10.0.0.1]}", `2: ` + wantAllowed + `"10.0.0.1"`},
-		{"an asterisk in the middle", `tls: {client_allowed_names: ["gpu-*.example.com"]}`, `2: ` + wantAllowed + `"gpu-*.example.com"`},
+		{"answering without proof", "peers: [a]\nlisten: :1",
+			`3: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: ` +
+				`true, to answer anyone`},
+		{"answering, insecure: false", "listen: :1\ninsecure: false",
+			`2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: ` +
+				`true, to answer anyone`},
+		{"allowed names without an authority", "peers: [a]\ntls: {client_allowed_names: [b]}",
+			`3: probe.tls has client_allowed_names without client_ca_file, the authority that signs the ` +
+				`certificates with these names`},
+		{"allowed names that are no list", "tls: {client_allowed_names: b}",
+			`2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], ` +
+				`not "b"`},
+		{"no allowed names", "tls: {client_allowed_names: []}",
+			`2: probe.tls.client_allowed_names must be a list of 1 to 1000 names, such as ["*.gpu.example.com"], ` +
+				`not a list`},
+		{"an address for an allowed name", "tls: {client_allowed_names: [10.0.0.1]}",
+			`2: ` + wantAllowed + `"10.0.0.1"`},
+		{"an asterisk in the middle", `tls: {client_allowed_names: ["gpu-*.example.com"]}`,
+			`2: ` + wantAllowed + `"gpu-*.example.com"`},
 		{"an asterisk alone", `tls: {client_allowed_names: ["*"]}`, `2: ` + wantAllowed + `"*"`},
 		{"an empty allowed name", `tls: {client_allowed_names: [""]}`, `2: ` + wantAllowed + `""`},
-		{"answering with half of TLS", "listen: :1\ntls: {cert_file: crt, key_file: key}", `2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: true, to answer anyone`},
-		{"insecure with a token", "listen: :1\ntoken_file: token\ninsecure: true", `4: probe.insecure is true, but there is a token_file: peers are known by it, so remove one of the two`},
-		{"insecure with an authority", "listen: :1\ninsecure: true\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}", `3: probe.insecure is true, but there is tls.client_ca_file: peers are known by it, so remove one of the two`},
-		{"certificate without key", "peers: [a]\ntls: {cert_file: crt}", `3: probe.tls has cert_file without key_file: write both or neither`},
-		{"key without certificate", "peers: [a]\ntls: {key_file: key}", `3: probe.tls has key_file without cert_file: write both or neither`},
-		{"an authority without certificate", "listen: :1\ntls: {client_ca_file: ca}", `3: probe.tls has client_ca_file without cert_file and key_file, which answering peers needs`},
+		{"answering with half of TLS", "listen: :1\ntls: {cert_file: crt, key_file: key}",
+			`2: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: ` +
+				`true, to answer anyone`},
+		{"insecure with a token", "listen: :1\ntoken_file: token\ninsecure: true",
+			`4: probe.insecure is true, but there is a token_file: peers are known by it, so remove one of the two`},
+		{"insecure with an authority",
+			"listen: :1\ninsecure: true\ntls: {cert_file: crt, key_file: key, client_ca_file: ca}",
+			`3: probe.insecure is true, but there is tls.client_ca_file: peers are known by it, so remove one of ` +
+				`the two`},
+		{"certificate without key", "peers: [a]\ntls: {cert_file: crt}",
+			`3: probe.tls has cert_file without key_file: write both or neither`},
+		{"key without certificate", "peers: [a]\ntls: {key_file: key}",
+			`3: probe.tls has key_file without cert_file: write both or neither`},
+		{"an authority without certificate", "listen: :1\ntls: {client_ca_file: ca}",
+			`3: probe.tls has client_ca_file without cert_file and key_file, which answering peers needs`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := config.Parse(file, []byte(below(tt.in)))
@@ -262,7 +405,8 @@ func TestProbeRefuses(t *testing.T) {
 		})
 	}
 	_, err := config.Parse(file, []byte("probe:\n"))
-	if want := file + ":1: probe has neither listen nor peers: nobody to answer and nobody to ask"; err == nil || err.Error() != want {
+	if want := file + ":1: probe has neither listen nor peers: nobody to answer and nobody to ask"; err == nil ||
+		err.Error() != want {
 		t.Errorf("an empty probe: %v, want %s", err, want)
 	}
 }
@@ -283,7 +427,8 @@ func TestCheckProbe(t *testing.T) {
 	}
 	opts := config.DefaultProbe()
 	opts.LatencySamples = -1
-	if diff := cmp.Diff(&config.Problem{Key: "latency_samples", Text: "must be a whole number, from 1 to 100000, not -1"}, opts.Check()); diff != "" {
+	if diff := cmp.Diff(&config.Problem{Key: "latency_samples",
+		Text: "must be a whole number, from 1 to 100000, not -1"}, opts.Check()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -293,9 +438,11 @@ func TestSize(t *testing.T) {
 		in   string
 		want config.Size // -1: refused
 	}{
-		{"0", 0}, {"4096", 4096}, {"1B", 1}, {"1KB", 1000}, {"1KiB", 1024}, {"2MB", 2e6}, {"2MiB", 2 << 20}, {"3GB", 3e9}, {"3GiB", 3 << 30}, {"1TB", 1e12}, {"1TiB", 1 << 40},
+		{"0", 0}, {"4096", 4096}, {"1B", 1}, {"1KB", 1000}, {"1KiB", 1024}, {"2MB", 2e6}, {"2MiB", 2 << 20},
+		{"3GB", 3e9}, {"3GiB", 3 << 30}, {"1TB", 1e12}, {"1TiB", 1 << 40},
 		{"9223372036854775807", math.MaxInt64}, {"8388607TiB", 8388607 << 40},
-		{"9223372036854775808", -1}, {"8388608TiB", -1}, {"", -1}, {"B", -1}, {"MiB", -1}, {"1 MiB", -1}, {"1mib", -1}, {"1M", -1}, {"+1", -1}, {"-1", -1}, {"0x10", -1}, {"1e6", -1}, {"1_000", -1}, {"1KiBB", -1},
+		{"9223372036854775808", -1}, {"8388608TiB", -1}, {"", -1}, {"B", -1}, {"MiB", -1}, {"1 MiB", -1}, {"1mib", -1},
+		{"1M", -1}, {"+1", -1}, {"-1", -1}, {"0x10", -1}, {"1e6", -1}, {"1_000", -1}, {"1KiBB", -1},
 	} {
 		var got config.Size
 		err := got.UnmarshalText([]byte(tt.in))
@@ -315,7 +462,8 @@ func acceptable(o *config.Probe) error {
 		return fmt.Errorf("out of range: %+v", o.Check())
 	case o.Listen == "" && len(o.Peers)+len(o.DNS) == 0,
 		o.Listen != "" && o.TokenFile == "" && o.TLS.ClientCAFile == "" && !o.Insecure,
-		o.Timeout > o.Interval, config.Size(o.Budget) < 3*o.Transfer, o.TrafficClass&3 != 0, o.Memory != "host", strings.ContainsAny(o.Name, "\n\x00"):
+		o.Timeout > o.Interval, config.Size(o.Budget) < 3*o.Transfer, o.TrafficClass&3 != 0, o.Memory != "host",
+		strings.ContainsAny(o.Name, "\n\x00"):
 		return fmt.Errorf("accepted %+v", o)
 	}
 	seen := map[string]bool{}

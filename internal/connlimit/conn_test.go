@@ -49,7 +49,8 @@ func TestTimeouts(t *testing.T) {
 				server, client := pipe()
 				accept := &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})}
 				accept.conn <- server
-				srv := &http.Server{ReadTimeout: 10 * time.Second, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 30 * time.Second, ConnState: State,
+				srv := &http.Server{ReadTimeout: 10 * time.Second, ReadHeaderTimeout: 10 * time.Second,
+					WriteTimeout: time.Minute, IdleTimeout: 30 * time.Second, ConnState: State,
 					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if r.URL.Path == "/slow" {
 							_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -94,10 +95,11 @@ func (l *oneListener) Addr() net.Addr { return from("10.0.0.2").from }
 // sets for it, keeps its connection open for more than its time.
 func TestStrangerTime(t *testing.T) {
 	for name, send := range map[string]string{
-		"silence":            "",
-		"a header at a time": "GET / HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nX-B: 1\r\nX-C: 1\r\nX-D: 1\r\nX-E: 1\r\nX-F: 1\r\nX-G: 1\r\n\r\n",
-		"no body":            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
-		"a drip of a body":   "POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n~~~~~~~~~~~~~~~~~~~~",
+		"silence": "",
+		"a header at a time": "GET / HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nX-B: 1\r\nX-C: 1\r\nX-D: 1\r\nX-E: 1\r\nX-F: " +
+			"1\r\nX-G: 1\r\n\r\n",
+		"no body":          "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
+		"a drip of a body": "POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n~~~~~~~~~~~~~~~~~~~~",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -144,7 +146,8 @@ func TestProvenTime(t *testing.T) {
 		server, client := pipe()
 		accept := &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})}
 		accept.conn <- server
-		srv := &http.Server{IdleTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { proveAll(l) })}
+		srv := &http.Server{IdleTimeout: time.Minute,
+			Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { proveAll(l) })}
 		go srv.Serve(l.Listener(accept))
 		answers := bufio.NewReader(client)
 		for range 3 {

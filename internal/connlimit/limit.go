@@ -114,7 +114,9 @@ func (l *Limit) place(c net.Conn, from address) (made, displaced *Conn, reason s
 			most = max(most, l.addresses[s.from].strangers)
 		}
 		// The oldest of whoever has most: who opens many does not displace others.
-		reason, displaced = Connections, l.oldestLocked(func(s *Conn) bool { return l.addresses[s.from].strangers == most })
+		reason, displaced = Connections, l.oldestLocked(func(s *Conn) bool {
+			return l.addresses[s.from].strangers == most
+		})
 		if displaced == nil {
 			return nil, nil, reason
 		}

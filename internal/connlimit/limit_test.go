@@ -55,7 +55,8 @@ func TestPlaces(t *testing.T) {
 		want  string // refusals
 	}{
 		{"room for all", 4, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4", ""},
-		{"full", 4, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6", "connections 10.0.0.5, connections 10.0.0.6"},
+		{"full", 4, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6",
+			"connections 10.0.0.5, connections 10.0.0.6"},
 		{"half for one address", 4, "10.0.0.1 10.0.0.1 10.0.0.1 10.0.0.2", "address 10.0.0.1"},
 		{"a place is free again", 4, "10.0.0.1 10.0.0.1 -10.0.0.1 10.0.0.1", ""},
 		{"one place", 1, "10.0.0.1 10.0.0.2 -10.0.0.1 10.0.0.2", "connections 10.0.0.2"},
@@ -142,7 +143,8 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 		if all, strangers := l.Open(); all != 2 || strangers != 0 || other.closed.Load() || peer.closed.Load() {
 			t.Errorf("after 10 s: %d open, %d unproven", all, strangers)
 		}
-		if got := refused()[27:]; !slices.Equal(got, []string{"timeout 10.0.0.1", "timeout 10.0.0.1", "timeout 10.0.0.1"}) {
+		if got := refused()[27:]; !slices.Equal(got, []string{"timeout 10.0.0.1", "timeout 10.0.0.1",
+			"timeout 10.0.0.1"}) {
 			t.Errorf("after 10 s: %q", got)
 		}
 	})
@@ -211,7 +213,8 @@ func TestModel(t *testing.T) {
 				}
 				all, strangers := l.Open()
 				if all != open || all > o.Connections || strangers > max(o.Strangers, 0) {
-					t.Fatalf("seed %d, step %d: %d open of %d, %d counted, %d unproven of %d", seed, step, open, o.Connections, all, strangers, o.Strangers)
+					t.Fatalf("seed %d, step %d: %d open of %d, %d counted, %d unproven of %d", seed, step, open,
+						o.Connections, all, strangers, o.Strangers)
 				}
 				for addr, n := range byAddress {
 					if n > max(o.Connections/2, 1) {
@@ -223,7 +226,8 @@ func TestModel(t *testing.T) {
 				c.Close()
 			}
 			if all, strangers := l.Open(); all != 0 || strangers != 0 || len(l.addresses) != 0 {
-				t.Fatalf("seed %d: %d open, %d unproven, %d addresses at the end", seed, all, strangers, len(l.addresses))
+				t.Fatalf("seed %d: %d open, %d unproven, %d addresses at the end", seed, all, strangers,
+					len(l.addresses))
 			}
 		}
 	})

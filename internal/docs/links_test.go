@@ -132,14 +132,19 @@ func TestLinks(t *testing.T) {
 // TestBrokenLinksAreFound plants each kind.
 func TestBrokenLinksAreFound(t *testing.T) {
 	all := map[string]string{
-		"README.md": "# A\n\n[ok](docs/b.md) [ok](docs/b.md#two-words--more) [ok](#a) ![ok](docs/x.png) [web](https://example.org/nothing)\n`[code](nowhere)`\n\n```\n[code](nowhere)\n# Not a heading\n```\n" +
-			"[gone](docs/c.md) [no such](docs/b.md#three) [here](#not-a-heading) [out](../x.md) [abs](/docs/b.md)\n<img src=\"docs/y.png\">\n",
-		"docs/b.md": "# B\n\n## Two `words`, & more\n\n### Twice\n\n### Twice\n\n[up](../README.md#a) [second](#twice-1) [third](#twice-2)\n",
+		"README.md": "# A\n\n[ok](docs/b.md) [ok](docs/b.md#two-words--more) [ok](#a) ![ok](docs/x.png) " +
+			"[web](https://example.org/nothing)\n`[code](nowhere)`\n\n```\n[code](nowhere)\n# Not a heading\n```\n" +
+			"[gone](docs/c.md) [no such](docs/b.md#three) [here](#not-a-heading) [out](../x.md) [abs](/docs/b.md)\n" +
+			"<img src=\"docs/y.png\">\n",
+		"docs/b.md": "# B\n\n## Two `words`, & more\n\n### Twice\n\n### Twice\n\n[up](../README.md#a) " +
+			"[second](#twice-1) [third](#twice-2)\n",
 	}
 	got := broken(all, func(path string) bool { return all[path] != "" || path == "docs/x.png" })
 	want := []string{
-		"README.md: ../x.md leads out", "README.md: /docs/b.md leads out", "README.md: README.md has no heading #not-a-heading",
-		"README.md: docs/b.md has no heading #three", "README.md: docs/c.md is not there", "README.md: docs/y.png is not there", "docs/b.md: docs/b.md has no heading #twice-2",
+		"README.md: ../x.md leads out", "README.md: /docs/b.md leads out",
+		"README.md: README.md has no heading #not-a-heading",
+		"README.md: docs/b.md has no heading #three", "README.md: docs/c.md is not there",
+		"README.md: docs/y.png is not there", "docs/b.md: docs/b.md has no heading #twice-2",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%q, want %q", got, want)
@@ -160,7 +165,10 @@ func TestIndex(t *testing.T) {
 		if !ok || strings.Contains(below, "/") || below == "README.md" {
 			continue
 		}
-		if !slices.ContainsFunc(index, func(target string) bool { file, _, _ := strings.Cut(target, "#"); return file == below }) {
+		if !slices.ContainsFunc(index, func(target string) bool {
+			file, _, _ := strings.Cut(target, "#")
+			return file == below
+		}) {
 			t.Errorf("docs/README.md does not lead to %s", below)
 		}
 	}
@@ -172,10 +180,13 @@ func TestWords(t *testing.T) {
 		for i, line := range strings.Split(prose(page), "\n") {
 			for _, w := range []struct{ wrong, right string }{
 				{`\b(?:RoCe|ROCE|Roce|RoCEv\d)\b`, "RoCE, RoCE v2"}, {`\b(?:Infiniband|InfiniBAND)\b`, "InfiniBand"},
-				{`(?i)\bgood[- ]put\b`, "goodput"}, {`\b(?:GPUdirect|GpuDirect|GPU Direct)\b`, "GPUDirect"}, {`\b(?:DGX spark|DGX-Spark)\b`, "DGX Spark"},
-				{`\bRailscope\b`, "railscope, in lower case"}, {`—`, "a colon, a comma or a full stop instead of a dash"},
+				{`(?i)\bgood[- ]put\b`, "goodput"}, {`\b(?:GPUdirect|GpuDirect|GPU Direct)\b`, "GPUDirect"},
+				{`\b(?:DGX spark|DGX-Spark)\b`, "DGX Spark"},
+				{`\bRailscope\b`, "railscope, in lower case"},
+				{`—`, "a colon, a comma or a full stop instead of a dash"},
 			} {
-				if m := regexp.MustCompile(w.wrong).FindString(line); m != "" && !strings.Contains(line, "GPU Direct RDMA Enabled") {
+				if m := regexp.MustCompile(w.wrong).FindString(line); m != "" && !strings.Contains(line,
+					"GPU Direct RDMA Enabled") {
 					t.Errorf("%s:%d: %q; write %s", name, i+1, m, w.right)
 				}
 			}
@@ -221,7 +232,9 @@ func TestTargets(t *testing.T) {
 func TestTables(t *testing.T) {
 	for name, page := range pages(t) {
 		width := 0
-		for i, line := range strings.Split(fenced.ReplaceAllStringFunc(page, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) }), "\n") {
+		for i, line := range strings.Split(fenced.ReplaceAllStringFunc(page, func(s string) string {
+			return strings.Repeat("\n", strings.Count(s, "\n"))
+		}), "\n") {
 			if !strings.HasPrefix(line, "|") {
 				width = 0
 				continue

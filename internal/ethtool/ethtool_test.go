@@ -54,11 +54,19 @@ func TestRead(t *testing.T) {
 			}{
 				{"first", func() {}, true, "1 1 1", stats("rx", 1, "tx", 2)},
 				{"one ioctl", func() { eth0.Stats[0].Value = 1 << 40 }, false, "0 0 1", stats("rx", 1<<40, "tx", 2)},
-				{"grows", func() { eth0.Stats = stats("rx", 3, long, 4, "tx", 5) }, true, "1 1 2", stats("rx", 3, long, 4, "tx", 5)},
+				{"grows", func() {
+					eth0.Stats = stats("rx", 3, long, 4, "tx", 5)
+				}, true, "1 1 2", stats("rx", 3, long, 4, "tx", 5)},
 				{"shrinks", func() { eth0.Stats = stats("tx", 6) }, true, "1 1 2", stats("tx", 6)},
 				{"told to forget, nothing changed", d.Forget, false, "1 1 1", stats("tx", 6)},
-				{"other name, told to forget", func() { d.Forget(); eth0.Stats = stats("rx", 7) }, true, "1 1 1", stats("rx", 7)},
-				{"other name, after a minute", func() { clock = clock.Add(MaxAge); eth0.Stats = stats("up", 8) }, true, "1 1 1", stats("up", 8)},
+				{"other name, told to forget", func() {
+					d.Forget()
+					eth0.Stats = stats("rx", 7)
+				}, true, "1 1 1", stats("rx", 7)},
+				{"other name, after a minute", func() {
+					clock = clock.Add(MaxAge)
+					eth0.Stats = stats("up", 8)
+				}, true, "1 1 1", stats("up", 8)},
 			} {
 				step.do()
 				eth0.Calls = nil
@@ -71,7 +79,8 @@ func TestRead(t *testing.T) {
 				for i, v := range values {
 					got = append(got, ethtooltest.Stat{Name: names[i], Value: v})
 				}
-				calls := fmt.Sprint(eth0.Calls[unix.ETHTOOL_GSSET_INFO], eth0.Calls[unix.ETHTOOL_GSTRINGS], eth0.Calls[unix.ETHTOOL_GSTATS])
+				calls := fmt.Sprint(eth0.Calls[unix.ETHTOOL_GSSET_INFO], eth0.Calls[unix.ETHTOOL_GSTRINGS],
+					eth0.Calls[unix.ETHTOOL_GSTATS])
 				if diff := cmp.Diff(step.want, got); diff != "" || learnt != step.learnt || calls != step.calls {
 					t.Errorf("%s: learnt %v, calls %s (-want +got):\n%s", step.name, learnt, calls, diff)
 				}
@@ -135,7 +144,8 @@ func TestReadNeverStill(t *testing.T) {
 }
 
 func TestDriver(t *testing.T) {
-	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": {Driver: "mlx5_core", Bus: "0000:1a:00.0"}}}
+	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": {Driver: "mlx5_core",
+		Bus: "0000:1a:00.0"}}}
 	driver, bus, err := newTestDevice(t, k.Ioctl).Driver()
 	if driver != "mlx5_core" || bus != "0000:1a:00.0" || err != nil {
 		t.Errorf("%q, %q, %v", driver, bus, err)
@@ -162,7 +172,8 @@ func testKernel(t *testing.T) (skip string) {
 		t.Errorf("make a network namespace: %v", err)
 		return ""
 	}
-	if out, err := exec.Command("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1").
+		CombinedOutput(); err != nil {
 		return fmt.Sprintf("make a veth pair: %v: %s", err, out)
 	}
 	s, err := Open()
@@ -182,7 +193,8 @@ func testKernel(t *testing.T) (skip string) {
 			t.Errorf("%q %v, %v", names, values, err)
 		}
 	}
-	for name, want := range map[string]error{"lo": unix.EOPNOTSUPP, "eth9": unix.ENODEV, "a-name-over-15-bytes": unix.ENODEV} {
+	for name, want := range map[string]error{"lo": unix.EOPNOTSUPP, "eth9": unix.ENODEV,
+		"a-name-over-15-bytes": unix.ENODEV} {
 		d, err := NewDevice(name, s.Ioctl)
 		if err != nil {
 			t.Error(err)
@@ -211,7 +223,8 @@ func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{100, 3000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			list := make([]ethtooltest.Stat, count)
-			d := newTestDevice(b, (&ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": {Stats: list}}}).Ioctl)
+			d := newTestDevice(b,
+				(&ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": {Stats: list}}}).Ioctl)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := d.Read(func([]string) {}); err != nil {

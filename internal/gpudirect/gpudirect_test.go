@@ -3,7 +3,8 @@ package gpudirect
 import "testing"
 
 const (
-	open570        = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder@U22-A23-20-2)\nGCC version:  gcc version 12.3.0\n"
+	open570 = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  " +
+		"(dvs-builder@U22-A23-20-2)\nGCC version:  gcc version 12.3.0\n"
 	proprietary550 = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
 	open510        = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  510.47.03  Release Build  (x)\n"
 )
@@ -77,7 +78,8 @@ func TestPossible(t *testing.T) {
 
 func TestModel(t *testing.T) {
 	for text, want := range map[string]string{
-		"Model: \t\t NVIDIA H200\nIRQ:   \t\t 312\n": "NVIDIA H200", "IRQ: 1\nModel: NVIDIA GB10\n": "NVIDIA GB10", "Model:\n": "", "N/A": "", "": "",
+		"Model: \t\t NVIDIA H200\nIRQ:   \t\t 312\n": "NVIDIA H200", "IRQ: 1\nModel: NVIDIA GB10\n": "NVIDIA GB10",
+		"Model:\n": "", "N/A": "", "": "",
 	} {
 		if got := Model(text); got != want || Unsupported(got) != (want == "NVIDIA GB10") {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -90,7 +92,8 @@ func FuzzParseDriver(f *testing.F) {
 	f.Add(proprietary550)
 	f.Add("NVRM version: Kernel Module 99999999999.1")
 	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := ParseDriver(text); err == nil && (d.Major < 0 || d.Major > 1<<16 || d.Version == "") || err != nil && d != (Driver{}) {
+		if d, err := ParseDriver(text); err == nil && (d.Major < 0 || d.Major > 1<<
+			16 || d.Version == "") || err != nil && d != (Driver{}) {
 			t.Errorf("%+v, %v", d, err)
 		}
 	})

@@ -84,7 +84,8 @@ func (f *server) loop() {
 		case err != nil || n < 40:
 			return
 		}
-		f.answer(binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]), buf[40:n])
+		f.answer(binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint64(buf[8:]),
+			binary.NativeEndian.Uint64(buf[16:]), buf[40:n])
 	}
 }
 
@@ -93,7 +94,8 @@ func (f *server) answer(op uint32, id, node uint64, body []byte) {
 	switch op {
 	case opForget, opBatchForget, opInterrupt: // want no answer
 	case opInit:
-		f.reply(id, 0, pack(uint32(7), uint32(31), uint32(0), uint32(0), uint16(8), uint16(6), uint32(4096), uint32(1), uint16(1), uint16(0), [8]uint32{}))
+		f.reply(id, 0, pack(uint32(7), uint32(31), uint32(0), uint32(0), uint16(8), uint16(6), uint32(4096), uint32(1),
+			uint16(1), uint16(0), [8]uint32{}))
 	case opLookup:
 		i := slices.Index(f.names, string(bytes.TrimRight(body, "\x00")))
 		if i < 0 {

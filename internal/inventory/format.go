@@ -33,7 +33,8 @@ func (l List) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
 			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
-				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress), number(r.NUMANode, 0),
+				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress),
+				number(r.NUMANode, 0),
 				number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
 		}
 		_ = t.Flush() // b takes everything

@@ -73,7 +73,8 @@ func golden(t *testing.T, name, got string) {
 func TestNoRails(t *testing.T) {
 	root := sysfstest.Unpack(t, "../rail/testdata/no-rdma.txtar")
 	list := read(root.Sys())
-	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{}, Missing: []inventory.Missing{}, Problems: []string{}}, list); diff != "" {
+	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{},
+		Missing: []inventory.Missing{}, Problems: []string{}}, list); diff != "" {
 		t.Error(diff)
 	}
 	var b bytes.Buffer
@@ -81,7 +82,8 @@ func TestNoRails(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Lists, not null: a script may ask for their length.
-	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"missing\": [],\n  \"problems\": []\n}\n", b.String()); diff != "" {
+	if diff := cmp.Diff("{\n  \"rails\": [],\n  \"left_out\": [],\n  \"missing\": [],\n  \"problems\": []\n}\n",
+		b.String()); diff != "" {
 		t.Error(diff)
 	}
 	want := "No rails: this machine has no RDMA port that is not a virtual function (see ls /sys/class/infiniband).\n"
@@ -105,7 +107,8 @@ N/A
 	list := read(root.Sys())
 	want := inventory.List{
 		Rails: []inventory.Rail{{
-			Rail: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, State: "unknown", PhysicalState: "11", GIDIndex: -1,
+			Rail: "0", Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", NUMANode: -1, State: "unknown",
+			PhysicalState: "11", GIDIndex: -1,
 			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
 			CharacterDevices: []string{},
 		}},
@@ -118,7 +121,8 @@ N/A
 		t.Error(diff)
 	}
 	problems := fmt.Sprint(len(list.Problems), strings.Join(list.Problems, "\n"))
-	for _, part := range []string{"2", "mlx5_1", root.Sys("class/infiniband/mlx5_1/ports"), root.Sys("class/infiniband/mlx5_0/ports/1/state"), `"N/A"`} {
+	for _, part := range []string{"2", "mlx5_1", root.Sys("class/infiniband/mlx5_1/ports"),
+		root.Sys("class/infiniband/mlx5_0/ports/1/state"), `"N/A"`} {
 		if !strings.Contains(problems, part) {
 			t.Errorf("no %s in %s", part, problems)
 		}
@@ -167,7 +171,8 @@ func TestCharacterDevices(t *testing.T) {
 		return []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs" + strings.TrimPrefix(device, "mlx5_")}
 	}}
 	list := inventory.Read(sys, rail.NewFinder(sys, rail.Options{}, nil, budget), nodes, budget)
-	if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm"}, list.Rails[1].CharacterDevices); diff != "" {
+	if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm"},
+		list.Rails[1].CharacterDevices); diff != "" {
 		t.Error(diff)
 	}
 	want := "Devices for a container: --device=/dev/infiniband/uverbs0 --device=/dev/infiniband/uverbs1 " +

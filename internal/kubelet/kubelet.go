@@ -116,7 +116,8 @@ func list(path string, fn func(string)) error {
 	case err != nil && !errors.Is(err, io.EOF):
 		return sysfs.Fail(path, err)
 	case len(entries) == maxEntries:
-		return &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: errors.New("more entries than a kubelet has pods")}
+		return &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge,
+			Err: errors.New("more entries than a kubelet has pods")}
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func TestReadNamesFails(t *testing.T) {
 	}
 	_, err := ReadNames(dir)
 	var e *sysfs.Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), containerLogs) || !strings.Contains(err.Error(), "more entries") {
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), containerLogs) || !strings.Contains(err.Error(),
+		"more entries") {
 		t.Errorf("a file where a directory belongs, and a directory without end: %v", err)
 	}
 }

@@ -67,7 +67,8 @@ func response() []byte {
 				num(3, 12), // a CPU
 				msg(5, str(2, "claim"), str(3, "default"))),
 			msg(3, str(1, "sidecar"))),
-		msg(1, msg(3, msg(2, str(2, "MIG-9"), str(1, "nvidia.com/mig-1g.18gb")), str(1, "a")), str(2, "infer"), str(1, "b")), // fields in another order
+		msg(1, msg(3, msg(2, str(2, "MIG-9"), str(1, "nvidia.com/mig-1g.18gb")), str(1, "a")), str(2, "infer"),
+			str(1, "b")), // fields in another order
 		msg(9, []byte("of a later kubelet")),
 	}, nil)
 }
@@ -83,7 +84,8 @@ func ok(message []byte) http.HandlerFunc {
 func TestDevices(t *testing.T) {
 	c := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if r.ProtoMajor != 2 || r.Method != "POST" || r.URL.Path != "/v1.PodResourcesLister/List" || r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" {
+		if r.ProtoMajor != 2 || r.Method != "POST" || r.URL.Path != "/v1.PodResourcesLister/List" ||
+			r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" {
 			t.Errorf("the request is %s %s %v %v", r.Proto, r.Method, r.URL, r.Header)
 		}
 		if diff := cmp.Diff([]byte{0, 0, 0, 0, 0}, body); diff != "" || err != nil {
@@ -125,7 +127,8 @@ func TestDevicesFails(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		{"not implemented", status("12", "unknown service v1.PodResourcesLister%21"), `gRPC status "12": "unknown service v1.PodResourcesLister!"`},
+		{"not implemented", status("12", "unknown service v1.PodResourcesLister%21"),
+			`gRPC status "12": "unknown service v1.PodResourcesLister!"`},
 		{"no status", func(http.ResponseWriter, *http.Request) {}, `gRPC status ""`},
 		{"no gRPC", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "404"},
 		{"an empty answer", raw(nil), "an answer of 0 bytes"},
@@ -133,7 +136,8 @@ func TestDevicesFails(t *testing.T) {
 		{"cut off", raw(frame(response())[:40]), "in an answer of 40"},
 		{"rubbish", ok([]byte{0xff}), "pod-resources List: "},
 		{"too long", raw(frame(make([]byte, maxResponse+1))), "more than 4194304 bytes"},
-		{"too many", ok(bytes.Repeat(msg(1, str(1, "p"), str(2, "n"), msg(3, str(1, "c"), msg(2, str(2, "d")))), maxDevices+1)), "more than 65536 devices"},
+		{"too many", ok(bytes.Repeat(msg(1, str(1, "p"), str(2, "n"), msg(3, str(1, "c"), msg(2, str(2, "d")))),
+			maxDevices+1)), "more than 65536 devices"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := kubelet(t, tt.answer).Devices(t.Context())
@@ -160,7 +164,8 @@ func TestDevicesHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := c.Devices(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) || sysfs.Reason(err) != sysfs.ReasonTimeout || !strings.Contains(err.Error(), "kubelet.sock: the kubelet does not answer") {
+	if !errors.Is(err, context.DeadlineExceeded) || sysfs.Reason(err) != sysfs.ReasonTimeout ||
+		!strings.Contains(err.Error(), "kubelet.sock: the kubelet does not answer") {
 		t.Error(err)
 	}
 }

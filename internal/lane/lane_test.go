@@ -53,11 +53,13 @@ func TestRunAllDone(t *testing.T) {
 		var got []lane.Result[string]
 		took := timed(func() {
 			got = g.Run(budget, []string{"c", "a", "b"}, func(key string) string {
-				time.Sleep(map[string]time.Duration{"a": 300, "b": 200, "c": 900}[key] * time.Millisecond) // the first key is the last to return
+				time.Sleep(map[string]time.Duration{"a": 300, "b": 200, "c": 900}[key] *
+					time.Millisecond) // the first key is the last to return
 				return "value of " + key
 			})
 		})
-		want := []seen{{"c", lane.Done, "value of c", 0}, {"a", lane.Done, "value of a", 0}, {"b", lane.Done, "value of b", 0}}
+		want := []seen{{"c", lane.Done, "value of c", 0}, {"a", lane.Done, "value of a", 0},
+			{"b", lane.Done, "value of b", 0}}
 		if diff := cmp.Diff(want, view(got)); diff != "" {
 			t.Error(diff)
 		}
@@ -123,7 +125,8 @@ func TestRunLate(t *testing.T) {
 			{budget, []seen{{"stuck", lane.Late, "", budget}, {"well", lane.Done, "first well", 0}}},
 			{0, []seen{{"stuck", lane.Busy, "", 1 * time.Second}, {"well", lane.Done, "second well", 0}}},
 			{0, []seen{{"stuck", lane.Busy, "", 4 * time.Second}, {"well", lane.Done, "third well", 0}}},
-			{0, []seen{{"stuck", lane.Done, "fourth stuck", 0}, {"well", lane.Done, "fourth well", 0}}}, // never "first stuck"
+			{0, []seen{{"stuck", lane.Done, "fourth stuck", 0},
+				{"well", lane.Done, "fourth well", 0}}}, // never "first stuck"
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -162,7 +165,8 @@ func TestRunPanic(t *testing.T) {
 		if diff := cmp.Diff([]seen{{"bad", lane.Died, "", 0}, {"good", lane.Done, "good", 0}}, view(got)); diff != "" {
 			t.Error(diff)
 		}
-		if text := got[0].Err.Error(); !strings.HasPrefix(text, "panic: index out of range\n") || !strings.Contains(text, "lane_test.go") {
+		if text := got[0].Err.Error(); !strings.HasPrefix(text,
+			"panic: index out of range\n") || !strings.Contains(text, "lane_test.go") {
 			t.Errorf("the message does not lead to the line that panicked: %s", text)
 		}
 		bad = false
@@ -216,7 +220,8 @@ func TestRunSameKeyTwice(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
 		got := g.Run(budget, []string{"a", "a"}, func(string) string { time.Sleep(budget / 2); return "value" })
-		if diff := cmp.Diff([]seen{{"a", lane.Done, "value", 0}, {"a", lane.Busy, "", budget / 2}}, view(got)); diff != "" {
+		if diff := cmp.Diff([]seen{{"a", lane.Done, "value", 0}, {"a", lane.Busy, "", budget / 2}},
+			view(got)); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -259,7 +264,8 @@ func TestRunManyAskers(t *testing.T) {
 					defer inside[key].Add(-1)
 					return key
 				}) {
-					ok := r.Key == keys[i] && (r.State == lane.Busy && r.Err != nil || r.State == lane.Done && r.Value == r.Key && r.Err == nil)
+					ok := r.Key == keys[i] && (r.State == lane.Busy && r.Err != nil || r.State == lane.Done &&
+						r.Value == r.Key && r.Err == nil)
 					if !ok {
 						t.Error(fmt.Sprint(asker), r)
 					}
@@ -344,7 +350,8 @@ func TestRunOneGoroutine(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if most > tc.most || took > tc.took {
-				t.Errorf("calls of %v: %d side by side, took %v; want at most %d and %v", tc.takes, most, took, tc.most, tc.took)
+				t.Errorf("calls of %v: %d side by side, took %v; want at most %d and %v", tc.takes, most, took, tc.most,
+					tc.took)
 			}
 			for _, r := range got {
 				if r.State != tc.state || (r.Value == r.Key) != (tc.state == lane.Done) {

@@ -66,20 +66,21 @@ type Query string
 
 // The queries, with their fields and units.
 const (
-	QueryUtilization   Query = "nvmlDeviceGetUtilizationRates"                       // gpu, memory: percent
-	QueryBAR1          Query = "nvmlDeviceGetBAR1MemoryInfo"                         // total, used, free: bytes
-	QueryECCCorrected  Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, AGGREGATE)"   // errors
-	QueryECCUncorr     Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, AGGREGATE)" // errors
-	QueryECCVolatile   Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, VOLATILE)"    // errors
-	QueryECCVolUncorr  Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, VOLATILE)"  // errors
-	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"                           // rows by cause (2), pending, failure
-	QueryPCIeReplays   Query = "nvmlDeviceGetPcieReplayCounter"                      // replays
-	QueryTemperature   Query = "nvmlDeviceGetTemperature"                            // degrees Celsius
-	QueryPower         Query = "nvmlDeviceGetPowerUsage"                             // milliwatts
-	QueryClockSM       Query = "nvmlDeviceGetClockInfo(SM)"                          // megahertz
-	QueryClockMemory   Query = "nvmlDeviceGetClockInfo(MEM)"                         // megahertz
-	QueryClockGraphics Query = "nvmlDeviceGetClockInfo(GRAPHICS)"                    // megahertz
-	QueryThrottled     Query = "nvmlDeviceGetCurrentClocksEventReasons"              // bit mask
-	QueryThrottles     Query = "nvmlDeviceGetSupportedClocksEventReasons"            // bit mask
-	QueryMIGMode       Query = "nvmlDeviceGetMigMode"                                // current, pending: 0 or 1
+	QueryUtilization  Query = "nvmlDeviceGetUtilizationRates"                       // gpu, memory: percent
+	QueryBAR1         Query = "nvmlDeviceGetBAR1MemoryInfo"                         // total, used, free: bytes
+	QueryECCCorrected Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, AGGREGATE)"   // errors
+	QueryECCUncorr    Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, AGGREGATE)" // errors
+	QueryECCVolatile  Query = "nvmlDeviceGetTotalEccErrors(CORRECTED, VOLATILE)"    // errors
+	QueryECCVolUncorr Query = "nvmlDeviceGetTotalEccErrors(UNCORRECTED, VOLATILE)"  // errors
+	// rows by cause (2), pending, failure
+	QueryRemappedRows  Query = "nvmlDeviceGetRemappedRows"
+	QueryPCIeReplays   Query = "nvmlDeviceGetPcieReplayCounter"           // replays
+	QueryTemperature   Query = "nvmlDeviceGetTemperature"                 // degrees Celsius
+	QueryPower         Query = "nvmlDeviceGetPowerUsage"                  // milliwatts
+	QueryClockSM       Query = "nvmlDeviceGetClockInfo(SM)"               // megahertz
+	QueryClockMemory   Query = "nvmlDeviceGetClockInfo(MEM)"              // megahertz
+	QueryClockGraphics Query = "nvmlDeviceGetClockInfo(GRAPHICS)"         // megahertz
+	QueryThrottled     Query = "nvmlDeviceGetCurrentClocksEventReasons"   // bit mask
+	QueryThrottles     Query = "nvmlDeviceGetSupportedClocksEventReasons" // bit mask
+	QueryMIGMode       Query = "nvmlDeviceGetMigMode"                     // current, pending: 0 or 1
 )

@@ -88,7 +88,8 @@ func (r *Reader[T]) visit(key string, known roster) Result[T] {
 	turn <- struct{}{}
 	defer func() { <-turn }()
 	if r.session.opened != known.opened || !r.session.open {
-		res.Err = &Error{Call: "NVML", Code: CodeUninitialized} // released, or opened again, since the GPUs were counted
+		res.Err = &Error{Call: "NVML",
+			Code: CodeUninitialized} // released, or opened again, since the GPUs were counted
 		return res
 	}
 	device, err := r.session.lib.GPU(index)

@@ -12,7 +12,8 @@ func TestMemory(t *testing.T) {
 		want       Memory
 		reason     string // empty: no error
 	}{
-		{"a DGX Spark", "MemTotal:       125512344 kB\nMemFree:         4120512 kB\nMemAvailable:   76512000 kB\n", Memory{125512344 << 10, 76512000 << 10}, ""},
+		{"a DGX Spark", "MemTotal:       125512344 kB\nMemFree:         4120512 kB\nMemAvailable:   76512000 kB\n",
+			Memory{125512344 << 10, 76512000 << 10}, ""},
 		{"another order, no last newline", "MemAvailable: 1 kB\nMemTotal: 2 kB", Memory{2 << 10, 1 << 10}, ""},
 		{"the greatest", "MemTotal: 18014398509481983 kB\nMemAvailable: 0 kB\n", Memory{1<<64 - 1<<10, 0}, ""},
 		{"too great", "MemTotal: 18014398509481984 kB\nMemAvailable: 0 kB\n", Memory{}, sysfs.ReasonRange},

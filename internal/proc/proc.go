@@ -51,7 +51,8 @@ func ReadStat(root string, pid int) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	return Stat{Instance{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0}, nil
+	return Stat{Instance{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0},
+		nil
 }
 
 // Process returns the process that a thread belongs to (Tgid).
@@ -178,7 +179,8 @@ func Head(path string, limit int) (text string, more bool, err error) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", false, &sysfs.Error{Path: path, Reason: sysfs.ReasonNotRegular, Err: errors.New("not a regular file")}
+		return "", false, &sysfs.Error{Path: path, Reason: sysfs.ReasonNotRegular,
+			Err: errors.New("not a regular file")}
 	}
 	b, err := io.ReadAll(io.LimitReader(f, int64(limit)))
 	return string(b), len(b) == limit, fail(path, err)

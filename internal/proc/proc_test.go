@@ -23,7 +23,8 @@ func procfsWith(t *testing.T, name, content string) string {
 	t.Helper()
 	root := t.TempDir()
 	path := filepath.Join(root, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(content), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -36,8 +37,10 @@ func TestStat(t *testing.T) {
 		want          Stat
 	}{
 		{"plain", "4711 (python3)" + rest, Stat{Instance{4711, 987654321}, "python3", 812, 4690, true}},
-		{"no terminal", "4711 (python3) S 812 1 4690 0 " + strings.Repeat("0 ", 14) + "5", Stat{Instance{4711, 5}, "python3", 812, 4690, false}},
-		{"parentheses and blanks", "4711 (a) (b 1 2)" + rest, Stat{Instance{4711, 987654321}, "a) (b 1 2", 812, 4690, true}},
+		{"no terminal", "4711 (python3) S 812 1 4690 0 " + strings.Repeat("0 ", 14) + "5",
+			Stat{Instance{4711, 5}, "python3", 812, 4690, false}},
+		{"parentheses and blanks", "4711 (a) (b 1 2)" + rest, Stat{Instance{4711, 987654321}, "a) (b 1 2", 812,
+			4690, true}},
 		{"a line break", "4711 (a\nb)" + rest, Stat{Instance{4711, 987654321}, "a\nb", 812, 4690, true}},
 		{"not UTF-8", "4711 (tr\xe9n)" + rest, Stat{Instance{4711, 987654321}, "tr\ufffdn", 812, 4690, true}},
 		{"no name", "4711 ()" + rest, Stat{Instance{4711, 987654321}, "", 812, 4690, true}},
@@ -47,10 +50,12 @@ func TestStat(t *testing.T) {
 			t.Errorf("%s: %v %s", tt.name, err, diff)
 		}
 	}
-	for _, bad := range []string{"", "4711", "4711 (a", "4711 ()", "1 )a(" + rest, "4711 (a) S 812", "4711 (a)" + strings.ReplaceAll(rest, "812", "-"),
+	for _, bad := range []string{"", "4711", "4711 (a", "4711 ()", "1 )a(" + rest, "4711 (a) S 812",
+		"4711 (a)" + strings.ReplaceAll(rest, "812", "-"),
 		"4711 (a)" + strings.ReplaceAll(rest, "987654321", "-1")} {
 		var e *sysfs.Error
-		if got, err := ReadStat(procfsWith(t, "4711/stat", bad), 4711); !errors.As(err, &e) || e.Reason != sysfs.ReasonInvalid || got != (Stat{}) {
+		if got, err := ReadStat(procfsWith(t, "4711/stat", bad), 4711); !errors.As(err,
+			&e) || e.Reason != sysfs.ReasonInvalid || got != (Stat{}) {
 			t.Errorf("%q: %+v, %v", bad, got, err)
 		}
 	}
@@ -81,7 +86,8 @@ func TestLive(t *testing.T) {
 	}
 	st, err := ReadStat(procfs, os.Getpid())
 	comm, _ := os.ReadFile("/proc/self/comm")
-	if err != nil || st.PID != os.Getpid() || st.Parent != os.Getppid() || st.Comm != strings.TrimSuffix(string(comm), "\n") {
+	if err != nil || st.PID != os.Getpid() || st.Parent != os.Getppid() || st.Comm != strings.TrimSuffix(string(comm),
+		"\n") {
 		t.Errorf("%+v, %v", st, err)
 	}
 	now, err := Now()
@@ -128,10 +134,12 @@ func TestBounded(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"A": "1"}, env); diff != "" || !cut || err != nil {
 		t.Error(err, cut, diff)
 	}
-	if env, cut, err = Environ(procfsWith(t, "7/environ", "A=1"), 7, func(string) bool { return true }); env["A"] != "1" || cut || err != nil {
+	if env, cut, err = Environ(procfsWith(t, "7/environ", "A=1"), 7,
+		func(string) bool { return true }); env["A"] != "1" || cut || err != nil {
 		t.Error("without a zero byte at the end:", env, cut, err)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(root, "7/environ")), unix.Mkfifo(filepath.Join(root, "7/environ"), 0o600)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(root, "7/environ")), unix.Mkfifo(filepath.Join(root, "7/environ"),
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := Environ(root, 7, func(string) bool { return true }); sysfs.Reason(err) != sysfs.ReasonNotRegular {
@@ -146,12 +154,14 @@ func TestLockedMemory(t *testing.T) {
 		soft, hard uint64
 		reason     string
 	}{
-		{head + "Max processes  1  2  processes\nMax locked memory         65536                unlimited            bytes\n", 65536, Unlimited, ""},
+		{head + "Max processes  1  2  processes\nMax locked memory         65536                unlimited          " +
+			"  bytes\n", 65536, Unlimited, ""},
 		{head + "Max locked memory  many  many  bytes\n", 0, 0, sysfs.ReasonInvalid},
 		{head, 0, 0, sysfs.ReasonInvalid},
 	} {
 		soft, hard, err := LockedMemory(procfsWith(t, "7/limits", tt.text), 7)
-		if soft != tt.soft || hard != tt.hard || (err != nil) != (tt.reason != "") || err != nil && sysfs.Reason(err) != tt.reason {
+		if soft != tt.soft || hard != tt.hard || (err != nil) != (tt.reason != "") || err != nil &&
+			sysfs.Reason(err) != tt.reason {
 			t.Errorf("%q: %d, %d, %v", tt.text, soft, hard, err)
 		}
 	}
@@ -159,7 +169,8 @@ func TestLockedMemory(t *testing.T) {
 
 func TestCapabilities(t *testing.T) {
 	// What counts comes after the first 4 KiB.
-	root := procfsWith(t, "7/status", "Name:\tx\nGroups:\t"+strings.Repeat("1000000000 ", 4096)+"\nCapEff:\t0000000000004000\n")
+	root := procfsWith(t, "7/status", "Name:\tx\nGroups:\t"+strings.Repeat("1000000000 ",
+		4096)+"\nCapEff:\t0000000000004000\n")
 	if got, err := Capabilities(root, 7); got != 1<<14 || err != nil {
 		t.Errorf("%#x, %v", got, err)
 	}

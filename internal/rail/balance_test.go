@@ -46,23 +46,34 @@ func TestImbalance(t *testing.T) {
 		{"all on one of two", rails(400, 0.9, 0), []float64{1, 0}, 1},
 		{"tiny", rails(400, 1e-300, 0), []float64{1, 0}, 1},
 
-		{"a 200 Gb/s storage bond is idle beside eight even ports", append(rails(400, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), bond), []float64{1, 1, 1, 1, 1, 1, 1, 1, nan}, 0},
-		{"the same of another link layer", []Load{compute(9), compute(9), {Group{"Ethernet", 400 * gbps}, 0, 400 * gbps}}, []float64{1, 1, nan}, 0},
-		{"the worst group counts", append(rails(400, 0.9, 0.9), rails(200, 0.4, 0.1)...), []float64{1, 1, 1, 0.25}, 0.75},
+		{"a 200 Gb/s storage bond is idle beside eight even ports",
+			append(rails(400, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), bond),
+			[]float64{1, 1, 1, 1, 1, 1, 1, 1, nan}, 0},
+		{"the same of another link layer",
+			[]Load{compute(9), compute(9), {Group{"Ethernet", 400 * gbps}, 0, 400 * gbps}}, []float64{1, 1, nan}, 0},
+		{"the worst group counts", append(rails(400, 0.9, 0.9), rails(200, 0.4, 0.1)...),
+			[]float64{1, 1, 1, 0.25}, 0.75},
 		{"one group is idle", append(rails(400, 0.9, 0.9), rails(200, 0, 0)...), []float64{1, 1, nan, nan}, 0},
 		{"nothing but groups of one", append(rails(400, 0.9), rails(200, 0)...), []float64{nan, nan}, nan},
-		{"a port trained down stays in its group", append(rails(400, 0.2, 0.2), Load{Group{"Ethernet", 400 * gbps}, 80 * gbps, 100 * gbps}), []float64{0.25, 0.25, 1}, 0.75},
-		{"each its capacity", []Load{{Group{"Ethernet", 1}, 40, 400}, {Group{"Ethernet", 1}, 10, 100}}, []float64{1, 1}, 0},
+		{"a port trained down stays in its group",
+			append(rails(400, 0.2, 0.2), Load{Group{"Ethernet", 400 * gbps}, 80 * gbps, 100 * gbps}),
+			[]float64{0.25, 0.25, 1}, 0.75},
+		{"each its capacity", []Load{{Group{"Ethernet", 1}, 40, 400}, {Group{"Ethernet", 1}, 10, 100}},
+			[]float64{1, 1}, 0},
 
-		{"a dead rail of unknown rate joins the largest group", withUnknown(0, append(rails(400, 1, 1), bond)...), []float64{0, 1, 1, nan}, 1},
+		{"a dead rail of unknown rate joins the largest group", withUnknown(0, append(rails(400, 1, 1), bond)...),
+			[]float64{0, 1, 1, nan}, 1},
 		{"of two groups alike the faster", withUnknown(0, append(rails(400, 1), bond)...), []float64{0, 1, nan}, 1},
 		{"unknown rates alone are a group", []Load{{Rate: 9}, {Rate: 3}}, []float64{1, 1.0 / 3}, 2.0 / 3},
-		{"an unknown rate of another link layer", []Load{compute(9), compute(9), {Group{"Ethernet", 0}, 0, 0}}, []float64{1, 1, nan}, 0},
+		{"an unknown rate of another link layer", []Load{compute(9), compute(9), {Group{"Ethernet", 0}, 0, 0}},
+			[]float64{1, 1, nan}, 0},
 
 		{"no capacity is known: alike", []Load{{Rate: 9}, {Rate: 3}}, []float64{1, 1.0 / 3}, 2.0 / 3},
 		{"one capacity says nothing: alike", []Load{{Rate: 9, Capacity: 1}, {Rate: 3}}, []float64{1, 1.0 / 3}, 2.0 / 3},
-		{"one of three capacities is unknown: not judged", []Load{{Rate: 40, Capacity: 400}, {Rate: 3}, {Rate: 20, Capacity: 200}}, []float64{1, nan, 1}, 0},
-		{"unknown, but it carried nothing", []Load{{Rate: 40, Capacity: 400}, {}, {Rate: 20, Capacity: 200}}, []float64{1, 0, 1}, 1},
+		{"one of three capacities is unknown: not judged",
+			[]Load{{Rate: 40, Capacity: 400}, {Rate: 3}, {Rate: 20, Capacity: 200}}, []float64{1, nan, 1}, 0},
+		{"unknown, but it carried nothing", []Load{{Rate: 40, Capacity: 400}, {}, {Rate: 20, Capacity: 200}},
+			[]float64{1, 0, 1}, 1},
 		{"only the unknown one carried", []Load{{Capacity: 400}, {Rate: 7}, {Capacity: 200}}, []float64{0, nan, 0}, 1},
 		{"no figures", []Load{{Rate: nan}, {Rate: math.Inf(1)}, {Rate: -1}}, []float64{nan, nan, nan}, nan},
 		{"one is no figure", []Load{{Rate: 0.5}, {Rate: nan}}, []float64{1, 0}, 1},
@@ -134,7 +145,8 @@ func TestImbalanceProperties(t *testing.T) {
 		if other := value(b); math.IsNaN(worst) || other > worst {
 			worst = other
 		}
-		for what, got := range map[string][2]float64{"scaled": {want, value(scaled)}, "shuffled": {want, value(shuffled)}, "both": {worst, value(append(shuffled, b...))}} {
+		for what, got := range map[string][2]float64{"scaled": {want, value(scaled)},
+			"shuffled": {want, value(shuffled)}, "both": {worst, value(append(shuffled, b...))}} {
 			if !cmp.Equal(got[0], got[1], exactly) {
 				t.Fatalf("%s: %v, want %v: %+v", what, got[1], got[0], a)
 			}

@@ -105,16 +105,23 @@ func TestCapacities(t *testing.T) {
 	}{
 		{"none", nil, []float64{}},
 		{"Spark, one cable: two functions share the port", spark(true, false), []float64{12.5e9, 0, 12.5e9, 0}},
-		{"Spark, two cables: two functions share the lanes", spark(true, true), []float64{7.877e9, 7.877e9, 7.877e9, 7.877e9}},
+		{"Spark, two cables: two functions share the lanes", spark(true, true),
+			[]float64{7.877e9, 7.877e9, 7.877e9, 7.877e9}},
 		{"Spark, no cable", spark(false, false), []float64{0, 0, 0, 0}},
-		{"HGX: the port is the limit", []Limits{{true, gb400, gen5x16, "0000:18:00", "a f0"}, {true, gb400, gen5x16, "0000:3a:00", "b f0"}}, []float64{gb400, gb400}},
-		{"fallen back to Gen4 x8", []Limits{{true, gb400, Link{16, 8}.BytesPerSecond(), "0000:18:00", "a"}, {true, gb400, gen5x16, "0000:3a:00", "b"}}, []float64{15.754e9, gb400}},
+		{"HGX: the port is the limit", []Limits{{true, gb400, gen5x16, "0000:18:00", "a f0"},
+			{true, gb400, gen5x16, "0000:3a:00", "b f0"}}, []float64{gb400, gb400}},
+		{"fallen back to Gen4 x8", []Limits{{true, gb400, Link{16, 8}.BytesPerSecond(), "0000:18:00", "a"},
+			{true, gb400, gen5x16, "0000:3a:00", "b"}}, []float64{15.754e9, gb400}},
 		{"an unknown link", []Limits{{true, gb400, 0, "0000:18:00", "a"}}, []float64{gb400}},
 		{"an unknown rate", []Limits{{true, 0, gen5x16, "0000:18:00", "a"}}, []float64{gen5x16}},
 		{"nothing known", []Limits{{true, 0, 0, "", ""}}, []float64{0}},
-		{"an unknown rate takes its share of the link all the same", []Limits{{true, 0, gen5x16, "s", "a"}, {true, gb400, gen5x16, "s", "b"}}, []float64{gen5x16 / 2, gen5x16 / 2}},
-		{"inactive takes no share", []Limits{{true, gb400, gen5x16, "s", "p"}, {false, gb400, gen5x16, "s", "p"}}, []float64{gb400, 0}},
-		{"without keys nothing is shared", []Limits{{true, gb400, gen5x16, "", ""}, {true, gb200, gen5x4, "", ""}}, []float64{gb400, gen5x4}},
+		{"an unknown rate takes its share of the link all the same",
+			[]Limits{{true, 0, gen5x16, "s", "a"}, {true, gb400, gen5x16, "s", "b"}},
+			[]float64{gen5x16 / 2, gen5x16 / 2}},
+		{"inactive takes no share", []Limits{{true, gb400, gen5x16, "s", "p"}, {false, gb400, gen5x16, "s", "p"}},
+			[]float64{gb400, 0}},
+		{"without keys nothing is shared", []Limits{{true, gb400, gen5x16, "", ""}, {true, gb200, gen5x4, "", ""}},
+			[]float64{gb400, gen5x4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, Capacities(tt.rails), about); diff != "" {
@@ -158,13 +165,18 @@ func TestPortKey(t *testing.T) {
 		switchID, port string
 		want           string
 	}{
-		{"the netdev tells", Rail{PCIAddress: "0000:01:00.0", Port: 1, SystemImageGUID: guid}, "22010003", "p0", "22010003 p0"},
-		{"a switch without a port's name", Rail{PCIAddress: "0000:01:00.1", Port: 1, SystemImageGUID: guid}, "22010003", "", guid + " f1"},
-		{"a port's name without a switch", Rail{PCIAddress: "0000:01:00.1", Port: 1, SystemImageGUID: guid}, "", "p1", guid + " f1"},
-		{"by GUID and function", Rail{PCIAddress: "0002:01:00.1", Port: 1, SystemImageGUID: guid}, "", "", guid + " f1"},
+		{"the netdev tells", Rail{PCIAddress: "0000:01:00.0", Port: 1, SystemImageGUID: guid}, "22010003", "p0",
+			"22010003 p0"},
+		{"a switch without a port's name", Rail{PCIAddress: "0000:01:00.1", Port: 1, SystemImageGUID: guid}, "22010003",
+			"", guid + " f1"},
+		{"a port's name without a switch", Rail{PCIAddress: "0000:01:00.1", Port: 1, SystemImageGUID: guid}, "", "p1",
+			guid + " f1"},
+		{"by GUID and function", Rail{PCIAddress: "0002:01:00.1", Port: 1, SystemImageGUID: guid}, "", "",
+			guid + " f1"},
 		{"the second port of a device", Rail{PCIAddress: "0000:01:00.0", Port: 2, SystemImageGUID: guid}, "", "", ""},
 		{"no GUID", Rail{PCIAddress: "0000:01:00.0", Port: 1}, "", "", ""},
-		{"a GUID of zeros", Rail{PCIAddress: "0000:01:00.0", Port: 1, SystemImageGUID: "0000:0000:0000:0000"}, "", "", ""},
+		{"a GUID of zeros", Rail{PCIAddress: "0000:01:00.0", Port: 1, SystemImageGUID: "0000:0000:0000:0000"}, "",
+			"", ""},
 		{"a software device", Rail{Port: 1, SystemImageGUID: guid}, "", "", ""},
 	} {
 		if got := tt.rail.PortKey(tt.switchID, tt.port); got != tt.want {

@@ -37,21 +37,35 @@ func TestChooseGID(t *testing.T) {
 		index  int // -1: none
 		reason string
 	}{
-		{"as a ConnectX has it", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own), gid(2, ip4, v1, own), gid(3, ip4, v2, own)), 3, "RoCE v2, IPv4, on the rail's own interface"},
-		{"on a VLAN of its own", "", table(gid(1, ll, v2, own), gid(5, ip4, v2, vlan)), 5, "RoCE v2, IPv4, on the rail's own interface"},
-		{"the lowest of several", "", table(gid(3, ip4, v2, own), gid(5, "10.0.0.2", v2, own)), 3, "RoCE v2, IPv4, on the rail's own interface"},
-		{"its own before the bond's", "", table(gid(2, ip4, v2, up), gid(7, ip4, v2, own)), 7, "RoCE v2, IPv4, on the rail's own interface"},
-		{"IPv6 of its own before IPv4 of the bond", "", table(gid(2, ip4, v2, up), gid(7, ip6, v2, own)), 7, "RoCE v2, IPv6: the interface has no IPv4 address"},
-		{"a link-local IPv4 address is none", "", table(gid(2, "169.254.3.4", v2, own), gid(7, ip6, v2, own)), 7, "RoCE v2, IPv6: the interface has no IPv4 address"},
-		{"enslaved", "", table(gid(0, ll, v2, own), gid(1, ip4, v1, up), gid(2, ip4, v2, up)), 2, "RoCE v2, IPv4, but on bond0, not on the rail's own interface"},
-		{"IPv4, interface unknown", "", table(gid(2, ip4, v2, "")), 2, "RoCE v2, IPv4, but on an unknown interface, not on the rail's own interface"},
-		{"link-local of its own", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own)), 1, "RoCE v2, link-local only: give the interface an IPv4 address"},
-		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1, "RoCE v2, link-local only: give the interface an IPv4 address"},
-		{"IPv6 of the bond", "", table(gid(1, ll, v2, up), gid(3, ip6, v2, up)), 3, "RoCE v2, IPv6, and on bond0, not on the rail's own interface"},
-		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1, "RoCE v2, link-local only, and on bond0, not on the rail's own interface"},
-		{"v1 only", "", table(gid(0, ll, v1, own), gid(2, ip4, v1, own)), 0, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
+		{"as a ConnectX has it", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own), gid(2, ip4, v1, own),
+			gid(3, ip4, v2, own)), 3, "RoCE v2, IPv4, on the rail's own interface"},
+		{"on a VLAN of its own", "", table(gid(1, ll, v2, own), gid(5, ip4, v2, vlan)), 5,
+			"RoCE v2, IPv4, on the rail's own interface"},
+		{"the lowest of several", "", table(gid(3, ip4, v2, own), gid(5, "10.0.0.2", v2, own)), 3,
+			"RoCE v2, IPv4, on the rail's own interface"},
+		{"its own before the bond's", "", table(gid(2, ip4, v2, up), gid(7, ip4, v2, own)), 7,
+			"RoCE v2, IPv4, on the rail's own interface"},
+		{"IPv6 of its own before IPv4 of the bond", "", table(gid(2, ip4, v2, up), gid(7, ip6, v2, own)), 7,
+			"RoCE v2, IPv6: the interface has no IPv4 address"},
+		{"a link-local IPv4 address is none", "", table(gid(2, "169.254.3.4", v2, own), gid(7, ip6, v2, own)), 7,
+			"RoCE v2, IPv6: the interface has no IPv4 address"},
+		{"enslaved", "", table(gid(0, ll, v2, own), gid(1, ip4, v1, up), gid(2, ip4, v2, up)), 2,
+			"RoCE v2, IPv4, but on bond0, not on the rail's own interface"},
+		{"IPv4, interface unknown", "", table(gid(2, ip4, v2, "")), 2,
+			"RoCE v2, IPv4, but on an unknown interface, not on the rail's own interface"},
+		{"link-local of its own", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own)), 1,
+			"RoCE v2, link-local only: give the interface an IPv4 address"},
+		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1,
+			"RoCE v2, link-local only: give the interface an IPv4 address"},
+		{"IPv6 of the bond", "", table(gid(1, ll, v2, up), gid(3, ip6, v2, up)), 3,
+			"RoCE v2, IPv6, and on bond0, not on the rail's own interface"},
+		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1,
+			"RoCE v2, link-local only, and on bond0, not on the rail's own interface"},
+		{"v1 only", "", table(gid(0, ll, v1, own), gid(2, ip4, v1, own)), 0,
+			"RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
 		{"empty", "", nil, -1, "the GID table is empty: the interface is down, or the driver made no entries"},
-		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0, "not Ethernet: the port's first GID"},
+		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0,
+			"not Ethernet: the port's first GID"},
 		{"EFA", "Unspecified", table(gid(0, ll, "", "")), 0, "not Ethernet: the port's first GID"},
 		{"InfiniBand, empty", "InfiniBand", nil, -1, "the GID table is empty"},
 	} {
@@ -88,7 +102,8 @@ func TestOwn(t *testing.T) {
 	}
 	own := Own(sys, "eth0")
 	got := map[string]bool{}
-	for _, name := range []string{"eth0", "eth1", "eth0.100", "macvlan0", "eth1.100", "bond0", "br0", "bond0.100", "absent", ""} {
+	for _, name := range []string{"eth0", "eth1", "eth0.100", "macvlan0", "eth1.100", "bond0", "br0", "bond0.100",
+		"absent", ""} {
 		got[name] = own(name)
 	}
 	want := map[string]bool{
@@ -115,9 +130,12 @@ func TestMisbound(t *testing.T) {
 		want  answer
 	}{
 		{"well", []GID{gid(1, "fe80::1", v2, "eth0"), gid(3, "10.0.0.1", v2, "eth0")}, answer{false, true}},
-		{"all moved to the bond", []GID{gid(1, "10.0.0.1", v2, "bond0"), gid(2, "10.0.0.2", v2, "bond0")}, answer{true, true}},
-		{"one stayed, and has a twin on the bond", []GID{gid(1, "10.0.0.1", v2, "bond0"), gid(2, "10.0.0.1", v2, "eth0")}, answer{false, true}},
-		{"what stayed is not RoCE v2 over IPv4", []GID{gid(0, "fe80::1", v2, "eth0"), gid(1, "10.0.0.1", v1, "eth0"), gid(2, "10.0.0.1", v2, "bond0")}, answer{true, true}},
+		{"all moved to the bond", []GID{gid(1, "10.0.0.1", v2, "bond0"), gid(2, "10.0.0.2", v2, "bond0")},
+			answer{true, true}},
+		{"one stayed, and has a twin on the bond",
+			[]GID{gid(1, "10.0.0.1", v2, "bond0"), gid(2, "10.0.0.1", v2, "eth0")}, answer{false, true}},
+		{"what stayed is not RoCE v2 over IPv4", []GID{gid(0, "fe80::1", v2, "eth0"), gid(1, "10.0.0.1", v1, "eth0"),
+			gid(2, "10.0.0.1", v2, "bond0")}, answer{true, true}},
 		{"IPv6 only", []GID{gid(1, "2001:db8::1", v2, "bond0")}, answer{false, false}},
 		{"empty", nil, answer{false, false}},
 	} {
@@ -166,10 +184,13 @@ func TestMisboundByBond(t *testing.T) {
 // TestUsableGIDs: what a connection could use is told, and what it would use by
 // mistake, of either as many as there may be.
 func TestUsableGIDs(t *testing.T) {
-	const v1, v2, ll, ip4, ip6, eth, bond = TypeRoCEv1, TypeRoCEv2, "fe80::1", "10.0.0.1", "2001:db8::1", "eth0", "bond0"
+	const v1, v2, ll, ip4, ip6, eth, bond = TypeRoCEv1, TypeRoCEv2, "fe80::1", "10.0.0.1", "2001:db8::1",
+		"eth0", "bond0"
 	many := func(from, n int, typ, netdev string) (list []GID) {
 		for i := range n {
-			list = append(list, gid(from+i, netip.AddrFrom4([4]byte{10, 1, byte((from + i) >> 8), byte(from + i)}).String(), typ, netdev))
+			list = append(list,
+				gid(from+i, netip.AddrFrom4([4]byte{10, 1, byte((from + i) >> 8), byte(from + i)}).String(), typ,
+					netdev))
 		}
 		return list
 	}
@@ -179,13 +200,18 @@ func TestUsableGIDs(t *testing.T) {
 		want        string
 	}{
 		{"none", "Ethernet", nil, ""},
-		{"as a ConnectX has it", "Ethernet", []GID{gid(0, ll, v1, eth), gid(1, ll, v2, eth), gid(2, ip4, v1, eth), gid(3, ip4, v2, eth)}, "1 3"},
+		{"as a ConnectX has it", "Ethernet", []GID{gid(0, ll, v1, eth), gid(1, ll, v2, eth), gid(2, ip4, v1, eth),
+			gid(3, ip4, v2, eth)}, "1 3"},
 		{"misbound", "Ethernet", []GID{gid(0, ll, v1, eth), gid(1, ll, v2, eth), gid(3, ip4, v2, bond)}, "1 3"},
 		{"RoCE v1 only", "Ethernet", []GID{gid(4, ll, v1, eth), gid(5, ip4, v1, eth)}, "4"},
-		{"many of its own", "Ethernet", append([]GID{gid(0, ll, v2, eth)}, many(10, 200, v2, eth)...), "10 11 12 13 14 15 16 17"},
-		{"the best of many", "Ethernet", append(many(0, 100, v1, eth), gid(100, ip6, v2, eth), gid(101, ip4, v2, eth)), "100 101"},
-		{"misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 100, v2, bond)), "0 1 2 3 4 5 100 101"},
-		{"one misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 1, v2, bond)), "0 1 2 3 4 5 6 100"},
+		{"many of its own", "Ethernet", append([]GID{gid(0, ll, v2, eth)}, many(10, 200, v2, eth)...),
+			"10 11 12 13 14 15 16 17"},
+		{"the best of many", "Ethernet", append(many(0, 100, v1, eth), gid(100, ip6, v2, eth), gid(101, ip4, v2, eth)),
+			"100 101"},
+		{"misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 100, v2, bond)),
+			"0 1 2 3 4 5 100 101"},
+		{"one misbound among many", "Ethernet", slices.Concat(many(0, 100, v2, eth), many(100, 1, v2, bond)),
+			"0 1 2 3 4 5 6 100"},
 		{"all misbound", "Ethernet", many(0, 100, v2, bond), "0 1 2 3 4 5 6 7"},
 		{"InfiniBand", "InfiniBand", many(0, 100, "", ""), "0 1 2 3 4 5 6 7"},
 	} {

@@ -82,12 +82,15 @@ func TestNetdev(t *testing.T) {
 	const (
 		parent = "-- class/infiniband/mlx5_0/parent --\nfrom-parent\n"
 		one    = "-- class/infiniband/mlx5_0/device/net/only/dev_port --\n0\n"
-		ports  = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- class/infiniband/mlx5_0/device/net/second/dev_port --\n1\n"
-		alike  = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- class/infiniband/mlx5_0/device/net/rep/dev_port --\n0\n"
+		ports  = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- " +
+			"class/infiniband/mlx5_0/device/net/second/dev_port --\n1\n"
+		alike = "-- class/infiniband/mlx5_0/device/net/first/dev_port --\n0\n-- " +
+			"class/infiniband/mlx5_0/device/net/rep/dev_port --\n0\n"
 		bonded = one + "-- class/net/only/master --\n-> ../bond0\n"
 	)
 	gids := "-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/2 --\n\n" // as good as none
-	for i := range 60 {                                                   // so many that the directory's order is not the numbers'
+	// so many that the directory's order is not the numbers'
+	for i := range 60 {
 		gids += fmt.Sprintf("-- class/infiniband/mlx5_0/ports/2/gid_attrs/ndevs/%d --\nfrom-gid-%[1]d\n", 9+i)
 	}
 	for _, tt := range []struct {
@@ -132,23 +135,32 @@ func TestPlace(t *testing.T) {
 		{"a link to itself", "-- class/infiniband/x/device --\n-> device\n", place{NUMA: -1}},
 		{"a plain directory", "-- class/infiniband/x/device/vendor --\n0x15b3\n", place{NUMA: -1}},
 		{
-			"a function", "-- devices/pci0000:00/0000:18:00.0/numa_node --\n3\n-- devices/pci0000:00/0000:18:00.0/driver --\n-> ../../../bus/pci/drivers/irdma\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0\n",
+			"a function", "-- devices/pci0000:00/0000:18:00.0/numa_node --\n3\n-- " +
+				"devices/pci0000:00/0000:18:00.0/driver --\n-> ../../../bus/pci/drivers/irdma\n-- " +
+				"class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0\n",
 			place{"0000:18:00.0", "irdma", 3, ""},
 		},
 		{
-			"an auxiliary device of a function", "-- devices/pci0000:00/0000:18:00.0/ice.roce.0/x --\n\n-- devices/pci0000:00/0000:18:00.0/numa_node --\nN/A\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/ice.roce.0\n",
+			"an auxiliary device of a function",
+			"-- devices/pci0000:00/0000:18:00.0/ice.roce.0/x --\n\n-- devices/pci0000:00/0000:18:00.0/numa_node " +
+				"--\nN/A\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/ice.roce.0\n",
 			place{"0000:18:00.0", "", -1, ""},
 		},
 		{
-			"a domain of five digits", "-- devices/pci10000:00/10000:01:00.0/numa_node --\n-1\n-- class/infiniband/x/device --\n-> ../../../devices/pci10000:00/10000:01:00.0\n",
+			"a domain of five digits",
+			"-- devices/pci10000:00/10000:01:00.0/numa_node --\n-1\n-- class/infiniband/x/device --\n-> " +
+				"../../../devices/pci10000:00/10000:01:00.0\n",
 			place{"10000:01:00.0", "", -1, ""},
 		},
 		{
-			"a virtual function", "-- devices/pci0000:00/0000:18:00.1/physfn --\n-> ../0000:18:00.0\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.1\n",
+			"a virtual function",
+			"-- devices/pci0000:00/0000:18:00.1/physfn --\n-> ../0000:18:00.0\n-- class/infiniband/x/device --\n-> " +
+				"../../../devices/pci0000:00/0000:18:00.1\n",
 			place{"0000:18:00.1", "", -1, "virtual function of 0000:18:00.0"},
 		},
 		{
-			"a subfunction", "-- devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4/sfnum --\n88\n-- class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4\n",
+			"a subfunction", "-- devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4/sfnum --\n88\n-- " +
+				"class/infiniband/x/device --\n-> ../../../devices/pci0000:00/0000:18:00.0/mlx5_core.sf.4\n",
 			place{"0000:18:00.0", "", -1, "subfunction of 0000:18:00.0"},
 		},
 	} {

@@ -233,7 +233,8 @@ func (f *Finder) makeSnapshot(names, left []string, ids map[string]string) (snap
 		for _, r := range e.ports {
 			r.ID = ids[name]
 			seen = append(seen, sighting{kind: examinedPort,
-				Record: Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}})
+				Record: Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress,
+					NodeGUID: r.NodeGUID}})
 			snap.Rails = append(snap.Rails, r)
 		}
 		snap.LeftOut = append(snap.LeftOut, e.leftOut...)

@@ -25,7 +25,8 @@ const time10 = 10 * time.Second // a budget that no test comes near
 // inode.
 func line(r Rail) string {
 	return fmt.Sprintf("%s %s/%d netdev=%s %s pci=%s numa=%d driver=%s hca=%s board=%s fw=%s node=%s image=%s",
-		r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.PCIAddress, r.NUMANode, r.Driver, r.HCAType, r.BoardID, r.Firmware, r.NodeGUID, r.SystemImageGUID)
+		r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.PCIAddress, r.NUMANode, r.Driver, r.HCAType, r.BoardID,
+		r.Firmware, r.NodeGUID, r.SystemImageGUID)
 }
 
 // view is a snapshot that can be compared whole.
@@ -56,11 +57,16 @@ func TestFinderOnMachines(t *testing.T) {
 	var hgx view
 	bus := []string{"18", "3a", "4b", "5c", "9a", "ba", "ca", "da"}
 	for i, b := range bus {
-		hgx.Rails = append(hgx.Rails, fmt.Sprintf("%d mlx5_%d/1 netdev=ens%dnp0 Ethernet pci=0000:%s:00.0 numa=%d driver=mlx5_core hca=MT4129 board=MT_0000000838 fw=28.39.1002 node=a088:c203:00%[4]s:0100 image=a088:c203:00%[4]s:0100", i, i, i+1, b, i/4))
+		hgx.Rails = append(hgx.Rails,
+			fmt.Sprintf("%d mlx5_%d/1 netdev=ens%dnp0 Ethernet pci=0000:%s:00.0 numa=%d driver=mlx5_core "+
+				"hca=MT4129 board=MT_0000000838 fw=28.39.1002 node=a088:c203:00%[4]s:0100 image=a088:c203:00%[4]s:0100",
+				i, i, i+1, b, i/4))
 	}
 	hgx.Rails = append(hgx.Rails,
-		"8 mlx5_10/1 netdev=ens20np0 Ethernet pci=0000:2a:00.0 numa=0 driver=mlx5_core hca=MT4129 board=MT_0000000838 fw=28.38.1900 node=a088:c203:0029:0200 image=a088:c203:0029:0200",
-		"9 mlx5_11/1 netdev=ens21np0 Ethernet pci=0000:c1:00.0 numa=1 driver=mlx5_core hca=MT4129 board=MT_0000000838 fw=28.38.1900 node=a088:c203:00c0:0200 image=a088:c203:00c0:0200")
+		"8 mlx5_10/1 netdev=ens20np0 Ethernet pci=0000:2a:00.0 numa=0 driver=mlx5_core hca=MT4129 "+
+			"board=MT_0000000838 fw=28.38.1900 node=a088:c203:0029:0200 image=a088:c203:0029:0200",
+		"9 mlx5_11/1 netdev=ens21np0 Ethernet pci=0000:c1:00.0 numa=1 driver=mlx5_core hca=MT4129 "+
+			"board=MT_0000000838 fw=28.38.1900 node=a088:c203:00c0:0200 image=a088:c203:00c0:0200")
 	hgx.LeftOut = []string{"mlx5_8/1: virtual function of 0000:18:00.0", "mlx5_9/1: virtual function of 0000:18:00.0"}
 	for _, tt := range []struct {
 		machine string
@@ -68,21 +74,30 @@ func TestFinderOnMachines(t *testing.T) {
 	}{
 		{"hgx-h100", hgx},
 		{"dgx-spark", view{Rails: []string{
-			"0 rocep1s0f0/1 netdev=enp1s0f0np0 Ethernet pci=0000:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0000 image=4cbb:4703:0022:0100",
-			"1 rocep1s0f1/1 netdev=enp1s0f1np1 Ethernet pci=0000:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0100 image=4cbb:4703:0022:0100",
-			"2 roceP2p1s0f0/1 netdev=enP2p1s0f0np0 Ethernet pci=0002:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0000 image=4cbb:4703:0022:0100",
-			"3 roceP2p1s0f1/1 netdev=enP2p1s0f1np1 Ethernet pci=0002:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0100 image=4cbb:4703:0022:0100",
+			"0 rocep1s0f0/1 netdev=enp1s0f0np0 Ethernet pci=0000:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 " +
+				"board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0000 image=4cbb:4703:0022:0100",
+			"1 rocep1s0f1/1 netdev=enp1s0f1np1 Ethernet pci=0000:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 " +
+				"board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0000:0100 image=4cbb:4703:0022:0100",
+			"2 roceP2p1s0f0/1 netdev=enP2p1s0f0np0 Ethernet pci=0002:01:00.0 numa=-1 driver=mlx5_core hca=MT4129 " +
+				"board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0000 image=4cbb:4703:0022:0100",
+			"3 roceP2p1s0f1/1 netdev=enP2p1s0f1np1 Ethernet pci=0002:01:00.1 numa=-1 driver=mlx5_core hca=MT4129 " +
+				"board=NVD0000000087 fw=28.45.4028 node=4cbb:4703:0022:0100 image=4cbb:4703:0022:0100",
 		}}},
 		{"mlx5-bond", view{Rails: []string{
-			"0 mlx5_bond_0/1 netdev=bond0 Ethernet pci=0000:17:00.0 numa=0 driver=mlx5_core hca=MT4125 board=MT_0000000359 fw=22.36.1010 node=b859:9f03:00aa:0002 image=b859:9f03:00aa:0002",
+			"0 mlx5_bond_0/1 netdev=bond0 Ethernet pci=0000:17:00.0 numa=0 driver=mlx5_core hca=MT4125 " +
+				"board=MT_0000000359 fw=22.36.1010 node=b859:9f03:00aa:0002 image=b859:9f03:00aa:0002",
 		}}},
 		{"rxe-bonded", view{Rails: []string{
-			"0 rxe0/1 netdev=eth0 Ethernet pci= numa=-1 driver= hca= board= fw= node=5054:00ff:fe12:3400 image=5054:00ff:fe12:3400",
-			"1 rxe1/1 netdev=eth1 Ethernet pci= numa=-1 driver= hca= board= fw= node=5054:00ff:fe12:3401 image=5054:00ff:fe12:3401",
+			"0 rxe0/1 netdev=eth0 Ethernet pci= numa=-1 driver= hca= board= fw= node=5054:00ff:fe12:3400 " +
+				"image=5054:00ff:fe12:3400",
+			"1 rxe1/1 netdev=eth1 Ethernet pci= numa=-1 driver= hca= board= fw= node=5054:00ff:fe12:3401 " +
+				"image=5054:00ff:fe12:3401",
 		}}},
 		{"plain-directories", view{Rails: []string{
-			"0 mlx5_0/1 netdev=ens1np0 Ethernet pci= numa=-1 driver= hca=MT4129 board=MT_0000000838 fw=28.39.1002 node=a088:c203:0018:0100 image=a088:c203:0018:0100",
-			"1 mlx5_1/1 netdev=ens2np0 Ethernet pci= numa=-1 driver= hca=MT4129 board=MT_0000000838 fw=28.39.1002 node=a088:c203:0018:0101 image=a088:c203:0018:0101",
+			"0 mlx5_0/1 netdev=ens1np0 Ethernet pci= numa=-1 driver= hca=MT4129 board=MT_0000000838 fw=28.39.1002 " +
+				"node=a088:c203:0018:0100 image=a088:c203:0018:0100",
+			"1 mlx5_1/1 netdev=ens2np0 Ethernet pci= numa=-1 driver= hca=MT4129 board=MT_0000000838 fw=28.39.1002 " +
+				"node=a088:c203:0018:0101 image=a088:c203:0018:0101",
 		}}},
 		{"no-rdma", view{}},
 	} {
@@ -108,18 +123,21 @@ func TestFinderOptions(t *testing.T) {
 	var got []view
 	look := func() { got = append(got, viewOf(t, f.Snapshot(), short)) }
 	look()
-	f.SetOptions(Options{Include: storage, Names: map[string]string{"mlx5_11/1": "west", "mlx5_7/1": "not included", "mlx5_10/2": "no such port"}})
+	f.SetOptions(Options{Include: storage, Names: map[string]string{"mlx5_11/1": "west", "mlx5_7/1": "not included",
+		"mlx5_10/2": "no such port"}})
 	look() // at once: a reload is not to wait
 	f.SetOptions(Options{Include: regexp.MustCompile(`^mlx5_(0|8|1\d)$`)})
 	look()
-	if diff := cmp.Diff([]string{"mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"}, f.Excluded()); diff != "" {
+	if diff := cmp.Diff([]string{"mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"},
+		f.Excluded()); diff != "" {
 		t.Errorf("excluded, without virtual functions (-want +got):\n%s", diff)
 	}
 	want := []view{
 		{Rails: []string{"rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}},
 		{Rails: []string{"rail 0 (mlx5_10/1)", "rail west (mlx5_11/1)"}},
 		// Numbers that were given stay: mlx5_0 comes first and is rail 2.
-		{Rails: []string{"rail 2 (mlx5_0/1)", "rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"}, LeftOut: []string{"mlx5_8/1: virtual function of 0000:18:00.0"}},
+		{Rails: []string{"rail 2 (mlx5_0/1)", "rail 0 (mlx5_10/1)", "rail 1 (mlx5_11/1)"},
+			LeftOut: []string{"mlx5_8/1: virtual function of 0000:18:00.0"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -172,7 +190,8 @@ func TestFinderFollows(t *testing.T) {
 			t.Errorf("both lives of mlx5_1 are %s", third)
 		}
 
-		m.must(os.Rename(m.path("class/infiniband/mlx5_2/device/net/eth2"), m.path("class/infiniband/mlx5_2/device/net/ens9")))
+		m.must(os.Rename(m.path("class/infiniband/mlx5_2/device/net/eth2"),
+			m.path("class/infiniband/mlx5_2/device/net/ens9")))
 		m.must(os.Rename(m.path("class/net/eth2"), m.path("class/net/ens9")))
 		time.Sleep(settle)
 		expect("netdev renamed", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1", "3 mlx5_3 eth3 1")
@@ -182,7 +201,8 @@ func TestFinderFollows(t *testing.T) {
 		time.Sleep(examineEvery - time.Nanosecond)
 		expect("within the minute", "0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1", "3 mlx5_3 eth3 1")
 		time.Sleep(settle)
-		expect("after "+time.Since(examined).String(), "0 mlx5_0 eth0 2", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1", "3 mlx5_3 eth3 1")
+		expect("after "+time.Since(examined).String(), "0 mlx5_0 eth0 2", "1 mlx5_1 eth1 1", "2 mlx5_2 ens9 1",
+			"3 mlx5_3 eth3 1")
 
 		// The module is unloaded and loaded again.
 		m.must(os.Rename(m.path("class/infiniband"), m.path("unloaded")))
@@ -261,7 +281,8 @@ func TestFinderBrokenDevices(t *testing.T) {
 			got[d.Device] = sysfs.Reason(err)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"mlx5_1": "vanished", "mlx5_2": "vanished", "mlx5_4": "vanished", "mlx5_5": "io"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"mlx5_1": "vanished", "mlx5_2": "vanished", "mlx5_4": "vanished",
+		"mlx5_5": "io"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -277,7 +298,8 @@ func TestFinderLooksAgainAfterError(t *testing.T) {
 		}
 		m.write("Ethernet\n", "class/infiniband/mlx5_1/ports/1/link_layer")
 		time.Sleep(settle)
-		if diff := cmp.Diff(view{Rails: []string{"0 mlx5_0 eth0 1", "1 mlx5_1  "}}, viewOf(t, f.Snapshot(), brief)); diff != "" {
+		if diff := cmp.Diff(view{Rails: []string{"0 mlx5_0 eth0 1", "1 mlx5_1  "}},
+			viewOf(t, f.Snapshot(), brief)); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -300,7 +322,8 @@ func TestFinderStuckDevice(t *testing.T) {
 		}
 		want := view{
 			Rails: []string{"0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 eth2 1"},
-			Err:   "mlx5_1: read " + m.path("class/infiniband/mlx5_1") + ": a read that began 1m0s ago has not returned",
+			Err: "mlx5_1: read " + m.path("class/infiniband/mlx5_1") +
+				": a read that began 1m0s ago has not returned",
 		}
 		if diff := cmp.Diff(want, viewOf(t, s, brief)); diff != "" {
 			t.Error(diff)
@@ -310,7 +333,8 @@ func TestFinderStuckDevice(t *testing.T) {
 		}
 		close(release)
 		time.Sleep(settle)
-		if diff := cmp.Diff(view{Rails: []string{"0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 eth2 1"}}, viewOf(t, f.Snapshot(), brief)); diff != "" {
+		if diff := cmp.Diff(view{Rails: []string{"0 mlx5_0 eth0 1", "1 mlx5_1 eth1 1", "2 mlx5_2 eth2 1"}},
+			viewOf(t, f.Snapshot(), brief)); diff != "" {
 			t.Errorf("released: %s", diff)
 		}
 	})
@@ -327,10 +351,12 @@ func TestFinderAbsent(t *testing.T) {
 	for sys, want := range map[string]string{
 		dir:                          "",
 		filepath.Join(dir, "absent"): "",
-		filepath.Join(dir, "loop"):   "read " + filepath.Join(dir, "loop/class/infiniband") + ": too many levels of symbolic links",
+		filepath.Join(dir, "loop"): "read " + filepath.Join(dir,
+			"loop/class/infiniband") + ": too many levels of symbolic links",
 	} {
 		rails, err := NewFinder(sys, Options{}, nil, time10).Rails()
-		if message := fmt.Sprint(errors.Join(err)); len(rails) != 0 || want == "" && err != nil || want != "" && message != want {
+		if message := fmt.Sprint(errors.Join(err)); len(rails) != 0 || want == "" && err != nil || want != "" &&
+			message != want {
 			t.Errorf("%s: %v, %v; want %q", sys, rails, err, want)
 		}
 	}

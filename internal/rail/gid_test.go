@@ -121,7 +121,8 @@ func TestGIDTableFollows(t *testing.T) {
 		table := NewGIDTable(tree.dir, 1)
 		defer table.Close()
 		tree.expect(table, "first", ll, ll2)
-		if diff := cmp.Diff([]string{"gid_attrs/ndevs/0", "gid_attrs/ndevs/1", "gid_attrs/types/0", "gid_attrs/types/1", "gids/0", "gids/1", "gids/2", "gids/3"}, tree.open()); diff != "" {
+		if diff := cmp.Diff([]string{"gid_attrs/ndevs/0", "gid_attrs/ndevs/1", "gid_attrs/types/0", "gid_attrs/types/1",
+			"gids/0", "gids/1", "gids/2", "gids/3"}, tree.open()); diff != "" {
 			t.Errorf("open files: %s", diff)
 		}
 
@@ -192,7 +193,8 @@ func TestGIDTableIncomplete(t *testing.T) {
 	tree.set(gid(4, "10.0.0.4", TypeRoCEv2, "eth0"))
 	table := NewGIDTable(tree.dir, 1)
 	defer table.Close()
-	tree.expect(table, "incomplete", gid(0, "fe80::a288:c2ff:fe18:100", "", ""), gid(1, "10.0.0.1", TypeRoCEv2, ""), gid(2, "10.0.0.2", "", ""), gid(4, "10.0.0.4", TypeRoCEv2, "eth0"))
+	tree.expect(table, "incomplete", gid(0, "fe80::a288:c2ff:fe18:100", "", ""), gid(1, "10.0.0.1", TypeRoCEv2, ""),
+		gid(2, "10.0.0.2", "", ""), gid(4, "10.0.0.4", TypeRoCEv2, "eth0"))
 }
 
 // What a driver has not is EINVAL in sysfs, and no fault: an empty entry's type
@@ -230,7 +232,8 @@ func TestGIDTableErrors(t *testing.T) {
 	tree.file("gids", 3, "")
 	tree.file("gids", 200, strings.Repeat("f", 100))
 	tree.set(gid(4, "10.0.0.4", TypeRoCEv2, "eth0"), gid(5, "10.0.0.5", TypeRoCEv2, "eth0"))
-	for _, kind := range []string{"gid_attrs/types/4", "gid_attrs/ndevs/5"} { // without these it would look like another entry
+	for _, kind := range []string{"gid_attrs/types/4",
+		"gid_attrs/ndevs/5"} { // without these it would look like another entry
 		path := filepath.Join(tree.dir, "ports/1", kind)
 		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
 			t.Fatal(err)
@@ -288,7 +291,8 @@ func TestGIDTableAbsent(t *testing.T) {
 		defer table.Close()
 		for range 2 {
 			list, errs := table.Read()
-			if len(list) != 0 || len(errs) != 1 || !errors.Is(errs[0], ErrNoTable) || sysfs.Reason(errs[0]) != sysfs.ReasonVanished {
+			if len(list) != 0 || len(errs) != 1 || !errors.Is(errs[0],
+				ErrNoTable) || sysfs.Reason(errs[0]) != sysfs.ReasonVanished {
 				t.Errorf("%v, %v", list, errs)
 			}
 		}

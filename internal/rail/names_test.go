@@ -66,7 +66,8 @@ func TestUdevRenames(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
 		for i := range 3 {
-			m.write(fmt.Sprintf("b859:9f03:0000:000%d\n", i+1), "class/infiniband", fmt.Sprintf("mlx5_%d", i), "node_guid")
+			m.write(fmt.Sprintf("b859:9f03:0000:000%d\n", i+1), "class/infiniband", fmt.Sprintf("mlx5_%d", i),
+				"node_guid")
 		}
 		f := NewFinder(m.dir, Options{}, nil, time10)
 		m.expect(f, "at first", "mlx5_0:0 mlx5_1:1 mlx5_2:2")
@@ -132,7 +133,8 @@ func TestAuxiliaryPlace(t *testing.T) {
 	for _, r := range f.Snapshot().Rails {
 		got = append(got, r.Place+" "+r.PCIAddress)
 	}
-	if diff := cmp.Diff([]string{"0000:7a:00.0/mana.rdma.0 0000:7a:00.0", "0000:7a:00.0/mana.rdma.1 0000:7a:00.0"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"0000:7a:00.0/mana.rdma.0 0000:7a:00.0", "0000:7a:00.0/mana.rdma.1 0000:7a:00.0"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -142,9 +144,12 @@ func TestAuxiliaryPlace(t *testing.T) {
 func TestBondTakesFunctions(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/mlx5-bond.txtar")
 	before := []Record{
-		{Number: 0, Device: "mlx5_0", Port: 1, Place: "0000:17:00.0", PCIAddress: "0000:17:00.0", NodeGUID: "b859:9f03:00aa:0002"},
-		{Number: 1, Device: "mlx5_1", Port: 1, Place: "0000:17:00.1", PCIAddress: "0000:17:00.1", NodeGUID: "b859:9f03:00aa:0003"},
-		{Number: 2, Device: "mlx5_2", Port: 1, Place: "0000:5c:00.0", PCIAddress: "0000:5c:00.0", NodeGUID: "b859:9f03:00aa:0004"},
+		{Number: 0, Device: "mlx5_0", Port: 1, Place: "0000:17:00.0", PCIAddress: "0000:17:00.0",
+			NodeGUID: "b859:9f03:00aa:0002"},
+		{Number: 1, Device: "mlx5_1", Port: 1, Place: "0000:17:00.1", PCIAddress: "0000:17:00.1",
+			NodeGUID: "b859:9f03:00aa:0003"},
+		{Number: 2, Device: "mlx5_2", Port: 1, Place: "0000:5c:00.0", PCIAddress: "0000:5c:00.0",
+			NodeGUID: "b859:9f03:00aa:0004"},
 	}
 	look := func() string {
 		f := NewFinder(root.Sys(), Options{}, nil, time10)
@@ -159,7 +164,8 @@ func TestBondTakesFunctions(t *testing.T) {
 	if err := os.Remove(root.Sys("class/net/bond0/lower_ens1f1np1")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := look(), "mlx5_bond_0:0 missing:1(mlx5_1/1 0000:17:00.1) missing:2(mlx5_2/1 0000:5c:00.0)"; got != want {
+	if got, want := look(), "mlx5_bond_0:0 missing:1(mlx5_1/1 0000:17:00.1) missing:2(mlx5_2/1 0000:5c:00.0)"; got !=
+		want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -163,7 +163,8 @@ func readLink(speed, width portFile, buf []byte) (Link, error) {
 	case lanes == 0:
 		return Link{}, fmt.Errorf("%s: %w", width.path, ErrNoLink)
 	case lanes > maxLanes:
-		return Link{}, &sysfs.Error{Path: width.path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("a link of %d lanes", lanes)}
+		return Link{}, &sysfs.Error{Path: width.path, Reason: sysfs.ReasonRange,
+			Err: fmt.Errorf("a link of %d lanes", lanes)}
 	}
 	return Link{GigaTransfers: transfers, Width: int(lanes)}, nil
 }

@@ -33,7 +33,8 @@ var byteDrivers = []byteFiles{
 	{"hw_counters", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},         // efa, bnxt_re
 	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1},
 	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1}, // irdma
-	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},                                                  // rxe, siw
+	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}},
+		1}, // rxe, siw
 }
 
 // byteCounter is what counts a port's bytes.

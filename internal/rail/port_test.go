@@ -38,14 +38,17 @@ func TestPortBytes(t *testing.T) {
 	}{
 		"mlx5, in words": {files: map[string]string{counters + "port_rcv_data": "10", counters + "port_xmit_data": "20",
 			hw + "rx_bytes": "7", hw + "tx_bytes": "7"}, want: [Directions]uint64{40, 80}},
-		"efa": {files: map[string]string{hw + "rx_bytes": "10", hw + "tx_bytes": "20"}, want: [Directions]uint64{10, 20}},
+		"efa": {files: map[string]string{hw + "rx_bytes": "10", hw + "tx_bytes": "20"},
+			want: [Directions]uint64{10, 20}},
 		"irdma, the sum of two, and not its interface's": {files: map[string]string{hw + "ip4InOctets": "1",
 			hw + "ip6InOctets": "2", hw + "ip4OutOctets": "3", hw + "ip6OutOctets": "4",
 			net + "rx_bytes": "1000", net + "tx_bytes": "1000"}, want: [Directions]uint64{3, 7}},
 		"rxe": {files: map[string]string{net + "rx_bytes": "10", net + "tx_bytes": "20"}, software: true,
 			want: [Directions]uint64{10, 20}, shared: true},
-		"hardware bypasses its interface": {files: map[string]string{net + "rx_bytes": "10", net + "tx_bytes": "20"}, err: ErrUncounted},
-		"half of them":                    {files: map[string]string{counters + "port_rcv_data": "10"}, err: ErrUncounted},
+		"hardware bypasses its interface": {files: map[string]string{net + "rx_bytes": "10", net + "tx_bytes": "20"},
+			err: ErrUncounted},
+		"half of them": {files: map[string]string{counters + "port_rcv_data": "10"},
+			err: ErrUncounted},
 		"no PMA, as old kernels have it": {files: map[string]string{counters + "port_rcv_data": "N/A (no PMA)",
 			counters + "port_xmit_data": "N/A (no PMA)"}, err: ErrUncounted},
 	} {
@@ -64,7 +67,8 @@ func TestPortBytes(t *testing.T) {
 			}
 			// The probe's view of the same port.
 			got, err := NewPort(dir, r, nil).Traffic()
-			if got.Receive != tc.want[Receive] || got.Transmit != tc.want[Transmit] || got.Slow != tc.shared || !errors.Is(err, tc.err) {
+			if got.Receive != tc.want[Receive] || got.Transmit != tc.want[Transmit] || got.Slow != tc.shared ||
+				!errors.Is(err, tc.err) {
 				t.Errorf("traffic: %+v, %v", got, err)
 			}
 		})
@@ -110,7 +114,8 @@ func TestPortRefused(t *testing.T) {
 			_, err := p.Traffic()
 			_, _, errReceive := p.Bytes(Receive)
 			p.ForgetBytes()
-			if (err != nil) != refused || refused && (!errors.Is(err, unix.EINVAL) || errReceive == nil || errReceive.Error() != err.Error()) {
+			if (err != nil) != refused || refused && (!errors.Is(err,
+				unix.EINVAL) || errReceive == nil || errReceive.Error() != err.Error()) {
 				t.Errorf("after %v: %v, %v", time.Since(begin), err, errReceive)
 			}
 			if reads-before > most {

@@ -82,7 +82,9 @@ func show(tb testing.TB, b *registry, w world) string {
 		}
 		seen = append(seen, sightingOf(tb, word))
 	}
-	slices.SortStableFunc(seen, func(a, b sighting) int { return naturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port)) })
+	slices.SortStableFunc(seen, func(a, b sighting) int {
+		return naturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port))
+	})
 	names, missing := b.assign(seen, w.names, taken)
 	var out []string
 	for i, s := range seen {
@@ -130,7 +132,8 @@ func TestRailsKeepTheirNames(t *testing.T) {
 		},
 		"even its links hang": {
 			{when: "slow", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
-			{when: "restart while slow", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
+			{when: "restart while slow", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2@4b=c",
+				want: "mlx5_0:0 mlx5_2:2"},
 			{when: "answers", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2"},
 		},
 		"slow, and renamed when it answers": {
@@ -140,30 +143,37 @@ func TestRailsKeepTheirNames(t *testing.T) {
 		"slow, and a virtual function": {
 			{when: "slow", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
 			{when: "it is none", sees: "mlx5_0@18=a mlx5_2@4b=c", want: "mlx5_0:0 mlx5_2:2"},
-			{when: "the number is free", sees: "mlx5_0@18=a mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_2:2 mlx5_3:1"},
+			{when: "the number is free", sees: "mlx5_0@18=a mlx5_2@4b=c mlx5_3@5c=d",
+				want: "mlx5_0:0 mlx5_2:2 mlx5_3:1"},
 		},
 		"a known device that hangs is not missing": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "hangs after a restart", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2? mlx5_3@5c=d", want: "mlx5_0:0 mlx5_3:3"},
+			{when: "hangs after a restart", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a? mlx5_2? mlx5_3@5c=d",
+				want: "mlx5_0:0 mlx5_3:3"},
 		},
 		"udev renames": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "renamed", sees: "rocep92s0@5c=d rocep75s0@4b=c rocep58s0@3a=b rocep24s0@18=a", want: "rocep24s0:0 rocep58s0:1 rocep75s0:2 rocep92s0:3"},
-			{when: "names swapped", sees: "mlx5_0@5c=d mlx5_1@4b=c mlx5_2@3a=b mlx5_3@18=a", want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:0"},
+			{when: "renamed", sees: "rocep92s0@5c=d rocep75s0@4b=c rocep58s0@3a=b rocep24s0@18=a",
+				want: "rocep24s0:0 rocep58s0:1 rocep75s0:2 rocep92s0:3"},
+			{when: "names swapped", sees: "mlx5_0@5c=d mlx5_1@4b=c mlx5_2@3a=b mlx5_3@18=a",
+				want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:0"},
 		},
 		"a card is gone after a reboot": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "gone", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
+			{when: "gone", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d",
+				want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
 			{when: "back", reboot: true, sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"its bus numbers shift": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "shifted", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "shifted", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d",
+				want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
 			{when: "and back", reboot: true, sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"one more card in front": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "more", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=a mlx5_2@4b=b mlx5_3@5c=c mlx5_4@6d=d", want: "mlx5_0:4 mlx5_1:0 mlx5_2:1 mlx5_3:2 mlx5_4:3"},
+			{when: "more", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=a mlx5_2@4b=b mlx5_3@5c=c mlx5_4@6d=d",
+				want: "mlx5_0:4 mlx5_1:0 mlx5_2:1 mlx5_3:2 mlx5_4:3"},
 		},
 		"a card is gone, and the one at its place hangs": {
 			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", want: "mlx5_0:0 mlx5_1:1"},
@@ -173,69 +183,101 @@ func TestRailsKeepTheirNames(t *testing.T) {
 		},
 		"two cards swapped": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "swapped", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=a mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:1 mlx5_1:0 mlx5_2:2 mlx5_3:3"},
+			{when: "swapped", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=a mlx5_2@4b=c mlx5_3@5c=d",
+				want: "mlx5_0:1 mlx5_1:0 mlx5_2:2 mlx5_3:3"},
 		},
 		"a card replaced in its slot": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "out", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
-			{when: "another one in", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "and its GUID is known now", reboot: true, sees: "mlx5_0@18=a mlx5_1@99=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "out", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d",
+				want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 missing:1"},
+			{when: "another one in", reboot: true, sees: "mlx5_0@18=a mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d",
+				want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "and its GUID is known now", reboot: true, sees: "mlx5_0@18=a mlx5_1@99=e mlx5_2@4b=c mlx5_3@5c=d",
+				want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"a card replaced after its bus numbers shifted": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "out", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
-			{when: "replaced meanwhile", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
-			{when: "another one in", reboot: true, sees: "mlx5_0@18=f mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "out", reboot: true, sees: "mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d",
+				want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "replaced meanwhile", reboot: true, sees: "mlx5_0@18=e mlx5_1@3a=c mlx5_2@4b=d",
+				want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 missing:0"},
+			{when: "another one in", reboot: true, sees: "mlx5_0@18=f mlx5_1@3a=e mlx5_2@4b=c mlx5_3@5c=d",
+				want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"a card moved to another slot": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "moved", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d mlx5_3@6d=b", want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 mlx5_3:1"},
+			{when: "moved", reboot: true, sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d mlx5_3@6d=b",
+				want: "mlx5_0:0 mlx5_1:2 mlx5_2:3 mlx5_3:1"},
 		},
 		"a bond made, and undone": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "made", sees: "mlx5_bond_0@18=a mlx5_2@4b=c mlx5_3@5c=d +18 +3a", want: "mlx5_2:2 mlx5_3:3 mlx5_bond_0:0"},
-			{when: "reboot", reboot: true, sees: "mlx5_bond_0@18=a mlx5_0@4b=c mlx5_1@5c=d +18 +3a", want: "mlx5_0:2 mlx5_1:3 mlx5_bond_0:0"},
+			{when: "made", sees: "mlx5_bond_0@18=a mlx5_2@4b=c mlx5_3@5c=d +18 +3a",
+				want: "mlx5_2:2 mlx5_3:3 mlx5_bond_0:0"},
+			{when: "reboot", reboot: true, sees: "mlx5_bond_0@18=a mlx5_0@4b=c mlx5_1@5c=d +18 +3a",
+				want: "mlx5_0:2 mlx5_1:3 mlx5_bond_0:0"},
 			{when: "undone", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"subfunctions share an address": {
 			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", want: "mlx5_0:0 mlx5_1:1"},
-			{when: "added", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@18.4=e mlx5_3@18.5=0", want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "renumbered", reboot: true, sees: "mlx5_0@18.5=0 mlx5_1@18.4=e mlx5_2@18=a mlx5_3@3a=b", want: "mlx5_0:3 mlx5_1:2 mlx5_2:0 mlx5_3:1"},
+			{when: "added", sees: "mlx5_0@18=a mlx5_1@3a=b mlx5_2@18.4=e mlx5_3@18.5=0",
+				want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "renumbered", reboot: true, sees: "mlx5_0@18.5=0 mlx5_1@18.4=e mlx5_2@18=a mlx5_3@3a=b",
+				want: "mlx5_0:3 mlx5_1:2 mlx5_2:0 mlx5_3:1"},
 		},
 		"a second port": {
-			{when: "start", sees: "mlx4_0@18=a mlx4_0/2@18=a mlx4_1@3a=b mlx4_1/2@3a=b", want: "mlx4_0:0 mlx4_0/2:1 mlx4_1:2 mlx4_1/2:3"},
-			{when: "shifted", reboot: true, sees: "mlx4_0@18=b mlx4_0/2@18=b", want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
-			{when: "hangs", sees: "mlx4_0@18=b mlx4_0/2@18=b mlx4_1@3a?", want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
+			{when: "start", sees: "mlx4_0@18=a mlx4_0/2@18=a mlx4_1@3a=b mlx4_1/2@3a=b",
+				want: "mlx4_0:0 mlx4_0/2:1 mlx4_1:2 mlx4_1/2:3"},
+			{when: "shifted", reboot: true, sees: "mlx4_0@18=b mlx4_0/2@18=b",
+				want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
+			{when: "hangs", sees: "mlx4_0@18=b mlx4_0/2@18=b mlx4_1@3a?",
+				want: "mlx4_0:2 mlx4_0/2:3 missing:0 missing:1"},
 		},
 		"excluded by a reload": {
 			{when: "start", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "excluded", sees: "mlx5_0@18=a -mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d mlx5_4@6d=e", want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 mlx5_4:4"},
-			{when: "shifted", reboot: true, sees: "-mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d", want: "mlx5_1:2 mlx5_2:3 missing:0 missing:4"},
+			{when: "excluded", sees: "mlx5_0@18=a -mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d mlx5_4@6d=e",
+				want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 mlx5_4:4"},
+			{when: "shifted", reboot: true, sees: "-mlx5_0@18=b mlx5_1@3a=c mlx5_2@4b=d",
+				want: "mlx5_1:2 mlx5_2:3 missing:0 missing:4"},
 			{when: "included", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:4"},
 		},
 		"names, and an empty reload": {
-			{when: "named", sees: four, names: map[string]string{"mlx5_0/1": "east", "0000:5c:00.0/1": "west"}, want: "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:west"},
+			{when: "named", sees: four, names: map[string]string{"mlx5_0/1": "east", "0000:5c:00.0/1": "west"},
+				want: "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:west"},
 			{when: "empty", sees: four, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3"},
 		},
 		"a name goes with a renamed device": {
-			{when: "named", sees: four, names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_1:east mlx5_2:2 mlx5_3:3"},
-			{when: "renamed", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_2@4b=c mlx5_3@5c=d", names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 rocep58s0:east"},
-			{when: "another has the name", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_1@4b=c mlx5_3@5c=d", names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_1:east mlx5_3:3 rocep58s0:1"},
+			{when: "named", sees: four, names: map[string]string{"mlx5_1/1": "east"},
+				want: "mlx5_0:0 mlx5_1:east mlx5_2:2 mlx5_3:3"},
+			{when: "renamed", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_2@4b=c mlx5_3@5c=d",
+				names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_2:2 mlx5_3:3 rocep58s0:east"},
+			{when: "another has the name", sees: "mlx5_0@18=a rocep58s0@3a=b mlx5_1@4b=c mlx5_3@5c=d",
+				names: map[string]string{"mlx5_1/1": "east"}, want: "mlx5_0:0 mlx5_1:east mlx5_3:3 rocep58s0:1"},
 		},
 		"a name that is a number": {
-			{when: "of another rail", sees: four, names: map[string]string{"mlx5_0/1": "1"}, want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 mlx5_3:4"},
-			{when: "given by a reload", sees: four, names: map[string]string{"mlx5_0/1": "3"}, want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
-			{when: "its own", sees: four, names: map[string]string{"mlx5_0/1": "0"}, want: "mlx5_0:0 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
+			{when: "of another rail", sees: four, names: map[string]string{"mlx5_0/1": "1"},
+				want: "mlx5_0:1 mlx5_1:2 mlx5_2:3 mlx5_3:4"},
+			{when: "given by a reload", sees: four, names: map[string]string{"mlx5_0/1": "3"},
+				want: "mlx5_0:3 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
+			{when: "its own", sees: four, names: map[string]string{"mlx5_0/1": "0"},
+				want: "mlx5_0:0 mlx5_1:2 mlx5_2:1 mlx5_3:4"},
 		},
 		"named and not there": {
-			{when: "never seen", sees: four, names: map[string]string{"mlx5_9/1": "east", "0000:99:00.0/1": "west"}, want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:east missing:west"},
-			{when: "gone", sees: "mlx5_0@18=a", names: map[string]string{"mlx5_3/1": "east"}, want: "mlx5_0:0 missing:1 missing:2 missing:east"},
-			{when: "there by another name", sees: four, names: map[string]string{"mlx5_0/1": "east", "0000:18:00.0/1": "west"}, want: "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:3"},
-			{when: "does not answer", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b? mlx5_9@99?", names: map[string]string{"mlx5_9/1": "east"}, want: "mlx5_0:0 missing:3"},
+			{when: "never seen", sees: four, names: map[string]string{"mlx5_9/1": "east", "0000:99:00.0/1": "west"},
+				want: "mlx5_0:0 mlx5_1:1 mlx5_2:2 mlx5_3:3 missing:east missing:west"},
+			{when: "gone", sees: "mlx5_0@18=a", names: map[string]string{"mlx5_3/1": "east"},
+				want: "mlx5_0:0 missing:1 missing:2 missing:east"},
+			{when: "there by another name", sees: four,
+				names: map[string]string{"mlx5_0/1": "east", "0000:18:00.0/1": "west"},
+				want:  "mlx5_0:east mlx5_1:1 mlx5_2:2 mlx5_3:3"},
+			{when: "does not answer", sees: "mlx5_0@18=a mlx5_1? mlx5_2@4b? mlx5_9@99?",
+				names: map[string]string{"mlx5_9/1": "east"}, want: "mlx5_0:0 missing:3"},
 		},
 		"a missing rail whose name another one has now": {
-			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b", names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"}, want: "mlx5_0:east mlx5_1:west"},
-			{when: "gone", reboot: true, sees: "mlx5_0@3a=b", names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"}, want: "mlx5_0:east missing:0 missing:west"},
+			{when: "start", sees: "mlx5_0@18=a mlx5_1@3a=b",
+				names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"}, want: "mlx5_0:east mlx5_1:west"},
+			{when: "gone", reboot: true, sees: "mlx5_0@3a=b",
+				names: map[string]string{"mlx5_0/1": "east", "mlx5_1/1": "west"},
+				want:  "mlx5_0:east missing:0 missing:west"},
 		},
 		"GUIDs that are no identity": {
 			{when: "zero", sees: "mlx5_0@18=0 mlx5_1@3a=0", want: "mlx5_0:0 mlx5_1:1"},
@@ -335,7 +377,8 @@ func TestNamesHold(t *testing.T) {
 				card := cards[at]
 				at++
 				if was := names[card]; was != "" && was != name {
-					t.Fatalf("seed %d: card %d was %s and is %s\n%s", seed, card, was, name, strings.Join(history, "\n"))
+					t.Fatalf("seed %d: card %d was %s and is %s\n%s", seed, card, was, name,
+						strings.Join(history, "\n"))
 				}
 				names[card] = name
 			}
@@ -345,7 +388,8 @@ func TestNamesHold(t *testing.T) {
 
 // TestCheckRecords: what comes from a file is not believed.
 func TestCheckRecords(t *testing.T) {
-	good := Record{Number: 1, Device: "mlx5_0", Port: 1, Place: "0000:18:00.0/mlx5_core.sf.4", PCIAddress: "0000:18:00.0", NodeGUID: guid("1"), Configured: "mlx5_0/1"}
+	good := Record{Number: 1, Device: "mlx5_0", Port: 1, Place: "0000:18:00.0/mlx5_core.sf.4",
+		PCIAddress: "0000:18:00.0", NodeGUID: guid("1"), Configured: "mlx5_0/1"}
 	if err := CheckRecords([]Record{good, {Device: "rxe0", Port: 1, Place: "net:eth0"}}); err != nil {
 		t.Error(err)
 	}
@@ -364,7 +408,8 @@ func TestCheckRecords(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := CheckRecords([]Record{good, good}); err == nil || err.Error() != "rail 2 of the list: number 1 is there twice" {
+	if err := CheckRecords([]Record{good,
+		good}); err == nil || err.Error() != "rail 2 of the list: number 1 is there twice" {
 		t.Error(err)
 	}
 	if err := CheckRecords(make([]Record, maxRecords+1)); err == nil {
@@ -390,7 +435,8 @@ func TestForget(t *testing.T) {
 	b := &registry{}
 	names := map[string]string{"mlx5_1/1": "east", "0000:4b:00.0/1": "west"}
 	show(t, b, world{sees: four, names: names})
-	for name, want := range map[string]string{"0": "mlx5_0", "east": "mlx5_1", "west": "mlx5_2", "3": "mlx5_3", "1": "", "mlx5_0": ""} {
+	for name, want := range map[string]string{"0": "mlx5_0", "east": "mlx5_1", "west": "mlx5_2", "3": "mlx5_3", "1": "",
+		"mlx5_0": ""} {
 		left, r, found := Forget(b.list(), name, names)
 		if r.Device != want || found != (want != "") || found && len(left) != 3 || !found && len(left) != 4 {
 			t.Errorf("%s: %v, %v, %d left", name, r, found, len(left))
@@ -399,7 +445,8 @@ func TestForget(t *testing.T) {
 	// The card of mlx5_1 is gone, and another one has its name.
 	show(t, b, world{sees: "mlx5_0@18=a mlx5_1@4b=c mlx5_2@5c=d", names: map[string]string{"mlx5_1/1": "east"}})
 	for name, want := range map[string]string{"1": "0000:3a:00.0", "east": ""} {
-		if _, r, found := Forget(b.list(), name, map[string]string{"mlx5_1/1": "east"}); r.PCIAddress != want || found != (want != "") {
+		if _, r, found := Forget(b.list(), name,
+			map[string]string{"mlx5_1/1": "east"}); r.PCIAddress != want || found != (want != "") {
 			t.Errorf("%s: %v, %v", name, r, found)
 		}
 	}

@@ -50,11 +50,12 @@ func (p *Port) Status() (Status, error) {
 
 // Traffic is what a rail has carried since its device or interface came up.
 type Traffic struct {
-	Transmit, Receive uint64    // bytes on the wire, with headers
-	Retransmits       uint64    // events after which something is sent again; 0 where the driver does not count them
-	Repeats           uint64    // events that show that something was sent to it again; likewise
-	Slow              bool      // up to 2 s of traffic may be missing: some drivers update an interface's statistics late
-	At                time.Time // when it was read
+	Transmit, Receive uint64 // bytes on the wire, with headers
+	Retransmits       uint64 // events after which something is sent again; 0 where the driver does not count them
+	Repeats           uint64 // events that show that something was sent to it again; likewise
+	// up to 2 s of traffic may be missing: some drivers update an interface's statistics late
+	Slow bool
+	At   time.Time // when it was read
 }
 
 // eventCounter is one file of hw_counters.

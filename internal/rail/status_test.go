@@ -54,17 +54,20 @@ what
 func TestStatusAndTraffic(t *testing.T) {
 	root := sysfstest.Write(t, t.TempDir(), []byte(statusTree)).Sys()
 	rails := []Rail{
-		{Name: "0", Device: "mlx5_0", Port: 1, Dir: root + "/class/infiniband/mlx5_0", Netdev: "ens1np0", PCIAddress: "0000:01:00.0"},
+		{Name: "0", Device: "mlx5_0", Port: 1, Dir: root + "/class/infiniband/mlx5_0", Netdev: "ens1np0",
+			PCIAddress: "0000:01:00.0"},
 		{Name: "1", Device: "rxe0", Port: 1, Dir: root + "/class/infiniband/rxe0", Netdev: "eth0", Software: true},
 		{Name: "2", Device: "odd0", Port: 1, Dir: root + "/class/infiniband/odd0"},
 		{Name: "3", Device: "gone", Port: 1, Dir: root + "/class/infiniband/gone"},
 	}
 	s, err := NewPort(root, rails[0], nil).Status()
 	want := Limits{Active: true, Rate: 25e9, Link: Link{32, 4}.BytesPerSecond(), LinkKey: "0000:01:00"}
-	if err != nil || s.StateID != StateActive || s.State != "4: ACTIVE" || s.NetdevMTU != 9000 || s.Limits != want || len(s.GIDs) != 1 || s.GIDs[0].Netdev != "ens1np0" {
+	if err != nil || s.StateID != StateActive || s.State != "4: ACTIVE" || s.NetdevMTU != 9000 || s.Limits != want ||
+		len(s.GIDs) != 1 || s.GIDs[0].Netdev != "ens1np0" {
 		t.Errorf("mlx5: %+v, %v", s, err)
 	}
-	if s, err := NewPort(root, rails[1], nil).Status(); err != nil || s.Limits.Active || s.State != "1: DOWN" || s.NetdevMTU != 1500 || s.Limits.Rate != 0 {
+	if s, err := NewPort(root, rails[1], nil).
+		Status(); err != nil || s.Limits.Active || s.State != "1: DOWN" || s.NetdevMTU != 1500 || s.Limits.Rate != 0 {
 		t.Errorf("rxe: %+v, %v", s, err)
 	}
 	for _, r := range rails[2:] {
@@ -75,10 +78,14 @@ func TestStatusAndTraffic(t *testing.T) {
 			t.Errorf("%s: traffic %+v without an error", r, got)
 		}
 	}
-	if got, err := NewPort(root, rails[0], nil).Traffic(); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats != 0 || got.Slow || got.At.IsZero() {
+	if got, err := NewPort(root, rails[0], nil).
+		Traffic(); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats !=
+		0 || got.Slow || got.At.IsZero() {
 		t.Errorf("mlx5: %+v, %v", got, err)
 	}
-	if got, err := NewPort(root, rails[1], nil).Traffic(); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 || !got.Slow {
+	if got, err := NewPort(root, rails[1], nil).
+		Traffic(); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 ||
+		!got.Slow {
 		t.Errorf("rxe: %+v, %v", got, err)
 	}
 }

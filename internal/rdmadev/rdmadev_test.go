@@ -52,7 +52,8 @@ func TestNodes(t *testing.T) {
 	f.CharDevices = func(device string) []string {
 		switch device {
 		case "mlx5_1", "mlx5_10": // as a match of the beginning would answer
-			return []string{"/dev/infiniband/issm2", "/dev/infiniband/umad2", "/dev/infiniband/uverbs10", "/dev/infiniband/uverbs2",
+			return []string{"/dev/infiniband/issm2", "/dev/infiniband/umad2", "/dev/infiniband/uverbs10",
+				"/dev/infiniband/uverbs2",
 				"/dev/infiniband/rdma_cm", "/dev/sda", "/dev/infiniband/../sda"}
 		case "gone":
 			panic("slice bounds out of range")
@@ -61,7 +62,8 @@ func TestNodes(t *testing.T) {
 	}
 	for _, tt := range []struct{ devices, want []string }{
 		{[]string{"mlx5_1"}, []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"}},
-		{[]string{"mlx5_10", "mlx5_1"}, []string{"/dev/infiniband/uverbs2", "/dev/infiniband/uverbs10", "/dev/infiniband/rdma_cm"}},
+		{[]string{"mlx5_10", "mlx5_1"}, []string{"/dev/infiniband/uverbs2", "/dev/infiniband/uverbs10",
+			"/dev/infiniband/rdma_cm"}},
 		{[]string{"gone"}, nil},
 		{[]string{"mlx5_9"}, nil},
 	} {
@@ -69,7 +71,8 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%v: %s", tt.devices, diff)
 		}
 	}
-	if got, want := Flags(f.Nodes("mlx5_1")), "--device=/dev/infiniband/uverbs2 --device=/dev/infiniband/rdma_cm"; got != want {
+	if got, want := Flags(f.Nodes("mlx5_1")),
+		"--device=/dev/infiniband/uverbs2 --device=/dev/infiniband/rdma_cm"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if nodes := (Finder{}).Nodes("mlx5_1"); nodes != nil {

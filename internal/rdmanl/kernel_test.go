@@ -63,13 +63,15 @@ func (k *kernel) serve(requests []netlink.Message) ([]netlink.Message, error) {
 		Flags netlink.HeaderFlags
 		Data  []byte
 	}
-	if diff := cmp.Diff(header{s.typ, s.flags, s.request}, header{req.Header.Type, req.Header.Flags, req.Data}); diff != "" {
+	if diff := cmp.Diff(header{s.typ, s.flags, s.request},
+		header{req.Header.Type, req.Header.Flags, req.Data}); diff != "" {
 		k.t.Errorf("request: %s", diff)
 	}
 	if s.errno != 0 {
 		h := req.Header
 		h.Type, h.Flags, h.Length = netlink.Error, 0, 36
-		data := binary.NativeEndian.AppendUint32(nil, uint32(-int32(s.errno))) // struct nlmsgerr: the errno and the header it is about
+		data := binary.NativeEndian.AppendUint32(nil,
+			uint32(-int32(s.errno))) // struct nlmsgerr: the errno and the header it is about
 		return []netlink.Message{{Header: h, Data: append(data, make([]byte, 16)...)}}, nil
 	}
 	var out []netlink.Message
@@ -79,7 +81,8 @@ func (k *kernel) serve(requests []netlink.Message) ([]netlink.Message, error) {
 		out = append(out, netlink.Message{Header: h, Data: data})
 	}
 	if s.flags&netlink.Dump != 0 { // a dump is multi-part, with an end of its own
-		out = append(out, netlink.Message{Header: netlink.Header{Sequence: req.Header.Sequence, PID: req.Header.PID, Length: 20}, Data: make([]byte, 4)})
+		out = append(out, netlink.Message{Header: netlink.Header{Sequence: req.Header.Sequence, PID: req.Header.PID,
+			Length: 20}, Data: make([]byte, 4)})
 		if len(out) == 1 {
 			out[0].Header.Type, out[0].Header.Flags = netlink.Done, netlink.Multi
 			return out, nil

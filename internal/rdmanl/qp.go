@@ -171,8 +171,9 @@ func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP))
 	}
 	// Execute would gather the whole dump.
 	req, err := c.conn.Send(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(clientNLDEV + cmdResQPGet), Flags: netlink.Request | netlink.Dump},
-		Data:   data,
+		Header: netlink.Header{Type: netlink.HeaderType(clientNLDEV + cmdResQPGet),
+			Flags: netlink.Request | netlink.Dump},
+		Data: data,
 	})
 	if err != nil {
 		return err

@@ -33,7 +33,8 @@ func entry(port, lqpn uint32, typ, state uint8, owner []byte) []byte {
 	if port != 0 {
 		bound = u32(3, port)
 	}
-	return attr(20|nested, cat(bound, u32(21, lqpn), u32(22, 77), u32(23, 1), u32(24, 2), u8(25, 0), u8(26, typ), u8(27, state), u32(85, 9), owner)...)
+	return attr(20|nested, cat(bound, u32(21, lqpn), u32(22, 77), u32(23, 1), u32(24, 2), u8(25, 0), u8(26, typ),
+		u8(27, state), u32(85, 9), owner)...)
 }
 
 func table(entries ...[]byte) []byte { return attr(19|nested, cat(entries...)...) }
@@ -53,7 +54,8 @@ func TestQueuePairs(t *testing.T) {
 		attr(99, 1),                // what a later kernel may put beside the entries
 		attr(20, cat(u32(21, 288), u64(200, 1), u8(27, 6), u8(26, 4), u32(28, 12))...),
 	))
-	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0"), handle(2, "mlx5_1")), resQPGet(2, first, second), listing(handle(0, "mlx5_0")), resQPGet(0)}}
+	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0"), handle(2, "mlx5_1")), resQPGet(2, first, second),
+		listing(handle(0, "mlx5_0")), resQPGet(0)}}
 	c := k.client()
 	var got []QP
 	err := c.QueuePairs("mlx5_1", QPLimits{}, func(qp QP) { got = append(got, qp) })
@@ -74,7 +76,9 @@ func TestQueuePairs(t *testing.T) {
 	if got := fmt.Sprint(states); got != "[rts rts reset state9 err]" {
 		t.Errorf("states %s", got)
 	}
-	if err := c.QueuePairs("mlx5_0", QPLimits{}, func(QP) { t.Error("a device without queue pairs has one") }); err != nil {
+	if err := c.QueuePairs("mlx5_0", QPLimits{}, func(QP) {
+		t.Error("a device without queue pairs has one")
+	}); err != nil {
 		t.Error(err)
 	}
 	k.done()
@@ -93,13 +97,19 @@ func TestQueuePairsErrors(t *testing.T) {
 		text  string
 		seen  int
 	}{
-		{"kernel before 4.17", []step{list, {typ: typeResQPGet, flags: netlink.Request | netlink.Dump, request: u32(1, 0), errno: int(unix.EINVAL)}}, 0, unix.EINVAL, "invalid argument", 0},
+		{"kernel before 4.17",
+			[]step{list, {typ: typeResQPGet, flags: netlink.Request | netlink.Dump, request: u32(1, 0),
+				errno: int(unix.EINVAL)}}, 0, unix.EINVAL, "invalid argument", 0},
 		{"no such device", []step{listing(handle(0, "e"))}, 0, unix.ENODEV, "no such device", 0},
-		{"another device by now", []step{list, resQPGet(0, cat(handle(0, "e"), table(good)))}, 0, unix.ENODEV, "no such device", 0},
-		{"an entry cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, attr(20, 0xff, 0, 21, 0))))}, 0, errAttribute, "does not fit", 1},
-		{"a table cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, []byte{0xff, 0, 20, 0})))}, 0, errAttribute, "does not fit", 1},
+		{"another device by now", []step{list, resQPGet(0, cat(handle(0, "e"), table(good)))}, 0, unix.ENODEV,
+			"no such device", 0},
+		{"an entry cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, attr(20, 0xff, 0, 21, 0))))}, 0,
+			errAttribute, "does not fit", 1},
+		{"a table cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, []byte{0xff, 0, 20, 0})))}, 0,
+			errAttribute, "does not fit", 1},
 		{"as many as allowed", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, good)))}, 2, nil, "", 2},
-		{"more than allowed", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, good, good)))}, 2, ErrCut, "the dump was cut short: more than 2 queue pairs", 2},
+		{"more than allowed", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, good, good)))}, 2, ErrCut,
+			"the dump was cut short: more than 2 queue pairs", 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			again := []step{listing(handle(5, "d")), resQPGet(5, cat(handle(5, "d"), table(good)))}
@@ -147,7 +157,8 @@ func TestSharedDevices(t *testing.T) {
 		{"a kernel before 5.2", nil, unix.EINVAL, true, false},
 		{"refused", nil, unix.EPERM, false, true},
 	} {
-		k := &kernel{t: t, steps: []step{{typ: typeSysGet, flags: netlink.Request, request: []byte{}, answer: [][]byte{tt.answer}, errno: int(tt.errno)}}}
+		k := &kernel{t: t, steps: []step{{typ: typeSysGet, flags: netlink.Request, request: []byte{},
+			answer: [][]byte{tt.answer}, errno: int(tt.errno)}}}
 		if got, err := k.client().SharedDevices(); got != tt.want || (err != nil) != tt.fails {
 			t.Errorf("%s: %v, %v", tt.name, got, err)
 		}
@@ -172,7 +183,8 @@ func (m *many) Send(req netlink.Message) error {
 	m.reply = req.Header.Sequence
 	if req.Header.Type == typeGet {
 		m.Func = func([]netlink.Message) ([]netlink.Message, error) {
-			return nltest.Multipart([]netlink.Message{{Header: req.Header, Data: handle(0, "d")}, {Header: req.Header, Data: make([]byte, 4)}})
+			return nltest.Multipart([]netlink.Message{{Header: req.Header, Data: handle(0, "d")},
+				{Header: req.Header, Data: make([]byte, 4)}})
 		}
 		return m.socket.Send(req)
 	}
@@ -244,7 +256,8 @@ func TestQueuePairsMemory(t *testing.T) {
 		t.Fatalf("%d queue pairs, %v", seen, err)
 	}
 	grown := float64(most-min(most, before)) / (1 << 20)
-	t.Logf("%d queue pairs in %d datagrams, %v, at most %.1f MiB of heap", qps, m.sent, time.Since(start).Round(time.Millisecond), grown)
+	t.Logf("%d queue pairs in %d datagrams, %v, at most %.1f MiB of heap", qps, m.sent,
+		time.Since(start).Round(time.Millisecond), grown)
 	if grown > 12 {
 		t.Errorf("the heap grew by %.1f MiB", grown)
 	}
@@ -256,7 +269,8 @@ func TestQueuePairsStuck(t *testing.T) {
 	m := &many{left: 10_000, pids: 4, stuck: true}
 	seen := 0
 	err := m.client().QueuePairs("d", QPLimits{Time: time.Second}, func(QP) { seen++ })
-	if !errors.Is(err, ErrCut) || !errors.Is(err, os.ErrDeadlineExceeded) || seen == 0 || !strings.Contains(err.Error(), fmt.Sprintf("after %d queue pairs", seen)) {
+	if !errors.Is(err, ErrCut) || !errors.Is(err, os.ErrDeadlineExceeded) || seen == 0 || !strings.Contains(err.Error(),
+		fmt.Sprintf("after %d queue pairs", seen)) {
 		t.Errorf("%d queue pairs, %v", seen, err)
 	}
 }

@@ -37,7 +37,8 @@ func TestPortNetdev(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := &kernel{t: t, steps: []step{
 				listing(handle(0, "mlx5_0"), handle(3, "mlx5_1")),
-				{typ: typePortGet, flags: netlink.Request, request: question(3, 1), answer: [][]byte{tt.answer}, errno: tt.errno},
+				{typ: typePortGet, flags: netlink.Request, request: question(3, 1), answer: [][]byte{tt.answer},
+					errno: tt.errno},
 			}}
 			got, err := k.client().PortNetdev("mlx5_1", 1)
 			if got != tt.want || !errors.Is(err, tt.fails) {
@@ -52,13 +53,16 @@ func TestHWCounters(t *testing.T) {
 	answer := cat(handle(0, "mlx5_0"), u32(3, 1), str(99, "of a later kernel"), counters(
 		counter("np_cnp_sent", 1<<40+7), counter("out_of_sequence", 0), counter("rx_write_requests", 1<<64-1),
 		attr(84, 1, 2, 3), // what a later kernel may put beside the entries
-		attr(81, cat(u64(83, 9), u32(90, 1), str(82, "rp_cnp_handled"))...), // value first, an unknown one between, no flag
+		attr(81, cat(u64(83, 9), u32(90, 1),
+			str(82, "rp_cnp_handled"))...), // value first, an unknown one between, no flag
 	))
-	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0")), statGet(0, 1, answer), statGet(0, 2, cat(handle(0, "mlx5_0"), u32(3, 2)))}}
+	k := &kernel{t: t, steps: []step{listing(handle(0, "mlx5_0")), statGet(0, 1, answer),
+		statGet(0, 2, cat(handle(0, "mlx5_0"), u32(3, 2)))}}
 	c := k.client()
 	defer c.Close()
 	got, err := c.HWCounters([]Counter{{"kept", 1}}, "mlx5_0", 1)
-	want := []Counter{{"kept", 1}, {"np_cnp_sent", 1<<40 + 7}, {"out_of_sequence", 0}, {"rx_write_requests", 1<<64 - 1}, {"rp_cnp_handled", 9}}
+	want := []Counter{{"kept", 1}, {"np_cnp_sent", 1<<40 + 7}, {"out_of_sequence", 0}, {"rx_write_requests", 1<<64 - 1},
+		{"rp_cnp_handled", 9}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
@@ -113,16 +117,25 @@ func TestErrors(t *testing.T) {
 		want  error // nil: any
 		text  string
 	}{
-		{"driver without counters", []step{list, {typ: typeStatGet, flags: netlink.Request, request: question(0, 1), errno: int(unix.EOPNOTSUPP)}}, unix.EOPNOTSUPP, "operation not supported"},
-		{"kernel before 5.3", []step{list, {typ: typeStatGet, flags: netlink.Request, request: question(0, 1), errno: int(unix.EINVAL)}}, unix.EINVAL, "invalid argument"},
+		{"driver without counters",
+			[]step{list, {typ: typeStatGet, flags: netlink.Request, request: question(0, 1),
+				errno: int(unix.EOPNOTSUPP)}}, unix.EOPNOTSUPP, "operation not supported"},
+		{"kernel before 5.3",
+			[]step{list, {typ: typeStatGet, flags: netlink.Request, request: question(0, 1), errno: int(unix.EINVAL)}},
+			unix.EINVAL, "invalid argument"},
 		{"no such device", []step{listing(handle(0, "mlx5_3"))}, unix.ENODEV, "no such device"},
 		{"no devices", []step{listing()}, unix.ENODEV, "no such device"},
-		{"no listing", []step{{typ: typeGet, flags: netlink.Request | netlink.Dump, request: []byte{}, errno: int(unix.EPERM)}}, unix.EPERM, "operation not permitted"},
+		{"no listing", []step{{typ: typeGet, flags: netlink.Request | netlink.Dump, request: []byte{},
+			errno: int(unix.EPERM)}}, unix.EPERM, "operation not permitted"},
 		{"listing cut off", []step{listing(attr(1, 1, 2))}, nil, "attribute"},
 		{"listing of rubbish", []step{listing([]byte{0xff, 0xff, 1, 0})}, nil, "attribute"},
-		{"value cut off", []step{list, statGet(0, 1, cat(handle(0, "mlx5_0"), counters(attr(81, cat(str(82, "n"), u32(83, 1))...))))}, nil, "attribute"},
-		{"entry cut off", []step{list, statGet(0, 1, cat(handle(0, "mlx5_0"), counters(attr(81, 0xff, 0, 82, 0))))}, nil, "attribute"},
-		{"list cut off", []step{list, statGet(0, 1, cat(handle(0, "mlx5_0"), counters([]byte{0xff, 0, 81, 0})))}, nil, "attribute"},
+		{"value cut off", []step{list,
+			statGet(0, 1, cat(handle(0, "mlx5_0"), counters(attr(81, cat(str(82, "n"), u32(83, 1))...))))}, nil,
+			"attribute"},
+		{"entry cut off", []step{list, statGet(0, 1, cat(handle(0, "mlx5_0"), counters(attr(81, 0xff, 0, 82, 0))))},
+			nil, "attribute"},
+		{"list cut off", []step{list, statGet(0, 1, cat(handle(0, "mlx5_0"), counters([]byte{0xff, 0, 81, 0})))}, nil,
+			"attribute"},
 		{"answer cut off", []step{list, statGet(0, 1, []byte{0xff, 0, 2, 0})}, unix.ENODEV, "no such device"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +146,8 @@ func TestErrors(t *testing.T) {
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 				t.Fatalf("got %v, want %v", err, tt.want)
 			}
-			if text := err.Error(); !strings.HasPrefix(text, "RDMA netlink command 17 for mlx5_0/1: ") || !strings.Contains(text, tt.text) {
+			if text := err.Error(); !strings.HasPrefix(text,
+				"RDMA netlink command 17 for mlx5_0/1: ") || !strings.Contains(text, tt.text) {
 				t.Errorf("message %q", text)
 			}
 			got, err := c.HWCounters(nil, "mlx5_0", 1)
@@ -201,13 +215,15 @@ func TestMaxCounters(t *testing.T) {
 		half = append(half, counter(fmt.Sprintf("c%d", i), uint64(i))...)
 	}
 	full := cat(handle(0, "d"), counters(half), counters(half))
-	k := &kernel{t: t, steps: []step{listing(handle(0, "d")), statGet(0, 1, full), statGet(0, 1, cat(full, counters(counter("more", 1))))}}
+	k := &kernel{t: t, steps: []step{listing(handle(0, "d")), statGet(0, 1, full),
+		statGet(0, 1, cat(full, counters(counter("more", 1))))}}
 	c := k.client()
 	if got, err := c.HWCounters(nil, "d", 1); len(got) != MaxCounters || err != nil {
 		t.Errorf("%d counters, %v", len(got), err)
 	}
 	got, err := c.HWCounters(nil, "d", 1)
-	if want := "RDMA netlink command 17 for d/1: more than 1024 counters in one answer"; err == nil || err.Error() != want || len(got) > MaxCounters {
+	if want := "RDMA netlink command 17 for d/1: more than 1024 counters in one answer"; err == nil || err.Error() !=
+		want || len(got) > MaxCounters {
 		t.Errorf("%d counters, %v; want %s", len(got), err, want)
 	}
 	k.done()
@@ -219,18 +235,21 @@ func TestManyAskers(t *testing.T) {
 		return netlink.NewConn(&socket{Func: func(req []netlink.Message) ([]netlink.Message, error) {
 			h := req[0].Header
 			if h.Type == typeGet {
-				return nltest.Multipart([]netlink.Message{{Header: h, Data: handle(0, "d")}, {Header: h, Data: make([]byte, 4)}})
+				return nltest.Multipart([]netlink.Message{{Header: h, Data: handle(0, "d")},
+					{Header: h, Data: make([]byte, 4)}})
 			}
 			port := binary.NativeEndian.Uint32(req[0].Data[12:])
 			h.Length = 0
-			return []netlink.Message{{Header: h, Data: cat(handle(0, "d"), counters(counter("port", uint64(port))))}}, nil
+			return []netlink.Message{{Header: h, Data: cat(handle(0, "d"), counters(counter("port", uint64(port))))}},
+				nil
 		}}, nltest.PID), nil
 	})
 	var wg sync.WaitGroup
 	for port := range 8 {
 		wg.Go(func() {
 			for range 50 {
-				if got, err := c.HWCounters(nil, "d", port); err != nil || len(got) != 1 || got[0].Value != uint64(port) {
+				if got, err := c.HWCounters(nil, "d",
+					port); err != nil || len(got) != 1 || got[0].Value != uint64(port) {
 					t.Error(port, got, err)
 				}
 				if port == 0 {

@@ -51,7 +51,8 @@ const (
 func Index(file string) (i int, ok bool) {
 	if name, found := strings.CutPrefix(file, "statistics/"); found {
 		i = slices.Index([]string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors",
-			"rx_dropped", "tx_dropped", "multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors",
+			"rx_dropped", "tx_dropped", "multicast", "collisions", "rx_length_errors", "rx_over_errors",
+			"rx_crc_errors",
 			"rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors"}, name)
 		return i, i >= 0
 	}

@@ -13,7 +13,8 @@ const classNet = "/sys/class/net"
 // files are those whose numbers a link has.
 func files() []string {
 	list := []string{"mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}
-	for _, name := range []string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped",
+	for _, name := range []string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors",
+		"rx_dropped",
 		"tx_dropped", "multicast", "rx_crc_errors", "rx_missed_errors", "tx_carrier_errors"} {
 		list = append(list, "statistics/"+name)
 	}
@@ -74,7 +75,8 @@ func TestLinks(t *testing.T) {
 			}
 			v, ok := l.Number(i)
 			if ok != there || v < low || v > after[filepath.Join(e.Name, f)] {
-				t.Errorf("%s/%s: %d, %v; the file had %d, %v and then %d", e.Name, f, v, ok, low, there, after[filepath.Join(e.Name, f)])
+				t.Errorf("%s/%s: %d, %v; the file had %d, %v and then %d", e.Name, f, v, ok, low, there,
+					after[filepath.Join(e.Name, f)])
 			}
 			compared++
 		}

@@ -17,7 +17,8 @@ import (
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	for name, content := range map[string]string{"token": "sesame\n", "limit": strings.Repeat("x", 64), "over": strings.Repeat("x", 65)} {
+	for name, content := range map[string]string{"token": "sesame\n", "limit": strings.Repeat("x", 64),
+		"over": strings.Repeat("x", 65)} {
 		if err := os.WriteFile(in(name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,8 @@ func TestTokens(t *testing.T) {
 		{"a\nb\nc\n", nil, "3 lines; at most 2 are allowed"},
 	} {
 		got, err := Tokens([]byte(tc.data))
-		if !slices.Equal(got, tc.want) || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+		if !slices.Equal(got,
+			tc.want) || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%.20q: %q, %v, want %q %q", tc.data, got, err, tc.want, tc.says)
 		}
 	}

@@ -85,7 +85,8 @@ func TestSections(t *testing.T) {
 	}
 	s.Set("rails", []int{3})
 	closed(t, s)
-	want := "{\n  \"later\": {\n    \"kept\": [\n      true,\n      1e3\n    ]\n  },\n  \"rails\": [\n    3\n  ],\n  \"version\": 1\n}\n"
+	want := "{\n  \"later\": {\n    \"kept\": [\n      true,\n      1e3\n    ]\n  },\n  \"rails\": [\n    3\n  ],\n" +
+		"  \"version\": 1\n}\n"
 	if diff := cmp.Diff(want, read(t, dir, fileName)); diff != "" {
 		t.Error(diff)
 	}
@@ -112,17 +113,25 @@ func TestSetAside(t *testing.T) {
 		content          string
 		said, kept, mine string
 	}{
-		"not JSON":      {content: "{\"version\": 1", said: "unexpected end of JSON", kept: corruptSuffix},
-		"empty":         {content: "", said: "unexpected end of JSON", kept: corruptSuffix},
-		"null":          {content: "null", said: "no version", kept: corruptSuffix},
-		"no version":    {content: "{\"rails\": []}", said: "no version", kept: corruptSuffix},
-		"version 0":     {content: "{\"version\": 0}", said: "no version", kept: corruptSuffix},
-		"newer":         {content: "{\"version\": 7, \"rails\": {}}", said: "version 7; this railscope supports version 1", kept: ".version-7"},
+		"not JSON":   {content: "{\"version\": 1", said: "unexpected end of JSON", kept: corruptSuffix},
+		"empty":      {content: "", said: "unexpected end of JSON", kept: corruptSuffix},
+		"null":       {content: "null", said: "no version", kept: corruptSuffix},
+		"no version": {content: "{\"rails\": []}", said: "no version", kept: corruptSuffix},
+		"version 0":  {content: "{\"version\": 0}", said: "no version", kept: corruptSuffix},
+		"newer": {content: "{\"version\": 7, \"rails\": {}}",
+			said: "version 7; this railscope supports version 1", kept: ".version-7"},
 		"more than one": {content: "{\"version\": 1}{}", said: "invalid character", kept: corruptSuffix},
-		"too large":     {content: "{\"version\": 1, \"a\": \"" + strings.Repeat("a", maxSize) + "\"}", said: "more than 1048576 bytes", kept: corruptSuffix},
-		"link":          {make: func(t *testing.T, path string) { fatal(t, os.Symlink("/etc/passwd", path)) }, said: "symbolic link", kept: corruptSuffix},
-		"pipe":          {make: func(t *testing.T, path string) { fatal(t, unix.Mkfifo(path, 0o600)) }, said: "not a regular file", kept: corruptSuffix},
-		"directory":     {make: func(t *testing.T, path string) { fatal(t, os.Mkdir(path, 0o700)) }, said: "not a regular file", kept: corruptSuffix},
+		"too large": {content: "{\"version\": 1, \"a\": \"" + strings.Repeat("a", maxSize) + "\"}",
+			said: "more than 1048576 bytes", kept: corruptSuffix},
+		"link": {make: func(t *testing.T, path string) {
+			fatal(t, os.Symlink("/etc/passwd", path))
+		}, said: "symbolic link", kept: corruptSuffix},
+		"pipe": {make: func(t *testing.T, path string) {
+			fatal(t, unix.Mkfifo(path, 0o600))
+		}, said: "not a regular file", kept: corruptSuffix},
+		"directory": {make: func(t *testing.T, path string) {
+			fatal(t, os.Mkdir(path, 0o700))
+		}, said: "not a regular file", kept: corruptSuffix},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -214,7 +223,8 @@ func TestSecondProcess(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, dir, fileName)), &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]any{"version": 1., "rails": "first", "kmsg": "first", "expected": "second, again"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]any{"version": 1., "rails": "first", "kmsg": "first", "expected": "second, again"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 	r.expect(t, "another railscope uses it", "<nil>")
@@ -267,7 +277,8 @@ func TestOwnerStays(t *testing.T) {
 	s := Open(dir, nil)
 	s.Set("rails", 1)
 	closed(t, s)
-	for name, want := range map[string][2]uint32{filepath.Join(dir, fileName): {user, group}, filepath.Join(dir, lockName): {user, group}, others: {0, 0}} {
+	for name, want := range map[string][2]uint32{filepath.Join(dir, fileName): {user, group},
+		filepath.Join(dir, lockName): {user, group}, others: {0, 0}} {
 		var st unix.Stat_t
 		fatal(t, unix.Lstat(name, &st))
 		if got := [2]uint32{st.Uid, st.Gid}; got != want || st.Mode&0o777 != 0o600 {
@@ -386,7 +397,8 @@ func TestTooMuch(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"", "{}", "null", "{\"version\":1}", "{\"version\":1,\"rails\":[{}]}", "{\"version\":2}", "{\"version\":1e0}", "[1]"} {
+	for _, seed := range []string{"", "{}", "null", "{\"version\":1}", "{\"version\":1,\"rails\":[{}]}",
+		"{\"version\":2}", "{\"version\":1e0}", "[1]"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

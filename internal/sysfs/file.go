@@ -41,7 +41,8 @@ func (f *File) open() error {
 	}
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err := unix.Open(f.Path, flags|unix.O_NOATIME, 0)
-	for errors.Is(err, unix.EINTR) || errors.Is(err, unix.EPERM) { // only a file's owner may leave its access time alone
+	for errors.Is(err, unix.EINTR) || errors.Is(err,
+		unix.EPERM) { // only a file's owner may leave its access time alone
 		if fd, err = unix.Open(f.Path, flags, 0); errors.Is(err, unix.EPERM) {
 			break
 		}

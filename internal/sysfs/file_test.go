@@ -235,7 +235,8 @@ func asNobody(t *testing.T, env string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string][]byte{exe: self, filepath.Join(dir, "secret"): []byte("1\n"), filepath.Join(dir, "public"): []byte("2\n")} {
+	for path, content := range map[string][]byte{exe: self, filepath.Join(dir, "secret"): []byte("1\n"),
+		filepath.Join(dir, "public"): []byte("2\n")} {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,8 @@ func openFiles(t *testing.T, dir string) []string {
 	}
 	var open []string
 	for _, fd := range fds {
-		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, dir+"/") && !strings.HasSuffix(target, "socket") {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target,
+			dir+"/") && !strings.HasSuffix(target, "socket") {
 			open = append(open, target)
 		}
 	}

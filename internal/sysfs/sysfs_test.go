@@ -94,7 +94,8 @@ func TestParseUintQuotesLittle(t *testing.T) {
 }
 
 func FuzzParseUint(f *testing.F) {
-	for _, s := range []string{"0", "18446744073709551615", "18446744073709551616", "N/A", " 1\n", "-1", "+1", "0x1", "1_0", "\x00", "\u00a01"} {
+	for _, s := range []string{"0", "18446744073709551615", "18446744073709551616", "N/A", " 1\n", "-1", "+1", "0x1",
+		"1_0", "\x00", "\u00a01"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -110,7 +111,8 @@ func FuzzParseUint(f *testing.F) {
 		if got != want || (err == nil) != (wantErr == nil) {
 			t.Fatalf("ParseUint(%q) = %d, %v; strconv says %d, %v", b, got, err, want, wantErr)
 		}
-		if reason := sysfs.Reason(err); err != nil && errors.Is(wantErr, strconv.ErrRange) != (reason == sysfs.ReasonRange) {
+		if reason := sysfs.Reason(err); err != nil && errors.Is(wantErr,
+			strconv.ErrRange) != (reason == sysfs.ReasonRange) {
 			t.Fatalf("ParseUint(%q): reason %s; strconv says %v", b, reason, wantErr)
 		}
 	})
@@ -132,7 +134,8 @@ func TestReason(t *testing.T) {
 		{unix.EPERM, sysfs.ReasonPermission},
 		{unix.EINVAL, sysfs.ReasonUnsupported},
 		{unix.EOPNOTSUPP, sysfs.ReasonUnsupported},
-		{unix.ENOSYS, sysfs.ReasonUnsupported},     // get_perf_mad of drivers/infiniband/core/sysfs.c, without process_mad
+		// get_perf_mad of drivers/infiniband/core/sysfs.c, without process_mad
+		{unix.ENOSYS, sysfs.ReasonUnsupported},
 		{unix.Errno(524), sysfs.ReasonUnsupported}, // ENOTSUPP of include/linux/errno.h
 		{unix.EISDIR, sysfs.ReasonNotRegular},
 		{unix.EIO, sysfs.ReasonIO},
@@ -189,7 +192,8 @@ func TestReadOnceFunctions(t *testing.T) {
 func TestLive(t *testing.T) {
 	var st unix.Statfs_t
 	sys := unix.Statfs("/sys", &st) == nil && st.Type == unix.SYSFS_MAGIC
-	for path, want := range map[string]bool{"/sys": sys, "/sys/class": sys, t.TempDir(): false, filepath.Join(t.TempDir(), "absent"): false} {
+	for path, want := range map[string]bool{"/sys": sys, "/sys/class": sys, t.TempDir(): false,
+		filepath.Join(t.TempDir(), "absent"): false} {
 		if got := sysfs.Live(path); got != want {
 			t.Errorf("Live(%s) = %v, want %v", path, got, want)
 		}

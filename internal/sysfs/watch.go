@@ -42,7 +42,8 @@ func (d *Dir) Look() (replaced, changed bool, err error) {
 func (d *Dir) stat() (st unix.Stat_t, err error) {
 	if d.fd != 0 {
 		err := unix.Fstat(d.fd-1, &st)
-		if err == nil && st.Nlink > 0 && st.Ctim == d.stamp.ctime { // a directory that was moved or removed has a new ctime
+		if err == nil && st.Nlink > 0 &&
+			st.Ctim == d.stamp.ctime { // a directory that was moved or removed has a new ctime
 			return st, nil
 		}
 		unix.Close(d.fd - 1)

@@ -31,7 +31,9 @@ func TestDirLook(t *testing.T) {
 			}
 			return os.Rename(parent+"/b", path+"/a")
 		}, false, true, ""},
-		{"the directory is moved away", func() error { return os.Rename(path, parent+"/away") }, false, false, ReasonVanished},
+		{"the directory is moved away", func() error {
+			return os.Rename(path, parent+"/away")
+		}, false, false, ReasonVanished},
 		{"and comes back", func() error { return os.Rename(parent+"/away", path) }, true, true, ""},
 		{"another takes its place", func() error {
 			if err := os.Rename(path, parent+"/away"); err != nil {
@@ -40,7 +42,9 @@ func TestDirLook(t *testing.T) {
 			return os.Mkdir(path, 0o755)
 		}, true, true, ""},
 		{"removed", func() error { return os.RemoveAll(path) }, false, false, ReasonVanished},
-		{"a file takes its place", func() error { return os.WriteFile(path, nil, 0o644) }, false, false, ReasonVanished}, // ENOTDIR
+		{"a file takes its place", func() error {
+			return os.WriteFile(path, nil, 0o644)
+		}, false, false, ReasonVanished}, // ENOTDIR
 	} {
 		tick()
 		if err := step.do(); err != nil {
@@ -52,7 +56,8 @@ func TestDirLook(t *testing.T) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 		} else if replaced != step.replaced || changed != step.changed || step.reason != "" {
-			t.Errorf("%s: replaced %v, changed %v, want %v, %v %s", step.name, replaced, changed, step.replaced, step.changed, step.reason)
+			t.Errorf("%s: replaced %v, changed %v, want %v, %v %s", step.name, replaced, changed, step.replaced,
+				step.changed, step.reason)
 		}
 	}
 }

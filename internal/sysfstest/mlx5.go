@@ -9,15 +9,23 @@ import (
 // counterFiles and hwCounterFiles are what a ConnectX port has on Linux 6.8
 // (drivers/infiniband/core/sysfs.c, drivers/infiniband/hw/mlx5/counters.c).
 var (
-	counterFiles = []string{"VL15_dropped", "excessive_buffer_overrun_errors", "link_downed", "link_error_recovery", "local_link_integrity_errors",
-		"multicast_rcv_packets", "multicast_xmit_packets", "port_rcv_constraint_errors", "port_rcv_data", "port_rcv_errors", "port_rcv_packets",
-		"port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors", "port_xmit_constraint_errors", "port_xmit_data", "port_xmit_discards",
+	counterFiles = []string{"VL15_dropped", "excessive_buffer_overrun_errors", "link_downed", "link_error_recovery",
+		"local_link_integrity_errors",
+		"multicast_rcv_packets", "multicast_xmit_packets", "port_rcv_constraint_errors", "port_rcv_data",
+		"port_rcv_errors", "port_rcv_packets",
+		"port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors", "port_xmit_constraint_errors",
+		"port_xmit_data", "port_xmit_discards",
 		"port_xmit_packets", "port_xmit_wait", "symbol_error", "unicast_rcv_packets", "unicast_xmit_packets"}
-	hwCounterFiles = []string{"duplicate_request", "implied_nak_seq_err", "lifespan", "local_ack_timeout_err", "np_cnp_sent", "np_ecn_marked_roce_packets",
-		"out_of_buffer", "out_of_sequence", "packet_seq_err", "req_cqe_error", "req_cqe_flush_error", "req_remote_access_errors",
-		"req_remote_invalid_request", "req_rnr_retries_exceeded", "req_transport_retries_exceeded", "resp_cqe_error", "resp_cqe_flush_error",
-		"resp_local_length_error", "resp_remote_access_errors", "rnr_nak_retry_err", "roce_adp_retrans", "roce_adp_retrans_to", "roce_slow_restart",
-		"roce_slow_restart_cnps", "roce_slow_restart_trans", "rp_cnp_handled", "rp_cnp_ignored", "rx_atomic_requests", "rx_dct_connect",
+	hwCounterFiles = []string{"duplicate_request", "implied_nak_seq_err", "lifespan", "local_ack_timeout_err",
+		"np_cnp_sent", "np_ecn_marked_roce_packets",
+		"out_of_buffer", "out_of_sequence", "packet_seq_err", "req_cqe_error", "req_cqe_flush_error",
+		"req_remote_access_errors",
+		"req_remote_invalid_request", "req_rnr_retries_exceeded", "req_transport_retries_exceeded", "resp_cqe_error",
+		"resp_cqe_flush_error",
+		"resp_local_length_error", "resp_remote_access_errors", "rnr_nak_retry_err", "roce_adp_retrans",
+		"roce_adp_retrans_to", "roce_slow_restart",
+		"roce_slow_restart_cnps", "roce_slow_restart_trans", "rp_cnp_handled", "rp_cnp_ignored", "rx_atomic_requests",
+		"rx_dct_connect",
 		"rx_icrc_encapsulated", "rx_read_requests", "rx_write_requests"}
 )
 
@@ -28,12 +36,15 @@ func WriteMlx5(sys string, n int) error {
 	w := treeWriter{}
 	for d := range n {
 		dev := filepath.Join(sys, "class/infiniband", fmt.Sprintf("mlx5_%d", d))
-		for name, value := range map[string]string{"board_id": "MT_0000000838", "fw_ver": "28.39.1002", "hca_type": "MT4129",
-			"node_guid": fmt.Sprintf("e8eb:d303:00a0:%04x", d), "sys_image_guid": fmt.Sprintf("e8eb:d303:00a0:%04x", d)} {
+		for name, value := range map[string]string{"board_id": "MT_0000000838", "fw_ver": "28.39.1002",
+			"hca_type":       "MT4129",
+			"node_guid":      fmt.Sprintf("e8eb:d303:00a0:%04x", d),
+			"sys_image_guid": fmt.Sprintf("e8eb:d303:00a0:%04x", d)} {
 			w.file(value, dev, name)
 		}
 		port := filepath.Join(dev, "ports/1")
-		for name, value := range map[string]string{"link_layer": "Ethernet", "state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)"} {
+		for name, value := range map[string]string{"link_layer": "Ethernet", "state": "4: ACTIVE",
+			"phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)"} {
 			w.file(value, port, name)
 		}
 		for i, name := range counterFiles {

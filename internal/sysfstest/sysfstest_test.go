@@ -51,17 +51,21 @@ so this is a file
 	}
 	want := map[string]string{
 		"sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
-		"sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0/fw_ver":        "28.39.1002\n", // written through the link
-		"sys/class/infiniband/mlx5_0":                                         "link to ../../devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0",
-		"sys/class/net":                                                       "directory",
-		"sys/class/dangling":                                                  "link to ../nowhere",
-		"sys/empty":                                                           "",
-		"proc/net/bonding/bond0":                                              "-> is not the only line\nso this is a file\n",
+		// written through the link
+		"sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0/fw_ver": "28.39.1002\n",
+		"sys/class/infiniband/mlx5_0": "link to " +
+			"../../devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0",
+		"sys/class/net":      "directory",
+		"sys/class/dangling": "link to ../nowhere",
+		"sys/empty":          "",
+		"proc/net/bonding/bond0": "-> is not the only line\nso this " +
+			"is a file\n",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got, err := sysfs.ReadString(root.Sys("class", "infiniband/mlx5_0/ports/1/state")); got != "4: ACTIVE" || err != nil {
+	if got, err := sysfs.ReadString(root.Sys("class",
+		"infiniband/mlx5_0/ports/1/state")); got != "4: ACTIVE" || err != nil {
 		t.Error(got, err)
 	}
 	if got, want := root.Proc("net"), filepath.Join(root.Dir, "proc/net"); got != want {
@@ -105,7 +109,8 @@ func TestWriteMlx5(t *testing.T) {
 		port := filepath.Join(sys, "class/infiniband", e.Name, "ports/1")
 		got[e.Name] = device{count(filepath.Join(port, "counters")), count(filepath.Join(port, "hw_counters"))}
 	}
-	for _, name := range []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9"} {
+	for _, name := range []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7",
+		"mlx5_8", "mlx5_9"} {
 		want[name] = device{21, 32}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

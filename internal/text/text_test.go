@@ -70,7 +70,8 @@ func TestShellWord(t *testing.T) {
 			t.Errorf("ShellWord(%q) = %s, %v, want %s", in, got, ok, want)
 		}
 	}
-	for _, in := range []string{"a\nb", "a\rb", "\x1b[2J", "a\x00b", "\x7f", "eth\u202e0", "eth\u200b0", "eth0\u2066", "\xff", "eth\ufffd", "\u00a0x", "\u2028", "\u115f"} {
+	for _, in := range []string{"a\nb", "a\rb", "\x1b[2J", "a\x00b", "\x7f", "eth\u202e0", "eth\u200b0", "eth0\u2066",
+		"\xff", "eth\ufffd", "\u00a0x", "\u2028", "\u115f"} {
 		if got, ok := ShellWord(in); ok {
 			t.Errorf("ShellWord(%q) = %s, want none", in, got)
 		}
@@ -79,7 +80,8 @@ func TestShellWord(t *testing.T) {
 
 // FuzzShellWord holds that a shell takes the word for what it was made of.
 func FuzzShellWord(f *testing.F) {
-	for _, s := range []string{"", "-n", "eth0", "it's", "a b", "$(x)", `\`, "*", "~", "é", "a\nb", "%s%n", "=x", "'", "''"} {
+	for _, s := range []string{"", "-n", "eth0", "it's", "a b", "$(x)", `\`, "*", "~", "é", "a\nb", "%s%n", "=x",
+		"'", "''"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

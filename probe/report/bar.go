@@ -70,7 +70,8 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	}
 	part := min(max(float64(p.Done)/float64(p.Total), 0), 1)
 	full := int(part * barWidth)
-	line := fmt.Sprintf("%s [%s%s] %3.0f %%", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full), part*100)
+	line := fmt.Sprintf("%s [%s%s] %3.0f %%", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
+		part*100)
 	if p.Stage == failure.StageLatency {
 		return line + fmt.Sprintf("  %d of %d writes", p.Done, p.Total)
 	}

@@ -36,15 +36,20 @@ func TestBar(t *testing.T) {
 		drew(probe.Progress{Stage: "hello"}, "hello")
 		drew(probe.Progress{Stage: "latency", Rail: "0", Done: 1, Total: 200}, "") // too soon
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "latency", Rail: "0", Done: 50, Total: 200}, "latency, rail 0  [######------------------]  25 %  50 of 200 writes")
+		drew(probe.Progress{Stage: "latency", Rail: "0", Done: 50, Total: 200},
+			"latency, rail 0  [######------------------]  25 %  50 of 200 writes")
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "stealing", Done: 0, Total: 64 << 20}, "stealing         [------------------------]   0 %  0.0 MiB")
+		drew(probe.Progress{Stage: "stealing", Done: 0, Total: 64 << 20},
+			"stealing         [------------------------]   0 %  0.0 MiB")
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "stealing", Done: 32 << 20, Total: 64 << 20}, "stealing         [############------------]  50 %  32.0 MiB  2.68 Gb/s")
+		drew(probe.Progress{Stage: "stealing", Done: 32 << 20, Total: 64 << 20},
+			"stealing         [############------------]  50 %  32.0 MiB  2.68 Gb/s")
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "stealing", Done: 99 << 20, Total: 64 << 20}, "stealing         [########################] 100 %  99.0 MiB  4.15 Gb/s")
+		drew(probe.Progress{Stage: "stealing", Done: 99 << 20, Total: 64 << 20},
+			"stealing         [########################] 100 %  99.0 MiB  4.15 Gb/s")
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "solo", Rail: "long name\x1b[2J", Done: 1 << 40, Total: 1 << 41}, "…l long name [2J [############------------]  50 %  1048576.0 MiB")
+		drew(probe.Progress{Stage: "solo", Rail: "long name\x1b[2J", Done: 1 << 40, Total: 1 << 41},
+			"…l long name [2J [############------------]  50 %  1048576.0 MiB")
 		out.Reset()
 		b.Clear()
 		if out.String() != "\r\x1b[K" {

@@ -39,7 +39,8 @@ func Findings(r probe.Result) []finding.Finding {
 		b.sharedBottleneck()
 		b.lateRail()
 		if r.Speedup != nil && *r.Speedup < slower {
-			b.ofPeer("slower_than_tcp", finding.Info, b.doctor, "RDMA is slower than TCP here (speed-up %s)", ratio(*r.Speedup))
+			b.ofPeer("slower_than_tcp", finding.Info, b.doctor, "RDMA is slower than TCP here (speed-up %s)",
+				ratio(*r.Speedup))
 		}
 		b.counters()
 	}
@@ -172,11 +173,13 @@ func (b *book) belowExpected() {
 		of := percent(s.Goodput / s.Expected)
 		if s.Rail == "" {
 			b.ofPeer("goodput_below_expected", finding.Warning, b.doctor,
-				"all rails together carry %s Gb/s, %s of the %s Gb/s expected", gigabits(s.Goodput), of, gigabits(s.Expected))
+				"all rails together carry %s Gb/s, %s of the %s Gb/s expected", gigabits(s.Goodput), of,
+				gigabits(s.Expected))
 			continue
 		}
 		b.ofRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor,
-			"rail %s carries %s Gb/s, %s of the %s Gb/s expected", s.Rail, gigabits(s.Goodput), of, gigabits(s.Expected))
+			"rail %s carries %s Gb/s, %s of the %s Gb/s expected", s.Rail, gigabits(s.Goodput), of,
+			gigabits(s.Expected))
 	}
 }
 
@@ -216,7 +219,8 @@ func (b *book) sharedBottleneck() {
 	if len(alone) == 0 {
 		alone = []string{"?"}
 	}
-	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", list(alone), percent(*r.Scaling))}
+	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", list(alone),
+		percent(*r.Scaling))}
 	for _, s := range r.Shared {
 		switch {
 		case len(s.Rails) == 0:
@@ -245,7 +249,8 @@ func (b *book) lateRail() {
 		if one.Static == nil {
 			continue
 		}
-		if one.Capacity != nil && first != nil && first.Capacity != nil && math.Abs(*one.Capacity / *first.Capacity - 1) > uneven {
+		if one.Capacity != nil && first != nil && first.Capacity != nil && math.Abs(*one.Capacity /
+			*first.Capacity - 1) > uneven {
 			return
 		}
 		if first == nil || one.Static.BytesPerSecond() > first.Static.BytesPerSecond() {
@@ -260,14 +265,16 @@ func (b *book) lateRail() {
 	}
 	times := first.Static.BytesPerSecond() / last.Static.BytesPerSecond()
 	b.ofRail(last.Rail, "finish_skew", finding.Info, b.doctor,
-		"rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail, ratio(*r.FinishSkew))
+		"rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail,
+		ratio(*r.FinishSkew))
 }
 
 func (b *book) counters() {
 	for _, one := range b.result.Rails {
 		if one.CounterMismatch != nil && *one.CounterMismatch > miscounted {
 			b.ofRail(one.Rail, "counter_mismatch", finding.Info, b.doctor,
-				"the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that took another way",
+				"the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that "+
+					"took another way",
 				one.Rail, percent(*one.CounterMismatch))
 		}
 	}

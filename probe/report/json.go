@@ -86,8 +86,10 @@ type jsonFailure struct {
 // WriteJSON writes the result as one object for scripts.
 func WriteJSON(w io.Writer, r probe.Result) error {
 	out := jsonResult{
-		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: unless(string(r.Reason), ""), Detail: unless(r.Detail, ""), Verified: r.Verified,
-		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance), Scaling: finite(r.Scaling),
+		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: unless(string(r.Reason), ""),
+		Detail: unless(r.Detail, ""), Verified: r.Verified,
+		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance),
+		Scaling:    finite(r.Scaling),
 		FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup), Duration: r.Duration.Seconds(),
 		Rails: []jsonRail{}, Failures: []jsonFailure{}, Shared: []jsonShared{}, Mismatches: []jsonMismatch{},
 		MinOfExpected: unless(r.MinOfExpected, 0), Findings: append([]finding.Finding{}, Findings(r)...),
@@ -116,8 +118,9 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 
 func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
-		Rail: r.Rail, Device: unless(r.Device, ""), Port: unless(r.Port, 0), PeerDevice: unless(r.PeerDevice, ""), PathMTU: unless(r.PathMTU, 0),
-		Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), CounterBytes: r.CounterBytes,
+		Rail: r.Rail, Device: unless(r.Device, ""), Port: unless(r.Port, 0), PeerDevice: unless(r.PeerDevice, ""),
+		PathMTU: unless(r.PathMTU, 0),
+		Solo:    rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), CounterBytes: r.CounterBytes,
 		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
 		Failure: newJSONFailure(r.Failure),
 	}
@@ -129,7 +132,8 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 	}
 	if l := r.Latency; l != nil && len(l.Samples) > 0 {
 		at := func(q float64) float64 { return seconds(l.Quantile(q)) }
-		out.Latency = &jsonLatency{Samples: len(l.Samples), Min: seconds(l.Samples[0]), P50: at(0.5), P95: at(0.95), P99: at(0.99), Max: at(1)}
+		out.Latency = &jsonLatency{Samples: len(l.Samples), Min: seconds(l.Samples[0]), P50: at(0.5), P95: at(0.95),
+			P99: at(0.99), Max: at(1)}
 	}
 	return out
 }

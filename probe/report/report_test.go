@@ -39,7 +39,8 @@ func round(gigabits ...float64) probe.Result {
 	r := probe.Result{
 		Peer: "spark-02:10092", PeerNode: "spark-02", Start: time.Unix(1e9, 0), Duration: 1432 * time.Millisecond,
 		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
-		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb}, {Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
+		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb},
+			{Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
 	}
 	var sum, solos float64
 	var loads []rail.Load
@@ -51,10 +52,13 @@ func round(gigabits ...float64) probe.Result {
 		}
 		samples[199] = time.Duration(12+i*1000) * time.Microsecond
 		one := probe.RailResult{
-			Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep1s0f%d", i), Port: 1, Netdev: fmt.Sprintf("enp1s0f%dnp%[1]d", i),
-			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3, GID: "::ffff:192.168.101.1", PathMTU: 4096,
+			Rail: fmt.Sprint(i), Device: fmt.Sprintf("rocep1s0f%d", i), Port: 1,
+			Netdev:   fmt.Sprintf("enp1s0f%dnp%[1]d", i),
+			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3,
+			GID: "::ffff:192.168.101.1", PathMTU: 4096,
 			Latency: &probe.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
-			Solo: burst(64, g+1), Static: burst(32, g-1), Stealing: burst(int64(g), g), CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
+			Solo: burst(64, g+1), Static: burst(32, g-1), Stealing: burst(int64(g), g),
+			CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
 		}
 		sum, solos = sum+g, solos+g+1
 		loads = append(loads, rail.Load{Rate: g, Capacity: 100})
@@ -90,7 +94,8 @@ func withFailure(r probe.Result, index int, f probe.Failure) probe.Result {
 	f.Rail = r.Rails[index].Rail
 	r.Failures = append(r.Failures, f)
 	one := &r.Rails[index]
-	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev, PeerDevice: one.PeerDevice, Share: new(0.0), Failure: &f}
+	*one = probe.RailResult{Rail: one.Rail, Device: one.Device, Port: one.Port, Netdev: one.Netdev,
+		PeerDevice: one.PeerDevice, Share: new(0.0), Failure: &f}
 	return judged(r)
 }
 
@@ -112,7 +117,8 @@ func results() map[string]probe.Result {
 			r.Rails[0].Solo, r.Rails[1].Solo = burst(64, 93), burst(64, 94)
 			r.Scaling, r.Shared = new(0.77), []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}}
 		}),
-		"rail-down": changed(withFailure(round(92, 92), 1, probe.Failure{Stage: "open", Reason: "port_down", Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *probe.Result) {
+		"rail-down": changed(withFailure(round(92, 92), 1, probe.Failure{Stage: "open", Reason: "port_down",
+			Detail: "rocep1s0f1 port 1 is DOWN: is the cable in?"}), func(r *probe.Result) {
 			r.Stealing, r.Static, r.Imbalance, r.Scaling, r.FinishSkew = new(92.0*gb), nil, new(1.0), nil, nil
 		}),
 		"single": changed(round(97), func(r *probe.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
@@ -121,18 +127,27 @@ func results() map[string]probe.Result {
 			r.Rails[2].Static = burst(32, 40)
 			r.Rails[0].PathMTU, r.Rails[2].PathMTU, r.Rails[1].CounterMismatch = 1024, 256, new(0.31)
 			r.Mismatches = []probe.Mismatch{{Component: "rdma-core", Here: "44.0", There: "50.0\x1b[2J"}}
-			r.Shared = []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"}, {Rails: []string{"1", "2"}, What: "switch"}}
+			r.Shared = []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"},
+				{Rails: []string{"1", "2"}, What: "switch"}}
 		}),
-		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
+		"fallback": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP,
+			Reason: noDevice.Reason, Detail: noDevice.Detail, Verified: true, Bytes: 64 * mb,
 			Failures: []probe.Failure{noDevice}, TCP: []probe.TCPResult{{Streams: 4, BytesPerSecond: 9.41 * gb}},
-			Rails: []probe.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)}, {Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
-		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback, Transport: probe.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
-			Failures: []probe.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"}, {Rail: "1", Stage: "reach", Reason: "retry_exceeded", Detail: "nor here"}},
-			Rails:    []probe.RailResult{{Rail: "0", Failure: &probe.Failure{}}, {Rail: "1", Failure: &probe.Failure{}}}},
-		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport, Reason: "peer_unreachable",
-			Detail:   "dial tcp 192.168.101.2:10092: connect: no route to host; is railscope running there, with probe.listen, and does a firewall let port 10092 through?",
+			Rails: []probe.RailResult{{Rail: "0", Netdev: "enp1s0f0np0", Stealing: burst(32, 4.7)},
+				{Rail: "1", Netdev: "enp1s0f1np1", Stealing: burst(32, 4.71)}}},
+		"all-rails-failed": {Peer: "spark-02:10092", Duration: 2 * time.Second, Outcome: probe.Fallback,
+			Transport: probe.TCP, Reason: "retry_exceeded", Detail: "rail 0: no answer", Verified: true,
+			Failures: []probe.Failure{{Rail: "0", Stage: "reach", Reason: "retry_exceeded", Detail: "no answer"},
+				{Rail: "1", Stage: "reach", Reason: "retry_exceeded", Detail: "nor here"}},
+			Rails: []probe.RailResult{{Rail: "0", Failure: &probe.Failure{}},
+				{Rail: "1", Failure: &probe.Failure{}}}},
+		"failed": {Peer: "spark-02:10092", Duration: time.Second, Outcome: probe.Failed, Transport: probe.NoTransport,
+			Reason: "peer_unreachable",
+			Detail: "dial tcp 192.168.101.2:10092: connect: no route to host; is railscope running there, with " +
+				"probe.listen, and does a firewall let port 10092 through?",
 			Failures: []probe.Failure{{Stage: "hello", Reason: "peer_unreachable", Detail: "dial tcp"}}},
-		"skipped": {Peer: "spark-02:10092", Duration: time.Millisecond, Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy", Detail: "the peer's rail 1 carries 43 Gb/s of other traffic"},
+		"skipped": {Peer: "spark-02:10092", Duration: time.Millisecond, Outcome: probe.Skipped,
+			Transport: probe.NoTransport, Reason: "busy", Detail: "the peer's rail 1 carries 43 Gb/s of other traffic"},
 		"long-names": changed(round(92, 30), func(r *probe.Result) {
 			for i := range r.Rails {
 				one := &r.Rails[i]
@@ -191,11 +206,14 @@ func TestColor(t *testing.T) {
 		if err := WriteTable(&without, r, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").Replace(with.String()); got != without.String() {
+		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").
+			Replace(with.String()); got != without.String() {
 			t.Errorf("%s: %s", name, cmp.Diff(without.String(), got))
 		}
-		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green, "fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
-		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(), terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
+		want := map[string]string{"healthy": terminal.Green, "single": terminal.Green, "software": terminal.Green,
+			"fallback": terminal.Red, "all-rails-failed": terminal.Red, "failed": terminal.Red, "skipped": ""}
+		if colour, ok := want[name]; !ok && !strings.HasPrefix(with.String(),
+			terminal.Yellow) || !strings.HasPrefix(with.String(), colour) {
 			t.Errorf("%s begins %q", name, with.String()[:8])
 		}
 		if name == "third" {
@@ -224,7 +242,8 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: other keys: %s", name, diff)
 		}
 	}
-	for _, name := range []string{"healthy", "bottleneck", "many-faults", "rail-down", "thirteen", "fallback", "failed", "skipped"} {
+	for _, name := range []string{"healthy", "bottleneck", "many-faults", "rail-down", "thirteen", "fallback", "failed",
+		"skipped"} {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, results()[name]); err != nil {
 			t.Fatal(err)
@@ -280,7 +299,8 @@ func TestWriteError(t *testing.T) {
 
 func TestMicros(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0.00", 1: "0.00", 5: "0.01", 2134: "2.13", 99_994: "99.99", 99_996: "100.0", 123_456: "123.5", 999_940: "999.9", 999_960: "1000", time.Second - 1000: "999999", time.Second: "1000000",
+		0: "0.00", 1: "0.00", 5: "0.01", 2134: "2.13", 99_994: "99.99", 99_996: "100.0", 123_456: "123.5",
+		999_940: "999.9", 999_960: "1000", time.Second - 1000: "999999", time.Second: "1000000",
 	} {
 		if got := micros(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
@@ -289,7 +309,8 @@ func TestMicros(t *testing.T) {
 }
 
 func TestSmallFigures(t *testing.T) {
-	for v, want := range map[float64]string{12.5e9: "100.00", 125e6: "1.00", 124.4e6: "1.00", 124e6: "0.9920", 3.74e6: "0.0299", 0: "0.0000"} {
+	for v, want := range map[float64]string{12.5e9: "100.00", 125e6: "1.00", 124.4e6: "1.00", 124e6: "0.9920",
+		3.74e6: "0.0299", 0: "0.0000"} {
 		if got := gigabits(v); got != want {
 			t.Errorf("%v B/s: %s Gb/s, want %s", v, got, want)
 		}

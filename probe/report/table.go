@@ -78,7 +78,8 @@ func railRows(r probe.Result) [][]cell {
 	if r.Transport == probe.TCP {
 		striped = "TCP Gb/s"
 	}
-	rows := [][]cell{{name("RAIL"), name("DEVICE"), name("PEER DEVICE"), number("P50 µs"), number("P99 µs"), number("MAX µs"), number("SOLO Gb/s"), number(striped), number("OF EXPECTED")}}
+	rows := [][]cell{{name("RAIL"), name("DEVICE"), name("PEER DEVICE"), number("P50 µs"), number("P99 µs"),
+		number("MAX µs"), number("SOLO Gb/s"), number(striped), number("OF EXPECTED")}}
 	measured := false
 	for i := range r.Rails {
 		one := &r.Rails[i]
@@ -114,7 +115,8 @@ func railRow(r *probe.RailResult, slow, short bool) []cell {
 	}
 	row := []cell{name(r.Rail).when(failed, terminal.Red), name(device).when(failed, terminal.Red), name(r.PeerDevice)}
 	row = append(row, quantiles...)
-	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow), number(expected).when(slow || short, terminal.Yellow))
+	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow),
+		number(expected).when(slow || short, terminal.Yellow))
 }
 
 func flow(f *probe.Flow) string {
@@ -146,7 +148,8 @@ func totals(r probe.Result) [][]cell {
 	}
 	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slower })
 	if len(r.Rails) > 1 {
-		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing", func(v float64) bool { return v > uneven })
+		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing",
+			func(v float64) bool { return v > uneven })
 		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharing })
 		some("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewed })
 	}

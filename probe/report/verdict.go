@@ -21,7 +21,8 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 	case probe.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
-			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)), terminal.Red, found
+			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)),
+				terminal.Red, found
 		}
 		return text + "the peer can be reached by TCP.", terminal.Red, found
 	case probe.Failed:

@@ -35,7 +35,8 @@ func TestBehindAPrefix(t *testing.T) {
 	b := newTab(t) // ends before the proxy, which waits for its streams
 	b.open(proxy.URL + "/nodes/n1/")
 	b.live()
-	for _, link := range value[[]string](b, `[...document.querySelectorAll('footer a')].map(a => a.href).filter(h => h.startsWith(location.origin))`) {
+	for _, link := range value[[]string](b,
+		`[...document.querySelectorAll('footer a')].map(a => a.href).filter(h => h.startsWith(location.origin))`) {
 		resp, err := http.Get(link)
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +56,8 @@ func TestTLSAndPassword(t *testing.T) {
 	certificate(t, dir)
 	config := filepath.Join(dir, "web.yml")
 	// The password is "look".
-	write(t, config, []byte("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\nbasic_auth_users: {ada: '$2a$04$/Rdgji/758He9U/M4c/RmexMc3GfJPBNKoZu2qp0R/kqlHWmerrn.'}\n"))
+	write(t, config, []byte("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\nbasic_auth_users: {ada: "+
+		"'$2a$04$/Rdgji/758He9U/M4c/RmexMc3GfJPBNKoZu2qp0R/kqlHWmerrn.'}\n"))
 	e, b := serve(t, newMachine(t, "one-rail-dead"), "--web.config.file="+config), newTab(t, chromedp.IgnoreCertErrors)
 	b.open("https://ada:look@" + e.address + "/")
 	b.live()
@@ -63,7 +65,8 @@ func TestTLSAndPassword(t *testing.T) {
 		t.Errorf("over %s, want h2", got)
 	}
 	b.clean(e.address)
-	resp, err := (&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}).RoundTrip(request(t, "https://"+e.address+"/-/page/events"))
+	resp, err := (&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}).RoundTrip(request(t,
+		"https://"+e.address+"/-/page/events"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +99,8 @@ func certificate(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	what := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	what := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	cert, err := x509.CreateCertificate(rand.Reader, what, what, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,8 @@ func newTab(t *testing.T, opts ...chromedp.ExecAllocatorOption) *tab {
 		}
 		t.Skip("there is no chromium on this machine: make page installs it")
 	}
-	opts = append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true),
+	opts = append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.WSURLReadTimeout(time.Minute)), opts...)
 	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
@@ -92,7 +93,9 @@ func (b *tab) open(address string) {
 // scheme shows the page as in light or dark.
 func (b *tab) scheme(name string) {
 	b.t.Helper()
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+			Value: name}}})
 	b.check(err)
 }
 
@@ -126,7 +129,8 @@ func (b *tab) until(what, expression string, most time.Duration) {
 
 func (b *tab) live() {
 	b.t.Helper()
-	b.until("the page is live", `!!document.querySelector('#head .live') && !document.querySelector('#head .live').hidden`, 15*time.Second)
+	b.until("the page is live",
+		`!!document.querySelector('#head .live') && !document.querySelector('#head .live').hidden`, 15*time.Second)
 }
 
 // clean fails when the console has said anything but what is allowed, or when

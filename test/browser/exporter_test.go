@@ -59,7 +59,8 @@ func serve(t *testing.T, m *machine, flags ...string) *exporter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &exporter{t: t, machine: m, flags: flags, address: l.Addr().String(), client: &http.Client{Timeout: 10 * time.Second}}
+	e := &exporter{t: t, machine: m, flags: flags, address: l.Addr().String(),
+		client: &http.Client{Timeout: 10 * time.Second}}
 	l.Close()
 	e.url = "http://" + e.address
 	e.start()
@@ -73,7 +74,9 @@ func (e *exporter) start() {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.cmd = exec.Command(path, append([]string{"serve", "--path.sysfs=" + e.machine.Sys(), "--path.procfs=" + e.machine.Proc(), "--web.listen-address=" + e.address}, e.flags...)...)
+	e.cmd = exec.Command(path,
+		append([]string{"serve", "--path.sysfs=" + e.machine.Sys(), "--path.procfs=" + e.machine.Proc(),
+			"--web.listen-address=" + e.address}, e.flags...)...)
 	said, err := e.cmd.StderrPipe()
 	if err == nil {
 		err = e.cmd.Start()

@@ -20,7 +20,8 @@ type shown struct{ Rail, Metric, Value string }
 // figures are all of the lanes.
 func (b *tab) figures() (list []shown) {
 	b.t.Helper()
-	return value[[]shown](b, `[...document.querySelectorAll('[data-rail] data[data-metric]')].map(d => ({Rail: d.closest('[data-rail]').dataset.rail, Metric: d.dataset.metric, Value: d.value}))`)
+	return value[[]shown](b, `[...document.querySelectorAll('[data-rail] data[data-metric]')].map(d => ({Rail: `+
+		`d.closest('[data-rail]').dataset.rail, Metric: d.dataset.metric, Value: d.value}))`)
 }
 
 // TestValuesEqualMetrics: the figures of the lanes are those of /metrics, to the
@@ -31,7 +32,8 @@ func TestValuesEqualMetrics(t *testing.T) {
 	b.open(e.url + "/")
 	b.live()
 	m.move(true)
-	b.until("traffic is shown", `document.querySelector('[data-now=transmit]').textContent.includes('Gb/s')`, 15*time.Second)
+	b.until("traffic is shown", `document.querySelector('[data-now=transmit]').textContent.includes('Gb/s')`,
+		15*time.Second)
 	m.move(false)
 	time.Sleep(6 * time.Second) // what is dear to read is read every 5 s
 	figures, series := b.figures(), e.series()
@@ -39,7 +41,8 @@ func TestValuesEqualMetrics(t *testing.T) {
 	for _, f := range figures {
 		var is []float64
 		for line, v := range series {
-			rail, kind := fmt.Sprintf(`rail=%q`, f.Rail), !strings.Contains(line, "kind=") || strings.Contains(line, `kind="active"`) || strings.Contains(line, `kind="nic"`)
+			rail, kind := fmt.Sprintf(`rail=%q`, f.Rail), !strings.Contains(line, "kind=") || strings.Contains(line,
+				`kind="active"`) || strings.Contains(line, `kind="nic"`)
 			if strings.HasPrefix(line, "railscope_"+f.Metric+"{") && strings.Contains(line, rail) && kind {
 				is = append(is, v)
 			}
@@ -50,7 +53,9 @@ func TestValuesEqualMetrics(t *testing.T) {
 		}
 		checked[f.Metric]++
 	}
-	want := []string{"netdev_carrier_changes_total", "pcie_link_transfers_per_second", "pcie_link_width_lanes", "port_mtu_bytes", "port_rate_bytes_per_second", "port_receive_bytes_total", "port_transmit_bytes_total", "rail_capacity_bytes_per_second"}
+	want := []string{"netdev_carrier_changes_total", "pcie_link_transfers_per_second", "pcie_link_width_lanes",
+		"port_mtu_bytes", "port_rate_bytes_per_second", "port_receive_bytes_total", "port_transmit_bytes_total",
+		"rail_capacity_bytes_per_second"}
 	if got := slices.Sorted(maps.Keys(checked)); !slices.Equal(got, want) {
 		t.Errorf("figures on the page: %v, want %v", got, want)
 	}
@@ -73,7 +78,8 @@ func TestFollowsAChange(t *testing.T) {
 	state := []string{"class/infiniband/mlx5_3/ports/1/state"}
 	// took notes when the page first showed it, by the page's own clock.
 	took := func(what, expression string, change func()) time.Duration {
-		value[bool](b, `(() => { window.seen = 0; const look = () => { if (!window.seen && (`+expression+`)) window.seen = Date.now(); };
+		value[bool](b, `(() => { window.seen = 0; const look = () => { if (!window.seen && (`+expression+
+			`)) window.seen = Date.now(); };
 			new MutationObserver(look).observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true}); return true })()`)
 		start := time.Now()
 		change()
@@ -88,18 +94,29 @@ func TestFollowsAChange(t *testing.T) {
 		}
 	}
 	for range 3 {
-		note("a port goes down", took("rail 3 is down", `document.querySelector('h1').textContent.includes('rail 3 is down') && document.querySelector('[data-rail="3"]').classList.contains('bad')`,
-			func() { m.set("1: DOWN\n", state...) }))
-		note("a port comes up", took("rail 3 is up", `!document.querySelector('h1').textContent.includes('is down') && document.querySelector('[data-rail="3"]').classList.contains('good')`,
-			func() { m.set("4: ACTIVE\n", state...) }))
-		note("traffic begins", took("traffic", `!document.querySelector('[data-rail="0"] [data-now=receive]').textContent.startsWith('0')`, func() { m.move(true) }))
-		note("traffic ends", took("idle", `document.querySelector('[data-rail="0"] [data-now=receive]').textContent.startsWith('0')`, func() { m.move(false) }))
+		note("a port goes down",
+			took("rail 3 is down",
+				`document.querySelector('h1').textContent.includes('rail 3 is down') && `+
+					`document.querySelector('[data-rail="3"]').classList.contains('bad')`,
+				func() { m.set("1: DOWN\n", state...) }))
+		note("a port comes up",
+			took("rail 3 is up",
+				`!document.querySelector('h1').textContent.includes('is down') && `+
+					`document.querySelector('[data-rail="3"]').classList.contains('good')`,
+				func() { m.set("4: ACTIVE\n", state...) }))
+		note("traffic begins",
+			took("traffic", `!document.querySelector('[data-rail="0"] [data-now=receive]').textContent.startsWith('0')`,
+				func() { m.move(true) }))
+		note("traffic ends", took("idle",
+			`document.querySelector('[data-rail="0"] [data-now=receive]').textContent.startsWith('0')`,
+			func() { m.move(false) }))
 		time.Sleep(time.Second)
 	}
 	for what, d := range best {
 		limit := 2 * time.Second
 		if what == "traffic ends" {
-			limit = 3500 * time.Millisecond // a figure is the mean of the last one to two seconds: it falls at once, and is 0 after these
+			// a figure is the mean of the last one to two seconds: it falls at once, and is 0 after these
+			limit = 3500 * time.Millisecond
 		}
 		if d > limit {
 			t.Errorf("%s: the page shows it after %v at best", what, d)
@@ -119,8 +136,11 @@ func TestSurvivesARestart(t *testing.T) {
 	if took := e.stop(syscall.SIGTERM); took > 5*time.Second {
 		t.Errorf("with a page open, the end of the exporter took %v", took)
 	}
-	b.until("the page says that it is not connected", `!document.getElementById('lost').hidden && /^Not connected since \d\d:\d\d:\d\d: .*Values from \d\d:\d\d:\d\d\.$/.test(document.getElementById('lost').textContent)`, 15*time.Second)
-	if !value[bool](b, `document.querySelector('#head .live').hidden && document.querySelector('h1').textContent.includes('rail 1 is down')`) {
+	b.until("the page says that it is not connected",
+		`!document.getElementById('lost').hidden && /^Not connected since \d\d:\d\d:\d\d: .*Values from `+
+			`\d\d:\d\d:\d\d\.$/.test(document.getElementById('lost').textContent)`, 15*time.Second)
+	if !value[bool](b, `document.querySelector('#head .live').hidden && `+
+		`document.querySelector('h1').textContent.includes('rail 1 is down')`) {
 		t.Error("the last values are gone, or the page calls itself live")
 	}
 	time.Sleep(3 * time.Second)
@@ -132,10 +152,12 @@ func TestSurvivesARestart(t *testing.T) {
 		t.Error("the page was loaded anew, or still says that it is not connected")
 	}
 	value[bool](b, `document.documentElement.dataset.layout = 'of yesterday', true`)
-	b.until("another version loads the page anew", `window.same !== true && document.readyState === 'complete'`, 10*time.Second)
+	b.until("another version loads the page anew", `window.same !== true && document.readyState === 'complete'`,
+		10*time.Second)
 	b.live()
 	host, _ := url.Parse(e.url)
-	b.clean(host.Host, "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")
+	b.clean(host.Host, "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE",
+		"ERR_CONNECTION_RESET")
 }
 
 // TestHiddenPageAsksNothing: a page that nobody sees closes its stream, and has
@@ -145,7 +167,8 @@ func TestHiddenPageAsksNothing(t *testing.T) {
 	b.open(e.url + "/")
 	b.live()
 	hide := func(hidden bool) {
-		value[bool](b, fmt.Sprintf(`Object.defineProperty(document, 'hidden', {value: %v, configurable: true}), document.dispatchEvent(new Event('visibilitychange')), true`, hidden))
+		value[bool](b, fmt.Sprintf(`Object.defineProperty(document, 'hidden', {value: %v, configurable: true}), `+
+			`document.dispatchEvent(new Event('visibilitychange')), true`, hidden))
 	}
 	hide(true)
 	time.Sleep(2 * time.Second)
@@ -188,7 +211,8 @@ func TestTenPages(t *testing.T) {
 		used := (e.series()["process_cpu_seconds_total"] - before) / seconds
 		cancel()
 		open.Wait()
-		t.Logf("%d pages: %.2f %% of a core, %d events, %d KB a page and second", pages, 100*used, events, bytes/max(pages, 1)/1000/(seconds+3))
+		t.Logf("%d pages: %.2f %% of a core, %d events, %d KB a page and second", pages, 100*used, events,
+			bytes/max(pages, 1)/1000/(seconds+3))
 		if want := pages * seconds; events < want {
 			t.Errorf("%d pages got %d events in %d s, want %d", pages, events, seconds+3, want)
 		}

@@ -28,7 +28,8 @@ type machine struct {
 
 func newMachine(t *testing.T, capture string) *machine {
 	t.Helper()
-	m := &machine{Root: sysfstest.Unpack(t, filepath.Join("../../exporter/testdata", capture+".txtar")), t: t, total: map[string]uint64{}, end: make(chan struct{})}
+	m := &machine{Root: sysfstest.Unpack(t, filepath.Join("../../exporter/testdata", capture+".txtar")), t: t,
+		total: map[string]uint64{}, end: make(chan struct{})}
 	m.running.Go(m.run)
 	t.Cleanup(func() { close(m.end); m.running.Wait() })
 	return m

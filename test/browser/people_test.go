@@ -19,7 +19,9 @@ import (
 func probing(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "railscope.yml")
-	if err := os.WriteFile(file, []byte("probe:\n  peers: [127.0.0.1:9]\n  interval: 1s\n  insecure: true\n"+strings.Join(more, "\n")), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("probe:\n  peers: [127.0.0.1:9]\n  interval: 1s\n  insecure: true\n"+strings.Join(more, "\n")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return "--config.file=" + file
@@ -30,14 +32,16 @@ func probing(t *testing.T, more ...string) string {
 func TestWithoutJavaScript(t *testing.T) {
 	m := newMachine(t, "hgx")
 	e, b := serve(t, m, probing(t)), newTab(t)
-	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 		t.Fatal(err)
 	}
 	m.move(true)
 	time.Sleep(4 * time.Second)
 	b.open(e.url + "/")
 	text := value[string](b, `document.body.innerText`)
-	for _, want := range []string{"8 of 8 busy", "rail 7", "mlx5_7", "PCIe Gen5 ×16", "400\u00a0Gb/s", "no bond on this node", "127.0.0.1:9", "peer_unreachable", "reloads every 10 s", "Metrics"} {
+	for _, want := range []string{"8 of 8 busy", "rail 7", "mlx5_7", "PCIe Gen5 ×16", "400\u00a0Gb/s",
+		"no bond on this node", "127.0.0.1:9", "peer_unreachable", "reloads every 10 s", "Metrics"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has not %q:\n%s", want, text)
 		}
@@ -49,7 +53,9 @@ func TestWithoutJavaScript(t *testing.T) {
 		t.Errorf("%d lines are drawn, want one for each rail and direction", got)
 	}
 	before := value[string](b, `document.querySelector('#head time').textContent`)
-	b.until("it is loaded anew", `!!document.querySelector('#head time') && document.querySelector('#head time').textContent !== '`+before+`'`, 20*time.Second)
+	b.until("it is loaded anew",
+		`!!document.querySelector('#head time') && document.querySelector('#head time').textContent !== '`+before+`'`,
+		20*time.Second)
 }
 
 // TestWidths: nothing is wider than the screen, from a small phone on, and no name
@@ -68,10 +74,16 @@ func TestWidths(t *testing.T) {
 		value[bool](b, `document.querySelectorAll('details').forEach(d => d.open = true), true`)
 		for _, width := range []int64{320, 375, 768, 1280, 1920} {
 			b.width(width)
-			if wide := value[[]string](b, `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && getComputedStyle(e).clipPath === 'none' && !e.closest('thead, caption, .skip')).map(e => e.outerHTML.slice(0, 120))`); len(wide) > 0 || value[bool](b, `document.documentElement.scrollWidth > document.documentElement.clientWidth`) {
+			if wide := value[[]string](b,
+				`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > `+
+					`document.documentElement.clientWidth + 1 && getComputedStyle(e).clipPath === 'none' && `+
+					`!e.closest('thead, caption, .skip')).map(e => e.outerHTML.slice(0, 120))`); len(wide) > 0 ||
+				value[bool](b, `document.documentElement.scrollWidth > document.documentElement.clientWidth`) {
 				t.Errorf("%s at %d px: wider than the screen: %q", capture, width, wide)
 			}
-			if over := value[[]string](b, `[...document.querySelectorAll('h3, th, td, .state')].filter(e => e.scrollWidth > e.clientWidth + 1 && !e.closest('thead')).map(e => e.outerHTML.slice(0, 120))`); len(over) > 0 {
+			if over := value[[]string](b,
+				`[...document.querySelectorAll('h3, th, td, .state')].filter(e => e.scrollWidth > e.clientWidth + `+
+					`1 && !e.closest('thead')).map(e => e.outerHTML.slice(0, 120))`); len(over) > 0 {
 				t.Errorf("%s at %d px: wider than its place: %q", capture, width, over)
 			}
 		}
@@ -111,7 +123,9 @@ func TestContrast(t *testing.T) {
 		b.open(e.url + "/")
 		b.live()
 		b.until("a round is there", `!!document.querySelector('.rounds')`, 15*time.Second)
-		value[bool](b, `document.querySelectorAll('details').forEach(d => d.open = true), document.getElementById('lost').hidden = false, document.getElementById('lost').textContent = 'Not connected', true`)
+		value[bool](b, `document.querySelectorAll('details').forEach(d => d.open = true), `+
+			`document.getElementById('lost').hidden = false, document.getElementById('lost').textContent = 'Not `+
+			`connected', true`)
 		back := map[string]string{}
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
@@ -139,12 +153,15 @@ func TestKeyboard(t *testing.T) {
 	e, b := serve(t, newMachine(t, "one-rail-dead"), probing(t)), newTab(t)
 	b.open(e.url + "/")
 	b.live()
-	b.until("doctor and a round are there", `!!document.querySelector('.rounds') && !!document.querySelector('.findings pre')`, 15*time.Second)
+	b.until("doctor and a round are there",
+		`!!document.querySelector('.rounds') && !!document.querySelector('.findings pre')`, 15*time.Second)
 	press := func(key string) {
 		t.Helper()
 		b.check(chromedp.Do(b.ctx, chromedp.KeyEvent(key)))
 	}
-	const active = `(() => { const e = document.activeElement, s = getComputedStyle(e); return [e.tagName, e.textContent.trim().slice(0, 30), s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 ? 'seen' : 'not seen'].join('|') })()`
+	const active = `(() => { const e = document.activeElement, s = getComputedStyle(e); return [e.tagName, ` +
+		`e.textContent.trim().slice(0, 30), s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 ? 'seen' ` +
+		`: 'not seen'].join('|') })()`
 	var order []string
 	for range 40 {
 		press("\t")
@@ -168,7 +185,8 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("Tab goes to %q, want %q", order, want)
 	}
 	rounds := value[int](b, `document.querySelectorAll('.rounds tbody tr').length`)
-	b.until("rounds come in", fmt.Sprintf(`document.querySelectorAll('.rounds tbody tr').length > %d`, rounds), 15*time.Second)
+	b.until("rounds come in", fmt.Sprintf(`document.querySelectorAll('.rounds tbody tr').length > %d`, rounds),
+		15*time.Second)
 	if !value[bool](b, `document.querySelector('.past details').open`) {
 		t.Error("what was opened by Enter closed when values came")
 	}
@@ -178,10 +196,14 @@ func TestKeyboard(t *testing.T) {
 	if at := value[string](b, `document.activeElement.id + location.hash`); at != "main#main" {
 		t.Errorf("the link over the head leads to %s", at)
 	}
-	if got := value[[]string](b, `[...document.querySelectorAll('h1, h2, h3')].map(h => h.tagName)`); got[0] != "H1" || slices.Index(got, "H2") != 1 || !slices.Contains(got, "H3") {
+	if got := value[[]string](b,
+		`[...document.querySelectorAll('h1, h2, h3')].map(h => h.tagName)`); got[0] != "H1" || slices.Index(got,
+		"H2") != 1 || !slices.Contains(got, "H3") {
 		t.Errorf("headings: %v", got)
 	}
-	if got := value[int](b, `document.querySelectorAll('main').length + document.querySelectorAll('section[aria-labelledby]').length + document.querySelectorAll('nav[aria-label]').length + document.querySelectorAll('footer').length`); got != 8 {
+	if got := value[int](b, `document.querySelectorAll('main').length + `+
+		`document.querySelectorAll('section[aria-labelledby]').length + `+
+		`document.querySelectorAll('nav[aria-label]').length + document.querySelectorAll('footer').length`); got != 8 {
 		t.Errorf("%d landmarks, want 8", got)
 	}
 	host, _ := url.Parse(e.url)

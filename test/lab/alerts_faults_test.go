@@ -32,22 +32,29 @@ var faults = []struct {
 	ci    bool
 	plant func(t *testing.T, w *watch) (mend func())
 }{
-	{name: "an interface is taken down", fires: "critical RailDown 1, warning ProbeRailFailing 2", may: "info QueuePairsDied 2",
+	{name: "an interface is taken down", fires: "critical RailDown 1, warning ProbeRailFailing 2",
+		may:   "info QueuePairsDied 2",
 		plant: shell(1, "ip link set eth1 down", "ip link set eth1 up")},
-	{name: "a cable is pulled", fires: "critical RailDown 2, warning ProbeRailFailing 1", may: "info QueuePairsDied 1", ci: true, plant: func(t *testing.T, w *watch) func() {
-		node(2).Cable(t, 1, false)
-		return func() { node(2).Cable(t, 1, true) }
-	}},
+	{name: "a cable is pulled", fires: "critical RailDown 2, warning ProbeRailFailing 1", may: "info QueuePairsDied 1",
+		ci: true, plant: func(t *testing.T, w *watch) func() {
+			node(2).Cable(t, 1, false)
+			return func() { node(2).Cable(t, 1, true) }
+		}},
 	{name: "a device is gone", fires: "critical RailGone 1, warning ProbeRailFailing 2", may: "info QueuePairsDied 2",
 		plant: shell(1, "rdma link delete rxe1", "rdma link add rxe1 type rxe netdev eth1")},
 	{name: "a port that never was up", fires: "info RailUnused 1",
-		plant: shell(1, "ip link set eth3 down; rdma link add rxe3 type rxe netdev eth3", "rdma link delete rxe3; ip link set eth3 up")},
-	{name: "a link flaps", fires: "warning RailFlapping 1", may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2", plant: flap},
+		plant: shell(1, "ip link set eth3 down; rdma link add rxe3 type rxe netdev eth3",
+			"rdma link delete rxe3; ip link set eth3 up")},
+	{name: "a link flaps", fires: "warning RailFlapping 1",
+		may:   "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2",
+		plant: flap},
 	{name: "an MTU is lowered", fires: "warning MTULost 1, warning PeerMTUSmaller 2",
 		plant: shell(1, "ip link set eth1 mtu 1500", "ip link set eth1 mtu 4200")},
 	{name: "an address comes", fires: "warning GIDDrift 1",
 		plant: shell(1, "ip address add 192.168.101.11/24 dev eth1", "ip address del 192.168.101.11/24 dev eth1")},
-	{name: "a rail is put into a bond", fires: "warning GIDDrift 1, warning GIDMisbound 1", may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2", plant: shell(1, `
+	{name: "a rail is put into a bond", fires: "warning GIDDrift 1, warning GIDMisbound 1",
+		may: "info QueuePairsDied 1, info QueuePairsDied 2, warning ProbeRailFailing 1, warning ProbeRailFailing 2",
+		plant: shell(1, `
 ip link add bond0 type bond mode active-backup miimon 100
 ip -batch - <<-end
 	link set eth1 down
@@ -73,16 +80,19 @@ ip address add 192.168.101.1/24 dev eth1`)},
 		return func() { besideBond(t, 2, "mode 802.3ad lacp_rate fast") }
 	}},
 	// Of node 2, whose rails are as fast as they say, it is less than the sampler calls busy.
-	{name: "a rail at a third, under traffic", fires: "warning RailImbalance 1", may: "warning SharedBottleneck 1", plant: func(t *testing.T, w *watch) func() {
-		job := startFlow(t, 0, 1) // before it is faster, so that the probe gives way
-		limit(t, 0, "42mbit")
-		limit(t, 1, "14mbit")
-		return func() { limit(t, 0, w.rate); limit(t, 1, w.rate); job.stop() }
-	}},
-	{name: "a rail at a third, idle", fires: "warning ProbeImbalance 1, warning ProbeImbalance 2, warning RailDegraded 1, warning RailDegraded 2", plant: func(t *testing.T, w *watch) func() {
-		limit(t, 1, "4mbit")
-		return func() { limit(t, 1, w.rate) }
-	}},
+	{name: "a rail at a third, under traffic", fires: "warning RailImbalance 1", may: "warning SharedBottleneck 1",
+		plant: func(t *testing.T, w *watch) func() {
+			job := startFlow(t, 0, 1) // before it is faster, so that the probe gives way
+			limit(t, 0, "42mbit")
+			limit(t, 1, "14mbit")
+			return func() { limit(t, 0, w.rate); limit(t, 1, w.rate); job.stop() }
+		}},
+	{name: "a rail at a third, idle",
+		fires: "warning ProbeImbalance 1, warning ProbeImbalance 2, warning RailDegraded 1, warning RailDegraded 2",
+		plant: func(t *testing.T, w *watch) func() {
+			limit(t, 1, "4mbit")
+			return func() { limit(t, 1, w.rate) }
+		}},
 	{name: "rails share a link", fires: "warning SharedBottleneck 1", may: "warning ProbeImbalance 1", plant: shell(1, `
 modprobe -a ifb act_mirred cls_matchall
 ip link add ifb0 type ifb
@@ -92,58 +102,73 @@ for i in 0 1; do
 	tc qdisc add dev eth$i clsact
 	tc filter add dev eth$i egress matchall action mirred egress redirect dev ifb0
 done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb0`)},
-	{name: "packets are lost", fires: "warning OutOfSequence 2, warning Retransmissions 1", may: "warning ProbeImbalance 1, warning RailDegraded 1, warning RailImbalance 1, warning SharedBottleneck 1", plant: func(t *testing.T, w *watch) func() {
-		job := startFlowLike(t, burst{size: 16 << 10, depth: 4, timeout: 15}, 1) // 45 ms in flight, 134 ms of patience; over this rail alone
-		node(1).Run(t, "tc", "qdisc", "replace", "dev", "eth1", "root", "netem", "rate", shape, "loss", "1%", "limit", "4000")
-		return func() { limit(t, 1, w.rate); job.stop() }
-	}},
-	{name: "TCP where RDMA should be", fires: "warning FallbackSuspected 1", may: "warning FallbackSuspected 2, warning RailImbalance 1, warning RailImbalance 2", plant: func(t *testing.T, w *watch) func() {
-		node(2).Start(t, "iperf3", "-s", "-B", node(2).address(0))
-		eventually(t, commandTime, func() error {
-			if node(2).Run(t, "ss", "-Hltn", "sport = :5201") == "" {
-				return fmt.Errorf("iperf3 does not listen")
+	{name: "packets are lost", fires: "warning OutOfSequence 2, warning Retransmissions 1",
+		may: "warning ProbeImbalance 1, warning RailDegraded 1, warning RailImbalance 1, warning SharedBottleneck 1",
+		plant: func(t *testing.T, w *watch) func() {
+			job := startFlowLike(t, burst{size: 16 << 10, depth: 4, timeout: 15},
+				1) // 45 ms in flight, 134 ms of patience; over this rail alone
+			node(1).Run(t, "tc", "qdisc", "replace", "dev", "eth1", "root", "netem", "rate", shape, "loss", "1%",
+				"limit", "4000")
+			return func() { limit(t, 1, w.rate); job.stop() }
+		}},
+	{name: "TCP where RDMA should be", fires: "warning FallbackSuspected 1",
+		may: "warning FallbackSuspected 2, warning RailImbalance 1, warning RailImbalance 2",
+		plant: func(t *testing.T, w *watch) func() {
+			node(2).Start(t, "iperf3", "-s", "-B", node(2).address(0))
+			eventually(t, commandTime, func() error {
+				if node(2).Run(t, "ss", "-Hltn", "sport = :5201") == "" {
+					return fmt.Errorf("iperf3 does not listen")
+				}
+				return nil
+			})
+			tcp := node(1).Start(t, "iperf3", "-c", node(2).address(0), "-t", "600", "-i", "0")
+			eventually(t, commandTime,
+				func() error { return moves(t, 0) }) // so that the probe gives way when it is faster
+			for _, n := range []node{1, 2} {
+				n.Run(t, "tc", "qdisc", "delete", "dev", "eth0", "root")
 			}
-			return nil
-		})
-		tcp := node(1).Start(t, "iperf3", "-c", node(2).address(0), "-t", "600", "-i", "0")
-		eventually(t, commandTime, func() error { return moves(t, 0) }) // so that the probe gives way when it is faster
-		for _, n := range []node{1, 2} {
-			n.Run(t, "tc", "qdisc", "delete", "dev", "eth0", "root")
-		}
-		return func() { limit(t, 0, w.rate); tcp.kill() }
-	}},
+			return func() { limit(t, 0, w.rate); tcp.kill() }
+		}},
 	{name: "a job's log says sockets", fires: "warning NCCLFallback 1", plant: shell(1,
 		`echo 'node1:1:1 [0] NCCL INFO Using network Socket' > /tmp/nccl/train.log`, `rm /tmp/nccl/train.log`)},
-	{name: "RDMA is filtered", fires: "critical ProbeFallback 1, critical ProbeFallback 2", may: "info QueuePairsDied 1, info QueuePairsDied 2", ci: true, plant: func(t *testing.T, w *watch) func() {
-		filter(t, 2, "udp", 4791, "eth0", "eth1")
-		return func() { node(2).Shell(t, "tc qdisc del dev eth0 clsact; tc qdisc del dev eth1 clsact") }
-	}},
-	{name: "RDMA is filtered on one rail", fires: "warning ProbeRailFailing 1, warning ProbeRailFailing 2", may: "info QueuePairsDied 1, info QueuePairsDied 2", plant: func(t *testing.T, w *watch) func() {
-		filter(t, 2, "udp", 4791, "eth1")
-		return func() { node(2).Run(t, "tc", "qdisc", "del", "dev", "eth1", "clsact") }
-	}},
-	{name: "no libibverbs", fires: "warning ProbeWithoutRDMA 1, warning ProbeWithoutRDMA 2", plant: func(t *testing.T, w *watch) func() {
-		w.restart(t, 1, "env", "RAILSCOPE_LIBIBVERBS=/no/such/library")
-		return func() { w.restart(t, 1) }
-	}},
+	{name: "RDMA is filtered", fires: "critical ProbeFallback 1, critical ProbeFallback 2",
+		may: "info QueuePairsDied 1, info QueuePairsDied 2", ci: true, plant: func(t *testing.T, w *watch) func() {
+			filter(t, 2, "udp", 4791, "eth0", "eth1")
+			return func() { node(2).Shell(t, "tc qdisc del dev eth0 clsact; tc qdisc del dev eth1 clsact") }
+		}},
+	{name: "RDMA is filtered on one rail", fires: "warning ProbeRailFailing 1, warning ProbeRailFailing 2",
+		may: "info QueuePairsDied 1, info QueuePairsDied 2", plant: func(t *testing.T, w *watch) func() {
+			filter(t, 2, "udp", 4791, "eth1")
+			return func() { node(2).Run(t, "tc", "qdisc", "del", "dev", "eth1", "clsact") }
+		}},
+	{name: "no libibverbs", fires: "warning ProbeWithoutRDMA 1, warning ProbeWithoutRDMA 2",
+		plant: func(t *testing.T, w *watch) func() {
+			w.restart(t, 1, "env", "RAILSCOPE_LIBIBVERBS=/no/such/library")
+			return func() { w.restart(t, 1) }
+		}},
 	{name: "the peer's port is filtered", fires: "warning ProbeFailing 1", plant: func(t *testing.T, w *watch) func() {
 		filter(t, 2, "tcp", 10092, "ctl0")
 		return func() { node(2).Run(t, "tc", "qdisc", "del", "dev", "ctl0", "clsact") }
 	}},
-	{name: "railscope is stopped", fires: "warning ExporterDown 2, warning ProbeFailing 1", plant: func(t *testing.T, w *watch) func() {
-		w.stop(t, 2)
-		return func() { w.start(t, 2) }
-	}},
-	{name: "railscope is stopped everywhere", fires: "warning ExporterAbsent, warning ExporterDown 1, warning ExporterDown 2", plant: func(t *testing.T, w *watch) func() {
-		w.stop(t, 1)
-		w.stop(t, 2)
-		return func() { w.start(t, 1); w.start(t, 2) }
-	}},
-	{name: "memory is corrupted", fires: "critical VerificationFailed 1", may: "critical VerificationFailed 2, warning ProbeFailing 1, warning ProbeFailing 2", plant: corrupt},
-	{name: "kernels unlike", fires: "info PeerVersionsUnlike 1, info PeerVersionsUnlike 2", plant: func(t *testing.T, w *watch) func() {
-		w.restart(t, 2, "setarch", "x86_64", "--uname-2.6")
-		return func() { w.restart(t, 2) }
-	}},
+	{name: "railscope is stopped", fires: "warning ExporterDown 2, warning ProbeFailing 1",
+		plant: func(t *testing.T, w *watch) func() {
+			w.stop(t, 2)
+			return func() { w.start(t, 2) }
+		}},
+	{name: "railscope is stopped everywhere",
+		fires: "warning ExporterAbsent, warning ExporterDown 1, warning ExporterDown 2",
+		plant: func(t *testing.T, w *watch) func() {
+			w.stop(t, 1)
+			w.stop(t, 2)
+			return func() { w.start(t, 1); w.start(t, 2) }
+		}},
+	{name: "memory is corrupted", fires: "critical VerificationFailed 1",
+		may: "critical VerificationFailed 2, warning ProbeFailing 1, warning ProbeFailing 2", plant: corrupt},
+	{name: "kernels unlike", fires: "info PeerVersionsUnlike 1, info PeerVersionsUnlike 2",
+		plant: func(t *testing.T, w *watch) func() {
+			w.restart(t, 2, "setarch", "x86_64", "--uname-2.6")
+			return func() { w.restart(t, 2) }
+		}},
 	{name: "a file cannot be read", fires: "warning SourceFailing 1", plant: func(t *testing.T, w *watch) func() {
 		const file = "/sys/class/infiniband/rxe1/ports/1/phys_state"
 		w.stop(t, 1)                                           // it keeps files open
@@ -152,7 +177,9 @@ done`, `for i in 0 1; do tc qdisc del dev eth$i clsact; done; ip link delete ifb
 		return func() { w.stop(t, 1); node(1).Run(t, "umount", file); w.start(t, 1) }
 	}},
 	{name: "railscope gets no time", fires: "warning SamplerOverrunning 1", plant: func(t *testing.T, w *watch) func() {
-		stopper := node(1).Start(t, "bash", "-c", fmt.Sprintf("while :; do kill -STOP %[1]d; sleep .3; kill -CONT %[1]d; sleep .3; done", w.exporters[1].process.PID))
+		stopper := node(1).Start(t, "bash", "-c",
+			fmt.Sprintf("while :; do kill -STOP %[1]d; sleep .3; kill -CONT %[1]d; sleep .3; done",
+				w.exporters[1].process.PID))
 		return func() {
 			stopper.kill()
 			node(1).Run(t, "kill", "-CONT", fmt.Sprint(w.exporters[1].process.PID))
@@ -221,7 +248,8 @@ func TestAlertsFaults(t *testing.T) {
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
-	for _, m := range regexp.MustCompile(`- alert: Railscope(\w+)`).FindAllStringSubmatch(string(text)+string(more), -1) {
+	for _, m := range regexp.MustCompile(`- alert: Railscope(\w+)`).FindAllStringSubmatch(string(text)+string(more),
+		-1) {
 		if (elsewhere[m[1]] != "") == seen[m[1]] {
 			t.Errorf("%s: a fault here fires it: %t; and why none can: %q", m[1], seen[m[1]], elsewhere[m[1]])
 		}
@@ -239,7 +267,8 @@ func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *w
 		fired := w.alerts(t, "firing", start)
 		for _, one := range want {
 			if !slices.Contains(fired, one) {
-				return fmt.Errorf("%s does not fire: there are %q, pending %q", one, fired, w.alerts(t, "pending", start))
+				return fmt.Errorf("%s does not fire: there are %q, pending %q", one, fired,
+					w.alerts(t, "pending", start))
 			}
 		}
 		return nil
@@ -250,7 +279,8 @@ func (w *watch) fires(t *testing.T, fires, may string, plant func(*testing.T, *w
 	mended := time.Now()
 	w.quiet(t)
 	fired := w.alerts(t, "firing", start)
-	t.Logf("after %.0f s: %s; quiet %.0f s after it was mended; pended beside: %q", took.Seconds(), strings.Join(fired, ", "), time.Since(mended).Seconds(),
+	t.Logf("after %.0f s: %s; quiet %.0f s after it was mended; pended beside: %q", took.Seconds(),
+		strings.Join(fired, ", "), time.Since(mended).Seconds(),
 		slices.DeleteFunc(w.alerts(t, "pending", start), func(a string) bool { return slices.Contains(fired, a) }))
 	for _, one := range fired {
 		if !starved(one) && !slices.Contains(want, one) && !slices.Contains(strings.Split(may, ", "), one) {
@@ -280,7 +310,9 @@ func flap(t *testing.T, _ *watch) func() {
 	for range 4 {
 		for _, plugged := range []bool{false, true} {
 			node(1).Cable(t, 1, plugged)
-			eventually(t, linkTime, func() error { return portState(t, 1, 1, map[bool]string{false: "1: DOWN", true: "4: ACTIVE"}[plugged]) })
+			eventually(t, linkTime, func() error {
+				return portState(t, 1, 1, map[bool]string{false: "1: DOWN", true: "4: ACTIVE"}[plugged])
+			})
 		}
 	}
 	node(1).Run(t, "ethtool", "-s", "eth1", "speed", "1000", "duplex", "full") // virtio forgets what slowRails said
@@ -309,7 +341,8 @@ func filter(t *testing.T, n node, protocol string, port int, netdevs ...string) 
 	number := map[string]int{"tcp": 6, "udp": 17}[protocol]
 	for _, dev := range netdevs {
 		n.Shell(t, fmt.Sprintf(`tc qdisc add dev %[1]s clsact
-tc filter add dev %[1]s ingress protocol ip u32 match ip protocol %[2]d 0xff match ip dport %[3]d 0xffff action drop`, dev, number, port))
+tc filter add dev %[1]s ingress protocol ip u32 match ip protocol %[2]d 0xff match ip dport %[3]d 0xffff action drop`,
+			dev, number, port))
 	}
 }
 

@@ -48,7 +48,8 @@ func shipped() terms {
 // emulated CPUs, which others use, too, are not the limit; and all rounds are
 // full ones, because a solo stands until the next and one alone proves nothing.
 func hastened(t *testing.T) terms {
-	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "transfer: 1MiB", "chunk: 32KiB", "latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"},
+	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "transfer: 1MiB", "chunk: 32KiB",
+		"latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"},
 		2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
 }
 
@@ -84,7 +85,8 @@ func startWatch(t *testing.T, c terms) *watch {
 // start starts railscope in a node, by a command before it if there is one.
 func (w *watch) start(t *testing.T, n node, before ...string) {
 	t.Helper()
-	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log", "--log.level=debug")
+	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log",
+		"--log.level=debug")
 	e := &exporter{n, n.Start(w.t, argv...)}
 	w.exporters[n] = e
 	w.t.Cleanup(func() {
@@ -129,7 +131,10 @@ func (w *watch) restart(t *testing.T, n node, before ...string) {
 func (w *watch) probed(t *testing.T) {
 	t.Helper()
 	for _, n := range []node{1, 2} {
-		w.exporters[n].probed(t, 1, want{`probe_transport{transport="rdma"}`: 1, `probe_rail_goodput_bytes_per_second{rail="0",mode="solo"}`: some, `probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`: some})
+		w.exporters[n].probed(t, 1,
+			want{`probe_transport{transport="rdma"}`: 1,
+				`probe_rail_goodput_bytes_per_second{rail="0",mode="solo"}`: some,
+				`probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`: some})
 	}
 }
 
@@ -148,12 +153,14 @@ func (w *watch) alerts(t *testing.T, state string, since time.Time) (all []strin
 // evaluations.
 func (w *watch) history(t *testing.T, state string, since time.Time) metrics {
 	t.Helper()
-	return vector(t, fmt.Sprintf(`count_over_time(ALERTS{alertstate=%q}[%ds])`, state, max(1, int(time.Since(since).Seconds()))))
+	return vector(t, fmt.Sprintf(`count_over_time(ALERTS{alertstate=%q}[%ds])`, state,
+		max(1, int(time.Since(since).Seconds()))))
 }
 
 func written(alert map[string]string) string {
 	node := regexp.MustCompile(`\d:10091$`).FindString(alert["instance"])
-	return strings.TrimSpace(fmt.Sprintf("%s %s %.1s", alert["severity"], strings.TrimPrefix(alert["alertname"], "Railscope"), node))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %.1s", alert["severity"],
+		strings.TrimPrefix(alert["alertname"], "Railscope"), node))
 }
 
 // quiet waits until there is no alert any more, not even one that pends.
@@ -263,12 +270,15 @@ func (w *watch) healthy(t *testing.T) {
 	pended := w.history(t, "pending", w.since)
 	for _, s := range pended {
 		pending, due := time.Duration(s.value)*w.evaluate, after[s.labels["alertname"]]
-		t.Logf("pended: %s rail %s, for %v in all; it fires after %v", written(s.labels), s.labels["rail"], pending, due)
+		t.Logf("pended: %s rail %s, for %v in all; it fires after %v", written(s.labels), s.labels["rail"],
+			pending, due)
 		if w.evaluate != minute && pending > max(due/2, 2*w.evaluate) {
-			t.Errorf("%s pended for %v of healthy nodes' time, and would fire after %v", written(s.labels), pending, due)
+			t.Errorf("%s pended for %v of healthy nodes' time, and would fire after %v", written(s.labels),
+				pending, due)
 		}
 	}
-	t.Logf("%d alerts watched for %.0f s: none fired, %d pended", len(after), time.Since(w.since).Seconds(), len(pended))
+	t.Logf("%d alerts watched for %.0f s: none fired, %d pended", len(after), time.Since(w.since).Seconds(),
+		len(pended))
 }
 
 // hasten writes the shipped rules anew, a second for every minute, and returns
@@ -298,7 +308,8 @@ func hasten(t *testing.T) string {
 		})
 		hastened = strings.ReplaceAll(hastened, "process_start_time_seconds > 900", "process_start_time_seconds > 15")
 		all.WriteString(hastened)
-		if err := os.WriteFile(filepath.Join("/out/hastened", filepath.Base(file)), []byte(hastened), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join("/out/hastened", filepath.Base(file)), []byte(hastened),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,13 +18,16 @@ func TestBondMemberFails(t *testing.T) {
 		whole, failed want // beside what holds for every mode
 	}{
 		{"balance-xor", []string{"xmit_hash_policy", "layer3+4"},
-			want{`bond_info{bond="bond0",mode="balance-xor",xmit_hash_policy="layer3+4"}`: 1, `bond_active_member_info{bond="bond0"}`: gone},
+			want{`bond_info{bond="bond0",mode="balance-xor",xmit_hash_policy="layer3+4"}`: 1,
+				`bond_active_member_info{bond="bond0"}`: gone},
 			want{`bond_active_member_info{bond="bond0"}`: gone}},
 		{"active-backup", nil,
-			want{`bond_info{bond="bond0",mode="active-backup"}`: 1, `bond_active_member_info{bond="bond0",member="eth0"}`: 1, `bond_active_member_info{bond="bond0"}`: 1},
+			want{`bond_info{bond="bond0",mode="active-backup"}`: 1,
+				`bond_active_member_info{bond="bond0",member="eth0"}`: 1, `bond_active_member_info{bond="bond0"}`: 1},
 			want{`bond_active_member_info{bond="bond0",member="eth1"}`: 1, `bond_active_member_info{bond="bond0"}`: 1}},
 		{"802.3ad", []string{"lacp_rate", "fast", "xmit_hash_policy", "layer3+4"},
-			want{`bond_info{bond="bond0",mode="802.3ad"}`: 1, `bond_aggregator_ports{bond="bond0"}`: 2, `bond_partner_present{bond="bond0"}`: 1},
+			want{`bond_info{bond="bond0",mode="802.3ad"}`: 1, `bond_aggregator_ports{bond="bond0"}`: 2,
+				`bond_partner_present{bond="bond0"}`: 1},
 			want{`bond_aggregator_ports{bond="bond0"}`: 1, `bond_partner_present{bond="bond0"}`: 1}},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
@@ -53,7 +56,8 @@ func TestBondMemberFails(t *testing.T) {
 				`bond_up{bond="bond0"}`: 1, `bond_members{bond="bond0"}`: 2, `bond_members_up{bond="bond0"}`: 1,
 				`bond_member_up{bond="bond0",member="eth0"}`: 0, `bond_member_up{bond="bond0",member="eth1"}`: 1,
 				failures: before + 1,
-				`bond_member_link_failures_total{bond="bond0",member="eth1"}`: m.must(t, `bond_member_link_failures_total{bond="bond0",member="eth1"}`),
+				`bond_member_link_failures_total{bond="bond0",member="eth1"}`: m.must(t,
+					`bond_member_link_failures_total{bond="bond0",member="eth1"}`),
 			}
 			maps.Copy(failed, c.failed)
 			e.shows(t, failed)
@@ -62,7 +66,8 @@ func TestBondMemberFails(t *testing.T) {
 			for _, n := range []node{1, 2} {
 				n.Cable(t, 0, true)
 			}
-			e.shows(t, want{`bond_members_up{bond="bond0"}`: 2, `bond_member_up{bond="bond0",member="eth0"}`: 1, failures: before + 1})
+			e.shows(t, want{`bond_members_up{bond="bond0"}`: 2, `bond_member_up{bond="bond0",member="eth0"}`: 1,
+				failures: before + 1})
 		})
 	}
 }
@@ -112,11 +117,13 @@ ip -batch - <<-end
 	address flush dev eth1
 	address add 192.168.100.11/24 dev bond0
 end`)
-	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1})
+	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
+		`port_up{rail="1"}`: 1})
 
 	// Now neither has one: both rails go by the bond's.
 	node(1).Run(t, "ip", "addr", "del", node(1).address(0)+"/24", "dev", "eth0")
-	m := e.shows(t, want{`gid_misbound{rail="0"}`: 1, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1})
+	m := e.shows(t, want{`gid_misbound{rail="0"}`: 1, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
+		`port_up{rail="1"}`: 1})
 	for rail := range 2 {
 		if labels, ok := exportedGID(m, rail, "192.168.100.11"); !ok || labels["netdev"] != "bond0" {
 			t.Errorf("rail %d: gid_info of the bond's address: %v", rail, labels)

@@ -104,7 +104,8 @@ func TestCountersEqualNetlink(t *testing.T) {
 				moved++
 			}
 		}
-		if err := (want{fmt.Sprintf(`port_hw_counters_source_info{rail="%d",source="netlink"}`, rail): 1}).check(m); err != nil {
+		if err := (want{fmt.Sprintf(`port_hw_counters_source_info{rail="%d",source="netlink"}`,
+			rail): 1}).check(m); err != nil {
 			t.Error(err)
 		}
 	}

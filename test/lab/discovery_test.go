@@ -37,7 +37,8 @@ func TestRailsFound(t *testing.T) {
 				t.Errorf("%d rails in rail_info, want %d", got, rails)
 			}
 			for rail := range rails {
-				if got, ok := exportedGID(m, rail, node(1).address(rail)); !ok || got["netdev"] != fmt.Sprintf("eth%d", rail) || got["type"] != "RoCE v2" {
+				if got, ok := exportedGID(m, rail, node(1).address(rail)); !ok || got["netdev"] != fmt.Sprintf("eth%d",
+					rail) || got["type"] != "RoCE v2" {
 					t.Errorf("rail %d: gid_info of %s: %v", rail, node(1).address(rail), got)
 				}
 			}
@@ -69,11 +70,13 @@ func checkList(t *testing.T, rails int) {
 		t.Errorf("problems: %q", list.Problems)
 	}
 	for i, r := range list.Rails {
-		if r.Rail != fmt.Sprint(i) || r.Device != fmt.Sprintf("rxe%d", i) || r.Port != 1 || r.Netdev != fmt.Sprintf("eth%d", i) || r.State != "ACTIVE" {
+		if r.Rail != fmt.Sprint(i) || r.Device != fmt.Sprintf("rxe%d",
+			i) || r.Port != 1 || r.Netdev != fmt.Sprintf("eth%d", i) || r.State != "ACTIVE" {
 			t.Errorf("rail %d is %+v", i, r)
 		}
 		kernel, _ := gidOf(gids(t, 1, r.Device), node(1).address(i))
-		if !sameAddress(r.GID, node(1).address(i)) || fmt.Sprint(r.GIDIndex) != kernel.index || r.GIDType != "RoCE v2" || r.Reason == "" {
+		if !sameAddress(r.GID,
+			node(1).address(i)) || fmt.Sprint(r.GIDIndex) != kernel.index || r.GIDType != "RoCE v2" || r.Reason == "" {
 			t.Errorf("rail %d: chose GID %+v, the kernel has %+v", i, r, kernel)
 		}
 	}

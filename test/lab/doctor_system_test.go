@@ -29,7 +29,8 @@ func TestDoctorMendsSystem(t *testing.T) {
 // among others whose does not, and no longer when it has ended.
 func TestDoctorEnvironment(t *testing.T) {
 	freshRails(t, 2)
-	node(1).Start(t, "env", "NCCL_IB_DISABLE=0", "NCCL_IB_HCA=rxe", "NCCL_IB_GID_INDEX=1", "UCX_TLS=rc,sm,self", "UCX_NET_DEVICES=rxe0:1,rxe1:1", "sleep", "600")
+	node(1).Start(t, "env", "NCCL_IB_DISABLE=0", "NCCL_IB_HCA=rxe", "NCCL_IB_GID_INDEX=1", "UCX_TLS=rc,sm,self",
+		"UCX_NET_DEVICES=rxe0:1,rxe1:1", "sleep", "600")
 	finds(t, nil)
 	job := node(1).Start(t, "env", "NCCL_IB_DISABLE=1", "UCX_NET_DEVICES=lo", "sleep", "600")
 	d := finds(t, []string{"nccl_ib_disable", "ucx_net_devices"})

@@ -78,7 +78,8 @@ func (d diagnosis) mend(t *testing.T) {
 		if f.Node == "node2" {
 			n = 2
 		}
-		t.Logf("%s: %s: %s: %s; mend on %s:\n%s", f.Check, f.Severity, f.Subject, f.Read, f.Node, strings.Join(f.Mend, "\n"))
+		t.Logf("%s: %s: %s: %s; mend on %s:\n%s", f.Check, f.Severity, f.Subject, f.Read, f.Node,
+			strings.Join(f.Mend, "\n"))
 		n.Shell(t, strings.Join(f.Mend, "\n"))
 	}
 }
@@ -102,7 +103,8 @@ func TestDoctorHealthy(t *testing.T) {
 			if len(d.Nodes) != 1 || len(d.Nodes[0].Rails) != rails {
 				t.Errorf("it looked at %+v", d.Nodes)
 			}
-			t.Logf("%d rails: %.3f s of looking, %.3f s with start and end of the process", rails, d.Seconds, d.took.Seconds())
+			t.Logf("%d rails: %.3f s of looking, %.3f s with start and end of the process", rails, d.Seconds,
+				d.took.Seconds())
 			best = min(best, d.took)
 		}
 		if best >= time.Second {
@@ -110,7 +112,9 @@ func TestDoctorHealthy(t *testing.T) {
 		}
 	}
 	show(t)
-	t.Logf("times that the links went down since the boot: %s", strings.Join(lines(node(1).Run(t, "grep", "", "/sys/class/net/eth0/carrier_down_count", "/sys/class/net/eth1/carrier_down_count")), ", "))
+	t.Logf("times that the links went down since the boot: %s",
+		strings.Join(lines(node(1).Run(t, "grep", "", "/sys/class/net/eth0/carrier_down_count",
+			"/sys/class/net/eth1/carrier_down_count")), ", "))
 }
 
 // TestDoctorMends breaks a node in one way, has doctor find that and nothing
@@ -137,7 +141,8 @@ rdma link add rxe0 type rxe netdev bond0`
 		{"MTU 1500 on one rail", "mtu_low", "", "ip link set eth1 mtu 1500"},
 		{"an interface taken down", "netdev_down", "", "ip link set eth1 down"},
 		{"an address removed", "gid_link_local", "", "ip address del 192.168.101.1/24 dev eth1"},
-		{"both rails in one subnet", "same_subnet", "", "ip address flush dev eth1 scope global; ip address add 192.168.100.11/24 dev eth1"},
+		{"both rails in one subnet", "same_subnet", "",
+			"ip address flush dev eth1 scope global; ip address add 192.168.100.11/24 dev eth1"},
 		{"bond in a mode without RDMA", "bond_mode", "", "bond balance-rr"},
 		{"bond over two rails", "bond_no_lag", "", "bond balance-xor"},
 		{"member of a bond down", "bond_member_down", onBond, "ip link set eth1 down"},
@@ -182,7 +187,8 @@ func TestDoctorSharedSubnet(t *testing.T) {
 	flags := []string{"--peer=" + node(2).control(), "--token-file=/out/token"}
 	for _, n := range []node{1, 2} {
 		t.Cleanup(func() { routesAsBefore(t, n) })
-		n.Shell(t, fmt.Sprintf("ip address flush dev eth1 scope global; ip address add 192.168.100.1%d/24 dev eth1; sysctl -qw net/ipv4/conf/eth0/rp_filter=1 net/ipv4/conf/eth1/rp_filter=1", n))
+		n.Shell(t, fmt.Sprintf("ip address flush dev eth1 scope global; ip address add 192.168.100.1%d/24 dev "+
+			"eth1; sysctl -qw net/ipv4/conf/eth0/rp_filter=1 net/ipv4/conf/eth1/rp_filter=1", n))
 	}
 	d := finds(t, []string{"same_subnet", "same_subnet"}, flags...)
 	show(t, flags...)
@@ -230,7 +236,8 @@ func TestDoctorPeer(t *testing.T) {
 	}{
 		{"MTU larger there", []string{"peer_mtu", "peer_mtu"}, "ip link set eth0 mtu 9000; ip link set eth1 mtu 9000"},
 		{"MTU 1500 there", []string{"mtu_low"}, "ip link set eth1 mtu 1500"},
-		{"another subnet there", []string{"peer_subnet"}, "ip address flush dev eth1 scope global; ip address add 192.168.111.2/24 dev eth1"},
+		{"another subnet there", []string{"peer_subnet"},
+			"ip address flush dev eth1 scope global; ip address add 192.168.111.2/24 dev eth1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			freshRails(t, 2)

@@ -16,7 +16,9 @@ func TestLabCommands(t *testing.T) {
 		if got, want := strings.TrimSpace(n.Run(t, "hostname")), fmt.Sprintf("node%d", n); got != want {
 			t.Errorf("node %d calls itself %q", n, got)
 		}
-		if res, err := n.Try("bash", "-c", "echo out; echo err >&2; exit 7"); err == nil || res.RC != 7 || res.Stdout != "out\n" || res.Stderr != "err\n" {
+		if res, err := n.Try("bash", "-c",
+			"echo out; echo err >&2; exit 7"); err == nil || res.RC != 7 || res.Stdout != "out\n" || res.Stderr !=
+			"err\n" {
 			t.Errorf("node %d: result %+v, error %v; want exit code 7 and both outputs", n, res, err)
 		}
 		if _, err := n.Try("/no/such/command"); err == nil {

@@ -33,7 +33,8 @@ func TestLinkDown(t *testing.T) {
 				`port_rate_bytes_per_second{rail="1"}`: gone, // the kernel still tells one
 			})
 			c.up(t)
-			e.shows(t, want{`port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1, `port_rate_bytes_per_second{rail="1"}`: 10e9 / 8})
+			e.shows(t, want{`port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1,
+				`port_rate_bytes_per_second{rail="1"}`: 10e9 / 8})
 		})
 	}
 }
@@ -99,7 +100,8 @@ func TestDeviceReplaced(t *testing.T) {
 				series("rail_info", other): 1,
 			})
 
-			node(1).Run(t, "rdma", "link", "add", fmt.Sprintf("rxe%d", rail), "type", "rxe", "netdev", fmt.Sprintf("eth%d", rail))
+			node(1).Run(t, "rdma", "link", "add", fmt.Sprintf("rxe%d", rail), "type", "rxe", "netdev",
+				fmt.Sprintf("eth%d", rail))
 			e.shows(t, want{series("port_up", rail): 1, packets: 0, series("port_up", other): 1})
 			b := burst{rail: rail, messages: 20, size: 64 << 10}
 			b.send(t)

@@ -58,7 +58,9 @@ func TestPackage(t *testing.T) {
 	} {
 		if !t.Run(step.name, step.run) {
 			t.Cleanup(func() {
-				node(1).Run(t, "bash", "-c", "dpkg --no-triggers --purge railscope; rm -rf /etc/systemd/system/railscope.service.d /etc/railscope; systemctl daemon-reload")
+				node(1).Run(t, "bash", "-c",
+					"dpkg --no-triggers --purge railscope; rm -rf /etc/systemd/system/railscope.service.d "+
+						"/etc/railscope; systemctl daemon-reload")
 			})
 			t.Fatalf("systemd says:\n%s", node(1).Run(t, "journalctl", "--no-pager", "-n", "60", "-u", "railscope"))
 		}
@@ -69,9 +71,12 @@ func TestPackage(t *testing.T) {
 func (s *service) install(t *testing.T) []string {
 	dpkg(t, "--install", oldDeb)
 	s.version = s.versionOf(t, oldDeb)
-	s.shows(t, want{`port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1, `source_success{source="rdma"}`: 1, `source_success{source="netdev"}`: 1, `probe_transport`: gone})
-	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "Type": "notify", "NRestarts": "0", "WatchdogUSec": "30s", "UnitFileState": "enabled"})
-	if got := strings.TrimSpace(node(1).Run(t, "stat", "-c", "%a %U:%G", "/etc/railscope", etcConfig)); got != "750 root:railscope\n644 root:root" {
+	s.shows(t, want{`port_up{rail="0"}`: 1, `port_up{rail="1"}`: 1, `source_success{source="rdma"}`: 1,
+		`source_success{source="netdev"}`: 1, `probe_transport`: gone})
+	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "Type": "notify", "NRestarts": "0",
+		"WatchdogUSec": "30s", "UnitFileState": "enabled"})
+	if got := strings.TrimSpace(node(1).Run(t, "stat", "-c", "%a %U:%G", "/etc/railscope",
+		etcConfig)); got != "750 root:railscope\n644 root:root" {
 		t.Errorf("/etc/railscope and %s are %q", etcConfig, got)
 	}
 	return lines(node(1).Run(t, "dpkg", "--listfiles", "railscope"))
@@ -86,7 +91,8 @@ func (s *service) sandbox(t *testing.T) {
 	if user == "0" {
 		t.Fatal("the user railscope is root")
 	}
-	for field, value := range map[string]string{"Uid:": strings.Join(slices.Repeat([]string{user}, 4), "\t"), "NoNewPrivs:": "1", "Seccomp:": "2",
+	for field, value := range map[string]string{"Uid:": strings.Join(slices.Repeat([]string{user}, 4), "\t"),
+		"NoNewPrivs:": "1", "Seccomp:": "2",
 		"CapEff:": "0000000000000000", "CapBnd:": "0000000000000000", "CapAmb:": "0000000000000000"} {
 		if !strings.Contains(status, "\n"+field+"\t"+value+"\n") {
 			t.Errorf("/proc/%s/status has no %s %s: %s", pid, field, value, status)
@@ -133,7 +139,8 @@ systemctl reload railscope`, etcToken, etcConfig))
 	}
 	var r report
 	eventually(t, roundTime, func() error { // node 1 makes rounds of its own, and one at a time
-		r = ended(t, node(2).Start(t, railscope, "bench", node(1).control(), "--token-file=/out/token", "--timeout=90s", "--format=json",
+		r = ended(t, node(2).Start(t, railscope, "bench", node(1).control(), "--token-file=/out/token", "--timeout=90s",
+			"--format=json",
 			"--transfer=2MiB", "--chunk=64KiB", "--latency-samples=20"))
 		if r.Outcome == "skipped" {
 			return errors.New(r.String())
@@ -158,14 +165,17 @@ echo 'node1:7:7 [0] NCCL INFO NET/IB : Using [0]rxe0:1/RoCE ; OOB ctl0:192.168.2
 chmod 600 /var/log/nccl/job.log
 systemctl daemon-reload
 systemctl restart railscope`)
-	s.shows(t, want{`source_success{source="process"}`: 1, `source_success{source="nccl"}`: 1, `nccl_files{state="followed"}`: 1})
+	s.shows(t, want{`source_success{source="process"}`: 1, `source_success{source="nccl"}`: 1,
+		`nccl_files{state="followed"}`: 1})
 	pid := s.pid(t)
 	// CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_SYS_PTRACE
-	if got := strings.Fields(node(1).Run(t, "grep", "-E", "^Cap(Eff|Bnd|Amb):", "/proc/"+pid+"/status")); !slices.Equal(got, []string{
+	if got := strings.Fields(node(1).Run(t, "grep", "-E", "^Cap(Eff|Bnd|Amb):",
+		"/proc/"+pid+"/status")); !slices.Equal(got, []string{
 		"CapEff:", "0000000000081004", "CapBnd:", "0000000000081004", "CapAmb:", "0000000000081004"}) {
 		t.Errorf("capabilities: %q", got)
 	}
-	node(1).Run(t, "bash", "-c", "cd /proc/$0/root && setpriv --reuid=railscope --regid=railscope --clear-groups test -e proc/1/cmdline", pid)
+	node(1).Run(t, "bash", "-c",
+		"cd /proc/$0/root && setpriv --reuid=railscope --regid=railscope --clear-groups test -e proc/1/cmdline", pid)
 }
 
 // watchdog stops the process without a word; the manager must notice and start
@@ -181,7 +191,8 @@ func (s *service) watchdog(t *testing.T) {
 	})
 	s.shows(t, s.probes())
 	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "NRestarts": "1"})
-	if log := node(1).Run(t, "journalctl", "--no-pager", "-u", "railscope"); !strings.Contains(log, "Watchdog timeout") {
+	if log := node(1).Run(t, "journalctl", "--no-pager", "-u", "railscope"); !strings.Contains(log,
+		"Watchdog timeout") {
 		t.Errorf("the journal knows of no watchdog:\n%s", log)
 	}
 	node(1).Shell(t, `rm -r /etc/systemd/system/railscope.service.d; systemctl daemon-reload`)
@@ -200,7 +211,8 @@ func (s *service) upgrade(t *testing.T) {
 	if now := s.pid(t); now == pid {
 		t.Errorf("process %s is still that of version %s", pid, was)
 	}
-	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "WatchdogUSec": "30s", "UnitFileState": "enabled"})
+	s.is(t, map[string]string{"ActiveState": "active", "SubState": "running", "WatchdogUSec": "30s",
+		"UnitFileState": "enabled"})
 	if now := node(1).Run(t, "cat", etcConfig, etcToken); now != mine {
 		t.Errorf("configuration and token were\n%s\nand are\n%s", mine, now)
 	}
@@ -236,10 +248,12 @@ func (s *service) purge(t *testing.T, files []string) {
 			t.Errorf("%s is left", file)
 		}
 	}
-	if left := node(1).Run(t, "find", "/etc", "/run/systemd", "/var/lib/systemd", "/var/lib/dpkg/info", "/usr/lib/systemd", "-name", "*railscope*"); left != "" {
+	if left := node(1).Run(t, "find", "/etc", "/run/systemd", "/var/lib/systemd", "/var/lib/dpkg/info",
+		"/usr/lib/systemd", "-name", "*railscope*"); left != "" {
 		t.Errorf("left are:\n%s", left)
 	}
-	if user := node(1).Run(t, "getent", "passwd", "railscope"); !strings.HasSuffix(strings.TrimSpace(user), ":/:/usr/sbin/nologin") {
+	if user := node(1).Run(t, "getent", "passwd", "railscope"); !strings.HasSuffix(strings.TrimSpace(user),
+		":/:/usr/sbin/nologin") {
 		t.Errorf("the user is %q", user)
 	}
 }
@@ -255,7 +269,8 @@ func TestPackageRPM(t *testing.T) {
 	rpm("--install", oldRPM)
 	var s service
 	s.is(t, map[string]string{"ActiveState": "inactive", "NRestarts": "0"})
-	if got := strings.TrimSpace(node(1).Run(t, "stat", "-c", "%a %U:%G", "/etc/railscope", etcConfig)); got != "750 root:railscope\n644 root:root" {
+	if got := strings.TrimSpace(node(1).Run(t, "stat", "-c", "%a %U:%G", "/etc/railscope",
+		etcConfig)); got != "750 root:railscope\n644 root:root" {
 		t.Errorf("/etc/railscope and %s are %q", etcConfig, got)
 	}
 	node(1).Run(t, "systemctl", "enable", "--now", "railscope")
@@ -272,7 +287,8 @@ func TestPackageRPM(t *testing.T) {
 	if _, err := os.Stat("/proc/" + pid); err == nil {
 		t.Error("a removed service runs")
 	}
-	if left := node(1).Run(t, "find", "/etc", "/usr/bin", "/usr/lib/systemd", "/usr/share/doc", "/usr/share/licenses", "-name", "*railscope*"); left != "/etc/railscope\n"+etcConfig+".rpmsave\n" {
+	if left := node(1).Run(t, "find", "/etc", "/usr/bin", "/usr/lib/systemd", "/usr/share/doc", "/usr/share/licenses",
+		"-name", "*railscope*"); left != "/etc/railscope\n"+etcConfig+".rpmsave\n" {
 		t.Errorf("left are:\n%s", left)
 	}
 	node(1).Run(t, "rm", "-r", "/etc/railscope")

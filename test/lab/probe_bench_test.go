@@ -53,9 +53,11 @@ func TestProbeGoodput(t *testing.T) {
 				for i := range solo {
 					solo[i] = max(solo[i], r.Rails[i].Solo)
 					poor = poor || solo[i]/theirs[i] < 0.98
-					t.Logf("rail %d at %s: solo %.4f MB/s, ib_write_bw %.4f: %.4f", i, c.rates[i], solo[i]/1e6, theirs[i]/1e6, solo[i]/theirs[i])
+					t.Logf("rail %d at %s: solo %.4f MB/s, ib_write_bw %.4f: %.4f", i, c.rates[i], solo[i]/1e6,
+						theirs[i]/1e6, solo[i]/theirs[i])
 				}
-				t.Logf("striped %.4f MB/s, both ib_write_bw %.4f: stealing %.4f, static %.4f; imbalance %.4f, scaling %.3f, skew %.3f",
+				t.Logf("striped %.4f MB/s, both ib_write_bw %.4f: stealing %.4f, static %.4f; imbalance %.4f, "+
+					"scaling %.3f, skew %.3f",
 					stealing/1e6, all/1e6, stealing/all, r.Static/all, r.Imbalance, r.Scaling, r.Skew)
 				switch {
 				case !poor:
@@ -92,7 +94,8 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 	if p.RC != 1 {
 		t.Errorf("exit code %d, want 1: the round is degraded", p.RC)
 	}
-	for _, want := range []string{`is degraded: 2 rails carry`, `(?m)^  - rail 1 carries [23]\d % of its share \(imbalance 0\.[678]\d\)$`, `verified`} {
+	for _, want := range []string{`is degraded: 2 rails carry`,
+		`(?m)^  - rail 1 carries [23]\d % of its share \(imbalance 0\.[678]\d\)$`, `verified`} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("the report does not say %q", want)
 		}
@@ -121,11 +124,14 @@ func TestProbeFourRails(t *testing.T) {
 		if rail.Failure != nil || rail.PathMTU != pathMTU || rail.Latency.Samples != 200 || rail.StealingBytes == 0 {
 			t.Errorf("rail %+v", rail)
 		}
-		if off := float64(rail.CounterBytes)/float64(rail.StealingBytes)/(1+float64(packetExtra)/pathMTU) - 1; off < -0.02 || off > 0.02 {
-			t.Errorf("rail %s: the port counted %d bytes, %d were written: %+.3f", rail.Rail, rail.CounterBytes, rail.StealingBytes, off)
+		if off := float64(rail.CounterBytes)/float64(rail.StealingBytes)/
+			(1+float64(packetExtra)/pathMTU) - 1; off < -0.02 || off > 0.02 {
+			t.Errorf("rail %s: the port counted %d bytes, %d were written: %+.3f", rail.Rail, rail.CounterBytes,
+				rail.StealingBytes, off)
 		}
 	}
-	t.Logf("stealing %.4f MB/s, %.4f of four solos; static %.4f; imbalance %.4f", r.Stealing/1e6, r.Stealing/solos, r.Static/solos, r.Imbalance)
+	t.Logf("stealing %.4f MB/s, %.4f of four solos; static %.4f; imbalance %.4f", r.Stealing/1e6, r.Stealing/solos,
+		r.Static/solos, r.Imbalance)
 	if len(r.Rails) != 4 || r.Imbalance >= 0.1 || r.Stealing/solos < 0.95 {
 		t.Errorf("four rails alike: %v, %+v", r, r.Rails)
 	}
@@ -146,9 +152,11 @@ func TestProbeLatency(t *testing.T) {
 		ours = append(ours, r.Rails[0].Latency.P50*1e6)
 	}
 	ratio := quiet(ours) / quiet(theirs)
-	t.Logf("8 B writes %.0f µs, ib_read_lat %.0f µs: %.3f when it is quiet, %.3f by the median", ours, theirs, ratio, median(ours)/median(theirs))
+	t.Logf("8 B writes %.0f µs, ib_read_lat %.0f µs: %.3f when it is quiet, %.3f by the median", ours, theirs, ratio,
+		median(ours)/median(theirs))
 	if ratio > 1.1 {
-		t.Errorf("median latency %.1f µs is %.3f of ib_read_lat's %.1f µs, want no more, give or take a tenth", quiet(ours), ratio, quiet(theirs))
+		t.Errorf("median latency %.1f µs is %.3f of ib_read_lat's %.1f µs, want no more, give or take a tenth",
+			quiet(ours), ratio, quiet(theirs))
 	}
 }
 
@@ -158,7 +166,8 @@ func readLatency(t *testing.T, rail int) float64 {
 	device := fmt.Sprintf("rxe%d", rail)
 	argv := func(n node) []string {
 		g, _ := gidOf(gids(t, n, device), n.address(rail))
-		return []string{"ib_read_lat", "-d", device, "-x", g.index, "-m", strconv.Itoa(pathMTU), "-F", "-s", "8", "-n", "1000", "-u", strconv.Itoa(patientTimeout)}
+		return []string{"ib_read_lat", "-d", device, "-x", g.index, "-m", strconv.Itoa(pathMTU), "-F", "-s", "8", "-n",
+			"1000", "-u", strconv.Itoa(patientTimeout)}
 	}
 	server := node(2).Start(t, argv(2)...)
 	eventually(t, commandTime, func() error {
@@ -201,7 +210,9 @@ func TestProbeMemory(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("node %d: exporter and idle worker hold %.1f MB: %s", p.node, all, strings.Join(lines(p.node.Run(t, "grep", "-hE", "^Rss(Anon|File)", "/proc/"+pids[0]+"/status", "/proc/"+pids[1]+"/status")), ", "))
+		t.Logf("node %d: exporter and idle worker hold %.1f MB: %s", p.node, all,
+			strings.Join(lines(p.node.Run(t, "grep", "-hE", "^Rss(Anon|File)", "/proc/"+pids[0]+"/status",
+				"/proc/"+pids[1]+"/status")), ", "))
 	}
 }
 

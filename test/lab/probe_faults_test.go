@@ -19,7 +19,9 @@ func TestProbeRailDown(t *testing.T) {
 		stage  string
 		reason string
 	}{
-		{"own link taken down", func(t *testing.T) { node(1).Run(t, "ip", "link", "set", "eth1", "down") }, "open", "port_down"},
+		{"own link taken down", func(t *testing.T) {
+			node(1).Run(t, "ip", "link", "set", "eth1", "down")
+		}, "open", "port_down"},
 		{"the peer's cable pulled", func(t *testing.T) { node(2).Cable(t, 1, false) }, "open", "port_down"},
 		{"nobody answers ARP", func(t *testing.T) { silence(t, 1) }, "connect", "rtr_unreachable"},
 		{"packets are lost", func(t *testing.T) { meet(t, 1); silence(t, 1) }, "reach", "retry_exceeded"},
@@ -49,7 +51,8 @@ func TestProbeRailDown(t *testing.T) {
 
 func portState(t *testing.T, n node, rail int, want string) error {
 	t.Helper()
-	if got := strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/infiniband/rxe%d/ports/1/state", rail))); got != want {
+	if got := strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/infiniband/rxe%d/ports/1/state",
+		rail))); got != want {
 		return fmt.Errorf("node %d: rail %d is %s, want %s", n, rail, got, want)
 	}
 	return nil
@@ -81,7 +84,9 @@ func TestProbeRailDies(t *testing.T) {
 		die           func(t *testing.T)
 	}{
 		// rxe does not count tries that do not leave the machine: the deadline of the burst ends them.
-		{"static, link taken down", transfer/4 + 1<<20, "static", "timeout", func(t *testing.T) { node(1).Run(t, "ip", "link", "set", "eth1", "down") }},
+		{"static, link taken down", transfer/4 + 1<<20, "static", "timeout", func(t *testing.T) {
+			node(1).Run(t, "ip", "link", "set", "eth1", "down")
+		}},
 		{"stealing, silence", transfer/2 + 1<<20, "stealing", "retry_exceeded", func(t *testing.T) { silence(t, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,12 +121,15 @@ func TestProbeLoss(t *testing.T) {
 	r := bench(t, "--transfer=16MiB", "--chunk=128KiB")
 	r.worked(t)
 	t.Logf("solo %.2f and %.2f MB/s, striped %.2f; imbalance %.2f; rail 1 wrote %d bytes, the port counted %d",
-		r.Rails[0].Solo/1e6, r.Rails[1].Solo/1e6, r.Stealing/1e6, r.Imbalance, r.Rails[1].StealingBytes, r.Rails[1].CounterBytes)
-	if lossy := r.Rails[1]; float64(lossy.CounterBytes) < 1.01*float64(lossy.StealingBytes)*(1+float64(packetExtra)/pathMTU) {
+		r.Rails[0].Solo/1e6, r.Rails[1].Solo/1e6, r.Stealing/1e6, r.Imbalance, r.Rails[1].StealingBytes,
+		r.Rails[1].CounterBytes)
+	if lossy := r.Rails[1]; float64(lossy.CounterBytes) < 1.01*float64(lossy.StealingBytes)*
+		(1+float64(packetExtra)/pathMTU) {
 		t.Errorf("nothing was sent again: %+v", lossy)
 	}
 	if r.Stealing < 0.8*r.Rails[0].Solo {
-		t.Errorf("a rail with loss holds the other up: %.2f MB/s together, the other alone %.2f", r.Stealing/1e6, r.Rails[0].Solo/1e6)
+		t.Errorf("a rail with loss holds the other up: %.2f MB/s together, the other alone %.2f", r.Stealing/1e6,
+			r.Rails[0].Solo/1e6)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 )
 
 // quick is what rounds of a configuration are where speed is not the subject.
-var quick = []string{withToken, "transfer: 2MiB", "chunk: 64KiB", "latency_samples: 50", "interval: 10s", "solo_every: 2"}
+var quick = []string{withToken, "transfer: 2MiB", "chunk: 64KiB", "latency_samples: 50", "interval: 10s",
+	"solo_every: 2"}
 
 // ask has node 1 probe node 2, again and again.
 func ask(t *testing.T, keys ...string) *exporter {
 	t.Helper()
-	return serve(t, 1, config(t, 1, append(append([]string{"peers: [192.168.200.2]"}, quick...), keys...)...), "--log.level=debug")
+	return serve(t, 1, config(t, 1, append(append([]string{"peers: [192.168.200.2]"}, quick...), keys...)...),
+		"--log.level=debug")
 }
 
 // TestProbeMetrics looks at what exporters show of rounds that go well, and of a
@@ -26,11 +28,16 @@ func TestProbeMetrics(t *testing.T) {
 	answer(t)
 	e := ask(t)
 	ok := want{
-		`probe_rounds_total{peer="` + target + `",result="fallback"}`: 0, `probe_rounds_total{result="failed"}`: 0, `probe_failures_total`: gone,
-		`probe_transport{transport="rdma"}`: 1, `probe_transport{transport="tcp"}`: 0, `probe_transport{transport="none"}`: 0,
-		`probe_fallback_info`: gone, `probe_component_mismatch`: gone, `probe_verification_failures_total`: 0,
-		`probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1, `probe_path_mtu_bytes{rail="0"}`: pathMTU, `probe_path_mtu_bytes{rail="1"}`: pathMTU,
-		`probe_leases`: 0, `probe_worker_restarts_total`: 0, `probe_rail_expected_bytes_per_second`: gone, // of a software device
+		`probe_rounds_total{peer="` + target + `",result="fallback"}`: 0, `probe_rounds_total{result="failed"}`: 0,
+		`probe_failures_total`:              gone,
+		`probe_transport{transport="rdma"}`: 1, `probe_transport{transport="tcp"}`: 0,
+		`probe_transport{transport="none"}`: 0,
+		`probe_fallback_info`:               gone, `probe_component_mismatch`: gone,
+		`probe_verification_failures_total`: 0,
+		`probe_rail_up{rail="0"}`:           1, `probe_rail_up{rail="1"}`: 1, `probe_path_mtu_bytes{rail="0"}`: pathMTU,
+		`probe_path_mtu_bytes{rail="1"}`: pathMTU,
+		`probe_leases`:                   0, `probe_worker_restarts_total`: 0,
+		`probe_rail_expected_bytes_per_second`:                             gone, // of a software device
 		fmt.Sprintf(`probe_gid_info{rail="1",gid=%q}`, node(1).address(1)): 1, `source_success{source="probe"}`: 1,
 		`port_mtu_bytes{rail="0",kind="max"}`: 4096, `port_mtu_bytes{rail="1",kind="max"}`: 4096,
 	}
@@ -41,10 +48,13 @@ func TestProbeMetrics(t *testing.T) {
 		t.Errorf("%s grew from %v to %v in one round, want 50 more", samples, was, is)
 	}
 	for _, series := range []string{
-		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`, `probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`,
+		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`,
+		`probe_rail_goodput_bytes_per_second{rail="1",mode="solo"}`,
 		`probe_rail_goodput_bytes_per_second{rail="1",mode="stealing"}`, `probe_rail_bytes_total{rail="1"}`,
-		`probe_scaling_ratio`, `probe_speedup_ratio`, `probe_tcp_goodput_bytes_per_second{streams="1"}`, `probe_tcp_goodput_bytes_per_second{streams="4"}`,
-		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_round_timestamp_seconds`, `probe_budget_bytes`,
+		`probe_scaling_ratio`, `probe_speedup_ratio`, `probe_tcp_goodput_bytes_per_second{streams="1"}`,
+		`probe_tcp_goodput_bytes_per_second{streams="4"}`,
+		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_round_timestamp_seconds`,
+		`probe_budget_bytes`,
 	} {
 		if v := next.must(t, series); v <= 0 {
 			t.Errorf("%s is %v after a round that went well", series, v)
@@ -54,8 +64,10 @@ func TestProbeMetrics(t *testing.T) {
 
 	config(t, 1, listens, withToken) // no peers any more
 	e.process.node.Run(t, "kill", "-HUP", fmt.Sprint(e.process.PID))
-	m := e.shows(t, want{`probe_rounds_total`: gone, `probe_transport`: gone, `probe_latency_seconds_count`: gone, `probe_latency_seconds_bucket`: gone,
-		`probe_rail_up`: gone, `probe_gid_info`: gone, `probe_last_success_timestamp_seconds`: gone, `probe_leases`: 0})
+	m := e.shows(t, want{`probe_rounds_total`: gone, `probe_transport`: gone, `probe_latency_seconds_count`: gone,
+		`probe_latency_seconds_bucket`: gone,
+		`probe_rail_up`:                gone, `probe_gid_info`: gone, `probe_last_success_timestamp_seconds`: gone,
+		`probe_leases`: 0})
 	for _, s := range m {
 		if s.labels["peer"] != "" {
 			t.Errorf("%s{peer=%q} is left of a peer that is none any more", s.name, s.labels["peer"])
@@ -73,14 +85,18 @@ func TestProbeDeviceGone(t *testing.T) {
 	e.probed(t, 1, want{`probe_transport{transport="rdma"}`: 1})
 	for _, n := range []node{2, 1} {
 		n.Shell(t, "for i in 0 1; do rdma link delete rxe$i; done")
-		within(t, e, want{`probe_transport{transport="tcp"}`: 1, `probe_transport{transport="rdma"}`: 0, `probe_fallback_info{reason="no_device"}`: 1,
-			`probe_goodput_bytes_per_second`: gone, `probe_tcp_goodput_bytes_per_second{streams="1"}`: some, `source_success{source="probe"}`: 1})
+		within(t, e, want{`probe_transport{transport="tcp"}`: 1, `probe_transport{transport="rdma"}`: 0,
+			`probe_fallback_info{reason="no_device"}`: 1,
+			`probe_goodput_bytes_per_second`:          gone, `probe_tcp_goodput_bytes_per_second{streams="1"}`: some,
+			`source_success{source="probe"}`: 1})
 		n.Shell(t, "for i in 0 1; do rdma link add rxe$i type rxe netdev eth$i; done")
 		eventually(t, linkTime, func() error { return portState(t, n, 1, "4: ACTIVE") })
-		within(t, e, want{`probe_transport{transport="rdma"}`: 1, `probe_fallback_info`: gone, `probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1})
+		within(t, e, want{`probe_transport{transport="rdma"}`: 1, `probe_fallback_info`: gone,
+			`probe_rail_up{rail="0"}`: 1, `probe_rail_up{rail="1"}`: 1})
 	}
 	m := e.scrape(t)
-	for series, least := range map[string]float64{`probe_failures_total{stage="open",reason="no_device"}`: 2, `probe_rounds_total{result="fallback"}`: 2} {
+	for series, least := range map[string]float64{`probe_failures_total{stage="open",reason="no_device"}`: 2,
+		`probe_rounds_total{result="fallback"}`: 2} {
 		if v := m.must(t, series); v < least {
 			t.Errorf("%s is %v, want %v", series, v, least)
 		}
@@ -116,8 +132,10 @@ func TestProbeBondMovesGIDs(t *testing.T) {
 	e := ask(t)
 	e.probed(t, 1, want{`probe_transport{transport="rdma"}`: 1})
 	bond(t, 1, "balance-xor", "xmit_hash_policy", "layer3+4")
-	m := e.probed(t, 2, want{`probe_gid_info{rail="0",gid="192.168.101.1"}`: gone, `probe_gid_info{rail="1",gid="192.168.101.1"}`: gone})
-	for _, name := range []string{"probe_rounds_total", "probe_transport", "probe_fallback_info", "probe_failures_total", "probe_rail_up", "probe_gid_info", "gid_misbound"} {
+	m := e.probed(t, 2, want{`probe_gid_info{rail="0",gid="192.168.101.1"}`: gone,
+		`probe_gid_info{rail="1",gid="192.168.101.1"}`: gone})
+	for _, name := range []string{"probe_rounds_total", "probe_transport", "probe_fallback_info",
+		"probe_failures_total", "probe_rail_up", "probe_gid_info", "gid_misbound"} {
 		for _, s := range m.find(name) {
 			if s.value != 0 {
 				t.Logf("%s %v %v", name, s.labels, s.value)

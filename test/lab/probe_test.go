@@ -62,7 +62,8 @@ func (f fault) String() string {
 }
 
 func (r report) String() string {
-	return fmt.Sprintf("%s by %s in %.1f s, exit code %d, %q %q, failures %v %s", r.Outcome, r.Transport, r.Duration, r.code, r.Reason, r.Detail, r.Failures, r.stderr)
+	return fmt.Sprintf("%s by %s in %.1f s, exit code %d, %q %q, failures %v %s", r.Outcome, r.Transport, r.Duration,
+		r.code, r.Reason, r.Detail, r.Failures, r.stderr)
 }
 
 // config writes a configuration with a probe for a node, one key a line, and
@@ -70,7 +71,8 @@ func (r report) String() string {
 func config(t *testing.T, n node, keys ...string) string {
 	t.Helper()
 	file := fmt.Sprintf("/out/probe%d.yaml", n)
-	for path, text := range map[string]string{"/out/token": "sesame\n", file: "probe:\n  " + strings.Join(keys, "\n  ") + "\n"} {
+	for path, text := range map[string]string{"/out/token": "sesame\n",
+		file: "probe:\n  " + strings.Join(keys, "\n  ") + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +154,8 @@ func (r report) is(t *testing.T, outcome, transport, reason string) {
 	if outcome == "ok" {
 		code = 0
 	}
-	if r.Outcome != outcome || r.Transport != transport || r.Reason != reason || r.code != code || r.Verified != (transport != "none") {
+	if r.Outcome != outcome || r.Transport != transport || r.Reason != reason || r.code != code || r.Verified !=
+		(transport != "none") {
 		t.Errorf("want %s by %s, reason %q, exit code %d, and verified; got: %v", outcome, transport, reason, code, r)
 	}
 }
@@ -160,7 +163,8 @@ func (r report) is(t *testing.T, outcome, transport, reason string) {
 // byRDMA reports whether a round went by RDMA over all rails, however fast: where
 // they are not shaped they are as even as two processors let them be.
 func (r report) byRDMA() bool {
-	return (r.Outcome == "ok" || r.Outcome == "degraded") && (r.Outcome == "ok") == (r.code == 0) && r.Transport == "rdma" && r.Verified && len(r.Failures) == 0
+	return (r.Outcome == "ok" || r.Outcome == "degraded") && (r.Outcome == "ok") == (r.code == 0) &&
+		r.Transport == "rdma" && r.Verified && len(r.Failures) == 0
 }
 
 // worked checks that it did.
@@ -185,7 +189,9 @@ func (r report) found(t *testing.T, check, subject string) {
 // has checks that something went wrong, and that the report says so.
 func (r report) has(t *testing.T, rail, stage string, reasons ...string) {
 	t.Helper()
-	if !slices.ContainsFunc(r.Failures, func(f fault) bool { return f.Rail == rail && f.Stage == stage && slices.Contains(reasons, f.Reason) }) {
+	if !slices.ContainsFunc(r.Failures, func(f fault) bool {
+		return f.Rail == rail && f.Stage == stage && slices.Contains(reasons, f.Reason)
+	}) {
 		t.Errorf("want a failure of rail %q at %s: %v; got: %v", rail, stage, reasons, r.Failures)
 	}
 }
@@ -193,7 +199,8 @@ func (r report) has(t *testing.T, rail, stage string, reasons ...string) {
 // sent is how many bytes a node has sent over a rail.
 func (n node) sent(t *testing.T, rail int) int {
 	t.Helper()
-	v, err := strconv.Atoi(strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/net/eth%d/statistics/tx_bytes", rail))))
+	v, err := strconv.Atoi(strings.TrimSpace(n.Run(t, "cat", fmt.Sprintf("/sys/class/net/eth%d/statistics/tx_bytes",
+		rail))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 // rights at all: nothing of what the source reads needs any.
 func serveProcesses(t *testing.T, flags ...string) *exporter {
 	t.Helper()
-	argv := append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
+	argv := append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
+		"--bounding-set=-all",
 		railscope, "serve", "--collector.process"}, flags...)
 	e := &exporter{1, node(1).Start(t, argv...)}
 	eventually(t, commandTime, func() error {
@@ -59,8 +60,10 @@ func TestProcessQueuePairs(t *testing.T) {
 	meet(t, 0, 1)
 	limit(t, 1, shape)
 	e := serveProcesses(t)
-	e.shows(t, want{`process_queue_pairs`: gone, `source_success{source="process"}`: 1, `source_present{source="process"}`: 1,
-		`process_queue_pairs_read_seconds{device="rxe0"}`: some, `process_queue_pairs_read_seconds{device="rxe1"}`: some})
+	e.shows(t, want{`process_queue_pairs`: gone, `source_success{source="process"}`: 1,
+		`source_present{source="process"}`:                1,
+		`process_queue_pairs_read_seconds{device="rxe0"}`: some,
+		`process_queue_pairs_read_seconds{device="rxe1"}`: some})
 	kernels := 0
 	for _, r := range resources(t) {
 		if r.PID == 0 {
@@ -93,12 +96,14 @@ func TestProcessQueuePairs(t *testing.T) {
 // TestProcessPod: a process in a cgroup as containerd makes it has the names that
 // the kubelet gave its logs.
 func TestProcessPod(t *testing.T) {
-	const uid, id = "3f1c9e0a_4b7d_4f7a_9c55_0d5d8a4f1b2e", "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00"
+	const uid, id = "3f1c9e0a_4b7d_4f7a_9c55_0d5d8a4f1b2e",
+		"c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00"
 	freshRails(t, 2)
 	meet(t, 0, 1)
 	limit(t, 0, shape)
 	n := node(1)
-	scope := "/tmp/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid + ".slice/cri-containerd-" + id + ".scope"
+	scope := "/tmp/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid +
+		".slice/cri-containerd-" + id + ".scope"
 	n.Shell(t, `mkdir -p /tmp/cgroup /tmp/root/var/log/containers
 mountpoint -q /tmp/cgroup || mount -t cgroup2 none /tmp/cgroup
 mkdir -p `+scope+`
@@ -134,7 +139,9 @@ func TestProcessThreads(t *testing.T) {
 			continue
 		}
 		// A thread that has ended meanwhile proves nothing, and is no mistake.
-		if res, err := node(1).Try("grep", "^Tgid", fmt.Sprintf("/proc/%d/status", r.PID)); err == nil && strings.TrimSpace(strings.TrimPrefix(res.Stdout, "Tgid:")) != fmt.Sprint(r.PID) {
+		if res, err := node(1).Try("grep", "^Tgid",
+			fmt.Sprintf("/proc/%d/status", r.PID)); err == nil && strings.TrimSpace(strings.TrimPrefix(res.Stdout,
+			"Tgid:")) != fmt.Sprint(r.PID) {
 			threads++
 		}
 	}
@@ -156,7 +163,8 @@ func TestProcessMany(t *testing.T) {
 		if !ok {
 			t.Fatal("no GID")
 		}
-		return []string{"ib_write_bw", "-d", "rxe0", "-x", g.index, "-F", "-q", fmt.Sprint(pairs), "-t", "8", "-Q", "1", "-s", "1024", "-D", "20", "-u", fmt.Sprint(patientTimeout), "-p", "18600"}
+		return []string{"ib_write_bw", "-d", "rxe0", "-x", g.index, "-F", "-q", fmt.Sprint(pairs), "-t", "8", "-Q", "1",
+			"-s", "1024", "-D", "20", "-u", fmt.Sprint(patientTimeout), "-p", "18600"}
 	}
 	server := node(2).Start(t, argv(2)...)
 	eventually(t, commandTime, func() error {

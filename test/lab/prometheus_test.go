@@ -43,12 +43,14 @@ func TestPrometheus(t *testing.T) {
 
 	samples := one(t, "count_over_time(up[30s])")
 	ups := one(t, "sum_over_time(up[30s])")
-	t.Logf("%v of %v scrapes were good; the longest took %.3f s", ups, samples, one(t, "max_over_time(scrape_duration_seconds[30s])"))
+	t.Logf("%v of %v scrapes were good; the longest took %.3f s", ups, samples,
+		one(t, "max_over_time(scrape_duration_seconds[30s])"))
 	if least := scrapeFor.Seconds()/scrapeInterval.Seconds() - 1; ups != samples || samples < least {
 		t.Errorf("up was 1 in %v of %v scrapes, want all of at least %v", ups, samples, least)
 	}
 	for rail := range 2 {
-		if missed := one(t, fmt.Sprintf(`scalar(count_over_time(up[30s])) - count_over_time(railscope_port_up{rail="%d"}[30s])`, rail)); missed != 0 {
+		if missed := one(t, fmt.Sprintf(`scalar(count_over_time(up[30s])) - `+
+			`count_over_time(railscope_port_up{rail="%d"}[30s])`, rail)); missed != 0 {
 			t.Errorf("rail %d is missing in %v scrapes", rail, missed)
 		}
 	}
@@ -67,7 +69,8 @@ func TestPrometheus(t *testing.T) {
 
 // startPrometheus returns when node 2's Prometheus has scraped each of the nodes
 // once. It evaluates the rules in files of a pattern, if there is one.
-func startPrometheus(t *testing.T, scrape, evaluate time.Duration, rules string, nodes []node, flags ...string) *process {
+func startPrometheus(t *testing.T, scrape, evaluate time.Duration, rules string, nodes []node,
+	flags ...string) *process {
 	t.Helper()
 	var targets []string
 	for _, n := range nodes {
@@ -79,7 +82,8 @@ func startPrometheus(t *testing.T, scrape, evaluate time.Duration, rules string,
 	scrape_configs: [{job_name: railscope, static_configs: [{targets: [%[4]s]}]}]
 end
 rm -rf /tmp/prometheus`, scrape, evaluate, rules, strings.Join(targets, ", ")))
-	p := node(2).Start(t, append([]string{prometheus, "--config.file=/tmp/prometheus.yml", "--storage.tsdb.path=/tmp/prometheus",
+	p := node(2).Start(t, append([]string{prometheus, "--config.file=/tmp/prometheus.yml",
+		"--storage.tsdb.path=/tmp/prometheus",
 		"--web.listen-address=" + node(2).control() + ":9090", "--log.level=warn"}, flags...)...)
 	eventually(t, time.Minute, func() error {
 		if !p.Running() {
@@ -111,7 +115,8 @@ func checkTargets(t *testing.T) {
 	if err := json.Unmarshal([]byte(answer), &targets); err != nil {
 		t.Fatal(err)
 	}
-	if len(targets.Data.ActiveTargets) != 1 || targets.Data.ActiveTargets[0].Health != "up" || targets.Data.ActiveTargets[0].LastError != "" {
+	if len(targets.Data.ActiveTargets) != 1 || targets.Data.ActiveTargets[0].Health != "up" ||
+		targets.Data.ActiveTargets[0].LastError != "" {
 		t.Errorf("targets: %s", answer)
 	}
 }

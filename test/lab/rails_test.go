@@ -53,7 +53,8 @@ func freshRails(t *testing.T, n int) {
 	t.Helper()
 	var nodes []*process
 	for _, nd := range []node{1, 2} {
-		nodes = append(nodes, nd.Start(t, "bash", "-euo", "pipefail", "-c", freshScript, "fresh", fmt.Sprint(nd), fmt.Sprint(n)))
+		nodes = append(nodes, nd.Start(t, "bash", "-euo", "pipefail", "-c", freshScript, "fresh", fmt.Sprint(nd),
+			fmt.Sprint(n)))
 	}
 	for _, p := range nodes {
 		p.Wait(t, commandTime)

@@ -13,7 +13,8 @@ import (
 // TestRetry runs retry.sh over a run.sh that boots nothing: what it is asked to
 // run is noted, and how each boot ends is written down.
 func TestRetry(t *testing.T) {
-	const a, b, c = "--- PASS: TestA (1.00s)\n    --- PASS: TestA/TestC (1.00s)\n", "--- PASS: TestB (0.10s)\n", "--- SKIP: TestC (0.00s)\n"
+	const a, b, c = "--- PASS: TestA (1.00s)\n    --- PASS: TestA/TestC (1.00s)\n", "--- PASS: TestB (0.10s)\n",
+		"--- SKIP: TestC (0.00s)\n"
 	const failB = "--- FAIL: TestB (0.10s)\nFAIL\n"
 	for _, tt := range []struct {
 		name  string
@@ -25,7 +26,8 @@ func TestRetry(t *testing.T) {
 		{"all pass", "^Test", []string{a + b + c}, []string{"A|B|C"}, "0"},
 		{"one fails, and passes", "^Test", []string{a + c + failB, b}, []string{"A|B|C", "B"}, "0"},
 		{"a boot without a log", "^Test", []string{"", a + b + c}, []string{"A|B|C", "A|B|C"}, "0"},
-		{"one always fails", "Test[AB]", []string{a + failB, failB}, []string{"A|B", "B", "B", "B", "B", "B", "B", "B"}, "1"},
+		{"one always fails", "Test[AB]", []string{a + failB, failB}, []string{"A|B", "B", "B", "B", "B", "B", "B", "B"},
+			"1"},
 		{"all pass, and something else does not", "TestA", []string{a + "panic\nFAIL\n"}, []string{"A"}, "1"},
 		{"no such test", "^TestD", nil, nil, "2"},
 	} {
@@ -44,7 +46,9 @@ func TestRetry(t *testing.T) {
 				}
 				write(name, string(script))
 			}
-			write("x_test.go", "//go:build lab\n\nfunc TestMain(m *testing.M) {\nfunc TestA(t *testing.T) {\nfunc TestB(t *testing.T) {\nfunc TestC(t *testing.T) {\n")
+			write("x_test.go",
+				"//go:build lab\n\nfunc TestMain(m *testing.M) {\nfunc TestA(t *testing.T) {\nfunc TestB(t "+
+					"*testing.T) {\nfunc TestC(t *testing.T) {\n")
 			write("y_test.go", "//go:build !lab\n\nfunc TestElsewhere(t *testing.T) {\n")
 			// It notes its arguments, and fails where the log of its boot says so or is empty.
 			write("run.sh", `#!/bin/sh

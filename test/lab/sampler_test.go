@@ -81,9 +81,12 @@ func TestSamplerBurst(t *testing.T) {
 	// A late sample is one, but of more than one interval.
 	near(t, "bytes by the histogram", sum/count*(count+late)*0.1*capacity, float64(b.wireBytes()), 0)
 	const edges = 0.2 // the first and the last sample
-	near(t, "busy seconds of the rail", grew(t, before, after, `rail_busy_seconds_total{rail="0",direction="transmit"}`), took, edges)
-	near(t, "busy seconds of all", grew(t, before, after, `rails_busy_seconds_total{direction="transmit"}`), took, edges)
-	near(t, "imbalanced seconds", grew(t, before, after, `rails_imbalanced_seconds_total{direction="transmit"}`), took, edges)
+	near(t, "busy seconds of the rail",
+		grew(t, before, after, `rail_busy_seconds_total{rail="0",direction="transmit"}`), took, edges)
+	near(t, "busy seconds of all", grew(t, before, after, `rails_busy_seconds_total{direction="transmit"}`),
+		took, edges)
+	near(t, "imbalanced seconds", grew(t, before, after, `rails_imbalanced_seconds_total{direction="transmit"}`),
+		took, edges)
 	if idle := grew(t, before, after, `rail_busy_seconds_total{rail="1",direction="transmit"}`); idle > 0.1 {
 		t.Errorf("the other rail was busy for %v s", idle)
 	}
@@ -129,7 +132,8 @@ func TestSamplerImbalance(t *testing.T) {
 				}
 				return nil
 			})
-			time.Sleep(window + 2*time.Second) // the beginning, with one rail after the other, is not looked back at any more
+			time.Sleep(window + 2*
+				time.Second) // the beginning, with one rail after the other, is not looked back at any more
 			before := e.scrape(t)
 			from := carried(before)
 			time.Sleep(window)
@@ -143,7 +147,8 @@ func TestSamplerImbalance(t *testing.T) {
 			if math.Abs(got-truth) > 0.05 || math.Abs(truth-c.about) > 0.15 {
 				t.Errorf("imbalance %.3f, want %.3f, about %v", got, truth, c.about)
 			}
-			busy, uneven := grew(t, before, m, `rails_busy_seconds_total{direction="transmit"}`), grew(t, before, m, `rails_imbalanced_seconds_total{direction="transmit"}`)
+			busy, uneven := grew(t, before, m, `rails_busy_seconds_total{direction="transmit"}`),
+				grew(t, before, m, `rails_imbalanced_seconds_total{direction="transmit"}`)
 			t.Logf("%.1f s busy, %.1f s imbalanced", busy, uneven)
 			if busy < 8 || c.about > 0 && uneven < 0.95*busy || c.about == 0 && uneven > 0.05*busy {
 				t.Errorf("%.1f s busy, %.1f s imbalanced", busy, uneven)
@@ -161,7 +166,8 @@ const decided = 30 * time.Second
 func TestSamplerFallback(t *testing.T) {
 	freshRails(t, 2)
 	slowRails(t)
-	for _, n := range []node{1, 2} { // large packets: what an emulated CPU sends in small ones may be too little to suspect anything
+	for _, n := range []node{1,
+		2} { // large packets: what an emulated CPU sends in small ones may be too little to suspect anything
 		n.Run(t, "ip", "link", "set", "eth0", "mtu", "16000")
 	}
 	meet(t, 0, 1)
@@ -178,19 +184,22 @@ func TestSamplerFallback(t *testing.T) {
 		return nil
 	})
 	tcp := func(flags string) *process {
-		return node(1).Start(t, append([]string{"iperf3", "-c", node(2).address(0), "-t", "600", "-i", "0"}, strings.Fields(flags)...)...)
+		return node(1).Start(t, append([]string{"iperf3", "-c", node(2).address(0), "-t", "600", "-i", "0"},
+			strings.Fields(flags)...)...)
 	}
 	alone := tcp("")
 	before, start := e.scrape(t), time.Now()
 	eventually(t, decided, func() error {
 		m := e.scrape(t)
 		if err := (want{suspected: 1}).check(m); err != nil {
-			return fmt.Errorf("%w; TCP at %.1f MB/s", err, grew(t, before, m, `port_transmit_bytes_total{rail="0"}`)/time.Since(start).Seconds()/1e6)
+			return fmt.Errorf("%w; TCP at %.1f MB/s", err,
+				grew(t, before, m, `port_transmit_bytes_total{rail="0"}`)/time.Since(start).Seconds()/1e6)
 		}
 		return nil
 	})
 	took := time.Since(start).Seconds()
-	t.Logf("suspected after %.1f s of TCP at %.1f MB/s", took, grew(t, before, e.scrape(t), `port_transmit_bytes_total{rail="0"}`)/took/1e6)
+	t.Logf("suspected after %.1f s of TCP at %.1f MB/s", took,
+		grew(t, before, e.scrape(t), `port_transmit_bytes_total{rail="0"}`)/took/1e6)
 	e.shows(t, want{`rail_tcp_bytes_total`: gone}) // rxe cannot tell: never a guess
 	alone.kill()
 	start = time.Now()
@@ -209,7 +218,9 @@ func TestSamplerFallback(t *testing.T) {
 		}
 	}
 	to, seconds := e.scrape(t), time.Since(start).Seconds()
-	t.Logf("both at once: TCP %.1f MB/s, RDMA %.1f MB/s", grew(t, from, to, `port_transmit_bytes_total{rail="0"}`)/seconds/1e6, grew(t, from, to, `port_transmit_bytes_total{rail="1"}`)/seconds/1e6)
+	t.Logf("both at once: TCP %.1f MB/s, RDMA %.1f MB/s",
+		grew(t, from, to, `port_transmit_bytes_total{rail="0"}`)/seconds/1e6,
+		grew(t, from, to, `port_transmit_bytes_total{rail="1"}`)/seconds/1e6)
 	if grew(t, from, to, `port_transmit_bytes_total{rail="1"}`) < 20e6 {
 		t.Error("there was too little RDMA to prove anything")
 	}

@@ -73,7 +73,8 @@ func (b burst) begin(t *testing.T) (client, server *process) {
 			t.Fatalf("node %d: %s has no GID for %s", n, device, n.address(b.rail))
 		}
 		return []string{"ib_write_bw", "-d", device, "-x", g.index, "-m", strconv.Itoa(pathMTU), "-F",
-			"-s", strconv.Itoa(b.size), "-n", strconv.Itoa(b.messages), "-t", strconv.Itoa(cmp.Or(b.depth, 128)), "-Q", strconv.Itoa(min(cmp.Or(b.depth, 128), 100)),
+			"-s", strconv.Itoa(b.size), "-n", strconv.Itoa(b.messages), "-t", strconv.Itoa(cmp.Or(b.depth, 128)), "-Q",
+			strconv.Itoa(min(cmp.Or(b.depth, 128), 100)),
 			"-u", strconv.Itoa(cmp.Or(b.timeout, patientTimeout)), "-p", strconv.Itoa(18515 + b.rail)}
 	}
 	server = node(2).Start(t, argv(2)...)

@@ -23,7 +23,8 @@ type twin struct {
 // twins are all metrics that node_exporter 1.12.1 has for infiniband and
 // bonding (collector/infiniband_linux.go, collector/bonding_linux.go).
 var twins = []twin{
-	{theirs: "infiniband_info", ours: "rail_info", labels: map[string]string{"device": "device", "board_id": "board_id", "firmware_version": "firmware", "hca_type": "hca_type"}},
+	{theirs: "infiniband_info", ours: "rail_info", labels: map[string]string{"device": "device", "board_id": "board_id",
+		"firmware_version": "firmware", "hca_type": "hca_type"}},
 	{theirs: "infiniband_state_id", ours: "port_state_id"},
 	{theirs: "infiniband_physical_state_id", ours: "port_physical_state_id"},
 	{theirs: "infiniband_rate_bytes_per_second", ours: "port_rate_bytes_per_second"},
@@ -59,7 +60,8 @@ var twins = []twin{
 	{theirs: "infiniband_legacy_unicast_packets_received_total", ours: "port_legacy_unicast_receive_packets_total"},
 	{theirs: "infiniband_legacy_unicast_packets_transmitted_total", ours: "port_legacy_unicast_transmit_packets_total"},
 	{theirs: "infiniband_legacy_multicast_packets_received_total", ours: "port_legacy_multicast_receive_packets_total"},
-	{theirs: "infiniband_legacy_multicast_packets_transmitted_total", ours: "port_legacy_multicast_transmit_packets_total"},
+	{theirs: "infiniband_legacy_multicast_packets_transmitted_total",
+		ours: "port_legacy_multicast_transmit_packets_total"},
 
 	{theirs: "infiniband_duplicate_requests_packets_total", ours: "port_duplicate_requests_total"},
 	{theirs: "infiniband_implied_nak_seq_errors_total", ours: "port_implied_nak_sequence_errors_total"},
@@ -72,7 +74,8 @@ var twins = []twin{
 	{theirs: "infiniband_req_cqes_errors_total", ours: "port_requester_completion_errors_total"},
 	{theirs: "infiniband_req_cqes_flush_errors_total", ours: "port_requester_completion_flush_errors_total"},
 	{theirs: "infiniband_req_remote_access_errors_total", ours: "port_requester_remote_access_errors_total"},
-	{theirs: "infiniband_req_remote_invalid_request_errors_total", ours: "port_requester_remote_invalid_request_errors_total"},
+	{theirs: "infiniband_req_remote_invalid_request_errors_total",
+		ours: "port_requester_remote_invalid_request_errors_total"},
 	{theirs: "infiniband_resp_cqes_errors_total", ours: "port_responder_completion_errors_total"},
 	{theirs: "infiniband_resp_cqes_flush_errors_total", ours: "port_responder_completion_flush_errors_total"},
 	{theirs: "infiniband_resp_local_length_errors_total", ours: "port_responder_local_length_errors_total"},

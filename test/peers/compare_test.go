@@ -11,11 +11,14 @@ func TestCompare(t *testing.T) {
 	const state = `node_infiniband_state_id{device="mlx5_0",port="1"} 4` + "\n"
 	for _, tc := range []struct{ name, theirs, ours, wrong string }{
 		{"equal", state, `railscope_port_state_id{rail="0",device="mlx5_0",port="1"} 4`, ""},
-		{"other value", state, `railscope_port_state_id{rail="0",device="mlx5_0",port="1"} 1`, `node_infiniband_state_id{device="mlx5_0", port="1"}: 4, but railscope_port_state_id is 1`},
+		{"other value", state, `railscope_port_state_id{rail="0",device="mlx5_0",port="1"} 1`,
+			`node_infiniband_state_id{device="mlx5_0", port="1"}: 4, but railscope_port_state_id is 1`},
 		{"other port", state, `railscope_port_state_id{rail="0",device="mlx5_0",port="2"} 4`, "no such series"},
 		{"no family", state, `railscope_port_up{rail="0",device="mlx5_0",port="1"} 1`, "no such series"},
-		{"rounded down", `node_infiniband_lifespan_seconds{device="mlx5_0",port="1"} 1`, `railscope_port_lifespan_seconds{rail="0",device="mlx5_0",port="1"} 1.102`, ""},
-		{"rounded up", `node_infiniband_lifespan_seconds{device="mlx5_0",port="1"} 2`, `railscope_port_lifespan_seconds{rail="0",device="mlx5_0",port="1"} 1.102`, "is 1.102"},
+		{"rounded down", `node_infiniband_lifespan_seconds{device="mlx5_0",port="1"} 1`,
+			`railscope_port_lifespan_seconds{rail="0",device="mlx5_0",port="1"} 1.102`, ""},
+		{"rounded up", `node_infiniband_lifespan_seconds{device="mlx5_0",port="1"} 2`,
+			`railscope_port_lifespan_seconds{rail="0",device="mlx5_0",port="1"} 1.102`, "is 1.102"},
 		{"only lifespan is rounded", state, `railscope_port_state_id{rail="0",device="mlx5_0",port="1"} 4.5`, "is 4.5"},
 		{"bond", `node_bonding_active{master="bond0"} 2`, `railscope_bond_members_up{bond="bond0"} 2`, ""},
 		{"unknown", `node_infiniband_new_total{device="mlx5_0",port="1"} 2`, "", "in no row"},

@@ -66,7 +66,8 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err := errors.Join(sysfstest.WriteMlx5(sys, ports), os.Mkdir(proc, 0o755)); err != nil {
 		return err
 	}
-	their, err := start(ctx, "node_exporter", o.nodeExporter, "--path.sysfs="+sys, "--collector.disable-defaults", "--collector.infiniband", "--collector.bonding")
+	their, err := start(ctx, "node_exporter", o.nodeExporter, "--path.sysfs="+sys, "--collector.disable-defaults",
+		"--collector.infiniband", "--collector.bonding")
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	}
 	defer our.stop()
 	both := []*exporter{their, our}
-	fmt.Fprintf(w, "%s, %d processors of this machine, %s\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor())
+	fmt.Fprintf(w, "%s, %d processors of this machine, %s\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(),
+		processor())
 	fmt.Fprintf(w, "made-up machine: %d mlx5 ports, %d counter files, one bond\n", ports, counterFiles)
 	for _, e := range both {
 		fmt.Fprintf(w, "%s %s\n", e.name, strings.ReplaceAll(strings.Join(e.args, " "), dir, "TREE"))
@@ -114,7 +116,8 @@ func checkValues(w io.Writer, sys string, their, our *exporter) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "values of node_exporter that railscope has, equal, %s: %d of %d\n", when, values-len(wrong), values)
+		fmt.Fprintf(w, "values of node_exporter that railscope has, equal, %s: %d of %d\n", when,
+			values-len(wrong), values)
 		for _, text := range wrong {
 			fmt.Fprintln(w, "  "+text)
 		}
@@ -173,9 +176,11 @@ func measure(w io.Writer, o options, both []*exporter) error {
 			encoding = "gzip"
 		}
 		rows = append(rows,
-			row{"processor time per scrape, " + encoding, "µs", 1e6, []float64{median(costs[0].cpu), median(costs[1].cpu)}},
+			row{"processor time per scrape, " + encoding, "µs", 1e6,
+				[]float64{median(costs[0].cpu), median(costs[1].cpu)}},
 			row{"time a scrape takes, " + encoding, "µs", 1e6, []float64{median(costs[0].wall), median(costs[1].wall)}},
-			row{"size of the answer, " + encoding, "kB", 1e-3, []float64{float64(costs[0].size), float64(costs[1].size)}})
+			row{"size of the answer, " + encoding, "kB", 1e-3,
+				[]float64{float64(costs[0].size), float64(costs[1].size)}})
 	}
 	idle, err := watch(o.idle, both)
 	if err != nil {

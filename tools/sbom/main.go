@@ -48,7 +48,8 @@ func run(program, file, version string) error {
 	if err != nil {
 		return err
 	}
-	if err := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
+	if err := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cdx.SpecVersion1_6); err != nil {
 		out.Close()
 		return fmt.Errorf("write %s: %w", file, err)
 	}
@@ -69,7 +70,8 @@ func describe(info *buildinfo.BuildInfo, content []byte, version string) (*cdx.B
 	main.Properties = &settings
 
 	// The standard library is the toolchain's.
-	list := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
+	list := []cdx.Component{component(cdx.ComponentTypeLibrary,
+		debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
 	needs := []string{list[0].BOMRef}
 	for _, dep := range info.Deps {
 		if dep.Replace != nil {

@@ -71,10 +71,11 @@ const (
 	PeerUnreachable Reason = "peer_unreachable" // no connection
 	Unauthorized    Reason = "unauthorized"     // token or certificate refused
 	TLS             Reason = "tls"              // no TLS session: wrong certificate, or one end without TLS
-	Protocol        Reason = "protocol"         // an answer that makes no sense: not a railscope, or a very different one
-	PeerLost        Reason = "peer_lost"        // it stopped answering within the round
-	LeaseLost       Reason = "lease_lost"       // it does not know the lease any more
-	Self            Reason = "self"             // the peer is this node
+	// an answer that makes no sense: not a railscope, or a very different one
+	Protocol  Reason = "protocol"
+	PeerLost  Reason = "peer_lost"  // it stopped answering within the round
+	LeaseLost Reason = "lease_lost" // it does not know the lease any more
+	Self      Reason = "self"       // the peer is this node
 
 	// TCP.
 	TCPRefused     Reason = "tcp_refused"     // ECONNREFUSED

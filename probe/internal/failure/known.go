@@ -4,7 +4,8 @@ import "slices"
 
 // Stages are all of them, in the order of a round.
 func Stages() []Stage {
-	return []Stage{StageHello, StageLease, StageOpen, StageConnect, StageReach, StageMTU, StageLatency, StageSolo, StageStatic, StageStealing,
+	return []Stage{StageHello, StageLease, StageOpen, StageConnect, StageReach, StageMTU, StageLatency, StageSolo,
+		StageStatic, StageStealing,
 		StageVerify, StageBaseline, StageRelease}
 }
 

@@ -41,8 +41,10 @@ type GID struct {
 func RoCE(addr string) []GID {
 	a := netip.MustParseAddr(addr)
 	b := a.As16()
-	local := netip.AddrFrom16([16]byte{0xfe, 0x80, 8: b[12], 9: b[13], 11: 0xff, 12: 0xfe, 13: b[13], 14: b[14], 15: b[15]})
-	return []GID{{Addr: local, Type: typeRoCEv1}, {Addr: local, Type: typeRoCEv2}, {Addr: a, Type: typeRoCEv1}, {Addr: a, Type: typeRoCEv2}}
+	local := netip.AddrFrom16([16]byte{0xfe, 0x80, 8: b[12], 9: b[13], 11: 0xff, 12: 0xfe, 13: b[13], 14: b[14],
+		15: b[15]})
+	return []GID{{Addr: local, Type: typeRoCEv1}, {Addr: local, Type: typeRoCEv2}, {Addr: a, Type: typeRoCEv1},
+		{Addr: a, Type: typeRoCEv2}}
 }
 
 // Device is one RDMA device of a node.
@@ -256,7 +258,8 @@ func (f *Fabric) event(n int, event Event) {
 	binary.NativeEndian.PutUint32(record[4:], uint32(f.devices[n].Port))
 	for i := range f.shared.objects {
 		o := &f.shared.objects[i]
-		if kind := o.kind.Load(); kind >= uint64(len(kinds)) || kinds[kind] != "context" || o.device.Load() != uint64(n) {
+		if kind := o.kind.Load(); kind >= uint64(len(kinds)) || kinds[kind] != "context" || o.device.Load() !=
+			uint64(n) {
 			continue
 		}
 		// Not blocking: nobody may have it open any more.
@@ -332,7 +335,8 @@ func (f *Fabric) Left() []string {
 			continue
 		}
 		d := &f.shared.devices[dev]
-		left = append(left, fmt.Sprintf("%s/%s: %s %#x of process %d", goString(d.node[:]), goString(d.name[:]), kinds[kind], o.gen.Load()*maxObjects+uint64(i), pid))
+		left = append(left, fmt.Sprintf("%s/%s: %s %#x of process %d", goString(d.node[:]), goString(d.name[:]),
+			kinds[kind], o.gen.Load()*maxObjects+uint64(i), pid))
 	}
 	slices.Sort(left)
 	return left

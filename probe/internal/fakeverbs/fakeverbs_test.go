@@ -30,7 +30,8 @@ func start(t *testing.T, f *Fabric, node string) *client {
 	t.Helper()
 	lib := Library(t)
 	// FAKEVERBS_RUN is what runs a program of another architecture.
-	command := append(strings.Fields(os.Getenv("FAKEVERBS_RUN")), compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
+	command := append(strings.Fields(os.Getenv("FAKEVERBS_RUN")),
+		compile(t, "client", []string{"-Wl,-rpath," + filepath.Dir(lib)}, "client.c", lib))
 	c := &client{t: t, cmd: exec.Command(command[0], command[1:]...), lines: make(chan string, 64)}
 	c.cmd.Env = append(os.Environ(), f.Env(node)...)
 	c.cmd.Stderr = os.Stderr
@@ -197,11 +198,13 @@ func TestWriteArrives(t *testing.T) {
 			}
 			a.want("0 wrong", "check a - 9")
 			packets, wire := uint64(size/4096), uint64(size/4096*(4096+58))
-			want := map[string]uint64{"A xmit": wire / 4, "A rcv": 2 * wire / 4, "A packets": packets, "B xmit": 2 * wire / 4, "B rcv": wire / 4, "B packets": 2 * packets}
+			want := map[string]uint64{"A xmit": wire / 4, "A rcv": 2 * wire / 4, "A packets": packets,
+				"B xmit": 2 * wire / 4, "B rcv": wire / 4, "B packets": 2 * packets}
 			got := map[string]uint64{}
 			for i, node := range []string{nodes[0], nodes[processes-1]} {
 				port := filepath.Join(f.Sysfs(node), "class/infiniband", fmt.Sprint("mlx5_", i), "ports/1/counters")
-				for name, file := range map[string]string{"xmit": "port_xmit_data", "rcv": "port_rcv_data", "packets": "port_xmit_packets"} {
+				for name, file := range map[string]string{"xmit": "port_xmit_data", "rcv": "port_rcv_data",
+					"packets": "port_xmit_packets"} {
 					v, err := sysfs.ReadUint(port, file)
 					if err != nil {
 						t.Fatal(err)

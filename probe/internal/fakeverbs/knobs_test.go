@@ -73,7 +73,8 @@ func TestSharedWire(t *testing.T) {
 		connect(a1, b1)
 		connect(a2, b2)
 		took := time.Duration(0)
-		for try := 0; try == 0 || try < 5 && took > tc.want+300*time.Millisecond; try++ { // the machine may be late, but not always
+		for try := 0; try == 0 || try < 5 && took > tc.want+300*
+			time.Millisecond; try++ { // the machine may be late, but not always
 			begin := time.Now()
 			for _, e := range [][2]*end{{a1, b1}, {a2, b2}} {
 				e[0].want("ok", "write %s - %d %d %d 4 %d", e[0].letter, e[1].addr, e[1].rkey, size, signaled)

@@ -73,7 +73,8 @@ type Knobs struct {
 	FailVendor uint32 // the vendor error that goes with it
 	Corrupt    uint64 // the n-th write arrives with one byte spoiled, and succeeds
 
-	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64 // the call fails so; ListErrno of any device is the node's
+	// the call fails so; ListErrno of any device is the node's
+	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64
 	InitErrno, RTRErrno, RTSErrno                                  uint64 // ibv_modify_qp to that state fails so
 
 	Hidden   bool   // the device is not in the list

@@ -23,7 +23,8 @@ var sources embed.FS
 // Without a compiler or libibverbs' headers the test is skipped.
 func Library(tb testing.TB) string {
 	tb.Helper()
-	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c", "resource.c", "qp.c", "data.c")
+	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c",
+		"resource.c", "qp.c", "data.c")
 }
 
 // compile makes one output of some of the sources. What was made of the same
@@ -100,7 +101,8 @@ func cacheDir(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().Perm() != 0o700 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().
+		Perm() != 0o700 {
 		tb.Fatalf("%s is not ours alone", dir)
 	}
 	return dir

@@ -107,13 +107,24 @@ func TestConnection(t *testing.T) {
 		{"its local key", func(_ *Fabric, a, b *end) { b.rkey &^= 1 << 31 }, "0:10/136"},
 		{"the other end in error", func(_ *Fabric, _, b *end) { b.want("ok", "err b -") }, "0:12/129"},
 		{"the other end gone", func(_ *Fabric, _, b *end) { b.want("ok", "close b -") }, "0:12/129"},
-		{"the other process gone", func(_ *Fabric, _, b *end) { _ = b.cmd.Process.Kill(); time.Sleep(20 * time.Millisecond) }, "0:12/129"},
-		{"the other port down", func(f *Fabric, _, _ *end) { f.Set("B", "mlx5_0", func(k *Knobs) { k.Down = true }) }, "0:12/129"},
-		{"the other port blocked", func(f *Fabric, _, _ *end) { f.Set("B", "mlx5_0", func(k *Knobs) { k.Blocked = true }) }, "0:12/129"},
+		{"the other process gone", func(_ *Fabric, _, b *end) {
+			_ = b.cmd.Process.Kill()
+			time.Sleep(20 * time.Millisecond)
+		}, "0:12/129"},
+		{"the other port down", func(f *Fabric, _, _ *end) {
+			f.Set("B", "mlx5_0", func(k *Knobs) { k.Down = true })
+		}, "0:12/129"},
+		{"the other port blocked", func(f *Fabric, _, _ *end) {
+			f.Set("B", "mlx5_0", func(k *Knobs) { k.Blocked = true })
+		}, "0:12/129"},
 		{"this address gone", func(f *Fabric, _, _ *end) { f.SetGIDs("A", "mlx5_0", nil) }, "0:12/129"},
-		{"this address moved", func(f *Fabric, _, _ *end) { f.SetGIDs("A", "mlx5_0", RoCE("192.0.2.1")[1:]) }, "0:12/129"},
+		{"this address moved", func(f *Fabric, _, _ *end) {
+			f.SetGIDs("A", "mlx5_0", RoCE("192.0.2.1")[1:])
+		}, "0:12/129"},
 		{"the other address gone", func(f *Fabric, _, _ *end) { f.SetGIDs("B", "mlx5_0", nil) }, "0:12/129"},
-		{"the other speaks RoCE v1", func(f *Fabric, _, _ *end) { f.SetGIDs("B", "mlx5_0", RoCE("192.0.2.2")[:3]) }, "0:12/129"},
+		{"the other speaks RoCE v1", func(f *Fabric, _, _ *end) {
+			f.SetGIDs("B", "mlx5_0", RoCE("192.0.2.2")[:3])
+		}, "0:12/129"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, a, b := pair(t, Knobs{})

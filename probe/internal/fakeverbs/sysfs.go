@@ -65,7 +65,8 @@ func (d *Device) write(sys string, n int) error {
 		filepath.Join(net, "address"):            fmt.Sprintf("e8:eb:d3:a0:00:%02x", n+1),
 		filepath.Join(net, "ifindex"):            strconv.Itoa(n + 2),
 	}
-	for _, counter := range []string{"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets", "port_xmit_discards",
+	for _, counter := range []string{"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets",
+		"port_xmit_discards",
 		"port_rcv_errors", "port_xmit_wait", "link_downed", "symbol_error"} {
 		files[filepath.Join(port, "counters", counter)] = "0"
 	}
@@ -86,7 +87,8 @@ func (d *Device) writeState(sys string) error {
 		state, phys, carrier, oper = "1: DOWN", "3: Disabled", "0", "down"
 	}
 	port, net := d.portDir(sys), filepath.Join(d.pciDir(sys), "net", d.Netdev)
-	return errors.Join(writeFile(filepath.Join(port, "state"), state), writeFile(filepath.Join(port, "phys_state"), phys),
+	return errors.Join(writeFile(filepath.Join(port, "state"), state),
+		writeFile(filepath.Join(port, "phys_state"), phys),
 		writeFile(filepath.Join(net, "carrier"), carrier), writeFile(filepath.Join(net, "operstate"), oper))
 }
 
@@ -97,9 +99,11 @@ func (d *Device) writeGIDs(sys string) error {
 	var errs []error
 	for i := range maxGIDs {
 		name := strconv.Itoa(i)
-		gid, typ, ndev := filepath.Join(port, "gids", name), filepath.Join(port, "gid_attrs/types", name), filepath.Join(port, "gid_attrs/ndevs", name)
+		gid, typ, ndev := filepath.Join(port, "gids", name), filepath.Join(port, "gid_attrs/types", name),
+			filepath.Join(port, "gid_attrs/ndevs", name)
 		if i < len(d.GIDs) && d.GIDs[i].Addr.IsValid() {
-			errs = append(errs, writeFile(gid, d.GIDs[i].text()), writeFile(typ, d.GIDs[i].Type), writeFile(ndev, d.GIDs[i].Netdev))
+			errs = append(errs, writeFile(gid, d.GIDs[i].text()), writeFile(typ, d.GIDs[i].Type),
+				writeFile(ndev, d.GIDs[i].Netdev))
 			continue
 		}
 		errs = append(errs, writeFile(gid, GID{}.text()), writeFile(typ, ""), writeFile(ndev, ""))

@@ -24,10 +24,12 @@ func TestSysfs(t *testing.T) {
 	for i := range rails {
 		rails[i].ID, rails[i].Dir, rails[i].SystemImageGUID = "", "", ""
 	}
-	one := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth-mlx5_0", LinkLayer: "Ethernet", PCIAddress: "0000:01:00.0", Place: "0000:01:00.0",
+	one := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1, Netdev: "eth-mlx5_0", LinkLayer: "Ethernet",
+		PCIAddress: "0000:01:00.0", Place: "0000:01:00.0",
 		HCAType: "MT4129", BoardID: "MT_0000000838", Firmware: "28.39.1002", NodeGUID: "e8eb:d303:00a0:0001"}
 	two := one
-	two.Name, two.Device, two.Netdev, two.PCIAddress, two.Place, two.Firmware, two.NodeGUID = "1", "mlx5_1", "eth-mlx5_1", "0000:81:00.1", "0000:81:00.1", "28.40.1000", "e8eb:d303:00a0:0002"
+	two.Name, two.Device, two.Netdev, two.PCIAddress, two.Place, two.Firmware, two.NodeGUID = "1", "mlx5_1",
+		"eth-mlx5_1", "0000:81:00.1", "0000:81:00.1", "28.40.1000", "e8eb:d303:00a0:0002"
 	if diff := cmp.Diff([]rail.Rail{one, two}, rails); diff != "" {
 		t.Error(diff)
 	}
@@ -47,14 +49,18 @@ func TestSysfs(t *testing.T) {
 			t.Errorf("chosen %v, want %v", got, want)
 		}
 	}
-	compare(choose(), rail.GID{Index: 3, Addr: netip.MustParseAddr("::ffff:192.0.2.1"), Type: rail.TypeRoCEv2, Netdev: "eth-mlx5_0"})
+	compare(choose(), rail.GID{Index: 3, Addr: netip.MustParseAddr("::ffff:192.0.2.1"), Type: rail.TypeRoCEv2,
+		Netdev: "eth-mlx5_0"})
 	f.SetGIDs("A", "mlx5_0", []GID{{}, {Addr: netip.MustParseAddr("192.0.2.9"), Netdev: "eth0.7"}})
-	compare(choose(), rail.GID{Index: 1, Addr: netip.MustParseAddr("::ffff:192.0.2.9"), Type: rail.TypeRoCEv2, Netdev: "eth0.7"})
+	compare(choose(), rail.GID{Index: 1, Addr: netip.MustParseAddr("::ffff:192.0.2.9"), Type: rail.TypeRoCEv2,
+		Netdev: "eth0.7"})
 	f.SetGIDs("A", "mlx5_0", RoCE("192.0.2.1"))
-	compare(choose(), rail.GID{Index: 3, Addr: netip.MustParseAddr("::ffff:192.0.2.1"), Type: rail.TypeRoCEv2, Netdev: "eth-mlx5_0"})
+	compare(choose(), rail.GID{Index: 3, Addr: netip.MustParseAddr("::ffff:192.0.2.1"), Type: rail.TypeRoCEv2,
+		Netdev: "eth-mlx5_0"})
 	f.SetGIDs("A", "mlx5_0", nil)
 	compare(choose(), rail.GID{})
-	if empty, err := rail.NewFinder(f.Sysfs("C"), rail.Options{}, nil, time.Second).Rails(); empty != nil || err != nil {
+	if empty, err := rail.NewFinder(f.Sysfs("C"), rail.Options{}, nil, time.Second).
+		Rails(); empty != nil || err != nil {
 		t.Error(empty, err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 // TestWord holds the generator to its published output: the first words of
 // SplitMix64 from seed 1234567.
 func TestWord(t *testing.T) {
-	for n, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
+	for n, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
+		16408922859458223821} {
 		if got := word(1234567, uint64(n)); got != want {
 			t.Errorf("word %d = %d, want %d", n, got, want)
 		}

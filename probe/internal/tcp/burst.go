@@ -58,7 +58,8 @@ func (c *Conn) Burst(ctx context.Context, buf []byte, o Options) (Result, error)
 		o.Stage = map[Mode]failure.Stage{Stealing: failure.StageStealing, Static: failure.StageStatic}[o.Mode]
 	}
 	if len(buf) == 0 || o.Total <= 0 || o.Chunk <= 0 || o.Chunk > MaxChunk || o.Depth <= 0 {
-		return Result{}, failure.New(o.Stage, failure.Other, "a burst of %d bytes in chunks of %d, %d deep, from a buffer of %d",
+		return Result{}, failure.New(o.Stage, failure.Other,
+			"a burst of %d bytes in chunks of %d, %d deep, from a buffer of %d",
 			o.Total, o.Chunk, o.Depth, len(buf))
 	}
 	stop := c.watch(ctx, o.Stage)

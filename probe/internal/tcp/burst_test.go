@@ -36,7 +36,8 @@ func TestBurst(t *testing.T) {
 				tg, dst := target(t, tc.lanes, tc.size)
 				c := dial(t, tg.Addrs(), tc.streams)
 				for seed := range uint64(2) { // the lanes are still good after a burst
-					r := deliver(t, c, dst, seed, Options{Mode: mode, Total: tc.total, Chunk: tc.chunk, Depth: tc.depth})
+					r := deliver(t, c, dst, seed, Options{Mode: mode, Total: tc.total, Chunk: tc.chunk,
+						Depth: tc.depth})
 					want := []Range{{0, min(tc.total, int64(tc.size))}}
 					if !slices.Equal(r.Done, want) {
 						t.Errorf("done %v, want %v", r.Done, want)
@@ -104,10 +105,12 @@ func TestSomeLanes(t *testing.T) {
 			t.Errorf("the lane that takes no part: %+v", other)
 		}
 	}
-	if _, err := c.Burst(t.Context(), dst, Options{Lanes: []int{}, Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Other {
+	if _, err := c.Burst(t.Context(), dst,
+		Options{Lanes: []int{}, Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Other {
 		t.Errorf("a burst over no lanes: %v", err)
 	}
-	for _, o := range []Options{{Chunk: 1, Depth: 1}, {Total: 1, Depth: 1}, {Total: 1, Chunk: 1}, {Total: 1, Chunk: MaxChunk + 1, Depth: 1}} {
+	for _, o := range []Options{{Chunk: 1, Depth: 1}, {Total: 1, Depth: 1}, {Total: 1, Chunk: 1},
+		{Total: 1, Chunk: MaxChunk + 1, Depth: 1}} {
 		if _, err := c.Burst(t.Context(), dst, o); reason(err) != failure.Other {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -147,12 +150,14 @@ func TestCut(t *testing.T) {
 				}
 				cut()
 			}()
-			r, err := c.Burst(t.Context(), source(len(dst), 1), Options{Mode: mode, Total: 512 << 20, Chunk: 256 << 10, Depth: 8})
+			r, err := c.Burst(t.Context(), source(len(dst), 1), Options{Mode: mode, Total: 512 << 20, Chunk: 256 << 10,
+				Depth: 8})
 			if err != nil {
 				t.Fatal(err)
 			}
 			arrived(t, r, dst, 1)
-			if f := r.Lanes[0].Err; f == nil || f.Reason != failure.TCPBroken || f.Rail != "rail0" || r.Lanes[1].Err != nil {
+			if f := r.Lanes[0].Err; f == nil || f.Reason != failure.TCPBroken || f.Rail != "rail0" ||
+				r.Lanes[1].Err != nil {
 				t.Errorf("the lanes failed by %v and %v", f, r.Lanes[1].Err)
 			}
 			if mode == Stealing && r.Bytes != 512<<20 || mode == Static && r.Lanes[1].Bytes != 256<<20 {

@@ -12,7 +12,8 @@ import (
 // later. A lane with a time to die does. It returns the time of the last
 // acknowledgement and what each lane carried, and fails the test unless every
 // byte went exactly once.
-func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Duration, dies map[int]time.Duration) (time.Duration, []int64) {
+func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Duration,
+	dies map[int]time.Duration) (time.Duration, []int64) {
 	t.Helper()
 	type job struct {
 		s    span
@@ -29,8 +30,10 @@ func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Dura
 		for i := range rates {
 			s, v := p.claim(i, now)
 			for ; v == take; s, v = p.claim(i, now) {
-				if at, n := s.at%p.wrap, len(p.lanes[i].flying); s.n <= 0 || s.n > p.chunk || at+s.n > p.wrap || n > p.depth {
-					t.Fatalf("claim %+v, of chunks of %d, the end at %d; the lane has %d of %d in flight", s, p.chunk, p.wrap, n, p.depth)
+				if at, n := s.at%p.wrap,
+					len(p.lanes[i].flying); s.n <= 0 || s.n > p.chunk || at+s.n > p.wrap || n > p.depth {
+					t.Fatalf("claim %+v, of chunks of %d, the end at %d; the lane has %d of %d in flight", s, p.chunk,
+						p.wrap, n, p.depth)
 				}
 				free[i] = max(free[i], now) + time.Duration(float64(s.n)/rates[i]*1e9)
 				jobs[i] = append(jobs[i], job{s, free[i] + rtt})
@@ -106,7 +109,8 @@ func TestSum(t *testing.T) {
 // TestStaticPlan: equal parts, the last with what is left over, and the slowest
 // lane's time.
 func TestStaticPlan(t *testing.T) {
-	took, carried := simulate(t, newPlan(100<<20+2, 1<<20, 7<<20, 8, false, alive(3)), 100<<20+2, []float64{1e9, 1e9, 1e8}, 0, nil)
+	took, carried := simulate(t, newPlan(100<<20+2, 1<<20, 7<<20, 8, false, alive(3)), 100<<20+2,
+		[]float64{1e9, 1e9, 1e8}, 0, nil)
 	if part := int64(100<<20+2) / 3; !slices.Equal(carried, []int64{part, part, part + (100<<20+2)%3}) {
 		t.Errorf("carried %v", carried)
 	}
@@ -119,7 +123,8 @@ func TestStaticPlan(t *testing.T) {
 func TestDeath(t *testing.T) {
 	for _, at := range []time.Duration{0, 100 * time.Microsecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 		p := newPlan(64<<20, 1<<20, 10<<20+4096, 8, true, alive(3))
-		_, carried := simulate(t, p, 64<<20, []float64{1e9, 1e9, 1e7}, time.Microsecond, map[int]time.Duration{2: at, 1: at / 2})
+		_, carried := simulate(t, p, 64<<20, []float64{1e9, 1e9, 1e7}, time.Microsecond,
+			map[int]time.Duration{2: at, 1: at / 2})
 		t.Logf("deaths at %v: carried %v", at, carried)
 	}
 }

@@ -30,7 +30,8 @@ type Lane struct {
 	Netdev string         // the rail's interface; empty: whichever the routes say
 	Remote netip.AddrPort // where the target listens
 
-	Through func(io.Writer) io.Writer // what passes on the bytes of each connection, for links that are simulated; nil: nothing
+	// what passes on the bytes of each connection, for links that are simulated; nil: nothing
+	Through func(io.Writer) io.Writer
 }
 
 // Info is what the kernel says of a lane's connections (TCP_INFO).

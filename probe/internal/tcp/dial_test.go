@@ -35,7 +35,8 @@ func TestDialFails(t *testing.T) {
 		{Rail: "unreachable", Local: home(1), Remote: netip.MustParseAddrPort("127.255.255.255:1")},
 		{Rail: "good", Local: home(1), Netdev: "no such device", Remote: good},
 	}
-	want := []failure.Reason{failure.TCPRefused, failure.NoAddress, failure.NoAddress, failure.NoAddress, failure.TCPUnreachable, ""}
+	want := []failure.Reason{failure.TCPRefused, failure.NoAddress, failure.NoAddress, failure.NoAddress,
+		failure.TCPUnreachable, ""}
 	c, failures := Dial(t.Context(), all, 2, secret(1))
 	defer c.Close()
 	for i, f := range failures {
@@ -69,7 +70,8 @@ func TestDialByRoute(t *testing.T) {
 // TestWhyNot names errors that are hard to come by here.
 func TestWhyNot(t *testing.T) {
 	for err, want := range map[error]failure.Reason{
-		unix.EHOSTUNREACH: failure.TCPUnreachable, unix.ENETUNREACH: failure.TCPUnreachable, unix.ETIMEDOUT: failure.TCPUnreachable,
+		unix.EHOSTUNREACH: failure.TCPUnreachable, unix.ENETUNREACH: failure.TCPUnreachable,
+		unix.ETIMEDOUT:           failure.TCPUnreachable,
 		context.DeadlineExceeded: failure.TCPUnreachable, unix.ECONNRESET: failure.TCPBroken, io.EOF: failure.TCPBroken,
 		context.Canceled: failure.Canceled, unix.EADDRNOTAVAIL: failure.NoAddress,
 	} {
@@ -134,7 +136,9 @@ func TestStrangers(t *testing.T) {
 		"garbage": {func([nonceLen]byte) string {
 			return "GET / HTTP/1.1\r\nHost: somebody-who-is-lost.example.org\r\n\r\n" + frame(0, 64, 64)
 		}, false},
-		"wrong key":         {func(n [nonceLen]byte) string { return string(intro(secret(2), n, nonce(), 0, 0)) + frame(0, 8, 8) }, false},
+		"wrong key": {func(n [nonceLen]byte) string {
+			return string(intro(secret(2), n, nonce(), 0, 0)) + frame(0, 8, 8)
+		}, false},
 		"another's nonce":   {func([nonceLen]byte) string { return good(nonce()) + frame(0, 8, 8) }, false},
 		"the target's role": {func(n [nonceLen]byte) string { return reflected(n) + frame(0, 8, 8) }, false},
 		"another lane than proved": {func(n [nonceLen]byte) string {

@@ -68,7 +68,8 @@ func TestGrantOfOneByte(t *testing.T) {
 			acked = binary.BigEndian.Uint64(a[len(a)-ackLen:])
 		}
 		if left.taken() != tc.want || int64(acked) != tc.want || !left.exceeded.Load() {
-			t.Errorf("%d granted, %v: took %d, acknowledged %d, want %d", tc.granted, tc.frames, left.taken(), acked, tc.want)
+			t.Errorf("%d granted, %v: took %d, acknowledged %d, want %d", tc.granted, tc.frames, left.taken(), acked,
+				tc.want)
 		}
 	}
 }
@@ -76,7 +77,8 @@ func TestGrantOfOneByte(t *testing.T) {
 // TestGrantOfBrokenFrame: what did not arrive of a frame is not counted.
 func TestGrantOfBrokenFrame(t *testing.T) {
 	left := newGrant(100)
-	if err := receive(&said{Reader: bytes.NewReader(frame(0, 64, make([]byte, 10)))}, make([]byte, 64), left); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := receive(&said{Reader: bytes.NewReader(frame(0, 64, make([]byte, 10)))}, make([]byte, 64),
+		left); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
 	if left.taken() != 10 || left.exceeded.Load() {
@@ -133,7 +135,8 @@ func TestFlood(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 1<<20)
 	to := tg.Addrs()[0]
-	stops := []func() int{flood(t, to.String(), "127.0.2.1"), flood(t, to.String(), "127.0.2.2"), flood(t, to.String(), "127.0.2.3")}
+	stops := []func() int{flood(t, to.String(), "127.0.2.1"), flood(t, to.String(), "127.0.2.2"),
+		flood(t, to.String(), "127.0.2.3")}
 	waitFor(t, func() bool { tg.mu.Lock(); defer tg.mu.Unlock(); return len(tg.waiting) > maxUnprovenFrom })
 	for i := range 5 {
 		c := dial(t, tg.Addrs(), 4)

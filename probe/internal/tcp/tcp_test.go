@@ -125,7 +125,8 @@ func settle(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		stacks := make([]byte, 1<<16)
-		t.Errorf("%d goroutines and %d files, were %d and %d\n%s", g, f, goroutines, files, stacks[:runtime.Stack(stacks, true)])
+		t.Errorf("%d goroutines and %d files, were %d and %d\n%s", g, f, goroutines, files,
+			stacks[:runtime.Stack(stacks, true)])
 	})
 }
 

@@ -119,7 +119,8 @@ func FuzzAsker(f *testing.F) {
 			t.Fatal("sent the key")
 		}
 		proved := greets && len(data) >= greetingLen+proofLen &&
-			bytes.Equal(data[greetingLen:greetingLen+proofLen], proof(key, targetRole, [nonceLen]byte(data[8:greetingLen]), own, 0, 0))
+			bytes.Equal(data[greetingLen:greetingLen+proofLen],
+				proof(key, targetRole, [nonceLen]byte(data[8:greetingLen]), own, 0, 0))
 		if (err == nil) != proved {
 			t.Fatalf("%v, proved: %v", err, proved)
 		}

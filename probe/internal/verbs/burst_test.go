@@ -35,9 +35,11 @@ func TestBurst(t *testing.T) {
 		{"fewer words than rails", mib, 1, 8, 4, BurstOptions{Mode: Static, Total: 2 * 8, Chunk: 8}, 2},
 		{"a word, stealing", mib, 1, 8, 4, BurstOptions{Mode: Stealing, Total: 8, Chunk: 8}, 1},
 		{"not a multiple of anything", mib, 1, 8, 3, BurstOptions{Mode: Static, Total: 1000003, Chunk: 65536}, 0},
-		{"not a multiple of anything, stealing", mib, 1, 8, 3, BurstOptions{Mode: Stealing, Total: 1000003, Chunk: 65536}, 0},
+		{"not a multiple of anything, stealing", mib, 1, 8, 3,
+			BurstOptions{Mode: Stealing, Total: 1000003, Chunk: 65536}, 0},
 		{"five times the buffer", mib, 1, 8, 2, BurstOptions{Mode: Static, Total: 5 * mib, Chunk: 65536}, 80},
-		{"five times the buffer, stealing", mib, 1, 8, 2, BurstOptions{Mode: Stealing, Total: 5 * mib, Chunk: 100000}, 0},
+		{"five times the buffer, stealing", mib, 1, 8, 2, BurstOptions{Mode: Stealing, Total: 5 * mib, Chunk: 100000},
+			0},
 		{"a buffer smaller than a chunk", 8192, 1, 8, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
 		{"less depth", mib, 1, 8, 2, BurstOptions{Mode: Static, Total: mib, Chunk: 4096, Depth: 3}, 256},
 		{"a depth of one", mib, 1, 1, 2, BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}, 0},
@@ -123,7 +125,8 @@ func TestStriping(t *testing.T) {
 				for i, r := range got.Rails {
 					off = max(off, math.Abs(float64(r.Bytes)/float64(16*mib)-float64(tc.rates[i])/sum))
 				}
-				t.Logf("%.3f of the sum of rates, shares off by %.3f at most", float64(got.Bytes)/got.Elapsed.Seconds()/sum, off)
+				t.Logf("%.3f of the sum of rates, shares off by %.3f at most",
+					float64(got.Bytes)/got.Elapsed.Seconds()/sum, off)
 			}
 			if off > 0.1 {
 				t.Errorf("rails do not take what their rates allow")
@@ -145,7 +148,8 @@ func TestRailDies(t *testing.T) {
 		{"retries, four queue pairs", fakeverbs.Knobs{Rate: 64 * mib, DropAfter: mib}, 4, failure.RetryExceeded},
 		{"from the start", fakeverbs.Knobs{Blocked: true}, 1, failure.RetryExceeded},
 		{"fifth write", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 5, FailStatus: 10}, 1, failure.RemoteAccess},
-		{"fifth write, two queue pairs", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 5, FailStatus: 4}, 2, failure.LocalProt},
+		{"fifth write, two queue pairs", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 5, FailStatus: 4}, 2,
+			failure.LocalProt},
 		{"device", fakeverbs.Knobs{Rate: 64 * mib, FailEvery: 3, FailStatus: 19}, 1, failure.DeviceFatal},
 	} {
 		for mode, name := range []string{"static", "stealing"} {
@@ -157,7 +161,8 @@ func TestRailDies(t *testing.T) {
 					t.Fatal(err)
 				}
 				dead := got.Rails[1].Err
-				if dead == nil || dead.Reason != tc.want || dead.Device != "mlx5_1" || got.Rails[0].Err != nil || got.Rails[2].Err != nil {
+				if dead == nil || dead.Reason != tc.want || dead.Device != "mlx5_1" || got.Rails[0].Err != nil ||
+					got.Rails[2].Err != nil {
 					t.Errorf("%v, %v, %v; want %s of mlx5_1", got.Rails[0].Err, dead, got.Rails[2].Err, tc.want)
 				}
 				all := slices.Equal(got.Done, []Range{{0, 8 * mib}})
@@ -165,7 +170,8 @@ func TestRailDies(t *testing.T) {
 					t.Errorf("%d bytes, %v", got.Bytes, got.Done)
 				}
 				again, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536})
-				if err != nil || again.Rails[1].Err == nil || again.Rails[1].Err.Reason != tc.want || again.Bytes != mib {
+				if err != nil || again.Rails[1].Err == nil || again.Rails[1].Err.Reason != tc.want ||
+					again.Bytes != mib {
 					t.Errorf("the next burst: %+v, %v", again, err)
 				}
 				if _, err := e.run.Latency(e.rails[1], 1, time.Second); reason(err) != tc.want {
@@ -181,7 +187,8 @@ func TestAllRailsDie(t *testing.T) {
 	for mode := range []string{"static", "stealing"} {
 		e := connected(t, mib, 1, 8, fakeverbs.Knobs{FailEvery: 2, FailStatus: 10}, fakeverbs.Knobs{DropAfter: 65536})
 		got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: mib, Chunk: 65536})
-		if reason(err) != failure.RemoteAccess || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.RetryExceeded {
+		if reason(err) != failure.RemoteAccess || got.Rails[1].Err == nil || got.Rails[1].Err.Reason !=
+			failure.RetryExceeded {
 			t.Errorf("%v; %+v", err, got)
 		}
 		if got.Bytes == 0 || got.Bytes >= mib {
@@ -202,14 +209,16 @@ func TestLimit(t *testing.T) {
 			e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{Rate: 64 * mib}, fakeverbs.Knobs{Rate: 8 * mib})
 			for range 2 {
 				begin := time.Now()
-				got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: 1 << 40, Chunk: 65536, Limit: 100 * time.Millisecond})
+				got, err := e.burst(BurstOptions{Mode: Mode(mode), Total: 1 << 40, Chunk: 65536,
+					Limit: 100 * time.Millisecond})
 				took := time.Since(begin)
 				if err != nil || took < 100*time.Millisecond || took > bySurprise {
 					t.Errorf("%v after %v", err, took)
 				}
 				// What the rates allow, however late the machine lets us be, and what was in flight at first.
 				for i, rate := range []float64{64 * mib, 8 * mib} {
-					if r := got.Rails[i]; r.Err != nil || r.Bytes == 0 || float64(r.Bytes) > rate*took.Seconds()+8*65536 {
+					if r := got.Rails[i]; r.Err != nil || r.Bytes == 0 || float64(r.Bytes) > rate*
+						took.Seconds()+8*65536 {
 						t.Errorf("rail %d in %v: %+v", i, took, r)
 					}
 				}
@@ -222,11 +231,14 @@ func TestLimit(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{}, fakeverbs.Knobs{HangPoll: true})
 	begin := time.Now()
-	got, err := e.burst(BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: 65536, Deadline: time.Second}) // the other needs some milliseconds
+	got, err := e.burst(BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: 65536,
+		Deadline: time.Second}) // the other needs some milliseconds
 	if took := time.Since(begin); reason(err) != failure.Timeout || took < time.Second || took > bySurprise {
 		t.Errorf("%v after %v", err, took)
 	}
-	if got.Rails[0].Err != nil || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.Timeout || got.Bytes < 3*mib || got.Bytes >= 4*mib {
+	if got.Rails[0].Err != nil || got.Rails[1].Err == nil || got.Rails[1].Err.Reason != failure.Timeout ||
+		got.Bytes < 3*
+			mib || got.Bytes >= 4*mib {
 		t.Errorf("%+v", got)
 	}
 	if _, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}); err != nil {
@@ -237,7 +249,8 @@ func TestDeadline(t *testing.T) {
 // TestCancel stops a burst from another goroutine, and looks at its progress
 // meanwhile. What is in flight completes, or not; the burst returns soon.
 func TestCancel(t *testing.T) {
-	for name, knobs := range map[string]fakeverbs.Knobs{"drains": {Rate: 64 * mib}, "hangs": {Rate: 64 * mib, Latency: time.Hour}} {
+	for name, knobs := range map[string]fakeverbs.Knobs{"drains": {Rate: 64 * mib},
+		"hangs": {Rate: 64 * mib, Latency: time.Hour}} {
 		t.Run(name, func(t *testing.T) {
 			e := connected(t, mib, 1, 8, fakeverbs.Knobs{Rate: 64 * mib}, knobs)
 			done := make(chan struct{})
@@ -253,16 +266,20 @@ func TestCancel(t *testing.T) {
 			begin := time.Now()
 			got, err := e.burst(BurstOptions{Mode: Stealing, Total: 1 << 40, Chunk: 65536, Deadline: 20 * time.Second})
 			<-done
-			if took := time.Since(begin); reason(err) != failure.Canceled || took > 15*time.Second || got.Rails[0].Bytes <= mib {
+			if took := time.Since(begin); reason(err) != failure.Canceled || took > 15*
+				time.Second || got.Rails[0].Bytes <= mib {
 				t.Errorf("%v after %v: %+v", err, took, got)
 			}
-			if hung := got.Rails[1].Err; (hung != nil) != (name == "hangs") || hung != nil && hung.Reason != failure.Canceled {
+			if hung := got.Rails[1].Err; (hung != nil) != (name == "hangs") || hung != nil &&
+				hung.Reason != failure.Canceled {
 				t.Errorf("%v", hung)
 			}
-			if got, err := e.burst(BurstOptions{Mode: Stealing, Total: mib, Chunk: 65536}); reason(err) != failure.Canceled || got.Bytes != 0 {
+			if got, err := e.burst(BurstOptions{Mode: Stealing, Total: mib,
+				Chunk: 65536}); reason(err) != failure.Canceled || got.Bytes != 0 {
 				t.Errorf("after Cancel: %v, %+v", err, got)
 			}
-			if samples, err := e.run.Latency(e.rails[0], 8, time.Second); reason(err) != failure.Canceled || len(samples) != 0 {
+			if samples, err := e.run.Latency(e.rails[0], 8,
+				time.Second); reason(err) != failure.Canceled || len(samples) != 0 {
 				t.Errorf("after Cancel: %v, %v", err, samples)
 			}
 		})
@@ -344,7 +361,8 @@ func TestLatency(t *testing.T) {
 		}
 		begin := time.Now()
 		got, err := e.run.Latency(e.rails[0], samples, 5*time.Second)
-		if took := time.Since(begin); err != nil || len(got) != samples || slices.Min(got) < 2*time.Millisecond || sum(got) > took {
+		if took := time.Since(begin); err != nil || len(got) != samples || slices.Min(got) < 2*
+			time.Millisecond || sum(got) > took {
 			t.Errorf("in %v: %v, %v", took, got, err)
 		}
 		e.arrived(Range{0, 8})
@@ -405,7 +423,8 @@ func BenchmarkBurst(b *testing.B) {
 			b.SetBytes(4 * mib)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := e.run.Burst(e.rails, e.from, BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: chunk, Deadline: time.Second}); err != nil {
+				if _, err := e.run.Burst(e.rails, e.from, BurstOptions{Mode: Stealing, Total: 4 * mib, Chunk: chunk,
+					Deadline: time.Second}); err != nil {
 					b.Fatal(err)
 				}
 			}

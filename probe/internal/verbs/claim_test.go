@@ -96,11 +96,13 @@ func TestClaim(t *testing.T) {
 		{"one at a third, first", []float64{100 * gb / 3, 100 * gb}, 5 * us, 64 << 20, 1 << 20, 0.97},
 		{"one at a tenth", []float64{100 * gb, 10 * gb}, 5 * us, 64 << 20, 1 << 20, 0.97},
 		{"one at a hundredth", []float64{100 * gb, 1 * gb}, 5 * us, 64 << 20, 1 << 20, 0.97},
-		{"eight alike", []float64{400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
+		{"eight alike", []float64{400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb},
+			5 * us, 1 << 30, 1 << 20, 0.97},
 		{"eight alike, default transfer", eight, 5 * us, 32 << 20, 1 << 20, 0.87},
 		{"eight alike, default transfer, far", eight, 10 * us, 32 << 20, 1 << 20, 0.79},
 		{"eight alike, 256MiB transfer, far", eight, 10 * us, 128 << 20, 1 << 20, 0.93},
-		{"eight, one at half", []float64{400 * gb, 400 * gb, 400 * gb, 200 * gb, 400 * gb, 400 * gb, 400 * gb, 400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
+		{"eight, one at half", []float64{400 * gb, 400 * gb, 400 * gb, 200 * gb, 400 * gb, 400 * gb, 400 * gb,
+			400 * gb}, 5 * us, 1 << 30, 1 << 20, 0.97},
 		{"Soft-RoCE", []float64{1 * gb, 1 * gb / 3}, 200 * us, 64 << 20, 1 << 20, 0.97},
 		{"ended by the limit", []float64{30e6 / 8, 10e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.97},
 		{"ended by the limit, alike", []float64{30e6 / 8, 30e6 / 8}, time.Millisecond, 32 << 20, 1 << 20, 0.97},
@@ -114,7 +116,8 @@ func TestClaim(t *testing.T) {
 				sum += r
 				wires = append(wires, wire{rate: r, latency: tc.delay})
 			}
-			took, moved := play(t, wires, BurstOptions{Mode: Stealing, Total: tc.total, Chunk: tc.chunk, Depth: 8, Limit: 3 * time.Second})
+			took, moved := play(t, wires, BurstOptions{Mode: Stealing, Total: tc.total, Chunk: tc.chunk, Depth: 8,
+				Limit: 3 * time.Second})
 			share := float64(moved) / took.Seconds() / sum
 			t.Logf("%.4f of the sum, in %v", share, took)
 			if share < tc.least || share > 1.0001 {
@@ -131,7 +134,8 @@ func TestClaimTiny(t *testing.T) {
 			if total/chunk > 10000 {
 				continue
 			}
-			wires := []wire{{rate: 1e9, latency: time.Microsecond}, {rate: 1e8, latency: time.Microsecond}, {rate: 1e9, latency: time.Millisecond}}
+			wires := []wire{{rate: 1e9, latency: time.Microsecond}, {rate: 1e8, latency: time.Microsecond},
+				{rate: 1e9, latency: time.Millisecond}}
 			t.Run(fmt.Sprintf("%d by %d", total, chunk), func(t *testing.T) {
 				play(t, wires, BurstOptions{Mode: Stealing, Total: total, Chunk: chunk, Depth: 4})
 			})
@@ -154,13 +158,19 @@ func TestClaimRefuses(t *testing.T) {
 	}{
 		{"plenty left", []share{slow, fast}, 1 << 30, Stealing, 1 << 20},
 		{"nothing left", []share{slow, fast}, 0, Stealing, 0},
-		{"the end: the others are done before", []share{with(slow, func(s *share) { s.inflight = 2 << 20 }), fast}, 1 << 20, Stealing, 0},
+		{"the end: the others are done before", []share{with(slow, func(s *share) { s.inflight = 2 << 20 }), fast},
+			1 << 20, Stealing, 0},
 		{"window full", []share{with(slow, func(s *share) { s.writes = 8 }), fast}, 1 << 30, Stealing, 0},
 		{"dead", []share{with(slow, func(s *share) { s.alive = false }), fast}, 1 << 30, Stealing, 0},
 		{"nothing known yet: the smallest", []share{{window: 2, alive: true}, fast}, 1 << 30, Stealing, 1 << 16},
-		{"nobody does anything: the fastest must", []share{with(fast, func(s *share) { s.inflight, s.writes = 0, 0 }), with(slow, func(s *share) { s.inflight, s.writes = 0, 0 })}, 1 << 12, Stealing, 1 << 12},
-		{"a quarter of a second is in flight", []share{with(slow, func(s *share) { s.done, s.inflight, s.writes = 8<<20, 2<<20, 2 })}, 1 << 30, Static, 0},
-		{"but two always", []share{with(slow, func(s *share) { s.done, s.inflight, s.writes = 1, 1<<20, 1 })}, 1 << 30, Static, 1 << 20},
+		{"nobody does anything: the fastest must", []share{with(fast, func(s *share) { s.inflight, s.writes = 0, 0 }),
+			with(slow, func(s *share) { s.inflight, s.writes = 0, 0 })}, 1 << 12, Stealing, 1 << 12},
+		{"a quarter of a second is in flight", []share{with(slow, func(s *share) {
+			s.done, s.inflight, s.writes = 8<<20, 2<<20, 2
+		})}, 1 << 30, Static, 0},
+		{"but two always", []share{with(slow, func(s *share) {
+			s.done, s.inflight, s.writes = 1, 1<<20, 1
+		})}, 1 << 30, Static, 1 << 20},
 		{"static, the rest", []share{slow}, 1234, Static, 1234},
 	} {
 		o := o

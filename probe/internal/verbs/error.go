@@ -54,15 +54,18 @@ func remedy(r failure.Reason) string {
 	case failure.NoUverbs:
 		return "load the kernel module: modprobe ib_uverbs"
 	case failure.NoProvider:
-		return "install the device's provider (ibverbs-providers) in the version of libibverbs; IBV_SHOW_WARNINGS=1 says which"
+		return "install the device's provider (ibverbs-providers) in the version of libibverbs; " +
+			"IBV_SHOW_WARNINGS=1 says which"
 	case failure.DevPerm:
 		return "allow this process /dev/infiniband/uverbs*: file mode and, in a container, device rules"
 	case failure.Memlock:
-		return "allow this process to lock memory: ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, --ulimit memlock=-1 in a container"
+		return "allow this process to lock memory: ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, " +
+			"--ulimit memlock=-1 in a container"
 	case failure.RTREinval:
 		return "look at the GID index and its type, and at the MTU of both ends"
 	case failure.RTRUnreachable:
-		return "nobody answers ARP or neighbour discovery for the peer's GID: look at subnets, VLANs and which rails are paired"
+		return "nobody answers ARP or neighbour discovery for the peer's GID: look at subnets, VLANs and which " +
+			"rails are paired"
 	case failure.RTRNoRoute:
 		return "there is no route to the peer's GID from the interface of this rail's"
 	case failure.RetryExceeded:
@@ -104,8 +107,10 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"nothing", "load libibverbs", "load libibverbs", "list devices", "find device", "open device", "query port",
-		"query GID", "random PSN", "allocate PD", "create CQ", "create QP", "INIT", "RTR", "RTS", "map memory", "register memory",
+	return [...]string{"nothing", "load libibverbs", "load libibverbs", "list devices", "find device", "open device",
+		"query port",
+		"query GID", "random PSN", "allocate PD", "create CQ", "create QP", "INIT", "RTR", "RTS", "map memory",
+		"register memory",
 		"post write", "poll CQ", "write", "close", "use"}[o]
 }
 
@@ -145,7 +150,8 @@ func errnoReason(o op, errno syscall.Errno) failure.Reason {
 	switch (key{o, errno}) {
 	case key{opList, syscall.ENOSYS}:
 		return failure.NoUverbs
-	case key{opOpen, syscall.EACCES}, key{opOpen, syscall.EPERM}, key{opOpen, syscall.ENOENT}, key{opOpen, syscall.ENODEV},
+	case key{opOpen, syscall.EACCES}, key{opOpen, syscall.EPERM}, key{opOpen, syscall.ENOENT},
+		key{opOpen, syscall.ENODEV},
 		key{opList, syscall.EACCES}, key{opList, syscall.EPERM}:
 		return failure.DevPerm
 	case key{opReg, syscall.ENOMEM}, key{opCQ, syscall.ENOMEM}, key{opQP, syscall.ENOMEM}:

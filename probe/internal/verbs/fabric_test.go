@@ -35,8 +35,10 @@ func connected(t testing.TB, size, queuePairs, depth int, knobs ...fakeverbs.Kno
 	t.Helper()
 	e := &ends{t: t, fabric: fakeverbs.New(t), lib: fake(t)}
 	for i, k := range knobs {
-		e.fabric.Add("A", fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), GIDs: fakeverbs.RoCE(fmt.Sprintf("192.0.2.%d", 10+i)), Knobs: k})
-		e.fabric.Add("B", fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), GIDs: fakeverbs.RoCE(fmt.Sprintf("192.0.2.%d", 20+i))})
+		e.fabric.Add("A", fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i),
+			GIDs: fakeverbs.RoCE(fmt.Sprintf("192.0.2.%d", 10+i)), Knobs: k})
+		e.fabric.Add("B", fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i),
+			GIDs: fakeverbs.RoCE(fmt.Sprintf("192.0.2.%d", 20+i))})
 	}
 	t.Cleanup(e.close)
 	e.from, e.to = buffer(t, size), buffer(t, size)

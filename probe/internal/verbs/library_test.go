@@ -20,7 +20,8 @@ func TestOpenMissing(t *testing.T) {
 		"libc.so.6": "ibv_get_device_list",
 	} {
 		_, err := Open(path)
-		if e, ok := errors.AsType[*Error](err); !ok || e.Reason != failure.NoLibrary || !strings.Contains(e.Error(), says) {
+		if e, ok := errors.AsType[*Error](err); !ok || e.Reason != failure.NoLibrary || !strings.Contains(e.Error(),
+			says) {
 			t.Errorf("%s: %v, want %s with %q", path, err, failure.NoLibrary, says)
 		}
 	}

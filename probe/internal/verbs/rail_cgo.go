@@ -25,7 +25,8 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 		s.QueuePairs < 1 || s.QueuePairs > MaxQueuePairs || s.Depth < 1 || s.Depth > MaxDepth {
 		return nil, misuse(s.Device, "port, GID index, queue pairs or depth out of range")
 	}
-	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs), depth: C.uint32_t(s.Depth)}
+	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs),
+		depth: C.uint32_t(s.Depth)}
 	for i, b := range []byte(s.Device) {
 		spec.device[i] = C.char(b)
 	}
@@ -81,7 +82,8 @@ func (r *Rail) Connect(to Remote, a Attr) error {
 	}
 	c := C.struct_rs_remote{
 		addr: C.uint64_t(to.Addr), rkey: C.uint32_t(to.RKey), lid: C.uint32_t(to.LID),
-		mtu: C.uint32_t(a.PathMTU), timeout: C.uint8_t(a.Timeout), retries: C.uint8_t(a.RetryCount), traffic_class: C.uint8_t(a.TrafficClass),
+		mtu: C.uint32_t(a.PathMTU), timeout: C.uint8_t(a.Timeout), retries: C.uint8_t(a.RetryCount),
+		traffic_class: C.uint8_t(a.TrafficClass),
 	}
 	for i, b := range to.GID {
 		c.gid[i] = C.uint8_t(b)

@@ -15,7 +15,8 @@ import (
 // TestOpenRailFails gives each step a reason to fail: the error says which, and
 // nothing is left open.
 func TestOpenRailFails(t *testing.T) {
-	const nomem, acces, perm, noent, nodev = uint64(syscall.ENOMEM), uint64(syscall.EACCES), uint64(syscall.EPERM), uint64(syscall.ENOENT), uint64(syscall.ENODEV)
+	const nomem, acces, perm, noent, nodev = uint64(syscall.ENOMEM), uint64(syscall.EACCES), uint64(syscall.EPERM),
+		uint64(syscall.ENOENT), uint64(syscall.ENODEV)
 	good := Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 4, Depth: 8}
 	with := func(change func(*Spec)) Spec { s := good; change(&s); return s }
 	for _, tc := range []struct {
@@ -39,9 +40,13 @@ func TestOpenRailFails(t *testing.T) {
 		{"GID", fakeverbs.Knobs{}, with(func(s *Spec) { s.GIDIndex = 99 }), failure.NoGID, "query GID"},
 		{"port", fakeverbs.Knobs{}, with(func(s *Spec) { s.Port = 2 }), failure.Other, "query port"},
 		{"port 0", fakeverbs.Knobs{}, with(func(s *Spec) { s.Port = 0 }), failure.Other, "out of range"},
-		{"queue pairs", fakeverbs.Knobs{}, with(func(s *Spec) { s.QueuePairs = MaxQueuePairs + 1 }), failure.Other, "out of range"},
+		{"queue pairs", fakeverbs.Knobs{}, with(func(s *Spec) {
+			s.QueuePairs = MaxQueuePairs + 1
+		}), failure.Other, "out of range"},
 		{"depth", fakeverbs.Knobs{}, with(func(s *Spec) { s.Depth = MaxDepth + 1 }), failure.Other, "out of range"},
-		{"a long name", fakeverbs.Knobs{}, with(func(s *Spec) { s.Device = strings.Repeat("m", 64) }), failure.Other, "out of range"},
+		{"a long name", fakeverbs.Knobs{}, with(func(s *Spec) {
+			s.Device = strings.Repeat("m", 64)
+		}), failure.Other, "out of range"},
 		{"another name", fakeverbs.Knobs{}, with(func(s *Spec) { s.Device = "mlx5_1" }), failure.NoProvider, "mlx5_1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -89,7 +94,8 @@ func TestDevices(t *testing.T) {
 func TestInfo(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), ActiveMTU: 1024})
-	f.Add("A", fakeverbs.Device{Name: "ib0", InfiniBand: true, GIDs: fakeverbs.RoCE("192.0.2.2"), Knobs: fakeverbs.Knobs{Down: true}})
+	f.Add("A", fakeverbs.Device{Name: "ib0", InfiniBand: true, GIDs: fakeverbs.RoCE("192.0.2.2"),
+		Knobs: fakeverbs.Knobs{Down: true}})
 	f.Use(t, "A")
 	l := fake(t)
 	for _, tc := range []struct {
@@ -104,7 +110,8 @@ func TestInfo(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := r.Info()
-		if got.State != tc.want.State || got.ActiveMTU != tc.want.ActiveMTU || got.MaxMTU != tc.want.MaxMTU || got.Ethernet != tc.want.Ethernet {
+		if got.State != tc.want.State || got.ActiveMTU != tc.want.ActiveMTU || got.MaxMTU != tc.want.MaxMTU ||
+			got.Ethernet != tc.want.Ethernet {
 			t.Errorf("%s: %+v", tc.device, got)
 		}
 		if got.GID[10] != 0xff || got.GID[12] != 192 || got.MaxInline < 8 {
@@ -137,14 +144,18 @@ func TestConnectFails(t *testing.T) {
 		{"ENETUNREACH", errno(syscall.ENETUNREACH), same, failure.RTRNoRoute, "RTR"},
 		{"ENODEV", errno(syscall.ENODEV), same, failure.RTRNoRoute, "RTR"},
 		{"EIO", errno(syscall.EIO), same, failure.DeviceFatal, "RTR"},
-		{"RTS", fakeverbs.Knobs{RTSErrno: uint64(syscall.EINVAL)}, same, failure.Other, "RTS: invalid argument (errno 22)"},
+		{"RTS", fakeverbs.Knobs{RTSErrno: uint64(syscall.EINVAL)}, same, failure.Other,
+			"RTS: invalid argument (errno 22)"},
 		{"MTU", fakeverbs.Knobs{}, func(_ *Remote, a *Attr) { a.PathMTU = 4096 }, failure.RTREinval, "MTU"},
-		{"nobody has that GID", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.GID[15] = 200 }, failure.RTRUnreachable, "ARP"},
-		{"one queue pair", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.QPNs = r.QPNs[:1] }, failure.Other, "another number"},
+		{"nobody has that GID", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.GID[15] = 200 },
+			failure.RTRUnreachable, "ARP"},
+		{"one queue pair", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.QPNs = r.QPNs[:1] }, failure.Other,
+			"another number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := fakeverbs.New(t)
-			f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), ActiveMTU: 2048, Knobs: tc.knobs})
+			f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), ActiveMTU: 2048,
+				Knobs: tc.knobs})
 			f.Add("A", fakeverbs.Device{Name: "mlx5_1", GIDs: fakeverbs.RoCE("192.0.2.2")})
 			f.Use(t, "A")
 			l := fake(t)
@@ -167,7 +178,8 @@ func TestConnectFails(t *testing.T) {
 func TestRegister(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")})
-	f.Add("A", fakeverbs.Device{Name: "mlx5_1", GIDs: fakeverbs.RoCE("192.0.2.2"), Knobs: fakeverbs.Knobs{RegMRErrno: uint64(syscall.ENOMEM)}})
+	f.Add("A", fakeverbs.Device{Name: "mlx5_1", GIDs: fakeverbs.RoCE("192.0.2.2"),
+		Knobs: fakeverbs.Knobs{RegMRErrno: uint64(syscall.ENOMEM)}})
 	f.Use(t, "A")
 	l, b := fake(t), buffer(t, 4096)
 	defer b.Close()
@@ -180,7 +192,8 @@ func TestRegister(t *testing.T) {
 	if _, err := r.Register(b); err == nil {
 		t.Error("registered twice")
 	}
-	if _, err := refuses.Register(b); reason(err) != failure.Memlock || !strings.Contains(err.Error(), "LimitMEMLOCK=infinity") {
+	if _, err := refuses.Register(b); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
+		"LimitMEMLOCK=infinity") {
 		t.Errorf("%v", err)
 	}
 	r.Close()

@@ -94,7 +94,8 @@ func (run *Run) Latency(r *Rail, n int, limit time.Duration) ([]time.Duration, e
 	samples, taken := make([]time.Duration, n), C.uint32_t(0)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := failed(C.rs_latency(run.c, r.c, C.uint32_t(n), C.int64_t(limit), (*C.int64_t)(unsafe.Pointer(&samples[0])), &taken), r.spec.Device)
+	err := failed(C.rs_latency(run.c, r.c, C.uint32_t(n), C.int64_t(limit), (*C.int64_t)(unsafe.Pointer(&samples[0])),
+		&taken), r.spec.Device)
 	samples = samples[:taken]
 	if err != nil {
 		return samples, err
@@ -109,8 +110,10 @@ func (o BurstOptions) plan(size int) C.struct_rs_plan {
 		least = max(o.Chunk/16&^4095, 4096)
 	}
 	return C.struct_rs_plan{
-		total: C.int64_t(o.Total), size: C.int64_t(size), chunk: C.int64_t(o.Chunk), min_chunk: C.int64_t(min(least, o.Chunk)),
-		limit: C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth), stealing: C.uint32_t(o.Mode),
+		total: C.int64_t(o.Total), size: C.int64_t(size), chunk: C.int64_t(o.Chunk),
+		min_chunk: C.int64_t(min(least, o.Chunk)),
+		limit:     C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth),
+		stealing: C.uint32_t(o.Mode),
 	}
 }
 
@@ -134,7 +137,8 @@ func (run *Run) Burst(rails []*Rail, b *Buffer, o BurstOptions) (BurstResult, er
 		}
 		c[i] = r.c
 	}
-	if o.Total < 1 || o.Total > 1<<48 || o.Chunk < 8 || o.Chunk > 1<<30 || o.Deadline <= 0 || o.Mode < Static || o.Mode > Stealing {
+	if o.Total < 1 || o.Total > 1<<48 || o.Chunk < 8 || o.Chunk > 1<<
+		30 || o.Deadline <= 0 || o.Mode < Static || o.Mode > Stealing {
 		return BurstResult{}, misuse("", "total, chunk, deadline or mode out of range")
 	}
 	plan := o.plan(b.size)

@@ -9,7 +9,8 @@ import (
 )
 
 func noCgo() *failure.Failure {
-	return failure.New(failure.StageOpen, failure.NoCgo, "this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
+	return failure.New(failure.StageOpen, failure.NoCgo,
+		"this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
 }
 
 // Library is libibverbs; there is none without C.

@@ -21,7 +21,8 @@ func TestNoCgo(t *testing.T) {
 	if f.Reason != failure.NoCgo {
 		t.Errorf("without C: %v", f)
 	}
-	for _, err := range []error{second((*Library)(nil).Devices()), second((*Library)(nil).OpenRail(Spec{})), second(NewBuffer(8)), second(NewRun(1))} {
+	for _, err := range []error{second((*Library)(nil).Devices()), second((*Library)(nil).OpenRail(Spec{})),
+		second(NewBuffer(8)), second(NewRun(1))} {
 		if f, ok := errors.AsType[*failure.Failure](err); !ok || f.Reason != failure.NoCgo {
 			t.Errorf("without C: %v", err)
 		}
@@ -116,8 +117,10 @@ func TestReasons(t *testing.T) {
 		{opWrite, 0, 99, failure.Other, "status 99"},
 	} {
 		err := newError(tc.op, "mlx5_0", tc.errno, tc.status, 0x81)
-		if err.Reason != tc.want || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "mlx5_0: ") {
-			t.Errorf("%v, errno %d, status %d: %v: %v; want %v, %q", tc.op, tc.errno, tc.status, err.Reason, err, tc.want, tc.says)
+		if err.Reason != tc.want || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(),
+			"mlx5_0: ") {
+			t.Errorf("%v, errno %d, status %d: %v: %v; want %v, %q", tc.op, tc.errno, tc.status, err.Reason, err,
+				tc.want, tc.says)
 		}
 		if f := err.Failure(failure.StageOpen); f.Reason != tc.want || f.Detail != err.Error() {
 			t.Errorf("as a failure: %v", f)

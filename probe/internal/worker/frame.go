@@ -20,12 +20,13 @@ type request struct {
 // response is what the worker sends: any number of progress messages for a
 // request, and one that ends it.
 type response struct {
-	ID       uint64          `json:"id"`
-	Progress []int64         `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
-	At       int64           `json:"at,omitempty"`       // when that was looked at, not later than it was so: CLOCK_MONOTONIC, ns
-	Done     bool            `json:"done,omitempty"`
-	Result   json.RawMessage `json:"result,omitempty"`
-	Failure  json.RawMessage `json:"failure,omitempty"`
+	ID       uint64  `json:"id"`
+	Progress []int64 `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
+	// when that was looked at, not later than it was so: CLOCK_MONOTONIC, ns
+	At      int64           `json:"at,omitempty"`
+	Done    bool            `json:"done,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Failure json.RawMessage `json:"failure,omitempty"`
 }
 
 // writeFrame writes v as JSON behind its length, 4 bytes, big end first. One

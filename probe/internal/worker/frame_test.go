@@ -21,7 +21,8 @@ func frame(body string) []byte {
 // come at a time.
 func TestFrames(t *testing.T) {
 	var wire bytes.Buffer
-	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)}, {Op: strings.Repeat("x", 1<<20)}}
+	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)},
+		{Op: strings.Repeat("x", 1<<20)}}
 	for _, r := range want {
 		if err := writeFrame(&wire, r); err != nil {
 			t.Fatal(err)
@@ -30,7 +31,8 @@ func TestFrames(t *testing.T) {
 	in := iotest.OneByteReader(&wire)
 	for _, r := range want {
 		var got request
-		if err := readFrame(in, &got); err != nil || got.ID != r.ID || got.Op != r.Op || string(got.Args) != string(r.Args) {
+		if err := readFrame(in,
+			&got); err != nil || got.ID != r.ID || got.Op != r.Op || string(got.Args) != string(r.Args) {
 			t.Fatalf("%v, id %d", err, got.ID)
 		}
 	}
@@ -62,7 +64,9 @@ func TestBadFrames(t *testing.T) {
 	if err := writeFrame(io.Discard, strings.Repeat("x", maxFrame)); err == nil {
 		t.Error("a frame that is too long was written")
 	}
-	if n := testing.AllocsPerRun(10, func() { _ = readFrame(bytes.NewReader([]byte{0, 0x40, 0, 0, '{'}), &r) }); n > 20 {
+	if n := testing.AllocsPerRun(10, func() {
+		_ = readFrame(bytes.NewReader([]byte{0, 0x40, 0, 0, '{'}), &r)
+	}); n > 20 {
 		t.Errorf("%v allocations for a frame that is not there", n)
 	}
 }
@@ -192,14 +196,20 @@ func FuzzServe(f *testing.F) {
 		}
 		return wire
 	}
-	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,"key":` + key + `,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
+	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,"key":` + key +
+		`,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
 	asker := strings.Replace(target, `"target":true,`, "", 1)
-	f.Add(all(`{"id":1,"op":"info"}`, `{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],"buffer":4096,"depth":1,"queue_pairs":1}}`))
-	f.Add(all(target, `{"id":2,"op":"verify","args":{"seed":1,"ranges":[{"offset":0,"length":65536},{"offset":-1,"length":9}]}}`, `{"id":3,"op":"close"}`))
+	f.Add(all(`{"id":1,"op":"info"}`,
+		`{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],"buffer":4096,"depth":1,"queue_pairs":1}}`))
+	f.Add(all(target,
+		`{"id":2,"op":"verify","args":{"seed":1,"ranges":[{"offset":0,"length":65536},{"offset":-1,"length":9}]}}`,
+		`{"id":3,"op":"close"}`))
 	f.Add(all(asker, `{"id":2,"op":"connect","args":{"rails":[{"name":"0","tcp":"127.0.0.1:1"},{"name":"1"}]}}`,
 		`{"id":3,"op":"burst","args":{"rails":["0"],"total":65536,"chunk":4096,"depth":1,"limit":1,"deadline":1000000}}`,
-		`{"id":4,"op":"latency","args":{"rail":"0","n":3,"limit":1}}`, `{"id":5,"op":"tcp_info"}`, `{"id":6,"op":"cancel"}`, `{"id":6,"op":"close"}`))
-	f.Add(all(`{"id":9,"op":"cancel"}`, `{"id":9,"op":"burst"}`, `{"id":9,"op":"verify","args":7}`, `{"op":"open","args":{"rails":[{},{}],"buffer":1e99}}`))
+		`{"id":4,"op":"latency","args":{"rail":"0","n":3,"limit":1}}`, `{"id":5,"op":"tcp_info"}`,
+		`{"id":6,"op":"cancel"}`, `{"id":6,"op":"close"}`))
+	f.Add(all(`{"id":9,"op":"cancel"}`, `{"id":9,"op":"burst"}`, `{"id":9,"op":"verify","args":7}`,
+		`{"op":"open","args":{"rails":[{},{}],"buffer":1e99}}`))
 	f.Add([]byte{0, 0, 0, 2, 'x'})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if !tame(in) {

@@ -14,7 +14,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-var keyed = OpenArgs{Transport: TCP, Buffer: size, Depth: 4, QueuePairs: 2, Key: make([]byte, 32), Rails: []RailArg{{Name: "0"}}}
+var keyed = OpenArgs{Transport: TCP, Buffer: size, Depth: 4, QueuePairs: 2, Key: make([]byte, 32),
+	Rails: []RailArg{{Name: "0"}}}
 
 // overTCP opens a target that takes in so many bytes, and an asker.
 func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session) {
@@ -24,7 +25,8 @@ func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session)
 	target, opened := open(t, b, there)
 	asker, _ = open(t, a, keyed)
 	to := netip.AddrPortFrom(loopback, opened.TCPPort)
-	if c, err := asker.Connect(t.Context(), ConnectArgs{Rails: []ConnectRail{{Name: "0", TCP: to}}}); err != nil || len(c.Failures) > 0 {
+	if c, err := asker.Connect(t.Context(),
+		ConnectArgs{Rails: []ConnectRail{{Name: "0", TCP: to}}}); err != nil || len(c.Failures) > 0 {
 		t.Fatal(err, c.Failures)
 	}
 	return asker, target

@@ -82,7 +82,8 @@ func twoEnds(t *testing.T) (f *fakeverbs.Fabric, a, b *Worker) {
 	t.Helper()
 	f = fakeverbs.New(t)
 	for i, node := range []string{"a", "b"} {
-		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i+1)), Knobs: fakeverbs.Knobs{Rate: 100e6}})
+		f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i+1)),
+			Knobs: fakeverbs.Knobs{Rate: 100e6}})
 	}
 	a, _ = newWorker(t, "worker", f.Env("a")...)
 	b, _ = newWorker(t, "worker", f.Env("b")...)
@@ -93,7 +94,8 @@ const size = 1 << 20
 
 func openArgs(i int) OpenArgs {
 	gid := netip.AddrFrom16(netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i)).As16())
-	return OpenArgs{Transport: RDMA, Buffer: size, Depth: 4, QueuePairs: 1, Rails: []RailArg{{Name: "0", Device: "mlx5_0", Port: 1, GIDIndex: 3, GID: gid}}}
+	return OpenArgs{Transport: RDMA, Buffer: size, Depth: 4, QueuePairs: 1,
+		Rails: []RailArg{{Name: "0", Device: "mlx5_0", Port: 1, GIDIndex: 3, GID: gid}}}
 }
 
 // connected opens and connects both ends.
@@ -102,7 +104,9 @@ func connected(t *testing.T, a, b *Worker) (asker, target *Session) {
 	asker, ours := open(t, a, openArgs(1))
 	target, theirs := open(t, b, openArgs(2))
 	for s, remote := range map[*Session]End{asker: theirs.Ends[0], target: ours.Ends[0]} {
-		c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 7, Rails: []ConnectRail{{Name: "0", Remote: remote, PathMTU: 4096, InFlight: time.Second}}})
+		c, err := s.Connect(t.Context(),
+			ConnectArgs{RetryCount: 7,
+				Rails: []ConnectRail{{Name: "0", Remote: remote, PathMTU: 4096, InFlight: time.Second}}})
 		if err != nil || len(c.Failures) > 0 {
 			t.Fatal(err, c.Failures)
 		}
@@ -120,7 +124,8 @@ func open(t *testing.T, w *Worker, args OpenArgs) (*Session, Opened) {
 }
 
 func burst(ctx context.Context, s *Session, total int64) (BurstDone, error) {
-	return s.Burst(ctx, failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: total, Chunk: 64 << 10, Depth: 4, Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
+	return s.Burst(ctx, failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: total, Chunk: 64 << 10, Depth: 4,
+		Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
 }
 
 // reason is that of an error, which is always a failure.

@@ -30,10 +30,11 @@ const (
 
 // Info is what the worker found of libibverbs.
 type Info struct {
-	Library  string           `json:"library"`           // file, symlinks resolved
-	Failure  *failure.Failure `json:"failure,omitempty"` // why there is no RDMA
-	Devices  []string         `json:"devices,omitempty"`
-	RDMACore string           `json:"rdma_core,omitempty"` // version of rdma-core, by the library's name; empty when it does not tell
+	Library string           `json:"library"`           // file, symlinks resolved
+	Failure *failure.Failure `json:"failure,omitempty"` // why there is no RDMA
+	Devices []string         `json:"devices,omitempty"`
+	// version of rdma-core, by the library's name; empty when it does not tell
+	RDMACore string `json:"rdma_core,omitempty"`
 }
 
 // Transport of a session.
@@ -51,7 +52,8 @@ type OpenArgs struct {
 	Depth      int       `json:"depth"`
 	QueuePairs int       `json:"queue_pairs"`   // queue pairs, or TCP connections, per rail
 	Key        []byte    `json:"key,omitempty"` // 32 bytes that both ends know; RDMA has keys of its own
-	Grant      int64     `json:"grant"`         // bytes that a TCP target may take in; RDMA cannot be refused byte by byte
+	// bytes that a TCP target may take in; RDMA cannot be refused byte by byte
+	Grant int64 `json:"grant"`
 }
 
 // RailArg is this node's end of a rail.

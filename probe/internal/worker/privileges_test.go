@@ -27,7 +27,8 @@ func capable() int {
 		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
-	for _, line := range regexp.MustCompile(`(?m)^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs):.*$`).FindAllString(string(status), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs):.*$`).FindAllString(string(status),
+		-1) {
 		fmt.Fprintln(os.Stdout, strings.Join(strings.Fields(line), " "))
 	}
 	return 0
@@ -54,7 +55,8 @@ func TestPrivileges(t *testing.T) {
 	} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), role+"=capable")
-		cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: tc.ambient, Credential: &syscall.Credential{Uid: tc.user, Gid: tc.user}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: tc.ambient, Credential: &syscall.Credential{Uid: tc.user,
+			Gid: tc.user}}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v %s", tc.name, err, out)

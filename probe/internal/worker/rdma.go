@@ -105,7 +105,8 @@ func (v *verbsLibrary) open(path string, args OpenArgs) (engine, error) {
 
 func openRail(lib *verbs.Library, r RailArg, args OpenArgs, buffer *verbs.Buffer) (End, *verbs.Rail, error) {
 	end := End{Name: r.Name}
-	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, QueuePairs: args.QueuePairs, Depth: args.Depth})
+	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex,
+		QueuePairs: args.QueuePairs, Depth: args.Depth})
 	if err != nil {
 		return end, nil, failed(err)
 	}
@@ -118,7 +119,9 @@ func openRail(lib *verbs.Library, r RailArg, args OpenArgs, buffer *verbs.Buffer
 	case info.State != verbs.PortActive:
 		err = failure.New("", failure.PortDown, "%s port %d is not active (state %d)", r.Device, r.Port, info.State)
 	case r.GID.IsValid() && gid != r.GID:
-		err = failure.New("", failure.GIDChanged, "entry %d of %s's GID table was %s when it was chosen and is %s now; the next round chooses anew", r.GIDIndex, r.Device, r.GID, gid)
+		err = failure.New("", failure.GIDChanged,
+			"entry %d of %s's GID table was %s when it was chosen and is %s now; the next round chooses anew",
+			r.GIDIndex, r.Device, r.GID, gid)
 	}
 	if err != nil {
 		_ = rail.Close() // the first error counts
@@ -163,8 +166,10 @@ func (e *rdmaEngine) connectRail(r ConnectRail, args ConnectArgs) error {
 		return failure.New("", failure.Protocol, "the peer named no GID")
 	}
 	return failed(rail.Connect(
-		verbs.Remote{QPNs: r.Remote.QPNs, PSNs: r.Remote.PSNs, GID: r.Remote.GID.As16(), LID: r.Remote.LID, Addr: r.Remote.Addr, RKey: r.Remote.RKey},
-		verbs.Attr{PathMTU: r.PathMTU, Timeout: verbs.TimeoutExponent(r.InFlight, leastTimeout, mostTimeout), RetryCount: args.RetryCount, TrafficClass: args.TrafficClass}))
+		verbs.Remote{QPNs: r.Remote.QPNs, PSNs: r.Remote.PSNs, GID: r.Remote.GID.As16(), LID: r.Remote.LID,
+			Addr: r.Remote.Addr, RKey: r.Remote.RKey},
+		verbs.Attr{PathMTU: r.PathMTU, Timeout: verbs.TimeoutExponent(r.InFlight, leastTimeout, mostTimeout),
+			RetryCount: args.RetryCount, TrafficClass: args.TrafficClass}))
 }
 
 // begin makes what an operation can be watched and stopped by.
@@ -222,7 +227,8 @@ func (e *rdmaEngine) burst(args BurstArgs) (BurstDone, error) {
 	if args.Stealing {
 		mode = verbs.Stealing
 	}
-	res, err := run.Burst(rails, e.buffer, verbs.BurstOptions{Mode: mode, Total: args.Total, Chunk: args.Chunk, Depth: min(args.Depth, e.depth), Limit: args.Limit, Deadline: args.Deadline})
+	res, err := run.Burst(rails, e.buffer, verbs.BurstOptions{Mode: mode, Total: args.Total, Chunk: args.Chunk,
+		Depth: min(args.Depth, e.depth), Limit: args.Limit, Deadline: args.Deadline})
 	if len(res.Rails) == 0 && err != nil {
 		return BurstDone{}, failed(err)
 	}

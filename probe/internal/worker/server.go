@@ -184,7 +184,8 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
 		return opened, failure.New("", failure.Other, "%d rails: 1 to %d are possible", len(args.Rails), MaxRails)
 	case args.Buffer < pattern.Word || args.Buffer > MaxBuffer:
-		return opened, failure.New("", failure.Other, "a buffer of %d bytes: %d to %d are possible", args.Buffer, pattern.Word, MaxBuffer)
+		return opened, failure.New("", failure.Other, "a buffer of %d bytes: %d to %d are possible", args.Buffer,
+			pattern.Word, MaxBuffer)
 	}
 	for i, r := range args.Rails {
 		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
@@ -230,7 +231,9 @@ func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 	buf := s.engine.bytes()
 	switch {
 	case args.Total < 1 || args.Chunk < 1 || args.Depth < 1 || args.Chunk > int64(len(buf)):
-		return BurstDone{}, failure.New("", failure.Other, "a burst of %d bytes in chunks of %d, %d in flight, from a buffer of %d", args.Total, args.Chunk, args.Depth, len(buf))
+		return BurstDone{}, failure.New("", failure.Other,
+			"a burst of %d bytes in chunks of %d, %d in flight, from a buffer of %d", args.Total, args.Chunk,
+			args.Depth, len(buf))
 	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
 		return BurstDone{}, failure.New("", failure.Other, "a burst over %d rails", len(args.Rails))
 	}
@@ -247,7 +250,8 @@ func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 			case <-tick.C:
 				s.mu.Lock()
 				at := monotonic()
-				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress(), At: at}) // the reader will see the connection end
+				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress(),
+					At: at}) // the reader will see the connection end
 				s.mu.Unlock()
 			}
 		}
@@ -263,14 +267,16 @@ func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 func (s *server) verify(args VerifyArgs) (Verified, error) {
 	buf := s.engine.bytes()
 	if len(args.Ranges) > maxRanges {
-		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: the most is %d", len(args.Ranges), maxRanges)
+		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: the most is %d", len(args.Ranges),
+			maxRanges)
 	}
 	v := Verified{Mismatch: -1}
 	end := int64(0) // of the range before: none is looked at twice, however many there are
 	for _, r := range args.Ranges {
 		size := int64(len(buf))
 		if r.Offset < end || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
-			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d, after %d bytes", r.Length, r.Offset, size, end)
+			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d, after %d bytes",
+				r.Length, r.Offset, size, end)
 		}
 		end = r.Offset + r.Length
 		if at := pattern.Check(buf[r.Offset:r.Offset+r.Length], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {

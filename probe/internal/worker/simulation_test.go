@@ -44,9 +44,11 @@ func (c counting) Write(p []byte) (int, error) {
 // them.
 func simulatedSession(t *testing.T, transport string, asker, target *Worker) (from, to *Session) {
 	t.Helper()
-	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32), Grant: 1 << 30}
+	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32),
+		Grant: 1 << 30}
 	for i := range 2 {
-		args.Rails = append(args.Rails, RailArg{Name: fmt.Sprint(i), Device: "demo", GID: netip.MustParseAddr(fmt.Sprintf("::ffff:127.0.%d.1", i))})
+		args.Rails = append(args.Rails,
+			RailArg{Name: fmt.Sprint(i), Device: "demo", GID: netip.MustParseAddr(fmt.Sprintf("::ffff:127.0.%d.1", i))})
 	}
 	from, ours, err := asker.Open(t.Context(), args)
 	if err != nil {
@@ -60,7 +62,8 @@ func simulatedSession(t *testing.T, transport string, asker, target *Worker) (fr
 	connect := func(s *Session, ends []End) {
 		c := ConnectArgs{}
 		for _, e := range ends {
-			c.Rails = append(c.Rails, ConnectRail{Name: e.Name, Remote: e, TCP: netip.AddrPortFrom(loopback, theirs.TCPPort)})
+			c.Rails = append(c.Rails,
+				ConnectRail{Name: e.Name, Remote: e, TCP: netip.AddrPortFrom(loopback, theirs.TCPPort)})
 		}
 		if done, err := s.Connect(t.Context(), c); err != nil || len(done.Failures) > 0 {
 			t.Fatal(err, done.Failures)
@@ -88,7 +91,8 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("%s: latency %v %v", transport, l, err)
 		}
 		before, moved := c.bytes[i].Load(), c.moved.Load()
-		done, err := from.Burst(t.Context(), failure.StageStatic, BurstArgs{Rails: []string{"0", "1"}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4, Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
+		done, err := from.Burst(t.Context(), failure.StageStatic, BurstArgs{Rails: []string{"0", "1"}, Total: 1 << 20,
+			Chunk: 64 << 10, Depth: 4, Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
 		if err != nil || done.Bytes != 1<<20 || done.Rails[0].Bytes != 1<<19 || done.Rails[1].Bytes != 1<<19 {
 			t.Fatalf("%s: %v %+v", transport, err, done)
 		}
@@ -96,7 +100,8 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("%s: %d bytes passed, told %d times", transport, n, c.moved.Load()-moved)
 		}
 		for seed, want := range map[uint64]int64{7: -1, 8: 0} {
-			if v, err := to.Verify(t.Context(), VerifyArgs{Seed: seed, Ranges: done.Done}); err != nil || v.Mismatch != want || v.Bytes != 1<<20 {
+			if v, err := to.Verify(t.Context(),
+				VerifyArgs{Seed: seed, Ranges: done.Done}); err != nil || v.Mismatch != want || v.Bytes != 1<<20 {
 				t.Errorf("%s: seed %d: %+v %v", transport, seed, v, err)
 			}
 		}
@@ -116,18 +121,21 @@ func TestSimulatedFault(t *testing.T) {
 	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
 	defer a.Close()
 	defer b.Close()
-	args := BurstArgs{Rails: []string{"0", "1"}, Total: 16, Chunk: 8, Depth: 1, Limit: 20 * time.Second, Deadline: 20 * time.Second}
+	args := BurstArgs{Rails: []string{"0", "1"}, Total: 16, Chunk: 8, Depth: 1, Limit: 20 * time.Second,
+		Deadline: 20 * time.Second}
 	from, _ := simulatedSession(t, RDMA, a, b)
 	done, err := from.Burst(t.Context(), failure.StageReach, args, nil)
 	if err != nil || len(done.Rails) != 2 || done.Bytes > 0 {
 		t.Fatal(err, done)
 	}
 	for i, r := range done.Rails {
-		if f := r.Failure; f == nil || f.Reason != failure.RetryExceeded || f.Rail != args.Rails[i] || f.Detail != "a wall" {
+		if f := r.Failure; f == nil || f.Reason != failure.RetryExceeded || f.Rail != args.Rails[i] || f.Detail !=
+			"a wall" {
 			t.Errorf("rail %d: %v", i, f)
 		}
 	}
-	if _, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 1, Limit: time.Second}); failure.As("", err).Reason != failure.RetryExceeded {
+	if _, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 1, Limit: time.Second}); failure.As("",
+		err).Reason != failure.RetryExceeded {
 		t.Errorf("latency: %v", err)
 	}
 	from, _ = simulatedSession(t, TCP, a, b)
@@ -148,7 +156,8 @@ func TestSimulationEnds(t *testing.T) {
 	from, _ := simulatedSession(t, RDMA, a, b)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := from.Burst(t.Context(), failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: 1 << 30, Chunk: 1 << 16, Depth: 4, Limit: time.Minute, Deadline: time.Minute}, nil)
+		_, err := from.Burst(t.Context(), failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: 1 << 30,
+			Chunk: 1 << 16, Depth: 4, Limit: time.Minute, Deadline: time.Minute}, nil)
 		ended <- err
 	}()
 	<-stuck

@@ -110,7 +110,8 @@ func (e *tcpEngine) burst(args BurstArgs) (BurstDone, error) {
 	if err := e.connected(); err != nil {
 		return BurstDone{}, err
 	}
-	o := tcp.Options{Mode: tcp.Static, Total: args.Total, Chunk: min(args.Chunk, tcp.MaxChunk), Depth: args.Depth, Limit: args.Limit}
+	o := tcp.Options{Mode: tcp.Static, Total: args.Total, Chunk: min(args.Chunk, tcp.MaxChunk), Depth: args.Depth,
+		Limit: args.Limit}
 	if args.Stealing {
 		o.Mode = tcp.Stealing
 	}

@@ -113,7 +113,9 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if wait := time.Until(w.notBefore); rdma && wait > 0 {
-		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff, "the worker process failed %d times in a row; RDMA is not tried again for %v", w.crashes, wait.Round(time.Second))
+		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff,
+			"the worker process failed %d times in a row; RDMA is not tried again for %v", w.crashes,
+			wait.Round(time.Second))
 	}
 	if w.proc != nil && !w.proc.ended() {
 		return w.proc, nil
@@ -131,7 +133,9 @@ func (w *Worker) process(rdma bool) (*process, error) {
 		}
 	}
 	if w.undead = kept; len(kept) >= mostUndead {
-		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff, "%d worker processes were killed and do not end: the kernel holds them (process %d); look at dmesg for the RDMA driver", len(kept), kept[0].pid)
+		return nil, failure.New(failure.StageOpen, failure.WorkerBackoff,
+			"%d worker processes were killed and do not end: the kernel holds them (process %d); look at dmesg for "+
+				"the RDMA driver", len(kept), kept[0].pid)
 	}
 	if w.opts.Simulation != nil {
 		w.proc = w.opts.Simulation.start()
@@ -162,7 +166,8 @@ func (w *Worker) buryLocked(p *process) {
 // call sends one request and waits for its answer: until ctx is done or limit
 // is over, then shortly for the worker to end it early, then no longer. The
 // error is always a [*failure.Failure].
-func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op string, limit time.Duration, args, result any, progress progressFunc) error {
+func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op string, limit time.Duration,
+	args, result any, progress progressFunc) error {
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
@@ -212,7 +217,8 @@ func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op s
 	w.buryLocked(p)
 	w.mu.Unlock()
 	<-answered // the connection is closed: nobody tells of progress after this
-	return failure.New(stage, failure.WorkerTimeout, "the worker process did not answer %q in time and was killed: a provider that hangs", op)
+	return failure.New(stage, failure.WorkerTimeout,
+		"the worker process did not answer %q in time and was killed: a provider that hangs", op)
 }
 
 // settle makes of an answer what the caller gets.
@@ -255,12 +261,14 @@ type Session struct {
 	intake *Intake // all that came in; nil before the end, and when the worker did not live to tell
 }
 
-func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any, progress progressFunc) error {
+func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any,
+	progress progressFunc) error {
 	if s.proc.ended() {
 		s.worker.mu.Lock()
 		s.worker.buryLocked(s.proc)
 		s.worker.mu.Unlock()
-		return failure.New(stage, failure.WorkerCrashed, "the worker process ended before %q: %s", op, s.proc.obituary())
+		return failure.New(stage, failure.WorkerCrashed, "the worker process ended before %q: %s", op,
+			s.proc.obituary())
 	}
 	return s.worker.call(ctx, s.proc, stage, op, limit, args, result, progress)
 }
@@ -282,7 +290,8 @@ func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, err
 // Burst moves bytes. progress, if not nil, gets the bytes that completed so
 // far, by rail, several times a second, and the moment at which it was so: on a
 // busy machine it hears of that much later.
-func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func(at time.Time, bytes []int64)) (BurstDone, error) {
+func (s *Session) Burst(ctx context.Context, stage failure.Stage, args BurstArgs, progress func(at time.Time,
+	bytes []int64)) (BurstDone, error) {
 	var b BurstDone
 	err := s.call(ctx, stage, opBurst, args.Deadline+quick, args, &b, progress)
 	if err == nil && s.rdma { // the provider has shown that it works

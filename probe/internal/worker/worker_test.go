@@ -34,7 +34,8 @@ func TestSession(t *testing.T) {
 		t.Fatal(err, done)
 	}
 	for seed, want := range map[uint64]int64{7: -1, 8: 0} {
-		if v, err := target.Verify(t.Context(), VerifyArgs{Seed: seed, Ranges: done.Done}); err != nil || v.Mismatch != want || v.Bytes != size {
+		if v, err := target.Verify(t.Context(),
+			VerifyArgs{Seed: seed, Ranges: done.Done}); err != nil || v.Mismatch != want || v.Bytes != size {
 			t.Errorf("seed %d: %+v %v", seed, v, err)
 		}
 	}
@@ -47,12 +48,17 @@ func TestSession(t *testing.T) {
 			return err
 		}},
 		{"chunks larger than the buffer", func() error {
-			_, err := asker.Burst(t.Context(), failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: size, Chunk: size + 1, Depth: 1, Deadline: time.Second}, nil)
+			_, err := asker.Burst(t.Context(), failure.StageSolo,
+				BurstArgs{Rails: []string{"0"}, Total: size, Chunk: size + 1, Depth: 1, Deadline: time.Second}, nil)
 			return err
 		}},
 		{"a burst of nothing", func() error { _, err := burst(t.Context(), asker, 0); return err }},
-		{"no operation", func() error { return asker.call(t.Context(), failure.StageOpen, "dance", time.Second, nil, nil, nil) }},
-		{"no arguments", func() error { return asker.call(t.Context(), failure.StageOpen, opBurst, time.Second, "x", nil, nil) }},
+		{"no operation", func() error {
+			return asker.call(t.Context(), failure.StageOpen, "dance", time.Second, nil, nil, nil)
+		}},
+		{"no arguments", func() error {
+			return asker.call(t.Context(), failure.StageOpen, opBurst, time.Second, "x", nil, nil)
+		}},
 	} {
 		if r := reason(t, tc.do()); r != failure.Other {
 			t.Errorf("%s: %q", tc.why, r)
@@ -101,7 +107,8 @@ func TestOpenRefuses(t *testing.T) {
 // comes: before it, at its start, in the middle.
 func TestCancelAtAnyMoment(t *testing.T) {
 	_, a, b := twoEnds(t)
-	for _, wait := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond} {
+	for _, wait := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond,
+		50 * time.Millisecond, 300 * time.Millisecond} {
 		asker, _ := connected(t, a, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		if wait < 0 {
@@ -125,7 +132,8 @@ func TestCancelAtAnyMoment(t *testing.T) {
 // twice as long each time, TCP does not; a burst that works begins anew.
 func TestCrash(t *testing.T) {
 	f, a, b := twoEnds(t)
-	tcp := OpenArgs{Transport: TCP, Buffer: size, Depth: 1, QueuePairs: 1, Key: make([]byte, 32), Rails: []RailArg{{Name: "0"}}}
+	tcp := OpenArgs{Transport: TCP, Buffer: size, Depth: 1, QueuePairs: 1, Key: make([]byte, 32),
+		Rails: []RailArg{{Name: "0"}}}
 	crash := func(want time.Duration) {
 		t.Helper()
 		asker, _ := connected(t, a, b)
@@ -196,7 +204,8 @@ func TestUndead(t *testing.T) {
 	w, _ := newWorker(t, "worker", "RAILSCOPE_LIBIBVERBS=/nonexistent")
 	held := &process{gone: make(chan struct{}), pid: 4711}
 	w.undead = []*process{held, held}
-	if _, err := w.Info(t.Context()); reason(t, err) != failure.WorkerBackoff || !strings.Contains(err.Error(), "4711") {
+	if _, err := w.Info(t.Context()); reason(t, err) != failure.WorkerBackoff || !strings.Contains(err.Error(),
+		"4711") {
 		t.Errorf("with two that do not end: %v", err)
 	}
 	close(held.gone)
@@ -221,7 +230,8 @@ func TestOddWorkers(t *testing.T) {
 		if tc.command != "" {
 			w.opts.Command = []string{tc.command}
 		}
-		if _, err := w.Info(t.Context()); reason(t, err) != failure.WorkerCrashed || !strings.Contains(err.Error(), tc.says) {
+		if _, err := w.Info(t.Context()); reason(t, err) != failure.WorkerCrashed || !strings.Contains(err.Error(),
+			tc.says) {
 			t.Errorf("%s%s: %v, want %q", tc.as, tc.command, err, tc.says)
 		}
 	}

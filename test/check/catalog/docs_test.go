@@ -29,7 +29,9 @@ func wrong(page string, all map[string]Row) (names []string) {
 		}
 	}
 	for _, m := range span.FindAllStringSubmatch(page, -1) {
-		if _, ok := Find(all, "railscope_"+m[1]); ours.MatchString(m[1]) && !ok && m[1] != "process_start_time_seconds" { // the runtime's, without our prefix
+		if _, ok := Find(all,
+			"railscope_"+m[1]); ours.MatchString(m[1]) && !ok &&
+			m[1] != "process_start_time_seconds" { // the runtime's, without our prefix
 			names = append(names, m[1])
 		}
 	}
@@ -47,7 +49,8 @@ func TestPages(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && file != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "dist") {
+		if d.IsDir() && file != root && (strings.HasPrefix(d.Name(),
+			".") || d.Name() == "testdata" || d.Name() == "dist") {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || filepath.Ext(file) != ".md" || d.Name() == "metrics.md" {
@@ -70,8 +73,11 @@ func TestPages(t *testing.T) {
 
 // TestWrongNamesAreFound plants some.
 func TestWrongNamesAreFound(t *testing.T) {
-	all := map[string]Row{"railscope_port_up": {}, "railscope_probe_latency_seconds": {Kind: "histogram"}, "railscope_rail_info": {}}
-	page := "`railscope_port_up` railscope_port_upp railscope_probe_latency_seconds_bucket railscope_port_up_bucket railscope_probe_* `rail_info` `rail_infos_info` `port_rcv_data` `source_errors_total{device,reason}` `seconds_total`"
+	all := map[string]Row{"railscope_port_up": {}, "railscope_probe_latency_seconds": {Kind: "histogram"},
+		"railscope_rail_info": {}}
+	page := "`railscope_port_up` railscope_port_upp railscope_probe_latency_seconds_bucket " +
+		"railscope_port_up_bucket railscope_probe_* `rail_info` `rail_infos_info` `port_rcv_data` " +
+		"`source_errors_total{device,reason}` `seconds_total`"
 	got := strings.Join(wrong(page, all), " ")
 	if want := "railscope_port_upp railscope_port_up_bucket rail_infos_info source_errors_total"; got != want {
 		t.Errorf("found %s, want %s", got, want)

@@ -11,7 +11,8 @@ import (
 
 // TestDashboards holds what every dashboard must have.
 func TestDashboards(t *testing.T) {
-	want := []string{"railscope-fleet", "railscope-node", "railscope-probe"} // alerts and other dashboards lead to these
+	want := []string{"railscope-fleet", "railscope-node",
+		"railscope-probe"} // alerts and other dashboards lead to these
 	var have []string
 	for _, d := range load(t, "provisioning") {
 		have = append(have, d.UID)
@@ -27,7 +28,9 @@ func TestDashboards(t *testing.T) {
 		case len(d.Inputs) > 0:
 			t.Errorf("%s has inputs, which only import by hand asks for", d.UID)
 		}
-		if !slices.ContainsFunc(d.Annotations.List, func(a annotation) bool { return strings.Contains(a.Target.Expr, "ALERTS{") && a.Target.Expr == a.Expr }) {
+		if !slices.ContainsFunc(d.Annotations.List, func(a annotation) bool {
+			return strings.Contains(a.Target.Expr, "ALERTS{") && a.Target.Expr == a.Expr
+		}) {
 			t.Errorf("%s does not show alerts", d.UID)
 		}
 		if len(d.Links) == 0 || d.Links[0].Type != "dashboards" || !d.Links[0].IncludeVars || !d.Links[0].KeepTime {
@@ -49,15 +52,18 @@ func TestVariables(t *testing.T) {
 		for i, v := range d.Templating.List {
 			switch {
 			case i == 0:
-				if v.Type != "datasource" || v.Name != "datasource" || v.Label != "Data source" || v.Query != "prometheus" {
+				if v.Type != "datasource" || v.Name != "datasource" || v.Label != "Data source" || v.Query !=
+					"prometheus" {
 					t.Errorf("%s: the first variable is %+v, not the data source", d.UID, v)
 				}
 				continue
 			case v.Name == "instance" && d.UID != "railscope-fleet":
 				if v.IncludeAll || !v.Multi {
-					t.Errorf("%s: Node is %+v; it opens with one node, and All would draw hundreds of lines in each panel", d.UID, v)
+					t.Errorf("%s: Node is %+v; it opens with one node, and All would draw hundreds of lines in "+
+						"each panel", d.UID, v)
 				}
-			case v.Type != "query" || !v.Multi || !v.IncludeAll || v.AllValue != ".+" || v.Refresh != 2 || v.Datasource.UID != "${datasource}" || v.Label == "":
+			case v.Type != "query" || !v.Multi || !v.IncludeAll || v.AllValue != ".+" || v.Refresh != 2 ||
+				v.Datasource.UID != "${datasource}" || v.Label == "":
 				t.Errorf("%s: variable %s is %+v", d.UID, v.Name, v)
 			}
 			query, _ := v.Query.(map[string]any)
@@ -72,7 +78,8 @@ func TestVariables(t *testing.T) {
 		if !slices.Equal(names[:min(3, len(names))], []string{"datasource", "job", "instance"}) {
 			t.Errorf("%s has variables %v", d.UID, names)
 		}
-		for _, want := range map[string][]string{"railscope-node": {"rail"}, "railscope-probe": {"rail", "peer"}}[d.UID] {
+		for _, want := range map[string][]string{"railscope-node": {"rail"},
+			"railscope-probe": {"rail", "peer"}}[d.UID] {
 			if !slices.Contains(names, want) {
 				t.Errorf("%s has no variable %s", d.UID, want)
 			}
@@ -92,14 +99,17 @@ func TestPanels(t *testing.T) {
 		if len(p.Targets) == 0 {
 			t.Error("asks nothing")
 		}
-		if p.Repeat != "" && !slices.ContainsFunc(d.Templating.List, func(v variable) bool { return v.Name == p.Repeat }) {
+		if p.Repeat != "" && !slices.ContainsFunc(d.Templating.List,
+			func(v variable) bool { return v.Name == p.Repeat }) {
 			t.Errorf("is repeated for %s, which is no variable", p.Repeat)
 		}
 		for i, q := range p.Targets {
 			if q.Datasource != p.Datasource || q.RefID != string(rune('A'+i)) || q.Instant == q.Range {
-				t.Errorf("query %d: data source %v, refId %s, instant %v, range %v", i, q.Datasource, q.RefID, q.Instant, q.Range)
+				t.Errorf("query %d: data source %v, refId %s, instant %v, range %v", i, q.Datasource, q.RefID,
+					q.Instant, q.Range)
 			}
-			if want := map[string]string{"table": "table", "heatmap": "heatmap"}[p.Type]; want != "" && q.Format != want {
+			if want := map[string]string{"table": "table",
+				"heatmap": "heatmap"}[p.Type]; want != "" && q.Format != want {
 				t.Errorf("query %s wants a %s as an answer", q.RefID, q.Format)
 			}
 		}
@@ -127,8 +137,10 @@ func TestPanels(t *testing.T) {
 
 // units are ids of @grafana/data's value formats that may be wanted here.
 var units = []string{
-	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps", "Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "si:T/s",
-	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt", "joule", "bool", "bool_yes_no", "bool_on_off",
+	"none", "short", "string", "locale", "percent", "percentunit", "sci", "bits", "bytes", "decbits", "decbytes", "bps",
+	"Bps", "pps", "cps", "eps", "cpm", "ops", "suffix:/min", "suffix:/h", "si:T/s",
+	"ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dateTimeAsIso", "dateTimeFromNow", "hertz", "celsius", "watt",
+	"joule", "bool", "bool_yes_no", "bool_on_off",
 }
 
 // TestGrid holds that no two panels are in the same place, none is outside of
@@ -231,7 +243,8 @@ func TestDocs(t *testing.T) {
 func anchors(text string) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
-		all = append(all, strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		all = append(all, strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]),
+			""), " ", "-"))
 	}
 	return all
 }
@@ -307,14 +320,17 @@ func TestForImport(t *testing.T) {
 		if strings.Contains(string(text), "${datasource") || strings.Contains(string(text), "$datasource") {
 			t.Errorf("%s uses the variable datasource, which it does not have", d.file)
 		}
-		if len(d.Inputs) != 1 || d.Inputs[0].PluginID != "prometheus" || !strings.Contains(string(text), "${"+d.Inputs[0].Name+"}") {
+		if len(d.Inputs) != 1 || d.Inputs[0].PluginID != "prometheus" || !strings.Contains(string(text),
+			"${"+d.Inputs[0].Name+"}") {
 			t.Errorf("%s asks for %v", d.file, d.Inputs)
 		}
 		if len(d.Panels) != len(mounted[i].Panels) || d.UID != mounted[i].UID {
 			t.Errorf("%s is not %s", d.file, mounted[i].file)
 		}
 		for _, p := range d.all() {
-			if !slices.ContainsFunc(d.Requires, func(r struct{ Type, ID string }) bool { return r.Type == "panel" && r.ID == p.Type }) {
+			if !slices.ContainsFunc(d.Requires, func(r struct{ Type, ID string }) bool {
+				return r.Type == "panel" && r.ID == p.Type
+			}) {
 				t.Errorf("%s has a %s, which it does not require", d.file, p.Type)
 			}
 			if p.Datasource.UID != "${"+d.Inputs[0].Name+"}" {

@@ -54,7 +54,8 @@ type asker struct {
 
 func newAsker(t *testing.T, k keeps, more ...sample) asker {
 	t.Helper()
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e6, Timeout: time.Minute, Parser: parser.NewParser(parser.Options{})})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e6, Timeout: time.Minute,
+		Parser: parser.NewParser(parser.Options{})})
 	t.Cleanup(func() { _ = engine.Close() })
 	return asker{stored(t, append(fleet(t), more...), k), engine}
 }
@@ -108,7 +109,8 @@ func (a asker) ask(t *testing.T, p panel, q target) answer {
 // classic histograms, native ones, or both: what asks for them is answered by
 // each, and only once, because a heatmap cannot draw both.
 func TestPanelsAnswer(t *testing.T) {
-	for name, k := range map[string]keeps{"classic": {classic: true}, "native": {native: true}, "both": {classic: true, native: true}} {
+	for name, k := range map[string]keeps{"classic": {classic: true}, "native": {native: true},
+		"both": {classic: true, native: true}} {
 		t.Run(name, func(t *testing.T) {
 			a := newAsker(t, k)
 			each(t, "provisioning", func(t *testing.T, _ dashboard, p panel) {
@@ -168,7 +170,8 @@ func TestLost(t *testing.T) {
 			for _, s := range a.ask(t, p, p.Targets[0]).series {
 				faults[s.Get("instance")+" "+s.Get("rail")] = s.Get("fault")
 			}
-			if want := map[string]string{"hgx:10091 6": "gone", "hgx:10091 7": "down", "rxe-bond-trap:10091 1": "GIDs misbound"}; !maps.Equal(faults, want) {
+			if want := map[string]string{"hgx:10091 6": "gone", "hgx:10091 7": "down",
+				"rxe-bond-trap:10091 1": "GIDs misbound"}; !maps.Equal(faults, want) {
 				t.Errorf("faults are %v, want %v", faults, want)
 			}
 		default:
@@ -206,7 +209,9 @@ func TestColumns(t *testing.T) {
 		for _, o := range p.FieldConfig.Overrides {
 			match := func(name string) bool { return name == o.Matcher.Options }
 			if o.Matcher.ID == "byRegexp" {
-				match = func(name string) bool { return regexp.MustCompile("^(?:" + o.Matcher.Options + ")$").MatchString(name) }
+				match = func(name string) bool {
+					return regexp.MustCompile("^(?:" + o.Matcher.Options + ")$").MatchString(name)
+				}
 			}
 			if !slices.ContainsFunc(names, match) {
 				t.Errorf("nothing is called %q, only %q", o.Matcher.Options, names)
@@ -263,12 +268,15 @@ func TestNarrowed(t *testing.T) {
 			}
 			parser.Inspect(parse(t, q.Expr), func(n parser.Node, _ []parser.Node) error {
 				v, ok := n.(*parser.VectorSelector)
-				if !ok || slices.ContainsFunc(whole, func(prefix string) bool { return strings.HasPrefix(v.Name, prefix) }) {
+				if !ok || slices.ContainsFunc(whole, func(prefix string) bool {
+					return strings.HasPrefix(v.Name, prefix)
+				}) {
 					return nil
 				}
 				r, _ := catalog.Find(known, v.Name)
 				for _, name := range variablesOf(d)[3:] {
-					chosen := slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name })
+					chosen := slices.ContainsFunc(v.LabelMatchers,
+						func(m *labels.Matcher) bool { return m.Name == name })
 					if slices.Contains(r.Labels, name) && !chosen {
 						t.Errorf("%s is not narrowed to the chosen %s", v.Name, name)
 					}

@@ -115,7 +115,8 @@ func checkGrouping(wrong complain, known map[string]catalog.Row, aggregate *pars
 
 // checkSelector holds that a selector is of a metric and of labels that exist,
 // within what is chosen, and a counter only where it is made a rate.
-func checkSelector(wrong complain, known map[string]catalog.Row, variables []string, v *parser.VectorSelector, path []parser.Node) {
+func checkSelector(wrong complain, known map[string]catalog.Row, variables []string, v *parser.VectorSelector,
+	path []parser.Node) {
 	r, ok := catalog.Find(known, v.Name)
 	if !ok {
 		wrong("%s: no such metric", v.Name)
@@ -136,8 +137,10 @@ func checkSelector(wrong complain, known map[string]catalog.Row, variables []str
 		}
 		matched[m.Name] = m.Value
 	}
-	if optional := strings.TrimSuffix(matched["job"], "|") == "$job" && strings.TrimSuffix(matched["instance"], "|") == "$instance"; !optional ||
-		v.Name != "ALERTS" && (matched["job"] != "$job" || matched["instance"] != "$instance") { // an alert may be of no single node
+	if optional := strings.TrimSuffix(matched["job"], "|") == "$job" && strings.TrimSuffix(matched["instance"],
+		"|") == "$instance"; !optional ||
+		v.Name != "ALERTS" &&
+			(matched["job"] != "$job" || matched["instance"] != "$instance") { // an alert may be of no single node
 		wrong("%s is not within the chosen job and instance", v.Name)
 	}
 	counts := r.Kind == "counter" || r.Kind == "histogram"
@@ -256,5 +259,6 @@ func TestChecksFindFaults(t *testing.T) {
 			t.Errorf("found nothing wrong with %s", expr)
 		}
 	}
-	checkQuery(t.Errorf, known, []string{"job", "instance", "rail"}, `sum(rate(railscope_port_link_downed_total{`+in+`, rail=~"$rail"}[$__rate_interval]))`)
+	checkQuery(t.Errorf, known, []string{"job", "instance", "rail"},
+		`sum(rate(railscope_port_link_downed_total{`+in+`, rail=~"$rail"}[$__rate_interval]))`)
 }

@@ -107,11 +107,14 @@ func fleet(t *testing.T) []sample {
 	t.Helper()
 	var all []sample
 	for _, name := range []string{"hgx", "spark", "bonded", "one-rail-dead", "rxe-bond-trap"} {
-		all = append(all, node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", name+".prom")), name+":10091")...)
+		all = append(all, node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", name+".prom")),
+			name+":10091")...)
 	}
-	all = append(all, fresh(node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "probe.prom")), "spark:10091"), all)...)
+	all = append(all, fresh(node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "probe.prom")),
+		"spark:10091"), all)...)
 	all = append(all, fresh(node(exposition(t, filepath.Join("testdata", "more.prom")), "hgx:10091"), all)...)
-	for _, s := range node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "spark.prom")), "gone:10091") {
+	for _, s := range node(exposition(t, filepath.Join("..", "..", "..", "exporter", "testdata", "spark.prom")),
+		"gone:10091") {
 		s.until, s.gone = 40, true // the whole node
 		all = append(all, s)
 	}
@@ -163,7 +166,8 @@ func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 	for scrape := range scrapes {
 		app := s.AppenderV2(context.Background())
 		put := func(series labels.Labels, v float64, h *histogram.Histogram) {
-			if _, err := app.Append(0, series, 0, int64(scrape)*every.Milliseconds(), v, h, nil, storage.AppendV2Options{}); err != nil {
+			if _, err := app.Append(0, series, 0, int64(scrape)*every.Milliseconds(), v, h, nil,
+				storage.AppendV2Options{}); err != nil {
 				t.Fatalf("%s: %v", series, err)
 			}
 		}
@@ -174,8 +178,10 @@ func stored(t *testing.T, samples []sample, k keeps) storage.Queryable {
 			if sample.kind != model.MetricTypeHistogram || k.classic {
 				put(sample.labels, sample.at(scrape), nil)
 			}
-			if k.native && sample.kind == model.MetricTypeHistogram && strings.HasSuffix(sample.labels.Get(model.MetricNameLabel), "_count") { // one for each series
-				put(labels.NewBuilder(sample.labels).Set(model.MetricNameLabel, sample.family).Labels(), 0, tsdbutil.GenerateTestHistogram(int64(scrape)))
+			if k.native && sample.kind == model.MetricTypeHistogram &&
+				strings.HasSuffix(sample.labels.Get(model.MetricNameLabel), "_count") { // one for each series
+				put(labels.NewBuilder(sample.labels).Set(model.MetricNameLabel, sample.family).Labels(), 0,
+					tsdbutil.GenerateTestHistogram(int64(scrape)))
 			}
 		}
 		if err := app.Commit(); err != nil {

@@ -56,13 +56,19 @@ type trouble struct {
 var troubles = []trouble{
 	{"healthy", nil, "", true, false, nil},
 	{"degrade", []string{"--degrade=rail1=0.3"}, "", true, false, []string{
-		"RailscopeGoodputBelowExpected 1 rail=1", "RailscopeGoodputBelowExpected 2 rail=1", "RailscopeProbeImbalance 1", "RailscopeProbeImbalance 2",
-		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
+		"RailscopeGoodputBelowExpected 1 rail=1", "RailscopeGoodputBelowExpected 2 rail=1", "RailscopeProbeImbalance 1",
+		"RailscopeProbeImbalance 2",
+		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit",
+		"RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
 	{"fallback", []string{"--fallback"}, "rdma_idle_tcp_busy", false, false, []string{
-		"RailscopeFallbackSuspected 1 reason=rdma_idle_tcp_busy", "RailscopeFallbackSuspected 2 reason=rdma_idle_tcp_busy", "RailscopeProbeFallback 1", "RailscopeProbeFallback 2"}},
+		"RailscopeFallbackSuspected 1 reason=rdma_idle_tcp_busy",
+		"RailscopeFallbackSuspected 2 reason=rdma_idle_tcp_busy", "RailscopeProbeFallback 1",
+		"RailscopeProbeFallback 2"}},
 	{"fail", []string{"--fail=rail0", fmt.Sprint("--fail-after=", failAfter)}, "single_rail", false, true, []string{
-		"RailscopeFallbackSuspected 1 reason=single_rail", "RailscopeFallbackSuspected 2 reason=single_rail", "RailscopeProbeRailFailing 2 rail=0", "RailscopeRailDown 1 rail=0",
-		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit", "RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
+		"RailscopeFallbackSuspected 1 reason=single_rail", "RailscopeFallbackSuspected 2 reason=single_rail",
+		"RailscopeProbeRailFailing 2 rail=0", "RailscopeRailDown 1 rail=0",
+		"RailscopeRailImbalance 1 direction=receive", "RailscopeRailImbalance 1 direction=transmit",
+		"RailscopeRailImbalance 2 direction=receive", "RailscopeRailImbalance 2 direction=transmit"}},
 }
 
 // watched is what a demo served.
@@ -178,13 +184,16 @@ func (tc trouble) watch(nodes []string) watched {
 	if tc.fails {
 		stretched(began, from, healthy)
 		// What was under way when it failed is over two seconds later.
-		down := until("the port is down", 0, func(list []*scrape) bool { return list[0].least("railscope_port_up") == 0 })
+		down := until("the port is down", 0, func(list []*scrape) bool {
+			return list[0].least("railscope_port_up") == 0
+		})
 		from, lasts = until("a moment passes", 2*time.Second, func([]*scrape) bool { return down != nil }), failing
 	}
 	to := until("both have asked, and suspect what they should", lasts, func(list []*scrape) bool {
 		ready := asked(from)(list) && (!tc.solos || more("railscope_probe_solo_rounds_total", from)(list))
 		for _, s := range list {
-			ready = ready && (tc.suspect == "" || s.values[fmt.Sprintf("railscope_fallback_suspected{reason=%q}", tc.suspect)] == 1)
+			ready = ready && (tc.suspect == "" || s.values[fmt.Sprintf("railscope_fallback_suspected{reason=%q}",
+				tc.suspect)] == 1)
 		}
 		return ready
 	})
@@ -201,7 +210,8 @@ func start(t *testing.T, binary string, flags []string) (nodes []string, end fun
 		port = 20000 + 4*rand.IntN(3000)
 	}
 	// Rails that a machine at work with three other demos carries, too.
-	cmd := exec.Command(binary, append([]string{"demo", "--rate=0.25", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
+	cmd := exec.Command(binary,
+		append([]string{"demo", "--rate=0.25", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port)}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -257,10 +267,12 @@ func firing(t *testing.T, samples string, end time.Duration) (list []string) {
 	storage := promqltest.LoadedStorage(t, samples)
 	defer storage.Close()
 	p := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: p})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+		Parser: p})
 	defer engine.Close()
 	m := rules.NewManager(&rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(engine, storage), Appendable: storage, Queryable: storage, Context: t.Context(), Parser: p,
+		QueryFunc: rules.EngineQueryFunc(engine, storage), Appendable: storage, Queryable: storage,
+		Context: t.Context(), Parser: p,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Logger: promslog.NewNopLogger(),
 	})
 	var files []string
@@ -279,7 +291,8 @@ func firing(t *testing.T, samples string, end time.Duration) (list []string) {
 		}
 	}
 	for at := time.Duration(0); at < end; at += every {
-		for _, recorded := range []bool{true, false} { // groups that record come first, as Prometheus has it done by their next turn
+		for _, recorded := range []bool{true,
+			false} { // groups that record come first, as Prometheus has it done by their next turn
 			for _, g := range groups {
 				if at%g.Interval() == 0 && records(g) == recorded {
 					g.Eval(t.Context(), time.Unix(0, 0).Add(at))

@@ -36,7 +36,8 @@ func name(n int) string { return fmt.Sprintf("node-%02d", n) }
 
 func (n node) add(counts bool, metric string, value func(float64) float64, pairs ...string) *series {
 	b := labels.NewBuilder(labels.FromStrings(pairs...))
-	s := &series{labels: b.Set(model.MetricNameLabel, metric).Set("job", "railscope").Set("instance", n.instance).Labels(), counts: counts, value: value}
+	s := &series{labels: b.Set(model.MetricNameLabel, metric).Set("job", "railscope").Set("instance", n.instance).
+		Labels(), counts: counts, value: value}
 	if n.gone {
 		s.there = func(t float64) bool { return n.before(t) > goneSince }
 	}
@@ -133,7 +134,8 @@ func rail(r int, more ...string) []string {
 	return append([]string{"rail", strconv.Itoa(r), "device", fmt.Sprintf("mlx5_%d", r), "port", "1"}, more...)
 }
 
-var netdevs = []string{"enp26s0np0", "enp60s0np0", "enp77s0np0", "enp94s0np0", "enp156s0np0", "enp188s0np0", "enp204s0np0", "enp220s0np0"}
+var netdevs = []string{"enp26s0np0", "enp60s0np0", "enp77s0np0", "enp94s0np0", "enp156s0np0", "enp188s0np0",
+	"enp204s0np0", "enp220s0np0"}
 
 func ofNetdev(r int, more ...string) []string {
 	return append([]string{"rail", strconv.Itoa(r), "netdev", netdevs[r]}, more...)
@@ -145,14 +147,20 @@ func (n node) traffic() {
 		bytes := func(t float64) float64 { return capacity * load(t) }
 		up := func(t float64) bool { return n.up(n.n, r, t) }
 		n.counter("port_transmit_bytes_total", bytes, rail(r)...)
-		n.counter("port_receive_bytes_total", func(t float64) float64 { return bytes(t) * (1 + 0.01*noise("rx", n.n, r, int(t))) }, rail(r)...)
+		n.counter("port_receive_bytes_total", func(t float64) float64 {
+			return bytes(t) * (1 + 0.01*noise("rx", n.n, r, int(t)))
+		}, rail(r)...)
 		n.gauge("port_up", func(t float64) float64 { return flag01(up(t)) }, rail(r)...)
 		n.gauge("port_state_id", func(t float64) float64 { return 1 + 3*flag01(up(t)) }, rail(r)...)
 		n.gauge("port_rate_bytes_per_second", is(capacity), rail(r)...).only(up)
 		for _, d := range []string{"transmit", "receive"} {
 			of := []string{"rail", strconv.Itoa(r), "direction", d}
-			n.counter("rail_busy_seconds_total", func(t float64) float64 { return flag01(load(t) > 0.01) * math.Min(1, 1.4*load(t)) }, of...)
-			n.counter("rail_saturated_seconds_total", func(t float64) float64 { return math.Max(0, load(t)-0.4) * 0.5 }, of...)
+			n.counter("rail_busy_seconds_total", func(t float64) float64 {
+				return flag01(load(t) > 0.01) * math.Min(1, 1.4*load(t))
+			}, of...)
+			n.counter("rail_saturated_seconds_total", func(t float64) float64 {
+				return math.Max(0, load(t)-0.4) * 0.5
+			}, of...)
 			n.counter("rail_tcp_bytes_total", func(t float64) float64 { return n.tcp(n.n, t) }, of...)
 			n.utilisation(r, load, of)
 		}
@@ -162,23 +170,33 @@ func (n node) traffic() {
 		busy := func(t float64) bool { return n.load(n.n, 0, t) > 0.01 }
 		n.gauge("rails_imbalance_ratio", imbalance, "direction", d).only(busy)
 		n.counter("rails_busy_seconds_total", func(t float64) float64 { return flag01(busy(t)) }, "direction", d)
-		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 { return flag01(busy(t) && imbalance(t) > ours.ImbalancedAbove) }, "direction", d)
+		n.counter("rails_imbalanced_seconds_total", func(t float64) float64 {
+			return flag01(busy(t) && imbalance(t) > ours.ImbalancedAbove)
+		}, "direction", d)
 	}
 	for r := range rails {
 		device := rail(r)[2:4]
 		n.counter("sampler_overruns_total", is(0), device...)
-		n.counter("sampler_read_seconds_total", func(t float64) float64 { return 0.004 * (1 + 0.2*noise("read", n.n, r, int(t))) }, device...)
+		n.counter("sampler_read_seconds_total", func(t float64) float64 {
+			return 0.004 * (1 + 0.2*noise("read", n.n, r, int(t)))
+		}, device...)
 		n.gauge("sampler_interval_seconds", is(0.1), device...)
 	}
 	for _, reason := range []string{"reset", "gap", "slow"} {
 		n.counter("sampler_dropped_samples_total", is(0), "reason", reason)
 	}
 	for _, source := range []string{"rdma", "netdev", "pcie", "gpu", "sampler"} {
-		n.gauge("source_read_seconds", func(t float64) float64 { return 0.003 * float64(len(source)) * (1 + 0.2*noise(source, n.n, int(t))) }, "source", source)
+		n.gauge("source_read_seconds", func(t float64) float64 {
+			return 0.003 * float64(len(source)) * (1 + 0.2*noise(source, n.n, int(t)))
+		}, "source", source)
 	}
 	n.gauge("scrape_seconds", func(t float64) float64 { return 0.02 * (1 + 0.2*noise("scrape", n.n, int(t))) })
-	n.add(false, "process_resident_memory_bytes", func(t float64) float64 { return 28e6 * (1 + 0.05*noise("rss", n.n, int(t/300))) })
-	n.add(true, "process_cpu_seconds_total", func(t float64) float64 { return 0.012 * (1 + 0.1*noise("cpu", n.n, int(t))) })
+	n.add(false, "process_resident_memory_bytes", func(t float64) float64 {
+		return 28e6 * (1 + 0.05*noise("rss", n.n, int(t/300)))
+	})
+	n.add(true, "process_cpu_seconds_total", func(t float64) float64 {
+		return 0.012 * (1 + 0.1*noise("cpu", n.n, int(t)))
+	})
 	n.add(false, "go_goroutines", is(41))
 	fell := func(t float64) float64 { return flag01(n.n == fallen && n.before(t) < fallenSince) }
 	n.gauge("fallback_suspected", fell, "reason", "rdma_idle_tcp_busy")
@@ -195,7 +213,8 @@ func (n node) utilisation(r int, load func(float64) float64, of []string) {
 	}
 	for _, bound := range []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, math.Inf(1)} {
 		le := strconv.FormatFloat(bound, 'g', -1, 64)
-		n.counter("rail_utilization_ratio_bucket", func(t float64) float64 { return share(t, bound) }, append(of[:4:4], "le", le)...)
+		n.counter("rail_utilization_ratio_bucket", func(t float64) float64 { return share(t, bound) },
+			append(of[:4:4], "le", le)...)
 	}
 	n.counter("rail_utilization_ratio_sum", func(t float64) float64 { return 10 * load(t) }, of...)
 	n.counter("rail_utilization_ratio_count", is(10), of...)
@@ -215,7 +234,8 @@ func (n node) trouble() {
 		}
 		broken := func(v float64) func(float64) float64 {
 			return func(t float64) float64 {
-				return v * flag01(n.n == slow && r == slowRail && n.before(t) < slowSince) * (1 + 0.3*noise("bad", int(t/30)))
+				return v * flag01(n.n == slow && r == slowRail && n.before(t) < slowSince) * (1 + 0.3*noise("bad",
+					int(t/30)))
 			}
 		}
 		n.counter("port_cnp_handled_total", marked, rail(r)...)
@@ -230,7 +250,9 @@ func (n node) trouble() {
 		n.counter("port_ack_timeouts_total", broken(0.4), rail(r)...)
 		n.counter("port_icrc_errors_total", broken(3), rail(r)...)
 		n.counter("netdev_phy_symbol_errors_total", broken(12), ofNetdev(r)...)
-		n.counter("netdev_phy_fec_corrected_errors_total", func(t float64) float64 { return 900*(1+0.1*noise("fec", r, int(t))) + broken(40000)(t) }, ofNetdev(r)...)
+		n.counter("netdev_phy_fec_corrected_errors_total", func(t float64) float64 {
+			return 900*(1+0.1*noise("fec", r, int(t))) + broken(40000)(t)
+		}, ofNetdev(r)...)
 		n.counter("netdev_phy_discards_total", is(0), ofNetdev(r, "direction", "receive")...)
 		n.counter("netdev_pci_stalled_seconds_total", is(0.002), ofNetdev(r, "operation", "write")...)
 		n.gauge("gid_misbound", func(t float64) float64 {
@@ -257,15 +279,24 @@ func (n node) gpus() {
 		n.gauge("gpu_memory_used_bytes", used, of...)
 		n.gauge("gpu_memory_free_bytes", func(t float64) float64 { return memory - used(t) }, of...)
 		n.gauge("gpu_memory_source_info", is(1), append(of, "source", "nvml")...)
-		n.gauge("gpu_memory_used_peak_bytes", func(t float64) float64 { return used(t) * 1.005 }, append(of, "window", "1m")...)
+		n.gauge("gpu_memory_used_peak_bytes", func(t float64) float64 { return used(t) * 1.005 },
+			append(of, "window", "1m")...)
 		n.gauge("gpu_memory_used_peak_bytes", is(memory*0.86), append(of, "window", "start")...)
 		n.gauge("gpu_bar1_memory_total_bytes", is(128<<30), of...)
 		n.gauge("gpu_bar1_memory_used_bytes", is(1<<30), of...)
-		n.gauge("gpu_utilization_ratio", func(t float64) float64 { return busy(t) * (0.96 + 0.03*noise("gpu", n.n, g, int(t))) }, of...)
-		n.gauge("gpu_power_watts", func(t float64) float64 { return 90 + busy(t)*(540+20*noise("w", n.n, g, int(t))) }, of...)
+		n.gauge("gpu_utilization_ratio", func(t float64) float64 {
+			return busy(t) * (0.96 + 0.03*noise("gpu", n.n, g, int(t)))
+		}, of...)
+		n.gauge("gpu_power_watts", func(t float64) float64 {
+			return 90 + busy(t)*(540+20*noise("w", n.n, g, int(t)))
+		}, of...)
 		n.gauge("gpu_temperature_celsius", func(t float64) float64 { return 34 + busy(t)*(28+float64(g%4)) }, of...)
-		n.gauge("gpu_clock_hertz", func(t float64) float64 { return 1.98e9 - flag01(g == 6)*busy(t)*2e8 }, append(of, "clock", "sm")...)
-		n.gauge("gpu_clocks_throttled", func(t float64) float64 { return flag01(g == 6) * busy(t) }, append(of, "reason", "sw_power_cap")...)
+		n.gauge("gpu_clock_hertz", func(t float64) float64 {
+			return 1.98e9 - flag01(g == 6)*busy(t)*2e8
+		}, append(of, "clock", "sm")...)
+		n.gauge("gpu_clocks_throttled", func(t float64) float64 {
+			return flag01(g == 6) * busy(t)
+		}, append(of, "reason", "sw_power_cap")...)
 		n.counter("gpu_ecc_errors_total", is(0), append(of, "kind", "corrected")...)
 		n.counter("gpu_pcie_replays_total", is(0), of...)
 		n.gauge("gpu_remapped_rows", is(0), append(of, "cause", "correctable")...)
@@ -275,11 +306,13 @@ func (n node) gpus() {
 func (w *world) alerts() {
 	add := func(alert, severity string, node int, since float64, more ...string) {
 		n := at(w, node)
-		s := n.add(false, "ALERTS", is(1), append(more, "alertname", alert, "alertstate", "firing", "severity", severity)...)
+		s := n.add(false, "ALERTS", is(1), append(more, "alertname", alert, "alertstate", "firing", "severity",
+			severity)...)
 		s.there = func(t float64) bool { return w.before(t) < since-2 }
 	}
 	add("RailscopeRailDown", "critical", dead, deadSince, rail(deadRail)...)
-	add("RailscopeRailDegraded", "warning", slow, slowSince-20, "rail", strconv.Itoa(slowRail), "peer", name(1)+":10092")
+	add("RailscopeRailDegraded", "warning", slow, slowSince-20, "rail", strconv.Itoa(slowRail), "peer",
+		name(1)+":10092")
 	add("RailscopeRailImbalance", "warning", slow, slowSince-15, "direction", "transmit")
 	add("RailscopeFallbackSuspected", "warning", fallen, fallenSince, "reason", "rdma_idle_tcp_busy")
 	add("RailscopeProbeFallback", "critical", fallen, fallenSince-3, "peer", name(1)+":10092")

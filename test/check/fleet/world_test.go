@@ -36,7 +36,8 @@ func TestWorld(t *testing.T) {
 			}
 		}
 		if v, there := s.next(w.lasts, 30); there {
-			last[s.labels.Get("instance")+" "+name+" "+s.labels.Get("rail")+s.labels.Get("transport")+s.labels.Get("peer")] = v
+			last[s.labels.Get("instance")+" "+name+" "+s.labels.Get("rail")+s.labels.Get("transport")+
+				s.labels.Get("peer")] = v
 		}
 	}
 	for series, want := range map[string]float64{

@@ -24,7 +24,8 @@ func TestBinary(t *testing.T) {
 		if out := run(bin, env, append(c.Args, "--help")...); !strings.Contains(out, "usage: railscope ") {
 			t.Errorf("%s: %q: %s", from, c.Args, out)
 		}
-		if out := run(bin, env, append(c.Args, "--no-such-flag", "--help")...); !strings.Contains(out, "unknown flag --no-such-flag") {
+		if out := run(bin, env, append(c.Args, "--no-such-flag", "--help")...); !strings.Contains(out,
+			"unknown flag --no-such-flag") {
 			t.Fatalf("a flag that there is not passes: %s", out)
 		}
 		dir := t.TempDir()
@@ -32,7 +33,8 @@ func TestBinary(t *testing.T) {
 		file := filepath.Join(dir, "railscope.yml")
 		write(t, token, "sesame")
 		write(t, file, strings.ReplaceAll(configuration(t, list), "/run/secrets/railscope/token", token))
-		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+t.TempDir()); !strings.HasPrefix(out, "No rails: ") {
+		if out := run(bin, nil, "rails", "--config.file="+file, "--path.sysfs="+t.TempDir()); !strings.HasPrefix(out,
+			"No rails: ") {
 			t.Errorf("%s: its configuration: %s\n%s", from, out, configuration(t, list))
 		}
 		// kubectl exec gives a command the container's variables, and none of its

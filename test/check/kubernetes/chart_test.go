@@ -54,7 +54,8 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "docker run ") && !strings.Contains(line, " ghcr.io/railscope/railscope:v"+version) {
+			if strings.HasPrefix(line, "docker run ") && !strings.Contains(line,
+				" ghcr.io/railscope/railscope:v"+version) {
 				t.Errorf("%s: %s", doc, line)
 			}
 		}
@@ -71,54 +72,95 @@ func TestRefused(t *testing.T) {
 	c := loadChart(t)
 	const probe = "probe: {enabled: true, tokenSecret: {name: t}}\n"
 	for _, tc := range []struct{ why, values, says string }{
-		{"a word like none", "rdma: {access: priviledged}", "at '/rdma/access': value must be one of 'none', 'devicePlugin', 'privileged'"},
+		{"a word like none", "rdma: {access: priviledged}",
+			"at '/rdma/access': value must be one of 'none', 'devicePlugin', 'privileged'"},
 		{"a key like none", "hostNetwork: false", "additional properties 'hostNetwork' not allowed"},
-		{"a key like none, deep", "probe: {tokenSecrt: {}}", "at '/probe': additional properties 'tokenSecrt' not allowed"},
-		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}", "resources.limits: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
-		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}", "rdma.resources: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
-		{"a part of a GPU", "resources: {limits: {nvidia.com/mig-1g.5gb: 1}}", "resources.limits: nvidia.com/mig-1g.5gb would reserve a GPU"},
-		{"more depth than there is", "probe: {options: {depth: 1000}}", "at '/probe/options/depth': maximum: got 1,000, want 128"},
-		{"a resource without a domain", "rdma: {resources: [hca]}", "at '/rdma/resources/0': 'hca' does not match pattern"},
+		{"a key like none, deep", "probe: {tokenSecrt: {}}",
+			"at '/probe': additional properties 'tokenSecrt' not allowed"},
+		{"a GPU", "resources: {limits: {nvidia.com/gpu: 1}}",
+			"resources.limits: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
+		{"a GPU as an RDMA device", "rdma: {resources: [nvidia.com/gpu]}",
+			"rdma.resources: nvidia.com/gpu would reserve a GPU; remove it and set gpu.enabled, which reads all GPUs"},
+		{"a part of a GPU", "resources: {limits: {nvidia.com/mig-1g.5gb: 1}}",
+			"resources.limits: nvidia.com/mig-1g.5gb would reserve a GPU"},
+		{"more depth than there is", "probe: {options: {depth: 1000}}",
+			"at '/probe/options/depth': maximum: got 1,000, want 128"},
+		{"a resource without a domain", "rdma: {resources: [hca]}",
+			"at '/rdma/resources/0': 'hca' does not match pattern"},
 		{"no resource", "rdma: {resources: []}", "at '/rdma/resources': minItems: got 0, want 1"},
 		{"a port that is a word", "port: metrics", "at '/port': got string, want integer"},
 		{"a port too high", "port: 70000", "at '/port': maximum: got 70,000, want 65,535"},
 		{"a port of the privileged", "port: 80", "at '/port': minimum: got 80, want 1,024"},
 		{"a port of the privileged, for peers", "probe: {port: 443}", "at '/probe/port': minimum: got 443, want 1,024"},
-		{"a name that is none", "fullnameOverride: Rail_Scope", "at '/fullnameOverride': 'Rail_Scope' does not match pattern"},
-		{"a name too long", "fullnameOverride: " + strings.Repeat("a", 52), "at '/fullnameOverride': maxLength: got 52, want 51"},
+		{"a name that is none", "fullnameOverride: Rail_Scope",
+			"at '/fullnameOverride': 'Rail_Scope' does not match pattern"},
+		{"a name too long", "fullnameOverride: " + strings.Repeat("a", 52),
+			"at '/fullnameOverride': maxLength: got 52, want 51"},
 		{"a digest that is none", "image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
-		{"a capability too many", "capabilities: [SYS_ADMIN]", "at '/capabilities/0': value must be one of 'NET_ADMIN', 'SYS_PTRACE'"},
-		{"an argument that is no flag", "extraArgs: [collector.nccl]", "at '/extraArgs/0': 'collector.nccl' does not match pattern"},
+		{"a capability too many", "capabilities: [SYS_ADMIN]",
+			"at '/capabilities/0': value must be one of 'NET_ADMIN', 'SYS_PTRACE'"},
+		{"an argument that is no flag", "extraArgs: [collector.nccl]",
+			"at '/extraArgs/0': 'collector.nccl' does not match pattern"},
 		{"a label that is no word", "podLabels: {a: true}", "at '/podLabels/a': got boolean, want string"},
-		{"a rail that is no port", "rails: {names: {east: mlx5_0}}", "at '/rails/names/east': 'mlx5_0' does not match pattern"},
-		{"a rail with a blank in its name", "rails: {names: {'a b': mlx5_0/1}}", "at '/rails/names': additional properties 'a b' not allowed"},
-		{"an option of the chart", "probe: {options: {listen: ':1'}}", "at '/probe/options': additional properties 'listen' not allowed"},
-		{"an interval like none", "probe: {options: {interval: 1 minute}}", "at '/probe/options/interval': '1 minute' does not match pattern"},
-		{"ECN bits", "probe: {options: {traffic_class: 106}}", "at '/probe/options/traffic_class': multipleOf: got 106, want 4"},
-		{"a probe without devices", probe, "probe.enabled requires rdma.access devicePlugin or privileged: without RDMA devices every round uses TCP"},
-		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}", "probe.enabled requires probe.tokenSecret.name"},
-		{"devices without a probe", "rdma: {access: privileged}", "rdma.access privileged without probe.enabled: only the probe uses RDMA devices; set rdma.access: none"},
+		{"a rail that is no port", "rails: {names: {east: mlx5_0}}",
+			"at '/rails/names/east': 'mlx5_0' does not match pattern"},
+		{"a rail with a blank in its name", "rails: {names: {'a b': mlx5_0/1}}",
+			"at '/rails/names': additional properties 'a b' not allowed"},
+		{"an option of the chart", "probe: {options: {listen: ':1'}}",
+			"at '/probe/options': additional properties 'listen' not allowed"},
+		{"an interval like none", "probe: {options: {interval: 1 minute}}",
+			"at '/probe/options/interval': '1 minute' does not match pattern"},
+		{"ECN bits", "probe: {options: {traffic_class: 106}}",
+			"at '/probe/options/traffic_class': multipleOf: got 106, want 4"},
+		{"a probe without devices", probe,
+			"probe.enabled requires rdma.access devicePlugin or privileged: without RDMA devices every round uses TCP"},
+		{"a probe without a token", "probe: {enabled: true}\nrdma: {access: privileged}",
+			"probe.enabled requires probe.tokenSecret.name"},
+		{"devices without a probe", "rdma: {access: privileged}",
+			"rdma.access privileged without probe.enabled: only the probe uses RDMA devices; set rdma.access: none"},
 		{"a section taken out", "gpu: null", "missing property 'gpu'"},
 		{"a variable without a name", "extraEnv: [{nam: A, value: b}]", "at '/extraEnv/0': missing property 'name'"},
-		{"a variable with a number", "extraEnv: [{name: A, value: 1}]", "at '/extraEnv/0/value': got number, want string"},
-		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]", "extraEnv: RAILSCOPE_NODE_NAME is set by the chart; use its values instead"},
-		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]", "extraArgs: --log.level=debug is set by the chart and cannot be repeated; use its values instead"},
-		{"a state directory of one's own", "extraArgs: [--state.dir=/x]", "extraArgs: --state.dir=/x is set by the chart and cannot be repeated"},
-		{"a second port", "extraArgs: ['--web.listen-address=:9']", "extraArgs: --web.listen-address=:9 is set by the chart and cannot be repeated"},
-		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]", "extraArgs: --web.config.file=/x would break health checks and the PodMonitor; set web.config instead"},
-		{"a password for the kubelet, by a variable", "extraEnv: [{name: RAILSCOPE_WEB_CONFIG_FILE, value: /x}]", "extraEnv: RAILSCOPE_WEB_CONFIG_FILE would break health checks or the PodMonitor"},
-		{"metrics elsewhere", "extraArgs: [--web.telemetry-path=/m]", "extraArgs: --web.telemetry-path=/m would break the PodMonitor, which scrapes /metrics on port 10091"},
-		{"a password in the clear", "web: {config: {basic_auth_users: {prometheus: sesame}}}", "at '/web/config/basic_auth_users/prometheus': 'sesame' does not match pattern"},
-		{"a key of no web configuration", "web: {config: {tls: {}}}", "at '/web/config': additional properties 'tls' not allowed"},
-		{"certificates for nothing", "web: {certificateSecret: tls}", "web.certificateSecret without web.config: its files are not used"},
-		{"TLS that Prometheus does not trust", "web: {config: {tls_server_config: {cert_file: a, key_file: b}}}\npodMonitor: {enabled: true}", "podMonitor.tlsConfig is empty, so Prometheus would reject the certificate"},
-		{"a certificate that Prometheus lacks", "web: {config: {tls_server_config: {client_auth_type: RequireAndVerifyClientCert}}}\npodMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}", "web.config requires client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret"},
-		{"a password that Prometheus lacks", "web: {config: {basic_auth_users: {a: $2y$10$" + strings.Repeat("a", 53) + "}}}\npodMonitor: {enabled: true}", "web.config has basic_auth_users: set podMonitor.basicAuth"},
+		{"a variable with a number", "extraEnv: [{name: A, value: 1}]",
+			"at '/extraEnv/0/value': got number, want string"},
+		{"the chart's own variable", "extraEnv: [{name: RAILSCOPE_NODE_NAME, value: a}]",
+			"extraEnv: RAILSCOPE_NODE_NAME is set by the chart; use its values instead"},
+		{"a flag twice", "extraArgs: [--collector.nccl, --log.level=debug]",
+			"extraArgs: --log.level=debug is set by the chart and cannot be repeated; use its values instead"},
+		{"a state directory of one's own", "extraArgs: [--state.dir=/x]",
+			"extraArgs: --state.dir=/x is set by the chart and cannot be repeated"},
+		{"a second port", "extraArgs: ['--web.listen-address=:9']",
+			"extraArgs: --web.listen-address=:9 is set by the chart and cannot be repeated"},
+		{"a password for the kubelet", "extraArgs: [--web.config.file=/x]",
+			"extraArgs: --web.config.file=/x would break health checks and the PodMonitor; set web.config instead"},
+		{"a password for the kubelet, by a variable", "extraEnv: [{name: RAILSCOPE_WEB_CONFIG_FILE, value: /x}]",
+			"extraEnv: RAILSCOPE_WEB_CONFIG_FILE would break health checks or the PodMonitor"},
+		{"metrics elsewhere", "extraArgs: [--web.telemetry-path=/m]",
+			"extraArgs: --web.telemetry-path=/m would break the PodMonitor, which scrapes /metrics on port 10091"},
+		{"a password in the clear", "web: {config: {basic_auth_users: {prometheus: sesame}}}",
+			"at '/web/config/basic_auth_users/prometheus': 'sesame' does not match pattern"},
+		{"a key of no web configuration", "web: {config: {tls: {}}}",
+			"at '/web/config': additional properties 'tls' not allowed"},
+		{"certificates for nothing", "web: {certificateSecret: tls}",
+			"web.certificateSecret without web.config: its files are not used"},
+		{"TLS that Prometheus does not trust",
+			"web: {config: {tls_server_config: {cert_file: a, key_file: b}}}\npodMonitor: {enabled: true}",
+			"podMonitor.tlsConfig is empty, so Prometheus would reject the certificate"},
+		{"a certificate that Prometheus lacks",
+			"web: {config: {tls_server_config: {client_auth_type: RequireAndVerifyClientCert}}}\npodMonitor: " +
+				"{enabled: true, tlsConfig: {insecureSkipVerify: true}}",
+			"web.config requires client certificates: set podMonitor.tlsConfig.cert and podMonitor.tlsConfig.keySecret"},
+		{"a password that Prometheus lacks", "web: {config: {basic_auth_users: {a: $2y$10$" + strings.Repeat("a",
+			53) + "}}}\npodMonitor: {enabled: true}", "web.config has basic_auth_users: set podMonitor.basicAuth"},
 		{"half a password", "podMonitor: {basicAuth: {username: {name: a, key: b}}}", "at '/podMonitor/basicAuth'"},
-		{"TLS that pods do not speak", "podMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}", "podMonitor.tlsConfig without web.config.tls_server_config"},
-		{"a password for nobody", "podMonitor: {enabled: true, basicAuth: {username: {name: a, key: b}, password: {name: a, key: c}}}", "podMonitor.basicAuth without web.config.basic_auth_users"},
-		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}", "at '/rdma': missing property 'resources'"},
-		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092", "port and probe.port are both 10092: they must differ"},
+		{"TLS that pods do not speak", "podMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}",
+			"podMonitor.tlsConfig without web.config.tls_server_config"},
+		{"a password for nobody",
+			"podMonitor: {enabled: true, basicAuth: {username: {name: a, key: b}, password: {name: a, key: c}}}",
+			"podMonitor.basicAuth without web.config.basic_auth_users"},
+		{"no pool", probe + "rdma: {access: devicePlugin, resources: null}",
+			"at '/rdma': missing property 'resources'"},
+		{"one port for both", probe + "rdma: {access: privileged}\nport: 10092",
+			"port and probe.port are both 10092: they must differ"},
 	} {
 		_, err := template(c, []byte(tc.values))
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
@@ -131,21 +173,25 @@ func TestRefused(t *testing.T) {
 // takes a default out, and labels of the chart are the chart's.
 func TestOdd(t *testing.T) {
 	c := loadChart(t)
-	const devices = "rdma: {access: devicePlugin}\nprobe: {enabled: true, tokenSecret: {name: t}, peers: null, options: null}\n"
+	const devices = "rdma: {access: devicePlugin}\nprobe: {enabled: true, tokenSecret: {name: t}, peers: null, " +
+		"options: null}\n"
 	for name, vals := range map[string]string{
-		"no resources":                   "resources: null",
-		"no resources but devices":       devices + "resources: null",
-		"no limits":                      devices + "resources: {limits: null}",
-		"no capabilities":                devices + "capabilities: null",
-		"no strategy and grace":          "updateStrategy: null\nterminationGracePeriodSeconds: null\npriorityClassName: null",
-		"no lists":                       "tolerations: null\naffinity: null\nnodeSelector: null\nimagePullSecrets: null\nextraArgs: null\npodLabels: null",
-		"labels of the chart":            "podLabels: {app.kubernetes.io/name: x, app.kubernetes.io/instance: x}",
-		"labels of the chart, elsewhere": "podMonitor: {enabled: true, labels: &l {app.kubernetes.io/name: x}}\nprometheusRule: {enabled: true, labels: *l}\ndashboards: {enabled: true, labels: *l}",
-		"annotations of the chart":       "podAnnotations: {checksum/config: x}",
-		"a rail with _ first":            "rails: {names: {_a: mlx5_0/1}}",
-		"a rail by PCI address":          "rails: {names: {'1': '0000:3a:00.0', b: '0000:3a:00.0/2'}}",
-		"RDMA devices of NVIDIA's":       "resources: {limits: {nvidia.com/hostdev: 1}}",
-		"a short interval":               "podMonitor: {enabled: true, interval: 5s}",
+		"no resources":             "resources: null",
+		"no resources but devices": devices + "resources: null",
+		"no limits":                devices + "resources: {limits: null}",
+		"no capabilities":          devices + "capabilities: null",
+		"no strategy and grace": "updateStrategy: null\nterminationGracePeriodSeconds: null\n" +
+			"priorityClassName: null",
+		"no lists": "tolerations: null\naffinity: null\nnodeSelector: null\n" +
+			"imagePullSecrets: null\nextraArgs: null\npodLabels: null",
+		"labels of the chart": "podLabels: {app.kubernetes.io/name: x, app.kubernetes.io/instance: x}",
+		"labels of the chart, elsewhere": "podMonitor: {enabled: true, labels: &l {app.kubernetes.io/name: x}}\n" +
+			"prometheusRule: {enabled: true, labels: *l}\ndashboards: {enabled: true, labels: *l}",
+		"annotations of the chart": "podAnnotations: {checksum/config: x}",
+		"a rail with _ first":      "rails: {names: {_a: mlx5_0/1}}",
+		"a rail by PCI address":    "rails: {names: {'1': '0000:3a:00.0', b: '0000:3a:00.0/2'}}",
+		"RDMA devices of NVIDIA's": "resources: {limits: {nvidia.com/hostdev: 1}}",
+		"a short interval":         "podMonitor: {enabled: true, interval: 5s}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := templateAs(c, "railscope", []byte(vals), engine.Engine{})
@@ -176,7 +222,8 @@ func TestOdd(t *testing.T) {
 // takes, or says what to do.
 func TestNames(t *testing.T) {
 	c := loadChart(t)
-	const probe = "rdma: {access: privileged}\nprobe: {enabled: true, tokenSecret: {name: t}}\ndashboards: {enabled: true}\n"
+	const probe = "rdma: {access: privileged}\nprobe: {enabled: true, tokenSecret: {name: t}}\ndashboards: " +
+		"{enabled: true}\n"
 	for _, tc := range []struct{ release, values, name, says string }{
 		{release: "railscope", name: "railscope"},
 		{release: "fabric", name: "fabric-railscope"},
@@ -184,7 +231,8 @@ func TestNames(t *testing.T) {
 		{release: "a.b", values: "nameOverride: rails", name: "a-b-rails"},
 		{release: strings.Repeat("a", 53), name: strings.Repeat("a", 51)},
 		{release: strings.Repeat("a", 49) + "--b", name: strings.Repeat("a", 49)},
-		{release: "2nd", says: "invalid Service name 2nd-railscope-peers, it must start with a letter: set fullnameOverride"},
+		{release: "2nd", says: "invalid Service name 2nd-railscope-peers, it must start with a letter: set " +
+			"fullnameOverride"},
 		{release: "2nd", values: "fullnameOverride: second", name: "second"},
 		{release: "007", values: "fullnameOverride: second", name: "second"},
 	} {
@@ -321,7 +369,8 @@ func TestUpgrade(t *testing.T) {
 		Selector map[string]string
 		Cluster  string // IP of the Service, where there is one
 	}
-	want := fixed{Name: "railscope", Selector: map[string]string{"app.kubernetes.io/name": "railscope", "app.kubernetes.io/instance": "railscope"}, Cluster: "None"}
+	want := fixed{Name: "railscope", Selector: map[string]string{"app.kubernetes.io/name": "railscope",
+		"app.kubernetes.io/instance": "railscope"}, Cluster: "None"}
 	for name, vals := range values(t) {
 		text, err := template(c, append(vals, "\nnameOverride: ''\nfullnameOverride: ''\n"...))
 		if err != nil {

@@ -86,30 +86,39 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 	probes, process := hasPort(c, "probe"), runs(c, "collector.process")
 	_, plugin := rdmaResource(c)
 	privileged := isTrue(c.SecurityContext.Privileged)
-	devices := slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/dev/infiniband" })
+	devices := slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
+		return v.HostPath != nil && v.HostPath.Path == "/dev/infiniband"
+	})
 	root := probes || process || len(added(c)) > 0
 	for what, is := range map[string]bool{
-		"one container":                           len(pod.Containers) == 1 && len(pod.InitContainers) == 0,
-		"the network of the host":                 pod.HostNetwork && pod.DNSPolicy == core.DNSClusterFirstWithHostNet,
-		"no token":                                isFalse(pod.AutomountServiceAccountToken),
-		"the pid namespace of the host":           pod.HostPID == process,
-		"no IPC of the host":                      !pod.HostIPC,
-		"privileged with the device files":        privileged == devices,
-		"devices exactly where it probes":         probes == (privileged || plugin) && !(privileged && plugin),
-		"a read-only root file system":            isTrue(c.SecurityContext.ReadOnlyRootFilesystem),
-		"seccomp":                                 pod.SecurityContext.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault,
-		"no escalation":                           privileged || isFalse(c.SecurityContext.AllowPrivilegeEscalation),
-		"no capabilities":                         privileged || cmp.Equal(c.SecurityContext.Capabilities.Drop, []core.Capability{"ALL"}),
-		"locked memory where it probes":           privileged || slices.Contains(added(c), "IPC_LOCK") == probes,
-		"not root":                                root || isTrue(pod.SecurityContext.RunAsNonRoot) && *pod.SecurityContext.RunAsUser == 65532,
-		"root where it has to be":                 !root || *pod.SecurityContext.RunAsUser == 0 && pod.SecurityContext.RunAsNonRoot == nil,
-		"a runtime class where it reads GPUs":     (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
-		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == slices.Contains(c.Env, core.EnvVar{Name: "RAILSCOPE_COLLECTOR_GPU", Value: "false"}),
-		"a bound on memory":                       !c.Resources.Limits.Memory().IsZero(),
-		"the node's name":                         hasEnv(c, "RAILSCOPE_NODE_NAME"),
-		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
-			return v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/var/lib/kubelet") || strings.HasPrefix(v.HostPath.Path, "/var/log/pods"))
-		}),
+		"one container":                    len(pod.Containers) == 1 && len(pod.InitContainers) == 0,
+		"the network of the host":          pod.HostNetwork && pod.DNSPolicy == core.DNSClusterFirstWithHostNet,
+		"no token":                         isFalse(pod.AutomountServiceAccountToken),
+		"the pid namespace of the host":    pod.HostPID == process,
+		"no IPC of the host":               !pod.HostIPC,
+		"privileged with the device files": privileged == devices,
+		"devices exactly where it probes":  probes == (privileged || plugin) && !(privileged && plugin),
+		"a read-only root file system":     isTrue(c.SecurityContext.ReadOnlyRootFilesystem),
+		"seccomp": pod.SecurityContext.SeccompProfile.Type ==
+			core.SeccompProfileTypeRuntimeDefault,
+		"no escalation": privileged || isFalse(c.SecurityContext.AllowPrivilegeEscalation),
+		"no capabilities": privileged || cmp.Equal(c.SecurityContext.Capabilities.Drop,
+			[]core.Capability{"ALL"}),
+		"locked memory where it probes": privileged || slices.Contains(added(c), "IPC_LOCK") == probes,
+		"not root": root || isTrue(pod.SecurityContext.RunAsNonRoot) &&
+			*pod.SecurityContext.RunAsUser == 65532,
+		"root where it has to be": !root || *pod.SecurityContext.RunAsUser == 0 &&
+			pod.SecurityContext.RunAsNonRoot == nil,
+		"a runtime class where it reads GPUs": (pod.RuntimeClassName != nil) == hasEnv(c, "NVIDIA_VISIBLE_DEVICES"),
+		"GPUs not read without the runtime class": (pod.RuntimeClassName == nil) == slices.Contains(c.Env,
+			core.EnvVar{Name: "RAILSCOPE_COLLECTOR_GPU", Value: "false"}),
+		"a bound on memory": !c.Resources.Limits.Memory().IsZero(),
+		"the node's name":   hasEnv(c, "RAILSCOPE_NODE_NAME"),
+		"nothing of jobs' directories without process": process || !slices.ContainsFunc(pod.Volumes,
+			func(v core.Volume) bool {
+				return v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path,
+					"/var/lib/kubelet") || strings.HasPrefix(v.HostPath.Path, "/var/log/pods"))
+			}),
 	} {
 		if !is {
 			t.Errorf("not so: %s", what)
@@ -122,7 +131,8 @@ func checkSecurity(t *testing.T, list []object, pod core.PodSpec) {
 	}
 	for _, sa := range all[core.ServiceAccount](list) {
 		if !isFalse(sa.AutomountServiceAccountToken) || pod.ServiceAccountName != sa.Name {
-			t.Errorf("ServiceAccount %s: token %v, pods use %q", sa.Name, sa.AutomountServiceAccountToken, pod.ServiceAccountName)
+			t.Errorf("ServiceAccount %s: token %v, pods use %q", sa.Name, sa.AutomountServiceAccountToken,
+				pod.ServiceAccountName)
 		}
 	}
 	for _, ns := range all[core.Namespace](list) {
@@ -169,11 +179,13 @@ func checkPorts(t *testing.T, list []object, pod core.PodSpec) {
 	s := only[core.Service](t, list)
 	port := s.Spec.Ports[0]
 	peer := fmt.Sprintf("dns+%s:%d", s.Name, port.Port)
-	if s.Spec.ClusterIP != "None" || !s.Spec.PublishNotReadyAddresses || port.Port != numbers["probe"] || port.TargetPort.StrVal != "probe" {
+	if s.Spec.ClusterIP != "None" || !s.Spec.PublishNotReadyAddresses || port.Port != numbers["probe"] ||
+		port.TargetPort.StrVal != "probe" {
 		t.Errorf("the Service is %+v", s.Spec)
 	}
 	if config.Probe.Listen != fmt.Sprintf(":%d", numbers["probe"]) || !slices.Contains(config.Probe.Peers, peer) {
-		t.Errorf("it listens on %q and asks %q, want port %d and %s", config.Probe.Listen, config.Probe.Peers, numbers["probe"], peer)
+		t.Errorf("it listens on %q and asks %q, want port %d and %s", config.Probe.Listen, config.Probe.Peers,
+			numbers["probe"], peer)
 	}
 }
 
@@ -231,8 +243,11 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 		if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o400) {
 			t.Errorf("the token is for more than root: %v", v.Secret.DefaultMode)
 		}
-		if p := v.Projected; p != nil && (p.DefaultMode == nil || *p.DefaultMode != 0o440 || pod.SecurityContext.FSGroup == nil && *pod.SecurityContext.RunAsUser != 0) {
-			t.Errorf("the web configuration cannot be read, or by more than the pod: %v, %+v", p.DefaultMode, pod.SecurityContext)
+		if p := v.Projected; p != nil &&
+			(p.DefaultMode == nil || *p.DefaultMode != 0o440 || pod.SecurityContext.FSGroup == nil &&
+				*pod.SecurityContext.RunAsUser != 0) {
+			t.Errorf("the web configuration cannot be read, or by more than the pod: %v, %+v", p.DefaultMode,
+				pod.SecurityContext)
 		}
 	}
 	for _, m := range pod.Containers[0].VolumeMounts {
@@ -249,7 +264,8 @@ func checkVolumes(t *testing.T, list []object, pod core.PodSpec) {
 	if diff := cmp.Diff(volumes, mounted); diff != "" {
 		t.Errorf("volumes, and mounts (+): %s", diff)
 	}
-	if token := regexp.MustCompile(`token_file: (\S+)/token\b`).FindStringSubmatch(configuration(t, list)); token != nil && !slices.Contains(paths, token[1]) {
+	if token := regexp.MustCompile(`token_file: (\S+)/token\b`).FindStringSubmatch(configuration(t,
+		list)); token != nil && !slices.Contains(paths, token[1]) {
 		t.Errorf("the token should be in %s", token[1])
 	}
 }
@@ -294,7 +310,8 @@ func checkMonitoring(t *testing.T, list []object) {
 				continue
 			}
 			want, err := os.ReadFile(filepath.Join(root, "dashboards/provisioning", file))
-			if err != nil || strings.TrimSpace(got) != strings.TrimSpace(string(want)) || cm.Labels["grafana_dashboard"] == "" {
+			if err != nil || strings.TrimSpace(got) != strings.TrimSpace(string(want)) ||
+				cm.Labels["grafana_dashboard"] == "" {
 				t.Errorf("%s in %s, labels %v, is not the dashboard (%v)", file, cm.Name, cm.Labels, err)
 			}
 		}

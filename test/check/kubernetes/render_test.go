@@ -71,7 +71,8 @@ func templateAs(c *chart.Chart, release string, vals []byte, e engine.Engine) (s
 	if err != nil {
 		return "", err
 	}
-	merged, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true}, nil)
+	merged, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace,
+		IsInstall: true}, nil)
 	if err != nil {
 		return "", err
 	}

@@ -34,7 +34,8 @@ load 15m
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e5, Timeout: time.Minute, Parser: parser.NewParser(parser.Options{})})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e5, Timeout: time.Minute,
+		Parser: parser.NewParser(parser.Options{})})
 	defer engine.Close()
 	var got map[string]float64
 	for _, r := range all {

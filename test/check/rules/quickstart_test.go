@@ -30,7 +30,8 @@ func TestQuickstart(t *testing.T) {
 		t.Fatal(err, len(jobs))
 	}
 	switch job := jobs[0]; {
-	case !strings.Contains(job.JobName, "railscope"), job.HonorLabels, job.ScrapeInterval.String() != "15s", !job.ScrapeNativeHistogramsEnabled(), len(c.RuleFiles) != 2:
+	case !strings.Contains(job.JobName, "railscope"), job.HonorLabels, job.ScrapeInterval.String() != "15s",
+		!job.ScrapeNativeHistogramsEnabled(), len(c.RuleFiles) != 2:
 		t.Errorf("%+v, rules %v", job, c.RuleFiles)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/railscope/railscope/test/check/catalog"
 	"github.com/railscope/railscope/deploy/rules"
+	"github.com/railscope/railscope/test/check/catalog"
 )
 
 const source = "../../../deploy/rules"
@@ -132,7 +132,9 @@ func series(known map[string]catalog.Row, e parser.Expr) []string {
 	case *parser.ParenExpr:
 		return series(known, n.Expr)
 	case *parser.AggregateExpr:
-		return slices.DeleteFunc(series(known, n.Expr), func(l string) bool { return slices.Contains(n.Grouping, l) == n.Without })
+		return slices.DeleteFunc(series(known, n.Expr), func(l string) bool {
+			return slices.Contains(n.Grouping, l) == n.Without
+		})
 	case *parser.Call:
 		var all []string
 		for _, arg := range n.Args {
@@ -253,13 +255,15 @@ func TestRulesFindsBreaches(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant %q", tc.expr, found, tc.breach)
 		}
 	}
-	has := series(known, mustParse(t, p, `max without (device, port, netdev) (railscope_port_up or railscope_netdev_carrier)`))
+	has := series(known, mustParse(t, p,
+		`max without (device, port, netdev) (railscope_port_up or railscope_netdev_carrier)`))
 	for _, tc := range []struct{ text, breach string }{
 		{`{{ $labels.device }} is down`, "no label device"},
 		{`{{ with printf "sum(railscope_port_upp{job=%q})" $labels.job | query }}{{ end }}`, "no metric"},
 		{`{{ with printf "sum(railscope_port_up{job=%q)" $labels.job | query }}{{ end }}`, "unexpected"},
 		{`{{ with query "count(railscope_port_up{rial='1'})" }}{{ end }}`, "no label rial"},
-		{`{{ $labels.rail }} {{ $value | printf "%.0f" }} {{ with printf "sum(railscope_port_up{job=%q})" $labels.job | query }}{{ end }}`, ""},
+		{`{{ $labels.rail }} {{ $value | printf "%.0f" }} {{ with printf "sum(railscope_port_up{job=%q})" ` +
+			`$labels.job | query }}{{ end }}`, ""},
 	} {
 		c := checked{known: known, used: map[string]bool{}}
 		c.annotation(p, tc.text, has)
