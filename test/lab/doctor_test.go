@@ -29,10 +29,13 @@ type diagnosis struct {
 	took time.Duration // of the process, as node 1 sees it
 }
 
-// checks are the findings' checks.
+// checks are the findings' checks, without carrier_flapping: the tests before this
+// one took links down, and interfaces count that for as long as they exist.
 func (d diagnosis) checks() (ids []string) {
 	for _, f := range d.Findings {
-		ids = append(ids, f.Check)
+		if f.Check != "carrier_flapping" {
+			ids = append(ids, f.Check)
+		}
 	}
 	return ids
 }
@@ -74,6 +77,9 @@ func finds(t *testing.T, checks []string, flags ...string) (d diagnosis) {
 func (d diagnosis) mend(t *testing.T) {
 	t.Helper()
 	for _, f := range d.Findings {
+		if f.Check == "carrier_flapping" {
+			continue
+		}
 		n := node(1)
 		if f.Node == "node2" {
 			n = 2

@@ -19,7 +19,7 @@ import (
 const (
 	poll        = 100 * time.Millisecond // between two looks at a condition
 	commandTime = 30 * time.Second       // for a command that should end at once; the CPUs are emulated
-	linkTime    = 20 * time.Second       // for the nodes to notice a link, or its loss, and to settle
+	linkTime    = 45 * time.Second       // for the nodes to notice a link, or its loss, and for facts to be read again
 )
 
 // railscope is the program under test, built outside by run.sh.
