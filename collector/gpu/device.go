@@ -66,7 +66,7 @@ func (d *device) failed(err error) bool {
 	case nvml.Unreachable(err):
 		d.lost = err
 	default:
-		d.fault(err)
+		_ = d.fault(err)
 	}
 	return true
 }

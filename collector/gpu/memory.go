@@ -49,7 +49,7 @@ func (d *device) part(row *collector.Metric, v uint64, of nvml.Memory, labels ..
 func (d *device) sharedMemory() {
 	machine, err := proc.ReadMemory(d.procfs)
 	if err != nil {
-		d.fault(err)
+		_ = d.fault(err)
 	} else {
 		d.emit(d.memoryTotal, float64(machine.Total))
 		d.emit(d.memoryFree, float64(machine.Available))

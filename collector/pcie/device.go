@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,7 @@ func (s *Source) open(k key) *function {
 		count := errorCount{total: e.total}
 		count.file.Path = filepath.Join(f.dir, "aer_dev_"+e.severity)
 		for _, l := range f.labels {
-			count.labels = append(count.labels, append(l[:len(l):len(l)], e.severity))
+			count.labels = append(count.labels, append(slices.Clip(l), e.severity))
 		}
 		f.aer = append(f.aer, count)
 	}

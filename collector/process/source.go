@@ -1,3 +1,5 @@
+// Package process reads which processes hold which queue pairs and how much GPU
+// memory, with their pods, and which jobs hold GPU memory without RDMA.
 package process
 
 import (
@@ -53,7 +55,7 @@ type Source struct {
 
 var _ collector.Source = (*Source)(nil)
 
-// NewProcess returns the process source. It needs the host's pid namespace: in
+// New returns the process source. It needs the host's pid namespace: in
 // another one a Read fails with [collector.ReasonNamespace] and emits nothing, because the
 // kernel would not say whose the queue pairs are.
 func New(opts Options) *Source {

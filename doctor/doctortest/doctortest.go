@@ -103,8 +103,10 @@ type Tree map[string]string
 
 // The systems: what is around the rails of a machine.
 const (
-	HGX, Spark  = "system-hgx", "system-spark"
-	RXE, Laptop = "system-rxe", "system-laptop"
+	HGX    = "system-hgx"
+	Spark  = "system-spark"
+	RXE    = "system-rxe"
+	Laptop = "system-laptop"
 )
 
 // System unpacks a captured system and changes it. PFC is on for priority 3 of

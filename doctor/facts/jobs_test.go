@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
-	"golang.org/x/sys/unix"
 )
 
 // TestJobsBounds has more different environments than are kept.

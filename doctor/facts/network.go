@@ -172,7 +172,7 @@ func (f *Facts) bounded() error {
 	}{
 		{"rails", len(f.Rails), maxRails}, {"ports left out", len(f.LeftOut), maxNetdevs},
 		{"devices", len(f.RDMADevices), maxNetdevs}, {"interfaces", len(f.Netdevs), maxNetdevs},
-		{"bonds", len(f.Bonds), maxRails}, {"GPUs", len(f.Network.GPUs), maxRails},
+		{"bonds", len(f.Bonds), maxRails}, {"GPUs", len(f.GPUs), maxRails},
 		{"NUMA nodes", len(f.NUMA), maxRails},
 		{"addresses", len(f.Others), maxNetdevs}, {"paths", len(f.Paths), maxRails * maxRails},
 	} {

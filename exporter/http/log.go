@@ -32,9 +32,9 @@ func (l *serverLog) Write(b []byte) (int, error) {
 	kind, _, _ := strings.Cut(text, " from ") // the address of a client follows
 	switch {
 	case strings.HasPrefix(text, "http: panic"): // ours, each of them
-		l.logger.Error(text)
+		l.logger.Error("Web server panicked", "err", text)
 	case l.isNew(kind, time.Now()):
-		l.logger.Warn(text, "repeated", "logged once until it stops")
+		l.logger.Warn("Web server reports (logged once until it stops)", "err", text)
 	}
 	return len(b), nil
 }

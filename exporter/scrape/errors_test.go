@@ -66,7 +66,6 @@ func TestErrorsOfDevicesGo(t *testing.T) {
 // TestErrorsOfWhatIsThere: what names a device in a fault may be called otherwise in
 // the series, and a series may name a device that is not there.
 func TestErrorsOfWhatIsThere(t *testing.T) {
-	type labels map[string]string
 	for name, tt := range map[string]struct {
 		metric string
 		labels map[string]string // of the one series that the source has afterwards, if any

@@ -147,7 +147,7 @@ func (l *library) Close() { l.close() }
 
 // close reports whether the library is still loaded.
 func (l *library) close() bool {
-	l.binding.Shutdown()
+	_ = l.binding.Shutdown() // the library is closed whatever it answers
 	path := C.CString(l.path)
 	defer C.free(unsafe.Pointer(path))
 	return C.forward_close(path) != 0

@@ -73,7 +73,7 @@ func TestSessionReopens(t *testing.T) {
 		lib.CountErr = nil
 		time.Sleep(nvml.RetryInterval - 1)
 		read("too early", 1, nvml.CodeDriverNotLoaded, "")
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		read("after a minute", 2, 0, "2.0")
 		lost[0] = true
 		read("one GPU is lost", 2, 0, "2.0")
@@ -126,7 +126,7 @@ func TestSessionRelease(t *testing.T) {
 		}
 		time.Sleep(10*time.Second - 1)
 		read("released", 1, nvml.CodeReleased)
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		read("no longer", 2, 0)
 		lib.OpenErr = &nvml.Error{Call: "x", Code: nvml.CodeVersionMismatch}
 		_ = session.Release(time.Second)

@@ -17,8 +17,8 @@ func TestKnown(t *testing.T) {
 	for _, r := range Reasons() {
 		listed["Reason"][string(r)]++
 	}
-	packages, err := parser.ParseDir(token.NewFileSet(), ".", nil,
-		parser.SkipObjectResolution) //nolint:staticcheck // one package, no build constraints
+	//nolint:staticcheck // one package, no build constraints
+	packages, err := parser.ParseDir(token.NewFileSet(), ".", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
