@@ -137,7 +137,11 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	note(err)
 	p.rail.NetdevMTU, p.rail.ActiveMTU = netdev, active
 	gids, errs := in.GIDs()
-	note(errors.Join(errs...))
+	for _, err := range errs {
+		if !errors.Is(err, rail.ErrNoTable) { // the reason for no GID says so
+			note(err)
+		}
+	}
 	own := rail.Own(sysfsRoot, r.Netdev)
 	p.rail.Misbound, _ = rail.Misbound(gids, own)
 	c := rail.ChooseGID(gids, r.LinkLayer, own)
@@ -159,7 +163,7 @@ func physStateName(state int) string {
 	return names[state]
 }
 
-// messages takes joined errors apart. A port without a GID table has a reason that says so.
+// messages takes joined errors apart.
 func messages(err error) (list []string) {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it takes the tree apart
 	switch {
@@ -168,7 +172,7 @@ func messages(err error) (list []string) {
 		for _, one := range joined.Unwrap() {
 			list = append(list, messages(one)...)
 		}
-	case !errors.Is(err, rail.ErrNoTable):
+	default:
 		list = []string{err.Error()}
 	}
 	return list

@@ -120,8 +120,11 @@ N/A
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	problems := fmt.Sprint(len(list.Problems), strings.Join(list.Problems, "\n"))
-	for _, part := range []string{"2", "mlx5_1", root.Sys("class/infiniband/mlx5_1/ports"),
+	problems := strings.Join(list.Problems, "\n")
+	if len(list.Problems) != 2 {
+		t.Errorf("%d problems, want 2: %s", len(list.Problems), problems)
+	}
+	for _, part := range []string{"mlx5_1", root.Sys("class/infiniband/mlx5_1/ports"),
 		root.Sys("class/infiniband/mlx5_0/ports/1/state"), `"N/A"`} {
 		if !strings.Contains(problems, part) {
 			t.Errorf("no %s in %s", part, problems)
@@ -136,6 +139,9 @@ func TestHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/gids")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	hung := hungfs.Mount(t, dir, map[string]string{"0": "fe80:0000:0000:0000:0000:0000:0000:0001\n"})
 	t.Cleanup(hung.Release)
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)

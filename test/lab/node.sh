@@ -3,7 +3,7 @@
 # segment each between the nodes: a unix socket in OUT that node 1 opens, so start node 1 first.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-# shellcheck source=test/lab/lab.sh
+# shellcheck source=/dev/null
 . "$here/lab.sh"
 RAILS=${RAILS:-4} node=$1 out=$(realpath "$2") mode=$3
 init=plain

@@ -3,7 +3,7 @@
 # initial RAM disk, and a real Prometheus. Installs only what is missing. Needs root only where a package is missing.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-# shellcheck source=test/lab/lab.sh
+# shellcheck source=/dev/null
 . "$here/lab.sh"
 mkdir -p "$LAB"
 cd "$LAB"

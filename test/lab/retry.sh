@@ -5,7 +5,7 @@
 # that rail until the next boot. What is wrong fails in each of them. Exits 0 only if each test passed, or skipped, in one.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-# shellcheck source=test/lab/lab.sh
+# shellcheck source=/dev/null
 . "$here/lab.sh"
 out=$LAB/out
 tests=$1

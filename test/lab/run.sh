@@ -5,7 +5,7 @@
 # Exits 0 only if every test passed. What the nodes wrote stays in $LAB/out until the next run.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-# shellcheck source=test/lab/lab.sh
+# shellcheck source=/dev/null
 . "$here/lab.sh"
 out=$LAB/out limit=${LIMIT:-1500} mode=test
 if [[ ${1:-} == -systemd ]]; then
