@@ -22,6 +22,7 @@ import (
 
 	exporterhttp "github.com/railscope/railscope/exporter/http"
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/resident"
 )
 
 // serveSettings are the flags of serve.
@@ -95,6 +96,9 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
 	defer onHangup(func() error { n.watch.releaseNVML(); return reload() })()
 	defer parts.begin("the web port", n.scraper.Reading)()
+	if err := resident.DropStartup(); err != nil {
+		logger.Debug("Pages of the start stay in memory", "err", err)
+	}
 	return n.serve(ctx, s.web, reload)
 }
 

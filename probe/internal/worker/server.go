@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
 )
@@ -43,6 +44,7 @@ func Main(library string) int {
 		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
 		return 2
 	}
+	_ = resident.DropStartup() // or they stay
 	s := &server{library: library, out: socket}
 	if err := s.serve(socket); !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
@@ -213,6 +215,7 @@ func (s *server) close() (Intake, error) {
 	if s.engine == nil {
 		return Intake{}, nil
 	}
+	defer func() { _ = resident.DropStartup() }() // a session needs other pages than waiting for the next
 	err := s.engine.close()
 	in := s.engine.intake()
 	s.engine = nil
