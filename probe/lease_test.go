@@ -191,8 +191,9 @@ func TestLeaseEnds(t *testing.T) {
 					}
 				}
 				if p.stop == nil {
-					p.serve()
+					p.serve() // at another port if a test beside this one has taken it
 					h.client.close()
+					h.client.peer = p.peer
 				}
 				if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != failure.LeaseLost {
 					t.Errorf("renewing it: %v", f)
