@@ -21,7 +21,7 @@ func DropStartup() error {
 	if err != nil {
 		return fmt.Errorf("read the program's segments: %w", err)
 	}
-	defer program.Close()
+	defer func() { _ = program.Close() }() // it was only read
 	if program.Type != elf.ET_EXEC {
 		return nil
 	}
