@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +17,11 @@ func TestWatch(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "run")
 		path, other := filepath.Join(dir, "maintenance"), filepath.Join(dir, "other")
+		var mu sync.Mutex // protects changes
 		var changes []bool
 		w := New(path, func(s State) {
+			mu.Lock()
+			defer mu.Unlock()
 			if s.Err != nil {
 				t.Error(s.Err)
 			}
@@ -32,6 +36,8 @@ func TestWatch(t *testing.T) {
 			t.Helper()
 			time.Sleep(Interval)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if w.Active() != active || len(changes) != n || n > 0 && changes[n-1] != active {
 				t.Errorf("%s: active %v, changes %v", what, w.Active(), changes)
 			}
