@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -26,9 +27,18 @@ func main() {
 	os.Exit(process(os.Args[1:], stopLimit))
 }
 
-// process runs the command that args name until it has ended, or until limit has passed since a signal to stop. It
-// returns the exit code.
+// process runs the command off the process's first thread. The kernel delivers signals to that thread first
+// (complete_signal in kernel/signal.c), and one that waits for a file that hangs never handles them.
 func process(args []string, limit time.Duration) int {
+	runtime.LockOSThread()
+	code := make(chan int)
+	go func() { code <- execute(args, limit) }()
+	return <-code
+}
+
+// execute runs the command that args name until it has ended, or until limit has passed since a signal to stop. It
+// returns the exit code.
+func execute(args []string, limit time.Duration) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	parts := newUnfinished()
