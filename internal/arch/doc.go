@@ -1,3 +1,2 @@
-// Package arch holds the house's arrows: tests that read the source of all
-// other packages and say which import breaks which rule, and why there is one.
+// Package arch tests which packages may import which, and prints the reason with each violation.
 package arch

@@ -1,5 +1,5 @@
-// Package config reads the configuration file into plain values. It refuses what it does not understand with file,
-// line and what would be right, and knows nothing of whoever uses the values.
+// Package config reads the configuration file into plain values. It refuses unknown keys and invalid values with file,
+// line and what would be valid.
 package config
 
 import (
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// DefaultPort is the port of a peer where none is written.
+// DefaultPort is the default port of a peer.
 const DefaultPort = "10092"
 
-// Config is the configuration. The zero value is what applies without a file.
+// Config is the configuration. The zero value applies without a file.
 type Config struct {
-	Empty  bool   `yaml:"-"` // nothing but comments, as a file that is being written; {} is not empty
+	Empty  bool   `yaml:"-"` // nothing but comments, as in a file that is being written; {} is not empty
 	Rails  Rails  `yaml:"rails"`
 	Expect Expect `yaml:"expect"`
 	Probe  *Probe `yaml:"probe"` // nil: neither ask peers nor answer them
@@ -21,30 +21,30 @@ type Config struct {
 	Maintenance string `yaml:"maintenance"` // absolute path; see [Config.MaintenanceFile]
 }
 
-// DefaultMaintenance is the maintenance file where none is written.
+// DefaultMaintenance is the default maintenance file.
 const DefaultMaintenance = "/run/railscope/maintenance"
 
-// MaintenanceFile returns the path of the file that says that people are at work on this node.
+// MaintenanceFile returns the path of the file that exists during maintenance of this node.
 func (c *Config) MaintenanceFile() string { return cmp.Or(c.Maintenance, DefaultMaintenance) }
 
-// Rails says which ports are rails, and their names.
+// Rails selects the ports that are rails, and names them.
 type Rails struct {
 	Include *regexp.Regexp    `yaml:"include"` // on device names; nil: every port that is not a virtual function
 	Names   map[string]string `yaml:"names"`   // rail → port, as written
-	Ports   map[string]string `yaml:"-"`       // Names as port → rail, the port as rail.Key has it
+	Ports   map[string]string `yaml:"-"`       // Names as port → rail, the port in the form of rail.Key
 }
 
-// Expect is what the rails of this node should be.
+// Expect is the expected state of this node.
 type Expect struct {
 	Rate Rate `yaml:"rate"` // of every port; 0: not configured
 }
 
-// Probe is whom to ask, whom to answer and how.
+// Probe says which peers to ask and to answer, and how.
 type Probe struct {
-	Listen    string   `yaml:"listen"` // host:port; empty: answer nobody
+	Listen    string   `yaml:"listen"` // host:port; empty: peers are not answered
 	Name      string   `yaml:"name"`   // of this node; empty: the host's name
 	Peers     []string `yaml:"peers"`  // host:port
-	DNS       []string `yaml:"-"`      // host:port of those that were written as dns+host
+	DNS       []string `yaml:"-"`      // host:port of the peers written as dns+host
 	TokenFile string   `yaml:"token_file"`
 	TLS       TLS      `yaml:"tls"`
 	Insecure  bool     `yaml:"insecure"` // answer anyone
@@ -64,15 +64,15 @@ type Probe struct {
 	Memory         string   `yaml:"memory"`
 }
 
-// TLS are the files of the control channel's TLS. Relative names were resolved against the configuration's directory.
+// TLS configures the TLS of the control channel. Relative names are resolved against the configuration's directory.
 type TLS struct {
 	CertFile           string   `yaml:"cert_file"`
 	KeyFile            string   `yaml:"key_file"`
 	ClientCAFile       string   `yaml:"client_ca_file"`
-	ClientAllowedNames []string `yaml:"client_allowed_names"` // empty: any that the authority has signed
+	ClientAllowedNames []string `yaml:"client_allowed_names"` // empty: any that the authority signed
 }
 
-// DefaultProbe is what applies below probe where the file has no value.
+// DefaultProbe returns the defaults of the keys below probe.
 func DefaultProbe() *Probe {
 	return &Probe{
 		Interval:       Duration(time.Minute),

@@ -1,17 +1,21 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp/syntax"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the file as written: where each value is, for messages. The decoder refuses what is unknown or of the
-// wrong type too, but names neither the key nor what would be right.
+// document is the file as written, with the place of each value. The decoder refuses unknown keys and wrong types too,
+// but its messages name neither the key nor a valid value.
 type document struct {
 	file  string
 	table []Key
@@ -22,7 +26,7 @@ func (d *document) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{d.file, n.Line}, args...)...)
 }
 
-// wrong is the error of a value that does not have the right form.
+// wrong is the error for a value of the wrong form.
 func (d *document) wrong(n *yaml.Node, path string) error {
 	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
 }
@@ -34,13 +38,12 @@ func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(t)); ok {
-		return d.checkText(n, text, path)
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
+	value := reflect.New(t).Interface()
+	_, text := value.(encoding.TextUnmarshaler)
+	switch kind := t.Kind(); {
+	case !text && (kind == reflect.Struct || kind == reflect.Map):
 		return d.checkMapping(n, t, path)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		if !isNull(n) && n.Kind != yaml.SequenceNode {
 			return d.wrong(n, path)
 		}
@@ -49,23 +52,11 @@ func (d *document) check(n *yaml.Node, t reflect.Type, path string) error {
 				return err
 			}
 		}
-	case reflect.Bool:
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-			return d.wrong(n, path)
-		}
-	default:
-		if !hasText(n) {
-			return d.wrong(n, path)
-		}
-	}
-	return nil
-}
-
-func (d *document) checkText(n *yaml.Node, into encoding.TextUnmarshaler, path string) error {
-	if !hasText(n) {
+		return nil
+	case !hasText(n) || kind == reflect.Bool && n.Tag != "!!bool":
 		return d.wrong(n, path)
 	}
-	err := into.UnmarshalText([]byte(n.Value))
+	err := n.Decode(value)
 	if re, ok := errors.AsType[*syntax.Error](err); ok {
 		return fmt.Errorf("%w: %s in %q", d.wrong(n, path), re.Code, re.Expr)
 	}
@@ -77,10 +68,7 @@ func (d *document) checkText(n *yaml.Node, into encoding.TextUnmarshaler, path s
 
 // checkMapping checks keys and their values. A struct has the keys of its fields, a map any.
 func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error {
-	name, prefix := "the configuration", ""
-	if path != "" {
-		name, prefix = path, path+"."
-	}
+	name := cmp.Or(path, "the configuration")
 	if isNull(n) {
 		return nil
 	}
@@ -98,9 +86,10 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
 		} else if of = fields(t)[key.Value]; of == nil {
-			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, names(fields(t))))
+			known := slices.Sorted(maps.Keys(fields(t)))
+			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, known))
 		}
-		if err := d.check(value, of, prefix+key.Value); err != nil {
+		if err := d.check(value, of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {
 			return err
 		}
 	}
@@ -110,8 +99,12 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 // checkBounds refuses the first value that is out of its bounds.
 func (d *document) checkBounds() error {
 	for _, k := range d.table {
-		if n := d.nodes[k.Name]; n != nil && k.ok != nil && !k.ok() {
-			return d.errorf(n, "%s must be %s, not %s", k.Name, k.want, k.text())
+		n := d.nodes[k.Name]
+		if n == nil || k.invalid == nil {
+			continue
+		}
+		if value := k.invalid(); value != "" {
+			return d.errorf(n, "%s must be %s, not %s", k.Name, k.want, value)
 		}
 	}
 	return nil
@@ -128,7 +121,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return list
 }
 
-// resolve returns what an alias stands for.
+// resolve follows an alias.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

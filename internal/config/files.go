@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -12,26 +14,67 @@ import (
 	"github.com/railscope/railscope/internal/secret"
 )
 
-// fileTime bounds the time that a file may take to answer, maxFile its size in bytes.
+// Timeouts of reading the configuration, and each file that it names.
 const (
-	fileTime = 2 * time.Second
-	maxFile  = 1 << 20
+	loadTimeout = 5 * time.Second
+	fileTimeout = 2 * time.Second
 )
 
-// Loader reads configurations, and the files that they name. A file that hangs delays one load by fileTime, later ones
-// not at all.
+// maxFile is the maximum size of a file in bytes.
+const maxFile = 1 << 20
+
+// Loader reads configurations and the files that they name. A file that hangs delays one load, and later ones not at
+// all. The zero value is ready to use.
 type Loader struct {
 	lanes lane.Group[content]
-	open  func(path string, limit int) ([]byte, error) // nil: [secret.ReadFile]
+	open  openFunc // of the files that the configuration names; nil: [secret.ReadFile]
 }
 
-// content is the result of a read.
+// openFunc reads a file of at most limit bytes.
+type openFunc func(path string, limit int) ([]byte, error)
+
 type content struct {
 	data []byte
 	err  error
 }
 
-// checkFiles makes the files of the probe absolute and checks what they hold.
+// read reads a file in its lane. Its errors are of type [*fs.PathError].
+func (l *Loader) read(path string, timeout time.Duration, open openFunc) ([]byte, error) {
+	res := l.lanes.Run(timeout, []string{path}, func(string) content {
+		data, err := open(path, maxFile)
+		return content{data, err}
+	})[0]
+	if res.Err != nil {
+		err := fmt.Errorf("%w: check that its file system is reachable", res.Err)
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return res.Value.data, res.Value.err
+}
+
+// readAny reads up to limit+1 bytes of a file, or of a pipe such as a shell's <(command).
+func readAny(path string, limit int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
+}
+
+// readNamed reads a file that the configuration names. Its errors leave out the path, which the caller's message has.
+func (l *Loader) readNamed(path string) ([]byte, error) {
+	open := l.open
+	if open == nil {
+		open = secret.ReadFile
+	}
+	data, err := l.read(path, fileTimeout, open)
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return data, err
+}
+
+// checkFiles makes the files of the probe absolute and checks their content.
 func (d *document) checkFiles(p *Probe, l *Loader) error {
 	for _, f := range []struct {
 		key   string
@@ -49,30 +92,11 @@ func (d *document) checkFiles(p *Probe, l *Loader) error {
 		if !filepath.IsAbs(*f.path) {
 			*f.path = filepath.Join(filepath.Dir(d.file), *f.path)
 		}
-		if err := f.check(l.read(*f.path)); err != nil {
+		if err := f.check(l.readNamed(*f.path)); err != nil {
 			return d.errorf(d.nodes[f.key], "%s %q: %w", f.key, *f.path, err)
 		}
 	}
 	return nil
-}
-
-// read reads a small regular file.
-func (l *Loader) read(path string) ([]byte, error) {
-	open := l.open
-	if open == nil {
-		open = secret.ReadFile
-	}
-	res := l.lanes.Run(fileTime, []string{path}, func(string) content {
-		data, err := open(path, maxFile)
-		return content{data, err}
-	})[0]
-	if res.Err != nil {
-		return nil, fmt.Errorf("%w: check that its file system is reachable", res.Err)
-	}
-	if p, ok := errors.AsType[*fs.PathError](res.Value.err); ok {
-		return res.Value.data, p.Err // the message has operation and path already
-	}
-	return res.Value.data, res.Value.err
 }
 
 func checkFile(data []byte, err error) error {
@@ -82,8 +106,8 @@ func checkFile(data []byte, err error) error {
 	return err
 }
 
-// CheckToken says what is wrong with the file of the shared secret, and what it must hold; nil when it is good.
-func CheckToken(path string) error { return checkToken(new(Loader).read(path)) }
+// CheckToken returns why the file at path cannot be used as the shared secret; nil when it can.
+func CheckToken(path string) error { return checkToken(new(Loader).readNamed(path)) }
 
 func checkToken(data []byte, err error) error {
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLoaderDoesNotHang: a token file that does not answer is refused in time; who
-// loads again neither waits nor starts another thread, and succeeds once it answers.
+// TestLoaderDoesNotHang: a token file that hangs is refused in time. Later loads neither wait nor start another thread,
+// and succeed once it answers.
 func TestLoaderDoesNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -27,7 +27,7 @@ func TestLoaderDoesNotHang(t *testing.T) {
 			start := time.Now()
 			err := load()
 			if err == nil || !strings.Contains(err.Error(),
-				"check that its file system is reachable") || i == 0 && time.Since(start) != fileTime || i > 0 &&
+				"check that its file system is reachable") || i == 0 && time.Since(start) != fileTimeout || i > 0 &&
 				time.Since(start) != 0 {
 				t.Errorf("load %d: %v after %v", i, err, time.Since(start))
 			}

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// dnsPrefix is before a name of which every address is a peer.
+// dnsPrefix marks a name of which every address is a peer.
 const dnsPrefix = "dns+"
 
-// Bounds on the list of peers, on names among them that are looked up, and on tls.client_allowed_names.
+// Maximum numbers of peers, of names among them to look up, and of tls.client_allowed_names.
 const (
 	maxPeers        = 10000
 	maxNames        = 16
 	maxAllowedNames = 1000
 )
 
-// checkPeers checks the peers and sorts them into addresses and names.
+// checkPeers checks the peers, and moves names to look up from p.Peers to p.DNS.
 func (d *document) checkPeers(p *Probe) error {
 	list := d.nodes["probe.peers"]
 	if len(p.Peers) > maxPeers {
@@ -39,7 +39,7 @@ func (d *document) checkPeers(p *Probe) error {
 		case !ok:
 			return d.wrong(item, itemOf+"probe.peers")
 		}
-		same := sameHost(peer)
+		same := canonical(peer)
 		if line, found := lines[same]; found {
 			return d.errorf(item, "duplicate peer %s; the first is in line %d", peer, line)
 		}
@@ -71,9 +71,9 @@ func (d *document) checkAllowedNames(names []string) error {
 	return nil
 }
 
-// sameHost is equal for hosts that DNS and the network do not distinguish: case, a trailing dot, an IPv4 address in
-// IPv6 form.
-func sameHost(peer string) string {
+// canonical returns a peer in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: peers that DNS
+// and the network do not distinguish are equal in this form.
+func canonical(peer string) string {
 	host, port, _ := net.SplitHostPort(peer)
 	if a, err := netip.ParseAddr(host); err == nil {
 		host = a.Unmap().String()
@@ -88,7 +88,7 @@ func isAddress(peer string) bool {
 	return err == nil
 }
 
-// ParsePeer returns host:port of a peer that is written as host or host:port.
+// ParsePeer returns the host:port of a peer that is written as host or host:port.
 func ParsePeer(s string) (string, bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -131,8 +131,7 @@ func validTCPPort(s string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
 
-// validCertificateName reports whether a certificate can have the name: a DNS name, perhaps with *. before it, or a
-// URI.
+// validCertificateName reports whether a certificate can have the name: a DNS name, which may begin with *., or a URI.
 func validCertificateName(s string) bool {
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && len(s) <= 2048 {
 		return u.Host != "" || u.Opaque != ""

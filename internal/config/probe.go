@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,24 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// page is what chunks are a multiple of.
-const page = 4096
+const (
+	page = 4096 // a chunk is a multiple of it
+	// roundTransfers is the most that one round moves, in transfers: the striped bytes, in some rounds half as many over
+	// single rails and as many by TCP, and small ones.
+	roundTransfers = 3
+)
 
-// roundTransfers bounds what one round moves, in transfers: the striped bytes, in some rounds half as many over single
-// rails and as many by TCP, and small ones.
-const roundTransfers = 3
-
-// Problem is what is wrong with one option of the probe, and what would be right.
+// Problem is an invalid option of the probe.
 type Problem struct {
 	Key  string // below probe, such as latency_samples; empty: all of it
-	Text string // follows the key
+	Text string // follows the key: what is wrong, and what would be valid
 }
 
-// Check returns the first number that is out of its bounds, for options from a command line; nil when all are good.
+// Check returns the first number that is out of its bounds, for options from a command line; nil when all are valid.
 func (p *Probe) Check() *Problem {
-	for _, k := range figureKeys(p) {
-		if !k.ok() {
-			return &Problem{strings.TrimPrefix(k.Name, "probe."), fmt.Sprintf("must be %s, not %s", k.want, k.text())}
+	for _, k := range figures(p) {
+		if value := k.invalid(); value != "" {
+			return &Problem{strings.TrimPrefix(k.Name, "probe."), fmt.Sprintf("must be %s, not %s", k.want, value)}
 		}
 	}
 	switch tc := p.TrafficClass; {
@@ -40,40 +41,30 @@ func (p *Probe) Check() *Problem {
 	return nil
 }
 
-// checkProbe checks what is below probe as a whole, once every value is good by itself.
+// checkProbe checks what is below probe as a whole, after each value.
 func (d *document) checkProbe(p *Probe, l *Loader) error {
-	if err := d.checkPeers(p); err != nil {
-		return err
-	}
-	if err := d.checkAllowedNames(p.TLS.ClientAllowedNames); err != nil {
+	if err := cmp.Or(d.checkPeers(p), d.checkAllowedNames(p.TLS.ClientAllowedNames)); err != nil {
 		return err
 	}
 	if err := d.checkFiles(p, l); err != nil {
 		return err
 	}
-	// A default must not be in the way of a value that is good by itself.
+	// A default must not conflict with a value that is valid.
 	if d.nodes["probe.chunk"] == nil {
 		p.Chunk = min(p.Chunk, p.Transfer/page*page)
 	}
 	if d.nodes["probe.timeout"] == nil {
 		p.Timeout = min(p.Timeout, p.Interval)
 	}
-	bad := p.Check()
-	if bad == nil {
-		bad = p.conflict()
-	}
+	bad := cmp.Or(p.Check(), p.conflict())
 	if bad == nil {
 		return nil
 	}
 	path := strings.TrimSuffix("probe."+bad.Key, ".")
-	n := d.nodes[path]
-	if n == nil {
-		n = d.nodes["probe"]
-	}
-	return d.errorf(n, "%s %s", path, bad.Text)
+	return d.errorf(cmp.Or(d.nodes[path], d.nodes["probe"]), "%s %s", path, bad.Text)
 }
 
-// conflict returns the first thing that does not go together with another.
+// conflict returns the first conflict between two options.
 func (p *Probe) conflict() *Problem {
 	t := p.TLS
 	answers, proven := p.Listen != "", p.TokenFile != "" || t.ClientCAFile != ""
@@ -82,9 +73,8 @@ func (p *Probe) conflict() *Problem {
 		bad       bool
 		key, text string
 	}{
-		{p.Timeout > p.Interval, "timeout",
-			fmt.Sprintf("%v is more than the interval, %v: a round must end before the "+
-				"next begins", p.Timeout, p.Interval)},
+		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before "+
+			"the next begins", p.Timeout, p.Interval)},
 		{Size(p.Budget)/roundTransfers < p.Transfer, "budget", fmt.Sprintf("%v is less than one round may move, %v: "+
 			"%d times the transfer (striped, over single rails, and by TCP)", p.Budget, p.Transfer*roundTransfers,
 			roundTransfers)},
@@ -96,11 +86,9 @@ func (p *Probe) conflict() *Problem {
 			"client_ca_file, the authority that signs the certificates with these names"},
 		{answers && t.ClientCAFile != "" && t.CertFile == "", "tls", "has client_ca_file without cert_file and " +
 			"key_file, which answering peers needs"},
-		{answers && !proven && !p.Insecure, "listen",
-			"needs token_file or tls.client_ca_file, so that only peers are " +
-				"answered; or insecure: true, to answer anyone"},
-		{!answers && len(p.Peers)+len(p.DNS) == 0, "",
-			"has neither listen nor peers: nobody to answer and nobody to ask"},
+		{answers && !proven && !p.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
+			"answered; or insecure: true, to answer anyone"},
+		{!answers && len(p.Peers)+len(p.DNS) == 0, "", "has neither listen nor peers: no peer to answer or to ask"},
 	} {
 		if c.bad {
 			return &Problem{c.key, c.text}

@@ -209,7 +209,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"min_of_expected with a sign", "min_of_expected: 70%",
 			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not "70%"`},
 		{"min_of_expected is no number", "min_of_expected: NaN",
-			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not NaN`},
+			`2: probe.min_of_expected must be a ratio such as 0.2, more than 0 and at most 1, not "NaN"`},
 		{"busy_above is 0", "busy_above: 0",
 			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not 0`},
 		{"busy_above in percent", "busy_above: 20",
@@ -218,7 +218,7 @@ func TestProbeRefuses(t *testing.T) {
 			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not ` +
 				`"20%"`},
 		{"busy_above is no number", "busy_above: NaN",
-			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not NaN`},
+			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not "NaN"`},
 		{"traffic class with ECN", "traffic_class: 106",
 			`2: probe.traffic_class 106 sets the ECN bits, which belong to the network: write 104 (DSCP 26)`},
 		{"traffic class too large", "traffic_class: 256",
@@ -355,8 +355,8 @@ func TestProbeRefuses(t *testing.T) {
 		{"an empty authority", "tls: {client_ca_file: empty}",
 			`2: probe.tls.client_ca_file "` + dir + `/empty": empty`},
 		// What does not go together.
-		{"nobody", "{}", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
-		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: nobody to answer and nobody to ask`},
+		{"nobody", "{}", `2: probe has neither listen nor peers: no peer to answer or to ask`},
+		{"nobody to ask", "peers: []", `2: probe has neither listen nor peers: no peer to answer or to ask`},
 		{"answering without proof", "peers: [a]\nlisten: :1",
 			`3: probe.listen needs token_file or tls.client_ca_file, so that only peers are answered; or insecure: ` +
 				`true, to answer anyone`},
@@ -405,7 +405,7 @@ func TestProbeRefuses(t *testing.T) {
 		})
 	}
 	_, err := config.Parse(file, []byte("probe:\n"))
-	if want := file + ":1: probe has neither listen nor peers: nobody to answer and nobody to ask"; err == nil ||
+	if want := file + ":1: probe has neither listen nor peers: no peer to answer or to ask"; err == nil ||
 		err.Error() != want {
 		t.Errorf("an empty probe: %v, want %s", err, want)
 	}

@@ -15,7 +15,7 @@ var (
 	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
 
-// checkRails checks the names of rails and fills r.Ports.
+// checkRails checks the names of rails and sets r.Ports.
 func (d *document) checkRails(r *Rails) error {
 	n := d.nodes["rails.names"]
 	if n == nil || isNull(n) {
@@ -41,7 +41,7 @@ func (d *document) checkRails(r *Rails) error {
 	return nil
 }
 
-// parsePort returns the key of a port that is written as device/port, or as PCI address with or without port.
+// parsePort returns the key of a port that is written as device/port or PCI address, and its device in the first form.
 func parsePort(s string) (key, device string, ok bool) {
 	if m := validPCI.FindStringSubmatch(s); m != nil {
 		port, _ := strconv.Atoi(cmp.Or(m[2], "1"))

@@ -2,13 +2,10 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 	"strings"
 )
 
-// Suggest returns the end of a message about an unknown word: the nearest known one, or all of them.
+// Suggest returns the end of a message about an unknown word: the nearest known word, or all of them.
 func Suggest(word string, known []string) string {
 	if best := Nearest(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -16,7 +13,7 @@ func Suggest(word string, known []string) string {
 	return "; known keys: " + strings.Join(known, ", ")
 }
 
-// Nearest returns the known word that was probably meant: at most a third of the letters may be wrong. Empty: none.
+// Nearest returns the known word that was probably meant, in which at most 1/3 of the letters differ; empty: none.
 func Nearest(word string, known []string) string {
 	best, least := "", (len(word)+1)/3+1
 	for _, k := range known {
@@ -26,8 +23,6 @@ func Nearest(word string, known []string) string {
 	}
 	return best
 }
-
-func names(fields map[string]reflect.Type) []string { return slices.Sorted(maps.Keys(fields)) }
 
 // distance is the Levenshtein distance of two short words.
 func distance(a, b string) int {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// figureType is a number with a unit. It reads and writes the form of the configuration.
+// figureType is a number with a unit, which is read and written in the form of the configuration.
 type figureType interface {
 	cmp.Ordered
 	fmt.Stringer
@@ -58,13 +58,6 @@ func (Count) describe() (form, want string) { return "number", "a whole number, 
 // Ratio is a part of 1.
 type Ratio float64
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (r *Ratio) UnmarshalText(b []byte) error {
-	v, err := strconv.ParseFloat(string(b), 64)
-	*r = Ratio(v)
-	return err
-}
-
 func (r Ratio) String() string { return fmt.Sprintf("%g", float64(r)) }
 
 func (Ratio) describe() (form, want string) { return "ratio", "a ratio such as 0.2, " }
@@ -74,11 +67,11 @@ type Rate float64
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (r *Rate) UnmarshalText(b []byte) error {
-	number, unit := strings.CutSuffix(string(b), "Gb/s")
 	scale := 1e9
+	number, unit := strings.CutSuffix(string(b), "Gb/s")
 	if !unit {
-		number, unit = strings.CutSuffix(string(b), "Mb/s")
 		scale = 1e6
+		number, unit = strings.CutSuffix(string(b), "Mb/s")
 	}
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !unit {
@@ -124,13 +117,13 @@ type unit struct {
 	bytes  Size
 }
 
-// units of sizes, the larger before the smaller of the same ending, those to print first.
+// units are the units of sizes, those to print first, and each before one that is its suffix.
 func units() []unit {
 	return []unit{{"TiB", 1 << 40}, {"GiB", gib}, {"MiB", mib}, {"KiB", kib},
 		{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}, {"", 1}}
 }
 
-// String uses the largest binary unit of which the size is a whole number.
+// String uses the largest binary unit that divides the size.
 func (s Size) String() string {
 	for _, u := range units()[:4] {
 		if s != 0 && s%u.bytes == 0 {

@@ -1,17 +1,16 @@
-// Package finding has the one form in which railscope names a fault, whichever
-// command or page reports it.
+// Package finding defines the form in which every command and page reports a fault.
 package finding
 
 import "slices"
 
-// Severity says how bad a finding is.
+// Severity is how bad a finding is.
 type Severity string
 
 // The severities.
 const (
 	Critical Severity = "critical" // jobs fail, or lose most of the network
 	Warning  Severity = "warning"  // jobs are slower than they should be
-	Info     Severity = "info"     // worth knowing; no action needed
+	Info     Severity = "info"     // no action needed
 )
 
 // Finding is one named fault.

@@ -1,4 +1,4 @@
-// Package maintenance watches for the file that says that people are at work on this node.
+// Package maintenance watches for the file that exists during maintenance of this node.
 package maintenance
 
 import (
@@ -14,13 +14,14 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// Interval is the time between two checks, and CheckTimeout how long one waits: the path may be on a mount that hangs.
+// Interval is the time between two checks, and CheckTimeout the longest time of one: the path may be on a mount that
+// hangs.
 const (
 	Interval     = 2 * time.Second
 	CheckTimeout = time.Second
 )
 
-// State is what a check found.
+// State is the result of a check.
 type State struct {
 	Active  bool // the file exists; unchanged while Err is set
 	Changed bool // since the last check
@@ -36,9 +37,12 @@ type Watch struct {
 	stat    func(path string) error
 }
 
-// New returns a watch that hands every check to observe, from one goroutine at a time.
+// New returns a watch that passes every result to observe, from one goroutine at a time.
 func New(path string, observe func(State)) *Watch {
-	w := &Watch{observe: observe, stat: stat}
+	w := &Watch{observe: observe, stat: func(path string) error {
+		_, err := os.Stat(path)
+		return err
+	}}
 	w.SetPath(path)
 	return w
 }
@@ -46,7 +50,7 @@ func New(path string, observe func(State)) *Watch {
 // SetPath changes the path from the next check on.
 func (w *Watch) SetPath(path string) { w.path.Store(&path) }
 
-// Active reports whether the file existed at the last check that could tell.
+// Active reports whether the file existed at the last successful check.
 func (w *Watch) Active() bool { return w.active.Load() }
 
 // Run checks until ctx is done.
@@ -63,7 +67,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Check checks now. Call it before Run, so that nothing runs that should not.
+// Check checks now. Call it before Run, so that nothing starts during maintenance.
 func (w *Watch) Check() {
 	path := *w.path.Load()
 	res := w.lanes.Run(CheckTimeout, []string{path}, w.stat)[0]
@@ -80,9 +84,4 @@ func (w *Watch) Check() {
 	}
 	s.Changed = w.active.Swap(s.Active) != s.Active
 	w.observe(s)
-}
-
-func stat(path string) error {
-	_, err := os.Stat(path)
-	return err
 }

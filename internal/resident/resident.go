@@ -1,4 +1,4 @@
-// Package resident keeps what this process has in memory small.
+// Package resident reduces the resident memory of this process.
 package resident
 
 import (
@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DropStartup takes the pages of the program's code and constants out of this
-// process. The start of a program touches most of them once; what is needed again
-// is mapped again from the page cache, in microseconds. It does nothing for a
-// program that the loader places at an address of its choice (PIE).
+// DropStartup drops the pages of the program's code and constants. The start of a program touches most of them once;
+// those needed again are mapped from the page cache, in microseconds. It does nothing for a program that the loader
+// places at an address of its choice (PIE).
 //
-// Only segments without write permission are dropped (madvise(2), MADV_DONTNEED of
-// a file that is mapped privately): what relocation has changed is in another one.
+// Only segments without write permission are dropped (madvise(2), MADV_DONTNEED of a private file mapping): relocated
+// data is in another one.
 func DropStartup() error {
 	program, err := elf.Open("/proc/self/exe")
 	if err != nil {

@@ -12,24 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds on the token file, and the length below which a token deserves a warning.
+// Limits of a token file, and the length below which a token is too easy to guess.
 const (
 	MaxTokens  = 2    // the one in use and its successor
-	MaxToken   = 4096 // bytes of the whole file, without blanks around it
-	ShortToken = 16   // bytes; a shorter token can be guessed
+	MaxToken   = 4096 // bytes of the whole file, without surrounding space
+	ShortToken = 16   // bytes
 )
 
-// ErrNotRegular says that the path names a pipe, device, socket or directory.
+// ErrNotRegular means that the path names a pipe, device, socket or directory.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does, so
-// callers that must not wait read in a lane.
+// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does: call it in
+// a lane.
 func ReadFile(path string, limit int) ([]byte, error) {
-	info, err := os.Stat(path) // before open: opening a device may have effects
-	if err == nil && !info.Mode().IsRegular() {
-		err = &os.PathError{Op: "read", Path: path, Err: ErrNotRegular}
-	}
-	if err != nil {
+	if err := regular(path, os.Stat); err != nil { // before open: opening a device may have effects
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -37,10 +33,7 @@ func ReadFile(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() { // it was replaced since
-		err = &os.PathError{Op: "read", Path: path, Err: ErrNotRegular}
-	}
-	if err != nil {
+	if err := regular(path, func(string) (os.FileInfo, error) { return f.Stat() }); err != nil { // replaced meanwhile
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
@@ -50,7 +43,15 @@ func ReadFile(path string, limit int) ([]byte, error) {
 	return data, err
 }
 
-// Tokens returns the one or two tokens of a token file, one per line, without blank lines and space around them.
+func regular(path string, stat func(string) (os.FileInfo, error)) error {
+	info, err := stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "read", Path: path, Err: ErrNotRegular}
+	}
+	return err
+}
+
+// Tokens returns the tokens of a token file: one or two, one per line. Blank lines and surrounding space do not count.
 func Tokens(data []byte) ([]string, error) {
 	if len(bytes.TrimSpace(data)) > MaxToken {
 		return nil, fmt.Errorf("longer than %d bytes", MaxToken)

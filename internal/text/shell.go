@@ -9,15 +9,12 @@ import (
 // plainInShell are the characters without a meaning in any POSIX shell, wherever they are in a word.
 const plainInShell = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./-"
 
-// ShellWord returns s as one word of a POSIX shell, quoted where necessary. ok is false for what cannot be typed or
-// seen: control characters, invisible ones, invalid UTF-8. No command may be printed with such a name: any spelling
-// of it would name something else.
+// ShellWord returns s as one word of a POSIX shell, quoted where necessary. ok is false for text that cannot be typed or
+// seen: control characters, invisible ones, invalid UTF-8. Do not print a command with such a name: any spelling of it
+// would name something else.
 func ShellWord(s string) (word string, ok bool) {
 	if terminal.Plain(s) != s || strings.ContainsRune(s, '\uFFFD') {
 		return "", false
-	}
-	if s != "" && strings.Trim(s, plainInShell) == "" {
-		return s, true
 	}
 	// A = is plain anywhere but at the beginning, where zsh expands the word.
 	if s != "" && s[0] != '=' && strings.Trim(s, plainInShell+"=") == "" {
