@@ -35,7 +35,7 @@ for _ in $(seq 100); do
 	sleep 0.2
 done
 web=$(said 'msg="Listening on" address=\([0-9.:]*\)')
-peers=$(said 'msg="Answering the probes of peers" listen=\([0-9.:]*\)')
+peers=$(said 'msg="Answering probes" listen=\([0-9.:]*\)')
 if [ -z "$web" ] || [ -z "$peers" ]; then fail "it does not serve"; fi
 
 curl -fsS "http://$web/-/ready" >/dev/null || fail "it is not ready"

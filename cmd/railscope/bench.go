@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// benchSettings are the flags of bench; what is zero comes from the configuration.
+// benchSettings are the flags of bench. The configuration replaces zero values.
 type benchSettings struct {
 	*common
 	format                           string
@@ -29,24 +29,23 @@ type benchSettings struct {
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd := app.Command("bench", "Probe one peer now: RDMA over every rail, alone and striped, and TCP for comparison. "+
-		"The exit code is 0 when every rail carried what is expected, else 1: also for a round over TCP, or none.")
-	cmd.Arg("peer", "The peer, host or host:port: a railscope that answers probes (probe.listen in its "+
-		"configuration).").
+		"The exit code is 0 if every rail carried what is expected, else 1, also after a fallback to TCP.")
+	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration).").
 		Required().StringVar(&s.peer)
 	tokenFlag(cmd, &s.tokenFile)
 	cmd.Flag("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE").StringVar(&s.transfer)
 	cmd.Flag("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE").StringVar(&s.chunk)
 	cmd.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.depth)
 	cmd.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.latencySamples)
-	cmd.Flag("min-of-expected", "Least goodput of a rail, and of all together, as part of what is expected: with less "+
-		"the exit code is 1 (more than 0, at most 1; 0.7).").
+	cmd.Flag("min-of-expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
+		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").
 		PlaceHolder("RATIO").IsSetByUser(&s.minGiven).Float64Var(&s.minOfExpected)
 	cmd.Flag("timeout", "Longest time of the round.").Default("1m").DurationVar(&s.timeout)
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json")
 	return s
 }
 
-// tokenFlag is --token-file of bench and doctor.
+// tokenFlag defines --token-file of bench and doctor.
 func tokenFlag(cmd *kingpin.CmdClause, to *string) {
 	cmd.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(to)
 }
@@ -77,13 +76,10 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	} else {
 		err = report.WriteTable(w, res, report.Options{Color: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
 	}
-	if err != nil {
-		return err
-	}
-	return benchError(res)
+	return cmp.Or(err, benchError(res))
 }
 
-// benchError is nil for a round over RDMA in which no rail was slow.
+// benchError is nil if every rail carried what is expected.
 func benchError(res probe.Result) error {
 	if res.Outcome != probe.OK {
 		return errReported
@@ -91,7 +87,7 @@ func benchError(res probe.Result) error {
 	return nil
 }
 
-// options are those of the configuration, with the command line's on top.
+// options returns the options of the configuration, overridden by the command line.
 func (s *benchSettings) options(cfg *config.Config) (opts probe.Options, peer string, err error) {
 	if peer, err = parsePeer("PEER", s.peer); err != nil {
 		return opts, "", err
@@ -122,7 +118,7 @@ func (s *benchSettings) options(cfg *config.Config) (opts probe.Options, peer st
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
 	opts = *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
-	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // a round by hand is not held back
+	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // does not delay a round by hand
 	return opts, peer, checkToken(s.tokenFile)
 }
 
@@ -136,7 +132,7 @@ func parsePeer(name, text string) (string, error) {
 	return peer, nil
 }
 
-// checkToken checks the file of the flag; that of the configuration was checked when it was read.
+// checkToken checks the file of the flag. The one of the configuration has been checked.
 func checkToken(file string) error {
 	if file == "" {
 		return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -14,11 +13,8 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// subcommand is one command, with its flags parsed into the settings that run has.
-type subcommand struct {
-	name string
-	run  func(ctx context.Context, parts *unfinished, w io.Writer) error
-}
+// runFunc runs a command with the settings that its flags have set.
+type runFunc func(ctx context.Context, parts *unfinished, w io.Writer) error
 
 // common are the flags of every command.
 type common struct {
@@ -30,12 +26,12 @@ type common struct {
 func (c *common) define(app *kingpin.Application) {
 	c.log = promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat()}
 	app.Flag("config.file", "Configuration file (YAML): which ports are rails, their names, and the peers to probe. "+
-		"Without it every port that is not a virtual function is a rail, and nobody is probed.").
+		"Without it every port that is not a virtual function is a rail, and no peer is probed.").
 		PlaceHolder("FILE").StringVar(&c.configFile)
-	app.Flag("node.name", "Name of this node for its peers, unless probe.name in the configuration is set. "+
-		"Without both, the host's name.").PlaceHolder("NAME").StringVar(&c.nodeName)
-	app.Flag("state.dir", "Directory for what must survive a restart: which rail has which number. serve writes it, "+
-		"other commands read it. Empty: numbers last as long as the process.").PlaceHolder("DIR").StringVar(&c.stateDir)
+	app.Flag("node.name", "Name of this node for its peers. probe.name in the configuration takes precedence; without "+
+		"both it is the host's name.").PlaceHolder("NAME").StringVar(&c.nodeName)
+	app.Flag("state.dir", "Directory of the state that survives a restart: the numbers of rails. serve writes it, other "+
+		"commands read it. Empty: the state is lost when the process exits.").PlaceHolder("DIR").StringVar(&c.stateDir)
 	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&c.procfs)
 	app.Flag("path.rootfs", "Mount point of the host's root file system.").Default("/").StringVar(&c.rootfs)
@@ -54,47 +50,40 @@ func (c *common) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-// application is the command line and the commands that it fills the settings of.
-func application() (*kingpin.Application, []subcommand) {
+// application returns the command line, and its commands by name.
+func application() (*kingpin.Application, map[string]runFunc) {
 	app := kingpin.New("railscope", "See what the RDMA rails of this node really do.\n\n"+
 		"Every flag has an environment variable, such as RAILSCOPE_PATH_SYSFS for --path.sysfs.")
 	app.DefaultEnvars()
 	app.Version(version.Print("railscope")).VersionFlag.NoEnvar()
 	app.HelpFlag.Short('h').NoEnvar()
-	app.UsageWriter(os.Stdout) // help that was asked for is no error
+	app.UsageWriter(os.Stdout) // not standard error: the user has asked for it
 	app.UsageTemplate(usage)
 	var all common
 	all.define(app)
-	return app, []subcommand{
-		{"serve", (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run},
-		{"rails", (&railsSettings{common: &all}).define(app).run},
-		{"bench", (&benchSettings{common: &all}).define(app).run},
-		{"doctor", (&doctorSettings{common: &all}).define(app).run},
-		{"demo", (&demoSettings{common: &all}).define(app).run},
+	return app, map[string]runFunc{ // the help has this order
+		"serve":  (&serveSettings{nodeSettings: nodeSettings{common: &all}}).define(app).run,
+		"rails":  (&railsSettings{common: &all}).define(app).run,
+		"bench":  (&benchSettings{common: &all}).define(app).run,
+		"doctor": (&doctorSettings{common: &all}).define(app).run,
+		"demo":   (&demoSettings{common: &all}).define(app).run,
 	}
 }
 
-// parse parses the command line. Its errors are misuse.
-func parse(args []string) (subcommand, error) {
+// parse returns the command that the command line names. Its errors are misuse.
+func parse(args []string) (runFunc, error) {
 	app, commands := application()
-	err := missingValue(app, args)
+	name, err := "", missingValue(app, args)
+	if err == nil {
+		name, err = app.Parse(args)
+	}
 	if err != nil {
-		return subcommand{}, misuse{err}
+		return nil, misuse{explain(app, args, err)}
 	}
-	name, err := app.Parse(args)
-	if err != nil {
-		return subcommand{}, misuse{explain(err, args)}
-	}
-	for _, c := range commands {
-		if c.name == name {
-			return c, nil
-		}
-	}
-	return subcommand{}, fmt.Errorf("command %s has no implementation", name)
+	return commands[name], nil
 }
 
-// formatFlag is --format of a command. Its values differ from command to command, so its variable has the command's
-// name.
+// formatFlag defines --format. Its values depend on the command, so its variable has the name of the command.
 func formatFlag(cmd *kingpin.CmdClause, variable string, to *string, usual, other string) {
 	cmd.Flag("format", usual+" or "+other+".").Envar(variable).Default(usual).EnumVar(to, usual, other)
 }

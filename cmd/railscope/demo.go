@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -27,14 +25,14 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// The demo's probe differs from the defaults: the first rounds come soon, and a burst takes as long at any rate.
+// The demo's probe starts its first rounds soon, and a burst takes the same time at every rate.
 const (
 	demoInterval = 15 * time.Second
 	demoTransfer = 26 << 20 // for each Gb/s of a rail
 	demoChunk    = 128 << 10
 	demoBudget   = 26 << 30 // for each Gb/s of a rail
-	demoSolos    = 2        // a rail that is slow alone is reported after two such rounds
-	demoBusy     = 0.5      // the simulated job takes more; a loaded machine counts bytes too late for a lower limit
+	demoSolos    = 2        // a rail that is slow alone is reported after two full rounds
+	demoBusy     = 0.5      // the simulated job uses more; a loaded machine counts bytes too late for a lower limit
 )
 
 // demoSettings are the flags of demo.
@@ -49,26 +47,31 @@ type demoSettings struct {
 }
 
 func (s *demoSettings) define(app *kingpin.Application) *demoSettings {
-	cmd := app.Command("demo", "Show two simulated nodes at work, on any machine: rails are shaped TCP connections on "+
-		"this machine; GPUs and the job on them are simulated. See docs/demo.md.")
+	cmd := app.Command("demo", "Run two simulated nodes on any machine: rails are shaped TCP connections on this "+
+		"machine; GPUs and the job on them are simulated. See docs/demo.md.")
 	cmd.Flag("web.listen-address", "Address of the first node; the second uses the next port.").
 		Default(":10091").StringVar(&s.listen)
 	cmd.Flag("rate", "Rate of each rail in Gb/s, from 0.1 to 100. Use less than the default on a slow machine.").
 		Default(fmt.Sprint(demo.Rate)).Float64Var(&s.rate)
-	cmd.Flag("degrade", "Slow a rail down to this part of its rate, such as rail1=0.3. May be given more than once.").
-		PlaceHolder("RAIL=PART").StringsVar(&s.degrade)
+	cmd.Flag("degrade", "Limit a rail to this fraction of its rate, such as rail1=0.3. Repeatable.").
+		PlaceHolder("RAIL=FRACTION").StringsVar(&s.degrade)
 	cmd.Flag("fallback", "Block RDMA: job and probe use TCP.").BoolVar(&s.fallback)
-	cmd.Flag("fail", "Take the port of a rail of the first node down, such as rail0. May be given more than once.").
+	cmd.Flag("fail", "Take down the port of a rail of the first node, such as rail0. Repeatable.").
 		PlaceHolder("RAIL").StringsVar(&s.fail)
-	cmd.Flag("fail-after", "Time until it goes down. A Prometheus must have scraped the rail while it was up: a port "+
-		"that never was up raises no alert.").Default("1m").IsSetByUser(&s.failAfterSet).DurationVar(&s.failAfter)
+	cmd.Flag("fail-after", "Time until the port of --fail goes down. Prometheus must scrape it while it is up: a port "+
+		"that was never up raises no alert.").Default("1m").IsSetByUser(&s.failAfterSet).DurationVar(&s.failAfter)
 	return s
 }
 
-// run shows two simulated nodes until ctx is done, or the terminal or pipe that it writes to is gone.
+// run runs two simulated nodes until ctx is done, the terminal is closed, or the reader of the pipe is gone. SIGHUP and
+// SIGPIPE kill by default, which would leave the files.
 func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("demo", nil)()
-	ctx, stop := whileRead(ctx)
+	ends := []os.Signal{syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ends...)
 	defer stop()
 	opts, err := s.options()
 	if err != nil {
@@ -82,22 +85,11 @@ func (s *demoSettings) run(ctx context.Context, parts *unfinished, w io.Writer) 
 	for i, address := range at.web {
 		fmt.Fprintf(w, "  node %d  %s\n", i+1, demoURL(address))
 	}
-	fmt.Fprint(w, demoTroubles(opts))
 	limitMemory()
 	return s.show(ctx, opts, at, demoProbe(opts.Rate))
 }
 
-// whileRead is done too when the terminal was closed, or the reader of a pipe has gone. Both signals kill by default,
-// and the files would stay.
-func whileRead(ctx context.Context) (context.Context, context.CancelFunc) {
-	ends := []os.Signal{syscall.SIGPIPE}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup
-		ends = append(ends, syscall.SIGHUP)
-	}
-	return signal.NotifyContext(ctx, ends...)
-}
-
-// show runs the nodes, which probe each other as rounds says.
+// show runs the nodes, which probe each other with the options of rounds.
 func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlaces, rounds probe.Options) error {
 	d, err := demo.New("", opts)
 	if err != nil {
@@ -105,7 +97,7 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 	}
 	defer d.Close()
 	logger := s.logger()
-	logger.Warn("Demo: all data is simulated", "notice", demo.Notice, "files", d.Dir())
+	logger.Warn("Demo: all data is simulated", "files", d.Dir())
 	rounds.Security.TokenFile = filepath.Join(d.Dir(), "token")
 	if err := os.WriteFile(rounds.Security.TokenFile, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
@@ -153,7 +145,7 @@ func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.O
 	return portError(n.serve(ctx, flags, func() error { return nil })) // there is no configuration to reload
 }
 
-// portError adds to the error about a port in use which ports the demo needs.
+// portError adds to the error of a port in use which ports the demo needs.
 func portError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w (the demo needs four consecutive ports; --web.listen-address is the first)", err)
@@ -161,16 +153,16 @@ func portError(err error) error {
 	return err
 }
 
-// demoProbe is how the nodes probe each other over rails of so many Gb/s.
+// demoProbe returns the options of probes over rails of this rate, in Gb/s.
 func demoProbe(rate float64) probe.Options {
 	opts := probe.DefaultOptions()
-	opts.Interval, opts.Timeout, opts.Chunk, opts.BusyAbove = demoInterval, demoInterval, demoChunk, demoBusy
-	opts.SoloEvery = demoSolos
+	opts.Interval, opts.Timeout, opts.Chunk = demoInterval, demoInterval, demoChunk
+	opts.BusyAbove, opts.SoloEvery = demoBusy, demoSolos
 	opts.Transfer, opts.Budget = int64(rate*demoTransfer), int64(rate*demoBudget)
 	return opts
 }
 
-// options are what the flags ask for.
+// options returns the options of the flags.
 func (s *demoSettings) options() (demo.Options, error) {
 	opts := demo.Options{Rate: s.rate, Degrade: map[int]float64{}, Fallback: s.fallback, Fail: map[int]bool{},
 		FailAfter: s.failAfter}
@@ -207,48 +199,25 @@ func (s *demoSettings) options() (demo.Options, error) {
 	return opts, nil
 }
 
-// demoTroubles says what the flags break.
-func demoTroubles(opts demo.Options) (text string) {
-	for _, r := range slices.Sorted(maps.Keys(opts.Degrade)) {
-		text += fmt.Sprintf("  rail%d carries %v of its rate\n", r, opts.Degrade[r])
-	}
-	if opts.Fallback {
-		text += "  RDMA is blocked: job and probe use TCP\n"
-	}
-	for _, r := range slices.Sorted(maps.Keys(opts.Fail)) {
-		text += fmt.Sprintf("  the port of rail%d on node 1 goes down after %v\n", r, opts.FailAfter)
-	}
-	return text
-}
-
-// demoPlaces are the addresses of the nodes' web ports and of their probe ports.
+// demoPlaces are the addresses of the nodes' web and probe ports.
 type demoPlaces struct{ web, control [demo.Nodes]string }
 
-// demoAddresses are four consecutive ports from the first on, or free ones where the first is 0.
+// demoAddresses returns four consecutive ports from the first on.
 func demoAddresses(first string) (at demoPlaces, err error) {
 	host, text, err := net.SplitHostPort(first)
 	port, errPort := strconv.Atoi(text)
-	if err != nil || errPort != nil || port < 0 || port > 65535-2*demo.Nodes+1 {
+	if err != nil || errPort != nil || port < 1 || port > 65536-2*demo.Nodes {
 		return at, fmt.Errorf("--web.listen-address must be host:port or :port, such as :10091, with three more ports "+
 			"above it, not %q", first)
 	}
 	for i := range demo.Nodes {
-		at.web[i], at.control[i] = first, fmt.Sprintf("127.0.0.1:%d", port+demo.Nodes+i)
-		if port != 0 {
-			at.web[i] = net.JoinHostPort(host, strconv.Itoa(port+i))
-			continue
-		}
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return at, err
-		}
-		at.control[i] = free.Addr().String()
-		defer func() { _ = free.Close() }() // the node opens it next
+		at.web[i] = net.JoinHostPort(host, strconv.Itoa(port+i))
+		at.control[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port+demo.Nodes+i))
 	}
 	return at, nil
 }
 
-// demoURL is how a browser on this machine reaches an address.
+// demoURL returns the URL of an address for a browser on this machine.
 func demoURL(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

@@ -264,7 +264,7 @@ func testDemoEnds(t *testing.T, sig os.Signal) {
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	r := follow(t, cmd)
-	r.line(t, `"msg":"((?:P|Not p)robed)"`)
+	r.line(t, `"msg":"(Probe (?:finished|skipped))"`)
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
 		t.Errorf("while it runs: %v %v", left, err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// doctorBudget is how long doctor waits for one thing.
+// doctorBudget is how long doctor waits for one device, file or process.
 const doctorBudget = 3 * time.Second
 
 // doctorSettings are the flags of doctor.
@@ -35,45 +35,40 @@ type doctorSettings struct {
 }
 
 func (s *doctorSettings) define(app *kingpin.Application) *doctorSettings {
-	cmd := app.Command("doctor", "Find what is wrong with the rails of this node and, with --peer, between two nodes. "+
-		"Each finding says what was read, why it matters and which command fixes it. The exit code is 1 when there "+
-		"is a "+
-		"fault.")
-	cmd.Flag("peer", "Examine this node too, host or host:port, and compare: a railscope that answers probes "+
-		"(probe.listen in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)
+	cmd := app.Command("doctor", "Find faults of the rails of this node and, with --peer, between two nodes. Each "+
+		"finding has what was read, why it matters, and the command that fixes it. The exit code is 1 if there is a fault.")
+	cmd.Flag("peer", "Node to examine too and to compare with, host or host:port. It must answer probes (probe.listen "+
+		"in its configuration).").PlaceHolder("HOST").IsSetByUser(&s.peerGiven).StringVar(&s.peer)
 	tokenFlag(cmd, &s.tokenFile)
 	formatFlag(cmd, "RAILSCOPE_DOCTOR_FORMAT", &s.format, "text", "json")
 	return s
 }
 
-// gatherer reads the facts of this node. A process has one, for the page and for peers, so that what hangs is stuck
-// once.
+// gatherer reads the facts of this node. The page and peers share one, so that a hanging file blocks one thread.
 func gatherer(c *common, finder *rail.Finder) *facts.Gatherer {
 	return facts.New(facts.Options{
 		Sysfs: c.sysfs, Procfs: c.procfs, Rootfs: c.rootfs, Rails: finder.Snapshot, Budget: doctorBudget,
 	})
 }
 
-// sharedFacts is what the control channel answers a peer's doctor.
+// sharedFacts is the answer of the control channel to a peer's doctor.
 func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return json.Marshal(check.Share(g.Gather(ctx, facts.All))) }
 }
 
-// pageFindings is what the live page shows of doctor's findings on this node. Strangers see it: nothing about
-// processes.
+// pageFindings is the part of doctor's findings that the live page shows: strangers see it, so none about processes.
 func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
 	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
 		here := g.Gather(ctx, facts.WithoutJobs)
 		for _, f := range report.Examine(here, nil).Sorted() {
 			list = append(list, exporterhttp.Finding{Fault: f.Severity == check.Fault, Check: f.Check,
-				Subject: f.Subject,
-				Read:    f.Evidence, Why: f.Why, Fix: f.Fix})
+				Subject: f.Subject, Read: f.Evidence, Why: f.Why, Fix: f.Fix})
 		}
 		return append(list, unjudged(here.Unread)...), ctx.Err()
 	}
 }
 
-// unjudged reports what doctor could not read, so that nobody takes it for healthy.
+// unjudged reports what doctor could not read, which is not known to be healthy.
 func unjudged(unread []string) []exporterhttp.Finding {
 	if len(unread) == 0 {
 		return nil
@@ -87,14 +82,14 @@ func unjudged(unread []string) []exporterhttp.Finding {
 		Why: "What could not be read was not judged. railscope doctor on the node lists all of it."}}
 }
 
-// run examines this node, and the peer beside it.
+// run examines this node, and the peer at the same time.
 func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("doctor", nil)()
 	cfg, err := s.load()
 	if err != nil {
 		return err
 	}
-	peer, security, err := s.peerAndProof(cfg)
+	peer, security, err := s.peerToAsk(cfg)
 	if err != nil {
 		return misuse{err}
 	}
@@ -111,7 +106,9 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	if ctx.Err() != nil {
 		return errors.New("stopped before everything was read") // missing facts would be reported as faults
 	}
-	here.Node = cmp.Or(s.name(cfg), here.Node)
+	if here.Node = cmp.Or(s.nodeName, here.Node); cfg.Probe != nil {
+		here.Node = cmp.Or(cfg.Probe.Name, here.Node)
+	}
 	if there != nil && there.Node == here.Node {
 		there.Node += " at " + peer
 	}
@@ -131,15 +128,7 @@ func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer
 	return err
 }
 
-// name is this node's name for its peers; empty: the host's name.
-func (c *common) name(cfg *config.Config) string {
-	if cfg.Probe == nil {
-		return c.nodeName
-	}
-	return cmp.Or(cfg.Probe.Name, c.nodeName)
-}
-
-// page is the terminal or file that the report is written to.
+// page is the terminal or file of the report.
 func page() (p report.Page) {
 	if isTerminal(os.Stdout) {
 		p.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -150,8 +139,8 @@ func page() (p report.Page) {
 	return p
 }
 
-// peerAndProof returns the peer to ask, empty for none, and how this node proves itself to it.
-func (s *doctorSettings) peerAndProof(cfg *config.Config) (peer string, security probe.Security, err error) {
+// peerToAsk returns the peer to ask, empty for none, and how this node authenticates to it.
+func (s *doctorSettings) peerToAsk(cfg *config.Config) (peer string, security probe.Security, err error) {
 	if opts := probeOptions(cfg); opts != nil {
 		security = opts.Security
 	}
@@ -165,7 +154,7 @@ func (s *doctorSettings) peerAndProof(cfg *config.Config) (peer string, security
 	return peer, security, checkToken(s.tokenFile)
 }
 
-// fetchFacts asks a peer for its facts. Its node has the name that it has for its peers, not that of its host.
+// fetchFacts asks a peer for its facts. The node has its probe name rather than the name of its host.
 func fetchFacts(ctx context.Context, peer string, security probe.Security) (*facts.Facts, error) {
 	node, data, err := probe.FetchFacts(ctx, peer, security)
 	if err != nil {
@@ -178,11 +167,11 @@ func fetchFacts(ctx context.Context, peer string, security probe.Security) (*fac
 	return f, err
 }
 
-// peerFix says what to do about a peer that could not be asked.
+// peerFix returns the fix for a peer that could not be asked.
 func peerFix(err error) []string {
 	const version = "# install the same version of railscope on both nodes and restart it"
 	f, ok := errors.AsType[*probe.Failure](err)
-	if !ok { // it answers in another form
+	if !ok { // it answers in an unknown form
 		return []string{version}
 	}
 	switch f.Reason {
@@ -195,8 +184,8 @@ func peerFix(err error) []string {
 	case "peer_version":
 		return []string{version}
 	case "protocol":
-		return []string{"# give --peer the port of probe.listen in the peer's configuration, not that of its metrics",
-			version}
+		return []string{"# set --peer to the port of probe.listen in the peer's configuration, not to that of its " +
+			"metrics", version}
 	}
 	return []string{"# on the peer: run railscope serve with probe.listen and probe.token_file, and this port open; " +
 		"here: the same token, --token-file=FILE"}

@@ -188,7 +188,7 @@ func TestPeerFix(t *testing.T) {
 		{fmt.Errorf("%w: the peer tells form 2", facts.ErrVersion), "same version"},
 		{&probe.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
 		{&probe.Failure{Reason: "tls"}, "probe.tls"},
-		{&probe.Failure{Reason: "protocol"}, "not that of its metrics"},
+		{&probe.Failure{Reason: "protocol"}, "not to that of its metrics"},
 		{&probe.Failure{Reason: "peer_unreachable"}, "this port open"},
 		{errors.New("the peer's facts make no sense"), "same version"},
 	} {

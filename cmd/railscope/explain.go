@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -14,122 +13,114 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// explain says which flag or variable an error of the command line is about, and what would be right. The parser's
-// errors have no type, so the command line is parsed once more and the cause is looked for.
-func explain(err error, args []string) error {
-	app, _ := application()
-	parsed, _ := app.ParseContext(args) // the error is being explained
-	if parsed == nil {
-		return err
-	}
-	command := "" // as it was written: serve may be left out
-	if c := parsed.SelectedCommand; c != nil && slices.Contains(args, c.FullCommand()) {
-		command = " " + c.FullCommand()
-	}
-	text := cmp.Or(unknownFlag(app, parsed), invalidValue(app, parsed), err.Error())
-	if token := parsed.Peek(); command == "" && token.Type == kingpin.TokenArg {
-		text = "unknown command " + strconv.Quote(token.Value) + suggestCommand(app, token.Value)
-	}
-	return fmt.Errorf("%s (see railscope%s --help)", text, command)
-}
-
-// missingValue refuses a flag without its value. The parser ignores it before the default command.
+// missingValue refuses a flag without its value, which the parser ignores before the default command.
 func missingValue(app *kingpin.Application, args []string) error {
 	for i, arg := range args {
 		f := app.GetFlag(strings.TrimPrefix(arg, "--"))
-		if f == nil || !strings.HasPrefix(arg, "--") || f.Model().IsBoolFlag() {
-			continue
-		}
-		if i+1 == len(args) || strings.HasPrefix(args[i+1], "-") {
-			return fmt.Errorf("%s needs a value (see railscope --help)", arg)
+		if f != nil && strings.HasPrefix(arg, "--") && !f.Model().IsBoolFlag() &&
+			(i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
+			return fmt.Errorf("%s needs a value", arg)
 		}
 	}
 	return nil
 }
 
-// suggestCommand is the end of a message about an unknown command.
-func suggestCommand(app *kingpin.Application, name string) string {
+// explain names the flag or variable of an error of the command line, and valid values. The parser's errors have no
+// type, so it is asked where it stopped.
+func explain(app *kingpin.Application, args []string, err error) error {
+	parsed, _ := app.ParseContext(args)
+	if parsed == nil {
+		return err
+	}
+	help, flags, token := "railscope", app.Model().Flags, parsed.Peek()
+	cmd := parsed.SelectedCommand
+	if cmd != nil {
+		flags = slices.Concat(flags, cmd.Model().Flags)
+	}
+	explicit := cmd != nil && slices.Contains(args, cmd.FullCommand()) // serve may be left out
+	if explicit {
+		help += " " + cmd.FullCommand()
+	}
+	switch {
+	case !explicit && token.Type == kingpin.TokenArg:
+		err = unknownCommand(app, token.Value)
+	case token.Type == kingpin.TokenLong && !slices.Contains(names(flags), token.String()):
+		err = unknownFlag(app, token.String(), names(flags))
+	default:
+		if invalid := invalidValue(parsed, flags); invalid != nil {
+			err = invalid
+		}
+	}
+	return fmt.Errorf("%w (see %s --help)", err, help)
+}
+
+// names returns the flags as they are written.
+func names(flags []*kingpin.FlagModel) (list []string) {
+	for _, f := range flags {
+		if list = append(list, "--"+f.Name); f.IsBoolFlag() {
+			list = append(list, "--no-"+f.Name)
+		}
+	}
+	return list
+}
+
+func unknownCommand(app *kingpin.Application, name string) error {
 	var known []string
 	for _, c := range app.Model().Commands {
 		known = append(known, c.Name)
 	}
 	if near := config.Nearest(name, known); near != "" {
-		return fmt.Sprintf("; did you mean %q?", near)
+		return fmt.Errorf("unknown command %q; did you mean %q?", name, near)
 	}
-	return "; the commands are " + strings.Join(known, ", ")
+	return fmt.Errorf("unknown command %q; the commands are %s", name, strings.Join(known, ", "))
 }
 
-// unknownFlag describes the unknown flag at which the parser stopped; empty: it stopped at something else.
-func unknownFlag(app *kingpin.Application, parsed *kingpin.ParseContext) string {
-	token := parsed.Peek()
-	if token.Type != kingpin.TokenLong {
-		return ""
-	}
-	var own []string
-	for _, f := range flagsOf(app, parsed.SelectedCommand) {
-		if f.Name == token.Value || f.IsBoolFlag() && "no-"+f.Name == token.Value {
-			return ""
-		}
-		if !f.Hidden {
-			own = append(own, "--"+f.Name)
-		}
-	}
-	text := "unknown flag --" + token.Value
+func unknownFlag(app *kingpin.Application, name string, known []string) error {
 	for _, c := range app.Model().Commands {
-		if slices.ContainsFunc(c.Flags, func(f *kingpin.FlagModel) bool { return f.Name == token.Value }) {
-			return text + "; it is a flag of railscope " + c.FullCommand
+		if slices.Contains(names(c.Flags), name) {
+			return fmt.Errorf("unknown flag %s; it is a flag of railscope %s", name, c.FullCommand)
 		}
 	}
-	if near := config.Nearest("--"+token.Value, own); near != "" {
-		return fmt.Sprintf("%s; did you mean %q?", text, near)
+	if near := config.Nearest(name, known); near != "" {
+		return fmt.Errorf("unknown flag %s; did you mean %q?", name, near)
 	}
-	return text
+	return fmt.Errorf("unknown flag %s", name)
 }
 
-// invalidValue describes the first value that its flag refuses, of the command line and of the environment.
-func invalidValue(app *kingpin.Application, parsed *kingpin.ParseContext) string {
-	given := map[string]bool{}
+// invalidValue returns the error of the first flag with an invalid value, from the command line or the environment.
+func invalidValue(parsed *kingpin.ParseContext, flags []*kingpin.FlagModel) error {
+	given := map[string]string{}
 	for _, e := range parsed.Elements {
-		f, ok := e.Clause.(*kingpin.FlagClause)
-		if !ok || e.Value == nil {
-			continue
-		}
-		m := f.Model()
-		given[m.Name] = true
-		if err := m.Value.Set(*e.Value); err != nil {
-			return refusal("--"+m.Name, err, m)
+		if f, ok := e.Clause.(*kingpin.FlagClause); ok && e.Value != nil {
+			given[f.Model().Name] = *e.Value
 		}
 	}
-	for _, f := range flagsOf(app, parsed.SelectedCommand) {
-		if value := os.Getenv(f.Envar); f.Envar != "" && value != "" && !given[f.Name] {
+	for _, f := range flags {
+		name := "--" + f.Name
+		value, ok := given[f.Name]
+		if !ok {
+			name, value = f.Envar, os.Getenv(f.Envar)
+		}
+		if ok || value != "" {
 			if err := f.Value.Set(value); err != nil {
-				return refusal(f.Envar, err, f)
+				return refusal(name, err, f)
 			}
 		}
 	}
-	return ""
+	return nil
 }
 
-// refusal says what is wrong with the value of a flag, and what its default is.
-func refusal(name string, err error, f *kingpin.FlagModel) string {
-	text := "invalid " + name + ": " + err.Error()
-	if bad, ok := errors.AsType[*strconv.NumError](err); ok {
-		kind := "a number"
-		if bad.Func == "ParseBool" {
-			kind = "true or false"
-		}
-		text = fmt.Sprintf("%s must be %s, not %q", name, kind, bad.Num)
+func refusal(name string, err error, f *kingpin.FlagModel) error {
+	var def string
+	if len(f.Default) > 0 {
+		def = "; the default is " + strings.Join(f.Default, " ")
 	}
-	if def := strings.Join(f.Default, " "); def != "" {
-		text += "; the default is " + def
+	bad, ok := errors.AsType[*strconv.NumError](err)
+	switch {
+	case !ok:
+		return fmt.Errorf("invalid %s: %w%s", name, err, def)
+	case bad.Func == "ParseBool":
+		return fmt.Errorf("%s must be true or false, not %q%s", name, bad.Num, def)
 	}
-	return text
-}
-
-// flagsOf are the flags that a command line with this command may have.
-func flagsOf(app *kingpin.Application, cmd *kingpin.CmdClause) []*kingpin.FlagModel {
-	if cmd == nil {
-		return app.Model().Flags
-	}
-	return slices.Concat(app.Model().Flags, cmd.Model().Flags)
+	return fmt.Errorf("%s must be a number, not %q%s", name, bad.Num, def)
 }

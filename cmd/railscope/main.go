@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,8 +21,11 @@ const (
 	exitMisuse  = 2
 )
 
+// workerCommand starts the process that uses libibverbs. It is not for users, so the parser does not know it.
+const workerCommand = "probe-worker"
+
 func main() {
-	if isWorker(os.Args[1:]) {
+	if slices.Equal(os.Args[1:], []string{workerCommand}) {
 		os.Exit(probe.WorkerMain())
 	}
 	os.Exit(process(os.Args[1:], stopLimit))
@@ -43,9 +47,9 @@ func execute(args []string, limit time.Duration) int {
 	defer stop()
 	parts := newUnfinished()
 	defer parts.forceStop(ctx, limit, os.Exit)()
-	cmd, err := parse(args)
+	run, err := parse(args)
 	if err == nil {
-		err = cmd.run(ctx, parts, os.Stdout)
+		err = run(ctx, parts, os.Stdout)
 	}
 	switch {
 	case err == nil:

@@ -8,14 +8,14 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// How long NVML stays released: after SIGHUP, and after the last check that found the maintenance file, which a check
-// that hangs must not cut short.
+// How long NVML stays released: after SIGHUP, and after a check that found the maintenance file. The latter is longer
+// than a check that hangs.
 const (
 	hangupRelease      = time.Minute
 	maintenanceRelease = 5 * time.Second
 )
 
-// maintenanceWatch is the watch of the maintenance file with what this process does about it.
+// maintenanceWatch watches the maintenance file, and releases NVML while it exists.
 type maintenanceWatch struct {
 	*maintenance.Watch
 	nvml   *nvml.Session
@@ -29,11 +29,11 @@ func newMaintenanceWatch(path string, session *nvml.Session, logger *slog.Logger
 	return w
 }
 
-// observe releases NVML while the file exists, and logs what changed.
+// observe handles the result of a check.
 func (w *maintenanceWatch) observe(s maintenance.State) {
 	switch {
 	case s.Changed && s.Active:
-		w.logger.Info("Maintenance started: no round starts, NVML is released")
+		w.logger.Info("Maintenance started, no round starts and NVML is released")
 	case s.Changed:
 		w.logger.Info("Maintenance ended")
 	}
@@ -55,7 +55,7 @@ func (w *maintenanceWatch) observe(s maintenance.State) {
 // releaseNVML releases NVML for a minute, so that a GPU can be reset.
 func (w *maintenanceWatch) releaseNVML() {
 	if err := w.nvml.Release(hangupRelease); err != nil {
-		w.logger.Warn("NVML release failed; retried at every read", "err", err)
+		w.logger.Warn("NVML release failed, retried at every read", "err", err)
 		return
 	}
 	w.logger.Info("NVML released", "for", hangupRelease)

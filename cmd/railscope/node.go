@@ -20,13 +20,13 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// How long a scrape waits: for one device, and for a source, which may have to find its devices first.
+// How long a scrape waits for one device, and for a source, which may have to find its devices first.
 const (
 	deviceBudget = time.Second
 	sourceBudget = 4 * deviceBudget
 )
 
-// nodeSettings are those of one node that serves metrics: of serve, and of each node of the demo.
+// nodeSettings are the settings of a node that serves metrics: of serve, and of each node of the demo.
 type nodeSettings struct {
 	*common
 	sources       sourceSettings
@@ -35,36 +35,34 @@ type nodeSettings struct {
 	connections   int  // to the web port, at a time
 }
 
-// machine is what a node reads beside the files that the settings name.
+// machine is what a node reads, apart from the files that the settings name.
 type machine struct {
-	notice  string // on the page, with railscope_demo 1; empty: all data is real
-	kernel  rail.Kernel
-	nvml    *nvml.Session
-	state   *state.Store               // nil: nothing survives the process
-	ethtool ethtool.Ioctl              // nil: the kernel's
-	probe   func(o *probe.NodeOptions) // changes the options of the probe; nil: nothing
-
-	maintenance string // file to watch; empty: none, as in the demo
+	notice      string // on the page, with railscope_demo 1; empty: all data is real
+	kernel      rail.Kernel
+	nvml        *nvml.Session
+	state       *state.Store               // nil: the state is lost with the process
+	ethtool     ethtool.Ioctl              // nil: the kernel's
+	probe       func(o *probe.NodeOptions) // changes the options of the probe; nil: no change
+	maintenance string                     // file to watch; empty: none, as in the demo
 }
 
-// machine is the one that this process runs on.
+// machine returns the machine that this process runs on.
 func (s *nodeSettings) machine() machine {
 	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.sources.nvml))}
 }
 
-// node is one node that serves metrics.
+// node is a node that serves metrics.
 type node struct {
 	finder  *rail.Finder
 	probing *probing
 	scraper *scrape.Scraper
-	watch   *maintenanceWatch // nil: there is no file
-	running []runner
+	watch   *maintenanceWatch // nil: no file to watch
+	running []func(context.Context)
 	server  exporterhttp.Options
 	logger  *slog.Logger
 }
 
-// assemble makes a node of the machine m, whose files are where s says. Nothing runs yet, and the probe has no
-// configuration.
+// assemble makes a node of the machine m and the files that s names. Nothing runs yet, and the probe has no options.
 func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger) (*node, error) {
 	finder := rail.NewFinder(s.sysfs, rails, m.kernel, deviceBudget)
 	remember(finder, m.state)
@@ -81,26 +79,15 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	}
 	n := &node{finder: finder, watch: watch, running: running, probing: newProbing(probed, logger), logger: logger}
 	n.server = exporterhttp.Options{
-		TelemetryPath:  s.telemetryPath,
-		Lifecycle:      s.lifecycle,
-		MaxConnections: s.connections,
-		Node:           s.nodeName,
-		Notice:         m.notice,
-		Doctor:         pageFindings(g),
-		Logger:         logger,
+		TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections,
+		Node: s.nodeName, Notice: m.notice, Doctor: pageFindings(g), Logger: logger,
 	}
-	opts := scrape.Options{
-		Budget: sourceBudget,
-		Logger: logger,
-		Info: scrape.Info{
-			Version:   cmp.Or(version.Version, "unknown"),
-			Revision:  version.GetRevision(),
-			GoVersion: runtime.Version(),
-			Demo:      m.notice != "",
-		},
-	}
+	opts := scrape.Options{Budget: sourceBudget, Logger: logger, Info: scrape.Info{
+		Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(),
+		Demo: m.notice != "",
+	}}
 	if watch != nil {
-		opts.Maintenance, n.running = watch.Active, append(n.running, watch)
+		opts.Maintenance, n.running = watch.Active, append(n.running, watch.Run)
 	}
 	if m.state != nil {
 		opts.State = m.state.Err
@@ -109,7 +96,7 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	return n, err
 }
 
-// serve serves until ctx is done, then lets in-flight scrapes finish.
+// serve serves until ctx is done. In-flight scrapes finish first.
 func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() error) error {
 	opts := n.server
 	opts.Reload = reload

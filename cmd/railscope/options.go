@@ -8,12 +8,12 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// railOptions are the options of the finder that the configuration asks for.
+// railOptions returns the options of the finder.
 func railOptions(c *config.Config) rail.Options {
 	return rail.Options{Include: c.Rails.Include, Names: c.Rails.Ports}
 }
 
-// probeOptions are the options of the probe that the configuration asks for; nil: no probe.
+// probeOptions returns the options of the probe; nil: no probe.
 func probeOptions(c *config.Config) *probe.Options {
 	p := c.Probe
 	if p == nil {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
-	"sync"
 
 	"github.com/prometheus/common/version"
 
@@ -21,8 +20,8 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// newProbeNode is this machine as the probe sees it. Its worker is this binary, also when the file has been replaced
-// since. change, which may be nil, changes the options.
+// newProbeNode makes the probe's view of this machine. Its worker is this binary, also when the file has been replaced.
+// change, which may be nil, changes the options.
 func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finder, g *facts.Gatherer,
 	logger *slog.Logger) *probe.Node {
 	opts := probe.NodeOptions{
@@ -32,9 +31,9 @@ func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finde
 		Rails:   finder.Rails,
 		Facts:   sharedFacts(g),
 		Worker:  []string{"/proc/self/exe", workerCommand},
-		Log:     func(line string) { logger.Info("Output of the worker process", "line", line) },
+		Log:     func(line string) { logger.Info("Probe worker wrote a line", "line", line) },
 		Refused: func(reason, from string) {
-			logger.Warn("Probe port refuses a client (logged once until it stops)", "reason", reason, "address", from)
+			logger.Warn("Probe client refused (logged once until it stops)", "reason", reason, "address", from)
 		},
 		Server: func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
 	}
@@ -44,23 +43,21 @@ func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finde
 	return probe.NewNode(opts)
 }
 
-// probing is the probe of a running exporter, and its metrics.
+// probing is the probe of a running exporter with its metrics.
 type probing struct {
 	service *probe.Service
 	metrics *exporterprobe.Source
 	logger  *slog.Logger
-	last    map[string]string // peer → summary of its last round, for the log
-
-	mu   sync.Mutex     // protects opts
-	opts *probe.Options // applied
+	last    map[string]string // peer → summary of its last round; a change is logged
+	opts    *probe.Options    // in use
 }
 
 func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	p := &probing{logger: logger, last: map[string]string{}}
 	p.service = probe.NewService(node, p.observe, probe.Events{
-		Answering: func(a net.Addr) { logger.Info("Answering the probes of peers", "listen", a.String()) },
+		Answering: func(a net.Addr) { logger.Info("Answering probes", "listen", a.String()) },
 		Stopped: func(err error) {
-			logger.Error("Peers are not answered: the probe port cannot be opened, retried at least every 30s",
+			logger.Error("Probe port not opened, peers are not answered (retried at least every 30s)",
 				"err", err, "fix", "stop the program that uses the address, or change probe.listen")
 		},
 		Peers:      p.setPeers,
@@ -75,14 +72,12 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 	return p
 }
 
-// setPeers sets the peers that have series. Like observe it is called by one goroutine at a time.
+// setPeers sets the peers that have series. Like observe, it is called by one goroutine at a time.
 func (p *probing) setPeers(peers []string) {
 	p.metrics.SetPeers(peers)
 	last := map[string]string{}
 	for _, peer := range peers {
-		if summary, known := p.last[peer]; known {
-			last[peer] = summary
-		}
+		last[peer] = p.last[peer]
 	}
 	p.last = last
 }
@@ -90,27 +85,24 @@ func (p *probing) setPeers(peers []string) {
 // resolved logs the result of a DNS lookup.
 func (p *probing) resolved(name string, peers int, err error) {
 	if err != nil {
-		p.logger.Warn("Lookup of peers failed, those known so far remain", "name", name, "peers", peers, "err", err)
+		p.logger.Warn("Lookup of peers failed, using the last result", "name", name, "peers", peers, "err", err)
 		return
 	}
 	p.logger.Info("Looked up peers", "name", name, "peers", peers)
 }
 
-// secretFile logs that a token or certificate file became unusable, or usable again.
+// secretFile logs that a token or certificate file became invalid, or valid again.
 func (p *probing) secretFile(path string, err error) {
 	if err != nil {
-		p.logger.Error("Token or certificate file is unusable, its previous content stays in use", "file", path,
-			"err", err)
+		p.logger.Error("Token or certificate file invalid, its previous content stays in use", "file", path, "err", err)
 		return
 	}
-	p.logger.Info("Token or certificate file is usable again", "file", path)
+	p.logger.Info("Token or certificate file valid again", "file", path)
 }
 
-// prepare checks options and returns what applies them, which cannot fail. Options that are applied already stay
-// undisturbed. With retry, a port that is in use is no error.
+// prepare checks options and returns the function that applies them, which cannot fail. It does nothing for the options
+// in use. With retry, a port that is in use is not an error. Calls, including commit, must not overlap.
 func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.Context), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if reflect.DeepEqual(opts, p.opts) {
 		return func(context.Context) {}, nil
 	}
@@ -119,8 +111,6 @@ func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.
 		return nil, err
 	}
 	return func(ctx context.Context) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		change.Commit(ctx)
 		p.opts = opts
 	}, nil
@@ -136,7 +126,7 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	return nil
 }
 
-// activity names what the probe does now.
+// activity names what delays the end of the probe.
 func (p *probing) activity() []string {
 	if p.service.Stats().Leases > 0 {
 		return []string{"a lease of a peer"}
@@ -144,10 +134,10 @@ func (p *probing) activity() []string {
 	return nil
 }
 
-// observe exports a result, and logs it when it differs from the last one. It is called by one goroutine at a time.
+// observe exports a result, and logs it if it differs from the last one.
 func (p *probing) observe(r probe.Result) {
 	p.metrics.Observe(r)
-	debug.FreeOSMemory() // of this round nothing is needed until the next
+	debug.FreeOSMemory() // the memory of the round is not needed until the next one
 	log := p.logger.With("peer", r.Peer, "result", r.Outcome, "transport", r.Transport)
 	summary := fmt.Sprint(r.Outcome, r.Reason)
 	for _, f := range r.Failures {
@@ -158,24 +148,24 @@ func (p *probing) observe(r probe.Result) {
 		summary = fmt.Sprint(summary, " ", f.Check, f.Subject)
 	}
 	if p.last[r.Peer] == summary {
-		log.Debug("Probed", "reason", r.Reason, "detail", r.Detail)
+		log.Debug("Probe finished", "reason", r.Reason, "detail", r.Detail)
 		return
 	}
 	p.last[r.Peer] = summary
 	switch r.Outcome {
 	case probe.OK:
-		log.Info("Probed")
+		log.Info("Probe finished")
 	case probe.Degraded:
-		log.Warn("Probed")
+		log.Warn("Probe finished")
 	case probe.Skipped:
-		log.Info("Not probed", "reason", r.Reason, "detail", r.Detail)
+		log.Info("Probe skipped", "reason", r.Reason, "detail", r.Detail)
 	default:
-		log.Warn("Probed", "reason", r.Reason, "detail", r.Detail)
+		log.Warn("Probe finished", "reason", r.Reason, "detail", r.Detail)
 	}
 	for _, f := range r.Failures {
-		log.Warn("Failed in the round", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
+		log.Warn("Probe step failed", "rail", f.Rail, "stage", f.Stage, "reason", f.Reason, "detail", f.Detail)
 	}
 	for _, f := range slow {
-		log.Warn("Found in the round", "check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
+		log.Warn("Probe finding", "check", f.Check, "subject", f.Subject, "evidence", f.Evidence)
 	}
 }

@@ -37,9 +37,9 @@ func TestObserveDegraded(t *testing.T) {
 	p.observe(round(3e9))
 	p.observe(probe.Result{Peer: "b:1", Outcome: probe.OK, Transport: probe.RDMA})
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), "")
-	want := `level=WARN msg=Probed peer=b:1 result=degraded transport=rdma
-level=WARN msg="Found in the round" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16.00 Gb/s, 20 % of the 80.00 Gb/s expected"
-level=INFO msg=Probed peer=b:1 result=ok transport=rdma
+	want := `level=WARN msg="Probe finished" peer=b:1 result=degraded transport=rdma
+level=WARN msg="Probe finding" peer=b:1 result=degraded transport=rdma check=goodput_below_expected subject="rail 0" evidence="rail 0 carries 16.00 Gb/s, 20 % of the 80.00 Gb/s expected"
+level=INFO msg="Probe finished" peer=b:1 result=ok transport=rdma
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +logged:\n%s", diff)

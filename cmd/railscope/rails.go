@@ -11,8 +11,8 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// listBudget is how long rails and bench wait for one device. Nobody else waits meanwhile, so it is longer than a
-// scrape's.
+// listBudget is how long rails and bench wait for one device. Nothing else waits meanwhile, so it is longer than the
+// budget of a scrape.
 const listBudget = 10 * time.Second
 
 // railsSettings are the flags of rails.
@@ -22,12 +22,10 @@ type railsSettings struct {
 }
 
 func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
-	cmd := app.Command("rails",
-		"List the rails: device, port, netdev, state, rate, capacity, the GID that a connection "+
-			"would use, and why; and the character devices that a container needs.")
+	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, and the GID that a "+
+		"connection uses, with the reason; and the character devices that a container needs.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
-	cmd.Flag("forget", "Forget the rail of this name for good, in --state.dir, while no railscope serves. "+
-		"See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
+	cmd.Flag("forget", "Remove the rail of this name from --state.dir. Stop serve first. See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
 	return s
 }
 

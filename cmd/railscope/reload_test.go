@@ -94,7 +94,7 @@ func TestRefusedReload(t *testing.T) {
 	r.line(t, `"msg":"(Configuration reloaded)"`)
 	r.has("the old file again", "railscope_probe_up 1", "railscope_config_last_reload_successful 1")
 	for _, line := range r.passed {
-		if strings.Contains(line, "Answering") || strings.Contains(line, "not answered") {
+		if strings.Contains(line, "Answering") || strings.Contains(line, "not opened") {
 			t.Errorf("the probe was restarted: %s", line)
 		}
 	}
@@ -115,7 +115,7 @@ func TestPortTakenAtStart(t *testing.T) {
 	path := file(t, fmt.Sprintf("probe: {listen: %q, insecure: true}\n", other.Addr()))
 	r := &reloading{start(t, []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}, "--no-collector.gpu", "--config.file="+path),
 		t, path}
-	r.line(t, `"msg":"(Peers are not answered)[^}]*address already in use`)
+	r.line(t, `"msg":"(Probe port not opened)[^}]*address already in use`)
 	r.has("while it is taken", "railscope_probe_up 0")
 	other.Close()
 	r.line(t, `"msg":"(Answering)`)

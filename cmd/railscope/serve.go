@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,16 +35,18 @@ type serveSettings struct {
 func (s *serveSettings) define(app *kingpin.Application) *serveSettings {
 	cmd := app.Command("serve", "Serve metrics (the default command).").Default().Validate(s.check)
 	s.web = kingpinflag.AddFlags(cmd, ":10091")
-	cmd.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&s.telemetryPath)
-	cmd.Flag("web.max-connections", "Connections to the web port at a time, half of them from one address. More are "+
-		"closed and counted.").Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
-	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always does.").
+	cmd.Flag("web.telemetry-path", "Path under which to expose metrics.").
+		Default("/metrics").StringVar(&s.telemetryPath)
+	cmd.Flag("web.max-connections", "Maximum number of connections to the web port at a time, half of them from one "+
+		"address. More are closed and counted.").
+		Default(strconv.Itoa(exporterhttp.DefaultMaxConnections)).IntVar(&s.connections)
+	cmd.Flag("web.enable-lifecycle", "Reload the configuration on POST or PUT to /-/reload. SIGHUP always reloads it.").
 		Default("false").BoolVar(&s.lifecycle)
 	s.sources.define(cmd)
 	return s
 }
 
-// check refuses values that the parser takes.
+// check refuses values that the parser accepts.
 func (s *serveSettings) check(*kingpin.CmdClause) error {
 	path := s.telemetryPath
 	switch {
@@ -57,10 +60,10 @@ func (s *serveSettings) check(*kingpin.CmdClause) error {
 	return s.sources.check()
 }
 
-// run serves until ctx is done; then in-flight scrapes finish first.
+// run serves until ctx is done. In-flight scrapes finish first.
 func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer) error {
 	logger := s.logger()
-	// A stop that was asked for is a success: systemd and Kubernetes take any other code for a crash.
+	// A requested stop is a success: systemd and Kubernetes treat any other code as a crash.
 	parts.setExit(0, func(limit time.Duration, still string) { logger.Error(forced, "waited", limit, "still", still) })
 	read := parts.begin("the configuration", nil)
 	var loader config.Loader
@@ -78,7 +81,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	limitMemory()
 	m := s.machine()
 	if m.state = s.openState(logger); m.state != nil {
-		defer func() { _ = m.state.Close() }() // it has reported what was wrong
+		defer func() { _ = m.state.Close() }() // errors are reported by the store
 	}
 	m.maintenance = cfg.MaintenanceFile()
 	n, err := assemble(s.nodeSettings, m, railOptions(cfg), logger)
@@ -87,8 +90,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	}
 	defer parts.begin("the probe", n.probing.activity)()
 	defer n.close()
-	// The probe ends while scrapes finish, not after them.
-	defer context.AfterFunc(ctx, n.close)()
+	defer context.AfterFunc(ctx, n.close)() // while scrapes finish, not after them
 	n.watch.Check()
 	if err := n.probing.start(ctx, probeOptions(cfg)); err != nil {
 		return err
@@ -97,34 +99,33 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	defer onHangup(func() error { n.watch.releaseNVML(); return reload() })()
 	defer parts.begin("the web port", n.scraper.Reading)()
 	if err := resident.DropStartup(); err != nil {
-		logger.Debug("Pages of the start stay in memory", "err", err)
+		logger.Debug("Memory pages of the start not dropped", "err", err)
 	}
 	return n.serve(ctx, s.web, reload)
 }
 
-// limitMemory makes this process small rather than fast.
+// limitMemory trades speed for memory.
 func limitMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // scrapes are rare
 	}
-	// Huge pages would give every thread's stack 2 MiB, here and in the worker, which inherits this.
+	// With huge pages the stack of each thread has 2 MiB, here and in the worker, which inherits this.
 	_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 }
 
 // onHangup calls reload at every SIGHUP until stop is called.
 func onHangup(reload func() error) (stop func()) {
 	hup := make(chan os.Signal, 1)
-	done := make(chan struct{})
 	signal.Notify(hup, syscall.SIGHUP)
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() {
 		for range hup {
-			_ = reload() // it has logged what was wrong
+			_ = reload() // errors are logged
 		}
-	}()
+	})
 	return func() {
 		signal.Stop(hup)
 		close(hup)
-		<-done
+		running.Wait()
 	}
 }

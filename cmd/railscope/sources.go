@@ -41,13 +41,13 @@ type sourceSettings struct {
 	nvml         string
 }
 
-// sourceFlag is a source that can be switched on and off.
+// sourceFlag is a source that can be enabled and disabled.
 type sourceFlag struct {
 	name, reads string
 	on          bool // by default
 }
 
-// sourceFlags are the sources in the order of their flags and of their metrics.
+// sourceFlags returns the sources in the order of their flags and metrics.
 func sourceFlags() []sourceFlag {
 	return []sourceFlag{
 		{"rdma", "state, rate, counters and GIDs of RDMA ports", true},
@@ -59,11 +59,11 @@ func sourceFlags() []sourceFlag {
 		{"process", "which processes hold which queue pairs and how much GPU memory, with their pods; " +
 			"needs the host's PID namespace", false},
 		{"nccl", "the NCCL log files of --nccl.log: network, GPUDirect RDMA, channels, warnings", false},
-		{"sampler", "what rails carry between scrapes, every --sample.interval, and what changes within seconds", true},
+		{"sampler", "the traffic of rails between scrapes, every --sample.interval", true},
 	}
 }
 
-// defaultSources are the settings without flags.
+// defaultSources returns the settings without flags.
 func defaultSources() sourceSettings {
 	s := sourceSettings{on: map[string]*bool{}, interval: sampler.DefaultInterval, processLimit: maxProcessSeries}
 	for _, f := range sourceFlags() {
@@ -77,19 +77,19 @@ func (s *sourceSettings) define(cmd *kingpin.CmdClause) {
 	for _, f := range sourceFlags() {
 		s.on[f.name] = cmd.Flag("collector."+f.name, "Read "+f.reads+".").Default(strconv.FormatBool(f.on)).Bool()
 	}
-	cmd.Flag("sample.interval", fmt.Sprintf("Time between two samples of what each rail carries, from %v to %v.",
+	cmd.Flag("sample.interval", fmt.Sprintf("Time between two samples of the traffic of each rail, from %v to %v.",
 		sampler.MinInterval, sampler.MaxInterval)).Default(sampler.DefaultInterval.String()).DurationVar(&s.interval)
-	cmd.Flag("collector.process.limit", fmt.Sprintf("Most series of one metric of the process source, from 2 to %d; "+
-		"the rest is summed as other.", maxProcessSeries)).Default("256").IntVar(&s.processLimit)
+	cmd.Flag("collector.process.limit", fmt.Sprintf("Maximum number of series of each metric of the process source, "+
+		"from 2 to %d. The rest is summed up as other.", maxProcessSeries)).Default("256").IntVar(&s.processLimit)
 	cmd.Flag("collector.gpu.processes", "Export the GPU memory of each process, by PID.").
 		Default("false").BoolVar(&s.gpuProcesses)
-	cmd.Flag("nccl.log", "Pattern of NCCL log files to follow. May be given more than once.").
+	cmd.Flag("nccl.log", "Pattern of NCCL log files to follow. Repeatable.").
 		Default("/var/log/nccl/*.log").StringsVar(&s.ncclLogs)
 	cmd.Flag("path.nvml", "NVML library; by default libnvidia-ml.so.1, as the dynamic linker finds it.").
 		PlaceHolder("FILE").StringVar(&s.nvml)
 }
 
-// check refuses values that the parser takes.
+// check refuses values that the parser accepts.
 func (s *sourceSettings) check() error {
 	switch {
 	case s.processLimit < 2 || s.processLimit > maxProcessSeries:
@@ -101,12 +101,9 @@ func (s *sourceSettings) check() error {
 	return nil
 }
 
-// runner works between scrapes.
-type runner interface{ Run(ctx context.Context) }
-
-// open makes the sources that are on, and what must run for them.
+// open makes the sources that are on, and what runs for them between scrapes.
 func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (
-	list []collector.Source, running []runner, err error) {
+	list []collector.Source, running []func(context.Context), err error) {
 	gpuOptions := gpu.Options{Budget: deviceBudget}
 	if s.gpuProcesses {
 		gpuOptions.Processes = maxGPUProcesses
@@ -137,14 +134,14 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 		if err != nil {
 			return nil, nil, misuse{fmt.Errorf("--nccl.log: %w", err)}
 		}
-		made["nccl"], running = logs, append(running, logs)
+		made["nccl"], running = logs, append(running, logs.Run)
 	}
 	if *s.on["sampler"] {
 		if !*s.on["gpu"] {
 			gpus = nil
 		}
 		sampling := s.newSampler(c, m, finder, gpus, logger)
-		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling)
+		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling.Run)
 	}
 	for _, f := range sourceFlags() {
 		if *s.on[f.name] {
@@ -154,10 +151,10 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 	return list, running, nil
 }
 
-// gpuUseBudget is how long the sampler waits for GPUs, which it reads every second.
+// gpuUseBudget is how long the sampler waits for GPUs. It reads them every second.
 const gpuUseBudget = 500 * time.Millisecond
 
-// newSampler makes the sampler. It learns from the gpu source how much memory of GPUs is in use; nil: not at all.
+// newSampler makes the sampler, which reads the memory use of GPUs from gpus; nil: not at all.
 func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, gpus *gpu.Source,
 	logger *slog.Logger) *sampler.Sampler {
 	opts := sampler.Options{Sysfs: c.sysfs, Rails: finder.Rails, Interval: s.interval, Ethtool: m.ethtool}
@@ -181,12 +178,12 @@ func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, g
 	return sampler.New(opts)
 }
 
-// background runs each until stop is called, which waits for them, though not for a file that hangs.
-func background(ctx context.Context, list []runner) (stop func()) {
+// background runs each function until stop is called, which waits for them, but not for a file that hangs.
+func background(ctx context.Context, list []func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	for _, r := range list {
-		running.Go(func() { r.Run(ctx) })
+	for _, run := range list {
+		running.Go(func() { run(ctx) })
 	}
 	return func() {
 		cancel()

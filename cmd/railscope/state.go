@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/state"
 )
 
-// railsSection is the part of the state that says which rail is which.
+// railsSection is the part of the state with the identities of rails.
 const railsSection = "rails"
 
 // openState opens the state directory of serve; nil without one.
@@ -25,14 +25,14 @@ func (c *common) openState(logger *slog.Logger) *state.Store {
 	}
 	return state.Open(c.stateDir, func(err error) {
 		if err != nil {
-			logger.Warn("State directory has a problem", "err", err)
+			logger.Warn("State directory error", "err", err)
 			return
 		}
 		logger.Info("State saved", "dir", c.stateDir)
 	})
 }
 
-// remember makes the finder continue from the records of store, and save its own there. A nil store remembers nothing.
+// remember makes the finder use the records of the store, and save its own there. A nil store does nothing.
 func remember(finder *rail.Finder, store *state.Store) {
 	if store == nil {
 		return
@@ -48,7 +48,7 @@ func remember(finder *rail.Finder, store *state.Store) {
 	}
 }
 
-// newFinder makes the finder of a command beside serve: it names the rails as serve does, and saves nothing.
+// newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing.
 func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finder {
 	finder := rail.NewFinder(c.sysfs, railOptions(cfg), rdmanl.New(budget), budget)
 	if c.stateDir != "" {
@@ -65,7 +65,7 @@ func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finde
 // forget removes the rail of this name from the state.
 func forget(dir, name string, names map[string]string, w io.Writer) error {
 	if dir == "" {
-		return misuse{errors.New("--forget needs --state.dir: without it nothing is remembered")}
+		return misuse{errors.New("--forget needs --state.dir")}
 	}
 	gone, err := forgetRecord(dir, name, names)
 	if err != nil {

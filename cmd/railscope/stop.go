@@ -10,29 +10,26 @@ import (
 	"time"
 )
 
-// stopLimit is how long the process may take to end after SIGTERM, whatever hangs. It is below TimeoutStopSec of the
-// unit and the grace period of Kubernetes, which kill without saying what hung.
+// stopLimit is the time that the process has to end after SIGTERM. It is below TimeoutStopSec of the unit and the grace
+// period of Kubernetes, which kill without logging what hung.
 const stopLimit = 14 * time.Second
 
-// forced is the message of a stop that did not wait.
-const forced = "Exit forced, not everything has ended"
+// forced is the message of an exit after stopLimit.
+const forced = "Exit forced, still running"
 
-// unfinished holds what has to end before the process does, by name. Safe for concurrent use.
+// unfinished holds the parts that must end before the process exits, by name. Safe for concurrent use.
 type unfinished struct {
-	mu     sync.Mutex
-	parts  map[string]func() []string // name → what of it runs; nil: no details
+	mu     sync.Mutex                 // protects all following fields
+	parts  map[string]func() []string // name → details; nil: no details
 	code   int                        // of a forced exit
 	report func(limit time.Duration, still string)
 }
 
 func newUnfinished() *unfinished {
-	return &unfinished{
-		parts: map[string]func() []string{},
-		code:  exitFailure,
+	return &unfinished{parts: map[string]func() []string{}, code: exitFailure,
 		report: func(limit time.Duration, still string) {
 			fmt.Fprintf(os.Stderr, "railscope: %s after %v: %s\n", forced, limit, still)
-		},
-	}
+		}}
 }
 
 // begin adds a part until done is called.
@@ -47,28 +44,11 @@ func (u *unfinished) begin(name string, details func() []string) (done func()) {
 	}
 }
 
-// setExit sets the code of a forced exit and how it is reported.
+// setExit sets the code and the report of a forced exit.
 func (u *unfinished) setExit(code int, report func(limit time.Duration, still string)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.code, u.report = code, report
-}
-
-// names returns the names of what runs, with details.
-func (u *unfinished) names() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var list []string
-	for name, details := range u.parts {
-		if details != nil {
-			if running := details(); len(running) > 0 {
-				name += " (" + strings.Join(running, ", ") + ")"
-			}
-		}
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return strings.Join(list, "; ")
 }
 
 // forceStop calls exit when ctx has been done for limit. A thread that sleeps in the kernel, as in a read from a dead
@@ -76,11 +56,19 @@ func (u *unfinished) names() string {
 func (u *unfinished) forceStop(ctx context.Context, limit time.Duration, exit func(code int)) (cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		time.Sleep(limit)
-		still := u.names()
 		u.mu.Lock()
-		code, report := u.code, u.report
-		u.mu.Unlock()
-		report(limit, still)
-		exit(code)
+		defer u.mu.Unlock()
+		var list []string
+		for name, details := range u.parts {
+			if details != nil {
+				if running := details(); len(running) > 0 {
+					name += " (" + strings.Join(running, ", ") + ")"
+				}
+			}
+			list = append(list, name)
+		}
+		slices.Sort(list)
+		u.report(limit, strings.Join(list, "; "))
+		exit(u.code)
 	})
 }

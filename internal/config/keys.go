@@ -134,7 +134,7 @@ func figures(p *Probe) []Key {
 				"[what is expected](probe.md#degraded)."),
 		figure("probe.traffic_class", &p.TrafficClass, 0, 252, "from 0 to 252, a multiple of 4",
 			"Of RDMA packets: DSCP × 4. Use that of your jobs, so that the probe takes the same switch queue."),
-		{Name: "probe.memory", Form: "word", Default: p.Memory, Bounds: "`host`", About: "Memory to transfer.",
+		{Name: "probe.memory", Form: "word", Default: p.Memory, Bounds: "`host`", About: "Memory of the transferred bytes.",
 			want:    "host (GPU memory is not supported yet)",
 			invalid: text(&p.Memory, func(s string) bool { return s == "host" })},
 	}

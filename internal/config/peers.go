@@ -92,16 +92,9 @@ func isAddress(peer string) bool {
 func ParsePeer(s string) (string, bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		host, port = s, DefaultPort
-		if inner, found := strings.CutPrefix(s, "["); found {
-			if host, found = strings.CutSuffix(inner, "]"); !found || !strings.Contains(host, ":") {
-				return "", false
-			}
-		} else if strings.Contains(s, ":") { // an IPv6 address needs its brackets
-			return "", false
-		}
+		host, port, err = net.SplitHostPort(s + ":" + DefaultPort)
 	}
-	if !validHost(host) || !validTCPPort(port) || port == "0" {
+	if err != nil || !validHost(host) || !validTCPPort(port) || port == "0" {
 		return "", false
 	}
 	if a, err := netip.ParseAddr(host); err == nil {

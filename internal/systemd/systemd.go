@@ -1,5 +1,5 @@
-// Package systemd reports the state of the service to the service manager (sd_notify(3)). It does nothing outside a unit
-// of Type=notify.
+// Package systemd reports the state of the service to the service manager (sd_notify(3)). It does nothing outside a
+// unit of Type=notify.
 package systemd
 
 import (

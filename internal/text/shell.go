@@ -9,9 +9,9 @@ import (
 // plainInShell are the characters without a meaning in any POSIX shell, wherever they are in a word.
 const plainInShell = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./-"
 
-// ShellWord returns s as one word of a POSIX shell, quoted where necessary. ok is false for text that cannot be typed or
-// seen: control characters, invisible ones, invalid UTF-8. Do not print a command with such a name: any spelling of it
-// would name something else.
+// ShellWord returns s as one word of a POSIX shell, quoted where necessary. ok is false for text that cannot be typed
+// or seen: control characters, invisible ones, invalid UTF-8. Do not print a command with such a name: any spelling of
+// it would name something else.
 func ShellWord(s string) (word string, ok bool) {
 	if terminal.Plain(s) != s || strings.ContainsRune(s, '\uFFFD') {
 		return "", false
