@@ -166,7 +166,7 @@ func TestAlerts(t *testing.T) {
 		case !strings.HasSuffix(a["summary"], ".") || strings.Contains(a["summary"], "$value"):
 			t.Errorf("%s: its summary %q is not a sentence that stays the same", r.Alert, a["summary"])
 		case !strings.Contains(a["description"], "$value") && !strings.Contains(a["description"], "query"):
-			if r.Alert != "RailscopeRailUnused" { // its figure is the week
+			if r.Alert != "RailscopeRailUnused" && r.Alert != "RailscopeMaintenance" { // their figures are constants
 				t.Errorf("%s: its description has no figure", r.Alert)
 			}
 		}
@@ -390,7 +390,7 @@ func TestInhibitions(t *testing.T) {
 				return n[1] + strings.ReplaceAll(n[2], "|", "|"+n[1])
 			})
 			for name := range strings.SplitSeq(flat, "|") {
-				if !known(name) {
+				if !known(name) && name != "Railscope.+" {
 					t.Errorf("%s is no alert", name)
 				}
 			}

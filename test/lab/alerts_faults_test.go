@@ -217,6 +217,8 @@ var elsewhere = map[string]string{
 	"ProbeStalled":            "nothing here stops the prober",
 	"Restarting":              "no fault here takes railscope down three times within a hastened hour, a minute",
 	"GoodputBelowExpected":    "of a software device nothing is expected",
+	"StateNotSaved":           "no fault here affects the state directory",
+	"Maintenance":             "is not a fault",
 }
 
 // TestAlertsFaults plants one fault after the other, by rules for which a minute

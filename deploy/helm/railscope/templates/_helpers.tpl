@@ -121,6 +121,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.rails.include }}{{ $_ := set $rails "include" . }}{{ end }}
 {{- with .Values.rails.names }}{{ $_ := set $rails "names" . }}{{ end }}
 {{- if $rails }}{{ $_ := set $config "rails" $rails }}{{ end }}
+{{- with .Values.expect.rate }}{{ $_ := set $config "expect" (dict "rate" .) }}{{ end }}
 {{- if .Values.probe.enabled }}
 {{- $own := printf "dns+%s-peers:%d" (include "railscope.fullname" .) (int .Values.probe.port) }}
 {{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" (prepend (default list .Values.probe.peers) $own) }}
