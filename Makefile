@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help render announce run build test upgrade-test test-nocgo asan arm64 golden docs dashboards rules kubernetes image image-run page lint lines lab bench fuzz deps release-check release-snapshot release package-test lab-package .bin/package
 
-# What the binary says of itself. Outside a git checkout only the version is known.
+# Version information of the binary. Outside a git checkout only the version is known.
 git = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && TZ=UTC git $(1))
 stamp = -X github.com/prometheus/common/version.$(1)=$(2)
 LDFLAGS = $(call stamp,Version,$(shell cat VERSION)) $(call stamp,Revision,$(call git,describe --always --dirty --abbrev=40 --exclude='*')) \
@@ -19,7 +19,7 @@ export GORACE ?= atexit_sleep_ms=0
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-# What there is to run: what was asked for, else what this machine has, else the demo.
+# The command to run: ARGS, else serve if this machine has RDMA devices, else the demo.
 rdma = $(wildcard /sys/class/infiniband/*)
 show = $(or $(ARGS),$(if $(rdma),serve,demo))
 
@@ -36,52 +36,52 @@ test: deps ## vet, and every test under the race detector
 	go vet -tags lab ./...
 	go test -race ./...
 
-upgrade-test: deps ## this checkout beside the last railscope of protocol 1, as in a rolling upgrade
+upgrade-test: deps ## test a rolling upgrade from protocol 1
 	go vet -tags upgrade ./cmd/railscope
 	go test -count=1 -tags upgrade -run TestRollingUpgrade ./cmd/railscope
 
-test-nocgo: ## the same without C: counters only, no GPU, no probe
+test-nocgo: ## vet, and every test without C: counters only, no GPU, no probe
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
 	CGO_ENABLED=0 go vet ./...
 	CGO_ENABLED=0 go test ./...
 
-asan: deps ## the packages that have C, and the fake one of them is tested with, under the address sanitizer
+asan: deps ## test the packages with C under AddressSanitizer
 	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./internal/nvml
 
 arm64: ## build for arm64 with C into .bin/arm64/, and test the probe there, emulated
 	LDFLAGS='$(LDFLAGS)' scripts/arm64.sh
 
-golden: deps ## write the expected expositions of exporter/testdata anew
+golden: deps ## update the expected expositions in exporter/testdata
 	go test ./exporter -update
 
-docs: deps ## write docs/metrics.md, configuration.md, what else of docs/ is made of code, and the PrometheusRule anew
+docs: deps ## update the generated parts of docs/ and the PrometheusRule
 	go test ./exporter ./doctor/check ./cmd/railscope -run TestDocs -update
 	go test ./deploy/rules -run 'TestTable|TestPrometheusRule' -update
 
-rules: deps .bin/promtool ## the alerts: promtool's check and tests, and what they name against the rows
+rules: deps .bin/promtool ## check and test the alerts, and the metrics that they name
 	.bin/promtool check rules --lint=all deploy/rules/node.yml deploy/rules/probe.yml
 	.bin/promtool test rules deploy/rules/tests/*.yml
 	PROMTOOL=$(CURDIR)/.bin/promtool go test ./deploy/rules
-	cd test/check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # what it reads is outside its module, where the cache does not look
+	cd test/check && go vet ./rules ./catalog ./demo && go test -count=1 ./rules ./catalog ./demo # reads files outside its module, which the test cache does not track
 
-dashboards: ## write the Grafana dashboards anew, and check them: every query answered by a real Prometheus storage
+dashboards: ## update the Grafana dashboards, and check every query with Prometheus' own storage
 	go test ./dashboards -update
-	cd test/check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # what it reads is outside its module, where the cache does not look
+	cd test/check && go vet ./dashboards ./fleet && go test -count=1 ./dashboards ./fleet # reads files outside its module, which the test cache does not track
 
-kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update writes goldens and the table of values anew)
-	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # what it reads is outside its module, where the cache does not look
+kubernetes: ## lint, render and check the Helm chart and the kustomizations (ARGS=-update updates goldens and the table of values)
+	cd test/check/kubernetes && go vet ./... && go test -count=1 ./... $(ARGS) # reads files outside its module, which the test cache does not track
 
 image: build ## build the container image for this machine, without Docker
 	scripts/image.sh railscope
 
-image-run: image ## run the image once as Kubernetes would, and look at what it does
+image-run: image ## run the image once with the permissions of a pod
 	scripts/image-test.sh
 
-page: deps ## the live page of the real binary, in a real Chromium
+page: deps ## test the live page of the real binary in Chromium
 	@scripts/need.sh chromium=chromium
-	cd test/browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # what it serves is outside its module, where the cache does not look
+	cd test/browser && go vet ./... && RAILSCOPE_REQUIRE_CHROMIUM=1 go test -count=1 ./... # reads files outside its module, which the test cache does not track
 
-render: build .bin/prometheus ## draw the dashboards with Grafana's own components into docs/img (ARGS=demo: ask every panel of railscope demo)
+render: build .bin/prometheus ## render the dashboards with Grafana's components into docs/img (ARGS=demo: query every panel with railscope demo)
 	scripts/render.sh $(ARGS)
 
 lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the scripts
@@ -91,7 +91,7 @@ lint: .bin/golangci-lint ## golangci-lint over the Go code, shellcheck over the 
 lines: ## count the lines of Go and C that are shipped, per package and in total
 	@scripts/count-lines.sh
 
-lab: deps ## two real RoCE nodes in virtual machines, and the tests that run on them
+lab: deps ## start two RoCE nodes in virtual machines, and run their tests
 	test/lab/run.sh $(ARGS)
 
 bench: build .bin/node_exporter ## compare values and cost with node_exporter (ARGS='-scrapes 100' and others)
@@ -100,7 +100,7 @@ bench: build .bin/node_exporter ## compare values and cost with node_exporter (A
 fuzz: deps ## every fuzz target for FUZZTIME (10 s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
-release-check: .bin/goreleaser ## goreleaser's check of .goreleaser.yml, and systemd's of the unit
+release-check: .bin/goreleaser ## check .goreleaser.yml and the systemd unit
 	@scripts/need.sh systemd-analyze=systemd
 	.bin/goreleaser check
 	systemd-analyze security --no-pager --offline=true --threshold=25 deploy/systemd/railscope.service
@@ -108,10 +108,10 @@ release-check: .bin/goreleaser ## goreleaser's check of .goreleaser.yml, and sys
 release-snapshot: deps .bin/goreleaser .bin/sbom ## deb, rpm, tar.gz, checksums and SBOM of this checkout, for amd64 and arm64, in dist/
 	LDFLAGS='$(LDFLAGS)' scripts/release.sh snapshot
 
-release: deps .bin/goreleaser .bin/sbom ## the same of the tag that VERSION names, and the container image, uploaded as a draft
+release: deps .bin/goreleaser .bin/sbom ## packages and container image of the tag in VERSION, uploaded as a draft release
 	LDFLAGS='$(LDFLAGS)' scripts/release.sh publish
 
-package-test: ## what is in the packages of dist/, and does the arm64 program run
+package-test: ## test the packages in dist/
 	@scripts/need.sh rpm=rpm man=man-db fish=fish zsh=zsh qemu-aarch64=qemu-user taskset=util-linux systemd-analyze=systemd
 	go test -count=1 -tags dist ./deploy/packages
 

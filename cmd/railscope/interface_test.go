@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// What docs/configuration.md promises of endpoints and exit codes, as tables:
-// the page is made of them, and the tests here try each line.
+// Endpoints and exit codes as tables: docs/configuration.md is generated from them, and the tests here verify each
+// line.
 
 // endpoint is a request that railscope answers.
 type endpoint struct {
@@ -28,50 +28,49 @@ type endpoint struct {
 func webEndpoints() []endpoint {
 	return []endpoint{
 		{method: "GET", path: "/metrics", status: 200,
-			answers: "the metrics, where `--web.telemetry-path` says: text, or protobuf with native histograms, as " +
-				"`Accept` asks; with gzip where that is taken"},
+			answers: "metrics, at the path of `--web.telemetry-path`: text, or protobuf with native histograms, as " +
+				"requested by `Accept`; gzip if accepted"},
 		{method: "GET", path: "/", status: 200, answers: "[the live page](page.md)"},
 		{method: "GET", path: "/-/page/events", status: 200,
-			answers: "what changes on it, as server-sent events without end; 503 while 50 are open. It loads " +
-				"`/-/page.css`, `.js` and `.svg`, too"},
+			answers: "changes of the page as an endless stream of server-sent events; 503 while 50 are open. The " +
+				"page also loads `/-/page.css`, `.js` and `.svg`"},
 		{method: "GET", path: "/-/healthy", status: 200, answers: "200 while the process serves"},
 		{method: "GET", path: "/-/ready", status: 200,
-			answers: "200 once every source has been read, until railscope stops; else 503"},
+			answers: "200 from the first read of every source until railscope stops; else 503"},
 		{method: "POST", path: "/-/reload", status: 200,
-			answers: "with `--web.enable-lifecycle`: reads the configuration again; 200, or 500 with what is wrong " +
-				"with it. PUT does the same. 403 for pages of other sites, and without the flag"},
+			answers: "reloads the configuration: 200, or 500 with the error. PUT does the same. 403 without " +
+				"`--web.enable-lifecycle`, and for cross-site requests"},
 	}
 }
 
-// controlEndpoints are those of probe.listen. The status is that of a node which
-// answers anyone.
+// controlEndpoints are those of probe.listen. The status is that of a node with insecure: true.
 func controlEndpoints() []endpoint {
-	const over = "; 410 when the lease is over"
+	const over = "; 410 after the end of the lease"
 	return []endpoint{
 		{method: "POST", path: "/v2/hello",
 			body: `{"version":2,"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, status: 200,
-			answers: "a challenge, for anyone: protocol version, nonce, and whether a token is asked for"},
+			answers: "a challenge, for anyone: protocol version, nonce, and whether a token is required"},
 		{method: "POST", path: "/v2/prove", body: "{}", status: 200,
-			answers: "with a token: both ends prove that they have it. Every request below then carries a proof, " +
-				"and every answer"},
-		{method: "GET", path: "/v2/node", status: 200, answers: "who this node is: name, versions, rails, addresses"},
+			answers: "with a token: both ends prove that they have it. Every request below and its answer then " +
+				"carry a proof"},
+		{method: "GET", path: "/v2/node", status: 200, answers: "identity of this node: name, versions, rails, addresses"},
 		{method: "GET", path: "/v2/facts", status: 403,
-			answers: "what `railscope doctor --peer` compares: [security.md](security.md#facts); 403 with " +
+			answers: "[facts](security.md#facts) that `railscope doctor --peer` compares; 403 with " +
 				"`insecure: true`"},
 		{method: "POST", path: "/v2/lease", body: "{}", status: 400,
-			answers: "asks for the one lease on scratch memory; the answer lasts as long as the lease, 409 when it " +
-				"is denied"},
+			answers: "requests the one lease on scratch memory: a stream that lasts as long as the lease, or 409 if " +
+				"it is denied"},
 		{method: "POST", path: "/v2/lease/ID/open", try: "/v2/lease/x/open",
 			body: `{"transport":"tcp","buffer":4096,"depth":1,"queue_pairs":1,"rails":[{"rail":"0"}]}`, status: 410,
 			answers: "registers memory and brings up queue pairs, or a TCP port" + over},
 		{method: "POST", path: "/v2/lease/ID/verify", try: "/v2/lease/x/verify", body: "{}", status: 410,
-			answers: "looks at the bytes that were written" + over},
+			answers: "verifies the bytes that were written" + over},
 		{method: "POST", path: "/v2/lease/ID/renew", try: "/v2/lease/x/renew", body: "{}", status: 410,
-			answers: "keeps the lease for 10 s more, up to 10 minutes in all" + over},
+			answers: "extends the lease by 10 s, up to 10 minutes in total" + over},
 		{method: "DELETE", path: "/v2/lease/ID", try: "/v2/lease/x", body: "{}", status: 410,
-			answers: "ends the lease, and answers when nothing is left of it" + over},
+			answers: "ends the lease; answered when all its resources are released" + over},
 		{method: "GET", path: "/v1/…", try: "/v1/hello", status: 410,
-			answers: "the protocol of earlier versions: 410 with the reason `protocol`, whatever the request carries"},
+			answers: "protocol of earlier versions: always 410 with reason `protocol`"},
 	}
 }
 
@@ -97,8 +96,7 @@ func (e endpoint) ask(t *testing.T, url, authorization string) int {
 	return res.StatusCode
 }
 
-// TestEndpoints: each answers as the page says, and with basic auth or a token
-// to nobody without.
+// TestEndpoints: each endpoint answers as documented, and with basic auth or a token only to clients that have it.
 func TestEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	token, web := filepath.Join(dir, "token"), filepath.Join(dir, "web.yml")
@@ -145,8 +143,8 @@ type exit struct {
 }
 
 func exits() []exit {
-	const misuse = "the command line or the configuration must be changed; one line on standard error says what, " +
-		"and what would be right"
+	const misuse = "the command line or the configuration is invalid: standard error has one line with the error " +
+		"and a valid value"
 	end := func(stdout string, args ...string) func(*testing.T) int {
 		return func(t *testing.T) int {
 			cmd := command(t, nil, append(args, "--path.sysfs="+t.TempDir())...)
@@ -167,17 +165,17 @@ func exits() []exit {
 		{"serve", 0, "it was stopped by SIGTERM or SIGINT", func(t *testing.T) int {
 			return start(t, nil, "--path.sysfs="+t.TempDir()).stop(t, syscall.SIGTERM)
 		}},
-		{"serve", 1, "it could not begin, or not go on: an address that cannot be listened on",
+		{"serve", 1, "it could not start or continue, for example because it cannot listen on the address",
 			end(null, "serve", "--web.listen-address=nonsense")},
 		{"serve", 2, misuse, end(null, "serve", "--nonsense")},
-		{"rails", 0, "the list was printed, though it may be empty", end(null, "rails")},
+		{"rails", 0, "the list was printed, even if empty", end(null, "rails")},
 		{"rails", 1, "the list could not be printed", end(full, "rails")},
 		{"rails", 2, misuse, end(null, "rails", "--format=xml")},
-		{"bench", 0, "the result is `ok`: by RDMA, and no rail is dead or slow", nil},
-		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`: the report says why",
+		{"bench", 0, "the result is `ok`: RDMA over all rails, none of them slow", nil},
+		{"bench", 1, "the result is `degraded`, `fallback`, `failed` or `skipped`; the report has the reason",
 			end(null, "bench", "127.0.0.1:1")},
 		{"bench", 2, misuse, end(null, "bench")},
-		{"doctor", 0, "no fault was found; warnings are none", func(t *testing.T) int {
+		{"doctor", 0, "no fault was found; warnings do not count", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))
 			out, _ := cmd.CombinedOutput() // the exit code says it
 			if !bytes.Contains(out, []byte("Nothing wrong")) {
@@ -192,7 +190,7 @@ func exits() []exit {
 			r.line(t, `"msg":"(Serving)"`)
 			return r.stop(t, syscall.SIGTERM)
 		}},
-		{"demo", 1, "it could not begin, or not go on: an address that another program has", func(t *testing.T) int {
+		{"demo", 1, "it could not start or continue, for example because a port is in use", func(t *testing.T) int {
 			held, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -204,7 +202,7 @@ func exits() []exit {
 	}
 }
 
-// TestExitCodes: commands end as the page says.
+// TestExitCodes: commands exit as documented.
 func TestExitCodes(t *testing.T) {
 	for _, e := range exits() {
 		if e.try == nil {
