@@ -74,7 +74,7 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if s.format == "json" {
 		err = report.WriteJSON(w, res)
 	} else {
-		err = report.WriteTable(w, res, report.Options{Color: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""})
+		err = report.WriteTable(w, res, report.Options{Color: page().Color})
 	}
 	return cmp.Or(err, benchError(res))
 }

@@ -41,6 +41,15 @@ func (c *common) define(app *kingpin.Application) {
 
 func (c *common) logger() *slog.Logger { return promslog.New(&c.log) }
 
+// logResult logs a failure as a warning, else the success.
+func logResult(logger *slog.Logger, err error, failed, succeeded string, args ...any) {
+	if err != nil {
+		logger.Warn(failed, append(args, "err", err)...)
+		return
+	}
+	logger.Info(succeeded, args...)
+}
+
 // load reads the configuration. Its errors are misuse.
 func (c *common) load() (*config.Config, error) {
 	cfg, err := config.Load(c.configFile)

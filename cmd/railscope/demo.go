@@ -25,16 +25,6 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// The demo's probe starts its first rounds soon, and a burst takes the same time at every rate.
-const (
-	demoInterval = 15 * time.Second
-	demoTransfer = 26 << 20 // for each Gb/s of a rail
-	demoChunk    = 128 << 10
-	demoBudget   = 26 << 30 // for each Gb/s of a rail
-	demoSolos    = 2        // a rail that is slow alone is reported after two full rounds
-	demoBusy     = 0.5      // the simulated job uses more; a loaded machine counts bytes too late for a lower limit
-)
-
 // demoSettings are the flags of demo.
 type demoSettings struct {
 	*common
@@ -153,12 +143,13 @@ func portError(err error) error {
 	return err
 }
 
-// demoProbe returns the options of probes over rails of this rate, in Gb/s.
+// demoProbe returns the options of probes over rails of this rate, in Gb/s. A burst takes the same time at every rate.
 func demoProbe(rate float64) probe.Options {
 	opts := probe.DefaultOptions()
-	opts.Interval, opts.Timeout, opts.Chunk = demoInterval, demoInterval, demoChunk
-	opts.BusyAbove, opts.SoloEvery = demoBusy, demoSolos
-	opts.Transfer, opts.Budget = int64(rate*demoTransfer), int64(rate*demoBudget)
+	opts.Interval, opts.Timeout, opts.Chunk = 15*time.Second, 15*time.Second, 128<<10
+	opts.Transfer, opts.Budget = int64(rate*(26<<20)), int64(rate*(26<<30))
+	opts.SoloEvery = 2   // a rail that is slow alone is reported after two full rounds
+	opts.BusyAbove = 0.5 // the simulated job uses more; a loaded machine counts bytes too late for a lower limit
 	return opts
 }
 

@@ -54,9 +54,6 @@ func (w *maintenanceWatch) observe(s maintenance.State) {
 
 // releaseNVML releases NVML for a minute, so that a GPU can be reset.
 func (w *maintenanceWatch) releaseNVML() {
-	if err := w.nvml.Release(hangupRelease); err != nil {
-		w.logger.Warn("NVML release failed, retried at every read", "err", err)
-		return
-	}
-	w.logger.Info("NVML released", "for", hangupRelease)
+	logResult(w.logger, w.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
+		"for", hangupRelease)
 }

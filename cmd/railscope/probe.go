@@ -60,9 +60,15 @@ func newProbing(node *probe.Node, logger *slog.Logger) *probing {
 			logger.Error("Probe port not opened, peers are not answered (retried at least every 30s)",
 				"err", err, "fix", "stop the program that uses the address, or change probe.listen")
 		},
-		Peers:      p.setPeers,
-		Resolved:   p.resolved,
-		SecretFile: p.secretFile,
+		Peers: p.setPeers,
+		Resolved: func(name string, peers int, err error) {
+			logResult(logger, err, "Lookup of peers failed, using the last result", "Looked up peers",
+				"name", name, "peers", peers)
+		},
+		SecretFile: func(path string, err error) {
+			logResult(logger, err, "Token or certificate file invalid, its previous content stays in use",
+				"Token or certificate file valid again", "file", path)
+		},
 		WeakToken: func(path string, bytes int) {
 			logger.Warn("Token is too short; make one with: head -c 24 /dev/urandom | base64",
 				"file", path, "bytes", bytes, "wanted", secret.ShortToken)
@@ -80,24 +86,6 @@ func (p *probing) setPeers(peers []string) {
 		last[peer] = p.last[peer]
 	}
 	p.last = last
-}
-
-// resolved logs the result of a DNS lookup.
-func (p *probing) resolved(name string, peers int, err error) {
-	if err != nil {
-		p.logger.Warn("Lookup of peers failed, using the last result", "name", name, "peers", peers, "err", err)
-		return
-	}
-	p.logger.Info("Looked up peers", "name", name, "peers", peers)
-}
-
-// secretFile logs that a token or certificate file became invalid, or valid again.
-func (p *probing) secretFile(path string, err error) {
-	if err != nil {
-		p.logger.Error("Token or certificate file invalid, its previous content stays in use", "file", path, "err", err)
-		return
-	}
-	p.logger.Info("Token or certificate file valid again", "file", path)
 }
 
 // prepare checks options and returns the function that applies them, which cannot fail. It does nothing for the options
@@ -123,14 +111,6 @@ func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 		return err
 	}
 	commit(ctx)
-	return nil
-}
-
-// activity names what delays the end of the probe.
-func (p *probing) activity() []string {
-	if p.service.Stats().Leases > 0 {
-		return []string{"a lease of a peer"}
-	}
 	return nil
 }
 

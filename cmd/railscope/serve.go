@@ -88,7 +88,7 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 	if err != nil {
 		return err
 	}
-	defer parts.begin("the probe", n.probing.activity)()
+	defer parts.begin("the probe", nil)()
 	defer n.close()
 	defer context.AfterFunc(ctx, n.close)() // while scrapes finish, not after them
 	n.watch.Check()

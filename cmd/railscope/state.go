@@ -24,11 +24,7 @@ func (c *common) openState(logger *slog.Logger) *state.Store {
 		return nil
 	}
 	return state.Open(c.stateDir, func(err error) {
-		if err != nil {
-			logger.Warn("State directory error", "err", err)
-			return
-		}
-		logger.Info("State saved", "dir", c.stateDir)
+		logResult(logger, err, "State directory error", "State saved", "dir", c.stateDir)
 	})
 }
 

@@ -35,9 +35,7 @@ func (l *Loader) Load(path string) (*Config, error) {
 	return l.parse(path, data)
 }
 
-// Parse is [Load] of data that was read from the file name.
-func Parse(name string, data []byte) (*Config, error) { return new(Loader).parse(name, data) }
-
+// parse is [Load] of data that was read from the file name.
 func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var root yaml.Node

@@ -24,12 +24,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance of two short words.
+// distance is the Levenshtein distance of two words.
 func distance(a, b string) int {
-	const longest = 64
-	if len(a) > longest || len(b) > longest {
-		return max(len(a), len(b))
-	}
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -3,6 +3,7 @@
 package systemd
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -31,22 +32,19 @@ func Watchdog(alive func()) (stop func()) {
 	if err != nil || interval <= 0 {
 		return func() {}
 	}
-	ticker, done := time.NewTicker(interval/2), make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		for {
+		for tick := time.Tick(interval / 2); ; {
 			select {
-			case <-ticker.C:
+			case <-tick:
 				alive()
 				notify(daemon.SdNotifyWatchdog)
-			case <-done:
+			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return func() {
-		ticker.Stop()
-		close(done)
-	}
+	return stop
 }
 
 // notify ignores failure: nothing else can be notified.
