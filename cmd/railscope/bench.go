@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -16,15 +15,11 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// benchSettings are the flags of bench. The configuration replaces zero values.
+// benchSettings are the flags of bench.
 type benchSettings struct {
 	*common
-	format                           string
-	peer, tokenFile, transfer, chunk string
-	depth, latencySamples            int
-	minOfExpected                    float64
-	minGiven                         bool
-	timeout                          time.Duration
+	format, peer, tokenFile string
+	options                 map[string]*string // by key below probe; empty: as configured
 }
 
 func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
@@ -33,14 +28,19 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	cmd.Arg("peer", "The peer, host or host:port. It must answer probes (probe.listen in its configuration).").
 		Required().StringVar(&s.peer)
 	tokenFlag(cmd, &s.tokenFile)
-	cmd.Flag("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE").StringVar(&s.transfer)
-	cmd.Flag("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE").StringVar(&s.chunk)
-	cmd.Flag("depth", "Chunks in flight per rail.").PlaceHolder("N").IntVar(&s.depth)
-	cmd.Flag("latency-samples", "Writes of 8 B per rail.").PlaceHolder("N").IntVar(&s.latencySamples)
-	cmd.Flag("min-of-expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
-		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").
-		PlaceHolder("RATIO").IsSetByUser(&s.minGiven).Float64Var(&s.minOfExpected)
-	cmd.Flag("timeout", "Longest time of the round.").Default("1m").DurationVar(&s.timeout)
+	s.options = map[string]*string{}
+	option := func(key, help string) *kingpin.FlagClause {
+		flag := cmd.Flag(strings.ReplaceAll(key, "_", "-"), help)
+		s.options[key] = flag.String()
+		return flag
+	}
+	option("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE")
+	option("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE")
+	option("depth", "Chunks in flight per rail.").PlaceHolder("N")
+	option("latency_samples", "Writes of 8 B per rail.").PlaceHolder("N")
+	option("min_of_expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
+		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
+	option("timeout", "Longest time of the round.").Default("1m")
 	formatFlag(cmd, "RAILSCOPE_BENCH_FORMAT", &s.format, "table", "json")
 	return s
 }
@@ -57,7 +57,7 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if err != nil {
 		return err
 	}
-	opts, peer, err := s.options(cfg)
+	opts, peer, err := s.probeOptions(cfg)
 	if err != nil {
 		return misuse{err}
 	}
@@ -87,34 +87,14 @@ func benchError(res probe.Result) error {
 	return nil
 }
 
-// options returns the options of the configuration, overridden by the command line.
-func (s *benchSettings) options(cfg *config.Config) (opts probe.Options, peer string, err error) {
+// probeOptions returns the options of the configuration, overridden by the command line.
+func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, peer string, err error) {
 	if peer, err = parsePeer("PEER", s.peer); err != nil {
 		return opts, "", err
 	}
 	p := cmp.Or(cfg.Probe, config.DefaultProbe())
-	p.Timeout = config.Duration(s.timeout)
 	p.TokenFile = cmp.Or(s.tokenFile, p.TokenFile)
-	p.Depth = cmp.Or(config.Count(s.depth), p.Depth)
-	p.LatencySamples = cmp.Or(config.Count(s.latencySamples), p.LatencySamples)
-	if s.minGiven {
-		p.MinOfExpected = config.Ratio(s.minOfExpected)
-	}
-	for _, size := range []struct {
-		flag, text string
-		to         *config.Size
-	}{{"transfer", s.transfer, &p.Transfer}, {"chunk", s.chunk, &p.Chunk}} {
-		if size.text == "" {
-			continue
-		}
-		if err := size.to.UnmarshalText([]byte(size.text)); err != nil {
-			return opts, "", fmt.Errorf("--%s: %w", size.flag, err)
-		}
-	}
-	if s.chunk == "" {
-		p.Chunk = min(p.Chunk, max(p.Transfer/4096*4096, 4096))
-	}
-	if bad := p.Check(); bad != nil {
+	if bad := p.Override(s.options); bad != nil {
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
 	opts = *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})

@@ -25,9 +25,10 @@ func TestBenchMisuse(t *testing.T) {
 			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
 				`peers share, or two of them, one per line`},
 		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"},
-			`railscope: --transfer: invalid size "64Mib": .*`},
+			`railscope: --transfer must be a size such as 64MiB .*, from 64KiB to 64GiB, not "64Mib"`},
 		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
+		{"no depth", []string{"a", "--depth=0"}, `railscope: --depth must be a whole number, from 1 to 128, not 0`},
 		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
 		{"nothing is too little", []string{"a", "--min-of-expected=0"},
 			`railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/railscope/railscope/internal/secret"
 )
 
@@ -20,9 +22,10 @@ type Key struct {
 	Bounds  string // empty: the form says it all
 	About   string
 
-	want    string        // for messages: a valid value; empty: keys with values
-	item    string        // for messages: a valid element of a list or map
-	invalid func() string // returns the value if it is out of bounds, else nothing; nil: not checked here
+	want    string                  // for messages: a valid value; empty: keys with values
+	item    string                  // for messages: a valid element of a list or map
+	invalid func() string           // returns the value if it is out of bounds, else nothing; nil: not checked here
+	set     func(text string) error // of a number
 }
 
 const (
@@ -145,6 +148,7 @@ func figure[T figureType](name string, v *T, least, most T, bounds, about string
 	form, want := (*v).describe()
 	bounds = cmp.Or(bounds, fmt.Sprintf("from %v to %v", least, most))
 	return Key{Name: name, Form: form, Default: (*v).String(), About: about, Bounds: bounds, want: want + bounds,
+		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
 		invalid: func() string {
 			if *v >= least && *v <= most {
 				return ""

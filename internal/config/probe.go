@@ -22,7 +22,22 @@ type Problem struct {
 	Text string // follows the key: what is wrong, and what would be valid
 }
 
-// Check returns the first number that is out of its bounds, for options from a command line; nil when all are valid.
+// Override sets numbers by key below probe, such as latency_samples, from a command line, except for those that are
+// empty. It returns the first problem; nil: all are valid.
+func (p *Probe) Override(texts map[string]*string) *Problem {
+	for _, k := range figures(p) {
+		key := strings.TrimPrefix(k.Name, "probe.")
+		if text := texts[key]; text != nil && *text != "" && k.set(*text) != nil {
+			return &Problem{key, fmt.Sprintf("must be %s, not %q", k.want, *text)}
+		}
+	}
+	if chunk := texts["chunk"]; chunk == nil || *chunk == "" {
+		p.Chunk = min(p.Chunk, max(p.Transfer/page*page, page))
+	}
+	return p.Check()
+}
+
+// Check returns the first number that is out of its bounds; nil when all are valid.
 func (p *Probe) Check() *Problem {
 	for _, k := range figures(p) {
 		if value := k.invalid(); value != "" {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -15,6 +16,9 @@ type figureType interface {
 	fmt.Stringer
 	describe() (form, want string) // for the reference; for a message, before the bounds
 }
+
+// errValue is the error of a value without its form. Messages have the key and the form.
+var errValue = errors.New("invalid value")
 
 // Duration is a length of time, such as 1m30s.
 type Duration time.Duration
@@ -75,7 +79,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	}
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !unit {
-		return fmt.Errorf("invalid rate %q: write a number with Gb/s or Mb/s, such as 400Gb/s", b)
+		return errValue
 	}
 	*r = Rate(v * scale / 8)
 	return nil
@@ -107,7 +111,7 @@ func (s *Size) UnmarshalText(b []byte) error {
 		*s = Size(n) * u.bytes
 		return nil
 	}
-	return fmt.Errorf("invalid size %q: write a whole number with %s, such as 64MiB", b, unitNames)
+	return errValue
 }
 
 const unitNames = "KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes"
@@ -153,7 +157,7 @@ func (g *Budget) UnmarshalText(b []byte) error {
 	case err == nil && per == "m" && bytes <= math.MaxInt64/60:
 		*g = Budget(bytes * 60)
 	default:
-		return fmt.Errorf("invalid budget %q: write a size and /h, such as 8GiB/h", b)
+		return errValue
 	}
 	return nil
 }
