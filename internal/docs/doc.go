@@ -1,4 +1,2 @@
-// Package docs holds no code: its tests hold that links in the documentation
-// lead somewhere, that every page can be found from the first one, and that
-// words and make targets are what they are called.
+// Package docs tests the documentation: links, spelling, make targets, and that every page can be reached from the first.
 package docs
