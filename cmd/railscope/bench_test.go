@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestBenchMisuse: what the user mends on the command line is exit code 2.
+// TestBenchMisuse: errors that the user fixes on the command line exit with code 2.
 func TestBenchMisuse(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -20,11 +20,11 @@ func TestBenchMisuse(t *testing.T) {
 		want string
 	}{
 		{"no peer", nil, `railscope: required argument 'peer' not provided .*`},
-		{"a peer that is none", []string{"a b"}, `railscope: PEER must be host or host:port, .*, not "a b"`},
+		{"an invalid peer", []string{"a b"}, `railscope: PEER must be host or host:port, .*, not "a b"`},
 		{"no such token file", []string{"a", "--token-file=/no/such/file"},
 			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
 				`peers share, or two of them, one per line`},
-		{"a size without a unit that there is", []string{"a", "--transfer=64Mib"},
+		{"an unknown unit", []string{"a", "--transfer=64Mib"},
 			`railscope: --transfer must be a size such as 64MiB .*, from 64KiB to 64GiB, not "64Mib"`},
 		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
@@ -54,7 +54,7 @@ func bench1(t *testing.T, args ...string) (out, errs string, code int) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = cmd.Run() // the exit code says it
+	_ = cmd.Run() // the exit code is checked
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
@@ -177,7 +177,7 @@ func TestBenchInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code says it
+	_ = cmd.Wait() // the exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "told to stop") {
 		t.Errorf("exit %d, it said %q", code, &out)
 	}

@@ -23,9 +23,8 @@ import (
 	"github.com/railscope/railscope/demo"
 )
 
-// fourPorts returns the first of four ports in a row on which nobody listens.
-// They are below those that Linux gives to connections, which would take one
-// before the demo does.
+// fourPorts returns the first of four consecutive free ports. They are below the ephemeral ports of Linux, which another
+// connection could take before the demo does.
 func fourPorts(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -90,8 +89,7 @@ func (n *shown) scrape(t *testing.T) bool {
 	return true
 }
 
-// value returns the value of the first series that begins so, and -1 where there
-// is none.
+// value returns the value of the first series with this prefix; -1 without one.
 func (n *shown) value(series string) float64 {
 	_, rest, found := strings.Cut(n.text, "\nrailscope_"+series)
 	if !found {
@@ -102,14 +100,13 @@ func (n *shown) value(series string) float64 {
 	return v
 }
 
-// between reports whether a series is there and in bounds.
+// between reports whether a series exists and is within bounds.
 func (n *shown) between(least, most float64, series string) bool {
 	v := n.value(series)
 	return v >= least && v <= most
 }
 
-// TestDemo runs the demo's two nodes, well and with each trouble: what is to be
-// seen is seen on both of them, and what they serve is well-formed.
+// TestDemo runs the demo's two nodes, healthy and with each fault: both show it, and their metrics are well-formed.
 func TestDemo(t *testing.T) {
 	const rdma = `transport="rdma"} 1`
 	degraded := regexp.MustCompile(`(?m)^railscope_probe_rounds_total\{.*result="degraded"\} [1-9]`)
@@ -151,7 +148,7 @@ func TestDemo(t *testing.T) {
 		nodes, fail, end := showAll(t, append([]string{"--rate=" + tc.rate}, tc.args...)...)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name == "failed" { // a rail that nobody has seen carry anything is no loss
+			if name == "failed" { // a rail that never carried traffic does not count as lost
 				watch(t, nodes, func(_ int, n *shown) bool {
 					return n.between(2, 2, `rails_active{direction="receive"`)
 				})
@@ -188,8 +185,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// showAll starts a demo, and returns its nodes, what lets rails fail, and what
-// ends it.
+// showAll starts a demo, and returns its nodes, the function that takes the ports of --fail down, and the one that ends
+// it.
 func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(), end func() error) {
 	t.Helper()
 	app := kingpin.New("railscope", "")
@@ -221,8 +218,8 @@ func showAll(t *testing.T, args ...string) (nodes [demo.Nodes]*shown, fail func(
 	return nodes, func() { close(hold) }, func() error { cancel(); return <-ended }
 }
 
-// watch scrapes until each node has shown all that is to be seen. It takes as
-// many rounds as it takes: a machine at work with other things spoils some.
+// watch scrapes until each node has shown everything. The number of rounds is not limited: on a busy machine some are
+// disturbed.
 func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) {
 	t.Helper()
 	var done [demo.Nodes]bool
@@ -242,9 +239,8 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 	}
 }
 
-// TestDemoEnds: it says first what it is; a signal ends it soon and in order, in
-// the middle of whatever it does; and nothing is left, when its terminal or who
-// reads what it says is gone, neither.
+// TestDemoEnds: the first line is the notice, every signal ends the demo with exit code 0, and no file is left, also when
+// its terminal or the reader of its output is gone.
 func TestDemoEnds(t *testing.T) {
 	// Under nohup SIGHUP is ignored, and children inherit that. They do not inherit a handler.
 	hup := make(chan os.Signal, 1)

@@ -24,14 +24,14 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// TestDoctorMisuse: what the user mends on the command line is exit code 2.
+// TestDoctorMisuse: errors that the user fixes on the command line exit with code 2.
 func TestDoctorMisuse(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"a peer that is none", []string{"--peer=a b"}, `railscope: --peer must be host or host:port, .*, not "a b"`},
+		{"an invalid peer", []string{"--peer=a b"}, `railscope: --peer must be host or host:port, .*, not "a b"`},
 		{"a peer without a name", []string{"--peer="}, `railscope: --peer must be host or host:port, .*, not ""`},
 		{"no such token file", []string{"--peer=a", "--token-file=/no/such/file"},
 			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
@@ -57,7 +57,7 @@ func doctor1(t *testing.T, sys string, args ...string) (out, errs string, code i
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(60*time.Second, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = cmd.Run() // the exit code says it
+	_ = cmd.Run() // the exit code is checked
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
@@ -171,7 +171,7 @@ func TestDoctorStopped(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code says it
+	_ = cmd.Wait() // the exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || stderr.String() !=
 		"railscope: stopped before everything was read\n" {
 		t.Errorf("exit %d, %q, %q", code, &stdout, &stderr)
@@ -256,8 +256,7 @@ func terminalPair(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// TestComplaints: the page is told of what could not be read. That nothing is
-// wrong with the rest is not that nothing is wrong.
+// TestComplaints: the page lists what could not be read, which is not known to be healthy.
 func TestComplaints(t *testing.T) {
 	sys := tree(t)
 	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()},

@@ -74,7 +74,7 @@ func controlEndpoints() []endpoint {
 	}
 }
 
-// ask asks, with what the header says, and returns the status.
+// ask sends the request with this Authorization header, and returns the status.
 func (e endpoint) ask(t *testing.T, url, authorization string) int {
 	t.Helper()
 	path := e.path
@@ -156,7 +156,7 @@ func exits() []exit {
 			cmd.Stdout = out
 			timer := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 			defer timer.Stop()
-			_ = cmd.Run() // the exit code says it
+			_ = cmd.Run() // the exit code is checked
 			return cmd.ProcessState.ExitCode()
 		}
 	}
@@ -177,7 +177,7 @@ func exits() []exit {
 		{"bench", 2, misuse, end(null, "bench")},
 		{"doctor", 0, "no fault was found; warnings do not count", func(t *testing.T) int {
 			cmd := command(t, nil, "doctor", "--path.sysfs="+tree(t))
-			out, _ := cmd.CombinedOutput() // the exit code says it
+			out, _ := cmd.CombinedOutput() // the exit code is checked
 			if !bytes.Contains(out, []byte("Nothing wrong")) {
 				t.Errorf("it said %s", out)
 			}

@@ -19,8 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// private is what a stranger and a peer must not see: pids, names of processes,
-// and what is in their environments, whatever doctor thinks of it.
+// private are texts that strangers and peers must not see: PIDs, names of processes, and values of their environments.
 func private() []string {
 	return []string{"4193337", "4193338", "4193339", "hushjob", "hush1", "hush2", "hush3", "4711", "hush5", "hush6",
 		"UCX_", "NCCL_"}
@@ -59,9 +58,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// TestEnvironmentsStayPrivate: what users have in their environments is in no
-// byte that the web port or the control channel gives away. Doctor by hand shows
-// it, and doctor of a peer that something is wrong.
+// TestEnvironmentsStayPrivate: neither the web port nor the control channel sends values of environments. Doctor on the
+// node shows them; doctor on a peer shows the check and the number of processes.
 func TestEnvironmentsStayPrivate(t *testing.T) {
 	procfs, rootfs := privateProcesses(t)
 	s := nodeSettings{common: &common{sysfs: tree(t), procfs: procfs, rootfs: rootfs}, sources: defaultSources(),
@@ -83,11 +81,11 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
 		served[path] = get(t, server.URL+path)
 	}
-	told, err := sharedFacts(gatherer(s.common, n.finder))(t.Context())
+	shared, err := sharedFacts(gatherer(s.common, n.finder))(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	served["the facts"] = string(told)
+	served["the facts"] = string(shared)
 	for what, text := range served {
 		if len(text) == 0 {
 			t.Errorf("%s: empty", what)
@@ -98,7 +96,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 			}
 		}
 	}
-	there, err := facts.Parse(told)
+	there, err := facts.Parse(shared)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,7 @@ func TestBenchError(t *testing.T) {
 	}
 }
 
-// TestObserveDegraded: a round that is degraded is a warning with what was found,
-// once, whatever its figures do.
+// TestObserveDegraded: a degraded round is logged as a warning with its findings, once while only figures change.
 func TestObserveDegraded(t *testing.T) {
 	var out strings.Builder
 	p := newProbing(probe.NewNode(probe.NodeOptions{}), slog.New(slog.NewTextHandler(&out, nil)))

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// reloading is a railscope whose configuration a test writes again and again.
+// reloading is a railscope whose configuration the test changes.
 type reloading struct {
 	*running
 	t    *testing.T
 	file string
 }
 
-// reload writes a configuration and lets railscope read it.
+// reload writes a configuration and sends SIGHUP.
 func (r *reloading) reload(config string) {
 	r.t.Helper()
 	if err := os.WriteFile(r.file, []byte(config), 0o600); err != nil {
@@ -39,7 +39,7 @@ func (r *reloading) has(when string, lines ...string) {
 	}
 }
 
-// answers reports whether the probe port answers, and by what name.
+// answers reports whether the probe port accepts a connection.
 func (r *reloading) answers(address string) bool {
 	r.t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -57,8 +57,7 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestRefusedReload: a reload that is refused changes nothing at all, and reading
-// the old file again restarts nothing.
+// TestRefusedReload: a refused reload changes nothing, and reloading the same file restarts nothing.
 func TestRefusedReload(t *testing.T) {
 	taken, address := silence(t).Addr().String(), freePort(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -108,8 +107,7 @@ func TestRefusedReload(t *testing.T) {
 	}
 }
 
-// TestPortTakenAtStart: a probe port that another program has costs nobody the
-// metrics, and is used when it is free.
+// TestPortTakenAtStart: with a probe port in use, metrics are served, and the port is opened when it is free.
 func TestPortTakenAtStart(t *testing.T) {
 	other := silence(t)
 	path := file(t, fmt.Sprintf("probe: {listen: %q, insecure: true}\n", other.Addr()))

@@ -23,9 +23,8 @@ import (
 	"github.com/railscope/railscope/internal/testenv"
 )
 
-// TestMain is railscope itself when it is run with the environment set: the
-// tests below run the program as its users do, flags, exit codes and signals
-// included.
+// TestMain is railscope itself if the environment is set: the tests below run the program with flags, exit codes and
+// signals.
 func TestMain(m *testing.M) {
 	hungfs.Main()
 	if os.Getenv("RAILSCOPE_TEST_MAIN") != "" {
@@ -64,8 +63,8 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-// TestMisuse: what is wrong on the command line or in the configuration is one
-// line that says what is wrong and what would be right, and exit code 2.
+// TestMisuse: an invalid command line or configuration prints one line with the error and a valid value, and exits with
+// code 2.
 func TestMisuse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -101,12 +100,12 @@ func TestMisuse(t *testing.T) {
 			`railscope: --config\.file needs a value \(see railscope --help\)`},
 		{"no value", nil, []string{"--config.file", "--log.level=error"}, 2,
 			`railscope: --config\.file needs a value .*`},
-		{"flag like none", nil, []string{"--nonsense"}, 2,
+		{"an unknown flag", nil, []string{"--nonsense"}, 2,
 			`railscope: unknown flag --nonsense \(see railscope --help\)`},
 		{"flag of another command", nil, []string{"rails", "--fail=rail0"}, 2,
 			`railscope: unknown flag --fail; it is a flag of railscope demo \(see railscope rails --help\)`},
 		{"wrong command", nil, []string{"sevre"}, 2, `railscope: unknown command "sevre"; did you mean "serve"\? .*`},
-		{"command like none", nil, []string{"zzz"}, 2,
+		{"an unknown command", nil, []string{"zzz"}, 2,
 			`railscope: unknown command "zzz"; the commands are help, serve, rails, bench, doctor, demo .*`},
 		{"one argument too many", nil, []string{"rails", "mlx5_0"}, 2,
 			`railscope: unexpected mlx5_0 \(see railscope rails --help\)`},
@@ -150,7 +149,7 @@ func TestMisuse(t *testing.T) {
 		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2,
 			`railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, ` +
 				`such as 0\.3`},
-		{"a rate that is none", nil, []string{"demo", "--rate=NaN"}, 2,
+		{"an invalid rate", nil, []string{"demo", "--rate=NaN"}, 2,
 			`railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
 		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2,
 			`railscope: --fail: all 2 rails are to fail: .*`},
@@ -193,7 +192,7 @@ type running struct {
 	passed []string // lines of the log that no test has asked for yet
 }
 
-// start starts railscope on a free port and waits until it says where.
+// start starts railscope on a free port and waits until it serves.
 func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	r := launch(t, env, args...)
@@ -230,7 +229,7 @@ func follow(t *testing.T, cmd *exec.Cmd) *running {
 	return r
 }
 
-// silence accepts connections and says nothing.
+// silence accepts connections and sends nothing.
 func silence(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -241,9 +240,8 @@ func silence(t *testing.T) net.Listener {
 	return l
 }
 
-// line finds a line of the log that matches, waits for one if need be, and
-// returns the first group. Lines that were passed over count, too: what is done
-// side by side is logged in any order. Each is found once.
+// line waits for a line of the log that matches and returns its first group. Earlier lines count too, because parallel
+// work is logged in any order. Each line is found once.
 func (r *running) line(t *testing.T, pattern string) string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -273,7 +271,7 @@ func (r *running) stop(t *testing.T, sig os.Signal) int {
 		t.Log(r.log.Text())
 		r.passed = append(r.passed, r.log.Text())
 	}
-	_ = r.Wait() // the exit code says it
+	_ = r.Wait() // the exit code is checked
 	return r.ProcessState.ExitCode()
 }
 
@@ -362,7 +360,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestNCCL: logs are followed while it serves, and let go when it stops.
+// TestNCCL: logs are followed while railscope serves.
 func TestNCCL(t *testing.T) {
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "job.log"))
@@ -393,8 +391,7 @@ func TestNCCL(t *testing.T) {
 	}
 }
 
-// TestSampling: what is sampled appears by itself, at the interval asked for; and
-// with the sampler switched off nothing of it does.
+// TestSampling: samples appear at the requested interval, and not with the sampler disabled.
 func TestSampling(t *testing.T) {
 	env := []string{"RAILSCOPE_PATH_SYSFS=" + tree(t)}
 	on := start(t, env, "--sample.interval=20ms")
@@ -424,7 +421,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestRails: the list is there as a table and as JSON.
+// TestRails: the list is printed as a table and as JSON.
 func TestRails(t *testing.T) {
 	sys := tree(t)
 	for format, want := range map[string]string{"table": "mlx5_1", "json": `"device": "mlx5_1"`} {
@@ -435,8 +432,7 @@ func TestRails(t *testing.T) {
 	}
 }
 
-// TestFormatVariables: the form of one command, set in the environment, is no
-// other command's, which may not have it.
+// TestFormatVariables: the format of a command in the environment does not affect other commands.
 func TestFormatVariables(t *testing.T) {
 	env := []string{"RAILSCOPE_RAILS_FORMAT=json", "RAILSCOPE_DOCTOR_FORMAT=text", "RAILSCOPE_BENCH_FORMAT=table"}
 	sys := tree(t)

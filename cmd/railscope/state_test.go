@@ -42,7 +42,7 @@ Ethernet
 	return s
 }
 
-// serving does what serve does with the state while it looks once, and then while.
+// serving uses the state as serve does for one look at the devices, then calls while.
 func (s railsSettings) serving(t *testing.T, while func()) {
 	t.Helper()
 	store := s.openState(promslog.New(&s.log))
@@ -75,8 +75,8 @@ func (s railsSettings) listed(t *testing.T) string {
 	return strings.Join(out, " ")
 }
 
-// TestStateOutlivesTheProcess: a card that is missing after a restart renames
-// nobody, whatever the devices are called then, and railscope rails says the same.
+// TestStateOutlivesTheProcess: a card that is missing after a restart renames no rail, even if device names change, and
+// railscope rails prints the same names.
 func TestStateOutlivesTheProcess(t *testing.T) {
 	s := stateSettings(t)
 	s.serving(t, nil)
@@ -106,8 +106,8 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// TestForgetRail is the procedure of docs/rails.md: a card is taken out for good,
-// and the next new one has its number.
+// TestForgetRail is the procedure of docs/rails.md: after a card is removed permanently, the next new one gets its
+// number.
 func TestForgetRail(t *testing.T) {
 	s := stateSettings(t)
 	fail := func(name, want string) {
@@ -150,7 +150,7 @@ func TestForgetRail(t *testing.T) {
 	}
 }
 
-// TestSpoiledState: what is in the file stops no start.
+// TestSpoiledState: an invalid state file does not prevent the start.
 func TestSpoiledState(t *testing.T) {
 	for _, content := range []string{"{", `{"version": 1, "rails": 5}`, `{"version": 1, "rails": [{"number": -1}]}`,
 		`{"version": 9}`} {

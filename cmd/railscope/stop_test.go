@@ -17,8 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestForceStop: a process that has not ended in time is ended, with a word of
-// what hung; one that has is left alone.
+// TestForceStop: a process that has not ended in time exits, and reports the parts that still run.
 func TestForceStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newUnfinished()
@@ -34,24 +33,23 @@ func TestForceStop(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if code != -1 {
-			t.Fatal("it was ended before it was told to stop")
+			t.Fatal("exit before the stop")
 		}
 		stop()
-		told := time.Now()
+		stopped := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := "14s: the probe; the web port (source rdma, source gpu)"; code != 0 || said != want ||
-			ended.Sub(told) != stopLimit {
-			t.Errorf("code %d after %v: %q, want %q", code, ended.Sub(told), said, want)
+			ended.Sub(stopped) != stopLimit {
+			t.Errorf("code %d after %v: %q, want %q", code, ended.Sub(stopped), said, want)
 		}
 	})
 }
 
-// shortStop lets the program wait only so long for what hangs.
+// shortStop shortens stopLimit.
 const shortStop = "RAILSCOPE_TEST_STOP=1s"
 
-// TestStopWhileFilesHang: files that never answer keep nobody from stopping
-// railscope, whichever they are.
+// TestStopWhileFilesHang: railscope stops in time although files hang.
 func TestStopWhileFilesHang(t *testing.T) {
 	t.Run("the configuration", func(t *testing.T) {
 		dir := t.TempDir()
@@ -103,8 +101,8 @@ func TestStopWhileFilesHang(t *testing.T) {
 	})
 }
 
-// exited reports whether a process has ended but for threads that the kernel still
-// holds: what is left of it is dead (Z, X) or waits for its files (D).
+// exited reports whether a process has ended, except for threads in the kernel: all are dead (Z, X) or wait for files
+// (D).
 func exited(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, file := range threads {
@@ -117,12 +115,12 @@ func exited(pid int) bool {
 	return true
 }
 
-// waitFor waits until something is so.
+// waitFor waits until a condition holds.
 func waitFor(t *testing.T, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come to that")
+			t.Fatal("timeout")
 		}
 	}
 }

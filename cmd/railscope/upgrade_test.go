@@ -116,7 +116,7 @@ func rounds(t *testing.T, r *running, peer string) (skipped, others float64) {
 	return skipped, others
 }
 
-// unused is an address that nobody listens on at this moment.
+// unused returns a free address.
 func unused(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestHelp: who asks for help with a command is told of that command, its own
-// flags first; who names none is told of all.
+// TestHelp: the help of a command shows that command, its own flags first; without a command it shows all.
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
 		args        []string

@@ -22,69 +22,67 @@ const module = "github.com/railscope/railscope/"
 // rule says which files may import a package.
 type rule struct {
 	pkg   string   // import path, and all below it; ours/… is in this module
-	only  []string // files, or directories with all below them, that may; nil is nobody
-	tests bool     // test files may, too, wherever they are
+	only  []string // files and directories (with subdirectories) that may; nil: none
+	tests bool     // all test files may
 	why   string
 }
 
 var rules = []rule{
 	{pkg: "ours/cmd",
-		why: "cmd wires everything, so nothing can stand on it"},
+		why: "cmd wires everything, so nothing can depend on it"},
 	{pkg: "ours/exporter", only: []string{"cmd"},
-		why: "a metric leaves by the exporter: who reads or probes does not know where to"},
+		why: "metrics leave through the exporter: sources and the probe do not depend on it"},
 	{pkg: "ours/collector", only: []string{"cmd", "exporter", "demo"},
-		why: "collector and probe never meet: what is read must not depend on what is probed, nor the reverse"},
+		why: "collector and probe are independent of each other"},
 	{pkg: "ours/probe", only: []string{"cmd", "exporter", "probe", "demo"},
-		why: "collector and probe never meet: what is read must not depend on what is probed, nor the reverse"},
+		why: "collector and probe are independent of each other"},
 	{pkg: "ours/doctor", only: []string{"cmd"},
-		why: "doctor judges at one moment what was read for it: who reads, probes or exports does not stand on its " +
-			"opinion, and a peer's facts travel as bytes"},
+		why: "doctor judges facts that it reads itself: sources, probe and exporter do not depend on its findings, and " +
+			"a peer's facts travel as bytes"},
 	{pkg: "ours/doctor/doctortest", tests: true,
 		why: "captured machines are for tests"},
 	{pkg: "ours/demo", only: []string{"cmd"},
-		why: "the demo is a machine to stand on, and only cmd chooses the machine: nothing that is real can come " +
-			"to lean on what is made up"},
+		why: "only cmd chooses between the real and the simulated machine, so real code cannot depend on simulated data"},
 	{pkg: "ours/internal/sysfstest", only: []string{"test/peers", "internal/nvml/nvmltest", "doctor/doctortest"},
 		tests: true,
-		why:   "made-up machines are for tests and for the benchmark"},
+		why:   "simulated machines are for tests and the benchmark"},
 	{pkg: "ours/internal/nvml/nvmltest", tests: true,
-		why: "it stands for a driver in tests"},
+		why: "it is a fake driver for tests"},
 	{pkg: "ours/collector/rdma", only: []string{"cmd", "exporter", "internal/inventory", "demo"}, tests: true,
-		why: "a source knows no other, so that each can be switched off: nobody stands on rdma"},
+		why: "sources are independent of each other, so that each can be disabled"},
 	{pkg: "ours/collector/netdev", only: []string{"cmd", "exporter", "internal/inventory", "demo"}, tests: true,
-		why: "a source knows no other, so that each can be switched off: nobody stands on netdev"},
+		why: "sources are independent of each other, so that each can be disabled"},
 	{pkg: "ours/collector/bond", only: []string{"cmd", "exporter", "internal/inventory", "demo"}, tests: true,
-		why: "a source knows no other, so that each can be switched off: nobody stands on bond"},
+		why: "sources are independent of each other, so that each can be disabled"},
 	{pkg: "ours/collector/pcie", only: []string{"cmd", "exporter", "internal/inventory", "demo"}, tests: true,
-		why: "a source knows no other, so that each can be switched off: nobody stands on pcie"},
+		why: "sources are independent of each other, so that each can be disabled"},
 	{pkg: "ours/collector/collectortest", tests: true,
-		why: "it holds what tests of sources share"},
+		why: "it has helpers for tests of sources"},
 	{pkg: "ours/internal/testenv", tests: true,
 		why: "it sets up the process of tests"},
 	{pkg: "ours/probe/internal/fakeverbs", tests: true,
-		why: "made-up devices are for tests: what is shipped opens the libibverbs that is there"},
+		why: "fake devices are for tests: the shipped program opens the installed libibverbs"},
 	{pkg: "github.com/prometheus/client_golang", only: []string{"exporter"}, tests: true,
-		why: "the exporter is the only package that knows Prometheus: readers and probes give rows and values"},
+		why: "the exporter is the only package that depends on Prometheus: sources and the probe return rows and values"},
 	{pkg: "github.com/Mellanox/rdmamap", only: []string{"internal/rdmadev"},
-		why: "one package asks it: it verifies the answers, and keeps the library off the hot path"},
+		why: "one package uses it, verifies its results, and keeps it off the hot path"},
 	{pkg: "github.com/vishvananda/netlink", only: []string{"doctor/facts"},
-		why: "doctor asks for routes and addresses; the hot path has its own few messages"},
+		why: "only doctor needs routes and addresses; the hot path has its own few messages"},
 	{pkg: "github.com/prometheus/procfs", only: []string{"internal/proc"},
-		why: "one package reads /proc/PID: it bounds what the library does not, and gives each failure a reason"},
+		why: "one package reads /proc/PID: it adds bounds and reasons to the library"},
 	{pkg: "github.com/alecthomas/kingpin", only: []string{"cmd"},
-		why: "flags are parsed in one place and passed on as values: no package has flags of its own"},
+		why: "flags are parsed in one place and passed on as values"},
 	{pkg: "os/signal", only: []string{"cmd"}, tests: true,
-		why: "the process belongs to cmd: everything else is told to stop by its context"},
+		why: "cmd handles signals; everything else is stopped by its context"},
 	{pkg: "github.com/NVIDIA/go-nvml", only: []string{"internal/nvml/library_cgo.go"},
-		why: "go-nvml does not build without C and can end the process: one file keeps it behind an interface of ours"},
+		why: "go-nvml does not build without C and can end the process: one file keeps it behind an interface"},
 	{pkg: "C", only: []string{"probe/internal/verbs", "internal/nvml"},
 		why: "C is in two packages that are useless without it, each beside a stub for CGO_ENABLED=0"},
 	{pkg: "log", only: []string{"cmd", "exporter", "test/peers"}, tests: true,
-		why: "libraries return errors, only the edge logs: a fault is counted and said once, not by whoever meets it"},
+		why: "packages return errors; only cmd and exporter log, so that a fault is logged once"},
 }
 
-// leaf says which of our own packages a package may stand on. Its tests are
-// free: nothing stands on them.
+// leaf says which packages of this module a package may import. Its tests may import any.
 type leaf struct {
 	dir  string // the package, and all below it
 	ours []string
@@ -93,40 +91,38 @@ type leaf struct {
 }
 
 var leaves = []leaf{
-	{dir: "internal", why: "internal is below all other packages: it holds values and mechanisms, and cmd turns " +
-		"them into options"},
-	{dir: "internal/lane", why: "lane is at the bottom: a bounded wait that knows nothing of what hangs"},
-	{dir: "internal/sysfs", why: "sysfs is at the bottom: one file, one value, one reason"},
-	{dir: "internal/rtnl", why: "rtnl is at the bottom: what the kernel says of interfaces, and nothing of what for"},
-	{dir: "internal/resident", why: "resident is at the bottom: pages of this process, and nothing of what it does"},
-	{dir: "internal/secret", why: "secret is at the bottom: what a token file holds, and nothing of what for"},
+	{dir: "internal", why: "internal has values and mechanisms that all other packages use, and imports none of them"},
+	{dir: "internal/lane", why: "lane is a bounded wait, independent of the work"},
+	{dir: "internal/sysfs", why: "sysfs reads one value of one file"},
+	{dir: "internal/rtnl", why: "rtnl reads interfaces, independent of their use"},
+	{dir: "internal/resident", why: "resident handles memory pages, independent of their content"},
+	{dir: "internal/secret", why: "secret reads token files, independent of their use"},
 	{dir: "internal/proc", ours: []string{"internal/sysfs"},
-		why: "proc is at the bottom: what procfs reports of a process, and nothing of what for"},
+		why: "proc reads processes, independent of their use"},
 	{dir: "internal/kubelet", ours: []string{"internal/sysfs"},
-		why: "kubelet is at the bottom: names of pods, and nothing of whose they are"},
+		why: "kubelet reads names of pods, independent of their processes"},
 	{dir: "internal/state", ours: []string{"internal/lane"},
-		why: "state is at the bottom: sections of a file, and nothing of what is in them"},
+		why: "state stores sections, independent of their content"},
 	{dir: "internal/nvml", ours: []string{"internal/lane", "internal/sysfs", "internal/sysfstest"},
-		why: "nvml is at the bottom: what the driver says of GPUs, and nothing of what for"},
+		why: "nvml reads GPUs, independent of the use"},
 	{dir: "internal/maintenance", ours: []string{"internal/lane"},
-		why: "maintenance is at the bottom: whether a file exists, and nothing of what to do about it"},
+		why: "maintenance watches a file, independent of the consequences"},
 	{dir: "internal/sysfstest", why: "fixtures must not depend on what they test"},
 	{dir: "collector/sampler", also: "collector", ours: []string{"internal/rail", "internal/sysfs", "internal/ethtool"},
-		why: "the sampler runs all the time beside what is read when scraped: neither waits for the other, so it " +
-			"knows none of the sources"},
+		why: "the sampler runs between scrapes and never waits for a source, so it imports none"},
 	{dir: "exporter/table", ours: []string{"collector", "internal/text"},
-		why: "the table knows rows and samples, and nothing of who reads them"},
+		why: "the table stores samples, independent of their sources"},
 	{dir: "exporter/page", ours: []string{"internal/rail", "internal/terminal"},
-		why: "the page draws what it is handed: it reads nothing, and judges nothing that doctor or a series does"},
-	{dir: "internal/terminal", why: "terminal is at the bottom: how text is shown, and nothing of what it says"},
+		why: "the page renders a snapshot: it reads and judges nothing itself"},
+	{dir: "internal/terminal", why: "terminal formats text, independent of its content"},
 	{dir: "internal/text", ours: []string{"internal/terminal"},
-		why: "text is at the bottom: what text from outside becomes, and nothing of what it says"},
-	{dir: "dashboards", why: "dashboards are text: they name metrics, and a test that knows the rows checks the names"},
+		why: "text cleans text, independent of its content"},
+	{dir: "dashboards", why: "dashboards are text; a test checks the names of metrics in them"},
 	{dir: "internal/rail", ours: []string{"internal/sysfs", "internal/lane"},
-		why: "collector, probe and exporter all stand on what a rail is, so it stands on as little as can be"},
+		why: "collector, probe and exporter all depend on rail, so it depends on little"},
 }
 
-// TestArrows holds the rules for this module.
+// TestArrows applies the rules to this module.
 func TestArrows(t *testing.T) {
 	breaches, err := check(filepath.Join("..", ".."))
 	if err != nil {
@@ -137,8 +133,8 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// check returns the breaches in the module at root, nested modules left out.
-// Build constraints are not looked at: a rule holds on every platform.
+// check returns the violations in the module at root, without nested modules. Build constraints are ignored: a rule
+// applies to every platform.
 func check(root string) ([]string, error) {
 	var breaches []string
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -199,13 +195,13 @@ func checkFile(file string, src []byte) ([]string, error) {
 	}
 	for _, d := range tree.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-			breach(f.Pos(), "must not have func init: cmd constructs everything, in an order that can be read there")
+			breach(f.Pos(), "must not have func init: cmd constructs everything, in a visible order")
 		}
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR && !strings.HasSuffix(file, "_test.go") {
 			for _, s := range g.Specs {
 				if v := s.(*ast.ValueSpec); isState(v) && !isEmbedded(g.Doc, v.Doc) {
 					breach(v.Pos(),
-						"must not have the package variable %s: what changes is a field of a value that cmd constructs",
+						"must not have the package variable %s: state is in fields of values that cmd constructs",
 						v.Names[0])
 				}
 			}

@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// TestKeys: each key of the reference is one that the loader knows, says what
-// to write and what for, and its default is what holds without it.
+// TestKeys: the loader knows each key of the reference, and each has a form, a description and the right default.
 func TestKeys(t *testing.T) {
 	sections := map[string]string{}
 	for _, k := range config.Keys() {
@@ -46,8 +45,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestExample: the annotated example names every key, and each value that it
-// shows as a default is one.
+// TestExample: the annotated example has every key, and the defaults that it shows are right.
 func TestExample(t *testing.T) {
 	data, err := os.ReadFile("../../docs/railscope.yml")
 	if err != nil {
@@ -81,7 +79,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestPages: what pages show as configurations of railscope is accepted.
+// TestPages: the configurations of railscope on the pages are valid.
 func TestPages(t *testing.T) {
 	dir, file := secrets(t)
 	pages, err := filepath.Glob("../../docs/*.md")

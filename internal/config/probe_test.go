@@ -100,7 +100,7 @@ memory: host`, func(o *config.Probe) {
 				o.DNS, o.Peers = []string{"peers.ns.svc:10092", "Peers.ns.svc.cluster.local.:7000"},
 					[]string{"spark-02:10092"}
 			}},
-		{"nobody but those of a name", "peers: [dns+peers]", func(o *config.Probe) { o.DNS = []string{"peers:10092"} }},
+		{"only peers by DNS", "peers: [dns+peers]", func(o *config.Probe) { o.DNS = []string{"peers:10092"} }},
 		{"alias", "name: &n spark\npeers: [*n]", func(o *config.Probe) {
 			o.Name, o.Peers = "spark", []string{"spark:10092"}
 		}},
@@ -161,7 +161,7 @@ func TestProbeRefuses(t *testing.T) {
 		{"a key misspelt", "peers: [a]\ntransfr: 1MiB", `3: unknown key "transfr" in probe; did you mean "transfer"?`},
 		{"a key misspelt, in tls", "tls: {certfile: x}",
 			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
-		{"a key like none", "zzz: 1",
+		{"an unknown key", "zzz: 1",
 			`2: unknown key "zzz" in probe; known keys: budget, busy_above, chunk, depth, insecure, interval, ` +
 				`latency_samples, listen, memory, min_of_expected, name, peers, queue_pairs, solo_every, timeout, ` +
 				`tls, token_file, traffic_class, transfer`},
@@ -276,7 +276,7 @@ func TestProbeRefuses(t *testing.T) {
 		// Words.
 		{"memory to come", "memory: cuda_dmabuf",
 			`2: probe.memory must be host (GPU memory is not supported yet), not "cuda_dmabuf"`},
-		{"memory like none", "memory: disk",
+		{"unknown memory", "memory: disk",
 			`2: probe.memory must be host (GPU memory is not supported yet), not "disk"`},
 		{"memory is nothing", "memory:", `2: probe.memory must be host (GPU memory is not supported yet), not ""`},
 		{"insecure is a word", "insecure: 'true'", `2: probe.insecure must be true or false, not "true"`},
@@ -420,7 +420,7 @@ func seventeen() string {
 	return strings.Join(names, ",")
 }
 
-// TestCheckProbe: the defaults pass, and a command line gets the key apart.
+// TestCheckProbe: the defaults are valid, and a problem has its key apart for the command line.
 func TestCheckProbe(t *testing.T) {
 	if bad := config.DefaultProbe().Check(); bad != nil {
 		t.Errorf("the defaults: %+v", bad)
@@ -455,7 +455,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// acceptable is what must hold of every probe that was accepted.
+// acceptable verifies the invariants of every accepted probe.
 func acceptable(o *config.Probe) error {
 	switch {
 	case o.Check() != nil:

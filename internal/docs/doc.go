@@ -1,2 +1,2 @@
-// Package docs tests the documentation: links, spelling, make targets, and that every page can be reached from the first.
+// Package docs tests the documentation: links, spelling, make targets, and that every page is linked from the first.
 package docs
