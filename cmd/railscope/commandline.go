@@ -44,10 +44,10 @@ func (c *common) logger() *slog.Logger { return promslog.New(&c.log) }
 // logResult logs a failure as a warning, else the success.
 func logResult(logger *slog.Logger, err error, failed, succeeded string, args ...any) {
 	if err != nil {
-		logger.Warn(failed, append(args, "err", err)...)
+		logger.Warn(failed, append(args, "err", err)...) //nolint:sloglint // callers pass constants
 		return
 	}
-	logger.Info(succeeded, args...)
+	logger.Info(succeeded, args...) //nolint:sloglint // callers pass constants
 }
 
 // load reads the configuration. Its errors are misuse.

@@ -23,8 +23,8 @@ import (
 	"github.com/railscope/railscope/demo"
 )
 
-// fourPorts returns the first of four consecutive free ports. They are below the ephemeral ports of Linux, which another
-// connection could take before the demo does.
+// fourPorts returns the first of four consecutive free ports. They are below the ephemeral ports of Linux, which
+// another connection could take before the demo does.
 func fourPorts(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -239,8 +239,8 @@ func watch(t *testing.T, nodes [demo.Nodes]*shown, seen func(int, *shown) bool) 
 	}
 }
 
-// TestDemoEnds: the first line is the notice, every signal ends the demo with exit code 0, and no file is left, also when
-// its terminal or the reader of its output is gone.
+// TestDemoEnds: the first line is the notice, every signal ends the demo with exit code 0, and no file is left, also
+// when its terminal or the reader of its output is gone.
 func TestDemoEnds(t *testing.T) {
 	// Under nohup SIGHUP is ignored, and children inherit that. They do not inherit a handler.
 	hup := make(chan os.Signal, 1)

@@ -25,7 +25,8 @@ func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	cmd := app.Command("rails", "List the rails: device, port, netdev, state, rate, capacity, and the GID that a "+
 		"connection uses, with the reason; and the character devices that a container needs.")
 	formatFlag(cmd, "RAILSCOPE_RAILS_FORMAT", &s.format, "table", "json")
-	cmd.Flag("forget", "Remove the rail of this name from --state.dir. Stop serve first. See docs/rails.md.").NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
+	cmd.Flag("forget", "Remove the rail of this name from --state.dir. Stop serve first. See docs/rails.md.").
+		NoEnvar().PlaceHolder("NAME").StringVar(&s.forget)
 	return s
 }
 
