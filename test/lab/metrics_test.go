@@ -203,6 +203,13 @@ func launch(t *testing.T, n node, flags ...string) *exporter {
 	return e
 }
 
+// restart has the exporter read all facts now, GIDs among them, which it otherwise does every 30 s.
+func (e *exporter) restart(t *testing.T, flags ...string) {
+	t.Helper()
+	e.process.Stop(t)
+	*e = *launch(t, e.node, flags...)
+}
+
 func (e *exporter) url() string { return "http://" + e.node.control() + ":10091/metrics" }
 
 // scrape must succeed, from the process that the test started.

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # shellcheck source=/dev/null
 . "$here/lab.sh"
-out=$LAB/out limit=${LIMIT:-1500} mode=test
+out=$LAB/out limit=${LIMIT:-1800} mode=test
 if [[ ${1:-} == -systemd ]]; then
   export INIT=systemd
   shift
