@@ -1,4 +1,4 @@
 package scrape
 
-// ErrorsMost is for tests from outside.
-const ErrorsMost = errorsMost
+// FaultsMost is for external tests.
+const FaultsMost = faultsMost

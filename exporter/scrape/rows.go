@@ -35,60 +35,46 @@ func newRows() *rows {
 		"Duration of the last read of the source, or of the current one while it has not returned.")
 	r.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
 		"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A "+
-		"device's "+
-		"series are dropped one hour after it was last present.")
+		"device's series are dropped 24 hours after its last error.")
 	r.build = own.With("version", "revision", "goversion").Gauge("build_info", "Version of railscope; always 1.")
-	r.demo = own.Ref("docs/demo.md").Gauge("demo",
-		"1 when all data is simulated by railscope demo: rails are shaped TCP "+
-			"connections within one machine, GPUs do not exist. Absent otherwise.")
+	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped "+
+		"TCP connections within one machine, GPUs do not exist. Absent otherwise.")
 	r.scrape = own.Gauge("scrape_seconds", "Duration of the reads for this scrape, all sources in parallel.")
-	r.refused = own.With("reason").Ref("exporter/scrape/refusals.go").Counter("web_refused_total",
-		"Clients that the web "+
-			"port refused. connections: --web.max-connections are open. address: one address has half of them. "+
-			"timeout: "+
-			"a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. body: the "+
-			"request body was too large. cross_site: a page of another site requested a reload.")
+	r.refused = own.With("reason").Ref("exporter/scrape/refusals.go").Counter("web_refused_total", "Clients that the "+
+		"web port refused. connections: --web.max-connections are open. address: one address has half of them. "+
+		"timeout: a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. "+
+		"body: the request body was too large. cross_site: a page of another site requested a reload.")
 	reload := own.Ref("exporter/http/server.go")
 	r.reloadOK = reload.Gauge("config_last_reload_successful",
 		"1 when the last configuration was applied, 0 when it was refused and the previous one is still active.")
 	r.reloadTime = reload.Gauge("config_last_reload_success_timestamp_seconds",
 		"When a configuration was last applied, Unix time.")
-	r.stateOK = own.Ref("docs/rails.md").Gauge("state_saved",
-		"1 while the state is saved in --state.dir, 0 while it is "+
-			"in memory only: the log says why. Absent without --state.dir.")
-	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance",
-		"1 while the maintenance file exists: no round "+
-			"starts, and NVML is released. Absent in the demo.")
+	r.stateOK = own.Ref("docs/rails.md").Gauge("state_saved", "1 while the state is saved in --state.dir, 0 while it "+
+		"is in memory only: the log says why. Absent without --state.dir.")
+	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance", "1 while the maintenance file exists: no "+
+		"round starts, and NVML is released. Absent in the demo.")
 	r.process = processRows(&r.Table)
 	return r
 }
 
-// status is what the exporter knows of itself.
-type status struct {
-	info     Info
-	reloadOK bool
-	reloaded time.Time
-	state    func() error // nil: no state directory
-
-	maintenance func() bool // nil: no maintenance file
-}
-
-// emit emits the rows about railscope itself.
-func (r *rows) emit(st *status, took time.Duration, emit func(collector.Sample)) {
-	put := func(m *collector.Metric, v float64, labels ...string) {
-		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
+// emitOwn emits the rows about railscope itself.
+func (s *Scraper) emitOwn(took time.Duration) {
+	r, o := s.rows, &s.opts
+	s.set(r.build, 1, o.Info.Version, o.Info.Revision, o.Info.GoVersion)
+	if o.Info.Demo {
+		s.set(r.demo, 1)
 	}
-	put(r.build, 1, st.info.Version, st.info.Revision, st.info.GoVersion)
-	if st.info.Demo {
-		put(r.demo, 1)
+	s.set(r.scrape, took.Seconds())
+	s.set(r.reloadOK, collector.Bool(s.reloadOK))
+	s.set(r.reloadTime, table.UnixSeconds(s.reloaded))
+	if o.State != nil {
+		s.set(r.stateOK, collector.Bool(o.State() == nil))
 	}
-	put(r.scrape, took.Seconds())
-	put(r.reloadOK, collector.Bool(st.reloadOK))
-	put(r.reloadTime, table.UnixSeconds(st.reloaded))
-	if st.state != nil {
-		put(r.stateOK, collector.Bool(st.state() == nil))
+	if o.Maintenance != nil {
+		s.set(r.maintenance, collector.Bool(o.Maintenance()))
 	}
-	if st.maintenance != nil {
-		put(r.maintenance, collector.Bool(st.maintenance()))
+	s.refused.Each(func(reason string, n uint64) { s.set(r.refused, float64(n), reason) })
+	for key, c := range s.faults.counts {
+		s.set(r.errors, float64(c.n), key.source, key.device, key.reason)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/lane"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // Options are what a [Scraper] needs besides its sources.
@@ -42,21 +41,21 @@ type Scraper struct {
 	opts    Options
 	sources map[string]collector.Source
 	names   []string              // of the sources, in the order given
-	buffers map[string]*sync.Pool // of []collector.Sample, by source: memory of earlier reads
+	buffers map[string]*sync.Pool // source → memory of earlier reads, []collector.Sample
 	rows    *rows
 	lanes   lane.Group[result]
 	refused *connlimit.Refusals
 	flights singleflight.Group // of expositions, by format and compression
 
-	mu      sync.Mutex // protects all following fields
-	table   *table.Table
-	text    []byte // the last exposition; its memory is reused
-	zip     *gzip.Writer
-	errors  errorCounts
-	failed  map[string]string // source → why its last read failed, in the words of source_errors_total
-	log     faultLog
-	status  status
-	process *process
+	mu       sync.Mutex // protects all following fields
+	table    *table.Table
+	text     []byte // the last exposition; its memory is reused
+	zip      *gzip.Writer
+	faults   faults
+	failed   map[string]string // source → why its last read failed, in the words of source_errors_total
+	reloadOK bool
+	reloaded time.Time
+	process  *process
 }
 
 // result is the outcome of one read of a source.
@@ -74,10 +73,9 @@ type HistogramSource interface {
 // New returns a scraper of the sources, whose rows have different names.
 func New(sources []collector.Source, opts Options) (*Scraper, error) {
 	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
-		buffers: map[string]*sync.Pool{}, rows: newRows(), errors: newErrorCounts(), failed: map[string]string{},
-		log: faultLog{logger: opts.Logger, last: map[errorKey]time.Time{}},
-		status: status{info: opts.Info, reloadOK: true, reloaded: time.Now(), state: opts.State,
-			maintenance: opts.Maintenance}}
+		buffers: map[string]*sync.Pool{}, rows: newRows(), failed: map[string]string{},
+		faults:   faults{logger: opts.Logger, counts: map[faultKey]*faultCount{}},
+		reloadOK: true, reloaded: time.Now()}
 	s.process = newProcess(s.rows.process, opts.Process)
 	rows := s.OwnRows()
 	for _, src := range sources {
@@ -137,9 +135,9 @@ func (s *Scraper) Reading() []string {
 func (s *Scraper) Reloaded(ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.reloadOK = ok
+	s.reloadOK = ok
 	if ok {
-		s.status.reloaded = time.Now()
+		s.reloaded = time.Now()
 	}
 }
 
@@ -169,25 +167,14 @@ func (s *Scraper) readLocked(some []string) {
 	}
 	for _, r := range s.lanes.Run(s.opts.Budget, names, s.read) {
 		if r.Err != nil {
-			reason := sysfs.ReasonTimeout
-			if r.State == lane.Died {
-				reason = collector.ReasonPanic
-			}
-			r.Value.err = &collector.Fault{Reason: reason, Err: fmt.Errorf("source %s: %w", r.Key, r.Err)}
-			r.Value.took = time.Since(r.Since)
+			r.Value = result{took: time.Since(r.Since),
+				err: collector.LaneFault("", r.State, fmt.Errorf("source %s: %w", r.Key, r.Err))}
 		}
 		s.accept(r.Key, r.Value)
 	}
-	if some == nil { // otherwise not all devices have been seen
-		s.errors.expire(start)
-	}
-	s.refused.Each(func(reason string, n uint64) { s.set(s.rows.refused, float64(n), reason) })
-	s.errors.each(func(key errorKey, n uint64) { s.set(s.rows.errors, float64(n), key.source, key.device, key.reason) })
-	s.log.recovered(start)
-	s.log.descriptors(start)
-	emit := func(sample collector.Sample) { s.table.Set(sample) }
-	s.rows.emit(&s.status, time.Since(start), emit)
-	s.process.emit(start, emit)
+	s.faults.review(start)
+	s.emitOwn(time.Since(start))
+	s.process.emit(start, func(sample collector.Sample) { s.table.Set(sample) })
 	s.table.End()
 }
 
@@ -205,49 +192,33 @@ func (s *Scraper) read(name string) result {
 
 // accept puts the samples of a source into the table and counts its faults.
 func (s *Scraper) accept(name string, r result) {
-	success, present := true, !errors.Is(r.err, collector.ErrAbsent)
+	delete(s.failed, name)
+	present := !errors.Is(r.err, collector.ErrAbsent)
 	if present {
 		for _, f := range collector.Faults(r.err) {
-			success = success && f.Expected
-			s.count(name, f)
+			s.fault(name, f)
 		}
-	}
-	s.errors.seen(name, r, time.Now())
-	delete(s.failed, name)
-	if !success {
-		s.failed[name] = firstFault(r.err)
 	}
 	for _, sample := range r.samples {
 		if !s.table.Set(sample) {
-			success = false
-			s.failed[name] = "duplicate series or wrong labels"
-			s.count(name, &collector.Fault{Reason: "duplicate",
+			s.fault(name, &collector.Fault{Reason: "duplicate",
 				Err: fmt.Errorf("%s%v was emitted twice or with the wrong labels", sample.Metric.Name, sample.Labels)})
 		}
 	}
 	s.buffers[name].Put(r.samples) //nolint:staticcheck // the header is small beside what it saves
 	s.set(s.rows.present, collector.Bool(present), name)
-	s.set(s.rows.success, collector.Bool(success), name)
+	s.set(s.rows.success, collector.Bool(s.failed[name] == ""), name)
 	s.set(s.rows.seconds, r.took.Seconds(), name)
+}
+
+// fault counts a fault, and keeps the source's first unexpected one.
+func (s *Scraper) fault(source string, f *collector.Fault) {
+	s.faults.add(source, f)
+	if !f.Expected && s.failed[source] == "" {
+		s.failed[source] = strings.TrimPrefix(f.Device+": "+f.Reason, ": ")
+	}
 }
 
 func (s *Scraper) set(m *collector.Metric, v float64, labels ...string) {
 	s.table.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
-}
-
-// count counts a fault and logs it if it is new.
-func (s *Scraper) count(source string, f *collector.Fault) {
-	key := errorKey{source, f.Device, f.Reason}
-	s.errors.add(key, time.Now())
-	s.log.fault(key, f)
-}
-
-// firstFault is the first unexpected fault, in the words of source_errors_total.
-func firstFault(err error) string {
-	for _, f := range collector.Faults(err) {
-		if !f.Expected {
-			return strings.TrimPrefix(f.Device+": "+f.Reason, ": ")
-		}
-	}
-	return ""
 }

@@ -62,7 +62,6 @@ type family struct {
 	count   int       // series set in the current scrape
 	added   bool      // a series was added since ordered was sorted
 	begun   bool      // the current scrape sets all series of the row
-	outside []bool    // which labels are names from outside, in the row's order
 	renamed bool      // a name was changed to fit a label: two names may share one line
 
 	histograms Histograms // of a row of kind Histogram, instead of series; nil: none
@@ -92,8 +91,7 @@ func newFamily(m *collector.Metric) *family {
 	name := FullName(m)
 	f := &family{row: m, series: map[string]*series{}, desc: prometheus.NewDesc(name, m.Help, m.Labels, nil),
 		head: "# HELP " + name + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + name + " " + TypeName(m.Kind) + "\n"}
-	for i, l := range m.Labels {
-		f.outside = append(f.outside, namedOutside(l))
+	for i := range m.Labels {
 		f.sorted = append(f.sorted, i)
 	}
 	slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
@@ -175,7 +173,7 @@ func (t *Table) find(f *family, labels []string) *series {
 	s := &series{labels: make([]string, len(labels))}
 	for i, l := range labels {
 		s.labels[i] = Label(l)
-		if f.outside[i] {
+		if namedOutside(f.row.Labels[i]) {
 			s.labels[i] = text.Label(l)
 			f.renamed = f.renamed || s.labels[i] != l
 		}
@@ -251,22 +249,15 @@ func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector] with the series of the last scrape.
 func (t *Table) Collect(ch chan<- prometheus.Metric) {
+	kinds := map[collector.Kind]prometheus.ValueType{
+		collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue}
 	for _, f := range t.families {
 		if f.histograms != nil {
 			f.histograms(func(m prometheus.Metric) { ch <- m })
 		}
 		for _, s := range f.ordered {
-			ch <- prometheus.MustNewConstMetric(f.desc, valueType(f.row.Kind), s.value, s.labels...)
+			ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,
+				s.labels...)
 		}
 	}
-}
-
-func valueType(k collector.Kind) prometheus.ValueType {
-	switch k {
-	case collector.Counter:
-		return prometheus.CounterValue
-	case collector.Gauge:
-		return prometheus.GaugeValue
-	}
-	return prometheus.UntypedValue
 }

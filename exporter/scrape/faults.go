@@ -1,0 +1,108 @@
+package scrape
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+const (
+	// overAfter is how long a fault must stay away to be over: longer than a refused file is left alone.
+	overAfter = 3 * time.Minute
+	// Bounds on the series of devices: interfaces of containers come and go by the thousand, with new names.
+	faultsKeep = 24 * time.Hour // after the last fault
+	faultsMost = 256            // per source
+	// enoughDescriptors is several times what the largest nodes need.
+	enoughDescriptors = 65536
+)
+
+// faults counts the faults of sources, and logs each when it begins and when it is over rather than at every scrape.
+// Not safe for concurrent use.
+type faults struct {
+	logger *slog.Logger
+	counts map[faultKey]*faultCount
+	scarce time.Time // when descriptors were last scarce
+}
+
+// faultKey is the labels of source_errors_total.
+type faultKey struct{ source, device, reason string }
+
+type faultCount struct {
+	n    uint64
+	last time.Time
+	open bool // not over yet
+}
+
+// add counts a fault, and logs a new one.
+func (s *faults) add(source string, f *collector.Fault) {
+	key := faultKey{source, f.Device, f.Reason}
+	c, replaced := s.counts[key], false
+	if c == nil {
+		replaced = s.makeRoom(key)
+		c = &faultCount{}
+		s.counts[key] = c
+	}
+	if !c.open && !replaced {
+		text, _, _ := strings.Cut(f.Error(), "\n") // without the stack of a panic
+		s.logger.Warn("Read failed (logged once until it changes)", "collector", source, "device", f.Device,
+			"reason", f.Reason, "expected", f.Expected, "err", text)
+	}
+	c.n, c.last, c.open = c.n+1, time.Now(), true
+}
+
+// makeRoom drops the device that failed the longest ago when the source has too many. It reports whether that one was
+// still failing: then so many fail that a log line for each would come at every scrape.
+func (s *faults) makeRoom(key faultKey) (replaced bool) {
+	if key.device == "" {
+		return false // as many as there are reasons
+	}
+	var oldest faultKey
+	n := 0
+	for k, c := range s.counts {
+		if k.source != key.source || k.device == "" {
+			continue
+		}
+		if n++; oldest.device == "" || c.last.Before(s.counts[oldest].last) {
+			oldest = k
+		}
+	}
+	if n < faultsMost {
+		return false
+	}
+	replaced = s.counts[oldest].open
+	delete(s.counts, oldest)
+	return replaced
+}
+
+// review logs the faults that are over, and drops devices that have not failed for long.
+func (s *faults) review(now time.Time) {
+	for key, c := range s.counts {
+		quiet := now.Sub(c.last)
+		if c.open && quiet > overAfter {
+			c.open = false
+			s.logger.Info("Read succeeds again", "collector", key.source, "device", key.device, "reason", key.reason)
+		}
+		if key.device != "" && quiet >= faultsKeep {
+			delete(s.counts, key)
+		}
+	}
+	s.descriptors(now)
+}
+
+// descriptors logs that files are no longer kept open, which costs CPU time, and what to do.
+func (s *faults) descriptors(now time.Time) {
+	scarce, limit := sysfs.FewDescriptors()
+	if !scarce {
+		return
+	}
+	if now.Sub(s.scarce) > overAfter {
+		s.logger.Warn("File descriptors are scarce: device files are reopened for every read", "limit", limit,
+			"fix", fmt.Sprintf("raise the limit to %d: LimitNOFILE= of the unit, or ulimit -n",
+				max(2*limit, enoughDescriptors)))
+	}
+	s.scarce = now
+}
