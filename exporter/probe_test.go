@@ -329,7 +329,9 @@ func TestProbeDegradation(t *testing.T) {
 	if got := solo(5*time.Minute, 25); got != "0.25" {
 		t.Errorf("at a quarter: %q", got)
 	}
-	p.Observe(brief(peerA)) // rail 0 keeps it
+	later := brief(peerA)
+	later.Start = noon.Add(6 * time.Minute)
+	p.Observe(later) // rail 0 keeps it
 	if got := seriesOf(t, p)[name]; got != "0.25" {
 		t.Errorf("after a round without solos: %q", got)
 	}

@@ -1,10 +1,9 @@
 package probe
 
 import (
+	"cmp"
 	"slices"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/page"
@@ -20,12 +19,11 @@ type peer struct {
 	success time.Time
 	ended   time.Time // of the last round, whatever its result
 
-	last *probe.Result // not skipped; nil: none yet
-	kept kept
+	last *probe.Result       // not skipped, with what only earlier rounds measured; nil: none yet
 	past map[string]*history // of solo goodputs, by rail
 
-	latency map[string]prometheus.Histogram // by rail
-	recent  []page.Round                    // the last rounds, latest first, skipped ones included
+	latency map[string]*latency // by rail
+	recent  []page.Round        // the last rounds, latest first, skipped ones included
 	samples []collector.Sample
 }
 
@@ -35,21 +33,9 @@ type count struct {
 	labels [2]string
 }
 
-// kept is what only some rounds measure.
-type kept struct {
-	scaling, speedup *float64
-	solo             map[string]solo // by rail
-	tcp              []probe.TCPResult
-}
-
-type solo struct {
-	goodput     float64
-	degradation *float64 // nil: too few earlier figures
-}
-
 func newPeer(name string, rows *rows) *peer {
-	p := &peer{name: name, rows: rows, counts: map[count]float64{}, kept: kept{solo: map[string]solo{}},
-		past: map[string]*history{}, latency: map[string]prometheus.Histogram{}}
+	p := &peer{name: name, rows: rows, counts: map[count]float64{}, past: map[string]*history{},
+		latency: map[string]*latency{}}
 	for _, o := range probe.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -74,7 +60,7 @@ func (p *peer) observe(r probe.Result) {
 	p.recent = slices.Insert(p.recent, 0, roundOf(r))
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
-		p.add(p.rows.skipped, 1, reason(r.Reason))
+		p.add(p.rows.skipped, 1, known(r.Reason))
 		return
 	}
 	p.count(r)
@@ -82,11 +68,6 @@ func (p *peer) observe(r probe.Result) {
 	if r.Outcome == probe.OK {
 		p.success = p.ended
 	}
-	r.Rails = slices.Clone(r.Rails)
-	for i := range r.Rails {
-		r.Rails[i].Latency = nil // it is in the histogram
-	}
-	p.last = &r
 }
 
 // byRDMA reports whether a round of this outcome has no reason of its own: a degraded one has those of its rails.
@@ -95,10 +76,10 @@ func byRDMA(o probe.Outcome) bool { return o == probe.OK || o == probe.Degraded 
 // count adds a round that was not skipped to the counters.
 func (p *peer) count(r probe.Result) {
 	for _, f := range r.Failures {
-		p.add(p.rows.failures, 1, stage(f.Stage), reason(f.Reason))
+		p.add(p.rows.failures, 1, known(f.Stage), known(f.Reason))
 	}
 	if len(r.Failures) == 0 && !byRDMA(r.Outcome) {
-		p.add(p.rows.failures, 1, other, reason(r.Reason))
+		p.add(p.rows.failures, 1, other, known(r.Reason))
 	}
 	if r.Corrupted() {
 		p.add(p.rows.verification, 1)
@@ -116,55 +97,48 @@ func (p *peer) count(r probe.Result) {
 				p.add(p.rows.railBytes, float64(f.Bytes), rail.Rail)
 			}
 		}
+		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
+			if p.latency[rail.Rail] == nil {
+				p.latency[rail.Rail] = newLatency(p.rows.latency, p.name, rail.Rail)
+			}
+			p.latency[rail.Rail].observe(l.Samples)
+		}
 	}
 }
 
-// keep records what only some rounds measure, and drops what no longer holds: all RDMA figures when the round was not
-// by RDMA, the solo goodput of a rail that failed or is gone, the TCP figures when TCP failed, too.
+// keep makes r the last round, with what only some rounds measure from the one before: scaling, speedup and solo
+// goodputs while rounds are by RDMA and the rail works, TCP figures until TCP fails, too.
 func (p *peer) keep(r probe.Result) {
-	k, was := &p.kept, p.kept.solo
-	if r.Transport != probe.RDMA {
-		k.scaling, k.speedup, was = nil, nil, nil
+	last, rdma := cmp.Or(p.last, &probe.Result{}), r.Transport == probe.RDMA
+	if rdma {
+		r.Scaling, r.Speedup = cmp.Or(r.Scaling, last.Scaling), cmp.Or(r.Speedup, last.Speedup)
 	}
-	if r.Transport == probe.NoTransport {
-		k.tcp = nil
+	if len(r.TCP) == 0 && r.Transport != probe.NoTransport {
+		r.TCP = last.TCP
 	}
-	if r.Scaling != nil {
-		k.scaling = r.Scaling
-	}
-	if r.Speedup != nil {
-		k.speedup = r.Speedup
-	}
-	if len(r.TCP) > 0 {
-		k.tcp = r.TCP
-	}
-	k.solo = map[string]solo{}
-	for _, rail := range r.Rails {
-		if rail.Solo != nil && r.Transport == probe.RDMA {
-			k.solo[rail.Rail] = p.compare(rail.Rail, r.Start, rail.Solo.BytesPerSecond())
-		} else if s, ok := was[rail.Rail]; ok && rail.Failure == nil {
-			k.solo[rail.Rail] = s
+	r.Rails = slices.Clone(r.Rails)
+	for i := range r.Rails {
+		rail := &r.Rails[i]
+		rail.Latency = nil // it is in the histogram
+		switch {
+		case !rdma:
+			rail.Solo = nil
+		case rail.Solo != nil:
+			if p.past[rail.Rail] == nil {
+				p.past[rail.Rail] = &history{}
+			}
+			p.past[rail.Rail].add(r.Start, rail.Solo.BytesPerSecond())
+		case rail.Failure == nil:
+			j := slices.IndexFunc(last.Rails, func(l probe.RailResult) bool { return l.Rail == rail.Rail })
+			if j >= 0 {
+				rail.Solo = last.Rails[j].Solo
+			}
 		}
 	}
 	for name, h := range p.past {
-		if h.expire(r.Start.Unix()); len(h.at) == 0 {
+		if h.expire(r.Start); len(h.figures) == 0 {
 			delete(p.past, name)
 		}
 	}
-}
-
-// compare compares a solo goodput with the rail's own past.
-func (p *peer) compare(rail string, at time.Time, goodput float64) solo {
-	h := p.past[rail]
-	if h == nil {
-		h = &history{}
-		p.past[rail] = h
-	}
-	h.add(at, goodput)
-	s := solo{goodput: goodput}
-	if median, ok := h.median(); ok && median > 0 {
-		ratio := goodput / median
-		s.degradation = &ratio
-	}
-	return s
+	p.last = &r
 }

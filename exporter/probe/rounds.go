@@ -17,8 +17,7 @@ const (
 	maxFailures = 8
 )
 
-// Peers returns the peers as configured, with what their last rounds came
-// to, and whether there is a probe.
+// Peers returns the peers as configured, with their last rounds, and whether the probe runs.
 func (p *Source) Peers() (peers []page.Peer, probing bool) {
 	probing = p.stats().Running
 	p.mu.Lock()
@@ -32,44 +31,41 @@ func (p *Source) Peers() (peers []page.Peer, probing bool) {
 // roundOf is the part of a result that people are shown.
 func roundOf(r probe.Result) page.Round {
 	round := page.Round{Start: r.Start, Duration: r.Duration, Outcome: string(r.Outcome),
-		Transport: string(r.Transport),
-		Imbalance: r.Imbalance, Detail: plain(r.Detail)}
+		Transport: string(r.Transport), Imbalance: r.Imbalance, Detail: plain(r.Detail)}
 	if !byRDMA(r.Outcome) {
-		round.Reason = reason(r.Reason)
+		round.Reason = known(r.Reason)
 	}
+	var best, expected, p50, p99 float64
 	if r.Transport == probe.RDMA {
 		round.Goodput = r.Stealing
-	} else {
+	} else if len(r.TCP) > 0 {
 		for _, t := range r.TCP {
-			if round.Goodput == nil || t.BytesPerSecond > *round.Goodput {
-				round.Goodput = &t.BytesPerSecond
-			}
+			best = max(best, t.BytesPerSecond)
 		}
+		round.Goodput = &best
 	}
-	expected, known := 0., len(r.Rails) > 0
 	for _, rail := range r.Rails {
-		if rail.Expected == nil {
-			known = false
-		} else {
+		if rail.Expected != nil {
 			expected += *rail.Expected
 		}
 		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
-			round.P50, round.P99 = slower(round.P50, l.Quantile(0.5).Seconds()),
-				slower(round.P99, l.Quantile(0.99).Seconds())
+			p50, p99 = max(p50, l.Quantile(0.5).Seconds()), max(p99, l.Quantile(0.99).Seconds())
+			round.P50, round.P99 = &p50, &p99
 		}
 	}
-	if known {
+	unexpected := func(rail probe.RailResult) bool { return rail.Expected == nil }
+	if len(r.Rails) > 0 && !slices.ContainsFunc(r.Rails, unexpected) {
 		round.Expected = &expected
 	}
 	for _, f := range r.Failures[:min(len(r.Failures), maxFailures)] {
-		if round.Reason != "" && f.Reason == r.Reason &&
-			(f.Detail == r.Detail || "rail "+f.Rail+": "+f.Detail == r.Detail) {
-			continue // it is the round's own, which has been said
-		}
-		text := stage(f.Stage) + ", " + reason(f.Reason)
+		name := ""
 		if f.Rail != "" {
-			text = "rail " + f.Rail + ": " + text
+			name = "rail " + f.Rail + ": "
 		}
+		if round.Reason != "" && f.Reason == r.Reason && (f.Detail == r.Detail || name+f.Detail == r.Detail) {
+			continue // it is the round's own, shown already
+		}
+		text := name + known(f.Stage) + ", " + known(f.Reason)
 		if f.Detail != "" {
 			text += ": " + f.Detail
 		}
@@ -81,13 +77,6 @@ func roundOf(r probe.Result) page.Round {
 		}
 	}
 	return round
-}
-
-func slower(than *float64, v float64) *float64 {
-	if than != nil && *than >= v {
-		return than
-	}
-	return &v
 }
 
 // plain is a text without control characters, and of bounded length.

@@ -12,108 +12,105 @@ import (
 
 // render makes the samples, once per round.
 func (p *peer) render() {
-	rows := p.rows
 	p.samples = p.samples[:0]
-	put := func(m *collector.Metric, v float64, labels ...string) {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...),
-				Value: v})
-		}
-	}
 	for key, n := range p.counts {
-		put(key.row, n, key.labels[:len(key.row.Labels)-1]...)
+		p.put(key.row, n, key.labels[:len(key.row.Labels)-1]...)
 	}
 	if !p.ended.IsZero() {
-		put(rows.lastRound, table.UnixSeconds(p.ended))
+		p.put(p.rows.lastRound, table.UnixSeconds(p.ended))
 	}
 	if !p.success.IsZero() {
-		put(rows.success, table.UnixSeconds(p.success))
+		p.put(p.rows.success, table.UnixSeconds(p.success))
 	}
 	if p.last == nil {
 		return
 	}
-	p.renderRound(put)
+	p.renderRound()
 	for i := range p.last.Rails {
-		p.renderRail(&p.last.Rails[i], put)
+		p.renderRail(&p.last.Rails[i])
 	}
 }
 
-// put emits a sample.
-type put = func(m *collector.Metric, v float64, labels ...string)
+// put adds a sample; labels are those after the peer.
+func (p *peer) put(m *collector.Metric, v float64, labels ...string) {
+	if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		p.samples = append(p.samples, collector.Sample{Metric: m, Labels: append([]string{p.name}, labels...), Value: v})
+	}
+}
+
+// putKnown is put for a figure that may be nil.
+func (p *peer) putKnown(m *collector.Metric, v *float64, labels ...string) {
+	if v != nil {
+		p.put(m, *v, labels...)
+	}
+}
 
 // renderRound renders the figures of the last round.
-func (p *peer) renderRound(put put) {
+func (p *peer) renderRound() {
 	r, rows := p.last, p.rows
-	some := func(m *collector.Metric, v *float64, labels ...string) {
-		if v != nil {
-			put(m, *v, labels...)
-		}
-	}
-	put(rows.duration, r.Duration.Seconds())
+	p.put(rows.duration, r.Duration.Seconds())
 	for _, t := range probe.Transports() {
-		put(rows.transport, collector.Bool(t == r.Transport), string(t))
+		p.put(rows.transport, collector.Bool(t == r.Transport), string(t))
 	}
 	if !byRDMA(r.Outcome) {
-		put(rows.fallback, 1, reason(r.Reason))
+		p.put(rows.fallback, 1, known(r.Reason))
 	}
 	components := map[string]bool{}
 	for _, m := range r.Mismatches {
-		components[component(m.Component)] = true
+		if !slices.Contains(probe.Components(), m.Component) {
+			m.Component = other
+		}
+		components[m.Component] = true
 	}
 	for c := range components {
-		put(rows.mismatch, 1, c)
+		p.put(rows.mismatch, 1, c)
 	}
 	if r.Transport == probe.RDMA {
-		some(rows.goodput, r.Stealing, "stealing")
-		some(rows.goodput, r.Static, "static")
-		some(rows.imbalance, r.Imbalance)
-		some(rows.skew, r.FinishSkew)
+		p.putKnown(rows.goodput, r.Stealing, "stealing")
+		p.putKnown(rows.goodput, r.Static, "static")
+		p.putKnown(rows.imbalance, r.Imbalance)
+		p.putKnown(rows.skew, r.FinishSkew)
+		p.putKnown(rows.scaling, r.Scaling)
+		p.putKnown(rows.speedup, r.Speedup)
 	}
-	some(rows.scaling, p.kept.scaling)
-	some(rows.speedup, p.kept.speedup)
-	byStreams, mtu := map[int]float64{}, 0
-	for _, t := range p.kept.tcp {
+	byStreams, mtu := map[int]float64{}, math.MaxInt
+	for _, t := range r.TCP {
 		byStreams[t.Streams] = max(byStreams[t.Streams], t.BytesPerSecond)
-		if t.PathMTU > 0 && (mtu == 0 || t.PathMTU < mtu) {
-			mtu = t.PathMTU
+		if t.PathMTU > 0 {
+			mtu = min(mtu, t.PathMTU)
 		}
 	}
 	for streams, v := range byStreams {
-		put(rows.tcp, v, strconv.Itoa(streams))
+		p.put(rows.tcp, v, strconv.Itoa(streams))
 	}
-	if mtu > 0 {
-		put(rows.tcpMTU, float64(mtu))
+	if mtu < math.MaxInt {
+		p.put(rows.tcpMTU, float64(mtu))
 	}
 }
 
 // renderRail renders the figures of one rail of the last round.
-func (p *peer) renderRail(r *probe.RailResult, put put) {
-	rows, name, byRDMA := p.rows, r.Rail, p.last.Transport == probe.RDMA
-	put(rows.railUp, collector.Bool(byRDMA && r.Failure == nil), name)
-	if r.Expected != nil {
-		put(rows.railExpected, *r.Expected, name)
-	}
+func (p *peer) renderRail(r *probe.RailResult) {
+	rows, rdma := p.rows, p.last.Transport == probe.RDMA
+	p.put(rows.railUp, collector.Bool(rdma && r.Failure == nil), r.Rail)
+	p.putKnown(rows.railExpected, r.Expected, r.Rail)
 	if r.PathMTU > 0 {
-		put(rows.pathMTU, float64(r.PathMTU), name)
+		p.put(rows.pathMTU, float64(r.PathMTU), r.Rail)
 	}
 	if r.GID != "" {
-		put(rows.gid, 1, name, strconv.Itoa(r.GIDIndex), r.GID, r.GIDReason)
+		p.put(rows.gid, 1, r.Rail, strconv.Itoa(r.GIDIndex), r.GID, r.GIDReason)
 	}
-	if byRDMA {
-		if r.Stealing != nil {
-			put(rows.railGoodput, r.Stealing.BytesPerSecond(), name, "stealing")
-		}
-		if r.Static != nil {
-			put(rows.railGoodput, r.Static.BytesPerSecond(), name, "static")
-		}
-		if r.CounterMismatch != nil {
-			put(rows.counters, *r.CounterMismatch, name)
+	if !rdma {
+		return
+	}
+	for mode, flow := range map[string]*probe.Flow{"stealing": r.Stealing, "static": r.Static, "solo": r.Solo} {
+		if flow != nil {
+			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}
 	}
-	if s, ok := p.kept.solo[name]; ok {
-		put(rows.railGoodput, s.goodput, name, "solo")
-		if s.degradation != nil {
-			put(rows.degradation, *s.degradation, name)
+	p.putKnown(rows.counters, r.CounterMismatch, r.Rail)
+	if h := p.past[r.Rail]; h != nil && r.Solo != nil {
+		if median, ok := h.median(); ok {
+			p.put(rows.degradation, r.Solo.BytesPerSecond()/median, r.Rail)
 		}
 	}
 }
@@ -121,23 +118,13 @@ func (p *peer) renderRail(r *probe.RailResult, put put) {
 // other stands for a word that this version does not know: labels must not grow by what the network sends.
 const other = "other"
 
-func stage(s probe.Stage) string {
-	if s.Known() {
-		return string(s)
-	}
-	return other
-}
-
-func reason(r probe.Reason) string {
-	if r.Known() {
-		return string(r)
-	}
-	return other
-}
-
-func component(s string) string {
-	if slices.Contains(probe.Components(), s) {
-		return s
+// known returns a stage or a reason for a label.
+func known[W interface {
+	~string
+	Known() bool
+}](w W) string {
+	if w.Known() {
+		return string(w)
 	}
 	return other
 }

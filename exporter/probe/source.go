@@ -27,15 +27,6 @@ func NewSource(stats func() probe.Stats) *Source {
 	return &Source{stats: stats, rows: newRows(), peers: map[string]*peer{}}
 }
 
-// newLatency returns the histogram of a peer and rail, with classic and native buckets.
-func newLatency(row *collector.Metric, peer, rail string) prometheus.Histogram {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: table.FullName(row), Help: row.Help,
-		Buckets:                     prometheus.ExponentialBuckets(1e-6, 2, 18), // 1 µs to 131.072 ms
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-	}, row.Labels).WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)
-}
-
 // SetPeers sets the peers: new ones start with counters of 0, the series of all others are dropped.
 func (p *Source) SetPeers(peers []string) {
 	p.mu.Lock()
@@ -54,34 +45,13 @@ func (p *Source) SetPeers(peers []string) {
 	}
 }
 
-// Observe records the result of a round. One of a peer that was removed is ignored.
+// Observe records the result of a round. Rounds with a peer that was removed are ignored.
 func (p *Source) Observe(r probe.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	peer := p.peers[r.Peer]
-	if peer == nil {
-		return
-	}
-	if r.Outcome != probe.Skipped {
-		for _, rail := range r.Rails {
-			p.observeLatency(peer, rail)
-		}
-	}
-	peer.observe(r)
-	peer.render()
-}
-
-func (p *Source) observeLatency(peer *peer, rail probe.RailResult) {
-	if rail.Latency == nil || len(rail.Latency.Samples) == 0 {
-		return
-	}
-	h := peer.latency[rail.Rail]
-	if h == nil {
-		h = newLatency(p.rows.latency, peer.name, rail.Rail)
-		peer.latency[rail.Rail] = h
-	}
-	for _, d := range rail.Latency.Samples {
-		h.Observe(d.Seconds())
+	if peer := p.peers[r.Peer]; peer != nil {
+		peer.observe(r)
+		peer.render()
 	}
 }
 

@@ -31,19 +31,9 @@ const (
 
 func newRows() *rows {
 	r := &rows{}
-	r.addRounds()
-	r.addLastRound()
-	r.addFigures()
-	r.addRails()
-	r.addProbe()
-	return r
-}
-
-func (r *rows) addRounds() {
 	peer := r.Group(result, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
-		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not "+
-		"reachable, or "+
+		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not reachable, or "+
 		"corrupted data) and skipped (not the right moment).")
 	r.soloRounds = peer.Ref(here).Counter("probe_solo_rounds_total", "Rounds by RDMA in which each rail was measured "+
 		"alone, one in probe.solo_every. Solo goodput, scaling and degradation are updated with each.")
@@ -55,10 +45,6 @@ func (r *rows) addRounds() {
 		"Rounds in which the received data was not the data sent. Any is abnormal.")
 	r.retransmits = peer.Ref("tcp(7), TCP_INFO tcpi_total_retrans").Counter("probe_tcp_retransmits_total",
 		"Segments that the probe's TCP bursts retransmitted: loss on the path.")
-}
-
-func (r *rows) addLastRound() {
-	peer := r.Group(result, "peer")
 	r.transport = peer.With("transport").Gauge("probe_transport",
 		"1 for the transport of the last round that was not skipped: rdma, tcp or none; 0 for the others.")
 	r.fallback = peer.With("reason").Ref(words).Gauge("probe_fallback_info", "Why the last round that was not skipped "+
@@ -70,24 +56,16 @@ func (r *rows) addLastRound() {
 	r.lastRound = peer.Gauge("probe_last_round_timestamp_seconds",
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
-}
-
-func (r *rows) addFigures() {
-	peer := r.Group(result, "peer")
 	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in the "+
-		"last round. mode=stealing: the next chunk goes to the rail that has room. mode=static: each rail sends an "+
-		"equal "+
+		"last round. mode=stealing: the next chunk goes to the rail that has room. mode=static: each rail sends an equal "+
 		"part. Absent when the last round did not measure it.")
-	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio", "1 − the smallest share of a "+
-		"rail in the last stealing burst; a share is goodput ÷ capacity, relative to the best rail of its group (link "+
-		"layer and rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried "+
-		"nothing. "+
-		"Absent where no group has two rails.")
+	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio", "1 − the smallest share of a rail "+
+		"in the last stealing burst; a share is goodput ÷ capacity, relative to the best rail of its group (link layer and "+
+		"rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried nothing. Absent where "+
+		"no group has two rails.")
 	r.scaling = peer.Gauge("probe_scaling_ratio",
-		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the "+
-			"rails share a bottleneck, such as a PCIe link. Of the last round with solo bursts; absent after a "+
-			"round that "+
-			"was not by RDMA.")
+		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a PCIe link. "+
+			"Of the last round with solo bursts; absent after a round that was not by RDMA.")
 	r.skew = peer.Gauge("probe_finish_skew_ratio",
 		"In the last burst with equal parts: 1 − rate of the slowest rail ÷ rate of the fastest.")
 	r.speedup = peer.Gauge("probe_speedup_ratio", "RDMA goodput ÷ the best TCP goodput, of the last round with both; "+
@@ -96,23 +74,20 @@ func (r *rows) addFigures() {
 		"TCP goodput with this many streams per rail, of the last baseline or fallback.")
 	r.tcpMTU = peer.Ref("tcp(7), TCP_INFO tcpi_pmtu").Gauge("probe_tcp_path_mtu_bytes",
 		"Path MTU that TCP found, the smallest of all streams.")
-}
 
-func (r *rows) addRails() {
 	rail := r.Group(result, "peer", "rail")
 	r.latency = rail.Histogram("probe_latency_seconds",
 		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not.")
 	r.railGoodput = rail.With("mode").Gauge("probe_rail_goodput_bytes_per_second", "RDMA goodput of the rail while it "+
-		"was active. mode=solo: alone, in the last round that measured it (absent when the rail fails). "+
-		"mode=stealing and "+
+		"was active. mode=solo: alone, in the last round that measured it (absent when the rail fails). mode=stealing and "+
 		"mode=static: in the last round, with all other rails.")
 	r.railBytes = rail.Counter("probe_rail_bytes_total",
 		"Payload that the probe sent over the rail in all bursts, by RDMA or TCP: its part of the port's traffic.")
 	r.railExpected = rail.Gauge("probe_rail_expected_bytes_per_second",
-		"Expected goodput of the rail: the least of port "+
-			"and PCIe link, of both ends. Absent for software devices (rxe, siw), for which none is expected.")
+		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices (rxe, "+
+			"siw), for which none is expected.")
 	r.counters = rail.Gauge("probe_counter_mismatch_ratio", "Difference between the port's counter and the bytes that "+
 		"the last stealing burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
 	r.pathMTU = rail.Gauge("probe_path_mtu_bytes",
@@ -120,11 +95,9 @@ func (r *rows) addRails() {
 	r.gid = rail.With("gid_index", "gid", "reason").Ref("internal/rail/choose.go").Gauge("probe_gid_info",
 		"GID that the rail used, and why; always 1.")
 	r.degradation = rail.Ref(here).Gauge("probe_rail_degradation_ratio",
-		"Solo goodput of the rail ÷ its median of the "+
-			"last 24 h: below 1 the rail is slower than it was. Absent before 5 solo bursts.")
-}
+		"Solo goodput of the rail ÷ its median of the last 24 h: below 1 the rail is slower than it was. Absent before 5 "+
+			"solo bursts.")
 
-func (r *rows) addProbe() {
 	probe := r.Group("probe/options.go")
 	r.budget = probe.Gauge("probe_budget_bytes", "Bytes that may be sent now before the hourly budget is used up, by "+
 		"this node's rounds or by its answers to peers, whichever is less.")
@@ -132,21 +105,19 @@ func (r *rows) addProbe() {
 	r.restarts = probe.Counter("probe_worker_restarts_total",
 		"Restarts of the worker process after it crashed or was killed.")
 	r.up = probe.Ref("probe/service.go").Gauge("probe_up", "1 when the probe runs as configured: it listens on "+
-		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no "+
-		"probe "+
-		"is configured.")
+		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no probe is "+
+		"configured.")
 	r.interval = probe.Ref("probe/schedule.go").Gauge("probe_interval_seconds",
-		"Time between two rounds with one peer: "+
-			"probe.interval, or longer when there are too many nodes for that. Absent when there are no peers to ask.")
+		"Time between two rounds with one peer: probe.interval, or longer when there are too many nodes for that. Absent "+
+			"when there are no peers to ask.")
 	r.refused = probe.With("reason").Ref("probe/refusals.go").Counter("probe_refused_total", "Clients that the probe "+
-		"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, "+
-		"or the "+
-		"32 for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, "+
-		"request or "+
-		"read of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
+		"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, or the 32 "+
+		"for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, request or read "+
+		"of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
 	name := r.Group("probe/directory.go", "name")
 	r.dnsPeers = name.Gauge("probe_dns_peers", "Peers behind a DNS name of the configuration (dns+NAME), this node "+
 		"excluded. An address counts for 5 minutes after its last answer; when a lookup fails, all are kept.")
 	r.dnsLookups = name.With("result").Counter("probe_dns_lookups_total", "Lookups of the name, one every 30 s: ok, "+
 		"not_found (no such name, or no address), timeout, failed.")
+	return r
 }
