@@ -2,8 +2,6 @@ package http
 
 import (
 	"bufio"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/exporter-toolkit/web"
-
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 	"github.com/railscope/railscope/internal/connlimit"
 )
@@ -26,8 +22,8 @@ import (
 // halfPost is a request whose body never comes.
 const halfPost = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
-// serving serves on a free port of the loopback interface until the test ends.
-func serving(t *testing.T, opts Options) (handler *Server, address string) {
+// serveUntilEnd serves until the test ends, and returns the address.
+func serveUntilEnd(t *testing.T, opts Options) (address string) {
 	t.Helper()
 	opts.TelemetryPath = "/metrics"
 	handler, err := New(exportertest.Scraper(t, exportertest.NewSource("a")), opts)
@@ -35,33 +31,19 @@ func serving(t *testing.T, opts Options) (handler *Server, address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(handler.Close)
-	logged, writer := io.Pipe()
-	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
-	ctx, stop := context.WithCancel(context.Background())
+	s := serve(t, handler)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
-			WebConfigFile: &none},
-			slog.New(slog.NewJSONHandler(writer, nil)))
-		writer.Close()
-	}()
-	var line struct{ Msg, Address string }
-	for lines := json.NewDecoder(logged); line.Msg != "Serving"; {
-		if err := lines.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
-	}
-	go io.Copy(io.Discard, logged)
+	go func() { ended <- s.end() }()
 	t.Cleanup(func() {
-		stop()
+		s.stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return handler, line.Address
+	return s.address
 }
 
-// from is a client with an address of its own.
+// from is a client with this address.
 func from(host string) *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
@@ -71,7 +53,7 @@ func from(host string) *http.Client {
 // TestManyHalfRequests: 2,000 requests whose bodies never come hold no more
 // connections and memory than one address may, and nobody else waits for them.
 func TestManyHalfRequests(t *testing.T) {
-	_, address := serving(t, Options{})
+	address := serveUntilEnd(t, Options{})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -127,7 +109,7 @@ func grep(text, part string) (found string) {
 // TestMaxConnections: beyond the limit a connection is closed at once, and when
 // another has ended there is room again.
 func TestMaxConnections(t *testing.T) {
-	_, address := serving(t, Options{MaxConnections: 4})
+	address := serveUntilEnd(t, Options{MaxConnections: 4})
 	var held []net.Conn
 	for i := range 4 {
 		c, err := net.DialTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(i+1))}, tcpAddr(t, address))

@@ -14,23 +14,16 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 )
 
-// vsockScheme is before the port of an address of a virtual machine's host.
-const vsockScheme = "vsock://"
-
-// listen opens the addresses of the flags that all exporters share, or takes the sockets that systemd has opened.
-// exporter-toolkit does the same, but keeps the listeners, whose connections are to be limited.
+// listen opens the addresses of the flags that all exporters share, or takes the sockets of systemd. The listeners of
+// exporter-toolkit, which does the same, cannot be limited.
 func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
 		logger.Info("Listening on the sockets of systemd")
 		list, err := activation.Listeners()
-		if err != nil {
-			return nil, err
+		if err == nil && len(list) == 0 {
+			err = errors.New("no sockets from systemd: start railscope by its socket unit or without --web.systemd-socket")
 		}
-		if len(list) == 0 {
-			return nil, errors.New("no sockets from systemd: start railscope by its socket unit or without " +
-				"--web.systemd-socket")
-		}
-		return list, nil
+		return list, err
 	}
 	var list []net.Listener
 	for _, address := range *flags.WebListenAddresses {
@@ -46,8 +39,9 @@ func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) 
 	return list, nil
 }
 
+// listenOn opens a TCP address, or vsock://:PORT for the host of a virtual machine.
 func listenOn(address string) (net.Listener, error) {
-	if !strings.HasPrefix(address, vsockScheme) {
+	if !strings.HasPrefix(address, "vsock://") {
 		return net.Listen("tcp", address)
 	}
 	u, err := url.Parse(address)

@@ -10,20 +10,20 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// pageOptions gives the page what it shows: the scraper's series, and what its sources keep for people.
+// pageOptions gives the page its data: the scraper's series, recent rates and rounds.
 func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
-	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath,
-		Version: scraper.Info().Version,
-		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor}
-	o.Read = func(sources []string, view func(page.Reading, map[string]string)) {
-		scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
-	}
+	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
+		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor,
+		Refused: func(address string) { scraper.Refuse(scrape.RefusedStreams, address) },
+		Read: func(sources []string, view func(page.Reading, map[string]string)) {
+			scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
+		}}
 	for _, src := range scraper.Sources() {
-		if src, ok := src.(page.Sampler); ok {
-			o.Recent = src.Recent
+		if s, ok := src.(page.Sampler); ok {
+			o.Recent = s.Recent
 		}
-		if src, ok := src.(page.Prober); ok {
-			o.Peers = src.Peers
+		if p, ok := src.(page.Prober); ok {
+			o.Peers = p.Peers
 		}
 	}
 	return o

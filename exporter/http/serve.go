@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,25 +35,9 @@ const (
 )
 
 // Serve binds the addresses of flags, reads every source once, reports ready, and serves until ctx is done. Then it
-// ends the streams of open pages, lets in-flight scrapes finish and returns nil. An error says in one line what could
-// not be bound or read, and what to do.
+// ends the streams of open pages, lets in-flight scrapes finish and returns nil. An error has what could not be bound
+// or read, and the fix, in one line.
 func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *slog.Logger) error {
-	var bound atomic.Int32
-	up := make(chan struct{})
-	unused := unusedConns{list: map[net.Conn]bool{}}
-	server := newHTTPServer(handler, logger)
-	server.BaseContext = func(net.Listener) context.Context { // called once for each listener
-		if bound.Add(1) == 1 {
-			close(up)
-		}
-		return context.Background()
-	}
-	server.ConnState = func(c net.Conn, state http.ConnState) {
-		connlimit.State(c, state)
-		unused.note(c, state)
-	}
-	server.RegisterOnShutdown(handler.Close) // streams have no end of their own
-	server.RegisterOnShutdown(unused.close)
 	listeners, err := listen(flags, logger)
 	if err != nil {
 		return listenError(err)
@@ -64,6 +47,29 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 			_ = l.Close() // served ones are closed already
 		}
 	}()
+	up := make(chan struct{})
+	isUp := sync.OnceFunc(func() { close(up) })
+	var unused sync.Map // connections without a request: browsers open some, and Shutdown would wait 5 s for each
+	server := newHTTPServer(handler, logger)
+	server.BaseContext = func(net.Listener) context.Context { // called when a listener is served
+		isUp()
+		return context.Background()
+	}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		connlimit.State(c, state)
+		if state == http.StateNew {
+			unused.Store(c, nil)
+		} else {
+			unused.Delete(c)
+		}
+	}
+	server.RegisterOnShutdown(handler.Close) // streams do not end otherwise
+	server.RegisterOnShutdown(func() {
+		unused.Range(func(c, _ any) bool {
+			_ = c.(net.Conn).Close() // no request was sent on it
+			return true
+		})
+	})
 	limit := connlimit.New(connlimit.Options{Connections: affordable(handler.opts.MaxConnections, logger),
 		Refused: handler.scraper.Refuse})
 	failed := make(chan error, len(listeners))
@@ -111,11 +117,9 @@ func (s *Server) stop(server *http.Server, logger *slog.Logger) {
 	}
 }
 
-// otherDescriptors is kept of the reserve for the probe port, the worker and files that are opened briefly.
-const otherDescriptors = 128
-
-// affordable returns the number of connections, limited by the descriptors that there are for them.
+// affordable returns the number of connections, limited by the file descriptors available.
 func affordable(connections int, logger *slog.Logger) int {
+	const otherDescriptors = 128 // of the reserve, for the probe port, the worker and files that are opened briefly
 	most := max(sysfs.Reserve()-otherDescriptors, 16)
 	if connections > most {
 		logger.Warn("Connections are limited below --web.max-connections by the file descriptor limit",
@@ -134,36 +138,10 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// unusedConns are the connections without a request. Browsers open some in advance, and net/http waits 5 s for each at
-// shutdown.
-type unusedConns struct {
-	mu   sync.Mutex
-	list map[net.Conn]bool
-}
-
-func (u *unusedConns) note(c net.Conn, state http.ConnState) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if state == http.StateNew {
-		u.list[c] = true
-	} else {
-		delete(u.list, c)
-	}
-}
-
-func (u *unusedConns) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for c := range u.list {
-		_ = c.Close() // no request was sent on it
-	}
-}
-
-// listenError says what to do about an address that cannot be served.
+// listenError adds the fix to the error of an address that cannot be served.
 func listenError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address",
-			err)
+		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address", err)
 	}
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
 }

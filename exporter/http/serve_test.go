@@ -17,8 +17,53 @@ import (
 	"github.com/railscope/railscope/exporter/internal/exportertest"
 )
 
-// TestShutdownLetsScrapesEnd: a scrape that is running when the process is told
-// to stop gets its whole answer; a new one gets none.
+// serving is a server on a free port of the loopback interface.
+type serving struct {
+	t       *testing.T
+	lines   *json.Decoder // of its log
+	address string
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+// serve serves until stop, or the end of the test, whose log end reads.
+func serve(t *testing.T, handler *Server) *serving {
+	t.Helper()
+	logged, writer := io.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	s := &serving{t: t, lines: json.NewDecoder(logged), stop: stop, ended: make(chan error, 1)}
+	go func() {
+		s.ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &[]string{"127.0.0.1:0"},
+			WebSystemdSocket: new(false), WebConfigFile: new("")}, slog.New(slog.NewJSONHandler(writer, nil)))
+		writer.Close()
+	}()
+	t.Cleanup(func() { stop(); logged.Close() })
+	s.wait("Serving")
+	return s
+}
+
+// wait reads the log up to a message.
+func (s *serving) wait(msg string) {
+	s.t.Helper()
+	var line struct{ Msg, Address string }
+	for !strings.HasPrefix(line.Msg, msg) {
+		if err := s.lines.Decode(&line); err != nil {
+			s.t.Fatalf("the log ended before %q: %v", msg, err)
+		}
+		if line.Address != "" {
+			s.address = line.Address
+		}
+	}
+}
+
+// end waits for the end, and reads the log until then.
+func (s *serving) end() error {
+	for s.lines.Decode(&struct{}{}) == nil {
+	}
+	return <-s.ended
+}
+
+// TestShutdownLetsScrapesEnd: a scrape in flight when the process is stopped gets its whole answer; a new one gets none.
 func TestShutdownLetsScrapesEnd(t *testing.T) {
 	f := exportertest.NewSource("slow")
 	entered, release, first := make(chan struct{}), make(chan struct{}), true
@@ -36,33 +81,8 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logged, writer := io.Pipe()
-	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
-			WebConfigFile: &none},
-			slog.New(slog.NewJSONHandler(writer, nil)))
-		writer.Close()
-	}()
-	lines := json.NewDecoder(logged)
-	wait := func(msg string) (address string) {
-		t.Helper()
-		for {
-			var line struct{ Msg, Address string }
-			if err := lines.Decode(&line); err != nil {
-				t.Fatalf("the log ended before %q: %v", msg, err)
-			}
-			if line.Address != "" {
-				address = line.Address
-			}
-			if strings.HasPrefix(line.Msg, msg) {
-				return address
-			}
-		}
-	}
-	url := "http://" + wait("Serving") + "/metrics"
+	s := serve(t, handler)
+	url := "http://" + s.address + "/metrics"
 	type reply struct {
 		body string
 		err  error
@@ -79,13 +99,13 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 		replies <- reply{string(body), err}
 	}()
 	<-entered
-	stop()
-	wait("Stopping")
+	s.stop()
+	s.wait("Stopping")
 	close(release)
 	if r := <-replies; r.err != nil || !strings.Contains(r.body, `railscope_slow_value{of="x"} 1`) {
 		t.Errorf("the scrape that was running got %q, %v", r.body, r.err)
 	}
-	if err := <-ended; err != nil {
+	if err := s.end(); err != nil {
 		t.Error(err)
 	}
 	if resp, err := http.Get(url); err == nil {
@@ -94,28 +114,11 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsStreams: a page that is open does not hold up the end, nor does
-// a connection that its browser has opened for later.
+// TestShutdownEndsStreams: an open page does not delay shutdown, nor does a connection that its browser opened in
+// advance.
 func TestShutdownEndsStreams(t *testing.T) {
-	handler := testServer(t, "/metrics", nil)
-	logged, writer := io.Pipe()
-	addresses, off, none := []string{"127.0.0.1:0"}, false, ""
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- Serve(ctx, handler, &web.FlagConfig{WebListenAddresses: &addresses, WebSystemdSocket: &off,
-			WebConfigFile: &none},
-			slog.New(slog.NewJSONHandler(writer, nil)))
-		writer.Close()
-	}()
-	var line struct{ Msg, Address string }
-	for lines := json.NewDecoder(logged); line.Msg != "Serving"; {
-		if err := lines.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
-	}
-	go io.Copy(io.Discard, logged)
-	resp, err := http.Get("http://" + line.Address + "/-/page/events")
+	s := serve(t, testServer(t, "/metrics", nil))
+	resp, err := http.Get("http://" + s.address + "/-/page/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,19 +126,19 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil { // it is going on
 		t.Fatal(err)
 	}
-	spare, err := net.Dial("tcp", line.Address)
+	unused, err := net.Dial("tcp", s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer spare.Close()
-	later, err := http.Get("http://" + line.Address + "/-/healthy") // the one before it has been accepted, then
+	defer unused.Close()
+	later, err := http.Get("http://" + s.address + "/-/healthy") // the one before it has been accepted, then
 	if err != nil {
 		t.Fatal(err)
 	}
 	later.Body.Close()
 	asked := time.Now()
-	stop()
-	if err := <-ended; err != nil {
+	s.stop()
+	if err := s.end(); err != nil {
 		t.Errorf("the end waited for a stream: %v", err)
 	}
 	if took := time.Since(asked); took > 4*time.Second { // net/http's patience is 5 s

@@ -19,27 +19,24 @@ import (
 
 // Server answers HTTP requests.
 type Server struct {
-	scraper *scrape.Scraper
-	opts    Options
-	ready   atomic.Bool
-	page    *page.Page // nil when the metrics are at its path
-	mux     *http.ServeMux
-	slow    slowAnswers
-
+	scraper  *scrape.Scraper
+	opts     Options
+	ready    atomic.Bool
+	page     *page.Page // nil when the metrics are at its path
+	mux      *http.ServeMux
+	slow     slowAnswers
 	sameSite *http.CrossOriginProtection
 }
 
 // Options are what a [Server] needs besides the scraper.
 type Options struct {
-	TelemetryPath string       // of the metrics; at / they replace the page
-	Reload        func() error // called for a POST to /-/reload; its error is the answer
-	Lifecycle     bool         // allow a reload by HTTP
-
-	MaxConnections int // of all clients; 0 is DefaultMaxConnections
-
-	Logger *slog.Logger
-	Node   string // name of the node on the page; empty is the host's name
-	Notice string // shown at the top of the page; empty: none
+	TelemetryPath  string       // of the metrics; at / they replace the page
+	Reload         func() error // called for a POST to /-/reload; its error is the answer
+	Lifecycle      bool         // allow a reload by HTTP
+	MaxConnections int          // of all clients; 0 is DefaultMaxConnections
+	Logger         *slog.Logger
+	Node           string // name of the node on the page; empty is the host's name
+	Notice         string // shown at the top of the page; empty: none
 	// Doctor examines the node for the page, in bounded time; nil: it is not examined.
 	Doctor func(context.Context) ([]Finding, error)
 }
@@ -64,17 +61,15 @@ func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
 	if path == page.Path {
 		return s, nil
 	}
-	o := pageOptions(scraper, opts)
-	o.Refused = func(address string) { scraper.Refuse(scrape.RefusedStreams, address) }
 	var err error
-	if s.page, err = page.New(o); err != nil {
+	if s.page, err = page.New(pageOptions(scraper, opts)); err != nil {
 		return nil, err
 	}
 	s.page.Register(s.mux)
 	return s, nil
 }
 
-// Close ends the streams of open pages, which have no end of their own.
+// Close ends the streams of open pages.
 func (s *Server) Close() {
 	if s.page != nil {
 		s.page.Close()
@@ -145,8 +140,8 @@ func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusServiceUnavailable, "not ready: railscope is starting or stopping")
 }
 
-// reload applies the configuration again, except for a page of another site, which a browser within the network may
-// have open.
+// reload applies the configuration again. It refuses pages of other sites: a browser within the network may have one
+// open.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !s.opts.Lifecycle:
@@ -164,8 +159,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.opts.Reload(); err != nil {
-		answer(w, http.StatusInternalServerError,
-			"reload failed, the previous configuration is still active: "+err.Error())
+		answer(w, http.StatusInternalServerError, "reload failed, the previous configuration is still active: "+err.Error())
 		return
 	}
 	answer(w, http.StatusOK, "reloaded")

@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,17 +11,16 @@ import (
 // waiting answer holds its text.
 const maxSlow = 64
 
-// slowAnswers ends the oldest answer when too many wait for their clients. The zero value is ready to use. Safe for
-// concurrent use.
+// slowAnswers ends the oldest answer when too many wait for their clients. Safe for concurrent use.
 type slowAnswers struct {
-	mu    sync.Mutex
-	going []*slowAnswer // oldest first
+	mu      sync.Mutex
+	waiting []*slowAnswer // oldest first
 }
 
-// slowAnswer is a response whose writes count as slow while they block.
+// slowAnswer is a response whose writes count as waiting while they block.
 type slowAnswer struct {
 	http.ResponseWriter
-	among *slowAnswers
+	all *slowAnswers
 }
 
 // Unwrap is for [http.ResponseController].
@@ -28,28 +28,23 @@ func (a *slowAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Write implements [http.ResponseWriter].
 func (a *slowAnswer) Write(b []byte) (int, error) {
-	a.among.begin(a)
-	defer a.among.end(a)
+	a.all.add(a)
+	defer a.all.remove(a)
 	return a.ResponseWriter.Write(b)
 }
 
-func (s *slowAnswers) begin(a *slowAnswer) {
+func (s *slowAnswers) add(a *slowAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.going) >= maxSlow {
-		_ = http.NewResponseController(s.going[0]).SetWriteDeadline(time.Now()) // its write fails
-		s.going = s.going[1:]
+	if len(s.waiting) >= maxSlow {
+		_ = http.NewResponseController(s.waiting[0]).SetWriteDeadline(time.Now()) // its write fails
+		s.waiting = s.waiting[1:]
 	}
-	s.going = append(s.going, a)
+	s.waiting = append(s.waiting, a)
 }
 
-func (s *slowAnswers) end(a *slowAnswer) {
+func (s *slowAnswers) remove(a *slowAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, other := range s.going {
-		if other == a {
-			s.going = append(s.going[:i:i], s.going[i+1:]...)
-			return
-		}
-	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(other *slowAnswer) bool { return other == a })
 }
