@@ -6,42 +6,39 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/railscope/railscope/internal/terminal"
 )
 
 // builder makes snapshots of the series. Not safe for concurrent use.
 type builder struct {
 	o      Options
-	counts counts
-	totals map[string]*railTotals // by rail; without a sampler
+	past   map[string]*past          // of counters, by row, rail and labels
+	totals map[string]*[2]byteTotals // by rail; without a sampler
 
 	series Reading
 	failed map[string]string
 }
 
 func newBuilder(o Options) *builder {
-	return &builder{o: o, counts: newCounts(), totals: map[string]*railTotals{}}
+	return &builder{o: o, past: map[string]*past{}, totals: map[string]*[2]byteTotals{}}
 }
 
-// build makes a snapshot of the series.
+// build makes a snapshot of the series. failed has the reason of each source that failed.
 func (b *builder) build(series Reading, failed map[string]string, now time.Time) Snapshot {
 	b.series, b.failed = series, failed
 	defer func() { b.series, b.failed = nil, nil }()
 	s := Snapshot{Node: b.o.Node, Version: b.o.Version, Notice: b.o.Notice, Started: b.o.Started, At: now}
-	sources := b.sources()
 	b.rails(&s, now)
 	b.balance(&s)
 	b.bonds(&s)
 	b.gpus(&s)
-	s.NoRails = b.none(len(s.Rails), sources, "rdma", "no RDMA device on this node")
-	s.NoBonds = b.none(len(s.Bonds), sources, "bond", "no bond on this node")
-	s.NoGPUs = b.none(len(s.GPUs), sources, "gpu", "no GPU on this node, or none that reports its memory")
+	present := b.by("source_present", "source")
+	s.NoRails = b.none(len(s.Rails), present, "rdma", "no RDMA device on this node")
+	s.NoBonds = b.none(len(s.Bonds), present, "bond", "no bond on this node")
+	s.NoGPUs = b.none(len(s.GPUs), present, "gpu", "no GPU on this node, or none that reports its memory")
 	s.NoPeers = "no peers configured: the rails are not probed"
 	if b.o.Peers != nil {
-		peers, probing := b.o.Peers()
-		s.Peers = peers
-		if len(peers) == 0 && probing {
+		var probing bool
+		if s.Peers, probing = b.o.Peers(); len(s.Peers) == 0 && probing {
 			s.NoPeers = "this node answers peers and asks none"
 		}
 	}
@@ -49,15 +46,9 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	return s
 }
 
-// each is Reading.Each with labels without control characters.
+// each calls each with the series of a row; l may be kept.
 func (b *builder) each(row string, labels []string, each func(l []string, v float64)) {
-	b.series.Each(row, labels, func(values []string, v float64) {
-		shown := make([]string, len(values))
-		for i, s := range values {
-			shown[i] = terminal.Plain(s)
-		}
-		each(shown, v)
-	})
+	b.series.Each(row, labels, func(values []string, v float64) { each(slices.Clone(values), v) })
 }
 
 // by returns the values of a row by one label.
@@ -67,47 +58,40 @@ func (b *builder) by(row, label string) map[string]*float64 {
 	return values
 }
 
-// sources returns the sources, and whether the machine has hardware for them.
-func (b *builder) sources() map[string]bool {
-	present := map[string]bool{}
-	b.each("source_present", []string{"source"}, func(l []string, v float64) { present[l[0]] = v == 1 })
-	return present
-}
-
-// none says why nothing is shown of a source; it is empty when something is.
-func (b *builder) none(shown int, sources map[string]bool, source, absent string) string {
-	_, on := sources[source]
+// none is the reason why a source shows nothing; it is empty when it does. present has all sources.
+func (b *builder) none(shown int, present map[string]*float64, source, absent string) string {
 	switch {
 	case shown > 0:
 		return ""
-	case !on:
+	case present[source] == nil:
 		return "source " + source + " is disabled (--no-collector." + source + ")"
 	case b.failed[source] != "":
-		return "source " + source + " failed: " + terminal.Plain(b.failed[source])
+		return "source " + source + " failed: " + b.failed[source]
 	}
 	return absent
 }
 
 // sourceNotes notes failures that series report.
 func (b *builder) sourceNotes(s *Snapshot) {
-	b.each("source_success", []string{"source"}, func(l []string, v float64) {
-		if v == 1 {
-			return
+	note := func(row, label string, bad float64, make func(value string) Note) {
+		var labels []string
+		if label != "" {
+			labels = []string{label}
 		}
-		s.Notes = append(s.Notes,
-			Note{Warn, "source " + l[0] + " could not be read completely", terminal.Plain(b.failed[l[0]])})
+		b.each(row, labels, func(l []string, v float64) {
+			if v == bad {
+				s.Notes = append(s.Notes, make(strings.Join(l, "")))
+			}
+		})
+	}
+	note("source_success", "source", 0, func(source string) Note {
+		return Note{Warn, "source " + source + " could not be read completely", b.failed[source]}
 	})
-	b.each("config_last_reload_successful", nil, func(_ []string, v float64) {
-		if v == 0 {
-			s.Notes = append(s.Notes, Note{Level: Warn, Text: "the last configuration was refused",
-				Detail: "the previous one is still active"})
-		}
+	note("config_last_reload_successful", "", 0, func(string) Note {
+		return Note{Warn, "the last configuration was refused", "the previous one is still active"}
 	})
-	b.each("nccl_fallback", []string{"job"}, func(l []string, v float64) {
-		if v == 1 {
-			s.Notes = append(s.Notes, Note{Level: Bad, Text: "NCCL job " + l[0] + " uses sockets instead of RDMA",
-				Detail: "according to its log"})
-		}
+	note("nccl_fallback", "job", 1, func(job string) Note {
+		return Note{Bad, "NCCL job " + job + " uses sockets instead of RDMA", "according to its log"}
 	})
 }
 
@@ -115,20 +99,20 @@ func (b *builder) sourceNotes(s *Snapshot) {
 func (b *builder) balance(s *Snapshot) {
 	imbalance, active := b.by("rails_imbalance_ratio", "direction"), b.by("rails_active", "direction")
 	for d, name := range directions() {
-		s.Balance[d] = Balance{imbalance[name], active[name], active[name] != nil}
+		s.Balance[d] = Balance{name, imbalance[name], active[name], active[name] != nil}
 	}
 	b.each("fallback_suspected", []string{"reason"}, func(l []string, v float64) {
 		if v != 1 {
 			return
 		}
-		note := Note{Level: Bad, Text: "suspected fallback, " + l[0]}
+		note := Note{Bad, "suspected fallback, " + l[0], ""}
 		switch l[0] {
 		case "rdma_idle_tcp_busy":
-			note.Text = "suspected fallback to TCP"
-			note.Detail = "GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"
+			note = Note{Bad, "suspected fallback to TCP",
+				"GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"}
 		case "single_rail":
-			note.Text = "suspected fallback to one rail"
-			note.Detail = "traffic was even, and now one rail carries nearly all of it"
+			note = Note{Bad, "suspected fallback to one rail",
+				"traffic was even, and now one rail carries nearly all of it"}
 		}
 		s.Notes = append(s.Notes, note)
 	})
@@ -137,42 +121,41 @@ func (b *builder) balance(s *Snapshot) {
 func directions() [2]string { return [2]string{Receive: "receive", Transmit: "transmit"} }
 
 func (b *builder) bonds(s *Snapshot) {
-	at := map[string]*Bond{}
+	up, byName := b.by("bond_up", "bond"), map[string]*Bond{}
 	b.each("bond_info", []string{"bond", "mode"}, func(l []string, _ float64) {
-		s.Bonds = append(s.Bonds, Bond{Name: l[0], Mode: l[1]})
+		s.Bonds = append(s.Bonds, Bond{Name: l[0], Mode: l[1], Up: up[l[0]]})
 	})
-	up := b.by("bond_up", "bond")
 	for i := range s.Bonds {
-		at[s.Bonds[i].Name] = &s.Bonds[i]
-		s.Bonds[i].Up = up[s.Bonds[i].Name]
+		byName[s.Bonds[i].Name] = &s.Bonds[i]
 	}
-	member := func(row string, put func(m *Member, v float64)) {
-		b.each(row, []string{"bond", "member"}, func(l []string, v float64) {
-			bond := at[l[0]]
-			if bond == nil {
-				return
+	put := func(row, label string, put func(bond *Bond, value string, v float64)) {
+		b.each(row, []string{"bond", label}, func(l []string, v float64) {
+			if bond := byName[l[0]]; bond != nil {
+				put(bond, l[1], v)
 			}
-			i := slices.IndexFunc(bond.Members, func(m Member) bool { return m.Name == l[1] })
-			if i < 0 {
-				i = len(bond.Members)
-				bond.Members = append(bond.Members, Member{Name: l[1]})
-			}
-			put(&bond.Members[i], v)
 		})
 	}
-	member("bond_member_up", func(m *Member, v float64) { m.Up = &v })
-	member("bond_member_active", func(m *Member, v float64) { m.Active = &v })
-	member("bond_member_link_failures_total", func(m *Member, v float64) { m.Failures = &v })
-	b.each("bond_active_member_info", []string{"bond", "member"}, func(l []string, _ float64) {
-		if bond := at[l[0]]; bond != nil {
-			bond.Active = l[1]
+	put("bond_member_up", "member", func(bond *Bond, name string, v float64) { bond.member(name).Up = &v })
+	put("bond_member_active", "member", func(bond *Bond, name string, v float64) { bond.member(name).Active = &v })
+	put("bond_member_link_failures_total", "member", func(bond *Bond, name string, v float64) {
+		bond.member(name).Failures = &v
+	})
+	put("bond_rdma_info", "rail", func(bond *Bond, rail string, _ float64) {
+		if !slices.Contains(bond.Rails, rail) {
+			bond.Rails = append(bond.Rails, rail)
 		}
 	})
-	b.each("bond_rdma_info", []string{"bond", "rail"}, func(l []string, _ float64) {
-		if bond := at[l[0]]; bond != nil && !slices.Contains(bond.Rails, l[1]) {
-			bond.Rails = append(bond.Rails, l[1])
+}
+
+// member returns the member of this name, added if it is new.
+func (b *Bond) member(name string) *Member {
+	for i := range b.Members {
+		if b.Members[i].Name == name {
+			return &b.Members[i]
 		}
-	})
+	}
+	b.Members = append(b.Members, Member{Name: name})
+	return &b.Members[len(b.Members)-1]
 }
 
 func (b *builder) gpus(s *Snapshot) {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"maps"
 	"strings"
 	"time"
 )
@@ -39,44 +40,26 @@ func watchedRows() []watched {
 // countsOver is how long a counter that moved is shown, so that one that moves now and then does not blink.
 const countsOver = time.Minute
 
-// counts keeps earlier values of counters.
-type counts struct {
-	rows []watched
-	past map[string]*past // by row, rail and labels
-}
-
 // past is a counter about a minute ago, half a minute ago, and at the last read.
-type past struct {
-	old, young, last stand
-}
+type past struct{ old, young, last reading }
 
-type stand struct {
+type reading struct {
 	at    time.Time
 	value float64
 }
 
-func newCounts() counts { return counts{watchedRows(), map[string]*past{}} }
-
 // congestion fills in the counters that moved in the last minute.
-func (b *builder) congestion(at map[string]*Rail, now time.Time) {
-	for _, w := range b.counts.rows {
+func (b *builder) congestion(rails map[string]*Rail, now time.Time) {
+	for _, w := range watchedRows() {
 		b.each(w.row, append([]string{"rail"}, w.labels...), func(l []string, v float64) {
-			r := at[l[0]]
-			if r == nil {
-				return
-			}
-			rate, _ := b.counts.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
-			if rate > 0 {
-				r.Counters = append(r.Counters,
-					Moving{w.row, strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:])), rate})
+			rate := b.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
+			if r := rails[l[0]]; r != nil && rate > 0 {
+				name := strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:]))
+				r.Counters = append(r.Counters, Moving{w.row, name, rate})
 			}
 		})
 	}
-	for key, p := range b.counts.past {
-		if now.Sub(p.last.at) > countsOver {
-			delete(b.counts.past, key)
-		}
-	}
+	maps.DeleteFunc(b.past, func(_ string, p *past) bool { return now.Sub(p.last.at) > countsOver })
 }
 
 func inWords(labels, values []string) string {
@@ -95,20 +78,19 @@ func inWords(labels, values []string) string {
 }
 
 // moved records a counter and returns its rate over the last half to whole minute, as far as it was read.
-func (c *counts) moved(key string, value float64, now time.Time) (perSecond float64, known bool) {
-	stands := stand{now, value}
-	p := c.past[key]
+func (b *builder) moved(key string, value float64, now time.Time) (perSecond float64) {
+	r := reading{now, value}
+	p := b.past[key]
 	if p == nil || value < p.last.value || now.Sub(p.last.at) > countsOver {
-		c.past[key] = &past{stands, stands, stands}
-		return 0, false
+		b.past[key] = &past{r, r, r}
+		return 0
 	}
-	p.last = stands
+	p.last = r
 	if now.Sub(p.young.at) >= countsOver/2 {
-		p.old, p.young = p.young, stands
+		p.old, p.young = p.young, r
 	}
-	took := now.Sub(p.old.at).Seconds()
-	if took <= 0 {
-		return 0, false
+	if took := now.Sub(p.old.at).Seconds(); took > 0 {
+		return (value - p.old.value) / took
 	}
-	return (value - p.old.value) / took, true
+	return 0
 }

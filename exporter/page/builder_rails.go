@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,51 +11,50 @@ import (
 
 // rails fills in the rails.
 func (b *builder) rails(s *Snapshot, now time.Time) {
-	at := map[string]*Rail{}
-	info := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node", "link_layer"}
-	b.each("rail_info", info, func(l []string, _ float64) {
-		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5], Layer: l[6]}
-		if r.NUMA == "-1" {
-			r.NUMA = ""
+	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node"}
+	b.each("rail_info", labels, func(l []string, _ float64) {
+		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4]}
+		if l[5] != "-1" {
+			r.NUMA = l[5]
 		}
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return natural(a.Name, b.Name) })
+	byName := map[string]*Rail{}
 	for i := range s.Rails {
-		at[s.Rails[i].Name] = &s.Rails[i]
+		byName[s.Rails[i].Name] = &s.Rails[i]
 	}
-	put := func(row string, labels []string, put func(r *Rail, l []string, v float64)) {
-		b.each(row, append([]string{"rail"}, labels...), func(l []string, v float64) {
-			if r := at[l[0]]; r != nil {
-				put(r, l[1:], v)
+	put := func(row string, put func(r *Rail, v float64)) {
+		b.each(row, []string{"rail"}, func(l []string, v float64) {
+			if r := byName[l[0]]; r != nil {
+				put(r, v)
 			}
 		})
 	}
-	put("port_up", nil, func(r *Rail, _ []string, v float64) { r.Up, r.Known = v == 1, true })
-	put("port_state_id", nil, func(r *Rail, _ []string, v float64) { r.State = stateName(v) })
-	put("port_rate_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Rate = &v })
-	put("rail_capacity_bytes_per_second", nil, func(r *Rail, _ []string, v float64) { r.Capacity = &v })
-	put("netdev_carrier_changes_total", nil, func(r *Rail, _ []string, v float64) { r.Links = &v })
-	put("port_receive_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Receive].Total = &v })
-	put("port_transmit_bytes_total", nil, func(r *Rail, _ []string, v float64) { r.Traffic[Transmit].Total = &v })
-	put("port_mtu_bytes", []string{"kind"}, func(r *Rail, l []string, v float64) {
-		if l[0] == "active" {
+	put("port_up", func(r *Rail, v float64) { r.Up, r.Known = v == 1, true })
+	put("port_state_id", func(r *Rail, v float64) { r.State = stateName(v) })
+	put("port_rate_bytes_per_second", func(r *Rail, v float64) { r.Rate = &v })
+	put("rail_capacity_bytes_per_second", func(r *Rail, v float64) { r.Capacity = &v })
+	put("netdev_carrier_changes_total", func(r *Rail, v float64) { r.Links = &v })
+	put("port_receive_bytes_total", func(r *Rail, v float64) { r.Traffic[Receive].Total = &v })
+	put("port_transmit_bytes_total", func(r *Rail, v float64) { r.Traffic[Transmit].Total = &v })
+	put("pcie_link_transfers_per_second", func(r *Rail, v float64) { r.Transfers = &v })
+	put("pcie_link_max_transfers_per_second", func(r *Rail, v float64) { r.MaxTransfers = &v })
+	put("pcie_link_width_lanes", func(r *Rail, v float64) { r.Width = &v })
+	put("pcie_link_max_width_lanes", func(r *Rail, v float64) { r.MaxWidth = &v })
+	put("gid_misbound", func(r *Rail, v float64) {
+		if v == 1 {
+			r.Notes = append(r.Notes, Note{Bad, "GIDs on another interface", "connections use another port"})
+		}
+	})
+	b.each("port_mtu_bytes", []string{"rail", "kind"}, func(l []string, v float64) {
+		if r := byName[l[0]]; r != nil && l[1] == "active" {
 			r.MTU = &v
 		}
 	})
-	put("pcie_link_transfers_per_second", nil, func(r *Rail, _ []string, v float64) { r.Transfers = &v })
-	put("pcie_link_max_transfers_per_second", nil, func(r *Rail, _ []string, v float64) { r.MaxTransfers = &v })
-	put("pcie_link_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.Width = &v })
-	put("pcie_link_max_width_lanes", nil, func(r *Rail, _ []string, v float64) { r.MaxWidth = &v })
-	put("gid_misbound", nil, func(r *Rail, _ []string, v float64) {
-		if v == 1 {
-			r.Notes = append(r.Notes,
-				Note{Level: Bad, Text: "GIDs on another interface", Detail: "connections use another port"})
-		}
-	})
-	b.nearGPUs(at)
+	b.nearGPUs(s)
 	b.traffic(s, now)
-	b.congestion(at, now)
+	b.congestion(byName, now)
 }
 
 // stateName is the port's state in words, enum ib_port_state.
@@ -67,21 +67,20 @@ func stateName(id float64) string {
 }
 
 // nearGPUs fills in the GPUs of each rail's NUMA node.
-func (b *builder) nearGPUs(at map[string]*Rail) {
+func (b *builder) nearGPUs(s *Snapshot) {
 	index, nodes := map[string]string{}, map[string][]string{}
 	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) {
 		index[strings.ToLower(l[1])] = l[0]
 	})
 	b.each("pcie_numa_node", []string{"kind", "pci_address"}, func(l []string, v float64) {
-		if l[0] != "gpu" || v < 0 {
-			return
+		if l[0] == "gpu" && v >= 0 {
+			nodes[fmt.Sprint(v)] = append(nodes[fmt.Sprint(v)], index[strings.ToLower(l[1])])
 		}
-		node := fmt.Sprint(v)
-		nodes[node] = append(nodes[node], index[strings.ToLower(l[1])])
 	})
-	for _, r := range at {
+	for i := range s.Rails {
+		r := &s.Rails[i]
 		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), natural); {
-		case r.NUMA == "" || len(list) == 0:
+		case len(list) == 0:
 		case list[0] == "": // NVML does not report it
 			r.GPUs = plural(len(list), "GPU")
 		default:
@@ -90,46 +89,30 @@ func (b *builder) nearGPUs(at map[string]*Rail) {
 	}
 }
 
-// traffic fills in what the rails carry, by the sampler or, without one, by the growth of their counters.
+// traffic fills in what the rails carry: from the sampler or, without one, from the growth of their counters.
 func (b *builder) traffic(s *Snapshot, now time.Time) {
-	seen := map[string]bool{}
+	before := b.totals
+	b.totals = map[string]*[2]byteTotals{}
 	for i := range s.Rails {
 		r := &s.Rails[i]
-		seen[r.Name] = true
+		totals := cmp.Or(before[r.Name], &[2]byteTotals{})
 		for d := range r.Traffic {
 			t := &r.Traffic[d]
+			t.Direction, t.Capacity = directions()[d], r.Capacity
 			if b.o.Recent != nil {
 				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
 					t.Recent, t.Rate = recent, known(rate)
-					t.use(r.Capacity)
 					continue
 				}
 			}
-			if b.totals[r.Name] == nil {
-				b.totals[r.Name] = &railTotals{}
-			}
-			t.Recent, t.Rate = b.totals[r.Name][d].add(t.Total, now)
-			t.use(r.Capacity)
-		}
-	}
-	for name := range b.totals {
-		if !seen[name] {
-			delete(b.totals, name)
+			t.Recent, t.Rate = totals[d].add(t.Total, now)
+			b.totals[r.Name] = totals
 		}
 	}
 }
 
-func (t *Traffic) use(capacity *float64) {
-	if t.Rate != nil && capacity != nil && *capacity > 0 {
-		used := *t.Rate / *capacity
-		t.Used = &used
-	}
-}
-
-// railTotals is a rail's byte counters, by direction.
-type railTotals [2]totals
-
-type totals struct {
+// byteTotals is a byte counter of a rail.
+type byteTotals struct {
 	bytes  float64
 	at     time.Time // zero: not yet
 	recent []float64
@@ -139,7 +122,7 @@ type totals struct {
 const recentSeconds = 120
 
 // add records a counter and returns the rates up to now, and the last.
-func (t *totals) add(total *float64, now time.Time) (recent []float64, rate *float64) {
+func (t *byteTotals) add(total *float64, now time.Time) (recent []float64, rate *float64) {
 	switch took := now.Sub(t.at).Seconds(); {
 	case total == nil:
 		t.at = time.Time{}
@@ -147,12 +130,9 @@ func (t *totals) add(total *float64, now time.Time) (recent []float64, rate *flo
 	case t.at.IsZero() || *total < t.bytes || took > 3*slowEvery.Seconds(): // nothing to compare with
 		t.recent = nil
 	case took > 0:
-		v := (*total - t.bytes) / took
-		for range max(1, int(math.Round(took))) {
-			t.recent = append(t.recent, v)
-		}
+		rate = new((*total - t.bytes) / took)
+		t.recent = append(t.recent, slices.Repeat([]float64{*rate}, max(1, int(math.Round(took))))...)
 		t.recent = t.recent[max(0, len(t.recent)-recentSeconds):]
-		rate = &v
 	}
 	t.bytes, t.at = *total, now
 	return slices.Clone(t.recent), rate

@@ -1,12 +1,14 @@
 package page
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"html/template"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 //go:embed page.html page.css page.js page.svg
@@ -18,7 +20,6 @@ type drawing struct {
 	page   *template.Template
 	parts  map[string]string // of the current drawing: id of an element → the element
 	order  []string          // their ids
-	err    error             // of a part
 }
 
 // drawn is a snapshot as HTML. It is immutable.
@@ -28,15 +29,8 @@ type drawn struct {
 	order string            // ids of the parts: a difference means that parts were added or removed
 }
 
-func newDrawing() (*drawing, error) {
-	d := &drawing{}
-	funcs := formats()
-	funcs["part"] = d.part
-	var err error
-	d.page, err = template.New("page.html").Funcs(funcs).ParseFS(files, "page.html")
-	if err != nil {
-		return nil, err
-	}
+func newDrawing() (d *drawing, err error) {
+	d = &drawing{}
 	sum := sha256.New()
 	for _, name := range []string{"page.html", "page.css", "page.js", "page.svg"} {
 		text, err := files.ReadFile(name)
@@ -46,42 +40,52 @@ func newDrawing() (*drawing, error) {
 		sum.Write(text)
 	}
 	d.layout = hex.EncodeToString(sum.Sum(nil)[:6])
-	return d, nil
+	d.page, err = template.New("page.html").Funcs(formats()).Funcs(template.FuncMap{"part": d.part}).
+		ParseFS(files, "page.html")
+	return d, err
+}
+
+// execute runs a template. Names from drivers, peers and configurations are cleaned here, all at once.
+func (d *drawing) execute(name string, data any) (string, error) {
+	var b strings.Builder
+	err := d.page.ExecuteTemplate(&b, name, data)
+	return strings.TrimSpace(plain(b.String())), err
+}
+
+// plain is [terminal.Plain] for HTML, which has line breaks and no-break spaces of its own.
+func plain(html string) string {
+	return strings.Map(func(c rune) rune {
+		if c == '\n' || c == '\u00a0' || c >= ' ' && c < utf8.RuneSelf && c != 0x7f || terminal.Shown(c) {
+			return c
+		}
+		return ' '
+	}, html)
 }
 
 // part draws an element that changes alone, and keeps it under its id.
-func (d *drawing) part(name, id string, data any) template.HTML {
-	var b strings.Builder
-	err := d.page.ExecuteTemplate(&b, name, map[string]any{"ID": id, "X": data})
-	if err != nil && d.err == nil {
-		d.err = err
-	}
-	html := strings.TrimSpace(b.String())
+func (d *drawing) part(name, id string, data any) (template.HTML, error) {
+	html, err := d.execute(name, map[string]any{"ID": id, "X": data})
 	d.parts[id] = html
 	d.order = append(d.order, id)
-	return template.HTML(html) //nolint:gosec // html/template has escaped it
+	return template.HTML(html), err //nolint:gosec // html/template has escaped it
 }
 
 // draw draws a snapshot.
 func (d *drawing) draw(s *Snapshot) (*drawn, error) {
-	d.parts, d.order, d.err = map[string]string{}, nil, nil
-	var b strings.Builder
-	err := d.page.ExecuteTemplate(&b, "main", s)
-	if err == nil {
-		err = d.err
-	}
-	return &drawn{strings.TrimSpace(b.String()), d.parts, strings.Join(d.order, " ")}, err
+	d.parts, d.order = map[string]string{}, nil
+	main, err := d.execute("main", s)
+	return &drawn{main, d.parts, strings.Join(d.order, " ")}, err
 }
 
 // document is the whole page around a drawing.
 type document struct {
-	Layout, Node, Notice, Metrics, Version, Level, Verdict string
-	Main                                                   template.HTML
+	Layout, Metrics string
+	Shown           *Snapshot
+	Main            template.HTML
 }
 
-func (d *drawing) document(doc document) ([]byte, error) {
-	var b bytes.Buffer
-	doc.Layout = d.layout
-	err := d.page.ExecuteTemplate(&b, "document", doc)
-	return b.Bytes(), err
+func (d *drawing) document(s *Snapshot, metrics string, last *drawn) (string, error) {
+	main := template.HTML(last.main) //nolint:gosec // html/template has escaped it
+	html, err := d.execute("document", document{d.layout, metrics, s, main})
+	return html + "\n", err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,70 +13,53 @@ import (
 // formats are the functions of page.html.
 func formats() template.FuncMap {
 	return template.FuncMap{
-		"fig": fig, "spark": spark, "percent": percent, "clock": clock, "stamp": stamp, "machine": machine, "ago": span,
-		"join": strings.Join, "level": outcomeLevel, "oldest": oldest, "dirname": dirname,
-		"flow": flowOf, "rate": rate, "persecond": perSecond, "part2": ofExpected, "rounds": roundsInWords,
-		"times8": func(i int) int { return 8 * i }, "stripY": stripY, "stripH": stripHeight,
-		"share": share, "speed": pcieSpeed, "micro": micro, "drawn": drawnPeers, "rest": restOfPeers, "tall": tall,
+		"fig": fig, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
+		"persecond": perSecond, "speed": pcieSpeed, "spark": spark, "strip": strip, "level": outcomeLevel,
+		"rounds": roundsInWords, "clock": clock, "ago": span, "join": strings.Join,
+		"stamp":   func(t time.Time) string { return t.Format("2 Jan 15:04:05") },
+		"machine": func(t time.Time) string { return t.Format(time.RFC3339) },
+		"drawn":   func(peers []Peer) []Peer { return peers[:min(len(peers), maxPeers)] },
+		"rest":    func(peers []Peer) int { return max(0, len(peers)-maxPeers) },
 	}
 }
 
-// figure is a value as it is shown, and as /metrics has it.
+// figure is a value for people, and as the exposition writes it.
 type figure struct {
-	Known         bool
-	Value         string // as the exposition writes it
-	Text, Metric  string
-	Absent, Title string
+	Known               bool
+	Value, Text, Metric string
 }
 
-// fig prepares a value for page.html. unit is rate, count, bytes, ratio, percent, perSecond or number.
+// fig prepares a value for page.html. unit is rate, count, bytes, ratio, percent, or empty for a plain number.
 func fig(v *float64, metric, unit string) figure {
-	f := figure{Metric: metric, Absent: "unknown"}
-	if metric != "" {
-		f.Title = "railscope_" + metric
-	}
 	if v == nil {
-		return f
+		return figure{Metric: metric}
 	}
-	f.Known, f.Value = true, strconv.FormatFloat(*v, 'g', -1, 64)
+	f := figure{Known: true, Value: strconv.FormatFloat(*v, 'g', -1, 64), Metric: metric}
 	switch unit {
-	case "rate": // in bits, as links and bench have it; the value stays in bytes
-		f.Text = decimal(*v*8, "", "k", "M", "G") + "b/s"
+	case "rate":
+		f.Text = rate(v)
 	case "count":
-		f.Text = decimal(*v, "", "k", "M", "G", "T", "P", "E") + "B"
+		f.Text = scaled(*v, 1000, "B", "kB", "MB", "GB", "TB", "PB", "EB")
 	case "bytes":
-		f.Text = binary(*v)
+		f.Text = scaled(*v, 1024, "B", "KiB", "MiB", "GiB", "TiB")
 	case "ratio":
 		f.Text = strconv.FormatFloat(*v, 'f', 2, 64)
 	case "percent":
 		f.Text = percent(v)
-	case "perSecond":
-		f.Text = perSecond(*v)
 	default:
 		f.Text = strconv.FormatFloat(*v, 'f', -1, 64)
 	}
 	return f
 }
 
-// decimal writes three digits, and one of the prefixes for the unit that follows.
-func decimal(v float64, prefixes ...string) string {
+// scaled writes three digits, in the largest unit below the value.
+func scaled(v, base float64, units ...string) string {
 	i := 0
-	for math.Abs(v) >= 999.5 && i < len(prefixes)-1 {
-		v /= 1000
+	for math.Abs(v) >= base-0.5 && i < len(units)-1 {
+		v /= base
 		i++
 	}
-	return digits(v, i == 0) + "\u00a0" + prefixes[i]
-}
-
-// binary writes bytes of memory.
-func binary(v float64) string {
-	prefixes := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for math.Abs(v) >= 1023.5 && i < len(prefixes)-1 {
-		v /= 1024
-		i++
-	}
-	return digits(v, i == 0) + "\u00a0" + prefixes[i]
+	return digits(v, i == 0) + "\u00a0" + units[i]
 }
 
 func digits(v float64, whole bool) string {
@@ -88,42 +72,44 @@ func digits(v float64, whole bool) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
+// rate writes bytes per second in bits, the unit of links and bench.
+func rate(v *float64) string { return scaled(*v*8, 1000, "b/s", "kb/s", "Mb/s", "Gb/s") }
+
 func perSecond(v float64) string {
 	if v < 1 {
 		return digits(v*60, false) + "/min"
 	}
-	return strings.ReplaceAll(decimal(v, "", "k", "M", "G")+"/s", "\u00a0/", "/")
+	return strings.ReplaceAll(scaled(v, 1000, "/s", "k/s", "M/s", "G/s"), "\u00a0/", "/")
 }
 
-func percent(v *float64) string {
+// ratio is nil when it is unknown.
+func ratio(part, whole *float64) *float64 {
+	if part == nil || whole == nil || *whole <= 0 {
+		return nil
+	}
+	return new(*part / *whole)
+}
+
+func percent(ratio *float64) string {
 	switch {
-	case v == nil:
+	case ratio == nil:
 		return ""
-	case *v > 0 && *v < 0.005:
+	case *ratio > 0 && *ratio < 0.005:
 		return "<1\u00a0%"
 	}
-	return strconv.FormatFloat(math.Round(*v*100), 'f', 0, 64) + "\u00a0%"
+	return strconv.FormatFloat(math.Round(*ratio*100), 'f', 0, 64) + "\u00a0%"
 }
 
-// share is a part in percent for the width of a bar.
-func share(part, of *float64) string {
-	if part == nil || of == nil || *of <= 0 {
+// share is a ratio in percent for the width of a bar.
+func share(ratio *float64) string {
+	if ratio == nil {
 		return "0"
 	}
-	return strconv.FormatFloat(math.Round(min(max(*part / *of, 0), 1)*1000)/10, 'f', -1, 64)
+	return strconv.FormatFloat(math.Round(min(max(*ratio, 0), 1)*1000)/10, 'f', -1, 64)
 }
 
-// tall is share of a whole that is 1.
-func tall(part *float64) string {
-	one := 1.
-	return share(part, &one)
-}
-
-// micro writes a latency.
+// micro writes a latency in seconds.
 func micro(v *float64) string {
-	if v == nil {
-		return ""
-	}
 	if *v >= 0.001 {
 		return digits(*v*1e3, false) + "\u00a0ms"
 	}
@@ -142,7 +128,7 @@ func pcieSpeed(transfers *float64) string {
 	return strconv.FormatFloat(*transfers/1e9, 'f', -1, 64) + "\u00a0GT/s"
 }
 
-// The drawing of the last two minutes: a unit for each second, and so high.
+// sparkHeight is the height of the drawing of the last two minutes; a second is one unit wide.
 const sparkHeight = 32.
 
 // sparkline is the path of a line and of the area below it.
@@ -161,20 +147,17 @@ func spark(recent []float64, capacity *float64) sparkline {
 		}
 	}
 	var line, area strings.Builder
-	begun := -1
-	first := recentSeconds - len(recent)
+	begun, last := -1, ""
 	end := func(x int) {
 		if begun >= 0 {
 			fmt.Fprintf(&area, "L%d %gL%d %gZ", x, sparkHeight, begun, sparkHeight)
 		}
-		begun = -1
+		begun, last = -1, ""
 	}
-	last := ""
 	for i, v := range recent {
-		x := first + i + 1
+		x := recentSeconds - len(recent) + i + 1
 		if math.IsNaN(v) || top <= 0 {
 			end(x - 1)
-			last = ""
 			continue
 		}
 		y := strconv.FormatFloat(math.Round((sparkHeight-min(v/top, 1)*(sparkHeight-2))*10)/10, 'g', -1, 64)
@@ -182,8 +165,8 @@ func spark(recent []float64, capacity *float64) sparkline {
 		if begun < 0 {
 			begun, step = x, "M"
 		}
-		if next := i + 1; y == last && next < len(recent) && !math.IsNaN(recent[next]) && recent[next] == v {
-			continue // in the middle of what is level
+		if y == last && i+1 < len(recent) && recent[i+1] == v {
+			continue // in the middle of a level part
 		}
 		last = y
 		fmt.Fprintf(&line, "%s%d %s", step, x, y)
@@ -193,24 +176,12 @@ func spark(recent []float64, capacity *float64) sparkline {
 	return sparkline{line.String(), area.String()}
 }
 
-func clock(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.Format("15:04:05")
-}
-
-// stamp is clock with the day.
-func stamp(t time.Time) string { return t.Format("2 Jan 15:04:05") }
-
-func machine(t time.Time) string { return t.Format(time.RFC3339) }
+func clock(t time.Time) string { return t.Format("15:04:05") }
 
 // span is a duration in its two largest units.
 func span(from, to time.Time) string {
-	d := to.Sub(from)
+	d := max(0, to.Sub(from))
 	switch {
-	case d < 0:
-		return "0 s"
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < time.Hour:
@@ -220,8 +191,6 @@ func span(from, to time.Time) string {
 	}
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
-
-func dirname(d int) string { return directions()[d] }
 
 // outcomeLevel is how well a round went.
 func outcomeLevel(r Round) Level {
@@ -236,17 +205,8 @@ func outcomeLevel(r Round) Level {
 	return Idle
 }
 
-// oldest returns the rounds, oldest first.
-func oldest(rounds []Round) []Round {
-	list := make([]Round, len(rounds))
-	for i, r := range rounds {
-		list[len(rounds)-1-i] = r
-	}
-	return list
-}
-
-// outcomes counts the outcomes of rounds, in words.
-func outcomes(rounds []Round) string {
+// roundsInWords counts rounds and their outcomes.
+func roundsInWords(rounds []Round) string {
 	n := map[string]int{}
 	for _, r := range rounds {
 		n[r.Outcome]++
@@ -257,44 +217,25 @@ func outcomes(rounds []Round) string {
 			words = append(words, fmt.Sprintf("%d %s", n[o], o))
 		}
 	}
-	return strings.Join(words, ", ")
-}
-
-// roundsInWords is how many rounds there are, and what they came to.
-func roundsInWords(rounds []Round) string {
-	if len(rounds) == 1 {
-		return "round: " + outcomes(rounds)
+	head := "round: "
+	if len(rounds) != 1 {
+		head = fmt.Sprintf("%d rounds: ", len(rounds))
 	}
-	return fmt.Sprintf("%d rounds: %s", len(rounds), outcomes(rounds))
+	return head + strings.Join(words, ", ")
 }
 
-// stripHeight and stripY draw worse rounds lower, since colour alone is not enough.
-func stripHeight(r Round) int {
-	return map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}[r.Outcome]
-}
-func stripY(r Round) int { return 14 - stripHeight(r) }
-
-// flow is a rail in one direction, as it is drawn.
-type flow struct {
-	Name, Metric string
-	Traffic      Traffic
-	Capacity     *float64
+// bar is a round as it is drawn.
+type bar struct {
+	Level        Level
+	X, Y, Height int
 }
 
-func flowOf(r Rail, direction int) flow {
-	name := dirname(direction)
-	return flow{name, "port_" + name + "_bytes_total", r.Traffic[direction], r.Capacity}
-}
-
-func rate(v *float64) string { return fig(v, "", "rate").Text }
-
-func ofExpected(v, expected *float64) string {
-	if *expected <= 0 {
-		return ""
+// strip draws rounds, oldest first. Worse ones are lower, since colour alone is not enough.
+func strip(rounds []Round) (bars []bar) {
+	heights := map[string]int{"ok": 14, "degraded": 10, "fallback": 7, "failed": 4, "skipped": 2}
+	for _, r := range slices.Backward(rounds) {
+		h := heights[r.Outcome]
+		bars = append(bars, bar{outcomeLevel(r), 8 * len(bars), 14 - h, h})
 	}
-	part := *v / *expected
-	return percent(&part)
+	return bars
 }
-
-func drawnPeers(peers []Peer) []Peer { return peers[:min(len(peers), maxPeers)] }
-func restOfPeers(peers []Peer) int   { return max(0, len(peers)-maxPeers) }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// hub draws once a second for all open pages, and not while there are none. Safe for concurrent use.
+// hub draws once a second for all open pages, while there are any. Safe for concurrent use.
 type hub struct {
 	o      Options
 	exam   *exam
@@ -37,10 +37,10 @@ type hub struct {
 // stream is one page that is open.
 type stream struct {
 	events chan []byte // closed to end the stream
-	fresh  bool        // the next event must have everything; only the producer uses it
+	fresh  bool        // the next event must be complete; only the producer uses it
 }
 
-// backlog is how many events a stream may be behind before it is dropped; the page reconnects by itself.
+// backlog is how many events a stream may be behind before it is dropped. The page reconnects.
 const backlog = 8
 
 func newHub(o Options) (*hub, error) {
@@ -132,22 +132,18 @@ func (h *hub) tick() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all, changed []byte
+	all := sync.OnceValue(func() []byte { return h.eventLocked(nil) })
+	changed := all
+	if before != nil && before.order == h.last.order {
+		changed = sync.OnceValue(func() []byte { return h.eventLocked(before) })
+	}
 	for s := range h.streams {
-		var event []byte
-		if s.fresh || before == nil || before.order != h.last.order {
-			if all == nil {
-				all = h.eventLocked(nil)
-			}
+		event := changed
+		if s.fresh {
 			event, s.fresh = all, false
-		} else {
-			if changed == nil {
-				changed = h.eventLocked(before)
-			}
-			event = changed
 		}
 		select {
-		case s.events <- event:
+		case s.events <- event():
 		default:
 			h.dropLocked(s) // the client does not read
 		}
@@ -189,7 +185,7 @@ type message struct {
 // eventLocked renders an event: what changed since before, or all.
 func (h *hub) eventLocked(before *drawn) []byte {
 	m := message{Layout: h.drawing.layout, At: clock(h.shown.At),
-		Title: h.shown.Node + ": " + h.shown.Verdict.Text + " · railscope"}
+		Title: plain(h.shown.Node + ": " + h.shown.Verdict.Text + " · railscope")}
 	if before == nil {
 		m.Main = h.last.main
 	} else {
@@ -210,14 +206,13 @@ func (h *hub) eventLocked(before *drawn) []byte {
 }
 
 // document returns the current page, at most one second old.
-func (h *hub) document() ([]byte, error) {
+func (h *hub) document() (string, error) {
 	h.work.Lock()
 	defer h.work.Unlock()
 	if now := time.Now(); h.last == nil || now.Sub(h.made) >= every || now.Before(h.made) {
 		if err := h.makeLocked(now); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	return h.drawing.document(document{Node: h.shown.Node, Notice: h.shown.Notice, Metrics: h.o.Metrics,
-		Version: h.shown.Version, Verdict: h.shown.Verdict.Text, Main: html(h.last.main)})
+	return h.drawing.document(&h.shown, h.o.Metrics, h.last)
 }

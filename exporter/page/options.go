@@ -8,26 +8,25 @@ import (
 
 // Reading has the series of the last scrape.
 type Reading interface {
-	// Each calls each with the series of a row, given by its name without the
-	// namespace: the values of the labels asked for, and the value. It reports
-	// whether there is such a row with such labels. values may not be kept.
+	// Each calls each with the series of a row, given by its name without the namespace: the values of these labels,
+	// which may not be kept, and the value. It reports whether the row and the labels exist.
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
-// Sampler is a source that knows what the rails carried lately; see [Options.Recent].
+// Sampler is a source with recent rates; see [Options.Recent].
 type Sampler interface {
 	Recent(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
 }
 
-// Prober is a source that knows the peers; see [Options.Peers].
+// Prober is a source with peers; see [Options.Peers].
 type Prober interface {
 	Peers() (peers []Peer, probing bool)
 }
 
-// Options are what the page is made of. What is nil is not shown.
+// Options have the data of the page. What is nil is not shown.
 type Options struct {
-	Node    string // name of the node; empty asks the kernel
-	Notice  string // is shown above everything; empty: nothing is
+	Node    string // name of the node; empty is the host's name
+	Notice  string // shown above everything; empty: none
 	Metrics string // path of the metrics, from /
 	Version string
 	Started time.Time
@@ -35,11 +34,10 @@ type Options struct {
 
 	// Read reads the sources of these names in bounded time, and lets view see the series and why sources failed.
 	Read func(sources []string, view func(series Reading, failed map[string]string))
-	// Recent appends what a rail carried in each of the last seconds, in bytes per second, and returns the current
-	// rate; NaN is unknown. ok is false when the rail is not sampled.
+	// Recent appends a rail's rate in each of the last seconds, in bytes per second, and returns the current rate; NaN
+	// is unknown. ok is false when the rail is not sampled.
 	Recent func(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
-	// Peers returns the peers as configured, with their last rounds; probing is
-	// false where the configuration has no probe.
+	// Peers returns the peers as configured, with their last rounds; probing is false without a probe.
 	Peers func() (peers []Peer, probing bool)
 	// Refused is called with the address of a client that gets no stream because all are taken.
 	Refused func(address string)
@@ -47,7 +45,7 @@ type Options struct {
 	Doctor func(ctx context.Context) ([]Finding, error)
 }
 
-// The bounds of what the page costs.
+// Bounds on the cost of the page.
 const (
 	every      = time.Second      // between two events
 	slowEvery  = 5 * time.Second  // between two reads of the slow sources

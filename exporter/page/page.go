@@ -1,13 +1,11 @@
 package page
 
 import (
-	"html/template"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
 	"time"
-
-	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Page serves the live page, the files that it loads, and its streams. All addresses are relative, so that it works
@@ -28,12 +26,8 @@ func New(o Options) (*Page, error) {
 	if o.Node == "" {
 		o.Node, _ = os.Hostname()
 	}
-	o.Node, o.Version, o.Notice = terminal.Plain(o.Node), terminal.Plain(o.Version), terminal.Plain(o.Notice)
 	h, err := newHub(o)
-	if err != nil {
-		return nil, err
-	}
-	return &Page{h}, nil
+	return &Page{h}, err
 }
 
 // Close ends all streams and whatever runs for them.
@@ -73,10 +67,6 @@ func guard(w http.ResponseWriter) http.Header {
 	return h
 }
 
-func html(s string) template.HTML {
-	return template.HTML(s) //nolint:gosec // html/template made it
-}
-
 func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	text, err := p.hub.document()
 	h := guard(w)
@@ -88,7 +78,7 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
-	w.Write(text) //nolint:errcheck // the client is gone
+	io.WriteString(w, text) //nolint:errcheck // the client is gone
 }
 
 // Timing of streams.

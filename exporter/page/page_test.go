@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/railscope/railscope/internal/terminal"
 )
 
 var update = flag.Bool("update", false, "write the goldens anew")
@@ -21,7 +19,6 @@ var update = flag.Bool("update", false, "write the goldens anew")
 func documentOf(t *testing.T, o Options, e exposition) string {
 	t.Helper()
 	page, _ := open(t, o, e)
-	var text []byte
 	var err error
 	b := page.hub.builder
 	page.hub.o.Read = func(_ []string, look func(Reading, map[string]string)) { look(e, nil) }
@@ -36,10 +33,11 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 		t.Fatal(err)
 	}
 	page.hub.made = time.Now()
-	if text, err = page.hub.document(); err != nil {
+	text, err := page.hub.document()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(string(text), page.hub.drawing.layout, "LAYOUT")
+	return strings.ReplaceAll(text, page.hub.drawing.layout, "LAYOUT")
 }
 
 // TestGolden holds the whole page of every kind of machine.
@@ -109,16 +107,13 @@ railscope_nccl_fallback{job="EVIL"} 1
 	o := options(evil)
 	o.Notice, o.Version = evil, evil
 	o.Peers = func() ([]Peer, bool) {
-		said := terminal.Plain(evil) // who keeps rounds sees to that
-		return []Peer{{Name: said,
-				Rounds: []Round{{Outcome: said, Transport: said, Reason: said, Detail: said,
-					Failures: []string{said}}}}},
-			true
+		return []Peer{{Name: evil, Rounds: []Round{{Outcome: evil, Transport: evil, Reason: evil, Detail: evil,
+			Failures: []string{evil}}}}}, true
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.hub.exam.now = Exam{On: true, At: then(), Err: terminal.Plain(evil),
-		Findings: []Finding{Finding{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}.plain()}}
+	page.hub.exam.result = Exam{On: true, At: then(), Err: evil,
+		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}}}
 	text, err := page.hub.document()
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +121,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 	page.hub.work.Lock()
 	defer page.hub.work.Unlock()
 	event := decode(t, page.hub.eventLocked(nil))
-	for what, got := range map[string]string{"the page": string(text),
-		"an event": event.Main} { // its title is given to no parser
+	for what, got := range map[string]string{"the page": text, "an event": event.Main} { // its title is not parsed
 		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
 			t.Errorf("%s has %d of the names, want them all", what, n)
 		}
@@ -137,7 +131,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 			}
 		}
 	}
-	if n := strings.Count(string(text), "\u202e"); n > 0 {
+	if n := strings.Count(text+event.Main+event.Title, "\u202e"); n > 0 {
 		t.Errorf("%d marks of another direction are left", n)
 	}
 }

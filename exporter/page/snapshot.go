@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Snapshot is what the page shows at one moment. Unknown figures are nil, never 0; all are in the base unit.
+// Snapshot is what the page shows at one moment. Unknown figures are nil, never 0; all are in base units.
 type Snapshot struct {
 	Node, Version, Notice string
 	Started, At           time.Time
 	Verdict               Verdict
 	Notes                 []Note // problems of the node besides those of rails
 	Rails                 []Rail
-	NoRails               string // why there are none, in words; empty when there are
+	NoRails               string // why there are none; empty when there are
 	Balance               [2]Balance
 	Bonds                 []Bond
 	NoBonds               string
@@ -48,7 +48,7 @@ type Note struct {
 	Detail string // not in the verdict
 }
 
-// Directions are receive and transmit, as /metrics calls them.
+// Directions of traffic.
 const (
 	Receive = iota
 	Transmit
@@ -56,30 +56,26 @@ const (
 
 // Rail is one rail.
 type Rail struct {
-	Name, Device, Port, Netdev, PCIAddress, NUMA, Layer string
+	Name, Device, Port, Netdev, PCIAddress, NUMA string
 
-	State    string // in words
-	Up       bool
-	Known    bool // the state was read
-	Rate     *float64
-	Capacity *float64
-	MTU      *float64
-
+	State                                    string // in words
+	Up, Known                                bool   // Known: the state was read
+	Rate, Capacity, MTU                      *float64
 	Transfers, MaxTransfers, Width, MaxWidth *float64 // of the PCIe link
 	GPUs                                     string   // of the same NUMA node: their numbers, or how many; empty: none
 
 	Traffic  [2]Traffic
 	Counters []Moving // of congestion or loss, that moved
-	Links    *float64 // changes of the carrier since the interface was made
+	Links    *float64 // carrier changes since the interface was created
 	Notes    []Note
 }
 
 // Traffic is what a rail carries in one direction.
 type Traffic struct {
-	Rate   *float64  // bytes per second
-	Used   *float64  // of the capacity
-	Total  *float64  // bytes, as the port counts them
-	Recent []float64 // bytes per second, a second each, oldest first; NaN where unknown
+	Direction      string // as in /metrics
+	Rate, Capacity *float64
+	Total          *float64  // bytes, as the port counts them
+	Recent         []float64 // bytes per second, one value per second, oldest first; NaN where unknown
 }
 
 // Moving is a counter that moves.
@@ -90,31 +86,29 @@ type Moving struct {
 
 // Balance is how even the rails are in one direction.
 type Balance struct {
-	Imbalance *float64 // nil: idle, or unknown
-	Active    *float64
-	Judged    bool // the sampler reports this direction
+	Direction         string
+	Imbalance, Active *float64 // Imbalance is nil when the rails are idle
+	Judged            bool     // the sampler reports this direction
 }
 
 // Bond is a bond.
 type Bond struct {
-	Name, Mode, Active string
-	Up                 *float64
-	Members            []Member
-	Rails              []string
+	Name, Mode string
+	Up         *float64
+	Members    []Member
+	Rails      []string
 }
 
 // Member is a member of a bond.
 type Member struct {
-	Name     string
-	Up       *float64
-	Active   *float64
-	Failures *float64
+	Name                 string
+	Up, Active, Failures *float64
 }
 
 // GPU is a GPU's memory.
 type GPU struct {
 	Index, Name, Source      string
-	Used, Total, Peak, Start *float64
+	Used, Total, Peak, Start *float64 // Peak: in the last minute; Start: since start
 	Busy                     *float64
 }
 
@@ -133,7 +127,7 @@ type Round struct {
 	Goodput   *float64
 	Expected  *float64 // of all rails together
 	Imbalance *float64
-	P50, P99  *float64 // seconds, of the rail that is slowest
+	P50, P99  *float64 // seconds, of the slowest rail
 	Reason    string
 	Detail    string
 	Failures  []string // of single rails too, and why a round is degraded

@@ -8,44 +8,40 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// judge sums up what the series, the rounds and doctor report: the node in one sentence, which is the worst of it or
-// that all is well. It has no checks of its own. What doctor found about a rail is shown with the rail.
+// judge makes the verdict: the worst of what the series, the rounds and doctor report, or that all is well. It checks
+// nothing itself. Doctor's findings about a rail are added to that rail.
 func (s *Snapshot) judge() {
-	problems := slices.Concat(s.railProblems(), s.notes(Bad), s.peerProblems(), s.bondProblems(), s.imbalanceProblem(),
-		s.doctorProblems(), s.notes(Warn))
-	var bad, warn []string
-	for _, p := range problems {
-		if p.Level == Bad {
-			bad = append(bad, p.Text)
-		} else {
-			warn = append(warn, p.Text)
-		}
+	var p problems
+	p.rails(s.Rails)
+	p.notes(s.Notes, Bad)
+	p.peers(s.Peers)
+	p.bonds(s.Bonds)
+	p.balance(s.Balance)
+	p.findings(s.Exam.Findings)
+	p.notes(s.Notes, Warn)
+	more := ""
+	if n := len(p) - 1; n > 0 {
+		more = fmt.Sprintf("; %d more below", n)
 	}
+	bad := slices.IndexFunc(p, func(n Note) bool { return n.Level == Bad })
 	switch {
-	case len(bad) > 0:
-		s.Verdict = Verdict{Bad, bad[0] + more(len(problems)-1)}
+	case bad >= 0:
+		s.Verdict = Verdict{Bad, p[bad].Text + more}
 	case len(s.Rails) == 0:
 		s.Verdict = Verdict{Idle, s.NoRails}
-	case len(warn) > 0:
-		s.Verdict = Verdict{Warn, s.upRails() + ", but " + warn[0] + more(len(problems)-1)}
+	case len(p) > 0:
+		s.Verdict = Verdict{Warn, s.upRails() + ", but " + p[0].Text + more}
 	default:
 		s.Verdict = Verdict{Good, s.upRails() + s.load()}
 	}
 	s.attachFindings()
 }
 
-func more(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("; %d more below", n)
-}
-
-func plural(n int, what string) string {
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (s *Snapshot) upRails() string {
@@ -58,9 +54,8 @@ func (s *Snapshot) upRails() string {
 	return plural(n, "rail") + " up"
 }
 
-// load says what the rails of a node without problems do, where the sampler reports it.
-func (s *Snapshot) load() string {
-	load := ""
+// load is whether the rails of a node without problems are busy; empty without a sampler.
+func (s *Snapshot) load() (load string) {
 	for _, b := range s.Balance {
 		switch {
 		case b.Imbalance != nil:
@@ -74,108 +69,113 @@ func (s *Snapshot) load() string {
 	return load
 }
 
-// notes are the node's notes of a level.
-func (s *Snapshot) notes(level Level) []Note {
-	return slices.DeleteFunc(slices.Clone(s.Notes), func(n Note) bool { return n.Level != level })
+// problems are what is wrong, the most important of each level first.
+type problems []Note
+
+func (p *problems) add(level Level, format string, args ...any) {
+	*p = append(*p, Note{Level: level, Text: fmt.Sprintf(format, args...)})
 }
 
-// railProblems are the rails that are down, in one line, and what their series report.
-func (s *Snapshot) railProblems() (list []Note) {
+func (p *problems) notes(notes []Note, level Level) {
+	for _, n := range notes {
+		if n.Level == level {
+			*p = append(*p, n)
+		}
+	}
+}
+
+// rails adds the rails that are down, as one problem, and the notes of the others.
+func (p *problems) rails(rails []Rail) {
 	var down []string
-	for _, r := range s.Rails {
-		switch {
-		case !r.Known:
-			list = append(list, Note{Level: Warn, Text: "rail " + r.Name + ": state unknown"})
-		case !r.Up:
+	for _, r := range rails {
+		if r.Known && !r.Up {
 			down = append(down, r.Name)
+		}
+	}
+	switch last := len(down) - 1; {
+	case last < 0:
+	case len(down) == len(rails):
+		p.add(Bad, "no rail is up")
+	case last == 0:
+		p.add(Bad, "rail %s is down", down[0])
+	default:
+		p.add(Bad, "rails %s and %s are down", strings.Join(down[:last], ", "), down[last])
+	}
+	for _, r := range rails {
+		if !r.Known {
+			p.add(Warn, "rail %s: state unknown", r.Name)
+		} else if !r.Up {
 			continue
 		}
 		for _, n := range r.Notes {
-			list = append(list, Note{Level: n.Level, Text: "rail " + r.Name + ": " + n.Text})
+			p.add(n.Level, "rail %s: %s", r.Name, n.Text)
 		}
 	}
-	text := ""
-	switch last := len(down) - 1; {
-	case last < 0:
-		return list
-	case len(down) == len(s.Rails):
-		text = "no rail is up"
-	case last == 0:
-		text = "rail " + down[0] + " is down"
-	default:
-		text = "rails " + strings.Join(down[:last], ", ") + " and " + down[last] + " are down"
-	}
-	return slices.Insert(list, 0, Note{Level: Bad, Text: text})
 }
 
-// peerProblems are the peers whose last round was not ok.
-func (s *Snapshot) peerProblems() (list []Note) {
-	for _, p := range s.Peers {
-		i := slices.IndexFunc(p.Rounds, func(r Round) bool { return r.Outcome != "skipped" }) // latest first
+// peers adds the peers whose last round that was not skipped was not ok.
+func (p *problems) peers(peers []Peer) {
+	for _, peer := range peers {
+		i := slices.IndexFunc(peer.Rounds, func(r Round) bool { return r.Outcome != "skipped" }) // latest first
 		if i < 0 {
 			continue
 		}
-		switch r := p.Rounds[i]; r.Outcome {
+		switch r := peer.Rounds[i]; r.Outcome {
 		case "fallback":
-			list = append(list, Note{Level: Bad, Text: "peer " + p.Name + " is reachable by TCP only: " + r.Reason})
+			p.add(Bad, "peer %s is reachable by TCP only: %s", peer.Name, r.Reason)
 		case "failed":
-			list = append(list, Note{Level: Bad, Text: "probe of peer " + p.Name + " failed: " + r.Reason})
+			p.add(Bad, "probe of peer %s failed: %s", peer.Name, r.Reason)
 		case "degraded":
-			list = append(list, Note{Level: Warn, Text: "RDMA to peer " + p.Name + " is degraded"})
+			p.add(Warn, "RDMA to peer %s is degraded", peer.Name)
 		}
 	}
-	return list
 }
 
-func (s *Snapshot) bondProblems() (list []Note) {
-	for _, b := range s.Bonds {
+func (p *problems) bonds(bonds []Bond) {
+	for _, b := range bonds {
 		if b.Up != nil && *b.Up == 0 {
-			list = append(list, Note{Level: Warn, Text: "bond " + b.Name + " is down"})
+			p.add(Warn, "bond %s is down", b.Name)
 			continue
 		}
 		for _, m := range b.Members {
 			if m.Up != nil && *m.Up == 0 {
-				list = append(list, Note{Level: Warn, Text: "member " + m.Name + " of " + b.Name + " is down"})
+				p.add(Warn, "member %s of %s is down", m.Name, b.Name)
 			}
 		}
 	}
-	return list
 }
 
-// imbalanceProblem says in which direction the rails are uneven, without the figure, which is below: the verdict is
-// read aloud whenever it changes.
-func (s *Snapshot) imbalanceProblem() []Note {
-	for d, b := range s.Balance {
+// balance adds the first direction in which the rails are uneven. The figure is not in the verdict, which screen readers
+// announce whenever it changes.
+func (p *problems) balance(balance [2]Balance) {
+	for d, b := range balance {
 		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
-			return []Note{{Level: Warn, Text: [2]string{"receiving", "transmitting"}[d] + " is uneven"}}
+			p.add(Warn, "%s is uneven", [2]string{"receiving", "transmitting"}[d])
+			return
 		}
 	}
-	return nil
 }
 
-// doctorProblems are how many faults and warnings doctor found. They are below, with what to do.
-func (s *Snapshot) doctorProblems() (list []Note) {
+// findings adds the numbers of doctor's faults and warnings.
+func (p *problems) findings(findings []Finding) {
 	n := map[string]int{}
-	for _, f := range s.Exam.Findings {
+	for _, f := range findings {
 		n[f.Kind()]++
 	}
 	for _, kind := range []string{"fault", "warning"} {
 		if n[kind] > 0 {
-			list = append(list, Note{Level: Warn, Text: plural(n[kind], kind) + " found by doctor"})
+			p.add(Warn, "%s found by doctor", plural(n[kind], kind))
 		}
 	}
-	return list
 }
 
-// attachFindings shows doctor's findings about one rail with that rail.
+// attachFindings adds doctor's findings about a rail to that rail.
 func (s *Snapshot) attachFindings() {
 	for _, f := range s.Exam.Findings {
-		words := strings.Fields(f.Subject)
-		if f.Check == "" || len(words) < 2 || words[0] != "rail" {
-			continue
-		}
-		i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == words[1] })
-		if i < 0 {
+		subject, _ := strings.CutPrefix(f.Subject, "rail ")
+		name, _, _ := strings.Cut(subject, " ")
+		i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == name })
+		if i < 0 || f.Check == "" || subject == f.Subject {
 			continue
 		}
 		level := Warn
