@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"html/template"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -54,12 +53,21 @@ func (d *drawing) execute(name string, data any) (string, error) {
 
 // plain is [terminal.Plain] for HTML, which has line breaks and no-break spaces of its own.
 func plain(html string) string {
-	return strings.Map(func(c rune) rune {
-		if c == '\n' || c == '\u00a0' || c >= ' ' && c < utf8.RuneSelf && c != 0x7f || terminal.Shown(c) {
-			return c
+	for _, c := range html {
+		if !shown(c) {
+			return strings.Map(func(c rune) rune {
+				if shown(c) {
+					return c
+				}
+				return ' '
+			}, html)
 		}
-		return ' '
-	}, html)
+	}
+	return html
+}
+
+func shown(c rune) bool {
+	return ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) // nearly all are the first
 }
 
 // part draws an element that changes alone, and keeps it under its id.
