@@ -2,6 +2,7 @@ package page
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -49,13 +50,14 @@ type reading struct {
 }
 
 // congestion fills in the counters that moved in the last minute.
-func (b *builder) congestion(rails map[string]*Rail, now time.Time) {
+func (b *builder) congestion(s *Snapshot, now time.Time) {
 	for _, w := range watchedRows() {
 		b.each(w.row, append([]string{"rail"}, w.labels...), func(l []string, v float64) {
 			rate := b.moved(w.row+"\xff"+strings.Join(l, "\xff"), v, now)
-			if r := rails[l[0]]; r != nil && rate > 0 {
+			i := slices.IndexFunc(s.Rails, func(r Rail) bool { return r.Name == l[0] })
+			if i >= 0 && rate > 0 {
 				name := strings.TrimSpace(w.name + " " + inWords(w.labels, l[1:]))
-				r.Counters = append(r.Counters, Moving{w.row, name, rate})
+				s.Rails[i].Counters = append(s.Rails[i].Counters, Moving{w.row, name, rate})
 			}
 		})
 	}

@@ -13,57 +13,37 @@ import (
 func (b *builder) rails(s *Snapshot, now time.Time) {
 	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node"}
 	b.each("rail_info", labels, func(l []string, _ float64) {
-		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4]}
-		if l[5] != "-1" {
-			r.NUMA = l[5]
+		get := b.of("rail", l[0])
+		r := Rail{Name: l[0], Device: l[1], Port: l[2], Netdev: l[3], PCIAddress: l[4], NUMA: l[5],
+			Up: get("port_up"), MTU: get("port_mtu_bytes", "kind", "active"),
+			Rate: get("port_rate_bytes_per_second"), Capacity: get("rail_capacity_bytes_per_second"),
+			Transfers: get("pcie_link_transfers_per_second"), MaxTransfers: get("pcie_link_max_transfers_per_second"),
+			Width: get("pcie_link_width_lanes"), MaxWidth: get("pcie_link_max_width_lanes"),
+			Links: get("netdev_carrier_changes_total")}
+		if r.NUMA == "-1" {
+			r.NUMA = ""
+		}
+		if state := get("port_state_id"); state != nil {
+			r.State = stateName(*state)
+		}
+		if is(get("gid_misbound"), 1) {
+			r.Notes = []Note{{Bad, "GIDs on another interface", "connections use another port"}}
+		}
+		for d, name := range directions() {
+			r.Traffic[d] = Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
 		}
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return natural(a.Name, b.Name) })
-	byName := map[string]*Rail{}
-	for i := range s.Rails {
-		byName[s.Rails[i].Name] = &s.Rails[i]
-	}
-	put := func(row string, put func(r *Rail, v float64)) {
-		b.each(row, []string{"rail"}, func(l []string, v float64) {
-			if r := byName[l[0]]; r != nil {
-				put(r, v)
-			}
-		})
-	}
-	put("port_up", func(r *Rail, v float64) { r.Up, r.Known = v == 1, true })
-	put("port_state_id", func(r *Rail, v float64) { r.State = stateName(v) })
-	put("port_rate_bytes_per_second", func(r *Rail, v float64) { r.Rate = &v })
-	put("rail_capacity_bytes_per_second", func(r *Rail, v float64) { r.Capacity = &v })
-	put("netdev_carrier_changes_total", func(r *Rail, v float64) { r.Links = &v })
-	put("port_receive_bytes_total", func(r *Rail, v float64) { r.Traffic[Receive].Total = &v })
-	put("port_transmit_bytes_total", func(r *Rail, v float64) { r.Traffic[Transmit].Total = &v })
-	put("pcie_link_transfers_per_second", func(r *Rail, v float64) { r.Transfers = &v })
-	put("pcie_link_max_transfers_per_second", func(r *Rail, v float64) { r.MaxTransfers = &v })
-	put("pcie_link_width_lanes", func(r *Rail, v float64) { r.Width = &v })
-	put("pcie_link_max_width_lanes", func(r *Rail, v float64) { r.MaxWidth = &v })
-	put("gid_misbound", func(r *Rail, v float64) {
-		if v == 1 {
-			r.Notes = append(r.Notes, Note{Bad, "GIDs on another interface", "connections use another port"})
-		}
-	})
-	b.each("port_mtu_bytes", []string{"rail", "kind"}, func(l []string, v float64) {
-		if r := byName[l[0]]; r != nil && l[1] == "active" {
-			r.MTU = &v
-		}
-	})
 	b.nearGPUs(s)
 	b.traffic(s, now)
-	b.congestion(byName, now)
+	b.congestion(s, now)
 }
 
-// stateName is the port's state in words, enum ib_port_state.
+// stateName is the port's state, enum ib_port_state.
 func stateName(id float64) string {
-	names := []string{"no state", "down", "initializing", "armed", "active", "active, deferred"}
-	if i := int(id); i >= 0 && i < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("state %v", id)
+	names := map[float64]string{0: "no state", 1: "down", 2: "initializing", 3: "armed", 4: "active", 5: "active, deferred"}
+	return cmp.Or(names[id], fmt.Sprintf("state %v", id))
 }
 
 // nearGPUs fills in the GPUs of each rail's NUMA node.
@@ -98,7 +78,6 @@ func (b *builder) traffic(s *Snapshot, now time.Time) {
 		totals := cmp.Or(before[r.Name], &[2]byteTotals{})
 		for d := range r.Traffic {
 			t := &r.Traffic[d]
-			t.Direction, t.Capacity = directions()[d], r.Capacity
 			if b.o.Recent != nil {
 				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
 					t.Recent, t.Rate = recent, known(rate)

@@ -138,13 +138,13 @@ railscope_nccl_fallback{job="EVIL"} 1
 
 // TestVerdict is the node in one sentence.
 func TestVerdict(t *testing.T) {
-	up, down := Rail{Name: "0", Up: true, Known: true}, Rail{Name: "1", Known: true}
-	second := Rail{Name: "1", Up: true, Known: true}
+	up, down := Rail{Name: "0", Up: new(1.0)}, Rail{Name: "1", Up: new(0.0)}
+	second := Rail{Name: "1", Up: new(1.0)}
 	slow := second
 	slow.Notes = []Note{{Level: Warn, Text: "PCIe runs with 8 of 16 lanes"}}
-	idle := Balance{Active: new(0.0), Judged: true}
-	even := Balance{Imbalance: new(0.01), Active: new(2.0), Judged: true}
-	uneven := Balance{Imbalance: new(0.4), Active: new(1.0), Judged: true}
+	idle := Balance{Active: new(0.0)}
+	even := Balance{Imbalance: new(0.01), Active: new(2.0)}
+	uneven := Balance{Imbalance: new(0.4), Active: new(1.0)}
 	for _, tc := range []struct {
 		name string
 		s    Snapshot
@@ -154,14 +154,14 @@ func TestVerdict(t *testing.T) {
 			Verdict{Good, "2 rails up, even"}},
 		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}},
 			Verdict{Good, "2 rails up, idle"}},
-		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0), Judged: true}, idle}},
+		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0)}, idle}},
 			Verdict{Good, "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Verdict{Good, "2 rails up"}},
 		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}},
 			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
 			Verdict{Bad, "rail 1 is down; 1 more below"}},
-		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Known: true}}},
+		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}}},
 			Verdict{Bad, "rails 1 and 2 are down"}},
 		{"all down", Snapshot{Rails: []Rail{down}}, Verdict{Bad, "no rail is up"}},
 		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}},
@@ -185,11 +185,11 @@ func TestVerdict(t *testing.T) {
 			Verdict{Good, "1 rail up"}},
 		{"one of eight at 74 %",
 			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0), Judged: true}}},
+				Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0)}}},
 			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
 		{"one of eight at 75 %",
 			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0), Judged: true}}},
+				Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0)}}},
 			Verdict{Good, "2 rails up, even"}},
 		{"a member", Snapshot{Rails: []Rail{up},
 			Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}},
@@ -205,7 +205,7 @@ func TestVerdict(t *testing.T) {
 
 // TestFindingsOfRails: what doctor found about a rail is shown with that rail, and counted once.
 func TestFindingsOfRails(t *testing.T) {
-	s := Snapshot{Rails: []Rail{{Name: "1", Up: true, Known: true}, {Name: "10", Up: true, Known: true}},
+	s := Snapshot{Rails: []Rail{{Name: "1", Up: new(1.0)}, {Name: "10", Up: new(1.0)}},
 		Exam: Exam{Findings: []Finding{
 			{Fault: true, Check: "gid_missing", Subject: "rail 10 (mlx5_10 port 1, eth10)", Read: "no GID"},
 			{Check: "mtu_low", Subject: "rail 1", Read: "MTU 1500"},

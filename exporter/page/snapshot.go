@@ -59,8 +59,7 @@ type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA string
 
 	State                                    string // in words
-	Up, Known                                bool   // Known: the state was read
-	Rate, Capacity, MTU                      *float64
+	Up, Rate, Capacity, MTU                  *float64
 	Transfers, MaxTransfers, Width, MaxWidth *float64 // of the PCIe link
 	GPUs                                     string   // of the same NUMA node: their numbers, or how many; empty: none
 
@@ -68,6 +67,17 @@ type Rail struct {
 	Counters []Moving // of congestion or loss, that moved
 	Links    *float64 // carrier changes since the interface was created
 	Notes    []Note
+}
+
+// Level is good while the rail is up.
+func (r Rail) Level() Level {
+	switch {
+	case r.Up == nil:
+		return Warn
+	case *r.Up == 1:
+		return Good
+	}
+	return Bad
 }
 
 // Traffic is what a rail carries in one direction.
@@ -87,8 +97,7 @@ type Moving struct {
 // Balance is how even the rails are in one direction.
 type Balance struct {
 	Direction         string
-	Imbalance, Active *float64 // Imbalance is nil when the rails are idle
-	Judged            bool     // the sampler reports this direction
+	Imbalance, Active *float64 // Imbalance: nil when the rails are idle; Active: nil without a sampler
 }
 
 // Bond is a bond.

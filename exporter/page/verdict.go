@@ -47,7 +47,7 @@ func plural(n int, noun string) string {
 func (s *Snapshot) upRails() string {
 	n := 0
 	for _, r := range s.Rails {
-		if r.Up {
+		if r.Level() == Good {
 			n++
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Snapshot) load() (load string) {
 			return ", even"
 		case b.Active != nil && *b.Active > 0:
 			load = ", busy"
-		case b.Judged && load == "":
+		case b.Active != nil && load == "":
 			load = ", idle"
 		}
 	}
@@ -88,7 +88,7 @@ func (p *problems) notes(notes []Note, level Level) {
 func (p *problems) rails(rails []Rail) {
 	var down []string
 	for _, r := range rails {
-		if r.Known && !r.Up {
+		if r.Level() == Bad {
 			down = append(down, r.Name)
 		}
 	}
@@ -102,13 +102,13 @@ func (p *problems) rails(rails []Rail) {
 		p.add(Bad, "rails %s and %s are down", strings.Join(down[:last], ", "), down[last])
 	}
 	for _, r := range rails {
-		if !r.Known {
+		if r.Level() == Warn {
 			p.add(Warn, "rail %s: state unknown", r.Name)
-		} else if !r.Up {
-			continue
 		}
 		for _, n := range r.Notes {
-			p.add(n.Level, "rail %s: %s", r.Name, n.Text)
+			if r.Level() != Bad {
+				p.add(n.Level, "rail %s: %s", r.Name, n.Text)
+			}
 		}
 	}
 }
@@ -133,12 +133,12 @@ func (p *problems) peers(peers []Peer) {
 
 func (p *problems) bonds(bonds []Bond) {
 	for _, b := range bonds {
-		if b.Up != nil && *b.Up == 0 {
+		if is(b.Up, 0) {
 			p.add(Warn, "bond %s is down", b.Name)
 			continue
 		}
 		for _, m := range b.Members {
-			if m.Up != nil && *m.Up == 0 {
+			if is(m.Up, 0) {
 				p.add(Warn, "member %s of %s is down", m.Name, b.Name)
 			}
 		}
