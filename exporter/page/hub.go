@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -31,7 +30,6 @@ type hub struct {
 	mu      sync.Mutex // protects all following fields
 	streams map[*stream]bool
 	running bool // the producer
-	closed  bool
 }
 
 // stream is one page that is open.
@@ -55,13 +53,12 @@ func newHub(o Options) (*hub, error) {
 
 // close ends all streams and waits for what runs, unless it hangs.
 func (h *hub) close() {
+	h.cancel()
 	h.mu.Lock()
-	h.closed = true
 	for s := range h.streams {
 		h.dropLocked(s)
 	}
 	h.mu.Unlock()
-	h.cancel()
 	h.ending.Wait()
 	h.exam.end()
 }
@@ -70,7 +67,7 @@ func (h *hub) close() {
 func (h *hub) join() *stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || len(h.streams) >= MaxStreams {
+	if h.ctx.Err() != nil || len(h.streams) >= MaxStreams {
 		return nil
 	}
 	s := &stream{events: make(chan []byte, backlog), fresh: true}
@@ -97,28 +94,23 @@ func (h *hub) dropLocked(s *stream) {
 
 // produce draws once a second until no page is open.
 func (h *hub) produce() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	next := time.Now()
-	for {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for h.wanted() {
+		h.tick()
 		select {
-		case <-timer.C:
+		case <-ticker.C:
 		case <-h.ctx.Done():
 		}
-		h.mu.Lock()
-		if len(h.streams) == 0 || h.closed {
-			h.running = false
-			h.mu.Unlock()
-			return
-		}
-		h.mu.Unlock()
-		h.tick()
-		next = next.Add(every)
-		if now := time.Now(); next.Before(now) { // it took longer: skip what was due
-			next = now.Add(every)
-		}
-		timer.Reset(time.Until(next))
 	}
+}
+
+// wanted reports whether a page is open. If not, the producer ends.
+func (h *hub) wanted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running = len(h.streams) > 0
+	return h.running
 }
 
 // tick draws and sends each stream what changed.
@@ -189,12 +181,8 @@ func (h *hub) eventLocked(before *drawn) []byte {
 	if before == nil {
 		m.Main = h.last.main
 	} else {
-		m.Parts = map[string]string{}
-		for _, id := range slices.Sorted(maps.Keys(h.last.parts)) {
-			if html := h.last.parts[id]; before.parts[id] != html {
-				m.Parts[id] = html
-			}
-		}
+		m.Parts = maps.Clone(h.last.parts)
+		maps.DeleteFunc(m.Parts, func(id, html string) bool { return before.parts[id] == html })
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "id: %d-%d\ndata: ", h.o.Started.Unix(), h.number)
