@@ -16,16 +16,23 @@ type process struct {
 	gatherer prometheus.Gatherer
 	rows     map[string]*collector.Metric // by name
 	samples  []collector.Sample
-	read     time.Time // when samples were read
+	until    time.Time // when samples are read again
 }
 
 // processEvery is how long the samples are kept: reading them takes up to half a millisecond, and more on large nodes.
 const processEvery = 5 * time.Second
 
-// processRows adds the rows of the process to a table, and returns them by name.
-func processRows(t *collector.Table) map[string]*collector.Metric {
+// newProcess returns the reader of this process, or of gatherer, and adds its rows to a table.
+func newProcess(t *collector.Table, gatherer prometheus.Gatherer) *process {
+	if gatherer == nil {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "go_goroutines"},
+				func() float64 { return float64(runtime.NumGoroutine()) }))
+		gatherer = reg
+	}
+	p := &process{gatherer: gatherer, rows: map[string]*collector.Metric{}}
 	g := t.Group("Prometheus client library conventions, process metrics")
-	byName := map[string]*collector.Metric{}
 	for _, m := range []*collector.Metric{
 		g.Counter("process_cpu_seconds_total", "CPU time of railscope, user and system."),
 		g.Gauge("process_open_fds", "Open file descriptors of railscope."),
@@ -34,39 +41,24 @@ func processRows(t *collector.Table) map[string]*collector.Metric {
 		g.Gauge("process_start_time_seconds", "When railscope started, Unix time."),
 		g.Gauge("go_goroutines", "Goroutines of railscope. A number that keeps rising means reads that never return."),
 	} {
-		byName[m.Name] = m
+		p.rows[m.Name] = m
 	}
-	return byName
+	return p
 }
 
-// newProcess returns the reader of this process, or of what gatherer has.
-func newProcess(rows map[string]*collector.Metric, gatherer prometheus.Gatherer) *process {
-	if gatherer == nil {
-		reg := prometheus.NewRegistry()
-		reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "go_goroutines"},
-				func() float64 { return float64(runtime.NumGoroutine()) }))
-		gatherer = reg
+// read returns what is known. What the kernel does not report is absent.
+func (p *process) read(now time.Time) []collector.Sample {
+	if now.Before(p.until) {
+		return p.samples
 	}
-	return &process{gatherer: gatherer, rows: rows}
-}
-
-// emit emits what is known. What the kernel does not report is absent.
-func (p *process) emit(now time.Time, emit func(collector.Sample)) {
-	if now.Sub(p.read) >= processEvery {
-		p.read, p.samples = now, p.samples[:0]
-		families, _ := p.gatherer.Gather() // with an error, what could be gathered
-		for _, f := range families {
-			row := p.rows[f.GetName()]
-			if row == nil || len(f.GetMetric()) != 1 {
-				continue
-			}
+	p.until, p.samples = now.Add(processEvery), p.samples[:0]
+	families, _ := p.gatherer.Gather() // with an error, what could be gathered
+	for _, f := range families {
+		if row := p.rows[f.GetName()]; row != nil && len(f.GetMetric()) == 1 {
 			m := f.GetMetric()[0] // a counter or a gauge; the other one is 0
 			v := m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			p.samples = append(p.samples, collector.Sample{Metric: row, Value: v})
 		}
 	}
-	for _, s := range p.samples {
-		emit(s)
-	}
+	return p.samples
 }

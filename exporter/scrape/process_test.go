@@ -11,11 +11,15 @@ import (
 
 // TestProcess: the rows have values of this process, and the kernel is asked every 5 s at most.
 func TestProcess(t *testing.T) {
-	p := newProcess(newRows().process, nil)
+	p := newProcess(&collector.Table{}, nil)
 	got := map[string]float64{}
-	emit := func(s collector.Sample) { got[s.Metric.Name] = s.Value }
+	read := func(now time.Time) {
+		for _, s := range p.read(now) {
+			got[s.Metric.Name] = s.Value
+		}
+	}
 	start := time.Now()
-	p.emit(start, emit)
+	read(start)
 	for name := range p.rows {
 		if _, ok := got[name]; !ok || got[name] < 0 {
 			t.Errorf("%s is %v", name, got[name])
@@ -32,10 +36,10 @@ func TestProcess(t *testing.T) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "process_open_fds"},
 		func() float64 { return never }))
 	p.gatherer = reg
-	if p.emit(start.Add(processEvery-1), emit); got["process_open_fds"] == never {
+	if read(start.Add(processEvery - 1)); got["process_open_fds"] == never {
 		t.Error("the kernel was asked again too early")
 	}
-	if p.emit(start.Add(processEvery), emit); got["process_open_fds"] != never {
+	if read(start.Add(processEvery)); got["process_open_fds"] != never {
 		t.Error("the kernel was not asked again")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// Info is what build_info says.
+// Info has the labels of build_info.
 type Info struct {
 	Version, Revision, GoVersion string
 	Demo                         bool // all figures are simulated
@@ -20,7 +20,6 @@ type rows struct {
 	build, demo, scrape, refused      *collector.Metric
 	reloadOK, reloadTime, stateOK     *collector.Metric
 	maintenance                       *collector.Metric
-	process                           map[string]*collector.Metric // by name
 }
 
 func newRows() *rows {
@@ -53,7 +52,6 @@ func newRows() *rows {
 		"is in memory only: the log says why. Absent without --state.dir.")
 	r.maintenance = own.Ref("docs/maintenance.md").Gauge("maintenance", "1 while the maintenance file exists: no "+
 		"round starts, and NVML is released. Absent in the demo.")
-	r.process = processRows(&r.Table)
 	return r
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ type Scraper struct {
 	text     []byte // the last exposition; its memory is reused
 	zip      *gzip.Writer
 	faults   faults
-	failed   map[string]string // source → why its last read failed, in the words of source_errors_total
+	failed   map[string]string // source → why its last read failed, as in source_errors_total
 	reloadOK bool
 	reloaded time.Time
 	process  *process
@@ -76,26 +77,18 @@ func New(sources []collector.Source, opts Options) (*Scraper, error) {
 		buffers: map[string]*sync.Pool{}, rows: newRows(), failed: map[string]string{},
 		faults:   faults{logger: opts.Logger, counts: map[faultKey]*faultCount{}},
 		reloadOK: true, reloaded: time.Now()}
-	s.process = newProcess(s.rows.process, opts.Process)
-	rows := s.OwnRows()
+	s.process = newProcess(&s.rows.Table, opts.Process)
+	rows, histograms := s.OwnRows(), map[*collector.Metric]table.Histograms{}
 	for _, src := range sources {
 		s.sources[src.Name()] = src
 		s.buffers[src.Name()] = new(sync.Pool)
 		s.names = append(s.names, src.Name())
 		rows = slices.Concat(rows, src.Metrics())
-	}
-	s.table = table.New(rows)
-	for _, src := range sources {
-		h, ok := src.(HistogramSource)
-		if !ok {
-			continue
-		}
-		for row, series := range h.Histograms() {
-			if err := s.table.SetHistograms(row, series); err != nil {
-				return nil, fmt.Errorf("source %s: %w", src.Name(), err)
-			}
+		if h, ok := src.(HistogramSource); ok {
+			maps.Copy(histograms, h.Histograms())
 		}
 	}
+	s.table = table.New(rows, histograms)
 	var err error
 	s.zip, err = gzip.NewWriterLevel(io.Discard, gzip.StatelessCompression)
 	return s, err
@@ -112,24 +105,17 @@ func (s *Scraper) Sources() (list []collector.Source) {
 	return list
 }
 
-// Info returns what build_info says.
+// Info returns the labels of build_info.
 func (s *Scraper) Info() Info { return s.opts.Info }
 
-// Alive returns when no scrape is in progress: within the budget, unless the scraper itself is stuck. The watchdog
-// calls it.
+// Alive returns when no scrape is in progress: within the budget, unless the scraper is stuck. The watchdog calls it.
 func (s *Scraper) Alive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 }
 
-// Reading returns which sources are being read now, for people.
-func (s *Scraper) Reading() []string {
-	list := s.lanes.Busy()
-	for i, name := range list {
-		list[i] = "source " + name
-	}
-	return list
-}
+// Reading returns the sources that are being read now.
+func (s *Scraper) Reading() []string { return s.lanes.Busy() }
 
 // Reloaded records whether the configuration that was just read is applied.
 func (s *Scraper) Reloaded(ok bool) {
@@ -141,9 +127,9 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Update reads the sources of these names, nil is all, and lets view see the series: of the other sources those of
-// their last read. failed says why sources failed, in the words of source_errors_total, since errors name processes
-// and files. view may not keep anything.
+// Update reads the sources of these names, nil is all, and passes the series to view: of the other sources those of
+// their last read. failed has the reasons of the sources that failed, as in source_errors_total, since errors name
+// processes and files. view may not keep anything.
 func (s *Scraper) Update(names []string, view func(series *table.Table, failed map[string]string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +160,9 @@ func (s *Scraper) readLocked(some []string) {
 	}
 	s.faults.review(start)
 	s.emitOwn(time.Since(start))
-	s.process.emit(start, func(sample collector.Sample) { s.table.Set(sample) })
+	for _, sample := range s.process.read(start) {
+		s.table.Set(sample)
+	}
 	s.table.End()
 }
 

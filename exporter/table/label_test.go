@@ -13,7 +13,7 @@ import (
 func TestLabelsFromOutside(t *testing.T) {
 	row := &collector.Metric{Name: "x", Help: "x", Kind: collector.Gauge,
 		Labels: []string{"device", "netdev", "bond", "member", "comm", "container", "peer", "reason"}}
-	table := New([]*collector.Metric{row})
+	table := New([]*collector.Metric{row}, nil)
 	names := []string{"mlx5_0", "eth0.100", "", "evil\n\x1b[2J", "\u202ei0hte", "evil\n\x1b_2J", "evil___2J", "a b",
 		"a_b", "\xff", strings.Repeat("é", 300), strings.Repeat("x", 129)}
 	line := regexp.MustCompile(`^railscope_x\{(?:(?:bond|comm|container|device|member|netdev|peer)="[A-Za-z0-9._:\[\]-]{0,128}",){7}reason="a b é"\} 1$`)

@@ -1,5 +1,5 @@
-// Package table keeps the series of one scrape after another and writes them in the text format, or hands them to
-// client_golang for all others. What a metric is called and how a value is written is decided here.
+// Package table keeps the series between scrapes and writes them in the text format; client_golang writes the others.
+// Names of metrics and the form of values are decided here.
 package table
 
 import (
@@ -15,9 +15,6 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// Namespace is the prefix of every metric of ours.
-const Namespace = "railscope"
-
 // FullName returns the name under which a row is exported. The standard metrics of a process keep their names;
 // process_queue_pairs and the like are about other processes.
 func FullName(m *collector.Metric) string {
@@ -26,7 +23,7 @@ func FullName(m *collector.Metric) string {
 		"process_start_time_seconds", "go_goroutines":
 		return m.Name
 	}
-	return Namespace + "_" + m.Name
+	return "railscope_" + m.Name
 }
 
 // TypeName is a kind of metric as the exposition and the documentation call it.
@@ -35,7 +32,7 @@ func TypeName(k collector.Kind) string {
 		collector.Histogram: "histogram"}[k]
 }
 
-// UnixSeconds is a time as metrics have it.
+// UnixSeconds is a time as the value of a metric.
 func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
 // Label is a value that client_golang accepts for a label.
@@ -75,11 +72,18 @@ type series struct {
 	scrape uint64 // number of the scrape that set it last
 }
 
-// New returns a table for the rows, which must have different names.
-func New(rows []*collector.Metric) *Table {
+// New returns a table for the rows, which must have different names, with the series of those of kind Histogram.
+func New(rows []*collector.Metric, histograms map[*collector.Metric]Histograms) *Table {
 	t := &Table{byRow: make(map[*collector.Metric]*family, len(rows)), byName: make(map[string]*family, len(rows))}
 	for _, m := range rows {
-		f := newFamily(m)
+		name := FullName(m)
+		f := &family{row: m, histograms: histograms[m], series: map[string]*series{},
+			desc: prometheus.NewDesc(name, m.Help, m.Labels, nil),
+			head: fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", name, escapeHelp.Replace(m.Help), name, TypeName(m.Kind))}
+		for i := range m.Labels {
+			f.sorted = append(f.sorted, i)
+		}
+		slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
 		t.byRow[m], t.byName[m.Name] = f, f
 		t.families = append(t.families, f)
 	}
@@ -87,19 +91,8 @@ func New(rows []*collector.Metric) *Table {
 	return t
 }
 
-func newFamily(m *collector.Metric) *family {
-	name := FullName(m)
-	f := &family{row: m, series: map[string]*series{}, desc: prometheus.NewDesc(name, m.Help, m.Labels, nil),
-		head: "# HELP " + name + " " + escapeHelp.Replace(m.Help) + "\n# TYPE " + name + " " + TypeName(m.Kind) + "\n"}
-	for i := range m.Labels {
-		f.sorted = append(f.sorted, i)
-	}
-	slices.SortFunc(f.sorted, func(a, b int) int { return strings.Compare(m.Labels[a], m.Labels[b]) })
-	return f
-}
-
-// namedOutside reports whether others choose the values of a label: [text.Label] makes them fit. Pods and jobs have a /
-// between parts that are cleaned one by one.
+// namedOutside reports whether others choose the values of a label, so that [text.Label] cleans them. The parts of pods
+// and jobs, which are cleaned one by one, have a / between them.
 func namedOutside(label string) bool {
 	switch label {
 	case "device", "netdev", "bond", "member", "comm", "container", "peer":
@@ -108,18 +101,9 @@ func namedOutside(label string) bool {
 	return false
 }
 
-// Histograms calls each with every series of a histogram, which has the row's full name, help and labels.
+// Histograms calls each with every series of a histogram, which has the row's full name, help and labels. Whoever
+// observes the values keeps the series; a scrape does not set them.
 type Histograms func(each func(prometheus.Metric))
-
-// SetHistograms gives a row of kind Histogram its series. No scrape sets them: whoever observes values keeps them.
-func (t *Table) SetHistograms(m *collector.Metric, h Histograms) error {
-	f := t.byRow[m]
-	if f == nil || m.Kind != collector.Histogram {
-		return fmt.Errorf("metric %s: not a histogram of this table", m.Name)
-	}
-	f.histograms = h
-	return nil
-}
 
 // Begin starts a scrape of all rows: series that it does not set are dropped at its end.
 func (t *Table) Begin() {
@@ -142,8 +126,8 @@ func (t *Table) BeginSome(rows []*collector.Metric) {
 	}
 }
 
-// Set gives a series its value. It reports false, and sets nothing, for a row that is not the table's, the wrong number
-// of labels, or a series that this scrape has set: one broken source must not spoil the exposition.
+// Set gives a series its value. It reports false, and sets nothing, for an unknown row, the wrong number of labels, or a
+// series that this scrape has set: one broken source must not break the exposition.
 func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]
 	if f == nil || len(s.Labels) != len(f.row.Labels) || f.row.Kind == collector.Histogram {
@@ -181,7 +165,7 @@ func (t *Table) find(f *family, labels []string) *series {
 	s.prefix = f.prefix(s.labels)
 	if f.renamed {
 		if i := slices.IndexFunc(f.ordered, func(o *series) bool { return o.prefix == s.prefix }); i >= 0 {
-			return f.ordered[i] // one line, of the first that is set; not kept under this name, which may be any
+			return f.ordered[i] // one line, of the first that is set; this name, one of any number, is not kept
 		}
 	}
 	f.series[string(t.key)] = s
@@ -217,9 +201,8 @@ func (f *family) compare(a, b *series) int {
 	return 0
 }
 
-// Each calls each with the series of a row, given by its name without the namespace, in the order of the exposition:
-// the values of these labels, which may not be kept, and the value. It reports whether there is such a row with such
-// labels.
+// Each calls each with the series of a row, given by its name without the prefix, in the order of the exposition: the
+// values of these labels, which may not be kept, and the value. It reports whether the row and the labels exist.
 func (t *Table) Each(row string, labels []string, each func(values []string, v float64)) bool {
 	f := t.byName[row]
 	if f == nil {

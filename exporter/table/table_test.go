@@ -22,7 +22,7 @@ func TestTable(t *testing.T) {
 		Labels: []string{"species", "cage"}}
 	air := &collector.Metric{Name: "air", Help: `With a \ and
 a line.`, Kind: collector.Untyped}
-	table := New([]*collector.Metric{zoo, air})
+	table := New([]*collector.Metric{zoo, air}, nil)
 
 	table.Begin()
 	for _, ok := range []bool{
@@ -79,7 +79,7 @@ a line.`, Kind: collector.Untyped}
 func TestTableSameMemory(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge, Labels: []string{"of"}}
 	a, b, c := []string{"a"}, []string{"b"}, []string{"c"}
-	table := New([]*collector.Metric{row})
+	table := New([]*collector.Metric{row}, nil)
 	for _, scrape := range []struct {
 		set  [][]string
 		want string
@@ -118,16 +118,9 @@ func TestTableHistograms(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: "W.", Kind: collector.Histogram, Labels: []string{"of"}}
 	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge},
 		&collector.Metric{Name: "x", Help: "X.", Kind: collector.Gauge}
-	table := New([]*collector.Metric{row, before, after})
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help,
 		Buckets: []float64{1, 2}}, row.Labels)
-	if err := table.SetHistograms(row, collected(vec)); err != nil {
-		t.Fatal(err)
-	}
-	if table.SetHistograms(before, nil) == nil || table.SetHistograms(&collector.Metric{Kind: collector.Histogram},
-		nil) == nil {
-		t.Error("histograms were taken for a gauge, or for a strange row")
-	}
+	table := New([]*collector.Metric{row, before, after}, map[*collector.Metric]Histograms{row: collected(vec)})
 	vec.WithLabelValues("yak").Observe(3)
 	vec.WithLabelValues("ant").Observe(1)
 	table.Begin()
@@ -184,12 +177,9 @@ railscope_x 2
 // TestTableHistogramAlone: a histogram need not have labels.
 func TestTableHistogramAlone(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: `A \ in it.`, Kind: collector.Histogram}
-	table := New([]*collector.Metric{row})
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help,
 		Buckets: []float64{1e-6, 0.5, 1e7}, NativeHistogramBucketFactor: 1.1})
-	if err := table.SetHistograms(row, collected(h)); err != nil {
-		t.Fatal(err)
-	}
+	table := New([]*collector.Metric{row}, map[*collector.Metric]Histograms{row: collected(h)})
 	h.Observe(0.25)
 	if diff := cmp.Diff(pedantic(t, table), string(table.AppendText(nil))); diff != "" {
 		t.Errorf("client_golang writes it differently (-its, +ours):\n%s", diff)
@@ -201,7 +191,7 @@ func TestAppendValue(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
 	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53,
 		1<<53 + 2, math.MaxUint64, 1e21, -42, math.Inf(1), math.Inf(-1), math.NaN()} {
-		table := New([]*collector.Metric{row})
+		table := New([]*collector.Metric{row}, nil)
 		table.Begin()
 		set(table, row, v)
 		table.End()
