@@ -19,11 +19,13 @@ func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
 			scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
 		}}
 	for _, src := range scraper.Sources() {
-		if s, ok := src.(page.Sampler); ok {
-			o.Recent = s.Recent
-		}
-		if p, ok := src.(page.Prober); ok {
-			o.Peers = p.Peers
+		switch src := src.(type) {
+		case interface {
+			Recent(rail string, direction int, to []float64) ([]float64, float64, bool)
+		}:
+			o.Recent = src.Recent
+		case interface{ Peers() ([]page.Peer, bool) }:
+			o.Peers = src.Peers
 		}
 	}
 	return o

@@ -9,9 +9,8 @@ import (
 
 // exam runs doctor in the background: at most once a minute, one at a time. Safe for concurrent use.
 type exam struct {
-	ctx     context.Context
-	doctor  func(context.Context) ([]Finding, error)
-	running sync.WaitGroup
+	ctx    context.Context // done when the page is closed
+	doctor func(context.Context) ([]Finding, error)
 
 	mu     sync.Mutex // protects all following fields
 	begun  time.Time
@@ -33,7 +32,7 @@ func (e *exam) start(now time.Time) {
 		e.result = Exam{On: true}
 	}
 	e.begun, e.result.Running = now, true
-	e.running.Go(func() { e.run(now) })
+	go e.run(now)
 }
 
 // run runs doctor. A panic in a check costs the page its findings, not the node its metrics.
@@ -53,16 +52,6 @@ func (e *exam) run(start time.Time) {
 	findings, err := e.doctor(ctx)
 	if result.Findings = findings; err != nil {
 		result.Err = err.Error()
-	}
-}
-
-// end waits for a run in progress, whose context is done, unless it hangs.
-func (e *exam) end() {
-	done := make(chan struct{})
-	go func() { defer close(done); e.running.Wait() }()
-	select {
-	case <-done:
-	case <-time.After(endBudget):
 	}
 }
 

@@ -51,7 +51,7 @@ func newHub(o Options) (*hub, error) {
 		streams: map[*stream]bool{}}, nil
 }
 
-// close ends all streams and waits for what runs, unless it hangs.
+// close ends all streams and waits for the producer. Doctor is cancelled.
 func (h *hub) close() {
 	h.cancel()
 	h.mu.Lock()
@@ -60,7 +60,6 @@ func (h *hub) close() {
 	}
 	h.mu.Unlock()
 	h.ending.Wait()
-	h.exam.end()
 }
 
 // join opens a stream. It returns nil when there are too many, or the page is closed.

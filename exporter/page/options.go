@@ -13,16 +13,6 @@ type Reading interface {
 	Each(row string, labels []string, each func(values []string, v float64)) bool
 }
 
-// Sampler is a source with recent rates; see [Options.Recent].
-type Sampler interface {
-	Recent(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
-}
-
-// Prober is a source with peers; see [Options.Peers].
-type Prober interface {
-	Peers() (peers []Peer, probing bool)
-}
-
 // Options have the data of the page. What is nil is not shown.
 type Options struct {
 	Node    string // name of the node; empty is the host's name
@@ -51,7 +41,6 @@ const (
 	slowEvery  = 5 * time.Second  // between two reads of the slow sources
 	examEvery  = time.Minute      // between two runs of doctor
 	examBudget = 20 * time.Second // for one
-	endBudget  = time.Second      // how long closing the page waits for it
 	MaxStreams = 50               // open at once; the next one gets 503
 	maxPeers   = 100              // that are drawn
 	// KeepRounds is how many rounds are kept of a peer.

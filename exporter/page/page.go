@@ -15,9 +15,6 @@ type Page struct{ hub *hub }
 // Paths of the page.
 const (
 	Path       = "/{$}"
-	PathStyle  = "/-/page.css"
-	PathScript = "/-/page.js"
-	PathIcon   = "/-/page.svg"
 	PathEvents = "/-/page/events"
 )
 
@@ -37,21 +34,17 @@ func (p *Page) Close() { p.hub.close() }
 func (p *Page) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+Path, p.page)
 	mux.HandleFunc("GET "+PathEvents, p.events)
-	for path, file := range map[string]struct{ name, kind string }{
-		PathStyle:  {"page.css", "text/css; charset=utf-8"},
-		PathScript: {"page.js", "text/javascript; charset=utf-8"},
-		PathIcon:   {"page.svg", "image/svg+xml"},
+	for name, kind := range map[string]string{
+		"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "page.svg": "image/svg+xml",
 	} {
-		text, _ := files.ReadFile(file.name) // embedded; a test opens it
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc("GET /-/"+name, func(w http.ResponseWriter, r *http.Request) {
 			h := guard(w)
-			h.Set("Content-Type", file.kind)
+			h.Set("Content-Type", kind)
 			h.Set("Cache-Control", "no-cache")
 			if r.URL.Query().Get("v") == p.hub.drawing.layout { // the address changes with the files
 				h.Set("Cache-Control", "public, max-age=31536000, immutable")
 			}
-			h.Set("Content-Length", strconv.Itoa(len(text)))
-			w.Write(text) //nolint:errcheck // the client is gone
+			http.ServeFileFS(w, r, files, name)
 		})
 	}
 }

@@ -6,10 +6,7 @@ import (
 )
 
 // history is a bounded number of a rail's solo goodputs of the last day, spread evenly.
-type history struct {
-	figures []figure // oldest first
-	gap     int64    // minimum seconds between two; grows when there are too many
-}
+type history struct{ figures []figure } // oldest first
 
 type figure struct {
 	at    int64 // Unix time, seconds
@@ -18,25 +15,17 @@ type figure struct {
 
 const (
 	historySpan  = int64(24 * time.Hour / time.Second)
-	historySize  = 256
-	historyLeast = 5 // figures for a median
+	historyGap   = historySpan / 250 // between two figures, once there are enough for a median
+	historyLeast = 5                 // figures for a median
 )
 
-// add adds a figure.
+// add adds a figure, unless the last one is too recent.
 func (h *history) add(t time.Time, v float64) {
 	h.expire(t)
 	now, n := t.Unix(), len(h.figures)
-	if n > 0 && now-h.figures[n-1].at < h.gap {
-		return
+	if n < historyLeast || now-h.figures[n-1].at >= historyGap {
+		h.figures = append(h.figures, figure{now, v})
 	}
-	if n == historySize { // drop every second one, and add half as many from here on
-		h.gap = (h.figures[n-1].at - h.figures[0].at) * 2 / historySize
-		for i := range n / 2 {
-			h.figures[i] = h.figures[2*i+1]
-		}
-		h.figures = h.figures[:n/2]
-	}
-	h.figures = append(h.figures, figure{now, v})
 }
 
 // expire drops what is older than a day, and what is in the future after the clock was set back.
