@@ -138,18 +138,17 @@ func (s *Scraper) Update(names []string, view func(series *table.Table, failed m
 }
 
 // readLocked reads these sources in parallel, nil is all, and updates the table.
-func (s *Scraper) readLocked(some []string) {
+func (s *Scraper) readLocked(names []string) {
 	start := time.Now()
-	names := some
-	if some == nil {
+	if names == nil {
 		names = s.names
-		s.table.Begin()
+		s.table.Begin(nil)
 	} else {
-		var rows []*collector.Metric
-		for _, name := range some {
+		rows := []*collector.Metric{}
+		for _, name := range names {
 			rows = append(rows, s.sources[name].Metrics()...)
 		}
-		s.table.BeginSome(rows)
+		s.table.Begin(rows)
 	}
 	for _, r := range s.lanes.Run(s.opts.Budget, names, s.read) {
 		if r.Err != nil {

@@ -18,7 +18,7 @@ func TestLabelsFromOutside(t *testing.T) {
 		"a_b", "\xff", strings.Repeat("é", 300), strings.Repeat("x", 129)}
 	line := regexp.MustCompile(`^railscope_x\{(?:(?:bond|comm|container|device|member|netdev|peer)="[A-Za-z0-9._:\[\]-]{0,128}",){7}reason="a b é"\} 1$`)
 	for range 3 {
-		table.Begin()
+		table.Begin(nil)
 		set := 0
 		for _, name := range names {
 			if table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name,
@@ -42,7 +42,7 @@ func TestLabelsFromOutside(t *testing.T) {
 		}
 	}
 	for i := range 100 { // other names in each scrape, all of one label
-		table.Begin()
+		table.Begin(nil)
 		name := "\xff" + strings.Repeat("\x01", i%2) + "é" + string(rune(0x400+i))
 		table.Set(collector.Sample{Metric: row, Labels: []string{name, name, name, name, name, name, name, "r"},
 			Value: 1})
@@ -51,7 +51,7 @@ func TestLabelsFromOutside(t *testing.T) {
 			t.Fatalf("%d names are kept", n)
 		}
 	}
-	table.Begin()
+	table.Begin(nil)
 	table.End()
 	if text := table.AppendText(nil); len(text) > 0 {
 		t.Errorf("still there: %q", text)

@@ -105,23 +105,16 @@ func namedOutside(label string) bool {
 // observes the values keeps the series; a scrape does not set them.
 type Histograms func(each func(prometheus.Metric))
 
-// Begin starts a scrape of all rows: series that it does not set are dropped at its end.
-func (t *Table) Begin() {
+// Begin starts a scrape of these rows, nil is all: of their series, those that it does not set are dropped at its end.
+// Series of the others stay, with the value that they had or one that is set.
+func (t *Table) Begin(rows []*collector.Metric) {
 	t.scrape++
 	for _, f := range t.families {
-		f.count, f.begun = 0, true
-	}
-}
-
-// BeginSome starts a scrape of some rows. Series of the others stay, with the value that they had or one that is set.
-func (t *Table) BeginSome(rows []*collector.Metric) {
-	t.scrape++
-	for _, f := range t.families {
-		f.begun = false
+		f.count, f.begun = 0, rows == nil
 	}
 	for _, m := range rows {
 		if f := t.byRow[m]; f != nil {
-			f.count, f.begun = 0, true
+			f.begun = true
 		}
 	}
 }

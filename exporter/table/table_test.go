@@ -24,7 +24,7 @@ func TestTable(t *testing.T) {
 a line.`, Kind: collector.Untyped}
 	table := New([]*collector.Metric{zoo, air}, nil)
 
-	table.Begin()
+	table.Begin(nil)
 	for _, ok := range []bool{
 		set(table, zoo, 2, "yak", "b"),
 		set(table, zoo, 1, "ant", "c"),
@@ -54,7 +54,7 @@ a line.`, Kind: collector.Untyped}
 		t.Errorf("client_golang (-its +ours):\n%s", diff)
 	}
 
-	table.Begin()
+	table.Begin(nil)
 	set(table, zoo, 3, "yak", "b")
 	table.End()
 	second := "# HELP railscope_zoo_total Animals.\n# TYPE railscope_zoo_total counter\n" +
@@ -63,7 +63,7 @@ a line.`, Kind: collector.Untyped}
 		t.Errorf("what a scrape did not set must go (-want +got):\n%s", diff)
 	}
 
-	table.Begin()
+	table.Begin(nil)
 	set(table, zoo, 4, "bee", "a")
 	set(table, zoo, 3, "yak", "b")
 	table.End()
@@ -93,7 +93,7 @@ func TestTableSameMemory(t *testing.T) {
 		{nil, ""},
 		{[][]string{b, a, {"b2"}}, "a1 b0 b22 "},
 	} {
-		table.Begin()
+		table.Begin(nil)
 		for i, labels := range scrape.set {
 			if !set(table, row, float64(i), labels...) {
 				t.Errorf("%v: %v was refused", scrape.set, labels)
@@ -123,7 +123,7 @@ func TestTableHistograms(t *testing.T) {
 	table := New([]*collector.Metric{row, before, after}, map[*collector.Metric]Histograms{row: collected(vec)})
 	vec.WithLabelValues("yak").Observe(3)
 	vec.WithLabelValues("ant").Observe(1)
-	table.Begin()
+	table.Begin(nil)
 	if set(table, row, 9, "yak") {
 		t.Error("a sample was taken for a histogram")
 	}
@@ -192,7 +192,7 @@ func TestAppendValue(t *testing.T) {
 	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53,
 		1<<53 + 2, math.MaxUint64, 1e21, -42, math.Inf(1), math.Inf(-1), math.NaN()} {
 		table := New([]*collector.Metric{row}, nil)
-		table.Begin()
+		table.Begin(nil)
 		set(table, row, v)
 		table.End()
 		if diff := cmp.Diff(pedantic(t, table), string(table.AppendText(nil))); diff != "" {
