@@ -37,16 +37,18 @@ type faultCount struct {
 	open bool // not over yet
 }
 
-// add counts a fault, and logs a new one.
+// add counts a fault, and logs a new one. Devices beyond the limit of their source are counted as other.
 func (s *faults) add(source string, f *collector.Fault) {
 	key := faultKey{source, f.Device, f.Reason}
-	c, replaced := s.counts[key], false
+	if s.counts[key] == nil && f.Device != "" && s.devices(source) >= faultsMost {
+		key.device = "other"
+	}
+	c := s.counts[key]
 	if c == nil {
-		replaced = s.makeRoom(key)
 		c = &faultCount{}
 		s.counts[key] = c
 	}
-	if !c.open && !replaced {
+	if !c.open {
 		text, _, _ := strings.Cut(f.Error(), "\n") // without the stack of a panic
 		s.logger.Warn("Read failed (logged once until it changes)", "collector", source, "device", f.Device,
 			"reason", f.Reason, "expected", f.Expected, "err", text)
@@ -54,28 +56,14 @@ func (s *faults) add(source string, f *collector.Fault) {
 	c.n, c.last, c.open = c.n+1, time.Now(), true
 }
 
-// makeRoom drops the device that failed the longest ago when the source has too many. It reports whether that one was
-// still failing: then so many fail that a log line for each would come at every scrape.
-func (s *faults) makeRoom(key faultKey) (replaced bool) {
-	if key.device == "" {
-		return false // as many as there are reasons
-	}
-	var oldest faultKey
-	n := 0
-	for k, c := range s.counts {
-		if k.source != key.source || k.device == "" {
-			continue
-		}
-		if n++; oldest.device == "" || c.last.Before(s.counts[oldest].last) {
-			oldest = k
+// devices returns the number of series of a source's devices.
+func (s *faults) devices(source string) (n int) {
+	for key := range s.counts {
+		if key.source == source && key.device != "" {
+			n++
 		}
 	}
-	if n < faultsMost {
-		return false
-	}
-	replaced = s.counts[oldest].open
-	delete(s.counts, oldest)
-	return replaced
+	return n
 }
 
 // review logs the faults that are over, and drops devices that have not failed for long.

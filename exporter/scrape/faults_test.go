@@ -76,10 +76,11 @@ func TestErrorsBounded(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		text := string(exportertest.Text(t, s))
-		if got := len(exportertest.Lines([]byte(text), "railscope_source_errors_total")); got != scrape.FaultsMost+1 {
-			t.Errorf("%d series, want %d", got, scrape.FaultsMost+1)
+		if got := len(exportertest.Lines([]byte(text), "railscope_source_errors_total")); got != scrape.FaultsMost+2 {
+			t.Errorf("%d series, want %d", got, scrape.FaultsMost+2)
 		}
 		for _, want := range []string{`device="eth0",reason="io",source="a"} 21`,
+			fmt.Sprintf(`device="other",reason="io",source="a"} %d`, 21*101-scrape.FaultsMost-20),
 			`device="",reason="timeout",source="a"} 21`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %s", want)

@@ -34,7 +34,7 @@ func newRows() *rows {
 		"Duration of the last read of the source, or of the current one while it has not returned.")
 	r.errors = source.With("device", "reason").Counter("source_errors_total", "Read errors by device and reason. "+
 		"reason=unsupported: the driver has no such counter for the port; it does not lower source_success. A "+
-		"device's series are dropped 24 hours after its last error.")
+		"device's series are dropped 24 hours after its last error; device=other: more than 256 of a source.")
 	r.build = own.With("version", "revision", "goversion").Gauge("build_info", "Version of railscope; always 1.")
 	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped "+
 		"TCP connections within one machine, GPUs do not exist. Absent otherwise.")
