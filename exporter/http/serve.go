@@ -92,7 +92,7 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 // run reads every source once, reports ready and waits until ctx is done or a listener failed.
 func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logger) error {
 	s.scraper.Update(nil, func(*table.Table, map[string]string) {}) // changes are counted from here
-	s.SetReady(true)
+	s.ready.Store(true)
 	systemd.Ready()
 	logger.Info("Serving", "version", s.scraper.Info().Version)
 	defer systemd.Watchdog(s.scraper.Alive)()
@@ -106,7 +106,7 @@ func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logg
 
 // stop lets in-flight scrapes finish, and ends the rest.
 func (s *Server) stop(server *http.Server, logger *slog.Logger) {
-	s.SetReady(false)
+	s.ready.Store(false)
 	systemd.Stopping()
 	logger.Info("Stopping: in-flight scrapes finish first", "at_most", shutdownWait)
 	grace, cancel := context.WithTimeout(context.Background(), shutdownWait)

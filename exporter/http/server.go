@@ -4,6 +4,7 @@ package http
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -21,8 +22,8 @@ import (
 type Server struct {
 	scraper  *scrape.Scraper
 	opts     Options
-	ready    atomic.Bool
-	page     *page.Page // nil when the metrics are at its path
+	ready    atomic.Bool // the answer of /-/ready: 200 or 503
+	page     *page.Page  // nil when the metrics are at its path
 	mux      *http.ServeMux
 	slow     slowAnswers
 	sameSite *http.CrossOriginProtection
@@ -54,7 +55,7 @@ func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
 	}
 	s.mux.HandleFunc("GET "+path, s.metrics)
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, "railscope is up")
+		io.WriteString(w, "railscope is up\n") //nolint:errcheck // the client is gone
 	})
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
 	s.mux.HandleFunc("/-/reload", s.reload)
@@ -76,17 +77,14 @@ func (s *Server) Close() {
 	}
 }
 
-// SetReady makes /-/ready answer 200 or 503.
-func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
-
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.ContentLength > maxBody:
 		s.scraper.Refuse(scrape.RefusedBody, r.RemoteAddr)
 		w.Header().Set("Connection", "close")
-		answer(w, http.StatusRequestEntityTooLarge,
-			"request body too large (limit "+strconv.Itoa(maxBody)+" bytes): no request needs one")
+		http.Error(w, "request body too large (limit "+strconv.Itoa(maxBody)+" bytes): no request needs one",
+			http.StatusRequestEntityTooLarge)
 		return
 	case r.Body == nil || r.Body == http.NoBody:
 		// The request has arrived completely. Its deadline would end a stream, too.
@@ -106,7 +104,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	compressed := acceptsGzip(r.Header)
 	body, err := s.scraper.Exposition(format, compressed)
 	if err != nil {
-		answer(w, http.StatusInternalServerError, "encode metrics: "+err.Error())
+		http.Error(w, "encode metrics: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
@@ -133,11 +131,11 @@ func acceptsGzip(h http.Header) bool {
 }
 
 func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
-	if s.ready.Load() {
-		answer(w, http.StatusOK, "ready")
+	if !s.ready.Load() {
+		http.Error(w, "not ready: railscope is starting or stopping", http.StatusServiceUnavailable)
 		return
 	}
-	answer(w, http.StatusServiceUnavailable, "not ready: railscope is starting or stopping")
+	io.WriteString(w, "ready\n") //nolint:errcheck // the client is gone
 }
 
 // reload applies the configuration again. It refuses pages of other sites: a browser within the network may have one
@@ -145,31 +143,23 @@ func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !s.opts.Lifecycle:
-		answer(w, http.StatusForbidden, "reload by HTTP is disabled: send SIGHUP (systemctl reload railscope), "+
-			"or start railscope with --web.enable-lifecycle")
+		http.Error(w, "reload by HTTP is disabled: send SIGHUP (systemctl reload railscope), or start railscope with "+
+			"--web.enable-lifecycle", http.StatusForbidden)
 		return
 	case r.Method != http.MethodPost && r.Method != http.MethodPut:
 		w.Header().Set("Allow", "POST, PUT")
-		answer(w, http.StatusMethodNotAllowed, "reload with POST: curl -X POST …/-/reload")
+		http.Error(w, "reload with POST: curl -X POST …/-/reload", http.StatusMethodNotAllowed)
 		return
 	}
 	if err := s.sameSite.Check(r); err != nil {
 		s.scraper.Refuse(scrape.RefusedCrossSite, r.RemoteAddr)
-		answer(w, http.StatusForbidden, "reload refused: "+err.Error())
+		http.Error(w, "reload refused: "+err.Error(), http.StatusForbidden)
 		return
 	}
 	if err := s.opts.Reload(); err != nil {
-		answer(w, http.StatusInternalServerError, "reload failed, the previous configuration is still active: "+err.Error())
+		http.Error(w, "reload failed, the previous configuration is still active: "+err.Error(),
+			http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusOK, "reloaded")
-}
-
-// answer answers with a line of text.
-func answer(w http.ResponseWriter, code int, text string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	w.Write([]byte(text + "\n")) //nolint:errcheck // the client is gone
+	io.WriteString(w, "reloaded\n") //nolint:errcheck // the client is gone
 }

@@ -43,7 +43,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/nothing", nil, 404, ""},
 		{"GET", "/-/healthy", nil, 200, "railscope is up"},
 		{"GET", "/-/ready", nil, 503, "not ready"},
-		{"GET", "/-/ready", func() { s.SetReady(true) }, 200, "ready"},
+		{"GET", "/-/ready", func() { s.ready.Store(true) }, 200, "ready"},
 		{"GET", "/-/reload", nil, 405, "POST"},
 		{"POST", "/-/reload", nil, 200, "reloaded"},
 		{"PUT", "/-/reload", nil, 200, "reloaded"},

@@ -17,15 +17,14 @@ var files embed.FS
 type drawing struct {
 	layout string // hash of the page's files
 	page   *template.Template
-	parts  map[string]string // of the current drawing: id of an element → the element
-	order  []string          // their ids
+	drawn  *drawn // being drawn
 }
 
-// drawn is a snapshot as HTML. It is immutable.
+// drawn is a snapshot as HTML. It is immutable once drawn.
 type drawn struct {
 	main  string            // <main> with all its content
 	parts map[string]string // elements that change alone, by id
-	order string            // ids of the parts: a difference means that parts were added or removed
+	order []string          // ids of the parts: a difference means that parts were added or removed
 }
 
 func newDrawing() (d *drawing, err error) {
@@ -73,16 +72,15 @@ func shown(c rune) bool {
 // part draws an element that changes alone, and keeps it under its id.
 func (d *drawing) part(name, id string, data any) (template.HTML, error) {
 	html, err := d.execute(name, map[string]any{"ID": id, "X": data})
-	d.parts[id] = html
-	d.order = append(d.order, id)
+	d.drawn.parts[id], d.drawn.order = html, append(d.drawn.order, id)
 	return template.HTML(html), err //nolint:gosec // html/template has escaped it
 }
 
 // draw draws a snapshot.
-func (d *drawing) draw(s *Snapshot) (*drawn, error) {
-	d.parts, d.order = map[string]string{}, nil
-	main, err := d.execute("main", s)
-	return &drawn{main, d.parts, strings.Join(d.order, " ")}, err
+func (d *drawing) draw(s *Snapshot) (_ *drawn, err error) {
+	d.drawn = &drawn{parts: map[string]string{}}
+	d.drawn.main, err = d.execute("main", s)
+	return d.drawn, err
 }
 
 // document is the whole page around a drawing.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -125,7 +126,7 @@ func (h *hub) tick() {
 	defer h.mu.Unlock()
 	all := sync.OnceValue(func() []byte { return h.eventLocked(nil) })
 	changed := all
-	if before != nil && before.order == h.last.order {
+	if before != nil && slices.Equal(before.order, h.last.order) {
 		changed = sync.OnceValue(func() []byte { return h.eventLocked(before) })
 	}
 	for s := range h.streams {
