@@ -13,7 +13,7 @@ import (
 // formats are the functions of page.html.
 func formats() template.FuncMap {
 	return template.FuncMap{
-		"fig": fig, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
+		"fig": fig, "is": is, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
 		"persecond": perSecond, "speed": pcieSpeed, "spark": spark, "strip": strip, "level": outcomeLevel,
 		"rounds": roundsInWords, "clock": clock, "ago": span, "join": strings.Join,
 		"stamp":   func(t time.Time) string { return t.Format("2 Jan 15:04:05") },

@@ -148,54 +148,54 @@ func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		s    Snapshot
-		want Verdict
+		want Note
 	}{
 		{"all is well", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{even, even}},
-			Verdict{Good, "2 rails up, even"}},
+			Note{Level: Good, Text: "2 rails up, even"}},
 		{"nothing to do", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{idle, idle}},
-			Verdict{Good, "2 rails up, idle"}},
+			Note{Level: Good, Text: "2 rails up, idle"}},
 		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0)}, idle}},
-			Verdict{Good, "1 rail up, busy"}},
-		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Verdict{Good, "2 rails up"}},
+			Note{Level: Good, Text: "1 rail up, busy"}},
+		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Note{Level: Good, Text: "2 rails up"}},
 		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}},
-			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
+			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
-			Verdict{Bad, "rail 1 is down; 1 more below"}},
+			Note{Level: Bad, Text: "rail 1 is down; 1 more below"}},
 		{"several down", Snapshot{Rails: []Rail{up, down, {Name: "2", Up: new(0.0)}}},
-			Verdict{Bad, "rails 1 and 2 are down"}},
-		{"all down", Snapshot{Rails: []Rail{down}}, Verdict{Bad, "no rail is up"}},
+			Note{Level: Bad, Text: "rails 1 and 2 are down"}},
+		{"all down", Snapshot{Rails: []Rail{down}}, Note{Level: Bad, Text: "no rail is up"}},
 		{"a slow link", Snapshot{Rails: []Rail{up, slow}, Balance: [2]Balance{even, even}},
-			Verdict{Warn, "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
+			Note{Level: Warn, Text: "2 rails up, but rail 1: PCIe runs with 8 of 16 lanes"}},
 		{"fallback", Snapshot{Rails: []Rail{up},
 			Notes: []Note{{Level: Bad, Text: "suspected fallback to TCP", Detail: "…"}}},
-			Verdict{Bad, "suspected fallback to TCP"}},
-		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Verdict{Idle, "no RDMA device on this node"}},
+			Note{Level: Bad, Text: "suspected fallback to TCP"}},
+		{"no RDMA", Snapshot{NoRails: "no RDMA device on this node"}, Note{Level: Idle, Text: "no RDMA device on this node"}},
 		{"a peer by TCP", Snapshot{Rails: []Rail{up},
 			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "skipped"}, {Outcome: "fallback", Reason: "no_gid"},
-				{Outcome: "ok"}}}}}, Verdict{Bad, "peer b is reachable by TCP only: no_gid"}},
+				{Outcome: "ok"}}}}}, Note{Level: Bad, Text: "peer b is reachable by TCP only: no_gid"}},
 		{"a peer that was", Snapshot{Rails: []Rail{up},
 			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok"}, {Outcome: "failed", Reason: "x"}}}}},
-			Verdict{Good, "1 rail up"}},
+			Note{Level: Good, Text: "1 rail up"}},
 		{"a peer without a rail",
 			Snapshot{Rails: []Rail{up},
 				Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "degraded", Failures: []string{"rail 1: …"}}}}}},
-			Verdict{Warn, "1 rail up, but RDMA to peer b is degraded"}},
+			Note{Level: Warn, Text: "1 rail up, but RDMA to peer b is degraded"}},
 		{"a note", Snapshot{Rails: []Rail{up},
 			Peers: []Peer{{Name: "b", Rounds: []Round{{Outcome: "ok", Failures: []string{"baseline: …"}}}}}},
-			Verdict{Good, "1 rail up"}},
+			Note{Level: Good, Text: "1 rail up"}},
 		{"one of eight at 74 %",
 			Snapshot{Rails: []Rail{up, second},
 				Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0)}}},
-			Verdict{Warn, "2 rails up, but transmitting is uneven"}},
+			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
 		{"one of eight at 75 %",
 			Snapshot{Rails: []Rail{up, second},
 				Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0)}}},
-			Verdict{Good, "2 rails up, even"}},
+			Note{Level: Good, Text: "2 rails up, even"}},
 		{"a member", Snapshot{Rails: []Rail{up},
 			Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}},
-			Verdict{Warn, "1 rail up, but member eth1 of bond0 is down"}},
+			Note{Level: Warn, Text: "1 rail up, but member eth1 of bond0 is down"}},
 		{"doctor", Snapshot{Rails: []Rail{up}, Exam: Exam{Findings: []Finding{{Fault: true}, {}}}},
-			Verdict{Warn, "1 rail up, but 1 fault found by doctor"}},
+			Note{Level: Warn, Text: "1 rail up, but 1 fault found by doctor"}},
 	} {
 		if tc.s.judge(); tc.s.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, tc.s.Verdict, tc.want)
@@ -217,7 +217,7 @@ func TestFindingsOfRails(t *testing.T) {
 	if diff := cmp.Diff(want, [][]Note{s.Rails[0].Notes, s.Rails[1].Notes}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if want := (Verdict{Warn, "2 rails up, but 1 fault found by doctor; 1 more below"}); s.Verdict != want {
+	if want := (Note{Level: Warn, Text: "2 rails up, but 1 fault found by doctor; 1 more below"}); s.Verdict != want {
 		t.Errorf("%+v, want %+v", s.Verdict, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 type Snapshot struct {
 	Node, Version, Notice string
 	Started, At           time.Time
-	Verdict               Verdict
+	Verdict               Note   // the node in one sentence
 	Notes                 []Note // problems of the node besides those of rails
 	Rails                 []Rail
 	NoRails               string // why there are none; empty when there are
@@ -24,7 +24,7 @@ type Snapshot struct {
 	Exam                  Exam
 }
 
-// Level says how much something matters.
+// Level is how good or bad something is.
 type Level string
 
 // The levels.
@@ -35,17 +35,10 @@ const (
 	Idle Level = "idle" // neither
 )
 
-// Verdict is the node in one sentence.
-type Verdict struct {
-	Level Level
-	Text  string
-}
-
-// Note is one problem.
+// Note is one problem; Detail is not in the verdict.
 type Note struct {
-	Level  Level
-	Text   string
-	Detail string // not in the verdict
+	Level        Level
+	Text, Detail string
 }
 
 // Directions of traffic.
@@ -54,7 +47,7 @@ const (
 	Transmit
 )
 
-// Rail is one rail.
+// Rail is a rail.
 type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA string
 
@@ -129,17 +122,16 @@ type Peer struct {
 
 // Round is the part of a round that people are shown.
 type Round struct {
-	Start     time.Time
-	Duration  time.Duration
-	Outcome   string // ok, degraded, fallback, failed, skipped
-	Transport string // rdma, tcp, none
-	Goodput   *float64
-	Expected  *float64 // of all rails together
-	Imbalance *float64
-	P50, P99  *float64 // seconds, of the slowest rail
-	Reason    string
-	Detail    string
-	Failures  []string // of single rails too, and why a round is degraded
+	Start          time.Time
+	Duration       time.Duration
+	Outcome        string // ok, degraded, fallback, failed, skipped
+	Transport      string // rdma, tcp, none
+	Goodput        *float64
+	Expected       *float64 // of all rails together
+	Imbalance      *float64
+	P50, P99       *float64 // seconds, of the slowest rail
+	Reason, Detail string
+	Failures       []string // of single rails too, and why a round is degraded
 }
 
 // Finding is one finding of doctor.
@@ -150,15 +142,15 @@ type Finding struct {
 	Fix                []string
 }
 
-// Kind is shown before it; empty: not a finding.
-func (f Finding) Kind() string {
+// Level is bad for a fault, warn for a warning, and idle for something that could not be read.
+func (f Finding) Level() Level {
 	switch {
 	case f.Fault:
-		return "fault"
+		return Bad
 	case f.Check != "":
-		return "warning"
+		return Warn
 	}
-	return ""
+	return Idle
 }
 
 // Exam is the last run of doctor.
@@ -173,5 +165,5 @@ type Exam struct {
 
 // Complaints reports whether there are findings.
 func (e Exam) Complaints() bool {
-	return slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Kind() != "" })
+	return slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Level() != Idle })
 }

@@ -26,13 +26,13 @@ func (s *Snapshot) judge() {
 	bad := slices.IndexFunc(p, func(n Note) bool { return n.Level == Bad })
 	switch {
 	case bad >= 0:
-		s.Verdict = Verdict{Bad, p[bad].Text + more}
+		s.Verdict = Note{Level: Bad, Text: p[bad].Text + more}
 	case len(s.Rails) == 0:
-		s.Verdict = Verdict{Idle, s.NoRails}
+		s.Verdict = Note{Level: Idle, Text: s.NoRails}
 	case len(p) > 0:
-		s.Verdict = Verdict{Warn, s.upRails() + ", but " + p[0].Text + more}
+		s.Verdict = Note{Level: Warn, Text: s.upRails() + ", but " + p[0].Text + more}
 	default:
-		s.Verdict = Verdict{Good, s.upRails() + s.load()}
+		s.Verdict = Note{Level: Good, Text: s.upRails() + s.load()}
 	}
 	s.attachFindings()
 }
@@ -158,14 +158,15 @@ func (p *problems) balance(balance [2]Balance) {
 
 // findings adds the numbers of doctor's faults and warnings.
 func (p *problems) findings(findings []Finding) {
-	n := map[string]int{}
+	n := map[Level]int{}
 	for _, f := range findings {
-		n[f.Kind()]++
+		n[f.Level()]++
 	}
-	for _, kind := range []string{"fault", "warning"} {
-		if n[kind] > 0 {
-			p.add(Warn, "%s found by doctor", plural(n[kind], kind))
-		}
+	if n[Bad] > 0 {
+		p.add(Warn, "%s found by doctor", plural(n[Bad], "fault"))
+	}
+	if n[Warn] > 0 {
+		p.add(Warn, "%s found by doctor", plural(n[Warn], "warning"))
 	}
 }
 
@@ -178,10 +179,6 @@ func (s *Snapshot) attachFindings() {
 		if i < 0 || f.Check == "" || subject == f.Subject {
 			continue
 		}
-		level := Warn
-		if f.Fault {
-			level = Bad
-		}
-		s.Rails[i].Notes = append(s.Rails[i].Notes, Note{Level: level, Text: f.Read})
+		s.Rails[i].Notes = append(s.Rails[i].Notes, Note{Level: f.Level(), Text: f.Read})
 	}
 }
