@@ -83,15 +83,9 @@ func (d *drawing) draw(s *Snapshot) (_ *drawn, err error) {
 	return d.drawn, err
 }
 
-// document is the whole page around a drawing.
-type document struct {
-	Layout, Metrics string
-	Shown           *Snapshot
-	Main            template.HTML
-}
-
+// document draws the whole page around a drawing.
 func (d *drawing) document(s *Snapshot, metrics string, last *drawn) (string, error) {
 	main := template.HTML(last.main) //nolint:gosec // html/template has escaped it
-	html, err := d.execute("document", document{d.layout, metrics, s, main})
+	html, err := d.execute("document", map[string]any{"Layout": d.layout, "Metrics": metrics, "Shown": s, "Main": main})
 	return html + "\n", err
 }

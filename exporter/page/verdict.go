@@ -145,8 +145,8 @@ func (p *problems) bonds(bonds []Bond) {
 	}
 }
 
-// balance adds the first direction in which the rails are uneven. The figure is not in the verdict, which screen readers
-// announce whenever it changes.
+// balance adds the first direction in which the rails are uneven. The verdict does not have the figure, since screen
+// readers announce each change.
 func (p *problems) balance(balance [2]Balance) {
 	for d, b := range balance {
 		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
