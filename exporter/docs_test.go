@@ -73,7 +73,7 @@ func origin(o collector.Origin, ref string) string {
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-// TestDocs holds docs/metrics.md equal to the rows.
+// TestDocs compares docs/metrics.md with the rows.
 func TestDocs(t *testing.T) {
 	compareGolden(t, "../docs/metrics.md", []byte(docs(everySource(t, sysfstest.Root{Dir: t.TempDir()}))))
 }

@@ -21,9 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHungFile: a file that never answers, as when a firmware command hangs,
-// costs its own device and one budget, once; the device is back when the read
-// returns. Each file that the source reads may be the one.
+// TestHungFile: a file that never answers, as when a firmware command hangs, costs its own device and one budget, once.
+// The device is back when the read returns. Tried for each file of the source.
 func TestHungFile(t *testing.T) {
 	for file, content := range map[string]string{
 		"fw_ver":                             "28.39.1002",

@@ -72,7 +72,7 @@ func lint(rows []*collector.Metric) error {
 	return errors.Join(errs...)
 }
 
-// TestRows: every row of every source is fit to be exported.
+// TestRows: every row of every source follows the rules.
 func TestRows(t *testing.T) {
 	s := everySource(t, sysfstest.Root{Dir: t.TempDir()})
 	rows := s.OwnRows()

@@ -101,7 +101,7 @@ func skipped(peer string) probe.Result {
 		Outcome: probe.Skipped, Transport: probe.NoTransport, Reason: "busy"}
 }
 
-// TestProbeGolden holds the whole exposition after rounds of all kinds.
+// TestProbeGolden compares the whole exposition after rounds of all kinds.
 func TestProbeGolden(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		stats := probeStats()
@@ -125,7 +125,7 @@ func TestProbeGolden(t *testing.T) {
 	})
 }
 
-// TestProbeNative: who asks for protobuf gets the histogram classic and native.
+// TestProbeNative: protobuf has both classic and native buckets.
 func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
 	p.Observe(healthy(peerA))
@@ -286,8 +286,7 @@ func TestProbeVanish(t *testing.T) {
 	}
 }
 
-// TestProbeSetPeers: a peer that goes takes all its series with it, and comes
-// back without a past; one that stays keeps all.
+// TestProbeSetPeers: a removed peer loses all its series and starts anew when it returns; the others keep theirs.
 func TestProbeSetPeers(t *testing.T) {
 	p := newTestProbe(peerA, peerB, peerA)
 	p.Observe(healthy(peerA))
@@ -311,7 +310,7 @@ func TestProbeSetPeers(t *testing.T) {
 	}
 }
 
-// TestProbeDegradation: a solo is held against the median of the last day.
+// TestProbeDegradation: a solo goodput is compared with the median of the last day.
 func TestProbeDegradation(t *testing.T) {
 	p, name := newTestProbe(peerA), `rail_degradation_ratio{peer="a:10092",rail="0"}`
 	solo := func(after time.Duration, mib int64) string {
@@ -340,7 +339,7 @@ func TestProbeDegradation(t *testing.T) {
 	}
 }
 
-// TestProbeConcurrent: rounds end, peers change and scrapes read at once.
+// TestProbeConcurrent: rounds end, peers change and scrapes read at the same time.
 func TestProbeConcurrent(t *testing.T) {
 	p := newTestProbe(peerA, peerB)
 	s := exportertest.Scraper(t, p)

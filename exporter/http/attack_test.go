@@ -50,8 +50,8 @@ func from(host string) *http.Client {
 		Timeout: 20 * time.Second}
 }
 
-// TestManyHalfRequests: 2,000 requests whose bodies never come hold no more
-// connections and memory than one address may, and nobody else waits for them.
+// TestManyHalfRequests: 2,000 requests whose bodies never come hold no more connections and memory than one address
+// may, and do not delay other clients.
 func TestManyHalfRequests(t *testing.T) {
 	address := serveUntilEnd(t, Options{})
 	var before, after runtime.MemStats
@@ -106,8 +106,7 @@ func grep(text, part string) (found string) {
 	return found
 }
 
-// TestMaxConnections: beyond the limit a connection is closed at once, and when
-// another has ended there is room again.
+// TestMaxConnections: connections beyond the limit are closed at once; a connection that ends makes room.
 func TestMaxConnections(t *testing.T) {
 	address := serveUntilEnd(t, Options{MaxConnections: 4})
 	var held []net.Conn
@@ -146,7 +145,7 @@ func tcpAddr(t *testing.T, address string) *net.TCPAddr {
 	return a
 }
 
-// TestWebTimes: in virtual time, how long a client may take for what.
+// TestWebTimes: the timeouts of each part of a request, in virtual time.
 func TestWebTimes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -233,8 +232,7 @@ func (l *onePipe) Accept() (net.Conn, error) {
 func (l *onePipe) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
 func (l *onePipe) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestBodies: no request needs a body, and a large one is refused before it is
-// read.
+// TestBodies: a large request body is refused unread, since no request needs a body.
 func TestBodies(t *testing.T) {
 	s := testServer(t, "/metrics", func() error { return nil })
 	for size, want := range map[int]int{0: 200, 1000: 200, maxBody: 200, maxBody + 1: 413, 1 << 30: 413} {
@@ -255,8 +253,7 @@ func (n neverRead) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestSlowReaders: of clients that do not read their answers, only so many hold
-// memory; the one that waits longest is cut off for the next.
+// TestSlowReaders: the answers that wait for their clients are limited in number; the oldest is ended for the next.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := testServer(t, "/metrics", nil)

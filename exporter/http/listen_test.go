@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 )
 
-// TestListen: the addresses of all exporters are understood, and one that cannot be
-// had leaves none open.
+// TestListen: all forms of addresses are accepted; if one cannot be opened, none stays open.
 func TestListen(t *testing.T) {
 	for _, tc := range []struct {
 		name      string

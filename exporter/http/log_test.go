@@ -30,9 +30,9 @@ func (l *logged) lines() []string {
 	return strings.Split(strings.TrimSuffix(l.b.String(), "\n"), "\n")
 }
 
-// TestStrangersFillNoLog: whatever clients do, and however often, each kind of it is
-// one line. A health check that only connects does so every ten seconds.
-func TestStrangersFillNoLog(t *testing.T) {
+// TestServerLogsOnce: each kind of line from net/http is logged once, however often clients cause it. A health check
+// that only connects does so every 10 s.
+func TestServerLogsOnce(t *testing.T) {
 	var log logged
 	var panics atomic.Int32 // the client tries again
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,9 +10,9 @@ import (
 	"github.com/railscope/railscope/exporter/page"
 )
 
-// TestPageSaysReasons: of a source that failed the page says what
-// source_errors_total does, and not what is in the error: files and processes.
-func TestPageSaysReasons(t *testing.T) {
+// TestPageShowsReasons: for a failed source the page shows the reason of source_errors_total, not the error, which
+// names files and processes.
+func TestPageShowsReasons(t *testing.T) {
 	secret := errors.New("open /proc/4193337/environ: permission denied")
 	a, b, c := exportertest.NewSource("a"), exportertest.NewSource("b"), exportertest.NewSource("c")
 	a.Reads = func(func(collector.Sample)) error { return &collector.Fault{Reason: "permission", Err: secret} }

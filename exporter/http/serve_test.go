@@ -63,7 +63,7 @@ func (s *serving) end() error {
 	return <-s.ended
 }
 
-// TestShutdownLetsScrapesEnd: a scrape in flight when the process is stopped gets its whole answer; a new one gets none.
+// TestShutdownLetsScrapesEnd: a scrape in flight at shutdown gets its whole answer; a new one gets none.
 func TestShutdownLetsScrapesEnd(t *testing.T) {
 	f := exportertest.NewSource("slow")
 	entered, release, first := make(chan struct{}), make(chan struct{}), true

@@ -26,7 +26,7 @@ func testServer(t *testing.T, path string, reload func() error) *Server {
 	return s
 }
 
-// TestEndpoints is what each path answers.
+// TestEndpoints: the answer of each path.
 func TestEndpoints(t *testing.T) {
 	var reloadErr error
 	s := testServer(t, "/metrics", func() error { return reloadErr })
@@ -61,8 +61,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestReloadByHTTP: a reload is asked for by HTTP only where that is switched on,
-// by POST or PUT, and by no page of another site.
+// TestReloadByHTTP: a reload by HTTP needs --web.enable-lifecycle, POST or PUT, and no other site as its origin.
 func TestReloadByHTTP(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -108,7 +107,7 @@ func TestReloadByHTTP(t *testing.T) {
 	}
 }
 
-// TestTelemetryAtRoot: the metrics may take the place of the landing page.
+// TestTelemetryAtRoot: the metrics can replace the page at /.
 func TestTelemetryAtRoot(t *testing.T) {
 	w := httptest.NewRecorder()
 	testServer(t, "/", nil).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -117,7 +116,7 @@ func TestTelemetryAtRoot(t *testing.T) {
 	}
 }
 
-// TestNegotiation: the format and the coding are those the client asked for.
+// TestNegotiation: format and encoding are those that the client accepts.
 func TestNegotiation(t *testing.T) {
 	server := httptest.NewServer(testServer(t, "/metrics", nil))
 	defer server.Close()

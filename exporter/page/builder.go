@@ -40,7 +40,7 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	if b.o.Peers != nil {
 		var probing bool
 		if s.Peers, probing = b.o.Peers(); len(s.Peers) == 0 && probing {
-			s.NoPeers = "this node answers peers and asks none"
+			s.NoPeers = "this node answers probes and sends none"
 		}
 	}
 	b.notes(&s)

@@ -220,7 +220,7 @@ func options(node string) Options {
 	return Options{Node: node, Metrics: "/metrics", Version: "0.1.0", Started: then().Add(-3 * time.Minute)}
 }
 
-// source gives readings and counts them.
+// source has readings and counts the reads.
 type source struct {
 	reading atomic.Pointer[exposition]
 	failed  map[string]string
@@ -228,12 +228,12 @@ type source struct {
 	slow    atomic.Int64 // those of all sources
 }
 
-func (s *source) look(names []string, look func(Reading, map[string]string)) {
+func (s *source) read(names []string, view func(Reading, map[string]string)) {
 	s.reads.Add(1)
 	if slices.Contains(names, "gpu") {
 		s.slow.Add(1)
 	}
-	look(*s.reading.Load(), s.failed)
+	view(*s.reading.Load(), s.failed)
 }
 
 // open returns a page of a reading.
@@ -241,7 +241,7 @@ func open(t testing.TB, o Options, e exposition) (*Page, *source) {
 	t.Helper()
 	s := &source{}
 	s.reading.Store(&e)
-	o.Read = s.look
+	o.Read = s.read
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -253,13 +253,13 @@ func open(t testing.TB, o Options, e exposition) (*Page, *source) {
 	return page, s
 }
 
-var lookAt = flag.String("look", "", "address on which TestLook serves the drawings, such as localhost:8080")
+var preview = flag.String("preview", "", "address on which TestPreview serves the drawings, such as localhost:8080")
 
-// TestLook serves the drawings of the fixtures, for whoever changes how they
-// look: go test ./exporter/page -run TestLook -look localhost:8080 -timeout 0
-func TestLook(t *testing.T) {
-	if *lookAt == "" {
-		t.Skip("serves nothing without -look ADDRESS")
+// TestPreview serves the drawings of the fixtures: go test ./exporter/page -run TestPreview -preview localhost:8080
+// -timeout 0
+func TestPreview(t *testing.T) {
+	if *preview == "" {
+		t.Skip("serves nothing without -preview ADDRESS")
 	}
 	mux := http.NewServeMux()
 	serve := func(name string, o Options, e exposition) {
@@ -267,7 +267,7 @@ func TestLook(t *testing.T) {
 		own := http.NewServeMux()
 		page.Register(own)
 		mux.Handle("/"+name+"/", http.StripPrefix("/"+name, own))
-		t.Logf("http://%s/%s/", *lookAt, name)
+		t.Logf("http://%s/%s/", *preview, name)
 	}
 	o, e := trained(t)
 	serve("trained", o, e)
@@ -279,7 +279,7 @@ func TestLook(t *testing.T) {
 	for _, name := range []string{"bonded", "no-rdma", "one-rail-dead", "spark", "efa"} {
 		serve(name, options(name), captured(t, name))
 	}
-	listener, err := net.Listen("tcp", *lookAt)
+	listener, err := net.Listen("tcp", *preview)
 	if err != nil {
 		t.Fatal(err)
 	}

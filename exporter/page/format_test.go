@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFigures is how values are written. One that is not known is never 0.
+// TestFigures: how values are written. An unknown one is never 0.
 func TestFigures(t *testing.T) {
 	for _, tc := range []struct {
 		v    float64
@@ -44,7 +44,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestSpan is how long ago.
+// TestSpan: how durations are written.
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{-time.Second: "0 s", 59 * time.Second: "59 s",
 		61 * time.Second:            "1 min",
@@ -55,8 +55,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestSpark is the line of the last two minutes. It ends at the right edge, and
-// is broken where nothing is known.
+// TestSpark: the line of the last two minutes ends at the right edge and is broken where the rate is unknown.
 func TestSpark(t *testing.T) {
 	nan := math.NaN()
 	for _, tc := range []struct {
@@ -83,8 +82,7 @@ func TestSpark(t *testing.T) {
 	}
 }
 
-// TestMoved: a counter is shown while it moves and for a minute after, as what it
-// grew by on average; one that steps back is new.
+// TestMoved: a counter has a rate while it moves and for a minute after; one that decreases starts anew.
 func TestMoved(t *testing.T) {
 	b, at := newBuilder(Options{}), then()
 	for i, tc := range []struct {
@@ -109,7 +107,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestTotals: where nobody samples, rates come from how counters grow.
+// TestTotals: without a sampler, rates come from the growth of counters.
 func TestTotals(t *testing.T) {
 	var c byteTotals
 	at := then()

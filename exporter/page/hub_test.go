@@ -55,8 +55,7 @@ func follow(s *stream) (events *int) {
 	return events
 }
 
-// TestCost: ten pages cost the readings and drawings of one, and none costs
-// nothing at all.
+// TestCost: ten pages cost the reads and drawings of one; without a page there are none.
 func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		pages       int
@@ -92,9 +91,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestNobodyLooks: when the last page goes, readings end, and begin again with
-// the next.
-func TestNobodyLooks(t *testing.T) {
+// TestNoPages: reads end when the last page closes, and resume with the next.
+func TestNoPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, source := open(t, options("n"), captured(t, "hgx"))
 		for want := range int64(2) {
@@ -110,7 +108,7 @@ func TestNobodyLooks(t *testing.T) {
 	})
 }
 
-// TestEvents: a stream begins with everything, and goes on with what changed.
+// TestEvents: the first event of a stream is complete, later ones have what changed.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := captured(t, "one-rail-dead")
@@ -149,8 +147,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestSlowClient: who does not take its events is dropped, and nobody else
-// waits for it.
+// TestSlowClient: a client that does not read its events is dropped without delaying others.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
@@ -170,7 +167,7 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// TestBound: there are no more streams than may be, and one that goes makes room.
+// TestBound: the number of streams is limited; one that ends makes room.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
@@ -195,8 +192,8 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestDoctorSlips: a panic of the doctor is its own end, and nothing else's.
-func TestDoctorSlips(t *testing.T) {
+// TestDoctorPanics: a panic of doctor is shown as its error and affects nothing else.
+func TestDoctorPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options("n")
 		o.Doctor = func(context.Context) ([]Finding, error) { panic("a slip") }
@@ -210,8 +207,7 @@ func TestDoctorSlips(t *testing.T) {
 	})
 }
 
-// TestDoctor: asked once a minute while somebody looks, beside everything else,
-// and never for longer than it may take.
+// TestDoctor: doctor runs once a minute while a page is open, in the background and in bounded time.
 func TestDoctor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, hang atomic.Int64

@@ -7,7 +7,7 @@
   const retry = 10000; // milliseconds after which a refused stream is requested again
   let stream = null, timer = 0, since = '', at = document.querySelector('#head time').textContent;
 
-  // morph turns one element into another and leaves alone what is equal: focus, selection, and details that are open.
+  // morph turns one element into another and keeps what is equal: focus, selection, and open details.
   function morph(old, now) {
     for (const {name} of [...old.attributes]) {
       if (!now.hasAttribute(name) && !(name === 'open' && old.tagName === 'DETAILS')) old.removeAttribute(name);
@@ -83,7 +83,7 @@
     stream = new EventSource('./-/page/events');
     stream.onmessage = receive;
     stream.onerror = () => {
-      if (stream.readyState !== EventSource.CLOSED) { // it retries by itself
+      if (stream.readyState !== EventSource.CLOSED) { // the browser retries
         stale('retrying');
         watch();
         return;

@@ -21,7 +21,7 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	page, _ := open(t, o, e)
 	var err error
 	b := page.hub.builder
-	page.hub.o.Read = func(_ []string, look func(Reading, map[string]string)) { look(e, nil) }
+	page.hub.o.Read = func(_ []string, view func(Reading, map[string]string)) { view(e, nil) }
 	s := b.build(e, nil, then())
 	if o.Doctor != nil {
 		findings, _ := o.Doctor(t.Context())
@@ -40,7 +40,7 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	return strings.ReplaceAll(text, page.hub.drawing.layout, "LAYOUT")
 }
 
-// TestGolden holds the whole page of every kind of machine.
+// TestGolden compares the whole page of every kind of machine.
 func TestGolden(t *testing.T) {
 	type machine struct {
 		o Options
@@ -85,8 +85,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestHostile: whatever a driver, a peer or a configuration calls things, it is
-// text on the page: no element, no attribute, no script, no other direction.
+// TestHostile: names from drivers, peers and configurations are text on the page: no element, attribute or script, and
+// no change of direction.
 func TestHostile(t *testing.T) {
 	const evil = "<script>alert(1)</script>\"' onload=x \u202e]]>\x1b[2J javascript:alert(1)"
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(evil)
@@ -136,7 +136,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 }
 
-// TestVerdict is the node in one sentence.
+// TestVerdict: the node in one sentence.
 func TestVerdict(t *testing.T) {
 	up, down := Rail{Name: "0", Up: new(1.0)}, Rail{Name: "1", Up: new(0.0)}
 	second := Rail{Name: "1", Up: new(1.0)}
@@ -203,7 +203,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFindingsOfRails: what doctor found about a rail is shown with that rail, and counted once.
+// TestFindingsOfRails: doctor's findings about a rail are shown with that rail, and counted once.
 func TestFindingsOfRails(t *testing.T) {
 	s := Snapshot{Rails: []Rail{{Name: "1", Up: new(1.0)}, {Name: "10", Up: new(1.0)}},
 		Exam: Exam{Findings: []Finding{

@@ -31,8 +31,7 @@ func get(t *testing.T, url string) *http.Response {
 	return resp
 }
 
-// TestHeaders: nothing from elsewhere, nothing inline, in no frame; what may be
-// cached and what not.
+// TestHeaders: nothing from other hosts, nothing inline, no frames; what may be cached.
 func TestHeaders(t *testing.T) {
 	page, server := serve(t, options("n"))
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -74,8 +73,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestStream: a stream says when to come back, and has everything in its first
-// event; it outlives the server's limit for answers, and ends with the page.
+// TestStream: a stream has a retry time and a complete first event; it outlives the server's write timeout and ends
+// with the page.
 func TestStream(t *testing.T) {
 	page, _ := open(t, options("n"), captured(t, "hgx"))
 	mux := http.NewServeMux()
@@ -117,8 +116,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestTooMany: who comes when all streams are taken is told so, and what to do.
-func TestTooMany(t *testing.T) {
+// TestTooManyStreams: a client beyond the limit of streams gets 503 and the fix.
+func TestTooManyStreams(t *testing.T) {
 	page, server := serve(t, options("n"))
 	for range MaxStreams {
 		follow(page.hub.join())
@@ -134,7 +133,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestHeadOfEvents: who asks for the head of a stream holds none.
+// TestHeadOfEvents: a HEAD request opens no stream.
 func TestHeadOfEvents(t *testing.T) {
 	page, _ := open(t, options("n"), captured(t, "hgx"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -145,8 +144,7 @@ func TestHeadOfEvents(t *testing.T) {
 	}
 }
 
-// TestDeadClient: a client that is there and takes nothing is let go, and the
-// streams of others go on meanwhile.
+// TestDeadClient: a client that accepts no data is dropped.
 func TestDeadClient(t *testing.T) {
 	page, _ := open(t, options("n"), captured(t, "hgx"))
 	handler := http.HandlerFunc(page.events)

@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// TestRecentRounds: of each peer the last rounds are kept, skipped ones too, and
-// no more of what they say than people need.
+// TestRecentRounds: the last rounds of each peer are kept, skipped ones included, with bounded texts.
 func TestRecentRounds(t *testing.T) {
 	p := NewSource(func() probe.Stats { return probe.Stats{Running: true} })
 	p.SetPeers([]string{"b:1", "a:1"})

@@ -20,8 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// TestHealth is the contract of source_present, source_success and
-// source_errors_total: what a read may come to, and what is exported then.
+// TestHealth: source_present, source_success and source_errors_total for every outcome of a read.
 func TestHealth(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -118,7 +117,7 @@ func TestStuckSource(t *testing.T) {
 	})
 }
 
-// TestConcurrentScrapes: scrapes that overlap are one read and get one answer.
+// TestConcurrentScrapes: overlapping scrapes share one read and one answer.
 func TestConcurrentScrapes(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		f, reads := exportertest.NewSource("a"), 0
@@ -146,7 +145,7 @@ func TestConcurrentScrapes(t *testing.T) {
 	})
 }
 
-// TestFaultsAreLoggedOnce: one line when a fault comes, one when it is over.
+// TestFaultsAreLoggedOnce: a fault is one line when it begins and one when it is over.
 func TestFaultsAreLoggedOnce(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -183,7 +182,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestDemo: whoever reads made-up figures can tell, and nobody else is told.
+// TestDemo: railscope_demo is there for simulated data only.
 func TestDemo(t *testing.T) {
 	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
 		s, err := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),

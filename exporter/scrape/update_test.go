@@ -15,8 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// TestUpdate: what is looked at is what a scrape would give for the sources that
-// were read anew, and what the last one gave for the others.
+// TestUpdate: an update reads some sources; the series of the others are those of their last read.
 func TestUpdate(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		a, b := exportertest.NewSource("a"), exportertest.NewSource("b")

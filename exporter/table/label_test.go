@@ -8,8 +8,7 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// TestLabelsFromOutside: names that others choose are plain in every line, and
-// two that become the same are one series, never two lines alike.
+// TestLabelsFromOutside: names from outside are clean in every line, and two that become equal are one series.
 func TestLabelsFromOutside(t *testing.T) {
 	row := &collector.Metric{Name: "x", Help: "x", Kind: collector.Gauge,
 		Labels: []string{"device", "netdev", "bond", "member", "comm", "container", "peer", "reason"}}

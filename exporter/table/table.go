@@ -119,7 +119,7 @@ func (t *Table) Begin(rows []*collector.Metric) {
 	}
 }
 
-// Set gives a series its value. It reports false, and sets nothing, for an unknown row, the wrong number of labels, or a
+// Set gives a series its value. It reports false, and sets nothing, for an unknown row, the wrong number of labels or a
 // series that this scrape has set: one broken source must not break the exposition.
 func (t *Table) Set(s collector.Sample) bool {
 	f := t.byRow[s.Metric]

@@ -112,8 +112,7 @@ func TestTableSameMemory(t *testing.T) {
 	}
 }
 
-// TestTableHistograms: the table writes the histograms that it was given, in
-// their place, and takes no samples for them.
+// TestTableHistograms: the table writes its histograms in their place, and takes no samples for them.
 func TestTableHistograms(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: "W.", Kind: collector.Histogram, Labels: []string{"of"}}
 	before, after := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge},
@@ -174,7 +173,7 @@ railscope_x 2
 	alike()
 }
 
-// TestTableHistogramAlone: a histogram need not have labels.
+// TestTableHistogramAlone: a histogram without labels.
 func TestTableHistogramAlone(t *testing.T) {
 	row := &collector.Metric{Name: "weight", Help: `A \ in it.`, Kind: collector.Histogram}
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: FullName(row), Help: row.Help,
@@ -186,7 +185,7 @@ func TestTableHistogramAlone(t *testing.T) {
 	}
 }
 
-// TestAppendValue compares numbers with what client_golang writes.
+// TestAppendValue compares numbers with those of client_golang.
 func TestAppendValue(t *testing.T) {
 	row := &collector.Metric{Name: "v", Help: "V.", Kind: collector.Gauge}
 	for _, v := range []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1e-9, 999999, 1e6, 1000001, 123456789, 1 << 53,

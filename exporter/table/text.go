@@ -50,7 +50,7 @@ func (f *family) prefix(labels []string) string {
 	return b.String()
 }
 
-// appendValue appends a number in the text format. Nearly all counters are whole numbers, which AppendInt writes faster.
+// appendValue appends a number in the text format. Nearly all are whole numbers, which AppendInt writes faster.
 func appendValue(b []byte, v float64) []byte {
 	switch {
 	case v == math.Trunc(v) && math.Abs(v) < 1e6:

@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var pictures = flag.String("pictures", "", "where TestLook of exporter/page serves, such as http://localhost:8080")
+var pictures = flag.String("pictures", "", "where TestPreview of exporter/page serves, such as http://localhost:8080")
 
 // TestPictures makes the pictures of docs/img, of made-up nodes.
 func TestPictures(t *testing.T) {
