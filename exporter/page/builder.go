@@ -30,7 +30,10 @@ func (b *builder) build(series Reading, failed map[string]string, now time.Time)
 	defer func() { b.series, b.failed, b.index = nil, nil, nil }()
 	s := Snapshot{Node: b.o.Node, Version: b.o.Version, Notice: b.o.Notice, Started: b.o.Started, At: now}
 	b.rails(&s, now)
-	b.balance(&s)
+	for d, name := range directions() {
+		get := b.of("direction", name)
+		s.Balance[d] = Balance{Direction: name, Imbalance: get("rails_imbalance_ratio"), Active: get("rails_active")}
+	}
 	b.bonds(&s)
 	b.gpus(&s)
 	s.NoRails = b.none(len(s.Rails), "rdma", "no RDMA device on this node")
@@ -91,18 +94,15 @@ func (b *builder) none(shown int, source, absent string) string {
 
 // notes adds problems of the node that series report.
 func (b *builder) notes(s *Snapshot) {
+	suspected := map[string][2]string{
+		"rdma_idle_tcp_busy": {"suspected fallback to TCP",
+			"GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"},
+		"single_rail": {"suspected fallback to one rail", "traffic was even, and now one rail carries nearly all of it"},
+	}
 	b.each("fallback_suspected", []string{"reason"}, func(l []string, v float64) {
-		note := Note{Bad, "suspected fallback, " + l[0], ""}
-		switch l[0] {
-		case "rdma_idle_tcp_busy":
-			note = Note{Bad, "suspected fallback to TCP",
-				"GPUs are busy, the rails carry no RDMA, and their interfaces carry other traffic"}
-		case "single_rail":
-			note = Note{Bad, "suspected fallback to one rail",
-				"traffic was even, and now one rail carries nearly all of it"}
-		}
 		if v == 1 {
-			s.Notes = append(s.Notes, note)
+			text := cmp.Or(suspected[l[0]], [2]string{"suspected fallback, " + l[0]})
+			s.Notes = append(s.Notes, Note{Bad, text[0], text[1]})
 		}
 	})
 	b.each("source_success", []string{"source"}, func(l []string, v float64) {
@@ -118,13 +118,6 @@ func (b *builder) notes(s *Snapshot) {
 			s.Notes = append(s.Notes, Note{Bad, "NCCL job " + l[0] + " uses sockets instead of RDMA", "according to its log"})
 		}
 	})
-}
-
-func (b *builder) balance(s *Snapshot) {
-	for d, name := range directions() {
-		get := b.of("direction", name)
-		s.Balance[d] = Balance{Direction: name, Imbalance: get("rails_imbalance_ratio"), Active: get("rails_active")}
-	}
 }
 
 func directions() [2]string { return [2]string{Receive: "receive", Transmit: "transmit"} }

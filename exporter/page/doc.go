@@ -5,6 +5,6 @@
 //
 //	Reading (the series of /metrics) ┐
 //	sampler: the last two minutes    ├─ builder → Snapshot → drawing ─┬→ GET /
-//	probe: the last rounds           │   builder.go  snapshot.go  draw.go └→ hub.go → streams
+//	probe: the last rounds           │   builder.go  snapshot.go  draw.go └→ stream.go → streams
 //	doctor: at most once a minute    ┘
 package page

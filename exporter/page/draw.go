@@ -13,7 +13,7 @@ import (
 //go:embed page.html page.css page.js page.svg
 var files embed.FS
 
-// drawing draws snapshots, under the hub's lock.
+// drawing draws snapshots, under the page's lock.
 type drawing struct {
 	layout string // hash of the page's files
 	page   *template.Template

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -56,27 +57,45 @@ func fastSources() []string { return []string{"rdma", "bond", "sampler", "probe"
 
 func slowSources() []string { return []string{"netdev", "pcie", "gpu", "gpudirect", "nccl"} }
 
-// Page serves the live page, the files that it loads, and its streams. All addresses are relative, so that it works
-// below any prefix.
-type Page struct{ hub *hub }
-
 // Paths of the page.
 const (
 	Path       = "/{$}"
 	PathEvents = "/-/page/events"
 )
 
+// Page serves the live page, the files that it loads, and its streams. It draws once a second for all streams, while
+// there are any. All addresses are relative, so that it works below any prefix. Safe for concurrent use.
+type Page struct {
+	o       Options
+	exam    *exam
+	ctx     context.Context // done when the page is closed
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the producer
+
+	work    sync.Mutex // held while drawing; protects all fields up to mu
+	builder *builder
+	drawing *drawing
+	last    *drawn
+	shown   Snapshot // of last
+	made    time.Time
+	slow    time.Time // of the last read of the slow sources
+	number  uint64    // of the drawing
+
+	mu        sync.Mutex // protects all following fields
+	streams   map[*stream]bool
+	producing bool
+}
+
 // New returns the page. Nothing runs until a page is open.
 func New(o Options) (*Page, error) {
 	if o.Node == "" {
 		o.Node, _ = os.Hostname()
 	}
-	h, err := newHub(o)
-	return &Page{h}, err
+	ctx, cancel := context.WithCancel(context.Background())
+	drawing, err := newDrawing()
+	return &Page{o: o, exam: newExam(ctx, o.Doctor), ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing,
+		streams: map[*stream]bool{}}, err
 }
-
-// Close ends all streams and whatever runs for them.
-func (p *Page) Close() { p.hub.close() }
 
 // Register adds the page to a multiplexer.
 func (p *Page) Register(mux *http.ServeMux) {
@@ -89,7 +108,7 @@ func (p *Page) Register(mux *http.ServeMux) {
 			h := guard(w)
 			h.Set("Content-Type", kind)
 			h.Set("Cache-Control", "no-cache")
-			if r.URL.Query().Get("v") == p.hub.drawing.layout { // the address changes with the files
+			if r.URL.Query().Get("v") == p.drawing.layout { // the address changes with the files
 				h.Set("Cache-Control", "public, max-age=31536000, immutable")
 			}
 			http.ServeFileFS(w, r, files, name)
@@ -109,11 +128,11 @@ func guard(w http.ResponseWriter) http.Header {
 }
 
 func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
-	text, err := p.hub.document()
+	text, err := p.document()
 	h := guard(w)
 	h.Set("Cache-Control", "no-store")
 	if err != nil {
-		p.hub.o.Logger.Error("Page failed to render", "err", err)
+		p.o.Logger.Error("Page failed to render", "err", err)
 		http.Error(w, "page failed to render (see the log); /metrics is not affected", http.StatusInternalServerError)
 		return
 	}
@@ -137,17 +156,17 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead { // nobody would read the stream
 		return
 	}
-	s := p.hub.join()
+	s := p.join()
 	if s == nil {
-		if p.hub.o.Refused != nil {
-			p.hub.o.Refused(r.RemoteAddr)
+		if p.o.Refused != nil {
+			p.o.Refused(r.RemoteAddr)
 		}
 		h.Set("Retry-After", "30")
 		http.Error(w, "too many open pages (limit "+strconv.Itoa(MaxStreams)+
 			"): close one, or reload this one for current values", http.StatusServiceUnavailable)
 		return
 	}
-	defer p.hub.leave(s)
+	defer p.leave(s)
 	control := http.NewResponseController(w)
 	send := func(event []byte) bool {
 		// The server's own limit is for a whole answer, and this one has no end. Writers of tests have no limits.

@@ -20,24 +20,24 @@ func documentOf(t *testing.T, o Options, e exposition) string {
 	t.Helper()
 	page, _ := open(t, o, e)
 	var err error
-	b := page.hub.builder
-	page.hub.o.Read = func(_ []string, view func(Reading, map[string]string)) { view(e, nil) }
+	b := page.builder
+	page.o.Read = func(_ []string, view func(Reading, map[string]string)) { view(e, nil) }
 	s := b.build(e, nil, then())
 	if o.Doctor != nil {
 		findings, _ := o.Doctor(t.Context())
 		s.Exam = Exam{On: true, At: then().Add(-9 * time.Second), Took: 31 * time.Millisecond, Findings: findings}
 	}
 	s.judge()
-	page.hub.shown = s
-	if page.hub.last, err = page.hub.drawing.draw(&s); err != nil {
+	page.shown = s
+	if page.last, err = page.drawing.draw(&s); err != nil {
 		t.Fatal(err)
 	}
-	page.hub.made = time.Now()
-	text, err := page.hub.document()
+	page.made = time.Now()
+	text, err := page.document()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(text, page.hub.drawing.layout, "LAYOUT")
+	return strings.ReplaceAll(text, page.drawing.layout, "LAYOUT")
 }
 
 // TestGolden compares the whole page of every kind of machine.
@@ -112,15 +112,15 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.hub.exam.result = Exam{On: true, At: then(), Err: evil,
+	page.exam.result = Exam{On: true, At: then(), Err: evil,
 		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}}}
-	text, err := page.hub.document()
+	text, err := page.document()
 	if err != nil {
 		t.Fatal(err)
 	}
-	page.hub.work.Lock()
-	defer page.hub.work.Unlock()
-	event := decode(t, page.hub.eventLocked(nil))
+	page.work.Lock()
+	defer page.work.Unlock()
+	event := decode(t, page.eventLocked(nil))
 	for what, got := range map[string]string{"the page": text, "an event": event.Main} { // its title is not parsed
 		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
 			t.Errorf("%s has %d of the names, want them all", what, n)

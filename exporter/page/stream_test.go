@@ -37,7 +37,7 @@ func TestHeaders(t *testing.T) {
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	const forever = "public, max-age=31536000, immutable"
-	own := "?v=" + page.hub.drawing.layout
+	own := "?v=" + page.drawing.layout
 	for path, want := range map[string][2]string{
 		"/":                  {"text/html; charset=utf-8", "no-store"},
 		"/-/page.css" + own:  {"text/css; charset=utf-8", forever},
@@ -63,7 +63,7 @@ func TestHeaders(t *testing.T) {
 					t.Errorf("the page has %s in it: its own policy, or a prefix, forbids that", bad)
 				}
 			}
-			if !strings.Contains(string(text), `"./-/page.js?v=`+page.hub.drawing.layout+`"`) {
+			if !strings.Contains(string(text), `"./-/page.js?v=`+page.drawing.layout+`"`) {
 				t.Error("what it loads is not of this version")
 			}
 		}
@@ -120,7 +120,7 @@ func TestStream(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	page, server := serve(t, options("n"))
 	for range MaxStreams {
-		follow(page.hub.join())
+		follow(page.join())
 	}
 	resp := get(t, server.URL+PathEvents)
 	text, _ := io.ReadAll(resp.Body)
@@ -162,9 +162,9 @@ func TestDeadClient(t *testing.T) {
 	if w.limits < 2 {
 		t.Errorf("%d limits were set for 2 writes", w.limits)
 	}
-	page.hub.mu.Lock()
-	defer page.hub.mu.Unlock()
-	if len(page.hub.streams) != 0 {
+	page.mu.Lock()
+	defer page.mu.Unlock()
+	if len(page.streams) != 0 {
 		t.Error("its stream is still open")
 	}
 }

@@ -64,11 +64,11 @@ func TestCost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			page, source := open(t, options("n"), captured(t, "hgx"))
 			var taken []*int
-			page.hub.work.Lock() // the first drawing is for all of them
+			page.work.Lock() // the first drawing is for all of them
 			for range tc.pages {
-				taken = append(taken, follow(page.hub.join()))
+				taken = append(taken, follow(page.join()))
 			}
-			page.hub.work.Unlock()
+			page.work.Unlock()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			if reads, slow := source.reads.Load(), source.slow.Load(); reads != tc.reads || slow != tc.slow {
@@ -96,10 +96,10 @@ func TestNoPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, source := open(t, options("n"), captured(t, "hgx"))
 		for want := range int64(2) {
-			s := page.hub.join()
+			s := page.join()
 			follow(s)
 			time.Sleep(2500 * time.Millisecond)
-			page.hub.leave(s)
+			page.leave(s)
 			time.Sleep(time.Minute)
 			if got := source.reads.Load(); got != 3*(want+1) {
 				t.Errorf("%d readings, want %d", got, 3*(want+1))
@@ -113,7 +113,7 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := captured(t, "one-rail-dead")
 		page, source := open(t, options("n"), e)
-		s := page.hub.join()
+		s := page.join()
 		synctest.Wait()
 		first := drain(t, s)
 		if len(first) != 1 || first[0].Main == "" || len(first[0].Parts) != 0 {
@@ -151,7 +151,7 @@ func TestEvents(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
-		slow, quick := page.hub.join(), page.hub.join()
+		slow, quick := page.join(), page.join()
 		n := follow(quick)
 		time.Sleep(20500 * time.Millisecond)
 		synctest.Wait()
@@ -173,20 +173,20 @@ func TestBound(t *testing.T) {
 		page, _ := open(t, options("n"), captured(t, "hgx"))
 		var last *stream
 		for range MaxStreams {
-			if last = page.hub.join(); last == nil {
+			if last = page.join(); last == nil {
 				t.Fatal("refused too early")
 			}
 		}
-		if page.hub.join() != nil {
+		if page.join() != nil {
 			t.Errorf("%d streams are open", MaxStreams+1)
 		}
-		page.hub.leave(last)
-		page.hub.leave(last) // twice is no harm
-		if page.hub.join() == nil {
+		page.leave(last)
+		page.leave(last) // twice is no harm
+		if page.join() == nil {
 			t.Error("one went, and there is no room")
 		}
 		page.Close()
-		if page.hub.join() != nil {
+		if page.join() != nil {
 			t.Error("joined after the end")
 		}
 	})
@@ -198,10 +198,10 @@ func TestDoctorPanics(t *testing.T) {
 		o := options("n")
 		o.Doctor = func(context.Context) ([]Finding, error) { panic("a slip") }
 		page, _ := open(t, o, captured(t, "hgx"))
-		follow(page.hub.join())
+		follow(page.join())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := page.hub.exam.last(); got.Err != "panic: a slip" || got.Running {
+		if got := page.exam.last(); got.Err != "panic: a slip" || got.Running {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -225,29 +225,29 @@ func TestDoctor(t *testing.T) {
 		if asked.Load() != 0 {
 			t.Fatal("asked while nobody looks")
 		}
-		s := page.hub.join()
+		s := page.join()
 		n := follow(s)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
-		if *n != 3 || !page.hub.exam.last().At.IsZero() {
-			t.Errorf("%d events while it looks, %+v", *n, page.hub.exam.last())
+		if *n != 3 || !page.exam.last().At.IsZero() {
+			t.Errorf("%d events while it looks, %+v", *n, page.exam.last())
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := page.hub.exam.last(); asked.Load() != 1 || got.Took != 3*
+		if got := page.exam.last(); asked.Load() != 1 || got.Took != 3*
 			time.Second || len(got.Findings) != 1 || got.Running {
 			t.Errorf("asked %d times: %+v", asked.Load(), got)
 		}
 		hang.Store(1)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if got := page.hub.exam.last(); asked.Load() != 6 || got.Err != context.DeadlineExceeded.Error() {
+		if got := page.exam.last(); asked.Load() != 6 || got.Err != context.DeadlineExceeded.Error() {
 			t.Errorf("asked %d times in 5 minutes: %+v", asked.Load(), got)
 		}
-		page.hub.leave(s)
+		page.leave(s)
 		time.Sleep(time.Hour)
 		for range 3 { // three at once are one look
-			if _, err := page.hub.document(); err != nil {
+			if _, err := page.document(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -255,7 +255,7 @@ func TestDoctor(t *testing.T) {
 		if before := source.reads.Load(); asked.Load() != 7 {
 			t.Errorf("a page without a stream asked %d times, after %d readings", asked.Load()-6, before)
 		}
-		if got := page.hub.exam.last(); !got.At.IsZero() || !got.Running {
+		if got := page.exam.last(); !got.At.IsZero() || !got.Running {
 			t.Errorf("what was found an hour ago is shown while it looks anew: %+v", got)
 		}
 	})

@@ -1,0 +1,173 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// stream is one page that is open.
+type stream struct {
+	events chan []byte // closed to end the stream
+	fresh  bool        // the next event must be complete; only the producer uses it
+}
+
+// backlog is how many events a stream may be behind before it is dropped. The page reconnects.
+const backlog = 8
+
+// Close ends all streams, cancels doctor, and waits for the producer.
+func (p *Page) Close() {
+	p.cancel()
+	p.mu.Lock()
+	for s := range p.streams {
+		p.dropLocked(s)
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// join opens a stream. It returns nil when there are too many, or the page is closed.
+func (p *Page) join() *stream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil || len(p.streams) >= MaxStreams {
+		return nil
+	}
+	s := &stream{events: make(chan []byte, backlog), fresh: true}
+	p.streams[s] = true
+	if !p.producing {
+		p.producing = true
+		p.running.Go(p.produce)
+	}
+	return s
+}
+
+func (p *Page) leave(s *stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked(s)
+}
+
+func (p *Page) dropLocked(s *stream) {
+	if p.streams[s] {
+		delete(p.streams, s)
+		close(s.events)
+	}
+}
+
+// produce draws once a second until no page is open.
+func (p *Page) produce() {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for p.wanted() {
+		p.tick()
+		select {
+		case <-ticker.C:
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// wanted reports whether a page is open. If not, the producer ends.
+func (p *Page) wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.producing = len(p.streams) > 0
+	return p.producing
+}
+
+// tick draws and sends each stream what changed.
+func (p *Page) tick() {
+	p.work.Lock()
+	defer p.work.Unlock()
+	before := p.last
+	if err := p.makeLocked(time.Now()); err != nil {
+		p.o.Logger.Error("Page failed to render", "err", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := sync.OnceValue(func() []byte { return p.eventLocked(nil) })
+	changed := all
+	if before != nil && slices.Equal(before.order, p.last.order) {
+		changed = sync.OnceValue(func() []byte { return p.eventLocked(before) })
+	}
+	for s := range p.streams {
+		event := changed
+		if s.fresh {
+			event, s.fresh = all, false
+		}
+		select {
+		case s.events <- event():
+		default:
+			p.dropLocked(s) // the client does not read
+		}
+	}
+}
+
+// makeLocked reads and draws.
+func (p *Page) makeLocked(now time.Time) error {
+	p.exam.start(now)
+	sources := fastSources()
+	if now.Sub(p.slow) >= slowEvery {
+		sources = append(sources, slowSources()...)
+		p.slow = now
+	}
+	var s Snapshot
+	p.o.Read(sources, func(series Reading, failed map[string]string) {
+		s = p.builder.build(series, failed, time.Now())
+	})
+	s.Exam = p.exam.last()
+	s.judge()
+	d, err := p.drawing.draw(&s)
+	if err != nil {
+		return err
+	}
+	p.last, p.shown, p.made = d, s, now
+	p.number++
+	return nil
+}
+
+// message is the data of an event.
+type message struct {
+	Layout string            `json:"layout"`
+	At     string            `json:"at"`
+	Title  string            `json:"title"`
+	Main   string            `json:"main,omitempty"`  // all of it
+	Parts  map[string]string `json:"parts,omitempty"` // or what changed
+}
+
+// eventLocked renders an event: what changed since before, or all.
+func (p *Page) eventLocked(before *drawn) []byte {
+	m := message{Layout: p.drawing.layout, At: clock(p.shown.At),
+		Title: plain(p.shown.Node + ": " + p.shown.Verdict.Text + " · railscope")}
+	if before == nil {
+		m.Main = p.last.main
+	} else {
+		m.Parts = maps.Clone(p.last.parts)
+		maps.DeleteFunc(m.Parts, func(id, html string) bool { return before.parts[id] == html })
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "id: %d-%d\ndata: ", p.o.Started.Unix(), p.number)
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // the drawing is escaped already
+	_ = enc.Encode(m)        // strings only, into memory; it ends the line
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+// document returns the current page, at most one second old.
+func (p *Page) document() (string, error) {
+	p.work.Lock()
+	defer p.work.Unlock()
+	if now := time.Now(); p.last == nil || now.Sub(p.made) >= every || now.Before(p.made) {
+		if err := p.makeLocked(now); err != nil {
+			return "", err
+		}
+	}
+	return p.drawing.document(&p.shown, p.o.Metrics, p.last)
+}
