@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // formats are the functions of page.html.
@@ -15,7 +17,7 @@ func formats() template.FuncMap {
 	return template.FuncMap{
 		"fig": fig, "is": is, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
 		"persecond": perSecond, "speed": pcieSpeed, "spark": spark, "strip": strip, "level": outcomeLevel,
-		"rounds": roundsInWords, "clock": clock, "ago": span, "join": strings.Join,
+		"rounds": roundsInWords, "clock": clock, "ago": span, "join": strings.Join, "line": terminal.Plain,
 		"stamp":   func(t time.Time) string { return t.Format("2 Jan 15:04:05") },
 		"machine": func(t time.Time) string { return t.Format(time.RFC3339) },
 		"drawn":   func(peers []Peer) []Peer { return peers[:min(len(peers), maxPeers)] },

@@ -113,7 +113,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
 	page.exam.result = Exam{On: true, At: then(), Err: evil,
-		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil}}}}
+		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil + "\nreboot"}}}}
 	text, err := page.document()
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 		if n := strings.Count(got, "&lt;script&gt;"); n < 20 {
 			t.Errorf("%s has %d of the names, want them all", what, n)
 		}
-		for _, bad := range []string{"<script>", "</script>alert", "\x1b", `onload=x "`} {
+		for _, bad := range []string{"<script>", "</script>alert", "\x1b", `onload=x "`, "\nreboot"} {
 			if strings.Contains(got, bad) {
 				t.Errorf("%s has %q in it", what, bad)
 			}
