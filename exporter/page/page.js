@@ -1,5 +1,5 @@
-// Keeps a stream of events open and puts what changed into the page. The server draws all of it; nothing is computed
-// here, and without this file the page reloads instead.
+// Keeps a stream of events open and updates the elements that changed. The server draws everything; without this file
+// the page reloads instead.
 'use strict';
 (() => {
   const lost = document.getElementById('lost');
@@ -26,15 +26,10 @@
     was.slice(is.length).forEach((node) => node.remove());
   }
 
-  function element(html) {
-    const box = document.createElement('template');
-    box.innerHTML = html; // drawn and escaped by the server; a script in it would not run
-    return box.content.firstElementChild;
-  }
-
   function put(id, html) {
-    const old = document.getElementById(id), now = element(html);
-    if (old && now) morph(old, now);
+    const old = document.getElementById(id), box = document.createElement('template');
+    box.innerHTML = html; // drawn and escaped by the server; a script in it would not run
+    if (old) morph(old, box.content.firstElementChild);
   }
 
   function live(is) {
@@ -62,13 +57,12 @@
 
   function receive(event) {
     const m = JSON.parse(event.data);
-    if (m.layout !== document.documentElement.dataset.layout) { // the server is another version
-      if (sessionStorage.getItem('layout') !== m.layout) { // reload once: a cache may have the old page
-        sessionStorage.setItem('layout', m.layout);
-        stream.close();
-        location.reload();
-        return;
-      }
+    const isOther = m.layout !== document.documentElement.dataset.layout; // the server is another version
+    if (isOther && sessionStorage.getItem('layout') !== m.layout) { // reload once: a cache may have the old page
+      sessionStorage.setItem('layout', m.layout);
+      stream.close();
+      location.reload();
+      return;
     }
     if (m.main) put('main', m.main);
     for (const [id, html] of Object.entries(m.parts || {})) put(id, html);

@@ -2,6 +2,8 @@ package scrape
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/railscope/railscope/internal/connlimit"
 )
@@ -17,19 +19,16 @@ const (
 func newRefusals(logger *slog.Logger) *connlimit.Refusals {
 	fix := map[string]string{
 		connlimit.Connections: "find out who opens the connections; the limit is --web.max-connections",
-		connlimit.Address: "raise --web.max-connections if a proxy uses this address: one address may open " +
-			"half of them",
-		connlimit.Timeout: "send a request within 10 s and read its answer within 60 s",
-		RefusedBody:       "send no request body",
-		RefusedCrossSite:  "request the reload from outside a browser",
-		RefusedStreams:    "close a live page",
+		connlimit.Address:     "raise --web.max-connections if a proxy uses this address: one may open half of them",
+		connlimit.Timeout:     "send a request within 10 s and read its answer within 60 s",
+		RefusedBody:           "send no request body",
+		RefusedCrossSite:      "request the reload from outside a browser",
+		RefusedStreams:        "close a live page",
 	}
-	report := func(reason, address string) {
+	return connlimit.NewRefusals(func(reason, address string) {
 		logger.Warn("Web port refused a client (logged once until it stops)",
 			"reason", reason, "address", address, "fix", fix[reason])
-	}
-	return connlimit.NewRefusals(report, connlimit.Address, RefusedBody, connlimit.Connections, RefusedCrossSite,
-		RefusedStreams, connlimit.Timeout)
+	}, slices.Sorted(maps.Keys(fix))...)
 }
 
 // Refuse counts a client that the web port refused.

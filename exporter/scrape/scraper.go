@@ -40,8 +40,9 @@ type Options struct {
 // Safe for concurrent use.
 type Scraper struct {
 	opts    Options
+	list    []collector.Source
+	names   []string // of list
 	sources map[string]collector.Source
-	names   []string              // of the sources, in the order given
 	buffers map[string]*sync.Pool // source → memory of earlier reads, []collector.Sample
 	rows    *rows
 	lanes   lane.Group[result]
@@ -73,7 +74,7 @@ type HistogramSource interface {
 
 // New returns a scraper of the sources, whose rows have different names.
 func New(sources []collector.Source, opts Options) (*Scraper, error) {
-	s := &Scraper{opts: opts, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
+	s := &Scraper{opts: opts, list: sources, refused: newRefusals(opts.Logger), sources: map[string]collector.Source{},
 		buffers: map[string]*sync.Pool{}, rows: newRows(), failed: map[string]string{},
 		faults:   faults{logger: opts.Logger, counts: map[faultKey]*faultCount{}},
 		reloadOK: true, reloaded: time.Now()}
@@ -98,12 +99,7 @@ func New(sources []collector.Source, opts Options) (*Scraper, error) {
 func (s *Scraper) OwnRows() []*collector.Metric { return s.rows.Metrics() }
 
 // Sources returns the sources, in the order given.
-func (s *Scraper) Sources() (list []collector.Source) {
-	for _, name := range s.names {
-		list = append(list, s.sources[name])
-	}
-	return list
-}
+func (s *Scraper) Sources() []collector.Source { return s.list }
 
 // Info returns the labels of build_info.
 func (s *Scraper) Info() Info { return s.opts.Info }
