@@ -192,6 +192,12 @@ func TestBound(t *testing.T) {
 	})
 }
 
+func lastExam(p *Page) Exam {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exam
+}
+
 // TestDoctorPanics: a panic of doctor is shown as its error and affects nothing else.
 func TestDoctorPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +207,7 @@ func TestDoctorPanics(t *testing.T) {
 		follow(page.join())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := page.exam.last(); got.Err != "panic: a slip" || got.Running {
+		if got := lastExam(page); got.Err != "panic: a slip" || got.Running {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -229,19 +235,19 @@ func TestDoctor(t *testing.T) {
 		n := follow(s)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
-		if *n != 3 || !page.exam.last().At.IsZero() {
-			t.Errorf("%d events while it looks, %+v", *n, page.exam.last())
+		if *n != 3 || !lastExam(page).At.IsZero() {
+			t.Errorf("%d events while it looks, %+v", *n, lastExam(page))
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := page.exam.last(); asked.Load() != 1 || got.Took != 3*
+		if got := lastExam(page); asked.Load() != 1 || got.Took != 3*
 			time.Second || len(got.Findings) != 1 || got.Running {
 			t.Errorf("asked %d times: %+v", asked.Load(), got)
 		}
 		hang.Store(1)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if got := page.exam.last(); asked.Load() != 6 || got.Err != context.DeadlineExceeded.Error() {
+		if got := lastExam(page); asked.Load() != 6 || got.Err != context.DeadlineExceeded.Error() {
 			t.Errorf("asked %d times in 5 minutes: %+v", asked.Load(), got)
 		}
 		page.leave(s)
@@ -255,7 +261,7 @@ func TestDoctor(t *testing.T) {
 		if before := source.reads.Load(); asked.Load() != 7 {
 			t.Errorf("a page without a stream asked %d times, after %d readings", asked.Load()-6, before)
 		}
-		if got := page.exam.last(); !got.At.IsZero() || !got.Running {
+		if got := lastExam(page); !got.At.IsZero() || !got.Running {
 			t.Errorf("what was found an hour ago is shown while it looks anew: %+v", got)
 		}
 	})

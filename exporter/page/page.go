@@ -67,7 +67,6 @@ const (
 // there are any. All addresses are relative, so that it works below any prefix. Safe for concurrent use.
 type Page struct {
 	o       Options
-	exam    *exam
 	ctx     context.Context // done when the page is closed
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the producer
@@ -84,6 +83,8 @@ type Page struct {
 	mu        sync.Mutex // protects all following fields
 	streams   map[*stream]bool
 	producing bool
+	exam      Exam
+	examined  time.Time // when doctor last started
 }
 
 // New returns the page. Nothing runs until a page is open.
@@ -93,8 +94,8 @@ func New(o Options) (*Page, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	drawing, err := newDrawing()
-	return &Page{o: o, exam: newExam(ctx, o.Doctor), ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing,
-		streams: map[*stream]bool{}}, err
+	return &Page{o: o, ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing, streams: map[*stream]bool{},
+		exam: Exam{On: o.Doctor != nil}}, err
 }
 
 // Register adds the page to a multiplexer.

@@ -112,7 +112,7 @@ railscope_nccl_fallback{job="EVIL"} 1
 	}
 	page, s := open(t, o, e)
 	s.failed = map[string]string{evil: evil, "rdma": evil}
-	page.exam.result = Exam{On: true, At: then(), Err: evil,
+	page.exam = Exam{On: true, At: then(), Err: evil,
 		Findings: []Finding{{Check: evil, Subject: evil, Read: evil, Why: evil, Fix: []string{evil + "\nreboot"}}}}
 	text, err := page.document()
 	if err != nil {

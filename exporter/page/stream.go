@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -111,7 +112,6 @@ func (p *Page) tick() {
 
 // makeLocked reads and draws.
 func (p *Page) makeLocked(now time.Time) error {
-	p.exam.start(now)
 	sources := fastSources()
 	if now.Sub(p.slow) >= slowEvery {
 		sources = append(sources, slowSources()...)
@@ -121,7 +121,7 @@ func (p *Page) makeLocked(now time.Time) error {
 	p.o.Read(sources, func(series Reading, failed map[string]string) {
 		s = p.builder.build(series, failed, time.Now())
 	})
-	s.Exam = p.exam.last()
+	s.Exam = p.examine(now)
 	s.judge()
 	d, err := p.drawing.draw(&s)
 	if err != nil {
@@ -130,6 +130,41 @@ func (p *Page) makeLocked(now time.Time) error {
 	p.last, p.shown, p.made = d, s, now
 	p.number++
 	return nil
+}
+
+// examine returns doctor's last result. It runs doctor in the background when a minute has passed.
+func (p *Page) examine(now time.Time) Exam {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.o.Doctor == nil || p.exam.Running || p.ctx.Err() != nil || now.Sub(p.examined) < examEvery {
+		return p.exam
+	}
+	if now.Sub(p.exam.At) > 2*examEvery { // no page was open meanwhile: the findings are old
+		p.exam = Exam{On: true}
+	}
+	p.examined, p.exam.Running = now, true
+	go p.runDoctor(now)
+	return p.exam
+}
+
+// runDoctor runs doctor. A panic in a check costs the page its findings, not the node its metrics.
+func (p *Page) runDoctor(start time.Time) {
+	ctx, cancel := context.WithTimeout(p.ctx, examBudget)
+	defer cancel()
+	exam := Exam{On: true}
+	defer func() {
+		if v := recover(); v != nil {
+			exam.Err = fmt.Sprintf("panic: %v", v)
+		}
+		exam.At, exam.Took = time.Now(), time.Since(start).Round(time.Millisecond)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.exam = exam
+	}()
+	findings, err := p.o.Doctor(ctx)
+	if exam.Findings = findings; err != nil {
+		exam.Err = err.Error()
+	}
 }
 
 // message is the data of an event.
