@@ -8,11 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"github.com/railscope/railscope/collector"
 )
-
-type emitter = func(collector.Sample)
 
 func fileTime(tb testing.TB, path string) time.Time {
 	tb.Helper()
@@ -34,7 +30,7 @@ hgx-07:185302:186000 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET
 // TestParseAllocates: what is in a log every second costs no memory.
 func TestParseAllocates(t *testing.T) {
 	lines := bytes.Split([]byte(chatter), []byte("\n"))
-	r := newJobs().open("j")
+	r := newJobs(newTable()).open("j")
 	if n := testing.AllocsPerRun(100, func() {
 		for _, line := range lines {
 			r.line(line, true)
@@ -46,7 +42,7 @@ func TestParseAllocates(t *testing.T) {
 
 func BenchmarkParse(b *testing.B) {
 	lines := bytes.Split([]byte(chatter), []byte("\n"))
-	r := newJobs().open("j")
+	r := newJobs(newTable()).open("j")
 	b.SetBytes(int64(len(chatter)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -59,7 +55,7 @@ func BenchmarkParse(b *testing.B) {
 func BenchmarkParseWarning(b *testing.B) {
 	line := []byte("[2026-03-03 12:11:40] hgx-07:185303:186751 [1] transport/net_ib.cc:2453 NCCL WARN NET/IB: Got " +
 		"completion from peer 10.99.91.63<51161> with status=4 opcode=32614 len=32614 vendor err 81 (Send) hca mlx5_1")
-	r := newJobs().open("j")
+	r := newJobs(newTable()).open("j")
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -143,7 +139,7 @@ func BenchmarkFollow(b *testing.B) {
 	b.SetBytes(int64(len(chatter)) << 14)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := newTailer([]glob{g}, defaultLimits(), newJobs().open)
+		f := newTailer([]glob{g}, defaultLimits(), newJobs(newTable()))
 		f.limits.head = 1 << 40
 		f.list(time.Now())
 		if _, err := f.pass(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -39,11 +40,11 @@ func FuzzParse(f *testing.F) {
 			if !utf8.Valid(e.name) || len(e.name) > maxName || bytes.ContainsAny(e.name, "\n\x00\x1b\"{}") {
 				t.Errorf("%q brings %q into a label", line, e.name)
 			}
-			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > warned {
+			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > forced {
 				t.Errorf("%q is %+v", line, e)
 			}
-			if e.warn < 0 || int(e.warn) >= len(warnKinds()) || e.status < statusOther || int(e.status) >=
-				len(completionNames()) {
+			if e.kind == warned != slices.ContainsFunc(warnRules(), func(r warnRule) bool { return r.kind == e.warning }) ||
+				e.status != "" && !slices.Contains(statusNames(), e.status) {
 				t.Errorf("%q is %+v", line, e)
 			}
 			if e.nodes < 0 || e.nodes > 999999 {
@@ -66,12 +67,12 @@ func FuzzPieces(f *testing.F) {
 		pieces := [][]byte{log[:min(a, b)], log[min(a, b):max(a, b)], append(bytes.Clone(log[max(a, b):]), '\n')}
 		path := filepath.Join(t.TempDir(), "j.log")
 		follow := func(pieces ...[]byte) []string {
-			jobs := newJobs()
+			jobs := newJobs(newTable())
 			g, err := newGlob(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			fo := newTailer([]glob{g}, defaultLimits(), jobs.open)
+			fo := newTailer([]glob{g}, defaultLimits(), jobs)
 			defer fo.close()
 			_ = os.Remove(path)
 			for i, p := range pieces {
@@ -91,7 +92,7 @@ func FuzzPieces(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-			return series(func(emit emitter) { jobs.emit(newTable(), emit) })
+			return series(jobs.emit)
 		}
 		if diff := cmp.Diff(follow(bytes.Join(pieces, nil)), follow(pieces...)); diff != "" {
 			t.Errorf("%q (-at once +in pieces)\n%s", pieces, diff)

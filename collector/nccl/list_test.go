@@ -45,7 +45,8 @@ func TestReplaced(t *testing.T) {
 	l.must(os.Symlink("a.log", l.path("link")))
 	l.append("other", usingSocket)
 	for _, name := range []string{"pipe", "link", "other"} {
-		if err := l.f.add(l.path(name), name, statID(&st), 0); err == nil && name == "link" {
+		c := candidate{glob: &l.f.globs[0], path: l.path(name), id: statID(&st)}
+		if _, err := l.f.add(&c, name, 0); err == nil && name == "link" {
 			t.Error("a link was followed")
 		}
 	}
@@ -54,8 +55,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestMoved: what is removed or renamed between the listing and the look into it
-// is no fault, and counts nothing twice.
+// TestMoved: a file that is removed or renamed between listing and opening is not a fault, and counts nothing twice.
 func TestMoved(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.list()
@@ -63,15 +63,21 @@ func TestMoved(t *testing.T) {
 	l.list()
 	l.f.drop(l.f.files[l.id("a.log")])
 	l.f.before[l.id("a.log")] = int64(len(usingIB + timedOut))
-	var c listing
-	found := l.f.scan(nil, &l.f.globs[0], l.dir, time.Now(), &c)
+	c := newListing(time.Now())
+	found := l.scan(c, "")
 	l.must(os.Rename(l.path("a.log"), l.path("b.log")))
-	l.f.choose(found, &c)
-	if c.unreadable != 0 || len(c.faults) != 0 {
-		t.Errorf("%d unreadable, faults %v", c.unreadable, c.faults)
+	l.f.choose(c, found)
+	if c.files[unreadable] != 0 || len(c.faults) != 0 {
+		t.Errorf("%d unreadable, faults %v", c.files[unreadable], c.faults)
 	}
 	l.list()
 	l.says("after", `fallback["b"] 0`, `network_info["b" "IB"] 1`, oneWarned)
+}
+
+// scan lists the files of one directory.
+func (l *logs) scan(c *listing, dir string) []candidate {
+	g := &l.f.globs[0]
+	return l.f.scan(c, nil, g, l.path(dir), g.pattern, unix.S_IFREG)
 }
 
 func (l *logs) id(name string) fileID {
@@ -81,7 +87,7 @@ func (l *logs) id(name string) fileID {
 	return statID(&st)
 }
 
-// TestUnreadable: a file that may not be read is said, and hides no other.
+// TestUnreadable: a file without read permission is reported, and hides no other.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
@@ -99,8 +105,7 @@ func TestUnreadable(t *testing.T) {
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
 }
 
-// TestDirectoryUnreadable: a pattern of which the directory cannot be looked
-// into is not a pattern without files.
+// TestDirectoryUnreadable: a pattern whose directory cannot be read is not a pattern without files.
 func TestDirectoryUnreadable(t *testing.T) {
 	l := follow(t, defaultLimits(), "loop/*/*.log")
 	l.list()
@@ -116,8 +121,8 @@ func TestDirectoryUnreadable(t *testing.T) {
 	}
 }
 
-// TestNewest: of too many files the newest are followed, the others counted,
-// and one that is let go and comes back counts nothing twice.
+// TestNewest: of too many files the newest are followed and the others counted. A file that is closed and followed again
+// counts nothing twice.
 func TestNewest(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 2
@@ -200,7 +205,7 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestJob holds what a log is called.
+// TestJob covers the names of logs.
 func TestJob(t *testing.T) {
 	for _, tt := range []struct{ glob, path, want string }{
 		{"*", "pretrain.gpu-01.4711", "pretrain.gpu-01.4711"}, // NCCL_DEBUG_FILE=…%h.%p: each process is one
@@ -211,7 +216,7 @@ func TestJob(t *testing.T) {
 		{"*.log*", "a.log1", "a.log1"}, {"*.log*", "a.log", "a"}, {"*", "a", "a"}, {"*", "a.", "a."},
 		{"*.log", ".log", ".log"}, {"*/*.log", "r/.log", "r/.log"},
 		{"*/*.log", strings.Repeat("p", 200) + "/rank7.log", strings.Repeat("p", 62) + ".." + strings.Repeat("p",
-			58) + "/rank7"}, // its end tells one from another
+			58) + "/rank7"}, // names differ at the end
 		{"*.log", "\u202egol\n\x1b é\xff.log", "_gol_____"}, {"*/*.log", "a b/c\x00.log", "a_b/c_"},
 	} {
 		g, err := newGlob("/l/" + tt.glob)
@@ -224,13 +229,12 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// TestAbsent: where no file is called so there is nothing, and it is said which
-// name was looked for; too many names in a directory are said, too.
+// TestAbsent: without a matching file the error names the pattern; too many names in a directory are a fault.
 func TestAbsent(t *testing.T) {
 	lim := defaultLimits()
 	lim.names = 1000
 	l := follow(t, lim)
-	l.says("before the first look")
+	l.says("before the first listing")
 	l.list()
 	if err := l.Read(func(s collector.Sample) { t.Errorf("%v", s) }); !errors.Is(err,
 		collector.ErrAbsent) || !strings.Contains(err.Error(), l.dir+"/*.log") {

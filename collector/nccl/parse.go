@@ -2,19 +2,19 @@ package nccl
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 )
 
-// event is one fact in a line. Its name lies in the line: it must be
-// copied to be kept.
+// event is one fact in a line. Its name lies in the line: it must be copied to be kept.
 type event struct {
-	kind   eventKind
-	name   []byte    // network, device, or plugin of a channel
-	class  class     // of a channel
-	on     bool      // gdrState: enabled; channel: by GPUDirect RDMA
-	nodes  int       // of commSize
-	warn   warnKind  // of warned
-	status completed // of warned, where it is a completion
+	kind      eventKind
+	name      []byte // network, device, or plugin of a channel
+	transport string // of a channel, without the plugin
+	on        bool   // gdrState: enabled; channel: by GPUDirect RDMA
+	nodes     int    // of commSize
+	warning   string // kind, of warned
+	status    string // of warned, where it is a completion
 }
 
 type eventKind int
@@ -25,40 +25,38 @@ const (
 	gdrState                      // "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"
 	channel                       // "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
 	commSize                      // "comm 0x… rank 0 nRanks 16 nNodes 2 …"
-	noDevice                      // "NET/IB : No device found."
-	disabled                      // "NCCL_IB_DISABLE set by environment to 1"
-	forced                        // "NCCL_NET set by environment to Socket"
-	noPlugin                      // "Failed to initialize NET plugin IB"
 	warned                        // any WARN
+
+	// Causes of a fallback. What the user asked for counts more than what is missing.
+	noPlugin // "Failed to initialize NET plugin IB"
+	noDevice // "NET/IB : No device found."
+	disabled // "NCCL_IB_DISABLE set by environment to 1"
+	forced   // "NCCL_NET set by environment to Socket"
 )
 
-// class is how a channel runs.
-type class int
-
+// How a channel runs, as NCCL calls it, without the number of its device.
 const (
-	classNet class = iota
-	classCollNet
-	classP2P
-	classSHM
-	classOther
+	netTransport     = "NET/"     // and the plugin
+	collNetTransport = "COLLNET/" // and the plugin
+	p2pTransport     = "P2P"
+	shmTransport     = "SHM"
+	otherTransport   = "other"
+	gdrSuffix        = "/GDRDMA"
 )
 
-// What the log may put into labels is bounded.
+// maxName bounds what the log may put into a label.
 const maxName = 64
 
-// The names of networks in the log. The tutorials' InfiniBand is what NCCL
-// calls IB.
+// The names of networks in the log. The tutorials' InfiniBand is what NCCL calls IB.
 const (
 	socketNetwork = "Socket"
 	ibNetwork     = "IB"
 )
 
-// parse calls each with the facts of a line: none, mostly, and then without
-// allocating. A line that was torn apart by another writer's may hold several
-// messages; an incomplete part gives nothing but that it is a warning.
-// Colours are taken out of line in place. The strings are those of NCCL 2.10
-// to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc, src/plugin/net.cc,
-// src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
+// parse calls each with the facts of a line: none, mostly, and then without allocating. A line that was torn apart by
+// another writer's may hold several messages; an incomplete part gives nothing but that it is a warning. Colours are
+// removed from line in place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc,
+// src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = plain(line)
@@ -80,8 +78,7 @@ func parse(line []byte, each func(event)) {
 	}
 }
 
-// mark finds "NCCL INFO " or "NCCL WARN ". The level is 'I', 'W', or 0 for
-// none.
+// mark finds "NCCL INFO " or "NCCL WARN ". The level is 'I', 'W', or 0 if it finds neither.
 func mark(line []byte) (at int, level byte) {
 	for from := 0; ; {
 		i := bytes.Index(line[from:], []byte("NCCL "))
@@ -99,7 +96,7 @@ func mark(line []byte) (at int, level byte) {
 	}
 }
 
-// plain takes the escape sequences of a terminal out of line, in place.
+// plain removes the escape sequences of a terminal, in place.
 func plain(line []byte) []byte {
 	out := line[:0]
 	for i := 0; i < len(line); i++ {
@@ -165,19 +162,17 @@ func netMessage(text []byte, each func(event)) {
 	}
 }
 
-// gdrMessage is "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Sockets
-// never reach GPU memory, and what GIN (GPU-initiated networking) can is
-// another matter: neither says anything of the network's adapters.
+// gdrMessage is "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Messages of sockets, which never reach GPU
+// memory, and of GIN (GPU-initiated networking) are not about the network's adapters.
 func gdrMessage(text []byte, each func(event)) {
 	plugin, rest, found := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
 	if !found || string(plugin) == socketNetwork || bytes.HasPrefix(plugin, []byte("GIN")) {
 		return
 	}
 	rest, on := bytes.CutPrefix(rest, []byte("Enabled for HCA "))
-	if !on {
-		if rest, found = bytes.CutPrefix(rest, []byte("Disabled for HCA ")); !found {
-			return
-		}
+	rest, off := bytes.CutPrefix(rest, []byte("Disabled for HCA "))
+	if on == off {
+		return
 	}
 	_, rest = digits(rest)
 	rest, found = bytes.CutPrefix(rest, []byte(" '"))
@@ -187,37 +182,34 @@ func gdrMessage(text []byte, each func(event)) {
 	}
 }
 
-// viaChannel is "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared"
-// or "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA". Some versions add
-// " comm 0x… nRanks 08".
+// viaChannel is "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared" or "CollNet 00/0 : 0 [send] via
+// COLLNET/SHARP/0/GDRDMA". Some versions add " comm 0x… nRanks 08".
 func viaChannel(text []byte, each func(event)) {
 	_, via, found := bytes.Cut(text, []byte(" via "))
 	if !found {
 		return // which ranks a channel passes
 	}
-	if i := bytes.Index(via, []byte(" comm 0x")); i >= 0 {
-		via = via[:i]
+	via, _, _ = bytes.Cut(via, []byte(" comm 0x"))
+	e := event{kind: channel, transport: netTransport}
+	rest, found := bytes.CutPrefix(via, []byte(netTransport))
+	if !found {
+		e.transport = collNetTransport
+		rest, found = bytes.CutPrefix(via, []byte(collNetTransport))
 	}
-	e := event{kind: channel}
-	switch {
-	case bytes.HasPrefix(via, []byte("NET/")):
-		e.class, via = classNet, via[len("NET/"):]
-	case bytes.HasPrefix(via, []byte("COLLNET/")):
-		e.class, via = classCollNet, via[len("COLLNET/"):]
-	default:
-		if e.class, found = localClass(via); found {
+	if !found {
+		if e.transport = localTransport(via); e.transport != "" {
 			each(e)
 		}
 		return
 	}
-	if e.name, via, found = bytes.Cut(via, []byte("/")); !found || !clean(e.name, " ._-+()") {
+	if e.name, via, found = bytes.Cut(rest, []byte("/")); !found || !clean(e.name, " ._-+()") {
 		return
 	}
 	n, via := digits(via)
 	if i := bytes.IndexByte(via, ')'); i > 0 && via[0] == '(' { // through another GPU's proxy (PXN)
 		via = via[i+1:]
 	}
-	via, e.on = bytes.CutPrefix(via, []byte("/GDRDMA"))
+	via, e.on = bytes.CutPrefix(via, []byte(gdrSuffix))
 	via = bytes.TrimPrefix(via, []byte("(PCI)"))
 	via = bytes.TrimPrefix(via, []byte("/Shared"))
 	if n > 0 && len(via) == 0 {
@@ -225,19 +217,17 @@ func viaChannel(text []byte, each func(event)) {
 	}
 }
 
-// localClass is how a channel runs inside a node.
-func localClass(via []byte) (c class, ok bool) {
-	if !clean(via, " ./_-[]()") {
-		return 0, false
-	}
+// localTransport is how a channel runs inside a node; empty if that is not a name.
+func localTransport(via []byte) string {
 	switch {
+	case !clean(via, " ./_-[]()"):
+		return ""
 	case bytes.HasPrefix(via, []byte("P2P/")):
-		return classP2P, true
-	case bytes.Equal(via, []byte("SHM")), bytes.HasPrefix(via, []byte("SHM/")),
-		bytes.Equal(via, []byte("direct shared memory")):
-		return classSHM, true
+		return p2pTransport
+	case string(via) == "SHM", bytes.HasPrefix(via, []byte("SHM/")), string(via) == "direct shared memory":
+		return shmTransport
 	}
-	return classOther, true
+	return otherTransport
 }
 
 // setting returns the value in "NCCL_X set by environment to 1.".
@@ -262,13 +252,11 @@ func numberAfter(text []byte, key string) (value int, ok bool) {
 	}
 	text = text[i+len(key):]
 	n, _ := digits(text)
-	if n == 0 || n > 6 {
+	if n > 6 {
 		return 0, false
 	}
-	for _, d := range text[:n] {
-		value = 10*value + int(d-'0')
-	}
-	return value, true
+	value, err := strconv.Atoi(string(text[:n]))
+	return value, err == nil
 }
 
 // clean reports whether name is a name: letters, digits and what is in extra.

@@ -2,13 +2,13 @@ package nccl
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/railscope/railscope/collector"
 )
 
-// How many of each a log can add to labels. Others are dropped, channels summed as
-// other.
+// How many of each a log can add to labels. Others are dropped, channels summed as other.
 const (
 	maxNetworks   = 8
 	maxDevices    = 64
@@ -17,63 +17,42 @@ const (
 
 // jobs is the state of all logs.
 type jobs struct {
+	table *table
+
 	mu          sync.Mutex
-	list        map[string]*job // protected by mu, like all below
-	warnings    []uint64        // by warnKind
-	completions []uint64        // by completed; 0 is statusOther
-	cuts        uint64          // lines
-	skipped     uint64          // bytes
+	list        map[string]*job   // protected by mu, like all below
+	warnings    map[string]uint64 // by kind
+	completions map[string]uint64 // by status
+	cuts        uint64            // lines
+	skipped     uint64            // bytes
 }
 
-func newJobs() *jobs {
-	return &jobs{list: map[string]*job{}, warnings: make([]uint64, len(warnKinds())),
-		completions: make([]uint64, len(completionNames()))}
+func newJobs(t *table) *jobs {
+	return &jobs{table: t, list: map[string]*job{}, warnings: map[string]uint64{}, completions: map[string]uint64{}}
 }
 
-// job is one log.
+// job receives one log, from its beginning on, from one goroutine.
 type job struct {
 	all   *jobs
 	name  string
 	isNew bool        // of the line that is being read
 	each  func(event) // apply, made once
+	buf   []byte      // for the name of a transport
 	logState
 }
 
 // logState is what a log has reported since its beginning.
 type logState struct {
-	ended    bool // the log was rotated or truncated: the next run resets the state
-	networks []networkState
-	devices  []deviceState
-	channels []channelState
-	nodes    int // the most that a communicator of the job spans; 0 unknown
-	noDevice, disabled, forced, noPlugin,
-	gaps bool // part of the log was not read
+	ended                       bool               // the log was rotated or truncated: the next run resets the state
+	networks, devices, channels []collector.Sample // labels: job, name
+	nodes                       int                // the most that a communicator of the job spans; 0 unknown
+	cause                       eventKind          // why it may have no RDMA; 0 unknown
+	gaps                        bool               // part of the log was not read
 }
 
-type networkState struct {
-	name   string
-	labels []string
-}
-
-type deviceState struct {
-	name   string
-	on     bool
-	labels []string
-}
-
-type channelState struct {
-	class  class
-	plugin string
-	gdr    bool
-	count  uint64
-	labels []string
-}
-
-var _ reader = (*job)(nil)
-
-// open adds a job's log. If the job has one, the state is kept: logs are rotated
-// while their job runs, and it does not report again how it runs.
-func (s *jobs) open(name string) reader {
+// open adds a job's log. If the job has one, the state is kept: logs are rotated while their job runs, and it does not
+// report again how it runs.
+func (s *jobs) open(name string) *job {
 	j := &job{all: s, name: name}
 	j.each = j.apply
 	s.mu.Lock()
@@ -87,6 +66,7 @@ func (s *jobs) open(name string) reader {
 	return j
 }
 
+// end drops the log: nothing more will come.
 func (j *job) end() {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
@@ -95,12 +75,14 @@ func (j *job) end() {
 	}
 }
 
+// restart notes that the file was rewritten.
 func (j *job) restart() {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
 	j.ended = true
 }
 
+// gap notes that part of the log was left out, in bytes.
 func (j *job) gap(skipped int64) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
@@ -108,166 +90,131 @@ func (j *job) gap(skipped int64) {
 	j.all.skipped += uint64(skipped)
 }
 
+// cut notes that the rest of the next line is left out.
 func (j *job) cut() {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
 	j.all.cuts++
 }
 
+// line reads a whole line, which it may change.
 func (j *job) line(text []byte, isNew bool) {
 	j.isNew = isNew
 	parse(text, j.each)
 }
 
-// apply is what an event changes.
+// apply changes the state by an event.
 func (j *job) apply(e event) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
 	if j.ended && (e.kind == began || e.kind == network) {
 		j.logState = logState{} // another run writes the same file
 	}
+	t := j.all.table
 	switch e.kind {
 	case network:
-		j.addNetwork(e.name)
+		if string(e.name) == "InfiniBand" { // as tutorials call it
+			e.name = []byte(ibNetwork)
+		}
+		if s := j.series(&j.networks, maxNetworks, t.network, e.name); s != nil {
+			s.Value = 1
+		}
 	case gdrState:
-		j.addDevice(e.name, e.on)
+		if s := j.series(&j.devices, maxDevices, t.gdr, e.name); s != nil {
+			s.Value = collector.Bool(e.on)
+		}
 	case channel:
-		j.addChannel(e.class, e.name, e.on)
+		j.buf = append(append(j.buf[:0], e.transport...), e.name...)
+		if e.on {
+			j.buf = append(j.buf, gdrSuffix...)
+		}
+		s := j.series(&j.channels, maxTransports, t.channels, j.buf)
+		if s == nil {
+			s = j.series(&j.channels, maxTransports+1, t.channels, []byte(otherTransport))
+		}
+		s.Value++
 	case commSize:
 		j.nodes = max(j.nodes, e.nodes)
-	case noDevice:
-		j.noDevice = true
-	case disabled:
-		j.disabled = true
-	case forced:
-		j.forced = true
-	case noPlugin:
-		j.noPlugin = true
+	case noPlugin, noDevice, disabled, forced:
+		j.cause = max(j.cause, e.kind)
 	case warned:
-		j.all.warn(e, j.isNew)
-	}
-}
-
-// warn counts a warning. One that was in the log when it was opened is not
-// counted: a restart of the exporter must not count it again.
-func (s *jobs) warn(e event, isNew bool) {
-	if !isNew {
-		return
-	}
-	s.warnings[e.warn]++
-	if e.status != 0 {
-		s.completions[max(e.status, 0)]++
-	}
-}
-
-func (j *job) addNetwork(name []byte) {
-	if string(name) == "InfiniBand" { // as tutorials call it
-		name = []byte(ibNetwork)
-	}
-	for _, n := range j.networks {
-		if n.name == string(name) {
-			return
+		// One that was in the log when it was opened is not counted: a restart of the exporter must not count it again.
+		if j.isNew {
+			j.all.warnings[e.warning]++
+			if e.status != "" {
+				j.all.completions[e.status]++
+			}
 		}
 	}
-	if len(j.networks) < maxNetworks {
-		text := string(name)
-		j.networks = append(j.networks, networkState{text, []string{j.name, text}})
-	}
 }
 
-func (j *job) addDevice(name []byte, on bool) {
-	for i := range j.devices {
-		if j.devices[i].name == string(name) {
-			j.devices[i].on = on
-			return
+// series returns the series of a name, or nil if there are already as many as a log can have.
+func (j *job) series(list *[]collector.Sample, most int, row *collector.Metric, name []byte) *collector.Sample {
+	for i := range *list {
+		if s := &(*list)[i]; s.Labels[1] == string(name) {
+			return s
 		}
 	}
-	if len(j.devices) < maxDevices {
-		text := string(name)
-		j.devices = append(j.devices, deviceState{text, on, []string{j.name, text}})
+	if len(*list) >= most {
+		return nil
 	}
+	*list = append(*list, collector.Sample{Metric: row, Labels: []string{j.name, string(name)}})
+	return &(*list)[len(*list)-1]
 }
 
-func (j *job) addChannel(c class, plugin []byte, gdr bool) {
-	for i := range j.channels {
-		if seen := &j.channels[i]; seen.class == c && seen.gdr == gdr && seen.plugin == string(plugin) {
-			seen.count++
-			return
-		}
-	}
-	if len(j.channels) >= maxTransports && c != classOther {
-		j.addChannel(classOther, nil, false)
-		return
-	}
-	text := string(plugin)
-	j.channels = append(j.channels, channelState{c, text, gdr, 1, []string{j.name, transportName(c, text, gdr)}})
-}
-
-// transportName is how a channel runs, as NCCL calls it, without the number of
-// its device.
-func transportName(c class, plugin string, gdr bool) string {
-	name := [...]string{classNet: "NET/", classCollNet: "COLLNET/", classP2P: "P2P", classSHM: "SHM",
-		classOther: "other"}[c] + plugin
-	if gdr {
-		name += "/GDRDMA"
-	}
-	return name
-}
-
-// fallback reports whether the job uses sockets, by its log; known is false until
-// the log says which network it uses.
+// fallback reports whether the job uses sockets, by its log; known is false until the log says which network it uses.
 func (j *job) fallback() (fell, known bool) {
 	sockets, chosen := false, len(j.networks) > 0
 	for _, n := range j.networks {
-		sockets = sockets || n.name == socketNetwork
+		sockets = sockets || n.Labels[1] == socketNetwork
 	}
 	for _, c := range j.channels {
-		if c.class != classNet {
-			continue
-		}
-		if c.plugin == socketNetwork {
+		plugin, found := strings.CutPrefix(c.Labels[1], netTransport)
+		if found && strings.TrimSuffix(plugin, gdrSuffix) == socketNetwork {
 			return true, true
 		}
-		chosen = true
+		chosen = chosen || found
 	}
 	// Inside one node nothing goes over the network that was chosen.
 	return sockets && j.nodes != 1, chosen
 }
 
-// fallbackReason is why, as far as the log shows.
-func (j *job) fallbackReason() string {
-	switch {
-	case j.forced:
-		return "net_forced"
-	case j.disabled:
-		return "ib_disabled"
-	case j.noDevice:
-		return "no_device"
-	case j.noPlugin:
-		return "ib_failed"
+// emit emits the state of all logs.
+func (s *jobs) emit(emit func(collector.Sample)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.list {
+		j.emit(emit)
 	}
-	return "unknown"
+	t := s.table
+	for _, rule := range warnRules() {
+		emit(collector.Sample{Metric: t.warnings, Labels: []string{rule.kind}, Value: float64(s.warnings[rule.kind])})
+	}
+	for _, status := range statusNames() {
+		if status != "" {
+			emit(collector.Sample{Metric: t.completions, Labels: []string{status}, Value: float64(s.completions[status])})
+		}
+	}
+	emit(collector.Sample{Metric: t.cut, Value: float64(s.cuts)})
+	emit(collector.Sample{Metric: t.skipped, Value: float64(s.skipped)})
 }
 
 // emit emits a job's series.
-func (j *job) emit(t *table, emit func(collector.Sample)) {
-	for _, n := range j.networks {
-		emit(collector.Sample{Metric: t.network, Labels: n.labels, Value: 1})
+func (j *job) emit(emit func(collector.Sample)) {
+	list := slices.Concat(j.networks, j.devices)
+	if !j.gaps { // else some channels are missing
+		list = append(list, j.channels...)
 	}
-	for _, d := range j.devices {
-		emit(collector.Sample{Metric: t.gdr, Labels: d.labels, Value: collector.Bool(d.on)})
-	}
-	if !j.gaps { // else some are missing
-		for _, c := range j.channels {
-			emit(collector.Sample{Metric: t.channels, Labels: c.labels, Value: float64(c.count)})
+	t := j.all.table
+	if fell, known := j.fallback(); known {
+		list = append(list, collector.Sample{Metric: t.fallback, Labels: []string{j.name}, Value: collector.Bool(fell)})
+		if fell {
+			reason := [...]string{0: "unknown", noPlugin: "ib_failed", noDevice: "no_device", disabled: "ib_disabled",
+				forced: "net_forced"}[j.cause]
+			list = append(list, collector.Sample{Metric: t.reason, Labels: []string{j.name, reason}, Value: 1})
 		}
 	}
-	fell, known := j.fallback()
-	if !known {
-		return
-	}
-	emit(collector.Sample{Metric: t.fallback, Labels: []string{j.name}, Value: collector.Bool(fell)})
-	if fell {
-		emit(collector.Sample{Metric: t.reason, Labels: []string{j.name, j.fallbackReason()}, Value: 1})
+	for _, sample := range list {
+		emit(sample)
 	}
 }

@@ -3,6 +3,9 @@ package nccl
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,50 +33,36 @@ func defaultLimits() limits {
 		tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
-// reader receives a log from its beginning on. It is called by one goroutine.
-type reader interface {
-	line(text []byte, isNew bool) // a whole line; it may change text, and not keep it
-	gap(skipped int64)            // part of the log was left out
-	cut()                         // the rest of the last line was left out
-	restart()                     // the file was rewritten
-	end()                         // nothing more will come
-}
-
-// tailer reads what is appended to files by polling them. It is not safe for
-// concurrent use. Nothing in it waits for a file: a pipe is not opened, and only
-// regular files are read.
+// tailer reads what is appended to files by polling them. It is not safe for concurrent use. Nothing in it waits for a
+// file: a pipe is not opened, and only regular files are read.
 type tailer struct {
 	limits limits
 	globs  []glob
-	open   func(job string) reader
+	jobs   *jobs
 	files  map[fileID]*file
 	before map[fileID]int64 // of files not followed: how much of them is not new
 	listed bool             // once at least
 	turn   int              // index of the file that is read first
-	opener opener
 	owner  func(*unix.Stat_t) uint32
-
-	// Of the listing that is going on.
-	seen     int  // entries of directories
-	partial  bool // not everything was listed
-	deadline time.Time
-
-	order []*file
-	buf   []byte
+	buf    []byte
 }
 
-// fileID is a file, whatever it is called.
+// fileID identifies a file, under any name.
 type fileID struct{ dev, ino uint64 }
+
+//nolint:unconvert // 32 bits on some architectures
+func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
 
 // file is one that is followed.
 type file struct {
 	id     fileID
+	glob   *glob
 	path   string
 	job    string
 	fd     int
-	log    reader
+	log    *job
 	off    int64  // up to here it has been read
-	old    int64  // up to here it was there before we were: not new
+	old    int64  // up to here it was there before us: not new
 	rest   bool   // off is inside a line of which the rest is left out
 	head   []byte // its first bytes: when they change, it is another file in the same place
 	size   int64  // at the last read
@@ -87,10 +76,9 @@ const (
 	headSize   = 128
 )
 
-func newTailer(globs []glob, l limits, open func(job string) reader) *tailer {
-	return &tailer{limits: l, globs: globs, open: open, files: map[fileID]*file{}, before: map[fileID]int64{},
-		buf:    make([]byte, bufferSize),
-		opener: opener{openat2: unix.Openat2}, owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
+func newTailer(globs []glob, l limits, jobs *jobs) *tailer {
+	return &tailer{limits: l, globs: globs, jobs: jobs, files: map[fileID]*file{}, before: map[fileID]int64{},
+		buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
 // close closes all files.
@@ -112,47 +100,45 @@ func (f *tailer) detach(file *file) {
 	delete(f.files, file.id)
 }
 
-// add begins to read a file, of which the first old bytes are not new.
-func (f *tailer) add(path, job string, id fileID, old int64) error {
-	fd, err := f.openFile(path)
+// add begins to read a file, of which the first old bytes are not new. It returns nil if the file has been removed or
+// replaced since it was listed: the next listing sees it.
+func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
+	for _, other := range f.files {
+		if other.job == job && !other.chosen {
+			f.finish(other) // it was rotated
+		}
+	}
+	fd, _, err := c.glob.openFile(c.path, c.id)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // it has gone since it was listed
+		return nil, nil //nolint:nilnil // as documented
 	case err != nil:
-		return failed(path, err)
+		return nil, sysfs.Fail(c.path, err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return sysfs.Fail(path, err)
-	}
-	if got := statID(&st); got != id || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		unix.Close(fd)
-		return nil // it has been replaced since it was listed: the next listing sees it
-	}
-	f.files[id] = &file{id: id, path: path, job: job, fd: fd, log: f.open(job), old: old}
-	return nil
+	added := &file{id: c.id, glob: c.glob, path: c.path, job: job, fd: fd, log: f.jobs.open(job), old: old}
+	f.files[c.id] = added
+	return added, nil
 }
 
-//nolint:unconvert // 32 bits on some architectures
-func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
+// finish reads the rest of a file that will be closed, so errors do not matter.
+func (f *tailer) finish(file *file) {
+	budget := f.limits.tail
+	_ = f.read(file, &budget)
+}
 
-// pass reads what has been appended, a bounded amount, and reports whether
-// there was more. A file that cannot be read is closed, and in the error.
+// pass reads what has been appended, a bounded amount, and reports whether there was more. A file that cannot be read
+// is closed, and in the error.
 func (f *tailer) pass() (more bool, err error) {
-	f.order = f.order[:0]
-	for _, file := range f.files {
-		f.order = append(f.order, file)
-	}
-	sortByPath(f.order)
+	order := slices.SortedFunc(maps.Values(f.files), func(a, b *file) int { return strings.Compare(a.path, b.path) })
 	budget := f.limits.pass
 	var faults []error
-	for i := range f.order {
-		file := f.order[(f.turn+i)%len(f.order)]
+	for i := range order {
+		at := (f.turn + i) % len(order)
 		if budget <= 0 {
-			f.turn = (f.turn + i) % len(f.order)
+			f.turn = at
 			return true, errors.Join(faults...)
 		}
+		file := order[at]
 		if err := f.read(file, &budget); err != nil {
 			f.before[file.id] = max(file.off, file.old)
 			f.drop(file)
@@ -172,18 +158,18 @@ func (f *tailer) read(file *file, budget *int64) error {
 	if file.done && st.Size == file.size && st.Mtim == file.mtime {
 		return nil
 	}
-	same, err := file.sameHead(st.Size)
+	// A file that was truncated and rewritten between two passes can be longer than before; its first line, with a
+	// time or a process ID, differs.
+	head := make([]byte, min(st.Size, headSize))
+	n, err := unix.Pread(file.fd, head, 0)
 	if err != nil {
-		return err
+		return sysfs.Fail(file.path, err)
 	}
-	if st.Size < file.off || !same {
-		file.off, file.old, file.rest, file.head = 0, 0, false, nil
+	if head = head[:n]; st.Size < file.off || !bytes.HasPrefix(head, file.head) {
+		file.off, file.old, file.rest = 0, 0, false
 		file.log.restart()
-		if _, err := file.sameHead(st.Size); err != nil {
-			return err
-		}
 	}
-	file.size, file.mtime, file.done = st.Size, st.Mtim, false
+	file.head, file.size, file.mtime, file.done = head, st.Size, st.Mtim, false
 	for *budget > 0 && !file.done {
 		f.skipBacklog(file, st.Size)
 		n, err := unix.Pread(file.fd, f.buf, file.off)
@@ -196,9 +182,8 @@ func (f *tailer) read(file *file, budget *int64) error {
 	return nil
 }
 
-// skipBacklog skips the middle of a large file that existed before, and the
-// backlog of one that grows too fast. The beginning of every file is read: there
-// a job reports how it runs.
+// skipBacklog skips the middle of a large file that existed before, and the backlog of one that grows too fast. The
+// beginning of every file is read: there a job reports how it runs.
 func (f *tailer) skipBacklog(file *file, size int64) {
 	to := size - f.limits.tail
 	if file.off < f.limits.head || to <= file.off {
@@ -210,8 +195,7 @@ func (f *tailer) skipBacklog(file *file, size int64) {
 	}
 }
 
-// lines emits the whole lines in data, which begins at file.off, and returns how
-// many bytes are done.
+// lines passes on the whole lines in data, which begins at file.off, and returns how many bytes are done.
 func (f *tailer) lines(file *file, data []byte) (done int) {
 	for {
 		for !file.rest && done < len(data) && data[done] == 0 {
@@ -221,16 +205,15 @@ func (f *tailer) lines(file *file, data []byte) (done int) {
 		if i < 0 {
 			break
 		}
-		line := data[done : done+i]
 		if !file.rest {
-			f.emitLine(file, line, file.off+int64(done))
+			f.line(file, data[done:done+i], file.off+int64(done))
 		}
 		file.rest = false
 		done += i + 1
 	}
 	if left := len(data) - done; file.rest || left == len(f.buf) {
 		if !file.rest {
-			f.emitLine(file, data[done:], file.off+int64(done))
+			f.line(file, data[done:], file.off+int64(done))
 		}
 		file.rest = true
 		done = len(data)
@@ -239,30 +222,12 @@ func (f *tailer) lines(file *file, data []byte) (done int) {
 	return done
 }
 
-// emitLine emits a line that begins at offset at, or the beginning of a long one.
-func (f *tailer) emitLine(file *file, line []byte, at int64) {
+// line passes on a line that begins at offset at, or the beginning of a long one.
+func (f *tailer) line(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
 		file.log.cut()
 		line = line[:f.limits.line]
 		line[len(line)-1] = 0xff // a name that is cut off is none
 	}
 	file.log.line(line, at >= file.old)
-}
-
-// sameHead reports whether the file still begins as before. One that was truncated
-// and rewritten between two passes can be longer than before; its first line, with
-// a time or a process ID, differs.
-func (file *file) sameHead(size int64) (bool, error) {
-	want := int(min(size, headSize))
-	got := make([]byte, want)
-	n, err := unix.Pread(file.fd, got, 0)
-	if err != nil {
-		return false, sysfs.Fail(file.path, err)
-	}
-	got = got[:n]
-	same := bytes.HasPrefix(got, file.head)
-	if same {
-		file.head = got
-	}
-	return same, nil
 }

@@ -314,8 +314,8 @@ func TestTurns(t *testing.T) {
 	l.says("b had its turn", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
-// TestRun: Run follows until it is told to stop, and holds no file open then. A
-// file system that does not answer is said.
+// TestRun: Run follows until its context is done, and closes all files then. A file system that does not answer is
+// reported.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := follow(t, defaultLimits())
@@ -365,7 +365,7 @@ func TestReadCopies(t *testing.T) {
 	}
 	l.must(l.Read(func(s collector.Sample) {
 		if !known[s.Metric] || len(s.Labels) != len(s.Metric.Labels) {
-			t.Errorf("%v is no row of the table", s)
+			t.Errorf("%v is not a row of the table", s)
 		}
 	}))
 }

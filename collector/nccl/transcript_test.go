@@ -30,13 +30,12 @@ func series(read func(func(collector.Sample))) []string {
 
 // reported is what jobs emit of one log.
 func reported(log []byte, isNew bool) []string {
-	all := newJobs()
+	all := newJobs(newTable())
 	r := all.open("j")
 	for line := range bytes.SplitSeq(log, []byte("\n")) {
 		r.line(line, isNew)
 	}
-	rows := newTable()
-	return series(func(emit func(collector.Sample)) { all.emit(rows, emit) })
+	return series(all.emit)
 }
 
 // transcripts are what the logs in testdata say.
