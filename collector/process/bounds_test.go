@@ -139,7 +139,7 @@ func TestProcessManyOwners(t *testing.T) {
 	p.pairs.kernel = func() Kernel { return &manyRDMA{m.kernel, 2 * maxOwner, 2 * maxOwner, func() {}} }
 	d := &qpDevice{name: "mlx5_0", kernel: p.pairs.kernel()}
 	d.dump(p.clock)
-	if got, _ := d.now(); got == nil || got.cut == nil || !strings.Contains(got.cut.Error(),
+	if got := d.last.Load(); got == nil || got.cut == nil || !strings.Contains(got.cut.Error(),
 		"belong to more than 32768 threads") {
 		t.Errorf("%+v", got)
 	}

@@ -2,15 +2,15 @@ package process
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
-	"github.com/railscope/railscope/internal/sysfs"
 )
 
 // gpuHolding is what one process holds of one GPU.
@@ -23,16 +23,16 @@ type gpuHolding struct {
 	compute bool   // it computes; not only a window on a screen
 }
 
-// gpuHeld is what reading one GPU found.
+// gpuHeld is the result of reading one GPU.
 type gpuHeld struct {
-	list []gpuHolding
+	list []*gpuHolding
 	err  error // why it is not complete
-	mig  bool  // err is that a caller without privileges ownerQuery the parent of MIG instances
+	mig  bool  // err is that a caller without privileges asked the parent of MIG instances
 }
 
 // holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: whether it
-// should have some is the gpu source's to say.
-func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []gpuHolding, present bool, faults []error) {
+// should have some is the gpu source's to report.
+func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding, present bool, faults []error) {
 	_, gpus, err := r.Read(budget)
 	if nvml.Absent(err) {
 		return nil, false, nil
@@ -59,7 +59,15 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	if err != nil {
 		held = gpuHeld{err: err, mig: refusedByMIG(gpu.Device, err)}
 	} else {
-		held = listHoldings(gpu, compute)
+		var graphics []nvml.Process
+		graphics, held.err = gpu.Processes(true)
+		id, _ := gpu.Identity() // without it pods are named by other means
+		held.list = merge(strconv.Itoa(gpu.Index), id.UUID, compute, graphics)
+		for _, h := range held.list {
+			if strings.Contains(h.uuid, "/") {
+				h.uuid = migUUID(gpu.Device, h.uuid)
+			}
+		}
 	}
 	if nvml.Unreachable(held.err) {
 		return held, held.err
@@ -67,22 +75,7 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	return held, nil
 }
 
-// listHoldings lists the processes of one GPU, of which those that compute are known.
-func listHoldings(gpu nvml.GPU, compute []nvml.Process) (held gpuHeld) {
-	graphics, err := gpu.Processes(true)
-	held.err = err
-	id, _ := gpu.Identity() // without it pods are named by other means
-	held.list = merge(strconv.Itoa(gpu.Index), id.UUID, compute, graphics)
-	for i, p := range held.list {
-		if strings.Contains(p.uuid, "/") {
-			held.list[i].uuid = migUUID(gpu.Device, p.uuid)
-		}
-	}
-	return held
-}
-
-// refusedByMIG reports whether err is how the parent of MIG instances answers a
-// caller without privileges.
+// refusedByMIG reports whether err is how the parent of MIG instances answers a caller without privileges.
 func refusedByMIG(d nvml.Device, err error) bool {
 	if nvml.CodeOf(err) != nvml.CodeNoPermission {
 		return false
@@ -91,42 +84,31 @@ func refusedByMIG(d nvml.Device, err error) bool {
 	return err == nil && mode[0] == 1
 }
 
-// merge makes one holding of each process, however often it is listed. One with
-// MIG instances has gi/ci in place of a UUID, when it has only one.
-func merge(gpu, uuid string, compute, graphics []nvml.Process) []gpuHolding {
-	var list []gpuHolding
-	at := map[uint32]int{}
-	computes := map[uint32]bool{}
-	for _, p := range compute {
-		computes[p.PID] = true
-	}
-	// SumByProcess orders what it is given, and leaves out those whose memory is
-	// not known.
-	all := append(append([]nvml.Process(nil), compute...), graphics...)
-	known, _ := nvml.SumByProcess(append([]nvml.Process(nil), all...))
-	for _, p := range known {
-		at[p.PID] = len(list)
-		list = append(list, gpuHolding{gpu: gpu, pid: p.PID, memory: p.Memory, known: true, compute: computes[p.PID]})
-	}
-	for _, p := range all {
-		i, there := at[p.PID]
-		if !there {
-			i = len(list)
-			at[p.PID] = i
-			list = append(list, gpuHolding{gpu: gpu, pid: p.PID, compute: computes[p.PID]})
-		}
-		is := uuid
+// merge makes one holding of each process, however often it is listed. One with MIG instances has gi/ci in place of a
+// UUID, when it has only one.
+func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
+	byPID := map[uint32]*gpuHolding{}
+	all := slices.Concat(compute, graphics)
+	for i, p := range all {
+		device := uuid
 		if p.GPUInstance != 1<<32-1 {
-			is = fmt.Sprintf("%d/%d", p.GPUInstance, p.ComputeInstance)
+			device = fmt.Sprintf("%d/%d", p.GPUInstance, p.ComputeInstance)
 		}
-		switch h := &list[i]; h.uuid {
-		case "", is:
-			h.uuid = is
-		default: // several: no single device identifies it
+		h := byPID[p.PID]
+		if h == nil {
+			h = &gpuHolding{gpu: gpu, uuid: device, pid: p.PID}
+			byPID[p.PID] = h
+		}
+		if h.uuid != device { // several: no single device identifies it
 			h.uuid = "?"
 		}
+		h.compute = h.compute || i < len(compute)
 	}
-	return list
+	known, _ := nvml.SumByProcess(all)
+	for _, p := range known {
+		byPID[p.PID].memory, byPID[p.PID].known = p.Memory, true
+	}
+	return slices.Collect(maps.Values(byPID))
 }
 
 // migUUID returns the UUID of the MIG device gi/ci.
@@ -139,17 +121,4 @@ func migUUID(d nvml.Device, instance string) string {
 		}
 	}
 	return ""
-}
-
-// hostOnly is the fault of a source that needs the host's pid namespace.
-func hostOnly() *collector.Fault {
-	return &collector.Fault{Reason: collector.ReasonNamespace, Err: errors.New("processes are identified only in the " +
-		"host's PID namespace: start railscope on the host, or its " +
-		"container with hostPID: true (docker: --pid=host), and --path.procfs on a procfs of that namespace")}
-}
-
-// noProcfs is the fault of a procfs that is not there.
-func noProcfs(err error) *collector.Fault {
-	return &collector.Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("processes cannot be identified without procfs "+
-		"(--path.procfs): %w", err)}
 }

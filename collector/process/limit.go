@@ -2,18 +2,18 @@ package process
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/collector"
 )
 
-// seriesKeeper keeps the series of one row within the limit: the greatest are
-// named, the rest is one series. A series that was named stays so until another
-// one is twice as great, so that what lies at the limit does not come and go.
+// seriesKeeper keeps the series of one row within the limit: the greatest are named, the rest is one series. A series
+// that was named stays so until another one is twice as great, so that what lies at the limit does not come and go.
 type seriesKeeper struct {
 	row      *collector.Metric
-	overflow []string
+	overflow []string // the labels of the rest
 	sums     map[string]*keptSeries
 	named    map[string]bool // at the last flush
 }
@@ -48,42 +48,26 @@ func (k *seriesKeeper) series(labels []string) *keptSeries {
 
 // flush emits at most limit series, and resets the sums.
 func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
-	rest := keptSeries{key: strings.Join(k.overflow, "\x00"), labels: k.overflow}
-	summed, over := k.sums[rest.key]
-	if over { // what was summed before it came here
-		rest.value = summed.value
-		delete(k.sums, rest.key)
-		limit--
+	weight := func(s *keptSeries) float64 {
+		if k.named[s.key] {
+			return 2 * s.value
+		}
+		return s.value
 	}
-	list := make([]*keptSeries, 0, len(k.sums)+1)
-	for _, s := range k.sums {
-		if !s.absent {
-			list = append(list, s)
-		}
-	}
-	if len(list) > limit {
-		if !over {
-			limit--
-		}
-		over = true
-		weight := func(s *keptSeries) float64 {
-			if k.named[s.key] {
-				return 2 * s.value
-			}
-			return s.value
-		}
-		slices.SortFunc(list, func(a, b *keptSeries) int {
-			return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.key, b.key))
-		})
-		for _, s := range list[limit:] {
+	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // before it came here
+	rest := k.series(k.overflow)
+	delete(k.sums, rest.key)
+	maps.DeleteFunc(k.sums, func(_ string, s *keptSeries) bool { return s.absent })
+	list := slices.SortedFunc(maps.Values(k.sums), func(a, b *keptSeries) int {
+		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.key, b.key))
+	})
+	if summed || len(list) > limit {
+		n := min(len(list), limit-1)
+		for _, s := range list[n:] {
 			rest.value += s.value
 		}
-		list = list[:limit]
+		list = append(list[:n], rest)
 	}
-	if over {
-		list = append(list, &rest)
-	}
-	slices.SortFunc(list, func(a, b *keptSeries) int { return cmp.Compare(a.key, b.key) })
 	k.named = make(map[string]bool, len(list))
 	for _, s := range list {
 		k.named[s.key] = true

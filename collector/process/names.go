@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,8 @@ const (
 	namesTime  = 5 * time.Second  // for the kubelet to answer; a scrape does not wait so long
 )
 
-// podNames names pods and containers. Nothing of it is needed: without a name a
-// pod has its UID, and a container the beginning of its ID.
+// podNames names pods and containers. All of it is optional: without a name a pod has its UID, and a container the
+// beginning of its ID.
 type podNames struct {
 	rootfs string
 	client *kubelet.Client
@@ -36,17 +35,7 @@ type podsKnown struct {
 	devices []kubelet.Device
 	read    time.Time
 	logs    error // why not all logs could be read
-	socket  error // why the socket did not answer when it was ownerQuery last
-}
-
-// faults are the faults of a read.
-func (k *podsKnown) faults() (list []error) {
-	for _, err := range []error{k.logs, k.socket} {
-		if err != nil {
-			list = append(list, err)
-		}
-	}
-	return list
+	socket  error // why the socket did not answer the last call
 }
 
 func newPodNames(rootfs string) *podNames {
@@ -55,47 +44,45 @@ func newPodNames(rootfs string) *podNames {
 	return n
 }
 
-// known returns the names, after reading them if an owner has none yet. It
-// waits for budget at most; what comes later is there the next time.
-func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, []error) {
+// known returns the names, after reading them if an owner has none yet. It waits for budget at most; what comes later
+// is there the next time.
+func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, error) {
 	last := n.last.Load()
-	if all(last.Names, holders) {
+	var stuck error
+	if !last.complete(holders) && time.Since(last.read) >= namesFresh {
+		res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
+			n.refresh(holders)
+			return struct{}{}
+		})[0]
+		if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
+			stuck = collector.LaneFault("kubelet", res.State, res.Err)
+		}
+		last = n.last.Load()
+	}
+	if last.complete(holders) {
 		return last, nil // what failed is not needed, or not any more
 	}
-	if time.Since(last.read) < namesFresh {
-		return last, last.faults()
-	}
-	res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
-		n.refresh(holders)
-		return struct{}{}
-	})[0]
-	if last = n.last.Load(); all(last.Names, holders) {
-		return last, nil
-	}
-	if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
-		return last, append(last.faults(), collector.LaneFault("kubelet", res.State, res.Err))
-	}
-	return last, last.faults()
+	return last, errors.Join(last.logs, last.socket, stuck)
 }
 
-// all reports whether every pod's container among holders has a name.
-func all(names kubelet.Names, holders map[uint32]*holder) bool {
+// complete reports whether every pod's container among holders has a name.
+func (k *podsKnown) complete(holders map[uint32]*holder) bool {
 	for _, o := range holders {
-		if _, named := names.Containers[o.cgroup.Container]; o.cgroup.Pod != "" && !named {
+		if _, named := k.Containers[o.cgroup.Container]; o.cgroup.Pod != "" && !named {
 			return false
 		}
 	}
 	return true
 }
 
-// look asks the kubelet's directories, and where they do not name all, its
-// socket: that takes longer, and is root's.
+// refresh reads the kubelet's directories and, if they do not name all, calls its socket: that takes longer, and needs
+// root.
 func (n *podNames) refresh(holders map[uint32]*holder) {
 	k := *n.last.Load()
 	var err error
 	k.Names, err = kubelet.ReadNames(n.rootfs)
 	k.logs = kubeletFault(err)
-	if all(k.Names, holders) {
+	if k.complete(holders) {
 		k.devices, k.socket, k.read = nil, nil, time.Now()
 		n.last.Store(&k)
 		return
@@ -109,7 +96,7 @@ func (n *podNames) refresh(holders map[uint32]*holder) {
 	n.last.Store(&k)
 }
 
-// kubeletFault is the fault of one way to the names; that it is not there is none.
+// kubeletFault is the fault of one way to the names; nil if there is no kubelet.
 func kubeletFault(err error) error {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -117,52 +104,43 @@ func kubeletFault(err error) error {
 	return unexpected("kubelet", err)
 }
 
-// byDevice names the pods that hold a device which the kubelet gave to one pod
-// only, and which only they hold. The socket knows no UIDs, so this is the way
-// from a process to its pod where the kubelet's logs cannot be seen.
-func (k *podsKnown) byDevice(holdings []gpuHolding, owners map[uint32]*holder) map[string]kubelet.Name {
-	if len(k.devices) == 0 {
-		return nil
-	}
-	given := map[string][]kubelet.Name{} // by device
+// byDevice names the pods that hold a device which the kubelet gave to one pod only, and which only they hold. The
+// socket does not report UIDs, so this is the way from a process to its pod where the kubelet's logs cannot be read.
+func (k *podsKnown) byDevice(holdings []*gpuHolding, owners map[uint32]*holder) map[string]kubelet.Name {
+	given := map[string]kubelet.Name{} // by device
 	for _, d := range k.devices {
 		id, _, _ := strings.Cut(d.ID, "::") // a replica, where a GPU is shared by time
-		if !slices.Contains(given[id], d.Name) {
-			given[id] = append(given[id], d.Name)
-		}
+		addName(given, id, d.Name)
 	}
-	held := map[string]string{} // by device: the pod that holds it; ? for several
+	held := map[string]string{} // by device: the pod that holds it; empty for several
 	for _, h := range holdings {
 		if o := owners[h.pid]; o != nil && o.cgroup.Pod != "" {
 			if pod, known := held[h.uuid]; known && pod != o.cgroup.Pod {
-				held[h.uuid] = "?"
+				held[h.uuid] = ""
 			} else {
 				held[h.uuid] = o.cgroup.Pod
 			}
 		}
 	}
-	named := map[string]kubelet.Name{}
+	named := map[string]kubelet.Name{} // by pod
 	for uuid, pod := range held {
-		if len(given[uuid]) == 0 {
-			continue
+		if name := given[uuid]; name.Pod != "" && pod != "" {
+			addName(named, pod, name)
 		}
-		name := given[uuid][0]
-		for _, other := range given[uuid][1:] {
-			if other.Namespace != name.Namespace || other.Pod != name.Pod {
-				pod = "?"
-			}
-			name.Container = ""
-		}
-		if before, known := named[pod]; known && before != name {
-			if before.Namespace != name.Namespace || before.Pod != name.Pod {
-				name = kubelet.Name{} // two devices, two pods: then neither
-			}
-			name.Container = ""
-		}
-		named[pod] = name
 	}
-	delete(named, "?")
 	return named
+}
+
+// addName sets the name of a key, or what it has in common with the name that the key has already: the whole name, the
+// pod, or nothing.
+func addName(names map[string]kubelet.Name, key string, name kubelet.Name) {
+	if before, known := names[key]; known && before != name {
+		if before.Namespace != name.Namespace || before.Pod != name.Pod {
+			name = kubelet.Name{}
+		}
+		name.Container = ""
+	}
+	names[key] = name
 }
 
 // label returns the pod and the container of an owner as they are exported.

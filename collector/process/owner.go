@@ -24,37 +24,31 @@ type holder struct {
 // ownerQuery is a thread or process whose owner is wanted.
 type ownerQuery struct {
 	pid    uint32
-	before uint64 // ticks: a process that started later is another one under the same pid
+	before uint64 // ticks: a process that started later is another one under the same PID
 }
 
-// ownerCache finds owners, and keeps what does not change about them. It belongs
-// to the goroutine in its lane.
+// ownerCache finds owners, and keeps what rarely changes about them. It belongs to the goroutine in its lane.
 type ownerCache struct {
-	procfs  string
-	threads map[proc.Instance]int // the process of a thread
-	cgroups map[proc.Instance]keptCgroup
-	kept    map[int]keptStat
+	procfs string
+	kept   map[int]*keptTask
 }
 
-// keptStat is /proc/PID/stat as read when that directory had this inode; another
-// process under the PID has another one.
-type keptStat struct {
+// keptTask is what was read of a process or thread when its directory had this inode; another one under its PID has
+// another inode.
+type keptTask struct {
 	proc.Stat
-	inode uint64
-	read  time.Time
+	inode   uint64
+	read    time.Time
+	process int          // that it belongs to; 0: not read yet
+	cgroup  *proc.Cgroup // nil: not read yet
 }
 
-type keptCgroup struct {
-	proc.Cgroup
-	read time.Time
-}
-
-// fresh is how long a cgroup and a name are believed: processes are moved and
-// renamed soon after they start, if at all.
-const fresh = 30 * time.Second
-
-// maxTree bounds how many parents are followed.
-const maxTree = 32
+// Bounds of the owners.
+const (
+	fresh   = 30 * time.Second // after which a task is read again: most are moved and renamed soon after they start
+	maxKept = 4096             // tasks
+	maxTree = 32               // parents that are followed
+)
 
 // ownersFound is the result of one lookup.
 type ownersFound struct {
@@ -63,10 +57,10 @@ type ownersFound struct {
 	err     error
 }
 
-// find identifies the owners, until deadline. It runs in a lane of its own.
+// find identifies the owners, until deadline. It runs in a lane.
 func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
-	l := ownerLookup{ownerCache: b, stats: map[int]statResult{}, byPID: map[int]*holder{}}
 	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
+	byPID := map[int]*holder{}
 	late, hidden := 0, 0
 	for _, w := range wanted {
 		if late > 0 || time.Now().After(deadline) {
@@ -74,7 +68,7 @@ func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
 			late++
 			continue
 		}
-		o, err := l.holder(w)
+		o, err := b.holder(w, byPID)
 		switch {
 		case err == nil:
 			out.holders[w.pid] = o
@@ -90,108 +84,71 @@ func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
 	case out.err != nil:
 	case late > 0:
 		out.err = &collector.Fault{Reason: sysfs.ReasonTimeout,
-			Err: fmt.Errorf("%d of %d processes were not identified "+
-				"in time", late, len(wanted))}
+			Err: fmt.Errorf("%d of %d processes were not identified in time", late, len(wanted))}
 	case hidden > 0:
-		out.err = &collector.Fault{Reason: sysfs.ReasonPermission,
-			Err: fmt.Errorf("%d processes are hidden: procfs is "+
-				"mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
+		out.err = &collector.Fault{Reason: sysfs.ReasonPermission, Err: fmt.Errorf("%d processes are hidden: procfs is "+
+			"mounted with hidepid; start railscope as root, or in the group of the mount's gid option", hidden)}
 	}
-	b.forget(l.byPID)
+	if len(b.kept) > maxKept {
+		clear(b.kept)
+	}
 	return out
 }
 
-// forget drops what is kept of processes that are not wanted any more.
-func (b *ownerCache) forget(now map[int]*holder) {
-	const most = 4096
-	if len(b.threads) > most {
-		clear(b.threads)
-	}
-	if len(b.kept) > most {
-		clear(b.kept)
-	}
-	for l := range b.cgroups {
-		if o := now[l.PID]; (o == nil || o.Start != l.Start) && len(b.cgroups) > most {
-			delete(b.cgroups, l)
-		}
-	}
-}
-
-// ownerLookup is one lookup, in which every file is read once.
-type ownerLookup struct {
-	*ownerCache
-	stats map[int]statResult
-	byPID map[int]*holder
-}
-
-type statResult struct {
-	proc.Stat
-	err error
-}
-
-func (l *ownerLookup) stat(pid int) (proc.Stat, error) {
-	r, known := l.stats[pid]
-	if !known {
-		r.Stat, r.err = l.ownerCache.stat(pid)
-		l.stats[pid] = r
-	}
-	return r.Stat, r.err
-}
-
-// stat reads /proc/PID/stat, which costs ten times as much as asking whether the
-// process is still the same.
-func (b *ownerCache) stat(pid int) (proc.Stat, error) {
+// task reads /proc/PID/stat, which costs ten times as much as checking that the process is still the same.
+func (b *ownerCache) task(pid int) (*keptTask, error) {
 	inode, err := sysfs.Inode(filepath.Join(b.procfs, strconv.Itoa(pid)))
 	if err != nil {
-		return proc.Stat{}, err
+		return nil, err
 	}
-	if kept, known := b.kept[pid]; known && kept.inode == inode && time.Since(kept.read) < fresh {
-		return kept.Stat, nil
+	last := b.kept[pid]
+	if last != nil && last.inode == inode && time.Since(last.read) < fresh {
+		return last, nil
 	}
 	st, err := proc.ReadStat(b.procfs, pid)
-	if err == nil {
-		b.kept[pid] = keptStat{st, inode, time.Now()}
+	if err != nil {
+		return nil, err
 	}
-	return st, err
+	t := &keptTask{Stat: st, inode: inode, read: time.Now()}
+	if last != nil && last.Instance == st.Instance {
+		t.process = last.process
+	}
+	b.kept[pid] = t
+	return t, nil
 }
 
-// errReused is a pid that is another process's by now.
+// errReused is the error of a PID that belongs to another process by now.
 var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("another process has this PID now")}
 
-// holder finds the process that a thread belongs to.
-func (l *ownerLookup) holder(w ownerQuery) (*holder, error) {
-	st, err := l.stat(int(w.pid))
+// holder finds the process that a thread belongs to. byPID are the processes found so far.
+func (b *ownerCache) holder(w ownerQuery, byPID map[int]*holder) (*holder, error) {
+	thread, err := b.task(int(w.pid))
 	if err != nil {
 		return nil, err
 	}
-	if st.Start > w.before {
+	if thread.Start > w.before {
 		return nil, errReused
 	}
-	key := st.Instance
-	pid, known := l.threads[key]
-	if !known {
-		if pid, err = proc.Process(l.procfs, int(w.pid)); err != nil {
+	if thread.process == 0 {
+		pid, err := proc.Process(b.procfs, int(w.pid))
+		if err != nil {
 			return nil, err
 		}
-		l.threads[key] = pid
+		thread.process = pid
 	}
-	return l.process(pid)
-}
-
-func (l *ownerLookup) process(pid int) (*holder, error) {
-	if o := l.byPID[pid]; o != nil {
+	if o := byPID[thread.process]; o != nil {
 		return o, nil
 	}
-	st, err := l.stat(pid)
+	t, err := b.task(thread.process)
 	if err != nil {
 		return nil, err
 	}
-	cgroup, err := l.cgroup(st)
+	cgroup, err := b.cgroup(t)
 	if err != nil {
 		return nil, err
 	}
-	st.Comm = labeltext.Label(st.Comm) // before queue pairs are added up: alike names are one series
-	o := &holder{Stat: st, cgroup: cgroup}
+	o := &holder{Stat: t.Stat, cgroup: cgroup}
+	o.Comm = labeltext.Label(o.Comm) // before queue pairs are added up: alike names are one series
 	switch {
 	case cgroup.Pod != "":
 		o.group = "pod " + cgroup.Pod
@@ -200,40 +157,38 @@ func (l *ownerLookup) process(pid int) (*holder, error) {
 	case cgroup.Slurm != "":
 		o.group = "slurm " + cgroup.Slurm
 	default:
-		o.group = "tree " + strconv.Itoa(l.root(st, cgroup.Path))
+		o.group = "tree " + strconv.Itoa(b.root(t, cgroup.Path))
 	}
-	l.byPID[pid] = o
+	byPID[thread.process] = o
 	return o, nil
 }
 
-func (l *ownerLookup) cgroup(st proc.Stat) (proc.Cgroup, error) {
-	key := st.Instance
-	if kept, known := l.cgroups[key]; known && time.Since(kept.read) < fresh {
-		return kept.Cgroup, nil
+func (b *ownerCache) cgroup(t *keptTask) (proc.Cgroup, error) {
+	if t.cgroup == nil {
+		c, err := proc.ReadCgroup(b.procfs, t.PID)
+		if err != nil {
+			return c, err
+		}
+		t.cgroup = &c
 	}
-	c, err := proc.ReadCgroup(l.procfs, st.PID)
-	if err == nil {
-		l.cgroups[key] = keptCgroup{c, time.Now()}
-	}
-	return c, err
+	return *t.cgroup, nil
 }
 
-// root returns the process from which a job on the host itself was started: the
-// furthest ancestor in the same cgroup, below init and below a shell that a
-// person types into, which starts jobs that have nothing to do with one another.
-func (l *ownerLookup) root(st proc.Stat, path string) int {
+// root returns the process from which a job on the host itself was started: the furthest ancestor in the same cgroup,
+// below init and below a shell that a person types into, which starts jobs that have nothing to do with one another.
+func (b *ownerCache) root(t *keptTask, path string) int {
 	for range maxTree {
-		if st.Parent <= 1 {
+		if t.Parent <= 1 {
 			break
 		}
-		parent, err := l.stat(st.Parent)
+		parent, err := b.task(t.Parent)
 		if err != nil || parent.PID == parent.Session && parent.TTY {
 			break
 		}
-		if c, err := l.cgroup(parent); err != nil || c.Path != path {
+		if c, err := b.cgroup(parent); err != nil || c.Path != path {
 			break
 		}
-		st = parent
+		t = parent
 	}
-	return st.PID
+	return t.PID
 }

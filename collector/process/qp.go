@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +19,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Bounds of one dump of queue pairs. It may take longer than a scrape waits:
-// then it is used by a later one, while it is fresh.
+// Bounds of one dump of queue pairs. It may take longer than a scrape waits: then it is used by a later one, while it is
+// fresh.
 const (
 	qpTime   = 10 * time.Second
 	qpFresh  = 2 * time.Minute
@@ -35,10 +35,9 @@ type Kernel interface {
 	Devices() ([]string, error)
 	// SharedDevices reports whether all network namespaces see them.
 	SharedDevices() (bool, error)
-	// QueuePairs calls each for every queue pair of a device; see
-	// [rdmanl.Client.QueuePairs].
+	// QueuePairs calls each for every queue pair of a device; see [rdmanl.Client.QueuePairs].
 	QueuePairs(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
-	// Close lets go of what is kept between questions.
+	// Close releases what is kept between calls.
 	Close()
 }
 
@@ -49,105 +48,95 @@ type qpOwner struct {
 	state  rdmanl.QPState
 }
 
-// qpTally is what one dump came to.
+// qpTally is the result of one dump.
 type qpTally struct {
+	device string
 	owners map[qpOwner]uint32
 	rest   uint32 // of owners beyond maxOwner
 	begun  uint64 // on the clock of proc.Now
 	took   time.Duration
 	ended  time.Time
-	cut    error // why it is not all
+	cut    error // why it is not complete
+	err    error // why it failed
 }
 
 // qpDevice is one device's lane: its client, and the last dump.
 type qpDevice struct {
 	name   string
 	kernel Kernel // used in the lane only
-
-	mu   sync.Mutex // protects all following fields
-	last *qpTally
-	err  error // why there is none
+	last   atomic.Pointer[qpTally]
 }
 
 // qpReader lists the queue pairs of all devices.
 type qpReader struct {
 	kernel  func() Kernel
 	clock   func() (uint64, error)
-	front   lane.Group[qpList]
+	front   lane.Group[qpFound]
 	first   Kernel // of the front lane
 	lanes   lane.Group[struct{}]
 	devices map[string]*qpDevice
 }
 
-// qpList is what the front lane found.
-type qpList struct {
-	devices []string
-	shared  bool
-	err     error
+// qpFound is what is known of all queue pairs.
+type qpFound struct {
+	devices []string   // all
+	tallies []*qpTally // of those that were listed
+	shared  bool       // queue pairs of other network namespaces are among them
+	err     error      // why the devices are unknown
 }
 
-// qpReading is what is known of one device's queue pairs now.
-type qpReading struct {
-	device string
-	tally  *qpTally // nil: nothing
-}
-
-// read lists what can be listed within budget for the list of devices, and then
-// for each device. shared says whether queue pairs in other network namespaces
-// are in it.
-func (q *qpReader) read(budget time.Duration) (list []qpReading, shared bool, faults []error) {
+// read lists what can be listed within budget for the list of devices, and then for each device.
+func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	if q.kernel == nil {
-		return nil, true, nil
+		return qpFound{shared: true}, nil
 	}
-	front := q.front.Run(budget, []string{"devices"}, func(string) qpList { return q.listDevices() })[0]
+	front := q.front.Run(budget, []string{"devices"}, func(string) qpFound { return q.listDevices() })[0]
+	found = front.Value
 	switch {
 	case front.State != lane.Done:
-		return nil, false, []error{collector.LaneFault("", front.State, front.Err)}
-	case errors.Is(front.Value.err, unix.EPROTONOSUPPORT): // a kernel without RDMA
-		return nil, true, nil
-	case front.Value.err != nil:
-		return nil, false, []error{unexpected("", front.Value.err)}
+		return qpFound{}, []error{collector.LaneFault("", front.State, front.Err)}
+	case errors.Is(found.err, unix.EPROTONOSUPPORT): // a kernel without RDMA
+		return qpFound{shared: true}, nil
+	case found.err != nil:
+		return qpFound{}, []error{unexpected("", found.err)}
 	}
-	names := front.Value.devices
-	for name := range q.devices {
-		if !slices.Contains(names, name) {
-			delete(q.devices, name)
-		}
-	}
-	for _, name := range names {
+	maps.DeleteFunc(q.devices, func(name string, _ *qpDevice) bool { return !slices.Contains(found.devices, name) })
+	for _, name := range found.devices {
 		if q.devices[name] == nil {
 			q.devices[name] = &qpDevice{name: name, kernel: q.kernel()}
 		}
 	}
 	devices := maps.Clone(q.devices) // a lane that starts late must not meet the next read
-	for _, res := range q.lanes.Run(budget, names, func(name string) struct{} {
+	for _, res := range q.lanes.Run(budget, found.devices, func(name string) struct{} {
 		devices[name].dump(q.clock)
 		return struct{}{}
 	}) {
-		tally, err := q.devices[res.Key].now()
+		t := devices[res.Key].last.Load()
 		switch {
-		case err != nil:
-			faults = append(faults, unexpected(res.Key, err))
-		case tally == nil && res.Err != nil:
+		case t != nil && t.err != nil:
+			faults = append(faults, unexpected(res.Key, t.err))
+			continue
+		case t == nil || time.Since(t.ended) > qpFresh:
 			faults = append(faults, collector.LaneFault(res.Key, res.State, res.Err))
-		case tally != nil && tally.cut != nil:
-			faults = append(faults, cutFault(res.Key, tally.cut))
+			continue
+		case t.cut != nil:
+			faults = append(faults, cutFault(res.Key, t.cut))
 		}
-		list = append(list, qpReading{res.Key, tally})
+		found.tallies = append(found.tallies, t)
 	}
-	return list, front.Value.shared, faults
+	return found, faults
 }
 
 // listDevices asks for the names of all devices.
-func (q *qpReader) listDevices() (r qpList) {
+func (q *qpReader) listDevices() (found qpFound) {
 	if q.first == nil {
 		q.first = q.kernel()
 	}
 	defer q.first.Close()
-	if r.devices, r.err = q.first.Devices(); r.err == nil {
-		r.shared, r.err = q.first.SharedDevices()
+	if found.devices, found.err = q.first.Devices(); found.err == nil {
+		found.shared, found.err = q.first.SharedDevices()
 	}
-	return r
+	return found
 }
 
 // unexpected is the fault of a whole device, whatever the reason.
@@ -167,33 +156,26 @@ func cutFault(device string, err error) *collector.Fault {
 	return f
 }
 
-// dump counts the device's queue pairs, unless that was done a short while ago
-// for what it costs. It runs in the device's lane.
+// dump counts the device's queue pairs, unless the last dump is too recent for its cost. It runs in the device's lane.
 func (d *qpDevice) dump(clock func() (uint64, error)) {
-	if t, _ := d.now(); t != nil && time.Since(t.ended) < qpRest*t.took {
+	if t := d.last.Load(); t != nil && t.err == nil && time.Since(t.ended) < min(qpRest*t.took, qpFresh) {
 		return
 	}
-	t := &qpTally{owners: map[qpOwner]uint32{}}
-	defer d.kernel.Close() // it is a while until the next one, which the device may not live to see
+	t := &qpTally{device: d.name, owners: map[qpOwner]uint32{}}
+	defer d.kernel.Close() // the next dump is a while away, and the device may be gone by then
 	start := time.Now()
-	begun, err := clock()
-	if err == nil {
-		t.begun = begun
-		err = d.kernel.QueuePairs(d.name, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
+	if t.begun, t.err = clock(); t.err == nil {
+		t.err = d.kernel.QueuePairs(d.name, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
 	}
 	t.ended = time.Now()
 	t.took = t.ended.Sub(start)
-	if errors.Is(err, rdmanl.ErrCut) {
-		t.cut, err = err, nil
-	}
-	if err == nil && t.cut == nil && t.rest > 0 {
+	switch {
+	case errors.Is(t.err, rdmanl.ErrCut):
+		t.cut, t.err = t.err, nil
+	case t.rest > 0:
 		t.cut = fmt.Errorf("%d queue pairs belong to more than %d threads", t.rest, maxOwner)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.last, d.err = t, err; err != nil {
-		d.last = nil
-	}
+	d.last.Store(t)
 }
 
 func (t *qpTally) add(qp rdmanl.QP) {
@@ -208,56 +190,43 @@ func (t *qpTally) add(qp rdmanl.QP) {
 	t.owners[key]++
 }
 
-// now returns the last dump while it is fresh, or why it failed.
-func (d *qpDevice) now() (*qpTally, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.last != nil && time.Since(d.last.ended) > qpFresh {
-		return nil, d.err
-	}
-	return d.last, d.err
-}
-
 // railNames finds the rail that a device's queue pairs use.
 type railNames struct {
 	sysfs string
 	rails []rail.Rail
 }
 
-// none reports whether a device is certainly no rail, such as a storage adapter
-// that rails.include leaves out. A virtual function may be one.
+// none reports whether a device is certainly not a rail, such as a storage adapter that rails.include leaves out. A
+// virtual function may be one.
 func (n railNames) none(device string) bool {
-	if slices.ContainsFunc(n.rails, func(r rail.Rail) bool { return r.Device == device }) {
-		return false
-	}
 	dir := filepath.Join(n.sysfs, "class/infiniband", device)
 	_, err := os.Lstat(filepath.Join(dir, "device/physfn"))
-	return errors.Is(err, os.ErrNotExist) && sysfs.Exists(dir) == nil
+	return !hasDevice(n.rails, device) && errors.Is(err, os.ErrNotExist) && sysfs.Exists(dir) == nil
 }
 
-// of returns the rail's name: of a virtual function that of its physical
-// function's, of a queue pair that is bound to no port yet that of the device's
-// only rail. Where it is no rail's the name is empty.
+// of returns the rail's name: of a virtual function that of its physical function's, of a queue pair that is not bound
+// to a port yet that of the device's only rail. It is empty if the device is not a rail.
 func (n railNames) of(device string, port uint32) string {
 	address := ""
-	if !slices.ContainsFunc(n.rails, func(r rail.Rail) bool { return r.Device == device }) {
+	if !hasDevice(n.rails, device) {
 		physical, err := os.Readlink(filepath.Join(n.sysfs, "class/infiniband", device, "device/physfn"))
 		if err != nil {
 			return ""
 		}
 		address = filepath.Base(physical)
 	}
-	found := ""
+	var names []string
 	for _, r := range n.rails {
-		switch {
-		case address == "" && r.Device != device, address != "" && r.PCIAddress != address:
-		case port == uint32(r.Port):
-			return r.Name
-		case port == 0 && found != "":
-			return ""
-		case port == 0:
-			found = r.Name
+		if (r.Device == device || address != "" && r.PCIAddress == address) && (port == 0 || port == uint32(r.Port)) {
+			names = append(names, r.Name)
 		}
 	}
-	return found
+	if len(names) == 0 || port == 0 && len(names) > 1 {
+		return ""
+	}
+	return names[0]
+}
+
+func hasDevice(rails []rail.Rail, device string) bool {
+	return slices.ContainsFunc(rails, func(r rail.Rail) bool { return r.Device == device })
 }

@@ -25,18 +25,18 @@ type Options struct {
 	Sysfs, Procfs string
 	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
 	Rails         func() ([]rail.Rail, error)
-	// Kernel makes a client of the RDMA core, one for each thing that may hang.
-	// Nil asks the running kernel, where Sysfs is its sysfs.
+	// Kernel makes a client of the RDMA core, one for each thing that may hang. Nil asks the running kernel, where
+	// Sysfs is its sysfs.
 	Kernel func() Kernel
 	NVML   *nvml.Session
-	// Budget is how long a Read waits for the list of devices, and then for each
-	// device, GPUs beside them; what follows takes at most as long again. 0 means 1 s.
+	// Budget is how long a Read waits for the list of devices, and then for each device, GPUs beside them; what follows
+	// takes at most as long again. 0 means 1 s.
 	Budget time.Duration
 	Limit  int // most series of one row; at least 2, 0 means 256
 }
 
-// Source reports which processes hold which queue pairs on which rails and how
-// much GPU memory, and which jobs hold GPU memory and have no queue pair.
+// Source reports which processes hold which queue pairs on which rails and how much GPU memory, and which jobs hold GPU
+// memory and have no queue pair.
 type Source struct {
 	opts  Options
 	table *table
@@ -50,14 +50,12 @@ type Source struct {
 	spans   spanCache
 
 	queuePairs, memory, without *seriesKeeper
-	qpAge, qpSeconds            *seriesKeeper
 }
 
 var _ collector.Source = (*Source)(nil)
 
-// New returns the process source. It needs the host's pid namespace: in
-// another one a Read fails with [collector.ReasonNamespace] and emits nothing, because the
-// kernel would not say whose the queue pairs are.
+// New returns the process source. It needs the host's PID namespace: in another one a Read fails with
+// [collector.ReasonNamespace] and emits nothing, because the kernel does not report the owners of queue pairs there.
 func New(opts Options) *Source {
 	if opts.Budget <= 0 {
 		opts.Budget = time.Second
@@ -70,17 +68,14 @@ func New(opts Options) *Source {
 		opts.Kernel = func() Kernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
 	t := newTable()
-	p := &Source{opts: opts, table: t, clock: proc.Now, names: newPodNames(opts.Rootfs)}
+	p := &Source{opts: opts, table: t, clock: proc.Now, names: newPodNames(opts.Rootfs),
+		gpus:       nvml.NewReader(opts.NVML, readHoldings),
+		owners:     ownerCache{procfs: opts.Procfs, kept: map[int]*keptTask{}},
+		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
+		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
+		without: newSeriesKeeper(t.without)}
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
 		devices: map[string]*qpDevice{}}
-	p.gpus = nvml.NewReader(opts.NVML, readHoldings)
-	p.owners = ownerCache{procfs: opts.Procfs, threads: map[proc.Instance]int{},
-		cgroups: map[proc.Instance]keptCgroup{},
-		kept:    map[int]keptStat{}}
-	p.spans = spanCache{procfs: opts.Procfs, known: map[proc.Instance]jobSpan{}, same: map[proc.Instance]bool{}}
-	p.queuePairs, p.memory = newSeriesKeeper(t.queuePairs), newSeriesKeeper(t.memory)
-	p.without = newSeriesKeeper(t.without)
-	p.qpAge, p.qpSeconds = newSeriesKeeper(t.age), newSeriesKeeper(t.seconds)
 	return p
 }
 
@@ -92,14 +87,13 @@ func (p *Source) Metrics() []*collector.Metric { return p.table.Metrics() }
 
 // processReading is the result of one Read, before it is summed.
 type processReading struct {
+	qpFound
 	begun    uint64 // on the clock of proc.Now
 	rails    []rail.Rail
-	allRails bool        // none is missing there
-	pairs    []qpReading // with a tally
-	shared   bool        // queue pairs of other network namespaces are among them
-	complete bool        // every queue pair of every device and rail is in it
-	gpus     bool        // there are some
-	holdings []gpuHolding
+	allRails bool // none is missing there
+	complete bool // every queue pair of every device and rail is in it
+	gpus     bool // there are some
+	holdings []*gpuHolding
 	holders  map[uint32]*holder // nil: it could not be found out
 	unseen   map[uint32]bool    // threads that exist and could not be identified
 	names    *podsKnown
@@ -111,8 +105,7 @@ func (r *processReading) label(o *holder) (pod, container string) {
 	return r.names.label(o, r.byDevice)
 }
 
-// ended reports whether a thread that the kernel named is gone by now, and its
-// queue pairs with it.
+// ended reports whether a thread that the kernel named is gone by now, and its queue pairs with it.
 func (r *processReading) ended(thread uint32) bool {
 	return thread != 0 && r.holders[thread] == nil && !r.unseen[thread]
 }
@@ -120,26 +113,31 @@ func (r *processReading) ended(thread uint32) bool {
 // Read implements [collector.Source].
 func (p *Source) Read(emit func(collector.Sample)) error {
 	r, faults := p.gather()
-	if len(p.pairs.devices) == 0 && !r.gpus && len(faults) == 0 {
+	if len(r.devices) == 0 && !r.gpus && len(faults) == 0 {
 		return fmt.Errorf("no RDMA device and no GPU: %w", collector.ErrAbsent)
 	}
 	if err := sysfs.Exists(filepath.Join(p.opts.Procfs, "self")); err != nil {
-		return noProcfs(err)
+		return &collector.Fault{Reason: sysfs.Reason(err), Err: fmt.Errorf("processes cannot be identified without "+
+			"procfs (--path.procfs): %w", err)}
 	}
 	if !proc.SeesHost(p.opts.Procfs) {
-		return hostOnly()
+		return &collector.Fault{Reason: collector.ReasonNamespace, Err: errors.New("processes are identified only in " +
+			"the host's PID namespace: start railscope on the host, or its container with hostPID: true (docker: " +
+			"--pid=host), and --path.procfs on a procfs of that namespace")}
 	}
-	faults = append(faults, p.identify(r)...)
+	faults = append(faults, p.identify(r))
 	if r.holders != nil {
 		p.addQueuePairs(r)
 		p.addMemory(r)
 		p.judge(r)
+		for _, q := range r.tallies {
+			device := []string{q.device}
+			emit(collector.Sample{Metric: p.table.age, Labels: device, Value: time.Since(q.ended).Seconds()})
+			emit(collector.Sample{Metric: p.table.seconds, Labels: device, Value: q.took.Seconds()})
+		}
 	}
 	for _, k := range []*seriesKeeper{p.queuePairs, p.memory, p.without} {
 		k.flush(p.opts.Limit, emit)
-	}
-	for _, k := range []*seriesKeeper{p.qpAge, p.qpSeconds} {
-		k.flush(len(p.pairs.devices)+1, emit)
 	}
 	return errors.Join(faults...)
 }
@@ -147,11 +145,11 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 // gather reads queue pairs and GPUs side by side.
 func (p *Source) gather() (*processReading, []error) {
 	r := &processReading{}
-	var faults, gpuFaults []error
 	var err error
 	if r.begun, err = p.clock(); err != nil {
 		return r, []error{collector.NewFault("", err)}
 	}
+	var faults, qpFaults, gpuFaults []error
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		var err error
@@ -162,34 +160,26 @@ func (p *Source) gather() (*processReading, []error) {
 		}
 	})
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = holdings(p.gpus, p.opts.Budget) })
-	pairs, shared, qpFaults := p.pairs.read(p.opts.Budget)
+	r.qpFound, qpFaults = p.pairs.read(p.opts.Budget)
 	wg.Wait()
-	r.shared = shared
-	r.complete = len(qpFaults) == 0
-	for _, q := range pairs {
-		if q.tally != nil {
-			r.pairs = append(r.pairs, q)
-		}
-		r.complete = r.complete && q.tally != nil && q.tally.cut == nil
-	}
-	for _, one := range r.rails {
-		r.complete = r.complete && slices.ContainsFunc(pairs, func(q qpReading) bool { return q.device == one.Device })
-	}
-	return r, append(append(faults, qpFaults...), gpuFaults...)
+	r.complete = len(qpFaults) == 0 && !slices.ContainsFunc(r.rails, func(one rail.Rail) bool {
+		return !slices.Contains(r.devices, one.Device)
+	})
+	return r, slices.Concat(faults, qpFaults, gpuFaults)
 }
 
 // identify finds the owners of threads and processes, and the names of their pods.
-func (p *Source) identify(r *processReading) (faults []error) {
+func (p *Source) identify(r *processReading) error {
 	wanted := map[uint32]uint64{}
 	want := func(pid uint32, before uint64) {
 		if earlier, known := wanted[pid]; !known || before < earlier {
 			wanted[pid] = before // of two lists the older one: rather no owner than a wrong one
 		}
 	}
-	for _, q := range r.pairs {
-		for key := range q.tally.owners {
+	for _, q := range r.tallies {
+		for key := range q.owners {
 			if key.thread != 0 {
-				want(key.thread, q.tally.begun)
+				want(key.thread, q.begun)
 			}
 		}
 	}
@@ -204,32 +194,29 @@ func (p *Source) identify(r *processReading) (faults []error) {
 	res := p.lookups.Run(budget, []string{"processes"},
 		func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
 	if res.State != lane.Done {
-		return []error{collector.LaneFault("", res.State, res.Err)}
+		return collector.LaneFault("", res.State, res.Err)
 	}
 	r.holders, r.unseen = res.Value.holders, res.Value.unseen
-	if res.Value.err != nil {
-		faults = append(faults, res.Value.err)
-	}
-	var nameFaults []error
-	r.names, nameFaults = p.names.known(p.opts.Budget/4, r.holders)
+	var err error
+	r.names, err = p.names.known(p.opts.Budget/4, r.holders)
 	r.byDevice = r.names.byDevice(r.holdings, r.holders)
-	return append(faults, nameFaults...)
+	return errors.Join(res.Value.err, err)
 }
 
-// addQueuePairs sums the queue pairs. Those of a thread that has ended have no
-// owner; those of a process that has ended are gone.
+// addQueuePairs sums the queue pairs. Those of a thread that has ended have no owner; those of a process that has ended
+// are gone.
 func (p *Source) addQueuePairs(r *processReading) {
 	rails := railNames{p.opts.Sysfs, r.rails}
-	for _, q := range r.pairs {
-		names := map[uint32]string{}
-		for key, n := range q.tally.owners {
+	for _, q := range r.tallies {
+		names := map[uint32]string{} // by port
+		for key, n := range q.owners {
+			if r.ended(key.thread) {
+				continue
+			}
 			pod, container, comm := "", "", ""
-			switch o := r.holders[key.thread]; {
-			case o != nil:
+			if o := r.holders[key.thread]; o != nil {
 				pod, container = r.label(o)
 				comm = o.Comm
-			case r.ended(key.thread):
-				continue
 			}
 			name, known := names[key.port]
 			if !known {
@@ -238,11 +225,9 @@ func (p *Source) addQueuePairs(r *processReading) {
 			}
 			p.queuePairs.add(float64(n), name, pod, container, comm, key.state.String())
 		}
-		if q.tally.rest > 0 {
-			p.queuePairs.add(float64(q.tally.rest), p.queuePairs.overflow...)
+		if q.rest > 0 {
+			p.queuePairs.add(float64(q.rest), p.queuePairs.overflow...)
 		}
-		p.qpAge.add(time.Since(q.tally.ended).Seconds(), q.device)
-		p.qpSeconds.add(q.tally.took.Seconds(), q.device)
 	}
 }
 

@@ -53,9 +53,10 @@ func capture(t testing.TB, name string) *processMachine {
 	return newProcessMachine(t, data)
 }
 
+// same compares two lists of lines in any order.
 func same(t *testing.T, want, got []string) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -137,12 +138,12 @@ func TestProcessNotJudged(t *testing.T) {
 		{"a queue pair that can send, of a thread that has ended", func(m *processMachine) {
 			m.kernel.qps["mlx5_1"] = append(m.kernel.qps["mlx5_1"], rdmanl.QP{State: rdmanl.RTS})
 		}, false},
-		{"one of a thread that has ended, on a device that is no rail", func(m *processMachine) {
+		{"one of a thread that has ended, on a device that is not a rail", func(m *processMachine) {
 			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
 			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1}}
 			m.device(t, "mlx5_9")
 		}, true},
-		{"one of its own, on a device that is no rail", func(m *processMachine) {
+		{"one of its own, on a device that is not a rail", func(m *processMachine) {
 			m.kernel.devices = append(m.kernel.devices, "mlx5_9")
 			m.kernel.qps["mlx5_9"] = []rdmanl.QP{{State: rdmanl.RTS, Port: 1, PID: 5000}}
 			m.device(t, "mlx5_9")
@@ -428,9 +429,9 @@ func TestUnexaminedDevice(t *testing.T) {
 func TestStatKept(t *testing.T) {
 	m := newProcessMachine(t, nil)
 	write := func(start string) { m.task(t, []string{"10", "10", "1", "10", "0", start, "/", "rank"}) }
-	c := ownerCache{procfs: filepath.Join(m.dir, "proc"), kept: map[int]keptStat{}}
+	c := ownerCache{procfs: filepath.Join(m.dir, "proc"), kept: map[int]*keptTask{}}
 	read := func() uint64 {
-		st, err := c.stat(10)
+		st, err := c.task(10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,7 +441,7 @@ func TestStatKept(t *testing.T) {
 	first := read()
 	write("6")
 	second := read()
-	c.kept[10] = keptStat{c.kept[10].Stat, c.kept[10].inode, time.Now().Add(-fresh)}
+	c.kept[10].read = time.Now().Add(-fresh)
 	third := read()
 	if err := os.Rename(filepath.Join(m.dir, "proc/10"), filepath.Join(m.dir, "proc/ended")); err != nil {
 		t.Fatal(err)
@@ -452,7 +453,7 @@ func TestStatKept(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(m.dir, "proc/10")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.stat(10); sysfs.Reason(err) != sysfs.ReasonVanished {
+	if _, err := c.task(10); sysfs.Reason(err) != sysfs.ReasonVanished {
 		t.Errorf("an ended process: %v", err)
 	}
 }

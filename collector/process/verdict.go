@@ -1,7 +1,7 @@
 package process
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,18 +9,15 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
-
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// processGrace is how old a job is before it is judged: until then it may still
-// be on its way to its first connection.
+// processGrace is how old a job is before it is judged: until then it may still be on its way to its first connection.
 const processGrace = 2 * time.Minute
 
-// notJobs are the beginnings of the names of programs that hold memory of many
-// GPUs for others, or to watch them.
+// notJobs are the beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
 var notJobs = []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}
 
 // jobSpan is the size of a job, by the environment of a process.
@@ -32,9 +29,8 @@ const (
 	spanNodes           // it is on several nodes
 )
 
-// launchers set the size of the whole job and of its part on this node, or the
-// number of nodes alone. The first that a process has decides: the innermost
-// launcher sets the variables that are named first.
+// launchers set the size of the whole job and of its part on this node, or the number of nodes alone. First match wins:
+// the innermost launcher sets the variables that are named first.
 var launchers = []struct{ all, local string }{
 	{"WORLD_SIZE", "LOCAL_WORLD_SIZE"},                     // torchrun, accelerate, deepspeed
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}, // Open MPI
@@ -62,34 +58,39 @@ func spanOf(env map[string]string) jobSpan {
 	return spanUnknown
 }
 
-// sized reports whether a variable is one of the launchers'.
+// sized reports whether a variable is set by a launcher.
 func sized(name string) bool {
 	return slices.ContainsFunc(launchers, func(l struct{ all, local string }) bool {
 		return name == l.all || name == l.local && name != ""
 	})
 }
 
-// spanCache keeps what the environments show, which are read once per process:
-// reading one can wait for a lock of that process.
+// spanCache keeps what the environments show, which are read once per process: reading one can wait for a lock of that
+// process.
 type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
 
-	mu    sync.Mutex // protects all following fields
-	known map[proc.Instance]jobSpan
-	same  map[proc.Instance]bool // in our network namespace
+	mu    sync.Mutex // protects known
+	known map[proc.Instance]spanKnown
+}
+
+// spanKnown is what is known of a process whose environment was read, whether or not that was permitted.
+type spanKnown struct {
+	jobSpan
+	same bool // in our network namespace
 }
 
 // learn reads the environments that are not known yet, for at most budget.
-func (b *spanCache) learn(budget time.Duration, holders []*holder) {
+func (b *spanCache) learn(budget time.Duration, jobs map[string]*job) {
 	var missing []proc.Instance
-	b.mu.Lock()
-	for _, h := range holders {
-		if _, known := b.known[h.Instance]; !known {
-			missing = append(missing, h.Instance)
+	for _, j := range jobs {
+		for _, h := range j.members {
+			if _, read := b.of(h); !read {
+				missing = append(missing, h.Instance)
+			}
 		}
 	}
-	b.mu.Unlock()
 	if len(missing) == 0 {
 		return
 	}
@@ -107,27 +108,24 @@ func (b *spanCache) learn(budget time.Duration, holders []*holder) {
 			b.mu.Lock()
 			if len(b.known) > 4096 {
 				clear(b.known)
-				clear(b.same)
 			}
-			b.known[l], b.same[l] = spanOf(env), err == nil && same
+			b.known[l] = spanKnown{spanOf(env), err == nil && same}
 			b.mu.Unlock()
 		}
 		return struct{}{}
 	})
 }
 
-// of returns what is known of a process; read is false until its environment
-// was read, whether or not that was permitted.
-func (b *spanCache) of(h *holder) (span jobSpan, same, read bool) {
+func (b *spanCache) of(h *holder) (span spanKnown, read bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := h.Instance
-	span, read = b.known[l]
-	return span, b.same[l], read
+	span, read = b.known[h.Instance]
+	return span, read
 }
 
 // job is one group of processes that hold GPU memory.
 type job struct {
+	members   []*holder
 	oldest    *holder
 	gpus      map[string]bool
 	connected bool // one of its processes has a queue pair that can send
@@ -136,52 +134,47 @@ type job struct {
 	foreign   bool // its queue pairs may be in a network namespace that we do not see
 }
 
-// jobsOf gathers the processes that compute into jobs, in a fixed order.
-func jobsOf(holdings []gpuHolding, holders map[uint32]*holder) []*job {
-	byGroup := map[string]*job{}
-	var list []*job
+// jobsOf gathers the processes that compute into jobs, by group.
+func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job {
+	jobs := map[string]*job{}
 	for _, h := range holdings {
 		o := holders[h.pid]
-		if o == nil || !h.compute || slices.ContainsFunc(notJobs,
-			func(name string) bool { return strings.HasPrefix(o.Comm, name) }) {
+		if o == nil || !h.compute {
 			continue
 		}
-		j := byGroup[o.group]
+		j := jobs[o.group]
 		if j == nil {
-			j = &job{oldest: o, gpus: map[string]bool{}}
-			byGroup[o.group] = j
-			list = append(list, j)
+			j = &job{gpus: map[string]bool{}}
+			jobs[o.group] = j
+		}
+		j.members = append(j.members, o)
+		if slices.ContainsFunc(notJobs, func(name string) bool { return strings.HasPrefix(o.Comm, name) }) {
+			continue
 		}
 		j.gpus[h.gpu] = true
-		if o.Start < j.oldest.Start || o.Start == j.oldest.Start && o.PID < j.oldest.PID {
+		if j.oldest == nil || o.Start < j.oldest.Start || o.Start == j.oldest.Start && o.PID < j.oldest.PID {
 			j.oldest = o
 		}
 	}
-	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(a.oldest.PID, b.oldest.PID) })
-	return list
+	maps.DeleteFunc(jobs, func(_ string, j *job) bool { return j.oldest == nil })
+	return jobs
 }
 
-// verdict judges a job at a time; kind is empty if it cannot be judged.
-func (j *job) verdict(at uint64) (kind string, without bool) {
+// verdict returns how a job spans nodes or GPUs, so that it should have queue pairs; empty if it cannot be judged.
+func (j *job) verdict(at uint64) string {
 	switch age := at - min(at, j.oldest.Start); {
 	case age < uint64(processGrace/time.Second)*proc.Tick:
-		return "", false
-	case j.foreign && !j.connected: // it may have some that we do not see
-		return "", false
-	}
-	switch {
+	case j.foreign && !j.connected: // it may have queue pairs that we do not see
 	case j.spans == spanNodes:
-		return "nodes", !j.connected
-	case j.unread: // it may say that it stays on this node
-		return "", false
+		return "nodes"
+	case j.unread: // the environment may show that it stays on this node
 	case j.spans == spanUnknown && len(j.gpus) > 1:
-		return "gpus", !j.connected
+		return "gpus"
 	}
-	return "", false
+	return ""
 }
 
-// judge emits the jobs without queue pairs. It emits nothing while a queue pair
-// that can send may be anybody's.
+// judge adds the jobs without queue pairs. It adds nothing while the owner of a queue pair that can send is unknown.
 func (p *Source) judge(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
 		return
@@ -192,12 +185,12 @@ func (p *Source) judge(r *processReading) {
 	}
 	connected := map[string]bool{}
 	rails := railNames{p.opts.Sysfs, r.rails}
-	for _, q := range r.pairs {
+	for _, q := range r.tallies {
 		if r.allRails && rails.none(q.device) {
 			continue
 		}
-		at = min(at, q.tally.begun) // the age of a job when its queue pairs were listed
-		for key := range q.tally.owners {
+		at = min(at, q.begun) // the age of a job when its queue pairs were listed
+		for key := range q.owners {
 			if key.state != rdmanl.RTS {
 				continue
 			}
@@ -211,29 +204,18 @@ func (p *Source) judge(r *processReading) {
 		}
 	}
 	jobs := jobsOf(r.holdings, r.holders)
-	var members []*holder
-	for _, h := range r.holdings {
-		if o := r.holders[h.pid]; o != nil && h.compute {
-			members = append(members, o)
-		}
-	}
-	p.spans.learn(p.opts.Budget/4, members)
-	for _, j := range jobs {
-		j.connected = connected[j.oldest.group]
-		for _, m := range members {
-			if m.group != j.oldest.group {
-				continue
-			}
-			span, same, read := p.spans.of(m)
+	p.spans.learn(p.opts.Budget/4, jobs)
+	for group, j := range jobs {
+		j.connected = connected[group]
+		for _, m := range j.members {
+			span, read := p.spans.of(m)
 			j.unread = j.unread || !read
-			j.spans = max(j.spans, span)
-			j.foreign = j.foreign || !r.shared && !same
+			j.spans = max(j.spans, span.jobSpan)
+			j.foreign = j.foreign || !r.shared && !span.same
 		}
-		kind, without := j.verdict(at)
-		if kind == "" {
-			continue
+		if kind := j.verdict(at); kind != "" {
+			pod, container := r.label(j.oldest)
+			p.without.add(collector.Bool(!j.connected), pod, container, j.oldest.Comm, kind)
 		}
-		pod, container := r.label(j.oldest)
-		p.without.add(collector.Bool(without), pod, container, j.oldest.Comm, kind)
 	}
 }
