@@ -8,14 +8,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 const corruptSuffix = ".corrupt"
 
-// readFile reads the sections. With aside, this version did not write the file: it is the suffix to keep it under.
+// readFile reads the sections. If this version did not write the file, aside is the suffix to keep it under.
 func readFile(path string) (sections map[string]json.RawMessage, aside string, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -79,10 +78,10 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err != nil {
 		return err
 	}
 	d, err := os.Open(dir)
@@ -107,108 +106,25 @@ func create(path string, access int) (*os.File, error) {
 	return f, nil
 }
 
-// startWriteLocked starts a write, unless one is in progress, which then writes again.
-func (s *Store) startWriteLocked() {
-	if s.readOnly || s.unread || s.closed || s.writing != nil {
-		return
+// openLock opens the lock file and locks it.
+func openLock(path string) (*os.File, error) {
+	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	f, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = create(path, os.O_RDWR)
 	}
-	if s.retry != nil {
-		s.retry.Stop()
+	if errors.Is(err, os.ErrExist) { // another process has made it meanwhile
+		f, err = os.OpenFile(path, flags, 0)
 	}
-	s.writing = make(chan struct{})
-	go s.write()
-}
-
-// write writes until nothing is new, or it cannot.
-func (s *Store) write() {
-	for {
-		s.mu.Lock()
-		was := s.dirty
-		s.dirty = false
-		s.mu.Unlock()
-		err := s.inLane(s.save)
-		s.setError(err)
-		s.mu.Lock()
-		switch {
-		case err != nil:
-			s.dirty = s.dirty || was
-			if !s.closed {
-				s.retryLaterLocked()
-			}
-		case s.dirty:
-			s.mu.Unlock()
-			continue
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, ErrLocked
 		}
-		close(s.writing)
-		s.writing = nil
-		s.mu.Unlock()
-		return
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-}
-
-// retryLaterLocked starts a write after retryEvery.
-func (s *Store) retryLaterLocked() {
-	s.retry = time.AfterFunc(retryEvery, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.startWriteLocked()
-	})
-}
-
-// save writes the file once, in the lane.
-func (s *Store) save() error {
-	s.mu.Lock()
-	lock, loaded := s.lock, s.loaded
-	s.mu.Unlock()
-	if lock == nil {
-		if err := s.acquire(); err != nil {
-			return s.wrap(err)
-		}
-	}
-	var err error
-	if lock == nil || !loaded { // another process may have written and ended
-		err = s.load(true)
-	}
-	s.mu.Lock()
-	loaded, sections := s.loaded, maps.Clone(s.sections)
-	s.mu.Unlock()
-	if !loaded {
-		return err
-	}
-	if err := writeFile(s.dir, sections); err != nil {
-		return s.wrap(err)
-	}
-	return nil
-}
-
-// Close saves pending changes, waiting for them for at most 2 × answerTime, lets other processes write, and returns why
-// changes could not be saved.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.dirty && s.err == nil {
-		s.startWriteLocked()
-	}
-	s.closed = true
-	if s.retry != nil {
-		s.retry.Stop()
-	}
-	writing := s.writing
-	s.mu.Unlock()
-	if writing != nil {
-		select {
-		case <-writing:
-		case <-time.After(2 * answerTime):
-			return fmt.Errorf("state directory %s: a write does not end", s.dir)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lock != nil {
-		s.lock.Close()
-		s.lock = nil
-	}
-	if s.dirty {
-		return s.err
-	}
-	return nil
+	return f, nil
 }

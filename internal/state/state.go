@@ -5,15 +5,15 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/lane"
 )
@@ -33,49 +33,71 @@ var ErrLocked = errors.New("another railscope uses it")
 
 // Store is the state directory as one process sees it. Safe for concurrent use.
 type Store struct {
-	dir      string
-	readOnly bool
-	report   func(error)
-	lanes    lane.Group[error] // one: whatever touches the directory
+	dir     string
+	report  func(error)
+	lanes   lane.Group[error] // one: whatever touches the directory
+	changed chan struct{}     // wakes the writer; nil: nothing is written
+	done    chan struct{}     // closed when the writer has ended
 
-	mu       sync.Mutex // protects all following fields
-	sections map[string]json.RawMessage
-	own      map[string]bool // sections that this process has set
-	lock     *os.File        // nil while another process has it
-	loaded   bool            // the file was read, or there was none: writing loses nothing
-	unread   bool            // the directory did not answer at the start, so it is not written
-	dirty    bool
-	writing  chan struct{} // closed when the write in progress has ended; nil: none is
-	closed   bool
-	retry    *time.Timer // of the next write; nil: none yet
-	err      error
+	mu         sync.Mutex // protects all following fields
+	sections   map[string]json.RawMessage
+	own        map[string]bool // sections that this process has set
+	lock       *os.File        // nil while another process has it
+	loaded     bool            // the file was read, or there was none: writing loses nothing
+	set, saved int             // calls of Set, and how many of them the file holds
+	closed     bool
+	err        error
 }
 
 // Open returns the store in dir, which is made where only its last part is missing. report, which may be nil, is called
 // with a problem, once until it changes, and with nil when it is gone; it must not wait.
-func Open(dir string, report func(error)) *Store { return open(dir, false, report) }
-
-// OpenReadOnly is Open for a process that changes neither the file nor the directory nor the lock.
-func OpenReadOnly(dir string, report func(error)) *Store { return open(dir, true, report) }
-
-func open(dir string, readOnly bool, report func(error)) *Store {
-	s := &Store{dir: dir, readOnly: readOnly, report: report,
-		sections: map[string]json.RawMessage{}, own: map[string]bool{}}
-	s.readDirectory()
+func Open(dir string, report func(error)) *Store {
+	s := newStore(dir, report)
+	s.open()
 	return s
 }
 
-// readDirectory takes the lock and reads the file. A directory that does not answer in time is not written either: its
-// content is unknown.
-func (s *Store) readDirectory() {
+// OpenReadOnly is Open for a process that changes neither the file nor the directory nor the lock.
+func OpenReadOnly(dir string, report func(error)) *Store {
+	s := newStore(dir, report)
+	s.setError(s.inLane(func() error { return s.load(false) }))
+	return s
+}
+
+func newStore(dir string, report func(error)) *Store {
+	return &Store{dir: dir, report: report, sections: map[string]json.RawMessage{}, own: map[string]bool{}}
+}
+
+// open takes the lock, reads the file and starts the writer. A directory that does not answer in time is not written
+// either: its content is unknown.
+func (s *Store) open() {
 	err := s.inLane(s.start)
-	s.mu.Lock()
-	s.unread = errors.Is(err, errNoAnswer)
-	if err != nil && !s.readOnly && !s.unread {
-		s.retryLaterLocked() // the other process may end, and nothing may be new to save then
-	}
-	s.mu.Unlock()
 	s.setError(err)
+	if !errors.Is(err, errNoAnswer) {
+		s.changed, s.done = make(chan struct{}, 1), make(chan struct{})
+		go s.write(err)
+	}
+}
+
+// write saves changes until the store is closed. While there is an error it retries without a change, too: another
+// process may have released the lock.
+func (s *Store) write(err error) {
+	defer close(s.done)
+	for {
+		var retry <-chan time.Time
+		if err != nil {
+			retry = time.After(retryEvery)
+		}
+		select {
+		case _, open := <-s.changed:
+			if !open {
+				return
+			}
+		case <-retry:
+		}
+		err = s.inLane(s.save)
+		s.setError(err)
+	}
 }
 
 var errNoAnswer = errors.New("the file system does not answer")
@@ -89,31 +111,54 @@ func (s *Store) inLane(fn func() error) error {
 	return res.Value
 }
 
-// start is readDirectory in the lane. It may end after open has returned.
+// start takes the lock and reads the file, in the lane.
 func (s *Store) start() error {
-	if s.readOnly {
-		return s.load(false)
-	}
 	err := s.acquire()
-	loadErr := s.load(err == nil)
-	if err != nil { // of the two errors the more important
-		return s.wrap(err)
-	}
-	return loadErr
+	return cmp.Or(err, s.load(err == nil))
 }
 
 // acquire takes the lock, and makes the directory where it is missing.
 func (s *Store) acquire() error {
+	s.mu.Lock()
+	lock := s.lock
+	s.mu.Unlock()
+	if lock != nil {
+		return nil
+	}
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+		return s.wrap(err)
 	}
 	lock, err := openLock(filepath.Join(s.dir, lockName))
 	if err != nil {
-		return err
+		return s.wrap(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lock = lock
+	s.lock, s.loaded = lock, false // another process may have written and ended
+	return nil
+}
+
+// save writes the file once, in the lane.
+func (s *Store) save() error {
+	s.mu.Lock()
+	ready := s.lock != nil && s.loaded
+	s.mu.Unlock()
+	var err error
+	if !ready {
+		err = s.start()
+	}
+	s.mu.Lock()
+	ready, sections, set := s.lock != nil && s.loaded, maps.Clone(s.sections), s.set
+	s.mu.Unlock()
+	if !ready {
+		return err
+	}
+	if err := writeFile(s.dir, sections); err != nil {
+		return s.wrap(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved = set
 	return nil
 }
 
@@ -122,28 +167,6 @@ func (s *Store) wrap(err error) error {
 		return fmt.Errorf("state directory %s: %w; read only until that process ends", s.dir, err)
 	}
 	return fmt.Errorf("state directory %s: %w; changes are kept in memory", s.dir, err)
-}
-
-func openLock(path string) (*os.File, error) {
-	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	f, err := os.OpenFile(path, flags, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		f, err = create(path, os.O_RDWR)
-	}
-	if errors.Is(err, os.ErrExist) { // another process has made it meanwhile
-		f, err = os.OpenFile(path, flags, 0)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrLocked
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
 }
 
 // load reads the file. One that this version did not write is reported and, where this process may write, set aside.
@@ -199,8 +222,42 @@ func (s *Store) Set(section string, v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sections[section], s.own[section] = raw, true
-	s.dirty = true
-	s.startWriteLocked()
+	s.set++
+	if s.closed {
+		return
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default: // a write is due anyway, or nothing is written
+	}
+}
+
+// Close saves pending changes, waiting for them for at most 2 × answerTime, lets other processes write, and returns why
+// changes could not be saved.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.changed != nil && !s.closed {
+		close(s.changed)
+	}
+	s.closed = true
+	s.mu.Unlock()
+	if s.done != nil {
+		select {
+		case <-s.done:
+		case <-time.After(2 * answerTime):
+			return fmt.Errorf("state directory %s: a write does not end", s.dir)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock != nil {
+		s.lock.Close()
+		s.lock = nil
+	}
+	if s.saved < s.set {
+		return s.err
+	}
+	return nil
 }
 
 // Reject drops a section that its user cannot use: a copy of the file is kept, and why is reported.
