@@ -15,10 +15,9 @@ import (
 type Conn struct {
 	net.Conn
 	limit *Limit
-	from  address
+	from  netip.Prefix
 
-	holds    bool        // a place; protected by limit.mu
-	stranger bool        // likewise
+	stranger bool        // not proven yet; protected by limit.mu
 	timer    *time.Timer // of an unproven one
 
 	mu    sync.Mutex // protects all following fields
@@ -34,8 +33,7 @@ const (
 	writing
 )
 
-// Of returns the connection of this package below c, which may be TLS; nil when
-// there is none.
+// Of returns the connection of this package below c, which may be TLS; nil if there is none.
 func Of(c net.Conn) *Conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -48,22 +46,31 @@ func Of(c net.Conn) *Conn {
 func (c *Conn) Prove() {
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
-	c.limit.provenLocked(c)
+	c.proveLocked()
+}
+
+func (c *Conn) proveLocked() {
+	if c.stranger {
+		c.stranger = false
+		c.timer.Stop()
+	}
 }
 
 // expire closes a connection that has not proven itself in time.
 func (c *Conn) expire() {
 	c.limit.mu.Lock()
-	if !c.stranger { // it was proven, or closed, in this moment
-		c.limit.mu.Unlock()
+	late := c.stranger // else it was proven, or closed, in this moment
+	if late {
+		c.limit.freeLocked(c)
+	}
+	c.limit.mu.Unlock()
+	if !late {
 		return
 	}
-	c.limit.freeLocked(c)
-	c.limit.mu.Unlock()
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // what was not sent is dropped: the kernel would keep trying for minutes
 	}
-	_ = c.Conn.Close() // whoever uses it learns so
+	_ = c.Conn.Close() // its user gets an error
 	c.limit.opts.Refused(Timeout, c.RemoteAddr().String())
 }
 
@@ -97,8 +104,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// note counts the first deadline that passed within a request. Connections on
-// which nothing came are not counted: browsers open some for later.
+// note counts the first deadline that passed within a request. Connections on which nothing came are not counted:
+// browsers open some for later.
 func (c *Conn) note(direction, n int, err error) {
 	if err == nil && direction == writing {
 		return
@@ -120,8 +127,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// SetReadDeadline implements [net.Conn]. net/http breaks off a read of its own by
-// a deadline of long ago, which is why note looks when it was.
+// SetReadDeadline implements [net.Conn]. net/http aborts its reads by a deadline of long ago, which note ignores.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.deadline(t, reading)
 	return c.Conn.SetReadDeadline(t)
@@ -141,33 +147,11 @@ func (c *Conn) deadline(t time.Time, directions ...int) {
 	}
 }
 
-// State is for [http.Server.ConnState]: a connection that waits for its next
-// request may do so without being counted.
+// State is for [http.Server.ConnState]: a connection that waits for its next request is not counted as timed out.
 func State(c net.Conn, state http.ConnState) {
 	if c := Of(c); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.idle = state == http.StateIdle
 	}
-}
-
-// address is who a place belongs to: an IPv4 address, or the /64 of an IPv6
-// address, which is what one host is given. Other networks have no addresses.
-type address struct {
-	prefix netip.Prefix
-	known  bool
-}
-
-func addressOf(a net.Addr) address {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return address{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	prefix, err := ip.Prefix(bits)
-	return address{prefix, err == nil}
 }

@@ -166,8 +166,8 @@ func TestProvenTime(t *testing.T) {
 func proveAll(l *Limit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.strangers) > 0 {
-		l.provenLocked(l.strangers[0])
+	for _, c := range l.open {
+		c.proveLocked()
 	}
 }
 

@@ -1,7 +1,16 @@
+// Package connlimit bounds what the connections of a server can cost.
+//
+// A [Limit] accepts always. A connection beyond a bound is closed at once and counted: a listener that stops accepting
+// leaves clients in the backlog, where neither they nor the operator see why nothing answers.
+//
+// Where connections must prove themselves, one that has not is closed after a fixed time, whatever state its request is
+// in. Deadlines that net/http sets cannot extend that time. Unproven connections displace each other, never a proven
+// one.
 package connlimit
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -18,43 +27,42 @@ const (
 type Options struct {
 	Connections int // open at a time; an address has at most half of them
 
-	// Strangers is how many of them may be unproven; when one more comes, the
-	// oldest unproven one is closed. 0: connections need not prove themselves.
+	// Strangers is how many of them may be unproven; when one more comes, the oldest unproven one is closed. 0:
+	// connections need not prove themselves.
 	Strangers    int
 	StrangerTime time.Duration // after which an unproven connection is closed
 
-	// Refused is called for each connection that is refused or timed out, with
-	// its address. It must not block, nor call the limit.
+	// Refused is called for each connection that is refused or timed out, with its address. It must not block, nor
+	// call the limit.
 	Refused func(reason, from string)
 }
 
-// Limit holds the bounds over the connections of one or more listeners. Safe for
-// concurrent use.
+// Limit holds the bounds over the connections of one or more listeners. Safe for concurrent use.
 type Limit struct {
 	opts Options
 
-	mu        sync.Mutex // protects all following fields
-	open      int
-	addresses map[address]*holder
-	strangers []*Conn // oldest first
+	mu   sync.Mutex
+	open []*Conn // oldest first; protected by mu
 }
 
-// holder counts the connections of one address.
-type holder struct{ open, strangers int }
-
-// New returns a limit that nothing counts against yet.
+// New returns a limit without connections.
 func New(o Options) *Limit {
 	if o.Refused == nil {
 		o.Refused = func(string, string) {}
 	}
-	return &Limit{opts: o, addresses: map[address]*holder{}}
+	return &Limit{opts: o}
 }
 
 // Open returns how many connections are open, and how many of them are unproven.
 func (l *Limit) Open() (all, strangers int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open, len(l.strangers)
+	for _, c := range l.open {
+		if c.stranger {
+			strangers++
+		}
+	}
+	return len(l.open), strangers
 }
 
 // Listener returns inner with the bounds of l on what it accepts.
@@ -78,13 +86,11 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Admit gives c a place, or closes it and returns nil. The place is free again
-// when the returned connection is closed.
+// Admit gives c a place, or closes it and returns nil. The place is free again when the returned connection is closed.
 func (l *Limit) Admit(c net.Conn) net.Conn {
-	from := addressOf(c.RemoteAddr())
-	made, displaced, reason := l.place(c, from)
+	made, displaced, reason := l.place(c)
 	if displaced != nil {
-		_ = displaced.Conn.Close() // whoever uses it learns so
+		_ = displaced.Conn.Close() // its user gets an error
 		l.opts.Refused(reason, displaced.RemoteAddr().String())
 	}
 	if made == nil {
@@ -95,78 +101,62 @@ func (l *Limit) Admit(c net.Conn) net.Conn {
 	return made
 }
 
-// place takes a place for c, at the cost of an unproven connection if need be.
-func (l *Limit) place(c net.Conn, from address) (made, displaced *Conn, reason string) {
+// place gives c a place, at the cost of an unproven connection if need be.
+func (l *Limit) place(c net.Conn) (made, displaced *Conn, reason string) {
+	from := addressOf(c.RemoteAddr())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.addresses[from]
-	if h == nil {
-		h = &holder{}
+	own, unproven, most := 0, 0, 0
+	strangers := map[netip.Prefix]int{}
+	for _, o := range l.open {
+		if o.from == from {
+			own++
+		}
+		if o.stranger {
+			unproven++
+			strangers[o.from]++
+			most = max(most, strangers[o.from])
+		}
 	}
+	var fits func(from netip.Prefix) bool // whose oldest unproven connection is displaced
 	switch {
-	case from.known && h.open >= max(l.opts.Connections/2, 1):
-		if reason, displaced = Address, l.oldestLocked(func(s *Conn) bool { return s.from == from }); displaced == nil {
-			return nil, nil, reason
-		}
-	case l.open >= l.opts.Connections, l.opts.Strangers > 0 && len(l.strangers) >= l.opts.Strangers:
-		most := 0
-		for _, s := range l.strangers {
-			most = max(most, l.addresses[s.from].strangers)
-		}
-		// The oldest of whoever has most: who opens many does not displace others.
-		reason, displaced = Connections, l.oldestLocked(func(s *Conn) bool {
-			return l.addresses[s.from].strangers == most
-		})
-		if displaced == nil {
-			return nil, nil, reason
-		}
+	case from.IsValid() && own >= max(l.opts.Connections/2, 1):
+		reason, fits = Address, func(of netip.Prefix) bool { return of == from }
+	case len(l.open) >= l.opts.Connections, l.opts.Strangers > 0 && unproven >= l.opts.Strangers:
+		// Who has most: an address that opens many does not displace others.
+		reason, fits = Connections, func(of netip.Prefix) bool { return strangers[of] == most }
 	}
-	if displaced != nil {
+	if reason != "" {
+		i := slices.IndexFunc(l.open, func(o *Conn) bool { return o.stranger && fits(o.from) })
+		if i < 0 {
+			return nil, nil, reason
+		}
+		displaced = l.open[i]
 		l.freeLocked(displaced)
 	}
-	made = &Conn{Conn: c, limit: l, from: from, holds: true}
-	l.open++
-	l.addresses[from] = h
-	h.open++
+	made = &Conn{Conn: c, limit: l, from: from}
+	l.open = append(l.open, made)
 	if l.opts.Strangers > 0 {
 		made.stranger = true
-		h.strangers++
-		l.strangers = append(l.strangers, made)
 		made.timer = time.AfterFunc(l.opts.StrangerTime, made.expire)
 	}
 	return made, displaced, reason
 }
 
-// oldestLocked returns the oldest unproven connection of those that fit.
-func (l *Limit) oldestLocked(fits func(*Conn) bool) *Conn {
-	if i := slices.IndexFunc(l.strangers, fits); i >= 0 {
-		return l.strangers[i]
-	}
-	return nil
-}
-
-// freeLocked takes the place of c away, if it has one.
+// freeLocked frees the place of c, if it has one.
 func (l *Limit) freeLocked(c *Conn) {
-	if !c.holds {
-		return
-	}
-	l.provenLocked(c)
-	c.holds = false
-	l.open--
-	h := l.addresses[c.from]
-	if h.open--; h.open == 0 {
-		delete(l.addresses, c.from)
-	}
+	c.proveLocked()
+	l.open = slices.DeleteFunc(l.open, func(o *Conn) bool { return o == c })
 }
 
-// provenLocked takes c off the unproven ones, and reports whether it was one.
-func (l *Limit) provenLocked(c *Conn) bool {
-	if !c.stranger {
-		return false
+// addressOf returns who a place belongs to: an IPv4 address, or the /64 of an IPv6 address, which is what one host is
+// given. It is invalid for other networks.
+func addressOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
 	}
-	c.stranger = false
-	c.timer.Stop()
-	l.addresses[c.from].strangers--
-	l.strangers = slices.DeleteFunc(l.strangers, func(s *Conn) bool { return s == c })
-	return true
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // cannot fail
+	return prefix
 }

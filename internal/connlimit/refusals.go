@@ -5,49 +5,42 @@ import (
 	"time"
 )
 
-// Quiet is how long no refusal of a reason must have occurred before the next is
-// reported again.
+// Quiet is how long a reason must not have occurred before it is reported again.
 const Quiet = 3 * time.Minute
 
-// Refusals counts refusals by reason and reports the first of each. Safe for
-// concurrent use.
+// Refusals counts refusals by reason and reports the first of each. Safe for concurrent use.
 type Refusals struct {
-	report func(reason, from string)
-	order  []string
+	report  func(reason, from string)
+	reasons []string
 
-	mu     sync.Mutex // protects all following fields
-	counts map[string]uint64
-	last   map[string]time.Time
+	mu    sync.Mutex // protects all following fields
+	count map[string]uint64
+	last  map[string]time.Time
 }
 
-// NewRefusals returns counts of 0 for the reasons. report is called when a
-// refusal follows [Quiet] without one of its reason, with the address; nil: it is
-// not reported.
+// NewRefusals returns counts of 0 for the reasons. report is called when a refusal follows [Quiet] without one of its
+// reason, with the address; nil: it is not reported.
 func NewRefusals(report func(reason, from string), reasons ...string) *Refusals {
-	if report == nil {
-		report = func(string, string) {}
-	}
-	return &Refusals{report: report, order: reasons, counts: map[string]uint64{}, last: map[string]time.Time{}}
+	return &Refusals{report: report, reasons: reasons, count: map[string]uint64{}, last: map[string]time.Time{}}
 }
 
-// Count counts one refusal, by a reason of those that were given.
+// Count counts one refusal, by one of the reasons.
 func (r *Refusals) Count(reason, from string) {
-	now := time.Now()
 	r.mu.Lock()
-	last, known := r.last[reason]
-	r.counts[reason]++
-	r.last[reason] = now
+	again := time.Since(r.last[reason]) > Quiet
+	r.count[reason]++
+	r.last[reason] = time.Now()
 	r.mu.Unlock()
-	if !known || now.Sub(last) > Quiet {
+	if again && r.report != nil {
 		r.report(reason, from)
 	}
 }
 
-// Each calls fn with every reason and its count, in the order that was given.
+// Each calls fn with every reason and its count, in their order.
 func (r *Refusals) Each(fn func(reason string, n uint64)) {
-	for _, reason := range r.order {
+	for _, reason := range r.reasons {
 		r.mu.Lock()
-		n := r.counts[reason]
+		n := r.count[reason]
 		r.mu.Unlock()
 		fn(reason, n)
 	}
