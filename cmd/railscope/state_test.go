@@ -70,7 +70,7 @@ func (s railsSettings) listed(t *testing.T) string {
 		out = append(out, r.Device+":"+r.Rail)
 	}
 	for _, m := range list.Missing {
-		out = append(out, "missing:"+m.Rail)
+		out = append(out, "missing:"+m.Name)
 	}
 	return strings.Join(out, " ")
 }

@@ -34,8 +34,7 @@ func (l List) WriteTable(w io.Writer) error {
 		for _, r := range l.Rails {
 			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
 				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress),
-				number(r.NUMANode, 0),
-				number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
+				number(r.NUMANode, 0), number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
 		}
 		_ = t.Flush() // b takes everything
 		if nodes := l.characterDevices(); len(nodes) > 0 {
@@ -46,7 +45,7 @@ func (l List) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "Left out: %s port %d: %s\n", o.Device, o.Port, o.Reason)
 	}
 	for _, m := range l.Missing {
-		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Rail, dash(m.Device), m.Port, dash(m.PCIAddress))
+		fmt.Fprintf(&b, "Missing: rail %s (%s port %d at %s)\n", m.Name, dash(m.Device), m.Port, dash(m.PCIAddress))
 	}
 	for _, p := range l.Problems {
 		fmt.Fprintf(&b, "Problem: %s\n", p)
@@ -74,7 +73,7 @@ func (l List) characterDevices() []string {
 
 func dash(s string) string { return cmp.Or(s, "-") }
 
-// number prints n, and a dash below least, where it is unknown.
+// number formats n, or a dash if it is below least: unknown.
 func number(n, least int) string {
 	if n < least {
 		return "-"
@@ -82,7 +81,7 @@ func number(n, least int) string {
 	return strconv.Itoa(n)
 }
 
-// gigabits prints bytes per second as Gb/s.
+// gigabits formats bytes per second as Gb/s.
 func gigabits(bytesPerSecond float64) string {
 	if bytesPerSecond == 0 {
 		return "-"
@@ -90,7 +89,7 @@ func gigabits(bytesPerSecond float64) string {
 	return strconv.FormatFloat(bytesPerSecond*8/1e9, 'f', 1, 64) + " Gb/s"
 }
 
-// address prints a GID as the IP address that it holds.
+// address formats a GID as the IP address that it contains.
 func address(gid string) string {
 	a, err := netip.ParseAddr(gid)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// List is what `railscope rails` prints. Unknown figures are absent.
+// List is the output of `railscope rails`. Unknown figures are absent.
 type List struct {
 	Rails    []Rail    `json:"rails"`
 	LeftOut  []LeftOut `json:"left_out"`
@@ -47,16 +47,16 @@ type Rail struct {
 	CharacterDevices []string `json:"character_devices"` // that a program needs to use the rail
 }
 
-// LeftOut is an RDMA port that is not a rail.
+// LeftOut is an RDMA port that is not a rail: a [rail.LeftOut].
 type LeftOut struct {
 	Device string `json:"device"`
 	Port   int    `json:"port"`
 	Reason string `json:"reason"`
 }
 
-// Missing is a known rail that is absent.
+// Missing is a known rail that is absent: a [rail.Missing].
 type Missing struct {
-	Rail       string `json:"rail"`
+	Name       string `json:"rail"`
 	Device     string `json:"device"`
 	Port       int    `json:"port"`
 	PCIAddress string `json:"pci_address"`
@@ -72,26 +72,24 @@ type port struct {
 // Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits for each rail for
 // at most budget.
 func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
-	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: []string{}}
 	snap := finder.Snapshot()
-	list.Problems = append(list.Problems, messages(snap.Err)...)
+	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: messages(snap.Err)}
+	names := make([]string, len(snap.Rails))
 	byName := map[string]rail.Rail{}
-	var names []string
-	for _, r := range snap.Rails {
-		byName[r.Name] = r
-		names = append(names, r.Name)
+	for i, r := range snap.Rails {
+		names[i], byName[r.Name] = r.Name, r
 	}
 	var lanes lane.Group[port]
 	var limits []rail.Limits
-	for _, res := range lanes.Run(budget, names, func(name string) port {
+	for i, res := range lanes.Run(budget, names, func(name string) port {
 		p := readPort(sysfsRoot, byName[name])
 		p.rail.CharacterDevices = append(p.rail.CharacterDevices, nodes.Nodes(p.rail.Device)...)
 		return p
 	}) {
 		p := res.Value
 		if res.Err != nil {
-			r := byName[res.Key]
-			p = port{rail: describe(r), problems: []string{fmt.Sprintf("%s port %d: %v", r.Device, r.Port, res.Err)}}
+			p = port{rail: describe(snap.Rails[i]),
+				problems: []string{fmt.Sprintf("%s port %d: %v", snap.Rails[i].Device, snap.Rails[i].Port, res.Err)}}
 		}
 		list.Rails = append(list.Rails, p.rail)
 		list.Problems = append(list.Problems, p.problems...)
@@ -101,10 +99,10 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 		list.Rails[i].Capacity = capacity
 	}
 	for _, l := range snap.LeftOut {
-		list.LeftOut = append(list.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
+		list.LeftOut = append(list.LeftOut, LeftOut(l))
 	}
 	for _, m := range snap.Missing {
-		list.Missing = append(list.Missing, Missing{m.Name, m.Device, m.Port, m.PCIAddress})
+		list.Missing = append(list.Missing, Missing(m))
 	}
 	return list
 }
@@ -133,9 +131,9 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	if state, err := in.PhysState(); note(err) {
 		p.rail.PhysicalState = physStateName(state)
 	}
-	netdev, active, err := in.MTU()
+	var err error
+	p.rail.NetdevMTU, p.rail.ActiveMTU, err = in.MTU()
 	note(err)
-	p.rail.NetdevMTU, p.rail.ActiveMTU = netdev, active
 	gids, errs := in.GIDs()
 	for _, err := range errs {
 		if !errors.Is(err, rail.ErrNoTable) { // the reason for no GID says so
@@ -155,25 +153,23 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 
 // physStateName returns a physical state as the kernel prints it (drivers/infiniband/core/sysfs.c, phys_state_show).
 func physStateName(state int) string {
-	names := []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery",
+	names := []string{"0", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery",
 		"Phy Test"}
-	if state <= 0 || state >= len(names) {
+	if state < 0 || state >= len(names) {
 		return strconv.Itoa(state)
 	}
 	return names[state]
 }
 
-// messages takes joined errors apart.
-func messages(err error) (list []string) {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it takes the tree apart
-	switch {
-	case err == nil:
-	case ok:
+// messages splits joined errors.
+func messages(err error) []string {
+	list := []string{}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the joined error itself
 		for _, one := range joined.Unwrap() {
 			list = append(list, messages(one)...)
 		}
-	default:
-		list = []string{err.Error()}
+	} else if err != nil {
+		list = append(list, err.Error())
 	}
 	return list
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,33 +17,28 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// listMethod is the one method of the service that is called. Its answer says
-// which devices the kubelet gave to which container; it does not say a pod's
-// UID nor a container's ID.
+// listMethod is the one method of the service that is called. Its answer says which devices the kubelet gave to which
+// container, but neither a pod's UID nor a container's ID.
 //
 // Source: k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
 const listMethod = "/v1.PodResourcesLister/List"
 
-// maxResponse is the most that is read of an answer: the limit that gRPC has by
-// default.
-const maxResponse = 4 << 20
-
-// maxDevices bounds what an answer may hold.
-const maxDevices = 1 << 16
+// Bounds of an answer.
+const (
+	maxResponse = 4 << 20 // bytes, the default limit of gRPC
+	maxDevices  = 1 << 16
+)
 
 // Device is a device that a container was given.
 type Device struct {
-	Resource string // as the pod asks for it, nvidia.com/gpu
-	ID       string // as the device plugin names it: a GPU's UUID, a MIG device's UUID; a replica's with ::n after it
+	ID string // as the device plugin names it: a GPU's UUID, a MIG device's UUID; a replica's with ::n after it
 	Name
 }
 
-// Client asks a kubelet which container has which device. Safe for concurrent
-// use.
+// Client asks a kubelet which container has which device. Safe for concurrent use.
 //
-// A unary call of gRPC is an HTTP/2 POST of a message behind five bytes, with
-// the status in the trailer: the HTTP client of the standard library makes one,
-// and the modules of gRPC and of the kubelet are not needed for it.
+// A unary call of gRPC is an HTTP/2 POST of a message behind five bytes, with the status in the trailer: the HTTP client
+// of the standard library makes one, and the modules of gRPC and of the kubelet are not needed for it.
 type Client struct {
 	path string
 	http *http.Client
@@ -54,16 +50,15 @@ func NewClient(path string) *Client {
 	protocols.SetUnencryptedHTTP2(true)
 	return &Client{path, &http.Client{Transport: &http.Transport{
 		Protocols:         protocols,
-		DisableKeepAlives: true, // a question now and then: no connection stays open for it
+		DisableKeepAlives: true, // calls are rare
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
 	}}}
 }
 
-// Devices returns the devices of all pods, until ctx is done: then it fails
-// with context.DeadlineExceeded, for [sysfs.ReasonTimeout]. Where there is no
-// socket it fails with os.ErrNotExist.
+// Devices returns the devices of all pods, until ctx is done: then it fails with context.DeadlineExceeded, for
+// [sysfs.ReasonTimeout]. Without a socket it fails with os.ErrNotExist.
 func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 	body, err := c.call(ctx)
 	var devices []Device
@@ -73,7 +68,7 @@ func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 	if err == nil {
 		return devices, nil
 	}
-	if e, ok := errors.AsType[*url.Error](err); ok { // its URL is no place
+	if e, ok := errors.AsType[*url.Error](err); ok { // its URL is not that of the socket
 		err = e.Err
 	}
 	reason := sysfs.Reason(err)
@@ -121,7 +116,7 @@ func (c *Client) call(ctx context.Context) ([]byte, error) {
 	return message(body)
 }
 
-// message takes the one message out of the body of an answer.
+// message returns the one message in the body of an answer.
 func message(body []byte) ([]byte, error) {
 	switch {
 	case len(body) < 5:
@@ -134,87 +129,57 @@ func message(body []byte) ([]byte, error) {
 	return body[5:], nil
 }
 
-// decodeList reads a ListPodResourcesResponse: pod_resources = 1 {name = 1,
-// namespace = 2, containers = 3 {name = 1, devices = 2 {resource_name = 1,
-// device_ids = 2}}}. What later versions add is passed over.
+// decodeList reads a ListPodResourcesResponse: pod_resources = 1 {name = 1, namespace = 2, containers = 3 {name = 1,
+// devices = 2 {resource_name = 1, device_ids = 2}}}. Fields of later versions are ignored.
 func decodeList(b []byte) ([]Device, error) {
 	var devices []Device
-	err := messages(b, 1, func(pod []byte) error {
-		var owner Name
-		if err := texts(pod, map[protowire.Number]*string{1: &owner.Pod, 2: &owner.Namespace}); err != nil {
-			return err
-		}
-		return messages(pod, 3, func(container []byte) error {
-			if err := texts(container, map[protowire.Number]*string{1: &owner.Container}); err != nil {
-				return err
-			}
-			return messages(container, 2, func(given []byte) error {
-				var resource string
-				if err := texts(given, map[protowire.Number]*string{1: &resource}); err != nil {
-					return err
-				}
-				return messages(given, 2, func(id []byte) error {
+	var d decoder
+	for pod := range d.values(b, 1) {
+		owner := Name{Namespace: d.text(pod, 2), Pod: d.text(pod, 1)}
+		for container := range d.values(pod, 3) {
+			owner.Container = d.text(container, 1)
+			for given := range d.values(container, 2) {
+				for id := range d.values(given, 2) {
 					if len(devices) == maxDevices {
-						return fmt.Errorf("more than %d devices", maxDevices)
+						return nil, fmt.Errorf("more than %d devices", maxDevices)
 					}
 					if plausible(owner.Namespace, owner.Pod, owner.Container) {
-						devices = append(devices, Device{Resource: resource, ID: string(id), Name: owner})
+						devices = append(devices, Device{ID: string(id), Name: owner})
 					}
-					return nil
-				})
-			})
-		})
-	})
-	return devices, err
-}
-
-// texts fills in the strings of a message.
-func texts(b []byte, fields map[protowire.Number]*string) error {
-	for _, to := range fields {
-		*to = ""
-	}
-	return values(b, func(field protowire.Number, value []byte) error {
-		if to := fields[field]; to != nil {
-			*to = string(value)
-		}
-		return nil
-	})
-}
-
-// messages calls fn for each value of one field of a message.
-func messages(b []byte, field protowire.Number, fn func([]byte) error) error {
-	return values(b, func(f protowire.Number, value []byte) error {
-		if f != field {
-			return nil
-		}
-		return fn(value)
-	})
-}
-
-// values calls fn for each field of a message that has a length: strings, bytes,
-// messages.
-func values(b []byte, fn func(protowire.Number, []byte) error) error {
-	for len(b) > 0 {
-		field, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(field, typ, b); n < 0 {
-				return protowire.ParseError(n)
+				}
 			}
-			b = b[n:]
-			continue
 		}
-		value, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := fn(field, value); err != nil {
-			return err
-		}
-		b = b[n:]
 	}
-	return nil
+	return devices, d.err
+}
+
+// decoder keeps the first error of a message.
+type decoder struct{ err error }
+
+// values yields the values of one field of a message that have a length: strings, bytes, messages.
+func (d *decoder) values(b []byte, want protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for rest := b; len(rest) > 0 && d.err == nil; {
+			field, typ, n := protowire.ConsumeField(rest)
+			if n < 0 {
+				d.err = protowire.ParseError(n)
+				return
+			}
+			if field == want && typ == protowire.BytesType {
+				_, _, tag := protowire.ConsumeTag(rest)
+				if value, _ := protowire.ConsumeBytes(rest[tag:]); !yield(value) {
+					return
+				}
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// text returns a string of a message: the last, if there are several.
+func (d *decoder) text(b []byte, field protowire.Number) (s string) {
+	for value := range d.values(b, field) {
+		s = string(value)
+	}
+	return s
 }

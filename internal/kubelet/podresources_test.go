@@ -20,8 +20,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// kubelet is a gRPC server as low as HTTP/2: it answers with the given bytes and
-// trailer.
+// kubelet is a gRPC server at the level of HTTP/2: it answers with the given bytes and trailer.
 func kubelet(t *testing.T, answer http.HandlerFunc) *Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubelet.sock")
@@ -56,7 +55,7 @@ func frame(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 }
 
-// response is an answer with two pods, and all that newer kubelets say besides.
+// response is an answer with two pods, and with fields of newer kubelets.
 func response() []byte {
 	topology := msg(3, msg(1, num(1, 1)))
 	return bytes.Join([][]byte{
@@ -95,10 +94,10 @@ func TestDevices(t *testing.T) {
 	})
 	trainer := Name{"default", "train-0", "trainer"}
 	want := []Device{
-		{"nvidia.com/gpu", "GPU-1", trainer},
-		{"nvidia.com/gpu", "GPU-2", trainer},
-		{"rdma/roce", "roce-7", trainer},
-		{"nvidia.com/mig-1g.18gb", "MIG-9", Name{"infer", "b", "a"}},
+		{"GPU-1", trainer},
+		{"GPU-2", trainer},
+		{"roce-7", trainer},
+		{"MIG-9", Name{"infer", "b", "a"}},
 	}
 	for range 2 {
 		got, err := c.Devices(t.Context())
@@ -151,7 +150,7 @@ func TestDevicesFails(t *testing.T) {
 	}
 }
 
-// TestDevicesHangs: a kubelet that accepts and says nothing costs the deadline.
+// TestDevicesHangs: a kubelet that accepts and never answers costs the deadline.
 func TestDevicesHangs(t *testing.T) {
 	stop := make(chan struct{})
 	c := kubelet(t, func(_ http.ResponseWriter, r *http.Request) {
