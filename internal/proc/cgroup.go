@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Cgroup is who started a process, by the name of its cgroup. What that does not
-// show is empty.
+// Cgroup is who started a process, by the name of its cgroup. What that does not show is empty.
 type Cgroup struct {
 	Pod       string // UID of the Kubernetes pod, with dashes where it has them
 	Container string // ID that the runtime gave the container, 64 hexadecimal digits
@@ -16,9 +15,8 @@ type Cgroup struct {
 	Path      string // the path itself: of the unified hierarchy, else of the first one
 }
 
-// How runtimes and resource managers name cgroups. A pod's UID has dashes, for
-// systemd underscores, and none where it is the hash of a static pod's file. A
-// container's ID has the runtime's name before it, or nothing.
+// How runtimes and resource managers name cgroups. A pod's UID has dashes, for systemd underscores, and neither if it is
+// the hash of a static pod's file. A container's ID follows the runtime's name, or nothing.
 var (
 	podPart = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
 		`(?:\.slice)?(?:$|[/:])`)
@@ -27,9 +25,8 @@ var (
 		`/job_([0-9]{1,10})(?:$|/)`)
 )
 
-// ReadCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and
-// v2, of the systemd and the cgroupfs driver, of containerd, CRI-O, Docker and
-// Podman, and of Slurm, also relative to a cgroup namespace of ours.
+// ReadCgroup reads /proc/PID/cgroup. It understands the paths of cgroup v1 and v2, of the systemd and the cgroupfs
+// driver, of containerd, CRI-O, Docker and Podman, and of Slurm, also relative to a cgroup namespace of ours.
 //
 // Source: cgroups(7); pkg/kubelet/cm/cgroup_manager_linux.go in Kubernetes.
 func ReadCgroup(root string, pid int) (Cgroup, error) {
@@ -61,8 +58,8 @@ func (c *Cgroup) add(path string, unified bool) {
 	}
 }
 
-// containerOf returns the innermost container of a path. The monitor of a
-// container (conmon) is named after it and is not in it.
+// containerOf returns the innermost container of a path. The monitor of a container (conmon) is named after it and is
+// not in it.
 func containerOf(path string) string {
 	all := containerPart.FindAllStringSubmatchIndex(path, -1)
 	if len(all) == 0 {

@@ -1,11 +1,8 @@
-// Package proc is the one door to /proc/PID, cgroups, namespaces, limits and
-// the machine's memory. It reads with github.com/prometheus/procfs and adds what
-// that leaves to its callers: reasons that can be counted (package sysfs), names
-// that are valid UTF-8, and bounds. Processes write much of what is read here,
-// so nothing of it is trusted.
+// Package proc reads /proc/PID, cgroups, namespaces, limits and the machine's memory with github.com/prometheus/procfs,
+// and adds reasons that can be counted (package sysfs), names that are valid UTF-8, and bounds. Processes write much of
+// what is read here, so it is not trusted.
 //
-// A read may wait for a lock of the process, Environ above all; call it in a
-// lane (package lane).
+// A read may wait for a lock of the process, Environ above all; call it in a lane (package lane).
 package proc
 
 import (
@@ -43,16 +40,15 @@ type Stat struct {
 	TTY      bool // it has a controlling terminal
 }
 
-// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and
-// start, and the process's parent. A process that is gone fails with
-// [sysfs.ReasonVanished].
+// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and start, and the process's parent. A process
+// that is gone fails with [sysfs.ReasonVanished].
 func ReadStat(root string, pid int) (Stat, error) {
 	st, err := read(root, pid, "stat", procfs.Proc.Stat)
 	if err != nil {
 		return Stat{}, err
 	}
-	return Stat{Instance{pid, st.Starttime}, strings.ToValidUTF8(st.Comm, "\ufffd"), st.PPID, st.Session, st.TTY != 0},
-		nil
+	comm := strings.ToValidUTF8(st.Comm, "\ufffd")
+	return Stat{Instance{pid, st.Starttime}, comm, st.PPID, st.Session, st.TTY != 0}, nil
 }
 
 // Process returns the process that a thread belongs to (Tgid).
@@ -64,36 +60,29 @@ func Process(root string, tid int) (int, error) {
 	return status.TGID, err
 }
 
-// Capabilities returns the effective capabilities of a process, a bit each
-// (include/uapi/linux/capability.h).
+// Capabilities returns the effective capabilities of a process, a bit each (include/uapi/linux/capability.h).
 func Capabilities(root string, pid int) (uint64, error) {
 	status, err := read(root, pid, "status", procfs.Proc.NewStatus)
 	return status.CapEff, err
 }
 
-// PIDs lists the processes, at most limit. Its error is a partial list's, too.
-func PIDs(root string, limit int) ([]int, error) {
-	fs, err := procfs.NewFS(root)
-	if err != nil {
-		return nil, fail(root, err)
-	}
-	all, err := fs.AllProcs()
-	pids := make([]int, 0, len(all))
+// PIDs lists the processes, at most limit. It returns an error and the first ones if there are more.
+func PIDs(root string, limit int) (pids []int, err error) {
+	all, err := call(root, root, procfs.FS.AllProcs)
 	for _, p := range all {
 		if p.PID > 0 && len(pids) < limit {
 			pids = append(pids, p.PID)
 		}
 	}
 	if len(all) > limit {
-		err = errors.Join(err, fmt.Errorf("%d processes: only the first %d are read", len(all), limit))
+		err = fmt.Errorf("%d processes: only the first %d are read", len(all), limit)
 	}
 	return pids, err
 }
 
-// Namespace returns the name of a process's namespace of a kind ("net", "pid"),
-// alike for two processes in one. It needs the rights that Environ needs; our
-// own is that of "self". One link is read: procfs.Namespaces reads all, and
-// fails with the first that it may not read.
+// Namespace returns the name of a process's namespace of a kind ("net", "pid"), alike for two processes in one. It needs
+// the rights that Environ needs; our own is that of "self". One link is read: procfs.Namespaces reads all, and fails with
+// the first that it may not read.
 func Namespace(root, pid, kind string) (string, error) {
 	path := filepath.Join(root, pid, "ns", kind)
 	name, err := os.Readlink(path)
@@ -102,59 +91,47 @@ func Namespace(root, pid, kind string) (string, error) {
 
 // SameNetwork reports whether a process is in our network namespace.
 func SameNetwork(root string, pid int) (bool, error) {
-	ours, err := Namespace(root, "self", "net")
-	if err != nil {
-		return false, err
-	}
+	ours, ourErr := Namespace(root, "self", "net")
 	its, err := Namespace(root, strconv.Itoa(pid), "net")
+	err = cmp.Or(ourErr, err)
 	return err == nil && ours == its, err
 }
 
-// SeesHost reports whether we are in the machine's own PID namespace, as far as
-// procfs shows: in another one processes of the machine are hidden from us. The
-// number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
+// SeesHost reports whether we are in the machine's own PID namespace, as far as procfs shows: in another one processes of
+// the machine are hidden from us. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func SeesHost(root string) bool {
 	name, err := Namespace(root, "self", "pid")
 	return err != nil || name == "pid:[4026531836]"
 }
 
-// Self returns the PID under which procfs knows this process.
+// Self returns the PID under which procfs has this process.
 func Self(root string) (int, error) {
-	path := filepath.Join(root, "self")
-	target, err := os.Readlink(path)
-	if err != nil {
-		return 0, fail(path, err)
-	}
-	pid, err := strconv.Atoi(target)
-	if err != nil {
-		return 0, invalid(path, "not a PID")
-	}
-	return pid, nil
+	self, err := call(root, filepath.Join(root, "self"), procfs.FS.Self)
+	return self.PID, err
 }
 
 // MaxEnviron is how much of an environment is read, in bytes.
 const MaxEnviron = 256 << 10
 
-// Environ returns the variables that a process was started with, of those
-// wanted; of two of one name the first, as getenv does. cut reports that there
-// is more than MaxEnviron. It needs the rights to trace the process (its user,
-// or CAP_SYS_PTRACE) and fails with [sysfs.ReasonPermission] without.
+// Environ returns the variables that a process was started with, of those wanted; of two of one name the first, as getenv
+// does. cut reports that there is more than MaxEnviron. It needs the rights to trace the process (its user, or
+// CAP_SYS_PTRACE) and fails with [sysfs.ReasonPermission] without.
 //
-// procfs.Environ is not used: it reads four times as much into a string for
-// each variable, opens pipes, and loses a last variable without a zero byte.
+// procfs.Environ is not used: it reads four times as much into a string for each variable, opens pipes, and loses a last
+// variable without a zero byte.
 func Environ(root string, pid int, wanted func(name string) bool) (vars map[string]string, cut bool, err error) {
 	text, cut, err := Head(file(root, pid, "environ"), MaxEnviron)
 	if err != nil {
 		return nil, false, err
 	}
-	if cut { // the last variable may be half a one, which would say something else
+	if cut { // the last variable may be incomplete
 		text = text[:strings.LastIndexByte(text, 0)+1]
 	}
 	return Variables(text, wanted), cut, nil
 }
 
-// Variables returns the wanted variables of an environment, VAR=VALUE each ended
-// by a zero byte; nil if there is none.
+// Variables returns the wanted variables of an environment, VAR=VALUE each ended by a zero byte; nil if it has none of
+// them.
 func Variables(text string, wanted func(name string) bool) map[string]string {
 	var vars map[string]string
 	for entry := range strings.SplitSeq(text, "\x00") {
@@ -170,8 +147,8 @@ func Variables(text string, wanted func(name string) bool) map[string]string {
 	return vars
 }
 
-// Head reads the first limit bytes of a regular file; more reports that there
-// may be more. O_NONBLOCK keeps a pipe from holding us up.
+// Head reads the first limit bytes of a regular file; more reports that there may be more. O_NONBLOCK: opening a pipe
+// must not block.
 func Head(path string, limit int) (text string, more bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -186,11 +163,10 @@ func Head(path string, limit int) (text string, more bool, err error) {
 	return string(b), len(b) == limit, fail(path, err)
 }
 
-// Unlimited is a limit that is none.
+// Unlimited is the value of a resource without a limit.
 const Unlimited = math.MaxUint64
 
-// LockedMemory returns the limits on locked memory of a process, in bytes.
-// procfs.Limits has only the soft one.
+// LockedMemory returns the limits on locked memory of a process, in bytes. procfs.Limits has only the soft one.
 func LockedMemory(root string, pid int) (soft, hard uint64, err error) {
 	path := file(root, pid, "limits")
 	text, _, err := Head(path, sysfs.MaxFile)
@@ -222,8 +198,8 @@ func limit(word string) (uint64, error) {
 	return v, nil
 }
 
-// FirstUsers reports whether a process is in the first user namespace, where
-// capabilities count for devices; true if the kernel has no others.
+// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices; true if the
+// kernel has no others.
 func FirstUsers(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "uid_map"), sysfs.MaxFile)
 	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
@@ -238,8 +214,7 @@ func Now() (ticks uint64, err error) {
 	return uint64(ts.Nano()) / (1e9 / Tick), nil
 }
 
-// Hidden reports whether a process that procfs does not have exists all the
-// same: procfs is mounted with hidepid, then.
+// Hidden reports whether a process that procfs does not show exists: procfs is mounted with hidepid, then.
 func Hidden(root string, pid int) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(root, &st) != nil || st.Type != unix.PROC_SUPER_MAGIC {
@@ -253,35 +228,36 @@ func file(root string, pid int, name string) string {
 	return filepath.Join(root, strconv.Itoa(pid), name)
 }
 
-// read calls the library for one file of a process. What the library cannot
-// parse it may panic about; that is an error of the file, too.
-func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, error)) (v T, err error) {
-	path := file(root, pid, name)
-	defer parsed(path, &err)
+// read calls the library for one file of a process.
+func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, error)) (T, error) {
+	return call(root, file(root, pid, name), func(fs procfs.FS) (v T, err error) {
+		p, err := fs.Proc(pid)
+		if err != nil {
+			return v, err
+		}
+		return get(p)
+	})
+}
+
+// call calls the library for one file. The library may panic on what it cannot parse; that is an error of the file, too.
+func call[T any](root, path string, get func(procfs.FS) (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = invalid(path, fmt.Sprint(p))
+		}
+	}()
 	fs, err := procfs.NewFS(root)
-	if err != nil {
-		return v, fail(path, err)
+	if err == nil {
+		v, err = get(fs)
 	}
-	p, err := fs.Proc(pid)
 	if err != nil {
-		return v, fail(path, err)
-	}
-	if v, err = get(p); err != nil {
 		var zero T
 		return zero, fail(path, err)
 	}
 	return v, nil
 }
 
-// parsed turns a panic of the library into an error.
-func parsed(path string, err *error) {
-	if p := recover(); p != nil {
-		*err = invalid(path, fmt.Sprint(p))
-	}
-}
-
-// fail is the error of a file: the kernel's errno, or that it could not be
-// parsed.
+// fail is the error of a file: the kernel's errno, or that it could not be parsed.
 func fail(path string, err error) error {
 	if err == nil {
 		return nil
@@ -289,18 +265,19 @@ func fail(path string, err error) error {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return sysfs.Fail(path, errno)
 	}
+	reason := sysfs.ReasonInvalid
 	if errors.Is(err, strconv.ErrRange) {
-		return &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: err}
+		reason = sysfs.ReasonRange
 	}
-	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: err}
+	return &sysfs.Error{Path: path, Reason: reason, Err: err}
 }
 
 func invalid(path, why string) error {
 	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: errors.New(why)}
 }
 
-// KernelThread reports whether a process has no command line: it is a thread of
-// the kernel, or has ended, and has no environment either.
+// KernelThread reports whether a process has no command line: it is a thread of the kernel, or has ended, and has no
+// environment either.
 func KernelThread(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "cmdline"), 1)
 	return text == "" && err == nil
