@@ -33,11 +33,9 @@ func newJobs(t *table) *jobs {
 
 // job receives one log, from its beginning on, from one goroutine.
 type job struct {
-	all   *jobs
-	name  string
-	isNew bool        // of the line that is being read
-	each  func(event) // apply, made once
-	buf   []byte      // for the name of a transport
+	all  *jobs
+	name string
+	buf  []byte // for the name of a transport
 	logState
 }
 
@@ -54,7 +52,6 @@ type logState struct {
 // report again how it runs.
 func (s *jobs) open(name string) *job {
 	j := &job{all: s, name: name}
-	j.each = j.apply
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := s.list[name]; last != nil {
@@ -99,12 +96,11 @@ func (j *job) cut() {
 
 // line reads a whole line, which it may change.
 func (j *job) line(text []byte, isNew bool) {
-	j.isNew = isNew
-	parse(text, j.each)
+	parse(text, func(e event) { j.apply(e, isNew) })
 }
 
 // apply changes the state by an event.
-func (j *job) apply(e event) {
+func (j *job) apply(e event, isNew bool) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
 	if j.ended && (e.kind == began || e.kind == network) {
@@ -139,7 +135,7 @@ func (j *job) apply(e event) {
 		j.cause = max(j.cause, e.kind)
 	case warned:
 		// One that was in the log when it was opened is not counted: a restart of the exporter must not count it again.
-		if j.isNew {
+		if isNew {
 			j.all.warnings[e.warning]++
 			if e.status != "" {
 				j.all.completions[e.status]++

@@ -190,43 +190,30 @@ func (t *qpTally) add(qp rdmanl.QP) {
 	t.owners[key]++
 }
 
-// railNames finds the rail that a device's queue pairs use.
-type railNames struct {
-	sysfs string
-	rails []rail.Rail
-}
-
-// none reports whether a device is certainly not a rail, such as a storage adapter that rails.include leaves out. A
-// virtual function may be one.
-func (n railNames) none(device string) bool {
-	dir := filepath.Join(n.sysfs, "class/infiniband", device)
-	_, err := os.Lstat(filepath.Join(dir, "device/physfn"))
-	return !hasDevice(n.rails, device) && errors.Is(err, os.ErrNotExist) && sysfs.Exists(dir) == nil
-}
-
-// of returns the rail's name: of a virtual function that of its physical function's, of a queue pair that is not bound
-// to a port yet that of the device's only rail. It is empty if the device is not a rail.
-func (n railNames) of(device string, port uint32) string {
-	address := ""
-	if !hasDevice(n.rails, device) {
-		physical, err := os.Readlink(filepath.Join(n.sysfs, "class/infiniband", device, "device/physfn"))
-		if err != nil {
-			return ""
-		}
-		address = filepath.Base(physical)
+// railsOf returns the rails of a device, of a virtual function those of its physical function. none reports that the
+// device is certainly not a rail, such as a storage adapter that rails.include leaves out.
+func (p *Source) railsOf(device string, rails []rail.Rail) (of []rail.Rail, none bool) {
+	where := func(matches func(rail.Rail) bool) []rail.Rail {
+		return slices.DeleteFunc(slices.Clone(rails), func(r rail.Rail) bool { return !matches(r) })
 	}
-	var names []string
-	for _, r := range n.rails {
-		if (r.Device == device || address != "" && r.PCIAddress == address) && (port == 0 || port == uint32(r.Port)) {
-			names = append(names, r.Name)
+	if of = where(func(r rail.Rail) bool { return r.Device == device }); len(of) > 0 {
+		return of, false
+	}
+	dir := filepath.Join(p.opts.Sysfs, "class/infiniband", device)
+	physical, err := os.Readlink(filepath.Join(dir, "device/physfn"))
+	if err != nil {
+		return nil, errors.Is(err, os.ErrNotExist) && sysfs.Exists(dir) == nil
+	}
+	return where(func(r rail.Rail) bool { return r.PCIAddress == filepath.Base(physical) }), false
+}
+
+// railName returns the name of the rail that a port is, of a queue pair that is not bound to a port yet that of the only
+// rail. It is empty if the port is not a rail.
+func railName(rails []rail.Rail, port uint32) string {
+	for _, r := range rails {
+		if uint32(r.Port) == port || port == 0 && len(rails) == 1 {
+			return r.Name
 		}
 	}
-	if len(names) == 0 || port == 0 && len(names) > 1 {
-		return ""
-	}
-	return names[0]
-}
-
-func hasDevice(rails []rail.Rail, device string) bool {
-	return slices.ContainsFunc(rails, func(r rail.Rail) bool { return r.Device == device })
+	return ""
 }

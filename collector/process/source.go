@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -57,13 +58,8 @@ var _ collector.Source = (*Source)(nil)
 // New returns the process source. It needs the host's PID namespace: in another one a Read fails with
 // [collector.ReasonNamespace] and emits nothing, because the kernel does not report the owners of queue pairs there.
 func New(opts Options) *Source {
-	if opts.Budget <= 0 {
-		opts.Budget = time.Second
-	}
-	if opts.Limit <= 0 {
-		opts.Limit = 256
-	}
-	opts.Limit = max(opts.Limit, 2)
+	opts.Budget = cmp.Or(opts.Budget, time.Second)
+	opts.Limit = max(cmp.Or(opts.Limit, 256), 2)
 	if opts.Kernel == nil && sysfs.Live(opts.Sysfs) {
 		opts.Kernel = func() Kernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
@@ -206,9 +202,8 @@ func (p *Source) identify(r *processReading) error {
 // addQueuePairs sums the queue pairs. Those of a thread that has ended have no owner; those of a process that has ended
 // are gone.
 func (p *Source) addQueuePairs(r *processReading) {
-	rails := railNames{p.opts.Sysfs, r.rails}
 	for _, q := range r.tallies {
-		names := map[uint32]string{} // by port
+		rails, _ := p.railsOf(q.device, r.rails)
 		for key, n := range q.owners {
 			if r.ended(key.thread) {
 				continue
@@ -218,12 +213,7 @@ func (p *Source) addQueuePairs(r *processReading) {
 				pod, container = r.label(o)
 				comm = o.Comm
 			}
-			name, known := names[key.port]
-			if !known {
-				name = rails.of(q.device, key.port)
-				names[key.port] = name
-			}
-			p.queuePairs.add(float64(n), name, pod, container, comm, key.state.String())
+			p.queuePairs.add(float64(n), railName(rails, key.port), pod, container, comm, key.state.String())
 		}
 		if q.rest > 0 {
 			p.queuePairs.add(float64(q.rest), p.queuePairs.overflow...)

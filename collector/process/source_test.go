@@ -376,12 +376,13 @@ func TestRailNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n := railNames{sys, []rail.Rail{
+	p := &Source{opts: Options{Sysfs: sys}}
+	rails := []rail.Rail{
 		{Name: "a", Device: "mlx5_0", Port: 1, PCIAddress: "0000:1a:00.0"},
 		{Name: "b", Device: "mlx4_0", Port: 1, PCIAddress: "0000:3d:00.0"},
 		{Name: "c", Device: "mlx4_0", Port: 2, PCIAddress: "0000:3d:00.0"},
 		{Name: "d", Device: "rxe0", Port: 1}, {Name: "e", Device: "rxe1", Port: 1},
-	}}
+	}
 	for _, tt := range []struct {
 		device string
 		port   uint32
@@ -392,7 +393,8 @@ func TestRailNames(t *testing.T) {
 		{"mlx5_4", 1, "a"}, {"mlx5_5", 1, ""}, {"mlx5_9", 1, ""},
 		{"rxe1", 1, "e"}, {"rxe1", 0, "e"}, {"rxe2", 0, ""},
 	} {
-		if got := n.of(tt.device, tt.port); got != tt.want {
+		of, _ := p.railsOf(tt.device, rails)
+		if got := railName(of, tt.port); got != tt.want {
 			t.Errorf("%s/%d: %q, want %q", tt.device, tt.port, got, tt.want)
 		}
 	}

@@ -184,9 +184,8 @@ func (p *Source) judge(r *processReading) {
 		return
 	}
 	connected := map[string]bool{}
-	rails := railNames{p.opts.Sysfs, r.rails}
 	for _, q := range r.tallies {
-		if r.allRails && rails.none(q.device) {
+		if _, none := p.railsOf(q.device, r.rails); none && r.allRails {
 			continue
 		}
 		at = min(at, q.begun) // the age of a job when its queue pairs were listed

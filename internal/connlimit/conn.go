@@ -23,15 +23,9 @@ type Conn struct {
 	mu    sync.Mutex // protects all following fields
 	heard bool       // something came
 	idle  bool       // no request is being read or answered
+	abort bool       // net/http aborts its read
 	slow  bool       // it was counted as timed out
-	until [2]time.Time
 }
-
-// The directions of until.
-const (
-	reading = iota
-	writing
-)
 
 // Of returns the connection of this package below c, which may be TLS; nil if there is none.
 func Of(c net.Conn) *Conn {
@@ -93,27 +87,25 @@ func (c *Conn) CloseWrite() error {
 // Read implements [net.Conn].
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.note(reading, n, err)
+	c.note(n > 0, err)
 	return n, err
 }
 
 // Write implements [net.Conn].
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.note(writing, n, err)
+	if err != nil {
+		c.note(false, err)
+	}
 	return n, err
 }
 
 // note counts the first deadline that passed within a request. Connections on which nothing came are not counted:
 // browsers open some for later.
-func (c *Conn) note(direction, n int, err error) {
-	if err == nil && direction == writing {
-		return
-	}
+func (c *Conn) note(heard bool, err error) {
 	c.mu.Lock()
-	c.heard = c.heard || direction == reading && n > 0
-	passed := errors.Is(err, os.ErrDeadlineExceeded) && c.heard && !c.idle && !c.slow &&
-		time.Since(c.until[direction]) < time.Hour
+	c.heard = c.heard || heard
+	passed := errors.Is(err, os.ErrDeadlineExceeded) && c.heard && !c.idle && !c.abort && !c.slow
 	c.slow = c.slow || passed
 	c.mu.Unlock()
 	if passed {
@@ -121,30 +113,12 @@ func (c *Conn) note(direction, n int, err error) {
 	}
 }
 
-// SetDeadline implements [net.Conn].
-func (c *Conn) SetDeadline(t time.Time) error {
-	c.deadline(t, reading, writing)
-	return c.Conn.SetDeadline(t)
-}
-
-// SetReadDeadline implements [net.Conn]. net/http aborts its reads by a deadline of long ago, which note ignores.
+// SetReadDeadline implements [net.Conn]. net/http aborts its reads by a deadline of long ago.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	c.deadline(t, reading)
-	return c.Conn.SetReadDeadline(t)
-}
-
-// SetWriteDeadline implements [net.Conn].
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	c.deadline(t, writing)
-	return c.Conn.SetWriteDeadline(t)
-}
-
-func (c *Conn) deadline(t time.Time, directions ...int) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range directions {
-		c.until[d] = t
-	}
+	c.abort = !t.IsZero() && time.Since(t) > time.Hour
+	c.mu.Unlock()
+	return c.Conn.SetReadDeadline(t)
 }
 
 // State is for [http.Server.ConnState]: a connection that waits for its next request is not counted as timed out.
