@@ -47,8 +47,8 @@ func FuzzParse(f *testing.F) {
 				e.status != "" && !slices.Contains(statusNames(), e.status) {
 				t.Errorf("%q is %+v", line, e)
 			}
-			if e.nodes < 0 || e.nodes > 999999 {
-				t.Errorf("%q has %d nodes", line, e.nodes)
+			if e.count < 0 || e.count > 999999 {
+				t.Errorf("%q has %d nodes", line, e.count)
 			}
 		})
 	})

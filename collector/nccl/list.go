@@ -231,7 +231,12 @@ func (f *tailer) choose(l *listing, found []candidate) {
 		if _, twice := before[one.id]; twice || file != nil && file.chosen {
 			continue // by another glob, or another name of the same file
 		}
-		before[one.id] = f.oldBytes(one)
+		// How much of it is not new: all of it at the start, nothing of one that appeared since.
+		old, known := f.before[one.id]
+		if !known && !f.listed {
+			old = one.size
+		}
+		before[one.id] = min(old, one.size)
 		if file != nil && file.path != one.path { // renamed: a log of another name, in which nothing is new
 			before[one.id] = max(file.off, file.old)
 			f.detach(file)
@@ -269,7 +274,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	}
 	f.release(before)
 	for _, log := range renamed {
-		log.end()
+		log.apply(event{kind: closed}, true)
 	}
 	f.before = before
 }
@@ -286,17 +291,6 @@ func logName(one *candidate, file *file, owners map[string]uint32) string {
 		name = name[:min(len(name), text.MaxLabel-len(suffix))] + suffix
 	}
 	return name
-}
-
-// oldBytes returns how much of a file is not new: all of it at the start, nothing of one that appeared since.
-func (f *tailer) oldBytes(one *candidate) int64 {
-	if old, ok := f.before[one.id]; ok {
-		return min(old, one.size)
-	}
-	if !f.listed {
-		return one.size
-	}
-	return 0
 }
 
 // release closes what was not chosen, after one more read: a log that was renamed or removed may have new lines.

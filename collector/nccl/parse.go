@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// event is one fact in a line. Its name lies in the line: it must be copied to be kept.
+// event is one fact in a line, or about its file. Its name lies in the line: it must be copied to be kept.
 type event struct {
 	kind      eventKind
 	name      []byte // network, device, or plugin of a channel
 	transport string // of a channel, without the plugin
 	on        bool   // gdrState: enabled; channel: by GPUDirect RDMA
-	nodes     int    // of commSize
+	count     int64  // of commSize: nodes; of skipped: bytes
 	warning   string // kind, of warned
 	status    string // of warned, where it is a completion
 }
@@ -27,6 +27,12 @@ const (
 	commSize                      // "comm 0x… rank 0 nRanks 16 nNodes 2 …"
 	warned                        // any WARN
 
+	// Of the file.
+	restarted // it was rewritten
+	skipped   // part of it is not read
+	cut       // the rest of the next line is not read
+	closed    // nothing more will come
+
 	// Causes of a fallback. What the user asked for counts more than what is missing.
 	noPlugin // "Failed to initialize NET plugin IB"
 	noDevice // "NET/IB : No device found."
@@ -38,8 +44,6 @@ const (
 const (
 	netTransport     = "NET/"     // and the plugin
 	collNetTransport = "COLLNET/" // and the plugin
-	p2pTransport     = "P2P"
-	shmTransport     = "SHM"
 	otherTransport   = "other"
 	gdrSuffix        = "/GDRDMA"
 )
@@ -71,9 +75,11 @@ func parse(line []byte, each func(event)) {
 		}
 		text = bytes.Trim(text, " \r\t\x00")
 		if level == 'W' {
-			warning(file, text, each)
+			each(warning(file, text))
 		}
-		message(text, each)
+		if e := message(text); e.kind != 0 {
+			each(e)
+		}
 		line, at, level = rest, next, nextLevel
 	}
 }
@@ -87,11 +93,8 @@ func mark(line []byte) (at int, level byte) {
 		}
 		at = from + i
 		from = at + len("NCCL ")
-		switch rest := line[from:]; {
-		case bytes.HasPrefix(rest, []byte("INFO ")):
-			return at, 'I'
-		case bytes.HasPrefix(rest, []byte("WARN ")):
-			return at, 'W'
+		if rest := line[from:]; hasPrefix(rest, "INFO ") || hasPrefix(rest, "WARN ") {
+			return at, rest[0]
 		}
 	}
 }
@@ -112,83 +115,85 @@ func plain(line []byte) []byte {
 	return out
 }
 
-// message parses the text of a message.
-func message(text []byte, each func(event)) {
+// message parses the text of a message. The kind of the event is 0 if it is of no interest.
+func message(text []byte) event {
 	switch {
-	case bytes.HasPrefix(text, []byte("Channel ")), bytes.HasPrefix(text, []byte("Coll")):
-		viaChannel(text, each)
-	case bytes.HasPrefix(text, []byte("NET/")):
-		netMessage(text, each)
-	case bytes.HasPrefix(text, []byte("Bootstrap : Using ")), bytes.HasPrefix(text, []byte("Bootstrap: Using ")),
-		bytes.HasPrefix(text, []byte("NCCL version ")):
-		each(event{kind: began})
-	case bytes.HasPrefix(text, []byte("comm 0x")):
+	case hasPrefix(text, "Channel "), hasPrefix(text, "Coll"):
+		return viaChannel(text)
+	case hasPrefix(text, "NET/"):
+		return netMessage(text)
+	case hasPrefix(text, "Bootstrap : Using "), hasPrefix(text, "Bootstrap: Using "), hasPrefix(text, "NCCL version "):
+		return event{kind: began}
+	case hasPrefix(text, "comm 0x"):
 		if n, ok := numberAfter(text, " nNodes "); ok {
-			each(event{kind: commSize, nodes: n})
+			return event{kind: commSize, count: int64(n)}
 		}
-	case bytes.HasPrefix(text, []byte("Using network ")):
+	case hasPrefix(text, "Using network "):
 		if name := text[len("Using network "):]; clean(name, " ._-+()") {
-			each(event{kind: network, name: name})
+			return event{kind: network, name: name}
 		}
-	case bytes.HasPrefix(text, []byte("NCCL_IB_DISABLE set ")):
+	case hasPrefix(text, "NCCL_IB_DISABLE set "):
 		if value := setting(text); len(value) > 0 && value[0] >= '1' && value[0] <= '9' {
-			each(event{kind: disabled})
+			return event{kind: disabled}
 		}
-	case bytes.HasPrefix(text, []byte("NCCL_NET set ")):
+	case hasPrefix(text, "NCCL_NET set "):
 		if bytes.EqualFold(setting(text), []byte(socketNetwork)) {
-			each(event{kind: forced})
+			return event{kind: forced}
 		}
 	case string(text) == "Failed to initialize NET plugin IB":
-		each(event{kind: noPlugin})
+		return event{kind: noPlugin}
 	}
+	return event{}
+}
+
+// hasPrefix is bytes.HasPrefix for a string.
+func hasPrefix(text []byte, prefix string) bool {
+	return len(text) >= len(prefix) && string(text[:len(prefix)]) == prefix
 }
 
 // netMessage is a message that begins with NET/.
-func netMessage(text []byte, each func(event)) {
+func netMessage(text []byte) event {
 	switch {
-	case bytes.HasPrefix(text, []byte("NET/IB : No device found")):
-		each(event{kind: noDevice})
-	case bytes.HasPrefix(text, []byte("NET/IB : Using ")):
+	case hasPrefix(text, "NET/IB : No device found"):
+		return event{kind: noDevice}
+	case hasPrefix(text, "NET/IB : Using "):
 		// "[0]mlx5_0:1/RoCE [RO]; OOB …", and without any "[RO]; OOB …".
 		devices, _, _ := bytes.Cut(text[len("NET/IB : Using "):], []byte(";"))
-		if bytes.Equal(bytes.TrimSpace(devices), []byte("[RO]")) {
-			each(event{kind: noDevice})
+		if string(bytes.TrimSpace(devices)) == "[RO]" {
+			return event{kind: noDevice}
 		}
+		return event{}
 	// as tutorials have it, without a device
-	case string(text) == "NET/IB/GDR enabled", string(text) == "NET/IB/GDR disabled":
-		each(event{kind: gdrState, on: text[len(text)-len("abled")-1] == 'n'})
-	default:
-		gdrMessage(text, each)
+	case string(text) == "NET/IB/GDR enabled":
+		return event{kind: gdrState, on: true}
+	case string(text) == "NET/IB/GDR disabled":
+		return event{kind: gdrState}
 	}
+	return gdrMessage(text)
 }
 
 // gdrMessage is "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Messages of sockets, which never reach GPU
 // memory, and of GIN (GPU-initiated networking) are not about the network's adapters.
-func gdrMessage(text []byte, each func(event)) {
-	plugin, rest, found := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
-	if !found || string(plugin) == socketNetwork || bytes.HasPrefix(plugin, []byte("GIN")) {
-		return
-	}
+func gdrMessage(text []byte) event {
+	plugin, rest, _ := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
 	rest, on := bytes.CutPrefix(rest, []byte("Enabled for HCA "))
 	rest, off := bytes.CutPrefix(rest, []byte("Disabled for HCA "))
-	if on == off {
-		return
+	if on == off || string(plugin) == socketNetwork || hasPrefix(plugin, "GIN") {
+		return event{}
 	}
 	_, rest = digits(rest)
-	rest, found = bytes.CutPrefix(rest, []byte(" '"))
+	rest, quoted := bytes.CutPrefix(rest, []byte(" '"))
 	device, whole := bytes.CutSuffix(rest, []byte("'"))
-	if found && whole && clean(device, "._-+:") {
-		each(event{kind: gdrState, name: device, on: on})
+	if !quoted || !whole || !clean(device, "._-+:") {
+		return event{}
 	}
+	return event{kind: gdrState, name: device, on: on}
 }
 
 // viaChannel is "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared" or "CollNet 00/0 : 0 [send] via
 // COLLNET/SHARP/0/GDRDMA". Some versions add " comm 0x… nRanks 08".
-func viaChannel(text []byte, each func(event)) {
-	_, via, found := bytes.Cut(text, []byte(" via "))
-	if !found {
-		return // which ranks a channel passes
-	}
+func viaChannel(text []byte) event {
+	_, via, _ := bytes.Cut(text, []byte(" via ")) // a message without it lists the ranks of a channel
 	via, _, _ = bytes.Cut(via, []byte(" comm 0x"))
 	e := event{kind: channel, transport: netTransport}
 	rest, found := bytes.CutPrefix(via, []byte(netTransport))
@@ -197,37 +202,33 @@ func viaChannel(text []byte, each func(event)) {
 		rest, found = bytes.CutPrefix(via, []byte(collNetTransport))
 	}
 	if !found {
-		if e.transport = localTransport(via); e.transport != "" {
-			each(e)
-		}
-		return
+		return localChannel(via)
 	}
-	if e.name, via, found = bytes.Cut(rest, []byte("/")); !found || !clean(e.name, " ._-+()") {
-		return
+	e.name, rest, found = bytes.Cut(rest, []byte("/"))
+	n, rest := digits(rest)
+	if i := bytes.IndexByte(rest, ')'); i > 0 && rest[0] == '(' { // through another GPU's proxy (PXN)
+		rest = rest[i+1:]
 	}
-	n, via := digits(via)
-	if i := bytes.IndexByte(via, ')'); i > 0 && via[0] == '(' { // through another GPU's proxy (PXN)
-		via = via[i+1:]
+	rest, e.on = bytes.CutPrefix(rest, []byte(gdrSuffix))
+	rest = bytes.TrimPrefix(rest, []byte("(PCI)"))
+	rest = bytes.TrimPrefix(rest, []byte("/Shared"))
+	if !found || !clean(e.name, " ._-+()") || n == 0 || len(rest) > 0 {
+		return event{}
 	}
-	via, e.on = bytes.CutPrefix(via, []byte(gdrSuffix))
-	via = bytes.TrimPrefix(via, []byte("(PCI)"))
-	via = bytes.TrimPrefix(via, []byte("/Shared"))
-	if n > 0 && len(via) == 0 {
-		each(e)
-	}
+	return e
 }
 
-// localTransport is how a channel runs inside a node; empty if that is not a name.
-func localTransport(via []byte) string {
+// localChannel is how a channel runs inside a node.
+func localChannel(via []byte) event {
 	switch {
 	case !clean(via, " ./_-[]()"):
-		return ""
-	case bytes.HasPrefix(via, []byte("P2P/")):
-		return p2pTransport
-	case string(via) == "SHM", bytes.HasPrefix(via, []byte("SHM/")), string(via) == "direct shared memory":
-		return shmTransport
+		return event{}
+	case hasPrefix(via, "P2P/"):
+		return event{kind: channel, transport: "P2P"}
+	case string(via) == "SHM", hasPrefix(via, "SHM/"), string(via) == "direct shared memory":
+		return event{kind: channel, transport: "SHM"}
 	}
-	return otherTransport
+	return event{kind: channel, transport: otherTransport}
 }
 
 // setting returns the value in "NCCL_X set by environment to 1.".

@@ -43,7 +43,7 @@ type job struct {
 type logState struct {
 	ended                       bool               // the log was rotated or truncated: the next run resets the state
 	networks, devices, channels []collector.Sample // labels: job, name
-	nodes                       int                // the most that a communicator of the job spans; 0 unknown
+	nodes                       int64              // the most that a communicator of the job spans; 0 unknown
 	cause                       eventKind          // why it may have no RDMA; 0 unknown
 	gaps                        bool               // part of the log was not read
 }
@@ -63,37 +63,6 @@ func (s *jobs) open(name string) *job {
 	return j
 }
 
-// end drops the log: nothing more will come.
-func (j *job) end() {
-	j.all.mu.Lock()
-	defer j.all.mu.Unlock()
-	if j.all.list[j.name] == j {
-		delete(j.all.list, j.name)
-	}
-}
-
-// restart notes that the file was rewritten.
-func (j *job) restart() {
-	j.all.mu.Lock()
-	defer j.all.mu.Unlock()
-	j.ended = true
-}
-
-// gap notes that part of the log was left out, in bytes.
-func (j *job) gap(skipped int64) {
-	j.all.mu.Lock()
-	defer j.all.mu.Unlock()
-	j.gaps = true
-	j.all.skipped += uint64(skipped)
-}
-
-// cut notes that the rest of the next line is left out.
-func (j *job) cut() {
-	j.all.mu.Lock()
-	defer j.all.mu.Unlock()
-	j.all.cuts++
-}
-
 // line reads a whole line, which it may change.
 func (j *job) line(text []byte, isNew bool) {
 	parse(text, func(e event) { j.apply(e, isNew) })
@@ -108,6 +77,17 @@ func (j *job) apply(e event, isNew bool) {
 	}
 	t := j.all.table
 	switch e.kind {
+	case restarted:
+		j.ended = true
+	case skipped:
+		j.gaps = true
+		j.all.skipped += uint64(e.count)
+	case cut:
+		j.all.cuts++
+	case closed:
+		if j.all.list[j.name] == j {
+			delete(j.all.list, j.name)
+		}
 	case network:
 		if string(e.name) == "InfiniBand" { // as tutorials call it
 			e.name = []byte(ibNetwork)
@@ -130,7 +110,7 @@ func (j *job) apply(e event, isNew bool) {
 		}
 		s.Value++
 	case commSize:
-		j.nodes = max(j.nodes, e.nodes)
+		j.nodes = max(j.nodes, e.count)
 	case noPlugin, noDevice, disabled, forced:
 		j.cause = max(j.cause, e.kind)
 	case warned:

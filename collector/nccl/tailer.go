@@ -91,7 +91,7 @@ func (f *tailer) close() {
 // drop closes a file and ends its log.
 func (f *tailer) drop(file *file) {
 	f.detach(file)
-	file.log.end()
+	file.log.apply(event{kind: closed}, true)
 }
 
 // detach closes a file and keeps its log for its successor.
@@ -167,7 +167,7 @@ func (f *tailer) read(file *file, budget *int64) error {
 	}
 	if head = head[:n]; st.Size < file.off || !bytes.HasPrefix(head, file.head) {
 		file.off, file.old, file.rest = 0, 0, false
-		file.log.restart()
+		file.log.apply(event{kind: restarted}, true)
 	}
 	file.head, file.size, file.mtime, file.done = head, st.Size, st.Mtim, false
 	for *budget > 0 && !file.done {
@@ -190,7 +190,7 @@ func (f *tailer) skipBacklog(file *file, size int64) {
 		return
 	}
 	if file.off < file.old || size-file.off > f.limits.lag {
-		file.log.gap(to - file.off)
+		file.log.apply(event{kind: skipped, count: to - file.off}, true)
 		file.off, file.rest = to, true
 	}
 }
@@ -225,7 +225,7 @@ func (f *tailer) lines(file *file, data []byte) (done int) {
 // line passes on a line that begins at offset at, or the beginning of a long one.
 func (f *tailer) line(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
-		file.log.cut()
+		file.log.apply(event{kind: cut}, true)
 		line = line[:f.limits.line]
 		line[len(line)-1] = 0xff // a name that is cut off is none
 	}

@@ -46,7 +46,7 @@ func statusNames() []string {
 
 // warning classifies the text of a warning. file is what precedes it: "[2025-01-01 12:00:00] host:pid:tid [0]
 // misc/socket.cc:72 (function) ". A warning of NCCL is rare, so this one may allocate.
-func warning(file, text []byte, each func(event)) {
+func warning(file, text []byte) event {
 	whole := string(file) + string(text)
 	e := event{kind: warned}
 	for _, rule := range warnRules() {
@@ -58,7 +58,7 @@ func warning(file, text []byte, each func(event)) {
 	if strings.Contains(whole, "Got completion ") {
 		e.status = completionStatus(text)
 	}
-	each(e)
+	return e
 }
 
 // completionStatus reads "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=…" (from 2.27 on), "with status=12 opcode=…", and

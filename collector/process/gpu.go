@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +19,8 @@ type gpuHolding struct {
 	gpu     string // index
 	uuid    string // of the GPU, or of the MIG device; empty when not known
 	pid     uint32
-	memory  uint64 // bytes
-	known   bool   // memory is known
-	compute bool   // it computes; not only a window on a screen
+	memory  float64 // bytes; NaN when not known
+	compute bool    // it computes; not only a window on a screen
 }
 
 // gpuHeld is the result of reading one GPU.
@@ -96,7 +96,7 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 		}
 		h := byPID[p.PID]
 		if h == nil {
-			h = &gpuHolding{gpu: gpu, uuid: device, pid: p.PID}
+			h = &gpuHolding{gpu: gpu, uuid: device, pid: p.PID, memory: math.NaN()}
 			byPID[p.PID] = h
 		}
 		if h.uuid != device { // several: no single device identifies it
@@ -106,7 +106,7 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 	}
 	known, _ := nvml.SumByProcess(all)
 	for _, p := range known {
-		byPID[p.PID].memory, byPID[p.PID].known = p.Memory, true
+		byPID[p.PID].memory = float64(p.Memory)
 	}
 	return slices.Collect(maps.Values(byPID))
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,8 +22,7 @@ type seriesKeeper struct {
 type keptSeries struct {
 	key    string
 	labels []string
-	value  float64
-	absent bool
+	value  float64 // NaN: unknown
 }
 
 func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
@@ -30,11 +30,8 @@ func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
 		sums: map[string]*keptSeries{}}
 }
 
-// add adds to a series.
+// add adds to a series. NaN makes its value unknown: it is not emitted.
 func (k *seriesKeeper) add(value float64, labels ...string) { k.series(labels).value += value }
-
-// discard drops a series whose value is unknown.
-func (k *seriesKeeper) discard(labels ...string) { k.series(labels).absent = true }
 
 func (k *seriesKeeper) series(labels []string) *keptSeries {
 	key := strings.Join(labels, "\x00")
@@ -57,7 +54,7 @@ func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // before it came here
 	rest := k.series(k.overflow)
 	delete(k.sums, rest.key)
-	maps.DeleteFunc(k.sums, func(_ string, s *keptSeries) bool { return s.absent })
+	maps.DeleteFunc(k.sums, func(_ string, s *keptSeries) bool { return math.IsNaN(s.value) })
 	list := slices.SortedFunc(maps.Values(k.sums), func(a, b *keptSeries) int {
 		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.key, b.key))
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -251,7 +252,7 @@ func TestProcessLimit(t *testing.T) {
 			k.add(v/2, name, "x")
 			k.add(v/2, name, "x")
 		}
-		k.discard("unknown", "x")
+		k.add(math.NaN(), "unknown", "x")
 		var got []string
 		k.flush(limit, func(s collector.Sample) { got = append(got, fmt.Sprintf("%v%v", s.Labels, s.Value)) })
 		return got

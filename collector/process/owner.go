@@ -21,12 +21,6 @@ type holder struct {
 	group  string // the job that it is part of: one pod, container, Slurm job or tree of processes
 }
 
-// ownerQuery is a thread or process whose owner is wanted.
-type ownerQuery struct {
-	pid    uint32
-	before uint64 // ticks: a process that started later is another one under the same PID
-}
-
 // ownerCache finds owners, and keeps what rarely changes about them. It belongs to the goroutine in its lane.
 type ownerCache struct {
 	procfs string
@@ -57,26 +51,27 @@ type ownersFound struct {
 	err     error
 }
 
-// find identifies the owners, until deadline. It runs in a lane.
-func (b *ownerCache) find(wanted []ownerQuery, deadline time.Time) ownersFound {
+// find identifies the owners of threads and processes, until deadline. One that started after its time in wanted, in
+// ticks, is another one under the same PID. It runs in a lane.
+func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFound {
 	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
 	byPID := map[int]*holder{}
 	late, hidden := 0, 0
-	for _, w := range wanted {
+	for pid, before := range wanted {
 		if late > 0 || time.Now().After(deadline) {
-			out.unseen[w.pid] = true
+			out.unseen[pid] = true
 			late++
 			continue
 		}
-		o, err := b.holder(w, byPID)
+		o, err := b.holder(int(pid), before, byPID)
 		switch {
 		case err == nil:
-			out.holders[w.pid] = o
+			out.holders[pid] = o
 		case sysfs.Reason(err) != sysfs.ReasonVanished:
-			out.unseen[w.pid] = true
+			out.unseen[pid] = true
 			out.err = cmp.Or(out.err, error(collector.NewFault("", err)))
-		case !errors.Is(err, errReused) && proc.Hidden(b.procfs, int(w.pid)):
-			out.unseen[w.pid] = true
+		case !errors.Is(err, errReused) && proc.Hidden(b.procfs, int(pid)):
+			out.unseen[pid] = true
 			hidden++
 		}
 	}
@@ -121,16 +116,16 @@ func (b *ownerCache) task(pid int) (*keptTask, error) {
 var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("another process has this PID now")}
 
 // holder finds the process that a thread belongs to. byPID are the processes found so far.
-func (b *ownerCache) holder(w ownerQuery, byPID map[int]*holder) (*holder, error) {
-	thread, err := b.task(int(w.pid))
+func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*holder, error) {
+	thread, err := b.task(tid)
 	if err != nil {
 		return nil, err
 	}
-	if thread.Start > w.before {
+	if thread.Start > before {
 		return nil, errReused
 	}
 	if thread.process == 0 {
-		pid, err := proc.Process(b.procfs, int(w.pid))
+		pid, err := proc.Process(b.procfs, tid)
 		if err != nil {
 			return nil, err
 		}

@@ -166,7 +166,7 @@ func (p *Source) gather() (*processReading, []error) {
 
 // identify finds the owners of threads and processes, and the names of their pods.
 func (p *Source) identify(r *processReading) error {
-	wanted := map[uint32]uint64{}
+	wanted := map[uint32]uint64{} // see find
 	want := func(pid uint32, before uint64) {
 		if earlier, known := wanted[pid]; !known || before < earlier {
 			wanted[pid] = before // of two lists the older one: rather no owner than a wrong one
@@ -182,13 +182,9 @@ func (p *Source) identify(r *processReading) error {
 	for _, h := range r.holdings {
 		want(h.pid, r.begun)
 	}
-	list := make([]ownerQuery, 0, len(wanted))
-	for pid, before := range wanted {
-		list = append(list, ownerQuery{pid, before})
-	}
 	budget := p.opts.Budget / 2
 	res := p.lookups.Run(budget, []string{"processes"},
-		func(string) ownersFound { return p.owners.find(list, time.Now().Add(budget*9/10)) })[0]
+		func(string) ownersFound { return p.owners.find(wanted, time.Now().Add(budget*9/10)) })[0]
 	if res.State != lane.Done {
 		return collector.LaneFault("", res.State, res.Err)
 	}
@@ -223,15 +219,9 @@ func (p *Source) addQueuePairs(r *processReading) {
 
 func (p *Source) addMemory(r *processReading) {
 	for _, h := range r.holdings {
-		o := r.holders[h.pid]
-		if o == nil {
-			continue
-		}
-		pod, container := r.label(o)
-		if h.known {
-			p.memory.add(float64(h.memory), h.gpu, pod, container, o.Comm)
-		} else {
-			p.memory.discard(h.gpu, pod, container, o.Comm)
+		if o := r.holders[h.pid]; o != nil {
+			pod, container := r.label(o)
+			p.memory.add(h.memory, h.gpu, pod, container, o.Comm)
 		}
 	}
 }
