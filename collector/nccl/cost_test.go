@@ -139,7 +139,7 @@ func BenchmarkFollow(b *testing.B) {
 	b.SetBytes(int64(len(chatter)) << 14)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := newTailer([]glob{g}, defaultLimits(), newJobs(newTable()))
+		f := newTailer([]glob{g}, newJobs(newTable()))
 		f.limits.head = 1 << 40
 		f.list(time.Now())
 		if _, err := f.pass(); err != nil {

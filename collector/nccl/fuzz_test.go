@@ -72,7 +72,7 @@ func FuzzPieces(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fo := newTailer([]glob{g}, defaultLimits(), jobs)
+			fo := newTailer([]glob{g}, jobs)
 			defer fo.close()
 			_ = os.Remove(path)
 			for i, p := range pieces {

@@ -46,21 +46,17 @@ var _ collector.Source = (*Source)(nil)
 
 // New returns the source for the files that match globs (path/filepath.Match). It opens nothing yet. The error says
 // which glob is wrong and what is right.
-func New(globs []string) (*Source, error) { return newSource(globs, defaultLimits()) }
-
-func newSource(globs []string, l limits) (*Source, error) {
-	t := newTable()
-	s := &Source{table: t, where: strings.Join(globs, " or "), jobs: newJobs(t)}
-	var list []glob
-	for _, text := range globs {
-		g, err := newGlob(text)
-		if err != nil {
+func New(globs []string) (*Source, error) {
+	list := make([]glob, len(globs))
+	for i, pattern := range globs {
+		var err error
+		if list[i], err = newGlob(pattern); err != nil {
 			return nil, err
 		}
-		list = append(list, g)
 	}
-	s.f = newTailer(list, l, s.jobs)
-	return s, nil
+	t := newTable()
+	jobs := newJobs(t)
+	return &Source{table: t, where: strings.Join(globs, " or "), jobs: jobs, f: newTailer(list, jobs)}, nil
 }
 
 // Name returns "nccl".

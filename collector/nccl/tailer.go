@@ -76,8 +76,8 @@ const (
 	headSize   = 128
 )
 
-func newTailer(globs []glob, l limits, jobs *jobs) *tailer {
-	return &tailer{limits: l, globs: globs, jobs: jobs, files: map[fileID]*file{}, before: map[fileID]int64{},
+func newTailer(globs []glob, jobs *jobs) *tailer {
+	return &tailer{limits: defaultLimits(), globs: globs, jobs: jobs, files: map[fileID]*file{}, before: map[fileID]int64{},
 		buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 

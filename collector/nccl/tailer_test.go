@@ -36,10 +36,11 @@ func follow(t *testing.T, l limits, globs ...string) *logs {
 	for i := range globs {
 		globs[i] = filepath.Join(dir, globs[i])
 	}
-	s, err := newSource(globs, l)
+	s, err := New(globs)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.f.limits = l
 	t.Cleanup(s.f.close)
 	return &logs{t, dir, s}
 }

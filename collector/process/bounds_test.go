@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,9 +138,9 @@ func TestProcessManyOwners(t *testing.T) {
 	p := m.source(0)
 	p.opts.Budget = time.Nanosecond // so that no process is looked up
 	p.pairs.kernel = func() Kernel { return &manyRDMA{m.kernel, 2 * maxOwner, 2 * maxOwner, func() {}} }
-	d := &qpDevice{name: "mlx5_0", kernel: p.pairs.kernel()}
-	d.dump(p.clock)
-	if got := d.last.Load(); got == nil || got.cut == nil || !strings.Contains(got.cut.Error(),
+	var last atomic.Pointer[qpTally]
+	p.pairs.dump("mlx5_0", &last)
+	if got := last.Load(); got == nil || got.cut == nil || !strings.Contains(got.cut.Error(),
 		"belong to more than 32768 threads") {
 		t.Errorf("%+v", got)
 	}

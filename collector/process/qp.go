@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +36,7 @@ type Kernel interface {
 	SharedDevices() (bool, error)
 	// QueuePairs calls each for every queue pair of a device; see [rdmanl.Client.QueuePairs].
 	QueuePairs(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
-	// Close releases what is kept between calls.
+	// Close closes the connection.
 	Close()
 }
 
@@ -60,21 +59,13 @@ type qpTally struct {
 	err    error // why it failed
 }
 
-// qpDevice is one device's lane: its client, and the last dump.
-type qpDevice struct {
-	name   string
-	kernel Kernel // used in the lane only
-	last   atomic.Pointer[qpTally]
-}
-
 // qpReader lists the queue pairs of all devices.
 type qpReader struct {
-	kernel  func() Kernel
-	clock   func() (uint64, error)
-	front   lane.Group[qpFound]
-	first   Kernel // of the front lane
-	lanes   lane.Group[struct{}]
-	devices map[string]*qpDevice
+	kernel func() Kernel
+	clock  func() (uint64, error)
+	front  lane.Group[qpFound]
+	lanes  lane.Group[struct{}]
+	last   map[string]*atomic.Pointer[qpTally] // by device; written in its lane
 }
 
 // qpFound is what is known of all queue pairs.
@@ -100,18 +91,18 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	case found.err != nil:
 		return qpFound{}, []error{unexpected("", found.err)}
 	}
-	maps.DeleteFunc(q.devices, func(name string, _ *qpDevice) bool { return !slices.Contains(found.devices, name) })
+	last := map[string]*atomic.Pointer[qpTally]{} // a new map: a lane that starts late must not meet the next read
 	for _, name := range found.devices {
-		if q.devices[name] == nil {
-			q.devices[name] = &qpDevice{name: name, kernel: q.kernel()}
+		if last[name] = q.last[name]; last[name] == nil {
+			last[name] = new(atomic.Pointer[qpTally])
 		}
 	}
-	devices := maps.Clone(q.devices) // a lane that starts late must not meet the next read
+	q.last = last
 	for _, res := range q.lanes.Run(budget, found.devices, func(name string) struct{} {
-		devices[name].dump(q.clock)
+		q.dump(name, last[name])
 		return struct{}{}
 	}) {
-		t := devices[res.Key].last.Load()
+		t := last[res.Key].Load()
 		switch {
 		case t != nil && t.err != nil:
 			faults = append(faults, unexpected(res.Key, t.err))
@@ -129,12 +120,10 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 
 // listDevices asks for the names of all devices.
 func (q *qpReader) listDevices() (found qpFound) {
-	if q.first == nil {
-		q.first = q.kernel()
-	}
-	defer q.first.Close()
-	if found.devices, found.err = q.first.Devices(); found.err == nil {
-		found.shared, found.err = q.first.SharedDevices()
+	kernel := q.kernel()
+	defer kernel.Close()
+	if found.devices, found.err = kernel.Devices(); found.err == nil {
+		found.shared, found.err = kernel.SharedDevices()
 	}
 	return found
 }
@@ -156,16 +145,17 @@ func cutFault(device string, err error) *collector.Fault {
 	return f
 }
 
-// dump counts the device's queue pairs, unless the last dump is too recent for its cost. It runs in the device's lane.
-func (d *qpDevice) dump(clock func() (uint64, error)) {
-	if t := d.last.Load(); t != nil && t.err == nil && time.Since(t.ended) < min(qpRest*t.took, qpFresh) {
+// dump counts a device's queue pairs, unless the last dump is too recent for its cost. It runs in the device's lane.
+func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
+	if t := last.Load(); t != nil && t.err == nil && time.Since(t.ended) < min(qpRest*t.took, qpFresh) {
 		return
 	}
-	t := &qpTally{device: d.name, owners: map[qpOwner]uint32{}}
-	defer d.kernel.Close() // the next dump is a while away, and the device may be gone by then
+	t := &qpTally{device: device, owners: map[qpOwner]uint32{}}
+	kernel := q.kernel() // the next dump is a while away, and the device may be gone by then
+	defer kernel.Close()
 	start := time.Now()
-	if t.begun, t.err = clock(); t.err == nil {
-		t.err = d.kernel.QueuePairs(d.name, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
+	if t.begun, t.err = q.clock(); t.err == nil {
+		t.err = kernel.QueuePairs(device, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
 	}
 	t.ended = time.Now()
 	t.took = t.ended.Sub(start)
@@ -175,7 +165,7 @@ func (d *qpDevice) dump(clock func() (uint64, error)) {
 	case t.rest > 0:
 		t.cut = fmt.Errorf("%d queue pairs belong to more than %d threads", t.rest, maxOwner)
 	}
-	d.last.Store(t)
+	last.Store(t)
 }
 
 func (t *qpTally) add(qp rdmanl.QP) {

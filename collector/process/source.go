@@ -26,8 +26,7 @@ type Options struct {
 	Sysfs, Procfs string
 	Rootfs        string // where the host's root is mounted: the kubelet's socket and logs are below it
 	Rails         func() ([]rail.Rail, error)
-	// Kernel makes a client of the RDMA core, one for each thing that may hang. Nil asks the running kernel, where
-	// Sysfs is its sysfs.
+	// Kernel makes a client of the RDMA core. Nil asks the running kernel, where Sysfs is its sysfs.
 	Kernel func() Kernel
 	NVML   *nvml.Session
 	// Budget is how long a Read waits for the list of devices, and then for each device, GPUs beside them; what follows
@@ -70,8 +69,7 @@ func New(opts Options) *Source {
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
 		without: newSeriesKeeper(t.without)}
-	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() },
-		devices: map[string]*qpDevice{}}
+	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }}
 	return p
 }
 
