@@ -218,7 +218,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	owners := map[string]uint32{} // of the names of logs
 	for i := range found {
 		if file := f.files[found[i].id]; file != nil && file.path == found[i].path {
-			owners[file.job] = found[i].owner
+			owners[file.log.name] = found[i].owner
 		}
 	}
 	before := make(map[fileID]int64, len(found))
@@ -283,7 +283,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 // another by its name.
 func logName(one *candidate, file *file, owners map[string]uint32) string {
 	if file != nil {
-		return file.job
+		return file.log.name
 	}
 	name := one.glob.job(one.path)
 	if owner, known := owners[name]; known && owner != one.owner {

@@ -58,7 +58,6 @@ type file struct {
 	id     fileID
 	glob   *glob
 	path   string
-	job    string
 	fd     int
 	log    *job
 	off    int64  // up to here it has been read
@@ -104,7 +103,7 @@ func (f *tailer) detach(file *file) {
 // replaced since it was listed: the next listing sees it.
 func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	for _, other := range f.files {
-		if other.job == job && !other.chosen {
+		if other.log.name == job && !other.chosen {
 			f.finish(other) // it was rotated
 		}
 	}
@@ -115,7 +114,7 @@ func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	case err != nil:
 		return nil, sysfs.Fail(c.path, err)
 	}
-	added := &file{id: c.id, glob: c.glob, path: c.path, job: job, fd: fd, log: f.jobs.open(job), old: old}
+	added := &file{id: c.id, glob: c.glob, path: c.path, fd: fd, log: f.jobs.open(job), old: old}
 	f.files[c.id] = added
 	return added, nil
 }

@@ -24,7 +24,6 @@ const (
 // beginning of its ID.
 type podNames struct {
 	rootfs string
-	client *kubelet.Client
 	lanes  lane.Group[struct{}]
 	last   atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too
 }
@@ -39,7 +38,7 @@ type podsKnown struct {
 }
 
 func newPodNames(rootfs string) *podNames {
-	n := &podNames{rootfs: rootfs, client: kubelet.NewClient(filepath.Join(rootfs, kubelet.Socket))}
+	n := &podNames{rootfs: rootfs}
 	n.last.Store(&podsKnown{})
 	return n
 }
@@ -91,7 +90,7 @@ func (n *podNames) refresh(holders map[uint32]*holder) {
 	n.last.Store(&logs)
 	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
 	defer cancel()
-	k.devices, err = n.client.Devices(ctx)
+	k.devices, err = kubelet.Devices(ctx, filepath.Join(n.rootfs, kubelet.Socket))
 	k.socket, k.read = kubeletFault(err), time.Now()
 	n.last.Store(&k)
 }

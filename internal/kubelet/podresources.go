@@ -35,32 +35,10 @@ type Device struct {
 	Name
 }
 
-// Client asks a kubelet which container has which device. Safe for concurrent use.
-//
-// A unary call of gRPC is an HTTP/2 POST of a message behind five bytes, with the status in the trailer: the HTTP client
-// of the standard library makes one, and the modules of gRPC and of the kubelet are not needed for it.
-type Client struct {
-	path string
-	http *http.Client
-}
-
-// NewClient returns a client of the socket at path; it connects when asked.
-func NewClient(path string) *Client {
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	return &Client{path, &http.Client{Transport: &http.Transport{
-		Protocols:         protocols,
-		DisableKeepAlives: true, // calls are rare
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-	}}}
-}
-
-// Devices returns the devices of all pods, until ctx is done: then it fails with context.DeadlineExceeded, for
-// [sysfs.ReasonTimeout]. Without a socket it fails with os.ErrNotExist.
-func (c *Client) Devices(ctx context.Context) ([]Device, error) {
-	body, err := c.call(ctx)
+// Devices returns the devices of all pods, from the kubelet at a socket, until ctx is done: then it fails with
+// context.DeadlineExceeded, for [sysfs.ReasonTimeout]. Without a socket it fails with os.ErrNotExist.
+func Devices(ctx context.Context, socket string) ([]Device, error) {
+	body, err := call(ctx, socket)
 	var devices []Device
 	if err == nil {
 		devices, err = decodeList(body)
@@ -68,18 +46,22 @@ func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 	if err == nil {
 		return devices, nil
 	}
-	if e, ok := errors.AsType[*url.Error](err); ok { // its URL is not that of the socket
-		err = e.Err
-	}
 	reason := sysfs.Reason(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		reason, err = sysfs.ReasonTimeout, fmt.Errorf("the kubelet does not answer: %w", err)
 	}
-	return nil, fmt.Errorf("pod-resources List: %w", &sysfs.Error{Path: c.path, Reason: reason, Err: err})
+	return nil, fmt.Errorf("pod-resources List: %w", &sysfs.Error{Path: socket, Reason: reason, Err: err})
 }
 
-// call makes the call and returns the message of the answer.
-func (c *Client) call(ctx context.Context) ([]byte, error) {
+// call makes the call and returns the message of the answer. A unary call of gRPC is an HTTP/2 POST of a message behind
+// five bytes, with the status in the trailer: the HTTP client of the standard library makes one, and the modules of gRPC
+// and of the kubelet are not needed for it.
+func call(ctx context.Context, socket string) ([]byte, error) {
+	transport := &http.Transport{Protocols: new(http.Protocols), DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
 	// The request has no fields: not compressed, of length 0.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+listMethod,
 		bytes.NewReader(make([]byte, 5)))
@@ -88,7 +70,7 @@ func (c *Client) call(ctx context.Context) ([]byte, error) {
 	}
 	req.Header.Set("Content-Type", "application/grpc")
 	req.Header.Set("Te", "trailers")
-	resp, err := c.http.Do(req)
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

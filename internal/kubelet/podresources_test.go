@@ -21,7 +21,7 @@ import (
 )
 
 // kubelet is a gRPC server at the level of HTTP/2: it answers with the given bytes and trailer.
-func kubelet(t *testing.T, answer http.HandlerFunc) *Client {
+func kubelet(t *testing.T, answer http.HandlerFunc) (socket string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubelet.sock")
 	l, err := net.Listen("unix", path)
@@ -40,7 +40,7 @@ func kubelet(t *testing.T, answer http.HandlerFunc) *Client {
 		srv.Close()
 		<-done
 	})
-	return NewClient(path)
+	return path
 }
 
 // msg is a field of a message: its number, and its bytes.
@@ -81,7 +81,7 @@ func ok(message []byte) http.HandlerFunc {
 }
 
 func TestDevices(t *testing.T) {
-	c := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
+	socket := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if r.ProtoMajor != 2 || r.Method != "POST" || r.URL.Path != "/v1.PodResourcesLister/List" ||
 			r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" {
@@ -100,7 +100,7 @@ func TestDevices(t *testing.T) {
 		{"MIG-9", Name{"infer", "b", "a"}},
 	}
 	for range 2 {
-		got, err := c.Devices(t.Context())
+		got, err := Devices(t.Context(), socket)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Error(err, diff)
 		}
@@ -139,13 +139,13 @@ func TestDevicesFails(t *testing.T) {
 			maxDevices+1)), "more than 65536 devices"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := kubelet(t, tt.answer).Devices(t.Context())
+			got, err := Devices(t.Context(), kubelet(t, tt.answer))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || got != nil {
 				t.Errorf("%d devices, %v; want %s", len(got), err, tt.want)
 			}
 		})
 	}
-	if _, err := NewClient(filepath.Join(t.TempDir(), "none")).Devices(t.Context()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Devices(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a socket: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestDevicesFails(t *testing.T) {
 // TestDevicesHangs: a kubelet that accepts and never answers costs the deadline.
 func TestDevicesHangs(t *testing.T) {
 	stop := make(chan struct{})
-	c := kubelet(t, func(_ http.ResponseWriter, r *http.Request) {
+	socket := kubelet(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-stop:
 		case <-r.Context().Done():
@@ -162,7 +162,7 @@ func TestDevicesHangs(t *testing.T) {
 	defer close(stop)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := c.Devices(ctx)
+	_, err := Devices(ctx, socket)
 	if !errors.Is(err, context.DeadlineExceeded) || sysfs.Reason(err) != sysfs.ReasonTimeout ||
 		!strings.Contains(err.Error(), "kubelet.sock: the kubelet does not answer") {
 		t.Error(err)
