@@ -7,17 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 )
-
-func fileTime(tb testing.TB, path string) time.Time {
-	tb.Helper()
-	st, err := os.Stat(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return st.ModTime()
-}
 
 // chatter is what most of a log is made of.
 const chatter = `hgx-07:185302:185302 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1 [2] 1/-1/-1->0->-1 [3] 1/-1/-1->0->-1
@@ -111,7 +101,7 @@ func BenchmarkList(b *testing.B) {
 	s := many(b, 10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.f.list(time.Now())
+		s.f.list()
 	}
 }
 
@@ -141,7 +131,7 @@ func BenchmarkFollow(b *testing.B) {
 	for b.Loop() {
 		f := newTailer([]glob{g}, newJobs(newTable()))
 		f.limits.head = 1 << 40
-		f.list(time.Now())
+		f.list()
 		if _, err := f.pass(); err != nil {
 			b.Fatal(err)
 		}

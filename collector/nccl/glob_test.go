@@ -100,7 +100,7 @@ func TestSwapped(t *testing.T) {
 	}
 	l.append("logs/run/a.log", usingIB)
 	l.must(os.Link(l.path("logs/run/a.log"), l.path("elsewhere/a.log")))
-	c := newListing(time.Now())
+	c := newListing()
 	found := l.scan(c, "logs/run")
 	if len(found) != 1 {
 		t.Fatalf("%+v", found)

@@ -34,7 +34,6 @@ const (
 
 // listing is the result of listing the files.
 type listing struct {
-	now     time.Time
 	began   time.Time
 	files   map[string]int // by state
 	faults  []error        // the first few
@@ -42,9 +41,7 @@ type listing struct {
 	partial bool           // not everything was listed
 }
 
-func newListing(now time.Time) *listing {
-	return &listing{now: now, began: time.Now(), files: map[string]int{}}
-}
+func newListing() *listing { return &listing{began: time.Now(), files: map[string]int{}} }
 
 // fail keeps the first faults. None has a device: source_errors_total would keep the name of every log that ever
 // existed.
@@ -68,12 +65,12 @@ type candidate struct {
 
 func (f *tailer) candidate(l *listing, g *glob, path string, st *unix.Stat_t) candidate {
 	return candidate{glob: g, path: path, id: statID(st), owner: f.owner(st), size: st.Size,
-		mtime: min(st.Mtim.Nano(), l.now.UnixNano())}
+		mtime: min(st.Mtim.Nano(), l.began.UnixNano())}
 }
 
 // list lists the files and opens the newest, of each owner as many.
-func (f *tailer) list(now time.Time) *listing {
-	l := newListing(now)
+func (f *tailer) list() *listing {
+	l := newListing()
 	var found []candidate
 	for i := range f.globs {
 		g := &f.globs[i]
@@ -96,10 +93,9 @@ func (f *tailer) list(now time.Time) *listing {
 		return cmp.Or(cmp.Compare(rank(&b), rank(&a)), cmp.Compare(a.path, b.path))
 	})
 	for i := range found {
-		found[i].idle = now.UnixNano()-found[i].mtime > int64(f.limits.idle)
+		found[i].idle = l.began.UnixNano()-found[i].mtime > int64(f.limits.idle)
 	}
 	f.choose(l, interleave(found))
-	f.listed = true
 	return l
 }
 
@@ -233,7 +229,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 		}
 		// How much of it is not new: all of it at the start, nothing of one that appeared since.
 		old, known := f.before[one.id]
-		if !known && !f.listed {
+		if !known && f.before == nil {
 			old = one.size
 		}
 		before[one.id] = min(old, one.size)

@@ -63,7 +63,7 @@ func TestMoved(t *testing.T) {
 	l.list()
 	l.f.drop(l.f.files[l.id("a.log")])
 	l.f.before[l.id("a.log")] = int64(len(usingIB + timedOut))
-	c := newListing(time.Now())
+	c := newListing()
 	found := l.scan(c, "")
 	l.must(os.Rename(l.path("a.log"), l.path("b.log")))
 	l.f.choose(c, found)

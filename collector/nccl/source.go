@@ -87,7 +87,7 @@ func (s *Source) Pass() (more bool) {
 	s.mu.Unlock()
 	var found *listing
 	if !start.Before(s.next) {
-		found = s.f.list(start)
+		found = s.f.list()
 		s.next = start.Add(max(listEvery, listShare*time.Since(start)))
 	}
 	more, err := s.f.pass()

@@ -40,8 +40,7 @@ type tailer struct {
 	globs  []glob
 	jobs   *jobs
 	files  map[fileID]*file
-	before map[fileID]int64 // of files not followed: how much of them is not new
-	listed bool             // once at least
+	before map[fileID]int64 // of files not followed: how much of them is not new; nil until the first listing
 	turn   int              // index of the file that is read first
 	owner  func(*unix.Stat_t) uint32
 	buf    []byte
@@ -76,7 +75,7 @@ const (
 )
 
 func newTailer(globs []glob, jobs *jobs) *tailer {
-	return &tailer{limits: defaultLimits(), globs: globs, jobs: jobs, files: map[fileID]*file{}, before: map[fileID]int64{},
+	return &tailer{limits: defaultLimits(), globs: globs, jobs: jobs, files: map[fileID]*file{},
 		buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 

@@ -27,7 +27,7 @@ type gpuHolding struct {
 type gpuHeld struct {
 	list []*gpuHolding
 	err  error // why it is not complete
-	mig  bool  // err is that a caller without privileges asked the parent of MIG instances
+	mig  bool  // err is the answer of a parent of MIG instances to a caller without privileges
 }
 
 // holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: whether it
@@ -56,9 +56,11 @@ func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding
 // readHoldings lists the processes of one GPU.
 func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	compute, err := gpu.Processes(false)
-	if err != nil {
-		held = gpuHeld{err: err, mig: refusedByMIG(gpu.Device, err)}
-	} else {
+	switch held.err = err; {
+	case nvml.CodeOf(err) == nvml.CodeNoPermission:
+		mode, err := gpu.Numbers(nvml.QueryMIGMode)
+		held.mig = err == nil && mode[0] == 1
+	case err == nil:
 		var graphics []nvml.Process
 		graphics, held.err = gpu.Processes(true)
 		id, _ := gpu.Identity() // without it pods are named by other means
@@ -73,15 +75,6 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 		return held, held.err
 	}
 	return held, nil
-}
-
-// refusedByMIG reports whether err is how the parent of MIG instances answers a caller without privileges.
-func refusedByMIG(d nvml.Device, err error) bool {
-	if nvml.CodeOf(err) != nvml.CodeNoPermission {
-		return false
-	}
-	mode, err := d.Numbers(nvml.QueryMIGMode)
-	return err == nil && mode[0] == 1
 }
 
 // merge makes one holding of each process, however often it is listed. One with MIG instances has gi/ci in place of a

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 
@@ -58,11 +57,10 @@ func parse(data []byte) (sections map[string]json.RawMessage, aside string, err 
 	return sections, "", nil
 }
 
-// writeFile replaces the file in one step.
+// writeFile replaces the file in one step. It adds the version to the sections.
 func writeFile(dir string, sections map[string]json.RawMessage) error {
-	all := maps.Clone(sections)
-	all["version"] = json.RawMessage(fmt.Sprint(version))
-	data, err := json.MarshalIndent(all, "", "  ")
+	sections["version"] = json.RawMessage(fmt.Sprint(version))
+	data, err := json.MarshalIndent(sections, "", "  ")
 	if err != nil {
 		return err
 	}

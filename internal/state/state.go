@@ -39,12 +39,12 @@ type Store struct {
 	changed chan struct{}     // wakes the writer; nil: nothing is written
 	done    chan struct{}     // closed when the writer has ended
 
-	mu         sync.Mutex // protects all following fields
-	sections   map[string]json.RawMessage
-	own        map[string]bool // sections that this process has set
-	lock       *os.File        // nil while another process has it
-	loaded     bool            // the file was read, or there was none: writing loses nothing
-	set, saved int             // calls of Set, and how many of them the file holds
+	mu         sync.Mutex                 // protects all following fields
+	file       map[string]json.RawMessage // sections of the file, when it was read
+	own        map[string]json.RawMessage // sections that this process has set
+	lock       *os.File                   // nil while another process has it
+	loaded     bool                       // the file was read, or there was none: writing loses nothing
+	set, saved int                        // calls of Set, and how many of them the file holds
 	closed     bool
 	err        error
 }
@@ -65,7 +65,7 @@ func OpenReadOnly(dir string, report func(error)) *Store {
 }
 
 func newStore(dir string, report func(error)) *Store {
-	return &Store{dir: dir, report: report, sections: map[string]json.RawMessage{}, own: map[string]bool{}}
+	return &Store{dir: dir, report: report, own: map[string]json.RawMessage{}}
 }
 
 // open takes the lock, reads the file and starts the writer. A directory that does not answer in time is not written
@@ -148,7 +148,10 @@ func (s *Store) save() error {
 		err = s.start()
 	}
 	s.mu.Lock()
-	ready, sections, set := s.lock != nil && s.loaded, maps.Clone(s.sections), s.set
+	ready = s.lock != nil && s.loaded
+	set, sections := s.set, map[string]json.RawMessage{}
+	maps.Copy(sections, s.file)
+	maps.Copy(sections, s.own)
 	s.mu.Unlock()
 	if !ready {
 		return err
@@ -189,19 +192,17 @@ func (s *Store) load(mayWrite bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, raw := range sections {
-		if !s.own[name] {
-			s.sections[name] = raw
-		}
-	}
-	s.loaded = true
+	s.file, s.loaded = sections, true
 	return err
 }
 
 // Get reads a section into v, and reports whether there is one. The error is that of a section that does not fit v.
 func (s *Store) Get(section string, v any) (found bool, err error) {
 	s.mu.Lock()
-	raw, found := s.sections[section]
+	raw, found := s.own[section]
+	if !found {
+		raw, found = s.file[section]
+	}
 	s.mu.Unlock()
 	if !found {
 		return false, nil
@@ -221,7 +222,7 @@ func (s *Store) Set(section string, v any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sections[section], s.own[section] = raw, true
+	s.own[section] = raw
 	s.set++
 	if s.closed {
 		return
@@ -264,7 +265,8 @@ func (s *Store) Close() error {
 func (s *Store) Reject(section string, why error) {
 	err := fmt.Errorf("section %s of %s is ignored: %w", section, filepath.Join(s.dir, fileName), why)
 	s.mu.Lock()
-	delete(s.sections, section)
+	delete(s.file, section)
+	delete(s.own, section)
 	mayWrite := s.lock != nil
 	s.mu.Unlock()
 	if mayWrite {
