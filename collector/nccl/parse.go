@@ -3,7 +3,6 @@ package nccl
 import (
 	"bytes"
 	"strconv"
-	"strings"
 )
 
 // event is one fact in a line, or about its file. Its name lies in the line: it must be copied to be kept.
@@ -48,8 +47,13 @@ const (
 	gdrSuffix        = "/GDRDMA"
 )
 
-// maxName bounds what the log may put into a label.
-const maxName = 64
+// What the log may put into a label: at most maxName characters.
+const (
+	maxName      = 64
+	decimal      = "0123456789"
+	alphanumeric = decimal + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	pluginName   = alphanumeric + " ._-+()" // also of a network
+)
 
 // The names of networks in the log. The tutorials' InfiniBand is what NCCL calls IB.
 const (
@@ -65,36 +69,33 @@ func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = plain(line)
 	}
-	at, level := mark(line)
-	for level != 0 {
-		file, rest := line[:at], line[at+len("NCCL INFO "):]
-		text := rest
-		next, nextLevel := mark(rest)
-		if nextLevel != 0 {
+	for at := mark(line); at >= 0; {
+		rest := line[at+len("NCCL INFO "):]
+		text, next := rest, mark(rest)
+		if next >= 0 {
 			text = rest[:next]
 		}
 		text = bytes.Trim(text, " \r\t\x00")
-		if level == 'W' {
-			each(warning(file, text))
+		if hasPrefix(line[at:], "NCCL WARN") {
+			each(warning(line[:at], text))
 		}
 		if e := message(text); e.kind != 0 {
 			each(e)
 		}
-		line, at, level = rest, next, nextLevel
+		line, at = rest, next
 	}
 }
 
-// mark finds "NCCL INFO " or "NCCL WARN ". The level is 'I', 'W', or 0 if it finds neither.
-func mark(line []byte) (at int, level byte) {
-	for from := 0; ; {
+// mark returns where "NCCL INFO " or "NCCL WARN " begins, or -1.
+func mark(line []byte) int {
+	for from := 0; ; from += len("NCCL ") {
 		i := bytes.Index(line[from:], []byte("NCCL "))
 		if i < 0 {
-			return 0, 0
+			return -1
 		}
-		at = from + i
-		from = at + len("NCCL ")
-		if rest := line[from:]; hasPrefix(rest, "INFO ") || hasPrefix(rest, "WARN ") {
-			return at, rest[0]
+		from += i
+		if hasPrefix(line[from:], "NCCL INFO ") || hasPrefix(line[from:], "NCCL WARN ") {
+			return from
 		}
 	}
 }
@@ -129,7 +130,7 @@ func message(text []byte) event {
 			return event{kind: commSize, count: int64(n)}
 		}
 	case hasPrefix(text, "Using network "):
-		if name := text[len("Using network "):]; clean(name, " ._-+()") {
+		if name := text[len("Using network "):]; clean(name, pluginName) {
 			return event{kind: network, name: name}
 		}
 	case hasPrefix(text, "NCCL_IB_DISABLE set "):
@@ -181,10 +182,9 @@ func gdrMessage(text []byte) event {
 	if on == off || string(plugin) == socketNetwork || hasPrefix(plugin, "GIN") {
 		return event{}
 	}
-	_, rest = digits(rest)
-	rest, quoted := bytes.CutPrefix(rest, []byte(" '"))
+	rest, quoted := bytes.CutPrefix(bytes.TrimLeft(rest, decimal), []byte(" '"))
 	device, whole := bytes.CutSuffix(rest, []byte("'"))
-	if !quoted || !whole || !clean(device, "._-+:") {
+	if !quoted || !whole || !clean(device, alphanumeric+"._-+:") {
 		return event{}
 	}
 	return event{kind: gdrState, name: device, on: on}
@@ -205,14 +205,15 @@ func viaChannel(text []byte) event {
 		return localChannel(via)
 	}
 	e.name, rest, found = bytes.Cut(rest, []byte("/"))
-	n, rest := digits(rest)
-	if i := bytes.IndexByte(rest, ')'); i > 0 && rest[0] == '(' { // through another GPU's proxy (PXN)
-		rest = rest[i+1:]
+	via = bytes.TrimLeft(rest, decimal)
+	numbered := len(via) < len(rest)
+	if i := bytes.IndexByte(via, ')'); i > 0 && via[0] == '(' { // through another GPU's proxy (PXN)
+		via = via[i+1:]
 	}
-	rest, e.on = bytes.CutPrefix(rest, []byte(gdrSuffix))
-	rest = bytes.TrimPrefix(rest, []byte("(PCI)"))
-	rest = bytes.TrimPrefix(rest, []byte("/Shared"))
-	if !found || !clean(e.name, " ._-+()") || n == 0 || len(rest) > 0 {
+	via, e.on = bytes.CutPrefix(via, []byte(gdrSuffix))
+	via = bytes.TrimPrefix(via, []byte("(PCI)"))
+	via = bytes.TrimPrefix(via, []byte("/Shared"))
+	if !found || !clean(e.name, pluginName) || !numbered || len(via) > 0 {
 		return event{}
 	}
 	return e
@@ -221,7 +222,7 @@ func viaChannel(text []byte) event {
 // localChannel is how a channel runs inside a node.
 func localChannel(via []byte) event {
 	switch {
-	case !clean(via, " ./_-[]()"):
+	case !clean(via, alphanumeric+" ./_-[]()"):
 		return event{}
 	case hasPrefix(via, "P2P/"):
 		return event{kind: channel, transport: "P2P"}
@@ -237,14 +238,6 @@ func setting(text []byte) []byte {
 	return bytes.TrimSuffix(value, []byte("."))
 }
 
-// digits returns how many digits text begins with, and what follows.
-func digits(text []byte) (n int, rest []byte) {
-	for n < len(text) && text[n] >= '0' && text[n] <= '9' {
-		n++
-	}
-	return n, text[n:]
-}
-
 // numberAfter returns the number that follows key.
 func numberAfter(text []byte, key string) (value int, ok bool) {
 	i := bytes.Index(text, []byte(key))
@@ -252,7 +245,7 @@ func numberAfter(text []byte, key string) (value int, ok bool) {
 		return 0, false
 	}
 	text = text[i+len(key):]
-	n, _ := digits(text)
+	n := len(text) - len(bytes.TrimLeft(text, decimal))
 	if n > 6 {
 		return 0, false
 	}
@@ -260,15 +253,7 @@ func numberAfter(text []byte, key string) (value int, ok bool) {
 	return value, err == nil
 }
 
-// clean reports whether name is a name: letters, digits and what is in extra.
-func clean(name []byte, extra string) bool {
-	for _, b := range name {
-		switch {
-		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9':
-		case strings.IndexByte(extra, b) >= 0:
-		default:
-			return false
-		}
-	}
-	return len(name) > 0 && len(name) <= maxName
+// clean reports whether name consists of characters.
+func clean(name []byte, characters string) bool {
+	return len(name) > 0 && len(name) <= maxName && len(bytes.Trim(name, characters)) == 0
 }

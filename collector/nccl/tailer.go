@@ -109,7 +109,7 @@ func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	fd, _, err := c.glob.openFile(c.path, c.id)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil, nil //nolint:nilnil // as documented
+		return nil, nil
 	case err != nil:
 		return nil, sysfs.Fail(c.path, err)
 	}

@@ -67,7 +67,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 // complete reports whether every pod's container among holders has a name.
 func (k *podsKnown) complete(holders map[uint32]*holder) bool {
 	for _, o := range holders {
-		if _, named := k.Containers[o.cgroup.Container]; o.cgroup.Pod != "" && !named {
+		if o != nil && o.cgroup.Pod != "" && k.Containers[o.cgroup.Container].Pod == "" {
 			return false
 		}
 	}

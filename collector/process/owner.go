@@ -2,7 +2,6 @@ package process
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -46,32 +45,32 @@ const (
 
 // ownersFound is the result of one lookup.
 type ownersFound struct {
-	holders map[uint32]*holder // by thread or process; those that have ended are not in it
-	unseen  map[uint32]bool    // those that exist, or may, and could not be identified
+	holders map[uint32]*holder // by thread or process, without those that have ended; nil: could not be identified
 	err     error
 }
 
 // find identifies the owners of threads and processes, until deadline. One that started after its time in wanted, in
 // ticks, is another one under the same PID. It runs in a lane.
 func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFound {
-	out := ownersFound{holders: map[uint32]*holder{}, unseen: map[uint32]bool{}}
+	out := ownersFound{holders: map[uint32]*holder{}}
 	byPID := map[int]*holder{}
 	late, hidden := 0, 0
 	for pid, before := range wanted {
 		if late > 0 || time.Now().After(deadline) {
-			out.unseen[pid] = true
+			out.holders[pid] = nil
 			late++
 			continue
 		}
 		o, err := b.holder(int(pid), before, byPID)
 		switch {
+		case err == nil && o == nil: // it has ended
 		case err == nil:
 			out.holders[pid] = o
 		case sysfs.Reason(err) != sysfs.ReasonVanished:
-			out.unseen[pid] = true
+			out.holders[pid] = nil
 			out.err = cmp.Or(out.err, error(collector.NewFault("", err)))
-		case !errors.Is(err, errReused) && proc.Hidden(b.procfs, int(pid)):
-			out.unseen[pid] = true
+		case proc.Hidden(b.procfs, int(pid)):
+			out.holders[pid] = nil
 			hidden++
 		}
 	}
@@ -112,17 +111,15 @@ func (b *ownerCache) task(pid int) (*keptTask, error) {
 	return t, nil
 }
 
-// errReused is the error of a PID that belongs to another process by now.
-var errReused = &sysfs.Error{Reason: sysfs.ReasonVanished, Err: errors.New("another process has this PID now")}
-
-// holder finds the process that a thread belongs to. byPID are the processes found so far.
+// holder finds the process that a thread belongs to; nil if another thread has its ID now. byPID are the processes found
+// so far.
 func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*holder, error) {
 	thread, err := b.task(tid)
 	if err != nil {
 		return nil, err
 	}
 	if thread.Start > before {
-		return nil, errReused
+		return nil, nil
 	}
 	if thread.process == 0 {
 		pid, err := proc.Process(b.procfs, tid)

@@ -88,8 +88,7 @@ type processReading struct {
 	complete bool // every queue pair of every device and rail is in it
 	gpus     bool // there are some
 	holdings []*gpuHolding
-	holders  map[uint32]*holder // nil: it could not be found out
-	unseen   map[uint32]bool    // threads that exist and could not be identified
+	holders  map[uint32]*holder // see ownersFound; nil: it could not be found out
 	names    *podsKnown
 	byDevice map[string]kubelet.Name
 }
@@ -101,7 +100,8 @@ func (r *processReading) label(o *holder) (pod, container string) {
 
 // ended reports whether a thread that the kernel named is gone by now, and its queue pairs with it.
 func (r *processReading) ended(thread uint32) bool {
-	return thread != 0 && r.holders[thread] == nil && !r.unseen[thread]
+	_, exists := r.holders[thread]
+	return thread != 0 && !exists
 }
 
 // Read implements [collector.Source].
@@ -186,7 +186,7 @@ func (p *Source) identify(r *processReading) error {
 	if res.State != lane.Done {
 		return collector.LaneFault("", res.State, res.Err)
 	}
-	r.holders, r.unseen = res.Value.holders, res.Value.unseen
+	r.holders = res.Value.holders
 	var err error
 	r.names, err = p.names.known(p.opts.Budget/4, r.holders)
 	r.byDevice = r.names.byDevice(r.holdings, r.holders)

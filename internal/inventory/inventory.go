@@ -64,9 +64,9 @@ type Missing struct {
 
 // port is what was read of one rail.
 type port struct {
-	rail     Rail
-	limits   rail.Limits
-	problems []string
+	rail   Rail
+	limits rail.Limits
+	err    error // what could not be read
 }
 
 // Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits for each rail for
@@ -88,11 +88,11 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 	}) {
 		p := res.Value
 		if res.Err != nil {
-			p = port{rail: describe(snap.Rails[i]),
-				problems: []string{fmt.Sprintf("%s port %d: %v", snap.Rails[i].Device, snap.Rails[i].Port, res.Err)}}
+			r := snap.Rails[i]
+			p = port{rail: describe(r), err: fmt.Errorf("%s port %d: %w", r.Device, r.Port, res.Err)}
 		}
 		list.Rails = append(list.Rails, p.rail)
-		list.Problems = append(list.Problems, p.problems...)
+		list.Problems = append(list.Problems, messages(p.err)...)
 		limits = append(limits, p.limits)
 	}
 	for i, capacity := range rail.Capacities(limits) {
@@ -120,7 +120,7 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	defer in.Close()
 	p := port{rail: describe(r)}
 	note := func(err error) bool {
-		p.problems = append(p.problems, messages(err)...)
+		p.err = errors.Join(p.err, err)
 		return err == nil
 	}
 	if state, err := in.State(); note(err) {
@@ -161,15 +161,10 @@ func physStateName(state int) string {
 	return names[state]
 }
 
-// messages splits joined errors.
+// messages splits a joined error.
 func messages(err error) []string {
-	list := []string{}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the joined error itself
-		for _, one := range joined.Unwrap() {
-			list = append(list, messages(one)...)
-		}
-	} else if err != nil {
-		list = append(list, err.Error())
+	if err == nil {
+		return []string{}
 	}
-	return list
+	return strings.Split(err.Error(), "\n")
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/internal/sysfs"
@@ -70,17 +71,9 @@ func parseContainerLog(entry string) (id string, name Name, ok bool) {
 // plausible reports whether all are valid names in Kubernetes (RFC 1123), so that other files in the directory never
 // become labels.
 func plausible(names ...string) bool {
-	for _, n := range names {
-		if n == "" || len(n) > 253 {
-			return false
-		}
-		for _, c := range []byte(n) {
-			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(n string) bool {
+		return n == "" || len(n) > 253 || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789-.") != ""
+	})
 }
 
 // list returns the entries of a directory, which need not exist.

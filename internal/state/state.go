@@ -43,7 +43,7 @@ type Store struct {
 	file       map[string]json.RawMessage // sections of the file, when it was read
 	own        map[string]json.RawMessage // sections that this process has set
 	lock       *os.File                   // nil while another process has it
-	loaded     bool                       // the file was read, or there was none: writing loses nothing
+	loaded     bool                       // the file was read under the lock, or there was none: writing loses nothing
 	set, saved int                        // calls of Set, and how many of them the file holds
 	closed     bool
 	err        error
@@ -111,20 +111,23 @@ func (s *Store) inLane(fn func() error) error {
 	return res.Value
 }
 
-// start takes the lock and reads the file, in the lane.
+// start takes the lock and reads the file, unless that is done, in the lane.
 func (s *Store) start() error {
-	err := s.acquire()
+	s.mu.Lock()
+	locked, loaded := s.lock != nil, s.loaded
+	s.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	var err error
+	if !locked {
+		err = s.acquire()
+	}
 	return cmp.Or(err, s.load(err == nil))
 }
 
 // acquire takes the lock, and makes the directory where it is missing.
 func (s *Store) acquire() error {
-	s.mu.Lock()
-	lock := s.lock
-	s.mu.Unlock()
-	if lock != nil {
-		return nil
-	}
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return s.wrap(err)
 	}
@@ -134,26 +137,19 @@ func (s *Store) acquire() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lock, s.loaded = lock, false // another process may have written and ended
+	s.lock = lock
 	return nil
 }
 
 // save writes the file once, in the lane.
 func (s *Store) save() error {
+	err := s.start()
 	s.mu.Lock()
-	ready := s.lock != nil && s.loaded
-	s.mu.Unlock()
-	var err error
-	if !ready {
-		err = s.start()
-	}
-	s.mu.Lock()
-	ready = s.lock != nil && s.loaded
-	set, sections := s.set, map[string]json.RawMessage{}
+	loaded, set, sections := s.loaded, s.set, map[string]json.RawMessage{}
 	maps.Copy(sections, s.file)
 	maps.Copy(sections, s.own)
 	s.mu.Unlock()
-	if !ready {
+	if !loaded {
 		return err
 	}
 	if err := writeFile(s.dir, sections); err != nil {
@@ -172,8 +168,8 @@ func (s *Store) wrap(err error) error {
 	return fmt.Errorf("state directory %s: %w; changes are kept in memory", s.dir, err)
 }
 
-// load reads the file. One that this version did not write is reported and, where this process may write, set aside.
-func (s *Store) load(mayWrite bool) error {
+// load reads the file. One that this version did not write is reported and, if this process has the lock, set aside.
+func (s *Store) load(locked bool) error {
 	path := filepath.Join(s.dir, fileName)
 	sections, aside, err := readFile(path)
 	switch {
@@ -183,7 +179,7 @@ func (s *Store) load(mayWrite bool) error {
 		return s.wrap(err)
 	default:
 		err = fmt.Errorf("%s is ignored: %w", path, err)
-		if mayWrite {
+		if locked {
 			if renameErr := os.Rename(path, path+aside); renameErr != nil {
 				return s.wrap(errors.Join(err, renameErr))
 			}
@@ -192,7 +188,7 @@ func (s *Store) load(mayWrite bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.file, s.loaded = sections, true
+	s.file, s.loaded = sections, locked
 	return err
 }
 
