@@ -142,26 +142,31 @@ func addName(names map[string]kubelet.Name, key string, name kubelet.Name) {
 	names[key] = name
 }
 
-// label returns the pod and the container of an owner as they are exported.
-func (k *podsKnown) label(o *holder, byDevice map[string]kubelet.Name) (pod, container string) {
-	c := o.cgroup
-	name, known := k.Containers[c.Container]
-	if !known {
-		name = k.Pods[c.Pod]
+// label sets the pod and the container of the owners as they are exported.
+func (k *podsKnown) label(holdings []*gpuHolding, owners map[uint32]*holder) {
+	byDevice := k.byDevice(holdings, owners)
+	for _, o := range owners {
+		if o == nil {
+			continue
+		}
+		c := o.cgroup
+		name, known := k.Containers[c.Container]
+		if !known {
+			name = k.Pods[c.Pod]
+		}
+		if name.Pod == "" {
+			name = byDevice[c.Pod]
+		}
+		o.pod, o.container = c.Pod, labeltext.Label(name.Container)
+		if c.Pod != "" && name.Pod != "" {
+			o.pod = labeltext.Label(name.Namespace) + "/" + labeltext.Label(name.Pod)
+		}
+		switch {
+		case o.container != "":
+		case c.Container != "":
+			o.container = c.Container[:12]
+		case c.Slurm != "":
+			o.container = "slurm-" + c.Slurm
+		}
 	}
-	if name.Pod == "" {
-		name = byDevice[c.Pod]
-	}
-	pod, container = c.Pod, labeltext.Label(name.Container)
-	if c.Pod != "" && name.Pod != "" {
-		pod = labeltext.Label(name.Namespace) + "/" + labeltext.Label(name.Pod)
-	}
-	switch {
-	case container != "":
-	case c.Container != "":
-		container = c.Container[:12]
-	case c.Slurm != "":
-		container = "slurm-" + c.Slurm
-	}
-	return pod, container
 }

@@ -16,8 +16,9 @@ import (
 // holder is a process that has queue pairs or GPU memory, and its identity.
 type holder struct {
 	proc.Stat
-	cgroup proc.Cgroup
-	group  string // the job that it is part of: one pod, container, Slurm job or tree of processes
+	cgroup         proc.Cgroup
+	group          string // the job that it is part of: one pod, container, Slurm job or tree of processes
+	pod, container string // as they are exported
 }
 
 // ownerCache finds owners, and keeps what rarely changes about them. It belongs to the goroutine in its lane.

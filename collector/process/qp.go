@@ -111,7 +111,11 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 			faults = append(faults, collector.LaneFault(res.Key, res.State, res.Err))
 			continue
 		case t.cut != nil:
-			faults = append(faults, cutFault(res.Key, t.cut))
+			f := unexpected(res.Key, fmt.Errorf("the number of queue pairs is a lower bound: %w", t.cut))
+			if f.Reason = sysfs.ReasonTooLarge; errors.Is(t.cut, os.ErrDeadlineExceeded) {
+				f.Reason = sysfs.ReasonTimeout
+			}
+			faults = append(faults, f)
 		}
 		found.tallies = append(found.tallies, t)
 	}
@@ -132,16 +136,6 @@ func (q *qpReader) listDevices() (found qpFound) {
 func unexpected(device string, err error) *collector.Fault {
 	f := collector.NewFault(device, err)
 	f.Expected = false
-	return f
-}
-
-// cutFault is the fault of an incomplete count.
-func cutFault(device string, err error) *collector.Fault {
-	f := unexpected(device, fmt.Errorf("the number of queue pairs is a lower bound: %w", err))
-	f.Reason = sysfs.ReasonTooLarge
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		f.Reason = sysfs.ReasonTimeout
-	}
 	return f
 }
 

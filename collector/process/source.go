@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/internal/kubelet"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/proc"
@@ -89,13 +88,6 @@ type processReading struct {
 	gpus     bool // there are some
 	holdings []*gpuHolding
 	holders  map[uint32]*holder // see ownersFound; nil: it could not be found out
-	names    *podsKnown
-	byDevice map[string]kubelet.Name
-}
-
-// label returns pod and container of a process.
-func (r *processReading) label(o *holder) (pod, container string) {
-	return r.names.label(o, r.byDevice)
 }
 
 // ended reports whether a thread that the kernel named is gone by now, and its queue pairs with it.
@@ -165,20 +157,15 @@ func (p *Source) gather() (*processReading, []error) {
 // identify finds the owners of threads and processes, and the names of their pods.
 func (p *Source) identify(r *processReading) error {
 	wanted := map[uint32]uint64{} // see find
-	want := func(pid uint32, before uint64) {
-		if earlier, known := wanted[pid]; !known || before < earlier {
-			wanted[pid] = before // of two lists the older one: rather no owner than a wrong one
-		}
+	for _, h := range r.holdings {
+		wanted[h.pid] = r.begun
 	}
 	for _, q := range r.tallies {
 		for key := range q.owners {
-			if key.thread != 0 {
-				want(key.thread, q.begun)
+			if before, known := wanted[key.thread]; key.thread != 0 && (!known || q.begun < before) {
+				wanted[key.thread] = q.begun // of two lists the older one: rather no owner than a wrong one
 			}
 		}
-	}
-	for _, h := range r.holdings {
-		want(h.pid, r.begun)
 	}
 	budget := p.opts.Budget / 2
 	res := p.lookups.Run(budget, []string{"processes"},
@@ -187,9 +174,8 @@ func (p *Source) identify(r *processReading) error {
 		return collector.LaneFault("", res.State, res.Err)
 	}
 	r.holders = res.Value.holders
-	var err error
-	r.names, err = p.names.known(p.opts.Budget/4, r.holders)
-	r.byDevice = r.names.byDevice(r.holdings, r.holders)
+	names, err := p.names.known(p.opts.Budget/4, r.holders)
+	names.label(r.holdings, r.holders)
 	return errors.Join(res.Value.err, err)
 }
 
@@ -202,12 +188,8 @@ func (p *Source) addQueuePairs(r *processReading) {
 			if r.ended(key.thread) {
 				continue
 			}
-			pod, container, comm := "", "", ""
-			if o := r.holders[key.thread]; o != nil {
-				pod, container = r.label(o)
-				comm = o.Comm
-			}
-			p.queuePairs.add(float64(n), railName(rails, key.port), pod, container, comm, key.state.String())
+			o := cmp.Or(r.holders[key.thread], &holder{})
+			p.queuePairs.add(float64(n), railName(rails, key.port), o.pod, o.container, o.Comm, key.state.String())
 		}
 		if q.rest > 0 {
 			p.queuePairs.add(float64(q.rest), p.queuePairs.overflow...)
@@ -218,8 +200,7 @@ func (p *Source) addQueuePairs(r *processReading) {
 func (p *Source) addMemory(r *processReading) {
 	for _, h := range r.holdings {
 		if o := r.holders[h.pid]; o != nil {
-			pod, container := r.label(o)
-			p.memory.add(h.memory, h.gpu, pod, container, o.Comm)
+			p.memory.add(h.memory, h.gpu, o.pod, o.container, o.Comm)
 		}
 	}
 }

@@ -213,8 +213,8 @@ func (p *Source) judge(r *processReading) {
 			j.foreign = j.foreign || !r.shared && !span.same
 		}
 		if kind := j.verdict(at); kind != "" {
-			pod, container := r.label(j.oldest)
-			p.without.add(collector.Bool(!j.connected), pod, container, j.oldest.Comm, kind)
+			o := j.oldest
+			p.without.add(collector.Bool(!j.connected), o.pod, o.container, o.Comm, kind)
 		}
 	}
 }
