@@ -71,8 +71,7 @@ func many(tb testing.TB, n int) *Source {
 	return s
 }
 
-// TestManyFiles: of 10,000 files as many are open as may be, and what is kept
-// of all others is small.
+// TestManyFiles: of 10,000 files as many are open as may be, and what is kept of all others is small.
 func TestManyFiles(t *testing.T) {
 	s := many(t, 10_000)
 	heap := func() uint64 {
@@ -95,8 +94,7 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// BenchmarkList is what 10,000 files cost at each listing, BenchmarkPass what
-// 256 that do not grow cost between.
+// BenchmarkList is what 10,000 files cost at each listing, BenchmarkPass what 256 that do not grow cost between.
 func BenchmarkList(b *testing.B) {
 	s := many(b, 10_000)
 	b.ReportAllocs()

@@ -27,8 +27,7 @@ func seeds(f *testing.F) (all [][]byte) {
 	return all
 }
 
-// FuzzParse: whatever is in a line, what reaches labels is short and printable,
-// and indices are inside their tables.
+// FuzzParse: whatever is in a line, what reaches labels is short and printable, and indices are inside their tables.
 func FuzzParse(f *testing.F) {
 	for _, log := range seeds(f) {
 		for line := range bytes.Lines(log) {

@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// glob is one --nccl.log: names in directories.
+// glob is the value of one --nccl.log.
 type glob struct {
 	fixed   string // the part of dir without wildcards
 	dir     string
@@ -47,8 +47,8 @@ func (g *glob) relative(path string) string {
 	return strings.Trim(strings.TrimPrefix(path, g.fixed), "/")
 }
 
-// job is the name of a file's log: its path below the fixed part of its glob, as a label, without an extension that all
-// have (.log, or the glob's). Any other distinguishes logs: host or process of NCCL_DEBUG_FILE=….%h.%p, .err and .out.
+// job returns the label job of a file: its path below the fixed part, without an extension that all files have (.log,
+// or the glob's). Any other distinguishes logs: host or process of NCCL_DEBUG_FILE=….%h.%p, .err and .out.
 func (g *glob) job(path string) string {
 	name := g.relative(path)
 	ext := filepath.Ext(name)

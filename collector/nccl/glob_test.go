@@ -136,8 +136,7 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// owned makes a file another user's: for the kernel where this is root, and else
-// for the tailer.
+// owned makes a file another user's: for the kernel where this is root, and else for the tailer.
 func (l *logs) owned(uid uint32, names ...string) {
 	l.Helper()
 	others := map[uint64]uint32{}
@@ -184,8 +183,8 @@ func (l *logs) fake(others map[uint64]uint32) {
 	}
 }
 
-// TestOneOwnerManyFiles: 10,000 logs of one user, written in the future, leave
-// every other user its share of the places; so do directories.
+// TestOneOwnerManyFiles: 10,000 logs of one user, written in the future, leave every other user its share of the
+// places; so do directories.
 func TestOneOwnerManyFiles(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 64
@@ -224,8 +223,8 @@ func TestOneOwnerManyFiles(t *testing.T) {
 	}
 }
 
-// TestFuture: a log that says it was written in the future is as new as one
-// written now, and one that is followed and grows stays.
+// TestFuture: a log that says it was written in the future is as new as one written now, and one that is followed and
+// grows stays.
 func TestFuture(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 1
@@ -238,8 +237,8 @@ func TestFuture(t *testing.T) {
 	l.says("beside one of the future", aIB...)
 }
 
-// TestNamesOfOthers: a log that would be called like another user's is followed
-// under a name with its owner's number, whichever came first.
+// TestNamesOfOthers: a log that would be called like another user's is followed under a name with its owner's number,
+// whichever came first.
 func TestNamesOfOthers(t *testing.T) {
 	l := follow(t, defaultLimits(), "*")
 	l.append("train.log", usingIB)
@@ -255,8 +254,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-// TestListingCut: where there is more than a listing looks at, what is followed
-// stays, and what is gone goes.
+// TestListingCut: where there is more than a listing looks at, what is followed stays, and what is gone goes.
 func TestListingCut(t *testing.T) {
 	lim := defaultLimits()
 	lim.names, lim.total = 512, 512

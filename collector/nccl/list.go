@@ -25,7 +25,7 @@ const maxDirs = 256
 // The states of a file that matches.
 const (
 	followed   = "followed"
-	waiting    = "waiting" // as many newer ones as can be followed exist
+	waiting    = "waiting" // newer files take all places
 	idle       = "idle"    // too long without a new line
 	special    = "special" // not a regular file: a directory, a link, a pipe
 	unreadable = "unreadable"
@@ -43,7 +43,7 @@ type listing struct {
 
 func newListing() *listing { return &listing{began: time.Now(), files: map[string]int{}} }
 
-// fail keeps the first faults. None has a device: source_errors_total would keep the name of every log that ever
+// fail keeps the first faults. They have no device: source_errors_total would keep the name of every log that ever
 // existed.
 func (l *listing) fail(err error) {
 	if len(l.faults) < 8 {
@@ -60,7 +60,7 @@ type candidate struct {
 	size  int64
 	mtime int64 // nanoseconds since 1970, wall clock; not in the future
 	idle  bool
-	place int // among its owner's
+	place int // position among its owner's
 }
 
 func (f *tailer) candidate(l *listing, g *glob, path string, st *unix.Stat_t) candidate {
@@ -68,7 +68,7 @@ func (f *tailer) candidate(l *listing, g *glob, path string, st *unix.Stat_t) ca
 		mtime: min(st.Mtim.Nano(), l.began.UnixNano())}
 }
 
-// list lists the files and opens the newest, of each owner as many.
+// list lists the files and opens the newest, equally many of each owner.
 func (f *tailer) list() *listing {
 	l := newListing()
 	var found []candidate
@@ -81,7 +81,7 @@ func (f *tailer) list() *listing {
 	if l.partial {
 		found = f.addOpen(l, found)
 	}
-	// What is followed stays so, unless others are newer by more than a while.
+	// A followed file is kept unless others are newer by more than this.
 	const stay = 5 * time.Minute
 	rank := func(c *candidate) int64 {
 		if f.files[c.id] != nil {
@@ -124,8 +124,8 @@ func (f *tailer) directories(l *listing, g *glob) []candidate {
 	return dirs
 }
 
-// interleave orders a list so that any beginning of it has equally many of each owner, as far as there are (max-min
-// fair), each owner's in their order. Idle files come last.
+// interleave orders a list so that every prefix has equally many of each owner, as far as there are (max-min fair),
+// each owner's in their order. Idle files come last.
 func interleave(list []candidate) []candidate {
 	seen := map[uint32]int{}
 	for i := range list {
@@ -206,7 +206,7 @@ func (f *tailer) addOpen(l *listing, found []candidate) []candidate {
 	return found
 }
 
-// choose opens the first of found, up to the limit, and closes all others.
+// choose opens the first of found, up to the limit, and closes all other files.
 func (f *tailer) choose(l *listing, found []candidate) {
 	for _, file := range f.files {
 		file.chosen = false
@@ -227,16 +227,16 @@ func (f *tailer) choose(l *listing, found []candidate) {
 		if _, twice := before[one.id]; twice || file != nil && file.chosen {
 			continue // by another glob, or another name of the same file
 		}
-		// How much of it is not new: all of it at the start, nothing of one that appeared since.
+		// How much is not new: all of a file that exists at the start, nothing of one that appears later.
 		old, known := f.before[one.id]
 		if !known && f.before == nil {
 			old = one.size
 		}
 		before[one.id] = min(old, one.size)
-		if file != nil && file.path != one.path { // renamed: a log of another name, in which nothing is new
+		if file != nil && file.path != one.path { // renamed: another log, without new lines
 			before[one.id] = max(file.off, file.old)
 			f.detach(file)
-			renamed = append(renamed, file.log) // the one that has its name now goes on with it
+			renamed = append(renamed, file.log) // continued by the file that has its name now
 			file = nil
 		}
 		switch {
@@ -260,7 +260,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 				l.fail(err)
 			}
 		}
-		if file != nil { // else it is something else by now
+		if file != nil { // else it has been replaced
 			taken[name], owners[name] = true, one.owner
 			slots--
 			delete(before, one.id)
@@ -275,8 +275,8 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	f.before = before
 }
 
-// logName is the name of a log. If another owner has that name already, the owner is added: nobody displaces the log of
-// another by its name.
+// logName returns the name of a log. If a log of another owner has that name, the UID is appended: one user must not
+// displace the log of another.
 func logName(one *candidate, file *file, owners map[string]uint32) string {
 	if file != nil {
 		return file.log.name

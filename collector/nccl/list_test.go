@@ -34,8 +34,7 @@ func TestSpecial(t *testing.T) {
 	l.counts(map[string]int{"followed": 1, "special": 6})
 }
 
-// TestReplaced: what is something else by the time it is opened is not waited
-// for, and not read.
+// TestReplaced: what is something else by the time it is opened is not waited for, and not read.
 func TestReplaced(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB)
@@ -121,8 +120,8 @@ func TestDirectoryUnreadable(t *testing.T) {
 	}
 }
 
-// TestNewest: of too many files the newest are followed and the others counted. A file that is closed and followed again
-// counts nothing twice.
+// TestNewest: of too many files the newest are followed and the others counted. A file that is closed and followed
+// again counts nothing twice.
 func TestNewest(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 2
@@ -176,8 +175,7 @@ func TestStay(t *testing.T) {
 	l.says("old", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
-// TestGlobs: directories in a glob are part of the job's name, and of two logs
-// of one name the newer is followed.
+// TestGlobs: directories in a glob are part of the job's name, and of two logs of one name the newer is followed.
 func TestGlobs(t *testing.T) {
 	l := follow(t, defaultLimits(), "x/*.log", "y/*.log", "runs/*/rank?.log", "exact.txt", "none/*.log")
 	for _, dir := range []string{"x", "y", "runs/1", "runs/2"} {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// event is one fact in a line, or about its file. Its name lies in the line: it must be copied to be kept.
+// event is one fact in a line, or about its file. Its name points into the line: copy it to keep it.
 type event struct {
 	kind      eventKind
 	name      []byte // network, device, or plugin of a channel
@@ -30,9 +30,9 @@ const (
 	restarted // it was rewritten
 	skipped   // part of it is not read
 	cut       // the rest of the next line is not read
-	closed    // nothing more will come
+	closed    // it is no longer read
 
-	// Causes of a fallback. What the user asked for counts more than what is missing.
+	// Causes of a fallback, the strongest last: a user's choice is stronger than what is missing.
 	noPlugin // "Failed to initialize NET plugin IB"
 	noDevice // "NET/IB : No device found."
 	disabled // "NCCL_IB_DISABLE set by environment to 1"
@@ -61,10 +61,10 @@ const (
 	ibNetwork     = "IB"
 )
 
-// parse calls each with the facts of a line: none, mostly, and then without allocating. A line that was torn apart by
-// another writer's may hold several messages; an incomplete part gives nothing but that it is a warning. Colours are
-// removed from line in place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc,
-// src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
+// parse calls each with the facts of a line: mostly none, and then it does not allocate. If writers interleave, a line
+// holds several messages; an incomplete one yields at most that it is a warning. Colours are removed from line in
+// place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc, src/plugin/net.cc,
+// src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = plain(line)
@@ -116,7 +116,7 @@ func plain(line []byte) []byte {
 	return out
 }
 
-// message parses the text of a message. The kind of the event is 0 if it is of no interest.
+// message parses the text of a message. The kind of the event is 0 if the message is of no interest.
 func message(text []byte) event {
 	switch {
 	case hasPrefix(text, "Channel "), hasPrefix(text, "Coll"):
@@ -152,7 +152,7 @@ func hasPrefix(text []byte, prefix string) bool {
 	return len(text) >= len(prefix) && string(text[:len(prefix)]) == prefix
 }
 
-// netMessage is a message that begins with NET/.
+// netMessage parses a message that begins with NET/.
 func netMessage(text []byte) event {
 	switch {
 	case hasPrefix(text, "NET/IB : No device found"):
@@ -164,7 +164,7 @@ func netMessage(text []byte) event {
 			return event{kind: noDevice}
 		}
 		return event{}
-	// as tutorials have it, without a device
+	// In tutorials, without a device.
 	case string(text) == "NET/IB/GDR enabled":
 		return event{kind: gdrState, on: true}
 	case string(text) == "NET/IB/GDR disabled":
@@ -173,7 +173,7 @@ func netMessage(text []byte) event {
 	return gdrMessage(text)
 }
 
-// gdrMessage is "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Messages of sockets, which never reach GPU
+// gdrMessage parses "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'". Messages of sockets, which never reach GPU
 // memory, and of GIN (GPU-initiated networking) are not about the network's adapters.
 func gdrMessage(text []byte) event {
 	plugin, rest, _ := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
@@ -190,8 +190,8 @@ func gdrMessage(text []byte) event {
 	return event{kind: gdrState, name: device, on: on}
 }
 
-// viaChannel is "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared" or "CollNet 00/0 : 0 [send] via
-// COLLNET/SHARP/0/GDRDMA". Some versions add " comm 0x… nRanks 08".
+// viaChannel parses "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared" or "CollNet 00/0 : 0 [send]
+// via COLLNET/SHARP/0/GDRDMA". Some versions add " comm 0x… nRanks 08".
 func viaChannel(text []byte) event {
 	_, via, _ := bytes.Cut(text, []byte(" via ")) // a message without it lists the ranks of a channel
 	via, _, _ = bytes.Cut(via, []byte(" comm 0x"))
@@ -219,7 +219,7 @@ func viaChannel(text []byte) event {
 	return e
 }
 
-// localChannel is how a channel runs inside a node.
+// localChannel parses how a channel runs within a node.
 func localChannel(via []byte) event {
 	switch {
 	case !clean(via, alphanumeric+" ./_-[]()"):
@@ -253,7 +253,7 @@ func numberAfter(text []byte, key string) (value int, ok bool) {
 	return value, err == nil
 }
 
-// clean reports whether name consists of characters.
+// clean reports whether name has 1 to maxName bytes, all of characters.
 func clean(name []byte, characters string) bool {
 	return len(name) > 0 && len(name) <= maxName && len(bytes.Trim(name, characters)) == 0
 }

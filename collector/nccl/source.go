@@ -44,8 +44,8 @@ type Source struct {
 
 var _ collector.Source = (*Source)(nil)
 
-// New returns the source for the files that match globs (path/filepath.Match). It opens nothing yet. The error says
-// which glob is wrong and what is right.
+// New returns the source for the files that match globs (path/filepath.Match). It opens nothing yet. The error names
+// the invalid glob and a valid one.
 func New(globs []string) (*Source, error) {
 	list := make([]glob, len(globs))
 	for i, pattern := range globs {
@@ -77,7 +77,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// Pass reads what is new, and reports whether there is more than one pass reads. While Run calls it nobody else may.
+// Pass reads what is new, and reports whether more is left than one pass reads. Do not call it while Run runs.
 func (s *Source) Pass() (more bool) {
 	start := time.Now()
 	s.mu.Lock()
@@ -118,7 +118,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	}
 	err = errors.Join(append([]error{err}, last.faults...)...)
 	if len(last.files) == 0 && err == nil {
-		return fmt.Errorf("no file matches %s; docs/nccl.md says how to make NCCL write one: %w", s.where,
+		return fmt.Errorf("no file matches %s; see docs/nccl.md for how to make NCCL write one: %w", s.where,
 			collector.ErrAbsent)
 	}
 	for _, state := range []string{followed, waiting, idle, special, unreadable, sameName} {

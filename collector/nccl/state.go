@@ -31,7 +31,7 @@ func newJobs(t *table) *jobs {
 	return &jobs{table: t, list: map[string]*job{}, warnings: map[string]uint64{}, completions: map[string]uint64{}}
 }
 
-// job receives one log, from its beginning on, from one goroutine.
+// job is the state of one log. One goroutine reads it, from its beginning.
 type job struct {
 	all  *jobs
 	name string
@@ -68,7 +68,7 @@ func (j *job) line(text []byte, isNew bool) {
 	parse(text, func(e event) { j.apply(e, isNew) })
 }
 
-// apply changes the state by an event.
+// apply updates the state with an event.
 func (j *job) apply(e event, isNew bool) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
@@ -138,7 +138,7 @@ func (j *job) series(list *[]collector.Sample, most int, row *collector.Metric, 
 	return &(*list)[len(*list)-1]
 }
 
-// fallback reports whether the job uses sockets, by its log; known is false until the log says which network it uses.
+// fallback reports whether the job uses sockets, by its log; known is false until the log shows which network it uses.
 func (j *job) fallback() (fell, known bool) {
 	sockets, chosen := false, len(j.networks) > 0
 	for _, n := range j.networks {
@@ -151,7 +151,7 @@ func (j *job) fallback() (fell, known bool) {
 		}
 		chosen = chosen || found
 	}
-	// Inside one node nothing goes over the network that was chosen.
+	// Within one node nothing uses the chosen network.
 	return sockets && j.nodes != 1, chosen
 }
 

@@ -32,7 +32,7 @@ func newTable() *table {
 			"of the log was not read.", collector.From("via NET/IB/0/GDRDMA")...)
 	t.fallback = job.Ref(refOwn).Gauge("nccl_fallback",
 		"1 if a job of several nodes uses sockets instead of RDMA, by its own log, 0 if not; absent until the log "+
-			"says which.", collector.From("Using network Socket", "via NET/Socket/0")...)
+			"shows which.", collector.From("Using network Socket", "via NET/Socket/0")...)
 	t.reason = job.Ref(refOwn).With("reason").Gauge("nccl_fallback_reason_info",
 		"Why a job uses sockets, as far as its log shows, always 1: net_forced, ib_disabled, no_device, ib_failed or "+
 			"unknown.", collector.From("NET/IB : No device found.", "NCCL_IB_DISABLE set by environment to 1")...)
@@ -42,8 +42,8 @@ func newTable() *table {
 		"Completions with an error that NCCL warned of, by status (IBV_WC_…_ERR): retry_exc is a peer or path that "+
 			"does not answer.", collector.From("Got completion from peer")...)
 	t.files = own.With("state").Gauge("nccl_files",
-		"Files that match --nccl.log: followed, waiting (as many newer ones as can be followed exist), idle for a "+
-			"week, special (no regular file), unreadable, same_name.", option...)
+		"Files that match --nccl.log: followed, waiting (newer files take all places), idle for a week, "+
+			"special (not a regular file), unreadable, same_name.", option...)
 	t.cut = own.Counter("nccl_cut_lines_total", "Lines of which only the first 4 KiB were read.", option...)
 	t.skipped = own.Counter("nccl_skipped_bytes_total",
 		"Bytes of logs that were not read: of large ones that existed before, and of those that grow too fast.",

@@ -33,8 +33,8 @@ func defaultLimits() limits {
 		tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
-// tailer reads what is appended to files by polling them. It is not safe for concurrent use. Nothing in it waits for a
-// file: a pipe is not opened, and only regular files are read.
+// tailer reads what is appended to files by polling them. It is not safe for concurrent use. It never blocks on a file:
+// pipes are not opened, and only regular files are read.
 type tailer struct {
 	limits limits
 	globs  []glob
@@ -60,12 +60,12 @@ type file struct {
 	fd     int
 	log    *job
 	off    int64  // up to here it has been read
-	old    int64  // up to here it was there before us: not new
+	old    int64  // up to here it existed before it was listed: not new
 	rest   bool   // off is inside a line of which the rest is left out
-	head   []byte // its first bytes: when they change, it is another file in the same place
+	head   []byte // its first bytes: if they change, the file was rewritten
 	size   int64  // at the last read
 	mtime  unix.Timespec
-	done   bool // all that was there then has been read
+	done   bool // everything up to size has been read
 	chosen bool // by the last listing
 }
 
@@ -125,7 +125,7 @@ func (f *tailer) finish(file *file) {
 }
 
 // pass reads what has been appended, a bounded amount, and reports whether there was more. A file that cannot be read
-// is closed, and in the error.
+// is closed and reported in the error.
 func (f *tailer) pass() (more bool, err error) {
 	order := slices.SortedFunc(maps.Values(f.files), func(a, b *file) int { return strings.Compare(a.path, b.path) })
 	budget := f.limits.pass
@@ -156,8 +156,8 @@ func (f *tailer) read(file *file, budget *int64) error {
 	if file.done && st.Size == file.size && st.Mtim == file.mtime {
 		return nil
 	}
-	// A file that was truncated and rewritten between two passes can be longer than before; its first line, with a
-	// time or a process ID, differs.
+	// A file that was truncated and rewritten between two passes can be longer than before; its first line, with a time
+	// or a process ID, differs.
 	head := make([]byte, min(st.Size, headSize))
 	n, err := unix.Pread(file.fd, head, 0)
 	if err != nil {
@@ -197,7 +197,7 @@ func (f *tailer) skipBacklog(file *file, size int64) {
 func (f *tailer) lines(file *file, data []byte) (done int) {
 	for {
 		for !file.rest && done < len(data) && data[done] == 0 {
-			done++ // the hole that a job leaves which does not append, when its log is truncated
+			done++ // the hole that a job without O_APPEND leaves when its log is truncated
 		}
 		i := bytes.IndexByte(data[done:], '\n')
 		if i < 0 {
@@ -225,7 +225,7 @@ func (f *tailer) line(file *file, line []byte, at int64) {
 	if len(line) > f.limits.line {
 		file.log.apply(event{kind: cut}, true)
 		line = line[:f.limits.line]
-		line[len(line)-1] = 0xff // a name that is cut off is none
+		line[len(line)-1] = 0xff // makes a name that is cut off invalid
 	}
 	file.log.line(line, at >= file.old)
 }

@@ -117,8 +117,8 @@ var (
 
 func with(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
 
-// TestGrow: what was there before says how a job runs and counts nothing; what
-// is appended counts, also when it is written in pieces, once.
+// TestGrow: what was there before says how a job runs and counts nothing; what is appended counts, also when it is
+// written in pieces, once.
 func TestGrow(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB+timedOut)
@@ -142,9 +142,8 @@ func TestGrow(t *testing.T) {
 	l.says("one is removed", b...)
 }
 
-// TestRotate: logs are renamed, or copied and truncated, while their job goes on:
-// nothing is lost or counted twice, and the job is not forgotten. A new run that
-// writes the same file is another matter.
+// TestRotate: logs are renamed, or copied and truncated, while their job goes on: nothing is lost or counted twice, and
+// the job is not forgotten. A new run that writes the same file is another matter.
 func TestRotate(t *testing.T) {
 	rename := func(l *logs) {
 		l.must(os.Rename(l.path("a.log"), l.path("a.log.1")))
@@ -221,8 +220,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestLongLines: a line of a megabyte is looked at at its beginning only,
-// whether it comes at once or in pieces, and what follows it is read.
+// TestLongLines: a line of a megabyte is looked at at its beginning only, whether it comes at once or in pieces, and
+// what follows it is read.
 func TestLongLines(t *testing.T) {
 	long := "h:1:1 [0] NCCL WARN Timeout " + strings.Repeat("x", 1<<20)
 	l := follow(t, defaultLimits())
@@ -265,8 +264,8 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// TestLarge: of a large log the beginning and the end are read; how many
-// channels it announces is then not known. What runs away is not chased.
+// TestLarge: of a large log the beginning and the end are read; how many channels it announces is then not known. What
+// runs away is not chased.
 func TestLarge(t *testing.T) {
 	lim := defaultLimits()
 	lim.head, lim.tail, lim.lag, lim.pass = 256<<10, 64<<10, 1<<20, 128<<10
@@ -301,8 +300,7 @@ func TestLarge(t *testing.T) {
 		fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
 }
 
-// TestTurns: a log that writes more than a pass reads does not keep others
-// from being read.
+// TestTurns: a log that writes more than a pass reads does not keep others from being read.
 func TestTurns(t *testing.T) {
 	lim := defaultLimits()
 	lim.pass = 64 << 10

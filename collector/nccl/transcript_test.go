@@ -14,8 +14,8 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// series are what a source says, sorted, without counters that are 0 and
-// without the files, which have a check of their own.
+// series are what a source says, sorted, without counters that are 0 and without the files, which have a check of their
+// own.
 func series(read func(func(collector.Sample))) []string {
 	var list []string
 	read(func(s collector.Sample) {
@@ -120,8 +120,7 @@ func transcripts() map[string][]string {
 	}
 }
 
-// TestTranscripts reads whole logs, one of each version and mishap, and holds
-// everything that is made of them.
+// TestTranscripts reads whole logs, one of each version and mishap, and holds everything that is made of them.
 func TestTranscripts(t *testing.T) {
 	want := transcripts()
 	files, err := filepath.Glob("testdata/*.log")
@@ -183,8 +182,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestReasons holds why a job is said to go over sockets: what the user asked
-// for before what was missing.
+// TestReasons holds why a job is said to go over sockets: what the user asked for before what was missing.
 func TestReasons(t *testing.T) {
 	const socket = "\nh NCCL INFO Using network Socket"
 	for log, want := range map[string]string{
@@ -202,8 +200,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestWarnings holds the kind of one warning of each, and the status of
-// completions in all their wordings.
+// TestWarnings holds the kind of one warning of each, and the status of completions in all their wordings.
 func TestWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		"NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 129":                    "completion_error wr_flush",

@@ -17,8 +17,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// processMachine is a made-up node, out of a txtar file: procfs and the kubelet's
-// directories as files, and what kernel and driver say as lines.
+// processMachine is a made-up node, out of a txtar file: procfs and the kubelet's directories as files, and what kernel
+// and driver say as lines.
 type processMachine struct {
 	dir      string
 	now      uint64 // ticks

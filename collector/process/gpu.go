@@ -30,8 +30,8 @@ type gpuHeld struct {
 	mig  bool  // err is the answer of a parent of MIG instances to a caller without privileges
 }
 
-// holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: whether it
-// should have some is the gpu source's to report.
+// holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: the gpu
+// source reports missing GPUs.
 func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding, present bool, faults []error) {
 	_, gpus, err := r.Read(budget)
 	if nvml.Absent(err) {
@@ -77,8 +77,8 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	return held, nil
 }
 
-// merge makes one holding of each process, however often it is listed. One with MIG instances has gi/ci in place of a
-// UUID, when it has only one.
+// merge makes one holding of each process, however often it is listed. For a process with one MIG instance, uuid is
+// gi/ci.
 func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 	byPID := map[uint32]*gpuHolding{}
 	all := slices.Concat(compute, graphics)

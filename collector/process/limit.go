@@ -10,8 +10,8 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
-// seriesKeeper keeps the series of one row within the limit: the greatest are named, the rest is one series. A series
-// that was named stays so until another one is twice as great, so that what lies at the limit does not come and go.
+// seriesKeeper keeps the series of one row within the limit: the greatest are named, the rest is summed in one series.
+// A named series is kept until another one is twice as great, so that series near the limit do not flap.
 type seriesKeeper struct {
 	row      *collector.Metric
 	overflow []string // the labels of the rest
@@ -51,7 +51,7 @@ func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 		}
 		return s.value
 	}
-	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // before it came here
+	_, summed := k.sums[strings.Join(k.overflow, "\x00")] // by a dump, already
 	rest := k.series(k.overflow)
 	delete(k.sums, rest.key)
 	maps.DeleteFunc(k.sums, func(_ string, s *keptSeries) bool { return math.IsNaN(s.value) })

@@ -43,8 +43,8 @@ func newPodNames(rootfs string) *podNames {
 	return n
 }
 
-// known returns the names, after reading them if an owner has none yet. It waits for budget at most; what comes later
-// is there the next time.
+// known returns the names, after reading them if an owner has none yet. It waits for budget at most; later answers are
+// used by the next read.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, error) {
 	last := n.last.Load()
 	var stuck error
@@ -59,7 +59,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		last = n.last.Load()
 	}
 	if last.complete(holders) {
-		return last, nil // what failed is not needed, or not any more
+		return last, nil // whatever failed is not needed
 	}
 	return last, errors.Join(last.logs, last.socket, stuck)
 }
@@ -95,7 +95,7 @@ func (n *podNames) refresh(holders map[uint32]*holder) {
 	n.last.Store(&k)
 }
 
-// kubeletFault is the fault of one way to the names; nil if there is no kubelet.
+// kubeletFault is the fault of one source of names; nil if there is no kubelet.
 func kubeletFault(err error) error {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -104,7 +104,7 @@ func kubeletFault(err error) error {
 }
 
 // byDevice names the pods that hold a device which the kubelet gave to one pod only, and which only they hold. The
-// socket does not report UIDs, so this is the way from a process to its pod where the kubelet's logs cannot be read.
+// socket does not report UIDs, so this leads from a process to its pod where the kubelet's logs cannot be read.
 func (k *podsKnown) byDevice(holdings []*gpuHolding, owners map[uint32]*holder) map[string]kubelet.Name {
 	given := map[string]kubelet.Name{} // by device
 	for _, d := range k.devices {
@@ -130,8 +130,7 @@ func (k *podsKnown) byDevice(holdings []*gpuHolding, owners map[uint32]*holder) 
 	return named
 }
 
-// addName sets the name of a key, or what it has in common with the name that the key has already: the whole name, the
-// pod, or nothing.
+// addName sets the name of a key, or what it has in common with the current name: the whole name, the pod, or nothing.
 func addName(names map[string]kubelet.Name, key string, name kubelet.Name) {
 	if before, known := names[key]; known && before != name {
 		if before.Namespace != name.Namespace || before.Pod != name.Pod {

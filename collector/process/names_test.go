@@ -20,8 +20,8 @@ import (
 	"github.com/railscope/railscope/internal/kubelet"
 )
 
-// listen serves the pod-resources socket of a machine: gRPC at the level of
-// HTTP/2, one pod's container and its devices per line.
+// listen serves the pod-resources socket of a machine: gRPC at the level of HTTP/2, one pod's container and its devices
+// per line.
 func (m *processMachine) listen(t *testing.T, lines ...string) {
 	t.Helper()
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -76,9 +76,8 @@ func pods(p *Source) []string {
 	return list
 }
 
-// TestProcessPodResources: where the kubelet's logs cannot be seen, its socket
-// names the pods that have a GPU of their own, and no others: not those that
-// share one, nor one that holds a GPU that was given to another.
+// TestProcessPodResources: where the kubelet's logs cannot be seen, its socket names the pods that have a GPU of their
+// own, and no others: not those that share one, nor one that holds a GPU that was given to another.
 func TestProcessPodResources(t *testing.T) {
 	uid := func(n int) string { return fmt.Sprintf("%08d-0000-1111-2222-333344445555", n) }
 	id := func(n int) string { return strings.Repeat(fmt.Sprintf("%08d", n), 8) }
@@ -125,8 +124,8 @@ func TestProcessPodResources(t *testing.T) {
 	same(t, want, pods(m.source(0)))
 }
 
-// TestProcessKubeletSlow: a kubelet that does not answer holds up nothing, nor
-// the names that its logs give, and while it is ownerQuery nobody asks it again.
+// TestProcessKubeletSlow: a kubelet that does not answer holds up nothing, nor the names that its logs give, and while
+// it is ownerQuery nobody asks it again.
 func TestProcessKubeletSlow(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -162,8 +161,7 @@ func TestProcessKubeletSlow(t *testing.T) {
 	}
 }
 
-// TestProcessKubeletFails: a kubelet that does not answer costs the names, and is
-// told.
+// TestProcessKubeletFails: a kubelet that does not answer costs the names, and is told.
 func TestProcessKubeletFails(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -186,8 +184,7 @@ func TestProcessKubeletFails(t *testing.T) {
 	}
 }
 
-// TestProcessKubeletStill: what failed when the kubelet was asked last is told
-// until it has answered.
+// TestProcessKubeletStill: what failed when the kubelet was asked last is told until it has answered.
 func TestProcessKubeletStill(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -206,8 +203,8 @@ func TestProcessKubeletStill(t *testing.T) {
 	}
 }
 
-// TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its
-// socket is not ownerQuery, which a user who is not root may not.
+// TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its socket is not ownerQuery, which a
+// user who is not root may not.
 func TestProcessKubeletNotNeeded(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -242,8 +239,7 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 	}
 }
 
-// TestProcessLimit: the greatest series are named, the rest is other, and what
-// lies at the limit does not come and go.
+// TestProcessLimit: the greatest series are named, the rest is other, and what lies at the limit does not come and go.
 func TestProcessLimit(t *testing.T) {
 	row := &collector.Metric{Name: "r", Labels: []string{"a", "b"}}
 	k := newSeriesKeeper(row)

@@ -46,7 +46,7 @@ const (
 
 // ownersFound is the result of one lookup.
 type ownersFound struct {
-	holders map[uint32]*holder // by thread or process, without those that have ended; nil: could not be identified
+	holders map[uint32]*holder // by thread or process, without those that have ended; nil if not identified
 	err     error
 }
 
@@ -90,7 +90,7 @@ func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFo
 	return out
 }
 
-// task reads /proc/PID/stat, which costs ten times as much as checking that the process is still the same.
+// task reads /proc/PID/stat, which costs 10 times as much as checking that it is still the same process.
 func (b *ownerCache) task(pid int) (*keptTask, error) {
 	inode, err := sysfs.Inode(filepath.Join(b.procfs, strconv.Itoa(pid)))
 	if err != nil {
@@ -112,8 +112,8 @@ func (b *ownerCache) task(pid int) (*keptTask, error) {
 	return t, nil
 }
 
-// holder finds the process that a thread belongs to; nil if another thread has its ID now. byPID are the processes found
-// so far.
+// holder finds the process that a thread belongs to; nil if another thread has its ID now. byPID are the processes
+// found so far.
 func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*holder, error) {
 	thread, err := b.task(tid)
 	if err != nil {
@@ -141,7 +141,7 @@ func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*hol
 		return nil, err
 	}
 	o := &holder{Stat: t.Stat, cgroup: cgroup}
-	o.Comm = labeltext.Label(o.Comm) // before queue pairs are added up: alike names are one series
+	o.Comm = labeltext.Label(o.Comm) // before queue pairs are summed: names with the same label are one series
 	switch {
 	case cgroup.Pod != "":
 		o.group = "pod " + cgroup.Pod
@@ -168,7 +168,7 @@ func (b *ownerCache) cgroup(t *keptTask) (proc.Cgroup, error) {
 }
 
 // root returns the process from which a job on the host itself was started: the furthest ancestor in the same cgroup,
-// below init and below a shell that a person types into, which starts jobs that have nothing to do with one another.
+// below init and below an interactive shell, which starts unrelated jobs.
 func (b *ownerCache) root(t *keptTask, path string) int {
 	for range maxTree {
 		if t.Parent <= 1 {

@@ -18,8 +18,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Bounds of one dump of queue pairs. It may take longer than a scrape waits: then it is used by a later one, while it is
-// fresh.
+// Bounds of one dump of queue pairs. It may take longer than a scrape waits: then it is used by a later one, while it
+// is fresh.
 const (
 	qpTime   = 10 * time.Second
 	qpFresh  = 2 * time.Minute
@@ -28,11 +28,11 @@ const (
 	maxOwner = 1 << 15 // threads × ports × states that are counted separately; 2 MiB
 )
 
-// Kernel is what the process source asks the RDMA core.
+// Kernel is the part of the RDMA core's interface that the process source uses.
 type Kernel interface {
 	// Devices returns the names of all devices.
 	Devices() ([]string, error)
-	// SharedDevices reports whether all network namespaces see them.
+	// SharedDevices reports whether they are visible in all network namespaces.
 	SharedDevices() (bool, error)
 	// QueuePairs calls each for every queue pair of a device; see [rdmanl.Client.QueuePairs].
 	QueuePairs(device string, limits rdmanl.QPLimits, each func(rdmanl.QP)) error
@@ -40,7 +40,7 @@ type Kernel interface {
 	Close()
 }
 
-// qpOwner is by what queue pairs are counted; thread 0 is unknown.
+// qpOwner is the key by which queue pairs are counted; thread 0 is unknown.
 type qpOwner struct {
 	thread uint32
 	port   uint32
@@ -76,7 +76,7 @@ type qpFound struct {
 	err     error      // why the devices are unknown
 }
 
-// read lists what can be listed within budget for the list of devices, and then for each device.
+// read lists the queue pairs. It waits for budget for the list of devices, and then for each device.
 func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	if q.kernel == nil {
 		return qpFound{shared: true}, nil
@@ -132,7 +132,7 @@ func (q *qpReader) listDevices() (found qpFound) {
 	return found
 }
 
-// unexpected is the fault of a whole device, whatever the reason.
+// unexpected is a fault that is never expected, whatever the reason.
 func unexpected(device string, err error) *collector.Fault {
 	f := collector.NewFault(device, err)
 	f.Expected = false
@@ -191,8 +191,8 @@ func (p *Source) railsOf(device string, rails []rail.Rail) (of []rail.Rail, none
 	return where(func(r rail.Rail) bool { return r.PCIAddress == filepath.Base(physical) }), false
 }
 
-// railName returns the name of the rail that a port is, of a queue pair that is not bound to a port yet that of the only
-// rail. It is empty if the port is not a rail.
+// railName returns the name of the rail of a port; empty without one. A queue pair that is not bound to a port yet
+// (0) belongs to the only rail.
 func railName(rails []rail.Rail, port uint32) string {
 	for _, r := range rails {
 		if uint32(r.Port) == port || port == 0 && len(rails) == 1 {

@@ -1,5 +1,5 @@
-// Package process reads which processes hold which queue pairs and how much GPU
-// memory, with their pods, and which jobs hold GPU memory without RDMA.
+// Package process reads which processes hold which queue pairs and how much GPU memory, with their pods, and which jobs
+// hold GPU memory without RDMA.
 package process
 
 import (
@@ -87,7 +87,7 @@ type processReading struct {
 	complete bool // every queue pair of every device and rail is in it
 	gpus     bool // there are some
 	holdings []*gpuHolding
-	holders  map[uint32]*holder // see ownersFound; nil: it could not be found out
+	holders  map[uint32]*holder // see ownersFound; nil if unknown
 }
 
 // ended reports whether a thread that the kernel named is gone by now, and its queue pairs with it.
@@ -141,7 +141,7 @@ func (p *Source) gather() (*processReading, []error) {
 		var err error
 		r.rails, err = p.opts.Rails()
 		r.allRails = err == nil
-		if len(r.rails) == 0 { // one that could not be examined is the rdma source's to report
+		if len(r.rails) == 0 { // the rdma source reports those that could not be examined
 			faults = collector.FinderFaults(err)
 		}
 	})
@@ -163,7 +163,7 @@ func (p *Source) identify(r *processReading) error {
 	for _, q := range r.tallies {
 		for key := range q.owners {
 			if before, known := wanted[key.thread]; key.thread != 0 && (!known || q.begun < before) {
-				wanted[key.thread] = q.begun // of two lists the older one: rather no owner than a wrong one
+				wanted[key.thread] = q.begun // the older of two lists: no owner is better than a wrong one
 			}
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// processLines reads a source and returns all that came of it, a line each,
-// without the rows that are about the reading itself.
+// processLines reads a source and returns all that came of it, a line each, without the rows that are about the reading
+// itself.
 func processLines(p *Source) []string {
 	var lines []string
 	err := p.Read(func(s collector.Sample) {
@@ -61,9 +61,8 @@ func same(t *testing.T, want, got []string) {
 	}
 }
 
-// TestProcessKubernetes: threads are their process, logs name pods, kernel queue
-// pairs and those of a process that is gone (8888) are nobody's; of a process on
-// which the driver is silent there is no figure.
+// TestProcessKubernetes: threads are their process, logs name pods, kernel queue pairs and those of a process that is
+// gone (8888) are nobody's; of a process on which the driver is silent there is no figure.
 func TestProcessKubernetes(t *testing.T) {
 	m := capture(t, "kubernetes")
 	want := []string{
@@ -85,9 +84,8 @@ func TestProcessKubernetes(t *testing.T) {
 	}
 }
 
-// TestProcessBare: jobs without Kubernetes are told apart by Slurm, by container,
-// and by what they were started from; a virtual function is on its function's
-// rail; a desktop, MPS and a job that has just begun are not accused.
+// TestProcessBare: jobs without Kubernetes are told apart by Slurm, by container, and by what they were started from; a
+// virtual function is on its function's rail; a desktop, MPS and a job that has just begun are not accused.
 func TestProcessBare(t *testing.T) {
 	m := capture(t, "bare")
 	m.kernel.devices = append(m.kernel.devices, "mlx5_2", "mlx5_3")
@@ -185,8 +183,7 @@ func TestProcessNotJudged(t *testing.T) {
 	}
 }
 
-// TestProcessEnvironLate: while it is not known what a job's environment says, it
-// is not judged by its GPUs.
+// TestProcessEnvironLate: while it is not known what a job's environment says, it is not judged by its GPUs.
 func TestProcessEnvironLate(t *testing.T) {
 	m := capture(t, "kubernetes")
 	p := m.source(0)
@@ -207,8 +204,7 @@ func TestProcessEnvironLate(t *testing.T) {
 	}
 }
 
-// TestProcessNamespaces: where devices belong to network namespaces, the jobs in
-// ours can be judged.
+// TestProcessNamespaces: where devices belong to network namespaces, the jobs in ours can be judged.
 func TestProcessNamespaces(t *testing.T) {
 	m := capture(t, "kubernetes")
 	m.kernel.shared = false
@@ -262,8 +258,7 @@ func TestSpanOf(t *testing.T) {
 	}
 }
 
-// TestProcessReused: a pid that has passed to a process which began after it was
-// listed is not the one that was meant.
+// TestProcessReused: a pid that has passed to a process which began after it was listed is not the one that was meant.
 func TestProcessReused(t *testing.T) {
 	m := newProcessMachine(t, []byte(`
 -- proc/self/ns/pid --
@@ -311,8 +306,7 @@ func TestProcessAbsent(t *testing.T) {
 	}
 }
 
-// TestProcessNamespace: without the host's processes the source says so, and what
-// to do, and says nothing else.
+// TestProcessNamespace: without the host's processes the source says so, and what to do, and says nothing else.
 func TestProcessNamespace(t *testing.T) {
 	for _, tt := range []struct{ name, files, reason, text string }{
 		{"in a container", "-- proc/self/ns/pid --\n-> pid:[4026532000]\n", collector.ReasonNamespace, "hostPID: true"},
@@ -327,8 +321,8 @@ func TestProcessNamespace(t *testing.T) {
 	}
 }
 
-// TestProcessMIGParent: that the parent of MIG instances tells its processes to
-// privileged callers only is no failure; that another GPU does is one.
+// TestProcessMIGParent: that the parent of MIG instances tells its processes to privileged callers only is no failure;
+// that another GPU does is one.
 func TestProcessMIGParent(t *testing.T) {
 	for mig, want := range []string{"fault permission false: gpu2: ", "fault permission true: gpu2: "} {
 		m := capture(t, "kubernetes")
@@ -400,8 +394,8 @@ func TestRailNames(t *testing.T) {
 	}
 }
 
-// TestUnexaminedDevice: a device that cannot be examined is the rdma source's to
-// report; this source succeeds without it. Without any rail it says why.
+// TestUnexaminedDevice: a device that cannot be examined is the rdma source's to report; this source succeeds without
+// it. Without any rail it says why.
 func TestUnexaminedDevice(t *testing.T) {
 	m := capture(t, "kubernetes")
 	read := func() (lines, faults []string, err error) {
@@ -426,8 +420,7 @@ func TestUnexaminedDevice(t *testing.T) {
 	}
 }
 
-// TestStatKept: stat is read once in a while of a process, and at once of another
-// process under its PID.
+// TestStatKept: stat is read once in a while of a process, and at once of another process under its PID.
 func TestStatKept(t *testing.T) {
 	m := newProcessMachine(t, nil)
 	write := func(start string) { m.task(t, []string{"10", "10", "1", "10", "0", start, "/", "rank"}) }

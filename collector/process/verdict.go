@@ -14,7 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// processGrace is how old a job is before it is judged: until then it may still be on its way to its first connection.
+// processGrace is how old a job is before it is judged: until then it may not have opened its first connection.
 const processGrace = 2 * time.Minute
 
 // notJobs are the beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
@@ -39,7 +39,7 @@ var launchers = []struct{ all, local string }{
 	{"SLURM_STEP_NUM_NODES", ""},                           // srun
 }
 
-// spanOf reads the size of a job out of an environment.
+// spanOf reads the size of a job from an environment.
 func spanOf(env map[string]string) jobSpan {
 	for _, l := range launchers {
 		all, err1 := strconv.Atoi(env[l.all])
@@ -65,8 +65,7 @@ func sized(name string) bool {
 	})
 }
 
-// spanCache keeps what the environments show, which are read once per process: reading one can wait for a lock of that
-// process.
+// spanCache reads the environment of each process once: reading can wait for a lock of that process.
 type spanCache struct {
 	procfs string
 	lanes  lane.Group[struct{}]
@@ -81,8 +80,8 @@ type spanKnown struct {
 	same bool // in our network namespace
 }
 
-// learn reads the environments that are not known yet, for at most budget.
-func (b *spanCache) learn(budget time.Duration, jobs map[string]*job) {
+// readMissing reads the environments that are not known yet, for at most budget.
+func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 	var missing []proc.Instance
 	for _, j := range jobs {
 		for _, h := range j.members {
@@ -131,7 +130,7 @@ type job struct {
 	connected bool // one of its processes has a queue pair that can send
 	spans     jobSpan
 	unread    bool // the environment of one of its processes was not read yet
-	foreign   bool // its queue pairs may be in a network namespace that we do not see
+	foreign   bool // its queue pairs may be in a network namespace that is not visible here
 }
 
 // jobsOf gathers the processes that compute into jobs, by group.
@@ -164,7 +163,7 @@ func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job 
 func (j *job) verdict(at uint64) string {
 	switch age := at - min(at, j.oldest.Start); {
 	case age < uint64(processGrace/time.Second)*proc.Tick:
-	case j.foreign && !j.connected: // it may have queue pairs that we do not see
+	case j.foreign && !j.connected: // its queue pairs may not be visible here
 	case j.spans == spanNodes:
 		return "nodes"
 	case j.unread: // the environment may show that it stays on this node
@@ -203,7 +202,7 @@ func (p *Source) judge(r *processReading) {
 		}
 	}
 	jobs := jobsOf(r.holdings, r.holders)
-	p.spans.learn(p.opts.Budget/4, jobs)
+	p.spans.readMissing(p.opts.Budget/4, jobs)
 	for group, j := range jobs {
 		j.connected = connected[group]
 		for _, m := range j.members {

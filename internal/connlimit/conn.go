@@ -21,7 +21,7 @@ type Conn struct {
 	timer    *time.Timer // of an unproven one
 
 	mu    sync.Mutex // protects all following fields
-	heard bool       // something came
+	heard bool       // data has arrived
 	idle  bool       // no request is being read or answered
 	abort bool       // net/http aborts its read
 	slow  bool       // it was counted as timed out
@@ -53,7 +53,7 @@ func (c *Conn) proveLocked() {
 // expire closes a connection that has not proven itself in time.
 func (c *Conn) expire() {
 	c.limit.mu.Lock()
-	late := c.stranger // else it was proven, or closed, in this moment
+	late := c.stranger // else it was proven or closed just now
 	if late {
 		c.limit.freeLocked(c)
 	}
@@ -64,7 +64,7 @@ func (c *Conn) expire() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // what was not sent is dropped: the kernel would keep trying for minutes
 	}
-	_ = c.Conn.Close() // its user gets an error
+	_ = c.Conn.Close() // reads and writes fail from now on
 	c.limit.opts.Refused(Timeout, c.RemoteAddr().String())
 }
 
@@ -76,7 +76,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end an answer before it closes the connection.
+// CloseWrite lets net/http finish an answer before it closes the connection.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -100,8 +100,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// note counts the first deadline that passed within a request. Connections on which nothing came are not counted:
-// browsers open some for later.
+// note counts the first deadline that passed within a request. Connections without data are not counted: browsers open
+// some for later.
 func (c *Conn) note(heard bool, err error) {
 	c.mu.Lock()
 	c.heard = c.heard || heard
@@ -113,7 +113,7 @@ func (c *Conn) note(heard bool, err error) {
 	}
 }
 
-// SetReadDeadline implements [net.Conn]. net/http aborts its reads by a deadline of long ago.
+// SetReadDeadline implements [net.Conn]. net/http aborts its reads with a deadline long ago.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	c.abort = !t.IsZero() && time.Since(t) > time.Hour

@@ -23,8 +23,8 @@ type fakePipe struct{ net.Conn }
 
 func (*fakePipe) RemoteAddr() net.Addr { return from("10.0.0.1").from }
 
-// TestTimeouts: what passes a deadline within a request is counted once, and
-// neither an idle connection nor one on which nothing ever came.
+// TestTimeouts: what passes a deadline within a request is counted once, and neither an idle connection nor one on
+// which nothing ever came.
 func TestTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -91,8 +91,8 @@ func (l *oneListener) Accept() (net.Conn, error) {
 func (l *oneListener) Close() error   { close(l.done); return nil }
 func (l *oneListener) Addr() net.Addr { return from("10.0.0.2").from }
 
-// TestStrangerTime: nothing that a stranger does, and no deadline that net/http
-// sets for it, keeps its connection open for more than its time.
+// TestStrangerTime: nothing that a stranger does, and no deadline that net/http sets for it, keeps its connection open
+// for more than its time.
 func TestStrangerTime(t *testing.T) {
 	for name, send := range map[string]string{
 		"silence": "",
@@ -138,8 +138,7 @@ func TestStrangerTime(t *testing.T) {
 	}
 }
 
-// TestProvenTime: a proven connection lives as long as the server's own limits
-// let it.
+// TestProvenTime: a proven connection lives as long as the server's own limits let it.
 func TestProvenTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Options{Connections: 4, Strangers: 2, StrangerTime: 10 * time.Second})
@@ -171,8 +170,7 @@ func proveAll(l *Limit) {
 	}
 }
 
-// TestProvenAsTimeEnds: a connection that proves itself as its time ends keeps its
-// place: it stays open, so it counts.
+// TestProvenAsTimeEnds: a connection that proves itself as its time ends keeps its place: it stays open, so it counts.
 func TestProvenAsTimeEnds(t *testing.T) {
 	l := New(Options{Connections: 4, Strangers: 2, StrangerTime: time.Hour})
 	peer := from("10.0.0.1")

@@ -1,7 +1,7 @@
 // Package connlimit bounds what the connections of a server can cost.
 //
-// A [Limit] accepts always. A connection beyond a bound is closed at once and counted: a listener that stops accepting
-// leaves clients in the backlog, where neither they nor the operator see why nothing answers.
+// A [Limit] accepts every connection, and closes and counts those beyond a bound at once: a listener that stops
+// accepting leaves clients in the backlog, where neither they nor the operator see why they get no answer.
 //
 // Where connections must prove themselves, one that has not is closed after a fixed time, whatever state its request is
 // in. Deadlines that net/http sets cannot extend that time. Unproven connections displace each other, never a proven
@@ -19,7 +19,7 @@ import (
 // Why a connection was refused, or closed before it was answered.
 const (
 	Connections = "connections" // all places are taken
-	Address     = "address"     // one address has as many places as it may have
+	Address     = "address"     // one address has half of the places
 	Timeout     = "timeout"     // a request did not arrive, or an answer was not read, in time
 )
 
@@ -32,8 +32,8 @@ type Options struct {
 	Strangers    int
 	StrangerTime time.Duration // after which an unproven connection is closed
 
-	// Refused is called for each connection that is refused or timed out, with its address. It must not block, nor
-	// call the limit.
+	// Refused is called for each connection that is refused or timed out, with its address. It must not block, nor call
+	// the limit.
 	Refused func(reason, from string)
 }
 
@@ -65,7 +65,7 @@ func (l *Limit) Open() (all, strangers int) {
 	return len(l.open), strangers
 }
 
-// Listener returns inner with the bounds of l on what it accepts.
+// Listener returns inner with the bounds of l.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -90,7 +90,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *Limit) Admit(c net.Conn) net.Conn {
 	made, displaced, reason := l.place(c)
 	if displaced != nil {
-		_ = displaced.Conn.Close() // its user gets an error
+		_ = displaced.Conn.Close() // reads and writes fail from now on
 		l.opts.Refused(reason, displaced.RemoteAddr().String())
 	}
 	if made == nil {
@@ -118,12 +118,12 @@ func (l *Limit) place(c net.Conn) (made, displaced *Conn, reason string) {
 			most = max(most, strangers[o.from])
 		}
 	}
-	var fits func(from netip.Prefix) bool // whose oldest unproven connection is displaced
+	var fits func(from netip.Prefix) bool // whether to displace its oldest unproven connection
 	switch {
 	case from.IsValid() && own >= max(l.opts.Connections/2, 1):
 		reason, fits = Address, func(of netip.Prefix) bool { return of == from }
 	case len(l.open) >= l.opts.Connections, l.opts.Strangers > 0 && unproven >= l.opts.Strangers:
-		// Who has most: an address that opens many does not displace others.
+		// The address with most: one that opens many does not displace others.
 		reason, fits = Connections, func(of netip.Prefix) bool { return strangers[of] == most }
 	}
 	if reason != "" {
@@ -149,8 +149,8 @@ func (l *Limit) freeLocked(c *Conn) {
 	l.open = slices.DeleteFunc(l.open, func(o *Conn) bool { return o == c })
 }
 
-// addressOf returns who a place belongs to: an IPv4 address, or the /64 of an IPv6 address, which is what one host is
-// given. It is invalid for other networks.
+// addressOf returns the address to which a place is counted: an IPv4 address, or the /64 of an IPv6 address, which one
+// host is given. It is invalid for other networks.
 func addressOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -45,8 +45,8 @@ func recorder(o Options) (*Limit, func() []string) {
 	}
 }
 
-// TestPlaces: a limit without strangers closes what is beyond a bound, and gives
-// a place again when a connection is closed.
+// TestPlaces: a limit without strangers closes what is beyond a bound, and gives a place again when a connection is
+// closed.
 func TestPlaces(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -88,8 +88,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestNoAddress: the bound on an address does not hold where there is none, as on
-// a Unix socket.
+// TestNoAddress: the bound on an address does not hold where there is none, as on a Unix socket.
 func TestNoAddress(t *testing.T) {
 	l, refused := recorder(Options{Connections: 4})
 	for range 5 {
@@ -100,8 +99,8 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestStrangersDisplaceEachOther: when the unproven places are taken, the oldest
-// unproven connection of who has most makes room; a proven one never does.
+// TestStrangersDisplaceEachOther: when the unproven places are taken, the oldest unproven connection of who has most
+// makes room; a proven one never does.
 func TestStrangersDisplaceEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 8, Strangers: 4, StrangerTime: 10 * time.Second})
@@ -150,8 +149,7 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 	})
 }
 
-// TestProvenFull: when peers have all places, or one address all of its own, who
-// comes is refused.
+// TestProvenFull: when peers have all places, or one address all of its own, who comes is refused.
 func TestProvenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 4, Strangers: 2, StrangerTime: time.Second})
@@ -169,8 +167,8 @@ func TestProvenFull(t *testing.T) {
 	})
 }
 
-// TestModel: over random sequences no bound is ever passed, no proven connection
-// is closed, and at the end nothing is held.
+// TestModel: over random sequences no bound is ever passed, no proven connection is closed, and at the end nothing is
+// held.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(200) {
@@ -232,8 +230,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestRefusals: each reason is reported once until there was none for a while,
-// and counted every time.
+// TestRefusals: each reason is reported once until there was none for a while, and counted every time.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string

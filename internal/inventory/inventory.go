@@ -37,7 +37,7 @@ type Rail struct {
 	Capacity      float64 `json:"capacity_bytes_per_second,omitempty"`
 	NetdevMTU     int     `json:"netdev_mtu_bytes,omitempty"`
 	ActiveMTU     int     `json:"active_mtu_bytes,omitempty"`
-	GIDIndex      int     `json:"gid_index"` // -1 when there is none to use
+	GIDIndex      int     `json:"gid_index"` // -1 if none is usable
 	GID           string  `json:"gid"`
 	GIDType       string  `json:"gid_type"`
 	GIDNetdev     string  `json:"gid_netdev"`
@@ -69,8 +69,8 @@ type port struct {
 	err    error // what could not be read
 }
 
-// Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits for each rail for
-// at most budget.
+// Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits at most budget
+// for each rail.
 func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
 	snap := finder.Snapshot()
 	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: messages(snap.Err)}
@@ -107,7 +107,7 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 	return list
 }
 
-// describe returns what the finder knows of a rail.
+// describe returns the finder's part of a rail.
 func describe(r rail.Rail) Rail {
 	return Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer,
 		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1,
@@ -136,7 +136,7 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	note(err)
 	gids, errs := in.GIDs()
 	for _, err := range errs {
-		if !errors.Is(err, rail.ErrNoTable) { // the reason for no GID says so
+		if !errors.Is(err, rail.ErrNoTable) { // reported as the reason for no GID
 			note(err)
 		}
 	}

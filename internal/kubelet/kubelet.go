@@ -1,5 +1,5 @@
-// Package kubelet finds the names of pods on this node: by container and by pod UID, from the kubelet's log directories,
-// and by device, from its pod-resources socket. The Kubernetes API is not used, and each of the two may be missing.
+// Package kubelet finds the names of pods on this node: by container and by pod UID, from the kubelet's log
+// directories, and by device, from its pod-resources socket. The Kubernetes API is not used, and both may be missing.
 package kubelet
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Where the kubelet keeps things, below the host's root.
+// Paths of the kubelet below the host's root.
 const (
 	Socket        = "var/lib/kubelet/pod-resources/kubelet.sock"
 	containerLogs = "var/log/containers"
@@ -28,8 +28,7 @@ type Name struct {
 	Namespace, Pod, Container string
 }
 
-// Names are the containers and pods that the kubelet has logs of. The logs of
-// what has ended stay for a while.
+// Names are the containers and pods that the kubelet has logs of, also of some that have ended.
 type Names struct {
 	Containers map[string]Name // by the runtime's ID
 	Pods       map[string]Name // by UID
@@ -37,8 +36,8 @@ type Names struct {
 
 // ReadNames reads the kubelet's directories below rootfs. Without a kubelet both maps are empty, and the error is nil.
 //
-// Source: pkg/kubelet/kuberuntime/legacy.go (NAME_NAMESPACE_CONTAINER-ID.log),
-// pkg/kubelet/kuberuntime/helpers.go BuildPodLogsDirectory (NAMESPACE_NAME_UID).
+// Source: pkg/kubelet/kuberuntime/legacy.go (NAME_NAMESPACE_CONTAINER-ID.log), pkg/kubelet/kuberuntime/helpers.go
+// BuildPodLogsDirectory (NAMESPACE_NAME_UID).
 func ReadNames(rootfs string) (Names, error) {
 	n := Names{Containers: map[string]Name{}, Pods: map[string]Name{}}
 	containers, err1 := list(filepath.Join(rootfs, containerLogs))

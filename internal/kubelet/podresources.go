@@ -54,8 +54,8 @@ func Devices(ctx context.Context, socket string) ([]Device, error) {
 }
 
 // call makes the call and returns the message of the answer. A unary call of gRPC is an HTTP/2 POST of a message behind
-// five bytes, with the status in the trailer: the HTTP client of the standard library makes one, and the modules of gRPC
-// and of the kubelet are not needed for it.
+// five bytes, with the status in the trailer: the HTTP client of the standard library makes one, and the modules of
+// gRPC and of the kubelet are not needed for it.
 func call(ctx context.Context, socket string) ([]byte, error) {
 	transport := &http.Transport{Protocols: new(http.Protocols), DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -9,14 +9,14 @@ import (
 
 // Cgroup is who started a process, by the name of its cgroup. What that does not show is empty.
 type Cgroup struct {
-	Pod       string // UID of the Kubernetes pod, with dashes where it has them
+	Pod       string // UID of the Kubernetes pod, with its dashes
 	Container string // ID that the runtime gave the container, 64 hexadecimal digits
 	Slurm     string // number of the Slurm job
 	Path      string // the path itself: of the unified hierarchy, else of the first one
 }
 
-// How runtimes and resource managers name cgroups. A pod's UID has dashes, for systemd underscores, and neither if it is
-// the hash of a static pod's file. A container's ID follows the runtime's name, or nothing.
+// How runtimes and resource managers name cgroups. A pod's UID has dashes, for systemd underscores, and neither if it
+// is the hash of a static pod's file. A container's ID follows the runtime's name, or nothing.
 var (
 	podPart = regexp.MustCompile(`(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
 		`(?:\.slice)?(?:$|[/:])`)
@@ -43,7 +43,7 @@ func (c *Cgroup) add(path string, unified bool) {
 	if !strings.HasPrefix(path, "/") {
 		return
 	}
-	path = strings.TrimSuffix(path, " (deleted)") // the cgroup is gone before its last process is
+	path = strings.TrimSuffix(path, " (deleted)") // the cgroup was removed before its last process
 	if c.Path == "" || unified && path != "/" {
 		c.Path = path
 	}

@@ -23,8 +23,7 @@ var (
 	guaranty = "/kubepods.slice/kubepods-pod" + slice + ".slice/"
 )
 
-// Paths as the runtimes make them; the form is from their sources and
-// documentation, the identities are made up.
+// Paths as the runtimes make them; the form is from their sources and documentation, the identities are made up.
 func TestCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -40,8 +40,8 @@ type Stat struct {
 	TTY      bool // it has a controlling terminal
 }
 
-// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and start, and the process's parent. A process
-// that is gone fails with [sysfs.ReasonVanished].
+// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and start, and the process's parent. A
+// process that is gone fails with [sysfs.ReasonVanished].
 func ReadStat(root string, pid int) (Stat, error) {
 	st, err := read(root, pid, "stat", procfs.Proc.Stat)
 	if err != nil {
@@ -80,9 +80,9 @@ func PIDs(root string, limit int) (pids []int, err error) {
 	return pids, err
 }
 
-// Namespace returns the name of a process's namespace of a kind ("net", "pid"), alike for two processes in one. It needs
-// the rights that Environ needs; our own is that of "self". One link is read: procfs.Namespaces reads all, and fails with
-// the first that it may not read.
+// Namespace returns the name of a process's namespace of a kind ("net", "pid"), the same for two processes in one. It
+// needs the rights that Environ needs; our own is that of "self". One link is read: procfs.Namespaces reads all, and
+// fails with the first that it may not read.
 func Namespace(root, pid, kind string) (string, error) {
 	path := filepath.Join(root, pid, "ns", kind)
 	name, err := os.Readlink(path)
@@ -97,14 +97,14 @@ func SameNetwork(root string, pid int) (bool, error) {
 	return err == nil && ours == its, err
 }
 
-// SeesHost reports whether we are in the machine's own PID namespace, as far as procfs shows: in another one processes of
-// the machine are hidden from us. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
+// SeesHost reports whether we are in the machine's own PID namespace, as far as procfs shows: in another one the
+// machine's processes are hidden. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func SeesHost(root string) bool {
 	name, err := Namespace(root, "self", "pid")
 	return err != nil || name == "pid:[4026531836]"
 }
 
-// Self returns the PID under which procfs has this process.
+// Self returns our PID in procfs.
 func Self(root string) (int, error) {
 	self, err := call(root, filepath.Join(root, "self"), procfs.FS.Self)
 	return self.PID, err
@@ -113,12 +113,12 @@ func Self(root string) (int, error) {
 // MaxEnviron is how much of an environment is read, in bytes.
 const MaxEnviron = 256 << 10
 
-// Environ returns the variables that a process was started with, of those wanted; of two of one name the first, as getenv
-// does. cut reports that there is more than MaxEnviron. It needs the rights to trace the process (its user, or
+// Environ returns the variables that a process was started with, of those wanted; of two of one name the first, as
+// getenv does. cut reports that there is more than MaxEnviron. It needs the rights to trace the process (its user, or
 // CAP_SYS_PTRACE) and fails with [sysfs.ReasonPermission] without.
 //
-// procfs.Environ is not used: it reads four times as much into a string for each variable, opens pipes, and loses a last
-// variable without a zero byte.
+// procfs.Environ is not used: it reads four times as much into a string for each variable, opens pipes, and loses a
+// last variable without a zero byte.
 func Environ(root string, pid int, wanted func(name string) bool) (vars map[string]string, cut bool, err error) {
 	text, cut, err := Head(file(root, pid, "environ"), MaxEnviron)
 	if err != nil {
@@ -198,10 +198,10 @@ func limit(word string) (uint64, error) {
 	return v, nil
 }
 
-// Memory is the memory of the machine, in bytes.
+// Memory is the machine's memory, in bytes.
 type Memory struct {
 	Total     uint64 // MemTotal
-	Available uint64 // MemAvailable: what can be had without swapping, an estimate of the kernel's
+	Available uint64 // MemAvailable: the kernel's estimate of what is available without swapping
 }
 
 // ReadMemory reads meminfo (proc_meminfo(5)). Errors are [*sysfs.Error].
@@ -224,8 +224,8 @@ func ReadMemory(root string) (Memory, error) {
 	return m, nil
 }
 
-// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices; true if the
-// kernel has no others.
+// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices; true if
+// the kernel has no others.
 func FirstUsers(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "uid_map"), sysfs.MaxFile)
 	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
@@ -244,7 +244,7 @@ func Now() (ticks uint64, err error) {
 func Hidden(root string, pid int) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(root, &st) != nil || st.Type != unix.PROC_SUPER_MAGIC {
-		return false // a captured tree, which has nothing to do with our processes
+		return false // a captured tree
 	}
 	err := unix.Kill(pid, 0)
 	return err == nil || errors.Is(err, unix.EPERM)
@@ -265,7 +265,8 @@ func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, er
 	})
 }
 
-// call calls the library for one file. The library may panic on what it cannot parse; that is an error of the file, too.
+// call calls the library for one file. The library may panic on what it cannot parse; that is an error of the file,
+// too.
 func call[T any](root, path string, get func(procfs.FS) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -121,8 +121,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestBounded: a file of any length costs what is read of it, no more; a
-// variable that was cut is none, and what is no file is not opened for ever.
+// TestBounded: a file of any length costs what is read of it, no more; a variable that was cut is none, and what is no
+// file is not opened for ever.
 func TestBounded(t *testing.T) {
 	root := procfsWith(t, "7/environ", "A=1\x00"+strings.Repeat("x", 1<<20)+"\x00B=2")
 	env, cut, err := Environ(root, 7, func(name string) bool { return len(name) == 1 })
@@ -211,8 +211,8 @@ func TestSeesHost(t *testing.T) {
 	}
 }
 
-// TestHidden: a process that is there and that procfs does not have is hidden; a
-// capture says nothing of the processes of this machine.
+// TestHidden: a process that is there and that procfs does not have is hidden; a capture says nothing of the processes
+// of this machine.
 func TestHidden(t *testing.T) {
 	for _, tt := range []struct {
 		procfs string

@@ -90,8 +90,8 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 	return d.Sync()
 }
 
-// create makes a new file. Root gives it to the owner of the directory, who must be able to read it; where that fails
-// it stays root's.
+// create makes a new file. Root gives it to the owner of the directory, who must be able to read it; if that fails it
+// stays root's.
 func create(path string, access int) (*os.File, error) {
 	f, err := os.OpenFile(path, access|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil || os.Geteuid() != 0 {

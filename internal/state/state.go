@@ -1,7 +1,7 @@
-// Package state keeps what must survive the process, in one JSON file of one directory. Each user has a section of it;
+// Package state keeps what must survive the process, in one JSON file of one directory. Each user has one section;
 // sections that this version does not know are kept as they are. One process writes, under a lock; others read.
 //
-// Nothing here stops or delays a start: a directory that is unusable is reported, and its content kept in memory.
+// An unusable directory never stops or delays a start: it is reported, and changes are kept in memory.
 package state
 
 import (
@@ -28,14 +28,14 @@ const (
 	retryEvery = time.Minute     // after a write that failed
 )
 
-// ErrLocked says that another process writes to the directory. It is always wrapped.
+// ErrLocked is the error of a directory that another process writes to. It is always wrapped.
 var ErrLocked = errors.New("another railscope uses it")
 
-// Store is the state directory as one process sees it. Safe for concurrent use.
+// Store is one process's view of the state directory. Safe for concurrent use.
 type Store struct {
 	dir     string
 	report  func(error)
-	lanes   lane.Group[error] // one: whatever touches the directory
+	lanes   lane.Group[error] // one, for all access to the directory
 	changed chan struct{}     // wakes the writer; nil: nothing is written
 	done    chan struct{}     // closed when the writer has ended
 
@@ -49,7 +49,7 @@ type Store struct {
 	err        error
 }
 
-// Open returns the store in dir, which is made where only its last part is missing. report, which may be nil, is called
+// Open returns the store in dir, which is created if only its last part is missing. report, which may be nil, is called
 // with a problem, once until it changes, and with nil when it is gone; it must not wait.
 func Open(dir string, report func(error)) *Store {
 	s := newStore(dir, report)
@@ -126,7 +126,7 @@ func (s *Store) start() error {
 	return cmp.Or(err, s.load(err == nil))
 }
 
-// acquire takes the lock, and makes the directory where it is missing.
+// acquire takes the lock, and creates the directory if it is missing.
 func (s *Store) acquire() error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return s.wrap(err)
@@ -225,7 +225,7 @@ func (s *Store) Set(section string, v any) {
 	}
 	select {
 	case s.changed <- struct{}{}:
-	default: // a write is due anyway, or nothing is written
+	default: // a write is pending, or nothing is written
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *Store) Close() error {
 		select {
 		case <-s.done:
 		case <-time.After(2 * answerTime):
-			return fmt.Errorf("state directory %s: a write does not end", s.dir)
+			return fmt.Errorf("state directory %s: a write has not finished", s.dir)
 		}
 	}
 	s.mu.Lock()

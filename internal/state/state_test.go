@@ -66,8 +66,7 @@ func closed(t *testing.T, s *Store) {
 	}
 }
 
-// TestSections: what is set is there for the next process, and what this version
-// does not know is still there.
+// TestSections: what is set is there for the next process, and what this version does not know is still there.
 func TestSections(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	var r told
@@ -105,8 +104,7 @@ func TestSections(t *testing.T) {
 	r.expect(t)
 }
 
-// TestSetAside: a file that this version did not write is kept under another name
-// and reported, and the store works.
+// TestSetAside: a file that this version did not write is kept under another name and reported, and the store works.
 func TestSetAside(t *testing.T) {
 	for name, tt := range map[string]struct {
 		make             func(t *testing.T, path string)
@@ -195,8 +193,8 @@ func TestReject(t *testing.T) {
 	r.expect(t, "kept in state.json.corrupt", "<nil>")
 }
 
-// TestSecondProcess: while one process has the directory another one reads, and
-// when it has ended the other one writes, and loses nothing of it.
+// TestSecondProcess: while one process has the directory another one reads, and when it has ended the other one writes,
+// and loses nothing of it.
 func TestSecondProcess(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -228,8 +226,8 @@ func TestSecondProcess(t *testing.T) {
 	})
 }
 
-// TestOtherProcessEnds: a process that found the directory locked takes it over when
-// the other one has ended, also when it has nothing new to say.
+// TestOtherProcessEnds: a process that found the directory locked takes it over when the other one has ended, also when
+// it has nothing new to say.
 func TestOtherProcessEnds(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -258,9 +256,8 @@ func TestOtherProcessEnds(t *testing.T) {
 	})
 }
 
-// TestOwnerStays: what root writes belongs to the owner of the directory, who must
-// read it: rails are forgotten as root, and served as another user. A link to a file
-// of others, left where the new file is made, is not followed.
+// TestOwnerStays: what root writes belongs to the owner of the directory, who must read it: rails are forgotten as
+// root, and served as another user. A link to a file of others, left where the new file is made, is not followed.
 func TestOwnerStays(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root writes for others")
@@ -288,8 +285,7 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// TestUnusable: a directory that cannot be used is reported once, and what is set
-// is kept in memory.
+// TestUnusable: a directory that cannot be used is reported once, and what is set is kept in memory.
 func TestUnusable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	fatal(t, os.WriteFile(file, nil, 0o600))
@@ -349,8 +345,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestHangs: a file system that does not answer holds up nobody for long, and is
-// not written when it answers again: what it holds was not known.
+// TestHangs: a file system that does not answer holds up nobody for long, and is not written when it answers again:
+// what it holds was not known.
 func TestHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
