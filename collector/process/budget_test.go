@@ -44,7 +44,7 @@ func TestBudget(t *testing.T) {
 		p := New(Options{Sysfs: filepath.Join(m.dir, "sys"), Procfs: filepath.Join(m.dir, "proc"), Rootfs: m.dir,
 			Rails:  collectortest.SlowRails(slow, collectortest.Rails(m.rails...)),
 			Kernel: func() Kernel { return kernel }, NVML: nvml.NewSession(lib), Budget: collectortest.Budget})
-		p.clock = func() (uint64, error) { return m.now, nil }
+		p.clock = func() uint64 { return m.now }
 		return p
 	})
 }

@@ -103,7 +103,7 @@ func (m *processMachine) source(limit int) *Source {
 		NVML:   nvml.NewSession(m.nvml),
 		Limit:  limit,
 	})
-	p.clock = func() (uint64, error) { return m.now, nil }
+	p.clock = func() uint64 { return m.now }
 	return p
 }
 

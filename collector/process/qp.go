@@ -62,7 +62,7 @@ type qpTally struct {
 // qpReader lists the queue pairs of all devices.
 type qpReader struct {
 	kernel func() Kernel
-	clock  func() (uint64, error)
+	clock  func() uint64
 	front  lane.Group[qpFound]
 	lanes  lane.Group[struct{}]
 	last   map[string]*atomic.Pointer[qpTally] // by device; written in its lane
@@ -144,13 +144,11 @@ func (q *qpReader) dump(device string, last *atomic.Pointer[qpTally]) {
 	if t := last.Load(); t != nil && t.err == nil && time.Since(t.ended) < min(qpRest*t.took, qpFresh) {
 		return
 	}
-	t := &qpTally{device: device, owners: map[qpOwner]uint32{}}
+	t := &qpTally{device: device, owners: map[qpOwner]uint32{}, begun: q.clock()}
 	kernel := q.kernel() // the next dump is a while away, and the device may be gone by then
 	defer kernel.Close()
 	start := time.Now()
-	if t.begun, t.err = q.clock(); t.err == nil {
-		t.err = kernel.QueuePairs(device, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
-	}
+	t.err = kernel.QueuePairs(device, rdmanl.QPLimits{Time: qpTime, Pairs: maxPairs}, t.add)
 	t.ended = time.Now()
 	t.took = t.ended.Sub(start)
 	switch {

@@ -39,7 +39,7 @@ type Options struct {
 type Source struct {
 	opts  Options
 	table *table
-	clock func() (uint64, error)
+	clock func() uint64 // [proc.Now]
 
 	pairs   qpReader
 	gpus    *nvml.Reader[gpuHeld]
@@ -68,7 +68,7 @@ func New(opts Options) *Source {
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},
 		queuePairs: newSeriesKeeper(t.queuePairs), memory: newSeriesKeeper(t.memory),
 		without: newSeriesKeeper(t.without)}
-	p.pairs = qpReader{kernel: opts.Kernel, clock: func() (uint64, error) { return p.clock() }}
+	p.pairs = qpReader{kernel: opts.Kernel, clock: func() uint64 { return p.clock() }}
 	return p
 }
 
@@ -130,11 +130,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 
 // gather reads queue pairs and GPUs side by side.
 func (p *Source) gather() (*processReading, []error) {
-	r := &processReading{}
-	var err error
-	if r.begun, err = p.clock(); err != nil {
-		return r, []error{collector.NewFault("", err)}
-	}
+	r := &processReading{begun: p.clock()}
 	var faults, qpFaults, gpuFaults []error
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -178,10 +178,7 @@ func (p *Source) judge(r *processReading) {
 	if len(r.rails) == 0 || !r.complete {
 		return
 	}
-	at, err := p.clock()
-	if err != nil {
-		return
-	}
+	at := p.clock()
 	connected := map[string]bool{}
 	for _, q := range r.tallies {
 		if _, none := p.railsOf(q.device, r.rails); none && r.allRails {

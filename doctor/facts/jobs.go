@@ -144,7 +144,7 @@ func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) 
 	home, _ := proc.Namespace(g.o.Procfs, "self", "net")
 	begun := uint64(proc.Unlimited)
 	if g.kernel.Live {
-		begun, _ = proc.Now()
+		begun = proc.Now()
 	}
 	queue := make(chan int, len(pids))
 	e.total = len(pids)

@@ -231,13 +231,11 @@ func FirstUsers(root string, pid int) bool {
 	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
 }
 
-// Now returns the time on the clock of Stat.Start.
-func Now() (ticks uint64, err error) {
+// Now returns the time on the clock of Stat.Start, in ticks.
+func Now() uint64 {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
-	}
-	return uint64(ts.Nano()) / (1e9 / Tick), nil
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail; a process would never have started before 0
+	return uint64(ts.Nano()) / (1e9 / Tick)
 }
 
 // Hidden reports whether a process that procfs does not show exists: procfs is mounted with hidepid, then.
