@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// chatter is what most of a log is made of.
+// chatter is typical content of a log.
 const chatter = `hgx-07:185302:185302 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1 [2] 1/-1/-1->0->-1 [3] 1/-1/-1->0->-1
 hgx-07:185302:185302 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7f97e1e00400 recvbuff 0x7f97e1e00400 count 1 datatype 7 op 0 root 0 comm 0x557a873708c0 [nranks=16] stream 0x557a912294f0
 hgx-07:185302:186000 [0] NCCL INFO NET/IB: IbDev 0 Port 1 qpn 2740 set_ece={supported=1, vendor_id=0x15b3, options=0x0, comp_mask=0x0}
@@ -17,7 +17,7 @@ hgx-07:185302:186000 [0] NCCL INFO NET/IB: IbDev 0 Port 1 qpn 2740 set_ece={supp
 hgx-07:185302:186000 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/IB/0/GDRDMA
 `
 
-// TestParseAllocates: what is in a log every second costs no memory.
+// TestParseAllocates: parsing typical lines does not allocate.
 func TestParseAllocates(t *testing.T) {
 	lines := bytes.Split([]byte(chatter), []byte("\n"))
 	r := newJobs(newTable()).open("j")
@@ -71,7 +71,7 @@ func many(tb testing.TB, n int) *Source {
 	return s
 }
 
-// TestManyFiles: of 10,000 files as many are open as may be, and what is kept of all others is small.
+// TestManyFiles: of 10,000 files as many are open as allowed, and the others cost little memory.
 func TestManyFiles(t *testing.T) {
 	s := many(t, 10_000)
 	heap := func() uint64 {
@@ -94,7 +94,7 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// BenchmarkList is what 10,000 files cost at each listing, BenchmarkPass what 256 that do not grow cost between.
+// BenchmarkList lists 10,000 files, BenchmarkPass polls 256 that do not grow.
 func BenchmarkList(b *testing.B) {
 	s := many(b, 10_000)
 	b.ReportAllocs()
@@ -114,7 +114,7 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow is a log that is read from the page cache.
+// BenchmarkFollow reads a log from the page cache.
 func BenchmarkFollow(b *testing.B) {
 	dir := b.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.log"), bytes.Repeat([]byte(chatter), 1<<14), 0o644); err != nil {

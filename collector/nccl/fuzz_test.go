@@ -27,7 +27,7 @@ func seeds(f *testing.F) (all [][]byte) {
 	return all
 }
 
-// FuzzParse: whatever is in a line, what reaches labels is short and printable, and indices are inside their tables.
+// FuzzParse: whatever is in a line, labels are short and printable, and kinds and statuses are known.
 func FuzzParse(f *testing.F) {
 	for _, log := range seeds(f) {
 		for line := range bytes.Lines(log) {
@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		parse(line, func(e event) {
 			if !utf8.Valid(e.name) || len(e.name) > maxName || bytes.ContainsAny(e.name, "\n\x00\x1b\"{}") {
-				t.Errorf("%q brings %q into a label", line, e.name)
+				t.Errorf("%q puts %q into a label", line, e.name)
 			}
 			if e.kind == network && len(e.name) == 0 || e.kind == 0 || e.kind > forced {
 				t.Errorf("%q is %+v", line, e)
@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzPieces: a log says the same whether it comes at once or in pieces.
+// FuzzPieces: a log yields the same series whether it is written at once or in pieces.
 func FuzzPieces(f *testing.F) {
 	for _, log := range seeds(f) {
 		f.Add(log, uint(len(log)/3), uint(len(log)/2))

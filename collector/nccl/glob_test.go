@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBelow: nothing below the fixed part of a pattern is opened over a link, in any part of the path, nor over what
-// leads out of it.
+// TestBelow: nothing below the fixed part of a pattern is opened over a link, in any part of the path, nor by .. out of
+// it.
 func TestBelow(t *testing.T) {
 	dir := t.TempDir()
 	must := func(err error) {
@@ -31,7 +31,7 @@ func TestBelow(t *testing.T) {
 	must(os.Symlink(filepath.Join(dir, "out"), filepath.Join(dir, "root/out")))
 	must(os.Symlink("x.log", filepath.Join(dir, "root/a/b/y.log")))
 	must(unix.Mkfifo(filepath.Join(dir, "root/pipe"), 0o644))
-	must(os.Symlink("root", filepath.Join(dir, "meant"))) // a link in the fixed part is meant
+	must(os.Symlink("root", filepath.Join(dir, "meant"))) // a link in the fixed part is followed
 	g := glob{fixed: filepath.Join(dir, "meant")}
 	for _, tt := range []struct {
 		path string
@@ -75,7 +75,7 @@ func descriptors(t *testing.T) int {
 }
 
 // TestDirectoryLinks: a link to a directory below the fixed part is not followed, and counted; one in the fixed part is
-// what its writer meant.
+// followed.
 func TestDirectoryLinks(t *testing.T) {
 	l := follow(t, defaultLimits(), "meant/*/*.log", "meant/*/deep/*.log")
 	l.must(os.MkdirAll(l.path("real/run/deep"), 0o755))
@@ -87,7 +87,7 @@ func TestDirectoryLinks(t *testing.T) {
 	l.must(os.Symlink(l.path("secret"), l.path("real/evil")))
 	l.must(os.Symlink(l.path("secret/deep"), l.path("real/run/deep/no")))
 	l.list()
-	l.says("without what is behind links", `fallback["run/a"] 0`, `network_info["run/a" "IB"] 1`)
+	l.expect("without what is behind links", `fallback["run/a"] 0`, `network_info["run/a" "IB"] 1`)
 	l.counts(map[string]int{"followed": 1, "special": 2}) // the link, for each pattern
 }
 
@@ -116,7 +116,7 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestFair holds that places go to owners in turn.
+// TestFair: owners get places in turn.
 func TestFair(t *testing.T) {
 	var list []candidate
 	for _, file := range []struct {
@@ -136,7 +136,7 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// owned makes a file another user's: for the kernel where this is root, and else for the tailer.
+// owned gives files to another user: in the file system if the test runs as root, else only for the tailer.
 func (l *logs) owned(uid uint32, names ...string) {
 	l.Helper()
 	others := map[uint64]uint32{}
@@ -171,7 +171,7 @@ func (l *logs) flood(uid uint32, n int, format string) {
 	l.fake(others)
 }
 
-// fake makes files, by inode, another user's for the tailer.
+// fake makes the tailer take files, by inode, for another user's.
 func (l *logs) fake(others map[uint64]uint32) {
 	if before := l.f.owner; len(others) > 0 {
 		l.f.owner = func(st *unix.Stat_t) uint32 {
@@ -223,8 +223,7 @@ func TestOneOwnerManyFiles(t *testing.T) {
 	}
 }
 
-// TestFuture: a log that says it was written in the future is as new as one written now, and one that is followed and
-// grows stays.
+// TestFuture: a log with a time in the future is as new as one written now, and a followed log that grows is kept.
 func TestFuture(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 1
@@ -234,11 +233,11 @@ func TestFuture(t *testing.T) {
 	l.append("z.log", usingSocket)
 	l.age("z.log", -10*365*24*time.Hour)
 	l.list()
-	l.says("beside one of the future", aIB...)
+	l.expect("beside one of the future", aIB...)
 }
 
-// TestNamesOfOthers: a log that would be called like another user's is followed under a name with its owner's number,
-// whichever came first.
+// TestNamesOfOthers: a log with the name of another user's log is followed under a name with its owner's UID, whichever
+// came first.
 func TestNamesOfOthers(t *testing.T) {
 	l := follow(t, defaultLimits(), "*")
 	l.append("train.log", usingIB)
@@ -248,13 +247,13 @@ func TestNamesOfOthers(t *testing.T) {
 	l.owned(1001, "train")
 	for range 2 {
 		l.list()
-		l.says("both", `fallback["train"] 0`, `network_info["train" "IB"] 1`, `fallback["train:1001"] 1`,
+		l.expect("both", `fallback["train"] 0`, `network_info["train" "IB"] 1`, `fallback["train:1001"] 1`,
 			`fallback_reason_info["train:1001" "unknown"] 1`, `network_info["train:1001" "Socket"] 1`)
 		l.counts(map[string]int{"followed": 2})
 	}
 }
 
-// TestListingCut: where there is more than a listing looks at, what is followed stays, and what is gone goes.
+// TestListingCut: if a listing reaches a limit, followed files are kept, and removed ones are closed.
 func TestListingCut(t *testing.T) {
 	lim := defaultLimits()
 	lim.names, lim.total = 512, 512

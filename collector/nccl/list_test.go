@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// TestSpecial: a pipe is not waited for, and nothing but ordinary files is read.
+// TestSpecial: opening a pipe does not block, and only regular files are read.
 func TestSpecial(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB)
@@ -30,11 +30,11 @@ func TestSpecial(t *testing.T) {
 	defer socket.Close()
 	l.must(os.Link(l.path("a.log"), l.path("b.log"))) // the same file again is read once
 	l.list()
-	l.says("all but one", aIB...)
+	l.expect("all but one", aIB...)
 	l.counts(map[string]int{"followed": 1, "special": 6})
 }
 
-// TestReplaced: what is something else by the time it is opened is not waited for, and not read.
+// TestReplaced: a file that is replaced before it is opened does not block, and is not read.
 func TestReplaced(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB)
@@ -70,7 +70,7 @@ func TestMoved(t *testing.T) {
 		t.Errorf("%d unreadable, faults %v", c.files[unreadable], c.faults)
 	}
 	l.list()
-	l.says("after", `fallback["b"] 0`, `network_info["b" "IB"] 1`, oneWarned)
+	l.expect("after", `fallback["b"] 0`, `network_info["b" "IB"] 1`, oneWarned)
 }
 
 // scan lists the files of one directory.
@@ -99,7 +99,7 @@ func TestUnreadable(t *testing.T) {
 	faults := collector.Faults(l.Read(func(collector.Sample) {}))
 	if len(faults) != 1 || faults[0].Device != "" || faults[0].Reason != sysfs.ReasonPermission ||
 		!strings.Contains(faults[0].Error(), l.path("b.log")) {
-		t.Errorf("faults %v, want that b may not be read", faults)
+		t.Errorf("faults %v, want that b is not readable", faults)
 	}
 	l.counts(map[string]int{"followed": 1, "unreadable": 1})
 }
@@ -140,26 +140,26 @@ func TestNewest(t *testing.T) {
 		}
 		return list
 	}
-	l.says("at first", newest("0", "1")...)
+	l.expect("at first", newest("0", "1")...)
 	l.counts(map[string]int{"followed": 2, "waiting": 3, "idle": 1})
 	l.append("4.log", timedOut)
 	l.list()
-	l.says("another grows", with(newest("0", "4"), oneWarned)...)
+	l.expect("another grows", with(newest("0", "4"), oneWarned)...)
 	l.append("1.log", timedOut)
 	l.age("0.log", 2*time.Hour)
 	l.list()
-	l.says("one comes back", with(newest("1", "4"), `warnings_total["timeout"] 2`)...)
+	l.expect("one comes back", with(newest("1", "4"), `warnings_total["timeout"] 2`)...)
 	l.append("old.log", timedOut)
 	l.age("1.log", 2*time.Hour)
 	l.list()
-	l.says("an old one wakes", with(newest("4", "old"), `warnings_total["timeout"] 3`)...)
+	l.expect("an old one wakes", with(newest("4", "old"), `warnings_total["timeout"] 3`)...)
 	l.age("old.log", 8*24*time.Hour)
 	l.age("4.log", time.Hour)
 	l.list()
-	l.says("and is silent again", with(newest("1", "4"), `warnings_total["timeout"] 3`)...)
+	l.expect("and is silent again", with(newest("1", "4"), `warnings_total["timeout"] 3`)...)
 }
 
-// TestStay: of many that all grow, those that are followed stay.
+// TestStay: of many files that all grow, followed ones are kept.
 func TestStay(t *testing.T) {
 	lim := defaultLimits()
 	lim.files = 1
@@ -169,10 +169,10 @@ func TestStay(t *testing.T) {
 	l.append("b.log", usingIB)
 	l.age("a.log", time.Minute)
 	l.list()
-	l.says("a little older", aIB...)
+	l.expect("a little older", aIB...)
 	l.age("a.log", 10*time.Minute)
 	l.list()
-	l.says("old", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
+	l.expect("old", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
 // TestGlobs: directories in a glob are part of the job's name, and of two logs of one name the newer is followed.
@@ -191,14 +191,14 @@ func TestGlobs(t *testing.T) {
 	for _, job := range []string{"a", "1/rank0", "2/rank0", "exact"} {
 		want = append(want, fmt.Sprintf(`fallback[%q] 0`, job), fmt.Sprintf(`network_info[%q "IB"] 1`, job))
 	}
-	l.says("all", want...)
+	l.expect("all", want...)
 	l.counts(map[string]int{"followed": 4, "same_name": 1})
 	for _, glob := range []struct{ text, want string }{
 		{"", "absolute path"}, {"*.log", "absolute path"}, {"/var/log/[a.log", "unclosed ["},
 		{"/var/log/nccl/", "/var/log/nccl/*.log"}, {"/var/**/x.log", "** is not supported"},
 	} {
 		if _, err := New([]string{glob.text}); err == nil || !strings.Contains(err.Error(), glob.want) {
-			t.Errorf("%q: %v, want what would be right: %s", glob.text, err, glob.want)
+			t.Errorf("%q: %v, want a valid one: %s", glob.text, err, glob.want)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := g.job("/l/" + tt.path); got != tt.want {
-			t.Errorf("%s in %s is called %q, want %q", tt.path, tt.glob, got, tt.want)
+			t.Errorf("%s in %s has the name %q, want %q", tt.path, tt.glob, got, tt.want)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func TestAbsent(t *testing.T) {
 	lim := defaultLimits()
 	lim.names = 1000
 	l := follow(t, lim)
-	l.says("before the first listing")
+	l.expect("before the first listing")
 	l.list()
 	if err := l.Read(func(s collector.Sample) { t.Errorf("%v", s) }); !errors.Is(err,
 		collector.ErrAbsent) || !strings.Contains(err.Error(), l.dir+"/*.log") {

@@ -71,15 +71,15 @@ func (l *logs) age(name string, ago time.Duration) {
 	l.must(os.Chtimes(l.path(name), at, at))
 }
 
-// list lists the files anew and reads all that there is.
+// list lists the files and reads everything.
 func (l *logs) list() {
 	l.next = time.Time{}
 	for l.Pass() { //nolint:revive // until all is read
 	}
 }
 
-// says holds what the source says, what is 0 left out.
-func (l *logs) says(when string, want ...string) {
+// expect compares the source's series, without those that are 0.
+func (l *logs) expect(when string, want ...string) {
 	l.Helper()
 	var err error
 	got := series(func(emit func(collector.Sample)) { err = l.Read(emit) })
@@ -89,7 +89,7 @@ func (l *logs) says(when string, want ...string) {
 	}
 }
 
-// counts holds how many files there are of a state, and that they are all.
+// counts compares the number of files by state.
 func (l *logs) counts(want map[string]int) {
 	l.Helper()
 	got := map[string]int{}
@@ -117,33 +117,33 @@ var (
 
 func with(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
 
-// TestGrow: what was there before says how a job runs and counts nothing; what is appended counts, also when it is
-// written in pieces, once.
+// TestGrow: existing lines show how a job runs and count nothing; appended ones count once, also if they are written in
+// pieces.
 func TestGrow(t *testing.T) {
 	l := follow(t, defaultLimits())
 	l.append("a.log", usingIB+timedOut)
 	l.list()
-	l.says("at first", aIB...)
+	l.expect("at first", aIB...)
 	l.append("a.log", timedOut[:20])
 	l.list()
-	l.says("half a warning", aIB...)
+	l.expect("half a warning", aIB...)
 	l.append("a.log", timedOut[20:])
 	l.Pass()
-	l.says("the other half", with(aIB, oneWarned)...)
+	l.expect("the other half", with(aIB, oneWarned)...)
 	l.list()
-	l.says("nothing new", with(aIB, oneWarned)...)
+	l.expect("nothing new", with(aIB, oneWarned)...)
 	l.append("b.log", usingIB+timedOut+channelIB)
 	l.list()
 	b := []string{`fallback["b"] 0`, `network_info["b" "IB"] 1`, `channels["b" "NET/IB"] 1`,
 		`warnings_total["timeout"] 2`}
-	l.says("a new file is all new", with(aIB, b...)...)
+	l.expect("a new file is all new", with(aIB, b...)...)
 	l.must(os.Remove(l.path("a.log")))
 	l.list()
-	l.says("one is removed", b...)
+	l.expect("one is removed", b...)
 }
 
-// TestRotate: logs are renamed, or copied and truncated, while their job goes on: nothing is lost or counted twice, and
-// the job is not forgotten. A new run that writes the same file is another matter.
+// TestRotate: logs are renamed, or copied and truncated, while their job runs: nothing is lost or counted twice, and
+// the job's state is kept. A new run in the same file resets it.
 func TestRotate(t *testing.T) {
 	rename := func(l *logs) {
 		l.must(os.Rename(l.path("a.log"), l.path("a.log.1")))
@@ -158,7 +158,7 @@ func TestRotate(t *testing.T) {
 		want   []string
 	}{
 		{"renamed", rename, with(aIB, `warnings_total["timeout"] 2`)},
-		{"renamed, with more to say", func(l *logs) {
+		{"renamed, with more lines", func(l *logs) {
 			l.must(os.Rename(l.path("a.log"), l.path("a.log.1")))
 			l.append("a.log.1", channelIB)
 			l.append("a.log", channelIB)
@@ -189,7 +189,7 @@ func TestRotate(t *testing.T) {
 			l.must(err)
 			l.must(f.Close())
 		}, with(aIB, oneWarned)},
-		{"renamed to what is followed, too", func(l *logs) {
+		{"renamed to a name that is followed, too", func(l *logs) {
 			l.must(os.Rename(l.path("a.log"), l.path("b.log")))
 			l.append("b.log", timedOut) // by the job, which has it open
 			l.append("a.log", timedOut)
@@ -206,7 +206,7 @@ func TestRotate(t *testing.T) {
 			l.must(os.Remove(l.path("a.log")))
 			l.must(os.Mkdir(l.path("a.log"), 0o755))
 		}, nil},
-		{"called otherwise", func(l *logs) { l.must(os.Rename(l.path("a.log"), l.path("b.log"))) },
+		{"renamed, to another job", func(l *logs) { l.must(os.Rename(l.path("a.log"), l.path("b.log"))) },
 			[]string{`fallback["b"] 0`, `network_info["b" "IB"] 1`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -215,13 +215,13 @@ func TestRotate(t *testing.T) {
 			l.list()
 			tc.rotate(l)
 			l.list()
-			l.says("after", tc.want...)
+			l.expect("after", tc.want...)
 		})
 	}
 }
 
-// TestLongLines: a line of a megabyte is looked at at its beginning only, whether it comes at once or in pieces, and
-// what follows it is read.
+// TestLongLines: only the beginning of a line of 1 MiB is parsed, whether it is written at once or in pieces, and the
+// next line is read.
 func TestLongLines(t *testing.T) {
 	long := "h:1:1 [0] NCCL WARN Timeout " + strings.Repeat("x", 1<<20)
 	l := follow(t, defaultLimits())
@@ -229,21 +229,21 @@ func TestLongLines(t *testing.T) {
 	l.list()
 	l.append("a.log", long+"\n"+usingIB)
 	l.list()
-	l.says("at once", with(aIB, oneWarned, `cut_lines_total[] 1`)...)
+	l.expect("at once", with(aIB, oneWarned, `cut_lines_total[] 1`)...)
 	for piece := range slices.Chunk([]byte(long), 100_000) {
 		l.append("a.log", string(piece))
 		l.Pass()
 	}
 	l.append("a.log", "\n"+timedOut)
 	l.Pass()
-	l.says("in pieces", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 2`)...)
-	const looked = "NCCL INFO Using network Lib"
-	l.append("a.log", strings.Repeat(" ", defaultLimits().line-len(looked))+looked+"fabric\n")
+	l.expect("in pieces", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 2`)...)
+	const visible = "NCCL INFO Using network Lib"
+	l.append("a.log", strings.Repeat(" ", defaultLimits().line-len(visible))+visible+"fabric\n")
 	l.Pass()
-	l.says("a name that is cut off", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 3`)...)
+	l.expect("a name that is cut off", with(aIB, `warnings_total["timeout"] 3`, `cut_lines_total[] 3`)...)
 }
 
-// TestRubbish: bytes of any kind end nothing.
+// TestRubbish: random bytes do not stop the tailer.
 func TestRubbish(t *testing.T) {
 	l := follow(t, defaultLimits())
 	rubbish := make([]byte, 3<<20)
@@ -264,8 +264,8 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// TestLarge: of a large log the beginning and the end are read; how many channels it announces is then not known. What
-// runs away is not chased.
+// TestLarge: of a large log the beginning and the end are read; its number of channels is then unknown. The backlog of
+// a log that grows too fast is skipped.
 func TestLarge(t *testing.T) {
 	lim := defaultLimits()
 	lim.head, lim.tail, lim.lag, lim.pass = 256<<10, 64<<10, 1<<20, 128<<10
@@ -284,19 +284,19 @@ func TestLarge(t *testing.T) {
 		return n
 	}
 	first := skipped()
-	l.says("at first", with(base, fmt.Sprintf("skipped_bytes_total[] %v", first))...)
+	l.expect("at first", with(base, fmt.Sprintf("skipped_bytes_total[] %v", first))...)
 	if size := float64(2 * len(filler)); first < size/2 || first > size {
 		t.Errorf("skipped %v of %v bytes", first, size)
 	}
 	l.append("a.log", timedOut+strings.Repeat(filler, 4)+timedOut)
 	l.list()
-	l.says("it runs away", with(base, oneWarned, fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
+	l.expect("it grows too fast", with(base, oneWarned, fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
 	if skipped() <= first {
 		t.Error("nothing more was skipped")
 	}
-	l.append("b.log", usingIB+channelIB+strings.Repeat(filler, 4)) // new, and large: its beginning is read all the same
+	l.append("b.log", usingIB+channelIB+strings.Repeat(filler, 4)) // new and large: its beginning is read, too
 	l.list()
-	l.says("a new one", with(base, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`,
+	l.expect("a new one", with(base, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`,
 		fmt.Sprintf("skipped_bytes_total[] %v", skipped()))...)
 }
 
@@ -310,7 +310,7 @@ func TestTurns(t *testing.T) {
 	l.Pass()
 	l.append("a.log", strings.Repeat("x\n", 1<<20))
 	l.Pass()
-	l.says("b had its turn", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
+	l.expect("b had its turn", `fallback["b"] 0`, `network_info["b" "IB"] 1`)
 }
 
 // TestRun: Run follows until its context is done, and closes all files then. A file system that does not answer is
@@ -324,15 +324,15 @@ func TestRun(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); l.Source.Run(ctx) }()
 		synctest.Wait()
-		l.says("at once", aIB...)
+		l.expect("at once", aIB...)
 		l.append("a.log", timedOut)
 		time.Sleep(passEvery)
 		synctest.Wait()
-		l.says("after a pass", with(aIB, oneWarned)...)
+		l.expect("after a pass", with(aIB, oneWarned)...)
 		l.append("b.log", usingIB)
 		time.Sleep(2 * listEvery)
 		synctest.Wait()
-		l.says("after a listing", with(aIB, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`)...)
+		l.expect("after a listing", with(aIB, oneWarned, `fallback["b"] 0`, `network_info["b" "IB"] 1`)...)
 		cancel()
 		<-done
 		if n := len(l.f.files); n != 0 {
@@ -346,7 +346,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestReadCopies: rows are always the same ones, and two reads say the same.
+// TestReadCopies: two reads emit the same samples, of rows of the table.
 func TestReadCopies(t *testing.T) {
 	l := follow(t, defaultLimits())
 	log, err := os.ReadFile("testdata/2.30-fused.log")

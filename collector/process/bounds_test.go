@@ -15,8 +15,8 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// TestProcessSlow: a dump that takes longer than a scrape waits holds up nothing, is used by the next one with its age,
-// is not done again at once, and is not believed for long.
+// TestProcessSlow: a dump that takes longer than a scrape waits delays nothing, is used by the next scrape with its
+// age, is not repeated at once, and expires.
 func TestProcessSlow(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := capture(t, "kubernetes")
@@ -63,7 +63,7 @@ func TestProcessSlow(t *testing.T) {
 	})
 }
 
-// TestProcessMany: 100,000 queue pairs of 64 processes, from a kernel that gives them one by one. The heap, garbage
+// TestProcessMany: 100,000 queue pairs of 64 processes, from a kernel that lists them one by one. The heap, garbage
 // included, and the time are measured.
 func TestProcessMany(t *testing.T) {
 	const qps, processes = 100_000, 64
@@ -120,7 +120,7 @@ func (k *manyRDMA) QueuePairs(_ string, _ rdmanl.QPLimits, each func(rdmanl.QP))
 	return nil
 }
 
-// TestProcessManyOwners: as many threads as queue pairs; those over the bound are counted, and said.
+// TestProcessManyOwners: as many threads as queue pairs; those over the bound are counted and reported.
 func TestProcessManyOwners(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
 	m.nvml.err = &nvml.Error{Call: "dlopen", Code: nvml.CodeLibrary}
@@ -144,7 +144,7 @@ func TestProcessManyOwners(t *testing.T) {
 	}
 }
 
-// TestProcessDriverReloaded: when every GPU says so, NVML is initialised again.
+// TestProcessDriverReloaded: if every GPU is uninitialised, NVML is initialised again.
 func TestProcessDriverReloaded(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := capture(t, "kubernetes")

@@ -17,8 +17,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// processMachine is a made-up node, out of a txtar file: procfs and the kubelet's directories as files, and what kernel
-// and driver say as lines.
+// processMachine is a fake node from a txtar file: procfs and the kubelet's directories as files, and the answers of
+// kernel and driver as lines.
 type processMachine struct {
 	dir      string
 	now      uint64 // ticks

@@ -124,8 +124,8 @@ func TestProcessPodResources(t *testing.T) {
 	same(t, want, pods(m.source(0)))
 }
 
-// TestProcessKubeletSlow: a kubelet that does not answer holds up nothing, nor the names that its logs give, and while
-// it is ownerQuery nobody asks it again.
+// TestProcessKubeletSlow: a kubelet that does not answer delays neither a read nor the names from its logs, and is not
+// called again meanwhile.
 func TestProcessKubeletSlow(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -136,7 +136,7 @@ func TestProcessKubeletSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // ends the question
+	defer l.Close() // ends the call
 	p := m.source(0)
 	for range 3 {
 		start := time.Now()
@@ -157,11 +157,11 @@ func TestProcessKubeletSlow(t *testing.T) {
 	l.(*net.UnixListener).SetDeadline(time.Now().Add(10 * time.Millisecond))
 	if second, err := l.Accept(); err == nil {
 		second.Close()
-		t.Error("it was ownerQuery twice at once")
+		t.Error("it was called twice at once")
 	}
 }
 
-// TestProcessKubeletFails: a kubelet that does not answer costs the names, and is told.
+// TestProcessKubeletFails: without the kubelet names are missing, and a fault is reported.
 func TestProcessKubeletFails(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -184,7 +184,7 @@ func TestProcessKubeletFails(t *testing.T) {
 	}
 }
 
-// TestProcessKubeletStill: what failed when the kubelet was asked last is told until it has answered.
+// TestProcessKubeletStill: the fault of the last call is reported until the kubelet has answered.
 func TestProcessKubeletStill(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -203,8 +203,8 @@ func TestProcessKubeletStill(t *testing.T) {
 	}
 }
 
-// TestProcessKubeletNotNeeded: where the kubelet's logs name every container, its socket is not ownerQuery, which a
-// user who is not root may not.
+// TestProcessKubeletNotNeeded: if the kubelet's logs name every container, its socket is not called, which only root
+// may.
 func TestProcessKubeletNotNeeded(t *testing.T) {
 	m := capture(t, "kubernetes")
 	path := filepath.Join(m.dir, kubelet.Socket)
@@ -221,7 +221,7 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 	pairs, gpus := m.kernel.qps, m.nvml.gpus
 	m.kernel.qps, m.nvml.gpus = nil, nil
 	if broken() {
-		t.Error("a fault of what is not needed any more")
+		t.Error("a fault of names that are not needed any more")
 	}
 	m.kernel.qps, m.nvml.gpus = pairs, gpus
 	for _, log := range []string{"vllm-7d9f_serving_server-" + strings.Repeat("deadbeef", 8),
@@ -230,9 +230,9 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.names.last.Store(&podsKnown{}) // as if the last look were long ago
+	p.names.last.Store(&podsKnown{}) // as if the last read were long ago
 	if broken() {
-		t.Error("a fault of what is not needed")
+		t.Error("a fault of names that are not needed")
 	}
 	if got := pods(p); !slices.Contains(got, "2 serving/vllm-7d9f server") {
 		t.Errorf("%q", got)

@@ -61,8 +61,8 @@ func same(t *testing.T, want, got []string) {
 	}
 }
 
-// TestProcessKubernetes: threads are their process, logs name pods, kernel queue pairs and those of a process that is
-// gone (8888) are nobody's; of a process on which the driver is silent there is no figure.
+// TestProcessKubernetes: threads are their process, logs name pods, kernel queue pairs and those of a process that has
+// ended (8888) have no owner; memory that the driver does not report is absent.
 func TestProcessKubernetes(t *testing.T) {
 	m := capture(t, "kubernetes")
 	want := []string{
@@ -84,8 +84,8 @@ func TestProcessKubernetes(t *testing.T) {
 	}
 }
 
-// TestProcessBare: jobs without Kubernetes are told apart by Slurm, by container, and by what they were started from; a
-// virtual function is on its function's rail; a desktop, MPS and a job that has just begun are not accused.
+// TestProcessBare: jobs without Kubernetes are distinguished by Slurm, by container, and by their ancestors; a virtual
+// function is on its function's rail; a desktop, MPS and a job that has just begun are not judged.
 func TestProcessBare(t *testing.T) {
 	m := capture(t, "bare")
 	m.kernel.devices = append(m.kernel.devices, "mlx5_2", "mlx5_3")
@@ -124,7 +124,7 @@ func judged(p *Source) []string {
 	})
 }
 
-// TestProcessNotJudged: nobody is accused while a queue pair may be theirs.
+// TestProcessNotJudged: no job is judged while an unknown queue pair may be its own.
 func TestProcessNotJudged(t *testing.T) {
 	const accused = `process_gpu_without_rdma{pod="serving/vllm-7d9f",container="deadbeefdead",comm="vllm",spans="gpus"} 1`
 	for _, tt := range []struct {
@@ -254,7 +254,7 @@ func TestSpanOf(t *testing.T) {
 		}
 	}
 	if sized("HOME") || sized("") {
-		t.Error("what is no launcher's is read")
+		t.Error("a variable of no launcher is read")
 	}
 }
 
@@ -291,7 +291,7 @@ func TestProcessComm(t *testing.T) {
 		processLines(m.source(0)))
 }
 
-// TestProcessAbsent: a machine without RDMA and GPUs has no processes to tell of.
+// TestProcessAbsent: a machine without RDMA and GPUs has no processes to report.
 func TestProcessAbsent(t *testing.T) {
 	m := newProcessMachine(t, []byte("-- proc/self/ns/pid --\n-> pid:[4026531836]\n"))
 	m.kernel.err = map[string]error{"": unix.EPROTONOSUPPORT}
@@ -321,8 +321,8 @@ func TestProcessNamespace(t *testing.T) {
 	}
 }
 
-// TestProcessMIGParent: that the parent of MIG instances tells its processes to privileged callers only is no failure;
-// that another GPU does is one.
+// TestProcessMIGParent: that the parent of MIG instances lists its processes for privileged callers only is expected;
+// of another GPU it is a fault.
 func TestProcessMIGParent(t *testing.T) {
 	for mig, want := range []string{"fault permission false: gpu2: ", "fault permission true: gpu2: "} {
 		m := capture(t, "kubernetes")
@@ -335,7 +335,7 @@ func TestProcessMIGParent(t *testing.T) {
 	}
 }
 
-// TestProcessFaults: each thing that fails is told, and takes nothing else along.
+// TestProcessFaults: each failure is reported, and affects nothing else.
 func TestProcessFaults(t *testing.T) {
 	m := capture(t, "kubernetes")
 	m.kernel.err = map[string]error{"mlx5_0": unix.EINVAL, "mlx5_1": fmt.Errorf("%w after 3: %w", rdmanl.ErrCut,
@@ -357,7 +357,7 @@ func TestProcessFaults(t *testing.T) {
 	for _, line := range got {
 		if strings.Contains(line, `rail="0"`) || strings.Contains(line, `gpu="2"`) || strings.Contains(line,
 			"without") {
-			t.Errorf("%s, which nobody can know", line)
+			t.Errorf("%s, which is unknown", line)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestNoAddress: the bound on an address does not hold where there is none, as on a Unix socket.
+// TestNoAddress: a Unix socket has no bound on an address.
 func TestNoAddress(t *testing.T) {
 	l, refused := recorder(Options{Connections: 4})
 	for range 5 {
@@ -99,8 +99,8 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestStrangersDisplaceEachOther: when the unproven places are taken, the oldest unproven connection of who has most
-// makes room; a proven one never does.
+// TestStrangersDisplaceEachOther: when the unproven places are taken, the oldest unproven connection of the address
+// with most is displaced; a proven one never is.
 func TestStrangersDisplaceEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 8, Strangers: 4, StrangerTime: 10 * time.Second})
@@ -149,7 +149,7 @@ func TestStrangersDisplaceEachOther(t *testing.T) {
 	})
 }
 
-// TestProvenFull: when peers have all places, or one address all of its own, who comes is refused.
+// TestProvenFull: when proven connections take all places, or all of an address, new ones are refused.
 func TestProvenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, refused := recorder(Options{Connections: 4, Strangers: 2, StrangerTime: time.Second})

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-const budget = 10 * time.Second // that no test comes near
+const budget = 10 * time.Second // never reached
 
 func read(sys string) inventory.List {
 	finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
@@ -37,7 +37,7 @@ func table(t *testing.T, list inventory.List) string {
 	return b.String()
 }
 
-// TestGolden holds the whole output, for people and for scripts.
+// TestGolden compares the whole output, the table and the JSON.
 func TestGolden(t *testing.T) {
 	for _, machine := range []string{"dgx-spark", "hgx-h100", "rxe-bonded"} {
 		t.Run(machine, func(t *testing.T) {

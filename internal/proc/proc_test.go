@@ -120,8 +120,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestBounded: a file of any length costs what is read of it, no more; a variable that was cut is none, and what is no
-// file is not opened for ever.
+// TestBounded: a bounded part of a file is read; a variable that was cut is dropped, and opening a pipe does not block.
 func TestBounded(t *testing.T) {
 	root := procfsWith(t, "7/environ", "A=1\x00"+strings.Repeat("x", 1<<20)+"\x00B=2")
 	env, cut, err := Environ(root, 7, func(name string) bool { return len(name) == 1 })
@@ -167,7 +166,7 @@ func TestLockedMemory(t *testing.T) {
 }
 
 func TestCapabilities(t *testing.T) {
-	// What counts comes after the first 4 KiB.
+	// CapEff comes after the first 4 KiB.
 	root := procfsWith(t, "7/status", "Name:\tx\nGroups:\t"+strings.Repeat("1000000000 ",
 		4096)+"\nCapEff:\t0000000000004000\n")
 	if got, err := Capabilities(root, 7); got != 1<<14 || err != nil {
@@ -210,8 +209,7 @@ func TestSeesHost(t *testing.T) {
 	}
 }
 
-// TestHidden: a process that is there and that procfs does not have is hidden; a capture says nothing of the processes
-// of this machine.
+// TestHidden: a process that exists and that procfs does not show is hidden, but not in a capture.
 func TestHidden(t *testing.T) {
 	for _, tt := range []struct {
 		procfs string

@@ -17,19 +17,19 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// told collects what a store reports.
-type told struct {
+// reports collects what a store reports.
+type reports struct {
 	mu    sync.Mutex // protects lines
 	lines []string
 }
 
-func (r *told) report(err error) {
+func (r *reports) report(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines = append(r.lines, fmt.Sprint(err))
 }
 
-func (r *told) expect(t *testing.T, parts ...string) {
+func (r *reports) expect(t *testing.T, parts ...string) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,10 +66,10 @@ func closed(t *testing.T, s *Store) {
 	}
 }
 
-// TestSections: what is set is there for the next process, and what this version does not know is still there.
+// TestSections: sections are there for the next process, and unknown ones are kept.
 func TestSections(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
-	var r told
+	var r reports
 	s := Open(dir, r.report)
 	s.Set("rails", []int{1, 2})
 	closed(t, s)
@@ -138,7 +138,7 @@ func TestSetAside(t *testing.T) {
 			} else {
 				write(t, dir, tt.content)
 			}
-			var reader told
+			var reader reports
 			if found, err := OpenReadOnly(dir, reader.report).Get("rails", new(any)); found || err != nil {
 				t.Error(found, err)
 			}
@@ -146,7 +146,7 @@ func TestSetAside(t *testing.T) {
 			if _, err := os.Lstat(filepath.Join(dir, fileName+tt.kept)); err == nil {
 				t.Error("a reader has moved the file")
 			}
-			var r told
+			var r reports
 			s := Open(dir, r.report)
 			r.expect(t, tt.said)
 			if _, err := os.Lstat(filepath.Join(dir, fileName+tt.kept)); err != nil {
@@ -169,12 +169,12 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// TestReject: a section that its user cannot use is kept aside with the file.
+// TestReject: a copy of the file is kept if a section is rejected.
 func TestReject(t *testing.T) {
 	dir := t.TempDir()
 	const before = "{\"version\": 1, \"rails\": 5, \"later\": 6}"
 	write(t, dir, before)
-	var r told
+	var r reports
 	s := Open(dir, r.report)
 	var list []int
 	_, err := s.Get("rails", &list)
@@ -193,14 +193,14 @@ func TestReject(t *testing.T) {
 	r.expect(t, "kept in state.json.corrupt", "<nil>")
 }
 
-// TestSecondProcess: while one process has the directory another one reads, and when it has ended the other one writes,
-// and loses nothing of it.
+// TestSecondProcess: while one process has the directory another one reads, and when it has ended the other one writes
+// and keeps its sections.
 func TestSecondProcess(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		first := Open(dir, nil)
 		first.Set("rails", "first")
-		var r told
+		var r reports
 		second := Open(dir, r.report)
 		if !errors.Is(second.Err(), ErrLocked) {
 			t.Error(second.Err())
@@ -226,14 +226,14 @@ func TestSecondProcess(t *testing.T) {
 	})
 }
 
-// TestOtherProcessEnds: a process that found the directory locked takes it over when the other one has ended, also when
-// it has nothing new to say.
+// TestOtherProcessEnds: a process that found the directory locked takes it over when the other one has ended, also
+// without a change.
 func TestOtherProcessEnds(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		first := Open(dir, nil)
 		first.Set("rails", "first")
-		var r told
+		var r reports
 		second := Open(dir, r.report)
 		time.Sleep(3 * retryEvery)
 		closed(t, first)
@@ -243,7 +243,7 @@ func TestOtherProcessEnds(t *testing.T) {
 		}
 		third := Open(dir, nil)
 		if !errors.Is(third.Err(), ErrLocked) {
-			t.Errorf("nobody has the directory: %v", third.Err())
+			t.Errorf("the directory is not locked: %v", third.Err())
 		}
 		if got := read(t, dir, fileName); !strings.Contains(got, "first") {
 			t.Error(got)
@@ -290,7 +290,7 @@ func TestUnusable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	fatal(t, os.WriteFile(file, nil, 0o600))
 	for _, dir := range []string{file, filepath.Join(file, "below"), filepath.Join(t.TempDir(), "no", "parent")} {
-		var r told
+		var r reports
 		s := Open(dir, r.report)
 		for i := range 3 {
 			s.Set("rails", i)
@@ -306,7 +306,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a file that is there and cannot be read is not replaced.
+// TestUnreadable: a file that cannot be read is not replaced.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads every file")
@@ -325,12 +325,12 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestRetry: a write that failed is tried again by itself.
+// TestRetry: a failed write is retried.
 func TestRetry(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		parent := t.TempDir()
 		dir := filepath.Join(parent, "state")
-		var r told
+		var r reports
 		s := Open(dir, r.report)
 		fatal(t, os.Rename(dir, dir+".away"))
 		s.Set("rails", 1)
@@ -345,13 +345,13 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestHangs: a file system that does not answer holds up nobody for long, and is not written when it answers again:
-// what it holds was not known.
+// TestHangs: a file system that does not answer delays the start briefly, and is not written when it answers again: its
+// content is unknown.
 func TestHangs(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "{\"version\": 1, \"rails\": 1}")
-		var r told
+		var r reports
 		s := newStore(dir, r.report)
 		release := make(chan struct{})
 		start := time.Now()
@@ -374,7 +374,7 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestTooMuch: what would not be read again is not written.
+// TestTooMuch: a file that is too large to be read is not written.
 func TestTooMuch(t *testing.T) {
 	dir := t.TempDir()
 	s := Open(dir, nil)
