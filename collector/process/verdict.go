@@ -95,12 +95,13 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 	}
 	b.lanes.Run(budget, []string{"environ"}, func(string) struct{} {
 		deadline := time.Now().Add(budget)
+		ours, _ := proc.Namespace(b.procfs, "self", "net")
 		for _, l := range missing {
 			if time.Now().After(deadline) {
 				break
 			}
 			env, _, _ := proc.Environ(b.procfs, l.PID, sized) // without the permission it is empty
-			same, err := proc.SameNetwork(b.procfs, l.PID)
+			its, err := proc.Namespace(b.procfs, strconv.Itoa(l.PID), "net")
 			if now, statErr := proc.ReadStat(b.procfs, l.PID); statErr != nil || now.Instance != l {
 				continue // it was, or may have been, another process under this PID
 			}
@@ -108,7 +109,7 @@ func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 			if len(b.known) > 4096 {
 				clear(b.known)
 			}
-			b.known[l] = spanKnown{spanOf(env), err == nil && same}
+			b.known[l] = spanKnown{spanOf(env), err == nil && its == ours}
 			b.mu.Unlock()
 		}
 		return struct{}{}

@@ -89,14 +89,6 @@ func Namespace(root, pid, kind string) (string, error) {
 	return name, fail(path, err)
 }
 
-// SameNetwork reports whether a process is in our network namespace.
-func SameNetwork(root string, pid int) (bool, error) {
-	ours, ourErr := Namespace(root, "self", "net")
-	its, err := Namespace(root, strconv.Itoa(pid), "net")
-	err = cmp.Or(ourErr, err)
-	return err == nil && ours == its, err
-}
-
 // SeesHost reports whether we are in the machine's own PID namespace, as far as procfs shows: in another one the
 // machine's processes are hidden. The number is PROC_PID_INIT_INO of include/linux/proc_ns.h.
 func SeesHost(root string) bool {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,8 +97,10 @@ func TestLive(t *testing.T) {
 	if _, err := ReadCgroup(procfs, os.Getpid()); err != nil {
 		t.Error(err)
 	}
-	if same, err := SameNetwork(procfs, os.Getpid()); !same || err != nil {
-		t.Errorf("we are in our network namespace: %v, %v", same, err)
+	ours, err1 := Namespace(procfs, "self", "net")
+	its, err2 := Namespace(procfs, strconv.Itoa(os.Getpid()), "net")
+	if ours != its || ours == "" || err1 != nil || err2 != nil {
+		t.Errorf("two names of one namespace: %q, %v, and %q, %v", ours, err1, its, err2)
 	}
 	t.Setenv("UNUSED", "only the environment of the start is there")
 	env, cut, err := Environ(procfs, os.Getpid(), func(name string) bool { return name == "PATH" || name == "UNUSED" })
@@ -112,7 +115,7 @@ func TestGone(t *testing.T) {
 	_, cgroupErr := ReadCgroup("/proc", none)
 	_, processErr := Process("/proc", none)
 	_, _, environErr := Environ("/proc", none, func(string) bool { return true })
-	_, networkErr := SameNetwork("/proc", none)
+	_, networkErr := Namespace("/proc", strconv.Itoa(none), "net")
 	for i, err := range []error{statErr, cgroupErr, processErr, environErr, networkErr} {
 		if sysfs.Reason(err) != sysfs.ReasonVanished {
 			t.Errorf("%d: %v", i, err)
