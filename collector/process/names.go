@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -25,7 +26,7 @@ const (
 type podNames struct {
 	rootfs string
 	lanes  lane.Group[struct{}]
-	last   atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too
+	answer atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too; nil: none yet
 }
 
 // podsKnown is the last answer of the kubelet.
@@ -37,16 +38,12 @@ type podsKnown struct {
 	socket  error // why the socket did not answer the last call
 }
 
-func newPodNames(rootfs string) *podNames {
-	n := &podNames{rootfs: rootfs}
-	n.last.Store(&podsKnown{})
-	return n
-}
+func (n *podNames) last() *podsKnown { return cmp.Or(n.answer.Load(), &podsKnown{}) }
 
 // known returns the names, after reading them if an owner has none yet. It waits for budget at most; later answers are
 // used by the next read.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, error) {
-	last := n.last.Load()
+	last := n.last()
 	var stuck error
 	if !last.complete(holders) && time.Since(last.read) >= namesFresh {
 		res := n.lanes.Run(budget, []string{"kubelet"}, func(string) struct{} {
@@ -56,7 +53,7 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*pod
 		if res.State == lane.Died || res.State == lane.Busy && time.Since(res.Since) > namesTime {
 			stuck = collector.LaneFault("kubelet", res.State, res.Err)
 		}
-		last = n.last.Load()
+		last = n.last()
 	}
 	if last.complete(holders) {
 		return last, nil // whatever failed is not needed
@@ -77,22 +74,22 @@ func (k *podsKnown) complete(holders map[uint32]*holder) bool {
 // refresh reads the kubelet's directories and, if they do not name all, calls its socket: that takes longer, and needs
 // root.
 func (n *podNames) refresh(holders map[uint32]*holder) {
-	k := *n.last.Load()
+	k := *n.last()
 	var err error
 	k.Names, err = kubelet.ReadNames(n.rootfs)
 	k.logs = kubeletFault(err)
 	if k.complete(holders) {
 		k.devices, k.socket, k.read = nil, nil, time.Now()
-		n.last.Store(&k)
+		n.answer.Store(&k)
 		return
 	}
 	logs := k
-	n.last.Store(&logs)
+	n.answer.Store(&logs)
 	ctx, cancel := context.WithTimeout(context.Background(), namesTime)
 	defer cancel()
 	k.devices, err = kubelet.Devices(ctx, filepath.Join(n.rootfs, kubelet.Socket))
 	k.socket, k.read = kubeletFault(err), time.Now()
-	n.last.Store(&k)
+	n.answer.Store(&k)
 }
 
 // kubeletFault is the fault of one source of names; nil if there is no kubelet.

@@ -197,7 +197,7 @@ func TestProcessKubeletStill(t *testing.T) {
 	}
 	defer l.Close()
 	p := m.source(0)
-	p.names.last.Store(&podsKnown{socket: unexpected("kubelet", errors.New("it did not answer"))})
+	p.names.answer.Store(&podsKnown{socket: unexpected("kubelet", errors.New("it did not answer"))})
 	if got := processLines(p); !slices.Contains(got, "fault io false: kubelet: it did not answer") {
 		t.Errorf("%q", got)
 	}
@@ -230,7 +230,7 @@ func TestProcessKubeletNotNeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.names.last.Store(&podsKnown{}) // as if the last read were long ago
+	p.names.answer.Store(&podsKnown{}) // as if the last read were long ago
 	if broken() {
 		t.Error("a fault of names that are not needed")
 	}

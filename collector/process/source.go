@@ -45,7 +45,7 @@ type Source struct {
 	gpus    *nvml.Reader[gpuHeld]
 	lookups lane.Group[ownersFound]
 	owners  ownerCache
-	names   *podNames
+	names   podNames
 	spans   spanCache
 
 	queuePairs, memory, without *seriesKeeper
@@ -62,7 +62,7 @@ func New(opts Options) *Source {
 		opts.Kernel = func() Kernel { return rdmanl.NewForDumps(opts.Budget) }
 	}
 	t := newTable()
-	p := &Source{opts: opts, table: t, clock: proc.Now, names: newPodNames(opts.Rootfs),
+	p := &Source{opts: opts, table: t, clock: proc.Now, names: podNames{rootfs: opts.Rootfs},
 		gpus:       nvml.NewReader(opts.NVML, readHoldings),
 		owners:     ownerCache{procfs: opts.Procfs, kept: map[int]*keptTask{}},
 		spans:      spanCache{procfs: opts.Procfs, known: map[proc.Instance]spanKnown{}},

@@ -104,15 +104,11 @@ func create(path string, access int) (*os.File, error) {
 	return f, nil
 }
 
-// openLock opens the lock file and locks it.
+// openLock opens the lock file, which it creates if it is missing, and locks it.
 func openLock(path string) (*os.File, error) {
-	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	f, err := os.OpenFile(path, flags, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		f, err = create(path, os.O_RDWR)
-	}
-	if errors.Is(err, os.ErrExist) { // another process has made it meanwhile
-		f, err = os.OpenFile(path, flags, 0)
+	f, err := create(path, os.O_RDWR)
+	if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		return nil, err
