@@ -14,6 +14,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/tcp"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestTCPGrant: whatever a holder writes over TCP, no more than its grant is taken
@@ -75,7 +76,7 @@ func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int6
 	if failures[0] != nil {
 		t.Fatal(failures[0])
 	}
-	res, _ := c.Burst(ctx, make([]byte, 1<<20), tcp.Options{Total: total, Chunk: int64(chunk),
+	res, _ := c.Burst(ctx, make([]byte, 1<<20), transfer.BurstArgs{Stealing: true, Total: total, Chunk: int64(chunk),
 		Depth: 8}) // how it ends is for the caller to judge
 	return res.Bytes
 }

@@ -182,7 +182,7 @@ func TestGIDChanges(t *testing.T) {
 		}
 	})
 	if res.Outcome != Fallback || res.Reason != failure.GIDChanged || res.Failures[0].Stage != failure.StageOpen ||
-		!strings.Contains(res.Detail, "chooses anew") {
+		!strings.Contains(res.Detail, "chooses again") {
 		t.Errorf("%s because of %q (%s)", res.Outcome, res.Reason, res.Detail)
 	}
 	p.clean()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 const benched = 256 << 20 // bytes of one transfer
@@ -64,7 +66,7 @@ func BenchmarkBurst(b *testing.B) {
 			c, src := dial(b, tg.Addrs(), n.streams), source(len(dst), 1)
 			b.SetBytes(benched)
 			for b.Loop() {
-				r, err := c.Burst(b.Context(), src, Options{Total: benched, Chunk: 1 << 20, Depth: 8})
+				r, err := c.Burst(b.Context(), src, transfer.BurstArgs{Total: benched, Chunk: 1 << 20, Depth: 8})
 				if err != nil || r.Bytes != benched {
 					b.Fatal(r.Bytes, err)
 				}
@@ -77,7 +79,7 @@ func BenchmarkBurst(b *testing.B) {
 func BenchmarkRoundTrip(b *testing.B) {
 	tg, _ := target(b, 1, 8)
 	c := dial(b, tg.Addrs(), 1)
-	if _, err := c.Latency(b.Context(), 0, b.N); err != nil {
+	if _, err := c.Latency(b.Context(), "rail0", b.N); err != nil {
 		b.Fatal(err)
 	}
 }

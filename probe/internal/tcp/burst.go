@@ -1,82 +1,42 @@
 package tcp
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Mode is how a burst is divided among lanes.
-type Mode int
-
-// The modes.
-const (
-	Stealing Mode = iota // whichever lane has room takes the next chunk
-	Static               // equal contiguous parts, fixed before
-)
-
-// Options say what a burst is. All but Stage, Lanes and Limit are needed.
-type Options struct {
-	Mode  Mode
-	Stage failure.Stage // of failures; empty: that of the mode
-	Lanes []int         // which take part, by their place in Dial; nil: all
-	Total int64         // bytes to move; more than the buffer has goes around it
-	Chunk int64         // bytes of one write, at most MaxChunk; near the end they are smaller
-	Depth int           // chunks in flight per lane, over all its streams
-	Limit time.Duration // nothing is sent after it, and what is in flight still arrives; 0: none
-}
-
-// Result is what a burst came to. Times are of CLOCK_MONOTONIC.
-type Result struct {
-	Elapsed time.Duration // first send to last acknowledgement, of all lanes
-	Bytes   int64         // acknowledged
-	Lanes   []LaneResult  // in order of Dial; also those that took no part
-	Done    []Range       // of the buffer: what the target has, in order and merged
-}
-
-// LaneResult is a lane's part in a burst.
-type LaneResult struct {
-	Bytes       int64            // acknowledged on this lane
-	First, Last time.Duration    // first send and last acknowledgement, since the burst began; 0 without
-	Err         *failure.Failure // why the lane has ended, in this burst or before; nil: it has not
-}
-
-// Range is a part of the buffer, in bytes.
-type Range struct{ Offset, Length int64 }
-
-// Burst writes buf to the target's buffer, which is of the same size, byte n of
-// the total at n modulo that size. A lane that breaks has ended for good; when
-// stealing the others take what it has not delivered. When ctx ends all lanes
-// end at once. The error is a [failure.Failure]: the options make no sense, or
-// no lane that took part is left. The result holds what was done up to then.
-func (c *Conn) Burst(ctx context.Context, buf []byte, o Options) (Result, error) {
-	if o.Stage == "" {
-		o.Stage = map[Mode]failure.Stage{Stealing: failure.StageStealing, Static: failure.StageStatic}[o.Mode]
+// Burst writes buf to the target's buffer of the same size, over the named rails, or over all if there are no names.
+// It uses neither Seed nor Deadline. A lane that breaks has ended; when stealing, the others send what it did not
+// deliver. When ctx ends, all lanes end. The error is a [failure.Failure]: invalid arguments, or no lane of the burst
+// is left. The result always says what was acknowledged.
+func (c *Conn) Burst(ctx context.Context, buf []byte, args transfer.BurstArgs) (transfer.BurstDone, error) {
+	lanes, err := c.find(args.Rails)
+	if err != nil {
+		return transfer.BurstDone{}, err
 	}
-	if len(buf) == 0 || o.Total <= 0 || o.Chunk <= 0 || o.Chunk > MaxChunk || o.Depth <= 0 {
-		return Result{}, failure.New(o.Stage, failure.Other,
-			"a burst of %d bytes in chunks of %d, %d deep, from a buffer of %d",
-			o.Total, o.Chunk, o.Depth, len(buf))
+	if len(buf) == 0 || args.Total <= 0 || args.Chunk <= 0 || args.Chunk > MaxChunk || args.Depth <= 0 {
+		return transfer.BurstDone{}, failure.New("", failure.Other,
+			"a burst of %d bytes in chunks of %d, %d deep, from a buffer of %d", args.Total, args.Chunk, args.Depth,
+			len(buf))
 	}
-	stop := c.watch(ctx, o.Stage)
-	b := &burst{conn: c, Options: o, buf: buf, lanes: make([]LaneResult, len(c.lanes))}
+	stop := c.watch(ctx)
+	b := &burst{args: args, buf: buf, lanes: lanes, rails: make([]transfer.BurstRail, len(lanes)), start: time.Now()}
 	b.moved.L = &b.mu
-	alive := make([]bool, len(c.lanes))
-	for i, l := range c.lanes {
-		b.lanes[i].Err = l.failed()
-		alive[i] = b.lanes[i].Err == nil && b.asked(i)
+	alive := make([]bool, len(lanes))
+	for i, l := range lanes {
+		b.rails[i].Failure = l.failed()
+		alive[i] = b.rails[i].Failure == nil
 	}
-	b.plan = newPlan(o.Total, o.Chunk, int64(len(buf)), o.Depth, o.Mode == Stealing, alive)
-	b.start = time.Now()
+	b.plan = newPlan(args.Total, args.Chunk, int64(len(buf)), args.Depth, args.Stealing, alive)
 	var wg sync.WaitGroup
-	for i, l := range c.lanes {
+	for i, l := range lanes {
 		for _, s := range l.streams {
 			if alive[i] {
-				f := &feed{lane: i, stream: s, sent: make(chan span, o.Depth)}
+				f := &flow{lane: i, stream: s, sent: make(chan transfer.Range, args.Depth)}
 				wg.Go(func() { b.send(f) })
 				wg.Go(func() { b.collect(f) })
 			}
@@ -84,51 +44,48 @@ func (c *Conn) Burst(ctx context.Context, buf []byte, o Options) (Result, error)
 	}
 	wg.Wait()
 	stop()
-	return b.result()
+	return transfer.Sum(b.rails, b.done, int64(len(buf)))
 }
 
-// burst is a burst that is going on.
+// burst is a burst in progress.
 type burst struct {
-	Options
-	conn  *Conn
+	args  transfer.BurstArgs
 	buf   []byte
+	lanes []*lane
 	start time.Time
 
 	mu    sync.Mutex // protects all following fields
-	moved sync.Cond  // a chunk has been acknowledged, or a lane has ended
+	moved sync.Cond  // a chunk was acknowledged, or a lane has ended
 	plan  *plan
-	lanes []LaneResult
-	done  []Range
+	rails []transfer.BurstRail
+	done  []transfer.Range
 }
 
-// feed is a stream in a burst.
-type feed struct {
-	lane   int
-	stream *stream
-	sent   chan span // what waits for its acknowledgement, in order; has room for all there can be
-	flying int       // chunks in flight; protected by burst.mu
+// flow is a stream in a burst.
+type flow struct {
+	lane     int
+	stream   *stream
+	sent     chan transfer.Range // waiting for acknowledgement, in order; has room for all
+	inFlight int                 // chunks; protected by burst.mu
 }
-
-// asked reports whether a lane is to take part.
-func (b *burst) asked(lane int) bool { return b.Lanes == nil || slices.Contains(b.Lanes, lane) }
 
 // send writes chunks until there are none for the lane.
-func (b *burst) send(f *feed) {
+func (b *burst) send(f *flow) {
 	defer close(f.sent)
 	for s, ok := b.claim(f); ok; s, ok = b.claim(f) {
 		f.sent <- s
-		at := s.at % int64(len(b.buf))
-		if err := f.stream.write(at, b.buf[at:at+s.n]); err != nil {
+		at := s.Offset % int64(len(b.buf))
+		if err := f.stream.write(at, b.buf[at:at+s.Length]); err != nil {
 			b.fail(f.lane, err)
 			return
 		}
 	}
 }
 
-// collect waits for the acknowledgement of what send has written.
-func (b *burst) collect(f *feed) {
+// collect waits for the acknowledgements of what send has written.
+func (b *burst) collect(f *flow) {
 	for s := range f.sent {
-		if err := f.stream.answer(int(s.n)); err != nil {
+		if err := f.stream.waitAck(int(s.Length)); err != nil {
 			b.fail(f.lane, err)
 			return
 		}
@@ -136,28 +93,28 @@ func (b *burst) collect(f *feed) {
 	}
 }
 
-// claim waits for a chunk. It waits only while something is in flight, and
-// that is acknowledged in bounded time, or its lane breaks.
-func (b *burst) claim(f *feed) (span, bool) {
-	streams := len(b.conn.lanes[f.lane].streams)
+// claim waits for a chunk. It waits only while something is in flight, which is acknowledged in bounded time or its
+// lane breaks.
+func (b *burst) claim(f *flow) (transfer.Range, bool) {
+	streams := len(b.lanes[f.lane].streams)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
 		now := time.Since(b.start)
-		if b.Limit > 0 && now >= b.Limit {
-			b.plan.stop()
+		if b.args.Limit > 0 && now >= b.args.Limit {
+			b.plan.stopped = true
 		}
-		// A stream of many must not hold what the lane may have in flight.
-		if f.flying*streams < b.plan.lanes[f.lane].window || b.plan.ended(f.lane) {
-			switch s, verdict := b.plan.claim(f.lane, now); verdict {
-			case take:
-				f.flying++
-				if lane := &b.lanes[f.lane]; lane.First == 0 {
-					lane.First = max(now, 1)
+		// One stream of many must not use up the lane's window.
+		if f.inFlight*streams < b.plan.lanes[f.lane].window || b.plan.ended(f.lane) {
+			switch s, answer := b.plan.claim(f.lane, now); answer {
+			case granted:
+				f.inFlight++
+				if rail := &b.rails[f.lane]; rail.First == 0 {
+					rail.First = max(now, 1)
 				}
 				return s, true
-			case over:
-				return span{}, false
+			case finished:
+				return transfer.Range{}, false
 			}
 		}
 		b.moved.Wait()
@@ -165,102 +122,53 @@ func (b *burst) claim(f *feed) (span, bool) {
 }
 
 // complete notes that the target has a chunk.
-func (b *burst) complete(f *feed, s span) {
+func (b *burst) complete(f *flow, s transfer.Range) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Since(b.start)
-	f.flying--
+	f.inFlight--
 	if !b.plan.complete(f.lane, s, now) {
 		return // its lane has ended, and another sends it again
 	}
-	b.conn.lanes[f.lane].acked.Add(s.n)
-	lane := &b.lanes[f.lane]
-	lane.Bytes, lane.Last = lane.Bytes+s.n, now
-	b.done = append(b.done, Range{s.at % int64(len(b.buf)), s.n})
+	b.lanes[f.lane].acked.Add(s.Length)
+	rail := &b.rails[f.lane]
+	rail.Bytes, rail.Writes, rail.Last = rail.Bytes+s.Length, rail.Writes+1, now
+	b.done = append(b.done, s)
 	b.moved.Broadcast()
 }
 
 // fail ends a lane.
 func (b *burst) fail(lane int, err error) {
-	l := b.conn.lanes[lane]
-	why := l.fail(l.whyBroken(b.Stage, err))
+	f := b.lanes[lane].fail(broken(err))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lanes[lane].Err = why
-	b.plan.fail(lane)
+	b.rails[lane].Failure = f
+	b.plan.remove(lane)
 	b.moved.Broadcast()
 }
 
-// result sums up when all is over.
-func (b *burst) result() (Result, error) {
-	r := Result{Lanes: b.lanes, Done: merge(b.done)}
-	var first, last time.Duration
-	var broken *failure.Failure
-	left := false
-	for i, l := range b.lanes {
-		if r.Bytes += l.Bytes; l.First > 0 && (first == 0 || l.First < first) {
-			first = l.First
-		}
-		last = max(last, l.Last)
-		if b.asked(i) {
-			left = left || l.Err == nil
-			if broken == nil {
-				broken = l.Err
-			}
-		}
+// Latency writes 8 zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns the
+// times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx has;
+// the samples so far are returned.
+func (c *Conn) Latency(ctx context.Context, rail string, n int) ([]time.Duration, error) {
+	lanes, err := c.find([]string{rail})
+	if err != nil {
+		return nil, err
 	}
-	r.Elapsed = max(last-first, 0)
-	switch {
-	case left:
-		return r, nil
-	case broken != nil:
-		return r, broken
-	}
-	return r, failure.New(b.Stage, failure.Other, "none of %d lanes takes part", len(b.lanes))
-}
-
-// merge puts ranges in order and joins those that touch, in place.
-func merge(ranges []Range) []Range {
-	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.Offset, b.Offset) })
-	merged := ranges[:0]
-	for _, r := range ranges {
-		if n := len(merged); n > 0 && r.Offset <= merged[n-1].Offset+merged[n-1].Length {
-			end := max(merged[n-1].Offset+merged[n-1].Length, r.Offset+r.Length)
-			merged[n-1].Length = end - merged[n-1].Offset
-			continue
-		}
-		merged = append(merged, r)
-	}
-	return merged
-}
-
-// Latency writes 8 B to the start of the target's buffer n times over one lane,
-// one at a time, and returns how long each took, from before it was sent to
-// after it was acknowledged (CLOCK_MONOTONIC). What it writes is zero. On an
-// error, a [failure.Failure], the lane has ended, and so have all if ctx has;
-// the samples up to then are returned.
-func (c *Conn) Latency(ctx context.Context, lane, n int) ([]time.Duration, error) {
-	if lane < 0 || lane >= len(c.lanes) {
-		return nil, failure.New(failure.StageLatency, failure.Other, "lane %d of %d", lane, len(c.lanes))
-	}
-	l := c.lanes[lane]
-	defer c.watch(ctx, failure.StageLatency)()
+	l := lanes[0]
+	defer c.watch(ctx)()
 	if f := l.failed(); f != nil {
 		return nil, f
 	}
-	var (
-		s       = l.streams[0]
-		word    [8]byte
-		samples []time.Duration
-	)
+	s, word, samples := l.streams[0], make([]byte, 8), []time.Duration(nil)
 	for range n {
 		begin := time.Now()
-		err := s.write(0, word[:])
+		err := s.write(0, word)
 		if err == nil {
-			err = s.answer(len(word))
+			err = s.waitAck(len(word))
 		}
 		if err != nil {
-			return samples, l.fail(l.whyBroken(failure.StageLatency, err))
+			return samples, l.fail(broken(err))
 		}
 		samples = append(samples, time.Since(begin))
 		l.acked.Add(int64(len(word)))

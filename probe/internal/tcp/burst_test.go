@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestBurst moves whole buffers, parts of them and more than they hold, over
 // one lane and several, and looks at every byte.
 func TestBurst(t *testing.T) {
 	settle(t)
-	for _, mode := range []Mode{Stealing, Static} {
+	for _, stealing := range []bool{true, false} {
 		for _, tc := range []struct {
 			lanes, streams, size int
 			total, chunk         int64
@@ -32,13 +33,13 @@ func TestBurst(t *testing.T) {
 			{3, 1, 8, 8, 1 << 20, 8},
 			{4, 1, 4096, 1, 1 << 20, 8}, // more lanes than bytes
 		} {
-			t.Run(fmt.Sprint(mode, tc), func(t *testing.T) {
+			t.Run(fmt.Sprint(stealing, tc), func(t *testing.T) {
 				tg, dst := target(t, tc.lanes, tc.size)
 				c := dial(t, tg.Addrs(), tc.streams)
 				for seed := range uint64(2) { // the lanes are still good after a burst
-					r := deliver(t, c, dst, seed, Options{Mode: mode, Total: tc.total, Chunk: tc.chunk,
+					r := deliver(t, c, dst, seed, transfer.BurstArgs{Stealing: stealing, Total: tc.total, Chunk: tc.chunk,
 						Depth: tc.depth})
-					want := []Range{{0, min(tc.total, int64(tc.size))}}
+					want := []transfer.Range{{Length: min(tc.total, int64(tc.size))}}
 					if !slices.Equal(r.Done, want) {
 						t.Errorf("done %v, want %v", r.Done, want)
 					}
@@ -64,14 +65,14 @@ func TestStatic(t *testing.T) {
 	tg, dst := target(t, 2, 4<<20)
 	to := tg.Addrs()
 	to[1], _ = relay(t, to[1], 10e6)
-	r := deliver(t, dial(t, to, 1), dst, 1, Options{Mode: Static, Total: 8 << 20, Chunk: 1 << 20, Depth: 8})
-	for i, l := range r.Lanes {
+	r := deliver(t, dial(t, to, 1), dst, 1, transfer.BurstArgs{Total: 8 << 20, Chunk: 1 << 20, Depth: 8})
+	for i, l := range r.Rails {
 		if l.Bytes != 4<<20 || l.Last <= l.First {
 			t.Errorf("lane %d: %+v", i, l)
 		}
 	}
-	if r.Lanes[0].Last >= r.Lanes[1].Last {
-		t.Errorf("the slow lane is done at %v, the other at %v", r.Lanes[1].Last, r.Lanes[0].Last)
+	if r.Rails[0].Last >= r.Rails[1].Last {
+		t.Errorf("the slow lane is done at %v, the other at %v", r.Rails[1].Last, r.Rails[0].Last)
 	}
 }
 
@@ -85,10 +86,10 @@ func TestSlowLane(t *testing.T) {
 	to[0], _ = relay(t, to[0], 15e6)
 	to[1], _ = relay(t, to[1], 5e6)
 	c := dial(t, to, 1)
-	r := deliver(t, c, dst, 1, Options{Total: 24 << 20, Chunk: 1 << 20, Depth: 8})
-	share := float64(r.Lanes[1].Bytes) / float64(r.Bytes)
+	r := deliver(t, c, dst, 1, transfer.BurstArgs{Stealing: true, Total: 24 << 20, Chunk: 1 << 20, Depth: 8})
+	share := float64(r.Rails[1].Bytes) / float64(r.Bytes)
 	t.Logf("the slow lane carried %.3f; %.3f of the sum; done at %v and %v", share,
-		float64(r.Bytes)/r.Elapsed.Seconds()/20e6, r.Lanes[0].Last, r.Lanes[1].Last)
+		float64(r.Bytes)/r.Elapsed.Seconds()/20e6, r.Rails[0].Last, r.Rails[1].Last)
 	if share < 0.1 || share > 0.4 {
 		t.Errorf("the slow lane carried %.3f, want about 0.25", share)
 	}
@@ -100,16 +101,16 @@ func TestSomeLanes(t *testing.T) {
 	tg, dst := target(t, 2, 1<<20)
 	c := dial(t, tg.Addrs(), 2)
 	for lane := range 2 {
-		r := deliver(t, c, dst, uint64(lane), Options{Lanes: []int{lane}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
-		if other := r.Lanes[1-lane]; other != (LaneResult{}) {
-			t.Errorf("the lane that takes no part: %+v", other)
+		r := deliver(t, c, dst, uint64(lane), transfer.BurstArgs{Stealing: true, Rails: []string{fmt.Sprint("rail", lane)}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
+		if p := c.Progress(); len(r.Rails) != 1 || p[1] != int64(lane)<<20 {
+			t.Errorf("a burst over lane %d: %+v, progress %v", lane, r.Rails, p)
 		}
 	}
 	if _, err := c.Burst(t.Context(), dst,
-		Options{Lanes: []int{}, Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Other {
+		transfer.BurstArgs{Rails: []string{}, Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Other {
 		t.Errorf("a burst over no lanes: %v", err)
 	}
-	for _, o := range []Options{{Chunk: 1, Depth: 1}, {Total: 1, Depth: 1}, {Total: 1, Chunk: 1},
+	for _, o := range []transfer.BurstArgs{{Chunk: 1, Depth: 1}, {Total: 1, Depth: 1}, {Total: 1, Chunk: 1},
 		{Total: 1, Chunk: MaxChunk + 1, Depth: 1}} {
 		if _, err := c.Burst(t.Context(), dst, o); reason(err) != failure.Other {
 			t.Errorf("%+v: %v", o, err)
@@ -123,7 +124,7 @@ func TestLimit(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 4<<20)
 	c := dial(t, tg.Addrs(), 2)
-	o := Options{Total: 1 << 50, Chunk: 256 << 10, Depth: 8, Limit: 50 * time.Millisecond}
+	o := transfer.BurstArgs{Stealing: true, Total: 1 << 50, Chunk: 256 << 10, Depth: 8, Limit: 50 * time.Millisecond}
 	r, err := c.Burst(t.Context(), source(len(dst), 1), o)
 	if err != nil || r.Bytes == 0 || r.Bytes == o.Total {
 		t.Fatalf("%d bytes, %v", r.Bytes, err)
@@ -136,8 +137,8 @@ func TestLimit(t *testing.T) {
 // TestCut cuts one of two lanes in the middle of a burst: the other delivers
 // all when stealing, and its own part when not.
 func TestCut(t *testing.T) {
-	for _, mode := range []Mode{Stealing, Static} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+	for _, stealing := range []bool{true, false} {
+		t.Run(fmt.Sprint("stealing ", stealing), func(t *testing.T) {
 			settle(t)
 			tg, dst := target(t, 2, 4<<20)
 			to := tg.Addrs()
@@ -150,22 +151,22 @@ func TestCut(t *testing.T) {
 				}
 				cut()
 			}()
-			r, err := c.Burst(t.Context(), source(len(dst), 1), Options{Mode: mode, Total: 512 << 20, Chunk: 256 << 10,
+			r, err := c.Burst(t.Context(), source(len(dst), 1), transfer.BurstArgs{Stealing: stealing, Total: 512 << 20, Chunk: 256 << 10,
 				Depth: 8})
 			if err != nil {
 				t.Fatal(err)
 			}
 			arrived(t, r, dst, 1)
-			if f := r.Lanes[0].Err; f == nil || f.Reason != failure.TCPBroken || f.Rail != "rail0" ||
-				r.Lanes[1].Err != nil {
-				t.Errorf("the lanes failed by %v and %v", f, r.Lanes[1].Err)
+			if f := r.Rails[0].Failure; f == nil || f.Reason != failure.TCPBroken || f.Rail != "rail0" ||
+				r.Rails[1].Failure != nil {
+				t.Errorf("the lanes failed by %v and %v", f, r.Rails[1].Failure)
 			}
-			if mode == Stealing && r.Bytes != 512<<20 || mode == Static && r.Lanes[1].Bytes != 256<<20 {
-				t.Errorf("bytes %d: %+v", r.Bytes, r.Lanes)
+			if stealing && r.Bytes != 512<<20 || !stealing && r.Rails[1].Bytes != 256<<20 {
+				t.Errorf("bytes %d: %+v", r.Bytes, r.Rails)
 			}
-			r = deliver(t, c, dst, 2, Options{Mode: mode, Total: 4 << 20, Chunk: 256 << 10, Depth: 8})
-			if r.Lanes[0].Err == nil || r.Lanes[1].Bytes != 4<<20 {
-				t.Errorf("the burst after it: %+v", r.Lanes)
+			r = deliver(t, c, dst, 2, transfer.BurstArgs{Stealing: stealing, Total: 4 << 20, Chunk: 256 << 10, Depth: 8})
+			if r.Rails[0].Failure == nil || r.Rails[1].Bytes != 4<<20 {
+				t.Errorf("the burst after it: %+v", r.Rails)
 			}
 		})
 	}
@@ -173,7 +174,7 @@ func TestCut(t *testing.T) {
 
 // endless runs a burst that would not end, does do when it is under way, and
 // returns when both have ended.
-func endless(ctx context.Context, t *testing.T, c *Conn, size int, do func()) (Result, error) {
+func endless(ctx context.Context, t *testing.T, c *Conn, size int, do func()) (transfer.BurstDone, error) {
 	t.Helper()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -183,7 +184,7 @@ func endless(ctx context.Context, t *testing.T, c *Conn, size int, do func()) (R
 		}
 		do()
 	})
-	return c.Burst(ctx, source(size, 1), Options{Total: 1 << 50, Chunk: 256 << 10, Depth: 8})
+	return c.Burst(ctx, source(size, 1), transfer.BurstArgs{Stealing: true, Total: 1 << 50, Chunk: 256 << 10, Depth: 8})
 }
 
 // TestTargetCloses in the middle of a burst: every lane breaks, what was done
@@ -212,22 +213,22 @@ func TestContextEnds(t *testing.T) {
 	settle(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	dst := make([]byte, 4<<20)
-	tg, err := Listen(ctx, nil, dst, secret(1), plenty)
+	tg, err := Listen(ctx, netip.Addr{}, dst, secret(1), plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tg.Close()
-	to := []netip.AddrPort{netip.AddrPortFrom(home(1), tg.Addrs()[0].Port())}
+	to := []netip.AddrPort{netip.AddrPortFrom(home(1), tg.Port())}
 	c := dial(t, to, 1)
 	asking, giveUp := context.WithCancel(t.Context())
 	_, err = endless(asking, t, c, len(dst), giveUp)
-	if reason(err) != failure.Canceled || failure.As("", err).Stage != failure.StageStealing {
+	if reason(err) != failure.Canceled {
 		t.Errorf("the burst: %v", err)
 	}
-	if _, err := c.Burst(t.Context(), dst, Options{Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Canceled {
+	if _, err := c.Burst(t.Context(), dst, transfer.BurstArgs{Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Canceled {
 		t.Errorf("the burst after it: %v", err)
 	}
-	if _, err := c.Latency(t.Context(), 0, 1); reason(err) != failure.Canceled {
+	if _, err := c.Latency(t.Context(), "rail0", 1); reason(err) != failure.Canceled {
 		t.Errorf("latency after it: %v", err)
 	}
 	c = dial(t, to, 1)
@@ -252,7 +253,7 @@ func TestLatency(t *testing.T) {
 	tg, _ := target(t, 2, 1<<20)
 	c := dial(t, tg.Addrs(), 2)
 	for lane := range 2 {
-		samples, err := c.Latency(t.Context(), lane, 200)
+		samples, err := c.Latency(t.Context(), fmt.Sprint("rail", lane), 200)
 		if err != nil || len(samples) != 200 || slices.Min(samples) <= 0 {
 			t.Errorf("%d samples, %v", len(samples), err)
 		}
@@ -269,15 +270,13 @@ func TestLatency(t *testing.T) {
 			t.Errorf("lane %d, closed: %+v, was %+v", i, after, info)
 		}
 	}
-	for _, lane := range []int{-1, 2} {
-		if _, err := c.Latency(t.Context(), lane, 1); reason(err) != failure.Other {
-			t.Errorf("lane %d: %v", lane, err)
-		}
+	if _, err := c.Latency(t.Context(), "rail2", 1); reason(err) != failure.Other {
+		t.Errorf("a lane that does not exist: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c = dial(t, tg.Addrs(), 1)
-	if s, err := c.Latency(ctx, 0, 1<<30); !errors.As(err, new(*failure.Failure)) || len(s) == 1<<30 {
+	if s, err := c.Latency(ctx, "rail0", 1<<30); !errors.As(err, new(*failure.Failure)) || len(s) == 1<<30 {
 		t.Errorf("canceled: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // simulate runs a plan over lanes that send what they have in flight one after
@@ -16,29 +18,29 @@ func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Dura
 	dies map[int]time.Duration) (time.Duration, []int64) {
 	t.Helper()
 	type job struct {
-		s    span
+		s    transfer.Range
 		done time.Duration
 	}
 	jobs, free := make([][]job, len(rates)), make([]time.Duration, len(rates))
-	carried, seen := make([]int64, len(rates)), map[span]bool{}
+	carried, seen := make([]int64, len(rates)), map[transfer.Range]bool{}
 	var now time.Duration
 	for step := 0; ; step++ {
 		if step > 1e6 {
 			t.Fatal("no end")
 		}
-		finished := true
+		allDone := true
 		for i := range rates {
 			s, v := p.claim(i, now)
-			for ; v == take; s, v = p.claim(i, now) {
-				if at, n := s.at%p.wrap,
-					len(p.lanes[i].flying); s.n <= 0 || s.n > p.chunk || at+s.n > p.wrap || n > p.depth {
+			for ; v == granted; s, v = p.claim(i, now) {
+				if at, n := s.Offset%p.wrap,
+					len(p.lanes[i].inFlight); s.Length <= 0 || s.Length > p.chunk || at+s.Length > p.wrap || n > p.depth {
 					t.Fatalf("claim %+v, of chunks of %d, the end at %d; the lane has %d of %d in flight", s, p.chunk,
 						p.wrap, n, p.depth)
 				}
-				free[i] = max(free[i], now) + time.Duration(float64(s.n)/rates[i]*1e9)
+				free[i] = max(free[i], now) + time.Duration(float64(s.Length)/rates[i]*1e9)
 				jobs[i] = append(jobs[i], job{s, free[i] + rtt})
 			}
-			finished = finished && v == over
+			allDone = allDone && v == finished
 		}
 		next, who := time.Duration(-1), -1
 		for i := range jobs {
@@ -49,10 +51,10 @@ func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Dura
 		for i, at := range dies {
 			if !p.lanes[i].dead && (who < 0 || at <= next) {
 				next, who, jobs[i] = at, -1, nil
-				p.fail(i)
+				p.remove(i)
 			}
 		}
-		if who < 0 && finished {
+		if who < 0 && allDone {
 			break
 		}
 		if now = max(now, next); who < 0 {
@@ -64,7 +66,7 @@ func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Dura
 			t.Fatalf("%+v completes twice, or was nobody's", s)
 		}
 		seen[s] = true
-		carried[who] += s.n
+		carried[who] += s.Length
 	}
 	var sum int64
 	for _, n := range carried {
@@ -135,20 +137,20 @@ func TestQueue(t *testing.T) {
 	p := newPlan(1<<40, 64<<10, 1<<30, 1000, true, alive(1))
 	var now time.Duration
 	for range 1000 {
-		for _, v := p.claim(0, now); v == take; _, v = p.claim(0, now) {
+		for _, v := p.claim(0, now); v == granted; _, v = p.claim(0, now) {
 		}
 		if l := p.lanes[0]; l.queued > 250_000+64<<10 {
 			t.Fatalf("%d bytes in flight at %.0f B/s", l.queued, l.rate)
 		}
 		now += 65536 * time.Microsecond
-		p.complete(0, p.lanes[0].flying[0], now)
+		p.complete(0, p.lanes[0].inFlight[0], now)
 	}
-	if n := len(p.lanes[0].flying); n < 2 {
+	if n := len(p.lanes[0].inFlight); n < 2 {
 		t.Errorf("%d in flight at the end", n)
 	}
 	p = newPlan(1<<40, 1<<20, 1<<30, 8, true, alive(1))
 	for i := range 3 {
-		if s, v := p.claim(0, 0); (v == take) != (i < firstWindow) || s.n > 64<<10 {
+		if s, v := p.claim(0, 0); (v == granted) != (i < firstWindow) || s.Length > 64<<10 {
 			t.Errorf("claim %d: %+v, %v", i, s, v)
 		}
 	}
@@ -158,9 +160,9 @@ func TestQueue(t *testing.T) {
 func TestStop(t *testing.T) {
 	p := newPlan(1<<30, 1<<20, 1<<30, 8, true, alive(2))
 	s, _ := p.claim(0, 0)
-	p.stop()
+	p.stopped = true
 	for i := range 2 {
-		if _, v := p.claim(i, 0); v != over {
+		if _, v := p.claim(i, 0); v != finished {
 			t.Errorf("lane %d: %v", i, v)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,32 +18,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// unanswered is how long a chunk may stay without an answer. The kernel does
-// not see when the target stands still: it goes on to acknowledge segments.
-const unanswered = 10 * time.Second
+// ackTimeout is how long a chunk may stay without an acknowledgement of the target. The kernel does not see that the
+// target is stuck: it keeps acknowledging segments.
+const ackTimeout = 10 * time.Second
 
-// Lane is a way to the target, and which rail it is for.
+// Lane is a path to the target for one rail.
 type Lane struct {
-	Rail   string         // for failures
-	Local  netip.Addr     // this node's address on the rail; zero: whichever the routes say
-	Netdev string         // the rail's interface; empty: whichever the routes say
+	Rail   string
+	Local  netip.Addr     // this node's address on the rail; zero: chosen by the routes
+	Netdev string         // the rail's interface; empty: chosen by the routes
 	Remote netip.AddrPort // where the target listens
 
-	// what passes on the bytes of each connection, for links that are simulated; nil: nothing
-	Through func(io.Writer) io.Writer
+	Through func(io.Writer) io.Writer // wraps each connection, for simulated links; nil: nothing
 }
 
-// Info is what the kernel says of a lane's connections (TCP_INFO).
-type Info struct {
-	Retransmits uint64        // segments sent again since Dial, of all streams
-	PathMTU     int           // bytes, the least of all streams; 0: unknown
-	RTT         time.Duration // smoothed, the largest of all streams
-}
-
-// Conn is an asker's lanes to a target. [Conn.Progress] and [Conn.Close] may be
-// called at any time, all else by one at a time. Close it.
+// Conn is an asker's lanes to a target. [Conn.Progress], [Conn.Info] and [Conn.Close] are safe for concurrent use.
+// Close it.
 type Conn struct {
 	lanes []*lane
 }
@@ -54,42 +48,58 @@ type lane struct {
 
 	mu      sync.Mutex // protects all following fields
 	streams []*stream
-	broken  *failure.Failure // nil: all is well
-	info    Info             // as it was when the lane ended
+	broken  *failure.Failure // nil: the lane works
+	info    transfer.TCPInfo // once broken: the last one
 }
 
-// stream is one connection. One may write while another reads.
+// stream is one connection. One goroutine may write while another reads.
 type stream struct {
 	conn  *net.TCPConn
-	out   io.Writer // conn, or what passes on to it
+	out   io.Writer // conn, or a wrapper of it
 	raw   syscall.RawConn
 	acked uint64
 }
 
-// fail ends the lane for this reason, unless it has ended for another before;
-// and returns why it has.
+// find returns the lanes of the named rails, all if there are no names.
+func (c *Conn) find(rails []string) ([]*lane, error) {
+	if rails == nil {
+		return c.lanes, nil
+	}
+	lanes := make([]*lane, len(rails))
+	for i, name := range rails {
+		at := slices.IndexFunc(c.lanes, func(l *lane) bool { return l.Rail == name })
+		if at < 0 {
+			return nil, failure.New("", failure.Other, "the session has no rail %q", name)
+		}
+		lanes[i] = c.lanes[at]
+	}
+	return lanes, nil
+}
+
+// fail ends the lane with a failure, unless it has ended with another before, and returns the first.
 func (l *lane) fail(f *failure.Failure) *failure.Failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken != nil {
 		return l.broken
 	}
-	l.info, l.broken = l.read(), f
+	f.Rail = l.Rail
+	l.info, l.broken = l.readInfo(), f
 	for _, s := range l.streams {
 		_ = s.conn.Close()
 	}
 	return f
 }
 
-// failed returns why the lane has ended, nil if it has not.
+// failed returns why the lane has ended; nil: it has not.
 func (l *lane) failed() *failure.Failure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.broken
 }
 
-// whyBroken names why a lane ends that had come about.
-func (l *lane) whyBroken(stage failure.Stage, err error) *failure.Failure {
+// broken returns the failure of a connected lane.
+func broken(err error) *failure.Failure {
 	reason := failure.TCPBroken
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -97,18 +107,16 @@ func (l *lane) whyBroken(stage failure.Stage, err error) *failure.Failure {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		reason = failure.Timeout
 	}
-	f := failure.New(stage, reason, "%v", err)
-	f.Rail = l.Rail
-	return f
+	return failure.New("", reason, "%v", err)
 }
 
-// read asks the kernel. Call with mu held.
-func (l *lane) read() Info {
-	var sum Info
+// readInfo asks the kernel. Call with mu held.
+func (l *lane) readInfo() transfer.TCPInfo {
+	var sum transfer.TCPInfo
 	for _, s := range l.streams {
 		var info *unix.TCPInfo
 		var err error
-		if s.raw == nil || s.raw.Control(func(fd uintptr) {
+		if s.raw.Control(func(fd uintptr) {
 			info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		}) != nil || err != nil {
 			continue
@@ -122,22 +130,20 @@ func (l *lane) read() Info {
 	return sum
 }
 
-// Info returns what the kernel says of each lane's connections; of a lane that
-// has ended, what it said then.
-func (c *Conn) Info() []Info {
-	infos := make([]Info, len(c.lanes))
+// Info returns what the kernel reports of each lane's connections; for a lane that has ended, the last report.
+func (c *Conn) Info() []transfer.TCPInfo {
+	infos := make([]transfer.TCPInfo, len(c.lanes))
 	for i, l := range c.lanes {
 		l.mu.Lock()
 		if infos[i] = l.info; l.broken == nil {
-			infos[i] = l.read()
+			infos[i] = l.readInfo()
 		}
 		l.mu.Unlock()
 	}
 	return infos
 }
 
-// Progress returns the bytes that the target has acknowledged on each lane
-// since Dial.
+// Progress returns the bytes that the target has acknowledged on each lane since Dial.
 func (c *Conn) Progress() []int64 {
 	bytes := make([]int64, len(c.lanes))
 	for i, l := range c.lanes {
@@ -146,21 +152,21 @@ func (c *Conn) Progress() []int64 {
 	return bytes
 }
 
-// Close ends all lanes. What is still going on fails.
-func (c *Conn) Close() {
+// Close ends all lanes. A burst in progress fails.
+func (c *Conn) Close() { c.fail(fmt.Errorf("closed: %w", context.Canceled)) }
+
+func (c *Conn) fail(err error) {
 	for _, l := range c.lanes {
-		_ = l.fail(l.whyBroken(failure.StageRelease, fmt.Errorf("closed: %w", context.Canceled)))
+		_ = l.fail(broken(err))
 	}
 }
 
-// watch ends all lanes when ctx does, until the function it returns is called.
-func (c *Conn) watch(ctx context.Context, stage failure.Stage) func() {
+// watch ends all lanes when ctx does, until the returned function is called.
+func (c *Conn) watch(ctx context.Context) func() {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		for _, l := range c.lanes {
-			_ = l.fail(l.whyBroken(stage, ctx.Err()))
-		}
+		c.fail(ctx.Err())
 	})
 	return func() {
 		if !stop() {
@@ -177,9 +183,9 @@ func (s *stream) write(at int64, payload []byte) error {
 	return err
 }
 
-// answer waits until the target says that it has n more bytes.
-func (s *stream) answer(n int) error {
-	if err := s.conn.SetReadDeadline(time.Now().Add(unanswered)); err != nil {
+// waitAck waits until the target has acknowledged n more bytes.
+func (s *stream) waitAck(n int) error {
+	if err := s.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 		return err
 	}
 	var ack [ackLen]byte
@@ -188,7 +194,7 @@ func (s *stream) answer(n int) error {
 	}
 	s.acked += uint64(n)
 	if got := binary.BigEndian.Uint64(ack[:]); got != s.acked {
-		return fmt.Errorf("the target says it has %d bytes, %d were sent", got, s.acked)
+		return fmt.Errorf("the target acknowledged %d bytes, %d were sent", got, s.acked)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestDialFails: each lane says why it cannot be had, and the last one works.
@@ -48,9 +49,9 @@ func TestDialFails(t *testing.T) {
 			t.Log(f)
 		}
 	}
-	r := deliver(t, c, dst, 1, Options{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
-	if r.Lanes[5].Bytes != 1<<20 || r.Lanes[0].Err != failures[0] {
-		t.Errorf("%+v", r.Lanes)
+	r := deliver(t, c, dst, 1, transfer.BurstArgs{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
+	if r.Rails[5].Bytes != 1<<20 || r.Rails[0].Failure != failures[0] {
+		t.Errorf("%+v", r.Rails)
 	}
 }
 
@@ -64,18 +65,18 @@ func TestDialByRoute(t *testing.T) {
 	if failures[0] != nil {
 		t.Fatal(failures[0])
 	}
-	deliver(t, c, dst, 1, Options{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
+	deliver(t, c, dst, 1, transfer.BurstArgs{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
 }
 
-// TestWhyNot names errors that are hard to come by here.
-func TestWhyNot(t *testing.T) {
+// TestNotConnected names errors that are hard to come by here.
+func TestNotConnected(t *testing.T) {
 	for err, want := range map[error]failure.Reason{
 		unix.EHOSTUNREACH: failure.TCPUnreachable, unix.ENETUNREACH: failure.TCPUnreachable,
 		unix.ETIMEDOUT:           failure.TCPUnreachable,
 		context.DeadlineExceeded: failure.TCPUnreachable, unix.ECONNRESET: failure.TCPBroken, io.EOF: failure.TCPBroken,
 		context.Canceled: failure.Canceled, unix.EADDRNOTAVAIL: failure.NoAddress,
 	} {
-		if got := whyNot(Lane{}, &net.OpError{Op: "dial", Err: err}).Reason; got != want {
+		if got := notConnected(&net.OpError{Op: "dial", Err: err}).Reason; got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}
@@ -121,7 +122,7 @@ func TestStrangers(t *testing.T) {
 	frame := func(at uint64, n uint32, payload int) string {
 		return string(frame(at, n, make([]byte, payload)))
 	}
-	good := func(n [nonceLen]byte) string { return string(intro(secret(1), n, nonce(), 0, 0)) }
+	good := func(n [nonceLen]byte) string { return string(intro(secret(1), n, newNonce(), 0, 0)) }
 	after := func(frames string) func([nonceLen]byte) string {
 		return func(n [nonceLen]byte) string { return good(n) + frames }
 	}
@@ -137,9 +138,9 @@ func TestStrangers(t *testing.T) {
 			return "GET / HTTP/1.1\r\nHost: somebody-who-is-lost.example.org\r\n\r\n" + frame(0, 64, 64)
 		}, false},
 		"wrong key": {func(n [nonceLen]byte) string {
-			return string(intro(secret(2), n, nonce(), 0, 0)) + frame(0, 8, 8)
+			return string(intro(secret(2), n, newNonce(), 0, 0)) + frame(0, 8, 8)
 		}, false},
-		"another's nonce":   {func([nonceLen]byte) string { return good(nonce()) + frame(0, 8, 8) }, false},
+		"another's nonce":   {func([nonceLen]byte) string { return good(newNonce()) + frame(0, 8, 8) }, false},
 		"the target's role": {func(n [nonceLen]byte) string { return reflected(n) + frame(0, 8, 8) }, false},
 		"another lane than proved": {func(n [nonceLen]byte) string {
 			b := []byte(good(n))
@@ -172,14 +173,14 @@ func TestStrangers(t *testing.T) {
 	if at := pattern.Check(dst, 9, 0); at >= 0 {
 		t.Errorf("byte %d was written", at)
 	}
-	if n, exceeded := tg.Taken(); n != 0 || exceeded {
+	if n, exceeded := tg.Received(); n != 0 || exceeded {
 		t.Errorf("%d bytes were counted, %v", n, exceeded)
 	}
 }
 
 // reflected is an introduction with the proof that a target would give.
 func reflected(n [nonceLen]byte) string {
-	own := nonce()
+	own := newNonce()
 	b := intro(secret(1), n, own, 0, 0)
 	copy(b[nonceLen:], proof(secret(1), targetRole, n, own, 0, 0))
 	return string(b)
@@ -207,21 +208,11 @@ func TestCrowd(t *testing.T) {
 	t.Error("no room again")
 }
 
-// TestListen on addresses of which one is not this machine's.
+// TestListen on an address of another machine.
 func TestListen(t *testing.T) {
 	settle(t)
 	foreign := netip.MustParseAddr("192.0.2.1")
-	tg, err := Listen(t.Context(), []netip.Addr{foreign, home(1)}, make([]byte, 8), secret(1), plenty)
-	if err == nil || tg == nil {
-		t.Fatalf("target %v, error %v", tg, err)
-	}
-	defer tg.Close()
-	if a := tg.Addrs(); a[0].IsValid() || a[1].Addr() != home(1) || a[1].Port() == 0 {
-		t.Errorf("listens on %v", a)
-	}
-	for _, addrs := range [][]netip.Addr{{foreign}, {}} {
-		if tg, err := Listen(t.Context(), addrs, make([]byte, 8), secret(1), plenty); err == nil || tg != nil {
-			t.Errorf("%v: target %v, error %v", addrs, tg, err)
-		}
+	if tg, err := Listen(t.Context(), foreign, make([]byte, 8), secret(1), plenty); err == nil || tg != nil {
+		t.Errorf("target %v, error %v", tg, err)
 	}
 }

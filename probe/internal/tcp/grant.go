@@ -2,13 +2,12 @@ package tcp
 
 import "sync/atomic"
 
-// grant is how many bytes of payload a target may take, over all connections.
-// What counts is what is written into the buffer: not greetings, proofs and
-// frame heads. Safe for concurrent use.
+// grant is how many bytes of payload a target accepts over all connections. Only bytes written into the buffer count.
+// Safe for concurrent use.
 type grant struct {
 	total    int64
 	left     atomic.Int64
-	exceeded atomic.Bool // somebody wanted to write more
+	exceeded atomic.Bool // an asker sent more
 }
 
 func newGrant(total int64) *grant {
@@ -17,8 +16,8 @@ func newGrant(total int64) *grant {
 	return g
 }
 
-// take takes n bytes, before any of them is read, or none.
-func (g *grant) take(n int64) bool {
+// reserve takes n bytes, before any of them is read, or none.
+func (g *grant) reserve(n int64) bool {
 	for {
 		left := g.left.Load()
 		if n > left {
@@ -31,8 +30,8 @@ func (g *grant) take(n int64) bool {
 	}
 }
 
-// giveBack returns what was taken and did not arrive.
-func (g *grant) giveBack(n int64) { g.left.Add(n) }
+// release returns reserved bytes that did not arrive.
+func (g *grant) release(n int64) { g.left.Add(n) }
 
-// taken is how many bytes are taken, those included that are still arriving.
-func (g *grant) taken() int64 { return g.total - g.left.Load() }
+// used returns how many bytes are reserved, including those still arriving.
+func (g *grant) used() int64 { return g.total - g.left.Load() }

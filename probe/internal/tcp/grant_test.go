@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestGrant: over all connections a target takes what was granted and not a byte
@@ -21,11 +23,11 @@ func TestGrant(t *testing.T) {
 	settle(t)
 	tg, dst := targetOf(t, 2, 1<<16, granted)
 	c := dial(t, tg.Addrs(), 4)
-	r, err := c.Burst(t.Context(), source(len(dst), 1), Options{Total: 1 << 30, Chunk: chunk, Depth: 8})
+	r, err := c.Burst(t.Context(), source(len(dst), 1), transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: chunk, Depth: 8})
 	if reason(err) != failure.TCPBroken {
 		t.Errorf("more than was granted: %v", err)
 	}
-	n, exceeded := tg.Taken()
+	n, exceeded := tg.Received()
 	if !exceeded || n > granted || n < r.Bytes || n <= granted-8*chunk {
 		t.Errorf("took %d bytes of %d (exceeded: %v), %d acknowledged", n, granted, exceeded, r.Bytes)
 	}
@@ -34,7 +36,7 @@ func TestGrant(t *testing.T) {
 		t.Errorf("afterwards: %v", failures[0])
 	}
 	tg.Close()
-	if after, _ := tg.Taken(); after != n && after > granted {
+	if after, _ := tg.Received(); after != n && after > granted {
 		t.Errorf("%d bytes after the end, of %d", after, granted)
 	}
 }
@@ -67,8 +69,8 @@ func TestGrantOfOneByte(t *testing.T) {
 		if a := s.answers.Bytes(); len(a) > 0 {
 			acked = binary.BigEndian.Uint64(a[len(a)-ackLen:])
 		}
-		if left.taken() != tc.want || int64(acked) != tc.want || !left.exceeded.Load() {
-			t.Errorf("%d granted, %v: took %d, acknowledged %d, want %d", tc.granted, tc.frames, left.taken(), acked,
+		if left.used() != tc.want || int64(acked) != tc.want || !left.exceeded.Load() {
+			t.Errorf("%d granted, %v: took %d, acknowledged %d, want %d", tc.granted, tc.frames, left.used(), acked,
 				tc.want)
 		}
 	}
@@ -81,8 +83,8 @@ func TestGrantOfBrokenFrame(t *testing.T) {
 		left); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
-	if left.taken() != 10 || left.exceeded.Load() {
-		t.Errorf("took %d bytes of 10", left.taken())
+	if left.used() != 10 || left.exceeded.Load() {
+		t.Errorf("took %d bytes of 10", left.used())
 	}
 }
 
@@ -140,7 +142,7 @@ func TestFlood(t *testing.T) {
 	waitFor(t, func() bool { tg.mu.Lock(); defer tg.mu.Unlock(); return len(tg.waiting) > maxUnprovenFrom })
 	for i := range 5 {
 		c := dial(t, tg.Addrs(), 4)
-		deliver(t, c, dst, uint64(i), Options{Total: 4 << 20, Chunk: 64 << 10, Depth: 4})
+		deliver(t, c, dst, uint64(i), transfer.BurstArgs{Stealing: true, Total: 4 << 20, Chunk: 64 << 10, Depth: 4})
 		tg.mu.Lock()
 		waiting, proven := len(tg.waiting), len(tg.proven)
 		tg.mu.Unlock()
@@ -220,7 +222,7 @@ func TestWaiting(t *testing.T) {
 // that sends its bytes one by one.
 func TestSilentAsker(t *testing.T) {
 	settle(t)
-	tg, err := listen(t.Context(), nil, make([]byte, 8), secret(1), plenty, 100*time.Millisecond)
+	tg, err := listen(t.Context(), netip.Addr{}, make([]byte, 8), secret(1), plenty, 100*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func TestSilentAsker(t *testing.T) {
 			}
 		},
 	} {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", tg.Addrs()[0].Port()))
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", tg.Port()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,13 +259,13 @@ func TestLyingTarget(t *testing.T) {
 		"a web server":       []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 11\r\n\r\nBad Request"),
 		"SSH":                []byte("SSH-2.0-OpenSSH_9.6 and so on, to fill up forty bytes\r\n"),
 		"an older railscope": append([]byte("rail\x00\x00\x00\x01"), make([]byte, nonceLen)...),
-		"a target":           greeting(nonce()),
+		"a target":           greeting(newNonce()),
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan []byte, introductions)
+		got := make(chan []byte, handshakeTries)
 		go func() {
 			defer close(got)
 			for {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // home returns address n of this machine: all of 127.0.0.0/8 is.
@@ -21,26 +22,37 @@ func home(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(n)}
 // plenty is a grant that no test uses up.
 const plenty = 1 << 50
 
-// target listens on as many addresses, on a buffer of as many bytes.
-func target(t testing.TB, addrs, size int) (*Target, []byte) {
+// testTarget is a target that lanes reach by several addresses.
+type testTarget struct {
+	*Target
+	addrs int
+}
+
+// Addrs returns where the lanes connect.
+func (t testTarget) Addrs() []netip.AddrPort {
+	var list []netip.AddrPort
+	for i := range t.addrs {
+		list = append(list, netip.AddrPortFrom(home(i+1), t.Port()))
+	}
+	return list
+}
+
+// target is reached by as many addresses, and has a buffer of as many bytes.
+func target(t testing.TB, addrs, size int) (testTarget, []byte) {
 	t.Helper()
 	return targetOf(t, addrs, size, plenty)
 }
 
 // targetOf is a target that takes no more than granted bytes.
-func targetOf(t testing.TB, addrs, size int, granted int64) (*Target, []byte) {
+func targetOf(t testing.TB, addrs, size int, granted int64) (testTarget, []byte) {
 	t.Helper()
 	buf := make([]byte, size)
-	var list []netip.Addr
-	for i := range addrs {
-		list = append(list, home(i+1))
-	}
-	tg, err := Listen(t.Context(), list, buf, secret(1), granted)
+	tg, err := Listen(t.Context(), netip.Addr{}, buf, secret(1), granted)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(tg.Close)
-	return tg, buf
+	return testTarget{tg, addrs}, buf
 }
 
 // lanes are one for each address, from an address of their own.
@@ -73,7 +85,7 @@ func source(size int, seed uint64) []byte {
 }
 
 // deliver does what must go well, and looks at what has arrived.
-func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o Options) Result {
+func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o transfer.BurstArgs) transfer.BurstDone {
 	t.Helper()
 	r, err := c.Burst(t.Context(), source(len(dst), seed), o)
 	if err != nil {
@@ -87,7 +99,7 @@ func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o Options) Result {
 }
 
 // arrived fails the test unless the target has all that is said to be done.
-func arrived(t testing.TB, r Result, dst []byte, seed uint64) {
+func arrived(t testing.TB, r transfer.BurstDone, dst []byte, seed uint64) {
 	t.Helper()
 	for _, d := range r.Done {
 		for at := d.Offset; at < d.Offset+d.Length; at += 4096 {

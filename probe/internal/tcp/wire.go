@@ -1,10 +1,7 @@
-// Package tcp moves a striped transfer over TCP, for rails on which RDMA cannot
-// be had and for comparison where it can: the asker writes into the target's
-// scratch buffer over one lane per rail, and a write completes when the target
-// says that all of it is in its buffer.
+// Package tcp moves a striped transfer over TCP, for rails without RDMA and for comparison: the asker writes into the
+// target's buffer over one lane per rail, and a write completes when the target reports that its buffer has all of it.
 //
-// On the wire the target speaks first, and both ends prove that they hold the
-// lease's key without sending it:
+// The target speaks first, and both ends prove that they hold the lease's key without sending it:
 //
 //	target  magic, version, nonce
 //	asker   nonce, proof, lane, stream
@@ -12,9 +9,8 @@
 //	asker   frames: offset, length, as many bytes
 //	target  for each frame the number of bytes received on the connection so far
 //
-// A proof is an HMAC-SHA256 by the key over the role of its sender, both nonces,
-// lane and stream. All numbers are big-endian. A target that is told anything
-// else closes the connection.
+// A proof is an HMAC-SHA256 by the key over the role of its sender, both nonces, lane and stream. All numbers are
+// big-endian. A target closes the connection on anything else.
 package tcp
 
 import (
@@ -28,8 +24,7 @@ import (
 	"io"
 )
 
-// The wire format. What an asker may send at most is a constant, so that a
-// target knows its costs.
+// The wire format. The limits on what an asker may send are constants, which bound the target's costs.
 const (
 	magic       = "rail"
 	version     = 2
@@ -46,19 +41,19 @@ const (
 	MaxConns = 256
 )
 
-// The roles in a proof: one end's proof is never the other's.
+// The roles in a proof: one end's proof is never valid as the other's.
 const (
 	askerRole  = "railscope data port 2, asker"
 	targetRole = "railscope data port 2, target"
 )
 
 var (
-	errFrame = errors.New("a frame outside the buffer, of no bytes or of too many")
+	errFrame = errors.New("a frame outside the buffer, empty or too long")
 	errGrant = errors.New("more bytes than were granted")
 )
 
-// nonce is a fresh random number.
-func nonce() (n [nonceLen]byte) {
+// newNonce returns a fresh random number.
+func newNonce() (n [nonceLen]byte) {
 	_, _ = rand.Read(n[:]) // never fails (crypto/rand)
 	return n
 }
@@ -73,24 +68,20 @@ func proof(key [32]byte, role string, target, asker [nonceLen]byte, lane, stream
 	return h.Sum(nil)
 }
 
-// greeting is what a target says first.
+// greeting is the first message of a target.
 func greeting(n [nonceLen]byte) []byte {
-	b := append(make([]byte, 0, greetingLen), magic...)
-	b = binary.BigEndian.AppendUint32(b, version)
-	return append(b, n[:]...)
+	return append(binary.BigEndian.AppendUint32([]byte(magic), version), n[:]...)
 }
 
 // intro is an asker's answer to a greeting with this nonce.
 func intro(key [32]byte, target, asker [nonceLen]byte, lane, stream uint32) []byte {
-	b := append(make([]byte, 0, introLen), asker[:]...)
-	b = append(b, proof(key, askerRole, target, asker, lane, stream)...)
-	b = binary.BigEndian.AppendUint32(b, lane)
-	return binary.BigEndian.AppendUint32(b, stream)
+	b := append(asker[:], proof(key, askerRole, target, asker, lane, stream)...)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, lane), stream)
 }
 
-// greet greets an asker with a nonce, and proves the target to it when the asker
-// has proved itself and admit has room for it.
-func greet(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) error {
+// serveHandshake greets an asker with a nonce. When the asker has proved itself and admit has room for it, it sends the
+// target's own proof.
+func serveHandshake(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) error {
 	if _, err := rw.Write(greeting(n)); err != nil {
 		return err
 	}
@@ -101,7 +92,7 @@ func greet(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) 
 	asker := [nonceLen]byte(got[:nonceLen])
 	lane, stream := binary.BigEndian.Uint32(got[introLen-8:]), binary.BigEndian.Uint32(got[introLen-4:])
 	if !hmac.Equal(got[nonceLen:nonceLen+proofLen], proof(key, askerRole, n, asker, lane, stream)) {
-		return errors.New("a wrong proof")
+		return errors.New("invalid proof")
 	}
 	if !admit() {
 		return errors.New("too many connections")
@@ -110,16 +101,16 @@ func greet(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) 
 	return err
 }
 
-// introduce answers a target's greeting, and checks the target's own proof. It
-// sends nothing to anyone who does not speak as a target does.
-func introduce(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream uint32) error {
+// handshake answers a target's greeting, and checks the target's own proof. It sends nothing to a peer that does not
+// greet as a target.
+func handshake(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream uint32) error {
 	var got [greetingLen]byte
 	if _, err := io.ReadFull(rw, got[:]); err != nil {
 		return fmt.Errorf("no greeting: %w", err)
 	}
 	target := [nonceLen]byte(got[greetingLen-nonceLen:])
 	if !bytes.Equal(got[:], greeting(target)) {
-		return fmt.Errorf("it does not greet as railscope's data port of version %d does: nothing was sent", version)
+		return fmt.Errorf("not a railscope data port of version %d: nothing was sent", version)
 	}
 	if _, err := rw.Write(intro(key, target, own, lane, stream)); err != nil {
 		return err
@@ -134,9 +125,8 @@ func introduce(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream 
 	return nil
 }
 
-// receive reads frames into buf and answers them, until one is wrong, rw fails
-// or the grant is used up. It always returns an error: io.EOF when rw ends
-// between two frames.
+// receive reads frames into buf and acknowledges them, until one is invalid, rw fails or the grant is used up. The
+// error is io.EOF when rw ends between two frames.
 func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	var (
 		head  [headLen]byte
@@ -147,15 +137,15 @@ func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 		if _, err := io.ReadFull(rw, head[:]); err != nil {
 			return err
 		}
-		part, err := place(buf, head)
+		part, err := payload(buf, head)
 		if err != nil {
 			return err
 		}
-		if !left.take(int64(len(part))) {
+		if !left.reserve(int64(len(part))) {
 			return errGrant
 		}
 		if n, err := io.ReadFull(rw, part); err != nil {
-			left.giveBack(int64(len(part) - n))
+			left.release(int64(len(part) - n))
 			return err
 		}
 		total += uint64(len(part))
@@ -166,8 +156,8 @@ func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	}
 }
 
-// place returns the part of buf that a frame's payload is for.
-func place(buf []byte, head [headLen]byte) ([]byte, error) {
+// payload returns the part of buf that a frame writes.
+func payload(buf []byte, head [headLen]byte) ([]byte, error) {
 	at, n := binary.BigEndian.Uint64(head[:8]), uint64(binary.BigEndian.Uint32(head[8:]))
 	size := uint64(len(buf))
 	if n == 0 || n > MaxChunk || n > size || at > size-n {

@@ -60,7 +60,7 @@ func FuzzTarget(f *testing.F) {
 		all := bytes.Repeat([]byte{0xa5}, int(size)+2*guard)
 		buf := all[guard : guard+int(size)] // its capacity reaches into the guard
 		s := &said{Reader: bytes.NewReader(data)}
-		greeted := greet(s, key, own, func() bool { return true }) == nil
+		greeted := serveHandshake(s, key, own, func() bool { return true }) == nil
 		known := len(data) >= introLen && bytes.Equal(data[:introLen], intro(key, own, [nonceLen]byte(data[:nonceLen]),
 			binary.BigEndian.Uint32(data[introLen-8:]), binary.BigEndian.Uint32(data[introLen-4:])))
 		if greeted != known {
@@ -89,7 +89,7 @@ func FuzzTarget(f *testing.F) {
 			}
 			sent, last = sent-(total-last), total
 		}
-		if n := left.taken(); n > int64(granted) || n < int64(last) {
+		if n := left.used(); n > int64(granted) || n < int64(last) {
 			t.Fatalf("%d bytes taken, %d acknowledged, of %d", n, last, granted)
 		}
 	})
@@ -107,7 +107,7 @@ func FuzzAsker(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &said{Reader: bytes.NewReader(data)}
-		err := introduce(s, key, own, 0, 0)
+		err := handshake(s, key, own, 0, 0)
 		greets := len(data) >= greetingLen && bytes.Equal(data[:8], good[:8])
 		switch n := s.answers.Len(); {
 		case !greets && n > 0:

@@ -1,14 +1,11 @@
-/*
- * A burst: one loop on one thread over all rails, from the first post to the
- * last completion. Every wait in it is bounded.
- */
+/* A burst: one loop on one thread over all rails, from the first post to the last completion. Every wait is bounded. */
 #include "rail.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLLED = 16 }; /* completions taken at a time */
+enum { POLLED = 16 }; /* completions per poll */
 
 struct slot {
 	uint64_t id; /* of the write in it; 0: free */
@@ -16,13 +13,14 @@ struct slot {
 };
 
 struct burst {
-	struct rs_run *run;
+	const int32_t *cancelled;
+	int64_t *progress;
 	const struct rs_plan *plan;
 	struct rs_rail **rail;
 	struct rs_part *part;
 	struct rs_share *share;
 	struct slot *slots;     /* plan->depth for each rail */
-	struct rs_range *todo;  /* nobody's yet: a stack when stealing, else one for each rail */
+	struct rs_range *todo;  /* unclaimed: a stack when stealing, else one per rail */
 	struct rs_range *done;
 	uint32_t n, todos, dones, room;
 	int64_t start;
@@ -33,9 +31,8 @@ static struct slot *slots(struct burst *b, uint32_t i)
 	return b->slots + (size_t)i * b->plan->depth;
 }
 
-/* Adds what completed to the ranges, in order, and joins those that touch. No
- * byte completes twice. */
-static void completed(struct burst *b, struct rs_range add)
+/* Inserts a completed range in order, and joins ranges that touch. No byte completes twice. */
+static void add_done(struct burst *b, struct rs_range add)
 {
 	struct rs_range *r = b->done;
 	uint32_t i = b->dones;
@@ -56,12 +53,11 @@ static void completed(struct burst *b, struct rs_range add)
 	}
 }
 
-/* Takes a rail out of the burst. What it had not finished is for the others. */
-static void drop(struct burst *b, uint32_t i)
+/* Takes a rail out of the burst. When stealing, the others write what it had in flight. */
+static void remove_rail(struct burst *b, uint32_t i)
 {
 	struct slot *s = slots(b, i);
-	b->share[i].alive = b->share[i].writes = 0;
-	b->share[i].inflight = 0;
+	b->share[i] = (struct rs_share){.done = b->share[i].done};
 	for (uint32_t k = 0; k < b->plan->depth; k++) {
 		if (s[k].id && b->plan->stealing)
 			b->todo[b->todos++] = s[k].range;
@@ -69,18 +65,18 @@ static void drop(struct burst *b, uint32_t i)
 	}
 }
 
-static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64_t t)
+static void complete(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64_t t)
 {
 	struct rs_share *share = &b->share[i];
 	if (wc->status != IBV_WC_SUCCESS) {
 		rs_fail(b->rail[i], rs_completion(wc));
 		if (share->alive)
-			drop(b, i);
+			remove_rail(b, i);
 		return;
 	}
 	uint64_t k = wc->wr_id & 0xffff;
 	if (!share->alive || k >= b->plan->depth || slots(b, i)[k].id != wc->wr_id)
-		return; /* of a rail that was dropped, or not ours */
+		return; /* of a removed rail, or unknown */
 	struct slot *s = &slots(b, i)[k];
 	s->id = 0;
 	share->inflight -= s->range.length;
@@ -90,37 +86,37 @@ static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64_t
 	b->part[i].bytes += s->range.length;
 	b->part[i].writes++;
 	b->part[i].last = t - b->start;
-	completed(b, s->range);
-	atomic_store_explicit(&b->run->done[i], share->done, memory_order_relaxed);
+	add_done(b, s->range);
+	__atomic_store_n(&b->progress[i], share->done, __ATOMIC_RELAXED);
 }
 
-/* Takes the completions of a rail; returns how many there were. */
-static int reap(struct burst *b, uint32_t i)
+/* Handles the completions of a rail; returns their number. */
+static int poll_rail(struct burst *b, uint32_t i)
 {
 	struct ibv_wc wc[POLLED];
 	int n = ibv_poll_cq(b->rail[i]->cq, POLLED, wc);
 	int64_t t = rs_now();
 	if (n < 0 && b->share[i].alive) {
-		rs_fail(b->rail[i], (struct rs_error){.op = RS_POLL, .err = -EIO});
-		drop(b, i);
+		rs_fail(b->rail[i], (struct rs_error){.op = "poll CQ", .err = -EIO});
+		remove_rail(b, i);
 	}
 	for (int k = 0; k < n; k++)
-		settle(b, i, &wc[k], t);
+		complete(b, i, &wc[k], t);
 	return n > 0 ? n : 0;
 }
 
-/* Cuts the next write of a rail from what is nobody's. Its offset stays within
- * the bytes of the plan; where in the buffer that is, is for post. */
-static struct rs_range take(struct burst *b, uint32_t i, int64_t t)
+/* Cuts a rail's next write from the unclaimed ranges. Its offset is within the total, and it ends at a multiple of the
+ * buffer's size at the latest. */
+static struct rs_range next_write(struct burst *b, uint32_t i, int64_t t)
 {
-	struct rs_range *from = b->plan->stealing ? &b->todo[b->todos - 1] : &b->todo[i];
+	struct rs_range *from = &b->todo[b->plan->stealing && b->todos ? b->todos - 1 : i];
 	int64_t unclaimed = 0, left = b->plan->limit > 0 ? b->plan->limit - (t - b->start) : INT64_MAX;
-	if (b->plan->stealing && b->todos == 0)
-		return (struct rs_range){0};
-	for (uint32_t k = 0; b->plan->stealing && k < b->todos; k++)
-		unclaimed += b->todo[k].length;
 	if (!b->plan->stealing)
 		unclaimed = from->length;
+	for (uint32_t k = 0; k < b->todos; k++)
+		unclaimed += b->todo[k].length;
+	if (unclaimed == 0)
+		return (struct rs_range){0};
 	struct rs_range cut = {.at = from->at, .length = rs_claim(b->share, b->n, i, unclaimed, left, b->plan)};
 	int64_t end = b->plan->size - cut.at % b->plan->size;
 	if (cut.length > from->length)
@@ -134,51 +130,51 @@ static struct rs_range take(struct burst *b, uint32_t i, int64_t t)
 	return cut;
 }
 
-/* Posts as much as a rail may have in flight. */
-static void feed(struct burst *b, uint32_t i, int64_t t)
+/* Posts as many writes as a rail may have in flight. */
+static void post_writes(struct burst *b, uint32_t i, int64_t t)
 {
 	struct rs_share *share = &b->share[i];
 	while (share->alive) {
-		struct rs_range cut = take(b, i, t);
+		struct rs_range cut = next_write(b, i, t);
 		if (cut.length == 0)
 			return;
 		uint32_t k = 0;
-		while (slots(b, i)[k].id) /* one is free: there are as many as the window can become */
+		while (slots(b, i)[k].id) /* one is free: there are as many as the largest window */
 			k++;
-		slots(b, i)[k] = (struct slot){.id = rs_name(b->rail[i], k), .range = cut};
+		slots(b, i)[k] = (struct slot){.id = rs_wr_id(b->rail[i], k), .range = cut};
 		if (b->part[i].first < 0)
 			b->part[i].first = t - b->start;
 		share->writes++;
 		share->inflight += cut.length;
 		cut.at %= b->plan->size;
 		if (rs_post(b->rail[i], slots(b, i)[k].id, cut).op)
-			drop(b, i);
+			remove_rail(b, i);
 	}
 }
 
-/* One time around all rails; returns how many completions there were. */
+/* Polls and posts on each rail once; returns the number of completions. */
 static int sweep(struct burst *b, int stop)
 {
 	int n = 0;
 	for (uint32_t i = 0; i < b->n; i++)
-		n += reap(b, i);
+		n += poll_rail(b, i);
 	int64_t t = rs_now();
 	for (uint32_t i = 0; i < b->n; i++)
 		b->share[i].age = b->part[i].first < 0 ? 0 : t - b->start - b->part[i].first;
 	for (uint32_t i = 0; i < b->n && !stop; i++)
-		feed(b, i, t);
+		post_writes(b, i, t);
 	return n;
 }
 
-/* Until all is done or nobody is left; returns why not. */
-static int32_t drive(struct burst *b)
+/* Runs until everything completed or no rail is left; otherwise returns why not. */
+static int32_t run(struct burst *b)
 {
 	int64_t progress = b->start, end = b->plan->deadline;
 	int32_t why = 0;
 	for (int64_t t = 0;;) {
-		if (!why && atomic_load(&b->run->cancelled)) {
+		if (!why && rs_cancelled(b->cancelled)) {
 			why = -ECANCELED;
-			end = t + RS_LAST_WAIT < end ? t + RS_LAST_WAIT : end;
+			end = t + RS_CANCEL_WAIT < end ? t + RS_CANCEL_WAIT : end;
 		}
 		int n = sweep(b, why || (b->plan->limit > 0 && t >= b->plan->limit));
 		uint32_t writes = 0;
@@ -196,13 +192,13 @@ static int32_t drive(struct burst *b)
 	}
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->share[i].writes > 0)
-			rs_fail(b->rail[i], (struct rs_error){.op = RS_WRITE, .err = why ? why : -ETIMEDOUT});
+			rs_fail(b->rail[i], (struct rs_error){.op = "write", .err = why ? why : -ETIMEDOUT});
 	}
 	return why ? why : -ETIMEDOUT;
 }
 
-/* Equal parts, of whole pages where a page is less than a 256th of them. */
-static void divide(struct burst *b)
+/* Equal parts, of whole pages if a part has at least 1 MiB. */
+static void split(struct burst *b)
 {
 	int64_t total = b->plan->total, unit = total / b->n >= 1 << 20 ? 4096 : 8;
 	int64_t at = 0;
@@ -213,57 +209,51 @@ static void divide(struct burst *b)
 	}
 }
 
-static struct rs_error begin(struct burst *b)
+static struct rs_error start(struct burst *b)
 {
 	size_t writes = (size_t)b->n * b->plan->depth;
 	b->share = calloc(b->n, sizeof *b->share);
 	b->slots = calloc(writes, sizeof *b->slots);
 	b->todo = calloc(writes + b->n + 1, sizeof *b->todo);
 	if (!b->share || !b->slots || !b->todo)
-		return (struct rs_error){.op = RS_MAP, .err = -ENOMEM};
+		return (struct rs_error){.op = "map memory", .err = -ENOMEM};
 	if (b->plan->stealing)
 		b->todo[b->todos++] = (struct rs_range){.length = b->plan->total};
 	else
-		divide(b);
+		split(b);
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct rs_error e = rs_usable(b->rail[i]);
 		b->part[i] = (struct rs_part){.first = -1, .error = e};
 		b->share[i] = (struct rs_share){.alive = !e.op, .window = b->plan->depth < 2 ? b->plan->depth : 2};
-		atomic_store_explicit(&b->run->done[i], 0, memory_order_relaxed);
 	}
 	b->start = rs_now();
 	return (struct rs_error){0};
 }
 
-/* What the rails came to; the first failure if none is left. */
-static struct rs_error finish(struct burst *b)
+/* Notes each rail's failure, and stops rails that failed. */
+static void finish(struct burst *b)
 {
-	struct rs_error first = {0};
-	uint32_t left = 0;
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->part[i].first < 0)
 			b->part[i].first = 0;
-		if (b->rail[i]->failed.op) {
-			b->part[i].error = b->rail[i]->failed;
-			rs_rail_stop(b->rail[i]);
-		}
-		left += !b->part[i].error.op;
-		if (!first.op)
-			first = b->part[i].error;
+		if (!b->rail[i]->failed.op)
+			continue;
+		b->part[i].error = b->rail[i]->failed;
+		rs_rail_stop(b->rail[i]);
 	}
-	return left ? (struct rs_error){0} : first;
 }
 
-struct rs_error rs_burst(struct rs_run *run, struct rs_rail **rail, uint32_t n, const struct rs_plan *plan,
-			 struct rs_part *part, struct rs_range *done, uint32_t *dones)
+struct rs_error rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
+			 const struct rs_plan *plan, struct rs_part *part, struct rs_range *done, uint32_t *dones)
 {
-	struct burst b = {.run = run, .plan = plan, .rail = rail, .n = n, .part = part, .done = done, .room = *dones};
-	struct rs_error e = begin(&b);
+	struct burst b = {.cancelled = cancelled, .progress = progress, .plan = plan, .rail = rail, .n = n, .part = part,
+			  .done = done, .room = *dones};
+	struct rs_error e = start(&b);
 	if (!e.op) {
-		int32_t why = drive(&b);
-		e = finish(&b);
+		int32_t why = run(&b);
+		finish(&b);
 		if (why)
-			e = (struct rs_error){.op = RS_WRITE, .err = why};
+			e = (struct rs_error){.op = "write", .err = why};
 	}
 	*dones = b.dones;
 	free(b.share);

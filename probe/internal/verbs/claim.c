@@ -1,9 +1,6 @@
 /*
- * Who takes the next bytes of a burst, and how many.
- *
- * The loss of work stealing is at the end: a slow rail that takes a large chunk
- * last lets all others wait. So a rail takes only what it will be done with
- * when everybody is.
+ * Which rail writes the next bytes of a burst, and how many. Work stealing loses time at the end: all others wait for a
+ * slow rail that took a large chunk last. So a rail takes only what it finishes when the others do.
  */
 #include "shim.h"
 
@@ -12,19 +9,19 @@ static double min(double a, double b)
 	return a < b ? a : b;
 }
 
-/* Bytes per nanosecond since the first post; 0 while nothing completed. */
+/* Bytes per nanosecond since the first post; 0 before the first completion. */
 static double rate(const struct rs_share *s)
 {
 	return s->alive && s->done > 0 && s->age > 0 ? (double)s->done / (double)s->age : 0;
 }
 
-/* Whole pages, or whole words where there is no page. */
+/* Whole pages, or whole words below a page. */
 static int64_t align(int64_t n)
 {
 	return n >= 4096 ? n & ~INT64_C(4095) : n & ~INT64_C(7);
 }
 
-/* The chunk for a rail that steals, 0 if it had better not. */
+/* The chunk for a stealing rail; 0: it would finish too late. */
 static double fair(const struct rs_share *share, uint32_t n, uint32_t i, double unclaimed, const struct rs_plan *p)
 {
 	double mine = rate(&share[i]), sum = 0, best = 0, busy = 0, alive = 0;
@@ -39,22 +36,22 @@ static double fair(const struct rs_share *share, uint32_t n, uint32_t i, double 
 	}
 	double least = min((double)p->min_chunk, unclaimed);
 	double chunk = min((double)p->chunk, unclaimed / (4 * alive));
-	if (mine == 0) /* its first ones: small, for it may turn out to be slow */
+	if (mine == 0) /* its first ones are small: it may be slow */
 		return least;
 	if (chunk < least)
 		chunk = least;
-	if (busy == 0 && mine >= best) /* somebody must */
+	if (busy == 0 && mine >= best) /* or nobody would take the rest */
 		return chunk;
-	/* What this rail moves until all are done, and in the time in which the
-	 * fastest moves one smallest chunk; less what it has to do already. */
+	/* What this rail moves until all rails have finished, plus the time that the fastest needs for a smallest chunk;
+	 * less what it has in flight. */
 	double fits = mine * ((unclaimed + busy) / sum + (double)p->min_chunk / best) - (double)share[i].inflight;
 	return fits < least ? 0 : min(chunk, fits);
 }
 
-/* What of the unclaimed there is time for: a burst that its limit will end
- * must end for all rails at once, too. Never less than a smallest chunk, for a
- * rate may have been misjudged. */
-static int64_t timely(const struct rs_share *share, uint32_t n, int64_t unclaimed, int64_t left, const struct rs_plan *p)
+/* How many unclaimed bytes the rails can write before the limit: they must finish together there, too. At least a
+ * smallest chunk, since a rate may be misjudged. */
+static int64_t timely(const struct rs_share *share, uint32_t n, int64_t unclaimed, int64_t left,
+		      const struct rs_plan *p)
 {
 	double sum = 0, busy = 0;
 	for (uint32_t j = 0; j < n; j++) {
@@ -77,8 +74,7 @@ int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t u
 	if (p->stealing)
 		unclaimed = timely(share, n, unclaimed, left, p);
 	double chunk = p->stealing ? fair(share, n, i, (double)unclaimed, p) : (double)p->chunk;
-	/* Not more in flight than a quarter of a second's worth: a burst that is
-	 * told to stop waits for that. */
+	/* At most 250 ms worth in flight: a cancelled burst waits for that. */
 	if (me->writes >= 2 && (double)me->inflight + chunk > rate(me) * 250e6)
 		return 0;
 	return chunk >= (double)unclaimed ? unclaimed : align((int64_t)chunk);

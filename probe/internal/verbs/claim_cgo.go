@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
@@ -8,10 +8,11 @@ import "C"
 import (
 	"math"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// share is what the scheduler knows of a rail in the middle of a burst: struct
-// rs_share of shim.h.
+// share is the scheduler's state of a rail: struct rs_share of shim.h.
 type share struct {
 	inflight, done int64
 	age            time.Duration
@@ -19,9 +20,9 @@ type share struct {
 	alive          bool
 }
 
-// claim asks the scheduler how much of the unclaimed bytes rail i may take at a
-// time since the start. No device is needed: tests play a burst with it.
-func claim(shares []share, i int, unclaimed int64, now time.Duration, o BurstOptions) int64 {
+// claim returns how many of the unclaimed bytes rail i may take at a time since the start. It needs no device: tests
+// simulate bursts with it.
+func claim(shares []share, i int, unclaimed int64, now time.Duration, o transfer.BurstArgs) int64 {
 	left := time.Duration(math.MaxInt64)
 	if o.Limit > 0 {
 		left = o.Limit - now
@@ -36,6 +37,6 @@ func claim(shares []share, i int, unclaimed int64, now time.Duration, o BurstOpt
 			c[i].alive = 1
 		}
 	}
-	plan := o.plan(0)
-	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), C.int64_t(left), &plan))
+	p := plan(o, 0)
+	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), C.int64_t(left), &p))
 }

@@ -1,9 +1,10 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
 import (
 	"fmt"
+	"github.com/railscope/railscope/probe/internal/transfer"
 	"math"
 	"slices"
 	"testing"
@@ -26,7 +27,7 @@ type write struct {
 // play runs a burst of simulated time with the scheduler's decisions and
 // returns how long it took and what was moved. It fails the test when the burst
 // stops short of its total and its limit.
-func play(t *testing.T, wires []wire, o BurstOptions) (took time.Duration, moved int64) {
+func play(t *testing.T, wires []wire, o transfer.BurstArgs) (took time.Duration, moved int64) {
 	t.Helper()
 	shares := make([]share, len(wires))
 	for i := range shares {
@@ -116,7 +117,7 @@ func TestClaim(t *testing.T) {
 				sum += r
 				wires = append(wires, wire{rate: r, latency: tc.delay})
 			}
-			took, moved := play(t, wires, BurstOptions{Mode: Stealing, Total: tc.total, Chunk: tc.chunk, Depth: 8,
+			took, moved := play(t, wires, transfer.BurstArgs{Stealing: true, Total: tc.total, Chunk: tc.chunk, Depth: 8,
 				Limit: 3 * time.Second})
 			share := float64(moved) / took.Seconds() / sum
 			t.Logf("%.4f of the sum, in %v", share, took)
@@ -137,7 +138,7 @@ func TestClaimTiny(t *testing.T) {
 			wires := []wire{{rate: 1e9, latency: time.Microsecond}, {rate: 1e8, latency: time.Microsecond},
 				{rate: 1e9, latency: time.Millisecond}}
 			t.Run(fmt.Sprintf("%d by %d", total, chunk), func(t *testing.T) {
-				play(t, wires, BurstOptions{Mode: Stealing, Total: total, Chunk: chunk, Depth: 4})
+				play(t, wires, transfer.BurstArgs{Stealing: true, Total: total, Chunk: chunk, Depth: 4})
 			})
 		}
 	}
@@ -145,7 +146,7 @@ func TestClaimTiny(t *testing.T) {
 
 // TestClaimRefuses asks in situations in which a rail has enough to do.
 func TestClaimRefuses(t *testing.T) {
-	o := BurstOptions{Mode: Stealing, Chunk: 1 << 20, MinChunk: 1 << 16, Depth: 8}
+	o := transfer.BurstArgs{Stealing: true, Chunk: 1 << 20, Depth: 8}
 	fast := share{inflight: 4 << 20, done: 300 << 20, age: time.Second, writes: 4, window: 8, alive: true}
 	slow := share{inflight: 1 << 20, done: 100 << 20, age: time.Second, writes: 1, window: 8, alive: true}
 	with := func(s share, change func(*share)) share { change(&s); return s }
@@ -153,28 +154,28 @@ func TestClaimRefuses(t *testing.T) {
 		name      string
 		shares    []share
 		unclaimed int64
-		mode      Mode
+		stealing  bool
 		want      int64
 	}{
-		{"plenty left", []share{slow, fast}, 1 << 30, Stealing, 1 << 20},
-		{"nothing left", []share{slow, fast}, 0, Stealing, 0},
+		{"plenty left", []share{slow, fast}, 1 << 30, true, 1 << 20},
+		{"nothing left", []share{slow, fast}, 0, true, 0},
 		{"the end: the others are done before", []share{with(slow, func(s *share) { s.inflight = 2 << 20 }), fast},
-			1 << 20, Stealing, 0},
-		{"window full", []share{with(slow, func(s *share) { s.writes = 8 }), fast}, 1 << 30, Stealing, 0},
-		{"dead", []share{with(slow, func(s *share) { s.alive = false }), fast}, 1 << 30, Stealing, 0},
-		{"nothing known yet: the smallest", []share{{window: 2, alive: true}, fast}, 1 << 30, Stealing, 1 << 16},
+			1 << 20, true, 0},
+		{"window full", []share{with(slow, func(s *share) { s.writes = 8 }), fast}, 1 << 30, true, 0},
+		{"dead", []share{with(slow, func(s *share) { s.alive = false }), fast}, 1 << 30, true, 0},
+		{"nothing known yet: the smallest", []share{{window: 2, alive: true}, fast}, 1 << 30, true, 1 << 16},
 		{"nobody does anything: the fastest must", []share{with(fast, func(s *share) { s.inflight, s.writes = 0, 0 }),
-			with(slow, func(s *share) { s.inflight, s.writes = 0, 0 })}, 1 << 12, Stealing, 1 << 12},
+			with(slow, func(s *share) { s.inflight, s.writes = 0, 0 })}, 1 << 12, true, 1 << 12},
 		{"a quarter of a second is in flight", []share{with(slow, func(s *share) {
 			s.done, s.inflight, s.writes = 8<<20, 2<<20, 2
-		})}, 1 << 30, Static, 0},
+		})}, 1 << 30, false, 0},
 		{"but two always", []share{with(slow, func(s *share) {
 			s.done, s.inflight, s.writes = 1, 1<<20, 1
-		})}, 1 << 30, Static, 1 << 20},
-		{"static, the rest", []share{slow}, 1234, Static, 1234},
+		})}, 1 << 30, false, 1 << 20},
+		{"static, the rest", []share{slow}, 1234, false, 1234},
 	} {
 		o := o
-		o.Mode = tc.mode
+		o.Stealing = tc.stealing
 		if got := claim(tc.shares, 0, tc.unclaimed, 0, o); got != tc.want {
 			t.Errorf("%s: takes %d, want %d", tc.name, got, tc.want)
 		}

@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
@@ -11,6 +11,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // Rates that a fake fabric holds to on any machine.
@@ -43,21 +44,21 @@ func connected(t testing.TB, size, queuePairs, depth int, knobs ...fakeverbs.Kno
 	t.Cleanup(e.close)
 	e.from, e.to = buffer(t, size), buffer(t, size)
 	pattern.Fill(e.from.Bytes(), seed, 0)
-	var regions []Region
 	for i := range knobs {
 		spec := Spec{Device: fmt.Sprintf("mlx5_%d", i), Port: 1, GIDIndex: 3, QueuePairs: queuePairs, Depth: depth}
 		e.fabric.Use(t, "A")
 		e.rails = append(e.rails, must(e.lib.OpenRail(spec)))
 		e.fabric.Use(t, "B")
 		e.peers = append(e.peers, must(e.lib.OpenRail(spec)))
-		must(e.rails[i].Register(e.from))
-		regions = append(regions, must(e.peers[i].Register(e.to)))
+		if err := errors.Join(e.rails[i].Register(e.from), e.peers[i].Register(e.to)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i := range knobs {
-		connect(t, e.peers[i], e.rails[i], Region{})
-		connect(t, e.rails[i], e.peers[i], regions[i])
+		connect(t, e.peers[i], e.rails[i])
+		connect(t, e.rails[i], e.peers[i])
 	}
-	e.run = must(NewRun(len(knobs)))
+	e.run = NewRun(len(knobs))
 	return e
 }
 
@@ -87,17 +88,11 @@ func buffer(t testing.TB, size int) *Buffer {
 	return b
 }
 
-// remote is what a rail's peer has to know.
-func remote(r *Rail, g Region) Remote {
-	i := r.Info()
-	return Remote{QPNs: i.QPNs, PSNs: i.PSNs, GID: i.GID, LID: i.LID, Addr: g.Addr, RKey: g.RKey}
-}
-
 func attr() Attr { return Attr{PathMTU: 4096, Timeout: 14, RetryCount: 7} }
 
-func connect(t testing.TB, r, peer *Rail, g Region) {
+func connect(t testing.TB, r, peer *Rail) {
 	t.Helper()
-	if err := r.Connect(remote(peer, g), attr()); err != nil {
+	if err := r.Connect(peer.Info().End, attr()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -115,9 +110,6 @@ func (e *ends) close() {
 				e.t.Error(err)
 			}
 		}
-		if e.run != nil {
-			e.run.Close()
-		}
 	}
 	for _, left := range e.fabric.Left() {
 		e.t.Errorf("left open: %s", left)
@@ -125,7 +117,7 @@ func (e *ends) close() {
 }
 
 // burst runs one, with a deadline if it has none.
-func (e *ends) burst(o BurstOptions) (BurstResult, error) {
+func (e *ends) burst(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	e.t.Helper()
 	if o.Deadline == 0 {
 		o.Deadline = 10 * time.Second
@@ -138,7 +130,7 @@ func (e *ends) burst(o BurstOptions) (BurstResult, error) {
 
 // consistent holds a result to itself and to what arrived: all that is said to
 // be done is there.
-func (e *ends) consistent(got BurstResult) {
+func (e *ends) consistent(got transfer.BurstDone) {
 	e.t.Helper()
 	bytes, end := int64(0), time.Duration(0)
 	for i, r := range got.Rails {
@@ -162,7 +154,7 @@ func (e *ends) consistent(got BurstResult) {
 }
 
 // arrived checks the pattern in a range of the target.
-func (e *ends) arrived(d Range) {
+func (e *ends) arrived(d transfer.Range) {
 	e.t.Helper()
 	at := d.Offset &^ (pattern.Word - 1) // a range may begin within a word
 	if d.Offset != at {
@@ -173,9 +165,9 @@ func (e *ends) arrived(d Range) {
 	}
 }
 
-// reason is the reason of an error of this package's.
+// reason returns the reason of an error of this package.
 func reason(err error) failure.Reason {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*failure.Failure](err); ok {
 		return e.Reason
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
@@ -20,7 +20,7 @@ func TestOpenMissing(t *testing.T) {
 		"libc.so.6": "ibv_get_device_list",
 	} {
 		_, err := Open(path)
-		if e, ok := errors.AsType[*Error](err); !ok || e.Reason != failure.NoLibrary || !strings.Contains(e.Error(),
+		if e, ok := errors.AsType[*failure.Failure](err); !ok || e.Reason != failure.NoLibrary || !strings.Contains(e.Error(),
 			says) {
 			t.Errorf("%s: %v, want %s with %q", path, err, failure.NoLibrary, says)
 		}
@@ -67,7 +67,7 @@ func TestOpenReal(t *testing.T) {
 		t.Errorf("loaded from %q", l.File())
 	}
 	names, err := l.Devices()
-	if e, ok := errors.AsType[*Error](err); ok && e.Reason != failure.NoUverbs && e.Reason != failure.DevPerm {
+	if e, ok := errors.AsType[*failure.Failure](err); ok && e.Reason != failure.NoUverbs && e.Reason != failure.DevPerm {
 		t.Errorf("list of devices: %v", err)
 	}
 	t.Logf("%s: %q, %v", l.File(), names, err)

@@ -1,13 +1,21 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
 // #include "shim.h"
 import "C"
 
-// Rail is one port of one device, with queue pairs to one peer. After a write
-// failed on it, it writes no more, and returns that failure: close it, and open
-// another.
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
+)
+
+// Rail is one port of one device, with queue pairs to one peer. After a write failed on it, it writes no more and
+// returns that failure: close it, and open another.
 type Rail struct {
 	c      *C.struct_rs_rail // nil: closed
 	spec   Spec
@@ -15,11 +23,8 @@ type Rail struct {
 	buffer *Buffer // registered here
 }
 
-// OpenRail opens a device and makes queue pairs, in state INIT: peers may write
-// once they know a [Region] and are connected.
-//
-// Reasons: NoProvider, the library does not list the device; DevPerm; Memlock;
-// NoGID, there is no such entry; DeviceFatal.
+// OpenRail opens a device and creates queue pairs in state INIT: peers may write once they are connected and know the
+// registered memory. Reasons: NoProvider, DevPerm, Memlock, NoGID, DeviceFatal.
 func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	if len(s.Device) >= C.RS_NAME || s.Port < 1 || s.Port > 255 || s.GIDIndex < 0 || s.GIDIndex > 255 ||
 		s.QueuePairs < 1 || s.QueuePairs > MaxQueuePairs || s.Depth < 1 || s.Depth > MaxDepth {
@@ -27,53 +32,51 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	}
 	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs),
 		depth: C.uint32_t(s.Depth)}
-	for i, b := range []byte(s.Device) {
-		spec.device[i] = C.char(b)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&spec.device)), C.RS_NAME), s.Device)
+	r := &Rail{spec: s, info: Info{End: transfer.End{
+		QPNs: make([]uint32, s.QueuePairs),
+		PSNs: make([]uint32, s.QueuePairs),
+	}}}
+	for i := range r.info.PSNs { // random, so that no packet of an earlier queue pair fits into one of these
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+		r.info.PSNs[i] = binary.NativeEndian.Uint32(b[:]) & 0xffffff
+		spec.psn[i] = C.uint32_t(r.info.PSNs[i])
 	}
 	var info C.struct_rs_info
-	r := &Rail{spec: s}
-	if err := failed(C.rs_rail_open(&l.c, &spec, &r.c, &info), s.Device); err != nil {
+	if err := check(C.rs_rail_open(&l.c, &spec, &r.c, &info), s.Device); err != nil {
 		return nil, err
 	}
-	r.info = Info{
-		State:     int(info.state),
-		ActiveMTU: int(info.active_mtu),
-		MaxMTU:    int(info.max_mtu),
-		Ethernet:  info.ethernet != 0,
-		LID:       uint16(info.lid),
-		QPNs:      make([]uint32, s.QueuePairs),
-		PSNs:      make([]uint32, s.QueuePairs),
-		MaxInline: int(info.max_inline),
+	for i := range r.info.QPNs {
+		r.info.QPNs[i] = uint32(info.qpn[i])
 	}
-	for i := range r.info.GID {
-		r.info.GID[i] = byte(info.gid[i])
-	}
-	for i := range s.QueuePairs {
-		r.info.QPNs[i], r.info.PSNs[i] = uint32(info.qpn[i]), uint32(info.psn[i])
-	}
+	r.info.GID = netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid)))
+	r.info.LID = uint16(info.lid)
+	r.info.ActiveMTU, r.info.MaxMTU = int(info.active_mtu), int(info.max_mtu)
+	r.info.State, r.info.Ethernet, r.info.MaxInline = int(info.state), info.ethernet != 0, int(info.max_inline)
 	return r, nil
 }
 
-// Info returns what was found when the rail was opened.
+// Info returns what was found when the rail was opened, and its registered memory.
 func (r *Rail) Info() Info { return r.info }
 
-// Register makes a buffer one that this rail writes from and its peer may write
-// to, in any order the bus likes. A rail has one. Reason: Memlock.
-func (r *Rail) Register(b *Buffer) (Region, error) {
-	if r.c == nil || b.memory == nil {
-		return Region{}, misuse(r.spec.Device, "closed")
+// Register registers the buffer that this rail writes from and its peer may write to, with relaxed ordering where the
+// library has it. A rail has one buffer. Reason: Memlock.
+func (r *Rail) Register(b *Buffer) error {
+	if r.c == nil || b.data == nil {
+		return misuse(r.spec.Device, "closed")
 	}
-	var rkey C.uint32_t
-	if err := failed(C.rs_rail_register(r.c, b.memory, C.uint64_t(b.size), &rkey), r.spec.Device); err != nil {
-		return Region{}, err
+	memory, rkey := unsafe.Pointer(&b.data[0]), C.uint32_t(0)
+	if err := check(C.rs_rail_register(r.c, memory, C.uint64_t(len(b.data)), &rkey), r.spec.Device); err != nil {
+		return err
 	}
-	r.buffer = b
-	return Region{Addr: uint64(uintptr(b.memory)), RKey: uint32(rkey)}, nil
+	r.buffer, r.info.Addr, r.info.RKey = b, uint64(uintptr(memory)), uint32(rkey)
+	return nil
 }
 
-// Connect connects the queue pairs to the peer's, in order. It is RTR that asks
-// the network: RTREinval, RTRUnreachable, RTRNoRoute. The error names the state.
-func (r *Rail) Connect(to Remote, a Attr) error {
+// Connect connects the queue pairs to the peer's, in order. The step to RTR uses the network: RTREinval,
+// RTRUnreachable, RTRNoRoute. The error names the state.
+func (r *Rail) Connect(to transfer.End, a Attr) error {
 	if r.c == nil {
 		return misuse(r.spec.Device, "closed")
 	}
@@ -85,28 +88,20 @@ func (r *Rail) Connect(to Remote, a Attr) error {
 		mtu: C.uint32_t(a.PathMTU), timeout: C.uint8_t(a.Timeout), retries: C.uint8_t(a.RetryCount),
 		traffic_class: C.uint8_t(a.TrafficClass),
 	}
-	for i, b := range to.GID {
-		c.gid[i] = C.uint8_t(b)
-	}
+	gid := to.GID.As16()
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.gid)), len(gid)), gid[:])
 	for i := range to.QPNs {
 		c.qpn[i], c.psn[i] = C.uint32_t(to.QPNs[i]), C.uint32_t(to.PSNs[i])
 	}
-	if err := failed(C.rs_rail_connect(r.c, &c), r.spec.Device); err != nil {
-		return err
-	}
-	return nil
+	return check(C.rs_rail_connect(r.c, &c), r.spec.Device)
 }
 
-// Close closes everything of the rail, whatever fails, and returns what failed
-// first. Closing again does nothing.
+// Close closes everything of the rail in any case, and returns the first failure. Closing again does nothing.
 func (r *Rail) Close() error {
 	if r.c == nil {
 		return nil
 	}
-	err := failed(C.rs_rail_close(r.c), r.spec.Device)
+	c := r.c
 	r.c, r.buffer = nil, nil
-	if err != nil {
-		return err
-	}
-	return nil
+	return check(C.rs_rail_close(c), r.spec.Device)
 }

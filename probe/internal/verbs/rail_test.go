@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
@@ -10,6 +10,7 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestOpenRailFails gives each step a reason to fail: the error says which, and
@@ -102,8 +103,8 @@ func TestInfo(t *testing.T) {
 		device string
 		want   Info
 	}{
-		{"mlx5_0", Info{State: PortActive, ActiveMTU: 1024, MaxMTU: 4096, Ethernet: true}},
-		{"ib0", Info{State: PortDown, ActiveMTU: 4096, MaxMTU: 4096}},
+		{"mlx5_0", Info{State: PortActive, End: transfer.End{ActiveMTU: 1024, MaxMTU: 4096}, Ethernet: true}},
+		{"ib0", Info{State: PortDown, End: transfer.End{ActiveMTU: 4096, MaxMTU: 4096}}},
 	} {
 		r, err := l.OpenRail(Spec{Device: tc.device, Port: 1, GIDIndex: 3, QueuePairs: 3, Depth: 1})
 		if err != nil {
@@ -114,7 +115,7 @@ func TestInfo(t *testing.T) {
 			got.Ethernet != tc.want.Ethernet {
 			t.Errorf("%s: %+v", tc.device, got)
 		}
-		if got.GID[10] != 0xff || got.GID[12] != 192 || got.MaxInline < 8 {
+		if !got.GID.Is4In6() || got.GID.Unmap().As4()[0] != 192 || got.MaxInline < 8 {
 			t.Errorf("%s: %+v", tc.device, got)
 		}
 		slices.Sort(got.PSNs)
@@ -129,11 +130,11 @@ func TestInfo(t *testing.T) {
 // TestConnectFails gives RTR and RTS reasons to fail.
 func TestConnectFails(t *testing.T) {
 	errno := func(e syscall.Errno) fakeverbs.Knobs { return fakeverbs.Knobs{RTRErrno: uint64(e)} }
-	same := func(*Remote, *Attr) {}
+	same := func(*transfer.End, *Attr) {}
 	for _, tc := range []struct {
 		name   string
 		knobs  fakeverbs.Knobs
-		change func(*Remote, *Attr)
+		change func(*transfer.End, *Attr)
 		want   failure.Reason
 		says   string
 	}{
@@ -146,10 +147,10 @@ func TestConnectFails(t *testing.T) {
 		{"EIO", errno(syscall.EIO), same, failure.DeviceFatal, "RTR"},
 		{"RTS", fakeverbs.Knobs{RTSErrno: uint64(syscall.EINVAL)}, same, failure.Other,
 			"RTS: invalid argument (errno 22)"},
-		{"MTU", fakeverbs.Knobs{}, func(_ *Remote, a *Attr) { a.PathMTU = 4096 }, failure.RTREinval, "MTU"},
-		{"nobody has that GID", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.GID[15] = 200 },
+		{"MTU", fakeverbs.Knobs{}, func(_ *transfer.End, a *Attr) { a.PathMTU = 4096 }, failure.RTREinval, "MTU"},
+		{"nobody has that GID", fakeverbs.Knobs{}, func(r *transfer.End, _ *Attr) { r.GID = r.GID.Next() },
 			failure.RTRUnreachable, "ARP"},
-		{"one queue pair", fakeverbs.Knobs{}, func(r *Remote, _ *Attr) { r.QPNs = r.QPNs[:1] }, failure.Other,
+		{"one queue pair", fakeverbs.Knobs{}, func(r *transfer.End, _ *Attr) { r.QPNs = r.QPNs[:1] }, failure.Other,
 			"another number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -163,7 +164,7 @@ func TestConnectFails(t *testing.T) {
 			defer r.Close()
 			peer := must(l.OpenRail(Spec{Device: "mlx5_1", Port: 1, GIDIndex: 3, QueuePairs: 2, Depth: 8}))
 			defer peer.Close()
-			to, a := remote(peer, Region{}), attr()
+			to, a := peer.Info().End, attr()
 			a.PathMTU = 2048
 			tc.change(&to, &a)
 			err := r.Connect(to, a)
@@ -186,21 +187,21 @@ func TestRegister(t *testing.T) {
 	r := must(l.OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	refuses := must(l.OpenRail(Spec{Device: "mlx5_1", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	defer refuses.Close()
-	if g, err := r.Register(b); err != nil || g.Addr == 0 || g.RKey == 0 {
-		t.Errorf("%+v, %v", g, err)
+	if err := r.Register(b); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 {
+		t.Errorf("%+v, %v", r.Info(), err)
 	}
-	if _, err := r.Register(b); err == nil {
+	if err := r.Register(b); err == nil {
 		t.Error("registered twice")
 	}
-	if _, err := refuses.Register(b); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
+	if err := refuses.Register(b); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
 		"LimitMEMLOCK=infinity") {
 		t.Errorf("%v", err)
 	}
 	r.Close()
-	if _, err := r.Register(b); err == nil {
+	if err := r.Register(b); err == nil {
 		t.Error("registered on a closed rail")
 	}
-	if err := r.Connect(Remote{}, attr()); err == nil {
+	if err := r.Connect(transfer.End{}, attr()); err == nil {
 		t.Error("connected a closed rail")
 	}
 }

@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo
 
 package verbs
 
@@ -8,177 +8,128 @@ import "C"
 import (
 	"runtime"
 	"slices"
-	"syscall"
+	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Run is what is written in one round. Cancel and Progress may be called from
-// other goroutines while it writes, but not after Close.
+// Run is one measurement. Cancel and Progress may be called by other goroutines while it writes.
 type Run struct {
-	c     *C.struct_rs_run
-	rails int
+	canceled atomic.Int32
+	done     []atomic.Int64
 }
 
-// NewRun makes a run over so many rails at most.
-func NewRun(rails int) (*Run, error) {
-	if rails < 1 {
-		return nil, misuse("", "a run has rails")
-	}
-	run := &Run{c: C.rs_run_new(C.uint32_t(rails)), rails: rails}
-	if run.c == nil {
-		return nil, newError(opMap, "", syscall.ENOMEM, 0, 0)
-	}
-	return run, nil
-}
+// NewRun returns a run over at most so many rails.
+func NewRun(rails int) *Run { return &Run{done: make([]atomic.Int64, rails)} }
 
-// Cancel ends what is being written, and everything that this run would write
-// later: nothing is posted any more, and what is in flight has 100 ms.
-func (run *Run) Cancel() {
-	if run.c != nil {
-		C.rs_run_cancel(run.c)
-	}
-}
+// Cancel stops the run: nothing is posted any more, and writes in flight have 100 ms.
+func (run *Run) Cancel() { run.canceled.Store(1) }
 
-// Progress returns the bytes that completed on each rail of the burst that
-// runs, or ran last.
+// Progress returns the bytes completed on each rail of the current or last burst.
 func (run *Run) Progress() []int64 {
-	done := make([]int64, run.rails)
-	for i := range done {
-		if run.c != nil {
-			done[i] = int64(C.rs_run_done(run.c, C.uint32_t(i)))
-		}
+	bytes := make([]int64, len(run.done))
+	for i := range run.done {
+		bytes[i] = run.done[i].Load()
 	}
-	return done
+	return bytes
 }
 
-// Close frees the run. Closing again does nothing.
-func (run *Run) Close() {
-	if run.c != nil {
-		C.rs_run_free(run.c)
-		run.c = nil
-	}
-}
+// flag is what C reads to see that the run is canceled.
+func (run *Run) flag() *C.int32_t { return (*C.int32_t)(unsafe.Pointer(&run.canceled)) }
 
-// usable says what is wrong with a call, before C sees it.
+// usable returns what is wrong with a call before C sees it.
 func (run *Run) usable(rails []*Rail) error {
-	if run.c == nil {
-		return misuse("", "the run is closed")
-	}
-	if len(rails) == 0 || len(rails) > run.rails {
-		return misuse("", "no rails, or more than the run is for")
+	if len(rails) == 0 || len(rails) > len(run.done) {
+		return misuse("run", "no rails, or too many")
 	}
 	for i, r := range rails {
-		if r.c == nil || r.buffer == nil || r.buffer.memory == nil {
+		switch {
+		case r.c == nil || r.buffer == nil || r.buffer.data == nil:
 			return misuse(r.spec.Device, "closed, or without a buffer")
-		}
-		if slices.Contains(rails[:i], r) {
+		case slices.Contains(rails[:i], r):
 			return misuse(r.spec.Device, "the same rail twice")
 		}
 	}
 	return nil
 }
 
-// Latency writes 8 bytes at a time, n times, each when the one before completed,
-// and returns how long each took from posting to its completion. The first few
-// warm up and do not count. After limit it stops, with what there is: at least
-// one. A write that takes longer than limit is an error, of reason Timeout, as
-// is any that fails; what there was before is returned with it.
+// Latency writes 8 bytes n times, each after the one before completed, and returns the times from post to completion.
+// The first few warm up and do not count. After limit it stops with the samples so far, at least one. A write that
+// takes longer than limit fails with reason Timeout; the samples before a failure are returned with it.
 func (run *Run) Latency(r *Rail, n int, limit time.Duration) ([]time.Duration, error) {
 	if err := run.usable([]*Rail{r}); err != nil {
 		return nil, err
 	}
-	if n < 1 || n > 1<<20 || limit <= 0 || r.buffer.size < 8 {
+	if n < 1 || n > 1<<20 || limit <= 0 || len(r.buffer.data) < 8 {
 		return nil, misuse(r.spec.Device, "samples, limit or buffer out of range")
 	}
 	samples, taken := make([]time.Duration, n), C.uint32_t(0)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := failed(C.rs_latency(run.c, r.c, C.uint32_t(n), C.int64_t(limit), (*C.int64_t)(unsafe.Pointer(&samples[0])),
-		&taken), r.spec.Device)
-	samples = samples[:taken]
-	if err != nil {
-		return samples, err
-	}
-	return samples, nil
+	err := check(C.rs_latency(run.flag(), r.c, C.uint32_t(n), C.int64_t(limit),
+		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken), r.spec.Device)
+	return samples[:taken], err
 }
 
-// plan is the options as C has them, with what was left out.
-func (o BurstOptions) plan(size int) C.struct_rs_plan {
-	least := o.MinChunk
-	if least <= 0 {
-		least = max(o.Chunk/16&^4095, 4096)
-	}
-	return C.struct_rs_plan{
+// plan converts the arguments for C. Near the end, chunks shrink to 1/16, but not below 4 KiB.
+func plan(o transfer.BurstArgs, size int) C.struct_rs_plan {
+	p := C.struct_rs_plan{
 		total: C.int64_t(o.Total), size: C.int64_t(size), chunk: C.int64_t(o.Chunk),
-		min_chunk: C.int64_t(min(least, o.Chunk)),
+		min_chunk: C.int64_t(min(max(o.Chunk/16&^4095, 4096), o.Chunk)),
 		limit:     C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth),
-		stealing: C.uint32_t(o.Mode),
 	}
+	if o.Stealing {
+		p.stealing = 1
+	}
+	return p
 }
 
-// Burst writes from a buffer to the same places of the peers', over all rails
-// at once, and returns when all that is in flight completed or was given up.
-// Rails that fail are left out, and in mode Stealing the others do their part;
-// there is an error when none is left (the first rail's), after Cancel
-// (Canceled), and after Deadline (Timeout). The result always says what
-// completed.
-func (run *Run) Burst(rails []*Rail, b *Buffer, o BurstOptions) (BurstResult, error) {
+// Burst writes from a buffer to the same offsets of the peers', over all rails at once, and returns when all writes in
+// flight completed or were abandoned. A rail that fails is left out; when stealing, the others take over its part. It
+// fails when no rail is left (with the first rail's failure), after Cancel (Canceled) and after the deadline (Timeout).
+// The result always says what completed.
+func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.BurstDone, error) {
+	var done transfer.BurstDone
 	if err := run.usable(rails); err != nil {
-		return BurstResult{}, err
+		return done, err
 	}
 	c := make([]*C.struct_rs_rail, len(rails))
 	for i, r := range rails {
 		if r.buffer != b {
-			return BurstResult{}, misuse(r.spec.Device, "another buffer is registered")
+			return done, misuse(r.spec.Device, "another buffer is registered")
 		}
 		if o.Depth < 1 || o.Depth > r.spec.Depth {
 			o.Depth = r.spec.Depth
 		}
 		c[i] = r.c
 	}
-	if o.Total < 1 || o.Total > 1<<48 || o.Chunk < 8 || o.Chunk > 1<<
-		30 || o.Deadline <= 0 || o.Mode < Static || o.Mode > Stealing {
-		return BurstResult{}, misuse("", "total, chunk, deadline or mode out of range")
+	if o.Total < 1 || o.Total > 1<<48 || o.Chunk < 8 || o.Chunk > 1<<30 || o.Deadline <= 0 {
+		return done, misuse("burst", "total, chunk or deadline out of range")
 	}
-	plan := o.plan(b.size)
-	parts := make([]C.struct_rs_part, len(rails))
-	done := make([]C.struct_rs_range, 2*len(rails)*(o.Depth+1))
-	dones := C.uint32_t(len(done))
+	for i := range run.done {
+		run.done[i].Store(0)
+	}
+	p, parts := plan(o, len(b.data)), make([]C.struct_rs_part, len(rails))
+	ranges := make([]C.struct_rs_range, 2*len(rails)*(o.Depth+1))
+	n := C.uint32_t(len(ranges))
 	runtime.LockOSThread()
-	e := C.rs_burst(run.c, &c[0], C.uint32_t(len(c)), &plan, &parts[0], &done[0], &dones)
+	e := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &p, &parts[0],
+		&ranges[0], &n)
 	runtime.UnlockOSThread()
-	result := newResult(rails, parts, done[:dones], int64(b.size))
-	device := ""
-	if i := slices.IndexFunc(parts, func(p C.struct_rs_part) bool { return p.error == e }); i >= 0 {
-		device = rails[i].spec.Device
-	}
-	if err := failed(e, device); err != nil {
-		return result, err
-	}
-	return result, nil
-}
-
-func newResult(rails []*Rail, parts []C.struct_rs_part, done []C.struct_rs_range, size int64) BurstResult {
-	var result BurstResult
-	first := time.Duration(-1)
+	list := make([]transfer.BurstRail, len(rails))
 	for i, p := range parts {
-		rail := RailBurst{
-			Bytes: int64(p.bytes), Writes: int(p.writes), First: time.Duration(p.first), Last: time.Duration(p.last),
-			Err: failed(p.error, rails[i].spec.Device),
-		}
-		result.Rails = append(result.Rails, rail)
-		result.Bytes += rail.Bytes
-		if rail.Writes > 0 && (first < 0 || rail.First < first) {
-			first = rail.First
-		}
-		result.Elapsed = max(result.Elapsed, rail.Last)
+		list[i] = transfer.BurstRail{Bytes: int64(p.bytes), Writes: int(p.writes), First: time.Duration(p.first),
+			Last: time.Duration(p.last), Failure: failed(p.error, rails[i].spec.Device)}
 	}
-	result.Elapsed -= max(first, 0)
-	ranges := make([]Range, len(done))
-	for i, r := range done {
-		ranges[i] = Range{int64(r.at), int64(r.length)}
+	completed := make([]transfer.Range, n)
+	for i, r := range ranges[:n] {
+		completed[i] = transfer.Range{Offset: int64(r.at), Length: int64(r.length)}
 	}
-	result.Done = fold(ranges, size)
-	return result
+	done, err := transfer.Sum(list, completed, int64(len(b.data)))
+	if f := failed(e, ""); f != nil {
+		err = f
+	}
+	return done, err
 }

@@ -1,9 +1,6 @@
 /*
- * libibverbs, opened at run time: a host without it runs the same program.
- *
- * verbs.h is used for its types and for what is inline in it (ibv_post_send and
- * ibv_poll_cq go through function pointers of the context). Everything else is
- * called by CALL, which never refers to the function itself.
+ * libibverbs, opened at run time: a host without it runs the same program. verbs.h gives types and what is inline
+ * (ibv_post_send and ibv_poll_cq go through function pointers of the context); CALL calls everything else.
  */
 #define _GNU_SOURCE
 #include "rail.h"
@@ -15,16 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
 
 /* In verbs.h these are macros around the functions. */
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* Those after ibv_reg_mr_iova2 included may be missing. Versions are those of
- * libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI. */
+/* From ibv_reg_mr_iova2 on they may be missing. Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an
+ * older ABI. */
 #define SYMBOLS(X)                                                                                                     \
 	X(ibv_get_device_list, "IBVERBS_1.1")                                                                          \
 	X(ibv_free_device_list, "IBVERBS_1.1")                                                                         \
@@ -46,7 +41,7 @@
 
 #define INDEX(name, version) S_##name,
 enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
-_Static_assert(S_COUNT == (int)RS_SYMBOLS, "struct rs_lib has another size");
+_Static_assert(S_COUNT == (int)RS_SYMBOLS, "RS_SYMBOLS is not the number of symbols");
 
 #define NAMED(name, version) {#name, version},
 static const struct {
@@ -55,26 +50,27 @@ static const struct {
 
 #define CALL(lib, name) ((__typeof__(&name))(lib)->symbol[S_##name])
 
-/* Functions of libibverbs fail in three ways: by returning errno, -errno, or -1
- * with errno set. TRY and FAILED make -errno of them. */
-#define TRY(call) (errno = 0, normal(call))
-static int32_t normal(int rc)
+/* Functions of libibverbs return errno, -errno, -1 with errno set, or NULL with errno set. TRY and failed() turn these
+ * into -errno. */
+#define TRY(call) (errno = 0, negative(call))
+static int32_t negative(int rc)
 {
 	if (rc == -1 && errno)
 		return -errno;
 	return rc > 0 ? -rc : rc;
 }
 
-/* And those that return a pointer, by NULL with errno set. */
 static int32_t failed(void)
 {
 	return errno ? -errno : -EIO;
 }
 
-static struct rs_error fault(enum rs_op op, int32_t err)
+static struct rs_error fault(const char *op, int32_t err)
 {
-	return (struct rs_error){.op = err ? op : RS_NONE, .err = err};
+	return (struct rs_error){.op = err ? op : NULL, .err = err};
 }
+
+static const struct rs_error ok;
 
 /* ---- library ---- */
 
@@ -100,16 +96,16 @@ struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32
 	*lib = (struct rs_lib){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
 	if (!lib->handle) {
 		explain(text, size);
-		return fault(RS_LOAD, -ENOENT);
+		return fault("load libibverbs", -ENOENT);
 	}
 	for (int i = 0; i < S_COUNT; i++) {
 		lib->symbol[i] = lookup(lib->handle, symbols[i].name, symbols[i].version);
 		if (!lib->symbol[i] && i < S_OPTIONAL) {
 			explain(text, size);
-			return fault(RS_SYMBOL, -ENOSYS);
+			return fault("load libibverbs", -ENOSYS);
 		}
 	}
-	return fault(RS_NONE, 0);
+	return ok;
 }
 
 void rs_file(const struct rs_lib *lib, char *path, uint32_t size)
@@ -127,7 +123,7 @@ static struct rs_error list(const struct rs_lib *lib, struct ibv_device ***devic
 	*n = 0;
 	errno = 0;
 	*devices = CALL(lib, ibv_get_device_list)(n);
-	return fault(RS_LIST, *devices ? 0 : failed());
+	return fault("list devices", *devices ? 0 : failed());
 }
 
 struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room, uint32_t *count)
@@ -144,26 +140,6 @@ struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room,
 	return e;
 }
 
-/* ---- memory ---- */
-
-struct rs_error rs_map(uint64_t size, void **memory)
-{
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return fault(RS_MAP, -errno);
-	/* Not MAP_HUGETLB: where a control group allows no huge pages, mmap
-	 * succeeds and the first touch is a SIGBUS. This only asks. */
-	madvise(p, size, MADV_HUGEPAGE);
-	memset(p, 0, size);
-	*memory = p;
-	return fault(RS_NONE, 0);
-}
-
-struct rs_error rs_unmap(void *memory, uint64_t size)
-{
-	return fault(RS_MAP, munmap(memory, size) ? -errno : 0);
-}
-
 /* ---- rail ---- */
 
 static struct rs_error open_device(struct rs_rail *r)
@@ -173,13 +149,13 @@ static struct rs_error open_device(struct rs_rail *r)
 	struct rs_error e = list(&r->lib, &devices, &n);
 	if (e.op)
 		return e;
-	e = fault(RS_FIND, -ENODEV);
+	e = fault("find device", -ENODEV);
 	for (int i = 0; i < n; i++) {
 		if (strcmp(CALL(&r->lib, ibv_get_device_name)(devices[i]), r->spec.device))
 			continue;
 		errno = 0;
 		r->context = CALL(&r->lib, ibv_open_device)(devices[i]);
-		e = fault(RS_OPEN, r->context ? 0 : failed());
+		e = fault("open device", r->context ? 0 : failed());
 		break;
 	}
 	CALL(&r->lib, ibv_free_device_list)(devices);
@@ -190,13 +166,13 @@ static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 {
 	struct ibv_port_attr port;
 	union ibv_gid gid;
-	memset(&port, 0, sizeof port); /* the function fills only what it had when it was young */
+	memset(&port, 0, sizeof port); /* an old ABI fills only a part */
 	int32_t err = TRY(CALL(&r->lib, ibv_query_port)(r->context, (uint8_t)r->spec.port, (void *)&port));
 	if (err)
-		return fault(RS_PORT, err);
+		return fault("query port", err);
 	err = TRY(CALL(&r->lib, ibv_query_gid)(r->context, (uint8_t)r->spec.port, (int)r->spec.gid_index, &gid));
 	if (err)
-		return fault(RS_GID, err);
+		return fault("query GID", err);
 	r->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	info->state = (int32_t)port.state;
 	info->active_mtu = 128u << port.active_mtu;
@@ -204,11 +180,10 @@ static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 	info->ethernet = r->ethernet;
 	info->lid = port.lid;
 	memcpy(info->gid, gid.raw, sizeof info->gid);
-	return fault(RS_NONE, 0);
+	return ok;
 }
 
-/* Every queue pair could hold all that is in flight: which of them completes
- * first is not known. */
+/* Every queue pair could hold all writes in flight: which completes first is unknown. */
 static struct ibv_qp *create_qp(struct rs_rail *r, uint32_t max_inline)
 {
 	struct ibv_qp_init_attr attr = {
@@ -229,15 +204,15 @@ static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
 {
 	r->qp[i] = create_qp(r, 8);
 	if (!r->qp[i])
-		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses rather than grant 0 */
+		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses 8 */
 	if (!r->qp[i])
-		return fault(RS_QP, failed());
+		return fault("create QP", failed());
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = (uint8_t)r->spec.port,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
-	return fault(RS_INIT, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+	return fault("INIT", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)));
 }
 
@@ -248,22 +223,15 @@ static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
 		e = query(r, info);
 	if (e.op)
 		return e;
-	/* A packet of a queue pair that is gone must not fit into one of ours. */
-	if (getrandom(r->psn, sizeof r->psn, 0) != (ssize_t)sizeof r->psn)
-		return fault(RS_RANDOM, failed());
 	errno = 0;
 	if (!(r->pd = CALL(&r->lib, ibv_alloc_pd)(r->context)))
-		return fault(RS_PD, failed());
+		return fault("allocate PD", failed());
 	errno = 0;
 	if (!(r->cq = CALL(&r->lib, ibv_create_cq)(r->context, (int)r->spec.depth, NULL, NULL, 0)))
-		return fault(RS_CQ, failed());
+		return fault("create CQ", failed());
 	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++) {
 		e = init_qp(r, i);
-		if (e.op)
-			return e;
-		r->psn[i] &= 0xffffff;
-		info->qpn[i] = r->qp[i]->qp_num;
-		info->psn[i] = r->psn[i];
+		info->qpn[i] = e.op ? 0 : r->qp[i]->qp_num;
 	}
 	info->max_inline = r->max_inline;
 	return e;
@@ -274,7 +242,7 @@ struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spe
 {
 	struct rs_rail *r = calloc(1, sizeof *r);
 	if (!r)
-		return fault(RS_MAP, -ENOMEM);
+		return fault("map memory", -ENOMEM);
 	r->lib = *lib;
 	r->spec = *spec;
 	memset(info, 0, sizeof *info);
@@ -290,7 +258,7 @@ struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size,
 {
 	unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	if (r->mr)
-		return fault(RS_REG, -EBUSY);
+		return fault("register memory", -EBUSY);
 	errno = 0;
 	if (CALL(&r->lib, ibv_reg_mr_iova2))
 		r->mr = CALL(&r->lib, ibv_reg_mr_iova2)(r->pd, memory, size, (uintptr_t)memory,
@@ -298,9 +266,9 @@ struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size,
 	else
 		r->mr = CALL(&r->lib, ibv_reg_mr)(r->pd, memory, size, (int)access);
 	if (!r->mr)
-		return fault(RS_REG, failed());
+		return fault("register memory", failed());
 	*rkey = r->mr->rkey;
-	return fault(RS_NONE, 0);
+	return ok;
 }
 
 static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_remote *to)
@@ -322,7 +290,7 @@ static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_rem
 		attr.ah_attr.grh.traffic_class = to->traffic_class;
 		memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof to->gid);
 	}
-	return fault(RS_RTR, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+	return fault("RTR", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)));
 }
@@ -331,20 +299,20 @@ static struct rs_error to_rts(struct rs_rail *r, uint32_t i, const struct rs_rem
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
-		.sq_psn = r->psn[i],
+		.sq_psn = r->spec.psn[i],
 		.timeout = to->timeout,
 		.retry_cnt = to->retries,
-		.rnr_retry = 6, /* 7 is for ever */
+		.rnr_retry = 6, /* 7 is without end */
 		.max_rd_atomic = 1,
 	};
-	return fault(RS_RTS, TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
+	return fault("RTS", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				     IBV_QP_MAX_QP_RD_ATOMIC)));
 }
 
 struct rs_error rs_rail_connect(struct rs_rail *r, const struct rs_remote *to)
 {
-	struct rs_error e = fault(RS_NONE, 0);
+	struct rs_error e = ok;
 	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++)
 		e = to_rtr(r, i, to);
 	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++)
@@ -377,5 +345,5 @@ struct rs_error rs_rail_close(struct rs_rail *r)
 	UNDO(ibv_close_device, r->context)
 #undef UNDO
 	free(r);
-	return fault(RS_CLOSE, first);
+	return fault("close", first);
 }

@@ -1,10 +1,7 @@
 /*
- * The border between Go and libibverbs: all that Go sees of C.
- *
- * Types of fixed width only. Times are nanoseconds of CLOCK_MONOTONIC, sizes
- * and offsets are bytes. What can fail returns a struct rs_error, never errno:
- * between two calls from Go the thread may be another. Nothing here keeps a
- * pointer to memory of Go's after a call returned.
+ * All that Go sees of C. Types have a fixed width, times are nanoseconds of CLOCK_MONOTONIC, sizes and offsets are
+ * bytes. What can fail returns a struct rs_error, never errno: between two calls from Go the thread may change. No
+ * pointer to Go memory is kept after a call returned.
  */
 #ifndef RAILSCOPE_SHIM_H
 #define RAILSCOPE_SHIM_H
@@ -12,20 +9,13 @@
 #include <stdint.h>
 
 enum {
-	RS_SYMBOLS = 17,   /* functions of libibverbs in use */
-	RS_NAME = 64,      /* of a device: IBV_SYSFS_NAME_MAX of rdma-core */
-	RS_MAX_QPS = 16,   /* per rail */
-	RS_MAX_DEPTH = 1024
-};
-
-/* What failed. The names for people are in error.go. */
-enum rs_op {
-	RS_NONE, RS_LOAD, RS_SYMBOL, RS_LIST, RS_FIND, RS_OPEN, RS_PORT, RS_GID, RS_RANDOM, RS_PD, RS_CQ,
-	RS_QP, RS_INIT, RS_RTR, RS_RTS, RS_MAP, RS_REG, RS_POST, RS_POLL, RS_WRITE, RS_CLOSE, RS_USE
+	RS_SYMBOLS = 17, /* functions of libibverbs in use */
+	RS_NAME = 64,    /* of a device: IBV_SYSFS_NAME_MAX of rdma-core */
+	RS_MAX_QPS = 16  /* per rail */
 };
 
 struct rs_error {
-	int32_t op;      /* enum rs_op; RS_NONE: nothing failed */
+	const char *op;  /* what failed, as a message names it; NULL: nothing */
 	int32_t err;     /* -errno; 0 where a completion says more */
 	int32_t status;  /* enum ibv_wc_status */
 	uint32_t vendor; /* vendor_err of the completion */
@@ -38,39 +28,34 @@ struct rs_lib {
 	void *symbol[RS_SYMBOLS];
 };
 
-/* Loads libibverbs. It stays loaded: providers leave threads and exit handlers
- * behind. text gets what the dynamic linker says of a failure. */
+/* Loads libibverbs. It stays loaded: providers leave threads and exit handlers behind. text gets the dynamic linker's
+ * message on failure. */
 struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32_t size);
 
-/* The file that was loaded, symlinks resolved; empty when that is unknown. */
+/* The file that was loaded, symlinks resolved; empty when unknown. */
 void rs_file(const struct rs_lib *lib, char *path, uint32_t size);
 
-/* The names of all devices, each in RS_NAME bytes with a 0 at its end, as many
- * as there is room for; count is how many there are. */
+/* The names of all devices, each in RS_NAME bytes with a 0 at its end, at most room; count gets how many there are. */
 struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room, uint32_t *count);
-
-/* ---- memory ---- */
-
-struct rs_error rs_map(uint64_t size, void **memory); /* zeroed, and all of it there */
-struct rs_error rs_unmap(void *memory, uint64_t size);
 
 /* ---- rail: shim.c ---- */
 
 struct rs_rail; /* one port of one device, with queue pairs to one peer */
 
 struct rs_info {
-	int32_t state;    /* enum ibv_port_state */
+	int32_t state; /* enum ibv_port_state */
 	uint32_t active_mtu, max_mtu;
 	uint32_t ethernet; /* else InfiniBand */
 	uint32_t lid;
 	uint8_t gid[16];
 	uint32_t max_inline;
-	uint32_t qpn[RS_MAX_QPS], psn[RS_MAX_QPS];
+	uint32_t qpn[RS_MAX_QPS];
 };
 
 struct rs_spec {
 	char device[RS_NAME];
 	uint32_t port, gid_index, qps, depth;
+	uint32_t psn[RS_MAX_QPS];
 };
 
 struct rs_remote {
@@ -86,21 +71,14 @@ struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spe
 			     struct rs_info *info);
 struct rs_error rs_rail_register(struct rs_rail *rail, void *memory, uint64_t size, uint32_t *rkey);
 struct rs_error rs_rail_connect(struct rs_rail *rail, const struct rs_remote *remote);
-/* Frees the rail whatever fails, and returns the first failure. */
+/* Frees the rail in any case, and returns the first failure. */
 struct rs_error rs_rail_close(struct rs_rail *rail);
 
 /* ---- writes: write.c, burst.c ---- */
 
-struct rs_run; /* what another thread may look at and stop: all of it atomic */
-
-struct rs_run *rs_run_new(uint32_t rails); /* NULL: no memory */
-void rs_run_free(struct rs_run *run);
-void rs_run_cancel(struct rs_run *run);
-int64_t rs_run_done(struct rs_run *run, uint32_t rail);
-
-/* Up to n times 8 bytes, one write after the other; sample gets the time from
- * posting to completion, taken how many there are. */
-struct rs_error rs_latency(struct rs_run *run, struct rs_rail *rail, uint32_t n, int64_t limit, int64_t *sample,
+/* Writes 8 bytes n times, one after the other; sample gets the times from post to completion, taken their number.
+ * Another thread may set cancelled. */
+struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, uint32_t n, int64_t limit, int64_t *sample,
 			   uint32_t *taken);
 
 struct rs_range {
@@ -122,26 +100,25 @@ struct rs_part {
 	struct rs_error error;
 };
 
-/* Writes plan->total bytes over n rails. done gets what completed, as offsets
- * into the bytes of the plan: the buffer begins anew at every multiple of its
- * size. It has room for *dones ranges; 2 * n * (depth + 1) are enough. */
-struct rs_error rs_burst(struct rs_run *run, struct rs_rail **rail, uint32_t n, const struct rs_plan *plan,
-			 struct rs_part *part, struct rs_range *done, uint32_t *dones);
+/* Writes plan->total bytes over n rails. An error is not of a single rail. done gets the completed offsets within the
+ * total; it has room for *dones ranges, of which 2 * n * (depth + 1) are enough. Another thread may set cancelled, and
+ * read the bytes completed per rail in progress. */
+struct rs_error rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
+			 const struct rs_plan *plan, struct rs_part *part, struct rs_range *done, uint32_t *dones);
 
-/* ---- scheduling: claim.c; no device is needed to try it ---- */
+/* ---- scheduling: claim.c; runs without a device ---- */
 
-/* What is known of a rail in the middle of a burst. */
+/* The state of a rail during a burst. */
 struct rs_share {
 	int64_t inflight; /* bytes posted and not completed */
 	int64_t done;     /* bytes completed */
 	int64_t age;      /* since its first post */
 	uint32_t writes;  /* in flight */
-	uint32_t window;  /* writes that may be: 2, and one more per completion, up to the plan's depth */
+	uint32_t window;  /* most writes in flight: 2, and one more per completion, up to the plan's depth */
 	uint32_t alive;
 };
 
-/* How many of the unclaimed bytes rail i of n may write next; 0: it has enough
- * to do, or none are left. left is the time until the plan's limit. */
+/* How many of the unclaimed bytes rail i of n writes next; 0: none now. left is the time until the plan's limit. */
 int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, int64_t left,
 		 const struct rs_plan *plan);
 

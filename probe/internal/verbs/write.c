@@ -1,4 +1,4 @@
-/* Single writes: how one is posted, what its failure leaves behind, how long it takes. */
+/* Single writes: posting, failures, latency. */
 #define _GNU_SOURCE
 #include "rail.h"
 
@@ -7,30 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WARMUP = 3 }; /* writes that do not count: caches, translations, ARP */
-
-struct rs_run *rs_run_new(uint32_t rails)
-{
-	struct rs_run *run = calloc(1, sizeof *run + rails * sizeof run->done[0]);
-	if (run)
-		run->rails = rails;
-	return run;
-}
-
-void rs_run_free(struct rs_run *run)
-{
-	free(run);
-}
-
-void rs_run_cancel(struct rs_run *run)
-{
-	atomic_store(&run->cancelled, 1);
-}
-
-int64_t rs_run_done(struct rs_run *run, uint32_t rail)
-{
-	return rail < run->rails ? atomic_load_explicit(&run->done[rail], memory_order_relaxed) : 0;
-}
+enum { WARMUP = 3 }; /* writes that do not count: caches, address translation, ARP */
 
 int64_t rs_now(void)
 {
@@ -57,11 +34,11 @@ struct rs_error rs_fail(struct rs_rail *r, struct rs_error e)
 struct rs_error rs_usable(struct rs_rail *r)
 {
 	if (!r->failed.op && (!r->connected || !r->mr))
-		return (struct rs_error){.op = RS_USE, .err = -ENOTCONN};
+		return (struct rs_error){.op = "use", .err = -ENOTCONN};
 	return r->failed;
 }
 
-uint64_t rs_name(struct rs_rail *r, uint32_t slot)
+uint64_t rs_wr_id(struct rs_rail *r, uint32_t slot)
 {
 	return ++r->posts << 16 | slot;
 }
@@ -84,38 +61,38 @@ struct rs_error rs_post(struct rs_rail *r, uint64_t id, struct rs_range range)
 	if (rc == 0)
 		return (struct rs_error){0};
 	int32_t err = rc == -1 && errno ? errno : abs(rc);
-	return rs_fail(r, (struct rs_error){.op = RS_POST, .err = -err});
+	return rs_fail(r, (struct rs_error){.op = "post write", .err = -err});
 }
 
 struct rs_error rs_completion(const struct ibv_wc *wc)
 {
-	return (struct rs_error){.op = RS_WRITE, .status = (int32_t)wc->status, .vendor = wc->vendor_err};
+	return (struct rs_error){.op = "write", .status = (int32_t)wc->status, .vendor = wc->vendor_err};
 }
 
-static struct rs_error await(struct rs_run *run, struct rs_rail *r, uint64_t id, int64_t posted, int64_t limit,
+static struct rs_error await(const int32_t *cancelled, struct rs_rail *r, uint64_t id, int64_t posted, int64_t limit,
 			     int64_t *t)
 {
-	int64_t cancelled = 0;
+	int64_t since = 0; /* the cancel */
 	for (;;) {
 		struct ibv_wc wc;
 		int n = ibv_poll_cq(r->cq, 1, &wc);
 		*t = rs_now();
 		if (n < 0)
-			return rs_fail(r, (struct rs_error){.op = RS_POLL, .err = -EIO});
+			return rs_fail(r, (struct rs_error){.op = "poll CQ", .err = -EIO});
 		if (n > 0 && wc.wr_id == id)
 			return wc.status == IBV_WC_SUCCESS ? (struct rs_error){0} : rs_fail(r, rs_completion(&wc));
 		if (*t - posted > limit)
-			return rs_fail(r, (struct rs_error){.op = RS_WRITE, .err = -ETIMEDOUT});
-		if (!cancelled && atomic_load(&run->cancelled))
-			cancelled = *t;
-		if (cancelled && *t - cancelled > RS_LAST_WAIT)
-			return rs_fail(r, (struct rs_error){.op = RS_WRITE, .err = -ECANCELED});
-		if (*t - posted > RS_MS) /* before, a yield would be in the figure */
+			return rs_fail(r, (struct rs_error){.op = "write", .err = -ETIMEDOUT});
+		if (!since && rs_cancelled(cancelled))
+			since = *t;
+		if (since && *t - since > RS_CANCEL_WAIT)
+			return rs_fail(r, (struct rs_error){.op = "write", .err = -ECANCELED});
+		if (*t - posted > RS_MS) /* earlier, a yield would distort the figure */
 			rs_relax(*t - posted);
 	}
 }
 
-struct rs_error rs_latency(struct rs_run *run, struct rs_rail *r, uint32_t n, int64_t limit, int64_t *sample,
+struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, uint32_t n, int64_t limit, int64_t *sample,
 			   uint32_t *taken)
 {
 	struct rs_error e = rs_usable(r);
@@ -123,16 +100,16 @@ struct rs_error rs_latency(struct rs_run *run, struct rs_rail *r, uint32_t n, in
 	*taken = 0;
 	if (e.op)
 		return e;
-	/* A warm-up is the sample until there is one that counts. */
+	/* A warm-up is reported until a sample replaces it. */
 	for (uint32_t i = 0; i < n + WARMUP && (i == 0 || t - start < limit); i++) {
-		if (atomic_load(&run->cancelled))
-			return (struct rs_error){.op = RS_WRITE, .err = -ECANCELED};
+		if (rs_cancelled(cancelled))
+			return (struct rs_error){.op = "write", .err = -ECANCELED};
 		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
-		uint64_t id = rs_name(r, 0);
+		uint64_t id = rs_wr_id(r, 0);
 		int64_t posted = rs_now();
 		e = rs_post(r, id, (struct rs_range){.length = 8});
 		if (!e.op)
-			e = await(run, r, id, posted, limit, &t);
+			e = await(cancelled, r, id, posted, limit, &t);
 		if (e.op) {
 			rs_rail_stop(r);
 			return e;

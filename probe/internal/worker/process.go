@@ -17,24 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one life of the worker.
+// process is one run of the worker.
 type process struct {
 	conn net.Conn
-	cmd  *exec.Cmd // nil where the network is simulated: then it is no process, but goroutines of this one
+	in   *bufio.Scanner // messages of conn
+	cmd  *exec.Cmd      // nil in a simulation, which runs in goroutines of this process
 	pid  int
-	gone chan struct{} // closed when the process is no more, was waited for, and has no last words left
+	gone chan struct{} // closed when the process has ended, was waited for, and its stderr was read
 
-	mu   sync.Mutex // protects all following fields
-	said []string   // the first lines of what it wrote to stderr since the last request
-	exit error      // how it ended, once gone is closed
+	mu     sync.Mutex // protects all following fields
+	stderr []string   // its first lines since the last request
+	exit   error      // once gone is closed
 }
 
-// most lines of stderr that are kept to explain a crash.
-const mostSaid = 3
+const (
+	maxStderr   = 3           // lines that are kept to explain a crash
+	stderrGrace = time.Second // for reading the last lines of a process that ended
+)
 
-// start starts the worker. The child gets its end of a socket pair as
-// descriptor 3, and dies with this process: when that closes the other end, or,
-// should the child hang in a provider, by the kernel's hand.
+// start starts the worker. The child gets its end of a socket pair as descriptor 3. It ends with this process: because
+// the other end closes, or, if it hangs in a provider, by Pdeathsig.
 func start(command, env []string, log func(string)) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -58,9 +60,9 @@ func start(command, env []string, log func(string)) (*process, error) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = theirStderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p := &process{conn: conn, cmd: cmd, gone: make(chan struct{})}
-	started, heard := make(chan error), make(chan struct{})
-	go p.live(started, heard)
+	p := &process{conn: conn, in: newScanner(conn), cmd: cmd, gone: make(chan struct{})}
+	started, read := make(chan error), make(chan struct{})
+	go p.run(started, read)
 	if err := <-started; err != nil {
 		stderr.Close()
 		_ = conn.Close()
@@ -68,20 +70,15 @@ func start(command, env []string, log func(string)) (*process, error) {
 	}
 	p.pid = cmd.Process.Pid
 	go func() {
-		defer close(heard)
-		p.listen(stderr, log)
+		defer close(read)
+		p.readStderr(stderr, log)
 	}()
 	return p, nil
 }
 
-// lastWords is how long what a process wrote at its end may take to be heard:
-// it says why it ended.
-const lastWords = time.Second
-
-// live starts the process and waits for its end, on one thread: the kernel
-// sends Pdeathsig when the thread that forked ends, and Go ends threads as it
-// likes.
-func (p *process) live(started chan<- error, heard <-chan struct{}) {
+// run starts the process and waits for its end on one thread: the kernel sends Pdeathsig when the thread that forked
+// ends, and Go may end threads. stderr is closed when it was read.
+func (p *process) run(started chan<- error, stderr <-chan struct{}) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with its capabilities
 	dropPrivileges()
 	err := p.cmd.Start()
@@ -94,24 +91,24 @@ func (p *process) live(started chan<- error, heard <-chan struct{}) {
 	p.mu.Lock()
 	p.exit = err
 	p.mu.Unlock()
-	_ = p.conn.Close() // whoever waits for an answer will not get one
+	_ = p.conn.Close() // ends a wait for an answer
 	select {
-	case <-heard:
-	case <-time.After(lastWords): // somebody else has its stderr, too
+	case <-stderr:
+	case <-time.After(stderrGrace): // another process has it open, too
 	}
 	close(p.gone)
 }
 
-// listen passes on what the worker, or a library in it, writes to stderr.
-func (p *process) listen(stderr *os.File, log func(string)) {
+// readStderr logs what the worker, or a library in it, writes to stderr.
+func (p *process) readStderr(stderr *os.File, log func(string)) {
 	defer stderr.Close()
 	lines := bufio.NewReaderSize(stderr, 4096)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if text := strings.TrimSpace(string(line)); text != "" {
 			p.mu.Lock()
-			if len(p.said) < mostSaid {
-				p.said = append(p.said, text)
+			if len(p.stderr) < maxStderr {
+				p.stderr = append(p.stderr, text)
 			}
 			p.mu.Unlock()
 			log(text)
@@ -122,39 +119,29 @@ func (p *process) listen(stderr *os.File, log func(string)) {
 	}
 }
 
-// forget drops what was said so far: a crash is explained by what came last.
-func (p *process) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.said = nil
-}
-
-// obituary says how the process ended, for people.
-func (p *process) obituary() string {
+// exitReason describes how the process ended.
+func (p *process) exitReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	how := "exit status 0"
 	if p.exit != nil {
 		how = p.exit.Error()
 	}
-	if len(p.said) > 0 {
-		how += "; it said: " + strings.Join(p.said, " / ")
+	if len(p.stderr) > 0 {
+		how += "; stderr: " + strings.Join(p.stderr, " / ")
 	}
 	return how
 }
 
-// kill ends the process by force. It does not wait: a process that hangs in the
-// kernel does not die until the kernel lets it. One that was waited for is left
-// alone: its number may be another's by now.
+// kill kills the process without waiting: one that hangs in the kernel stays until the kernel releases it.
 func (p *process) kill() {
 	_ = p.conn.Close()
-	if p.cmd == nil {
-		return
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill() // an error means that it has ended
 	}
-	_ = p.cmd.Process.Kill() // it is gone, or there is nothing to be done
 }
 
-// ended reports whether the process is no more.
+// ended reports whether the process is gone.
 func (p *process) ended() bool {
 	select {
 	case <-p.gone:
@@ -164,15 +151,25 @@ func (p *process) ended() bool {
 	}
 }
 
-// exchange sends one request and reads until it is answered, or the connection
-// is closed.
+// wait waits for the end of the process, but at most grace.
+func (p *process) wait() {
+	select {
+	case <-p.gone:
+	case <-time.After(grace):
+	}
+}
+
+// exchange sends one request and reads until it is answered, or the connection is closed.
 func (p *process) exchange(req request, progress progressFunc) (response, error) {
-	if err := writeFrame(p.conn, req); err != nil {
+	p.mu.Lock()
+	p.stderr = nil // a crash is explained by what follows
+	p.mu.Unlock()
+	if err := writeMessage(p.conn, req); err != nil {
 		return response{}, err
 	}
 	for {
 		var res response
-		if err := readFrame(p.conn, &res); err != nil {
+		if err := readMessage(p.in, &res); err != nil {
 			return res, err
 		}
 		switch {
@@ -186,11 +183,10 @@ func (p *process) exchange(req request, progress progressFunc) (response, error)
 	}
 }
 
-// progressFunc gets the bytes that completed on each rail, and since when it is
-// so many at least.
+// progressFunc gets the bytes that completed on each rail, and when they were counted.
 type progressFunc = func(at time.Time, bytes []int64)
 
-// monotonic is the clock that both processes have, in ns.
+// monotonic returns CLOCK_MONOTONIC, which both processes share, in ns.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -16,29 +17,27 @@ import (
 	"github.com/railscope/railscope/probe/internal/pattern"
 )
 
-// engine is the transport of a session, in the worker process. All methods but
-// cancel and progress are called by one goroutine.
+// engine is the transport of a session, in the worker process. All methods but cancel and progress are called by one
+// goroutine.
 type engine interface {
-	ends() []End
 	connect(ConnectArgs) Connected
 	latency(LatencyArgs) (Latencies, error)
-	burst(BurstArgs) (BurstDone, error)
+	burst(BurstArgs) (BurstDone, error) // an error beside results of rails is dropped: their failures say more
 	tcpInfo() []TCPInfo
-	intake() Intake // still true after close
+	intake() Intake // valid after close
 	bytes() []byte  // the buffer
 	progress() []int64
 	cancel()
 	close() error
 }
 
-// Main is the worker process: it serves the exporter on descriptor 3 until that
-// hangs up, and returns the exit code. library is the libibverbs to load; empty
-// is the system's.
+// Main is the worker process: it serves the exporter on descriptor 3 until that hangs up, and returns the exit code.
+// library is the libibverbs to load; empty: the system's.
 func Main(library string) int {
 	raiseMemlock()
 	hugePages(false)
 	_ = os.WriteFile("/proc/self/comm", []byte("railscope-probe"), 0) // for ps; it was started as /proc/self/exe
-	debug.SetGCPercent(50)                                            // idle nearly always: small rather than quick
+	debug.SetGCPercent(50)                                            // mostly idle: memory matters more than speed
 	socket := os.NewFile(3, "exporter")
 	if _, err := socket.Stat(); err != nil {
 		fmt.Fprintln(os.Stderr, "railscope: this command is started by railscope itself, with a socket as descriptor 3")
@@ -50,26 +49,25 @@ func Main(library string) int {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err)
 		return 1
 	}
-	return 0 // whatever still runs ends with the process
+	return 0 // a request in progress ends with the process
 }
 
 // server answers requests, one at a time.
 type server struct {
-	library string
-	network network // in place of libibverbs and bare sockets; nil: none
-	engine  engine  // of the session; nil without one; only the running request touches it
-	verbs   verbsLibrary
-	idle    chan struct{} // closed when serve has ended and nothing runs any more
+	library    string
+	simulation *Simulation // replaces libibverbs and the network; nil: none
+	engine     engine      // of the session; nil without one; only the current request uses it
+	verbs      verbsLibrary
+	idle       chan struct{} // closed when serve has returned and the last request has ended
 
 	mu       sync.Mutex // protects all following fields, and writing to out
 	out      io.Writer
-	running  uint64 // id of the request being answered
-	canceled uint64 // id of the request that was last told to end early, maybe before it came
-	stop     func() // ends it early; nil: it cannot be
+	running  uint64 // id of the current request
+	canceled uint64 // id of the request that was last canceled, maybe before it arrived
+	stop     func() // ends the current request early; nil: it cannot be
 }
 
-// serve reads requests until the connection ends. A request that still runs
-// then is left alone: the process ends.
+// serve reads requests until the connection ends. It does not wait for a request in progress then: the process ends.
 func (s *server) serve(in io.Reader) error {
 	todo := make(chan request, 1)
 	s.idle = make(chan struct{})
@@ -80,9 +78,9 @@ func (s *server) serve(in io.Reader) error {
 			s.answer(req)
 		}
 	}()
-	for {
+	for messages := newScanner(in); ; {
 		var req request
-		if err := readFrame(in, &req); err != nil {
+		if err := readMessage(messages, &req); err != nil {
 			return err
 		}
 		if req.Op == opCancel {
@@ -92,7 +90,7 @@ func (s *server) serve(in io.Reader) error {
 		select {
 		case todo <- req:
 		default:
-			return fmt.Errorf("request %d (%q) while others wait", req.ID, req.Op)
+			return fmt.Errorf("request %d (%q) while another one waits", req.ID, req.Op)
 		}
 	}
 }
@@ -127,17 +125,17 @@ func (s *server) answer(req request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running, s.stop = 0, nil
-	if err := writeFrame(s.out, res); err != nil && s.network == nil {
-		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // the reader will see the connection end
+	if err := writeMessage(s.out, res); err != nil && s.simulation == nil {
+		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // serve sees the connection end
 	}
 }
 
-// do carries out one request.
+// do executes one request.
 func (s *server) do(req request) (any, error) {
 	switch req.Op {
 	case opInfo:
-		if s.network != nil {
-			return s.network.info(), nil
+		if s.simulation != nil {
+			return Info{Library: "simulated"}, nil
 		}
 		return s.verbs.info(s.library), nil
 	case opOpen:
@@ -165,10 +163,10 @@ func (s *server) do(req request) (any, error) {
 	case opIntake:
 		return s.engine.intake(), nil
 	}
-	return nil, failure.New("", failure.Other, "no operation %q", req.Op)
+	return nil, failure.New("", failure.Other, "unknown operation %q", req.Op)
 }
 
-// perform decodes the arguments of a request and carries it out.
+// perform decodes the arguments of a request and executes it.
 func perform[A, R any](req request, fn func(A) (R, error)) (R, error) {
 	var args A
 	if err := json.Unmarshal(req.Args, &args); err != nil {
@@ -191,26 +189,26 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	}
 	for i, r := range args.Rails {
 		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
-			return opened, failure.New("", failure.Other, "two rails of the name %.40q", r.Name)
+			return opened, failure.New("", failure.Other, "two rails with the name %.40q", r.Name)
 		}
 	}
 	var e engine
 	switch {
-	case s.network != nil:
-		e, opened.TCPPort, err = s.network.open(args)
+	case s.simulation != nil:
+		e, opened, err = s.simulation.open(args)
 	case args.Transport == TCP:
-		e, opened.TCPPort, err = openTCP(args)
+		e, opened, err = openTCP(args, netip.Addr{})
 	default:
-		e, err = s.verbs.open(s.library, args)
+		e, opened.Ends, err = s.verbs.open(s.library, args)
 	}
 	if err != nil {
-		return opened, err
+		return Opened{}, err
 	}
-	s.engine, opened.Ends = e, e.ends()
+	s.engine = e
 	return opened, nil
 }
 
-// close ends the session, and returns what came in.
+// close ends the session, and returns what it received.
 func (s *server) close() (Intake, error) {
 	if s.engine == nil {
 		return Intake{}, nil
@@ -220,16 +218,16 @@ func (s *server) close() (Intake, error) {
 	in := s.engine.intake()
 	s.engine = nil
 	s.mu.Lock()
-	s.stop = nil // it is the engine's, which has the buffer
+	s.stop = nil // it keeps the engine and its buffer
 	s.mu.Unlock()
 	debug.FreeOSMemory()
 	return in, err
 }
 
-// progressEvery is how often a burst tells how far it is.
-const progressEvery = 50 * time.Millisecond
+// progressInterval is how often a burst reports its progress.
+const progressInterval = 50 * time.Millisecond
 
-// burst fills the buffer with the burst's own pattern, and moves it.
+// burst fills the buffer with the burst's pattern, and moves it.
 func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 	buf := s.engine.bytes()
 	switch {
@@ -241,40 +239,51 @@ func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
 		return BurstDone{}, failure.New("", failure.Other, "a burst over %d rails", len(args.Rails))
 	}
 	pattern.Fill(buf[:min(args.Total, int64(len(buf)))], args.Seed, 0)
-	done, told := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(told)
-		tick := time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				s.mu.Lock()
-				at := monotonic()
-				_ = writeFrame(s.out, response{ID: id, Progress: s.engine.progress(),
-					At: at}) // the reader will see the connection end
-				s.mu.Unlock()
-			}
-		}
-	}()
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { s.report(id, done) })
 	res, err := s.engine.burst(args)
 	close(done)
-	<-told
+	reporting.Wait()
+	if len(res.Rails) > 0 {
+		err = nil
+	}
+	for i, r := range res.Rails {
+		if r.Failure != nil {
+			r.Failure.Rail = args.Rails[i]
+		}
+	}
 	return res, err
 }
 
-// verify looks for the pattern in the parts of the buffer that the peer says it
-// has written.
+// report sends progress of the current burst until it is done.
+func (s *server) report(id uint64, done <-chan struct{}) {
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			s.mu.Lock()
+			at := monotonic()
+			if bytes := s.engine.progress(); bytes != nil { // else it has ended meanwhile
+				_ = writeMessage(s.out, response{ID: id, Progress: bytes, At: at}) // serve sees the connection end
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// verify looks for the pattern in the ranges of the buffer that the peer claims to have written.
 func (s *server) verify(args VerifyArgs) (Verified, error) {
 	buf := s.engine.bytes()
 	if len(args.Ranges) > maxRanges {
-		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: the most is %d", len(args.Ranges),
-			maxRanges)
+		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: at most %d are possible",
+			len(args.Ranges), maxRanges)
 	}
 	v := Verified{Mismatch: -1}
-	end := int64(0) // of the range before: none is looked at twice, however many there are
+	end := int64(0) // of the previous range: no byte is compared twice
 	for _, r := range args.Ranges {
 		size := int64(len(buf))
 		if r.Offset < end || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
@@ -282,7 +291,7 @@ func (s *server) verify(args VerifyArgs) (Verified, error) {
 				r.Length, r.Offset, size, end)
 		}
 		end = r.Offset + r.Length
-		if at := pattern.Check(buf[r.Offset:r.Offset+r.Length], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {
+		if at := pattern.Check(buf[r.Offset:end], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {
 			v.Mismatch = at
 		}
 		v.Bytes += r.Length

@@ -184,26 +184,26 @@ func TestBackoff(t *testing.T) {
 		for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
 			w.proc = &process{gone: make(chan struct{})}
 			close(w.proc.gone)
-			w.buryLocked(w.proc)
+			w.crashedLocked(w.proc)
 			if got := time.Until(w.notBefore); got != want*time.Second {
 				t.Errorf("after crash %d: %v, want %v", i+1, got, want*time.Second)
 			}
 		}
 		w.crashes = 1000
 		w.proc = &process{gone: make(chan struct{})}
-		w.buryLocked(w.proc)
-		if got := time.Until(w.notBefore); got != mostBackoff {
+		w.crashedLocked(w.proc)
+		if got := time.Until(w.notBefore); got != maxBackoff {
 			t.Errorf("after a thousand: %v", got)
 		}
 	})
 }
 
-// TestUndead: processes that the kernel does not let go are not followed by
+// TestUnkillable: processes that the kernel does not let go are not followed by
 // others without end.
-func TestUndead(t *testing.T) {
+func TestUnkillable(t *testing.T) {
 	w, _ := newWorker(t, "worker", "RAILSCOPE_LIBIBVERBS=/nonexistent")
 	held := &process{gone: make(chan struct{}), pid: 4711}
-	w.undead = []*process{held, held}
+	w.unkillable = []*process{held, held}
 	if _, err := w.Info(t.Context()); reason(t, err) != failure.WorkerBackoff || !strings.Contains(err.Error(),
 		"4711") {
 		t.Errorf("with two that do not end: %v", err)

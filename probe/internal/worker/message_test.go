@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,94 +12,80 @@ import (
 	"time"
 )
 
-func frame(body string) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
-}
+// message is a line on the wire.
+func message(body string) []byte { return []byte(body + "\n") }
 
-// TestFrames: what was written is read, one after the other, however few bytes
-// come at a time.
-func TestFrames(t *testing.T) {
+// TestMessages: written messages are read, one after the other, however few bytes come at a time.
+func TestMessages(t *testing.T) {
 	var wire bytes.Buffer
 	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)},
-		{Op: strings.Repeat("x", 1<<20)}}
+		{Op: strings.Repeat("x\n", 1<<19)}}
 	for _, r := range want {
-		if err := writeFrame(&wire, r); err != nil {
+		if err := writeMessage(&wire, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := iotest.OneByteReader(&wire)
+	in := newScanner(iotest.OneByteReader(&wire))
 	for _, r := range want {
 		var got request
-		if err := readFrame(in,
-			&got); err != nil || got.ID != r.ID || got.Op != r.Op || string(got.Args) != string(r.Args) {
+		if err := readMessage(in, &got); err != nil || got.ID != r.ID || got.Op != r.Op ||
+			string(got.Args) != string(r.Args) {
 			t.Fatalf("%v, id %d", err, got.ID)
 		}
 	}
 	var none request
-	if err := readFrame(in, &none); !errors.Is(err, io.EOF) {
+	if err := readMessage(in, &none); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
 
-// TestBadFrames: what is no frame is refused, and told from the end.
-func TestBadFrames(t *testing.T) {
-	var r request
+// TestBadMessages: an invalid message is refused, and differs from the end.
+func TestBadMessages(t *testing.T) {
 	for why, in := range map[string][]byte{
-		"half a length":    {0, 0},
-		"half a message":   frame(`{"id":1}`)[:8],
-		"no message":       frame(""),
-		"no JSON":          frame("x"),
-		"two messages":     frame(`{} {}`),
-		"another type":     frame(`{"id":"one"}`),
-		"a negative id":    frame(`{"id":-1}`),
-		"too long":         binary.BigEndian.AppendUint32(nil, maxFrame+1),
-		"as long as it is": {0xff, 0xff, 0xff, 0xff},
-		"a lie":            append(binary.BigEndian.AppendUint32(nil, maxFrame), "{}"...),
+		"half a message": message(`{"id":1}`)[:6],
+		"no message":     message(""),
+		"no JSON":        message("x"),
+		"two messages":   message(`{} {}`),
+		"another type":   message(`{"id":"one"}`),
+		"a negative id":  message(`{"id":-1}`),
+		"too long":       message(`{"op":"` + strings.Repeat("x", maxMessage) + `"}`),
+		"endless":        bytes.Repeat([]byte("x"), maxMessage+1),
 	} {
-		if err := readFrame(bytes.NewReader(in), &r); err == nil || errors.Is(err, io.EOF) {
+		var r request
+		if err := readMessage(newScanner(bytes.NewReader(in)), &r); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	if err := writeFrame(io.Discard, strings.Repeat("x", maxFrame)); err == nil {
-		t.Error("a frame that is too long was written")
-	}
-	if n := testing.AllocsPerRun(10, func() {
-		_ = readFrame(bytes.NewReader([]byte{0, 0x40, 0, 0, '{'}), &r)
-	}); n > 20 {
-		t.Errorf("%v allocations for a frame that is not there", n)
-	}
 }
 
-// FuzzFrames: whatever comes, a frame that is read can be written and read
-// again.
-func FuzzFrames(f *testing.F) {
-	f.Add(frame(`{"id":1,"op":"info"}`))
-	f.Add(frame(`{"id":1,"op":"open","args":{"rails":[]}}`))
-	f.Add([]byte{0, 0, 0, 9, '{'})
+// FuzzMessages: any message that is read can be written and read again.
+func FuzzMessages(f *testing.F) {
+	f.Add(message(`{"id":1,"op":"info"}`))
+	f.Add(message(`{"id":1,"op":"open","args":{"rails":[]}}`))
+	f.Add([]byte("{"))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var got request
-		if readFrame(bytes.NewReader(in), &got) != nil {
+		if readMessage(newScanner(bytes.NewReader(in)), &got) != nil {
 			return
 		}
 		var wire bytes.Buffer
-		if err := writeFrame(&wire, got); err != nil {
+		if err := writeMessage(&wire, got); err != nil {
 			t.Fatal(err)
 		}
 		var again request
-		if err := readFrame(&wire, &again); err != nil || again.ID != got.ID || again.Op != got.Op {
+		if err := readMessage(newScanner(&wire), &again); err != nil || again.ID != got.ID || again.Op != got.Op {
 			t.Errorf("%+v came back as %+v: %v", got, again, err)
 		}
 	})
 }
 
-// inTurn gives a server one frame after the other, each when those before are
-// answered, and counts the answers.
+// inTurn gives a server one message after the other, each when those before are answered, and counts the answers.
 type inTurn struct {
-	t      *testing.T
-	frames [][]byte // left to read, the first maybe in part
-	asked  []int    // requests in frames up to here
-	read   int
+	t     *testing.T
+	lines [][]byte // left to read, the first maybe in part
+	asked []int    // requests before each
+	read  int
 
 	mu       sync.Mutex // protects all following fields
 	answered int
@@ -111,25 +96,18 @@ func newInTurn(t *testing.T, in []byte) *inTurn {
 	s := &inTurn{t: t}
 	s.more.L = &s.mu
 	asked := 0
-	for {
-		s.asked = append(s.asked, asked)
-		rest := bytes.NewReader(in)
+	for line := range bytes.Lines(in) {
+		s.lines, s.asked = append(s.lines, line), append(s.asked, asked)
 		var r request
-		if readFrame(rest, &r) != nil {
-			s.frames = append(s.frames, in)
-			return s
-		}
-		n := len(in) - rest.Len()
-		s.frames = append(s.frames, in[:n])
-		in = in[n:]
-		if r.Op != opCancel {
+		if json.Unmarshal(line, &r) == nil && r.Op != opCancel {
 			asked++
 		}
 	}
+	return s
 }
 
 func (s *inTurn) Read(p []byte) (int, error) {
-	if s.read == len(s.frames) {
+	if s.read == len(s.lines) {
 		return 0, io.EOF
 	}
 	s.mu.Lock()
@@ -139,19 +117,16 @@ func (s *inTurn) Read(p []byte) (int, error) {
 		s.more.Wait()
 	}
 	late.Stop()
-	n := copy(p, s.frames[s.read])
-	if s.frames[s.read] = s.frames[s.read][n:]; len(s.frames[s.read]) == 0 {
+	n := copy(p, s.lines[s.read])
+	if s.lines[s.read] = s.lines[s.read][n:]; len(s.lines[s.read]) == 0 {
 		s.read++
-	}
-	if n == 0 {
-		return 0, io.EOF // the last is empty
 	}
 	return n, nil
 }
 
 func (s *inTurn) Write(p []byte) (int, error) {
 	var res response
-	if err := readFrame(bytes.NewReader(p), &res); err != nil {
+	if err := json.Unmarshal(p, &res); err != nil {
 		s.t.Errorf("an answer that cannot be read: %v", err)
 	}
 	s.mu.Lock()
@@ -165,10 +140,9 @@ func (s *inTurn) Write(p []byte) (int, error) {
 
 // tame reports whether requests stay on this machine, and small.
 func tame(in []byte) bool {
-	rest := bytes.NewReader(in)
-	for {
+	for line := range bytes.Lines(in) {
 		var r request
-		if readFrame(rest, &r) != nil {
+		if json.Unmarshal(line, &r) != nil {
 			return true
 		}
 		var o OpenArgs
@@ -184,6 +158,7 @@ func tame(in []byte) bool {
 			}
 		}
 	}
+	return true
 }
 
 // FuzzServe: whatever is asked, in whatever order, is answered; there is no
@@ -192,7 +167,7 @@ func FuzzServe(f *testing.F) {
 	const key = `"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`
 	all := func(bodies ...string) (wire []byte) {
 		for _, b := range bodies {
-			wire = append(wire, frame(b)...)
+			wire = append(wire, message(b)...)
 		}
 		return wire
 	}
@@ -210,7 +185,7 @@ func FuzzServe(f *testing.F) {
 		`{"id":6,"op":"cancel"}`, `{"id":6,"op":"close"}`))
 	f.Add(all(`{"id":9,"op":"cancel"}`, `{"id":9,"op":"burst"}`, `{"id":9,"op":"verify","args":7}`,
 		`{"op":"open","args":{"rails":[{},{}],"buffer":1e99}}`))
-	f.Add([]byte{0, 0, 0, 2, 'x'})
+	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if !tame(in) {
 			t.Skip("it would leave this machine, or take much memory")
@@ -229,7 +204,7 @@ func FuzzServe(f *testing.F) {
 // TestServeOneAtATime: who asks for more than one thing in advance is no
 // exporter of ours.
 func TestServeOneAtATime(t *testing.T) {
-	in := bytes.Repeat(frame(`{"id":1,"op":"info"}`), 50)
+	in := bytes.Repeat(message(`{"id":1,"op":"info"}`), 50)
 	out := &slow{}
 	s := &server{library: "/nonexistent/libibverbs.so.1", out: out}
 	if err := s.serve(bytes.NewReader(in)); err == nil || errors.Is(err, io.EOF) {

@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"io"
+)
+
+// maxMessage bounds one message: the longest is a list of latencies.
+const maxMessage = 4 << 20
+
+// request is what the exporter sends: one line of JSON, as every message.
+type request struct {
+	ID   uint64          `json:"id"`
+	Op   string          `json:"op"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// response is what the worker sends: any number of progress messages for a request, and one that ends it.
+type response struct {
+	ID       uint64          `json:"id"`
+	Progress []int64         `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
+	At       int64           `json:"at,omitempty"`       // CLOCK_MONOTONIC in ns, taken just before Progress
+	Done     bool            `json:"done,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Failure  json.RawMessage `json:"failure,omitempty"`
+}
+
+// writeMessage writes a message by one call of Write.
+func writeMessage(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// newScanner returns a reader of messages for [readMessage].
+func newScanner(r io.Reader) *bufio.Scanner {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, maxMessage)
+	return s
+}
+
+// readMessage reads the next message; io.EOF at the end of the connection.
+func readMessage(s *bufio.Scanner, v any) error {
+	if !s.Scan() {
+		return cmp.Or(s.Err(), io.EOF)
+	}
+	return json.Unmarshal(s.Bytes(), v)
+}
