@@ -1,9 +1,6 @@
-// Package demo is a machine that there is not: two nodes with two rails each, a
-// training job on them, and files, GPUs and a network to show it by. Everything
-// above stays what it is on real nodes. What it claims is what it carries: a rail
-// is a pair of loopback sockets for the probe, shaped to the rate that its port
-// names, and counters count what passed, the job's make-believe and the probe's
-// real bytes together.
+// Package demo simulates two nodes with two rails each, and a training job on them: it provides files, GPUs and a
+// network, and everything above is as on real nodes. A rail carries what its port claims: for the probe it is a pair of
+// loopback sockets, shaped to that rate. Counters count the job's simulated traffic and the probe's real bytes.
 package demo
 
 import (
@@ -15,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,34 +20,68 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// Nodes and Rails are how many there are, and rails of each.
+// The number of nodes, and of rails of each.
 const (
 	Nodes = 2
 	Rails = 2
-
-	nodes = Nodes
 )
 
-// Rate is what a rail's port claims, in Gb/s: the least that the kernel has a
-// word for, and what two cores carry over loopback on two rails at once.
+// Rate is the rate of a rail's port in Gb/s: the kernel's lowest, which two cores carry over loopback on two rails.
 const Rate = 2.5
 
-// Notice is what people must know who look at the figures.
+// Notice tells readers of figures that they are simulated.
 const Notice = "Demo: these nodes are simulated. Rails are shaped TCP connections on this machine, not RDMA; GPUs " +
-	"and the job on them are made up."
+	"and the job on them are simulated too."
 
-// Options say what is to be seen. The zero value is two healthy nodes.
+// Options select faults. The zero value is two healthy nodes.
 type Options struct {
 	Rate      float64         // of a port, in Gb/s; 0 means [Rate]
-	Degrade   map[int]float64 // rail → what is left of its rate, above 0 and below 1
-	Fallback  bool            // RDMA does not get through
+	Degrade   map[int]float64 // rail → remaining share of its rate, above 0 and below 1
+	Fallback  bool            // RDMA fails
 	Fail      map[int]bool    // rails whose port on the first node goes down
-	FailAfter time.Duration   // when: a port that has never been up is nobody's loss
-	// not before this is closed, unless nil: a busy machine shows the port later than FailAfter
-	FailHold <-chan struct{}
+	FailAfter time.Duration   // when; a port that was never up raises no alert
+	FailHold  <-chan struct{} // and not before this is closed; nil: no condition
 }
 
-// Demo is both nodes and what is between them.
+// ParseRail parses the name of a rail: rail1, or 1.
+func ParseRail(text string) (int, error) {
+	for r := range Rails {
+		if strings.TrimPrefix(text, "rail") == strconv.Itoa(r) {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown rail %q: the demo has rail0 to rail%d", text, Rails-1)
+}
+
+// ParseDegrade parses a rail and the remaining share of its rate: rail1=0.3.
+func ParseDegrade(text string) (r int, share float64, err error) {
+	name, value, found := strings.Cut(text, "=")
+	if !found {
+		return 0, 0, fmt.Errorf("invalid value %q: name a rail and the remaining share of its rate, such as rail1=0.3", text)
+	}
+	if r, err = ParseRail(name); err != nil {
+		return 0, 0, err
+	}
+	if share, err = strconv.ParseFloat(value, 64); err != nil || !(share >= 0.01 && share < 1) {
+		return 0, 0, fmt.Errorf("invalid share %q of %s's rate: from 0.01 to less than 1, such as 0.3", value, name)
+	}
+	return r, share, nil
+}
+
+// Check returns an error for options that contradict each other.
+func (o Options) Check() error {
+	if len(o.Fail) >= Rails {
+		return fmt.Errorf("all %d rails fail: leave one for the job", Rails)
+	}
+	for r := range o.Fail {
+		if _, both := o.Degrade[r]; both {
+			return fmt.Errorf("rail%d cannot both fail and be slow", r)
+		}
+	}
+	return nil
+}
+
+// Demo is both nodes and the network between them.
 type Demo struct {
 	Nodes [Nodes]*Node
 
@@ -58,141 +90,119 @@ type Demo struct {
 	links [Rails]*link
 	job   job
 
-	moving sync.Mutex // protects the files' contents, and all following fields
-	moved  time.Time  // until when the job has sent what it sends
+	mu     sync.Mutex // protects the counter files, and all following fields
+	sent   time.Time  // until when the job has sent
 	closed bool
 }
 
-// Node is one of the nodes: where its files are, and what else it has.
+// Node is one of the nodes.
 type Node struct {
-	Name   string // as it calls itself
+	Name   string
 	Sysfs  string
 	Procfs string
 	Rootfs string
 
 	demo  *Demo
 	index int
-	files []*counterFile
+	files [Rails][]counterFile // in the order of counters
 }
 
-// New makes the files of both nodes in a directory of its own below parent,
-// empty for that of temporary files. Close removes it.
+// New makes the files of both nodes in a new directory below parent; empty: that of temporary files. Close removes it.
 func New(parent string, opts Options) (*Demo, error) {
+	const failed = "make files for the demo: %w (set TMPDIR to another directory)"
 	dir, err := os.MkdirTemp(parent, "railscope-demo-")
 	if err != nil {
-		return nil, fmt.Errorf("make files for the demo: %w (TMPDIR names another place)", err)
+		return nil, fmt.Errorf(failed, err)
 	}
 	now := time.Now()
-	d := &Demo{opts: opts, dir: dir, job: job{began: now}, moved: now}
+	d := &Demo{opts: opts, dir: dir, job: job{began: now}, sent: now}
 	d.opts.Rate = cmp.Or(opts.Rate, Rate)
 	for r := range d.links {
 		d.links[r] = &link{rate: d.opts.Rate * 125e6 * cmp.Or(opts.Degrade[r], 1)}
 	}
 	for i := range d.Nodes {
-		n := &Node{Name: fmt.Sprintf("demo-%d", i+1), demo: d, index: i, Rootfs: filepath.Join(dir, strconv.Itoa(i+1))}
-		n.Sysfs, n.Procfs = filepath.Join(n.Rootfs, "sys"), filepath.Join(n.Rootfs, "proc")
-		d.Nodes[i] = n
+		root := filepath.Join(dir, strconv.Itoa(i+1))
+		d.Nodes[i] = &Node{Name: fmt.Sprintf("demo-%d", i+1), demo: d, index: i, Rootfs: root,
+			Sysfs: filepath.Join(root, "sys"), Procfs: filepath.Join(root, "proc")}
+	}
+	for _, n := range d.Nodes {
 		if err := n.write(); err != nil {
 			d.Close()
-			return nil, fmt.Errorf("make files for the demo: %w (TMPDIR names another place)", err)
+			return nil, fmt.Errorf(failed, err)
 		}
 	}
 	return d, nil
 }
 
-// Dir is where the files are.
+// Dir returns the directory of the files.
 func (d *Demo) Dir() string { return d.dir }
 
 // Close removes the files.
 func (d *Demo) Close() {
-	d.moving.Lock()
-	defer d.moving.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.closed = true
 	for _, n := range d.Nodes {
-		if n == nil {
-			continue
-		}
-		for _, f := range n.files {
-			f.close()
+		for _, files := range n.files {
+			for _, f := range files {
+				_ = f.file.Close()
+			}
 		}
 	}
-	_ = os.RemoveAll(d.dir) // it is ours and below the directory of temporary files: whoever clears that clears it
+	_ = os.RemoveAll(d.dir) // temporary files
 }
 
-// every is how often the job moves, and the counters with it: often enough that
-// a sample of 100 ms does not tell.
-const every = 10 * time.Millisecond
+const (
+	interval   = 10 * time.Millisecond // of the job's traffic and the counters: too short for a sample of 100 ms to show
+	maxCatchUp = 3 * interval          // of traffic after this machine was busy: all at once would exceed the rails
+)
 
-// mostMissed is the most that the job makes up for when this machine had other
-// things to do: all at once would be more than the rails carry.
-const mostMissed = 3 * every
-
-// Run has the job work, and rails fail, until ctx is done.
+// Run runs the job, and fails rails, until ctx is done.
 func (d *Demo) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	failed := false
+	failAfter, hold := time.After(d.opts.FailAfter), (<-chan struct{})(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			if !failed && time.Since(d.job.began) >= d.opts.FailAfter && !d.opts.held() {
-				failed = true
+		case <-failAfter:
+			if hold = d.opts.FailHold; hold == nil {
 				d.fail()
 			}
+		case <-hold:
+			hold = nil
+			d.fail()
+		case <-tick.C:
 			d.advance(0)
 		}
 	}
 }
 
-func (o *Options) held() bool {
-	select {
-	case <-o.FailHold:
-		return false
-	default:
-		return o.FailHold != nil
-	}
-}
-
-// advance has the job send what it sends until now, shows it, and then has the
-// job stand aside for a while, if that is not 0.
-func (d *Demo) advance(aside time.Duration) {
-	d.moving.Lock()
-	defer d.moving.Unlock()
-	now := time.Now()
-	d.move(d.job.at(now), min(now.Sub(d.moved), mostMissed))
-	d.moved = now
-	d.flushLocked()
-	if aside > 0 {
-		d.job.standAside(aside)
-	}
-}
-
-// flush makes the files show what was carried.
-func (d *Demo) flush() {
-	d.moving.Lock()
-	defer d.moving.Unlock()
-	d.flushLocked()
-}
-
-func (d *Demo) flushLocked() {
+// advance sends the job's traffic until now, writes the counters, and then pauses the job, unless pause is 0.
+func (d *Demo) advance(pause time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.closed {
 		return
 	}
+	now := time.Now()
+	d.send(d.job.at(now), min(now.Sub(d.sent), maxCatchUp))
+	d.sent = now
 	for _, n := range d.Nodes {
-		for _, f := range n.files {
-			f.update()
-		}
+		n.update()
+	}
+	if pause > 0 {
+		d.job.pause(pause)
 	}
 }
 
-// Probe makes the probe's node one whose network is simulated.
+// Probe simulates the network of the node's probe.
 func (n *Node) Probe(o *probe.NodeOptions) {
 	d, rails := n.demo, o.Rails
 	o.Sysfs = n.Sysfs
-	o.Rails = func() ([]rail.Rail, error) { // a round begins with it, at both ends
-		d.advance(asideFirst)
+	o.Rails = func() ([]rail.Rail, error) { // called at the begin of a round, on both nodes
+		d.advance(roundPause)
 		return rails()
 	}
 	o.Addresses = func() (map[string][]netip.Prefix, error) {
@@ -204,11 +214,11 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 	}
 	o.Simulation = &probe.Simulation{
 		Through: func(name, transport string, to io.Writer) io.Writer {
-			r, err := strconv.Atoi(name)
-			if err != nil || r < 0 || r >= Rails {
+			r, err := ParseRail(name)
+			if err != nil {
 				return to
 			}
-			s := &shaped{link: d.links[r], from: n.index, to: to, before: func() { d.job.standAside(asideMore) }}
+			s := &shaped{link: d.links[r], from: n.index, to: to, before: func() { d.job.pause(piecePause) }}
 			if transport == string(probe.TCP) {
 				s.transport = byTCP
 			}
@@ -219,14 +229,13 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 				return nil
 			}
 			return &probe.Failure{Reason: "retry_exceeded",
-				Detail: "simulated by --fallback: as if a firewall on the way dropped RoCE (UDP port 4791)"}
+				Detail: "simulated by --fallback: as if a firewall dropped RoCE (UDP port 4791)"}
 		},
-		Moved: d.flush,
+		Moved: func() { d.advance(0) },
 	}
 }
 
-// address is that of a rail: one of this machine's loopback interface, which all
-// of 127/8 are on Linux.
+// address returns a rail's address: on Linux, all of 127/8 belongs to the loopback interface.
 func address(node, rail int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 18, byte(rail), byte(node + 1)})
 }

@@ -37,8 +37,8 @@ func start(t *testing.T, opts Options) *Demo {
 	return d
 }
 
-// counter reads one counter as a reader does.
-func counter(t *testing.T, elem ...string) uint64 {
+// readCounter reads one counter as a reader does.
+func readCounter(t *testing.T, elem ...string) uint64 {
 	t.Helper()
 	v, err := sysfs.ReadUint(elem...)
 	if err != nil {
@@ -50,7 +50,7 @@ func counter(t *testing.T, elem ...string) uint64 {
 // carried is what a rail of a node has sent so far, in bytes: by RDMA, and by
 // its interface.
 func (n *Node) carried(t *testing.T, r int) (rdma, tcp uint64) {
-	return 4 * counter(t, n.portDir(r), "counters/port_xmit_data"), counter(t, n.netdevDir(r), "statistics/tx_bytes")
+	return 4 * readCounter(t, n.portDir(r), "counters/port_xmit_data"), readCounter(t, n.netdevDir(r), "statistics/tx_bytes")
 }
 
 // during returns what all rails of both nodes sent in the time d of the bubble, each
@@ -105,20 +105,20 @@ func TestJob(t *testing.T) {
 		}
 		for r := range Rails {
 			for i, n := range d.Nodes {
-				sent, received := counter(t, n.portDir(r), "counters/port_xmit_data"),
-					counter(t, d.Nodes[1-i].portDir(r), "counters/port_rcv_data")
+				sent, received := readCounter(t, n.portDir(r), "counters/port_xmit_data"),
+					readCounter(t, d.Nodes[1-i].portDir(r), "counters/port_rcv_data")
 				if sent != received {
 					t.Errorf("node %d sent %d words over rail %d, the other received %d", i, sent, r, received)
 				}
 			}
 		}
-		a, b := float64(last[0][0]-before), float64(last[0][1]-before)
+		a, b := float64(last[0][0]-initialBytes), float64(last[0][1]-initialBytes)
 		if a < 0.97*b || b < 0.97*a {
 			t.Errorf("the rails carried %.0f and %.0f bytes", a, b)
 		}
 		for _, name := range []string{"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"} {
-			marked, packets := counter(t, d.Nodes[0].portDir(0), "hw_counters", name),
-				counter(t, d.Nodes[0].portDir(0), "counters/port_rcv_packets")-before/rocePayload
+			marked, packets := readCounter(t, d.Nodes[0].portDir(0), "hw_counters", name),
+				readCounter(t, d.Nodes[0].portDir(0), "counters/port_rcv_packets")-initialBytes/rocePayload
 			if part := float64(marked) / float64(packets); part == 0 || part > 0.005 {
 				t.Errorf("%s: %d of %d packets", name, marked, packets)
 			}
@@ -131,8 +131,8 @@ func TestStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
 		time.Sleep(5*time.Second + 300*time.Millisecond) // in the middle of a step
-		d.advance(asideFirst)
-		if rdma, _ := d.during(t, asideFirst-2*every); rdma != [Nodes][Rails]uint64{} {
+		d.advance(roundPause)
+		if rdma, _ := d.during(t, roundPause-2*interval); rdma != [Nodes][Rails]uint64{} {
 			t.Errorf("it sent %v", rdma)
 		}
 		if rdma, _ := d.during(t, time.Second); rdma[0][0] == 0 || rdma[1][1] == 0 {
@@ -231,7 +231,7 @@ func TestTree(t *testing.T) {
 		}
 	}
 	d.Close()
-	d.flush() // late
+	d.advance(0) // late
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
@@ -248,11 +248,11 @@ func TestNewFails(t *testing.T) {
 // TestOptions: what can be asked for, and what is said to the rest.
 func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
-		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 "rail1" must be a rail and the part`,
-		"rail2=0.3": `0 0 there is no rail "rail2": the demo has rail0 to rail1`,
-		"rail0=1":   `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`,
-		"rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 there is no rail ""`,
-		"rail-1=0.5": `0 0 there is no rail`, "rail+1=0.5": `0 0 there is no rail "rail+1"`,
+		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 invalid value "rail1"`,
+		"rail2=0.3": `0 0 unknown rail "rail2": the demo has rail0 to rail1`,
+		"rail0=1":   `0 0 invalid share "1" of rail0's rate`, "rail0=0": `0 0 invalid share "0"`,
+		"rail0=NaN": `0 0 invalid share "NaN"`, "rail0=x": `0 0 invalid share "x"`, "=0.3": `0 0 unknown rail ""`,
+		"rail-1=0.5": `0 0 unknown rail`, "rail+1=0.5": `0 0 unknown rail "rail+1"`,
 	} {
 		r, part, err := ParseDegrade(text)
 		if got := fmt.Sprint(r, part, err); !strings.HasPrefix(got,
@@ -266,8 +266,8 @@ func TestOptions(t *testing.T) {
 	}{
 		{Options{}, ""},
 		{Options{Fail: map[int]bool{0: true}, Degrade: map[int]float64{1: 0.5}, Fallback: true}, ""},
-		{Options{Fail: map[int]bool{0: true, 1: true}}, "one must be left"},
-		{Options{Fail: map[int]bool{0: true}, Degrade: map[int]float64{0: 0.5}}, "choose one"},
+		{Options{Fail: map[int]bool{0: true, 1: true}}, "leave one"},
+		{Options{Fail: map[int]bool{0: true}, Degrade: map[int]float64{0: 0.5}}, "cannot both"},
 	} {
 		if err := tc.opts.Check(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(),
 			tc.want) {

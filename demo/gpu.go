@@ -9,26 +9,22 @@ import (
 
 const gpusPerNode = 2
 
-// Memory of a simulated GPU: all of it, what the driver keeps, what the job
-// holds once it runs, what comes and goes in a step, and what a checkpoint takes
-// beside.
+// Memory of a simulated GPU.
 const (
 	gib           = 1 << 30
 	gpuTotal      = 80 * gib
 	gpuReserved   = gib / 2
-	gpuIdle       = gib
-	gpuHeld       = 54 * gib
-	gpuSteps      = 9 * gib
+	gpuIdle       = gib      // without a job
+	gpuJob        = 54 * gib // of the job, once it runs
+	gpuStep       = 9 * gib  // allocated and freed in each step
 	gpuCheckpoint = 6 * gib
 )
 
-// library is an NVML whose GPUs do what the job does.
+// library is an NVML whose GPUs follow the job.
 type library struct {
 	node int
 	job  *job
 }
-
-var _ nvml.Library = library{}
 
 // NVML returns the simulated NVML of the node.
 func (n *Node) NVML() nvml.Library { return library{n.index, &n.demo.job} }
@@ -58,9 +54,9 @@ func (g gpu) Identity() (nvml.Identity, error) {
 
 func (g gpu) Memory() (nvml.Memory, error) {
 	m := g.job.at(time.Now())
-	used := gpuIdle + m.loaded*gpuHeld + float64(g.index)*gib/4
+	used := gpuIdle + m.loaded*gpuJob + float64(g.index)*gib/4
 	if m.loaded == 1 {
-		used += gpuSteps * min(2*m.part, 2-2*m.part) // activations grow forward and are freed backward
+		used += gpuStep * min(2*m.part, 2-2*m.part) // activations grow in the forward pass and are freed in the backward pass
 	}
 	if m.checkpoint {
 		used += gpuCheckpoint
@@ -71,7 +67,7 @@ func (g gpu) Memory() (nvml.Memory, error) {
 
 func (g gpu) Numbers(q nvml.Query) (v [4]uint64, err error) {
 	m := g.job.at(time.Now())
-	load := 0.97 - 0.3*m.use // it waits for the rails
+	load := 0.97 - 0.3*m.use // waiting for the rails
 	if m.checkpoint {
 		load = 0.35
 	}

@@ -6,42 +6,39 @@ import (
 	"time"
 )
 
-// A step of the job: it computes, then more and more gradients go over the rails
-// while it goes on computing, then it waits for the last of them. Now and then
-// it writes a checkpoint, and the rails are idle.
+// A step of the job computes, then exchanges more and more gradients while it goes on computing, then waits for the
+// last of them. A checkpoint leaves the rails idle.
 const (
-	stepTime        = 1100 * time.Millisecond // not a second: who looks every second is to see all of it
-	checkpointEvery = time.Minute
-	checkpointTime  = 3 * time.Second
-	startTime       = 20 * time.Second // until it has allocated all of its memory
+	stepTime           = 1100 * time.Millisecond // not 1 s: who reads every second must see all phases
+	checkpointInterval = time.Minute
+	checkpointTime     = 3 * time.Second
+	startTime          = 20 * time.Second // until all memory is allocated
 )
 
-// phases are the parts of a step: until when, in parts of it, and how much of
-// each rail is used, of what the rail carries.
-var phases = [...]struct{ until, use float64 }{{0.15, 0}, {0.7, 0.6}, {1, 0.8}}
+// phases returns the phases of a step: the part of the step at which each ends, and its use of each rail's rate.
+func phases() [3]struct{ until, use float64 } {
+	return [...]struct{ until, use float64 }{{0.15, 0}, {0.7, 0.6}, {1, 0.8}}
+}
 
-// How long the job stands aside: from when a round begins until its first bytes
-// are under way, and after each sign that it goes on.
+// How long the job pauses: from the begin of a round until its first bytes, and after each piece of it.
 const (
-	asideFirst = 3 * time.Second
-	asideMore  = time.Second
+	roundPause = 3 * time.Second
+	piecePause = time.Second
 )
 
 // job is a training job on both nodes that exchanges gradients over all rails.
 type job struct {
 	began time.Time
 
-	mu    sync.Mutex // protects all following fields
-	aside time.Time  // until when it keeps off the rails
+	mu     sync.Mutex // protects all following fields
+	paused time.Time  // until when
 }
 
-// standAside keeps the job off the rails for so long from now on. A real job does no such
-// thing: the probe would not make the round while it is busy. Here rounds are to
-// be seen, and what they show is to be the links' and not the job's.
-func (j *job) standAside(d time.Duration) {
+// pause keeps the job off the rails for so long, so that rounds are not skipped as busy. A real job would not pause.
+func (j *job) pause(d time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.aside = time.Now().Add(d)
+	j.paused = time.Now().Add(d)
 }
 
 // moment is what the job does at one time.
@@ -50,21 +47,21 @@ type moment struct {
 	part       float64 // of the step that is over
 	use        float64 // of each rail
 	checkpoint bool
-	loaded     float64 // part of its memory that it has allocated
+	loaded     float64 // part of its memory that is allocated
 }
 
-// at says what the job does at a time.
+// at returns what the job does at a time.
 func (j *job) at(now time.Time) moment {
 	since := now.Sub(j.began)
 	m := moment{step: int(since / stepTime), part: (since % stepTime).Seconds() / stepTime.Seconds(),
 		loaded: min(since.Seconds()/startTime.Seconds(), 1)}
-	m.checkpoint = since > checkpointEvery && since%checkpointEvery < checkpointTime
+	m.checkpoint = since > checkpointInterval && since%checkpointInterval < checkpointTime
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if m.checkpoint || now.Before(j.aside) {
+	if m.checkpoint || now.Before(j.paused) {
 		return m
 	}
-	for _, p := range phases {
+	for _, p := range phases() {
 		if m.part < p.until {
 			m.use = p.use
 			break
@@ -73,24 +70,20 @@ func (j *job) at(now time.Time) moment {
 	return m
 }
 
-// congested reports whether the network is short of room in a step: once in a
-// while, and not for long.
+// congested reports whether the network is congested: at the end of every seventh step.
 func (m moment) congested() bool { return m.step%7 == 3 && m.use > 0.7 }
 
-// move has the job send for the time d what it sends at this moment.
-func (d *Demo) move(m moment, took time.Duration) {
+// send has the job send what it sends at this moment for so long.
+func (d *Demo) send(m moment, took time.Duration) {
 	if m.use == 0 {
 		return
 	}
 	for _, l := range d.links {
-		for from := range nodes {
-			l.mu.Lock()
-			down := l.ports[0].down || l.ports[1].down
-			l.mu.Unlock()
-			if down {
-				continue
-			}
-			use := m.use * (0.95 + 0.1*rand.Float64()) //nolint:gosec // it is to look alive, and to be no secret
+		if l.port(0).down || l.port(1).down {
+			continue
+		}
+		for from := range Nodes {
+			use := m.use * (0.95 + 0.1*rand.Float64()) //nolint:gosec // variation, not a secret
 			transport, rate := byRDMA, l.rate
 			if d.opts.Fallback {
 				transport, rate = byTCP, l.rate*tcpPart
@@ -104,8 +97,7 @@ func (d *Demo) move(m moment, took time.Duration) {
 	}
 }
 
-// congest marks some of the packets of payload, which the other end notes and
-// tells the sender.
+// congest marks some of the packets of payload, which the other end reports to the sender.
 func (l *link) congest(from int, payload float64) {
 	_, packets := onWire(byRDMA, payload)
 	l.mu.Lock()

@@ -7,24 +7,20 @@ import (
 	"time"
 )
 
-// What one packet of RoCE v2 over IPv4 holds, in bytes: payload at the simulated
-// MTU, and Ethernet, IPv4, UDP, BTH and ICRC around it (IBTA 1.5, annex A17). A
-// TCP segment on an interface of 9000 bytes, and what is around that.
+// Payload of a packet and what surrounds it, in bytes: of RoCE v2 over IPv4 at the simulated MTU (Ethernet, IPv4, UDP,
+// BTH and ICRC; IBTA 1.5, annex A17), and of a TCP segment on an interface with an MTU of 9000.
 const (
 	rocePayload, roceHeader = 4096, 58
 	tcpPayload, tcpHeader   = 8948, 66
 )
 
-// tcpPart is how much of a rail TCP gets: a kernel's stack does not fill a fast
-// link with one connection.
+// tcpPart is the part of a rail that TCP gets: a kernel does not fill a fast link with one connection.
 const tcpPart = 0.4
 
-// How much is passed on in one piece, what of it is too little to tell of
-// anything, and how long a sender that has more to send takes for it.
 const (
-	piece = 64 << 10
-	small = rocePayload      // a message of less is over before anybody can be late
-	slack = time.Millisecond // from one piece to the next
+	piece = 64 << 10         // bytes that are passed on at a time
+	small = rocePayload      // a message up to this size ends before its sender can be late
+	slack = time.Millisecond // between two pieces of a sender that has more to send
 )
 
 // traffic is what a port has carried in one direction.
@@ -35,8 +31,8 @@ func (t *traffic) add(bytes, packets uint64) { t.bytes, t.packets = t.bytes+byte
 // port is one node's end of a link.
 type port struct {
 	sent, received       [2]traffic // by transport
-	marked, cnps, slowed uint64     // packets with the mark of congestion, notifications of it sent and received
-	paused               traffic    // pause frames, and microseconds in place of bytes
+	marked, cnps, slowed uint64     // ECN-marked packets; CNPs sent and received
+	paused               traffic    // pause frames, and µs in place of bytes
 	down                 bool
 }
 
@@ -46,15 +42,21 @@ const (
 	byTCP
 )
 
-// link is what joins one rail of one node with the same of the other: full
-// duplex, shaped, and counted at both ends.
+// link joins a rail of one node with the same rail of the other: full duplex, shaped, and counted at both ends.
 type link struct {
-	rate float64 // bytes per second on the wire in one direction, headers and all
+	rate float64 // bytes per second on the wire in one direction, with headers
 
 	mu    sync.Mutex // protects all following fields
-	ports [nodes]port
-	free  [nodes]time.Time     // when the wire has carried what was sent so far, by sender
-	late  [nodes]time.Duration // by how much senders came later than they were told to
+	ports [Nodes]port
+	free  [Nodes]time.Time     // when the wire has carried everything so far, by sender
+	late  [Nodes]time.Duration // how late the sender was
+}
+
+// port returns the counters of a node's end.
+func (l *link) port(node int) port {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ports[node]
 }
 
 // carry counts payload that one node sends, in whole packets.
@@ -66,7 +68,7 @@ func (l *link) carry(from, transport int, payload float64) {
 	l.ports[1-from].received[transport].add(bytes, packets)
 }
 
-// onWire is what payload comes to on the wire.
+// onWire returns what payload takes on the wire.
 func onWire(transport int, payload float64) (bytes, packets uint64) {
 	each, header := rocePayload, roceHeader
 	if transport == byTCP {
@@ -76,10 +78,8 @@ func onWire(transport int, payload float64) (bytes, packets uint64) {
 	return uint64(payload) + packets*uint64(header), packets
 }
 
-// reserve takes the wire for so many bytes, and returns how long that lasts from
-// now on: what was sent before may still be under way. A sender that came late,
-// because this machine had other things to do, finds the wire as it would have
-// been had it come in time; one that had nothing to send finds it idle.
+// reserve takes the wire for so many bytes, and returns how long that lasts from now on. A sender that is late because
+// this machine was busy finds the wire as if it had been in time; one that had nothing to send finds it idle.
 func (l *link) reserve(from int, bytes, rate float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,19 +88,18 @@ func (l *link) reserve(from int, bytes, rate float64) time.Duration {
 		l.free[from] = now
 	}
 	l.free[from] = l.free[from].Add(time.Duration(bytes / rate * float64(time.Second)))
-	l.late[from] = max(now.Sub(l.free[from]), 0) // what is still to be made up for
+	l.late[from] = max(now.Sub(l.free[from]), 0) // still to be caught up
 	return l.free[from].Sub(now)
 }
 
-// delayed notes that a sender was held up for so long beyond what it was told.
+// delayed notes that a sender was held up longer than its wait.
 func (l *link) delayed(from int, by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.late[from] = max(l.late[from], by)
 }
 
-// shaped passes on what is written no faster than the link carries it, and
-// counts it at both ends.
+// shaped passes on what is written no faster than the link carries it, and counts it at both ends.
 type shaped struct {
 	link      *link
 	from      int
@@ -109,8 +108,7 @@ type shaped struct {
 	before    func() // each piece
 }
 
-// Write implements [io.Writer]. It waits a few milliseconds at most at a time,
-// so that a connection that is closed meanwhile ends it soon.
+// Write implements [io.Writer]. It waits a few milliseconds at a time, so that it ends soon after its connection.
 func (s *shaped) Write(p []byte) (n int, err error) {
 	rate := s.link.rate
 	if s.transport == byTCP {

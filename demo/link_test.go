@@ -156,7 +156,7 @@ func TestGPUs(t *testing.T) {
 				t.Fatalf("%+v %v", m, err)
 			}
 			switch {
-			case at > checkpointEvery && at%checkpointEvery < checkpointTime:
+			case at > checkpointInterval && at%checkpointInterval < checkpointTime:
 				peak = max(peak, m.Used)
 			case at > startTime:
 				least, most = min(least, m.Used), max(most, m.Used)
