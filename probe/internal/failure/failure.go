@@ -1,19 +1,19 @@
-// Package failure names what can go wrong with a transfer: where it happened
-// and why, in words few enough to be labels. The worker process, the peer and
-// the round all speak of failures in these terms.
+// Package failure names failures of a transfer by stage and reason, few enough to be labels. The worker process, the
+// peer and the round all use them.
 package failure
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// Stage is where in a round something happened.
+// Stage is the step of a round that failed.
 type Stage string
 
 // The stages, in the order of a round.
 const (
-	StageHello    Stage = "hello"    // asking the peer who it is
+	StageHello    Stage = "hello"    // asking the peer for its rails
 	StageLease    Stage = "lease"    // asking the peer for a lease
 	StageOpen     Stage = "open"     // library, device, memory, queue pair
 	StageConnect  Stage = "connect"  // RTR, RTS; or a TCP connection
@@ -23,16 +23,15 @@ const (
 	StageSolo     Stage = "solo"     // one rail alone
 	StageStatic   Stage = "static"   // all rails, equal parts
 	StageStealing Stage = "stealing" // all rails, whichever has room
-	StageVerify   Stage = "verify"   // the target looks at what arrived
+	StageVerify   Stage = "verify"   // the target compares what arrived
 	StageBaseline Stage = "baseline" // the same over TCP, for comparison
-	StageRelease  Stage = "release"  // giving the lease back
+	StageRelease  Stage = "release"  // returning the lease
 )
 
-// Reason is why.
+// Reason is why it failed.
 type Reason string
 
-// The reasons. Where one stands for a signature of libibverbs or the kernel, it
-// is in the comment.
+// The reasons, with what libibverbs or the kernel return.
 const (
 	// This node cannot use RDMA.
 	NoCgo      Reason = "no_cgo"       // built without C
@@ -43,13 +42,13 @@ const (
 	DevPerm    Reason = "dev_perm"     // ibv_open_device: EACCES, EPERM, ENOENT, ENODEV of /dev/infiniband/uverbs*
 	Memlock    Reason = "memlock"      // ENOMEM of ibv_reg_mr, ibv_create_cq, ibv_create_qp: RLIMIT_MEMLOCK
 	PortDown   Reason = "port_down"    // the port is not ACTIVE
-	NoGID      Reason = "no_gid"       // no entry of the GID table will do
-	GIDChanged Reason = "gid_changed"  // the entry is not what it was when it was chosen
-	NoPeerRail Reason = "no_peer_rail" // the peer has no rail to pair this one with
+	NoGID      Reason = "no_gid"       // no usable entry in the GID table
+	GIDChanged Reason = "gid_changed"  // the entry has changed since it was chosen
+	NoPeerRail Reason = "no_peer_rail" // the peer has no matching rail
 
 	// Queue pairs do not connect.
 	RTREinval      Reason = "rtr_einval"      // EINVAL: wrong GID index or type, MTU too large
-	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: nobody answers ARP or ND for the peer's GID
+	RTRUnreachable Reason = "rtr_unreachable" // ETIMEDOUT, EHOSTUNREACH: no answer to ARP or ND for the peer's GID
 	RTRNoRoute     Reason = "rtr_noroute"     // ENETUNREACH, ENODEV: no route from the GID's interface
 
 	// A write does not complete.
@@ -59,49 +58,45 @@ const (
 	RemoteAccess  Reason = "remote_access"  // IBV_WC_REM_ACCESS_ERR, REM_INV_REQ_ERR, REM_OP_ERR
 	LocalProt     Reason = "local_prot"     // IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR, LOC_QP_OP_ERR
 	Flush         Reason = "flush"          // IBV_WC_WR_FLUSH_ERR, with no error before it
-	DeviceFatal   Reason = "device_fatal"   // EIO, ENODEV in use, IBV_WC_FATAL_ERR: the device is gone or was reset
-	Timeout       Reason = "timeout"        // nothing more happened before the deadline
+	DeviceFatal   Reason = "device_fatal"   // EIO, ENODEV in use, IBV_WC_FATAL_ERR: the device was removed or reset
+	Timeout       Reason = "timeout"        // no progress before the deadline
 
 	// The worker process.
-	WorkerCrashed Reason = "worker_crashed" // it ended in the middle of a request
+	WorkerCrashed Reason = "worker_crashed" // it ended during a request
 	WorkerTimeout Reason = "worker_timeout" // it did not answer, and was killed
-	WorkerBackoff Reason = "worker_backoff" // it failed shortly before and is not yet started again
+	WorkerBackoff Reason = "worker_backoff" // it failed recently, and the next start is delayed
 
 	// The control channel.
 	PeerUnreachable Reason = "peer_unreachable" // no connection
 	Unauthorized    Reason = "unauthorized"     // token or certificate refused
-	TLS             Reason = "tls"              // no TLS session: wrong certificate, or one end without TLS
-	// an answer that makes no sense: not a railscope, or a very different one
-	Protocol  Reason = "protocol"
-	PeerLost  Reason = "peer_lost"  // it stopped answering within the round
-	LeaseLost Reason = "lease_lost" // it does not know the lease any more
-	Self      Reason = "self"       // the peer is this node
+	TLS             Reason = "tls"              // no TLS session: invalid certificate, or one end without TLS
+	Protocol        Reason = "protocol"         // an invalid answer: not a railscope, or another version
+	PeerLost        Reason = "peer_lost"        // it stopped answering during the round
+	LeaseLost       Reason = "lease_lost"       // the lease has ended on the peer
+	Self            Reason = "self"             // the peer is this node
 
 	// TCP.
 	TCPRefused     Reason = "tcp_refused"     // ECONNREFUSED
-	TCPUnreachable Reason = "tcp_unreachable" // no route, nobody answers
+	TCPUnreachable Reason = "tcp_unreachable" // no route, no answer
 	TCPBroken      Reason = "tcp_broken"      // the connection broke
 	NoAddress      Reason = "no_address"      // no pair of addresses in one subnet
 
 	// The data.
 	DataMismatch Reason = "data_mismatch" // what arrived is not what was sent
 
-	// Nothing is wrong, and nothing was done. Who says so is in the detail.
-	Busy     Reason = "busy"     // the rails carry other traffic, or another round is going on
-	Cooldown Reason = "cooldown" // too soon after the last one
-	Budget   Reason = "budget"   // the bytes of this hour are used up
-	Draining Reason = "draining" // shutting down
-	Canceled Reason = "canceled" // told to stop
+	// Not a failure: the round was skipped. The detail says by which end.
+	Busy        Reason = "busy"         // the rails carry other traffic, or another round is in progress
+	Cooldown    Reason = "cooldown"     // too soon after the last one
+	Budget      Reason = "budget"       // the budget is used up
+	Draining    Reason = "draining"     // shutting down
+	Canceled    Reason = "canceled"     // stopped by the caller
+	Maintenance Reason = "maintenance"  // the maintenance file exists
+	PeerVersion Reason = "peer_version" // the peer speaks another protocol version, as in a rolling upgrade
 
-	Maintenance Reason = "maintenance" // the maintenance file exists
-
-	PeerVersion Reason = "peer_version" // the peer speaks another version of the protocol, as in a rolling upgrade
-
-	Other Reason = "other" // none of these; the detail says what
+	Other Reason = "other" // none of these; see the detail
 )
 
-// Skips reports whether the reason says that nothing is wrong and the round was
-// only not the time for it.
+// Skips reports whether the reason is not a failure: the round was skipped.
 func (r Reason) Skips() bool {
 	switch r {
 	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion:
@@ -110,15 +105,15 @@ func (r Reason) Skips() bool {
 	return false
 }
 
-// Failure is one thing that went wrong. It is an error.
+// Failure is one failure of a transfer. It is an error.
 type Failure struct {
-	Rail   string `json:"rail,omitempty"` // empty: not one rail's
+	Rail   string `json:"rail,omitempty"` // empty: not of a single rail
 	Stage  Stage  `json:"stage"`
 	Reason Reason `json:"reason"`
-	Detail string `json:"detail,omitempty"` // for people: what exactly, with the errno or status, and what to do
+	Detail string `json:"detail,omitempty"` // for people: what failed, with errno or status, and what to do
 }
 
-// New returns a failure of no rail in particular.
+// New returns a failure that is not of a single rail.
 func New(stage Stage, reason Reason, format string, args ...any) *Failure {
 	return &Failure{Stage: stage, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
@@ -144,3 +139,26 @@ func As(stage Stage, err error) *Failure {
 	}
 	return New(stage, Other, "%v", err)
 }
+
+// Stages returns all stages, in the order of a round.
+func Stages() []Stage {
+	return []Stage{StageHello, StageLease, StageOpen, StageConnect, StageReach, StageMTU, StageLatency, StageSolo,
+		StageStatic, StageStealing, StageVerify, StageBaseline, StageRelease}
+}
+
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{
+		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, Memlock, PortDown, NoGID, GIDChanged, NoPeerRail,
+		RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush,
+		DeviceFatal, Timeout, WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerUnreachable, Unauthorized, TLS, Protocol,
+		PeerLost, LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown,
+		Budget, Draining, Canceled, Maintenance, PeerVersion, Other,
+	}
+}
+
+// Known reports whether the stage is in [Stages]: those from the network become labels, too.
+func (s Stage) Known() bool { return slices.Contains(Stages(), s) }
+
+// Known reports whether the reason is in [Reasons].
+func (r Reason) Known() bool { return slices.Contains(Reasons(), r) }

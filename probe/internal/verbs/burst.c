@@ -83,7 +83,6 @@ static void complete(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64
 	share->done += s->range.length;
 	share->writes--;
 	share->window += share->window < b->plan->depth;
-	b->part[i].bytes += s->range.length;
 	b->part[i].writes++;
 	b->part[i].last = t - b->start;
 	add_done(b, s->range);
@@ -234,6 +233,7 @@ static struct rs_error start(struct burst *b)
 static void finish(struct burst *b)
 {
 	for (uint32_t i = 0; i < b->n; i++) {
+		b->part[i].bytes = b->share[i].done;
 		if (b->part[i].first < 0)
 			b->part[i].first = 0;
 		if (!b->rail[i]->failed.op)

@@ -27,7 +27,7 @@ type Rail struct {
 // registered memory. Reasons: NoProvider, DevPerm, Memlock, NoGID, DeviceFatal.
 func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	if len(s.Device) >= C.RS_NAME || s.Port < 1 || s.Port > 255 || s.GIDIndex < 0 || s.GIDIndex > 255 ||
-		s.QueuePairs < 1 || s.QueuePairs > MaxQueuePairs || s.Depth < 1 || s.Depth > MaxDepth {
+		s.QueuePairs < 1 || s.QueuePairs > C.RS_MAX_QPS || s.Depth < 1 || s.Depth > 1024 {
 		return nil, misuse(s.Device, "port, GID index, queue pairs or depth out of range")
 	}
 	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs),
@@ -52,8 +52,7 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	}
 	r.info.GID = netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid)))
 	r.info.LID = uint16(info.lid)
-	r.info.ActiveMTU, r.info.MaxMTU = int(info.active_mtu), int(info.max_mtu)
-	r.info.State, r.info.Ethernet, r.info.MaxInline = int(info.state), info.ethernet != 0, int(info.max_inline)
+	r.info.State, r.info.ActiveMTU, r.info.MaxMTU = int(info.state), int(info.active_mtu), int(info.max_mtu)
 	return r, nil
 }
 

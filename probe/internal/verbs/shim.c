@@ -18,35 +18,18 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* From ibv_reg_mr_iova2 on they may be missing. Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an
- * older ABI. */
+/* The last one may be missing. */
 #define SYMBOLS(X)                                                                                                     \
-	X(ibv_get_device_list, "IBVERBS_1.1")                                                                          \
-	X(ibv_free_device_list, "IBVERBS_1.1")                                                                         \
-	X(ibv_get_device_name, "IBVERBS_1.1")                                                                          \
-	X(ibv_open_device, "IBVERBS_1.1")                                                                              \
-	X(ibv_close_device, "IBVERBS_1.1")                                                                             \
-	X(ibv_query_port, "IBVERBS_1.1")                                                                               \
-	X(ibv_query_gid, "IBVERBS_1.1")                                                                                \
-	X(ibv_alloc_pd, "IBVERBS_1.1")                                                                                 \
-	X(ibv_dealloc_pd, "IBVERBS_1.1")                                                                               \
-	X(ibv_reg_mr, "IBVERBS_1.1")                                                                                   \
-	X(ibv_dereg_mr, "IBVERBS_1.1")                                                                                 \
-	X(ibv_create_cq, "IBVERBS_1.1")                                                                                \
-	X(ibv_destroy_cq, "IBVERBS_1.1")                                                                               \
-	X(ibv_create_qp, "IBVERBS_1.1")                                                                                \
-	X(ibv_modify_qp, "IBVERBS_1.1")                                                                                \
-	X(ibv_destroy_qp, "IBVERBS_1.1")                                                                               \
-	X(ibv_reg_mr_iova2, "IBVERBS_1.8")
+	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device)   \
+	X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)             \
+	X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_reg_mr_iova2)
 
-#define INDEX(name, version) S_##name,
+#define INDEX(name) S_##name,
 enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
 _Static_assert(S_COUNT == (int)RS_SYMBOLS, "RS_SYMBOLS is not the number of symbols");
 
-#define NAMED(name, version) {#name, version},
-static const struct {
-	const char *name, *version;
-} symbols[] = {SYMBOLS(NAMED)};
+#define NAME(name) #name,
+static const char *const symbols[] = {SYMBOLS(NAME)};
 
 #define CALL(lib, name) ((__typeof__(&name))(lib)->symbol[S_##name])
 
@@ -74,15 +57,14 @@ static const struct rs_error ok;
 
 /* ---- library ---- */
 
-static void *lookup(void *handle, const char *name, const char *version)
+/* Versions: libibverbs/libibverbs.map.in of rdma-core. IBVERBS_1.0 is an older ABI of the same names. */
+static void *lookup(void *handle, int i)
 {
 	void *p = NULL;
 #ifdef __GLIBC__
-	p = dlvsym(handle, name, version);
-#else
-	(void)version;
+	p = dlvsym(handle, symbols[i], i == S_ibv_reg_mr_iova2 ? "IBVERBS_1.8" : "IBVERBS_1.1");
 #endif
-	return p ? p : dlsym(handle, name);
+	return p ? p : dlsym(handle, symbols[i]);
 }
 
 static void explain(char *text, uint32_t size)
@@ -99,7 +81,7 @@ struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32
 		return fault("load libibverbs", -ENOENT);
 	}
 	for (int i = 0; i < S_COUNT; i++) {
-		lib->symbol[i] = lookup(lib->handle, symbols[i].name, symbols[i].version);
+		lib->symbol[i] = lookup(lib->handle, i);
 		if (!lib->symbol[i] && i < S_OPTIONAL) {
 			explain(text, size);
 			return fault("load libibverbs", -ENOSYS);
@@ -177,7 +159,6 @@ static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 	info->state = (int32_t)port.state;
 	info->active_mtu = 128u << port.active_mtu;
 	info->max_mtu = 128u << port.max_mtu;
-	info->ethernet = r->ethernet;
 	info->lid = port.lid;
 	memcpy(info->gid, gid.raw, sizeof info->gid);
 	return ok;
@@ -233,7 +214,6 @@ static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
 		e = init_qp(r, i);
 		info->qpn[i] = e.op ? 0 : r->qp[i]->qp_num;
 	}
-	info->max_inline = r->max_inline;
 	return e;
 }
 

@@ -45,10 +45,8 @@ struct rs_rail; /* one port of one device, with queue pairs to one peer */
 struct rs_info {
 	int32_t state; /* enum ibv_port_state */
 	uint32_t active_mtu, max_mtu;
-	uint32_t ethernet; /* else InfiniBand */
 	uint32_t lid;
 	uint8_t gid[16];
-	uint32_t max_inline;
 	uint32_t qpn[RS_MAX_QPS];
 };
 

@@ -15,33 +15,22 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Bounds of a [Spec].
-const (
-	MaxQueuePairs = 16
-	MaxDepth      = 1024
-)
-
 // Spec says which rail to open, and what it holds.
 type Spec struct {
 	Device     string // name in libibverbs and sysfs: mlx5_0
 	Port       int    // from 1
 	GIDIndex   int    // entry of the port's GID table, from 0
-	QueuePairs int    // to the peer, 1 to MaxQueuePairs
-	Depth      int    // writes in flight over all queue pairs, 1 to MaxDepth
+	QueuePairs int    // to the peer, 1 to 16
+	Depth      int    // writes in flight over all queue pairs, 1 to 1024
 }
 
-// Port states: enum ibv_port_state of rdma-core's libibverbs/verbs.h.
-const (
-	PortDown   = 1
-	PortActive = 4
-)
+// PortActive is a port state: enum ibv_port_state of rdma-core's libibverbs/verbs.h.
+const PortActive = 4
 
 // Info describes an open rail.
 type Info struct {
-	transfer.End      // Addr and RKey once memory is registered
-	State        int  // PortActive, or the port carries nothing
-	Ethernet     bool // link layer; else InfiniBand
-	MaxInline    int  // bytes that a write may carry in its work request
+	transfer.End     // Addr and RKey once memory is registered
+	State        int // PortActive, or the port carries nothing
 }
 
 // Attr are attributes of a connection on which both ends agreed.

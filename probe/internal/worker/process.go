@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,17 +21,20 @@ type process struct {
 	conn net.Conn
 	in   *bufio.Scanner // messages of conn
 	cmd  *exec.Cmd      // nil in a simulation, which runs in goroutines of this process
+	log  func(string)
 	pid  int
 	gone chan struct{} // closed when the process has ended, was waited for, and its stderr was read
 
-	mu     sync.Mutex // protects all following fields
-	stderr []string   // its first lines since the last request
-	exit   error      // once gone is closed
+	mu      sync.Mutex // protects all following fields
+	exit    error      // once gone is closed
+	stderr  []string   // its first lines since the last request
+	partial []byte     // of a line
 }
 
 const (
 	maxStderr   = 3           // lines that are kept to explain a crash
-	stderrGrace = time.Second // for reading the last lines of a process that ended
+	maxLine     = 4096        // bytes; a longer line is split
+	stderrGrace = time.Second // to read stderr of an ended process, if another one has it open
 )
 
 // start starts the worker. The child gets its end of a socket pair as descriptor 3. It ends with this process: because
@@ -49,74 +51,60 @@ func start(command, env []string, log func(string)) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	stderr, theirStderr, err := os.Pipe()
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	defer theirStderr.Close()
 	cmd := exec.Command(command[0], command[1:]...)
+	p := &process{conn: conn, in: newScanner(conn), cmd: cmd, log: log, gone: make(chan struct{})}
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.Stderr = theirStderr
+	cmd.Stderr, cmd.WaitDelay = p, stderrGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p := &process{conn: conn, in: newScanner(conn), cmd: cmd, gone: make(chan struct{})}
-	started, read := make(chan error), make(chan struct{})
-	go p.run(started, read)
+	started := make(chan error)
+	go p.run(started)
 	if err := <-started; err != nil {
-		stderr.Close()
 		_ = conn.Close()
 		return nil, err
 	}
-	p.pid = cmd.Process.Pid
-	go func() {
-		defer close(read)
-		p.readStderr(stderr, log)
-	}()
 	return p, nil
 }
 
 // run starts the process and waits for its end on one thread: the kernel sends Pdeathsig when the thread that forked
-// ends, and Go may end threads. stderr is closed when it was read.
-func (p *process) run(started chan<- error, stderr <-chan struct{}) {
+// ends, and Go may end threads.
+func (p *process) run(started chan<- error) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with its capabilities
 	dropPrivileges()
+	defer close(p.gone)
 	err := p.cmd.Start()
+	if err == nil {
+		p.pid = p.cmd.Process.Pid
+	}
 	started <- err
 	if err != nil {
-		close(p.gone)
 		return
 	}
 	err = p.cmd.Wait()
+	_, _ = p.Write([]byte("\n")) // ends a partial line
+	_ = p.conn.Close()           // ends a wait for an answer
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.exit = err
-	p.mu.Unlock()
-	_ = p.conn.Close() // ends a wait for an answer
-	select {
-	case <-stderr:
-	case <-time.After(stderrGrace): // another process has it open, too
-	}
-	close(p.gone)
 }
 
-// readStderr logs what the worker, or a library in it, writes to stderr.
-func (p *process) readStderr(stderr *os.File, log func(string)) {
-	defer stderr.Close()
-	lines := bufio.NewReaderSize(stderr, 4096)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if text := strings.TrimSpace(string(line)); text != "" {
-			p.mu.Lock()
+// Write logs what the worker, or a library in it, writes to stderr.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range b {
+		if p.partial = append(p.partial, c); c != '\n' && len(p.partial) < maxLine {
+			continue
+		}
+		if text := strings.TrimSpace(string(p.partial)); text != "" {
 			if len(p.stderr) < maxStderr {
 				p.stderr = append(p.stderr, text)
 			}
-			p.mu.Unlock()
-			log(text)
+			p.log(text)
 		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
+		p.partial = p.partial[:0]
 	}
+	return len(b), nil
 }
 
 // exitReason describes how the process ended.

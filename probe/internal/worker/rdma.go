@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/verbs"
@@ -33,15 +34,12 @@ func (v *verbsLibrary) info(path string) Info {
 	return Info{Library: lib.File(), RDMACore: coreVersion(lib.File()), Devices: devices, Failure: failure.As("", err)}
 }
 
-var librarySuffix = regexp.MustCompile(`\.so\.1\.\d+\.(\d+(?:\.\d+)*)$`)
-
 // coreVersion returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
 // rdma-core 44.0. Empty: unknown.
 func coreVersion(file string) string {
-	if m := librarySuffix.FindStringSubmatch(filepath.Base(file)); m != nil {
-		return m[1]
-	}
-	return ""
+	_, own, _ := strings.Cut(filepath.Base(file), ".so.1.")
+	_, version, _ := strings.Cut(own, ".")
+	return version
 }
 
 // rdmaEngine is a session over queue pairs.
@@ -158,20 +156,19 @@ func (e *rdmaEngine) begin(rails int) (run *verbs.Run, end func()) {
 	return run, func() { e.run.Store(nil) }
 }
 
-func (e *rdmaEngine) latency(args LatencyArgs) (Latencies, error) {
+func (e *rdmaEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	rail, err := e.rail(args.Rail)
 	if err != nil {
-		return Latencies{}, err
+		return nil, err
 	}
 	run, end := e.begin(1)
 	defer end()
 	samples, err := run.Latency(rail, args.N, args.Limit)
-	if err != nil {
-		f := failure.As("", err)
+	if f := failure.As("", err); f != nil {
 		f.Rail = args.Rail
-		return Latencies{}, f
+		return nil, f
 	}
-	return Latencies{Samples: samples}, nil
+	return samples, nil
 }
 
 func (e *rdmaEngine) burst(args BurstArgs) (BurstDone, error) {

@@ -21,7 +21,7 @@ import (
 // goroutine.
 type engine interface {
 	connect(ConnectArgs) Connected
-	latency(LatencyArgs) (Latencies, error)
+	latency(LatencyArgs) ([]time.Duration, error)
 	burst(BurstArgs) (BurstDone, error) // an error beside results of rails is dropped: their failures say more
 	tcpInfo() []TCPInfo
 	intake() Intake // valid after close
@@ -152,7 +152,8 @@ func (s *server) do(req request) (any, error) {
 	case opLatency:
 		return perform(req, func(a LatencyArgs) (Latencies, error) {
 			a.N = min(max(a.N, 1), maxSamples)
-			return s.engine.latency(a)
+			samples, err := s.engine.latency(a)
+			return Latencies{samples}, err
 		})
 	case opBurst:
 		return perform(req, func(a BurstArgs) (BurstDone, error) { return s.burst(req.ID, a) })

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 )
@@ -90,9 +91,9 @@ func (e *simulatedEngine) connect(args ConnectArgs) Connected {
 	return e.tcpEngine.connect(args)
 }
 
-func (e *simulatedEngine) latency(args LatencyArgs) (Latencies, error) {
+func (e *simulatedEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	if f := e.fault(args.Rail); f != nil {
-		return Latencies{}, f
+		return nil, f
 	}
 	defer e.s.Moved()
 	return e.tcpEngine.latency(args)

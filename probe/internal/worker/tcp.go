@@ -75,11 +75,10 @@ func (e *tcpEngine) connect(args ConnectArgs) (c Connected) {
 	return c
 }
 
-func (e *tcpEngine) latency(args LatencyArgs) (Latencies, error) {
+func (e *tcpEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, args.Limit)
 	defer cancel()
-	samples, err := e.conn.Latency(ctx, args.Rail, args.N)
-	return Latencies{Samples: samples}, err
+	return e.conn.Latency(ctx, args.Rail, args.N)
 }
 
 func (e *tcpEngine) burst(args BurstArgs) (BurstDone, error) {

@@ -32,12 +32,12 @@ const (
 type Worker struct {
 	opts Options
 
-	turn chan struct{} // holds one token: one request at a time
+	turn   chan struct{} // holds one token: one request at a time
+	lastID uint64        // of a request; protected by turn
 
 	mu         sync.Mutex // protects all following fields
 	proc       *process
 	unkillable []*process // killed, and not gone
-	lastID     uint64     // of a request
 	crashes    int        // in a row
 	notBefore  time.Time  // of the next try with RDMA
 	restarts   uint64
@@ -71,13 +71,12 @@ func (w *Worker) Close() {
 }
 
 // Info loads libibverbs and describes it.
-func (w *Worker) Info(ctx context.Context) (info Info, err error) {
+func (w *Worker) Info(ctx context.Context) (Info, error) {
 	p, err := w.process(true)
 	if err != nil {
-		return info, err
+		return Info{}, err
 	}
-	err = w.call(ctx, p, failure.StageOpen, opInfo, quick, nil, &info, nil)
-	return info, err
+	return ask[Info](ctx, &Session{worker: w, proc: p}, failure.StageOpen, opInfo, quick, nil)
 }
 
 // Open opens a session. When it returns an error nothing is open: neither of this session nor of one before.
@@ -154,55 +153,6 @@ func (w *Worker) crashedLocked(p *process) {
 	w.crashes++
 }
 
-// call sends one request and waits for its answer until ctx is done or limit is over. Then it cancels the request, and
-// after grace kills the process. The error is always a [*failure.Failure].
-func (w *Worker) call(ctx context.Context, p *process, stage failure.Stage, op string, limit time.Duration,
-	args, result any, progress progressFunc) error {
-	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
-	case <-ctx.Done():
-		return failure.New(stage, failure.Canceled, "%v", context.Cause(ctx))
-	}
-	body, err := json.Marshal(args)
-	if err != nil {
-		return failure.As(stage, err)
-	}
-	w.mu.Lock()
-	w.lastID++
-	req := request{ID: w.lastID, Op: op, Args: body}
-	w.mu.Unlock()
-	var res response
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		res, err = p.exchange(req, progress)
-		answered <- err
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case err := <-answered:
-		return w.settle(p, stage, op, res, err, result)
-	case <-timer.C:
-	case <-ctx.Done():
-		// Best effort: if the socket is full, the worker does not read it.
-		_ = p.conn.SetWriteDeadline(time.Now().Add(grace))
-		_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel})
-		_ = p.conn.SetWriteDeadline(time.Time{})
-		timer.Reset(grace)
-		select {
-		case err := <-answered:
-			return w.settle(p, stage, op, res, err, result)
-		case <-timer.C:
-		}
-	}
-	w.kill(p)
-	<-answered // the connection is closed: no progress after this
-	return failure.New(stage, failure.WorkerTimeout,
-		"the worker process did not answer %q in time and was killed: a provider hangs", op)
-}
-
 // settle decodes an answer, or describes a crash.
 func (w *Worker) settle(p *process, stage failure.Stage, op string, res response, err error, result any) error {
 	if err != nil {
@@ -233,14 +183,56 @@ type Session struct {
 	intake *Intake // of the whole session; nil before the end, and if the worker crashed
 }
 
+// call sends one request and waits for its answer until ctx is done or limit is over. Then it cancels the request, and
+// after grace kills the process. The error is always a [*failure.Failure].
 func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limit time.Duration, args, result any,
 	progress progressFunc) error {
-	if s.proc.ended() {
-		s.worker.kill(s.proc)
-		return failure.New(stage, failure.WorkerCrashed, "the worker process ended before %q: %s", op,
-			s.proc.exitReason())
+	w, p := s.worker, s.proc
+	if p.ended() {
+		w.kill(p)
+		return failure.New(stage, failure.WorkerCrashed, "the worker process ended before %q: %s", op, p.exitReason())
 	}
-	return s.worker.call(ctx, s.proc, stage, op, limit, args, result, progress)
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return failure.New(stage, failure.Canceled, "%v", context.Cause(ctx))
+	}
+	body, err := json.Marshal(args)
+	if err != nil {
+		return failure.As(stage, err)
+	}
+	w.lastID++
+	req := request{ID: w.lastID, Op: op, Args: body}
+	var res response
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		res, err = p.exchange(req, progress)
+		answered <- err
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-answered:
+		return w.settle(p, stage, op, res, err, result)
+	case <-timer.C:
+	case <-ctx.Done():
+		// Best effort: if the socket is full, the worker does not read it.
+		_ = p.conn.SetWriteDeadline(time.Now().Add(grace))
+		_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel})
+		_ = p.conn.SetWriteDeadline(time.Time{})
+		timer.Reset(grace)
+		select {
+		case err := <-answered:
+			return w.settle(p, stage, op, res, err, result)
+		case <-timer.C:
+		}
+	}
+	w.kill(p)
+	<-answered // the connection is closed: no progress after this
+	return failure.New(stage, failure.WorkerTimeout,
+		"the worker process did not answer %q in time and was killed: a provider hangs", op)
 }
 
 // ask is call without progress.

@@ -37,7 +37,7 @@ func TestKnown(t *testing.T) {
 			declared++
 			word, _ := strconv.Unquote(value.Value)
 			if n := listed[kind.Name][word]; n != 1 {
-				t.Errorf("%s %q is in the list %d times; add it in known.go", kind.Name, word, n)
+				t.Errorf("%s %q is in the list %d times; add it to Stages or Reasons", kind.Name, word, n)
 			}
 			return true
 		})

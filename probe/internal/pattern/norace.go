@@ -1,6 +1,0 @@
-//go:build !race
-
-package pattern
-
-func reads([]byte)  {}
-func writes([]byte) {}
