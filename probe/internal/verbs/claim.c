@@ -4,6 +4,13 @@
  */
 #include "shim.h"
 
+/* Near the end, chunks of stealing rails shrink to 1/16 of the plan's, of whole pages. */
+static int64_t smallest(const struct rs_plan *p)
+{
+	int64_t n = p->chunk / 16 & ~INT64_C(4095);
+	return p->chunk < 4096 ? p->chunk : n < 4096 ? 4096 : n;
+}
+
 static double min(double a, double b)
 {
 	return a < b ? a : b;
@@ -34,7 +41,7 @@ static double fair(const struct rs_share *share, uint32_t n, uint32_t i, double 
 		busy += (double)share[j].inflight;
 		alive++;
 	}
-	double least = min((double)p->min_chunk, unclaimed);
+	double least = min((double)smallest(p), unclaimed);
 	double chunk = min((double)p->chunk, unclaimed / (4 * alive));
 	if (mine == 0) /* its first ones are small: it may be slow */
 		return least;
@@ -44,7 +51,7 @@ static double fair(const struct rs_share *share, uint32_t n, uint32_t i, double 
 		return chunk;
 	/* What this rail moves until all rails have finished, plus the time that the fastest needs for a smallest chunk;
 	 * less what it has in flight. */
-	double fits = mine * ((unclaimed + busy) / sum + (double)p->min_chunk / best) - (double)share[i].inflight;
+	double fits = mine * ((unclaimed + busy) / sum + (double)smallest(p) / best) - (double)share[i].inflight;
 	return fits < least ? 0 : min(chunk, fits);
 }
 
@@ -61,7 +68,7 @@ static int64_t timely(const struct rs_share *share, uint32_t n, int64_t unclaime
 	double time = sum * (double)left - busy;
 	if (sum == 0 || time >= (double)unclaimed)
 		return unclaimed;
-	int64_t most = time > (double)p->min_chunk ? align((int64_t)time) : p->min_chunk;
+	int64_t most = time > (double)smallest(p) ? align((int64_t)time) : smallest(p);
 	return most < unclaimed ? most : unclaimed;
 }
 

@@ -6,12 +6,14 @@ package verbs
 import "C"
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
@@ -73,19 +75,6 @@ func (run *Run) Latency(r *Rail, n int, limit time.Duration) ([]time.Duration, e
 	return samples[:taken], err
 }
 
-// plan converts the arguments for C. Near the end, chunks shrink to 1/16, but not below 4 KiB.
-func plan(o transfer.BurstArgs, size int) C.struct_rs_plan {
-	p := C.struct_rs_plan{
-		total: C.int64_t(o.Total), size: C.int64_t(size), chunk: C.int64_t(o.Chunk),
-		min_chunk: C.int64_t(min(max(o.Chunk/16&^4095, 4096), o.Chunk)),
-		limit:     C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth),
-	}
-	if o.Stealing {
-		p.stealing = 1
-	}
-	return p
-}
-
 // Burst writes from a buffer to the same offsets of the peers', over all rails at once, and returns when all writes in
 // flight completed or were abandoned. A rail that fails is left out; when stealing, the others take over its part. It
 // fails when no rail is left (with the first rail's failure), after Cancel (Canceled) and after the deadline (Timeout).
@@ -111,25 +100,27 @@ func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.
 	for i := range run.done {
 		run.done[i].Store(0)
 	}
-	p, parts := plan(o, len(b.data)), make([]C.struct_rs_part, len(rails))
+	plan := C.struct_rs_plan{total: C.int64_t(o.Total), size: C.int64_t(len(b.data)), chunk: C.int64_t(o.Chunk),
+		limit: C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth)}
+	if o.Stealing {
+		plan.stealing = 1
+	}
+	parts := make([]C.struct_rs_part, len(rails))
 	ranges := make([]C.struct_rs_range, 2*len(rails)*(o.Depth+1))
 	n := C.uint32_t(len(ranges))
 	runtime.LockOSThread()
-	e := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &p, &parts[0],
+	e := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &plan, &parts[0],
 		&ranges[0], &n)
 	runtime.UnlockOSThread()
 	list := make([]transfer.BurstRail, len(rails))
 	for i, p := range parts {
 		list[i] = transfer.BurstRail{Bytes: int64(p.bytes), Writes: int(p.writes), First: time.Duration(p.first),
-			Last: time.Duration(p.last), Failure: failed(p.error, rails[i].spec.Device)}
+			Last: time.Duration(p.last), Failure: failure.As("", check(p.error, rails[i].spec.Device))}
 	}
 	completed := make([]transfer.Range, n)
 	for i, r := range ranges[:n] {
 		completed[i] = transfer.Range{Offset: int64(r.at), Length: int64(r.length)}
 	}
 	done, err := transfer.Sum(list, completed, int64(len(b.data)))
-	if f := failed(e, ""); f != nil {
-		err = f
-	}
-	return done, err
+	return done, cmp.Or(check(e, ""), err)
 }

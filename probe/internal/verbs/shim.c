@@ -67,27 +67,21 @@ static void *lookup(void *handle, int i)
 	return p ? p : dlsym(handle, symbols[i]);
 }
 
-static void explain(char *text, uint32_t size)
-{
-	const char *why = dlerror();
-	snprintf(text, size, "%s", why ? why : "");
-}
-
 struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32_t size)
 {
+	int i = 0;
 	*lib = (struct rs_lib){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
-	if (!lib->handle) {
-		explain(text, size);
-		return fault("load libibverbs", -ENOENT);
-	}
-	for (int i = 0; i < S_COUNT; i++) {
+	while (lib->handle && i < S_COUNT) {
 		lib->symbol[i] = lookup(lib->handle, i);
-		if (!lib->symbol[i] && i < S_OPTIONAL) {
-			explain(text, size);
-			return fault("load libibverbs", -ENOSYS);
-		}
+		if (!lib->symbol[i] && i < S_OPTIONAL)
+			break;
+		i++;
 	}
-	return ok;
+	if (i == S_COUNT)
+		return ok;
+	const char *why = dlerror();
+	snprintf(text, size, "%s", why ? why : "");
+	return fault("load libibverbs", lib->handle ? -ENOSYS : -ENOENT);
 }
 
 void rs_file(const struct rs_lib *lib, char *path, uint32_t size)

@@ -84,11 +84,11 @@ struct rs_range {
 };
 
 struct rs_plan {
-	int64_t total;            /* to write */
-	int64_t size;             /* of the buffer, and of the peer's */
-	int64_t chunk, min_chunk; /* of one write */
-	int64_t limit, deadline;  /* since the start */
-	uint32_t depth;           /* writes in flight per rail */
+	int64_t total;           /* to write */
+	int64_t size;            /* of the buffer, and of the peer's */
+	int64_t chunk;           /* most of one write */
+	int64_t limit, deadline; /* since the start */
+	uint32_t depth;          /* writes in flight per rail */
 	uint32_t stealing;
 };
 

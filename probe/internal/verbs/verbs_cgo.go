@@ -12,33 +12,15 @@ import (
 	"bytes"
 	"syscall"
 	"unsafe"
-
-	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// asFault converts an error of C; ok is false if nothing failed.
-func asFault(e C.struct_rs_error, device string) (f fault, ok bool) {
+// check converts an error of C into a failure; nil if nothing failed. text may explain it.
+func check(e C.struct_rs_error, device string, text ...byte) error {
 	if e.op == nil {
-		return f, false
+		return nil
 	}
 	return fault{op: C.GoString(e.op), device: device, errno: syscall.Errno(-e.err), status: int(e.status),
-		vendor: uint32(e.vendor)}, true
-}
-
-// failed converts an error of C into a failure; nil if nothing failed.
-func failed(e C.struct_rs_error, device string) *failure.Failure {
-	if f, ok := asFault(e, device); ok {
-		return f.failure()
-	}
-	return nil
-}
-
-// check is failed as an error, which is nil if nothing failed.
-func check(e C.struct_rs_error, device string) error {
-	if f := failed(e, device); f != nil {
-		return f
-	}
-	return nil
+		vendor: uint32(e.vendor), text: cString(text)}.failure()
 }
 
 // cString returns what C wrote into a buffer, up to its 0.
@@ -53,7 +35,7 @@ func chars(b []byte) *C.char { return (*C.char)(unsafe.Pointer(&b[0])) }
 type Library struct{ c C.struct_rs_lib }
 
 // Open loads libibverbs; with an empty path the dynamic linker finds libibverbs.so.1. The error has
-// [failure.NoLibrary] and the linker's message.
+// reason NoLibrary and the linker's message.
 func Open(path string) (*Library, error) {
 	if path == "" {
 		path = "libibverbs.so.1"
@@ -61,9 +43,9 @@ func Open(path string) (*Library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	l, message := new(Library), make([]byte, 512)
-	if f, ok := asFault(C.rs_load(&l.c, name, chars(message), C.uint32_t(len(message))), ""); ok {
-		f.text = cString(message)
-		return nil, f.failure()
+	e := C.rs_load(&l.c, name, chars(message), C.uint32_t(len(message)))
+	if err := check(e, "", message...); err != nil {
+		return nil, err
 	}
 	return l, nil
 }

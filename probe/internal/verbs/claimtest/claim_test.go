@@ -1,6 +1,6 @@
 //go:build cgo
 
-package verbs
+package claimtest
 
 import (
 	"fmt"

@@ -1,8 +1,9 @@
 //go:build cgo
 
-package verbs
+// Package claimtest runs the scheduler of RDMA bursts, claim.c, without a device, so that a test can simulate bursts.
+package claimtest
 
-// #include "shim.h"
+// #include "../claim.c"
 import "C"
 
 import (
@@ -20,8 +21,7 @@ type share struct {
 	alive          bool
 }
 
-// claim returns how many of the unclaimed bytes rail i may take at a time since the start. It needs no device: tests
-// simulate bursts with it.
+// claim returns how many of the unclaimed bytes rail i may take at a time since the start.
 func claim(shares []share, i int, unclaimed int64, now time.Duration, o transfer.BurstArgs) int64 {
 	left := time.Duration(math.MaxInt64)
 	if o.Limit > 0 {
@@ -37,6 +37,9 @@ func claim(shares []share, i int, unclaimed int64, now time.Duration, o transfer
 			c[i].alive = 1
 		}
 	}
-	p := plan(o, 0)
+	p := C.struct_rs_plan{chunk: C.int64_t(o.Chunk)}
+	if o.Stealing {
+		p.stealing = 1
+	}
 	return int64(C.rs_claim(&c[0], C.uint32_t(len(c)), C.uint32_t(i), C.int64_t(unclaimed), C.int64_t(left), &p))
 }
