@@ -2,15 +2,8 @@
 #include "rail.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { POLLED = 16 }; /* completions per poll */
-
-struct slot {
-	uint64_t id; /* of the write in it; 0: free */
-	struct rs_range range;
-};
 
 struct burst {
 	const int32_t *cancelled;
@@ -19,49 +12,26 @@ struct burst {
 	struct rs_rail **rail;
 	struct rs_part *part;
 	struct rs_share *share;
-	struct slot *slots;     /* plan->depth for each rail */
-	struct rs_range *todo;  /* unclaimed: a stack when stealing, else one per rail */
-	struct rs_range *done;
-	uint32_t n, todos, dones, room;
+	struct rs_write *writes;
+	struct rs_range *todo;
+	uint32_t n, todos; /* todos: of the stack */
 	int64_t start;
 };
 
-static struct slot *slots(struct burst *b, uint32_t i)
+static struct rs_write *writes(struct burst *b, uint32_t i)
 {
-	return b->slots + (size_t)i * b->plan->depth;
-}
-
-/* Inserts a completed range in order, and joins ranges that touch. No byte completes twice. */
-static void add_done(struct burst *b, struct rs_range add)
-{
-	struct rs_range *r = b->done;
-	uint32_t i = b->dones;
-	while (i > 0 && r[i - 1].at > add.at)
-		i--;
-	int left = i > 0 && r[i - 1].at + r[i - 1].length == add.at;
-	int right = i < b->dones && add.at + add.length == r[i].at;
-	if (left && right) {
-		r[i - 1].length += add.length + r[i].length;
-		memmove(&r[i], &r[i + 1], (--b->dones - i) * sizeof *r);
-	} else if (left) {
-		r[i - 1].length += add.length;
-	} else if (right) {
-		r[i] = (struct rs_range){.at = add.at, .length = add.length + r[i].length};
-	} else if (b->dones < b->room) {
-		memmove(&r[i + 1], &r[i], (b->dones++ - i) * sizeof *r);
-		r[i] = add;
-	}
+	return b->writes + (size_t)i * b->plan->depth;
 }
 
 /* Takes a rail out of the burst. When stealing, the others write what it had in flight. */
 static void remove_rail(struct burst *b, uint32_t i)
 {
-	struct slot *s = slots(b, i);
+	struct rs_write *w = writes(b, i);
 	b->share[i] = (struct rs_share){.done = b->share[i].done};
-	for (uint32_t k = 0; k < b->plan->depth; k++) {
-		if (s[k].id && b->plan->stealing)
-			b->todo[b->todos++] = s[k].range;
-		s[k].id = 0;
+	for (uint32_t k = 0; k < b->plan->depth && b->plan->stealing; k++) {
+		if (w[k].id)
+			b->todo[b->todos++] = w[k].range;
+		w[k].id = 0;
 	}
 }
 
@@ -75,17 +45,16 @@ static void complete(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64
 		return;
 	}
 	uint64_t k = wc->wr_id & 0xffff;
-	if (!share->alive || k >= b->plan->depth || slots(b, i)[k].id != wc->wr_id)
+	if (!share->alive || k >= b->plan->depth || writes(b, i)[k].id != wc->wr_id)
 		return; /* of a removed rail, or unknown */
-	struct slot *s = &slots(b, i)[k];
-	s->id = 0;
-	share->inflight -= s->range.length;
-	share->done += s->range.length;
+	struct rs_write *w = &writes(b, i)[k];
+	w->id = 0;
+	share->inflight -= w->range.length;
+	share->done += w->range.length;
 	share->writes--;
 	share->window += share->window < b->plan->depth;
 	b->part[i].writes++;
 	b->part[i].last = t - b->start;
-	add_done(b, s->range);
 	__atomic_store_n(&b->progress[i], share->done, __ATOMIC_RELAXED);
 }
 
@@ -138,15 +107,15 @@ static void post_writes(struct burst *b, uint32_t i, int64_t t)
 		if (cut.length == 0)
 			return;
 		uint32_t k = 0;
-		while (slots(b, i)[k].id) /* one is free: there are as many as the largest window */
+		while (writes(b, i)[k].id) /* one is free: there are as many as the largest window */
 			k++;
-		slots(b, i)[k] = (struct slot){.id = rs_wr_id(b->rail[i], k), .range = cut};
+		writes(b, i)[k] = (struct rs_write){.id = rs_wr_id(b->rail[i], k), .range = cut};
 		if (b->part[i].first < 0)
 			b->part[i].first = t - b->start;
 		share->writes++;
 		share->inflight += cut.length;
 		cut.at %= b->plan->size;
-		if (rs_post(b->rail[i], slots(b, i)[k].id, cut).op)
+		if (rs_post(b->rail[i], writes(b, i)[k].id, cut).op)
 			remove_rail(b, i);
 	}
 }
@@ -176,10 +145,10 @@ static int32_t run(struct burst *b)
 			end = t + RS_CANCEL_WAIT < end ? t + RS_CANCEL_WAIT : end;
 		}
 		int n = sweep(b, why || (b->plan->limit > 0 && t >= b->plan->limit));
-		uint32_t writes = 0;
+		uint32_t inflight = 0;
 		for (uint32_t i = 0; i < b->n; i++)
-			writes += b->share[i].writes;
-		if (writes == 0)
+			inflight += b->share[i].writes;
+		if (inflight == 0)
 			return why;
 		t = rs_now() - b->start;
 		if (t >= end)
@@ -196,39 +165,6 @@ static int32_t run(struct burst *b)
 	return why ? why : -ETIMEDOUT;
 }
 
-/* Equal parts, of whole pages if a part has at least 1 MiB. */
-static void split(struct burst *b)
-{
-	int64_t total = b->plan->total, unit = total / b->n >= 1 << 20 ? 4096 : 8;
-	int64_t at = 0;
-	for (uint32_t i = 0; i < b->n; i++) {
-		int64_t end = i + 1 == b->n ? total : total / unit * (i + 1) / b->n * unit;
-		b->todo[i] = (struct rs_range){.at = at, .length = end - at};
-		at = end;
-	}
-}
-
-static struct rs_error start(struct burst *b)
-{
-	size_t writes = (size_t)b->n * b->plan->depth;
-	b->share = calloc(b->n, sizeof *b->share);
-	b->slots = calloc(writes, sizeof *b->slots);
-	b->todo = calloc(writes + b->n + 1, sizeof *b->todo);
-	if (!b->share || !b->slots || !b->todo)
-		return (struct rs_error){.op = "map memory", .err = -ENOMEM};
-	if (b->plan->stealing)
-		b->todo[b->todos++] = (struct rs_range){.length = b->plan->total};
-	else
-		split(b);
-	for (uint32_t i = 0; i < b->n; i++) {
-		struct rs_error e = rs_usable(b->rail[i]);
-		b->part[i] = (struct rs_part){.first = -1, .error = e};
-		b->share[i] = (struct rs_share){.alive = !e.op, .window = b->plan->depth < 2 ? b->plan->depth : 2};
-	}
-	b->start = rs_now();
-	return (struct rs_error){0};
-}
-
 /* Notes each rail's failure, and stops rails that failed. */
 static void finish(struct burst *b)
 {
@@ -243,21 +179,18 @@ static void finish(struct burst *b)
 	}
 }
 
-struct rs_error rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
-			 const struct rs_plan *plan, struct rs_part *part, struct rs_range *done, uint32_t *dones)
+int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
+		 const struct rs_plan *plan, struct rs_part *part, struct rs_share *share, struct rs_write *writes,
+		 struct rs_range *todo)
 {
 	struct burst b = {.cancelled = cancelled, .progress = progress, .plan = plan, .rail = rail, .n = n, .part = part,
-			  .done = done, .room = *dones};
-	struct rs_error e = start(&b);
-	if (!e.op) {
-		int32_t why = run(&b);
-		finish(&b);
-		if (why)
-			e = (struct rs_error){.op = "write", .err = why};
+			  .share = share, .writes = writes, .todo = todo, .todos = plan->stealing};
+	for (uint32_t i = 0; i < n; i++) {
+		part[i] = (struct rs_part){.first = -1, .error = rs_usable(rail[i])};
+		share[i] = (struct rs_share){.alive = !part[i].error.op, .window = plan->depth < 2 ? plan->depth : 2};
 	}
-	*dones = b.dones;
-	free(b.share);
-	free(b.slots);
-	free(b.todo);
-	return e;
+	b.start = rs_now();
+	int32_t why = run(&b);
+	finish(&b);
+	return why;
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -105,22 +106,68 @@ func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.
 	if o.Stealing {
 		plan.stealing = 1
 	}
-	parts := make([]C.struct_rs_part, len(rails))
-	ranges := make([]C.struct_rs_range, 2*len(rails)*(o.Depth+1))
-	n := C.uint32_t(len(ranges))
+	parts, shares := make([]C.struct_rs_part, len(rails)), make([]C.struct_rs_share, len(rails))
+	writes := make([]C.struct_rs_write, len(rails)*o.Depth)
+	todo := make([]C.struct_rs_range, len(writes)+len(rails))
+	for i, r := range divide(o, len(rails)) {
+		todo[i] = C.struct_rs_range{C.int64_t(r.Offset), C.int64_t(r.Length)}
+	}
 	runtime.LockOSThread()
-	e := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &plan, &parts[0],
-		&ranges[0], &n)
+	why := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &plan,
+		&parts[0], &shares[0], &writes[0], &todo[0])
 	runtime.UnlockOSThread()
 	list := make([]transfer.BurstRail, len(rails))
 	for i, p := range parts {
 		list[i] = transfer.BurstRail{Bytes: int64(p.bytes), Writes: int(p.writes), First: time.Duration(p.first),
 			Last: time.Duration(p.last), Failure: failure.As("", check(p.error, rails[i].spec.Device))}
 	}
-	completed := make([]transfer.Range, n)
-	for i, r := range ranges[:n] {
-		completed[i] = transfer.Range{Offset: int64(r.at), Length: int64(r.length)}
+	for _, w := range writes {
+		if w.id != 0 {
+			todo = append(todo, w._range)
+		}
 	}
-	done, err := transfer.Sum(list, completed, int64(len(b.data)))
-	return done, cmp.Or(check(e, ""), err)
+	done, err := transfer.Sum(list, complement(todo, o.Total), int64(len(b.data)))
+	if why != 0 {
+		err = fault{op: "write", errno: syscall.Errno(-why)}.failure()
+	}
+	return done, err
+}
+
+// divide returns what the rails of a burst start with: the whole total when stealing, else equal parts, of whole pages
+// if a part has at least 1 MiB.
+func divide(o transfer.BurstArgs, n int) []transfer.Range {
+	if o.Stealing {
+		return []transfer.Range{{Length: o.Total}}
+	}
+	unit := int64(8)
+	if o.Total/int64(n) >= 1<<20 {
+		unit = 4096
+	}
+	parts, at := make([]transfer.Range, n), int64(0)
+	for i := range parts {
+		end := o.Total / unit * int64(i+1) / int64(n) * unit
+		if i+1 == n {
+			end = o.Total
+		}
+		parts[i] = transfer.Range{Offset: at, Length: end - at}
+		at = end
+	}
+	return parts
+}
+
+// complement returns the parts of the total that are not missing.
+func complement(missing []C.struct_rs_range, total int64) (done []transfer.Range) {
+	missing = append(missing, C.struct_rs_range{at: C.int64_t(total)})
+	slices.SortFunc(missing, func(a, b C.struct_rs_range) int { return cmp.Compare(a.at, b.at) })
+	at := int64(0)
+	for _, m := range missing {
+		if m.length == 0 && int64(m.at) < total {
+			continue // an empty place
+		}
+		if int64(m.at) > at {
+			done = append(done, transfer.Range{Offset: at, Length: int64(m.at) - at})
+		}
+		at = int64(m.at + m.length)
+	}
+	return done
 }

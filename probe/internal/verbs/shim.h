@@ -98,14 +98,6 @@ struct rs_part {
 	struct rs_error error;
 };
 
-/* Writes plan->total bytes over n rails. An error is not of a single rail. done gets the completed offsets within the
- * total; it has room for *dones ranges, of which 2 * n * (depth + 1) are enough. Another thread may set cancelled, and
- * read the bytes completed per rail in progress. */
-struct rs_error rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
-			 const struct rs_plan *plan, struct rs_part *part, struct rs_range *done, uint32_t *dones);
-
-/* ---- scheduling: claim.c; runs without a device ---- */
-
 /* The state of a rail during a burst. */
 struct rs_share {
 	int64_t inflight; /* bytes posted and not completed */
@@ -115,6 +107,21 @@ struct rs_share {
 	uint32_t window;  /* most writes in flight: 2, and one more per completion, up to the plan's depth */
 	uint32_t alive;
 };
+
+struct rs_write {
+	uint64_t id; /* wr_id; 0: free */
+	struct rs_range range;
+};
+
+/* Writes plan->total bytes over n rails, and returns 0, -ECANCELED or -ETIMEDOUT. The caller gives the memory: share
+ * for n rails, writes for plan->depth of each rail, and todo, which begins with the whole total when stealing, or with
+ * a range per rail, and has room for all writes besides. What is left in writes and todo has not completed. Another
+ * thread may set cancelled, and read the bytes completed per rail in progress. */
+int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
+		 const struct rs_plan *plan, struct rs_part *part, struct rs_share *share, struct rs_write *writes,
+		 struct rs_range *todo);
+
+/* ---- scheduling: claim.c; runs without a device ---- */
 
 /* How many of the unclaimed bytes rail i of n writes next; 0: none now. left is the time until the plan's limit. */
 int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, int64_t left,

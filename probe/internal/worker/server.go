@@ -56,15 +56,14 @@ func Main(library string) int {
 type server struct {
 	library    string
 	simulation *Simulation // replaces libibverbs and the network; nil: none
-	engine     engine      // of the session; nil without one; only the current request uses it
 	verbs      verbsLibrary
 	idle       chan struct{} // closed when serve has returned and the last request has ended
 
 	mu       sync.Mutex // protects all following fields, and writing to out
 	out      io.Writer
+	engine   engine // of the session; nil without one; only the current request changes it, and reads it without mu
 	running  uint64 // id of the current request
 	canceled uint64 // id of the request that was last canceled, maybe before it arrived
-	stop     func() // ends the current request early; nil: it cannot be
 }
 
 // serve reads requests until the connection ends. It does not wait for a request in progress then: the process ends.
@@ -98,20 +97,22 @@ func (s *server) serve(in io.Reader) error {
 func (s *server) cancel(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.canceled = id
-	if s.running == id && s.stop != nil {
-		s.stop()
+	if s.canceled = id; s.running == id {
+		s.stopLocked()
+	}
+}
+
+// stopLocked ends what the session does, and what it would do later.
+func (s *server) stopLocked() {
+	if s.engine != nil {
+		s.engine.cancel()
 	}
 }
 
 func (s *server) answer(req request) {
 	s.mu.Lock()
-	s.running, s.stop = req.ID, nil
-	if s.engine != nil {
-		s.stop = s.engine.cancel
-		if s.canceled == req.ID && req.Op != opClose {
-			s.stop()
-		}
+	if s.running = req.ID; s.canceled == req.ID {
+		s.stopLocked()
 	}
 	s.mu.Unlock()
 	result, err := s.do(req)
@@ -124,7 +125,7 @@ func (s *server) answer(req request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.stop = 0, nil
+	s.running = 0
 	if err := writeMessage(s.out, res); err != nil && s.simulation == nil {
 		fmt.Fprintln(os.Stderr, "railscope: worker:", err) // serve sees the connection end
 	}
@@ -205,6 +206,8 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	if err != nil {
 		return Opened{}, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.engine = e
 	return opened, nil
 }
@@ -217,9 +220,8 @@ func (s *server) close() (Intake, error) {
 	defer func() { _ = resident.DropStartup() }() // a session needs other pages than waiting for the next
 	err := s.engine.close()
 	in := s.engine.intake()
-	s.engine = nil
 	s.mu.Lock()
-	s.stop = nil // it keeps the engine and its buffer
+	s.engine = nil
 	s.mu.Unlock()
 	debug.FreeOSMemory()
 	return in, err

@@ -30,9 +30,7 @@ func (s *Simulation) start() *process {
 		srv := &server{simulation: s, out: theirs}
 		_ = srv.serve(theirs) // it ends when the connection is closed
 		srv.mu.Lock()
-		if srv.stop != nil {
-			srv.stop()
-		}
+		srv.stopLocked()
 		srv.mu.Unlock()
 		_ = theirs.Close()
 		<-srv.idle
@@ -114,11 +112,8 @@ func (e *simulatedEngine) burst(args BurstArgs) (done BurstDone, err error) {
 
 // fault returns why RDMA fails on a rail.
 func (e *simulatedEngine) fault(rail string) *failure.Failure {
-	if e.args.Transport == TCP {
-		return nil
-	}
 	f := e.s.Fault()
-	if f == nil {
+	if e.args.Transport == TCP || f == nil {
 		return nil
 	}
 	own := *f
