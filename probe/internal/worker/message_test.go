@@ -103,6 +103,7 @@ func newInTurn(t *testing.T, in []byte) *inTurn {
 			asked++
 		}
 	}
+	s.lines, s.asked = append(s.lines, nil), append(s.asked, asked) // the end comes after all answers
 	return s
 }
 
@@ -120,6 +121,9 @@ func (s *inTurn) Read(p []byte) (int, error) {
 	n := copy(p, s.lines[s.read])
 	if s.lines[s.read] = s.lines[s.read][n:]; len(s.lines[s.read]) == 0 {
 		s.read++
+	}
+	if n == 0 {
+		return 0, io.EOF
 	}
 	return n, nil
 }
