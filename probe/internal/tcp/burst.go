@@ -31,7 +31,7 @@ func (c *Conn) Burst(ctx context.Context, buf []byte, args transfer.BurstArgs) (
 		b.rails[i].Failure = l.failed()
 		alive[i] = b.rails[i].Failure == nil
 	}
-	b.plan = newPlan(args.Total, args.Chunk, int64(len(buf)), args.Depth, args.Stealing, alive)
+	b.plan = newPlan(args, int64(len(buf)), alive)
 	var wg sync.WaitGroup
 	for i, l := range lanes {
 		for _, s := range l.streams {

@@ -101,7 +101,8 @@ func TestSomeLanes(t *testing.T) {
 	tg, dst := target(t, 2, 1<<20)
 	c := dial(t, tg.Addrs(), 2)
 	for lane := range 2 {
-		r := deliver(t, c, dst, uint64(lane), transfer.BurstArgs{Stealing: true, Rails: []string{fmt.Sprint("rail", lane)}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
+		r := deliver(t, c, dst, uint64(lane), transfer.BurstArgs{Stealing: true,
+			Rails: []string{fmt.Sprint("rail", lane)}, Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
 		if p := c.Progress(); len(r.Rails) != 1 || p[1] != int64(lane)<<20 {
 			t.Errorf("a burst over lane %d: %+v, progress %v", lane, r.Rails, p)
 		}
@@ -151,7 +152,8 @@ func TestCut(t *testing.T) {
 				}
 				cut()
 			}()
-			r, err := c.Burst(t.Context(), source(len(dst), 1), transfer.BurstArgs{Stealing: stealing, Total: 512 << 20, Chunk: 256 << 10,
+			r, err := c.Burst(t.Context(), source(len(dst), 1), transfer.BurstArgs{Stealing: stealing,
+				Total: 512 << 20, Chunk: 256 << 10,
 				Depth: 8})
 			if err != nil {
 				t.Fatal(err)
@@ -225,7 +227,8 @@ func TestContextEnds(t *testing.T) {
 	if reason(err) != failure.Canceled {
 		t.Errorf("the burst: %v", err)
 	}
-	if _, err := c.Burst(t.Context(), dst, transfer.BurstArgs{Total: 1, Chunk: 1, Depth: 1}); reason(err) != failure.Canceled {
+	one := transfer.BurstArgs{Total: 1, Chunk: 1, Depth: 1}
+	if _, err := c.Burst(t.Context(), dst, one); reason(err) != failure.Canceled {
 		t.Errorf("the burst after it: %v", err)
 	}
 	if _, err := c.Latency(t.Context(), "rail0", 1); reason(err) != failure.Canceled {

@@ -48,28 +48,24 @@ type share struct {
 	since    time.Duration // the last completion, or the end of an idle time
 }
 
-// newPlan divides total among the lanes that are alive: in equal parts, of which the last has the remainder, or not at
-// all when stealing.
-func newPlan(total, chunk, wrap int64, depth int, stealing bool, alive []bool) *plan {
-	p := &plan{chunk: chunk, least: min(chunk, max(chunk/16, 16*block)), depth: depth, wrap: wrap, stealing: stealing}
-	common := newPool(0, total)
-	var left int64 // lanes that are alive from here on
+// newPlan divides the total among the lanes that are alive.
+func newPlan(args transfer.BurstArgs, wrap int64, alive []bool) *plan {
+	p := &plan{chunk: args.Chunk, least: min(args.Chunk, max(args.Chunk/16, 16*block)), depth: args.Depth, wrap: wrap,
+		stealing: args.Stealing}
+	n := 0
 	for _, ok := range alive {
 		if ok {
-			left++
+			n++
 		}
 	}
-	part, at := total/max(left, 1), int64(0)
+	parts := args.Divide(max(n, 1))
+	pool := newPool(parts[0])
 	for _, ok := range alive {
-		lane := share{dead: !ok, pool: common, window: min(firstWindow, depth)}
-		if ok && !stealing {
-			if left--; left == 0 {
-				part = total - at
-			}
-			lane.pool = newPool(at, part)
-			at += part
+		p.lanes = append(p.lanes, share{dead: !ok, pool: pool, window: min(firstWindow, args.Depth)})
+		if ok && len(parts) > 1 {
+			parts = parts[1:]
+			pool = newPool(parts[0])
 		}
-		p.lanes = append(p.lanes, lane)
 	}
 	return p
 }
@@ -172,9 +168,9 @@ type pool struct {
 	left   int64            // their bytes
 }
 
-func newPool(at, n int64) *pool {
+func newPool(r transfer.Range) *pool {
 	p := &pool{}
-	p.put(transfer.Range{Offset: at, Length: n})
+	p.put(r)
 	return p
 }
 

@@ -96,7 +96,7 @@ func TestSum(t *testing.T) {
 				for _, r := range rates {
 					sum += r
 				}
-				p := newPlan(total, 1<<20, 64<<20, 8, true, alive(len(rates)))
+				p := newPlan(transfer.BurstArgs{Stealing: true, Total: total, Chunk: 1 << 20, Depth: 8}, 64<<20, alive(len(rates)))
 				took, carried := simulate(t, p, total, rates, 50*time.Microsecond, nil)
 				got := float64(total) / took.Seconds() / sum
 				t.Logf("%.3f of the sum; carried %v", got, carried)
@@ -111,12 +111,15 @@ func TestSum(t *testing.T) {
 // TestStaticPlan: equal parts, the last with what is left over, and the slowest
 // lane's time.
 func TestStaticPlan(t *testing.T) {
-	took, carried := simulate(t, newPlan(100<<20+2, 1<<20, 7<<20, 8, false, alive(3)), 100<<20+2,
-		[]float64{1e9, 1e9, 1e8}, 0, nil)
-	if part := int64(100<<20+2) / 3; !slices.Equal(carried, []int64{part, part, part + (100<<20+2)%3}) {
-		t.Errorf("carried %v", carried)
+	const total = 100<<20 + 2
+	p := newPlan(transfer.BurstArgs{Total: total, Chunk: 1 << 20, Depth: 8}, 7<<20, alive(3))
+	took, carried := simulate(t, p, total, []float64{1e9, 1e9, 1e8}, 0, nil)
+	for _, n := range carried {
+		if d := n - total/3; d < -4096 || d > 4096+2 {
+			t.Errorf("carried %v", carried)
+		}
 	}
-	if want := 349_525_400 * time.Nanosecond; took.Round(time.Millisecond) != want.Round(time.Millisecond) {
+	if want := 349_525_400 * time.Nanosecond; (took - want).Abs() > 50*time.Microsecond {
 		t.Errorf("took %v, want %v", took, want)
 	}
 }
@@ -124,7 +127,7 @@ func TestStaticPlan(t *testing.T) {
 // TestDeath: what a lane has not delivered when it dies the others do.
 func TestDeath(t *testing.T) {
 	for _, at := range []time.Duration{0, 100 * time.Microsecond, 10 * time.Millisecond, 30 * time.Millisecond} {
-		p := newPlan(64<<20, 1<<20, 10<<20+4096, 8, true, alive(3))
+		p := newPlan(transfer.BurstArgs{Stealing: true, Total: 64 << 20, Chunk: 1 << 20, Depth: 8}, 10<<20+4096, alive(3))
 		_, carried := simulate(t, p, 64<<20, []float64{1e9, 1e9, 1e7}, time.Microsecond,
 			map[int]time.Duration{2: at, 1: at / 2})
 		t.Logf("deaths at %v: carried %v", at, carried)
@@ -134,7 +137,7 @@ func TestDeath(t *testing.T) {
 // TestQueue: of a lane of 1 MB/s no more is in flight than it sends in 250 ms,
 // or two chunks; and the first claims of any lane are small.
 func TestQueue(t *testing.T) {
-	p := newPlan(1<<40, 64<<10, 1<<30, 1000, true, alive(1))
+	p := newPlan(transfer.BurstArgs{Stealing: true, Total: 1 << 40, Chunk: 64 << 10, Depth: 1000}, 1<<30, alive(1))
 	var now time.Duration
 	for range 1000 {
 		for _, v := p.claim(0, now); v == granted; _, v = p.claim(0, now) {
@@ -148,7 +151,7 @@ func TestQueue(t *testing.T) {
 	if n := len(p.lanes[0].inFlight); n < 2 {
 		t.Errorf("%d in flight at the end", n)
 	}
-	p = newPlan(1<<40, 1<<20, 1<<30, 8, true, alive(1))
+	p = newPlan(transfer.BurstArgs{Stealing: true, Total: 1 << 40, Chunk: 1 << 20, Depth: 8}, 1<<30, alive(1))
 	for i := range 3 {
 		if s, v := p.claim(0, 0); (v == granted) != (i < firstWindow) || s.Length > 64<<10 {
 			t.Errorf("claim %d: %+v, %v", i, s, v)
@@ -158,7 +161,7 @@ func TestQueue(t *testing.T) {
 
 // TestStop: after it there is nothing more to claim.
 func TestStop(t *testing.T) {
-	p := newPlan(1<<30, 1<<20, 1<<30, 8, true, alive(2))
+	p := newPlan(transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: 1 << 20, Depth: 8}, 1<<30, alive(2))
 	s, _ := p.claim(0, 0)
 	p.stopped = true
 	for i := range 2 {

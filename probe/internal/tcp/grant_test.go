@@ -23,7 +23,8 @@ func TestGrant(t *testing.T) {
 	settle(t)
 	tg, dst := targetOf(t, 2, 1<<16, granted)
 	c := dial(t, tg.Addrs(), 4)
-	r, err := c.Burst(t.Context(), source(len(dst), 1), transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: chunk, Depth: 8})
+	r, err := c.Burst(t.Context(), source(len(dst), 1),
+		transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: chunk, Depth: 8})
 	if reason(err) != failure.TCPBroken {
 		t.Errorf("more than was granted: %v", err)
 	}

@@ -38,6 +38,28 @@ type BurstArgs struct {
 	Deadline time.Duration `json:"deadline"` // writes in flight are abandoned after it
 }
 
+// Divide returns what n rails start with: the whole total when stealing, else one part each, of whole pages if a part
+// has at least 1 MiB.
+func (a BurstArgs) Divide(n int) []Range {
+	if a.Stealing {
+		return []Range{{Length: a.Total}}
+	}
+	unit := int64(8)
+	if a.Total/int64(n) >= 1<<20 {
+		unit = 4096
+	}
+	parts, at := make([]Range, n), int64(0)
+	for i := range parts {
+		end := a.Total / unit * int64(i+1) / int64(n) * unit
+		if i+1 == n {
+			end = a.Total
+		}
+		parts[i] = Range{Offset: at, Length: end - at}
+		at = end
+	}
+	return parts
+}
+
 // BurstDone is the result of a burst.
 type BurstDone struct {
 	Elapsed time.Duration `json:"elapsed"` // first post to last completion, over all rails

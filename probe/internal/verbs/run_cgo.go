@@ -109,7 +109,7 @@ func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.
 	parts, shares := make([]C.struct_rs_part, len(rails)), make([]C.struct_rs_share, len(rails))
 	writes := make([]C.struct_rs_write, len(rails)*o.Depth)
 	todo := make([]C.struct_rs_range, len(writes)+len(rails))
-	for i, r := range divide(o, len(rails)) {
+	for i, r := range o.Divide(len(rails)) {
 		todo[i] = C.struct_rs_range{C.int64_t(r.Offset), C.int64_t(r.Length)}
 	}
 	runtime.LockOSThread()
@@ -131,28 +131,6 @@ func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.
 		err = fault{op: "write", errno: syscall.Errno(-why)}.failure()
 	}
 	return done, err
-}
-
-// divide returns what the rails of a burst start with: the whole total when stealing, else equal parts, of whole pages
-// if a part has at least 1 MiB.
-func divide(o transfer.BurstArgs, n int) []transfer.Range {
-	if o.Stealing {
-		return []transfer.Range{{Length: o.Total}}
-	}
-	unit := int64(8)
-	if o.Total/int64(n) >= 1<<20 {
-		unit = 4096
-	}
-	parts, at := make([]transfer.Range, n), int64(0)
-	for i := range parts {
-		end := o.Total / unit * int64(i+1) / int64(n) * unit
-		if i+1 == n {
-			end = o.Total
-		}
-		parts[i] = transfer.Range{Offset: at, Length: end - at}
-		at = end
-	}
-	return parts
 }
 
 // complement returns the parts of the total that are not missing.
