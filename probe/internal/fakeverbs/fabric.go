@@ -1,8 +1,6 @@
-// Package fakeverbs is a libibverbs for tests, and the fabric behind it: RDMA
-// devices made of a file that several processes map, RC queue pairs, writes
-// into the memory of other processes, and every fault that a probe must name.
-// The library is C (testdata/*.c), compiled when a test asks for it, so that
-// the code under test opens it as it opens the real one.
+// Package fakeverbs is a libibverbs for tests, and a simulated fabric: RDMA devices in a file that several processes
+// map, RC queue pairs, writes into the memory of other processes, and every fault that a probe reports. The library is
+// C (testdata/*.c), compiled on demand, so that the code under test opens it as it opens the real one.
 package fakeverbs
 
 import (
@@ -31,13 +29,13 @@ const (
 // GID is one entry of a port's table. The zero value is an empty entry.
 type GID struct {
 	Addr   netip.Addr
-	Bits   int    // length of the subnet's prefix: another subnet is not reachable; 0: 24 for IPv4, 64 for IPv6
+	Bits   int    // subnet prefix length, other subnets are unreachable; 0: 24 for IPv4, 64 for IPv6
 	Type   string // "IB/RoCE v1" or "RoCE v2"; empty: the latter
 	Netdev string // empty: the device's
 }
 
-// RoCE is a table as mlx5 makes it for one interface: link-local IPv6 and then
-// the address, each as RoCE v1 and as v2. The address is entry 3.
+// RoCE returns a table as mlx5 builds it for one interface: link-local IPv6, then the address, each as RoCE v1 and v2.
+// The address with RoCE v2 is entry 3.
 func RoCE(addr string) []GID {
 	a := netip.MustParseAddr(addr)
 	b := a.As16()
@@ -61,11 +59,10 @@ type Device struct {
 	PortRate   string // of ports/N/rate; empty: 400 Gb/sec (4X NDR)
 	Firmware   string // empty: 28.39.1002
 
-	Knobs // as they are at first
+	Knobs // initial
 }
 
-// Fabric is devices of several nodes, between which what is written arrives.
-// Its methods are safe for concurrent use.
+// Fabric connects the devices of several nodes. Its methods are safe for concurrent use.
 type Fabric struct {
 	tb  testing.TB
 	dir string
@@ -75,7 +72,7 @@ type Fabric struct {
 	devices []*Device // by number
 }
 
-// New makes an empty fabric, for as long as the test runs.
+// New returns an empty fabric, which exists until the test ends.
 func New(tb testing.TB) *Fabric {
 	tb.Helper()
 	f := &Fabric{tb: tb, dir: tb.TempDir()}
@@ -115,7 +112,7 @@ func copyString(tb testing.TB, to []byte, s string) {
 	copy(to, s)
 }
 
-// Add puts a device into a node, in its list and in its sysfs.
+// Add adds a device to a node: to its list and its sysfs.
 func (f *Fabric) Add(node string, d Device) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -143,7 +140,7 @@ func (f *Fabric) Add(node string, d Device) {
 	s.used.Store(1)
 }
 
-// fill puts in what was left out.
+// fill sets defaults.
 func (d *Device) fill(n int) {
 	setDefault(&d.Port, 1)
 	setDefault(&d.Netdev, "eth-"+d.Name)
@@ -163,7 +160,7 @@ func setDefault[T comparable](v *T, otherwise T) {
 	}
 }
 
-// filled returns a table with what was left out.
+// filled returns a table with defaults.
 func (d *Device) filled(gids []GID) []GID {
 	gids = slices.Clone(gids)
 	for i := range gids {
@@ -193,8 +190,7 @@ func enumMTU(tb testing.TB, mtu int) uint64 {
 	return uint64(i + 1)
 }
 
-// Set changes a device's knobs. All counts start anew. Contexts that are open
-// get the event when the port goes up or down.
+// Set changes a device's knobs. All counts restart. Open contexts get an event when the port goes up or down.
 func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -219,7 +215,7 @@ func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	}
 }
 
-// SetGIDs changes a device's GID table, which raises the event, too.
+// SetGIDs changes a device's GID table, which raises an event.
 func (f *Fabric) SetGIDs(node, device string, gids []GID) {
 	f.tb.Helper()
 	f.mu.Lock()
@@ -235,7 +231,7 @@ func (f *Fabric) SetGIDs(node, device string, gids []GID) {
 // Event is an asynchronous event of a port or device: enum ibv_event_type.
 type Event uint32
 
-// Events that a test may want to raise.
+// Events for tests to raise.
 const (
 	EventDeviceFatal Event = 8
 	EventPortActive  Event = 9
@@ -262,7 +258,7 @@ func (f *Fabric) event(n int, event Event) {
 			uint64(n) {
 			continue
 		}
-		// Not blocking: nobody may have it open any more.
+		// Not blocking: maybe no process has it open any more.
 		file, err := os.OpenFile(filepath.Join(f.dir, "events."+strconv.Itoa(i)), os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			continue
@@ -298,12 +294,12 @@ func (f *Fabric) must(err error) {
 	}
 }
 
-// env are the variables that the library reads, and where the probe finds it.
+// env returns the variables that the library reads, and the one with its path for the probe.
 func (f *Fabric) env(node string) [][2]string {
 	return [][2]string{{"RAILSCOPE_LIBIBVERBS", Library(f.tb)}, {"FAKEVERBS_DIR", f.dir}, {"FAKEVERBS_NODE", node}}
 }
 
-// Env is what to add to the environment of a process that runs on a node.
+// Env returns the additional environment of a process on a node.
 func (f *Fabric) Env(node string) []string {
 	f.tb.Helper()
 	var env []string
@@ -313,8 +309,7 @@ func (f *Fabric) Env(node string) []string {
 	return env
 }
 
-// Use puts this process on a node. Which node that is, the library asks when
-// it lists devices.
+// Use moves this process to a node. The library looks it up when it lists devices.
 func (f *Fabric) Use(tb testing.TB, node string) {
 	tb.Helper()
 	for _, v := range f.env(node) {
@@ -322,8 +317,8 @@ func (f *Fabric) Use(tb testing.TB, node string) {
 	}
 }
 
-// Left names everything that is still open on the fabric. What processes had
-// that are gone does not count: the kernel would have freed it.
+// Left returns the names of everything that is open on the fabric. What ended processes had does not count: the kernel
+// would have freed it.
 func (f *Fabric) Left() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -342,7 +337,7 @@ func (f *Fabric) Left() []string {
 	return left
 }
 
-// alive reports whether a process is there, and no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid uint64) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -51,37 +51,36 @@ const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
 // kinds are the kinds of objects, in the order of fabric.h.
 var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
 
-// numKnobs is how many there are in fabric.h.
+// numKnobs is their number in fabric.h.
 const numKnobs = 25
 
-// Knobs are what a test changes while others run. The zero value is a device
-// without limits or faults. Setting them starts all counts anew: "the n-th" is
-// counted from the last [Fabric.Set].
+// Knobs are limits and faults of a device, which a test changes during transfers. The zero value has none. Setting them
+// restarts all counts: "the n-th" is counted from the last [Fabric.Set].
 type Knobs struct {
-	Rate    uint64        // payload bytes per second that the wire carries; 0: no limit
-	Latency time.Duration // of a write, there and back
+	Rate    uint64        // payload bytes per second; 0: no limit
+	Latency time.Duration // round trip of a write
 	Group   int           // 1 to 15: devices with the same group, of any node, share one wire
 
-	Down         bool          // the port is down: RTR fails, writes run into their timeout
-	Blocked      bool          // the port is up, and nothing arrives: writes from it and to it run into their timeout
-	DropAfter    uint64        // writes past so many bytes run into their timeout
-	DropLarger   uint64        // writes of more bytes run into their timeout: an MTU black hole
-	RetryTimeout time.Duration // after which status 12 comes; 0: 50 ms
+	Down         bool          // the port is down: RTR fails, writes time out
+	Blocked      bool          // the port is up, but writes from and to it time out
+	DropAfter    uint64        // writes after so many bytes time out
+	DropLarger   uint64        // writes of more bytes time out: an MTU black hole
+	RetryTimeout time.Duration // until status 12; 0: 50 ms
 
 	FailEvery  uint64 // every n-th write completes with FailStatus
 	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
-	FailVendor uint32 // the vendor error that goes with it
-	Corrupt    uint64 // the n-th write arrives with one byte spoiled, and succeeds
+	FailVendor uint32 // its vendor error
+	Corrupt    uint64 // the n-th write succeeds with one wrong byte
 
-	// the call fails so; ListErrno of any device is the node's
+	// the call's error; ListErrno of any device is the node's
 	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64
-	InitErrno, RTRErrno, RTSErrno                                  uint64 // ibv_modify_qp to that state fails so
+	InitErrno, RTRErrno, RTSErrno                                  uint64 // error of ibv_modify_qp to that state
 
 	Hidden   bool   // the device is not in the list
 	CrashAt  uint64 // the n-th post is a segmentation fault
 	HangOpen bool   // ibv_open_device does not return while this is set
 	HangPost bool   // ibv_post_send does not return while this is set
-	HangPoll bool   // nothing ever completes while this is set
+	HangPoll bool   // nothing completes while this is set
 }
 
 // words are the knobs in the order of fabric.h.
@@ -107,8 +106,7 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// store writes a GID table, an entry's type last: that is what says the entry
-// is in use.
+// store writes a GID table, an entry's type last, as it marks the entry as used.
 func (d *sharedDevice) store(gids []GID) {
 	for i := range d.gids {
 		e := &d.gids[i]

@@ -17,18 +17,16 @@ import (
 //go:embed testdata/*.c testdata/*.h
 var sources embed.FS
 
-// Library compiles the fake libibverbs, once for all test processes of this
-// user, and returns its path. CC names the compiler, as for cgo, and
-// FAKEVERBS_CFLAGS adds to its flags (-fsanitize=address for go test -asan).
-// Without a compiler or libibverbs' headers the test is skipped.
+// Library compiles the fake libibverbs, once for all test processes of this user, and returns its path. CC names the
+// compiler, as for cgo, and FAKEVERBS_CFLAGS adds flags (-fsanitize=address for go test -asan). Without a compiler or
+// libibverbs' headers the test is skipped.
 func Library(tb testing.TB) string {
 	tb.Helper()
 	return compile(tb, "libfakeverbs.so", []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}, "fabric.c", "device.c",
 		"resource.c", "qp.c", "data.c")
 }
 
-// compile makes one output of some of the sources. What was made of the same
-// sources by the same command before is taken again.
+// compile compiles some of the sources. The result is cached by sources and command.
 func compile(tb testing.TB, name string, flags []string, files ...string) string {
 	tb.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
@@ -66,7 +64,7 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 			tb.Fatal(err)
 		}
 	}
-	// To a name of our own, then renamed: other test processes compile, too.
+	// By rename: other test processes compile, too.
 	tmp, err := os.CreateTemp(dir, "new-")
 	if err != nil {
 		tb.Fatal(err)
@@ -90,7 +88,7 @@ func compile(tb testing.TB, name string, flags []string, files ...string) string
 	return made
 }
 
-// cacheDir is where outputs are kept, and nobody else may put anything.
+// cacheDir is the cache, which only this user can write to.
 func cacheDir(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakeverbs-%d", os.Getuid()))

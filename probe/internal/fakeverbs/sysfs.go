@@ -10,8 +10,7 @@ import (
 	"strconv"
 )
 
-// Sysfs returns the root of a node's sysfs. Its port counters move as the
-// devices carry writes.
+// Sysfs returns the root of a node's sysfs, whose port counters count the writes.
 func (f *Fabric) Sysfs(node string) string {
 	f.tb.Helper()
 	dir := f.sysfs(node)
@@ -30,15 +29,14 @@ func (d *Device) portDir(sys string) string {
 	return filepath.Join(d.pciDir(sys), "infiniband", d.Name, "ports", strconv.Itoa(d.Port))
 }
 
-// guid is the device's own.
+// guid returns the node GUID.
 func (d *Device) guid(n int) uint64 { return 0xe8ebd30300a00000 + uint64(n) + 1 }
 
 func colons(v uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", v>>48, v>>32&0xffff, v>>16&0xffff, v&0xffff)
 }
 
-// write makes the device's part of the tree: the function, its interface, and
-// the links from the classes.
+// write writes the device's part of the tree: PCI function, interface, and the links of the classes.
 func (d *Device) write(sys string, n int) error {
 	pci := d.pciDir(sys)
 	ib, net, port := filepath.Join(pci, "infiniband", d.Name), filepath.Join(pci, "net", d.Netdev), d.portDir(sys)
@@ -80,7 +78,7 @@ func (d *Device) write(sys string, n int) error {
 	return errors.Join(errs...)
 }
 
-// writeState writes whether the port is up.
+// writeState writes the port state.
 func (d *Device) writeState(sys string) error {
 	state, phys, carrier, oper := "4: ACTIVE", "5: LinkUp", "1", "up"
 	if d.Down {
@@ -92,8 +90,7 @@ func (d *Device) writeState(sys string) error {
 		writeFile(filepath.Join(net, "carrier"), carrier), writeFile(filepath.Join(net, "operstate"), oper))
 }
 
-// writeGIDs writes the GID table. The kernel refuses to read type and netdev
-// of an empty entry; here they hold nothing.
+// writeGIDs writes the GID table. Type and netdev of an empty entry are empty files here; the kernel returns an error.
 func (d *Device) writeGIDs(sys string) error {
 	port := d.portDir(sys)
 	var errs []error
@@ -111,7 +108,7 @@ func (d *Device) writeGIDs(sys string) error {
 	return errors.Join(errs...)
 }
 
-// text is the GID as sysfs prints it.
+// text returns the GID as sysfs prints it.
 func (g GID) text() string {
 	var b [16]byte
 	if g.Addr.IsValid() {
@@ -120,8 +117,7 @@ func (g GID) text() string {
 	return colons(binary.BigEndian.Uint64(b[:8])) + ":" + colons(binary.BigEndian.Uint64(b[8:]))
 }
 
-// writeFile writes a file in place, as sysfs does: readers keep it open, and
-// must not find it empty in between.
+// writeFile writes a file in place, because readers keep it open and must not find it empty.
 func writeFile(path, content string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -1,5 +1,5 @@
-/* A program that does to the library what it is told, line by line, and
- * answers each line with one: the tests' own client, one endpoint per letter. */
+/* A client of the library for tests: it executes one command per line, and answers each with one line. A letter names
+ * an endpoint. */
 #include <errno.h>
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -139,8 +139,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* do_poll waits for completions and prints wr_id:status/vendor of each, and
- * how long all took. */
+/* do_poll waits for completions and prints wr_id:status/vendor of each, and the time of all. */
 static void do_poll(struct endpoint *e, int want, double limit)
 {
 	double start = seconds();

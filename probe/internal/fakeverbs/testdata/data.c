@@ -1,4 +1,4 @@
-/* The verbs that are fast: post and poll, and what a write goes through. */
+/* The fast verbs, post and poll, and the path of a write. */
 #include "fabric.h"
 
 #include <fcntl.h>
@@ -18,11 +18,11 @@ static void fail(struct entry *e, enum ibv_wc_status status, uint32_t vendor)
 	e->wc.vendor_err = vendor;
 }
 
-/* wire is until when a device's is taken. */
+/* wire returns until when a device's wire is busy. */
 static word *wire(struct fabric *f, struct device *d) { return d->k.group ? &f->groups[d->k.group % MAX_GROUPS] : &d->busy; }
 
-/* flush_from lets everything from one entry on, none of which is complete,
- * complete as flushed, and gives the wire back. With the fabric locked. */
+/* flush_from completes all entries from one on, none of which is complete, as flushed, and frees the wire. With the
+ * fabric locked. */
 void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
@@ -37,8 +37,7 @@ void flush_from(struct fqp *q, uint64_t from, uint64_t due)
 	}
 }
 
-/* gather makes local addresses of a request's scatter list, or says false when
- * a key does not cover them. */
+/* gather converts a request's scatter list into local addresses; false if a key does not cover them. */
 static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr, struct iovec *iov)
 {
 	for (int i = 0; i < wr->num_sge; i++) {
@@ -55,8 +54,7 @@ static bool gather(struct fabric *f, struct fqp *q, const struct ibv_send_wr *wr
 	return true;
 }
 
-/* copy_by_file is for qemu-user, which does not have process_vm_writev, and
- * has the guest's addresses where they are. */
+/* copy_by_file is for qemu-user, which lacks process_vm_writev and maps the guest's addresses one to one. */
 static int copy_by_file(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
 {
 	char path[64];
@@ -90,7 +88,7 @@ static int copy(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint
 	return (uint64_t)wrote == length ? 0 : EFAULT;
 }
 
-/* corrupt spoils the byte in the middle of what was written. */
+/* corrupt changes the middle byte of a write. */
 static void corrupt(uint64_t pid, uint64_t to, const struct iovec *from, int n, uint64_t length)
 {
 	uint64_t at = length / 2, left = at;
@@ -125,7 +123,7 @@ static struct object *peer_of(struct fabric *f, struct fqp *q, struct device *d,
 	return they;
 }
 
-/* transfer decides what comes of a write, and copies. With the fabric locked. */
+/* transfer executes a write, or makes it fail. With the fabric locked. */
 static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *e)
 {
 	struct fctx *x = ctx_of(q->ibv.context);
@@ -155,7 +153,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	}
 	e->packets = e->bytes ? (e->bytes + q->o->mtu - 1) / q->o->mtu : 1;
 	if (e->bytes == 0)
-		return; /* the key of nothing is not looked at */
+		return; /* without bytes, the key does not matter */
 	uint64_t at = wr->wr.rdma.remote_addr;
 	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;
 	int err = EFAULT;
@@ -174,7 +172,7 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	}
 }
 
-/* due_at says when a write is complete: the wire takes one after the other. */
+/* due_at returns when a write completes: the wire carries one after the other. */
 static uint64_t due_at(struct fabric *f, struct device *d, struct entry *e)
 {
 	uint64_t now = now_ns(), rate = d->k.rate;
@@ -280,7 +278,7 @@ static void account(struct fctx *x, const struct entry *e)
 	fabric_unlock(x->dev->f);
 }
 
-/* cut lets what was under way when the link went down run into its timeout. */
+/* cut makes writes that were in flight when the link went down time out. */
 static void cut(struct fqp *q, struct device *d, uint64_t now)
 {
 	for (uint64_t i = q->head; i < q->tail; i++) {
@@ -296,8 +294,7 @@ static void cut(struct fqp *q, struct device *d, uint64_t now)
 	}
 }
 
-/* next returns the index after the next entry that is complete and reported,
- * 0 when there is none. */
+/* next_due returns the index after the next entry that is complete and reported; 0: none. */
 static uint64_t next_due(const struct fqp *q, uint64_t now)
 {
 	for (uint64_t i = q->head; i < q->tail; i++) {

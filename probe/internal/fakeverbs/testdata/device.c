@@ -1,4 +1,4 @@
-/* Devices: which there are, opening them, what they say of themselves. */
+/* Devices: list, open, attributes. */
 #include "fabric.h"
 
 #include <fcntl.h>
