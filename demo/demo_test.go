@@ -18,8 +18,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// start makes a demo in a directory of the test's, and runs it until the test
-// ends. In a synctest bubble its time is the bubble's.
+// start makes a demo in a test's directory, and runs it until the test ends. In a synctest bubble it uses the bubble's
+// time.
 func start(t *testing.T, opts Options) *Demo {
 	t.Helper()
 	d, err := New(t.TempDir(), opts)
@@ -37,7 +37,7 @@ func start(t *testing.T, opts Options) *Demo {
 	return d
 }
 
-// readCounter reads one counter as a reader does.
+// readCounter reads one counter as a collector does.
 func readCounter(t *testing.T, elem ...string) uint64 {
 	t.Helper()
 	v, err := sysfs.ReadUint(elem...)
@@ -73,8 +73,8 @@ func (d *Demo) during(t *testing.T, wait time.Duration) (rdma, tcp [Nodes][Rails
 	return rdma, tcp
 }
 
-// TestJob: the job uses both rails alike in both directions, in bursts that fill
-// no rail, and what one end sends the other receives. Counters only grow.
+// TestJob: the job uses both rails alike in both directions, in bursts that fill no rail. What one end sends the other
+// receives, and counters only grow.
 func TestJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
@@ -126,8 +126,8 @@ func TestJob(t *testing.T) {
 	})
 }
 
-// TestStandAside: the job keeps off the rails when a round begins, and comes back.
-func TestStandAside(t *testing.T) {
+// TestPause: the job pauses when a round begins, and continues.
+func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
 		time.Sleep(5*time.Second + 300*time.Millisecond) // in the middle of a step
@@ -141,8 +141,8 @@ func TestStandAside(t *testing.T) {
 	})
 }
 
-// TestTroubles: each shows where it should.
-func TestTroubles(t *testing.T) {
+// TestFaults: each fault shows in the right place.
+func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{Degrade: map[int]float64{1: 0.3}})
 		rdma, _ := d.during(t, 20*time.Second)
@@ -190,8 +190,7 @@ func TestTroubles(t *testing.T) {
 	})
 }
 
-// TestTree: the files are those of two healthy rails, as those who read real ones
-// see it; and none is left.
+// TestTree: readers of real nodes see two healthy rails; and no file is left.
 func TestTree(t *testing.T) {
 	parent := t.TempDir()
 	d, err := New(parent, Options{Degrade: map[int]float64{1: 0.3}})
@@ -237,7 +236,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestNewFails: where nothing can be made it says so, and leaves nothing.
+// TestNewFails: New returns an error where it cannot make files, and leaves nothing.
 func TestNewFails(t *testing.T) {
 	if _, err := New("/no/such/directory", Options{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(),
 		"TMPDIR") {
@@ -245,7 +244,7 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestOptions: what can be asked for, and what is said to the rest.
+// TestOptions: valid options are parsed, the others give an error.
 func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 invalid value "rail1"`,

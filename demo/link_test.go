@@ -12,8 +12,8 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// TestShaped: bytes pass unchanged at the link's rate, headers counted, TCP at
-// its part of it; idle time saves nothing up; both ends count the same.
+// TestShaped: bytes pass unchanged at the link's rate, headers counted, TCP at its part of it. Idle time is not saved
+// up, and both ends count the same.
 func TestShaped(t *testing.T) {
 	for transport, part := range map[int]float64{byRDMA: 1, byTCP: tcpPart} {
 		synctest.Test(t, func(t *testing.T) {
@@ -46,8 +46,7 @@ func TestShaped(t *testing.T) {
 	}
 }
 
-// TestShapedLate: a sender that is held up makes up for it, as the wire would
-// have gone on; one that had nothing to send does not.
+// TestShapedLate: a sender that was delayed catches up; one that had nothing to send does not.
 func TestShapedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &link{rate: 100e6}
@@ -72,7 +71,7 @@ func TestShapedLate(t *testing.T) {
 	})
 }
 
-// hold takes its time for every so many writes.
+// hold delays every n-th write.
 type hold struct {
 	every, n, times int
 	by              time.Duration
@@ -86,7 +85,7 @@ func (h *hold) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestShapedShares: two connections over one link have its rate together.
+// TestShapedShares: two connections share one link's rate.
 func TestShapedShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &link{rate: 100e6}
@@ -109,7 +108,7 @@ func TestShapedShares(t *testing.T) {
 	})
 }
 
-// TestShapedEnds: a connection that broke ends it, and says how much had passed.
+// TestShapedEnds: a broken connection ends the write, which returns how much had passed.
 func TestShapedEnds(t *testing.T) {
 	l, broken := &link{rate: 1e12}, errors.New("broken")
 	s := &shaped{link: l, to: &breaks{after: piece + 7, err: broken}, before: func() {}}
@@ -131,8 +130,8 @@ func (b *breaks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGPUs: their memory adds up at every moment, moves, and grows for a
-// checkpoint; they compute all the time, as the alerts' suspicion wants to know.
+// TestGPUs: their memory adds up at every moment, varies, and grows for a checkpoint; they are always busy, as the
+// alerts for suspected faults require.
 func TestGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, Options{})
@@ -175,9 +174,8 @@ func TestGPUs(t *testing.T) {
 	})
 }
 
-// TestGPUsEverySecond: who looks once a second, as the sampler does for the peaks,
-// sees within some seconds nearly all that there is to see. A step of a second
-// would always show the same moment of itself.
+// TestGPUsEverySecond: who reads once a second, as the sampler does for peaks, sees nearly everything within seconds.
+// A step of 1 s would always show the same moment.
 func TestGPUsEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := start(t, Options{}).Nodes[0].NVML().GPU(0)

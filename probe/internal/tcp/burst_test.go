@@ -14,8 +14,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestBurst moves whole buffers, parts of them and more than they hold, over
-// one lane and several, and looks at every byte.
+// TestBurst moves whole buffers, parts of them and more than they hold, over one lane and several, and checks every
+// byte.
 func TestBurst(t *testing.T) {
 	settle(t)
 	for _, stealing := range []bool{true, false} {
@@ -59,7 +59,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestStatic: every lane carries its equal part, however slow it is.
+// TestStatic: every lane carries an equal part, even a slow one.
 func TestStatic(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 4<<20)
@@ -76,8 +76,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestSlowLane: of two lanes, one at a third of the other's rate, that one
-// carries about a quarter, and neither is left over at the end.
+// TestSlowLane: a lane at a third of the other's rate carries about a quarter, and the lanes end together.
 func TestSlowLane(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 8<<20)
@@ -95,7 +94,7 @@ func TestSlowLane(t *testing.T) {
 	}
 }
 
-// TestSomeLanes: a burst over one of two lanes leaves the other alone.
+// TestSomeLanes: a burst over one of two lanes does not use the other.
 func TestSomeLanes(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 1<<20)
@@ -119,8 +118,7 @@ func TestSomeLanes(t *testing.T) {
 	}
 }
 
-// TestLimit stops long before the total, with everything acknowledged that was
-// sent.
+// TestLimit stops long before the total. Everything sent is acknowledged.
 func TestLimit(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 4<<20)
@@ -135,8 +133,7 @@ func TestLimit(t *testing.T) {
 	deliver(t, c, dst, 2, o) // and the lanes are good
 }
 
-// TestCut cuts one of two lanes in the middle of a burst: the other delivers
-// all when stealing, and its own part when not.
+// TestCut cuts one of two lanes during a burst: the other delivers everything when stealing, else its own part.
 func TestCut(t *testing.T) {
 	for _, stealing := range []bool{true, false} {
 		t.Run(fmt.Sprint("stealing ", stealing), func(t *testing.T) {
@@ -174,8 +171,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// endless runs a burst that would not end, does do when it is under way, and
-// returns when both have ended.
+// endless runs a burst without end, calls do during it, and returns when both have ended.
 func endless(ctx context.Context, t *testing.T, c *Conn, size int, do func()) (transfer.BurstDone, error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -189,8 +185,8 @@ func endless(ctx context.Context, t *testing.T, c *Conn, size int, do func()) (t
 	return c.Burst(ctx, source(size, 1), transfer.BurstArgs{Stealing: true, Total: 1 << 50, Chunk: 256 << 10, Depth: 8})
 }
 
-// TestTargetCloses in the middle of a burst: every lane breaks, what was done
-// is known, and nothing is written afterwards.
+// TestTargetCloses during a burst: every lane breaks, the result says what completed, and nothing is written
+// afterwards.
 func TestTargetCloses(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 4<<20)
@@ -250,7 +246,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestLatency also looks at what the kernel says of the connections.
+// TestLatency also checks TCP_INFO.
 func TestLatency(t *testing.T) {
 	settle(t)
 	tg, _ := target(t, 2, 1<<20)

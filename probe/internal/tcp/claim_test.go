@@ -9,11 +9,9 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// simulate runs a plan over lanes that send what they have in flight one after
-// the other, lane i at rate[i] bytes per second, and each acknowledges rtt
-// later. A lane with a time to die does. It returns the time of the last
-// acknowledgement and what each lane carried, and fails the test unless every
-// byte went exactly once.
+// simulate runs a plan over lanes that send their queue in order, lane i at rates[i] bytes per second, and get each
+// acknowledgement rtt later. Lanes in dies break at that time. It returns the time of the last acknowledgement and
+// what each lane carried, and fails the test unless every byte was sent exactly once.
 func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Duration,
 	dies map[int]time.Duration) (time.Duration, []int64) {
 	t.Helper()
@@ -81,8 +79,7 @@ func simulate(t *testing.T, p *plan, total int64, rates []float64, rtt time.Dura
 // alive returns n times true.
 func alive(n int) []bool { return slices.Repeat([]bool{true}, n) }
 
-// TestSum: stealing comes to at least 0.95 of the sum of the lanes' rates,
-// whatever these are, in bursts of some milliseconds and of seconds.
+// TestSum: stealing reaches at least 0.95 of the sum of the lanes' rates, in bursts of milliseconds and of seconds.
 func TestSum(t *testing.T) {
 	const gb = 1e9
 	for _, rates := range [][]float64{
@@ -108,8 +105,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestStaticPlan: equal parts, the last with what is left over, and the slowest
-// lane's time.
+// TestStaticPlan: equal parts of whole pages, and the slowest lane's time.
 func TestStaticPlan(t *testing.T) {
 	const total = 100<<20 + 2
 	p := newPlan(transfer.BurstArgs{Total: total, Chunk: 1 << 20, Depth: 8}, 7<<20, alive(3))
@@ -124,7 +120,7 @@ func TestStaticPlan(t *testing.T) {
 	}
 }
 
-// TestDeath: what a lane has not delivered when it dies the others do.
+// TestDeath: when a lane breaks, the others send what it did not deliver.
 func TestDeath(t *testing.T) {
 	for _, at := range []time.Duration{0, 100 * time.Microsecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 		p := newPlan(transfer.BurstArgs{Stealing: true, Total: 64 << 20, Chunk: 1 << 20, Depth: 8}, 10<<20+4096, alive(3))
@@ -134,8 +130,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestQueue: of a lane of 1 MB/s no more is in flight than it sends in 250 ms,
-// or two chunks; and the first claims of any lane are small.
+// TestQueue: a lane of 1 MB/s has at most 250 ms or two chunks in flight, and the first claims of any lane are small.
 func TestQueue(t *testing.T) {
 	p := newPlan(transfer.BurstArgs{Stealing: true, Total: 1 << 40, Chunk: 64 << 10, Depth: 1000}, 1<<30, alive(1))
 	var now time.Duration
@@ -159,7 +154,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestStop: after it there is nothing more to claim.
+// TestStop: no more claims afterwards.
 func TestStop(t *testing.T) {
 	p := newPlan(transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: 1 << 20, Depth: 8}, 1<<30, alive(2))
 	s, _ := p.claim(0, 0)

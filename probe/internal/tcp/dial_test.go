@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestDialFails: each lane says why it cannot be had, and the last one works.
+// TestDialFails: each lane has its reason, and the last one works.
 func TestDialFails(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 1<<20)
@@ -55,8 +55,7 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestDialByRoute: a lane without an address of its own leaves by whichever the
-// routes say.
+// TestDialByRoute: a lane without a local address uses the one that the routes choose.
 func TestDialByRoute(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 1<<20)
@@ -68,7 +67,7 @@ func TestDialByRoute(t *testing.T) {
 	deliver(t, c, dst, 1, transfer.BurstArgs{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
 }
 
-// TestNotConnected names errors that are hard to come by here.
+// TestNotConnected classifies errors that are hard to provoke here.
 func TestNotConnected(t *testing.T) {
 	for err, want := range map[error]failure.Reason{
 		unix.EHOSTUNREACH: failure.TCPUnreachable, unix.ENETUNREACH: failure.TCPUnreachable,
@@ -82,7 +81,7 @@ func TestNotConnected(t *testing.T) {
 	}
 }
 
-// TestSilentTarget accepts and says nothing: Dial ends when its context does.
+// TestSilentTarget: Dial ends with its context when the target sends nothing.
 func TestSilentTarget(t *testing.T) {
 	settle(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +97,7 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// TestTooMany asks for more connections than a target takes, and for none.
+// TestTooMany asks for more connections than a target accepts, and for none.
 func TestTooMany(t *testing.T) {
 	settle(t)
 	tg, _ := target(t, 2, 4096)
@@ -113,8 +112,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestStrangers: who does not prove itself is told nothing but a random number,
-// and moves nothing.
+// TestStrangers: a connection without a proof gets a random number only, and writes nothing.
 func TestStrangers(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 4096)
@@ -178,7 +176,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// reflected is an introduction with the proof that a target would give.
+// reflected returns an introduction with the proof that a target would give.
 func reflected(n [nonceLen]byte) string {
 	own := newNonce()
 	b := intro(secret(1), n, own, 0, 0)
@@ -186,8 +184,7 @@ func reflected(n [nonceLen]byte) string {
 	return string(b)
 }
 
-// TestCrowd: a target serves as many connections as it may, closes the others,
-// and serves again when there is room.
+// TestCrowd: a target serves up to its limit of connections, closes the others, and serves again when there is room.
 func TestCrowd(t *testing.T) {
 	settle(t)
 	tg, _ := target(t, 1, 4096)

@@ -16,8 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestGrant: over all connections a target takes what was granted and not a byte
-// more, and then it is closed.
+// TestGrant: over all connections a target accepts exactly what was granted, then it closes.
 func TestGrant(t *testing.T) {
 	const chunk, granted = 4096, 1<<20 + 1
 	settle(t)
@@ -42,8 +41,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOfOneByte: a frame that is larger than the grant is not begun, and one
-// that fits is taken whole.
+// TestGrantOfOneByte: a frame that exceeds the grant is not read, and one that fits is read as a whole.
 func TestGrantOfOneByte(t *testing.T) {
 	for _, tc := range []struct {
 		granted int64
@@ -77,7 +75,7 @@ func TestGrantOfOneByte(t *testing.T) {
 	}
 }
 
-// TestGrantOfBrokenFrame: what did not arrive of a frame is not counted.
+// TestGrantOfBrokenFrame: missing bytes of a frame do not count.
 func TestGrantOfBrokenFrame(t *testing.T) {
 	left := newGrant(100)
 	if err := receive(&said{Reader: bytes.NewReader(frame(0, 64, make([]byte, 10)))}, make([]byte, 64),
@@ -89,8 +87,7 @@ func TestGrantOfBrokenFrame(t *testing.T) {
 	}
 }
 
-// flood opens connections to a target, one after the other as fast as they are
-// accepted, and says nothing, until the function it returns is called.
+// flood opens silent connections to a target as fast as it accepts them, until the returned function is called.
 func flood(t *testing.T, to string, from string) (opened func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -131,9 +128,7 @@ func flood(t *testing.T, to string, from string) (opened func() int) {
 	return stop
 }
 
-// TestFlood: connections that prove nothing do not keep out the asker, nor do
-// they disturb what it does; and the target never holds more of them than it
-// may.
+// TestFlood: connections without a proof neither keep out nor disturb the asker, and their number is bounded.
 func TestFlood(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 1, 1<<20)
@@ -165,8 +160,8 @@ func waitFor(t *testing.T, fn func() bool) {
 	}
 }
 
-// TestWaiting: of one address at most half may wait, the oldest goes first, and
-// whoever is not there any more is not admitted.
+// TestWaiting: at most half of the places are for one address, the oldest connection is displaced first, and a
+// displaced one is not admitted.
 func TestWaiting(t *testing.T) {
 	settle(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,8 +214,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestSilentAsker: a connection that proves nothing is closed in time, also one
-// that sends its bytes one by one.
+// TestSilentAsker: a connection without a proof is closed in time, also one that sends its bytes one by one.
 func TestSilentAsker(t *testing.T) {
 	settle(t)
 	tg, err := listen(t.Context(), netip.Addr{}, make([]byte, 8), secret(1), plenty, 100*time.Millisecond)
@@ -250,8 +244,8 @@ func TestSilentAsker(t *testing.T) {
 	}
 }
 
-// TestLyingTarget: what a port that is no target of the lease's gets from an
-// asker: nothing, or a nonce and a proof that no other port accepts.
+// TestLyingTarget: from an asker, a port that is not the lease's target gets nothing, or a nonce and a proof that no
+// other port accepts.
 func TestLyingTarget(t *testing.T) {
 	settle(t)
 	tg, _ := target(t, 1, 4096)

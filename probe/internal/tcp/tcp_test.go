@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// home returns address n of this machine: all of 127.0.0.0/8 is.
+// home returns address n of this machine, which has all of 127.0.0.0/8.
 func home(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(n)}) }
 
 // plenty is a grant that no test uses up.
@@ -43,7 +43,7 @@ func target(t testing.TB, addrs, size int) (testTarget, []byte) {
 	return targetOf(t, addrs, size, plenty)
 }
 
-// targetOf is a target that takes no more than granted bytes.
+// targetOf returns a target that accepts at most granted bytes.
 func targetOf(t testing.TB, addrs, size int, granted int64) (testTarget, []byte) {
 	t.Helper()
 	buf := make([]byte, size)
@@ -55,7 +55,7 @@ func targetOf(t testing.TB, addrs, size int, granted int64) (testTarget, []byte)
 	return testTarget{tg, addrs}, buf
 }
 
-// lanes are one for each address, from an address of their own.
+// lanes returns a lane for each address, each from its own address.
 func lanes(to []netip.AddrPort) []Lane {
 	var all []Lane
 	for i, a := range to {
@@ -64,7 +64,7 @@ func lanes(to []netip.AddrPort) []Lane {
 	return all
 }
 
-// dial connects, and fails the test when a lane does not come about.
+// dial connects, and fails the test if a lane does not.
 func dial(t testing.TB, to []netip.AddrPort, streams int) *Conn {
 	t.Helper()
 	c, failures := Dial(t.Context(), lanes(to), streams, secret(1))
@@ -84,7 +84,7 @@ func source(size int, seed uint64) []byte {
 	return buf
 }
 
-// deliver does what must go well, and looks at what has arrived.
+// deliver runs a burst that must succeed, and checks what arrived.
 func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o transfer.BurstArgs) transfer.BurstDone {
 	t.Helper()
 	r, err := c.Burst(t.Context(), source(len(dst), seed), o)
@@ -98,7 +98,7 @@ func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o transfer.BurstArg
 	return r
 }
 
-// arrived fails the test unless the target has all that is said to be done.
+// arrived fails the test unless the target has everything that the result says.
 func arrived(t testing.TB, r transfer.BurstDone, dst []byte, seed uint64) {
 	t.Helper()
 	for _, d := range r.Done {
@@ -111,8 +111,7 @@ func arrived(t testing.TB, r transfer.BurstDone, dst []byte, seed uint64) {
 	}
 }
 
-// settle fails the test unless goroutines and open files come back to what
-// they are now when all else is closed.
+// settle fails the test unless the numbers of goroutines and open files are the same at its end.
 func settle(t *testing.T) {
 	t.Helper()
 	count := func() (int, int) {
@@ -142,8 +141,7 @@ func settle(t *testing.T) {
 	})
 }
 
-// relay stands between a lane and a target: it can slow the lane down and cut
-// it. It returns where it listens, and the cut.
+// relay forwards a lane to a target, at a rate. It returns where it listens, and a function that cuts the lane.
 func relay(t testing.TB, to netip.AddrPort, bytesPerSecond int) (netip.AddrPort, func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.3.1:0")
@@ -176,7 +174,7 @@ func relay(t testing.TB, to netip.AddrPort, bytesPerSecond int) (netip.AddrPort,
 	return l.Addr().(*net.TCPAddr).AddrPort(), cut
 }
 
-// slow reads at a rate, from when it began.
+// slow reads at a rate.
 type slow struct {
 	io.Reader
 	rate  float64

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// said is a connection on which everything has been said already.
+// said is a connection whose input is fixed.
 type said struct {
 	io.Reader
 	answers bytes.Buffer
@@ -16,7 +16,7 @@ type said struct {
 
 func (s *said) Write(p []byte) (int, error) { return s.answers.Write(p) }
 
-// secret returns a key, the same for the same byte.
+// secret returns a key made of one byte.
 func secret(b byte) [32]byte { return [32]byte{0: b, 31: b} }
 
 // frame returns a frame on the wire.
@@ -26,8 +26,7 @@ func frame(at uint64, n uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// TestReceive puts two frames where they belong, and answers when they are
-// there.
+// TestReceive writes two frames to their offsets, and acknowledges each.
 func TestReceive(t *testing.T) {
 	buf := make([]byte, 8)
 	s := &said{Reader: bytes.NewReader(append(frame(6, 2, []byte("zz")), frame(0, 3, []byte("abc"))...))}
@@ -42,9 +41,8 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// FuzzTarget says anything to a target. Nothing is written beside its buffer,
-// what it answers is no more than what it was sent, no more than its grant is
-// written, and only who knows the key is answered by more than a greeting.
+// FuzzTarget: for any input, nothing is written outside the buffer or beyond the grant, acknowledgements never exceed
+// what was sent, and a stranger gets a greeting only.
 func FuzzTarget(f *testing.F) {
 	key, own, theirs := secret(1), [nonceLen]byte{1}, [nonceLen]byte{2}
 	good := intro(key, own, theirs, 0, 0)
@@ -95,9 +93,8 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// FuzzAsker is a target that says anything to an asker. It is sent nothing unless
-// it greets as a target does, and then a nonce and a proof; it is never believed
-// without the key.
+// FuzzAsker: for any answer of a target, the asker sends nothing without a valid greeting, then a nonce and a proof;
+// without the key it does not accept the target.
 func FuzzAsker(f *testing.F) {
 	key, own := secret(1), [nonceLen]byte{2}
 	good := greeting([nonceLen]byte{1})

@@ -15,8 +15,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestBurst writes amounts of all kinds over one rail and more: all of it
-// arrives, by the writes that one would expect.
+// TestBurst writes many amounts over one rail and more: everything arrives, by the expected number of writes.
 func TestBurst(t *testing.T) {
 	for _, tc := range []struct {
 		name                    string
@@ -71,7 +70,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestBurstParts holds static parts to being equal.
+// TestBurstParts: static parts are equal.
 func TestBurstParts(t *testing.T) {
 	for _, total := range []int64{3 * 8, 3 * 4096, 3 * mib, 4 * mib, 1000000} {
 		e := connected(t, 4*mib, 1, 8, make([]fakeverbs.Knobs, 3)...)
@@ -87,9 +86,8 @@ func TestBurstParts(t *testing.T) {
 	}
 }
 
-// TestStriping: with equal parts every rail writes the same, when stealing what
-// its rate allows. A machine that is busy with other things gets more chances;
-// what that comes to in time is for TestClaim, whose time is simulated.
+// TestStriping: with equal parts every rail writes the same, when stealing what its rate allows. A busy machine gets
+// more tries; TestClaim checks the time that it takes, by simulation.
 func TestStriping(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -137,8 +135,8 @@ func TestStriping(t *testing.T) {
 	}
 }
 
-// TestRailDies lets a rail fail in the middle. Stealing, the others do its
-// part; static, its part is missing. It stays dead.
+// TestRailDies: when a rail fails during a burst, the others take over its part when stealing, else it is missing. The
+// rail stays failed.
 func TestRailDies(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -185,7 +183,7 @@ func TestRailDies(t *testing.T) {
 	}
 }
 
-// TestAllRailsDie wants the first rail's error.
+// TestAllRailsDie: the error is the first rail's.
 func TestAllRailsDie(t *testing.T) {
 	for _, stealing := range []bool{false, true} {
 		e := connected(t, mib, 1, 8, fakeverbs.Knobs{FailEvery: 2, FailStatus: 10}, fakeverbs.Knobs{DropAfter: 65536})
@@ -200,12 +198,11 @@ func TestAllRailsDie(t *testing.T) {
 	}
 }
 
-// bySurprise is less than the deadline that would end a test's burst otherwise,
-// and more than a machine that does a lot of other things may take to notice.
+// bySurprise is less than the deadline that would otherwise end a test's burst, and more than a busy machine takes to
+// notice.
 const bySurprise = 8 * time.Second
 
-// TestLimit stops a burst that has far to go: what is done is said, nothing is
-// wrong, and nothing is in flight any more.
+// TestLimit stops a long burst: no error, and nothing in flight.
 func TestLimit(t *testing.T) {
 	for _, stealing := range []bool{false, true} {
 		t.Run(fmt.Sprint("stealing ", stealing), func(t *testing.T) {
@@ -230,7 +227,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestDeadline gives up on a rail that hangs, and says what the other did.
+// TestDeadline abandons a rail that hangs, and reports what the other did.
 func TestDeadline(t *testing.T) {
 	e := connected(t, 4*mib, 1, 8, fakeverbs.Knobs{}, fakeverbs.Knobs{HangPoll: true})
 	begin := time.Now()
@@ -249,8 +246,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestCancel stops a burst from another goroutine, and looks at its progress
-// meanwhile. What is in flight completes, or not; the burst returns soon.
+// TestCancel stops a burst from another goroutine, and reads its progress. The burst returns soon, whether or not
+// writes in flight complete.
 func TestCancel(t *testing.T) {
 	for name, knobs := range map[string]fakeverbs.Knobs{"drains": {Rate: 64 * mib},
 		"hangs": {Rate: 64 * mib, Latency: time.Hour}} {
@@ -289,7 +286,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestBurstMisuse calls with what makes no sense: an error, nothing written.
+// TestBurstMisuse: invalid arguments give an error, and nothing is written.
 func TestBurstMisuse(t *testing.T) {
 	e := connected(t, 4096, 1, 8, make([]fakeverbs.Knobs, 2)...)
 	good := transfer.BurstArgs{Total: 4096, Chunk: 4096, Deadline: time.Second}
@@ -344,9 +341,8 @@ func TestNotConnected(t *testing.T) {
 	}
 }
 
-// TestLatency measures a device of known latency: never less, and all samples
-// together never more than went by. Limits leave room for what a busy machine
-// adds.
+// TestLatency measures a device of known latency: no sample is less, and their sum is at most the elapsed time. Limits
+// leave room for a busy machine.
 func TestLatency(t *testing.T) {
 	const samples, limit = 20, 500 * time.Millisecond
 	for _, queuePairs := range []int{1, 4} {
@@ -379,7 +375,7 @@ func sum(list []time.Duration) (all time.Duration) {
 	return all
 }
 
-// TestLatencyFails has no answer, a refusal, and somebody who gives up.
+// TestLatencyFails: no answer, a refusal, and a cancel.
 func TestLatencyFails(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -410,7 +406,7 @@ func TestLatencyFails(t *testing.T) {
 	}
 }
 
-// BenchmarkBurst is what a burst costs where the wire costs nothing but the copy.
+// BenchmarkBurst measures the cost of a burst without a wire.
 func BenchmarkBurst(b *testing.B) {
 	for _, chunk := range []int64{4096, 65536, mib} {
 		b.Run(fmt.Sprint(chunk), func(b *testing.B) {
@@ -427,7 +423,7 @@ func BenchmarkBurst(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is what a write costs without a wire.
+// BenchmarkLatency measures the cost of a write without a wire.
 func BenchmarkLatency(b *testing.B) {
 	e := connected(b, 4096, 1, 8, fakeverbs.Knobs{})
 	b.ReportAllocs()

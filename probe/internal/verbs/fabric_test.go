@@ -62,7 +62,7 @@ func connected(t testing.TB, size, queuePairs, depth int, knobs ...fakeverbs.Kno
 	return e
 }
 
-// must is for what a test stands on; testing.T is not at hand in arguments.
+// must is for the setup of a test; testing.T is not available in arguments.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -97,7 +97,7 @@ func connect(t testing.TB, r, peer *Rail) {
 	}
 }
 
-// close closes everything twice, and looks for what is left.
+// close closes everything twice, and checks that nothing is left open.
 func (e *ends) close() {
 	for range 2 {
 		for _, r := range append(e.rails, e.peers...) {
@@ -128,8 +128,7 @@ func (e *ends) burst(o transfer.BurstArgs) (transfer.BurstDone, error) {
 	return got, err
 }
 
-// consistent holds a result to itself and to what arrived: all that is said to
-// be done is there.
+// consistent checks a result against itself and against what arrived.
 func (e *ends) consistent(got transfer.BurstDone) {
 	e.t.Helper()
 	bytes, end := int64(0), time.Duration(0)

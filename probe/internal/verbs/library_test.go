@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestOpenMissing opens what is not there, and what is not libibverbs.
+// TestOpenMissing opens a missing library, and another library.
 func TestOpenMissing(t *testing.T) {
 	for path, says := range map[string]string{
 		filepath.Join(t.TempDir(), "libibverbs.so.1"): "No such file",
@@ -27,7 +27,7 @@ func TestOpenMissing(t *testing.T) {
 	}
 }
 
-// TestNotLinked looks at what this program needs to start: not libibverbs.
+// TestNotLinked: this program does not need libibverbs to start.
 func TestNotLinked(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -56,8 +56,7 @@ func TestNotLinked(t *testing.T) {
 	}
 }
 
-// TestOpenReal opens this machine's libibverbs, and lists what devices it has:
-// without ib_uverbs, none.
+// TestOpenReal opens this machine's libibverbs, and lists its devices; without ib_uverbs there are none.
 func TestOpenReal(t *testing.T) {
 	l, err := Open("")
 	if err != nil {

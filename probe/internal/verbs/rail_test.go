@@ -13,8 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestOpenRailFails gives each step a reason to fail: the error says which, and
-// nothing is left open.
+// TestOpenRailFails: the error names the step that failed, and nothing is left open.
 func TestOpenRailFails(t *testing.T) {
 	const nomem, acces, perm, noent, nodev = uint64(syscall.ENOMEM), uint64(syscall.EACCES), uint64(syscall.EPERM),
 		uint64(syscall.ENOENT), uint64(syscall.ENODEV)
@@ -68,7 +67,7 @@ func TestOpenRailFails(t *testing.T) {
 	}
 }
 
-// TestDevices lists what the fabric has.
+// TestDevices lists the devices of the fabric.
 func TestDevices(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Use(t, "A")
@@ -91,7 +90,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestInfo reads what a port is.
+// TestInfo reads the attributes of a port.
 func TestInfo(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1"), ActiveMTU: 1024})
@@ -126,7 +125,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestConnectFails gives RTR and RTS reasons to fail.
+// TestConnectFails: RTR and RTS fail.
 func TestConnectFails(t *testing.T) {
 	errno := func(e syscall.Errno) fakeverbs.Knobs { return fakeverbs.Knobs{RTRErrno: uint64(e)} }
 	same := func(*transfer.End, *Attr) {}
@@ -174,7 +173,7 @@ func TestConnectFails(t *testing.T) {
 	}
 }
 
-// TestRegister registers one buffer on two devices, and what cannot be.
+// TestRegister registers one buffer on two devices.
 func TestRegister(t *testing.T) {
 	f := fakeverbs.New(t)
 	f.Add("A", fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE("192.0.2.1")})

@@ -30,7 +30,7 @@ func TestTimeoutExponent(t *testing.T) {
 	}
 }
 
-// TestReasons walks the table of signatures.
+// TestReasons checks the reason and the text of each kind of failure.
 func TestReasons(t *testing.T) {
 	for _, tc := range []struct {
 		op     string

@@ -17,7 +17,7 @@ import (
 var keyed = OpenArgs{Transport: TCP, Buffer: size, Depth: 4, QueuePairs: 2, Key: make([]byte, 32),
 	Rails: []RailArg{{Name: "0"}}}
 
-// overTCP opens a target that takes in so many bytes, and an asker.
+// overTCP opens a target that accepts so many bytes, and an asker.
 func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session) {
 	t.Helper()
 	there := keyed
@@ -32,9 +32,8 @@ func overTCP(t *testing.T, a, b *Worker, granted int64) (asker, target *Session)
 	return asker, target
 }
 
-// TestIntake: a target tells what came in over TCP, while it is open and when it
-// is closed, takes in no more than was granted, and a worker that died does not
-// tell.
+// TestIntake: a target reports what it received over TCP, during the session and after it, accepts no more than was
+// granted, and reports nothing when the worker was killed.
 func TestIntake(t *testing.T) {
 	_, a, b := twoEnds(t)
 	asker, target := overTCP(t, a, b, size)
@@ -72,8 +71,7 @@ func TestIntake(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesNothing: an open that was told to stop, that fails, or that comes
-// too soon after a crash leaves nothing open, whatever it did.
+// TestOpenLeavesNothing: an open that is canceled, fails, or follows a crash too soon leaves nothing open.
 func TestOpenLeavesNothing(t *testing.T) {
 	f, a, b := twoEnds(t)
 	for _, wait := range []time.Duration{0, 100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
@@ -106,8 +104,7 @@ func TestOpenLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestCloseKills: a worker that does not confirm the end of a session is gone
-// when Close returns.
+// TestCloseKills: a worker that does not confirm the end of a session is killed before Close returns.
 func TestCloseKills(t *testing.T) {
 	f, a, b := twoEnds(t)
 	asker, _ := connected(t, a, b)

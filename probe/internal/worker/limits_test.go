@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capable starts a worker and prints what the kernel says of its capabilities.
+// capable starts a worker and prints its capabilities.
 func capable() int {
 	p, err := start([]string{"/proc/self/exe"}, []string{role + "=worker"}, func(string) {})
 	if err != nil {
@@ -34,8 +34,7 @@ func capable() int {
 	return 0
 }
 
-// TestPrivileges: whatever capabilities railscope has, its worker has none but
-// CAP_IPC_LOCK, and that only if railscope has it.
+// TestPrivileges: the worker has no capability but CAP_IPC_LOCK, and that only if railscope has it.
 func TestPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a process capabilities")

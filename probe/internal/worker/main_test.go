@@ -18,10 +18,10 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// role says what this binary is when a test starts it.
+// role selects what this binary does when a test starts it.
 const role = "RAILSCOPE_TEST_ROLE"
 
-// TestMain is also the program of the processes that the tests start.
+// TestMain is also the program of the processes that tests start.
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "worker":
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lines keeps what workers say.
+// lines collects the stderr of workers.
 type lines struct {
 	mu   sync.Mutex
 	list []string
@@ -59,7 +59,7 @@ func (l *lines) add(line string) {
 	l.list = append(l.list, line)
 }
 
-// newWorker is a worker of this binary, in a role.
+// newWorker returns a worker of this binary, in a role.
 func newWorker(t *testing.T, as string, env ...string) (*Worker, *lines) {
 	t.Helper()
 	said := &lines{}
@@ -77,7 +77,7 @@ func newWorker(t *testing.T, as string, env ...string) (*Worker, *lines) {
 	return w, said
 }
 
-// twoEnds is a fabric with one rail from a to b, and a worker on each end.
+// twoEnds returns a fabric with one rail from a to b, and a worker on each end.
 func twoEnds(t *testing.T) (f *fakeverbs.Fabric, a, b *Worker) {
 	t.Helper()
 	f = fakeverbs.New(t)
@@ -128,7 +128,7 @@ func burst(ctx context.Context, s *Session, total int64) (BurstDone, error) {
 		Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
 }
 
-// reason is that of an error, which is always a failure.
+// reason returns the reason of an error, which is always a failure.
 func reason(t *testing.T, err error) failure.Reason {
 	t.Helper()
 	if err == nil {
@@ -141,7 +141,7 @@ func reason(t *testing.T, err error) failure.Reason {
 	return f.Reason
 }
 
-// within reports whether something comes true soon.
+// within reports whether a condition becomes true in time.
 func within(limit time.Duration, fn func() bool) bool {
 	for deadline := time.Now().Add(limit); !fn(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

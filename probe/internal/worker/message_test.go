@@ -165,8 +165,7 @@ func tame(in []byte) bool {
 	return true
 }
 
-// FuzzServe: whatever is asked, in whatever order, is answered; there is no
-// libibverbs.
+// FuzzServe: every request is answered, in any order, without libibverbs.
 func FuzzServe(f *testing.F) {
 	const key = `"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`
 	all := func(bodies ...string) (wire []byte) {
@@ -205,8 +204,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestServeOneAtATime: who asks for more than one thing in advance is no
-// exporter of ours.
+// TestServeOneAtATime: requests in advance end the connection.
 func TestServeOneAtATime(t *testing.T) {
 	in := bytes.Repeat(message(`{"id":1,"op":"info"}`), 50)
 	out := &slow{}
@@ -216,7 +214,7 @@ func TestServeOneAtATime(t *testing.T) {
 	}
 }
 
-// slow takes its time for every answer.
+// slow takes 10 ms for every answer.
 type slow struct{}
 
 func (*slow) Write(p []byte) (int, error) {

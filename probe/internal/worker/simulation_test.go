@@ -11,8 +11,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// counted is a simulated network whose rails are as fast as the machine, and
-// count.
+// counted is a simulated network that counts, with rails as fast as the machine.
 type counted struct {
 	bytes [2]atomic.Int64 // by RDMA, by TCP
 	moved atomic.Int32
@@ -40,8 +39,7 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// simulatedSession opens both ends of a transfer over two rails, and connects
-// them.
+// simulatedSession opens and connects both ends of a transfer over two rails.
 func simulatedSession(t *testing.T, transport string, asker, target *Worker) (from, to *Session) {
 	t.Helper()
 	args := OpenArgs{Transport: transport, Buffer: 1 << 20, Depth: 4, QueuePairs: 1, Key: make([]byte, 32),
@@ -74,8 +72,8 @@ func simulatedSession(t *testing.T, transport string, asker, target *Worker) (fr
 	return from, to
 }
 
-// TestSimulation: bytes are moved and found by either transport, pass through
-// what the simulation puts in their way, and have passed when the answer comes.
+// TestSimulation: both transports move bytes through the simulation's wrapper, and have counted them when the result
+// arrives.
 func TestSimulation(t *testing.T) {
 	var c counted
 	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
@@ -113,8 +111,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulatedFault: what does not get through by RDMA does by TCP, and each
-// rail says why.
+// TestSimulatedFault: with a fault, TCP works and RDMA fails with it on each rail.
 func TestSimulatedFault(t *testing.T) {
 	var c counted
 	c.fault.Store(failure.New("", failure.RetryExceeded, "a wall"))
@@ -147,7 +144,7 @@ func TestSimulatedFault(t *testing.T) {
 	}
 }
 
-// TestSimulationEnds: closing a worker ends what it does, and nothing is left.
+// TestSimulationEnds: closing a worker ends a burst, and leaves nothing.
 func TestSimulationEnds(t *testing.T) {
 	stuck := make(chan struct{})
 	sim := (&counted{}).simulation()
@@ -174,7 +171,7 @@ func TestSimulationEnds(t *testing.T) {
 	b.Close()
 }
 
-// wall says once that something wants to pass.
+// wall reports that something wants to pass.
 type wall struct {
 	stuck chan struct{}
 	to    io.Writer

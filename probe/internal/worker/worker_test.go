@@ -20,8 +20,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// TestSession: bytes go from one worker to the other, and what the target finds
-// is what was sent.
+// TestSession: the target finds what the asker sent.
 func TestSession(t *testing.T) {
 	f, a, b := twoEnds(t)
 	asker, target := connected(t, a, b)
@@ -80,7 +79,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses: what makes no sense opens nothing.
+// TestOpenRefuses: invalid arguments open nothing.
 func TestOpenRefuses(t *testing.T) {
 	f, a, _ := twoEnds(t)
 	rail := openArgs(1).Rails[0]
@@ -103,8 +102,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestCancelAtAnyMoment: a burst that is canceled ends early, whenever the word
-// comes: before it, at its start, in the middle.
+// TestCancelAtAnyMoment: a canceled burst ends early, whether the cancel comes before it, at its start or during it.
 func TestCancelAtAnyMoment(t *testing.T) {
 	_, a, b := twoEnds(t)
 	for _, wait := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond,
@@ -128,8 +126,8 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestCrash: a death in the middle is told, and how it came about; RDMA waits
-// twice as long each time, TCP does not; a burst that works begins anew.
+// TestCrash: a crash is reported with its cause; RDMA waits twice as long each time, TCP does not; a successful burst
+// resets the wait.
 func TestCrash(t *testing.T) {
 	f, a, b := twoEnds(t)
 	tcp := OpenArgs{Transport: TCP, Buffer: size, Depth: 1, QueuePairs: 1, Key: make([]byte, 32),
@@ -177,7 +175,7 @@ func TestCrash(t *testing.T) {
 	crash(time.Second)
 }
 
-// TestBackoff: it doubles up to five minutes.
+// TestBackoff: the wait doubles up to five minutes.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(Options{})
@@ -198,8 +196,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestUnkillable: processes that the kernel does not let go are not followed by
-// others without end.
+// TestUnkillable: the number of processes that the kernel does not release is bounded.
 func TestUnkillable(t *testing.T) {
 	w, _ := newWorker(t, "worker", "RAILSCOPE_LIBIBVERBS=/nonexistent")
 	held := &process{gone: make(chan struct{}), pid: 4711}
@@ -214,8 +211,7 @@ func TestUnkillable(t *testing.T) {
 	}
 }
 
-// TestOddWorkers: what is started may be anything; it costs a reason, not the
-// exporter.
+// TestOddWorkers: a command that is not a worker gives a reason, and does not harm the exporter.
 func TestOddWorkers(t *testing.T) {
 	for _, tc := range []struct {
 		as, says string
@@ -237,7 +233,7 @@ func TestOddWorkers(t *testing.T) {
 	}
 }
 
-// TestNoise: a library that talks without end holds nobody up.
+// TestNoise: endless stderr of a library blocks nothing.
 func TestNoise(t *testing.T) {
 	w, said := newWorker(t, "talker")
 	if _, err := w.Info(t.Context()); err != nil {
@@ -257,8 +253,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// parent is a process that starts a worker, tells its number, and lets it do
-// what hangs or not.
+// parent starts a worker, prints its pid, and opens a session, which may hang.
 func parent() int {
 	w := New(Options{Command: []string{os.Args[0]}, Env: []string{role + "=worker"}})
 	p, err := w.process(false)
@@ -272,8 +267,7 @@ func parent() int {
 	return 0
 }
 
-// TestWorkerDiesWithParent: whatever kills the exporter leaves no worker, not
-// even one that hangs in a provider.
+// TestWorkerDiesWithParent: when the exporter is killed, its worker ends, even one that hangs in a provider.
 func TestWorkerDiesWithParent(t *testing.T) {
 	for _, hang := range []bool{false, true} {
 		f, _, _ := twoEnds(t)
