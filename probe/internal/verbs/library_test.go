@@ -56,7 +56,7 @@ func TestNotLinked(t *testing.T) {
 	}
 }
 
-// TestOpenReal opens this machine's libibverbs, and lists its devices; without ib_uverbs there are none.
+// TestOpenReal opens this machine's libibverbs, and lists its devices.
 func TestOpenReal(t *testing.T) {
 	l, err := Open("")
 	if err != nil {
@@ -65,11 +65,11 @@ func TestOpenReal(t *testing.T) {
 	if !strings.Contains(filepath.Base(l.File()), "libibverbs.so.1") {
 		t.Errorf("loaded from %q", l.File())
 	}
-	names, err := l.Devices()
+	err = l.Check()
 	if e, ok := errors.AsType[*failure.Failure](err); ok && e.Reason != failure.NoUverbs && e.Reason != failure.DevPerm {
 		t.Errorf("list of devices: %v", err)
 	}
-	t.Logf("%s: %q, %v", l.File(), names, err)
+	t.Logf("%s: %v", l.File(), err)
 }
 
 // TestBuffer maps memory, writes all of it, and unmaps it twice.

@@ -6,8 +6,7 @@ package verbs
 import "C"
 
 import (
-	"crypto/rand"
-	"encoding/binary"
+	"math/rand/v2"
 	"net/netip"
 	"unsafe"
 
@@ -38,9 +37,7 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 		PSNs: make([]uint32, s.QueuePairs),
 	}}}
 	for i := range r.info.PSNs { // random, so that no packet of an earlier queue pair fits into one of these
-		var b [4]byte
-		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-		r.info.PSNs[i] = binary.NativeEndian.Uint32(b[:]) & 0xffffff
+		r.info.PSNs[i] = rand.Uint32() & 0xffffff //nolint:gosec // not a secret
 		spec.psn[i] = C.uint32_t(r.info.PSNs[i])
 	}
 	var info C.struct_rs_info

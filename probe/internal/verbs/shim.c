@@ -102,17 +102,13 @@ static struct rs_error list(const struct rs_lib *lib, struct ibv_device ***devic
 	return fault("list devices", *devices ? 0 : failed());
 }
 
-struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room, uint32_t *count)
+struct rs_error rs_check(const struct rs_lib *lib)
 {
 	struct ibv_device **devices;
 	int n;
 	struct rs_error e = list(lib, &devices, &n);
-	*count = (uint32_t)n;
-	if (e.op)
-		return e;
-	for (uint32_t i = 0; i < *count && i < room; i++)
-		snprintf(names + i * RS_NAME, RS_NAME, "%s", CALL(lib, ibv_get_device_name)(devices[i]));
-	CALL(lib, ibv_free_device_list)(devices);
+	if (!e.op)
+		CALL(lib, ibv_free_device_list)(devices);
 	return e;
 }
 

@@ -35,8 +35,8 @@ struct rs_error rs_load(struct rs_lib *lib, const char *path, char *text, uint32
 /* The file that was loaded, symlinks resolved; empty when unknown. */
 void rs_file(const struct rs_lib *lib, char *path, uint32_t size);
 
-/* The names of all devices, each in RS_NAME bytes with a 0 at its end, at most room; count gets how many there are. */
-struct rs_error rs_devices(const struct rs_lib *lib, char *names, uint32_t room, uint32_t *count);
+/* Lists the devices. */
+struct rs_error rs_check(const struct rs_lib *lib);
 
 /* ---- rail: shim.c ---- */
 

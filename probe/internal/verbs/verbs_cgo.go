@@ -57,16 +57,5 @@ func (l *Library) File() string {
 	return cString(path)
 }
 
-// Devices returns the names of all devices that the library can open.
-func (l *Library) Devices() ([]string, error) {
-	var count C.uint32_t
-	buf := make([]byte, 1024*C.RS_NAME)
-	if err := check(C.rs_devices(&l.c, chars(buf), 1024, &count), ""); err != nil {
-		return nil, err
-	}
-	names := make([]string, min(count, 1024))
-	for i := range names {
-		names[i] = cString(buf[i*C.RS_NAME:])
-	}
-	return names, nil
-}
+// Check lists the devices. It fails if that is impossible for all rails: NoUverbs, DevPerm.
+func (l *Library) Check() error { return check(C.rs_check(&l.c), "") }

@@ -38,10 +38,7 @@ type (
 
 // Info describes libibverbs on this node.
 type Info struct {
-	Library  string           `json:"library"`           // file, symlinks resolved
-	Failure  *failure.Failure `json:"failure,omitempty"` // why RDMA is not available
-	Devices  []string         `json:"devices,omitempty"`
-	RDMACore string           `json:"rdma_core,omitempty"` // version, from the library's name; empty: unknown
+	RDMACore string `json:"rdma_core"` // version, from the library's name; empty: unknown, or no libibverbs
 }
 
 // Transport of a session.

@@ -24,22 +24,14 @@ func (v *verbsLibrary) load(path string) (_ *verbs.Library, err error) {
 	return v.lib, err
 }
 
-// info describes the library and its devices.
-func (v *verbsLibrary) info(path string) Info {
-	lib, err := v.load(path)
-	if err != nil {
-		return Info{Failure: failure.As("", err)}
+// info returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
+// rdma-core 44.0.
+func (v *verbsLibrary) info(path string) (info Info) {
+	if lib, err := v.load(path); err == nil {
+		_, own, _ := strings.Cut(filepath.Base(lib.File()), ".so.1.")
+		_, info.RDMACore, _ = strings.Cut(own, ".")
 	}
-	devices, err := lib.Devices()
-	return Info{Library: lib.File(), RDMACore: coreVersion(lib.File()), Devices: devices, Failure: failure.As("", err)}
-}
-
-// coreVersion returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
-// rdma-core 44.0. Empty: unknown.
-func coreVersion(file string) string {
-	_, own, _ := strings.Cut(filepath.Base(file), ".so.1.")
-	_, version, _ := strings.Cut(own, ".")
-	return version
+	return info
 }
 
 // rdmaEngine is a session over queue pairs.
@@ -57,7 +49,7 @@ func (v *verbsLibrary) open(path string, args OpenArgs) (engine, []End, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := lib.Devices(); err != nil { // ib_uverbs is not loaded: not a failure of one rail
+	if err := lib.Check(); err != nil {
 		return nil, nil, err
 	}
 	hugePages(true)

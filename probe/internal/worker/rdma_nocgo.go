@@ -7,10 +7,9 @@ import "github.com/railscope/railscope/probe/internal/failure"
 // verbsLibrary stands for libibverbs in a build without C.
 type verbsLibrary struct{}
 
-func noCgo() *failure.Failure {
-	return failure.New("", failure.NoCgo, "this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
+func (verbsLibrary) info(string) Info { return Info{} }
+
+func (verbsLibrary) open(string, OpenArgs) (engine, []End, error) {
+	return nil, nil, failure.New("", failure.NoCgo,
+		"this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
 }
-
-func (verbsLibrary) info(string) Info { return Info{Failure: noCgo()} }
-
-func (verbsLibrary) open(string, OpenArgs) (engine, []End, error) { return nil, nil, noCgo() }

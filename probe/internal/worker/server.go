@@ -136,7 +136,7 @@ func (s *server) do(req request) (any, error) {
 	switch req.Op {
 	case opInfo:
 		if s.simulation != nil {
-			return Info{Library: "simulated"}, nil
+			return Info{}, nil
 		}
 		return s.verbs.info(s.library), nil
 	case opOpen:

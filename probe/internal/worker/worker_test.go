@@ -206,8 +206,11 @@ func TestUnkillable(t *testing.T) {
 		t.Errorf("with two that do not end: %v", err)
 	}
 	close(held.gone)
-	if info, err := w.Info(t.Context()); err != nil || info.Failure == nil || info.Failure.Reason != failure.NoLibrary {
+	if info, err := w.Info(t.Context()); err != nil || info != (Info{}) {
 		t.Errorf("when they have ended: %+v %v", info, err)
+	}
+	if _, _, err := w.Open(t.Context(), openArgs(1)); reason(t, err) != failure.NoLibrary {
+		t.Errorf("without a library: %v", err)
 	}
 }
 
