@@ -2,8 +2,9 @@ package worker
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 )
 
@@ -30,17 +31,21 @@ type response struct {
 // writeMessage writes a message by one call of Write.
 func writeMessage(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
-// newScanner returns a reader of messages for [readMessage].
-func newScanner(r io.Reader) *bufio.Scanner {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, maxMessage)
-	return s
-}
-
 // readMessage reads the next message; io.EOF at the end of the connection.
-func readMessage(s *bufio.Scanner, v any) error {
-	if !s.Scan() {
-		return cmp.Or(s.Err(), io.EOF)
+func readMessage(r *bufio.Reader, v any) error {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxMessage:
+			return fmt.Errorf("a message of more than %d bytes", maxMessage)
+		case err == nil:
+			return json.Unmarshal(line, v)
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return io.ErrUnexpectedEOF
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
 	}
-	return json.Unmarshal(s.Bytes(), v)
 }

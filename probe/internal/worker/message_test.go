@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,7 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := newScanner(iotest.OneByteReader(&wire))
+	in := bufio.NewReader(iotest.OneByteReader(&wire))
 	for _, r := range want {
 		var got request
 		if err := readMessage(in, &got); err != nil || got.ID != r.ID || got.Op != r.Op ||
@@ -52,7 +53,7 @@ func TestBadMessages(t *testing.T) {
 		"endless":        bytes.Repeat([]byte("x"), maxMessage+1),
 	} {
 		var r request
-		if err := readMessage(newScanner(bytes.NewReader(in)), &r); err == nil || errors.Is(err, io.EOF) {
+		if err := readMessage(bufio.NewReader(bytes.NewReader(in)), &r); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
@@ -66,7 +67,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var got request
-		if readMessage(newScanner(bytes.NewReader(in)), &got) != nil {
+		if readMessage(bufio.NewReader(bytes.NewReader(in)), &got) != nil {
 			return
 		}
 		var wire bytes.Buffer
@@ -74,7 +75,7 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		var again request
-		if err := readMessage(newScanner(&wire), &again); err != nil || again.ID != got.ID || again.Op != got.Op {
+		if err := readMessage(bufio.NewReader(&wire), &again); err != nil || again.ID != got.ID || again.Op != got.Op {
 			t.Errorf("%+v came back as %+v: %v", got, again, err)
 		}
 	})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (s *server) serve(in io.Reader) error {
 			s.answer(req)
 		}
 	}()
-	for messages := newScanner(in); ; {
+	for messages := bufio.NewReader(in); ; {
 		var req request
 		if err := readMessage(messages, &req); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/netip"
@@ -24,7 +25,7 @@ type Simulation struct {
 // start is [start] without a process.
 func (s *Simulation) start() *process {
 	ours, theirs := net.Pipe()
-	p := &process{conn: ours, in: newScanner(ours), gone: make(chan struct{})}
+	p := &process{conn: ours, in: bufio.NewReader(ours), gone: make(chan struct{})}
 	go func() {
 		defer close(p.gone)
 		srv := &server{simulation: s, out: theirs}
