@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -107,7 +108,11 @@ func (n *Node) write() error {
 	}
 	for r := range Rails {
 		for _, c := range n.counters(r) {
-			f, err := os.Create(filepath.Join(n.railDir(r, c.name), c.name))
+			dir := n.portDir(r)
+			if strings.HasPrefix(c.name, "statistics/") {
+				dir = n.netdevDir(r)
+			}
+			f, err := os.Create(filepath.Join(dir, c.name))
 			if err != nil {
 				return err
 			}
@@ -148,8 +153,7 @@ func (n *Node) writeRail(sys *tree, r int) {
 		"rate", fmt.Sprintf("%g Gb/sec (1X SDR)", n.demo.opts.Rate), "hw_counters/lifespan", "10")
 	sys.zeros(filepath.Join(port, "counters"), zeroCounters)
 	sys.zeros(filepath.Join(port, "hw_counters"), zeroHardware)
-	a := address(n.index, r).As4()
-	mapped := fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", a[0], a[1], a[2], a[3])
+	mapped := netip.AddrFrom16(address(n.index, r).As16()).StringExpanded()
 	own := fmt.Sprintf("fe80:0000:0000:0000:0000:00ff:fede:%02x%02x", n.index+1, r)
 	for i, gid := range []string{own, own, mapped, mapped} {
 		at := strconv.Itoa(i)
@@ -171,14 +175,6 @@ func (n *Node) portDir(r int) string {
 }
 
 func (n *Node) netdevDir(r int) string { return filepath.Join(n.Sysfs, "class/net", netdev(r)) }
-
-// railDir returns the directory of a file: the interface's statistics, or those of the port.
-func (n *Node) railDir(r int, name string) string {
-	if strings.HasPrefix(name, "statistics/") {
-		return n.netdevDir(r)
-	}
-	return n.portDir(r)
-}
 
 // overwrite replaces the first line of a file in place, because readers keep it open. Blanks fill up a shorter one.
 func overwrite(path, text string) error {

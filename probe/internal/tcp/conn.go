@@ -69,7 +69,7 @@ func (c *Conn) find(rails []string) ([]*lane, error) {
 	for i, name := range rails {
 		at := slices.IndexFunc(c.lanes, func(l *lane) bool { return l.Rail == name })
 		if at < 0 {
-			return nil, failure.New("", failure.Other, "the session has no rail %q", name)
+			return nil, failure.New("", failure.Other, "unknown rail %q", name)
 		}
 		lanes[i] = c.lanes[at]
 	}

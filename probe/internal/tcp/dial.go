@@ -63,7 +63,7 @@ func (l *lane) dial(ctx context.Context, number uint32, streams int, key [32]byt
 				break
 			}
 			if try >= handshakeTries || !displaced(err) || ctx.Err() != nil {
-				return fmt.Errorf("%v accepts the connection, then: %w", l.Remote, err)
+				return fmt.Errorf("%v accepted the connection, then: %w", l.Remote, err)
 			}
 			time.Sleep(time.Duration(try) * 20 * time.Millisecond)
 		}

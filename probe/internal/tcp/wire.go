@@ -117,10 +117,10 @@ func handshake(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream 
 	}
 	var theirs [proofLen]byte
 	if _, err := io.ReadFull(rw, theirs[:]); err != nil {
-		return fmt.Errorf("no proof that it holds the lease's key: %w", err)
+		return fmt.Errorf("no proof of the lease's key: %w", err)
 	}
 	if !hmac.Equal(theirs[:], proof(key, targetRole, target, own, lane, stream)) {
-		return errors.New("it does not hold the lease's key")
+		return errors.New("the target does not hold the lease's key")
 	}
 	return nil
 }

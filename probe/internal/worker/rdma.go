@@ -104,7 +104,7 @@ func (e *rdmaEngine) rail(name string) (*verbs.Rail, error) {
 	if r := e.rails[name]; r != nil {
 		return r, nil
 	}
-	return nil, failure.New("", failure.Other, "the session has no rail %q", name)
+	return nil, failure.New("", failure.Other, "unknown rail %q", name)
 }
 
 // Bounds of the transport's timeout for an acknowledgement, as exponents: 67 ms, the usual value, and 1 s, so that a
