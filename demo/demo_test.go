@@ -50,7 +50,8 @@ func readCounter(t *testing.T, elem ...string) uint64 {
 // carried is what a rail of a node has sent so far, in bytes: by RDMA, and by
 // its interface.
 func (n *Node) carried(t *testing.T, r int) (rdma, tcp uint64) {
-	return 4 * readCounter(t, n.portDir(r), "counters/port_xmit_data"), readCounter(t, n.netdevDir(r), "statistics/tx_bytes")
+	return 4 * readCounter(t, n.portDir(r), "counters/port_xmit_data"),
+		readCounter(t, n.netdevDir(r), "statistics/tx_bytes")
 }
 
 // during returns what all rails of both nodes sent in the time d of the bubble, each

@@ -175,11 +175,12 @@ func FuzzServe(f *testing.F) {
 		}
 		return wire
 	}
-	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,"key":` + key +
-		`,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
+	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,` +
+		`"key":` + key + `,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
 	asker := strings.Replace(target, `"target":true,`, "", 1)
 	f.Add(all(`{"id":1,"op":"info"}`,
-		`{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],"buffer":4096,"depth":1,"queue_pairs":1}}`))
+		`{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],`+
+			`"buffer":4096,"depth":1,"queue_pairs":1}}`))
 	f.Add(all(target,
 		`{"id":2,"op":"verify","args":{"seed":1,"ranges":[{"offset":0,"length":65536},{"offset":-1,"length":9}]}}`,
 		`{"id":3,"op":"close"}`))

@@ -211,28 +211,26 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 		res, err = p.exchange(req, progress)
 		answered <- err
 	}()
-	timer := time.NewTimer(limit)
+	timer, canceled := time.NewTimer(limit), ctx.Done()
 	defer timer.Stop()
-	select {
-	case err := <-answered:
-		return w.settle(p, stage, op, res, err, result)
-	case <-timer.C:
-	case <-ctx.Done():
-		// Best effort: if the socket is full, the worker does not read it.
-		_ = p.conn.SetWriteDeadline(time.Now().Add(grace))
-		_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel})
-		_ = p.conn.SetWriteDeadline(time.Time{})
-		timer.Reset(grace)
+	for {
 		select {
 		case err := <-answered:
 			return w.settle(p, stage, op, res, err, result)
+		case <-canceled:
+			canceled = nil
+			// Best effort: if the socket is full, the worker does not read it.
+			_ = p.conn.SetWriteDeadline(time.Now().Add(grace))
+			_ = writeMessage(p.conn, request{ID: req.ID, Op: opCancel})
+			_ = p.conn.SetWriteDeadline(time.Time{})
+			timer.Reset(grace)
 		case <-timer.C:
+			w.kill(p)
+			<-answered // the connection is closed: no progress after this
+			return failure.New(stage, failure.WorkerTimeout,
+				"the worker process did not answer %q in time and was killed: a provider hangs", op)
 		}
 	}
-	w.kill(p)
-	<-answered // the connection is closed: no progress after this
-	return failure.New(stage, failure.WorkerTimeout,
-		"the worker process did not answer %q in time and was killed: a provider hangs", op)
 }
 
 // ask is call without progress.
