@@ -63,7 +63,8 @@ func ParseDegrade(text string) (r int, share float64, err error) {
 		return 0, 0, err
 	}
 	if share, err = strconv.ParseFloat(value, 64); err != nil || !(share >= 0.01 && share < 1) {
-		return 0, 0, fmt.Errorf("invalid share %q of %s's rate: from 0.01 to less than 1, such as 0.3", value, name)
+		return 0, 0, fmt.Errorf("%q must be the part of %s's rate that is left, from 0.01 to less than 1, such as 0.3",
+			value, name)
 	}
 	return r, share, nil
 }

@@ -250,8 +250,8 @@ func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"rail1=0.3": "1 0.3 <nil>", "0=0.99": "0 0.99 <nil>", "rail1": `0 0 invalid value "rail1"`,
 		"rail2=0.3": `0 0 unknown rail "rail2": the demo has rail0 to rail1`,
-		"rail0=1":   `0 0 invalid share "1" of rail0's rate`, "rail0=0": `0 0 invalid share "0"`,
-		"rail0=NaN": `0 0 invalid share "NaN"`, "rail0=x": `0 0 invalid share "x"`, "=0.3": `0 0 unknown rail ""`,
+		"rail0=1":   `0 0 "1" must be the part of rail0's rate`, "rail0=0": `0 0 "0" must be`,
+		"rail0=NaN": `0 0 "NaN" must be`, "rail0=x": `0 0 "x" must be`, "=0.3": `0 0 unknown rail ""`,
 		"rail-1=0.5": `0 0 unknown rail`, "rail+1=0.5": `0 0 unknown rail "rail+1"`,
 	} {
 		r, part, err := ParseDegrade(text)

@@ -147,7 +147,8 @@ func TestMisuse(t *testing.T) {
 		{"one rail, two parts", nil, []string{"demo", "--degrade=rail1=0.3", "--degrade=1=0.5"}, 2,
 			`railscope: --degrade: rail1 is given twice`},
 		{"no part of a rate", nil, []string{"demo", "--degrade=rail1=3"}, 2,
-			`railscope: --degrade: invalid share "3" of rail1's rate: from 0\.01 to less than 1, such as 0\.3`},
+			`railscope: --degrade: "3" must be the part of rail1's rate that is left, from 0\.01 to less than 1, ` +
+				`such as 0\.3`},
 		{"an invalid rate", nil, []string{"demo", "--rate=NaN"}, 2,
 			`railscope: --rate must be from 0\.1 to 100 \(Gb/s\), such as 2\.5, not NaN`},
 		{"all rails to fail", nil, []string{"demo", "--fail=0", "--fail=rail1"}, 2,
