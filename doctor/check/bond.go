@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,37 +10,33 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-func checkBondMode(f *facts.Facts, b *facts.Bond, report func(Finding)) {
+func checkBondMode(f *facts.Facts, b *facts.Bond, report reporter) {
 	on := f.RailsOn(b)
 	rail := slices.ContainsFunc(f.Hardware(), func(r *facts.Rail) bool { return r.Netdev == b.Name })
 	if facts.BondCarriesRDMA(b.Mode) || len(on) == 0 && !rail {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: b.Name, Fix: dissolve(f, b),
+	out := Finding{Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("mode %s (/sys/class/net/%s/bonding/mode), over %s", b.Mode, b.Name,
-			orElse(namesOf(on), "a rail")),
-		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and " +
-			"only of " +
-			"two ports of one adapter. " +
-			"In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
+			cmp.Or(listed(on), "a rail")),
+		Why: "Drivers make one RDMA device of a bond only in modes active-backup, balance-xor and 802.3ad, and only of " +
+			"two ports of one adapter. In this mode the rails' GIDs move to the bond, over which RDMA cannot send."}
 	if oneAdapter(f, b) {
 		out.Fix = changeMode(b)
 	}
-	protectManagement(f, &out, b.Name, on)
-	report(out)
+	report(protectManagement(f, out, b.Name, on...))
 }
 
-// protectManagement keeps a fix from cutting off the node: an interface that has
-// the default route while other rails do without it is more likely there for
-// management than for RDMA.
-func protectManagement(f *facts.Facts, out *Finding, netdev string, on []*facts.Rail) {
+// protectManagement keeps a fix from disconnecting the node: an interface with the default route, while other rails do
+// without it, is more likely for management than for RDMA.
+func protectManagement(f *facts.Facts, out Finding, netdev string, on ...*facts.Rail) Finding {
 	toAll := func(p netip.Prefix) bool { return p.Bits() == 0 }
 	others := slices.ContainsFunc(f.Rails, func(r facts.Rail) bool {
-		return r.Active() && r.Netdev != netdev && !slices.ContainsFunc(on,
-			func(o *facts.Rail) bool { return o.Name == r.Name })
+		same := func(o *facts.Rail) bool { return o.Name == r.Name }
+		return r.Active() && r.Netdev != netdev && !slices.ContainsFunc(on, same)
 	})
 	if !others || !slices.ContainsFunc(f.Netdev(netdev).Gateways, toAll) {
-		return
+		return out
 	}
 	out.Severity = Warning
 	out.Evidence += fmt.Sprintf("; %s has the default route", netdev)
@@ -49,27 +46,24 @@ func protectManagement(f *facts.Facts, out *Finding, netdev string, on []*facts.
 		lines = append(lines, "# "+strings.TrimPrefix(line, "# "))
 	}
 	out.Fix = lines
+	return out
 }
 
-func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report func(Finding)) {
+func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report reporter) {
 	on := f.RailsOn(b)
 	if !facts.BondCarriesRDMA(b.Mode) || len(on) < 2 {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: b.Name, Fix: dissolve(f, b),
+	out := Finding{Fix: dissolve(f, b),
 		Evidence: fmt.Sprintf("%s are members, mode %s, and each is still its own RDMA device: the driver made no "+
-			"device "+
-			"of the bond", namesOf(on), b.Mode),
+			"device of the bond", listed(on), b.Mode),
 		Why: "The rails' GIDs move to the bond: two devices have one address, and the peer reaches only one of them. " +
 			"RDMA libraries use several rails without a bond, and better."}
 	if oneAdapter(f, b) {
-		out.Fix = append([]string{
-			"# both are ports of one adapter, of which a driver can make one device: dmesg says why " +
-				"it did not " +
-				"(SR-IOV, old firmware). Without the bond:"}, out.Fix...)
+		out.Fix = append([]string{"# both are ports of one adapter, of which a driver can make one device: dmesg says " +
+			"why it did not (SR-IOV, old firmware). Without the bond:"}, out.Fix...)
 	}
-	protectManagement(f, &out, b.Name, on)
-	report(out)
+	report(protectManagement(f, out, b.Name, on...))
 }
 
 // oneAdapter reports whether all members of a bond are functions of one PCI slot.
@@ -85,51 +79,48 @@ func oneAdapter(f *facts.Facts, b *facts.Bond) bool {
 	return slot != ""
 }
 
-// changeMode changes the mode of a bond to the nearest that carries RDMA. The
-// kernel does that only while it is down and has no members.
-func changeMode(b *facts.Bond) (lines []string) {
-	mode := "active-backup" // needs nothing of a switch, like balance-tlb and balance-alb
+// changeMode changes the mode of a bond to the nearest that carries RDMA, which the kernel allows only while the bond
+// is down and has no members.
+func changeMode(b *facts.Bond) []string {
+	mode := "active-backup" // needs no support by the switch, like balance-tlb and balance-alb
 	if b.Mode == "balance-rr" || b.Mode == "broadcast" {
 		mode = "balance-xor" // a static aggregate, as the switch has it already
 	}
-	lines = []string{note("interrupts what goes over %s: use a console, not a session over it", b.Name)}
+	lines := []string{note("interrupts traffic over %s: use a console, not a session over it", b.Name)}
 	for _, m := range b.Members {
-		lines = append(lines, ip("link set dev %s nomaster", m.Name))
+		lines = append(lines, sh("ip link set dev %s nomaster", m.Name))
 	}
-	lines = append(lines, ip("link set dev %s down", b.Name), ip("link set dev %s type bond mode %s miimon 100", b.Name,
-		mode))
+	lines = append(lines, sh("ip link set dev %s down", b.Name),
+		sh("ip link set dev %s type bond mode %s miimon 100", b.Name, mode))
 	for _, m := range b.Members {
-		lines = append(lines, ip("link set dev %s down", m.Name), ip("link set dev %s master %s", m.Name, b.Name))
+		lines = append(lines, sh("ip link set dev %s down", m.Name), sh("ip link set dev %s master %s", m.Name, b.Name))
 	}
-	return append(lines, ip("link set dev %s up", b.Name))
+	return append(lines, sh("ip link set dev %s up", b.Name))
 }
 
-// dissolve deletes a bond: the first member gets its addresses, other rails one
-// each by the pattern.
+// dissolve deletes a bond. The first member gets its addresses, each other rail one by the pattern.
 func dissolve(f *facts.Facts, b *facts.Bond) []string {
 	if len(b.Members) == 0 {
-		return []string{ip("link delete dev %s", b.Name)}
+		return []string{sh("ip link delete dev %s", b.Name)}
 	}
+	first, addresses := b.Members[0].Name, f.Netdev(b.Name).Addresses
 	after := *f
 	after.Netdevs = slices.Clone(f.Netdevs)
-	addresses := f.Netdev(b.Name).Addresses
 	for i := range after.Netdevs {
 		switch n := &after.Netdevs[i]; n.Name {
 		case b.Name:
 			n.Addresses = nil
-		case b.Members[0].Name:
+		case first:
 			n.Addresses = append(slices.Clone(n.Addresses), addresses...)
 		}
 	}
-	lines := []string{
-		note("moves the addresses of %s to %s and loses its other configuration: use a console, not a session over it",
-			b.Name, b.Members[0].Name),
-		ip("link delete dev %s", b.Name)}
+	lines := []string{note("moves the addresses of %s to %s and loses its other configuration: use a console, not a "+
+		"session over it", b.Name, first), sh("ip link delete dev %s", b.Name)}
 	for _, m := range b.Members {
-		lines = append(lines, ip("link set dev %s up", m.Name))
+		lines = append(lines, sh("ip link set dev %s up", m.Name))
 	}
 	for _, p := range addresses {
-		lines = append(lines, ip("address add %s dev %s", p.String(), b.Members[0].Name))
+		lines = append(lines, sh("ip address add %s dev %s", p, first))
 	}
 	for _, r := range after.RailsOn(b) {
 		at := slices.IndexFunc(after.Netdevs, func(n facts.Netdev) bool { return n.Name == r.Netdev })
@@ -144,25 +135,23 @@ func dissolve(f *facts.Facts, b *facts.Bond) []string {
 	return lines
 }
 
-func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report func(Finding)) {
+func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report reporter) {
 	for _, m := range b.Members {
 		if m.Status != "down" {
 			continue
 		}
 		n := f.Netdev(m.Name)
-		out := Finding{Severity: Fault, Subject: fmt.Sprintf("%s of %s", m.Name, b.Name),
+		out := Finding{Subject: fmt.Sprintf("%s of %s", m.Name, b.Name),
 			Evidence: fmt.Sprintf("the bond reports it down (/sys/class/net/%s/bonding_slave/mii_status)", m.Name),
 			Why:      fmt.Sprintf("%s carries its traffic, including RDMA, over fewer links than it has.", b.Name)}
 		switch {
 		case n.Up != nil && !*n.Up:
 			out.Evidence += "; it is administratively down"
-			out.Fix = []string{ip("link set dev %s up", m.Name)}
+			out.Fix = []string{sh("ip link set dev %s up", m.Name)}
 		case n.Carrier != nil && !*n.Carrier:
 			out.Evidence += "; it has no carrier"
-			out.Fix = []string{
-				note("plug in its cable at both ends, or replace it or its transceiver; check that the switch "+
-					"port is enabled: ethtool %s",
-					shellWord(m.Name))}
+			out.Fix = []string{note("plug in its cable at both ends, or replace it or its transceiver; check that the "+
+				"switch port is enabled: ethtool %s", shellWord(m.Name))}
 		default:
 			out.Fix = []string{note("it has carrier, so the bond's own monitor rejects it: cat /proc/net/bonding/%s",
 				shellWord(b.Name))}
@@ -171,13 +160,12 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report func(Finding)) {
 	}
 }
 
-// actorDefaulted is the bit of our LACP state that says that no partner is heard
-// (include/net/bond_3ad.h, LACP_STATE_DEFAULTED).
+// actorDefaulted is the bit of this side's LACP state without a partner (include/net/bond_3ad.h, LACP_STATE_DEFAULTED).
 const actorDefaulted = 0x40
 
-const noLACP = "# if the switch does not support LACP: use mode active-backup, which needs nothing of it"
+const noLACP = "# if the switch does not support LACP: use mode active-backup, which does not need it"
 
-func checkBondLACP(_ *facts.Facts, b *facts.Bond, report func(Finding)) {
+func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 	if b.Mode != "802.3ad" {
 		return
 	}
@@ -193,21 +181,19 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report func(Finding)) {
 			apart = append(apart, fmt.Sprintf("%s in %d", m.Name, m.Aggregator))
 		}
 	}
-	out := Finding{Severity: Fault, Subject: b.Name,
-		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, " +
-			"or none.",
+	out := Finding{
+		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or none.",
 		Fix: []string{note("configure the switch ports of these links as one LACP group (mode active); then: cat "+
-			"/proc/net/bonding/%s", shellWord(b.Name))}}
+			"/proc/net/bonding/%s", shellWord(b.Name)), noLACP}}
 	switch {
 	case len(silent) > 0:
-		out.Evidence = fmt.Sprintf("no LACP partner is heard on %s", enumerate(silent))
-		out.Fix = append(out.Fix, noLACP)
+		out.Evidence = fmt.Sprintf("no LACP partner is heard on %s", listed(silent))
 	case len(apart) > 0:
 		out.Evidence = fmt.Sprintf("the active aggregator is %d, and %s", b.Aggregator, strings.Join(apart, ", "))
+		out.Fix = out.Fix[:1]
 	case b.Partner == "00:00:00:00:00:00" && up:
 		out.Evidence = fmt.Sprintf("no LACP partner is heard (/sys/class/net/%s/bonding/ad_partner_mac is %s)", b.Name,
 			b.Partner)
-		out.Fix = append(out.Fix, noLACP)
 	default:
 		return
 	}

@@ -12,8 +12,7 @@ import (
 // evil is what no text of a peer may do to who reads or pastes it.
 const evil = "x\n$(reboot); `reboot` \x1b[2J'\""
 
-// TestSanitize holds that a peer's facts can neither draw on a terminal nor put a
-// command into a finding.
+// TestSanitize holds that a peer's facts can neither draw on a terminal nor put a command into a finding.
 func TestSanitize(t *testing.T) {
 	there, here := travelled(t, evilFacts()), travelled(t, evilFacts())
 	here.Versions = []facts.Installed{{Component: "ucx", Version: "1", Where: "x"},
@@ -80,14 +79,15 @@ func FuzzSystemPeer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
-	f.Add([]byte(`{"version":1,"rails":{"rails":[{"device":"d","port":-1,"state_id":4}]},"system":{"ports":[{"kind":"k","device":"d","port":-1}],
+	f.Add([]byte(`{"version":1,"rails":{"rails":[{"device":"d","port":-1,"state_id":4,"kind":"k"}]},"system":{
 		"qos":[{"device":"d","port":-1,"settings":[{"name":"pfc","value":"9"}]}]}}`))
+	here := travelled(f, evilFacts())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		there, err := facts.Parse(data)
 		if err != nil {
 			return
 		}
-		for _, found := range append(runSystem(there), runSystemPeer(evilFacts(), there)...) {
+		for _, found := range append(runSystem(there), runSystemPeer(here, there)...) {
 			for _, s := range append([]string{found.Subject, found.Evidence}, found.Fix...) {
 				if strings.ContainsAny(s, "\x00\x07\x1b\r") {
 					t.Errorf("%q", s)

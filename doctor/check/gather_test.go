@@ -18,8 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfstest"
 )
 
-// TestHealthy: a healthy machine, whatever its kind, has no finding, and all of
-// it could be read.
+// TestHealthy: a healthy machine, whatever its kind, has no finding, and all of it could be read.
 func TestHealthy(t *testing.T) {
 	rails := map[string]int{"hgx": 8, "spark": 4, "rxe": 2, "lag": 1}
 	for name := range rails {
@@ -36,8 +35,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestHung: a file that never answers costs the budget, once, and what hangs on
-// it; which one it was is said.
+// TestHung: a file that never answers costs the budget, once, and what hangs on it; which one it was is said.
 func TestHung(t *testing.T) {
 	const budget = 2 * time.Second // all that answers must do so in it, on a busy machine too
 	o := doctortest.Captured(t, "rxe", "")
@@ -111,8 +109,7 @@ func TestNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestGIDUnread: a GID of which the type or the interface cannot be read is not
-// taken for another one.
+// TestGIDUnread: a GID of which the type or the interface cannot be read is not taken for another one.
 func TestGIDUnread(t *testing.T) {
 	for _, attr := range []string{"types", "ndevs"} {
 		path := mlx1 + "gid_attrs/" + attr + "/3"
@@ -138,7 +135,7 @@ func TestPropose(t *testing.T) {
 			continue
 		}
 		base := f.Netdev(like.Netdev).IPv4()[0]
-		if taken(f, p) || p.Bits() != base.Bits() || !p.Addr().Is4() {
+		if addressed(f, p.Overlaps) || p.Bits() != base.Bits() || !p.Addr().Is4() {
 			t.Fatalf("%s for %s, after %s: %+v", p, r, base, f.Netdevs)
 		}
 		mask := uint32(1)<<(32-p.Bits()) - 1
@@ -167,6 +164,22 @@ func machineOfAddresses(rng *rand.Rand) *facts.Facts {
 	return f
 }
 
+// docs are the tables of docs/doctor.md.
+func docs() string {
+	var b strings.Builder
+	row := func(id, about string) { fmt.Fprintf(&b, "| `%s` | %s |\n", id, strings.ReplaceAll(about, "|", `\|`)) }
+	b.WriteString("### Of one node\n\n| check | finds |\n|---|---|\n")
+	for _, c := range Checks() {
+		row(c.ID, c.About)
+	}
+	b.WriteString("\n### Of two nodes\n\n| check | finds |\n|---|---|\n")
+	for _, c := range PeerChecks() {
+		row(c.ID, c.About)
+	}
+	row(PeerUnanswered, "the peer does not answer, refuses, is too old, or speaks another version of facts")
+	return b.String()
+}
+
 // TestDocs holds the tables of docs/doctor.md equal to the checks.
 func TestDocs(t *testing.T) {
 	const path, from, to = "../../docs/doctor.md", "<!-- checks -->\n", "<!-- end of checks -->\n"
@@ -179,7 +192,7 @@ func TestDocs(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no %q and %q", path, from, to)
 	}
-	golden(t, path, head+from+Docs()+to+tail)
+	golden(t, path, head+from+docs()+to+tail)
 }
 
 // TestChecksAreWhole: IDs are unique, and each says what it finds.

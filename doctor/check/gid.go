@@ -1,37 +1,40 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// gidJudged reports whether the rail's GIDs were read, and nothing nearer to the
-// cause explains them.
+// gidJudged reports whether the rail's GIDs were read, and no other finding explains them.
 func gidJudged(f *facts.Facts, r *facts.Rail) bool {
 	return r.Active() && r.Ethernet() && r.GIDsRead && f.Separate(r) && f.WorkingHalf(r) == nil
 }
 
-// routableIPv4 reports whether any entry is RoCE v2 over IPv4, and whether one
-// belongs to the rail's own interface.
+func overIPv4(g facts.GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() }
+
+// routableIPv4 reports whether any entry is RoCE v2 over routable IPv4, and whether one belongs to the rail's own
+// interface.
 func routableIPv4(r *facts.Rail) (any, own bool) {
 	for _, g := range r.GIDs {
-		if g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() && !g.Addr.Unmap().IsLinkLocalUnicast() {
+		if overIPv4(g) && !g.Addr.Unmap().IsLinkLocalUnicast() {
 			any, own = true, own || g.Own
 		}
 	}
 	return any, own
 }
 
-func checkGIDMissing(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
 	g, q := r.BestGID()
 	any, _ := routableIPv4(r)
 	if !gidJudged(f, r) || any || q == facts.LinkLocal {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: r.String(), Fix: giveGID(f, r),
+	out := Finding{Fix: giveGID(f, r),
 		Why: "RoCE v2 needs a GID, which the kernel makes of each address of the interface. " +
 			`Without one no queue pair connects ("no RoCE v2 GID", rtr_einval), and jobs use TCP.`}
 	switch q {
@@ -42,30 +45,25 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	default:
 		out.Severity = Warning
 		out.Evidence = fmt.Sprintf("%s has RoCE v2 GIDs over IPv6 only (index %d: %s)", r.Device, g.Index, g.Addr)
-		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, " +
-			"--ipv6), " +
+		out.Why = "NCCL and perftest look for IPv4 unless configured otherwise (NCCL_IB_ADDR_FAMILY=AF_INET6, --ipv6), " +
 			"and choose a GID that reaches nobody."
 	}
 	report(out)
 }
 
-func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 	g, q := r.BestGID()
 	if !gidJudged(f, r) || q != facts.LinkLocal {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: r.String(), Fix: giveGID(f, r),
-		Why: "A link-local address does not identify the subnet: NCCL ignores it, and connections that use it time " +
-			"out " +
+	out := Finding{Fix: giveGID(f, r),
+		Why: "A link-local address does not identify the subnet: NCCL ignores it, and connections that use it time out " +
 			"(rtr_unreachable)."}
-	ownIPv4 := func(g facts.GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() && g.Own }
-	if i := slices.IndexFunc(r.GIDs,
-		ownIPv4); i >= 0 { // as two nodes on one cable assign (link-local: [ipv4] in netplan)
+	// Two nodes on one cable may assign IPv4 link-local addresses (link-local: [ipv4] in netplan).
+	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return overIPv4(g) && g.Own }); i >= 0 {
 		g, out.Severity = r.GIDs[i], Warning
-		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. " +
-			"But all rails are then in one subnet: TCP leaves by whichever the kernel chooses, the address may " +
-			"change after " +
-			"a restart, " +
+		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all rails " +
+			"are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after a restart, " +
 			"and the probe cannot pair rails by it."
 	}
 	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index,
@@ -73,8 +71,7 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	report(out)
 }
 
-// giveGID makes the kernel create a GID: an address, or, if there is one, the
-// interface down and up.
+// giveGID makes the kernel create a GID: it adds an address or, if there is one, takes the interface down and up.
 func giveGID(f *facts.Facts, r *facts.Rail) []string {
 	n := f.Netdev(r.Netdev)
 	switch {
@@ -84,115 +81,93 @@ func giveGID(f *facts.Facts, r *facts.Rail) []string {
 		return addressFor(f, r)
 	}
 	return append(bounce(n.Name), note("if that does not help, RoCE v2 may be disabled: devlink dev param show; "+
-		"mlxconfig -d %s query ROCE_CONTROL",
-		shellWord(orElse(r.PCIAddress, r.Device))))
+		"mlxconfig -d %s query ROCE_CONTROL", shellWord(cmp.Or(r.PCIAddress, r.Device))))
 }
 
-func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 	any, own := routableIPv4(r)
 	if !gidJudged(f, r) || !any || own || r.Netdev == "" { // an interface in another network namespace is not in a bond
 		return
 	}
-	g, _ := r.BestGID()
-	isIPv4 := func(e facts.GID) bool { return e.Type == rail.TypeRoCEv2 && e.Addr.Is4In6() }
-	if i := slices.IndexFunc(r.GIDs, isIPv4); i >= 0 {
-		g = r.GIDs[i]
-	}
+	g := r.GIDs[slices.IndexFunc(r.GIDs, overIPv4)]
 	n := f.Netdev(r.Netdev)
-	out := Finding{Severity: Fault, Subject: r.String(), Fix: release(f, r, n.Master),
+	report(protectManagement(f, Finding{Fix: release(f, r, n.Master),
 		Evidence: fmt.Sprintf("GID %d (%s) belongs to %s, and none over IPv4 to %s itself",
-			g.Index, g.Addr.Unmap(), orElse(g.Netdev, "no interface"), n.Name),
+			g.Index, g.Addr.Unmap(), cmp.Or(g.Netdev, "no interface"), n.Name),
 		Why: fmt.Sprintf("Packets of this rail leave by whichever interface %s chooses, under an address that others "+
-			"share. The port stays ACTIVE and does not show it.",
-			orElse(g.Netdev, "the kernel"))}
-	protectManagement(f, &out, n.Master, []*facts.Rail{r})
-	report(out)
+			"share. The port stays ACTIVE and does not show it.", cmp.Or(g.Netdev, "the kernel"))}, n.Master, r))
 }
 
-// release removes a rail from the bond or bridge over it. If that has the address
-// that would be the rail's by the pattern of the others, the rail gets it back.
+// release removes a rail from the bond or bridge over it. If that has the address that continues the pattern of the
+// other rails, the rail gets it back.
 func release(f *facts.Facts, r *facts.Rail, master string) []string {
 	lines := []string{
 		note("removes %s from %s, which may lose its connection: use a console, not a session over %s",
-			r.Netdev, orElse(master, "its bond or bridge"), orElse(master, r.Netdev)),
-		ip("link set dev %s nomaster", r.Netdev), ip("link set dev %s up", r.Netdev)}
+			r.Netdev, cmp.Or(master, "its bond or bridge"), cmp.Or(master, r.Netdev)),
+		sh("ip link set dev %s nomaster", r.Netdev), sh("ip link set dev %s up", r.Netdev)}
 	after := *f
 	after.Netdevs = slices.Clone(f.Netdevs)
-	at := slices.IndexFunc(after.Netdevs, func(n facts.Netdev) bool { return n.Name == master })
-	if at < 0 {
-		return append(lines, addressFor(f, r)...)
+	if at := slices.IndexFunc(after.Netdevs, func(n facts.Netdev) bool { return n.Name == master }); at >= 0 {
+		after.Netdevs[at].Addresses = nil
+		p, like, ok := propose(&after, r)
+		if ok && slices.Contains(f.Netdevs[at].Addresses, p) {
+			return append(lines, note("by the address of %s, %s was this rail's before %s took it", like, p, master),
+				sh("ip address del %s dev %s", p, master), sh("ip address add %s dev %s", p, r.Netdev))
+		}
 	}
-	after.Netdevs[at].Addresses = nil
-	p, like, ok := propose(&after, r)
-	if !ok || !slices.Contains(f.Netdevs[at].Addresses, p) {
-		return append(lines, addressFor(f, r)...)
-	}
-	return append(lines, note("by the address of %s, %s was this rail's before %s took it", like, p, master),
-		ip("address del %s dev %s", p.String(), master), ip("address add %s dev %s", p.String(), r.Netdev))
+	return append(lines, addressFor(f, r)...)
 }
 
-// checkGIDIndex compares rails of one driver. A node is seen at one moment, so
-// it cannot distinguish an index that moved from one that was always different;
-// jobs with a fixed index fail either way.
-func checkGIDIndex(f *facts.Facts, report func(Finding)) {
-	count := map[string]map[int]int{} // driver → index → rails
-	usual := map[string]int{}
-	each := func(do func(r *facts.Rail, driver string, index int)) {
-		for i := range f.Rails {
-			r := &f.Rails[i]
-			if g, q := r.BestGID(); q == facts.OwnIPv4 && gidJudged(f, r) {
-				driver := r.Driver
-				if r.Software {
-					driver = "software"
-				}
-				do(r, driver, g.Index)
+// checkGIDIndex compares rails of one driver. It sees one moment, so it cannot distinguish an index that moved from one
+// that was always different; jobs with a fixed index fail either way.
+func checkGIDIndex(f *facts.Facts, report reporter) {
+	byDriver := map[string][]*facts.Rail{}
+	for _, r := range f.Where(func(r *facts.Rail) bool { return gidJudged(f, r) && r.Quality() == facts.OwnIPv4 }) {
+		driver := r.Driver
+		if r.Software {
+			driver = "software"
+		}
+		byDriver[driver] = append(byDriver[driver], r)
+	}
+	index := func(r *facts.Rail) int { g, _ := r.BestGID(); return g.Index }
+	for _, driver := range slices.Sorted(maps.Keys(byDriver)) {
+		count, usual := map[int]int{}, -1
+		for _, r := range byDriver[driver] {
+			i := index(r)
+			if count[i]++; count[i] > count[usual] || count[i] == count[usual] && i < usual {
+				usual = i
 			}
 		}
+		for _, r := range byDriver[driver] {
+			if index(r) == usual {
+				continue
+			}
+			report(Finding{Subject: r.String(),
+				Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d",
+					r.Device, index(r), usual),
+				Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another GID " +
+					"here, or none. Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
+				Fix: []string{"# let NCCL and UCX choose: unset NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX in the jobs",
+					note("or remove from %s the addresses that the others do not have: ip address show dev %s", r.Netdev,
+						shellWord(r.Netdev))}})
+		}
 	}
-	each(func(_ *facts.Rail, driver string, index int) {
-		if count[driver] == nil {
-			count[driver] = map[int]int{}
-		}
-		count[driver][index]++
-		best, known := usual[driver]
-		if n, most := count[driver][index], count[driver][best]; !known || n > most || n == most && index < best {
-			usual[driver] = index
-		}
-	})
-	each(func(r *facts.Rail, driver string, index int) {
-		if index == usual[driver] {
-			return
-		}
-		report(Finding{Severity: Warning, Subject: r.String(),
-			Evidence: fmt.Sprintf("the RoCE v2 GID over IPv4 of %s has index %d, that of most other rails %d",
-				r.Device, index,
-				usual[driver]),
-			Why: "One index for all rails (NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, ib_write_bw -x) selects another " +
-				"GID here, or " +
-				"none. " +
-				"Indices move when addresses, bonds or VLANs do; gid_changes_total counts that.",
-			Fix: []string{"# let NCCL and UCX choose: unset NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX in the jobs",
-				note("or remove from %s the addresses that the others do not have: ip address show dev %s", r.Netdev,
-					shellWord(r.Netdev))}})
-	})
 }
 
-func checkHalfUnused(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkHalfUnused(f *facts.Facts, r *facts.Rail, report reporter) {
 	t := f.WorkingHalf(r)
 	if t == nil || f.BondOf(r) != nil {
 		return
 	}
 	n := f.Netdev(r.Netdev)
-	out := Finding{Severity: Warning, Subject: r.String(),
+	out := Finding{
 		Evidence: fmt.Sprintf("it is the same physical port as %s over another PCIe link (%s beside %s), and ", t,
 			r.PCIAddress, t.PCIAddress),
-		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches "+
-			"about half "+
-			"of the rate. "+
-			"An interface with P2 in its name is not a duplicate: it needs an address in a subnet of its own.", t)}
+		Why: fmt.Sprintf("Each half has its own PCIe link, which carries less than the port: %s alone reaches about half "+
+			"of the rate. An interface with P2 in its name is not a duplicate: it needs an address in its own subnet.", t)}
 	if n.Up != nil && !*n.Up {
 		out.Evidence += fmt.Sprintf("%s is administratively down", n.Name)
-		out.Fix = append(out.Fix, ip("link set dev %s up", n.Name))
+		out.Fix = append(out.Fix, sh("ip link set dev %s up", n.Name))
 	} else {
 		out.Evidence += "has no RoCE v2 GID of an address: nothing uses it"
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // verdict is what is wrong with one variable of one environment.
@@ -28,9 +29,8 @@ func jobChecks() []jobCheck {
 			judgeIBDisable},
 		{"nccl_net", "NCCL_NET", "a process or configuration file sets `NCCL_NET=Socket`: NCCL uses TCP", judgeNCCLNet},
 		{"nccl_ib_hca", "NCCL_IB_HCA", "`NCCL_IB_HCA` names devices that do not exist, or leaves none", judgeIBHCA},
-		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX",
-			"`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, link-local, or IPv6 beside IPv4 on a rail",
-			judgeGIDIndex},
+		{"nccl_ib_gid_index", "NCCL_IB_GID_INDEX", "`NCCL_IB_GID_INDEX` selects an entry that is empty, RoCE v1, " +
+			"link-local, or IPv6 beside IPv4 on a rail", judgeGIDIndex},
 		{"ucx_tls", "UCX_TLS", "`UCX_TLS` leaves UCX only tcp, only datagrams, or no transport between nodes",
 			judgeUCXTLS},
 		{"ucx_net_devices", "UCX_NET_DEVICES", "`UCX_NET_DEVICES` names no RDMA device, or one that does not exist",
@@ -41,7 +41,7 @@ func jobChecks() []jobCheck {
 // jobTable are the rows of these checks.
 func jobTable() (list []Check) {
 	for _, c := range jobChecks() {
-		list = append(list, Check{c.id, c.about, c.run})
+		list = append(list, Check{c.id, "", c.about, c.run})
 	}
 	return list
 }
@@ -53,8 +53,7 @@ type jobGroup struct {
 	envs    []facts.Env
 }
 
-// groups finds the environments whose variable is wrong. Those of different
-// processes that are alike are one group.
+// groups finds the environments whose variable is wrong, grouped by value and verdict.
 func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 	if len(f.Rails) == 0 {
 		return nil
@@ -77,58 +76,53 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 	return groups
 }
 
-// run reports what is wrong on the node that has the environments, or repeats
-// what a peer concluded of its own.
-func (c jobCheck) run(f *facts.Facts, report func(Finding)) {
+// run reports what is wrong on the node with the environments, or repeats what a peer concluded of its own.
+func (c jobCheck) run(f *facts.Facts, report reporter) {
 	c.repeat(f, report)
 	for _, g := range c.groups(f) {
 		where, fix := holders(c.variable, g.verdict.fix, g.envs)
-		report(Finding{Severity: g.verdict.severity, Subject: c.variable + "=" + facts.Printable(g.value),
-			Evidence: fmt.Sprintf("%s: %s", where, facts.Printable(g.verdict.what)), Why: g.verdict.why, Fix: fix})
+		report(Finding{Severity: g.verdict.severity, Subject: c.variable + "=" + terminal.PlainName(g.value),
+			Evidence: where + ": " + terminal.PlainName(g.verdict.what), Why: g.verdict.why, Fix: fix})
 	}
 }
 
-// holders lists who has the variable, and how to change that.
+// holders lists who has the variable, and how to change it.
 func holders(variable, value string, envs []facts.Env) (where string, fix []string) {
-	var all, names, pids []string
+	var files, processes, pids []string
 	count := 0
 	for _, env := range envs {
 		if env.File != "" {
-			all, fix = append(all, facts.Clean(env.File)), append(fix, edit(variable, value, env.File))
+			files, fix = append(files, env.File), append(fix, edit(variable, value, env.File))
 			continue
 		}
 		count += env.Count
-		for _, p := range env.Processes {
-			if len(names) < facts.MaxNamed {
-				names = append(names, fmt.Sprintf("/proc/%d/environ (%s)", p.PID, facts.Clean(p.Comm)))
-				pids = append(pids, fmt.Sprintf("pid %d %s", p.PID, facts.Clean(p.Comm)))
-			}
+		for _, p := range env.Processes[:min(len(env.Processes), facts.MaxNamed-len(pids))] {
+			processes = append(processes, fmt.Sprintf("/proc/%d/environ (%s)", p.PID, p.Comm))
+			pids = append(pids, fmt.Sprintf("pid %d %s", p.PID, p.Comm))
 		}
 	}
-	where = strings.Join(append(all, names...), ", ")
-	if count > len(names) {
-		where += fmt.Sprintf(" and %d more processes", count-len(names))
+	where = strings.Join(append(files, processes...), ", ")
+	if count > len(pids) {
+		where += fmt.Sprintf(" and %d more processes", count-len(pids))
 	}
 	if count > 0 {
 		what := "unset " + variable
 		if value != "" {
 			what = "export " + variable + "=" + shellWord(value)
 		}
-		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps "+
-			"its "+
-			"environment",
-			what, strings.Join(pids, ", ")))
+		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps its "+
+			"environment", what, strings.Join(pids, ", ")))
 	}
 	return where, fix
 }
 
 // edit is the command that sets a variable in a file, or deletes it.
 func edit(variable, value, file string) string {
-	script := fmt.Sprintf(`/^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=/d`, variable)
+	const line = `^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=`
+	script := fmt.Sprintf("/"+line+"/d", variable)
 	if value != "" {
 		literal := strings.NewReplacer(`\`, `\\`, `&`, `\&`, `|`, `\|`) // in the replacement of s|||
-		script = fmt.Sprintf(`s|^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=.*|%s=%s|`, variable, variable,
-			literal.Replace(value))
+		script = fmt.Sprintf("s|"+line+".*|%s=%s|", variable, variable, literal.Replace(value))
 	}
-	return command("sed", "-i", "-E", script, file)
+	return sh("sed -i -E %s %s", script, file)
 }

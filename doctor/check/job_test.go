@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/doctortest"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 func TestIBHCA(t *testing.T) {
@@ -37,7 +39,7 @@ func TestIBHCA(t *testing.T) {
 	} {
 		var got []string
 		for _, p := range ports {
-			if parseHCA(text).takes(p) {
+			if parseHCA(text).selects(p) {
 				got = append(got, fmt.Sprintf("%s:%d", p.Device, p.Port))
 			}
 		}
@@ -237,17 +239,15 @@ func TestEFA(t *testing.T) {
 	}
 }
 
-// FuzzJobs: whatever an environment holds, a finding about it can be printed and
-// pasted.
+// FuzzJobs: whatever an environment holds, a finding about it can be printed and pasted.
 func FuzzJobs(f *testing.F) {
 	for _, value := range []string{"mlx5_0:1", "^", "^=mlx5_0:99999999999999999999", "^lo,,:", "0x", "\x1b]0;\x07"} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		node := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Port: 1,
-			StateID: 4}}}}
-		node.Jobs.Devices, node.Jobs.GIDs = []facts.RDMAPort{{Device: "mlx5_0", Port: 1}},
-			[]facts.NamedGID{{Device: "mlx5_0", Port: 1}}
+			LinkLayer: "Ethernet", GIDsRead: true, StateID: 4}}}}
+		node.Jobs.Devices = []facts.RDMAPort{{Device: "mlx5_0", Port: 1}}
 		value = facts.Clean(value)
 		file := facts.Env{Vars: map[string]string{}, File: "/etc/environment"}
 		process := facts.Env{Vars: file.Vars, Count: 1, Processes: []facts.Process{{PID: 1, Comm: value}}}
@@ -269,8 +269,17 @@ func pasteable(t *testing.T, f Finding) {
 		t.Errorf("not complete: %+v", f)
 	}
 	for _, s := range append([]string{f.Subject, f.Evidence, f.Why}, f.Fix...) {
-		if s != facts.Printable(s) {
+		if s != terminal.PlainName(s) {
 			t.Errorf("%q is not fit for a terminal", s)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for text, want := range map[string]int64{"1": 1, " 1": 1, "0": 0, "": 0, "-1": -1, "+3": 3, "0x1f": 31, "017": 15,
+		"1abc": 1, "true": 0, "yes": 0, "99999999999999999999": math.MaxInt64, "--1": 0} {
+		if got := number(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
 }

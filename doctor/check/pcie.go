@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,11 +22,9 @@ type pcieLink struct {
 	ports    int     // active ones
 }
 
-// linksOf are the PCIe links of the rails. Of a port with two halves, each link
-// needs to carry only its part.
+// linksOf are the PCIe links of the rails. Of a port with two halves, each link carries only its part.
 func linksOf(f *facts.Facts) (list []*pcieLink) {
-	byKey := map[string]*pcieLink{}
-	ports := map[string]bool{}
+	byKey, ports := map[string]*pcieLink{}, map[string]bool{}
 	for _, r := range f.Hardware() {
 		if r.Link == nil {
 			continue
@@ -37,13 +36,12 @@ func linksOf(f *facts.Facts) (list []*pcieLink) {
 			if r.Slot != nil {
 				l.canSpeed, l.canWidth = min(l.canSpeed, r.Slot.MaxSpeed), min(l.canWidth, r.Slot.MaxWidth)
 			}
-			// In a virtual machine the slot is emulated, and often reports less than
-			// the link runs at.
+			// The emulated slot of a virtual machine often reports less than the link runs at.
 			l.canSpeed, l.canWidth = max(l.canSpeed, r.Link.Speed), max(l.canWidth, r.Link.Width)
 			byKey[key], list = l, append(list, l)
 		}
 		l.rails = append(l.rails, r)
-		port := key + " " + orElse(r.PortKey, r.Device+fmt.Sprint(r.Port))
+		port := key + " " + cmp.Or(r.PortKey, r.Device+fmt.Sprint(r.Port))
 		if r.Active() && !ports[port] {
 			ports[port] = true
 			l.ports++
@@ -62,15 +60,14 @@ func linkBytes(speed float64, width int) float64 {
 // generation is speed and width of a link, for people.
 func generation(speed float64, width int) string { return fmt.Sprintf("%g GT/s x%d", speed, width) }
 
-func checkPCIeLink(f *facts.Facts, report func(Finding)) {
+func checkPCIeLink(f *facts.Facts, report reporter) {
 	for _, l := range linksOf(f) {
 		switch {
 		case l.Speed < l.canSpeed || l.Width < l.canWidth:
 			report(l.degraded())
 		case l.ports == 1 && l.need > l.can() && (l.canSpeed < l.MaxSpeed || l.canWidth < l.MaxWidth):
-			report(Finding{Severity: Warning, Subject: namesOf(l.rails),
-				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s",
-					l.Address,
+			report(Finding{Subject: listed(l.rails),
+				Evidence: fmt.Sprintf("the slot of %s supports %s (%s), the adapter %s, and its port runs at %s", l.Address,
 					generation(l.canSpeed, l.canWidth), gigabits(l.can()), generation(l.MaxSpeed, l.MaxWidth),
 					gigabits(l.need)),
 				Why: "The slot limits this rail, whatever its port could carry.",
@@ -81,39 +78,35 @@ func checkPCIeLink(f *facts.Facts, report func(Finding)) {
 
 // degraded is the finding of a link that runs below what it supports.
 func (l *pcieLink) degraded() Finding {
-	now := linkBytes(l.Speed, l.Width)
-	ends := "both ends support"
+	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
+	now, ends := linkBytes(l.Speed, l.Width), "both ends support"
+	var fix []string
 	if l.slot == nil {
 		ends = "the slot's capability is unknown, the adapter supports"
+		fix = []string{note("check what the slot supports (lspci -vt shows the bridge above %s, lspci -vvs BRIDGE its "+
+			"LnkCap); if as much: "+reseat, l.Address)}
+	} else {
+		fix = []string{"# retrains the link, which interrupts traffic over it",
+			sh("setpci -s %s CAP_EXP+10.w=20:20", l.slot.Address), "# if that does not help: " + reseat}
 	}
-	out := Finding{Severity: Warning, Subject: namesOf(l.rails),
+	out := Finding{Subject: listed(l.rails), Fix: fix,
 		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
 			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
-		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its " +
-			"full " +
+		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its full " +
 			"rate."}
 	if now < l.need {
 		out.Severity = Fault
 	}
-	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
-	if l.slot == nil {
-		out.Fix = []string{note("check what the slot supports (lspci -vt shows the bridge above %s, lspci -vvs "+
-			"BRIDGE its "+
-			"LnkCap); if as much: "+reseat, l.Address)}
-	} else {
-		out.Fix = []string{"# retrains the link, which interrupts what goes over it",
-			command("setpci", "-s", l.slot.Address, "CAP_EXP+10.w=20:20"), "# if that does not help: " + reseat}
-	}
 	return out
 }
 
-func checkPCIeShared(f *facts.Facts, report func(Finding)) {
+func checkPCIeShared(f *facts.Facts, report reporter) {
 	for _, l := range linksOf(f) {
 		halves := slices.ContainsFunc(l.rails, func(r *facts.Rail) bool { return len(f.Halves(r)) > 0 })
-		if l.ports < 2 || l.need <= l.can() || halves { // halves are built so: their other links carry the rest
+		if l.ports < 2 || l.need <= l.can() || halves { // by design: the halves' other links carry the rest
 			continue
 		}
-		report(Finding{Severity: Warning, Subject: namesOf(l.rails),
+		report(Finding{Subject: listed(l.rails),
 			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s",
 				gigabits(l.need), l.Address, gigabits(l.can())),
 			Why: "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
@@ -122,12 +115,11 @@ func checkPCIeShared(f *facts.Facts, report func(Finding)) {
 	}
 }
 
-// remoteDistance is from where on the way to a NUMA node leads out of the
-// processor: nodes within one (sub-NUMA clustering, NPS) are at 11 to 17, those
-// of another at 20, the kernel's REMOTE_DISTANCE, and more.
+// remoteDistance is the least distance of a NUMA node of another processor, the kernel's REMOTE_DISTANCE. Nodes within
+// one processor (sub-NUMA clustering, NPS) are at 11 to 17.
 const remoteDistance = 20
 
-func checkNUMA(f *facts.Facts, report func(Finding)) {
+func checkNUMA(f *facts.Facts, report reporter) {
 	in := map[int]*facts.Rail{} // the first in each node
 	for _, r := range f.Hardware() {
 		if r.Active() && r.NUMANode >= 0 && in[r.NUMANode] == nil {
@@ -153,22 +145,19 @@ func checkNUMA(f *facts.Facts, report func(Finding)) {
 				"(/sys/devices/system/node/node%d/distance; 10 is the node itself)",
 				in[nearest.To], nearest.To, nearest.Value, node)
 		}
-		word := "GPU"
+		word := "GPU "
 		if len(far[node]) > 1 {
-			word = "GPUs"
+			word = "GPUs "
 		}
-		report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s %s", word, strings.Join(far[node], ", ")),
-			Evidence: evidence,
-			Why: "What they send crosses the link between the processors, which is slower, shared, and on many " +
-				"machines not " +
-				"usable for GPUDirect.",
-			Fix: []string{note("move an adapter to a slot of NUMA node %d, or give these GPUs the jobs that stay "+
-				"within the "+
-				"node", node)}})
+		report(Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
+			Why: "What they send crosses the link between the processors, which is slower, shared, and on many machines " +
+				"not usable for GPUDirect.",
+			Fix: []string{note("move an adapter to a slot of NUMA node %d, or run jobs that stay within the node on these "+
+				"GPUs", node)}})
 	}
 }
 
-// nearestRail returns which of the nodes that have a rail is the nearest to one.
+// nearestRail returns the nearest of the nodes that have a rail.
 func nearestRail(f *facts.Facts, node int, in map[int]*facts.Rail) (best facts.Distance, ok bool) {
 	for _, n := range f.NUMA {
 		for _, d := range n.Distances {

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -15,48 +16,47 @@ type pair struct {
 	a, b        *facts.Rail
 }
 
-func (p pair) subject() string { return fmt.Sprintf("%s and %s of %s", p.a, p.b, p.there.Node) }
-
-// eachPair is a check of the rails that both nodes have under one name, and that
-// are up: what is down is a finding of its node.
-func eachPair(check func(p pair, report func(Finding))) func(here, there *facts.Facts, report func(Finding)) {
-	return func(here, there *facts.Facts, report func(Finding)) {
+// eachPair is a check of the rails that both nodes have under one name and that are up: one that is down is a finding
+// of its node.
+func eachPair(check func(pair, reporter)) func(here, there *facts.Facts, report reporter) {
+	return func(here, there *facts.Facts, report reporter) {
 		for i := range here.Rails {
 			a := &here.Rails[i]
 			at := slices.IndexFunc(there.Rails, func(b facts.Rail) bool { return b.Name == a.Name })
 			if at >= 0 && a.Active() && there.Rails[at].Active() {
-				check(pair{here, there, a, &there.Rails[at]}, report)
+				b := &there.Rails[at]
+				check(pair{here, there, a, b}, report.about(fmt.Sprintf("%s and %s of %s", a, b, there.Node)))
 			}
 		}
 	}
 }
 
-func checkPeerRails(here, there *facts.Facts, report func(Finding)) {
+func (p pair) ethernet() bool { return p.a.Ethernet() && p.b.Ethernet() }
+
+func checkPeerRails(here, there *facts.Facts, report reporter) {
 	a, b := len(here.Rails), len(there.Rails)
 	if a == b || a == 0 || b == 0 {
 		return
 	}
-	report(Finding{Severity: Warning, Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
+	report(Finding{Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
 		Evidence: fmt.Sprintf("%s on %s, %d on %s", counted(a, "rail", "rails"), here.Node, b, there.Node),
 		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
 		Fix: []string{"# compare railscope rails on both: a device that is missing on one, or a different " +
 			"rails.include in the configuration"}})
 }
 
-func checkPeerLinkLayer(p pair, report func(Finding)) {
+func checkPeerLinkLayer(p pair, report reporter) {
 	if p.a.LinkLayer == p.b.LinkLayer || p.a.LinkLayer == "" || p.b.LinkLayer == "" {
 		return
 	}
-	report(Finding{Severity: Fault, Subject: p.subject(),
+	report(Finding{
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", p.a.LinkLayer, p.here.Node, p.b.LinkLayer, p.there.Node),
-		Why:      "The two speak different protocols on the wire: nothing connects over this rail.",
-		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), "+
-			"then "+
-			"restart the node",
-			shellWord(orElse(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
+		Why:      "The two ends speak different protocols on the wire: nothing connects over this rail.",
+		Fix: []string{note("set both ports to one: mlxconfig -d %s set LINK_TYPE_P%d=2 (1 InfiniBand, 2 Ethernet), then "+
+			"restart the node", shellWord(cmp.Or(p.a.PCIAddress, p.a.Device)), p.a.Port)}})
 }
 
-func checkPeerRate(p pair, report func(Finding)) {
+func checkPeerRate(p pair, report reporter) {
 	if p.a.Rate == p.b.Rate || p.a.Rate == 0 || p.b.Rate == 0 {
 		return
 	}
@@ -64,63 +64,54 @@ func checkPeerRate(p pair, report func(Finding)) {
 	if p.b.Rate < p.a.Rate {
 		slow, node = p.b, p.there.Node
 	}
-	report(Finding{Node: node, Severity: Warning, Subject: p.subject(),
+	report(Finding{Node: node,
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
-		Why: "The faster end sends more than the slower one accepts: the goodput is the slower one's, and the switch " +
-			"in between pauses or drops.",
-		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed "+
-			"speed: "+
-			"ethtool %s",
-			slow, shellWord(slow.Netdev))}})
+		Why: "The faster end sends more than the slower one accepts: the goodput is the slower one's, and the switch in " +
+			"between pauses or drops.",
+		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
+			"ethtool %s", slow, shellWord(slow.Netdev))}})
 }
 
-// checkPeerMTU leaves MTUs that are too low to the check of the node that has
-// them.
-func checkPeerMTU(p pair, report func(Finding)) {
+// checkPeerMTU leaves MTUs that are too low to the check of their node.
+func checkPeerMTU(p pair, report reporter) {
 	a, b := p.here.Netdev(p.a.Netdev).MTU, p.there.Netdev(p.b.Netdev).MTU
-	if a == b || a == 0 || b == 0 || !p.a.Ethernet() || !p.b.Ethernet() || mtuLow(p.here, p.a) || mtuLow(p.there, p.b) {
+	if a == b || a == 0 || b == 0 || !p.ethernet() || mtuLow(p.here, p.a) || mtuLow(p.there, p.b) {
 		return
 	}
 	node, fix := p.here.Node, setMTU(p.here, p.a, b)
 	if b < a {
 		node, fix = p.there.Node, setMTU(p.there, p.b, a)
 	}
-	report(Finding{Node: node, Severity: Warning, Subject: p.subject(), Fix: fix,
+	report(Finding{Node: node, Fix: fix,
 		Evidence: fmt.Sprintf("%s of %s has MTU %d, %s of %s has %d", p.a.Netdev, p.here.Node, a, p.b.Netdev,
-			p.there.Node,
-			b),
+			p.there.Node, b),
 		Why: "RoCE uses 4096 either way, and TCP agrees on the smaller one. Other packets are not fragmented in an " +
-			"Ethernet segment: " +
-			"large datagrams of the one end are dropped silently by the other."})
+			"Ethernet segment: large datagrams of the one end are dropped silently by the other."})
 }
 
-func checkPeerSubnet(p pair, report func(Finding)) {
+func checkPeerSubnet(p pair, report reporter) {
 	a, b := p.here.Netdev(p.a.Netdev).IPv4(), p.there.Netdev(p.b.Netdev).IPv4()
-	if !p.a.Ethernet() || !p.b.Ethernet() || len(a) == 0 || len(b) == 0 || meet(a, b) ||
+	if !p.ethernet() || len(a) == 0 || len(b) == 0 || meet(a, b) ||
 		routed(p.here.Netdev(p.a.Netdev), b) && routed(p.there.Netdev(p.b.Netdev), a) {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: p.subject(),
-		Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a gateway",
-			p.a.Netdev, prefixes(a), p.b.Netdev, p.there.Node, prefixes(b)),
+	out := Finding{Evidence: fmt.Sprintf("%s has %s, %s of %s has %s: no common subnet, and no route through a gateway",
+		p.a.Netdev, listed(a), p.b.Netdev, p.there.Node, listed(b)),
 		Why: "Nobody answers ARP for the other end's address: queue pairs do not connect (rtr_unreachable)."}
-	for i := range p.there.Rails {
-		if o := &p.there.Rails[i]; o != p.b && meet(a, p.there.Netdev(o.Netdev).IPv4()) {
-			out.Severity = Warning
-			out.Evidence += fmt.Sprintf("; it meets %s there", o)
-			out.Why = "Programs that pair rails by number connect rails that cannot reach each other."
-			out.Fix = []string{
-				note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
-					"here and %s/%d there",
-					p.a.Device, p.a.Port, o.Device, o.Port)}
-			report(out)
-			return
-		}
-	}
-	if c, ok := join(a[0], b[0]); ok && !has(p.there, c.Addr()) {
+	crossed := p.there.Where(func(o *facts.Rail) bool { return o != p.b && meet(a, p.there.Netdev(o.Netdev).IPv4()) })
+	joined, ok := join(a[0], b[0])
+	switch {
+	case len(crossed) > 0:
+		o := crossed[0]
+		out.Severity = Warning
+		out.Evidence += fmt.Sprintf("; it meets %s there", o)
+		out.Why = "Programs that pair rails by number connect rails that cannot reach each other."
+		out.Fix = []string{note("give rails that meet one name on both nodes: rails.names in the configuration, %s/%d "+
+			"here and %s/%d there", p.a.Device, p.a.Port, o.Device, o.Port)}
+	case ok && !addressed(p.there, func(q netip.Prefix) bool { return q.Addr() == joined.Addr() }):
 		out.Fix = []string{note("%s joins the subnet of the other end; use another address if your plan has one", p.a),
-			ip("address add %s dev %s", c.String(), p.a.Netdev)}
-	} else {
+			sh("ip address add %s dev %s", joined, p.a.Netdev)}
+	default:
 		out.Fix = []string{note("give both ends addresses of one subnet: ip address add ADDRESS/LENGTH dev %s",
 			shellWord(p.a.Netdev))}
 	}
@@ -134,23 +125,14 @@ func meet(a, b []netip.Prefix) bool {
 	})
 }
 
-// routed reports whether an interface has a route through a gateway to one of
-// the other end's addresses.
+// routed reports whether an interface has a route through a gateway to one of the other end's addresses.
 func routed(n facts.Netdev, to []netip.Prefix) bool {
 	return slices.ContainsFunc(to, func(q netip.Prefix) bool {
 		return slices.ContainsFunc(n.Gateways, func(g netip.Prefix) bool { return g.Contains(q.Addr()) })
 	})
 }
 
-func prefixes(list []netip.Prefix) string {
-	var words []string
-	for _, p := range list {
-		words = append(words, p.String())
-	}
-	return enumerate(words)
-}
-
-// join is the address with a's place in the subnet of b.
+// join is the address at a's place in the subnet of b.
 func join(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Bits() != b.Bits() || a.Bits() < 8 || a.Bits() > 30 {
 		return netip.Prefix{}, false
@@ -163,19 +145,18 @@ func join(a, b netip.Prefix) (netip.Prefix, bool) {
 	return p, p.Addr() != b.Addr()
 }
 
-// checkPeerGID leaves GIDs that are unusable to the check of the node that has
-// them.
-func checkPeerGID(p pair, report func(Finding)) {
+// checkPeerGID leaves GIDs that are unusable to the check of their node.
+func checkPeerGID(p pair, report reporter) {
 	a, qa := p.a.BestGID()
 	b, qb := p.b.BestGID()
-	if !p.a.Ethernet() || !p.b.Ethernet() || qa < facts.OwnIPv6 || qb < facts.OwnIPv6 || qa == qb {
+	if !p.ethernet() || qa < facts.OwnIPv6 || qb < facts.OwnIPv6 || qa == qb {
 		return
 	}
 	six, owner := p.a, p.here
 	if qa > qb {
 		six, owner = p.b, p.there
 	}
-	report(Finding{Node: owner.Node, Severity: Fault, Subject: p.subject(), Fix: addressFor(owner, six),
+	report(Finding{Node: owner.Node, Fix: addressFor(owner, six),
 		Evidence: fmt.Sprintf("%s would use GID %d (%s), %s GID %d (%s)",
 			p.here.Node, a.Index, a.Addr.Unmap(), p.there.Node, b.Index, b.Addr.Unmap()),
 		Why: "A connection uses IPv4 or IPv6: these two ends have no address family in common."})

@@ -16,8 +16,7 @@ import (
 var otherRXE = doctortest.File("kernel/addresses/eth0", "192.168.100.2/24") + doctortest.File("kernel/addresses/eth1",
 	"192.168.101.2/24")
 
-// TestPeerFaults: each fault between two nodes yields its finding, and nothing
-// else between them.
+// TestPeerFaults: each fault between two nodes yields its finding, and nothing else between them.
 func TestPeerFaults(t *testing.T) {
 	tested := map[string]bool{}
 	rate := func(i, r string) string { return doctortest.File("sys/class/infiniband/rxe"+i+"/ports/1/rate", r) }
@@ -57,7 +56,7 @@ func TestPeerFaults(t *testing.T) {
 			here.Node, there.Node = "here", "peer"
 			list := judge(here, there)
 			compare(t, c.fault, list)
-			if len(list) == 1 && orElse(list[0].Node, "here") != c.node {
+			if len(list) == 1 && list[0].Node != c.node {
 				t.Errorf("commands for %q, want %q", list[0].Node, c.node)
 			}
 		})
@@ -91,8 +90,7 @@ func TestPeerNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestPeerCrossed: rails that meet under other names are no fault, and the names
-// are what to change.
+// TestPeerCrossed: rails that meet under other names are no fault, and the names are what to change.
 func TestPeerCrossed(t *testing.T) {
 	here, there := doctortest.Machine(t, "rxe", ""),
 		doctortest.Machine(t, "rxe",
@@ -105,8 +103,7 @@ func TestPeerCrossed(t *testing.T) {
 	}
 }
 
-// TestConclusions: of what a peer concluded about its jobs only what makes sense
-// is repeated, and each once.
+// TestConclusions: of what a peer concluded about its jobs only what makes sense is repeated, and each once.
 func TestConclusions(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", "")
 	f.Jobs.Conclusions = []facts.Conclusion{

@@ -23,77 +23,63 @@ type qosRow struct {
 	group qosGroup
 	name  string // of the setting in facts.QoS
 	what  string
-	why   string                                     // if the group's does not do
+	why   string
 	fix   func(r *facts.Rail, value string) []string // gives the rail this value
 }
 
 const (
 	whyPFC = "PFC must be on for the same priorities on every rail, adapter and switch: where it is off, RoCE loses " +
-		"packets under load, " +
-		"and one slow rail slows the whole job."
-	whyTrust = "By trust the adapter sorts packets into priorities: RoCE without a VLAN tag has only its DSCP, so " +
-		"with " +
-		"pcp all of it is in priority 0, without PFC."
+		"packets under load, and one slow rail slows the whole job."
+	whyTrust = "Trust selects the field by which the adapter sorts packets into priorities: RoCE without a VLAN tag has " +
+		"only its DSCP, so with pcp all of it is in priority 0, without PFC."
 	whyPause = "Global pause stops all priorities at once and replaces PFC: a rail that has it blocks what PFC would " +
 		"let pass."
-	whyDCQCN = "Rails of one job share its load: one that reacts to congestion differently is slower, or displaces " +
-		"the " +
+	whyDCQCN = "Rails of one job share its load: one that reacts to congestion differently is slower, or displaces the " +
 		"others."
 	whyClass = "The traffic class decides in which queue of adapter and switch packets go: a rail with another one " +
 		"leaves the lossless queue."
 )
 
-func (row qosRow) reason() string {
-	if row.why != "" {
-		return row.why
-	}
-	return [...]string{whyPFC, whyDCQCN, whyClass}[row.group]
-}
-
 func qosRows() []qosRow {
 	rows := []qosRow{
-		{group: qosPFC, name: "pfc", what: "PFC priorities", fix: func(r *facts.Rail, value string) []string {
+		{qosPFC, "pfc", "PFC priorities", whyPFC, func(r *facts.Rail, value string) []string {
 			words := []string{"all:off"}
 			on, _ := splitPriorities(value)
 			for _, priority := range on {
 				words = append(words, priority+":on")
 			}
-			return []string{fmt.Sprintf("dcb pfc set dev %s prio-pfc %s", shellWord(r.Netdev),
-				strings.Join(words, " "))}
+			return []string{sh("dcb pfc set dev %s prio-pfc ", r.Netdev) + strings.Join(words, " ")}
 		}},
-		{group: qosPFC, name: "trust", what: "trust", why: whyTrust, fix: func(r *facts.Rail, value string) []string {
-			return []string{fmt.Sprintf("mlnx_qos -i %s --trust=%s", shellWord(r.Netdev), shellWord(value))}
+		{qosPFC, "trust", "trust", whyTrust, func(r *facts.Rail, value string) []string {
+			return []string{sh("mlnx_qos -i %s --trust=%s", r.Netdev, value)}
 		}},
-		{group: qosPFC, name: "pause", what: "global pause", why: whyPause,
-			fix: func(r *facts.Rail, value string) []string {
-				return []string{command(append([]string{"ethtool", "-A", r.Netdev}, strings.Fields(value)...)...)}
-			}},
-		{group: qosDCQCN, name: "roce_np", what: "DCQCN notification point priorities", fix: fixECN("roce_np")},
-		{group: qosDCQCN, name: "roce_rp", what: "DCQCN reaction point priorities", fix: fixECN("roce_rp")},
-		{group: qosClass, name: "traffic_class", what: "traffic class",
-			fix: func(r *facts.Rail, value string) []string {
-				if value == "unset" {
-					return []string{
-						note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
-							facts.Clean(r.Device))}
-				}
-				return []string{fmt.Sprintf("echo %s > /sys/class/infiniband/%s/tc/%d/traffic_class", shellWord(value),
-					shellWord(r.Device), r.Port)}
-			}},
-		{group: qosClass, name: "roce_tos", what: "default TOS of rdma_cm",
-			fix: func(r *facts.Rail, value string) []string {
-				dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
-				return []string{fmt.Sprintf("mkdir -p %s && echo %s > %s/ports/%d/default_roce_tos", dir,
-					shellWord(value), dir,
-					r.Port)}
-			}},
+		{qosPFC, "pause", "global pause", whyPause, func(r *facts.Rail, value string) []string {
+			line := sh("ethtool -A %s", r.Netdev)
+			for word := range strings.FieldsSeq(value) {
+				line += " " + shellWord(word)
+			}
+			return []string{line}
+		}},
+		{qosDCQCN, "roce_np", "DCQCN notification point priorities", whyDCQCN, fixECN("roce_np")},
+		{qosDCQCN, "roce_rp", "DCQCN reaction point priorities", whyDCQCN, fixECN("roce_rp")},
+		{qosClass, "traffic_class", "traffic class", whyClass, func(r *facts.Rail, value string) []string {
+			if value == "unset" {
+				return []string{note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
+					r.Device)}
+			}
+			return []string{sh("echo %s > /sys/class/infiniband/%s/tc/%v/traffic_class", value, r.Device, r.Port)}
+		}},
+		{qosClass, "roce_tos", "default TOS of rdma_cm", whyClass, func(r *facts.Rail, value string) []string {
+			dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
+			return []string{"mkdir -p " + dir + sh(" && echo %s > ", value) + dir +
+				sh("/ports/%v/default_roce_tos", r.Port)}
+		}},
 	}
 	for _, name := range facts.CongestionParameters() {
-		rows = append(rows, qosRow{group: qosDCQCN, name: name, what: "DCQCN parameter " + name,
-			fix: func(r *facts.Rail, value string) []string {
-				return []string{fmt.Sprintf("echo %s > /sys/kernel/debug/mlx5/$(basename $(readlink -f "+
-					"/sys/class/infiniband/%s/device))/cc_params/%s",
-					shellWord(value), shellWord(r.Device), name)}
+		rows = append(rows, qosRow{qosDCQCN, name, "DCQCN parameter " + name, whyDCQCN,
+			func(r *facts.Rail, value string) []string {
+				return []string{sh("echo %s > /sys/kernel/debug/mlx5/$(basename $(readlink -f /sys/class/infiniband/%s/"+
+					"device))/cc_params/%s", value, r.Device, name)}
 			}})
 	}
 	return rows
@@ -102,21 +88,18 @@ func qosRows() []qosRow {
 // fixECN enables one side of DCQCN for some priorities and no others.
 func fixECN(side string) func(*facts.Rail, string) []string {
 	return func(r *facts.Rail, value string) (lines []string) {
-		dir := fmt.Sprintf("/sys/class/net/%s/ecn/%s/enable", shellWord(r.Netdev), side)
 		on, off := splitPriorities(value)
-		set := func(list []string, value int) {
+		for i, list := range [][]string{on, off} {
 			if len(list) > 0 {
-				lines = append(lines, fmt.Sprintf("for p in %s; do echo %d > %s/$p; done", strings.Join(list, " "),
-					value, dir))
+				lines = append(lines, "for p in "+strings.Join(list, " ")+
+					sh("; do echo %v > /sys/class/net/%s/ecn/%s/enable/$p; done", 1-i, r.Netdev, side))
 			}
 		}
-		set(on, 1)
-		set(off, 0)
 		return lines
 	}
 }
 
-// splitPriorities reads a list of priorities; what is no priority is left out.
+// splitPriorities parses a list of priorities; it ignores what is not a priority.
 func splitPriorities(text string) (on, off []string) {
 	listed := strings.Split(text, ",")
 	for p := range 8 {
@@ -129,32 +112,24 @@ func splitPriorities(text string) (on, off []string) {
 	return on, off
 }
 
-// qosValue is what one rail has of one setting.
+// qosValue is the value of one setting of one rail.
 type qosValue struct {
 	rail         *facts.Rail
 	value, where string
 }
 
-// Bounds on what is compared: a peer's facts are not to be trusted.
-const (
-	maxCompared = 128 // rails, versions
-	maxSettings = 64
-)
-
-// qosValues returns the values of a setting on active rails, by kind of rail:
-// only adapters of one kind are sure to mean the same by it, and to do the same
-// work.
+// qosValues returns the values of a setting on active rails, by kind of rail: only for adapters of one kind is it
+// certain that they mean the same by it and do the same work.
 func qosValues(f *facts.Facts, name string) map[string][]qosValue {
 	out := map[string][]qosValue{}
-	for i := range f.Rails[:min(len(f.Rails), maxCompared)] {
-		r := &f.Rails[i]
-		for _, q := range f.QoS[:min(len(f.QoS), maxCompared)] {
-			if !r.Active() || r.Kind == "" || q.Device != r.Device || q.Port != r.Port {
+	for _, r := range f.Where(func(r *facts.Rail) bool { return r.Active() && r.Kind != "" }) {
+		for _, q := range f.QoS {
+			if q.Device != r.Device || q.Port != r.Port {
 				continue
 			}
-			for _, set := range q.Settings[:min(len(q.Settings), maxSettings)] {
+			for _, set := range q.Settings {
 				if set.Name == name {
-					out[r.Kind] = append(out[r.Kind], qosValue{r, facts.Clean(set.Value), facts.Clean(set.Where)})
+					out[r.Kind] = append(out[r.Kind], qosValue{r, set.Value, set.Where})
 				}
 			}
 		}
@@ -162,7 +137,7 @@ func qosValues(f *facts.Facts, name string) map[string][]qosValue {
 	return out
 }
 
-// usual is the value that most have, the first such.
+// usual is the most frequent value, the first of several.
 func usual(list []qosValue) string {
 	count, best := map[string]int{}, ""
 	for _, v := range list {
@@ -190,36 +165,30 @@ func eachSetting(group qosGroup, f *facts.Facts, do func(row qosRow, kind string
 }
 
 // checkQoS finds rails of one kind that differ.
-func checkQoS(group qosGroup) func(*facts.Facts, func(Finding)) {
-	return func(f *facts.Facts, report func(Finding)) {
+func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
+	return func(f *facts.Facts, report reporter) {
 		eachSetting(group, f, func(row qosRow, _ string, values []qosValue) {
-			if finding, ok := row.odd(values); ok {
-				report(finding)
+			want := usual(values)
+			var odd, others []*facts.Rail
+			var read []string
+			where := ""
+			for _, v := range values {
+				if v.value == want {
+					others, where = append(others, v.rail), v.where
+					continue
+				}
+				odd = append(odd, v.rail)
+				read = append(read, fmt.Sprintf("%s on %s (%s)", v.value, v.rail, v.where))
+			}
+			if len(odd) > 0 {
+				report(Finding{Subject: railsOf(odd), Why: row.why, Fix: row.fixAll(odd, want),
+					Evidence: fmt.Sprintf("%s: %s, but %s on %s (%s)", row.what, listed(read), want, railsOf(others), where)})
 			}
 		})
 	}
 }
 
-// odd is the finding that some have another value than most.
-func (row qosRow) odd(list []qosValue) (Finding, bool) {
-	want := usual(list)
-	var odd, others []*facts.Rail
-	var read []string
-	where := ""
-	for _, v := range list {
-		if v.value == want {
-			others, where = append(others, v.rail), v.where
-			continue
-		}
-		odd = append(odd, v.rail)
-		read = append(read, fmt.Sprintf("%s on %s (%s)", v.value, v.rail, v.where))
-	}
-	return Finding{Severity: Warning, Subject: railsOf(odd),
-		Evidence: fmt.Sprintf("%s: %s, but %s on %s (%s)", row.what, listed(read), want, railsOf(others), where),
-		Why:      row.reason(), Fix: row.fixAll(odd, want)}, len(odd) > 0
-}
-
-// fixAll fixes a few of many rails: the others are fixed likewise.
+// fixAll prints the fix of a few of many rails: it is the same for the others.
 func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	for _, r := range rails[:min(len(rails), 8)] {
 		lines = append(lines, row.fix(r, value)...)
@@ -227,11 +196,10 @@ func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	return lines
 }
 
-// comparePeerQoS finds settings that two nodes have, each on all of its rails of
-// a kind alike, and unlike each other. On a node whose own rails differ, that is
-// the finding.
-func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report func(Finding)) {
-	return func(here, there *facts.Facts, report func(Finding)) {
+// comparePeerQoS finds settings that two nodes each have alike on all rails of a kind, but unlike each other. If the
+// rails of one node differ, that is the finding.
+func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report reporter) {
+	return func(here, there *facts.Facts, report reporter) {
 		eachSetting(group, here, func(row qosRow, kind string, a []qosValue) {
 			b := qosValues(there, row.name)[kind]
 			if len(b) == 0 || !uniform(a) || !uniform(b) || a[0].value == b[0].value {
@@ -241,11 +209,9 @@ func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report func(F
 			for _, v := range a {
 				rails = append(rails, v.rail)
 			}
-			report(Finding{Severity: Warning, Subject: railsOf(rails),
+			report(Finding{Subject: railsOf(rails), Why: row.why,
 				Evidence: fmt.Sprintf("%s: %s here (%s), %s on the peer (%s)", row.what, a[0].value, a[0].where,
-					b[0].value,
-					b[0].where),
-				Why: row.reason(),
+					b[0].value, b[0].where),
 				Fix: append([]string{"# sets the peer's value; make sure first that the switches use it, too"},
 					row.fixAll(rails, b[0].value)...)})
 		})

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,23 +11,20 @@ import (
 
 const tryRXE = "# to try RDMA without an adapter: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE"
 
-func checkNoRails(f *facts.Facts, report func(Finding)) {
+func checkNoRails(f *facts.Facts, report reporter) {
 	if len(f.Rails) > 0 || f.Hidden {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: "this node",
-		Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
+	out := Finding{Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
 	switch {
 	case len(f.LeftOut) > 0:
 		port := f.LeftOut[0]
 		out.Evidence = fmt.Sprintf("every RDMA port is excluded; %s port %d: %s", port.Device, port.Port, port.Reason)
-		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the " +
-			"physical " +
+		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the physical " +
 			"function is"}
 	case len(f.RDMADevices) > 0:
 		out.Evidence = fmt.Sprintf("none of the devices in /sys/class/infiniband (%s) has a readable port that the "+
-			"configuration includes",
-			listed(f.RDMADevices))
+			"configuration includes", listed(f.RDMADevices))
 		out.Fix = []string{"# check rails.include in the configuration, and: ls /sys/class/infiniband/*/ports"}
 	case len(f.Adapters) > 0:
 		var modules, seen []string
@@ -36,9 +34,9 @@ func checkNoRails(f *facts.Facts, report func(Finding)) {
 		}
 		slices.Sort(modules)
 		out.Evidence = fmt.Sprintf("PCI has adapters that support RDMA (%s), but /sys/class/infiniband has no device",
-			enumerate(seen))
+			listed(seen))
 		for _, m := range slices.Compact(modules) {
-			out.Fix = append(out.Fix, command("modprobe", m))
+			out.Fix = append(out.Fix, sh("modprobe %s", m))
 		}
 		out.Fix = append(out.Fix, "# if that does not help, see dmesg")
 	case f.RDMA:
@@ -51,39 +49,34 @@ func checkNoRails(f *facts.Facts, report func(Finding)) {
 	report(out)
 }
 
-func checkNetdevDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkNetdevDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	if n.Up == nil || *n.Up || !r.Ethernet() || f.BondOf(r) != nil || f.WorkingHalf(r) != nil {
 		return
 	}
-	report(Finding{Severity: Fault, Subject: r.String(),
+	report(Finding{
 		Evidence: fmt.Sprintf("%s is administratively down (/sys/class/net/%s/flags); the port is %q", n.Name, n.Name,
 			r.State),
 		Why: "A port is ACTIVE only while its interface is up: this rail carries nothing.",
-		Fix: []string{ip("link set dev %s up", n.Name)}})
+		Fix: []string{sh("ip link set dev %s up", n.Name)}})
 }
 
-func checkPortDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	down := r.Ethernet() && n.Up != nil && !*n.Up // InfiniBand does not need its interface
 	if r.StateID == 0 || r.Active() || down || f.BondOf(r) != nil || f.WorkingHalf(r) != nil {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: r.String(),
-		Evidence: fmt.Sprintf("the port is %q, physically %q", r.State, r.PhysState),
-		Why:      "A port that is not ACTIVE carries nothing: the other rails do its work, or the job does not start."}
+	out := Finding{Evidence: fmt.Sprintf("the port is %q, physically %q", r.State, r.PhysState),
+		Why: "A port that is not ACTIVE carries nothing: the other rails do its work, or the job does not start."}
 	switch {
 	case r.LinkLayer == "InfiniBand":
-		out.Fix = []string{"# a port in INIT waits for a subnet manager: check that the fabric has one (sminfo); " +
-			"if not: " +
-			"systemctl start opensm",
-			"# a port in DOWN has no link: check its cable"}
+		out.Fix = []string{"# a port in INIT waits for a subnet manager: check that the fabric has one (sminfo); if not: " +
+			"systemctl start opensm", "# a port in DOWN has no link: check its cable"}
 	case n.Carrier != nil && !*n.Carrier:
 		out.Evidence += fmt.Sprintf("; %s has no carrier", n.Name)
-		out.Fix = []string{note("plug in the cable at both ends, or replace it or its transceiver; check that the "+
-			"switch "+
-			"port is enabled: ethtool %s; ethtool -m %s",
-			shellWord(n.Name), shellWord(n.Name))}
+		out.Fix = []string{note("plug in the cable at both ends, or replace it or its transceiver; check that the switch "+
+			"port is enabled: ethtool %s; ethtool -m %s", shellWord(n.Name), shellWord(n.Name))}
 	case n.Name != "":
 		out.Fix = append(bounce(n.Name), "# if that does not help, see dmesg")
 	default:
@@ -92,37 +85,32 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report func(Finding)) {
 	report(out)
 }
 
-// A link that flaps: more often than boot and configuration explain.
+// A link flaps if it goes down more often than boot and configuration explain.
 const (
 	flapsAtLeast = 20
 	flapsADay    = 4
 )
 
-func checkFlapping(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	days := f.Uptime / (24 * 3600)
 	if n.Downs == nil || days <= 0 || *n.Downs <= flapsAtLeast || float64(*n.Downs) <= flapsADay*days {
 		return
 	}
-	report(Finding{Severity: Warning, Subject: r.String(),
-		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the "+
-			"kernel has "+
-			"been up for %.1f days",
-			n.Name, *n.Downs, n.Name, days),
+	report(Finding{
+		Evidence: fmt.Sprintf("the link of %s went down %d times (/sys/class/net/%s/carrier_down_count); the kernel has "+
+			"been up for %.1f days", n.Name, *n.Downs, n.Name, days),
 		Why: "Each time costs seconds of retransmission, and a queue pair that times out ends its job. " +
 			"The count is since the interface was created: netdev_carrier_changes_total shows whether it still rises.",
-		Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d "+
-			"%s -c",
-			shellWord(n.Name), shellWord(orElse(r.PCIAddress, r.Device)))}})
+		Fix: []string{note("clean or replace the cable or its transceiver, at both ends: ethtool -m %s; mlxlink -d %s -c",
+			shellWord(n.Name), shellWord(cmp.Or(r.PCIAddress, r.Device)))}})
 }
 
-// minMTU is the least MTU of an interface with which any driver makes RoCE MTU
-// 4096: that and 96 bytes of headers (include/rdma/ib_addr.h, iboe_get_mtu),
-// rounded up as everyone does.
+// minMTU is the least MTU of an interface with which any driver makes RoCE MTU 4096: that and 96 bytes of headers
+// (include/rdma/ib_addr.h, iboe_get_mtu), rounded up as usual.
 const minMTU = 4200
 
-// bestMTU is what the MTU of a rail's interface should be: the highest of the
-// rails of its rate, and enough.
+// bestMTU is what the MTU of a rail's interface should be: the highest of the rails of its rate, and at least minMTU.
 func bestMTU(f *facts.Facts, r *facts.Rail) int {
 	best := minMTU
 	for i := range f.Rails {
@@ -140,7 +128,7 @@ func setMTU(f *facts.Facts, r *facts.Rail, mtu int) []string {
 		name = b.Name
 	}
 	return []string{note("every switch port in between needs %d or more, too", mtu),
-		ip("link set dev %s mtu %s", name, fmt.Sprint(mtu))}
+		sh("ip link set dev %s mtu %v", name, mtu)}
 }
 
 func mtuLow(f *facts.Facts, r *facts.Rail) bool {
@@ -148,36 +136,28 @@ func mtuLow(f *facts.Facts, r *facts.Rail) bool {
 	return r.Ethernet() && mtu > 0 && r.RoCEMTU(mtu) < 4096
 }
 
-func checkMTULow(f *facts.Facts, r *facts.Rail, report func(Finding)) {
+func checkMTULow(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	half := f.WorkingHalf(r) // the fix of an unused half sets its MTU, too
 	if !r.Active() || !mtuLow(f, r) || half != nil && f.Netdev(half.Netdev).MTU > n.MTU {
 		return
 	}
-	out := Finding{Severity: Warning, Subject: r.String(),
+	report(protectManagement(f, Finding{Fix: setMTU(f, r, bestMTU(f, r)),
 		Evidence: fmt.Sprintf("%s has MTU %d, which gives RoCE %d of 4096", n.Name, n.MTU, r.RoCEMTU(n.MTU)),
-		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there " +
-			"are " +
-			"four times as many. " +
-			"Both ends of a connection use the smaller MTU.",
-		Fix: setMTU(f, r, bestMTU(f, r))}
-	protectManagement(f, &out, n.Name, []*facts.Rail{r})
-	report(out)
+		Why: "Each packet has 58 bytes of headers, so small packets cost goodput (1024: 5 %, 4096: 1 %), and there are " +
+			"four times as many. Both ends of a connection use the smaller MTU."}, n.Name, r))
 }
 
-func checkMTUUnlike(f *facts.Facts, report func(Finding)) {
+func checkMTUUnlike(f *facts.Facts, report reporter) {
 	for i := range f.Rails {
 		r := &f.Rails[i]
 		mtu, best := f.Netdev(r.Netdev).MTU, bestMTU(f, r)
 		if !r.Active() || !r.Ethernet() || mtu == 0 || mtuLow(f, r) || mtu >= best || best <= minMTU {
 			continue
 		}
-		report(Finding{Severity: Warning, Subject: r.String(),
+		report(Finding{Subject: r.String(), Fix: setMTU(f, r, best),
 			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, gigabits(r.Rate), best),
-			Why: "RoCE uses 4096 either way, but large datagrams to this rail from ends with the larger MTU are " +
-				"dropped " +
-				"silently, " +
-				"and TCP over it needs more packets.",
-			Fix: setMTU(f, r, best)})
+			Why: "RoCE uses 4096 either way, but large datagrams to this rail from ends with the larger MTU are dropped " +
+				"silently, and TCP over it needs more packets."})
 	}
 }

@@ -34,8 +34,7 @@ const (
 	half = "sys/class/infiniband/roceP2p1s0f0/ports/1/"
 )
 
-// oneEnslaved makes bond0, with an address, of eth1 and of an interface that is
-// no rail.
+// oneEnslaved makes bond0, with an address, of eth1 and of an interface that is no rail.
 func oneEnslaved(address string) string {
 	return "gone kernel/addresses/eth1\n" + doctortest.File("sys/class/net/eth1/master",
 		"-> ../../../../../virtual/net/bond0") + doctortest.File("sys/class/net/eth1/bonding_slave/mii_status", "up") +
@@ -48,8 +47,7 @@ func oneEnslaved(address string) string {
 		"-> ../../devices/virtual/net/bond0") + doctortest.File("kernel/addresses/bond0", address)
 }
 
-// enslaved makes bond0 of eth0 and eth1 as the kernel shows it: rxe0 and rxe1
-// have the GIDs of its address.
+// enslaved makes bond0 of eth0 and eth1 as the kernel shows it: rxe0 and rxe1 have the GIDs of its address.
 func enslaved(mode string) string {
 	text := "gone kernel/addresses/eth0\ngone kernel/addresses/eth1\n"
 	for i, netdev := range []string{"eth0", "eth1"} {
@@ -321,8 +319,7 @@ var gpuInNode1 = doctortest.File("sys/bus/pci/devices/0000:b1:00.0/class",
 	"0x030200") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/vendor",
 	"0x10de") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/numa_node", "1")
 
-// TestRailsExcluded: devices that the configuration leaves out are there, and no
-// module that is not loaded.
+// TestRailsExcluded: devices that the configuration leaves out are there, and no module that is not loaded.
 func TestRailsExcluded(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/lag.txtar")
 	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile("^rxe")}, nil, 10*time.Second)
@@ -335,8 +332,7 @@ func TestRailsExcluded(t *testing.T) {
 	}
 }
 
-// TestFaults: each fault yields its finding, and nothing else; each check has a
-// fault here.
+// TestFaults: each fault yields its finding, and nothing else; each check has a fault here.
 func TestFaults(t *testing.T) {
 	tested := map[string]bool{}
 	for _, c := range faults {

@@ -8,8 +8,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// Share returns the facts as peers get them. What is in the environments of
-// processes stays here: the node judges it itself.
+// Share returns the facts that peers get. The environments of processes stay on the node, which judges them itself.
 func Share(f *facts.Facts) *facts.Facts {
 	out := *f
 	out.Jobs = facts.Jobs{Read: f.Jobs.Read, Conclusions: conclude(f)}
@@ -17,8 +16,7 @@ func Share(f *facts.Facts) *facts.Facts {
 		func(s string) bool { return strings.HasPrefix(s, facts.UnreadJobs) })
 	if len(out.Unread) < len(f.Unread) {
 		out.Unread = append(out.Unread,
-			facts.UnreadJobs+": not all were read; run railscope doctor on that node for the "+
-				"reasons")
+			facts.UnreadJobs+": not all were read; run railscope doctor on that node for the reasons")
 	}
 	return &out
 }
@@ -48,15 +46,14 @@ func conclude(f *facts.Facts) []facts.Conclusion {
 	return list
 }
 
-// repeat reports what a peer concluded of its own processes, each severity once,
-// if it makes sense.
-func (c jobCheck) repeat(f *facts.Facts, report func(Finding)) {
+// repeat reports what a peer concluded of its own processes, each severity once, if it makes sense.
+func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 	seen := map[Severity]bool{}
 	for _, peer := range f.Jobs.Conclusions {
 		severity := Severity(peer.Severity)
-		valid := severity == Fault || severity == Warning
-		if peer.Check != c.id || !valid || seen[severity] || min(peer.Processes, peer.Files) < 0 ||
-			max(peer.Processes, peer.Files) == 0 {
+		valid := (severity == Fault || severity == Warning) && min(peer.Processes, peer.Files) >= 0 &&
+			max(peer.Processes, peer.Files) > 0
+		if peer.Check != c.id || !valid || seen[severity] {
 			continue
 		}
 		seen[severity] = true
@@ -67,15 +64,11 @@ func (c jobCheck) repeat(f *facts.Facts, report func(Finding)) {
 		if peer.Files > 0 {
 			where = append(where, counted(peer.Files, "configuration file", "configuration files"))
 		}
+		why := strings.ReplaceAll(c.about, "`", "")
 		report(Finding{Severity: severity, Subject: c.variable,
-			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to "+
-				"peers",
-				strings.Join(where, " and ")),
-			Why: sentence(strings.ReplaceAll(c.about, "`", "")),
-			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and " +
-				"the fix"}})
+			Evidence: fmt.Sprintf("the node itself found it wrong in %s; values and processes are not reported to peers",
+				listed(where)),
+			Why: strings.ToUpper(why[:1]) + why[1:] + ".",
+			Fix: []string{"# run railscope doctor on that node, as root: it prints the processes, the values and the fix"}})
 	}
 }
-
-// sentence ends a text with a full stop.
-func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }

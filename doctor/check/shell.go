@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/internal/text"
 )
 
-// untypable encloses, in a line that is being made, a name that cannot be typed.
-// No text of ours has it, and none from outside is left with it.
+// untypable encloses a name that cannot be typed, until the line is printed. No text of ours has it, and none from
+// outside keeps it.
 const untypable = "\x00"
 
-// shellWord is a name as one word of a line for a shell. Names come from the
-// kernel or from a peer, and either allows more than a shell takes literally.
+// shellWord is a name as one word of a line for a shell. Names come from the kernel or from a peer, and either allows
+// more than a shell takes literally.
 func shellWord(s string) string {
 	if word, ok := text.ShellWord(s); ok {
 		return word
@@ -22,33 +23,13 @@ func shellWord(s string) string {
 	return untypable + strconv.QuoteToASCII(s) + untypable
 }
 
-// command is one line for a shell.
-func command(words ...string) string {
-	for i, w := range words {
-		words[i] = shellWord(w)
+// sh is one line for a shell, in which each argument is quoted as a word.
+func sh(format string, args ...any) string {
+	words := make([]any, len(args))
+	for i, a := range args {
+		words[i] = shellWord(fmt.Sprint(a))
 	}
-	return strings.Join(words, " ")
-}
-
-// ip is a line that calls ip with words, of which blanks separate those that are
-// fixed and each %s is one that is not.
-func ip(format string, args ...string) string {
-	words := []string{"ip"}
-	for w := range strings.FieldsSeq(format) {
-		if w == "%s" {
-			w, args = args[0], args[1:]
-		}
-		words = append(words, w)
-	}
-	return command(words...)
-}
-
-// bounce takes an interface down and up, in one line: after the first of two
-// nobody who is logged in over it could type the second.
-func bounce(netdev string) []string {
-	return []string{note("interrupts what goes over %s, and loses routes and IPv6 addresses that were added to it by "+
-		"hand", netdev),
-		ip("link set dev %s down", netdev) + " && " + ip("link set dev %s up", netdev)}
+	return fmt.Sprintf(format, words...)
 }
 
 // note is a line that a shell ignores.
@@ -56,8 +37,15 @@ func note(format string, args ...any) string {
 	return "# " + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
 }
 
-// typable are the lines as they are printed. If a name in them cannot be typed,
-// no command is left: anything near it is another interface's name.
+// bounce takes an interface down and up, in one line: a user who is logged in over it could not type the second.
+func bounce(netdev string) []string {
+	return []string{
+		note("interrupts traffic over %s, and loses routes and IPv6 addresses that were added to it by hand", netdev),
+		sh("ip link set dev %s down && ip link set dev %s up", netdev, netdev)}
+}
+
+// typable are the lines as they are printed. If a name in them cannot be typed, all commands are dropped: anything
+// similar would be the name of another interface.
 func typable(lines []string) []string {
 	refused := ""
 	for _, line := range lines {
@@ -68,32 +56,30 @@ func typable(lines []string) []string {
 	out := []string{}
 	for _, line := range lines {
 		if refused == "" || strings.HasPrefix(line, "#") {
-			out = append(out, facts.Printable(strings.ReplaceAll(line, untypable, "")))
+			out = append(out, terminal.PlainName(strings.ReplaceAll(line, untypable, "")))
 		}
 	}
 	if refused != "" {
-		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, "+
-			"and "+
+		out = append(out, note("no command is printed: the name %s has characters that cannot be typed; rename it, and "+
 			"run doctor again", refused))
 	}
 	return out
 }
 
-// enumerate is a list in words.
-func enumerate(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
-}
-
-// listed is enumerate for a list that may be long.
-func listed(names []string) string {
+// listed is a list in words, cut if it is long.
+func listed[T any](list []T) string {
 	const most = 16
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	var words []string
+	for _, v := range list[:min(len(list), most)] {
+		words = append(words, fmt.Sprint(v))
 	}
-	return enumerate(names)
+	switch n := len(words) - 1; {
+	case len(list) > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(words, ", "), len(list)-most)
+	case n > 0:
+		return strings.Join(words[:n], ", ") + " and " + words[n]
+	}
+	return strings.Join(words, "")
 }
 
 // counted is a number with its noun.
@@ -104,16 +90,7 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// namesOf lists rails for people.
-func namesOf(rails []*facts.Rail) string {
-	var list []string
-	for _, r := range rails {
-		list = append(list, r.String())
-	}
-	return enumerate(list)
-}
-
-// railsOf is namesOf for rails that may be many.
+// railsOf lists rails that may be many.
 func railsOf(rails []*facts.Rail) string {
 	if len(rails) == 1 {
 		return rails[0].String()
@@ -125,7 +102,5 @@ func railsOf(rails []*facts.Rail) string {
 	return fmt.Sprintf("rails %s (%s)", listed(names), listed(devices))
 }
 
-// gigabits prints bytes per second as people name rates.
-func gigabits(bytesPerSecond float64) string {
-	return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9)
-}
+// gigabits prints bytes per second in Gb/s.
+func gigabits(bytesPerSecond float64) string { return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9) }

@@ -1,21 +1,21 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// firstTable is the number of the first routing table that a fix makes: 4791 is
-// RoCE's UDP port, and nobody else's table.
+// firstTable is the number of the first routing table that a fix creates: 4791 is RoCE's UDP port, and unlikely to be
+// in use.
 const firstTable = 47910
 
-// checkSameSubnet checks what rails in one subnet need: that each answers ARP
-// for its own address only and asks with it (arp_ignore or arp_filter,
-// arp_announce), and that what has its address leaves by it. If the last holds, a
-// strict rp_filter does no harm.
-func checkSameSubnet(f *facts.Facts, report func(Finding)) {
+// checkSameSubnet checks what rails in one subnet need: each answers ARP for its own address only and asks with it
+// (arp_ignore or arp_filter, arp_announce), and packets from its address leave by it. A strict rp_filter is then
+// harmless.
+func checkSameSubnet(f *facts.Facts, report reporter) {
 	for _, s := range f.Subnets() {
 		var lacks, fix, rails, at []string
 		for i, e := range s.Ends {
@@ -27,39 +27,34 @@ func checkSameSubnet(f *facts.Facts, report func(Finding)) {
 		if len(lacks) == 0 {
 			continue
 		}
-		report(Finding{Severity: Fault, Subject: enumerate(rails), Fix: fix,
-			Evidence: fmt.Sprintf("they share the subnet %s (%s), and %s", s.Prefix, enumerate(at), enumerate(lacks)),
-			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail " +
-				"arrives " +
-				"at the other, " +
-				"connections to the second time out, and the byte counters do not match. Alternatively, give each " +
-				"rail its own " +
-				"subnet."})
+		report(Finding{Subject: listed(rails), Fix: fix,
+			Evidence: fmt.Sprintf("they share the subnet %s (%s), and %s", s.Prefix, listed(at), listed(lacks)),
+			Why: "The kernel answers for each address on each rail and sends by the first one: traffic of one rail arrives " +
+				"at the other, connections to the second time out, and the byte counters do not match. Alternatively, give " +
+				"each rail its own subnet."})
 	}
 }
 
-// lacking returns what an end of a shared subnet lacks, and the commands for it.
+// lacking returns what an end of a shared subnet lacks, and the commands that fix it.
 func lacking(f *facts.Facts, e facts.End, i int) (lacks, fix []string) {
 	n := f.Netdev(e.Rail.Netdev)
-	set := func(key string, v int) {
-		fix = append(fix, command("sysctl", "-w", fmt.Sprintf("net/ipv4/conf/%s/%s=%d", n.Name, key, v)))
+	lack := func(key string, is *int, want int) {
+		if is != nil && *is < want {
+			lacks = append(lacks, fmt.Sprintf("%s of %s is %d", key, n.Name, *is))
+			fix = append(fix, sh("sysctl -w %s", fmt.Sprintf("net/ipv4/conf/%s/%s=%d", n.Name, key, want)))
+		}
 	}
-	if n.ARPIgnore != nil && *n.ARPIgnore < 1 && (n.ARPFilter == nil || *n.ARPFilter < 1) {
-		lacks = append(lacks, fmt.Sprintf("arp_ignore of %s is %d", n.Name, *n.ARPIgnore))
-		set("arp_ignore", 1)
+	if n.ARPFilter == nil || *n.ARPFilter < 1 {
+		lack("arp_ignore", n.ARPIgnore, 1)
 	}
-	if n.ARPAnnounce != nil && *n.ARPAnnounce < 2 {
-		lacks = append(lacks, fmt.Sprintf("arp_announce of %s is %d", n.Name, *n.ARPAnnounce))
-		set("arp_announce", 2)
-	}
+	lack("arp_announce", n.ARPAnnounce, 2)
 	from := e.Prefix.Addr()
 	at := slices.IndexFunc(f.Paths, func(p facts.Path) bool { return p.From == from })
 	if at < 0 || f.Paths[at].Netdev == n.Name {
 		return lacks, fix
 	}
-	lacks = append(lacks, fmt.Sprintf("packets from %s leave by %s", from, orElse(f.Paths[at].Netdev, "no interface")))
-	table := fmt.Sprint(firstTable + i)
-	return lacks, append(fix,
-		ip("route replace %s dev %s src %s table %s", e.Prefix.Masked().String(), n.Name, from.String(), table),
-		ip("rule add from %s lookup %s", from.String(), table))
+	table := firstTable + i
+	return append(lacks, fmt.Sprintf("packets from %s leave by %s", from, cmp.Or(f.Paths[at].Netdev, "no interface"))),
+		append(fix, sh("ip route replace %s dev %s src %s table %v", e.Prefix.Masked(), n.Name, from, table),
+			sh("ip rule add from %s lookup %v", from, table))
 }

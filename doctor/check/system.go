@@ -11,19 +11,18 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// enoughMemlock is what a modest transfer over a few rails needs: queues and a
-// buffer for each. Real jobs lock gigabytes.
+// enoughMemlock is what a modest transfer over a few rails needs: queues and a buffer for each. Real jobs lock
+// gigabytes.
 const enoughMemlock = 64 << 20
 
-func checkMemlock(f *facts.Facts, report func(Finding)) {
+func checkMemlock(f *facts.Facts, report reporter) {
 	m := f.Memlock
 	if len(f.Rails) == 0 || !m.Known || m.Exempt || m.Soft >= enoughMemlock {
 		return
 	}
-	out := Finding{Severity: Fault, Subject: "this node",
+	out := Finding{
 		Evidence: fmt.Sprintf("Max locked memory in /proc/self/limits is %s (soft), %s (hard), and CapEff in "+
-			"/proc/self/status lacks CAP_IPC_LOCK",
-			memlockText(m.Soft), memlockText(m.Hard)),
+			"/proc/self/status lacks CAP_IPC_LOCK", memlockText(m.Soft), memlockText(m.Hard)),
 		Why: "Memory must be locked to be registered for RDMA: with so little, ibv_reg_mr and ibv_create_cq fail with " +
 			"ENOMEM, and most programs then use TCP.",
 		Fix: []string{
@@ -34,8 +33,7 @@ func checkMemlock(f *facts.Facts, report func(Finding)) {
 		}}
 	if m.Hard >= enoughMemlock {
 		out.Severity = Warning
-		out.Why = "Memory must be locked to be registered for RDMA. A program may raise the soft limit to the hard " +
-			"one, " +
+		out.Why = "Memory must be locked to be registered for RDMA. A program may raise the soft limit to the hard one, " +
 			"but most do not, and then fail with ENOMEM or use TCP."
 		out.Fix = append([]string{"ulimit -S -l $(ulimit -H -l)  # in the shell that starts the job"}, out.Fix...)
 	}
@@ -49,44 +47,37 @@ func memlockText(bytes uint64) string {
 	return fmt.Sprintf("%d bytes", bytes)
 }
 
-func checkUverbsModule(f *facts.Facts, report func(Finding)) {
+func checkUverbsModule(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || !f.Devices.Known || f.Devices.Class {
 		return
 	}
-	report(Finding{Severity: Fault, Subject: "this node",
+	report(Finding{
 		Evidence: "there are RDMA devices, but no /sys/class/infiniband_verbs: the module ib_uverbs is not loaded",
-		Why: "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they " +
-			"use TCP.",
+		Why:      "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they use TCP.",
 		Fix: []string{"modprobe ib_uverbs",
 			"echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
-// reportUverbs reports one finding for all devices whose node is in a state.
-func reportUverbs(f *facts.Facts, state string, report func(Finding),
-	finding func(hit []facts.Uverbs, nodes string) Finding) {
+// uverbsIn returns the device nodes in a state, and the finding about their rails; false if there is none.
+func uverbsIn(f *facts.Facts, state string) (first facts.Uverbs, nodes string, out Finding, ok bool) {
 	var hit []facts.Uverbs
-	var nodes []string
-	var rails []*facts.Rail
+	var names []string
 	for _, u := range f.Devices.Uverbs {
-		if u.State != state {
-			continue
-		}
-		hit, nodes = append(hit, u), append(nodes, u.Node)
-		for i := range f.Rails {
-			if f.Rails[i].Device == u.Device {
-				rails = append(rails, &f.Rails[i])
-			}
+		if u.State == state {
+			hit, names = append(hit, u), append(names, u.Node)
 		}
 	}
-	if len(hit) > 0 && len(rails) > 0 && f.Devices.NodeDir {
-		out := finding(hit, listed(nodes))
-		out.Severity, out.Subject = Fault, railsOf(rails)
-		report(out)
+	rails := f.Where(func(r *facts.Rail) bool {
+		return slices.ContainsFunc(hit, func(u facts.Uverbs) bool { return u.Device == r.Device })
+	})
+	if len(rails) == 0 || !f.Devices.NodeDir {
+		return first, "", out, false
 	}
+	return hit[0], listed(names), Finding{Subject: railsOf(rails)}, true
 }
 
-// containerFlags are the options that hand all device nodes of the rails to a
-// container; if they are not known, the whole directory.
+// containerFlags are the options that give a container all device nodes of the rails; if they are unknown, the whole
+// directory.
 func containerFlags(f *facts.Facts) string {
 	if len(f.Devices.Nodes) == 0 {
 		return "--device=/dev/infiniband"
@@ -97,159 +88,133 @@ func containerFlags(f *facts.Facts) string {
 const kubernetesDevices = "in Kubernetes request the resource of an RDMA device plugin, for example " +
 	"rdma/hca_shared_devices_a: 1"
 
-func checkUverbsMissing(f *facts.Facts, report func(Finding)) {
-	reportUverbs(f, facts.UverbsMissing, report, func(hit []facts.Uverbs, nodes string) Finding {
-		return Finding{
-			Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
-				filepath.Base(hit[0].Node)),
-			Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the " +
-				"device, and " +
-				"they use TCP.",
-			Fix: []string{
-				"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
-				note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices),
-			}}
-	})
-}
-
-func checkUverbsPermission(f *facts.Facts, report func(Finding)) {
-	reportUverbs(f, facts.UverbsDenied, report, func(hit []facts.Uverbs, nodes string) Finding {
-		return Finding{
-			Evidence: fmt.Sprintf("open %s: %s (%s)", nodes, facts.Clean(hit[0].Err), facts.Clean(hit[0].Mode)),
-			Why: "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot " +
-				"reach the RDMA device.",
-			Fix: []string{
-				`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
-					`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
-				`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`,
-			}}
-	})
-}
-
-func checkUverbsRules(f *facts.Facts, report func(Finding)) {
-	reportUverbs(f, facts.UverbsRules, report, func(hit []facts.Uverbs, nodes string) Finding {
-		return Finding{
-			Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, facts.Clean(hit[0].Err),
-				facts.Clean(hit[0].Mode)),
-			Why: "Device rules of the control group refuse the device (a container that has only the file, or a " +
-				"service with " +
-				"DevicePolicy), " +
-				"or the device belongs to another network namespace.",
-			Fix: []string{
-				note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates "+
-					"only the file",
-					containerFlags(f)),
-				note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
-				"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then " +
-					"systemctl restart NAME",
-				"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's " +
-					"namespace",
-			}}
-	})
-}
-
-func checkRDMACM(f *facts.Facts, report func(Finding)) {
-	d := f.Devices
-	node := slices.ContainsFunc(d.Uverbs, func(u facts.Uverbs) bool { return u.State != facts.UverbsMissing })
-	if onlyEFA(f) || !d.Known || !d.NodeDir || d.RDMACM || !node { // if there is no node at all, that is the finding
+func checkUverbsMissing(f *facts.Facts, report reporter) {
+	first, nodes, out, ok := uverbsIn(f, facts.UverbsMissing)
+	if !ok {
 		return
 	}
-	report(Finding{Severity: Warning, Subject: "this node",
-		Evidence: "/dev/infiniband/rdma_cm: no such file",
-		Why: "Programs that connect through librdmacm (UCX with rdmacm, perftest with -R, NVMe over RDMA) fail. NCCL " +
-			"does not need it.",
-		Fix: []string{
-			"modprobe rdma_ucm",
-			"echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
-			"# in a container: docker run --device=/dev/infiniband/rdma_cm",
-		}})
+	out.Evidence = fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
+		filepath.Base(first.Node))
+	out.Why = "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and " +
+		"they use TCP."
+	out.Fix = []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
+		note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}
+	report(out)
 }
 
-const useTCP = "without it they use TCP, mostly silently."
+func checkUverbsPermission(f *facts.Facts, report reporter) {
+	first, nodes, out, ok := uverbsIn(f, facts.UverbsDenied)
+	if !ok {
+		return
+	}
+	out.Evidence = fmt.Sprintf("open %s: %s (%s)", nodes, first.Err, first.Mode)
+	out.Why = "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot reach " +
+		"the RDMA device."
+	out.Fix = []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
+		`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
+		`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}
+	report(out)
+}
 
-func checkLibibverbs(f *facts.Facts, report func(Finding)) {
+func checkUverbsRules(f *facts.Facts, report reporter) {
+	first, nodes, out, ok := uverbsIn(f, facts.UverbsRules)
+	if !ok {
+		return
+	}
+	out.Evidence = fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, first.Err, first.Mode)
+	out.Why = "Device rules of the control group refuse the device (a container that has only the file, or a service " +
+		"with DevicePolicy), or the device belongs to another network namespace."
+	out.Fix = []string{
+		note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the file",
+			containerFlags(f)),
+		note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
+		"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart NAME",
+		"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace"}
+	report(out)
+}
+
+func checkRDMACM(f *facts.Facts, report reporter) {
+	d := f.Devices
+	node := slices.ContainsFunc(d.Uverbs, func(u facts.Uverbs) bool { return u.State != facts.UverbsMissing })
+	if onlyEFA(f) || !d.Known || !d.NodeDir || d.RDMACM || !node { // without any node, that is the finding
+		return
+	}
+	report(Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
+		Why: "Programs that connect through librdmacm (UCX with rdmacm, perftest with -R, NVMe over RDMA) fail. NCCL " +
+			"does not need it.",
+		Fix: []string{"modprobe rdma_ucm",
+			"echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
+			"# in a container: docker run --device=/dev/infiniband/rdma_cm"}})
+}
+
+func checkLibibverbs(f *facts.Facts, report reporter) {
 	if len(f.Rails) == 0 || !f.Verbs.Known || f.Verbs.Library != "" {
 		return
 	}
-	report(Finding{Severity: Fault, Subject: "this node",
-		Evidence: "libibverbs.so.1 is in none of the directories that the dynamic linker searches",
-		Why:      "NCCL, UCX and every other RDMA program open it; " + useTCP,
-		Fix: []string{"apt-get install -y rdma-core libibverbs1 ibverbs-providers", "# Fedora, RHEL, Rocky: dnf " +
-			"install rdma-core libibverbs"}})
+	report(Finding{Evidence: "libibverbs.so.1 is in none of the directories that the dynamic linker searches",
+		Why: "NCCL, UCX and every other RDMA program open it; without it they use TCP, mostly silently.",
+		Fix: []string{"apt-get install -y rdma-core libibverbs1 ibverbs-providers",
+			"# Fedora, RHEL, Rocky: dnf install rdma-core libibverbs"}})
 }
 
-func checkProvider(f *facts.Facts, report func(Finding)) {
+func checkProvider(f *facts.Facts, report reporter) {
 	if f.Verbs.Library == "" { // which is the finding
 		return
 	}
 	for _, p := range f.Verbs.Providers {
-		var rails []*facts.Rail
-		for i := range f.Rails {
-			if f.Rails[i].Provider == p.Name {
-				rails = append(rails, &f.Rails[i])
-			}
-		}
+		rails := f.Where(func(r *facts.Rail) bool { return r.Provider == p.Name })
 		if len(rails) == 0 || p.Library != "" && p.Config != "" {
 			continue
 		}
-		out := Finding{Severity: Fault, Subject: railsOf(rails),
+		out := Finding{Subject: railsOf(rails),
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
-			Why: "libibverbs reaches a device only through the provider for its driver. Without it the device is " +
-				"not in " +
+			Why: "libibverbs reaches a device only through the provider for its driver. Without it the device is not in " +
 				"its list, and programs use TCP.",
-			Fix: []string{"apt-get install -y --reinstall ibverbs-providers", "# Fedora, RHEL, Rocky: dnf reinstall " +
-				"libibverbs"}}
+			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
+				"# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
 		if p.Library != "" {
 			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s",
 				p.Library, p.Name)
-			out.Fix = []string{fmt.Sprintf("mkdir -p /etc/libibverbs.d && echo %s > %s",
-				shellWord("driver "+p.Name), shellWord("/etc/libibverbs.d/"+p.Name+".driver"))}
+			out.Fix = []string{sh("mkdir -p /etc/libibverbs.d && echo %s > %s", "driver "+p.Name,
+				"/etc/libibverbs.d/"+p.Name+".driver")}
 		}
 		report(out)
 	}
 }
 
-// legacyModule is peer memory from before the driver had its own, in 470 (NVIDIA
-// driver README, GPUDirect RDMA Peer Memory Client).
+// legacyModule is peer memory from before the driver had its own, in 470 (NVIDIA driver README, GPUDirect RDMA Peer
+// Memory Client).
 const (
 	legacyModule   = "nv_peer_mem"
 	ownSinceDriver = "470"
 )
 
-func checkGPUDirect(f *facts.Facts, report func(Finding)) {
+func checkGPUDirect(f *facts.Facts, report reporter) {
 	g := f.GPUDirect
 	if len(f.Rails) == 0 || g.Mode != "none" || g.GPUs == 0 {
 		return
 	}
-	report(Finding{Severity: Warning, Subject: fmt.Sprintf("%d GPUs (%s)", g.GPUs, g.Model),
-		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in "+
-			"/proc/sys/kernel/osrelease, no "+
-			"nvidia_peermem in /sys/module",
-			g.Reason, g.Driver, g.Kernel),
-		Why: "Adapters cannot reach the GPUs' memory: every transfer is copied through host memory, at a fraction " +
-			"of the " +
+	report(Finding{Subject: fmt.Sprintf("%d GPUs (%s)", g.GPUs, g.Model),
+		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in /proc/sys/kernel/osrelease, no "+
+			"nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
+		Why: "Adapters cannot reach the GPUs' memory: every transfer is copied through host memory, at a fraction of the " +
 			"rate and at the cost of the CPU.",
-		Fix: []string{
-			"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
-			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: " +
-				"install the " +
-				"open kernel modules " +
-				"(nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, for dma-buf",
-		}})
+		Fix: []string{"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
+			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: install " +
+				"the open kernel modules (nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, for dma-buf"}})
 }
 
-func checkPeermemLegacy(f *facts.Facts, report func(Finding)) {
+func checkPeermemLegacy(f *facts.Facts, report reporter) {
 	g := f.GPUDirect
 	major, _, _ := strings.Cut(g.Driver, ".")
-	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || compareVersions(major,
-		ownSinceDriver) < 0 {
+	own := compareVersions(major, ownSinceDriver) >= 0
+	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || !own {
 		return
 	}
-	report(Finding{Severity: Warning, Subject: legacyModule,
-		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule,
-			g.Driver),
-		Why: "The driver has its own nvidia_peermem since 470. The older module is built separately and " +
-			"unmaintained, and will break with a later kernel or driver.",
+	report(Finding{Subject: legacyModule,
+		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
+		Why: "The driver has its own nvidia_peermem since 470. The older module is built separately and unmaintained, " +
+			"and will break with a later kernel or driver.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +
 			"nvidia_peermem"}})
 }

@@ -72,8 +72,7 @@ func only[T any](at string, value T, err error, otherwise T) func(string) (T, er
 	}
 }
 
-// TestSystemChecks gives each check a machine with exactly its fault, and wants
-// exactly its finding.
+// TestSystemChecks gives each check a machine with exactly its fault, and wants exactly its finding.
 func TestSystemChecks(t *testing.T) {
 	refuse := func(at string, errno error) func(*facts.Options) {
 		return func(o *facts.Options) {
@@ -208,8 +207,7 @@ func covered(t *testing.T, cases []txtar.File) {
 	}
 }
 
-// peerCases gives each check of a pair two machines that differ in exactly one
-// thing.
+// peerCases gives each check of a pair two machines that differ in exactly one thing.
 func peerCases(t *testing.T, got *txtar.Archive) {
 	for _, tt := range []struct {
 		name   string
@@ -307,8 +305,7 @@ func TestSystemBareTree(t *testing.T) {
 	}
 }
 
-// TestSystemUnread says what could not be read and what to do, and reads the
-// rest.
+// TestSystemUnread says what could not be read and what to do, and reads the rest.
 func TestSystemUnread(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -326,7 +323,7 @@ func TestSystemUnread(t *testing.T) {
 		}, []string{"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs2"}},
 		{"PFC fails on one rail", nil, func(o *facts.Options) {
 			o.Kernel.PFC = only("enp26s0np0", 0, errors.New("no answer"), uint8(8))
-		}, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare by hand"}},
+		}, []string{"PFC and DCQCN of mlx5_0/1: no answer; compare with: dcb"}},
 		{"no DCB at all", nil, func(o *facts.Options) {
 			o.Kernel.PFC = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP }
 		}, nil},

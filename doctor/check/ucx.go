@@ -8,67 +8,63 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// The transports of UCX that use RDMA: the reliable ones, the reliable ones that
-// few adapters have, and datagrams (src/uct/ib).
+// The transports of UCX that use RDMA: the reliable ones, the reliable ones that few adapters have, and datagrams
+// (src/uct/ib).
 func ucxReliable() []string  { return []string{"rc_verbs", "rc_mlx5", "dc_mlx5"} }
 func ucxRare() []string      { return []string{"gga_mlx5", "srd"} }
 func ucxDatagrams() []string { return []string{"ud_verbs", "ud_mlx5"} }
 
-// ucxAlias is what names in UCX_TLS stand for (ucp_tl_aliases in
-// src/ucp/core/ucp_context.c), as far as RDMA is concerned; what a name adds for
-// wire-up alone does not count.
+// ucxAlias is the RDMA transports that a name in UCX_TLS stands for (ucp_tl_aliases in src/ucp/core/ucp_context.c),
+// without those that are only for wire-up.
 func ucxAlias() map[string][]string {
 	return map[string][]string{
-		"ib":   {"rc_verbs", "ud_verbs", "rc_mlx5", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd"},
-		"rc":   {"rc_mlx5", "rc_verbs"},
-		"rc_v": {"rc_verbs"}, "rc_x": {"rc_mlx5"},
+		"ib": slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams()),
+		"rc": {"rc_mlx5", "rc_verbs"}, "rc_v": {"rc_verbs"}, "rc_x": {"rc_mlx5"},
 		"dc": {"dc_mlx5"}, "dc_x": {"dc_mlx5"},
-		"ud": {"ud_mlx5", "ud_verbs"}, "ud_v": {"ud_verbs"}, "ud_x": {"ud_mlx5"},
+		"ud": ucxDatagrams(), "ud_v": {"ud_verbs"}, "ud_x": {"ud_mlx5"},
 	}
 }
 
-// ucxOthers are the names that have nothing to do with RDMA. A list with a name
-// that is neither is not judged: a later UCX may know it.
+// ucxOthers are the names without RDMA. A list with a name that is unknown here is not judged: a later UCX may know it.
 func ucxOthers() []string {
 	return []string{"tcp", "sockcm", "rdmacm", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "knem", "cma",
 		"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze", "ze_copy",
-		"ze_ipc",
-		"ze_gdr"}
+		"ze_ipc", "ze_gdr"}
 }
 
 // ucxTransports is what UCX_TLS leaves.
 type ucxTransports struct {
 	reliable, datagrams, tcp bool
-	known                    bool // every name is one that is known here
+	known                    bool // every name is known here
 }
 
-// parseUCXTLS reads UCX_TLS as UCX does (ucp_is_resource_in_transports_list).
-func parseUCXTLS(text string) (t ucxTransports) {
+// parseUCXTLS parses UCX_TLS as UCX does (ucp_is_resource_in_transports_list).
+func parseUCXTLS(text string) ucxTransports {
 	text, not := strings.CutPrefix(text, "^")
-	names := strings.Split(text, ",")
 	if text == "all" || text == "" {
 		on := text == "all" && !not
 		return ucxTransports{on, on, on, on}
 	}
-	named := func(transport string) bool {
-		return slices.ContainsFunc(names, func(name string) bool {
-			return strings.TrimPrefix(name, `\`) == transport || slices.Contains(ucxAlias()[name], transport)
+	names := strings.Split(text, ",")
+	for i := range names {
+		names[i] = strings.TrimPrefix(names[i], `\`)
+	}
+	on := func(transport string) bool {
+		return not != slices.ContainsFunc(names, func(name string) bool {
+			return name == transport || slices.Contains(ucxAlias()[name], transport)
 		})
 	}
-	on := func(transport string) bool { return named(transport) != not }
-	t.reliable, t.datagrams, t.tcp = slices.ContainsFunc(ucxReliable(), on), slices.ContainsFunc(ucxDatagrams(), on),
-		on("tcp")
-	t.reliable = t.reliable || !not && slices.ContainsFunc(ucxRare(), on)
-	rdma := slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams())
-	t.known = true
-	for _, name := range names {
-		name = strings.TrimPrefix(name, `\`)
-		_, alias := ucxAlias()[name]
-		// A blank hides a name from UCX; of these that changes nothing.
-		t.known = t.known && (alias || slices.Contains(rdma, name) || slices.Contains(ucxOthers(),
-			strings.TrimSpace(name)))
+	known := func(name string) bool {
+		// UCX does not find a name with a space; that makes no difference for these.
+		return len(ucxAlias()[name]) > 0 || slices.Contains(ucxAlias()["ib"], name) ||
+			slices.Contains(ucxOthers(), strings.TrimSpace(name))
 	}
-	return t
+	return ucxTransports{
+		reliable:  slices.ContainsFunc(ucxReliable(), on) || !not && slices.ContainsFunc(ucxRare(), on),
+		datagrams: slices.ContainsFunc(ucxDatagrams(), on),
+		tcp:       on("tcp"),
+		known:     !slices.ContainsFunc(names, func(name string) bool { return !known(name) }),
+	}
 }
 
 func judgeUCXTLS(_ *facts.Facts, env facts.Env) (verdict, bool) {
@@ -78,34 +74,26 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) (verdict, bool) {
 		return verdict{}, false
 	case t.datagrams:
 		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
-			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, " +
-				"need rc or " +
-				"dc."}, true
+			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, need rc " +
+				"or dc."}, true
 	case t.tcp:
 		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
-				why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."},
-			true
-	default:
-		return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
-			why: "Such a process reaches only others on this node: right for a job on one node, an error " +
-				"(Destination is " +
-				"unreachable) for any other."}, true
+			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}, true
 	}
+	return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
+		why: "Such a process reaches only others on this node: right for a job on one node, an error (Destination is " +
+			"unreachable) for any other."}, true
 }
 
-// ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name may be an
-// RDMA port (mlx5_0:1; since UCX 1.21 also mlx5_0) or an interface, for tcp;
-// since 1.21 ^ excludes the named ones.
+// ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also
+// mlx5_0) or an interface, for tcp; since 1.21 ^ excludes the named ones.
 type ucxDevices struct {
 	netdevs, absent, good []string
 	left                  bool // an RDMA port is
 }
 
 func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevices) {
-	left := map[facts.RDMAPort]bool{}
-	for _, p := range jobs.Devices {
-		left[p] = not
-	}
+	named := map[facts.RDMAPort]bool{}
 	for name := range strings.SplitSeq(list, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
@@ -114,7 +102,7 @@ func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevi
 		hit := false
 		for _, p := range jobs.Devices {
 			if p.Device == device && (!ported || fmt.Sprint(p.Port) == port) {
-				hit, left[p] = true, !not
+				hit, named[p] = true, true
 			}
 		}
 		netdev := !ported && slices.Contains(jobs.Netdevs, device) || foreign
@@ -127,14 +115,11 @@ func parseUCXDevices(jobs facts.Jobs, list string, not, foreign bool) (d ucxDevi
 			d.absent = append(d.absent, name)
 		}
 	}
-	for _, on := range left {
-		d.left = d.left || on
-	}
+	d.left = slices.ContainsFunc(jobs.Devices, func(p facts.RDMAPort) bool { return named[p] != not })
 	return d
 }
 
-// rdmaNames are what UCX calls the RDMA ports of interfaces, as far as that is
-// known of all.
+// rdmaNames are UCX's names of the RDMA ports of interfaces; empty if one is unknown.
 func rdmaNames(jobs facts.Jobs, netdevs []string) string {
 	var names []string
 	for _, netdev := range netdevs {
@@ -158,8 +143,8 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 	}
 	d := parseUCXDevices(jobs, list, not, env.Foreign)
 	const nowhere = "neither in /sys/class/infiniband nor in /sys/class/net"
-	tcp := verdict{severity: Fault, why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. RDMA devices " +
-		"must be named, for example mlx5_0:1."}
+	tcp := verdict{severity: Fault, why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. RDMA devices must " +
+		"be named, for example mlx5_0:1."}
 	switch {
 	case d.left && (not || len(d.absent) == 0):
 		return verdict{}, false
@@ -168,8 +153,7 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 	case d.left:
 		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
 			fix: strings.Join(d.good, ","),
-			why: "UCX ignores what it does not find, with no more than a warning: the job uses fewer rails than " +
-				"intended."}, true
+			why: "UCX ignores what it does not find, with only a warning: the job uses fewer rails than intended."}, true
 	case len(d.absent) > 0:
 		tcp.what = fmt.Sprintf("%s is %s, and no RDMA device is named", listed(d.absent), nowhere)
 	default:

@@ -97,8 +97,7 @@ func (k kernel) path(from, _ netip.Addr) (int, error) {
 	return k.index(netdev), nil
 }
 
-// Tree is what a test changes of a system: the content of a file by its path, ""
-// to remove it, "-> target" for a link.
+// Tree is what a test changes of a system: the content of a file by its path, "" to remove it, "-> target" for a link.
 type Tree map[string]string
 
 // The systems: what is around the rails of a machine.
@@ -109,8 +108,7 @@ const (
 	Laptop = "system-laptop"
 )
 
-// System unpacks a captured system and changes it. PFC is on for priority 3 of
-// hardware, and global pause off.
+// System unpacks a captured system and changes it. PFC is on for priority 3 of hardware, and global pause off.
 func System(t testing.TB, name string, changes ...Tree) facts.Options {
 	t.Helper()
 	root := sysfstest.Unpack(t, testdata+name+".txtar")

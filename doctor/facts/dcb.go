@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -20,62 +19,57 @@ const (
 	dcbAttrIEEEPFC = 2
 	dcbHead        = 4             // struct dcbmsg: family, command, padding
 	dcbPFCSize     = 8 + 8*8 + 8*8 // struct ieee_pfc: pfc_cap, pfc_en, mbc, delay, then 2 × 8 u64
-	dcbWait        = time.Second   // for an answer of the kernel, which comes at once or never
+	dcbWait        = time.Second   // for the kernel's reply, which comes at once or never
 	pauseParam     = 0x12          // ETHTOOL_GPAUSEPARAM
 	pauseSize      = 4 * 4         // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause
 )
 
-// kernelPFC asks the kernel for which priorities an interface has PFC enabled,
-// as `dcb pfc show` does. A driver without DCB fails with EOPNOTSUPP. The netlink
-// library of the routes has no DCB.
+// kernelPFC queries for which priorities an interface has PFC enabled, as `dcb pfc show` does. A driver without DCB
+// fails with EOPNOTSUPP. The netlink library of the routes does not support DCB.
 func kernelPFC(netdev string) (uint8, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
-		return 0, fmt.Errorf("ask for the PFC of %s: %w", netdev, err)
+		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(dcbWait)); err != nil {
-		return 0, fmt.Errorf("ask for the PFC of %s: %w", netdev, err)
+		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
 	}
-	return askPFC(conn, netdev)
+	return queryPFC(conn, netdev)
 }
 
-// askPFC is one DCB_CMD_IEEE_GET (dcbnl_ieee_get in net/dcb/dcbnl.c), which
-// needs no privilege.
-func askPFC(conn *netlink.Conn, netdev string) (uint8, error) {
+// queryPFC sends one DCB_CMD_IEEE_GET (dcbnl_ieee_get in net/dcb/dcbnl.c), which needs no privilege.
+func queryPFC(conn *netlink.Conn, netdev string) (uint8, error) {
 	request, err := pfcRequest(netdev)
 	if err != nil {
 		return 0, err
 	}
 	replies, err := conn.Execute(request)
 	if err != nil {
-		return 0, fmt.Errorf("ask for the PFC of %s: %w", netdev, err)
+		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
 	}
 	for _, m := range replies {
 		if enabled, err := decodePFC(m.Data, netdev); err == nil {
 			return enabled, nil
 		}
 	}
-	return 0, fmt.Errorf("ask for the PFC of %s: %w", netdev, unix.EOPNOTSUPP) // it has DCB, but not PFC
+	return 0, fmt.Errorf("query PFC of %s: %w", netdev, unix.EOPNOTSUPP) // it has DCB, but not PFC
 }
 
 func pfcRequest(netdev string) (netlink.Message, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(dcbAttrIfname, netdev)
 	attrs, err := ae.Encode()
-	if err != nil {
-		return netlink.Message{}, err
-	}
 	return netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_GETDCB, Flags: netlink.Request},
 		Data:   append([]byte{unix.AF_UNSPEC, dcbCmdIEEEGet, 0, 0}, attrs...),
-	}, nil
+	}, err
 }
 
-// decodePFC returns pfc_en of an answer about netdev.
+// decodePFC returns pfc_en of a reply about netdev.
 func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	if len(data) < dcbHead || data[1] != dcbCmdIEEEGet {
-		return 0, fmt.Errorf("%d bytes are not an answer on DCB", len(data))
+		return 0, fmt.Errorf("%d bytes are not a DCB reply", len(data))
 	}
 	ad, err := netlink.NewAttributeDecoder(data[dcbHead:])
 	if err != nil {
@@ -89,7 +83,7 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 		case dcbAttrIEEE:
 			ad.Nested(func(ieee *netlink.AttributeDecoder) error {
 				for ieee.Next() {
-					// The kernel's struct has grown at its end before; what is read is at its front.
+					// The kernel's struct may grow at its end.
 					if b := ieee.Bytes(); ieee.Type() == dcbAttrIEEEPFC && len(b) >= dcbPFCSize {
 						enabled, found = b[1], true
 					}
@@ -102,24 +96,24 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	case ad.Err() != nil:
 		return 0, ad.Err()
 	case name != netdev:
-		return 0, fmt.Errorf("the answer is about %q", Clean(name))
+		return 0, fmt.Errorf("the reply is about %q", Clean(name))
 	case !found:
 		return 0, fmt.Errorf("%s has no PFC: %w", netdev, unix.EOPNOTSUPP)
 	}
 	return enabled, nil
 }
 
-// readPause asks for the global pause frames of an interface (`ethtool -a`).
+// readPause reads the global pause frames of an interface (`ethtool -a`).
 func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {
-	request := binary.NativeEndian.AppendUint32(nil, pauseParam)
-	request = append(request, bytes.Repeat([]byte{0}, pauseSize-len(request))...)
+	request := make([]byte, pauseSize)
+	binary.NativeEndian.PutUint32(request, pauseParam)
 	if err := ioctl(netdev, request); err != nil {
 		return false, false, fmt.Errorf("ethtool pause of %s: %w", netdev, err)
 	}
 	return binary.NativeEndian.Uint32(request[8:]) != 0, binary.NativeEndian.Uint32(request[12:]) != 0, nil
 }
 
-// kernelPause asks whether an interface heeds and sends global pause frames.
+// kernelPause reads whether an interface honors and sends global pause frames.
 func kernelPause(netdev string) (rx, tx bool, err error) {
 	socket, err := ethtool.Open()
 	if err != nil {

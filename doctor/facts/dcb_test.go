@@ -20,8 +20,7 @@ func attr(typ uint16, data ...byte) []byte {
 	return append(b, make([]byte, (4-len(b)%4)%4)...)
 }
 
-// pfcBytes is struct ieee_pfc with the priorities of enabled, eight possible, and
-// counters that are not zero.
+// pfcBytes is struct ieee_pfc with the priorities of enabled, eight possible, and counters that are not zero.
 func pfcBytes(enabled byte, more ...byte) []byte {
 	b := []byte{8, enabled, 0, 0, 0xff, 0x7f, 0, 0}
 	for i := range 16 {
@@ -87,7 +86,7 @@ func TestAskPFC(t *testing.T) {
 				return []netlink.Message{{Header: h, Data: tt.answer}}, nil
 			})
 			defer conn.Close()
-			got, err := askPFC(conn, "eth0")
+			got, err := queryPFC(conn, "eth0")
 			if got != tt.want || !errors.Is(err, tt.fails) {
 				t.Errorf("%#x, %v; want %#x, %v", got, err, tt.want, tt.fails)
 			}

@@ -13,19 +13,16 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// readDevices does what a program would do first: open the device of each rail.
+// readDevices does what a program does first: it opens the device of each rail.
 func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
-	var d Devices
 	class := filepath.Join(g.o.Sysfs, "class/infiniband_verbs")
 	entries, err := sysfs.List(class)
-	d.Class = err == nil
-	d.Known = d.Class || g.kernel.Live
+	d := Devices{Class: err == nil, Known: err == nil || g.kernel.Live, NodeDir: isDir(g.own("dev")),
+		RDMACM: exists(g.own("dev/infiniband/rdma_cm"))}
 	if err != nil && !absent(err) {
 		d.Known = false
 		r.say("RDMA devices: %v; mount sysfs", err)
 	}
-	d.NodeDir = isDir(g.own("dev"))
-	d.RDMACM = exists(g.own("dev/infiniband/rdma_cm"))
 	var ours []string
 	for _, one := range rails[:min(len(rails), maxPorts)] {
 		if !slices.Contains(ours, one.Device) {
@@ -33,8 +30,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 		}
 	}
 	d.Nodes = g.kernel.RDMA.Nodes(ours...)
-	// the kernel's order is any
-	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel does not
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
 			continue
@@ -46,7 +42,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 		if err != nil || !slices.Contains(ours, device) {
 			continue
 		}
-		u := g.tryUverbs(device, e.Name)
+		u := g.openUverbs(device, e.Name)
 		if u.State == UverbsOther {
 			r.say("%s of %s: %s; is the device being reset? see dmesg", u.Node, device, u.Err)
 		}
@@ -56,7 +52,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	return func(f *Facts) { f.Devices = d }
 }
 
-func (g *Gatherer) tryUverbs(device, name string) Uverbs {
+func (g *Gatherer) openUverbs(device, name string) Uverbs {
 	u := Uverbs{Device: device, Node: "/dev/infiniband/" + name, State: UverbsGood}
 	path := g.own(u.Node)
 	var st unix.Stat_t
@@ -71,16 +67,17 @@ func (g *Gatherer) tryUverbs(device, name string) Uverbs {
 	if g.kernel.OpenDevice == nil {
 		return u
 	}
-	if err := g.kernel.OpenDevice(path); err != nil {
-		u.Err = err.Error()
-		switch {
-		case errors.Is(err, unix.EACCES):
-			u.State = UverbsDenied
-		case errors.Is(err, unix.EPERM):
-			u.State = UverbsRules
-		default:
-			u.State = UverbsOther
-		}
+	err := g.kernel.OpenDevice(path)
+	switch {
+	case err == nil:
+		return u
+	case errors.Is(err, unix.EACCES):
+		u.State = UverbsDenied
+	case errors.Is(err, unix.EPERM):
+		u.State = UverbsRules
+	default:
+		u.State = UverbsOther
 	}
+	u.Err = err.Error()
 	return u
 }

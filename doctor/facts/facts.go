@@ -1,25 +1,30 @@
-// Package facts reads, once, everything that doctor's checks judge: the rails of
-// a node, the system around them, and what jobs set for them. A [Gatherer] reads
-// the facts of this node; a peer's come as JSON over the probe's control channel
-// ([Parse]). Nothing here has an opinion.
+// Package facts reads, once, everything that doctor's checks judge: the rails of a node, the system around them, and
+// what jobs set for them. A [Gatherer] reads the facts of this node; a peer's arrive as JSON over the probe's control
+// channel ([Parse]). Nothing here has an opinion.
 package facts
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Version is the version of the JSON form of [Facts].
 const Version = 1
 
-// Facts is what was read of one node. What could not be read is its zero value,
-// and Unread says why.
+// Facts is what was read of one node. What could not be read is its zero value, and Unread says why. The tag max is the
+// longest list that a peer may send.
 type Facts struct {
-	Version int       `json:"version"` // of this form; peers that speak another one are not compared
+	Version int       `json:"version"` // of this form; peers with another one are not compared
 	Node    string    `json:"node"`
-	At      time.Time `json:"at"` // by the node's own wall clock
+	At      time.Time `json:"at"` // by the node's own clock
 	Network `json:"rails"`
 	System  `json:"system"`
 	Unread  []string `json:"unread"` // what could not be read, why, and what to do about it
@@ -28,59 +33,87 @@ type Facts struct {
 // ErrVersion says that a peer's facts have another version.
 var ErrVersion = errors.New("unknown version of facts")
 
-// wire is the JSON form, in which kind and provider of the rails are a list of
-// their own.
-type wire Facts
+// Bounds on texts, in bytes, and on what a peer sends.
+const (
+	maxText     = 256 // of a value from the kernel, a file or a process
+	maxPeerText = 1024
+	maxPeerList = 4096 // of a list without the tag max
+	maxUnread   = 256
+)
 
-// MarshalJSON writes the form that peers read.
-func (f Facts) MarshalJSON() ([]byte, error) {
-	out := wire(f)
-	for i := range out.Rails[:min(len(out.Rails), maxPorts)] {
-		r := &out.Rails[i]
-		out.Ports = append(out.Ports, port{r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.Active(), r.Kind,
-			r.Provider})
-	}
-	return json.Marshal(out)
-}
-
-// UnmarshalJSON reads it.
-func (f *Facts) UnmarshalJSON(data []byte) error {
-	if err := json.Unmarshal(data, (*wire)(f)); err != nil {
-		return err
-	}
-	for _, p := range f.Ports[:min(len(f.Ports), maxPorts)] {
-		for i := range f.Rails {
-			if r := &f.Rails[i]; r.Device == p.Device && r.Port == p.Port {
-				r.Kind, r.Provider = p.Kind, p.Provider
-			}
-		}
-	}
-	f.Ports = nil
-	return nil
-}
-
-// Parse reads the facts of a peer. Facts of another version fail with
-// [ErrVersion], wrapped. Texts in them are made fit for a terminal, and lists
-// have a length that the checks can bear; nothing else in them is to be trusted.
+// Parse reads the facts of a peer. Facts of another version fail with [ErrVersion], wrapped. Texts are cleaned and
+// lists bounded; nothing else in them can be trusted.
 func Parse(data []byte) (*Facts, error) {
+	const invalid = "the peer sent invalid facts: %w"
 	var form struct{ Version int }
 	if err := json.Unmarshal(data, &form); err != nil {
-		return nil, fmt.Errorf("the peer's answer is not facts of railscope: %w", err)
+		return nil, fmt.Errorf(invalid, err)
 	}
 	if form.Version != Version {
 		return nil, fmt.Errorf("%w: the peer speaks version %d, this node %d", ErrVersion, form.Version, Version)
 	}
 	f := &Facts{}
 	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("the peer's answer is not facts of railscope: %w", err)
-	}
-	if err := f.bounded(); err != nil {
-		return nil, fmt.Errorf("the peer's facts are out of bounds: %w", err)
+		return nil, fmt.Errorf(invalid, err)
 	}
 	f.Unread = f.Unread[:min(len(f.Unread), maxUnread)]
-	f.clean()
+	if err := sanitize(reflect.ValueOf(f).Elem(), "facts", maxPeerList); err != nil {
+		return nil, fmt.Errorf(invalid, err)
+	}
 	if f.Node == "" {
 		f.Node = "peer"
 	}
 	return f, nil
+}
+
+// sanitize makes a peer's value safe to judge, to print and to paste into a shell: it cleans and cuts texts, drops
+// maps, which no peer sends, and fails on a list of more than most values. Names in any script stay as they are, so
+// that rails of one name still match.
+func sanitize(v reflect.Value, name string, most int) error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return sanitize(v.Elem(), name, most)
+		}
+	case reflect.Struct:
+		if a, ok := v.Interface().(netip.Addr); ok {
+			v.Set(reflect.ValueOf(a.WithZone(""))) // a zone may be any text, and no GID has one
+			return nil
+		}
+		for field, value := range v.Fields() {
+			most, err := strconv.Atoi(field.Tag.Get("max"))
+			if err != nil {
+				most = maxPeerList
+			}
+			if !value.CanSet() { // the private fields of time.Time and netip.Prefix hold no text of a peer
+				continue
+			}
+			if err := sanitize(value, strings.ToLower(field.Name), most); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice:
+		if v.Len() > most {
+			return fmt.Errorf("%d %s (limit %d)", v.Len(), name, most)
+		}
+		for i := range v.Len() {
+			if err := sanitize(v.Index(i), name, maxPeerList); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		v.SetZero()
+	case reflect.String:
+		v.SetString(clip(v.String(), maxPeerText))
+	default: // numbers and booleans need no cleaning
+	}
+	return nil
+}
+
+// Clean is [terminal.PlainName], cut to at most 256 bytes.
+func Clean(s string) string { return clip(s, maxText) }
+
+func clip(s string, most int) string {
+	s = terminal.PlainName(s[:min(len(s), most)])
+	return strings.ToValidUTF8(s[:min(len(s), most)], "") // an invalid byte has become three
 }

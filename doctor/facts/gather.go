@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// defaultBudget is how long one thing may take to answer. A healthy one takes a
-// thousandth of it.
+// defaultBudget is how long one thing may take to answer. A healthy one takes 1/1000 of it.
 const defaultBudget = 3 * time.Second
 
 // Options say where to read.
@@ -27,16 +27,13 @@ type Options struct {
 	Sysfs, Procfs string // where they are mounted
 	Rootfs        string // where the host's root file system is mounted; normally /
 
-	// OwnRoot is the root of this process, whose devices and libraries are those
-	// that it can open. Empty is / if Sysfs is the running kernel's, else Rootfs.
+	// OwnRoot is the root of this process, with the devices and libraries that it can open. Empty is / if Sysfs is the
+	// running kernel's, else Rootfs.
 	OwnRoot string
 
-	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them itself
+	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
-
-	// Kernel answers what no file shows; nil asks the running kernel, if Sysfs is
-	// its own.
-	Kernel *Kernel
+	Kernel *Kernel              // answers what is in no file; nil queries the running kernel, if Sysfs is its own
 }
 
 // Scope is what is read.
@@ -45,39 +42,35 @@ type Scope int
 // The scopes.
 const (
 	All         Scope = iota
-	WithoutJobs       // no environments of processes, for who shows findings to strangers
+	WithoutJobs       // no environments of processes, for findings that strangers see
 )
 
-// Gatherer reads the facts of this node. What hangs keeps its lane from one
-// reading to the next, so a process has one gatherer for all who want facts.
-// Safe for concurrent use.
+// Gatherer reads the facts of this node. What hangs keeps its lane from one reading to the next, so a process has one
+// gatherer for everyone who wants facts. Safe for concurrent use.
 type Gatherer struct {
 	o         Options
 	kernel    Kernel
 	lanes     lane.Group[answer]
 	models    lane.Group[string] // of the GPUs
-	whole     sync.Mutex         // one reading at a time: a second would find the lanes taken
+	reading   sync.Mutex         // one reading at a time: a second would find the lanes taken
 	libraries libraryCache
+	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
-	environ func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
-
-	mu      sync.Mutex         // protects all following fields
-	busy    map[string]*reader // of the call in each lane
-	reading map[int]bool       // PIDs whose environment is being read: one that hangs is not tried again
+	calls sync.Map // lane → *reader of the call in it
+	pids  sync.Map // processes whose environment is being read: one that hangs is not tried again
 }
 
-// work is what is done in one lane. Nobody may wait for it any more when it is
-// done, so it changes nothing: what it returns then writes to the facts.
+// work is what is done in one lane. It changes nothing, because nobody may wait for it any more: the function that it
+// returns writes to the facts.
 type work func(*reader) func(*Facts)
 
-// answer is what one lane found: put writes it into the facts.
+// answer is what one lane found.
 type answer struct {
 	put    func(*Facts)
 	unread []string
 }
 
-// New returns the gatherer of this machine, or of the one whose files are at
-// o.Sysfs and o.Procfs.
+// New returns the gatherer of this machine, or of the one whose files are at o.Sysfs and o.Procfs.
 func New(o Options) *Gatherer {
 	if o.Budget == 0 {
 		o.Budget = defaultBudget
@@ -85,7 +78,7 @@ func New(o Options) *Gatherer {
 	if o.Rails == nil {
 		o.Rails = rail.NewFinder(o.Sysfs, rail.Options{}, rdmanl.New(o.Budget), o.Budget).Snapshot
 	}
-	g := &Gatherer{o: o, environ: readEnviron, busy: map[string]*reader{}, reading: map[int]bool{}}
+	g := &Gatherer{o: o, environ: readEnviron}
 	switch {
 	case o.Kernel != nil:
 		g.kernel = *o.Kernel
@@ -101,27 +94,27 @@ func New(o Options) *Gatherer {
 	return g
 }
 
-// Gather reads everything in the scope once. A thing that does not answer costs
-// its part of the facts and the budget, however many do not.
+// Gather reads everything in the scope once. A thing that does not answer costs its part of the facts and the budget,
+// however many do not.
 func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
-	g.whole.Lock()
-	defer g.whole.Unlock()
+	g.reading.Lock()
+	defer g.reading.Unlock()
 	f := &Facts{Version: Version, At: time.Now(), Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
 	todo := g.readers(ctx, snap.Rails)
 	var envs *environs
-	if scope == All && len(snap.Rails) > 0 { // whatever jobs say, it cannot be wrong about no rails
+	if scope == All && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
 		envs = g.addEnvironReaders(ctx, todo)
 	}
 	g.run(ctx, f, todo)
 	f.arrange()
-	// What follows needs what was read before.
+	// What follows depends on what was read above.
 	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()),
 		"addresses": g.readAddresses(f.Netdevs)}
 	if envs != nil {
 		envs.finish(f)
-		todo["what jobs name"] = g.readNamed(f.Jobs.Envs, snap.Rails)
+		todo["what jobs name"] = g.readNamed(f.Jobs.Envs)
 	}
 	g.run(ctx, f, todo)
 	g.run(ctx, f, map[string]work{"routes": g.readRoutes(f.Netdevs, f.Subnets())})
@@ -133,12 +126,12 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 	todo := map[string]work{
 		"bonds":                   func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
 		"GPUs":                    g.readGPUs,
-		"GPUDirect":               g.readNVIDIA,
+		"GPUDirect":               g.readGPUDirect,
 		"NUMA":                    g.readNUMA,
 		"uptime":                  g.readUptime,
 		"limits on locked memory": g.readMemlock,
 		"RDMA device nodes":       func(r *reader) func(*Facts) { return g.readDevices(r, rails) },
-		"versions of drivers":     func(r *reader) func(*Facts) { return g.readRunningVersions(r, rails) },
+		"versions of drivers":     func(*reader) func(*Facts) { return g.readRunningVersions(rails) },
 		"versions of libraries":   func(r *reader) func(*Facts) { return g.readInstalledVersions(ctx, r) },
 	}
 	if len(rails) == 0 {
@@ -147,17 +140,13 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 	for i, v := range rails {
 		todo[v.String()] = func(r *reader) func(*Facts) { return g.readRail(r, v) }
 		if i < maxPorts && v.LinkLayer == "Ethernet" && !v.Software {
-			todo["PFC and DCQCN of "+rail.Key(v.Device, v.Port)] = func(r *reader) func(*Facts) {
-				return g.readQoS(r,
-					v)
-			}
+			todo[qosLane(v)] = func(r *reader) func(*Facts) { return g.readQoS(r, v) }
 		}
 	}
 	return todo
 }
 
-// hostname is what the machine whose procfs it is calls itself: captures and the
-// demo have a name of their own.
+// hostname is the name of the machine whose procfs it is: captures and the demo are named differently from this host.
 func hostname(procfs string) string {
 	if name, err := sysfs.ReadString(procfs, "sys/kernel/hostname"); err == nil && name != "" {
 		return Clean(name)
@@ -166,7 +155,10 @@ func hostname(procfs string) string {
 	return name
 }
 
-// addRails enters what the finder knows.
+// maxListed bounds lists of devices: virtual functions may be thousands.
+const maxListed = 1024
+
+// addRails adds what the finder knows.
 func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	if snap.Err != nil {
 		for line := range strings.SplitSeq(snap.Err.Error(), "\n") {
@@ -176,7 +168,7 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 			f.Unread = append(f.Unread, line)
 		}
 	}
-	for _, l := range snap.LeftOut[:min(len(snap.LeftOut), maxNetdevs)] { // virtual functions may be thousands
+	for _, l := range snap.LeftOut[:min(len(snap.LeftOut), maxListed)] {
 		f.LeftOut = append(f.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
 	}
 	devices, err := sysfs.List(filepath.Join(g.o.Sysfs, "class/infiniband"))
@@ -184,7 +176,7 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
 	}
-	for _, d := range devices[:min(len(devices), maxNetdevs)] {
+	for _, d := range devices[:min(len(devices), maxListed)] {
 		if len(snap.Rails) == 0 {
 			f.RDMADevices = append(f.RDMADevices, d.Name)
 		}
@@ -195,7 +187,7 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	}
 }
 
-// arrange brings lists that several lanes fill into order.
+// arrange sorts the lists that several lanes fill.
 func (f *Facts) arrange() {
 	slices.SortFunc(f.Netdevs, func(a, b Netdev) int { return strings.Compare(a.Name, b.Name) })
 	f.Netdevs = slices.CompactFunc(f.Netdevs, func(a, b Netdev) bool { return a.Name == b.Name })
@@ -203,26 +195,20 @@ func (f *Facts) arrange() {
 	f.arrangeVersions()
 }
 
-// run does each piece of work in its lane, puts what was found into the facts,
-// and adds to Unread what could not be read.
+// run does each piece of work in its lane, puts what was found into the facts, and adds to Unread what could not be
+// read.
 func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	if ctx.Err() != nil {
-		return // nobody waits for the facts any more
+		return // the facts are not wanted any more
 	}
 	budget := g.o.Budget
 	if end, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(end))
 	}
-	var keys []string
-	for key, do := range todo {
-		if do != nil {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	say := func(format string, args ...any) { f.Unread = append(f.Unread, fmt.Sprintf(format, args...)) }
-	for _, res := range g.lanes.Run(budget, keys, func(key string) answer {
-		r := g.enter(key)
+	maps.DeleteFunc(todo, func(_ string, do work) bool { return do == nil })
+	for _, res := range g.lanes.Run(budget, slices.Sorted(maps.Keys(todo)), func(key string) answer {
+		r := &reader{}
+		g.calls.Store(key, r)
 		put := todo[key](r)
 		return answer{put, r.unread}
 	}) {
@@ -233,10 +219,16 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 				res.Value.put(f)
 			}
 		case res.State == lane.Died:
-			say("%s: %v; this is a bug in railscope, please report it", res.Key, firstLine(res.Err))
+			f.Unread = append(f.Unread, fmt.Sprintf("%s: %v; this is a bug in railscope, please report it", res.Key,
+				firstLine(res.Err)))
 		case strings.HasPrefix(res.Key, environLane): // environs.unread counts what was not read
 		default:
-			say("%s: %s: %v; the driver or its firmware hangs, see dmesg", res.Key, g.where(res.Key), res.Err)
+			at := res.Key
+			if r, ok := g.calls.Load(res.Key); ok {
+				at = cmp.Or(r.(*reader).current(), at)
+			}
+			f.Unread = append(f.Unread, fmt.Sprintf("%s: %s: %v; the driver or its firmware hangs, see dmesg", res.Key,
+				at, res.Err))
 		}
 	}
 }
@@ -244,25 +236,6 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(fmt.Sprint(err), "\n")
 	return line
-}
-
-// enter is called in the lane of key.
-func (g *Gatherer) enter(key string) *reader {
-	r := &reader{}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.busy[key] = r
-	return r
-}
-
-// where is the file at which the call in a lane is.
-func (g *Gatherer) where(key string) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if r := g.busy[key]; r != nil {
-		return r.where()
-	}
-	return key
 }
 
 // own returns a path below this process's own root.
@@ -278,8 +251,7 @@ func isDir(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// absent reports whether a file or a setting is not there, rather than not
-// readable.
+// absent reports whether a file or a setting does not exist, rather than cannot be read.
 func absent(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || sysfs.Reason(err) == sysfs.ReasonVanished
 }

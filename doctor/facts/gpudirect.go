@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/railscope/railscope/internal/gpudirect"
@@ -8,9 +9,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// readNVIDIA reads how adapters reach the memory of GPUs, as the source
-// gpudirect does, and opens no GPU either.
-func (g *Gatherer) readNVIDIA(r *reader) func(*Facts) {
+// readGPUDirect reads how adapters reach the memory of GPUs, as the source gpudirect does. It opens no GPU.
+func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	dir := filepath.Join(g.o.Procfs, "driver/nvidia")
 	if !isDir(dir) {
 		return nil
@@ -33,15 +33,13 @@ func (g *Gatherer) readNVIDIA(r *reader) func(*Facts) {
 	}
 	mode, reason := m.Mode()
 	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
-		r.say("GPUDirect: neither %s nor the kernel's release says whether dma-buf is possible; compare with "+
-			"nvidia-smi",
+		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with nvidia-smi",
 			filepath.Join(dir, "version"))
 	}
 	return func(f *Facts) { f.GPUDirect = d }
 }
 
-// readModels counts the GPUs, each in a lane of its own: a wedged one holds its
-// file.
+// readModels counts the GPUs, each in its own lane: a hung GPU blocks its file.
 func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported bool) {
 	entries, err := sysfs.List(dir)
 	if err != nil {
@@ -57,14 +55,11 @@ func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported 
 		return gpudirect.Model(text)
 	}) {
 		if res.State != lane.Done || res.Value == "" {
-			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg",
-				filepath.Join(dir, res.Key, "information"))
+			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg", filepath.Join(dir, res.Key, "information"))
 			continue
 		}
 		d.GPUs++
-		if d.Model == "" {
-			d.Model = Clean(res.Value)
-		}
+		d.Model = cmp.Or(d.Model, Clean(res.Value))
 		unsupported = unsupported || gpudirect.Unsupported(res.Value)
 	}
 	return unsupported

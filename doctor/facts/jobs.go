@@ -14,8 +14,8 @@ import (
 	"sync"
 
 	"github.com/railscope/railscope/internal/proc"
-	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Bounds on what is read of processes, and kept.
@@ -24,7 +24,7 @@ const (
 	maxEnvs        = 32
 	maxValue       = 1024 // bytes of a variable; a longer one is not judged
 	MaxNamed       = 8    // processes named for each environment
-	environReaders = 4    // a process that hangs in the kernel can hold one of them each
+	environReaders = 4    // a process that hangs in the kernel can block one of them
 	environLane    = "environments of processes, reader "
 )
 
@@ -38,30 +38,29 @@ func JobVariables() []string {
 
 func wanted(name string) bool { return slices.Contains(JobVariables(), name) }
 
-// judgeable are the variables that can be judged: not cut, and printable.
+// judgeable are the variables that can be judged: complete, and printable.
 func judgeable(vars map[string]string) map[string]string {
 	maps.DeleteFunc(vars, func(_, value string) bool { return len(value) > maxValue })
 	for name, value := range vars {
-		vars[name] = Printable(value)
+		vars[name] = terminal.PlainName(value)
 	}
 	return vars
 }
 
-// environs collects the environments that several readers find. Safe for
-// concurrent use.
+// environs collects the environments that several readers find. Safe for concurrent use.
 type environs struct {
 	mu      sync.Mutex
 	byKey   map[string]*Env
-	err     error // of the list of processes
-	total   int   // processes to be read
-	read    int
-	hidden  int // refused by the kernel
-	left    int // processes with an environment beyond maxEnvs
-	cut     int // longer than proc.MaxEnviron
-	whose   int // one of them
-	failed  int // not read for another reason
-	why     error
+	listErr error        // of the list of processes
+	total   int          // processes to read
 	pending map[int]bool // not read yet
+	read    int
+	hidden  int // permission denied
+	surplus int // processes with an environment beyond maxEnvs
+	cut     int // longer than proc.MaxEnviron
+	cutPID  int // one of them
+	failed  int // for another reason
+	err     error
 }
 
 func (e *environs) add(env Env, p Process) {
@@ -71,7 +70,7 @@ func (e *environs) add(env Env, p Process) {
 	known := e.byKey[key]
 	if known == nil {
 		if len(e.byKey) >= maxEnvs {
-			e.left++
+			e.surplus++
 			return
 		}
 		known = &env
@@ -85,8 +84,8 @@ func (e *environs) add(env Env, p Process) {
 	}
 }
 
-// saw counts how reading one process ended.
-func (e *environs) saw(pid int, cut bool, err error) {
+// finished counts the result of reading one process.
+func (e *environs) finished(pid int, cut bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.pending, pid)
@@ -94,52 +93,49 @@ func (e *environs) saw(pid int, cut bool, err error) {
 	case err == nil:
 		e.read++
 		if cut {
-			e.cut, e.whose = e.cut+1, pid
+			e.cut, e.cutPID = e.cut+1, pid
 		}
-	case absent(err): // it has ended meanwhile
+	case absent(err): // it has exited
 	case sysfs.Reason(err) == sysfs.ReasonPermission:
 		e.hidden++
 	default:
-		e.failed, e.why = e.failed+1, err
+		e.failed, e.err = e.failed+1, err
 	}
 }
 
 // unread is what was not read, and what to do about it. The caller holds mu.
 func (e *environs) unread() (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(UnreadJobs+format, args...)) }
-	if e.err != nil {
-		say(": %v; mount procfs", e.err)
+	if e.listErr != nil {
+		say(": %v; mount procfs", e.listErr)
 	}
 	if len(e.pending) > 0 {
-		say(": %d of %d were read in time; a process that hangs in the kernel may be the cause (ps axo "+
-			"pid,stat,comm | "+
-			"grep ' D')",
+		say(": %d of %d were read in time; a process may hang in the kernel (ps axo pid,stat,comm | grep ' D')",
 			e.read+e.hidden, e.total)
 	}
 	if e.hidden > 0 {
 		say(" of other users (%d): permission denied; run doctor as root, outside of containers", e.hidden)
 	}
-	if e.left > 0 {
-		say(" (%d): more than %d different ones; fix those that are found, and run doctor again", e.left, maxEnvs)
+	if e.surplus > 0 {
+		say(" (%d): more than %d different ones; fix those that are found, and run doctor again", e.surplus, maxEnvs)
 	}
 	if e.cut > 0 {
-		say(" (%d): what follows their first %d bytes; check by hand: tr '\\0' '\\n' < /proc/%d/environ | grep -E "+
-			"'^(NCCL|UCX)_'",
-			e.cut, proc.MaxEnviron, e.whose)
+		say(" (%d): what follows their first %d bytes; check by hand: tr '\\0' '\\n' < /proc/%d/environ | "+
+			"grep -E '^(NCCL|UCX)_'", e.cut, proc.MaxEnviron, e.cutPID)
 	}
 	if e.failed > 0 {
-		say(" (%d): %v; see dmesg", e.failed, e.why)
+		say(" (%d): %v; see dmesg", e.failed, e.err)
 	}
 	return list
 }
 
-// addEnvironReaders adds readers of the environments of all processes, as they
-// were when each began, and of the configuration files that set the same.
+// addEnvironReaders adds the readers of the current processes' environments, and of the configuration files that set
+// the same variables.
 func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) *environs {
 	e := &environs{byKey: map[string]*Env{}, pending: map[int]bool{}}
 	todo["configuration files of NCCL and UCX"] = func(*reader) func(*Facts) { g.readJobFiles(e); return nil }
 	pids, err := proc.PIDs(g.o.Procfs, maxProcesses)
-	e.err = err
+	e.total, e.listErr = len(pids), err
 	self, _ := proc.Self(g.o.Procfs)
 	home, _ := proc.Namespace(g.o.Procfs, "self", "net")
 	begun := uint64(proc.Unlimited)
@@ -147,18 +143,15 @@ func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) 
 		begun = proc.Now()
 	}
 	queue := make(chan int, len(pids))
-	e.total = len(pids)
-	g.mu.Lock()
 	for _, pid := range pids {
 		if pid == self {
 			continue
 		}
 		e.pending[pid] = true
-		if !g.reading[pid] { // else it hangs since an earlier reading
+		if _, hangs := g.pids.Load(pid); !hangs { // since an earlier reading
 			queue <- pid
 		}
 	}
-	g.mu.Unlock()
 	close(queue)
 	for i := range environReaders {
 		todo[environLane+strconv.Itoa(i)] = func(*reader) func(*Facts) {
@@ -174,13 +167,12 @@ func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) 
 	return e
 }
 
-// readProcess reads one process. One that started after begun has taken the PID
-// of another one.
+// readProcess reads one process. One that started after begun has reused the PID of another.
 func (g *Gatherer) readProcess(pid int, home string, begun uint64, e *environs) {
-	g.mark(pid, true)
+	g.pids.Store(pid, true)
 	vars, cut, err := g.environ(g.o.Procfs, pid, wanted)
-	g.mark(pid, false)
-	e.saw(pid, cut, err)
+	g.pids.Delete(pid)
+	e.finished(pid, cut, err)
 	if err != nil || len(judgeable(vars)) == 0 {
 		return
 	}
@@ -192,24 +184,14 @@ func (g *Gatherer) readProcess(pid int, home string, begun uint64, e *environs) 
 	e.add(Env{Vars: vars, Foreign: err == nil && home != "" && net != home}, Process{pid, Clean(comm)})
 }
 
-// readEnviron is [proc.Environ], but that a kernel thread, which has none, fails
-// with [os.ErrNotExist] rather than for want of permission.
+// readEnviron is [proc.Environ], but a kernel thread, which has no environment, fails with [os.ErrNotExist] instead of
+// permission denied.
 func readEnviron(root string, pid int, wanted func(string) bool) (map[string]string, bool, error) {
 	vars, cut, err := proc.Environ(root, pid, wanted)
 	if sysfs.Reason(err) == sysfs.ReasonPermission && proc.KernelThread(root, pid) {
 		err = os.ErrNotExist
 	}
 	return vars, cut, err
-}
-
-func (g *Gatherer) mark(pid int, reading bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if reading {
-		g.reading[pid] = true
-	} else {
-		delete(g.reading, pid)
-	}
 }
 
 // readJobFiles reads the files that set the same variables for every job.
@@ -233,9 +215,9 @@ func (g *Gatherer) readJobFiles(e *environs) {
 	}
 }
 
-// finish enters what the readers found into the facts.
+// finish adds what the readers found to the facts.
 func (e *environs) finish(f *Facts) {
-	e.mu.Lock() // a reader that hangs may still come back
+	e.mu.Lock() // a reader that hangs may still return
 	defer e.mu.Unlock()
 	f.Jobs.Read = e.read
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
@@ -246,39 +228,28 @@ func (e *environs) finish(f *Facts) {
 	f.Unread = append(f.Unread, e.unread()...)
 }
 
-// readNamed reads what the environments name: devices, interfaces, GIDs.
-func (g *Gatherer) readNamed(envs []Env, rails []rail.Rail) work {
+// readNamed reads all RDMA ports, and which interfaces the environments name.
+func (g *Gatherer) readNamed(envs []Env) work {
 	return func(r *reader) func(*Facts) {
-		devices := g.rdmaPorts(r)
-		var netdevs []string
-		var names map[string]string
-		indices := map[int]bool{}
+		jobs := Jobs{Devices: g.rdmaPorts(r)}
 		for _, env := range envs {
-			for _, name := range UCXNames(env.Vars["UCX_NET_DEVICES"]) {
-				if name == "" || strings.Contains(name, "/") || slices.Contains(netdevs, name) ||
+			for name := range strings.SplitSeq(strings.TrimPrefix(env.Vars["UCX_NET_DEVICES"], "^"), ",") {
+				name, _, _ = strings.Cut(strings.TrimSpace(name), ":")
+				if name == "" || strings.Contains(name, "/") || slices.Contains(jobs.Netdevs, name) ||
 					!exists(filepath.Join(g.o.Sysfs, "class/net", name)) {
 					continue
 				}
-				netdevs = append(netdevs, name)
+				jobs.Netdevs = append(jobs.Netdevs, name)
 				if port, ok := g.kernel.RDMA.Port(name); ok {
-					if names == nil {
-						names = map[string]string{}
+					if jobs.RDMANames == nil {
+						jobs.RDMANames = map[string]string{}
 					}
-					names[name] = port
+					jobs.RDMANames[name] = port
 				}
-			}
-			if index := GIDIndex(env.Vars); index >= 0 && !env.Foreign && len(indices) < 8 {
-				indices[index] = true
-			}
-		}
-		var gids []NamedGID
-		for _, one := range rails[:min(len(rails), maxPorts)] {
-			if len(indices) > 0 && one.LinkLayer == "Ethernet" {
-				gids = append(gids, namedGIDs(one, slices.Sorted(maps.Keys(indices)))...)
 			}
 		}
 		return func(f *Facts) {
-			f.Jobs.Devices, f.Jobs.Netdevs, f.Jobs.GIDs, f.Jobs.RDMANames = devices, netdevs, gids, names
+			f.Jobs.Devices, f.Jobs.Netdevs, f.Jobs.RDMANames = jobs.Devices, jobs.Netdevs, jobs.RDMANames
 		}
 	}
 }
@@ -293,26 +264,5 @@ func (g *Gatherer) rdmaPorts(r *reader) (list []RDMAPort) {
 		}
 	}
 	slices.SortFunc(list, func(a, b RDMAPort) int { return cmp.Or(strings.Compare(a.Device, b.Device), a.Port-b.Port) })
-	return list
-}
-
-// namedGIDs reads some entries of a rail's GID table, none if there is no table.
-func namedGIDs(r rail.Rail, indices []int) (list []NamedGID) {
-	table := rail.NewGIDTable(r.Dir, r.Port)
-	defer table.Close()
-	gids, errs := table.Read()
-	if len(errs) > 0 && len(gids) == 0 {
-		return nil
-	}
-	hasIPv4 := slices.ContainsFunc(gids, rail.GID.IPv4)
-	for _, index := range indices {
-		named := NamedGID{Device: r.Device, Port: r.Port, Index: index}
-		if i := slices.IndexFunc(gids, func(g rail.GID) bool { return g.Index == index }); i >= 0 {
-			g := gids[i]
-			named.Used, named.Type, named.GID = true, Clean(g.Type), g.Addr.String()
-			named.Good = g.Type == rail.TypeRoCEv2 && !g.Addr.Unmap().IsLinkLocalUnicast() && (g.IPv4() || !hasIPv4)
-		}
-		list = append(list, named)
-	}
 	return list
 }

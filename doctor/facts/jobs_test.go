@@ -160,8 +160,7 @@ func jobFindings(f *facts.Facts) (list []check.Finding) {
 	return list
 }
 
-// TestWithoutJobs: what is read for strangers has nothing of processes, not even
-// that some could not be read.
+// TestWithoutJobs: what is read for strangers has nothing of processes, not even that some could not be read.
 func TestWithoutJobs(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX, doctortest.Job("NCCL_NET=Socket"),
 		doctortest.Tree{"root/etc/nccl.conf": "NCCL_IB_DISABLE=1\n"})

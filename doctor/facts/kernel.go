@@ -2,7 +2,7 @@ package facts
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,21 +14,20 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// Kernel answers what no file of sysfs or procfs shows. A nil function is not
-// asked. Interfaces are named by their index.
+// Kernel answers what is in no file of sysfs or procfs. A nil function is not called. Interfaces are named by their
+// index.
 type Kernel struct {
-	// Live reports that the files are the running kernel's: what they lack, it lacks.
+	// Live reports that the files are the running kernel's: what they lack does not exist.
 	Live bool
-	// Addresses returns those of every interface, with their subnets.
+	// Addresses returns the addresses of every interface, with their subnets.
 	Addresses func() (map[int][]netip.Prefix, error)
-	// Path returns the interface by which a packet leaves; 0 if by none.
+	// Path returns the interface by which a packet leaves; 0 if none.
 	Path func(from, to netip.Addr) (index int, err error)
-	// Gateways returns the IPv4 destinations to which an interface has a route
-	// through a gateway.
+	// Gateways returns the IPv4 destinations that an interface reaches through a gateway.
 	Gateways func(index int) ([]netip.Prefix, error)
-	// PFC returns the priorities with PFC, a bit each.
+	// PFC returns the priorities with PFC, one bit each.
 	PFC func(netdev string) (uint8, error)
-	// Pause returns the global pause frames that an interface heeds and sends.
+	// Pause returns whether an interface honors and sends global pause frames.
 	Pause func(netdev string) (rx, tx bool, err error)
 	// OpenDevice opens a device to read and write, and closes it.
 	OpenDevice func(path string) error
@@ -36,16 +35,14 @@ type Kernel struct {
 	RDMA rdmadev.Finder
 }
 
-// runningKernel asks the kernel of this machine.
+// runningKernel queries the kernel of this machine.
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
 	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
-		Pause:      kernelPause,
-		OpenDevice: openDevice, RDMA: rdmadev.New(sysfs)}
+		Pause: kernelPause, OpenDevice: openDevice, RDMA: rdmadev.New(sysfs)}
 }
 
-// openDevice does what a program would do first. No RDMA driver does more at
-// open than note who came.
+// openDevice does what a program does first. No RDMA driver does more at open than register the caller.
 func openDevice(path string) error {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -53,6 +50,9 @@ func openDevice(path string) error {
 	}
 	return unix.Close(fd)
 }
+
+// maxPaths bounds the addresses of an interface, the other addresses, and the routes.
+const maxPaths = 256
 
 // readAddresses reads the addresses of the interfaces.
 func (g *Gatherer) readAddresses(netdevs []Netdev) work {
@@ -63,33 +63,26 @@ func (g *Gatherer) readAddresses(netdevs []Netdev) work {
 	return func(r *reader) func(*Facts) {
 		all, err := g.kernel.Addresses()
 		if err != nil {
-			r.unread = append(r.unread, fmt.Sprintf("addresses of the interfaces: %v", err))
+			r.say("addresses of the interfaces: %v", err)
 		}
 		for i := range netdevs {
-			for _, p := range all[netdevs[i].Index] {
-				if !p.Addr().IsLinkLocalUnicast() {
-					netdevs[i].Addresses = append(netdevs[i].Addresses, p)
-				}
-			}
-			slices.SortFunc(netdevs[i].Addresses, netip.Prefix.Compare)
-			netdevs[i].Addresses = netdevs[i].Addresses[:min(len(netdevs[i].Addresses), maxIPs)]
-			delete(all, netdevs[i].Index)
+			n := &netdevs[i]
+			n.Addresses = bounded(slices.DeleteFunc(all[n.Index],
+				func(p netip.Prefix) bool { return p.Addr().IsLinkLocalUnicast() }))
+			delete(all, n.Index)
 		}
-		var others []netip.Prefix
-		for _, list := range all {
-			others = append(others, list...)
-		}
-		slices.SortFunc(others, netip.Prefix.Compare)
-		others = others[:min(len(others), maxPaths)]
+		others := bounded(slices.Concat(slices.Collect(maps.Values(all))...))
 		return func(f *Facts) { f.Netdevs, f.Others = netdevs, others }
 	}
 }
 
-// maxPaths bounds how many routes are asked for.
-const maxPaths = 256
+// bounded returns the first prefixes in order.
+func bounded(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, netip.Prefix.Compare)
+	return list[:min(len(list), maxPaths)]
+}
 
-// readRoutes reads by which interface rails of one subnet send, and what each
-// reaches through a gateway.
+// readRoutes reads by which interface rails in one subnet send, and what each reaches through a gateway.
 func (g *Gatherer) readRoutes(netdevs []Netdev, subnets []Subnet) work {
 	if g.kernel.Path == nil || g.kernel.Gateways == nil {
 		return nil
@@ -99,16 +92,16 @@ func (g *Gatherer) readRoutes(netdevs []Netdev, subnets []Subnet) work {
 		var paths []Path
 		for _, s := range subnets {
 			for _, end := range s.Ends {
-				to := s.other()
+				from, to := end.Prefix.Addr(), s.other()
 				if !to.IsValid() || len(paths) >= maxPaths {
 					continue
 				}
-				index, err := g.kernel.Path(end.Prefix.Addr(), to)
+				index, err := g.kernel.Path(from, to)
 				if err != nil {
-					r.unread = append(r.unread, fmt.Sprintf("route from %s to %s: %v", end.Prefix.Addr(), to, err))
+					r.say("route from %s to %s: %v", from, to, err)
 					continue
 				}
-				p := Path{From: end.Prefix.Addr(), To: to}
+				p := Path{From: from, To: to}
 				if i := slices.IndexFunc(netdevs, func(n Netdev) bool { return n.Index == index }); i >= 0 {
 					p.Netdev = netdevs[i].Name
 				}
@@ -116,22 +109,23 @@ func (g *Gatherer) readRoutes(netdevs []Netdev, subnets []Subnet) work {
 			}
 		}
 		for i := range netdevs {
-			var err error
-			if netdevs[i].Index == 0 || len(netdevs[i].Addresses) == 0 {
+			n := &netdevs[i]
+			if n.Index == 0 || len(n.Addresses) == 0 {
 				continue
 			}
-			if netdevs[i].Gateways, err = g.kernel.Gateways(netdevs[i].Index); err != nil {
-				r.unread = append(r.unread, fmt.Sprintf("routes of %s: %v", netdevs[i].Name, err))
+			var err error
+			if n.Gateways, err = g.kernel.Gateways(n.Index); err != nil {
+				r.say("routes of %s: %v", n.Name, err)
 			}
 		}
 		return func(f *Facts) { f.Paths, f.Netdevs = paths, netdevs }
 	}
 }
 
-// rtnetlink asks for addresses and routes.
+// rtnetlink queries addresses and routes.
 type rtnetlink struct{ timeout time.Duration }
 
-// with calls do with a socket that gives up after the timeout.
+// with calls do with a socket that has the timeout.
 func (k rtnetlink) with(do func(*netlink.Handle) error) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -141,7 +135,7 @@ func (k rtnetlink) with(do func(*netlink.Handle) error) error {
 	if err := h.SetSocketTimeout(k.timeout); err != nil {
 		return err
 	}
-	for range 3 { // until nothing changes meanwhile
+	for range 3 { // a dump is interrupted when something changes meanwhile
 		if err = do(h); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -189,8 +183,7 @@ func (k rtnetlink) path(from, to netip.Addr) (index int, err error) {
 
 func (k rtnetlink) gateways(index int) (list []netip.Prefix, err error) {
 	err = k.with(func(h *netlink.Handle) error {
-		// So that the kernel sends the routes of this interface and not a million
-		// others; before Linux 4.20 it cannot.
+		// The kernel then sends only the routes of this interface, not a million others; before Linux 4.20 it cannot.
 		_ = h.SetStrictCheck(true)
 		list = nil
 		all := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_UNSPEC}

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// TestRunningKernel asks the kernel of this machine about its loopback
-// interface, which every machine has.
+// TestRunningKernel asks the kernel of this machine about its loopback interface, which every machine has.
 func TestRunningKernel(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil || lo.Flags&net.FlagUp == 0 {

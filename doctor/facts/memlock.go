@@ -1,24 +1,19 @@
 package facts
 
-import (
-	"path/filepath"
-
-	"github.com/railscope/railscope/internal/proc"
-)
+import "github.com/railscope/railscope/internal/proc"
 
 // capIPCLock is CAP_IPC_LOCK of include/uapi/linux/capability.h.
 const capIPCLock = 14
 
-// readMemlock reads how much memory this process may lock. A limit counts only
-// for who is not exempt from it, so all of it must be read.
+// readMemlock reads how much memory this process may lock. A limit applies only to processes that are not exempt, so
+// all of it must be read.
 func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
-	limits := filepath.Join(g.o.Procfs, "self/limits")
-	r.at.Store(&limits)
+	r.at(g.o.Procfs, "self/limits")
 	self, err := proc.Self(g.o.Procfs)
 	if absent(err) && !g.kernel.Live {
 		return nil
 	}
-	var m Memlock
+	m := Memlock{Known: true}
 	if err == nil {
 		m.Soft, m.Hard, err = proc.LockedMemory(g.o.Procfs, self)
 	}
@@ -30,7 +25,6 @@ func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 		r.say("limits on locked memory: %v; compare with `ulimit -l`", err)
 		return nil
 	}
-	m.Known = true
 	m.Exempt = set>>capIPCLock&1 == 1 && proc.FirstUsers(g.o.Procfs, self)
 	return func(f *Facts) { f.Memlock = m }
 }

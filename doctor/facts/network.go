@@ -11,22 +11,22 @@ import (
 
 // Network is what was read of the rails and of what they depend on.
 type Network struct {
-	RDMA        bool           `json:"rdma"`     // the kernel has RDMA: /sys/class/infiniband exists
-	Hidden      bool           `json:"hidden"`   // it cannot be listed, and Unread says why
-	RDMADevices []string       `json:"devices"`  // in it; only if there is no rail
-	Adapters    []Adapter      `json:"adapters"` // that support RDMA; only if there is no rail
-	Rails       []Rail         `json:"rails"`
-	LeftOut     []LeftOut      `json:"left_out"`
-	Netdevs     []Netdev       `json:"netdevs"` // of rails, of the bonds over them, and of those bonds' members
-	Bonds       []Bond         `json:"bonds"`   // over rails
-	GPUs        []GPU          `json:"gpus"`
-	NUMA        []NUMANode     `json:"numa"`
-	Paths       []Path         `json:"paths"`          // of rails that share a subnet
-	Others      []netip.Prefix `json:"others"`         // addresses of the node's other interfaces
-	Uptime      float64        `json:"uptime_seconds"` // of the kernel; 0 unknown
+	RDMA        bool           `json:"rdma"`               // /sys/class/infiniband exists
+	Hidden      bool           `json:"hidden"`             // it cannot be listed, and Unread says why
+	RDMADevices []string       `json:"devices" max:"1024"` // in it; only if there is no rail
+	Adapters    []Adapter      `json:"adapters"`           // that support RDMA; only if there is no rail
+	Rails       []Rail         `json:"rails" max:"256"`
+	LeftOut     []LeftOut      `json:"left_out" max:"1024"`
+	Netdevs     []Netdev       `json:"netdevs" max:"1024"` // of rails, of their bonds, and of those bonds' members
+	Bonds       []Bond         `json:"bonds" max:"256"`    // over rails
+	GPUs        []GPU          `json:"gpus" max:"256"`
+	NUMA        []NUMANode     `json:"numa" max:"256"`
+	Paths       []Path         `json:"paths" max:"65536"` // of rails that share a subnet
+	Others      []netip.Prefix `json:"others" max:"1024"` // addresses of the node's other interfaces
+	Uptime      float64        `json:"uptime_seconds"`    // of the kernel; 0 unknown
 }
 
-// Rail is one RDMA port; see [rail.Rail] and [rail.Status].
+// Rail is one RDMA port; see [rail.Rail] and [rail.Port].
 type Rail struct {
 	Name       string  `json:"name"`
 	Device     string  `json:"device"`
@@ -34,26 +34,22 @@ type Rail struct {
 	Netdev     string  `json:"netdev"`
 	LinkLayer  string  `json:"link_layer"` // Ethernet is RoCE; InfiniBand, iWARP
 	Driver     string  `json:"driver"`
+	Kind       string  `json:"kind"`     // driver and adapter type, to be configured alike; empty for software
+	Provider   string  `json:"provider"` // of libibverbs for this device, for example mlx5; empty unknown
 	Software   bool    `json:"software"`
 	PCIAddress string  `json:"pci_address"`
 	NUMANode   int     `json:"numa_node"` // -1 unknown
-	Board      string  `json:"board"`     // one for all functions of an adapter; empty unknown
-	PortKey    string  `json:"port_key"`  // one for all functions of a physical port; empty: no other has it
+	Board      string  `json:"board"`     // the same for all functions of an adapter; empty unknown
+	PortKey    string  `json:"port_key"`  // the same for all functions of a physical port; empty: unknown
 	StateID    int     `json:"state_id"`  // enum ib_port_state; 0 unknown
 	State      string  `json:"state"`
 	PhysState  string  `json:"phys_state"`
-	Rate       float64 `json:"rate"`     // bytes per second; 0 unknown
-	Received   *uint64 `json:"received"` // packets, of a port that is not ACTIVE; nil unknown
+	Rate       float64 `json:"rate"`     // bytes per second; 0 unknown, or the port is not active
+	Received   *uint64 `json:"received"` // packets, of a port that is not active; nil unknown
 	GIDs       []GID   `json:"gids"`
 	GIDsRead   bool    `json:"gids_read"` // false: not read, rather than empty
 	Link       *Link   `json:"link"`      // of the PCI function; nil: none, or unknown
 	Slot       *Link   `json:"slot"`      // of the bridge above it
-
-	// Kind is driver and type of adapter: rails of one kind should be configured
-	// alike; empty for a software device. Provider is what libibverbs calls its
-	// part for this device, for example mlx5; empty if not known. See [Facts.MarshalJSON].
-	Kind     string `json:"-"`
-	Provider string `json:"-"`
 }
 
 // GID is one used entry of a port's GID table.
@@ -65,10 +61,10 @@ type GID struct {
 	Own    bool       `json:"own"` // the interface is the rail's own; see [rail.Own]
 }
 
-// Link is one end of a PCIe link: what it is and what it could be.
+// Link is one end of a PCIe link: what it runs at and what it supports.
 type Link struct {
 	Address  string  `json:"address"`
-	Speed    float64 `json:"speed"` // GT/s of one lane
+	Speed    float64 `json:"speed"` // GT/s per lane
 	Width    int     `json:"width"` // lanes
 	MaxSpeed float64 `json:"max_speed"`
 	MaxWidth int     `json:"max_width"`
@@ -85,11 +81,10 @@ type LeftOut struct {
 type Adapter struct {
 	Address string `json:"address"`
 	Driver  string `json:"driver"` // kernel driver bound to it; empty: none
-	Module  string `json:"module"` // kernel module that makes an RDMA device of it
+	Module  string `json:"module"` // kernel module that creates its RDMA device
 }
 
-// Netdev is one network interface. Pointers are nil if the kernel does not
-// report the value.
+// Netdev is one network interface. Pointers are nil if the kernel does not report the value.
 type Netdev struct {
 	Name      string         `json:"name"`
 	Index     int            `json:"index"`
@@ -99,11 +94,11 @@ type Netdev struct {
 	Master    string         `json:"master"`  // its bond or bridge
 	Slot      string         `json:"slot"`    // PCI slot without the function; empty: none
 	Ups       *uint64        `json:"carrier_ups"`
-	Downs     *uint64        `json:"carrier_downs"` // since it was created
-	Addresses []netip.Prefix `json:"addresses"`     // except link-local ones
-	Gateways  []netip.Prefix `json:"gateways"`      // what it has a route to through a gateway
+	Downs     *uint64        `json:"carrier_downs"`       // since it was created
+	Addresses []netip.Prefix `json:"addresses" max:"256"` // except link-local ones
+	Gateways  []netip.Prefix `json:"gateways" max:"256"`  // destinations that it reaches through a gateway
 
-	// What holds for it of net.ipv4.conf: the larger of all's and its own
+	// The effective values of net.ipv4.conf: the larger of all's and its own
 	// (include/linux/inetdevice.h, IN_DEV_MAXCONF, IN_DEV_ORCONF).
 	ARPIgnore   *int `json:"arp_ignore"`
 	ARPAnnounce *int `json:"arp_announce"`
@@ -112,12 +107,11 @@ type Netdev struct {
 
 // Bond is a bond that rails are on.
 type Bond struct {
-	Name       string `json:"name"`
-	Mode       string `json:"mode"`
-	Aggregator int    `json:"aggregator"` // the active one; 0: none, or not LACP
-	// system address of its LACP partner, zeros where nobody is heard; empty: unknown, or not LACP
-	Partner string   `json:"partner"`
-	Members []Member `json:"members"`
+	Name       string   `json:"name"`
+	Mode       string   `json:"mode"`
+	Aggregator int      `json:"aggregator"` // the active one; 0: none, or not LACP
+	Partner    string   `json:"partner"`    // address of its LACP partner, zeros without one; empty: unknown, or not LACP
+	Members    []Member `json:"members" max:"64"`
 }
 
 // Member is an interface of a bond.
@@ -125,7 +119,7 @@ type Member struct {
 	Name       string `json:"name"`
 	Status     string `json:"status"`      // mii_status: up, down, going down, going back
 	Aggregator int    `json:"aggregator"`  // 0: unknown, or not LACP
-	ActorState *int   `json:"actor_state"` // LACP state bits of our side, LACP_STATE_* in include/net/bond_3ad.h
+	ActorState *int   `json:"actor_state"` // this side's LACP state bits, LACP_STATE_* in include/net/bond_3ad.h
 }
 
 // GPU is one GPU on PCI.
@@ -134,14 +128,13 @@ type GPU struct {
 	NUMANode int    `json:"numa_node"` // -1 unknown
 }
 
-// NUMANode is a node of memory and processors, with how far it is from others.
+// NUMANode is a NUMA node with its distances to others.
 type NUMANode struct {
 	ID        int        `json:"id"`
-	Distances []Distance `json:"distances"`
+	Distances []Distance `json:"distances" max:"256"`
 }
 
-// Distance is how far a NUMA node is, by the firmware's table (ACPI SLIT): 10 is
-// the node itself.
+// Distance is how far a NUMA node is, by the firmware's table (ACPI SLIT): 10 is the node itself.
 type Distance struct {
 	To    int `json:"to"`
 	Value int `json:"value"`
@@ -151,114 +144,64 @@ type Distance struct {
 type Path struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
-	Netdev string     `json:"netdev"` // empty: by none
+	Netdev string     `json:"netdev"` // empty: none
 }
 
-// Bounds on what a peer may send.
-const (
-	maxRails   = 256
-	maxNetdevs = 1024
-	maxGIDs    = 4096
-	maxMembers = maxNetdevs // of all bonds together
-	maxIPs     = 256        // addresses of one interface, or routes by it
-	maxUnread  = 256
-)
-
-// bounded refuses facts that no railscope would send.
-func (f *Facts) bounded() error {
-	for _, n := range []struct {
-		what     string
-		is, most int
-	}{
-		{"rails", len(f.Rails), maxRails}, {"ports left out", len(f.LeftOut), maxNetdevs},
-		{"devices", len(f.RDMADevices), maxNetdevs}, {"interfaces", len(f.Netdevs), maxNetdevs},
-		{"bonds", len(f.Bonds), maxRails}, {"GPUs", len(f.GPUs), maxRails},
-		{"NUMA nodes", len(f.NUMA), maxRails},
-		{"addresses", len(f.Others), maxNetdevs}, {"paths", len(f.Paths), maxRails * maxRails},
-	} {
-		if n.is > n.most {
-			return fmt.Errorf("%d %s: the most are %d", n.is, n.what, n.most)
-		}
-	}
-	members := 0
-	for _, b := range f.Bonds {
-		members += len(b.Members)
-	}
-	if members > maxMembers {
-		return fmt.Errorf("%d members of bonds: the most are %d", members, maxMembers)
-	}
-	for _, n := range f.NUMA {
-		if len(n.Distances) > maxRails {
-			return fmt.Errorf("%d distances of NUMA node %d: the most are %d", len(n.Distances), n.ID, maxRails)
-		}
-	}
-	for _, n := range f.Netdevs {
-		if most := max(len(n.Addresses), len(n.Gateways)); most > maxIPs {
-			return fmt.Errorf("%d addresses or routes of %.20q: the most are %d", most, n.Name, maxIPs)
-		}
-	}
-	for _, r := range f.Rails {
-		if len(r.GIDs) > maxGIDs {
-			return fmt.Errorf("%d GIDs of rail %.20q: the most are %d", len(r.GIDs), r.Name, maxGIDs)
-		}
-	}
-	return nil
-}
-
-// Netdev returns the facts of an interface; of one that was not read they are
-// empty.
+// Netdev returns the facts of an interface, empty ones if it was not read.
 func (f *Network) Netdev(name string) Netdev {
-	for _, n := range f.Netdevs {
-		if n.Name == name {
-			return n
-		}
+	if i := slices.IndexFunc(f.Netdevs, func(n Netdev) bool { return n.Name == name }); i >= 0 {
+		return f.Netdevs[i]
 	}
 	return Netdev{Name: name}
 }
 
 // BondOf returns the bond that a rail's interface is a member of; nil if none.
 func (f *Network) BondOf(r *Rail) *Bond {
+	member := func(m Member) bool { return m.Name == r.Netdev && r.Netdev != "" }
 	for i := range f.Bonds {
-		if slices.ContainsFunc(f.Bonds[i].Members, func(m Member) bool {
-			return m.Name == r.Netdev && r.Netdev != ""
-		}) {
+		if slices.ContainsFunc(f.Bonds[i].Members, member) {
 			return &f.Bonds[i]
 		}
 	}
 	return nil
 }
 
-// RailsOn returns the rails whose interfaces are members of a bond.
-func (f *Network) RailsOn(b *Bond) (rails []*Rail) {
+// Where returns the rails that match.
+func (f *Network) Where(match func(*Rail) bool) (rails []*Rail) {
 	for i := range f.Rails {
-		if f.BondOf(&f.Rails[i]) == b {
+		if match(&f.Rails[i]) {
 			rails = append(rails, &f.Rails[i])
 		}
 	}
 	return rails
 }
 
-// Separate reports whether the rail is on no bond that is wrong for RDMA as a
-// whole, which is one finding of its own.
+// RailsOn returns the rails whose interfaces are members of a bond.
+func (f *Network) RailsOn(b *Bond) []*Rail {
+	return f.Where(func(r *Rail) bool { return f.BondOf(r) == b })
+}
+
+// Hardware returns the rails that are PCI functions.
+func (f *Network) Hardware() []*Rail {
+	return f.Where(func(r *Rail) bool { return r.PCIAddress != "" })
+}
+
+// Separate reports whether the rail is not on a bond that cannot carry RDMA at all, which is a separate finding.
 func (f *Network) Separate(r *Rail) bool {
 	b := f.BondOf(r)
 	return b == nil || BondCarriesRDMA(b.Mode) && len(f.RailsOn(b)) < 2
 }
 
-// Halves returns the other PCI functions of a rail's physical port, on another
-// PCIe link.
-func (f *Network) Halves(r *Rail) (twins []*Rail) {
-	for i := range f.Rails {
-		if t := &f.Rails[i]; t != r && r.PortKey != "" && t.PortKey == r.PortKey &&
-			rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress) {
-			twins = append(twins, t)
-		}
-	}
-	return twins
+// Halves returns the other PCI functions of a rail's physical port that are on another PCIe link.
+func (f *Network) Halves(r *Rail) []*Rail {
+	return f.Where(func(t *Rail) bool {
+		return t != r && r.PortKey != "" && t.PortKey == r.PortKey &&
+			rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress)
+	})
 }
 
-// WorkingHalf returns the half of the rail's port that works while this one
-// cannot be used; nil if this one can, or neither.
+// WorkingHalf returns the half of the rail's port that works while this one cannot be used; nil if this one works, or
+// neither.
 func (f *Network) WorkingHalf(r *Rail) *Rail {
 	if unknown := r.StateID == 0 || r.Active() && !r.GIDsRead; unknown || r.Active() && r.Quality() >= OwnIPv6 {
 		return nil
@@ -271,8 +214,8 @@ func (f *Network) WorkingHalf(r *Rail) *Rail {
 	return nil
 }
 
-// Unused reports whether nobody meant to use the port: the second port of an
-// adapter whose first is used, which has no address and never had a link.
+// Unused reports whether the port is not meant to be used: the second port of an adapter whose first is used, without
+// an address, that never had a link.
 func (f *Network) Unused(r *Rail) bool {
 	used, known := f.used(r)
 	return known && !used && strings.Trim(r.Board, "0:") != "" && slices.ContainsFunc(f.Rails, func(o Rail) bool {
@@ -281,9 +224,8 @@ func (f *Network) Unused(r *Rail) bool {
 	})
 }
 
-// used reports whether a port works, once did, or has an address. A port without
-// an interface (InfiniBand) that received nothing, not even from the subnet
-// manager, never had a link.
+// used reports whether a port works, once did, or has an address. A port without an interface (InfiniBand) that
+// received nothing, not even from the subnet manager, never had a link.
 func (f *Network) used(r *Rail) (used, known bool) {
 	n := f.Netdev(r.Netdev)
 	links := n.Ups
@@ -293,8 +235,7 @@ func (f *Network) used(r *Rail) (used, known bool) {
 	return r.Active() || links != nil && *links > 0 || len(n.Addresses) > 0, links != nil
 }
 
-// stateDown is that of a port without a link (enum ib_port_state,
-// include/rdma/ib_verbs.h).
+// stateDown is the state of a port without a link (enum ib_port_state, include/rdma/ib_verbs.h).
 const stateDown = 1
 
 // Active reports whether the port carries data.
@@ -304,18 +245,16 @@ func (r *Rail) Active() bool { return r.StateID == rail.StateActive }
 func (r *Rail) Ethernet() bool { return r.LinkLayer == "Ethernet" }
 
 // RoCEMTU is what the kernel derives from the interface's MTU, bytes.
-func (r *Rail) RoCEMTU(netdev int) int {
-	return rail.Rail{Software: r.Software}.ActiveMTU(netdev)
-}
+func (r *Rail) RoCEMTU(netdev int) int { return rail.Rail{Software: r.Software}.ActiveMTU(netdev) }
 
-// Quality says what the best GID of a rail is good for; the higher the better.
+// Quality says how usable the best GID of a rail is; the higher the better.
 type Quality int
 
 // The qualities.
 const (
 	NoGID     Quality = iota
 	OnlyV1            // RoCE v1 only
-	LinkLocal         // RoCE v2, but no address that another subnet, or NCCL, would accept
+	LinkLocal         // RoCE v2, but not routable
 	Elsewhere         // RoCE v2 over IPv4, on another interface
 	OwnIPv6
 	OwnIPv4
@@ -367,20 +306,10 @@ func (n Netdev) IPv4() (list []netip.Prefix) {
 	return list
 }
 
-// BondCarriesRDMA reports whether drivers make one RDMA device of a bond of this
-// mode (drivers/net/ethernet/mellanox/mlx5/core/lag, drivers/infiniband/hw/bnxt_re).
+// BondCarriesRDMA reports whether drivers make one RDMA device of a bond of this mode
+// (drivers/net/ethernet/mellanox/mlx5/core/lag, drivers/infiniband/hw/bnxt_re).
 func BondCarriesRDMA(mode string) bool {
 	return mode == "" || mode == "active-backup" || mode == "balance-xor" || mode == "802.3ad"
-}
-
-// Hardware returns the rails that are PCI functions.
-func (f *Network) Hardware() (list []*Rail) {
-	for i := range f.Rails {
-		if f.Rails[i].PCIAddress != "" {
-			list = append(list, &f.Rails[i])
-		}
-	}
-	return list
 }
 
 // String is the rail for people.
@@ -407,8 +336,7 @@ type End struct {
 	Prefix netip.Prefix // its address
 }
 
-// Subnets returns those of active rails, by interface: two rails on one are one
-// end.
+// Subnets returns the subnets that active rails share, with one end per interface.
 func (f *Network) Subnets() []Subnet {
 	var all []Subnet
 	seen := map[string]bool{}
@@ -431,8 +359,7 @@ func (f *Network) Subnets() []Subnet {
 	})
 }
 
-// other is an address of the subnet that no rail has, to ask for the route to;
-// invalid if there is none.
+// other is an address of the subnet that no rail has, to query the route to; invalid if all are taken.
 func (s Subnet) other() netip.Addr {
 	for a := s.Prefix.Addr().Next(); s.Prefix.Contains(a); a = a.Next() {
 		if !slices.ContainsFunc(s.Ends, func(e End) bool { return e.Prefix.Addr() == a }) {

@@ -8,26 +8,6 @@ import (
 	"strings"
 )
 
-// modules are the kernel modules that make RDMA devices of the functions of a
-// network driver (drivers/infiniband/hw).
-func modules(driver string) string {
-	switch driver {
-	case "mlx5_core":
-		return "mlx5_ib"
-	case "mlx4_core":
-		return "mlx4_ib"
-	case "bnxt_en":
-		return "bnxt_re"
-	case "ice", "i40e":
-		return "irdma"
-	case "qede":
-		return "qedr"
-	case "cxgb4":
-		return "iw_cxgb4"
-	}
-	return ""
-}
-
 // readUptime reads how long the kernel has been up.
 func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	seconds, _, _ := strings.Cut(r.text(g.o.Procfs, "uptime"), " ")
@@ -35,8 +15,7 @@ func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	return func(f *Facts) { f.Uptime = v }
 }
 
-// readGPUs finds the GPUs: PCI display controllers of NVIDIA, with or without a
-// driver.
+// readGPUs finds the GPUs: PCI display controllers of NVIDIA, with or without a driver.
 func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	var gpus []GPU
 	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")
@@ -51,14 +30,14 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	return func(f *Facts) { f.GPUs = gpus }
 }
 
-// readNUMA reads the distances between NUMA nodes: node/distance has a figure for
-// each node that is online, in their order (drivers/base/node.c).
+// readNUMA reads the distances between NUMA nodes: node/distance has a value for each node that is online, in their
+// order (drivers/base/node.c).
 func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	dir := filepath.Join(g.o.Sysfs, "devices/system/node")
 	var ids []int
 	for _, name := range r.names(dir) {
 		number, found := strings.CutPrefix(name, "node")
-		if id, err := strconv.Atoi(number); found && err == nil && len(ids) < maxRails {
+		if id, err := strconv.Atoi(number); found && err == nil && len(ids) < 256 {
 			ids = append(ids, id)
 		}
 	}
@@ -67,7 +46,7 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	for _, id := range ids {
 		words := strings.Fields(r.text(dir, "node"+strconv.Itoa(id), "distance"))
 		if len(words) != len(ids) {
-			continue // which is which is not known
+			continue // it is not known which is which
 		}
 		n := NUMANode{ID: id}
 		for i, word := range words {
@@ -80,8 +59,8 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	return func(f *Facts) { f.NUMA = nodes }
 }
 
-// readAdapters finds the PCI functions that support RDMA, if there is no rail:
-// those of a driver with an RDMA module, and Mellanox's without a driver.
+// readAdapters finds the PCI functions that support RDMA, if there is no rail: those of a driver with an RDMA module,
+// and Mellanox's without a driver.
 func (g *Gatherer) readAdapters(r *reader) func(*Facts) {
 	var list []Adapter
 	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")
@@ -89,13 +68,10 @@ func (g *Gatherer) readAdapters(r *reader) func(*Facts) {
 		if !strings.HasPrefix(r.text(dir, address, "class"), "0x02") { // network controllers
 			continue
 		}
-		link := filepath.Join(dir, address, "driver")
-		r.at.Store(&link)
-		target, _ := os.Readlink(link) // none: no driver
 		a := Adapter{Address: address}
-		if target != "" {
+		if target, _ := os.Readlink(r.at(dir, address, "driver")); target != "" {
 			a.Driver = filepath.Base(target)
-			a.Module = modules(a.Driver)
+			a.Module = drivers()[a.Driver].module
 		} else if r.text(dir, address, "vendor") == "0x15b3" {
 			a.Module = "mlx5_core"
 		}

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,19 +15,19 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// CongestionParameters are the files of mlx5's cc_params that are read
-// (drivers/infiniband/hw/mlx5/cong.c).
+// CongestionParameters are the files of mlx5's cc_params that are read (drivers/infiniband/hw/mlx5/cong.c).
 func CongestionParameters() []string {
 	return []string{"np_cnp_dscp", "np_cnp_prio", "np_cnp_prio_mode", "np_min_time_between_cnps",
 		"rp_ai_rate", "rp_hai_rate", "rp_min_rate", "rp_clamp_tgt_rate"}
 }
 
-// unreadDebug says that the kernel's debugging files were refused; once for all
-// rails.
+// unreadDebug is reported once for all rails.
 const unreadDebug = "DCQCN parameters below /sys/kernel/debug/mlx5: permission denied; run doctor as root"
 
-// readQoS reads the settings of a rail that is Ethernet hardware. Some are
-// questions to the firmware.
+// qosLane names the lane of a rail's settings.
+func qosLane(v rail.Rail) string { return "PFC and DCQCN of " + rail.Key(v.Device, v.Port) }
+
+// readQoS reads the settings of a rail that is Ethernet hardware. Some are firmware commands.
 func (g *Gatherer) readQoS(r *reader, v rail.Rail) func(*Facts) {
 	q := QoS{Device: v.Device, Port: v.Port}
 	denied := g.readSettings(r, v, &q)
@@ -49,15 +50,11 @@ func (q *QoS) addFile(sysfsRoot, name, prefix string, elem ...string) {
 	if err != nil {
 		return
 	}
-	value, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), prefix)), "\n")
-	if value == "" {
-		value = "unset"
-	}
-	q.add(name, value, "/sys/"+path)
+	value, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(text, prefix)), "\n")
+	q.add(name, cmp.Or(value, "unset"), "/sys/"+path)
 }
 
-// readSettings reads the settings of one rail, and reports whether the kernel's
-// debugging files were refused.
+// readSettings reads the settings of one rail, and reports whether permission to the kernel's debugfs was denied.
 func (g *Gatherer) readSettings(r *reader, v rail.Rail, q *QoS) (denied bool) {
 	if v.Netdev != "" {
 		g.readFlowControl(r, v, q)
@@ -79,50 +76,45 @@ func (g *Gatherer) readSettings(r *reader, v rail.Rail, q *QoS) (denied bool) {
 	return false
 }
 
-// readFlowControl asks the kernel for PFC and global pause.
+// readFlowControl queries the kernel for PFC and global pause.
 func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
-	fail := func(err error) {
-		if !unsupported(err) {
-			r.say("PFC and DCQCN of %s: %v; compare by hand: dcb pfc show dev %s", rail.Key(v.Device, v.Port),
-				firstLine(err),
-				v.Netdev)
+	add := func(name, value, command string, err error) {
+		switch {
+		case err == nil:
+			q.add(name, value, command+" "+v.Netdev)
+		case !unsupported(err):
+			r.say("%s: %v; compare with: dcb pfc show dev %s", qosLane(v), firstLine(err), v.Netdev)
 		}
 	}
 	if g.kernel.PFC != nil {
-		if enabled, err := g.kernel.PFC(v.Netdev); err == nil {
-			q.add("pfc", priorities(func(p int) bool { return enabled>>p&1 == 1 }), "dcb pfc show dev "+v.Netdev)
-		} else {
-			fail(err)
-		}
+		enabled, err := g.kernel.PFC(v.Netdev)
+		add("pfc", priorities(func(p int) bool { return enabled>>p&1 == 1 }), "dcb pfc show dev", err)
 	}
 	if g.kernel.Pause != nil {
-		if rx, tx, err := g.kernel.Pause(v.Netdev); err == nil {
-			q.add("pause", "rx "+onOff(rx)+" tx "+onOff(tx), "ethtool -a "+v.Netdev)
-		} else {
-			fail(err)
-		}
+		rx, tx, err := g.kernel.Pause(v.Netdev)
+		add("pause", "rx "+onOff(rx)+" tx "+onOff(tx), "ethtool -a", err)
 	}
 }
 
-// readNetdevSettings reads what MLNX_OFED and DOCA put beside a netdev.
+// readNetdevSettings reads what MLNX_OFED and DOCA add to a netdev.
 func (g *Gatherer) readNetdevSettings(netdev string, q *QoS) {
 	dir := filepath.Join("class/net", netdev)
 	q.addFile(g.o.Sysfs, "trust", "", dir, "qos/trust")
 	for _, side := range []string{"roce_np", "roce_rp"} {
 		enable := filepath.Join(dir, "ecn", side, "enable")
-		var on [8]bool
 		known := true
-		for p := range on {
+		on := priorities(func(p int) bool {
 			text, err := sysfs.ReadString(g.o.Sysfs, enable, strconv.Itoa(p))
-			known, on[p] = known && err == nil, text == "1"
-		}
+			known = known && err == nil
+			return text == "1"
+		})
 		if known {
-			q.add(side, priorities(func(p int) bool { return on[p] }), "/sys/"+enable)
+			q.add(side, on, "/sys/"+enable)
 		}
 	}
 }
 
-// unsupported says that a driver does not have what was asked for.
+// unsupported reports that a driver does not support a request.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
 }
@@ -135,10 +127,7 @@ func priorities(on func(int) bool) string {
 			list = append(list, strconv.Itoa(p))
 		}
 	}
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ",")
+	return cmp.Or(strings.Join(list, ","), "none")
 }
 
 func onOff(on bool) string {

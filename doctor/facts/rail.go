@@ -12,8 +12,20 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// lastState is the highest of enum ib_port_state (include/rdma/ib_verbs.h).
-const lastState = 5
+// driver is what depends on the kernel driver of an adapter: what libibverbs calls the part that drives its devices
+// (rdma-core, providers/*, by the PCI IDs that each claims), and the kernel module that creates an RDMA device, if that
+// is another one (drivers/infiniband/hw).
+type driver struct{ provider, module string }
+
+func drivers() map[string]driver {
+	return map[string]driver{
+		"mlx5_core": {"mlx5", "mlx5_ib"}, "mlx4_core": {"mlx4", "mlx4_ib"}, "bnxt_en": {"bnxt_re", "bnxt_re"},
+		"ice": {"irdma", "irdma"}, "i40e": {"irdma", "irdma"}, "idpf": {provider: "irdma"},
+		"cxgb4": {"cxgb4", "iw_cxgb4"}, "qede": {"qedr", "qedr"}, "efa": {provider: "efa"}, "mana": {provider: "mana"},
+		"erdma": {provider: "erdma"}, "hfi1": {provider: "hfi1verbs"}, "hns3": {provider: "hns"},
+		"vmw_pvrdma": {provider: "vmw_pvrdma"},
+	}
+}
 
 // railOf is what the finder knows of a rail.
 func railOf(v rail.Rail) Rail {
@@ -21,7 +33,7 @@ func railOf(v rail.Rail) Rail {
 		Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID}
 	if !v.Software {
 		r.Kind = strings.Join(strings.Fields(v.Driver+" "+v.HCAType+" "+v.BoardID), " ")
-		r.Provider = providers()[v.Driver]
+		r.Provider = drivers()[v.Driver].provider
 	}
 	return r
 }
@@ -29,10 +41,9 @@ func railOf(v rail.Rail) Rail {
 // readRail reads one rail, its interface and its PCIe link.
 func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	out := railOf(v)
-	port := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))
-	out.State, out.PhysState = r.text(port, "state"), r.text(port, "phys_state")
-	if out.LinkLayer == "" { // the finder has not read it
-		out.LinkLayer = r.text(port, "link_layer")
+	dir := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))
+	if out.LinkLayer == "" { // the finder could not read it
+		out.LinkLayer = r.text(dir, "link_layer")
 	}
 	node := r.text(v.Dir, "node_type")
 	if strings.HasPrefix(node, "4:") {
@@ -45,40 +56,39 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	default:
 		out.Provider = "rxe"
 	}
-	if number, _, _ := strings.Cut(out.State, ":"); number != "" {
-		id, err := strconv.Atoi(number)
-		if err != nil || id < 0 || id > lastState {
-			r.fail(&sysfs.Error{Path: filepath.Join(port, "state"), Reason: sysfs.ReasonInvalid,
-				Err: fmt.Errorf("%.40q is not a state", out.State)})
-			id = 0
-		}
-		out.StateID = id
-	}
-	if !out.Active() {
-		out.Received = r.uint(port, "counters", "port_rcv_packets")
-	}
-	if rate := r.text(port, "rate"); rate != "" {
-		out.Rate, _ = rail.ParseRate(rate)
-	}
-	gids := filepath.Join(port, "gids")
-	r.at.Store(&gids)
-	table, err := v.Glance()
-	out.GIDsRead = err == nil
-	if !errors.Is(err, rail.ErrNoTable) {
+	port := r.port(g.o.Sysfs, v)
+	defer port.Close()
+	if state, err := port.State(); err == nil {
+		out.StateID, out.State = state, rail.StateName(state)
+	} else {
 		r.fail(err)
+	}
+	out.PhysState = r.text(dir, "phys_state")
+	var err error
+	if out.Active() { // otherwise the rate is meaningless
+		out.Rate, err = port.Rate()
+		r.fail(err)
+	} else {
+		out.Received = r.uint(dir, "counters", "port_rcv_packets")
+	}
+	r.at(dir, "gids")
+	table, errs := port.GIDs()
+	out.GIDsRead = len(errs) == 0
+	for _, err := range errs {
+		if !errors.Is(err, rail.ErrNoTable) {
+			r.fail(err)
+		}
 	}
 	own := rail.Own(g.o.Sysfs, v.Netdev)
 	for _, e := range table {
-		out.GIDs = append(out.GIDs, GID{Index: e.Index, Addr: e.Addr, Type: e.Type, Netdev: e.Netdev,
-			Own: own(e.Netdev)})
+		out.GIDs = append(out.GIDs, GID{e.Index, e.Addr, e.Type, e.Netdev, own(e.Netdev)})
 	}
 	if v.PCIAddress != "" {
 		out.Link, out.Slot = readLinks(r, filepath.Join(v.Dir, "device"), v.PCIAddress)
 	}
 	var netdevs []Netdev
 	if v.Netdev != "" {
-		dir := filepath.Join(g.o.Sysfs, "class/net", v.Netdev)
-		out.PortKey = v.PortKey(r.text(dir, "phys_switch_id"), r.text(dir, "phys_port_name"))
+		out.PortKey = port.PortKey()
 		netdevs = append(netdevs, g.readNetdev(r, v.Netdev))
 	}
 	return func(f *Facts) {
@@ -94,16 +104,16 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	dir := filepath.Join(g.o.Sysfs, "class/net", name)
 	n := Netdev{Name: name, Index: r.int(0, dir, "ifindex")}
 	if flags, err := strconv.ParseUint(r.text(dir, "flags"), 0, 32); err == nil {
-		up := flags&1 != 0 // IFF_UP
-		n.Up = &up
+		n.Up = new(flags&1 != 0) // IFF_UP
 	}
 	if carrier := r.uint(dir, "carrier"); carrier != nil {
-		has := *carrier == 1
-		n.Carrier = &has
+		n.Carrier = new(*carrier == 1)
 	}
-	if mtu := r.uint(dir, "mtu"); mtu != nil && *mtu <= 1<<20 {
-		n.MTU = int(*mtu)
-	}
+	port := r.port(g.o.Sysfs, rail.Rail{Netdev: name})
+	defer port.Close()
+	var err error
+	n.MTU, _, err = port.MTU()
+	r.fail(err)
 	n.Ups, n.Downs = r.uint(dir, "carrier_up_count"), r.uint(dir, "carrier_down_count")
 	if master, err := filepath.EvalSymlinks(filepath.Join(dir, "master")); err == nil {
 		n.Master = filepath.Base(master)
@@ -115,18 +125,16 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	conf := func(key string) *int {
 		path := filepath.Join(g.o.Procfs, "sys/net/ipv4/conf")
 		all, own := r.uint(path, "all", key), r.uint(path, name, key)
-		if all == nil || own == nil || *all > 1<<16 || *own > 1<<16 {
+		if all == nil || own == nil || max(*all, *own) > 1<<16 {
 			return nil
 		}
-		v := int(max(*all, *own))
-		return &v
+		return new(int(max(*all, *own)))
 	}
 	n.ARPIgnore, n.ARPAnnounce, n.ARPFilter = conf("arp_ignore"), conf("arp_announce"), conf("arp_filter")
 	return n
 }
 
-// readLinks reads both ends of the PCIe link of a function: its own and that of
-// the bridge above it.
+// readLinks reads both ends of the PCIe link of a function: its own and that of the bridge above it.
 func readLinks(r *reader, device, address string) (link, slot *Link) {
 	real, err := filepath.EvalSymlinks(device)
 	if err != nil {
@@ -145,31 +153,28 @@ func readLinks(r *reader, device, address string) (link, slot *Link) {
 // readLink reads the link of the function at dir; nil if it reports none.
 func readLink(r *reader, dir, address string) *Link {
 	l := &Link{Address: address}
-	ends := []struct {
+	for _, end := range []struct {
+		kind  string
 		speed *float64
 		width *int
-		kind  string
-	}{{&l.Speed, &l.Width, "current"}, {&l.MaxSpeed, &l.MaxWidth, "max"}}
-	for _, e := range ends {
-		speed, err := rail.ParseLinkSpeed(r.text(dir, e.kind+"_link_speed"))
-		width := r.uint(dir, e.kind+"_link_width")
+	}{{"current", &l.Speed, &l.Width}, {"max", &l.MaxSpeed, &l.MaxWidth}} {
+		speed, err := rail.ParseLinkSpeed(r.text(dir, end.kind+"_link_speed"))
+		width := r.uint(dir, end.kind+"_link_width")
 		if err != nil || width == nil || *width == 0 || *width > 32 {
 			return nil
 		}
-		*e.speed, *e.width = speed, int(*width)
+		*end.speed, *end.width = speed, int(*width)
 	}
 	return l
 }
 
-// bondModes are those of the kernel (drivers/net/bonding/bond_options.c,
-// bond_mode_tbl).
+// bondModes are those of the kernel (drivers/net/bonding/bond_options.c, bond_mode_tbl).
 func bondModes() []string {
 	return []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
 }
 
-// readBonds reads the bonds that rails are on, and their members
-// (drivers/net/bonding/bond_sysfs.c, bond_sysfs_slave.c), but no bonds of IPoIB:
-// RDMA over InfiniBand does not use interfaces.
+// readBonds reads the bonds that rails are on, and their members (drivers/net/bonding/bond_sysfs.c,
+// bond_sysfs_slave.c). It skips bonds of IPoIB: RDMA over InfiniBand does not use interfaces.
 func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 	net := filepath.Join(g.o.Sysfs, "class/net")
 	var bonds []Bond
@@ -178,15 +183,14 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		dir := filepath.Join(net, name, "bonding")
 		members := strings.Fields(r.text(dir, "slaves"))
 		if !slices.ContainsFunc(rails, func(v rail.Rail) bool {
-			return v.LinkLayer != "InfiniBand" && (v.Netdev == name || v.Netdev != "" && slices.Contains(members,
-				v.Netdev))
+			return v.LinkLayer != "InfiniBand" && v.Netdev != "" && slices.Contains(append(members, name), v.Netdev)
 		}) {
 			continue
 		}
 		mode, _, _ := strings.Cut(r.text(dir, "mode"), " ")
 		if mode != "" && !slices.Contains(bondModes(), mode) {
 			r.fail(&sysfs.Error{Path: filepath.Join(dir, "mode"), Reason: sysfs.ReasonInvalid,
-				Err: fmt.Errorf("%.40q is not a bonding mode", mode)})
+				Err: fmt.Errorf("unknown bonding mode %.40q", mode)})
 			mode = ""
 		}
 		b := Bond{Name: name, Mode: mode}
@@ -201,8 +205,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 			if mode == "802.3ad" {
 				member.Aggregator = max(0, r.int(0, slave, "ad_aggregator_id"))
 				if state := r.uint(slave, "ad_actor_oper_port_state"); state != nil && *state <= 0xff {
-					v := int(*state)
-					member.ActorState = &v
+					member.ActorState = new(int(*state))
 				}
 			}
 			b.Members = append(b.Members, member)

@@ -7,61 +7,59 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// reader reads small files and keeps what went wrong. A file that does not exist,
-// or that the driver does not have for this port, is no fault: the fact stays
-// unknown. One goroutine reads; where is safe for concurrent use.
+// reader reads small files and records what failed. A file that does not exist, or that the driver does not have for
+// this port, is not a failure: the fact stays unknown. One goroutine reads; current is safe for concurrent use.
 type reader struct {
-	at     atomic.Pointer[string] // the file that is being read
+	path   atomic.Pointer[string]
 	unread []string
 }
 
-// where is the file that is being read, or was last.
-func (r *reader) where() string {
-	if p := r.at.Load(); p != nil {
+// at notes and returns the path that is read next.
+func (r *reader) at(elem ...string) string {
+	path := filepath.Join(elem...)
+	r.path.Store(&path)
+	return path
+}
+
+// current is the path that is being read, or was last.
+func (r *reader) current() string {
+	if p := r.path.Load(); p != nil {
 		return *p
 	}
 	return ""
 }
 
-func (r *reader) text(elem ...string) string {
-	path := filepath.Join(elem...)
-	r.at.Store(&path)
-	s, err := sysfs.ReadString(path)
-	if err != nil {
-		r.fail(err)
-		return ""
-	}
-	return s
-}
-
-// say keeps what could not be read, and what to do about it.
+// say records what could not be read, and what to do about it.
 func (r *reader) say(format string, args ...any) {
 	r.unread = append(r.unread, fmt.Sprintf(format, args...))
 }
 
-// fail keeps err, if it is one, with what to do about it.
+// fail records an error, with what to do about it. It ignores nil and what does not exist.
 func (r *reader) fail(err error) {
-	if err == nil {
-		return
-	}
-	text := err.Error()
 	switch sysfs.Reason(err) {
 	case sysfs.ReasonVanished, sysfs.ReasonUnsupported, sysfs.ReasonEmpty:
-		return
 	case sysfs.ReasonPermission:
-		text += ": run it as root"
+		r.say("%v: run it as root", err)
+	default:
+		if err != nil {
+			r.say("%v", err)
+		}
 	}
-	r.unread = append(r.unread, text)
 }
 
-// uint returns the number in a file, nil if there is none.
+func (r *reader) text(elem ...string) string {
+	s, err := sysfs.ReadString(r.at(elem...))
+	r.fail(err)
+	return s
+}
+
+// uint returns the number in a file; nil if there is none.
 func (r *reader) uint(elem ...string) *uint64 {
-	path := filepath.Join(elem...)
-	r.at.Store(&path)
-	v, err := sysfs.ReadUint(path)
+	v, err := sysfs.ReadUint(r.at(elem...))
 	if err != nil {
 		r.fail(err)
 		return nil
@@ -69,29 +67,42 @@ func (r *reader) uint(elem ...string) *uint64 {
 	return &v
 }
 
-// int returns the number in a file that may be negative; fallback if there
-// is none.
+// int returns the number in a file, which may be negative; fallback if there is none.
 func (r *reader) int(fallback int, elem ...string) int {
 	s := r.text(elem...)
-	if s == "" {
-		return fallback
-	}
 	n, err := strconv.Atoi(s)
-	if err != nil {
-		r.fail(&sysfs.Error{Path: filepath.Join(elem...), Reason: sysfs.ReasonInvalid, Err: errors.New("not a number")})
-		return fallback
+	if err == nil {
+		return n
 	}
-	return n
+	if s != "" {
+		r.fail(&sysfs.Error{Path: r.current(), Reason: sysfs.ReasonInvalid, Err: errors.New("not a number")})
+	}
+	return fallback
 }
 
 // names lists a directory.
 func (r *reader) names(elem ...string) (names []string) {
-	path := filepath.Join(elem...)
-	r.at.Store(&path)
-	list, err := sysfs.List(path)
+	list, err := sysfs.List(r.at(elem...))
 	r.fail(err)
 	for _, e := range list {
 		names = append(names, e.Name)
 	}
 	return names
+}
+
+// port returns the reader of a rail's port, or of an interface alone. The caller closes it.
+func (r *reader) port(sysfsRoot string, v rail.Rail) *rail.Port {
+	return rail.NewPort(sysfsRoot, v, func(path string) rail.File { return file{rail.KeepOpen(path), path, r} })
+}
+
+// file is a file of a port whose reader notes when it is read.
+type file struct {
+	rail.File
+	path   string
+	reader *reader
+}
+
+func (f file) Read(buf []byte) ([]byte, error) {
+	f.reader.at(f.path)
+	return f.File.Read(buf)
 }

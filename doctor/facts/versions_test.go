@@ -74,8 +74,7 @@ func TestVersionsBounds(t *testing.T) {
 	}
 }
 
-// TestLibrariesListedOnce: directories of libraries are listed again only when
-// they have changed.
+// TestLibrariesListedOnce: directories of libraries are listed again only when they have changed.
 func TestLibrariesListedOnce(t *testing.T) {
 	s := doctortest.System(t, doctortest.HGX)
 	longAgo := time.Now().Add(-time.Hour)

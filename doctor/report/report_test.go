@@ -133,8 +133,7 @@ func TestTextNarrow(t *testing.T) {
 	}
 }
 
-// TestExamine: all checks are made of both nodes and of the pair, and findings
-// say of which node they are.
+// TestExamine: all checks are made of both nodes and of the pair, and findings say of which node they are.
 func TestExamine(t *testing.T) {
 	here, there := doctortest.Machine(t, "rxe", ""),
 		doctortest.Machine(t, "rxe", otherRXE+doctortest.File("sys/class/net/eth1/mtu",
@@ -157,9 +156,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestHostileFacts: names that a peer chose steer neither the terminal nor the
-// shell of who pastes a command. Of a name that cannot be typed there is no
-// command, because it would name another interface.
+// TestHostileFacts: names that a peer chose steer neither the terminal nor the shell of who pastes a command. Of a name
+// that cannot be typed there is no command, because it would name another interface.
 func TestHostileFacts(t *testing.T) {
 	for _, tt := range []struct {
 		name, evil string

@@ -20,18 +20,24 @@ const (
 
 // Plain cleans text from outside, such as names from a peer, a driver or an environment: a space replaces what would
 // move the cursor, turn the line around or be invisible. Invalid UTF-8 becomes U+FFFD.
-func Plain(s string) string {
+func Plain(s string) string { return replace(s, ' ') }
+
+// PlainName is Plain with U+FFFD instead of the space, which could turn one name into another. [text.ShellWord] refuses
+// a name with U+FFFD.
+func PlainName(s string) string { return replace(s, '\uFFFD') }
+
+func replace(s string, with rune) string {
 	return strings.Map(func(c rune) rune {
-		if Shown(c) {
+		if shown(c) {
 			return c
 		}
-		return ' '
+		return with
 	}, s)
 }
 
-// Shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
+// shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
 // which are invisible letters and marks.
-func Shown(c rune) bool {
+func shown(c rune) bool {
 	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 

@@ -3,6 +3,7 @@ package facts
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -34,26 +35,21 @@ func TestParseEnviron(t *testing.T) {
 	}
 }
 
-func TestNumber(t *testing.T) {
-	for text, want := range map[string]int64{"1": 1, " 1": 1, "0": 0, "": 0, "-1": -1, "+3": 3, "0x1f": 31, "017": 15,
-		"1abc": 1, "true": 0, "yes": 0, "99999999999999999999": 9999999999999, "--1": 0} {
-		if got := Number(text); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
+// TestSanitize: lists beyond their bound are refused, texts cut, and maps dropped.
+func TestSanitize(t *testing.T) {
+	f := Facts{Node: strings.Repeat("é", maxPeerText), System: System{
+		Versions: []Installed{{Where: strings.Repeat("\xff", maxPeerText)}},
+		Jobs:     Jobs{Envs: []Env{{Vars: map[string]string{"a": "b"}}}}}}
+	if err := sanitize(reflect.ValueOf(&f), "facts", maxPeerList); err != nil || f.Jobs.Envs[0].Vars != nil ||
+		f.Node != strings.Repeat("é", maxPeerText/2) ||
+		f.Versions[0].Where != strings.Repeat("\ufffd", maxPeerText/3) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for _, f := range []*Facts{{System: System{Versions: make([]Installed, maxVersions+1)}},
+		{System: System{Jobs: Jobs{Devices: make([]RDMAPort, maxPeerList+1)}}}} {
+		if err := sanitize(reflect.ValueOf(f), "facts", maxPeerList); err == nil {
+			t.Errorf("%d versions, %d devices", len(f.Versions), len(f.Jobs.Devices))
 		}
-	}
-}
-
-func TestSanitizeBounds(t *testing.T) {
-	f := &Facts{System: System{Versions: make([]Installed, maxPeerList+1),
-		Jobs: Jobs{Envs: []Env{{Vars: map[string]string{
-			"a\x00": strings.Repeat("é", maxPeerText), "b": strings.Repeat("\xff", maxPeerText)}}}}}}
-	f.clean()
-	if len(f.Versions) != maxPeerList {
-		t.Errorf("%d versions", len(f.Versions))
-	}
-	if diff := cmp.Diff(map[string]string{"a\ufffd": strings.Repeat("é", maxPeerText/2),
-		"b": strings.Repeat("\ufffd", maxPeerText/3)}, f.Jobs.Envs[0].Vars); diff != "" {
-		t.Error(diff)
 	}
 }
 
