@@ -20,7 +20,7 @@ type verdict struct {
 // jobCheck is a check of one variable in the environments of processes.
 type jobCheck struct {
 	id, variable, about string
-	judge               func(f *facts.Facts, env facts.Env) (verdict, bool)
+	judge               func(f *facts.Facts, env facts.Env) verdict // without a severity: nothing is wrong
 }
 
 func jobChecks() []jobCheck {
@@ -63,8 +63,8 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 		if !set {
 			continue
 		}
-		v, bad := c.judge(f, env)
-		if !bad {
+		v := c.judge(f, env)
+		if v.severity == "" {
 			continue
 		}
 		i := slices.IndexFunc(groups, func(g *jobGroup) bool { return g.verdict == v && g.value == value })

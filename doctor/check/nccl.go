@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -38,14 +39,18 @@ func otherPlugin(env facts.Env) bool {
 	return name != "" && name != "socket" && !strings.HasPrefix(name, "ib") && !strings.HasPrefix(name, "ucx")
 }
 
-func judgeIBDisable(f *facts.Facts, env facts.Env) (verdict, bool) {
-	return verdict{severity: Fault, what: "NCCL does not look for RDMA devices", why: whyNCCL},
-		ibDisabled(env) && !otherPlugin(env) && !onlyEFA(f)
+func judgeIBDisable(f *facts.Facts, env facts.Env) verdict {
+	if !ibDisabled(env) || otherPlugin(env) || onlyEFA(f) {
+		return verdict{}
+	}
+	return verdict{severity: Fault, what: "NCCL does not look for RDMA devices", why: whyNCCL}
 }
 
-func judgeNCCLNet(_ *facts.Facts, env facts.Env) (verdict, bool) {
-	return verdict{severity: Fault, what: "NCCL uses its socket transport", why: whyNCCL},
-		strings.EqualFold(env.Vars["NCCL_NET"], "Socket")
+func judgeNCCLNet(_ *facts.Facts, env facts.Env) verdict {
+	if !strings.EqualFold(env.Vars["NCCL_NET"], "Socket") {
+		return verdict{}
+	}
+	return verdict{severity: Fault, what: "NCCL uses its socket transport", why: whyNCCL}
 }
 
 // hca is NCCL_IB_HCA: ^ excludes the list, = matches whole names instead of prefixes, and a name may have a port.
@@ -98,41 +103,44 @@ func (h hca) selects(p facts.RDMAPort) bool {
 	return match != h.not
 }
 
-func judgeIBHCA(f *facts.Facts, env facts.Env) (verdict, bool) {
-	ports := f.Jobs.Devices
-	if env.Foreign || ibDisabled(env) || otherPlugin(env) || onlyEFA(f) || len(ports) == 0 {
-		return verdict{}, false
+func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
+	if env.Foreign || ibDisabled(env) || otherPlugin(env) || onlyEFA(f) || len(f.Jobs.Devices) == 0 {
+		return verdict{}
 	}
 	h := parseHCA(env.Vars["NCCL_IB_HCA"])
 	var selected, names, absent []string
-	for _, p := range ports {
+	for _, p := range f.Jobs.Devices {
 		name := fmt.Sprintf("%s:%d", p.Device, p.Port)
 		names = append(names, name)
 		if h.selects(p) {
 			selected = append(selected, name)
 		}
 	}
-	if len(selected) == 0 {
-		return verdict{severity: Fault, why: whyNCCL,
-			what: fmt.Sprintf("it selects none of the ports in /sys/class/infiniband (%s)", listed(names))}, true
-	}
 	for _, n := range h.names {
-		if !h.not && !slices.ContainsFunc(ports, func(p facts.RDMAPort) bool { return n.matches(p, h.exact) }) {
+		match := func(p facts.RDMAPort) bool { return n.matches(p, h.exact) }
+		if !h.not && !slices.ContainsFunc(f.Jobs.Devices, match) {
 			absent = append(absent, n.String())
 		}
 	}
+	switch {
+	case len(selected) == 0:
+		return verdict{severity: Fault, why: whyNCCL,
+			what: fmt.Sprintf("it selects none of the ports in /sys/class/infiniband (%s)", listed(names))}
+	case len(absent) == 0:
+		return verdict{}
+	}
 	return verdict{severity: Warning, fix: "=" + strings.Join(selected, ","),
 		what: fmt.Sprintf("%s is not in /sys/class/infiniband (%s)", listed(absent), listed(names)),
-		why:  "NCCL silently ignores what it does not find: the job uses fewer rails than intended."}, len(absent) > 0
+		why:  "NCCL silently ignores what it does not find: the job uses fewer rails than intended."}
 }
 
 // judgeGIDIndex examines the entry on each active rail that the job may use. An entry is wrong unless it is RoCE v2
 // over routable IPv4, or IPv6 if the rail has no IPv4.
-func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
+func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	text := env.Vars["NCCL_IB_GID_INDEX"]
 	index := number(text)
 	if text == "" || index < 0 || env.Foreign || ibDisabled(env) || otherPlugin(env) {
-		return verdict{}, false
+		return verdict{}
 	}
 	h := parseHCA(env.Vars["NCCL_IB_HCA"])
 	var empty, v1, other []string
@@ -142,34 +150,32 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) (verdict, bool) {
 			continue
 		}
 		at := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return int64(g.Index) == index })
-		if at < 0 {
+		switch {
+		case at < 0:
 			empty = append(empty, r.String())
-			continue
-		}
-		switch g := r.GIDs[at]; {
-		case g.Type != rail.TypeRoCEv2:
+		case r.GIDs[at].Type != rail.TypeRoCEv2:
 			v1 = append(v1, r.String())
-		case g.Addr.Unmap().IsLinkLocalUnicast() || !g.Addr.Is4In6() && slices.ContainsFunc(r.GIDs, overIPv4):
-			other = append(other, fmt.Sprintf("%s (%s)", r, g.Addr))
+		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(),
+			!overIPv4(r.GIDs[at]) && slices.ContainsFunc(r.GIDs, overIPv4):
+			other = append(other, fmt.Sprintf("%s (%s)", r, r.GIDs[at].Addr))
 		}
 	}
-	v := verdict{severity: Warning, why: "Indices move with addresses, bonds and namespaces, and differ between nodes. " +
-		"Without the variable, NCCL 2.21 and later finds the right entry."}
+	v := verdict{why: "Indices move with addresses, bonds and namespaces, and differ between nodes. Without the " +
+		"variable, NCCL 2.21 and later finds the right entry."}
 	var parts []string
-	for _, part := range []struct {
-		what  string
-		rails []string
-	}{{"is empty on", empty}, {"is RoCE v1 on", v1}, {"is not IPv4 on", other}} {
-		if len(part.rails) > 0 {
-			parts = append(parts, part.what+" "+listed(part.rails))
+	add := func(severity Severity, what string, rails []string) {
+		if len(rails) > 0 {
+			v.severity, parts = cmp.Or(v.severity, severity), append(parts, what+" "+listed(rails))
 		}
 	}
-	if len(empty) > 0 {
-		v.severity = Fault
+	add(Fault, "is empty on", empty)
+	add(Warning, "is RoCE v1 on", v1)
+	add(Warning, "is not IPv4 on", other)
+	if v.severity == Fault {
 		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with it. " +
 			v.why
 	}
 	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,
 		strings.Join(parts, ", "))
-	return v, len(parts) > 0
+	return v
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // pair is two rails of one name, this node's and the peer's.
@@ -39,7 +40,7 @@ func checkPeerRails(here, there *facts.Facts, report reporter) {
 		return
 	}
 	report(Finding{Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
-		Evidence: fmt.Sprintf("%s on %s, %d on %s", counted(a, "rail", "rails"), here.Node, b, there.Node),
+		Evidence: fmt.Sprintf("%s on %s, %d on %s", terminal.Count(a, "rail"), here.Node, b, there.Node),
 		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
 		Fix: []string{"# compare railscope rails on both: a device that is missing on one, or a different " +
 			"rails.include in the configuration"}})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Share returns the facts that peers get. The environments of processes stay on the node, which judges them itself.
@@ -59,10 +60,10 @@ func (c jobCheck) repeat(f *facts.Facts, report reporter) {
 		seen[severity] = true
 		var where []string
 		if peer.Processes > 0 {
-			where = append(where, counted(peer.Processes, "process", "processes"))
+			where = append(where, terminal.Count(peer.Processes, "process"))
 		}
 		if peer.Files > 0 {
-			where = append(where, counted(peer.Files, "configuration file", "configuration files"))
+			where = append(where, terminal.Count(peer.Files, "configuration file"))
 		}
 		why := strings.ReplaceAll(c.about, "`", "")
 		report(Finding{Severity: severity, Subject: c.variable,

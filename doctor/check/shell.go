@@ -82,14 +82,6 @@ func listed[T any](list []T) string {
 	return strings.Join(words, "")
 }
 
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // railsOf lists rails that may be many.
 func railsOf(rails []*facts.Rail) string {
 	if len(rails) == 1 {

@@ -67,22 +67,22 @@ func parseUCXTLS(text string) ucxTransports {
 	}
 }
 
-func judgeUCXTLS(_ *facts.Facts, env facts.Env) (verdict, bool) {
+func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 	t := parseUCXTLS(env.Vars["UCX_TLS"])
 	switch {
 	case !t.known || t.reliable:
-		return verdict{}, false
+		return verdict{}
 	case t.datagrams:
 		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
 			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, need rc " +
-				"or dc."}, true
+				"or dc."}
 	case t.tcp:
 		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
-			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}, true
+			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}
 	}
 	return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
 		why: "Such a process reaches only others on this node: right for a job on one node, an error (Destination is " +
-			"unreachable) for any other."}, true
+			"unreachable) for any other."}
 }
 
 // ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also
@@ -134,12 +134,12 @@ func rdmaNames(jobs facts.Jobs, netdevs []string) string {
 	return strings.Join(names, ",")
 }
 
-func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
+func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 	jobs := f.Jobs
 	list, not := strings.CutPrefix(env.Vars["UCX_NET_DEVICES"], "^")
 	pattern := strings.ContainsAny(list, "[*?") || slices.Contains(strings.Split(list, ","), "all")
 	if env.Foreign && list != "lo" || list == "" || pattern || len(jobs.Devices) == 0 {
-		return verdict{}, false
+		return verdict{}
 	}
 	d := parseUCXDevices(jobs, list, not, env.Foreign)
 	const nowhere = "neither in /sys/class/infiniband nor in /sys/class/net"
@@ -147,13 +147,13 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 		"be named, for example mlx5_0:1."}
 	switch {
 	case d.left && (not || len(d.absent) == 0):
-		return verdict{}, false
+		return verdict{}
 	case not:
 		tcp.what = "it excludes every RDMA port"
 	case d.left:
 		return verdict{severity: Warning, what: fmt.Sprintf("%s is %s", listed(d.absent), nowhere),
 			fix: strings.Join(d.good, ","),
-			why: "UCX ignores what it does not find, with only a warning: the job uses fewer rails than intended."}, true
+			why: "UCX ignores what it does not find, with only a warning: the job uses fewer rails than intended."}
 	case len(d.absent) > 0:
 		tcp.what = fmt.Sprintf("%s is %s, and no RDMA device is named", listed(d.absent), nowhere)
 	default:
@@ -162,5 +162,5 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) (verdict, bool) {
 			tcp.fix = rdmaNames(jobs, d.netdevs)
 		}
 	}
-	return tcp, true
+	return tcp
 }

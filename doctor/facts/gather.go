@@ -111,13 +111,12 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	f.arrange()
 	// What follows depends on what was read above.
 	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()),
-		"addresses": g.readAddresses(f.Netdevs)}
+		"addresses and routes": g.readAddresses(f.Network)}
 	if envs != nil {
 		envs.finish(f)
 		todo["what jobs name"] = g.readNamed(f.Jobs.Envs)
 	}
 	g.run(ctx, f, todo)
-	g.run(ctx, f, map[string]work{"routes": g.readRoutes(f.Netdevs, f.Subnets())})
 	return f
 }
 

@@ -54,25 +54,29 @@ func openDevice(path string) error {
 // maxPaths bounds the addresses of an interface, the other addresses, and the routes.
 const maxPaths = 256
 
-// readAddresses reads the addresses of the interfaces.
-func (g *Gatherer) readAddresses(netdevs []Netdev) work {
+// readAddresses reads the addresses of the interfaces, by which interface rails in one subnet send, and what each
+// interface reaches through a gateway.
+func (g *Gatherer) readAddresses(n Network) work {
 	if g.kernel.Addresses == nil {
 		return nil
 	}
-	netdevs = slices.Clone(netdevs)
+	n.Netdevs = slices.Clone(n.Netdevs)
 	return func(r *reader) func(*Facts) {
 		all, err := g.kernel.Addresses()
 		if err != nil {
 			r.say("addresses of the interfaces: %v", err)
 		}
-		for i := range netdevs {
-			n := &netdevs[i]
-			n.Addresses = bounded(slices.DeleteFunc(all[n.Index],
+		for i := range n.Netdevs {
+			d := &n.Netdevs[i]
+			d.Addresses = bounded(slices.DeleteFunc(all[d.Index],
 				func(p netip.Prefix) bool { return p.Addr().IsLinkLocalUnicast() }))
-			delete(all, n.Index)
+			delete(all, d.Index)
 		}
-		others := bounded(slices.Concat(slices.Collect(maps.Values(all))...))
-		return func(f *Facts) { f.Netdevs, f.Others = netdevs, others }
+		n.Others = bounded(slices.Concat(slices.Collect(maps.Values(all))...))
+		if g.kernel.Path != nil && g.kernel.Gateways != nil {
+			g.readRoutes(r, &n)
+		}
+		return func(f *Facts) { f.Netdevs, f.Others, f.Paths = n.Netdevs, n.Others, n.Paths }
 	}
 }
 
@@ -82,43 +86,34 @@ func bounded(list []netip.Prefix) []netip.Prefix {
 	return list[:min(len(list), maxPaths)]
 }
 
-// readRoutes reads by which interface rails in one subnet send, and what each reaches through a gateway.
-func (g *Gatherer) readRoutes(netdevs []Netdev, subnets []Subnet) work {
-	if g.kernel.Path == nil || g.kernel.Gateways == nil {
-		return nil
-	}
-	netdevs = slices.Clone(netdevs)
-	return func(r *reader) func(*Facts) {
-		var paths []Path
-		for _, s := range subnets {
-			for _, end := range s.Ends {
-				from, to := end.Prefix.Addr(), s.other()
-				if !to.IsValid() || len(paths) >= maxPaths {
-					continue
-				}
-				index, err := g.kernel.Path(from, to)
-				if err != nil {
-					r.say("route from %s to %s: %v", from, to, err)
-					continue
-				}
-				p := Path{From: from, To: to}
-				if i := slices.IndexFunc(netdevs, func(n Netdev) bool { return n.Index == index }); i >= 0 {
-					p.Netdev = netdevs[i].Name
-				}
-				paths = append(paths, p)
-			}
-		}
-		for i := range netdevs {
-			n := &netdevs[i]
-			if n.Index == 0 || len(n.Addresses) == 0 {
+func (g *Gatherer) readRoutes(r *reader, n *Network) {
+	for _, s := range n.Subnets() {
+		for _, end := range s.Ends {
+			from, to := end.Prefix.Addr(), s.other()
+			if !to.IsValid() || len(n.Paths) >= maxPaths {
 				continue
 			}
-			var err error
-			if n.Gateways, err = g.kernel.Gateways(n.Index); err != nil {
-				r.say("routes of %s: %v", n.Name, err)
+			index, err := g.kernel.Path(from, to)
+			if err != nil {
+				r.say("route from %s to %s: %v", from, to, err)
+				continue
 			}
+			p := Path{From: from, To: to}
+			if i := slices.IndexFunc(n.Netdevs, func(d Netdev) bool { return d.Index == index }); i >= 0 {
+				p.Netdev = n.Netdevs[i].Name
+			}
+			n.Paths = append(n.Paths, p)
 		}
-		return func(f *Facts) { f.Paths, f.Netdevs = paths, netdevs }
+	}
+	for i := range n.Netdevs {
+		d := &n.Netdevs[i]
+		if d.Index == 0 || len(d.Addresses) == 0 {
+			continue
+		}
+		var err error
+		if d.Gateways, err = g.kernel.Gateways(d.Index); err != nil {
+			r.say("routes of %s: %v", d.Name, err)
+		}
 	}
 }
 

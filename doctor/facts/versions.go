@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -117,17 +115,19 @@ func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*F
 	if g.o.Rootfs == "" {
 		return nil
 	}
-	s := search{root: g.o.Rootfs, cache: &g.libraries, seen: map[[2]uint64]bool{}}
 	var list []Installed
 	var err error
+	searched := 0
 	for _, in := range locations() {
 		for _, glob := range in.globs {
-			for _, dir := range s.expand(glob) {
-				if err == nil {
-					err = cmp.Or(ctx.Err(), s.full())
+			for _, dir := range g.expand(glob) {
+				if err != nil || !isDir(filepath.Join(g.o.Rootfs, dir)) {
+					continue
 				}
-				if err == nil && s.first(dir) {
-					list = append(list, s.versions(dir, in.names)...)
+				if searched++; searched > maxLibraryDirs {
+					err = fmt.Errorf("more than %d directories of libraries", maxLibraryDirs)
+				} else if err = ctx.Err(); err == nil {
+					list = append(list, g.versionsIn(dir, in.names)...)
 				}
 			}
 		}
@@ -141,22 +141,15 @@ func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*F
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
-// search reads directories below a root, which may be slow, each once.
-type search struct {
-	root  string
-	cache *libraryCache
-	seen  map[[2]uint64]bool // device and inode of those searched: links give a directory several names
-}
-
-// expand returns the paths that match a pattern. The last element need not exist.
-func (s *search) expand(pattern string) []string {
+// expand returns the paths below the host's root that match a pattern. The last element need not exist.
+func (g *Gatherer) expand(pattern string) []string {
 	dirs := []string{"/"}
 	for part := range strings.SplitSeq(strings.TrimPrefix(pattern, "/"), "/") {
 		var next []string
 		for _, dir := range dirs {
 			names := []string{part}
 			if strings.Contains(part, "*") {
-				names = s.cache.glob(filepath.Join(s.root, dir), part)
+				names = g.libraries.glob(filepath.Join(g.o.Rootfs, dir), part)
 			}
 			for _, name := range names[:min(len(names), maxExpanded-len(next))] {
 				next = append(next, filepath.Join(dir, name))
@@ -167,44 +160,25 @@ func (s *search) expand(pattern string) []string {
 	return dirs
 }
 
-// first reports whether a path is a directory that was not searched yet.
-func (s *search) first(dir string) bool {
-	var st unix.Stat_t
-	if unix.Stat(filepath.Join(s.root, dir), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return false
-	}
-	id := [2]uint64{st.Dev, st.Ino}
-	seen := s.seen[id]
-	s.seen[id] = true
-	return !seen
-}
-
-func (s *search) full() error {
-	if len(s.seen) > maxLibraryDirs {
-		return fmt.Errorf("more than %d directories of libraries", maxLibraryDirs)
-	}
-	return nil
-}
-
-// versions returns the versions that the names in a directory and its ucx.pc show.
-func (s *search) versions(dir string, names []componentName) (list []Installed) {
-	add := func(component, version, path string) {
-		list = append(list, Installed{Component: component, Version: Clean(version), Where: Clean(path)})
-	}
-	for _, name := range s.cache.match(filepath.Join(s.root, dir), names[0].pattern.String(), func(name string) bool {
-		return name == "pkgconfig" ||
-			slices.ContainsFunc(names, func(n componentName) bool { return n.pattern.MatchString(name) })
+// versionsIn returns the versions that the names in a directory and its ucx.pc show.
+func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Installed) {
+	path := filepath.Join(g.o.Rootfs, dir)
+	for _, name := range g.libraries.match(path, names[0].pattern.String(), func(name string) bool {
+		return slices.ContainsFunc(names, func(n componentName) bool { return n.pattern.MatchString(name) })
 	}) {
-		if name == "pkgconfig" {
-			pc := filepath.Join(dir, name, "ucx.pc")
-			if v := pkgConfigVersion(filepath.Join(s.root, pc)); v != "" {
-				add("ucx", v, pc)
-			}
-		}
 		for _, n := range names {
 			if m := n.pattern.FindStringSubmatch(name); m != nil {
-				add(n.component, m[1], filepath.Join(dir, name))
+				list = append(list, Installed{Component: n.component, Version: Clean(m[1]),
+					Where: Clean(filepath.Join(dir, name))})
 			}
+		}
+	}
+	const pc = "pkgconfig/ucx.pc"
+	text, _ := sysfs.ReadString(path, pc)
+	for line := range strings.Lines(text) {
+		if v, found := strings.CutPrefix(line, "Version:"); found {
+			list = append(list, Installed{Component: "ucx", Version: Clean(strings.TrimSpace(v)),
+				Where: Clean(filepath.Join(dir, pc))})
 		}
 	}
 	return list
@@ -216,17 +190,6 @@ func (g *Gatherer) packagedUCX() string {
 	for _, name := range []string{"libucx0:amd64", "libucx0:arm64", "ucx:amd64", "ucx:arm64", "ucx"} {
 		if exists(filepath.Join(g.o.Rootfs, "/var/lib/dpkg/info", name+".list")) {
 			return dpkgVersion(filepath.Join(g.o.Rootfs, dpkgStatus), "libucx0", "ucx")
-		}
-	}
-	return ""
-}
-
-// pkgConfigVersion returns the Version of a .pc file.
-func pkgConfigVersion(path string) string {
-	text, _ := sysfs.ReadString(path)
-	for line := range strings.Lines(text) {
-		if v, found := strings.CutPrefix(line, "Version:"); found {
-			return strings.TrimSpace(v)
 		}
 	}
 	return ""

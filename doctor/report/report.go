@@ -1,7 +1,8 @@
-// Package report makes all checks and shows what they found, as text or JSON.
+// Package report runs all checks and prints their findings, as text or JSON.
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"slices"
@@ -17,7 +18,7 @@ type Report struct {
 	Findings []check.Finding `json:"findings"`
 	Faults   int             `json:"faults"`
 	Warnings int             `json:"warnings"`
-	Checks   int             `json:"checks"` // that were made
+	Checks   int             `json:"checks"` // that were run
 	Seconds  float64         `json:"seconds"`
 }
 
@@ -30,8 +31,8 @@ type Node struct {
 	Unread []string `json:"unread"`
 }
 
-// Examine judges this node, and the peer if there is one; there may be nil. Findings are in the order of the checks:
-// each node's, then those between the two.
+// Examine judges this node, and the peer if there is one; there may be nil. Findings are in the order of the checks: each
+// node's, then those between the two.
 func Examine(here, there *facts.Facts) Report {
 	r := Report{Findings: []check.Finding{}}
 	r.examine(here)
@@ -78,18 +79,13 @@ func (r *Report) add(list ...check.Finding) {
 	r.Findings = append(r.Findings, list...)
 }
 
-// AddPeerFailure adds that the peer could not be asked: what was to be examined
-// was not, which is a fault. fix says what to do.
+// AddPeerFailure adds the fault that the peer did not send its facts, so that nothing was compared. fix says what to do.
 func (r *Report) AddPeerFailure(peer string, err error, fix ...string) {
-	f := check.Finding{Check: check.PeerUnanswered, Severity: check.Fault, Subject: peer, Evidence: err.Error(),
-		Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)}
-	if len(r.Nodes) > 0 {
-		f.Node = r.Nodes[0].Node
-	}
-	r.add(f)
+	r.add(check.Finding{Node: r.Nodes[0].Node, Check: check.PeerUnanswered, Severity: check.Fault, Subject: peer,
+		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)})
 }
 
-// Took says how long all of it took.
+// Took sets the duration of the whole examination.
 func (r *Report) Took(d time.Duration) { r.Seconds = d.Round(time.Millisecond).Seconds() }
 
 // WriteJSON writes the report as one JSON object.
@@ -102,8 +98,8 @@ func (r Report) WriteJSON(w io.Writer) error {
 // Sorted are the findings as people read them: faults first.
 func (r Report) Sorted() []check.Finding {
 	list := slices.Clone(r.Findings)
-	slices.SortStableFunc(list, func(a, b check.Finding) int { return rank(a.Severity) - rank(b.Severity) })
+	slices.SortStableFunc(list, func(a, b check.Finding) int {
+		return cmp.Compare(a.Severity, b.Severity) // fault before warning
+	})
 	return list
 }
-
-func rank(s check.Severity) int { return slices.Index([]check.Severity{check.Fault, check.Warning}, s) }

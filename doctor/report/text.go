@@ -12,153 +12,131 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// How wide a line of prose is; commands are never broken.
+// Width of a line of prose; commands are never wrapped.
 const (
 	maxColumns = 100
 	minColumns = 40
 )
 
-// Page is what a report is written on.
+// Page is the terminal or file that a report is written to.
 type Page struct {
 	Color   bool
 	Columns int // of the terminal; 0 for none
 }
 
-// WriteText writes the report for people: what was examined, each finding with
-// its evidence, why it matters and its fix, and a summary.
+// WriteText writes the report for people: what was examined, each finding with its evidence, why it matters and its fix,
+// and a summary.
 func (r Report) WriteText(w io.Writer, page Page) error {
-	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns}
+	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1}
 	if page.Columns > 0 {
 		p.columns = max(minColumns, min(page.Columns, maxColumns))
 	}
+	rails, unread := 0, []string{}
 	for _, n := range r.Nodes {
-		name := terminal.Plain(n.Node)
-		for i, line := range terminal.Wrap(name+": "+examined(n), p.columns-2) {
-			if rest, ok := strings.CutPrefix(line, name); ok && i == 0 {
-				line = p.paint(terminal.Bold, name) + rest
+		p.node(n)
+		rails += len(n.Rails)
+		for _, u := range n.Unread {
+			if p.several {
+				u = n.Node + ": " + u
 			}
-			p.line("%s", strings.Repeat("  ", min(i, 1))+line)
+			unread = append(unread, u)
 		}
 	}
 	for _, f := range r.Sorted() {
-		p.finding(f, len(r.Nodes) > 1)
+		p.finding(f)
 	}
-	unread := 0
-	for _, n := range r.Nodes {
-		for _, u := range n.Unread {
-			if unread++; unread == 1 {
-				p.line("")
-				p.line("Not read, and therefore not judged:")
-			}
-			if len(r.Nodes) > 1 {
-				u = n.Node + ": " + u
-			}
-			p.prose("  - ", "    ", u)
-		}
+	if len(unread) > 0 {
+		p.line("\nNot read, and therefore not judged:")
+	}
+	for _, u := range unread {
+		p.prose("  - ", "    ", u)
 	}
 	p.line("")
-	p.summary(r, unread)
+	p.summary(r, rails, len(unread) > 0)
 	return p.w.Flush() // it has kept the first error
 }
 
-func examined(n Node) string {
-	text := count(len(n.Rails), "rail")
-	var rails []string
-	for _, r := range n.Rails {
-		rails = append(rails, strings.TrimPrefix(r, "rail "))
-	}
-	if len(rails) > 0 {
-		text += ": " + strings.Join(rails, ", ")
+// node prints what was examined on a node.
+func (p printer) node(n Node) {
+	name, text := terminal.Plain(n.Node), terminal.Count(len(n.Rails), "rail")
+	for i, r := range n.Rails {
+		text += [...]string{": ", ", "}[min(i, 1)] + strings.TrimPrefix(r, "rail ")
 	}
 	if len(n.Bonds) > 0 {
 		text += "; over " + strings.Join(n.Bonds, ", ")
 	}
 	if n.GPUs > 0 {
-		text += "; " + count(n.GPUs, "GPU")
+		text += "; " + terminal.Count(n.GPUs, "GPU")
 	}
-	return terminal.Plain(text)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+	for i, line := range terminal.Wrap(name+": "+terminal.Plain(text), p.columns-2) {
+		if rest, ok := strings.CutPrefix(line, name); ok && i == 0 {
+			line = p.paint(terminal.Bold, name) + rest
+		}
+		p.line("%s", strings.Repeat("  ", min(i, 1))+line)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 type printer struct {
 	w       *bufio.Writer
 	color   bool
 	columns int
+	several bool // nodes
 }
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
 
-func (p printer) paint(colour, s string) string {
+func (p printer) paint(color, s string) string {
 	if !p.color {
 		return s
 	}
-	return colour + s + terminal.Reset
+	return color + s + terminal.Reset
 }
 
-func (p printer) finding(f check.Finding, several bool) {
-	colour, word := terminal.Yellow, "WARNING"
+func (p printer) finding(f check.Finding) {
+	color, word := terminal.Yellow, "WARNING"
 	if f.Severity == check.Fault {
-		colour, word = terminal.Red, "FAULT"
+		color, word = terminal.Red, "FAULT"
 	}
-	subject := terminal.Plain(f.Subject)
-	if several {
-		subject = terminal.Plain(f.Node) + ": " + subject
+	subject, on := f.Subject, ""
+	if p.several {
+		subject, on = f.Node+": "+subject, " # on "+f.Node
 	}
-	p.line("")
-	p.line("%s  %s  %s", p.paint(colour, word), p.paint(terminal.Bold, subject),
+	p.line("\n%s  %s  %s", p.paint(color, word), p.paint(terminal.Bold, terminal.Plain(subject)),
 		p.paint(terminal.Dim, terminal.Plain(f.Check)))
 	p.prose("  read  ", "        ", f.Evidence)
 	p.prose("  why   ", "        ", f.Why)
-	on := ""
-	if several {
-		on = " # on " + terminal.Plain(f.Node)
-	}
-	for i, m := range f.Fix {
-		title := "        "
-		if i == 0 {
-			title = "  fix   "
+	title := "  fix   "
+	for _, line := range f.Fix {
+		if line = terminal.Plain(line); strings.HasPrefix(line, "#") {
+			p.prose(title+"# ", "        # ", strings.TrimSpace(line[1:]))
+		} else {
+			p.line("%s%s%s", title, p.paint(terminal.Green, line), p.paint(terminal.Dim, terminal.Plain(on)))
 		}
-		m = terminal.Plain(m)
-		if strings.HasPrefix(m, "#") {
-			p.prose(title+"# ", "        # ", strings.TrimSpace(m[1:]))
-			continue
-		}
-		p.line("%s%s%s", title, p.paint(terminal.Green, m), p.paint(terminal.Dim, on))
+		title = "        "
 	}
 }
 
 func (p printer) prose(first, rest, text string) {
-	lead := first
 	for _, line := range terminal.Wrap(terminal.Plain(text), p.columns-utf8.RuneCountInString(first)) {
-		p.line("%s%s", lead, line)
-		lead = rest
+		p.line("%s%s", first, line)
+		first = rest
 	}
 }
 
 // summary is the last line, and what applies to the commands above it.
-func (p printer) summary(r Report, unread int) {
-	rails := 0
-	for _, n := range r.Nodes {
-		rails += len(n.Rails)
+func (p printer) summary(r Report, rails int, unread bool) {
+	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"),
+		r.Seconds)
+	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
+	fixable := func(f check.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
+	if slices.ContainsFunc(r.Findings, fixable) {
+		p.prose("", "", "Commands are for root and last until the next boot: add what they set to the system's "+
+			"configuration, too.")
 	}
-	effort := fmt.Sprintf("%s, %s in %.2f s.", count(rails, "rail"), count(r.Checks, "check"), r.Seconds)
 	switch {
 	case len(r.Findings) > 0:
-		isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
-		if slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
-			return slices.ContainsFunc(f.Fix, isCommand)
-		}) {
-			p.prose("", "", "Commands are for root and last until the next boot: add what they set to the system's "+
-				"configuration, too.")
-		}
-		p.line("%s, %s; %s", count(r.Faults, "fault"), count(r.Warnings, "warning"), effort)
-	case unread > 0:
+		p.line("%s, %s; %s", terminal.Count(r.Faults, "fault"), terminal.Count(r.Warnings, "warning"), effort)
+	case unread:
 		p.line("Nothing wrong in what could be read: %s", effort)
 	default:
 		p.line("%s", p.paint(terminal.Green, "Nothing wrong: "+effort))

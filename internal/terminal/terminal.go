@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -39,6 +40,17 @@ func replace(s string, with rune) string {
 // which are invisible letters and marks.
 func shown(c rune) bool {
 	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// Count is a number with its noun, in the plural unless it is 1.
+func Count(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "s"):
+		noun += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // Wrap breaks a text at spaces into lines of at most width columns. A longer word has a line of its own.
