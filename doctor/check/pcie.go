@@ -157,13 +157,11 @@ func checkNUMA(f *facts.Facts, report reporter) {
 	}
 }
 
-// nearestRail returns the nearest of the nodes that have a rail.
+// nearestRail returns the distance to the nearest of the nodes that have a rail.
 func nearestRail(f *facts.Facts, node int, in map[int]*facts.Rail) (best facts.Distance, ok bool) {
-	for _, n := range f.NUMA {
-		for _, d := range n.Distances {
-			if n.ID == node && in[d.To] != nil && (!ok || d.Value < best.Value) {
-				best, ok = d, true
-			}
+	for _, d := range f.NUMA {
+		if d.From == node && in[d.To] != nil && (!ok || d.Value < best.Value) {
+			best, ok = d, true
 		}
 	}
 	return best, ok

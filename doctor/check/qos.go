@@ -18,13 +18,14 @@ const (
 	qosClass
 )
 
-// qosRow is one setting that rails should have alike.
+// qosRow is one setting that rails should have alike. In its fix NETDEV, DEVICE and PORT stand for the rail's, VALUE
+// for the value as one word and WORDS as several, ON and OFF for the priorities that the value lists and for the
+// others, and ENABLED for the former with ":on".
 type qosRow struct {
-	group qosGroup
-	name  string // of the setting in facts.QoS
-	what  string
-	why   string
-	fix   func(r *facts.Rail, value string) []string // gives the rail this value
+	group     qosGroup
+	name      string // of the setting in facts.QoS
+	what, why string
+	fix       []string
 }
 
 const (
@@ -41,75 +42,56 @@ const (
 )
 
 func qosRows() []qosRow {
+	const ecn = "; do echo %d > /sys/class/net/NETDEV/ecn/%s/enable/$p; done"
+	fixECN := func(side string) []string {
+		return []string{fmt.Sprintf("for p in ON"+ecn, 1, side), fmt.Sprintf("for p in OFF"+ecn, 0, side)}
+	}
 	rows := []qosRow{
-		{qosPFC, "pfc", "PFC priorities", whyPFC, func(r *facts.Rail, value string) []string {
-			words := []string{"all:off"}
-			on, _ := splitPriorities(value)
-			for _, priority := range on {
-				words = append(words, priority+":on")
-			}
-			return []string{sh("dcb pfc set dev %s prio-pfc ", r.Netdev) + strings.Join(words, " ")}
-		}},
-		{qosPFC, "trust", "trust", whyTrust, func(r *facts.Rail, value string) []string {
-			return []string{sh("mlnx_qos -i %s --trust=%s", r.Netdev, value)}
-		}},
-		{qosPFC, "pause", "global pause", whyPause, func(r *facts.Rail, value string) []string {
-			line := sh("ethtool -A %s", r.Netdev)
-			for word := range strings.FieldsSeq(value) {
-				line += " " + shellWord(word)
-			}
-			return []string{line}
-		}},
+		{qosPFC, "pfc", "PFC priorities", whyPFC, []string{"dcb pfc set dev NETDEV prio-pfc all:off ENABLED"}},
+		{qosPFC, "trust", "trust", whyTrust, []string{"mlnx_qos -i NETDEV --trust=VALUE"}},
+		{qosPFC, "pause", "global pause", whyPause, []string{"ethtool -A NETDEV WORDS"}},
 		{qosDCQCN, "roce_np", "DCQCN notification point priorities", whyDCQCN, fixECN("roce_np")},
 		{qosDCQCN, "roce_rp", "DCQCN reaction point priorities", whyDCQCN, fixECN("roce_rp")},
-		{qosClass, "traffic_class", "traffic class", whyClass, func(r *facts.Rail, value string) []string {
-			if value == "unset" {
-				return []string{note("only reloading the driver of %s unsets a traffic class: better set one on all rails",
-					r.Device)}
-			}
-			return []string{sh("echo %s > /sys/class/infiniband/%s/tc/%v/traffic_class", value, r.Device, r.Port)}
-		}},
-		{qosClass, "roce_tos", "default TOS of rdma_cm", whyClass, func(r *facts.Rail, value string) []string {
-			dir := "/sys/kernel/config/rdma_cm/" + shellWord(r.Device)
-			return []string{"mkdir -p " + dir + sh(" && echo %s > ", value) + dir +
-				sh("/ports/%v/default_roce_tos", r.Port)}
-		}},
+		{qosClass, "traffic_class", "traffic class", whyClass,
+			[]string{"echo VALUE > /sys/class/infiniband/DEVICE/tc/PORT/traffic_class"}},
+		{qosClass, "roce_tos", "default TOS of rdma_cm", whyClass, []string{"mkdir -p /sys/kernel/config/rdma_cm/DEVICE && " +
+			"echo VALUE > /sys/kernel/config/rdma_cm/DEVICE/ports/PORT/default_roce_tos"}},
 	}
 	for _, name := range facts.CongestionParameters() {
 		rows = append(rows, qosRow{qosDCQCN, name, "DCQCN parameter " + name, whyDCQCN,
-			func(r *facts.Rail, value string) []string {
-				return []string{sh("echo %s > /sys/kernel/debug/mlx5/$(basename $(readlink -f /sys/class/infiniband/%s/"+
-					"device))/cc_params/%s", value, r.Device, name)}
-			}})
+			[]string{"echo VALUE > /sys/kernel/debug/mlx5/$(basename $(readlink -f /sys/class/infiniband/DEVICE/device))" +
+				"/cc_params/" + name}})
 	}
 	return rows
 }
 
-// fixECN enables one side of DCQCN for some priorities and no others.
-func fixECN(side string) func(*facts.Rail, string) []string {
-	return func(r *facts.Rail, value string) (lines []string) {
-		on, off := splitPriorities(value)
-		for i, list := range [][]string{on, off} {
-			if len(list) > 0 {
-				lines = append(lines, "for p in "+strings.Join(list, " ")+
-					sh("; do echo %v > /sys/class/net/%s/ecn/%s/enable/$p; done", 1-i, r.Netdev, side))
-			}
-		}
-		return lines
+// lines are the commands that give a rail a value.
+func (row qosRow) lines(r *facts.Rail, value string) (lines []string) {
+	if value == "unset" {
+		return []string{note("only reloading the driver of %s unsets the %s: better set one on all rails", r.Device,
+			row.what)}
 	}
-}
-
-// splitPriorities parses a list of priorities; it ignores what is not a priority.
-func splitPriorities(text string) (on, off []string) {
-	listed := strings.Split(text, ",")
-	for p := range 8 {
-		if name := fmt.Sprint(p); slices.Contains(listed, name) {
-			on = append(on, name)
+	var words, on, off, enabled []string
+	for word := range strings.FieldsSeq(value) {
+		words = append(words, shellWord(word))
+	}
+	list := strings.Split(value, ",")
+	for p := range strings.FieldsSeq("0 1 2 3 4 5 6 7") {
+		if slices.Contains(list, p) {
+			on, enabled = append(on, p), append(enabled, p+":on")
 		} else {
-			off = append(off, name)
+			off = append(off, p)
 		}
 	}
-	return on, off
+	fill := strings.NewReplacer("NETDEV", shellWord(r.Netdev), "DEVICE", shellWord(r.Device),
+		"PORT", fmt.Sprint(r.Port), "VALUE", shellWord(value), "WORDS", strings.Join(words, " "),
+		"ON", strings.Join(on, " "), "OFF", strings.Join(off, " "), "ENABLED", strings.Join(enabled, " "))
+	for _, line := range row.fix {
+		if line = strings.TrimSpace(fill.Replace(line)); !strings.HasPrefix(line, "for p in ;") { // no priority
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // qosValue is the value of one setting of one rail.
@@ -191,7 +173,7 @@ func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
 // fixAll prints the fix of a few of many rails: it is the same for the others.
 func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	for _, r := range rails[:min(len(rails), 8)] {
-		lines = append(lines, row.fix(r, value)...)
+		lines = append(lines, row.lines(r, value)...)
 	}
 	return lines
 }

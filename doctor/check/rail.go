@@ -17,9 +17,8 @@ func checkNoRails(f *facts.Facts, report reporter) {
 	}
 	out := Finding{Why: `Without a rail everything uses TCP: NCCL logs "No device found" and falls back to sockets.`}
 	switch {
-	case len(f.LeftOut) > 0:
-		port := f.LeftOut[0]
-		out.Evidence = fmt.Sprintf("every RDMA port is excluded; %s port %d: %s", port.Device, port.Port, port.Reason)
+	case f.LeftOut != "":
+		out.Evidence = "every RDMA port is excluded; " + f.LeftOut
 		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the physical " +
 			"function is"}
 	case len(f.RDMADevices) > 0:

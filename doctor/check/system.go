@@ -58,22 +58,24 @@ func checkUverbsModule(f *facts.Facts, report reporter) {
 			"echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
-// uverbsIn returns the device nodes in a state, and the finding about their rails; false if there is none.
-func uverbsIn(f *facts.Facts, state string) (first facts.Uverbs, nodes string, out Finding, ok bool) {
-	var hit []facts.Uverbs
-	var names []string
-	for _, u := range f.Devices.Uverbs {
-		if u.State == state {
-			hit, names = append(hit, u), append(names, u.Node)
+// eachUverbs is a check that reports one finding for all device nodes in a state; u is the first of them.
+func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes string) Finding,
+) func(*facts.Facts, reporter) {
+	return func(f *facts.Facts, report reporter) {
+		var hit []facts.Uverbs
+		var nodes []string
+		for _, u := range f.Devices.Uverbs {
+			if u.State == state {
+				hit, nodes = append(hit, u), append(nodes, u.Node)
+			}
+		}
+		rails := f.Where(func(r *facts.Rail) bool {
+			return slices.ContainsFunc(hit, func(u facts.Uverbs) bool { return u.Device == r.Device })
+		})
+		if len(rails) > 0 && f.Devices.NodeDir {
+			report.about(railsOf(rails))(find(f, hit[0], listed(nodes)))
 		}
 	}
-	rails := f.Where(func(r *facts.Rail) bool {
-		return slices.ContainsFunc(hit, func(u facts.Uverbs) bool { return u.Device == r.Device })
-	})
-	if len(rails) == 0 || !f.Devices.NodeDir {
-		return first, "", out, false
-	}
-	return hit[0], listed(names), Finding{Subject: railsOf(rails)}, true
 }
 
 // containerFlags are the options that give a container all device nodes of the rails; if they are unknown, the whole
@@ -88,49 +90,37 @@ func containerFlags(f *facts.Facts) string {
 const kubernetesDevices = "in Kubernetes request the resource of an RDMA device plugin, for example " +
 	"rdma/hca_shared_devices_a: 1"
 
-func checkUverbsMissing(f *facts.Facts, report reporter) {
-	first, nodes, out, ok := uverbsIn(f, facts.UverbsMissing)
-	if !ok {
-		return
-	}
-	out.Evidence = fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes,
-		filepath.Base(first.Node))
-	out.Why = "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and " +
-		"they use TCP."
-	out.Fix = []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
-		note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}
-	report(out)
+func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
+	return Finding{
+		Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes, filepath.Base(u.Node)),
+		Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and they " +
+			"use TCP.",
+		Fix: []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
+			note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}}
 }
 
-func checkUverbsPermission(f *facts.Facts, report reporter) {
-	first, nodes, out, ok := uverbsIn(f, facts.UverbsDenied)
-	if !ok {
-		return
-	}
-	out.Evidence = fmt.Sprintf("open %s: %s (%s)", nodes, first.Err, first.Mode)
-	out.Why = "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot reach " +
-		"the RDMA device."
-	out.Fix = []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
-		`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
-		`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}
-	report(out)
+func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) Finding {
+	return Finding{
+		Evidence: fmt.Sprintf("open %s: %s (%s)", nodes, u.Err, u.Mode),
+		Why: "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot reach the " +
+			"RDMA device.",
+		Fix: []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
+			`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
+			`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}}
 }
 
-func checkUverbsRules(f *facts.Facts, report reporter) {
-	first, nodes, out, ok := uverbsIn(f, facts.UverbsRules)
-	if !ok {
-		return
-	}
-	out.Evidence = fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, first.Err, first.Mode)
-	out.Why = "Device rules of the control group refuse the device (a container that has only the file, or a service " +
-		"with DevicePolicy), or the device belongs to another network namespace."
-	out.Fix = []string{
-		note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the file",
-			containerFlags(f)),
-		note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
-		"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart NAME",
-		"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace"}
-	report(out)
+func uverbsRules(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
+	return Finding{
+		Evidence: fmt.Sprintf("open %s: %s, although its permissions allow it (%s)", nodes, u.Err, u.Mode),
+		Why: "Device rules of the control group refuse the device (a container that has only the file, or a service with " +
+			"DevicePolicy), or the device belongs to another network namespace.",
+		Fix: []string{
+			note("a container: docker run %s, which creates file and rule; a volume of /dev/infiniband creates only the "+
+				"file", containerFlags(f)),
+			note("%s; a hostPath of /dev/infiniband is not enough", kubernetesDevices),
+			"# a service: systemctl edit NAME, add [Service] DeviceAllow=char-infiniband_verbs rw, then systemctl restart " +
+				"NAME",
+			"rdma system show  # netns exclusive: rdma dev set DEVICE netns NAME moves the device to the job's namespace"}}
 }
 
 func checkRDMACM(f *facts.Facts, report reporter) {

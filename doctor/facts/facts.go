@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/railscope/railscope/internal/terminal"
 )
@@ -22,9 +21,8 @@ const Version = 1
 // Facts is what was read of one node. What could not be read is its zero value, and Unread says why. The tag max is the
 // longest list that a peer may send.
 type Facts struct {
-	Version int       `json:"version"` // of this form; peers with another one are not compared
-	Node    string    `json:"node"`
-	At      time.Time `json:"at"` // by the node's own clock
+	Version int    `json:"version"` // of this form; peers with another one are not compared
+	Node    string `json:"node"`
 	Network `json:"rails"`
 	System  `json:"system"`
 	Unread  []string `json:"unread"` // what could not be read, why, and what to do about it
@@ -85,7 +83,7 @@ func sanitize(v reflect.Value, name string, most int) error {
 			if err != nil {
 				most = maxPeerList
 			}
-			if !value.CanSet() { // the private fields of time.Time and netip.Prefix hold no text of a peer
+			if !value.CanSet() { // the private fields of netip.Prefix
 				continue
 			}
 			if err := sanitize(value, strings.ToLower(field.Name), most); err != nil {

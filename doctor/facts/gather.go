@@ -99,7 +99,7 @@ func New(o Options) *Gatherer {
 func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	g.reading.Lock()
 	defer g.reading.Unlock()
-	f := &Facts{Version: Version, At: time.Now(), Node: hostname(g.o.Procfs), Unread: []string{}}
+	f := &Facts{Version: Version, Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
 	todo := g.readers(ctx, snap.Rails)
@@ -154,8 +154,8 @@ func hostname(procfs string) string {
 	return name
 }
 
-// maxListed bounds lists of devices: virtual functions may be thousands.
-const maxListed = 1024
+// maxDevices bounds the devices without rails: virtual functions may be thousands.
+const maxDevices = 1024
 
 // addRails adds what the finder knows.
 func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
@@ -167,15 +167,16 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 			f.Unread = append(f.Unread, line)
 		}
 	}
-	for _, l := range snap.LeftOut[:min(len(snap.LeftOut), maxListed)] {
-		f.LeftOut = append(f.LeftOut, LeftOut{l.Device, l.Port, l.Reason})
+	if len(snap.LeftOut) > 0 {
+		l := snap.LeftOut[0]
+		f.LeftOut = fmt.Sprintf("%s port %d: %s", l.Device, l.Port, l.Reason)
 	}
 	devices, err := sysfs.List(filepath.Join(g.o.Sysfs, "class/infiniband"))
 	f.RDMA, f.Hidden = err == nil, err != nil && sysfs.Reason(err) != sysfs.ReasonVanished
 	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
 	}
-	for _, d := range devices[:min(len(devices), maxListed)] {
+	for _, d := range devices[:min(len(devices), maxDevices)] {
 		if len(snap.Rails) == 0 {
 			f.RDMADevices = append(f.RDMADevices, d.Name)
 		}

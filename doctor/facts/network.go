@@ -16,11 +16,11 @@ type Network struct {
 	RDMADevices []string       `json:"devices" max:"1024"` // in it; only if there is no rail
 	Adapters    []Adapter      `json:"adapters"`           // that support RDMA; only if there is no rail
 	Rails       []Rail         `json:"rails" max:"256"`
-	LeftOut     []LeftOut      `json:"left_out" max:"1024"`
+	LeftOut     string         `json:"left_out"`           // the first RDMA port that is not a rail, and why
 	Netdevs     []Netdev       `json:"netdevs" max:"1024"` // of rails, of their bonds, and of those bonds' members
 	Bonds       []Bond         `json:"bonds" max:"256"`    // over rails
 	GPUs        []GPU          `json:"gpus" max:"256"`
-	NUMA        []NUMANode     `json:"numa" max:"256"`
+	NUMA        []Distance     `json:"numa" max:"65536"`  // of all pairs of NUMA nodes
 	Paths       []Path         `json:"paths" max:"65536"` // of rails that share a subnet
 	Others      []netip.Prefix `json:"others" max:"1024"` // addresses of the node's other interfaces
 	Uptime      float64        `json:"uptime_seconds"`    // of the kernel; 0 unknown
@@ -68,13 +68,6 @@ type Link struct {
 	Width    int     `json:"width"` // lanes
 	MaxSpeed float64 `json:"max_speed"`
 	MaxWidth int     `json:"max_width"`
-}
-
-// LeftOut is an RDMA port that is not a rail.
-type LeftOut struct {
-	Device string `json:"device"`
-	Port   int    `json:"port"`
-	Reason string `json:"reason"`
 }
 
 // Adapter is a PCI function that supports RDMA.
@@ -128,14 +121,9 @@ type GPU struct {
 	NUMANode int    `json:"numa_node"` // -1 unknown
 }
 
-// NUMANode is a NUMA node with its distances to others.
-type NUMANode struct {
-	ID        int        `json:"id"`
-	Distances []Distance `json:"distances" max:"256"`
-}
-
-// Distance is how far a NUMA node is, by the firmware's table (ACPI SLIT): 10 is the node itself.
+// Distance is how far a NUMA node is from another, by the firmware's table (ACPI SLIT): 10 is the node itself.
 type Distance struct {
+	From  int `json:"from"`
 	To    int `json:"to"`
 	Value int `json:"value"`
 }

@@ -25,7 +25,11 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 		if !display || r.text(dir, address, "vendor") != "0x10de" {
 			continue
 		}
-		gpus = append(gpus, GPU{Address: address, NUMANode: r.int(-1, dir, address, "numa_node")})
+		node, err := strconv.Atoi(r.text(dir, address, "numa_node"))
+		if err != nil {
+			node = -1
+		}
+		gpus = append(gpus, GPU{address, node})
 	}
 	return func(f *Facts) { f.GPUs = gpus }
 }
@@ -42,21 +46,19 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 		}
 	}
 	slices.Sort(ids)
-	var nodes []NUMANode
+	var list []Distance
 	for _, id := range ids {
 		words := strings.Fields(r.text(dir, "node"+strconv.Itoa(id), "distance"))
 		if len(words) != len(ids) {
 			continue // it is not known which is which
 		}
-		n := NUMANode{ID: id}
 		for i, word := range words {
 			if v, err := strconv.Atoi(word); err == nil {
-				n.Distances = append(n.Distances, Distance{ids[i], v})
+				list = append(list, Distance{id, ids[i], v})
 			}
 		}
-		nodes = append(nodes, n)
 	}
-	return func(f *Facts) { f.NUMA = nodes }
+	return func(f *Facts) { f.NUMA = list }
 }
 
 // readAdapters finds the PCI functions that support RDMA, if there is no rail: those of a driver with an RDMA module,

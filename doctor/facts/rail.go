@@ -102,7 +102,7 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 // readNetdev reads one interface (Documentation/ABI/testing/sysfs-class-net).
 func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	dir := filepath.Join(g.o.Sysfs, "class/net", name)
-	n := Netdev{Name: name, Index: r.int(0, dir, "ifindex")}
+	n := Netdev{Name: name, Index: r.int(dir, "ifindex")}
 	if flags, err := strconv.ParseUint(r.text(dir, "flags"), 0, 32); err == nil {
 		n.Up = new(flags&1 != 0) // IFF_UP
 	}
@@ -195,7 +195,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 		}
 		b := Bond{Name: name, Mode: mode}
 		if mode == "802.3ad" {
-			b.Aggregator = max(0, r.int(0, dir, "ad_aggregator"))
+			b.Aggregator = r.int(dir, "ad_aggregator")
 			b.Partner = r.text(dir, "ad_partner_mac") // empty without CAP_NET_ADMIN
 		}
 		netdevs = append(netdevs, g.readNetdev(r, name))
@@ -203,7 +203,7 @@ func (g *Gatherer) readBonds(r *reader, rails []rail.Rail) func(*Facts) {
 			slave := filepath.Join(net, m, "bonding_slave")
 			member := Member{Name: m, Status: r.text(slave, "mii_status")}
 			if mode == "802.3ad" {
-				member.Aggregator = max(0, r.int(0, slave, "ad_aggregator_id"))
+				member.Aggregator = r.int(slave, "ad_aggregator_id")
 				if state := r.uint(slave, "ad_actor_oper_port_state"); state != nil && *state <= 0xff {
 					member.ActorState = new(int(*state))
 				}

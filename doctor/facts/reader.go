@@ -1,10 +1,9 @@
 package facts
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -67,17 +66,12 @@ func (r *reader) uint(elem ...string) *uint64 {
 	return &v
 }
 
-// int returns the number in a file, which may be negative; fallback if there is none.
-func (r *reader) int(fallback int, elem ...string) int {
-	s := r.text(elem...)
-	n, err := strconv.Atoi(s)
-	if err == nil {
-		return n
+// int returns the number in a file; 0 if there is none.
+func (r *reader) int(elem ...string) int {
+	if v := r.uint(elem...); v != nil && *v <= math.MaxInt32 {
+		return int(*v)
 	}
-	if s != "" {
-		r.fail(&sysfs.Error{Path: r.current(), Reason: sysfs.ReasonInvalid, Err: errors.New("not a number")})
-	}
-	return fallback
+	return 0
 }
 
 // names lists a directory.

@@ -31,8 +31,8 @@ type Node struct {
 	Unread []string `json:"unread"`
 }
 
-// Examine judges this node, and the peer if there is one; there may be nil. Findings are in the order of the checks: each
-// node's, then those between the two.
+// Examine judges this node, and the peer if there is one; there may be nil. Findings are in the order of the checks:
+// each node's, then those between the two.
 func Examine(here, there *facts.Facts) Report {
 	r := Report{Findings: []check.Finding{}}
 	r.examine(here)
@@ -79,7 +79,8 @@ func (r *Report) add(list ...check.Finding) {
 	r.Findings = append(r.Findings, list...)
 }
 
-// AddPeerFailure adds the fault that the peer did not send its facts, so that nothing was compared. fix says what to do.
+// AddPeerFailure adds the fault that the peer did not send its facts, so that nothing was compared. fix says what to
+// do.
 func (r *Report) AddPeerFailure(peer string, err error, fix ...string) {
 	r.add(check.Finding{Node: r.Nodes[0].Node, Check: check.PeerUnanswered, Severity: check.Fault, Subject: peer,
 		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)})

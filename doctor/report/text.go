@@ -24,8 +24,8 @@ type Page struct {
 	Columns int // of the terminal; 0 for none
 }
 
-// WriteText writes the report for people: what was examined, each finding with its evidence, why it matters and its fix,
-// and a summary.
+// WriteText writes the report for people: what was examined, each finding with its evidence, why it matters and its
+// fix, and a summary.
 func (r Report) WriteText(w io.Writer, page Page) error {
 	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1}
 	if page.Columns > 0 {
