@@ -60,8 +60,8 @@ type hca struct {
 }
 
 type hcaName struct {
-	name string
-	port int // -1 for all
+	text, device string
+	port         int // -1 for all
 }
 
 // parseHCA parses the variable as NCCL does (parseStringList in src/misc/utils.cc).
@@ -69,11 +69,11 @@ func parseHCA(text string) (h hca) {
 	text, h.not = strings.CutPrefix(text, "^")
 	text, h.exact = strings.CutPrefix(text, "=")
 	for entry := range strings.SplitSeq(text, ",") {
-		name, port, found := strings.Cut(entry, ":")
-		if name == "" {
+		device, port, found := strings.Cut(entry, ":")
+		if device == "" {
 			continue
 		}
-		n := hcaName{name: name, port: -1}
+		n := hcaName{entry, device, -1}
 		if found {
 			n.port = int(number(strings.TrimLeft(port, "0")))
 		}
@@ -83,18 +83,8 @@ func parseHCA(text string) (h hca) {
 }
 
 func (n hcaName) matches(p facts.RDMAPort, exact bool) bool {
-	named := strings.HasPrefix(p.Device, n.name)
-	if exact {
-		named = p.Device == n.name
-	}
+	named := p.Device == n.device || !exact && strings.HasPrefix(p.Device, n.device)
 	return named && (n.port == -1 || n.port == p.Port)
-}
-
-func (n hcaName) String() string {
-	if n.port == -1 {
-		return n.name
-	}
-	return fmt.Sprintf("%s:%d", n.name, n.port)
 }
 
 // selects reports whether NCCL would use the port. A list without names matches all ports, so a lone ^ excludes all.
@@ -119,7 +109,7 @@ func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
 	for _, n := range h.names {
 		match := func(p facts.RDMAPort) bool { return n.matches(p, h.exact) }
 		if !h.not && !slices.ContainsFunc(f.Jobs.Devices, match) {
-			absent = append(absent, n.String())
+			absent = append(absent, n.text)
 		}
 	}
 	switch {

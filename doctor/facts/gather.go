@@ -51,8 +51,7 @@ type Gatherer struct {
 	o         Options
 	kernel    Kernel
 	lanes     lane.Group[answer]
-	models    lane.Group[string] // of the GPUs
-	reading   sync.Mutex         // one reading at a time: a second would find the lanes taken
+	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
 	libraries libraryCache
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
@@ -110,7 +109,7 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	g.run(ctx, f, todo)
 	f.arrange()
 	// What follows depends on what was read above.
-	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.providers()),
+	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
 		"addresses and routes": g.readAddresses(f.Network)}
 	if envs != nil {
 		envs.finish(f)

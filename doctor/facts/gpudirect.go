@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 
 	"github.com/railscope/railscope/internal/gpudirect"
-	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -39,28 +38,23 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	return func(f *Facts) { f.GPUDirect = d }
 }
 
-// readModels counts the GPUs, each in its own lane: a hung GPU blocks its file.
+// readModels counts the GPUs.
 func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported bool) {
 	entries, err := sysfs.List(dir)
 	if err != nil {
 		r.say("GPUDirect: %v; is the NVIDIA driver loaded? compare with nvidia-smi", err)
 		return false
 	}
-	var addresses []string
 	for _, e := range entries[:min(len(entries), maxPorts)] {
-		addresses = append(addresses, e.Name)
-	}
-	for _, res := range g.models.Run(g.o.Budget*9/10, addresses, func(address string) string {
-		text, _ := sysfs.ReadString(dir, address, "information")
-		return gpudirect.Model(text)
-	}) {
-		if res.State != lane.Done || res.Value == "" {
-			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg", filepath.Join(dir, res.Key, "information"))
+		text, _ := sysfs.ReadString(r.at(dir, e.Name, "information"))
+		model := gpudirect.Model(text)
+		if model == "" {
+			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg", r.current())
 			continue
 		}
 		d.GPUs++
-		d.Model = cmp.Or(d.Model, Clean(res.Value))
-		unsupported = unsupported || gpudirect.Unsupported(res.Value)
+		d.Model = cmp.Or(d.Model, Clean(model))
+		unsupported = unsupported || gpudirect.Unsupported(model)
 	}
 	return unsupported
 }

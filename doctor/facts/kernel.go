@@ -146,14 +146,11 @@ func (k rtnetlink) addresses() (all map[int][]netip.Prefix, err error) {
 			if a.IPNet == nil {
 				continue
 			}
-			length := a.Mask
+			mask := a.Mask
 			if a.Peer != nil { // whose subnet it is in
-				length = a.Peer.Mask
+				mask = a.Peer.Mask
 			}
-			if ip, ok := netip.AddrFromSlice(a.IP); ok {
-				bits, _ := length.Size()
-				all[a.LinkIndex] = append(all[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
-			}
+			all[a.LinkIndex] = append(all[a.LinkIndex], prefix(a.IP, mask))
 		}
 		return err
 	})
@@ -183,8 +180,12 @@ func (k rtnetlink) gateways(index int) (list []netip.Prefix, err error) {
 		list = nil
 		all := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_UNSPEC}
 		return h.RouteListFilteredIter(netlink.FAMILY_V4, all, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			to := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+			if r.Dst != nil {
+				to = prefix(r.Dst.IP, r.Dst.Mask)
+			}
 			if throughGateway(r, index) {
-				list = append(list, destination(r.Dst))
+				list = append(list, to)
 			}
 			return len(list) < maxPaths
 		})
@@ -198,12 +199,9 @@ func throughGateway(r netlink.Route, index int) bool {
 	return r.LinkIndex == index && (r.Gw != nil || r.Via != nil) || slices.ContainsFunc(r.MultiPath, by)
 }
 
-// destination is where a route leads; nil is everywhere.
-func destination(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	ip, _ := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
+// prefix converts an address with its mask, as the kernel sends them.
+func prefix(address net.IP, mask net.IPMask) netip.Prefix {
+	ip, _ := netip.AddrFromSlice(address)
+	bits, _ := mask.Size()
 	return netip.PrefixFrom(ip.Unmap(), bits)
 }

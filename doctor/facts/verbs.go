@@ -9,16 +9,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// providers are the parts of libibverbs that the rails need.
-func (f *Facts) providers() (names []string) {
-	for _, r := range f.Rails {
-		if r.Provider != "" && !slices.Contains(names, r.Provider) {
-			names = append(names, r.Provider)
-		}
-	}
-	return names
-}
-
 // configLines are the lines of the configuration files in a directory, with the file's path.
 func (g *Gatherer) configLines(dir string, each func(path, line string)) error {
 	const most = 256 // files
@@ -48,8 +38,8 @@ func (g *Gatherer) libraryDirs() []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return !isDir(g.own(d)) })
 }
 
-// readVerbs finds libibverbs and its providers.
-func (g *Gatherer) readVerbs(names []string) work {
+// readVerbs finds libibverbs and the providers that the rails need.
+func (g *Gatherer) readVerbs(rails []Rail) work {
 	if g.o.OwnRoot == "" {
 		return nil
 	}
@@ -64,10 +54,13 @@ func (g *Gatherer) readVerbs(names []string) work {
 		configs, err := g.providerConfigs()
 		if err != nil {
 			r.say("providers of libibverbs: %v; run doctor as root", err)
-			names = nil
+			return func(f *Facts) { f.Verbs = v }
 		}
-		for _, name := range names {
-			v.Providers = append(v.Providers, g.findProvider(name, dirs, configs))
+		for _, rail := range rails {
+			found := func(p Provider) bool { return p.Name == rail.Provider }
+			if rail.Provider != "" && !slices.ContainsFunc(v.Providers, found) {
+				v.Providers = append(v.Providers, g.findProvider(rail.Provider, dirs, configs))
+			}
 		}
 		return func(f *Facts) { f.Verbs = v }
 	}
