@@ -48,9 +48,11 @@ func jobTable() (list []Check) {
 
 // jobGroup is the environments in which one variable is wrong in the same way.
 type jobGroup struct {
-	verdict verdict
-	value   string
-	envs    []facts.Env
+	verdict   verdict
+	value     string
+	envs      []facts.Env
+	processes int
+	files     int
 }
 
 // groups finds the environments whose variable is wrong, grouped by value and verdict.
@@ -71,7 +73,11 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 		if i < 0 {
 			groups, i = append(groups, &jobGroup{verdict: v, value: value}), len(groups)
 		}
-		groups[i].envs = append(groups[i].envs, env)
+		g := groups[i]
+		g.envs, g.processes = append(g.envs, env), g.processes+env.Count
+		if env.File != "" {
+			g.files++
+		}
 	}
 	return groups
 }
@@ -80,38 +86,36 @@ func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 func (c jobCheck) run(f *facts.Facts, report reporter) {
 	c.repeat(f, report)
 	for _, g := range c.groups(f) {
-		where, fix := holders(c.variable, g.verdict.fix, g.envs)
+		where, fix := g.holders(c.variable)
 		report(Finding{Severity: g.verdict.severity, Subject: c.variable + "=" + terminal.PlainName(g.value),
 			Evidence: where + ": " + terminal.PlainName(g.verdict.what), Why: g.verdict.why, Fix: fix})
 	}
 }
 
 // holders lists who has the variable, and how to change it.
-func holders(variable, value string, envs []facts.Env) (where string, fix []string) {
+func (g *jobGroup) holders(variable string) (where string, fix []string) {
 	var files, processes, pids []string
-	count := 0
-	for _, env := range envs {
+	value := g.verdict.fix
+	for _, env := range g.envs {
 		if env.File != "" {
 			files, fix = append(files, env.File), append(fix, edit(variable, value, env.File))
-			continue
 		}
-		count += env.Count
 		for _, p := range env.Processes[:min(len(env.Processes), facts.MaxNamed-len(pids))] {
 			processes = append(processes, fmt.Sprintf("/proc/%d/environ (%s)", p.PID, p.Comm))
 			pids = append(pids, fmt.Sprintf("pid %d %s", p.PID, p.Comm))
 		}
 	}
 	where = strings.Join(append(files, processes...), ", ")
-	if count > len(pids) {
-		where += fmt.Sprintf(" and %d more processes", count-len(pids))
+	if g.processes > len(pids) {
+		where += fmt.Sprintf(" and %d more processes", g.processes-len(pids))
 	}
-	if count > 0 {
+	if g.processes > 0 {
 		what := "unset " + variable
 		if value != "" {
 			what = "export " + variable + "=" + shellWord(value)
 		}
-		fix = append(fix, fmt.Sprintf("# %s where the job is started, and restart it (%s): a running process keeps its "+
-			"environment", what, strings.Join(pids, ", ")))
+		fix = append(fix, note("%s where the job is started, and restart it (%s): a running process keeps its environment",
+			what, strings.Join(pids, ", ")))
 	}
 	return where, fix
 }

@@ -29,14 +29,8 @@ func conclude(f *facts.Facts) []facts.Conclusion {
 		for _, severity := range []Severity{Fault, Warning} {
 			c := facts.Conclusion{Check: check.id, Severity: string(severity)}
 			for _, g := range check.groups(f) {
-				for _, env := range g.envs {
-					if g.verdict.severity != severity {
-						continue
-					}
-					if env.File != "" {
-						c.Files++
-					}
-					c.Processes += env.Count
+				if g.verdict.severity == severity {
+					c.Processes, c.Files = c.Processes+g.processes, c.Files+g.files
 				}
 			}
 			if c.Processes+c.Files > 0 {
