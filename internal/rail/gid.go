@@ -143,33 +143,6 @@ func (t *GIDTable) scan() (table []GID, errs []error, moved bool) {
 	return table, errs, moved
 }
 
-// glanceGap is how many empty entries in a row end a glance at a table.
-const glanceGap = 32
-
-// Glance returns the used entries of a port's GID table for a single read: it ends at the first long run of empty ones,
-// because the kernel fills the first that is free, and a sweep of rxe's 1024 is slow. The error is [ErrNoTable],
-// wrapped, or of the first entry that cannot be read; the others are returned all the same.
-func (r Rail) Glance() (table []GID, err error) {
-	t := NewGIDTable(r.Dir, r.Port)
-	defer t.Close()
-	if err := t.resize(); err != nil {
-		return nil, err
-	}
-	for i, empty := 0, 0; i < len(t.entries) && empty < glanceGap; i++ {
-		g, ok, e := t.entries[i].read(i)
-		t.entries[i].close()
-		switch {
-		case ok:
-			table, empty = append(table, g), 0
-		case e == nil:
-			empty++
-		case err == nil:
-			err = e
-		}
-	}
-	return table, err
-}
-
 // CloseFiles closes all files, and keeps what is known of the table. For who reads
 // it seldom.
 func (t *GIDTable) CloseFiles() {

@@ -304,27 +304,6 @@ func TestGIDTableAbsent(t *testing.T) {
 	})
 }
 
-// TestGlance: who looks once sees the used entries up to a long run of empty
-// ones, and one that cannot be read costs only itself.
-func TestGlance(t *testing.T) {
-	g := newGIDTree(t, 200)
-	addr := netip.MustParseAddr("::ffff:10.0.0.1")
-	want := []GID{{0, addr, TypeRoCEv1, "eth0"}, {1, addr, TypeRoCEv2, "eth0"}, {33, addr, TypeRoCEv2, "eth1"}}
-	g.set(want...)
-	g.set(GID{33 + glanceGap + 1, addr, TypeRoCEv2, "far"}) // nobody adds an entry so far from the others
-	r := Rail{Dir: g.dir, Port: 1}
-	if got, err := r.Glance(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	g.file("gids", 1, "rubbish")
-	if got, err := r.Glance(); sysfs.Reason(err) != sysfs.ReasonInvalid || !slices.Equal(got, []GID{want[0], want[2]}) {
-		t.Errorf("with an entry that is none: %v, %v", got, err)
-	}
-	if got, err := (Rail{Dir: g.dir, Port: 2}).Glance(); !errors.Is(err, ErrNoTable) || got != nil {
-		t.Errorf("without a table: %v, %v", got, err)
-	}
-}
-
 // TestGIDTableFull: of a table that is full every read looks at some entries and
 // holds few files, and what changes anywhere is seen a few reads later.
 func TestGIDTableFull(t *testing.T) {
