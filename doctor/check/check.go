@@ -88,10 +88,9 @@ func Checks() []Check {
 	return append([]Check{
 		{"no_rails", Fault, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},
 		{"netdev_down", Fault, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
-		{"port_down", Fault, "the rail's port is not ACTIVE although its interface is up: no link, no subnet manager, " +
-			"cable", eachRail(checkPortDown)},
-		{"carrier_flapping", Warning, "the rail's link went down more than 20 times, and more than 4 times a day, since " +
-			"its interface was created", eachRail(checkFlapping)},
+		{"port_down", Fault, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
+		{"carrier_flapping", Warning, "the rail's link went down more than 20 times, and more than 4 times a day",
+			eachRail(checkFlapping)},
 		{"mtu_low", Warning, "the interface's MTU leaves RoCE less than 4096", eachRail(checkMTULow)},
 		{"mtu_unlike", Warning, "rails of one rate have interfaces with different MTUs", checkMTUUnlike},
 		{"gid_missing", Fault, "no RoCE v2 GID, or none over IPv4", eachRail(checkGIDMissing)},
@@ -111,8 +110,8 @@ func Checks() []Check {
 		{"bond_member_down", Fault, "a member of a bond over rails is down", eachBond(checkBondMemberDown)},
 		{"bond_lacp", Fault, "an 802.3ad bond without a LACP partner, or with members in several aggregators",
 			eachBond(checkBondLACP)},
-		{"pcie_link_low", Warning, "a rail's PCIe link is slower or narrower than both ends support, or its slot is too " +
-			"narrow for the port", checkPCIeLink},
+		{"pcie_link_low", Warning, "a rail's PCIe link is below what both ends support, or its slot is too slow for the port",
+			checkPCIeLink},
 		{"pcie_shared", Warning, "ports share a PCIe link that cannot carry all of them at their rate", checkPCIeShared},
 		{"numa_far", Warning, "GPUs in a NUMA node without a rail in it or in another node of the same processor",
 			checkNUMA},
@@ -128,8 +127,7 @@ func Checks() []Check {
 		{"libibverbs", Fault, "`libibverbs.so.1` is not installed", checkLibibverbs},
 		{"provider", Fault, "libibverbs has no provider for the driver of a rail, or none that its configuration names",
 			checkProvider},
-		{"gpudirect", Warning, "GPUs and rails, but neither peer memory nor dma-buf: transfers are copied through host " +
-			"memory", checkGPUDirect},
+		{"gpudirect", Warning, "neither peer memory nor dma-buf: GPU memory is copied through host memory", checkGPUDirect},
 		{"peermem_legacy", Warning, "GPUDirect by the unmaintained module nv_peer_mem although the driver has its own",
 			checkPeermemLegacy},
 		{"pfc", Warning, "rails of one kind differ in PFC, trust or global pause", checkQoS(qosPFC)},

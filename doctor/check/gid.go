@@ -57,8 +57,7 @@ func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
 		return
 	}
 	out := Finding{Fix: giveGID(f, r),
-		Why: "A link-local address does not identify the subnet: NCCL ignores it, and connections that use it time out " +
-			"(rtr_unreachable)."}
+		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out (rtr_unreachable)."}
 	// Two nodes on one cable may assign IPv4 link-local addresses (link-local: [ipv4] in netplan).
 	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return overIPv4(g) && g.Own }); i >= 0 {
 		g, out.Severity = r.GIDs[i], Warning

@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-const whyNCCL = "NCCL then uses TCP sockets between nodes, far below what the rails carry, and reports it only in " +
-	"its log (Using network Socket)."
+const whyNCCL = "NCCL then uses slow TCP sockets between nodes, and only its log shows it (Using network Socket)."
 
 // integer matches what strtoll with base 0 reads of a text.
 var integer = regexp.MustCompile(`^[\s\v]*([+-]?(?:0[xX][[:xdigit:]]+|0[0-7]*|[1-9][0-9]*))`)
@@ -150,8 +149,7 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 			other = append(other, fmt.Sprintf("%s (%s)", r, r.GIDs[at].Addr))
 		}
 	}
-	v := verdict{why: "Indices move with addresses, bonds and namespaces, and differ between nodes. Without the " +
-		"variable, NCCL 2.21 and later finds the right entry."}
+	v := verdict{why: "Indices move with addresses and bonds. Without the variable, NCCL 2.21 or later finds the entry."}
 	var parts []string
 	add := func(severity Severity, what string, rails []string) {
 		if len(rails) > 0 {
@@ -162,7 +160,7 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	add(Warning, "is RoCE v1 on", v1)
 	add(Warning, "is not IPv4 on", other)
 	if v.severity == Fault {
-		v.why = "A connection over an empty entry fails (ibv_modify_qp to RTR: Invalid argument), and the job with it. " +
+		v.why = "An empty entry fails the job (ibv_modify_qp to RTR: Invalid argument). " +
 			v.why
 	}
 	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,

@@ -92,8 +92,7 @@ func (l *pcieLink) degraded() Finding {
 	out := Finding{Subject: listed(l.rails), Fix: fix,
 		Evidence: fmt.Sprintf("the PCIe link of %s runs at %s (%s), %s %s (%s)", l.Address,
 			generation(l.Speed, l.Width), gigabits(now), ends, generation(l.canSpeed, l.canWidth), gigabits(l.can())),
-		Why: "A rail carries no more than its PCIe link, and only the goodput shows it: the port still reports its full " +
-			"rate."}
+		Why: "The rail carries no more than its PCIe link, but the port still reports its full rate."}
 	if now < l.need {
 		out.Severity = Fault
 	}
@@ -110,8 +109,7 @@ func checkPCIeShared(f *facts.Facts, report reporter) {
 			Evidence: fmt.Sprintf("their ports run at %s together, on one PCIe link of %s that carries at most %s",
 				gigabits(l.need), l.Address, gigabits(l.can())),
 			Why: "A transfer striped over these rails gets what the link carries, not the sum of the ports.",
-			Fix: []string{"# use one port of each adapter, or move it to a slot that carries both; " +
-				"rails of different adapters give the sum"}})
+			Fix: []string{"# use one port of each adapter, or a slot that carries both; different adapters give the sum"}})
 	}
 }
 
@@ -150,8 +148,7 @@ func checkNUMA(f *facts.Facts, report reporter) {
 			word = "GPUs "
 		}
 		report(Finding{Subject: word + strings.Join(far[node], ", "), Evidence: evidence,
-			Why: "What they send crosses the link between the processors, which is slower, shared, and on many machines " +
-				"not usable for GPUDirect.",
+			Why: "Their traffic crosses the link between the processors: slower, shared and often unusable for GPUDirect.",
 			Fix: []string{note("move an adapter to a slot of NUMA node %d, or run jobs that stay within the node on these "+
 				"GPUs", node)}})
 	}

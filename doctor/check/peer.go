@@ -42,8 +42,7 @@ func checkPeerRails(here, there *facts.Facts, report reporter) {
 	report(Finding{Subject: fmt.Sprintf("%s and %s", here.Node, there.Node),
 		Evidence: fmt.Sprintf("%s on %s, %d on %s", terminal.Count(a, "rail"), here.Node, b, there.Node),
 		Why:      "Only rails that both have carry traffic between them; the others stay idle.",
-		Fix: []string{"# compare railscope rails on both: a device that is missing on one, or a different " +
-			"rails.include in the configuration"}})
+		Fix:      []string{"# compare railscope rails on both: a missing device, or a different rails.include"}})
 }
 
 func checkPeerLinkLayer(p pair, report reporter) {
@@ -67,8 +66,7 @@ func checkPeerRate(p pair, report reporter) {
 	}
 	report(Finding{Node: node,
 		Evidence: fmt.Sprintf("%s on %s, %s on %s", gigabits(p.a.Rate), p.here.Node, gigabits(p.b.Rate), p.there.Node),
-		Why: "The faster end sends more than the slower one accepts: the goodput is the slower one's, and the switch in " +
-			"between pauses or drops.",
+		Why:      "The goodput is the slower end's, and the switch in between pauses or drops what the faster one sends.",
 		Fix: []string{note("find out why %s came up slower: a cable or transceiver for a lower rate, or a fixed speed: "+
 			"ethtool %s", slow, shellWord(slow.Netdev))}})
 }

@@ -29,16 +29,12 @@ type qosRow struct {
 }
 
 const (
-	whyPFC = "PFC must be on for the same priorities on every rail, adapter and switch: where it is off, RoCE loses " +
-		"packets under load, and one slow rail slows the whole job."
+	whyPFC   = "PFC must be on for the same priorities on each rail, adapter and switch, or RoCE loses packets under load."
 	whyTrust = "Trust selects the field by which the adapter sorts packets into priorities: RoCE without a VLAN tag has " +
 		"only its DSCP, so with pcp all of it is in priority 0, without PFC."
-	whyPause = "Global pause stops all priorities at once and replaces PFC: a rail that has it blocks what PFC would " +
-		"let pass."
-	whyDCQCN = "Rails of one job share its load: one that reacts to congestion differently is slower, or displaces the " +
-		"others."
-	whyClass = "The traffic class decides in which queue of adapter and switch packets go: a rail with another one " +
-		"leaves the lossless queue."
+	whyPause = "Global pause replaces PFC and stops all priorities at once, also those that PFC would let pass."
+	whyDCQCN = "Rails share a job's load: one that reacts differently to congestion is slower, or displaces the others."
+	whyClass = "The traffic class selects the queue of adapter and switch: another one leaves the lossless queue."
 )
 
 func qosRows() []qosRow {

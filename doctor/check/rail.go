@@ -19,8 +19,7 @@ func checkNoRails(f *facts.Facts, report reporter) {
 	switch {
 	case f.LeftOut != "":
 		out.Evidence = "every RDMA port is excluded; " + f.LeftOut
-		out.Fix = []string{"# virtual functions are not rails of the node: run railscope on the host, where the physical " +
-			"function is"}
+		out.Fix = []string{"# virtual functions are not rails: run railscope on the host, where the physical function is"}
 	case len(f.RDMADevices) > 0:
 		out.Evidence = fmt.Sprintf("none of the devices in /sys/class/infiniband (%s) has a readable port that the "+
 			"configuration includes", listed(f.RDMADevices))
@@ -156,7 +155,6 @@ func checkMTUUnlike(f *facts.Facts, report reporter) {
 		}
 		report(Finding{Subject: r.String(), Fix: setMTU(f, r, best),
 			Evidence: fmt.Sprintf("%s has MTU %d, other rails of %s have %d", r.Netdev, mtu, gigabits(r.Rate), best),
-			Why: "RoCE uses 4096 either way, but large datagrams to this rail from ends with the larger MTU are dropped " +
-				"silently, and TCP over it needs more packets."})
+			Why:      "Large datagrams from ends with the larger MTU are dropped silently, and TCP needs more packets."})
 	}
 }

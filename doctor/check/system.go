@@ -23,8 +23,7 @@ func checkMemlock(f *facts.Facts, report reporter) {
 	out := Finding{
 		Evidence: fmt.Sprintf("Max locked memory in /proc/self/limits is %s (soft), %s (hard), and CapEff in "+
 			"/proc/self/status lacks CAP_IPC_LOCK", memlockText(m.Soft), memlockText(m.Hard)),
-		Why: "Memory must be locked to be registered for RDMA: with so little, ibv_reg_mr and ibv_create_cq fail with " +
-			"ENOMEM, and most programs then use TCP.",
+		Why: "RDMA locks memory: with so little, ibv_reg_mr and ibv_create_cq fail with ENOMEM, and most programs use TCP.",
 		Fix: []string{
 			`printf '* - memlock unlimited\nroot - memlock unlimited\n' > /etc/security/limits.d/90-rdma.conf` +
 				`  # then log in again`,
@@ -33,8 +32,7 @@ func checkMemlock(f *facts.Facts, report reporter) {
 		}}
 	if m.Hard >= enoughMemlock {
 		out.Severity = Warning
-		out.Why = "Memory must be locked to be registered for RDMA. A program may raise the soft limit to the hard one, " +
-			"but most do not, and then fail with ENOMEM or use TCP."
+		out.Why = "RDMA locks memory. Most programs do not raise the soft limit, and fail with ENOMEM or use TCP."
 		out.Fix = append([]string{"ulimit -S -l $(ulimit -H -l)  # in the shell that starts the job"}, out.Fix...)
 	}
 	report(out)
@@ -93,8 +91,7 @@ const kubernetesDevices = "in Kubernetes request the resource of an RDMA device 
 func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
 	return Finding{
 		Evidence: fmt.Sprintf("%s: no such file, but /sys/class/infiniband_verbs/%s exists", nodes, filepath.Base(u.Node)),
-		Why: "Programs open this file to reach the RDMA device; without it libibverbs does not find the device, and they " +
-			"use TCP.",
+		Why:      "Without this file libibverbs does not find the RDMA device, and programs use TCP.",
 		Fix: []string{"udevadm trigger --action=add --subsystem-match=infiniband_verbs && udevadm settle",
 			note("in a container: docker run %s; %s", containerFlags(f), kubernetesDevices)}}
 }
@@ -102,8 +99,7 @@ func uverbsMissing(f *facts.Facts, u facts.Uverbs, nodes string) Finding {
 func uverbsDenied(_ *facts.Facts, u facts.Uverbs, nodes string) Finding {
 	return Finding{
 		Evidence: fmt.Sprintf("open %s: %s (%s)", nodes, u.Err, u.Mode),
-		Why: "The kernel creates this file with mode 0666; somebody changed it, and this user's programs cannot reach the " +
-			"RDMA device.",
+		Why:      "The kernel creates this file with mode 0666. It was changed: this user's programs cannot open the device.",
 		Fix: []string{`echo 'SUBSYSTEM=="infiniband_verbs", MODE="0666"' > /etc/udev/rules.d/90-rdma.rules && ` +
 			`udevadm control --reload && udevadm trigger --action=add --subsystem-match=infiniband_verbs`,
 			`# or, for one group only: GROUP="rdma", MODE="0660" in that rule, and usermod -aG rdma USER`}}
@@ -130,8 +126,7 @@ func checkRDMACM(f *facts.Facts, report reporter) {
 		return
 	}
 	report(Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
-		Why: "Programs that connect through librdmacm (UCX with rdmacm, perftest with -R, NVMe over RDMA) fail. NCCL " +
-			"does not need it.",
+		Why: "Programs that use librdmacm (UCX with rdmacm, perftest -R, NVMe over RDMA) fail. NCCL does not need it.",
 		Fix: []string{"modprobe rdma_ucm",
 			"echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
 			"# in a container: docker run --device=/dev/infiniband/rdma_cm"}})
@@ -158,8 +153,7 @@ func checkProvider(f *facts.Facts, report reporter) {
 		}
 		out := Finding{Subject: railsOf(rails),
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
-			Why: "libibverbs reaches a device only through the provider for its driver. Without it the device is not in " +
-				"its list, and programs use TCP.",
+			Why:      "Without the provider for its driver, libibverbs does not find the device, and programs use TCP.",
 			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
 				"# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
 		if p.Library != "" {
@@ -187,8 +181,7 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 	report(Finding{Subject: fmt.Sprintf("%d GPUs (%s)", g.GPUs, g.Model),
 		Evidence: fmt.Sprintf("%s: driver %s in /proc/driver/nvidia/version, kernel %s in /proc/sys/kernel/osrelease, no "+
 			"nvidia_peermem in /sys/module", g.Reason, g.Driver, g.Kernel),
-		Why: "Adapters cannot reach the GPUs' memory: every transfer is copied through host memory, at a fraction of the " +
-			"rate and at the cost of the CPU.",
+		Why: "Every transfer is copied through host memory, at a fraction of the rate and at the cost of the CPU.",
 		Fix: []string{"modprobe nvidia_peermem && echo nvidia_peermem > /etc/modules-load.d/nvidia-peermem.conf",
 			"# if that fails with Unknown symbol or Invalid argument, this kernel's ib_core has no peer memory: install " +
 				"the open kernel modules (nvidia-driver-BRANCH-open, 515 or later) on Linux 5.12 or later, for dma-buf"}})
@@ -203,8 +196,7 @@ func checkPeermemLegacy(f *facts.Facts, report reporter) {
 	}
 	report(Finding{Subject: legacyModule,
 		Evidence: fmt.Sprintf("/sys/module/%s exists and nvidia_peermem does not, with driver %s", legacyModule, g.Driver),
-		Why: "The driver has its own nvidia_peermem since 470. The older module is built separately and unmaintained, " +
-			"and will break with a later kernel or driver.",
+		Why:      "The driver has its own module since 470. The older one is unmaintained and breaks with a later kernel.",
 		Fix: []string{"rmmod nv_peer_mem && apt-get remove -y nvidia-peer-memory-dkms nvidia-peer-memory; modprobe " +
 			"nvidia_peermem"}})
 }

@@ -74,15 +74,13 @@ func judgeUCXTLS(_ *facts.Facts, env facts.Env) verdict {
 		return verdict{}
 	case t.datagrams:
 		return verdict{severity: Warning, what: "of RDMA it leaves UCX only datagrams (ud)",
-			why: "The CPU sends and receives datagrams piece by piece: large transfers, and those to GPU memory, need rc " +
-				"or dc."}
+			why: "The CPU handles datagrams piece by piece: large transfers, and those to GPU memory, need rc or dc."}
 	case t.tcp:
 		return verdict{severity: Fault, what: "it leaves UCX tcp, and no RDMA transport",
 			why: "UCX, and NIXL and MPI on it, then use TCP, far below what the rails carry, and do not report it."}
 	}
 	return verdict{severity: Warning, what: "it leaves UCX no transport between nodes",
-		why: "Such a process reaches only others on this node: right for a job on one node, an error (Destination is " +
-			"unreachable) for any other."}
+		why: "Such a process reaches only others on this node. A job on several nodes fails (Destination is unreachable)."}
 }
 
 // ucxDevices is what UCX_NET_DEVICES names, and what it leaves. A name is an RDMA port (mlx5_0:1; since UCX 1.21 also
@@ -143,8 +141,8 @@ func judgeUCXDevices(f *facts.Facts, env facts.Env) verdict {
 	}
 	d := parseUCXDevices(jobs, list, not, env.Foreign)
 	const nowhere = "neither in /sys/class/infiniband nor in /sys/class/net"
-	tcp := verdict{severity: Fault, why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. RDMA devices must " +
-		"be named, for example mlx5_0:1."}
+	tcp := verdict{severity: Fault,
+		why: "UCX, and NIXL and MPI on it, then use TCP, or do not start. Name RDMA devices, for example mlx5_0:1."}
 	switch {
 	case d.left && (not || len(d.absent) == 0):
 		return verdict{}

@@ -22,25 +22,20 @@ type component struct {
 func components() []component {
 	return []component{
 		{"ucx", "UCX", "UCX has another version than the peer's: connections fail",
-			"UCX is compatible with other versions of itself only within narrow bounds: a connection between different ones " +
-				"fails or hangs (ucx #10376), and NIXL reports NIXL_ERR_NOT_FOUND (nixl #386).",
+			"Connections between different UCX versions fail or hang (ucx #10376); NIXL reports NIXL_ERR_NOT_FOUND (nixl #386).",
 			[]string{"# install UCX VERSION NODE, then check on both nodes: ucx_info -v"}},
 		{"nccl", "NCCL", "NCCL has another version than the peer's: jobs do not start",
-			"All ranks of a job must load one version of NCCL: with different ones the job stops at ncclCommInitRank, or " +
-				"hangs in it.",
+			"All ranks of a job must load one version of NCCL: otherwise the job stops or hangs in ncclCommInitRank.",
 			[]string{"apt-get install -y --allow-change-held-packages 'libnccl2=VERSION*'  # NODE",
 				"# in a Python environment: pip install 'nvidia-nccl-cu12==VERSION', NODE"}},
 		{"nixl", "NIXL", "NIXL has another version than the peer's: agents cannot load each other's metadata",
 			"Agents exchange metadata whose form changes with the version: loading a peer's metadata fails.",
 			[]string{"pip install 'nixl==VERSION'  # NODE, in the environment of the job"}},
 		{"rdma_core", "rdma-core", "rdma-core has another version than the peer's: seldom matters",
-			"rdma-core does not affect what is on the wire, so this alone breaks no connection. But providers differ in " +
-				"features and bugs, so one node may behave differently.",
+			"It breaks no connection, but providers differ in features and bugs: the nodes may behave differently.",
 			[]string{"apt-get update && apt-get install -y rdma-core libibverbs1 ibverbs-providers  # NODE"}},
-		{"firmware", "firmware", "adapters of one type have other firmware than the peer's: congestion control and GID " +
-			"handling may differ",
-			"Congestion control, adaptive routing and RoCE bugs change with the firmware: rails of one job should have one " +
-				"version.",
+		{"firmware", "firmware", "adapters of one type have other firmware than the peer's",
+			"Congestion control, adaptive routing, GIDs and RoCE bugs depend on the firmware.",
 			[]string{"mlxfwmanager --online -u  # NODE, to VERSION, with NVIDIA's mft (on a DGX Spark: fwupdmgr update); " +
 				"then restart the node"}},
 		{"nic_driver", "driver of the adapter", "the adapter's out-of-tree driver has another version than the peer's",
@@ -51,10 +46,8 @@ func components() []component {
 				"supports: with different drivers two ranks may choose differently.",
 			[]string{"# install the driver's VERSION NODE, for example with apt-get install " +
 				"nvidia-driver-BRANCH-server-open, and restart the node"}},
-		{"kernel", "kernel", "the kernel has another version than the peer's: matters if the RDMA drivers are the " +
-			"kernel's own",
-			"RDMA drivers that come with the kernel change with it. It breaks no connection, but explains a node that " +
-				"behaves differently.",
+		{"kernel", "kernel", "the kernel has another version than the peer's: matters for its own RDMA drivers",
+			"The kernel's own RDMA drivers change with it. It breaks no connection, but the nodes may behave differently.",
 			[]string{"apt-get update && apt-get install -y linux-image-VERSION  # NODE, then restart it"}},
 	}
 }
