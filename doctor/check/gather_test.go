@@ -97,13 +97,13 @@ func TestNotLookedAt(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(class), os.Symlink(class, class)); err != nil {
 		t.Fatal(err)
 	}
-	f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(),
-		facts.All)
+	f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir,
+		Rails: doctortest.Rails(root.Sys())}).Gather(t.Context(), facts.All)
 	if list := judge(f, nil); len(list) > 0 || len(f.Unread) == 0 || !strings.Contains(f.Unread[0], class) {
 		t.Errorf("%+v, not read: %q", list, f.Unread)
 	}
-	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir}).Gather(t.Context(),
-		facts.All)
+	f = facts.New(facts.Options{Sysfs: "/no/such/sys", Procfs: root.Proc(), Rootfs: root.Dir,
+		Rails: doctortest.Rails("/no/such/sys")}).Gather(t.Context(), facts.All)
 	if want := []string{"stat /no/such/sys/class: no such file or directory: --path.sysfs names where sysfs is mounted"}; !slices.Equal(f.Unread, want) {
 		t.Errorf("not read: %q, want %q", f.Unread, want)
 	}

@@ -294,8 +294,8 @@ func TestSystemBareTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rootfs := range []string{"", filepath.Join(root.Dir, "root")} {
-		f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: rootfs}).Gather(t.Context(),
-			facts.All)
+		f := facts.New(facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: rootfs,
+			Rails: doctortest.Rails(root.Sys())}).Gather(t.Context(), facts.All)
 		if len(f.Unread) > 0 || len(f.Rails) != 3 {
 			t.Errorf("%d rails, not read: %q", len(f.Rails), f.Unread)
 		}

@@ -53,8 +53,13 @@ func Captured(t testing.TB, name, change string) facts.Options {
 	}
 	sysfstest.Write(t, root.Dir, []byte(files.String()))
 	k := kernel{root}
-	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir,
+	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: root.Dir, Rails: Rails(root.Sys()),
 		Kernel: &facts.Kernel{Addresses: k.addresses, Path: k.path, Gateways: k.gateways}}
+}
+
+// Rails finds the rails of a captured tree.
+func Rails(sysfs string) func() rail.Snapshot {
+	return rail.NewFinder(sysfs, rail.Options{}, nil, 10*time.Second).Snapshot
 }
 
 // kernel answers with the files below kernel/.
@@ -125,7 +130,7 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 	}
 	own := filepath.Join(root.Dir, "root")
 	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: own, OwnRoot: own,
-		Rails: rail.NewFinder(root.Sys(), rail.Options{}, nil, 10*time.Second).Snapshot,
+		Rails: Rails(root.Sys()),
 		Kernel: &facts.Kernel{
 			OpenDevice: func(string) error { return nil },
 			PFC:        func(string) (uint8, error) { return 1 << 3, nil },

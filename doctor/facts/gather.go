@@ -15,7 +15,6 @@ import (
 
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -31,7 +30,7 @@ type Options struct {
 	// running kernel's, else Rootfs.
 	OwnRoot string
 
-	Rails  func() rail.Snapshot // the rails under their configured names; nil finds them
+	Rails  func() rail.Snapshot // the rails under their configured names
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
 	Kernel *Kernel              // answers what is in no file; nil queries the running kernel, if Sysfs is its own
 }
@@ -73,9 +72,6 @@ type answer struct {
 func New(o Options) *Gatherer {
 	if o.Budget == 0 {
 		o.Budget = defaultBudget
-	}
-	if o.Rails == nil {
-		o.Rails = rail.NewFinder(o.Sysfs, rail.Options{}, rdmanl.New(o.Budget), o.Budget).Snapshot
 	}
 	g := &Gatherer{o: o, environ: readEnviron}
 	switch {
@@ -213,7 +209,11 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	}) {
 		switch {
 		case res.State == lane.Done:
-			f.Unread = append(f.Unread, res.Value.unread...)
+			for _, text := range res.Value.unread {
+				if !slices.Contains(f.Unread, text) { // it may be the same for each rail
+					f.Unread = append(f.Unread, text)
+				}
+			}
 			if res.Value.put != nil {
 				res.Value.put(f)
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,22 +20,29 @@ func CongestionParameters() []string {
 		"rp_ai_rate", "rp_hai_rate", "rp_min_rate", "rp_clamp_tgt_rate"}
 }
 
-// unreadDebug is reported once for all rails.
-const unreadDebug = "DCQCN parameters below /sys/kernel/debug/mlx5: permission denied; run doctor as root"
-
 // qosLane names the lane of a rail's settings.
 func qosLane(v rail.Rail) string { return "PFC and DCQCN of " + rail.Key(v.Device, v.Port) }
 
 // readQoS reads the settings of a rail that is Ethernet hardware. Some are firmware commands.
 func (g *Gatherer) readQoS(r *reader, v rail.Rail) func(*Facts) {
 	q := QoS{Device: v.Device, Port: v.Port}
-	denied := g.readSettings(r, v, &q)
-	return func(f *Facts) {
-		f.QoS = append(f.QoS, q)
-		if denied && !slices.Contains(f.Unread, unreadDebug) {
-			f.Unread = append(f.Unread, unreadDebug)
+	if v.Netdev != "" {
+		g.readFlowControl(r, v, &q)
+		g.readNetdevSettings(v.Netdev, &q)
+	}
+	port := strconv.Itoa(v.Port)
+	q.addFile(g.o.Sysfs, "traffic_class", "Global tclass=", "class/infiniband", v.Device, "tc", port, "traffic_class")
+	q.addFile(g.o.Sysfs, "roce_tos", "", "kernel/config/rdma_cm", v.Device, "ports", port, "default_roce_tos")
+	if v.PCIAddress != "" && v.Driver == "mlx5_core" {
+		dir := filepath.Join("kernel/debug/mlx5", v.PCIAddress, "cc_params")
+		if _, err := os.Stat(filepath.Join(g.o.Sysfs, dir)); errors.Is(err, os.ErrPermission) {
+			r.say("DCQCN parameters below /sys/kernel/debug/mlx5: permission denied; run doctor as root")
+		}
+		for _, name := range CongestionParameters() {
+			q.addFile(g.o.Sysfs, name, "", dir, name)
 		}
 	}
+	return func(f *Facts) { f.QoS = append(f.QoS, q) }
 }
 
 func (q *QoS) add(name, value, where string) {
@@ -52,28 +58,6 @@ func (q *QoS) addFile(sysfsRoot, name, prefix string, elem ...string) {
 	}
 	value, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(text, prefix)), "\n")
 	q.add(name, cmp.Or(value, "unset"), "/sys/"+path)
-}
-
-// readSettings reads the settings of one rail, and reports whether permission to the kernel's debugfs was denied.
-func (g *Gatherer) readSettings(r *reader, v rail.Rail, q *QoS) (denied bool) {
-	if v.Netdev != "" {
-		g.readFlowControl(r, v, q)
-		g.readNetdevSettings(v.Netdev, q)
-	}
-	port := strconv.Itoa(v.Port)
-	q.addFile(g.o.Sysfs, "traffic_class", "Global tclass=", "class/infiniband", v.Device, "tc", port, "traffic_class")
-	q.addFile(g.o.Sysfs, "roce_tos", "", "kernel/config/rdma_cm", v.Device, "ports", port, "default_roce_tos")
-	if v.PCIAddress == "" || v.Driver != "mlx5_core" {
-		return false
-	}
-	dir := filepath.Join("kernel/debug/mlx5", v.PCIAddress, "cc_params")
-	if _, err := os.Stat(filepath.Join(g.o.Sysfs, dir)); errors.Is(err, os.ErrPermission) {
-		return true
-	}
-	for _, name := range CongestionParameters() {
-		q.addFile(g.o.Sysfs, name, "", dir, name)
-	}
-	return false
 }
 
 // readFlowControl queries the kernel for PFC and global pause.
