@@ -16,7 +16,7 @@ import (
 )
 
 // Version is the version of the JSON form of [Facts].
-const Version = 1
+const Version = 2
 
 // Facts is what was read of one node. What could not be read is its zero value, and Unread says why. The tag max is the
 // longest list that a peer may send.

@@ -93,22 +93,22 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, data, says string }{
 		{"nothing", "", "invalid facts"},
 		{"something else", "<html>", "invalid facts"},
-		{"another form", `{"version":2,"rails":7}`, "the peer speaks version 2, this node 1"},
+		{"another form", `{"version":1,"rails":7}`, "the peer speaks version 1, this node 2"},
 		{"no form", `{}`, "speaks version 0"},
-		{"numbers for names", `{"version":1,"rails":{"rails":[{"name":1}]}}`, "invalid facts"},
-		{"more rails than a node has", `{"version":1,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`,
+		{"numbers for names", `{"version":2,"rails":{"rails":[{"name":1}]}}`, "invalid facts"},
+		{"more rails than a node has", `{"version":2,"rails":{"rails":[` + strings.Repeat("{},", 256) + `{}]}}`,
 			"257 rails"},
-		{"more members than a bond has", `{"version":1,"rails":{"bonds":[{"members":[` + strings.Repeat("{},", 64) + `{}]}]}}`,
+		{"more members than a bond has", `{"version":2,"rails":{"bonds":[{"members":[` + strings.Repeat("{},", 64) + `{}]}]}}`,
 			"65 members"},
 		{"more addresses than an interface has",
-			`{"version":1,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`,
+			`{"version":2,"rails":{"netdevs":[{"name":"eth0","addresses":[` + strings.Repeat(`"10.0.0.1/8",`,
 				256) + `"10.0.0.1/8"]}]}}`, "257 addresses"},
 		{"more routes than are asked for",
-			`{"version":1,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`,
+			`{"version":2,"rails":{"netdevs":[{"gateways":[` + strings.Repeat(`"10.0.0.1/8",`,
 				256) + `"10.0.0.1/8"]}]}}`, "257 gateways"},
-		{"deeper than anything", `{"version":1,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]",
+		{"deeper than anything", `{"version":2,"rails":{"rails":` + strings.Repeat("[", 400000) + strings.Repeat("]",
 			400000) + `}}`, "invalid facts"},
-		{"more GIDs than a table has", `{"version":1,"rails":{"rails":[{"gids":[` + strings.Repeat("{},",
+		{"more GIDs than a table has", `{"version":2,"rails":{"rails":[{"gids":[` + strings.Repeat("{},",
 			4096) + `{}]}]}}`, "4097 gids"},
 	} {
 		f, err := facts.Parse([]byte(c.data))
@@ -147,7 +147,7 @@ func TestParseFactsPlain(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 	}
-	if got, err := facts.Parse([]byte(`{"version":1}`)); err != nil || got.Node != "peer" {
+	if got, err := facts.Parse([]byte(`{"version":2}`)); err != nil || got.Node != "peer" {
 		t.Errorf("%+v %v", got, err)
 	}
 }

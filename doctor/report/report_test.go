@@ -226,7 +226,7 @@ func hostileFacts(t *testing.T, evil string, want int) {
 // nothing that it says reaches the terminal as a command to it.
 func FuzzFacts(f *testing.F) {
 	for _, name := range []string{"hgx", "spark", "rxe", "lag"} {
-		f.Add([]byte(fmt.Sprintf(`{"version":1,"node":%q,"rails":{"rails":[{"name":"0","device":"x","netdev":"e","link_layer":"Ethernet","state_id":4,"gids_read":true}],"netdevs":[{"name":"e","mtu":1500,"addresses":["10.0.0.1/24"]}]}}`, name)))
+		f.Add([]byte(fmt.Sprintf(`{"version":2,"node":%q,"rails":{"rails":[{"name":"0","device":"x","netdev":"e","link_layer":"Ethernet","state_id":4,"gids_read":true}],"netdevs":[{"name":"e","mtu":1500,"addresses":["10.0.0.1/24"]}]}}`, name)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		there, err := facts.Parse(data)
