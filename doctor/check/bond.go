@@ -106,13 +106,11 @@ func dissolve(f *facts.Facts, b *facts.Bond) []string {
 	first, addresses := b.Members[0].Name, f.Netdev(b.Name).Addresses
 	after := *f
 	after.Netdevs = slices.Clone(f.Netdevs)
-	for i := range after.Netdevs {
-		switch n := &after.Netdevs[i]; n.Name {
-		case b.Name:
-			n.Addresses = nil
-		case first:
-			n.Addresses = append(slices.Clone(n.Addresses), addresses...)
-		}
+	if n := after.Find(b.Name); n != nil {
+		n.Addresses = nil
+	}
+	if n := after.Find(first); n != nil {
+		n.Addresses = slices.Concat(n.Addresses, addresses)
 	}
 	lines := []string{note("moves the addresses of %s to %s and loses its other configuration: use a console, not a "+
 		"session over it", b.Name, first), sh("ip link delete dev %s", b.Name)}
@@ -123,13 +121,13 @@ func dissolve(f *facts.Facts, b *facts.Bond) []string {
 		lines = append(lines, sh("ip address add %s dev %s", p, first))
 	}
 	for _, r := range after.RailsOn(b) {
-		at := slices.IndexFunc(after.Netdevs, func(n facts.Netdev) bool { return n.Name == r.Netdev })
-		if at < 0 || len(after.Netdevs[at].IPv4()) > 0 {
+		n := after.Find(r.Netdev)
+		if n == nil || len(n.IPv4()) > 0 {
 			continue
 		}
 		lines = append(lines, addressFor(&after, r)...)
 		if p, _, ok := propose(&after, r); ok {
-			after.Netdevs[at].Addresses = append(after.Netdevs[at].Addresses, p)
+			n.Addresses = append(n.Addresses, p)
 		}
 	}
 	return lines

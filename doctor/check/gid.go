@@ -106,10 +106,10 @@ func release(f *facts.Facts, r *facts.Rail, master string) []string {
 		sh("ip link set dev %s nomaster", r.Netdev), sh("ip link set dev %s up", r.Netdev)}
 	after := *f
 	after.Netdevs = slices.Clone(f.Netdevs)
-	if at := slices.IndexFunc(after.Netdevs, func(n facts.Netdev) bool { return n.Name == master }); at >= 0 {
-		after.Netdevs[at].Addresses = nil
-		p, like, ok := propose(&after, r)
-		if ok && slices.Contains(f.Netdevs[at].Addresses, p) {
+	if n := after.Find(master); n != nil {
+		addresses := n.Addresses
+		n.Addresses = nil
+		if p, like, ok := propose(&after, r); ok && slices.Contains(addresses, p) {
 			return append(lines, note("by the address of %s, %s was this rail's before %s took it", like, p, master),
 				sh("ip address del %s dev %s", p, master), sh("ip address add %s dev %s", p, r.Netdev))
 		}

@@ -104,7 +104,7 @@ func TestUCXDevices(t *testing.T) {
 		text    string
 		foreign bool
 		want    Severity
-		mend    string
+		fix     string
 	}{
 		{text: ""}, {text: "all"}, {text: "mlx5_0:1"}, {text: "mlx5_0"}, {text: "mlx5_0:1, mlx5_1:1"},
 		{text: "mlx5_0:1,eth0,lo"}, {text: "mlx5_0:1,"}, {text: "^mlx5_0"}, {text: "^mlx5_9:1"},
@@ -112,14 +112,14 @@ func TestUCXDevices(t *testing.T) {
 		{text: "lo", want: Fault}, {text: "eth0", want: Fault}, {text: "eth0,lo", want: Fault},
 		{text: "mlx5_9:1", want: Fault}, {text: "eth0,mlx5_9:1", want: Fault},
 		{text: "^mlx5_0,mlx5_1:1", want: Fault}, {text: "mlx5_0:2", want: Fault}, {text: "eth9", want: Fault},
-		{text: "mlx5_0:1,mlx5_9:1", want: Warning, mend: "mlx5_0:1"},
-		{text: "mlx5_1:1,eth0,eth9", want: Warning, mend: "mlx5_1:1,eth0"},
+		{text: "mlx5_0:1,mlx5_9:1", want: Warning, fix: "mlx5_0:1"},
+		{text: "mlx5_1:1,eth0,eth9", want: Warning, fix: "mlx5_1:1,eth0"},
 		{text: "lo", foreign: true, want: Fault}, {text: "eth9", foreign: true}, {text: "mlx5_9:1", foreign: true},
 	} {
 		v := judgeUCXDevices(f, facts.Env{Vars: map[string]string{"UCX_NET_DEVICES": tt.text},
 			Foreign: tt.foreign})
-		if v.severity != tt.want || v.fix != tt.mend {
-			t.Errorf("%q (foreign %v): %+v; want %q, fixed by %q", tt.text, tt.foreign, v, tt.want, tt.mend)
+		if v.severity != tt.want || v.fix != tt.fix {
+			t.Errorf("%q (foreign %v): %+v; want %q, fixed by %q", tt.text, tt.foreign, v, tt.want, tt.fix)
 		}
 	}
 }

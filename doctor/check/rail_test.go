@@ -25,7 +25,7 @@ type fault struct {
 	change   string
 	subject  string   // part of Finding.Subject
 	read     string   // part of Finding.Evidence
-	mend     []string // all commands, without lines that are for people
+	fix      []string // all commands, without lines that are for people
 }
 
 const (
@@ -360,10 +360,10 @@ func compare(t *testing.T, c fault, list []Finding) {
 			c.subject, c.read)
 	}
 	if f.Why == "" || len(f.Fix) == 0 {
-		t.Errorf("why %q, mend %q", f.Why, f.Fix)
+		t.Errorf("why %q, fix %q", f.Why, f.Fix)
 	}
 	commands := slices.DeleteFunc(slices.Clone(f.Fix), func(s string) bool { return strings.HasPrefix(s, "#") })
-	if diff := cmp.Diff(c.mend, commands, cmp.Transformer("", func(l []string) string {
+	if diff := cmp.Diff(c.fix, commands, cmp.Transformer("", func(l []string) string {
 		return strings.Join(l, "\n")
 	})); diff != "" {
 		t.Error(diff)

@@ -135,10 +135,18 @@ type Path struct {
 	Netdev string     `json:"netdev"` // empty: none
 }
 
+// Find returns the facts of an interface; nil if it was not read.
+func (f *Network) Find(name string) *Netdev {
+	if i := slices.IndexFunc(f.Netdevs, func(n Netdev) bool { return n.Name == name }); i >= 0 {
+		return &f.Netdevs[i]
+	}
+	return nil
+}
+
 // Netdev returns the facts of an interface, empty ones if it was not read.
 func (f *Network) Netdev(name string) Netdev {
-	if i := slices.IndexFunc(f.Netdevs, func(n Netdev) bool { return n.Name == name }); i >= 0 {
-		return f.Netdevs[i]
+	if n := f.Find(name); n != nil {
+		return *n
 	}
 	return Netdev{Name: name}
 }

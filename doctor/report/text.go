@@ -59,8 +59,12 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 // node prints what was examined on a node.
 func (p printer) node(n Node) {
 	name, text := terminal.Plain(n.Node), terminal.Count(len(n.Rails), "rail")
-	for i, r := range n.Rails {
-		text += [...]string{": ", ", "}[min(i, 1)] + strings.TrimPrefix(r, "rail ")
+	var rails []string
+	for _, r := range n.Rails {
+		rails = append(rails, strings.TrimPrefix(r, "rail "))
+	}
+	if len(rails) > 0 {
+		text += ": " + strings.Join(rails, ", ")
 	}
 	if len(n.Bonds) > 0 {
 		text += "; over " + strings.Join(n.Bonds, ", ")
