@@ -74,7 +74,7 @@ func sanitize(v reflect.Value, name string, most int) error {
 			return sanitize(v.Elem(), name, most)
 		}
 	case reflect.Struct:
-		if a, ok := v.Interface().(netip.Addr); ok {
+		if a, ok := reflect.TypeAssert[netip.Addr](v); ok {
 			v.Set(reflect.ValueOf(a.WithZone(""))) // a zone may be any text, and no GID has one
 			return nil
 		}

@@ -49,7 +49,7 @@ const (
 type Gatherer struct {
 	o         Options
 	kernel    Kernel
-	lanes     lane.Group[answer]
+	lanes     lane.Group[*reader]
 	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
 	libraries libraryCache
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
@@ -61,12 +61,6 @@ type Gatherer struct {
 // work is what is done in one lane. It changes nothing, because nobody may wait for it any more: the function that it
 // returns writes to the facts.
 type work func(*reader) func(*Facts)
-
-// answer is what one lane found.
-type answer struct {
-	put    func(*Facts)
-	unread []string
-}
 
 // New returns the gatherer of this machine, or of the one whose files are at o.Sysfs and o.Procfs.
 func New(o Options) *Gatherer {
@@ -201,11 +195,11 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 		budget = min(budget, time.Until(end))
 	}
 	maps.DeleteFunc(todo, func(_ string, do work) bool { return do == nil })
-	for _, res := range g.lanes.Run(budget, slices.Sorted(maps.Keys(todo)), func(key string) answer {
+	for _, res := range g.lanes.Run(budget, slices.Sorted(maps.Keys(todo)), func(key string) *reader {
 		r := &reader{}
 		g.calls.Store(key, r)
-		put := todo[key](r)
-		return answer{put, r.unread}
+		r.put = todo[key](r)
+		return r
 	}) {
 		switch {
 		case res.State == lane.Done:

@@ -15,6 +15,7 @@ import (
 type reader struct {
 	path   atomic.Pointer[string]
 	unread []string
+	put    func(*Facts) // writes what was read; nil: nothing
 }
 
 // at notes and returns the path that is read next.
