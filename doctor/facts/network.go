@@ -61,7 +61,7 @@ type GID struct {
 	Own    bool       `json:"own"` // the interface is the rail's own; see [rail.Own]
 }
 
-// Link is one end of a PCIe link: what it runs at and what it supports.
+// Link is one end of a PCIe link: what it runs at, which is known of the function only, and what it supports.
 type Link struct {
 	Address  string  `json:"address"`
 	Speed    float64 `json:"speed"` // GT/s per lane

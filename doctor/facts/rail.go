@@ -83,8 +83,10 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	for _, e := range table {
 		out.GIDs = append(out.GIDs, GID{e.Index, e.Addr, e.Type, e.Netdev, own(e.Netdev)})
 	}
-	if v.PCIAddress != "" {
-		out.Link, out.Slot = readLinks(r, filepath.Join(v.Dir, "device"), v.PCIAddress)
+	if link, err := port.Link(); err == nil {
+		out.Link, out.Slot = readLinks(r, v, link)
+	} else if !errors.Is(err, rail.ErrNoLink) {
+		r.fail(err)
 	}
 	var netdevs []Netdev
 	if v.Netdev != "" {
@@ -134,38 +136,33 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	return n
 }
 
-// readLinks reads both ends of the PCIe link of a function: its own and that of the bridge above it.
-func readLinks(r *reader, device, address string) (link, slot *Link) {
-	real, err := filepath.EvalSymlinks(device)
+// readLinks returns the PCIe link of a function, and what the bridge above it supports; nil if it is not reported.
+func readLinks(r *reader, v rail.Rail, now rail.Link) (link, slot *Link) {
+	dir, err := filepath.EvalSymlinks(filepath.Join(v.Dir, "device"))
 	if err != nil {
 		return nil, nil
 	}
-	for filepath.Base(real) != address && filepath.Dir(real) != real {
-		real = filepath.Dir(real)
+	for filepath.Base(dir) != v.PCIAddress && filepath.Dir(dir) != dir {
+		dir = filepath.Dir(dir)
 	}
-	link = readLink(r, real, address)
-	if up := filepath.Dir(real); link != nil && strings.Count(filepath.Base(up), ":") == 2 {
-		slot = readLink(r, up, filepath.Base(up))
+	if link = readMaxLink(r, dir); link == nil {
+		return nil, nil
+	}
+	link.Speed, link.Width = now.GigaTransfers, now.Width
+	if up := filepath.Dir(dir); strings.Count(filepath.Base(up), ":") == 2 {
+		slot = readMaxLink(r, up)
 	}
 	return link, slot
 }
 
-// readLink reads the link of the function at dir; nil if it reports none.
-func readLink(r *reader, dir, address string) *Link {
-	l := &Link{Address: address}
-	for _, end := range []struct {
-		kind  string
-		speed *float64
-		width *int
-	}{{"current", &l.Speed, &l.Width}, {"max", &l.MaxSpeed, &l.MaxWidth}} {
-		speed, err := rail.ParseLinkSpeed(r.text(dir, end.kind+"_link_speed"))
-		width := r.uint(dir, end.kind+"_link_width")
-		if err != nil || width == nil || *width == 0 || *width > 32 {
-			return nil
-		}
-		*end.speed, *end.width = speed, int(*width)
+// readMaxLink reads what the PCI function at dir supports; nil if it does not report it.
+func readMaxLink(r *reader, dir string) *Link {
+	speed, err := rail.ParseLinkSpeed(r.text(dir, "max_link_speed"))
+	width := r.int(dir, "max_link_width")
+	if err != nil || width == 0 || width > 32 {
+		return nil
 	}
-	return l
+	return &Link{Address: filepath.Base(dir), MaxSpeed: speed, MaxWidth: width}
 }
 
 // bondModes are those of the kernel (drivers/net/bonding/bond_options.c, bond_mode_tbl).
