@@ -144,8 +144,7 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 			empty = append(empty, r.String())
 		case r.GIDs[at].Type != rail.TypeRoCEv2:
 			v1 = append(v1, r.String())
-		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(),
-			!overIPv4(r.GIDs[at]) && slices.ContainsFunc(r.GIDs, overIPv4):
+		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(), !overIPv4(r.GIDs[at]) && slices.ContainsFunc(r.GIDs, overIPv4):
 			other = append(other, fmt.Sprintf("%s (%s)", r, r.GIDs[at].Addr))
 		}
 	}
@@ -160,8 +159,7 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	add(Warning, "is RoCE v1 on", v1)
 	add(Warning, "is not IPv4 on", other)
 	if v.severity == Fault {
-		v.why = "An empty entry fails the job (ibv_modify_qp to RTR: Invalid argument). " +
-			v.why
+		v.why = "An empty entry fails the job (ibv_modify_qp to RTR: Invalid argument). " + v.why
 	}
 	v.what = fmt.Sprintf("entry %d of the GID table (ports/*/gids and gid_attrs below /sys/class/infiniband) %s", index,
 		strings.Join(parts, ", "))

@@ -52,8 +52,7 @@ func checkUverbsModule(f *facts.Facts, report reporter) {
 	report(Finding{
 		Evidence: "there are RDMA devices, but no /sys/class/infiniband_verbs: the module ib_uverbs is not loaded",
 		Why:      "Programs reach RDMA devices through ib_uverbs: without it libibverbs finds no device, and they use TCP.",
-		Fix: []string{"modprobe ib_uverbs",
-			"echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
+		Fix:      []string{"modprobe ib_uverbs", "echo ib_uverbs > /etc/modules-load.d/rdma.conf  # and at every boot"}})
 }
 
 // eachUverbs is a check that reports one finding for all device nodes in a state; u is the first of them.
@@ -127,8 +126,7 @@ func checkRDMACM(f *facts.Facts, report reporter) {
 	}
 	report(Finding{Evidence: "/dev/infiniband/rdma_cm: no such file",
 		Why: "Programs that use librdmacm (UCX with rdmacm, perftest -R, NVMe over RDMA) fail. NCCL does not need it.",
-		Fix: []string{"modprobe rdma_ucm",
-			"echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
+		Fix: []string{"modprobe rdma_ucm", "echo rdma_ucm > /etc/modules-load.d/rdma-cm.conf  # and at every boot",
 			"# in a container: docker run --device=/dev/infiniband/rdma_cm"}})
 }
 
@@ -154,11 +152,9 @@ func checkProvider(f *facts.Facts, report reporter) {
 		out := Finding{Subject: railsOf(rails),
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
 			Why:      "Without the provider for its driver, libibverbs does not find the device, and programs use TCP.",
-			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
-				"# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
+			Fix:      []string{"apt-get install -y --reinstall ibverbs-providers", "# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
 		if p.Library != "" {
-			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s",
-				p.Library, p.Name)
+			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s", p.Library, p.Name)
 			out.Fix = []string{sh("mkdir -p /etc/libibverbs.d && echo %s > %s", "driver "+p.Name,
 				"/etc/libibverbs.d/"+p.Name+".driver")}
 		}

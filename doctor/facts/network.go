@@ -191,8 +191,7 @@ func (f *Network) Separate(r *Rail) bool {
 // Halves returns the other PCI functions of a rail's physical port that are on another PCIe link.
 func (f *Network) Halves(r *Rail) []*Rail {
 	return f.Where(func(t *Rail) bool {
-		return t != r && r.PortKey != "" && t.PortKey == r.PortKey &&
-			rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress)
+		return t != r && r.PortKey != "" && t.PortKey == r.PortKey && rail.LinkKey(t.PCIAddress) != rail.LinkKey(r.PCIAddress)
 	})
 }
 

@@ -99,8 +99,7 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	}
 	for _, r := range rails {
 		if !r.Software {
-			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware,
-				"/sys/class/infiniband/"+r.Device+"/fw_ver")
+			add("firmware", strings.TrimSpace(r.HCAType+" "+r.BoardID), r.Firmware, "/sys/class/infiniband/"+r.Device+"/fw_ver")
 		}
 		if r.Driver != "" {
 			version, _ := sysfs.ReadString(g.o.Sysfs, "module", r.Driver, "version")
@@ -168,8 +167,7 @@ func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Install
 	}) {
 		for _, n := range names {
 			if m := n.pattern.FindStringSubmatch(name); m != nil {
-				list = append(list, Installed{Component: n.component, Version: Clean(m[1]),
-					Where: Clean(filepath.Join(dir, name))})
+				list = append(list, Installed{Component: n.component, Version: Clean(m[1]), Where: Clean(filepath.Join(dir, name))})
 			}
 		}
 	}
