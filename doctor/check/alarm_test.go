@@ -7,7 +7,7 @@ import (
 	"github.com/railscope/railscope/doctor/doctortest"
 )
 
-// TestNoFalseAlarm: what looks like a fault and is none yields no finding.
+// TestNoFalseAlarm: what only looks like a fault is not a finding.
 func TestNoFalseAlarm(t *testing.T) {
 	routed := doctortest.File("kernel/paths/192.168.100.1", "eth0") + doctortest.File("kernel/paths/192.168.100.11",
 		"eth1")
@@ -59,7 +59,7 @@ func TestNoFalseAlarm(t *testing.T) {
 			doctortest.File("sys/devices/pci0000:37/0000:37:01.0/max_link_width",
 				"1") + doctortest.File("sys/devices/pci0000:37/0000:37:01.0/max_link_speed", "2.5 GT/s PCIe")},
 		{"a rail on a GPU-less socket", "hgx", "gone sys/bus/pci/devices/0000:bb:00.0\n"},
-		{"a bond of interfaces that are no rails", "rxe", doctortest.File("sys/class/net/bonding_masters",
+		{"a bond of interfaces that are not rails", "rxe", doctortest.File("sys/class/net/bonding_masters",
 			"bond7") + doctortest.File("sys/devices/virtual/net/bond7/bonding/mode", "balance-rr 0") +
 			doctortest.File("sys/devices/virtual/net/bond7/bonding/slaves",
 				"eth8 eth9") + doctortest.File("sys/class/net/bond7", "-> ../../devices/virtual/net/bond7")},
@@ -71,11 +71,11 @@ func TestNoFalseAlarm(t *testing.T) {
 			doctortest.File("sys/devices/virtual/net/bond0/mtu", "4200") + doctortest.File("sys/class/net/bond0",
 			"-> ../../devices/virtual/net/bond0")},
 		{"a state that cannot be read", "hgx", doctortest.File(mlx1+"state", "N/A")},
-		{"a state that there is not", "hgx", doctortest.File(mlx1+"state", "99999999999999999999")},
+		{"an unknown state", "hgx", doctortest.File(mlx1+"state", "99999999999999999999")},
 		{"the state of a half that cannot be read", "spark", doctortest.File(half+"state", "-1")},
 		{"GIDs of a half that cannot be read", "spark", doctortest.File(half+"gids/3", "N/A")},
-		{"a mode of a bond that there is not", "lag", doctortest.File("sys/class/net/bond0/bonding/mode", "N/A")},
-		{"an aggregator that there is not", "lag",
+		{"an unknown bond mode", "lag", doctortest.File("sys/class/net/bond0/bonding/mode", "N/A")},
+		{"an invalid aggregator", "lag",
 			doctortest.File("sys/class/net/ens1f1np1/bonding_slave/ad_aggregator_id", "-1")},
 		{"nothing but state and GIDs can be read", "rxe",
 			"gone sys/class/net/eth1/flags\ngone sys/class/net/eth1/carrier\ngone sys/class/net/eth1/mtu\ngone " +

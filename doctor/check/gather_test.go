@@ -35,7 +35,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestHung: a file that never answers costs the budget, once, and what hangs on it; which one it was is said.
+// TestHung: a file that hangs costs the budget once and the facts that depend on it, and is named.
 func TestHung(t *testing.T) {
 	const budget = 2 * time.Second // all that answers must do so in it, on a busy machine too
 	o := doctortest.Captured(t, "rxe", "")
@@ -79,7 +79,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// TestUnread: what cannot be read is said, with the file.
+// TestUnread: what cannot be read is reported, with the file.
 func TestUnread(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", doctortest.File("sys/class/net/eth1/carrier",
 		"N/A")+"gone sys/class/net/eth1/mtu\n"+doctortest.File("sys/class/net/eth1/mtu/x", ""))
@@ -89,9 +89,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestNotLookedAt: where the RDMA devices cannot be listed, nobody knows that there
-// are none; and a tree that is not there is said to be the wrong one.
-func TestNotLookedAt(t *testing.T) {
+// TestHidden: RDMA devices that cannot be listed are not reported as missing, and a wrong sysfs path is named.
+func TestHidden(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/hgx.txtar")
 	class := root.Sys("class/infiniband")
 	if err := errors.Join(os.RemoveAll(class), os.Symlink(class, class)); err != nil {
@@ -109,7 +108,7 @@ func TestNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestGIDUnread: a GID of which the type or the interface cannot be read is not taken for another one.
+// TestGIDUnread: a GID whose type or interface cannot be read is not judged.
 func TestGIDUnread(t *testing.T) {
 	for _, attr := range []string{"types", "ndevs"} {
 		path := mlx1 + "gid_attrs/" + attr + "/3"
@@ -123,8 +122,7 @@ func TestGIDUnread(t *testing.T) {
 	}
 }
 
-// TestPropose: an address is proposed in a subnet that is free, at this node's
-// place, and never beyond what an address can be.
+// TestPropose: a proposed address is valid, in a free subnet, at this node's place.
 func TestPropose(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -180,7 +178,7 @@ func docs() string {
 	return b.String()
 }
 
-// TestDocs holds the tables of docs/doctor.md equal to the checks.
+// TestDocs: the tables of docs/doctor.md are those of the checks.
 func TestDocs(t *testing.T) {
 	const path, from, to = "../../docs/doctor.md", "<!-- checks -->\n", "<!-- end of checks -->\n"
 	data, err := os.ReadFile(path)
@@ -195,8 +193,8 @@ func TestDocs(t *testing.T) {
 	golden(t, path, head+from+docs()+to+tail)
 }
 
-// TestChecksAreWhole: IDs are unique, and each says what it finds.
-func TestChecksAreWhole(t *testing.T) {
+// TestChecksComplete: IDs are unique, and each check has a description.
+func TestChecksComplete(t *testing.T) {
 	seen := map[string]bool{}
 	add := func(id, about string) {
 		if seen[id] || id == "" || about == "" || strings.ToLower(id) != id || strings.ContainsAny(id, " -") {

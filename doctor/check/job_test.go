@@ -124,7 +124,7 @@ func TestUCXDevices(t *testing.T) {
 	}
 }
 
-// TestJobsNotJudged has environments that look wrong, and are not.
+// TestJobsNotJudged: environments that only look wrong.
 func TestJobsNotJudged(t *testing.T) {
 	foreign := func(change doctortest.Tree) doctortest.Tree {
 		change["proc/1234/ns/net"] = "-> net:[4026532999]"
@@ -153,7 +153,7 @@ func TestJobsNotJudged(t *testing.T) {
 	}
 }
 
-// TestJobsCause says of a job that has no RDMA at all only that.
+// TestJobsCause: a job without RDMA has no other finding.
 func TestJobsCause(t *testing.T) {
 	list := runSystem(systemFacts(t,
 		doctortest.System(t, hgx, doctortest.Job("NCCL_IB_DISABLE=1", "NCCL_IB_HCA=mlx5_9", "NCCL_IB_GID_INDEX=77"))))
@@ -162,8 +162,7 @@ func TestJobsCause(t *testing.T) {
 	}
 }
 
-// TestJobsMany has more processes than anybody wants to read of: one finding for
-// all that are alike, some named, and all counted.
+// TestJobsMany: many equal processes are one finding that names some and counts all.
 func TestJobsMany(t *testing.T) {
 	change := doctortest.Tree{"root/etc/environment": `export NCCL_IB_DISABLE="1"` + "\n"}
 	for i := range 300 {
@@ -191,9 +190,8 @@ func TestJobsMany(t *testing.T) {
 	}
 }
 
-// TestJobFilesMended runs the printed command on the file, however its line is
-// written: the variable is not found any more.
-func TestJobFilesMended(t *testing.T) {
+// TestJobFilesFixed runs the printed command on the file: it removes the variable, however the line is written.
+func TestJobFilesFixed(t *testing.T) {
 	for _, line := range []string{"NCCL_IB_DISABLE=1", "export NCCL_IB_DISABLE=1", "  export \tNCCL_IB_DISABLE = '1'",
 		"\tUCX_TLS=tcp", "UCX_NET_DEVICES\t= mlx5_0:1,mlx5_9:1"} {
 		s := doctortest.System(t, hgx, doctortest.Tree{"root/etc/environment": "A=b\n" + line + "\nC=d\n"})
@@ -217,7 +215,7 @@ func TestJobFilesMended(t *testing.T) {
 	}
 }
 
-// TestEFA: what EFA does without is no fault there.
+// TestEFA: what EFA does not need is not a fault.
 func TestEFA(t *testing.T) {
 	f := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "rdmap16s27", Port: 1, StateID: 4,
 		Provider: "efa"}}}, System: facts.System{

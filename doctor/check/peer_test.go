@@ -68,7 +68,7 @@ func TestPeerFaults(t *testing.T) {
 	}
 }
 
-// TestPeerNoFalseAlarm: what is another check's, or none's.
+// TestPeerNoFalseAlarm: what another check reports, or none.
 func TestPeerNoFalseAlarm(t *testing.T) {
 	gateway := doctortest.File("kernel/gateways/eth0", "0.0.0.0/0") + doctortest.File("kernel/gateways/eth1",
 		"192.168.0.0/16")
@@ -90,7 +90,7 @@ func TestPeerNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestPeerCrossed: rails that meet under other names are no fault, and the names are what to change.
+// TestPeerCrossed: rails that meet under other names are a warning, and the fix is to rename them.
 func TestPeerCrossed(t *testing.T) {
 	here, there := doctortest.Machine(t, "rxe", ""),
 		doctortest.Machine(t, "rxe",
@@ -103,7 +103,7 @@ func TestPeerCrossed(t *testing.T) {
 	}
 }
 
-// TestConclusions: of what a peer concluded about its jobs only what makes sense is repeated, and each once.
+// TestConclusions: a peer's valid conclusions about its jobs are reported once each.
 func TestConclusions(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", "")
 	f.Jobs.Conclusions = []facts.Conclusion{

@@ -67,7 +67,7 @@ func enslaved(mode string) string {
 			"-> ../../devices/virtual/net/bond0") + doctortest.File("kernel/addresses/bond0", "192.168.100.1/24")
 }
 
-var takenApart = []string{"ip link delete dev bond0", "ip link set dev eth0 up", "ip link set dev eth1 up",
+var dissolved = []string{"ip link delete dev bond0", "ip link set dev eth0 up", "ip link set dev eth1 up",
 	"ip address add 192.168.100.1/24 dev eth0", "ip address add 192.168.101.1/24 dev eth1"}
 
 var faults = []fault{
@@ -216,7 +216,7 @@ var faults = []fault{
 		"arp_ignore of enP2p1s0f0np0 is 0", []string{"sysctl -w net/ipv4/conf/enP2p1s0f0np0/arp_ignore=1"}},
 
 	{"bond in a mode without RDMA", "bond_mode", Fault, "rxe", enslaved("balance-rr 0"), "bond0", "mode balance-rr",
-		takenApart},
+		dissolved},
 	{"LAG in a mode without RDMA", "bond_mode", Fault, "lag", doctortest.File("sys/class/net/bond0/bonding/mode",
 		"balance-alb 6"), "bond0", "mode balance-alb", []string{
 		"ip link set dev ens1f0np0 nomaster", "ip link set dev ens1f1np1 nomaster", "ip link set dev bond0 down",
@@ -224,7 +224,7 @@ var faults = []fault{
 		"ip link set dev ens1f0np0 down", "ip link set dev ens1f0np0 master bond0", "ip link set dev ens1f1np1 down",
 		"ip link set dev ens1f1np1 master bond0", "ip link set dev bond0 up"}},
 	{"bond over two rails", "bond_no_lag", Fault, "rxe", enslaved("balance-xor 2"), "bond0",
-		"rail 0 (rxe0, eth0) and rail 1 (rxe1, eth1) are members", takenApart},
+		"rail 0 (rxe0, eth0) and rail 1 (rxe1, eth1) are members", dissolved},
 	{"bond for management beside a rail", "bond_no_lag", Warning, "rxe",
 		enslaved("balance-xor 2") + thirdRail + doctortest.File("kernel/gateways/bond0", "0.0.0.0/0"), "bond0",
 		"bond0 has the default route", nil},
@@ -233,7 +233,7 @@ var faults = []fault{
 		"bond0 has the default route", nil},
 	{"bond of all rails with the default route", "bond_no_lag", Fault, "rxe",
 		enslaved("balance-xor 2") + doctortest.File("kernel/gateways/bond0", "0.0.0.0/0"), "bond0", "are members",
-		takenApart},
+		dissolved},
 	{"bond for management of a port and another's", "gid_misbound", Warning, "rxe",
 		oneEnslaved("10.9.9.9/16") + doctortest.File("kernel/gateways/bond0", "0.0.0.0/0"), "rail 1",
 		"bond0 has the default route", nil},
@@ -319,7 +319,7 @@ var gpuInNode1 = doctortest.File("sys/bus/pci/devices/0000:b1:00.0/class",
 	"0x030200") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/vendor",
 	"0x10de") + doctortest.File("sys/bus/pci/devices/0000:b1:00.0/numa_node", "1")
 
-// TestRailsExcluded: devices that the configuration leaves out are there, and no module that is not loaded.
+// TestRailsExcluded: devices that the configuration excludes exist; no module is missing.
 func TestRailsExcluded(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/lag.txtar")
 	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile("^rxe")}, nil, 10*time.Second)

@@ -152,7 +152,8 @@ func checkProvider(f *facts.Facts, report reporter) {
 		out := Finding{Subject: railsOf(rails),
 			Evidence: fmt.Sprintf("no lib%s-rdmav*.so beside %s", p.Name, f.Verbs.Library),
 			Why:      "Without the provider for its driver, libibverbs does not find the device, and programs use TCP.",
-			Fix:      []string{"apt-get install -y --reinstall ibverbs-providers", "# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
+			Fix: []string{"apt-get install -y --reinstall ibverbs-providers",
+				"# Fedora, RHEL, Rocky: dnf reinstall libibverbs"}}
 		if p.Library != "" {
 			out.Evidence = fmt.Sprintf("%s exists, but no file in /etc/libibverbs.d has the line: driver %s", p.Library, p.Name)
 			out.Fix = []string{sh("mkdir -p /etc/libibverbs.d && echo %s > %s", "driver "+p.Name,

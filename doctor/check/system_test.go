@@ -258,7 +258,7 @@ func peerCases(t *testing.T, got *txtar.Archive) {
 	}
 }
 
-// TestSystemHealthy finds nothing on machines with which nothing is wrong.
+// TestSystemHealthy: healthy machines have no finding.
 func TestSystemHealthy(t *testing.T) {
 	for fixture, job := range map[string]doctortest.Tree{
 		hgx: healthyJob("mlx5_0", "3"), spark: healthyJob("rocep1s0f0", "3"), rxe: healthyJob("rxe0", "1"),
@@ -281,8 +281,7 @@ func TestSystemHealthy(t *testing.T) {
 	}
 }
 
-// TestSystemBareTree has a doctortest.Tree that says nothing of libraries, devices and
-// limits, as other tests use: it is not known, and not a fault.
+// TestSystemBareTree: in a tree without libraries, devices and limits they are unknown, which is not a fault.
 func TestSystemBareTree(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/"+hgx+".txtar")
 	for _, gone := range []string{"root", "sys/class/infiniband_verbs", "proc"} {
@@ -305,7 +304,7 @@ func TestSystemBareTree(t *testing.T) {
 	}
 }
 
-// TestSystemUnread says what could not be read and what to do, and reads the rest.
+// TestSystemUnread: what could not be read is reported with what to do, and the rest is read.
 func TestSystemUnread(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -313,7 +312,7 @@ func TestSystemUnread(t *testing.T) {
 		with   func(*facts.Options)
 		want   []string
 	}{
-		{"limits that are none", doctortest.Tree{limits: locked("many", "many")}, nil,
+		{"invalid limits", doctortest.Tree{limits: locked("many", "many")}, nil,
 			[]string{"limits on locked memory: read ROOT/proc/4242/limits"}},
 		{"no limits", doctortest.Tree{limits: "Limit\n"}, nil, []string{"limits on locked memory"}},
 		{"capabilities that cannot be read", doctortest.Tree{"proc/4242/status": "", limits: locked("65536", "65536")},
@@ -327,9 +326,9 @@ func TestSystemUnread(t *testing.T) {
 		{"no DCB at all", nil, func(o *facts.Options) {
 			o.Kernel.PFC = func(string) (uint8, error) { return 0, unix.EOPNOTSUPP }
 		}, nil},
-		{"a GPU that says nothing", doctortest.Tree{"proc/driver/nvidia/gpus/0000:18:00.0/information": "\n"}, nil,
+		{"a GPU without information", doctortest.Tree{"proc/driver/nvidia/gpus/0000:18:00.0/information": "\n"}, nil,
 			[]string{"GPUDirect: ROOT/proc/driver/nvidia/gpus/0000:18:00.0/information has no model"}},
-		{"a driver of no version", doctortest.Tree{nvVersion: "\x7fELF\n", peermem: ""}, nil,
+		{"a driver without a version", doctortest.Tree{nvVersion: "\x7fELF\n", peermem: ""}, nil,
 			[]string{"GPUDirect: neither"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -351,7 +350,7 @@ func TestSystemUnread(t *testing.T) {
 					}
 				}
 				if !strings.Contains(unread[i], ";") {
-					t.Errorf("%q does not say what to do", unread[i])
+					t.Errorf("%q lacks what to do", unread[i])
 				}
 			}
 			if list := runSystem(f); len(list) > 0 {

@@ -94,7 +94,7 @@ func TestAskPFC(t *testing.T) {
 	}
 }
 
-// TestKernelPFC asks the running kernel for an interface that has no PFC.
+// TestKernelPFC queries the running kernel for interfaces without PFC.
 func TestKernelPFC(t *testing.T) {
 	if _, err := kernelPFC("lo"); err == nil || !unsupported(err) {
 		t.Errorf("lo: %v", err)

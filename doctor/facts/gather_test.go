@@ -16,7 +16,7 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// TestFactsTravel: facts are the same after the way to a peer.
+// TestFactsTravel: facts survive the JSON form.
 func TestFactsTravel(t *testing.T) {
 	for _, name := range []string{"hgx", "spark", "rxe", "lag"} {
 		f := doctortest.Machine(t, name, "")
@@ -31,7 +31,7 @@ func TestFactsTravel(t *testing.T) {
 	}
 }
 
-// TestGather: each fact is in its place.
+// TestGather: what is read of a machine.
 func TestGather(t *testing.T) {
 	yes := true
 	one, zero := uint64(1), uint64(0)
@@ -88,7 +88,7 @@ func encode(t *testing.T, f *facts.Facts) []byte {
 	return data
 }
 
-// TestParseFacts: what no railscope of this form tells is refused, and how is said.
+// TestParse: facts that no railscope of this version sends are refused, with the reason.
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, data, says string }{
 		{"nothing", "", "invalid facts"},
@@ -121,8 +121,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseFactsPlain: what a peer calls its rails steers nothing that prints
-// findings, JSON neither, and rails of one name still meet.
+// TestParseFactsPlain: names from a peer are safe to print, also in JSON, and rails of one name still match.
 func TestParseFactsPlain(t *testing.T) {
 	f := doctortest.Machine(t, "rxe", "")
 	evil := "\x1b[2J\u202e\u009b31m\n" + strings.Repeat("x", 2*facts.MaxPeerText)

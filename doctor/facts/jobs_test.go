@@ -22,7 +22,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// TestJobsBounds has more different environments than are kept.
+// TestJobsBounds: more different environments than are kept.
 func TestJobsBounds(t *testing.T) {
 	change := doctortest.Tree{}
 	for i := range facts.MaxEnvs + 10 {
@@ -41,8 +41,7 @@ func TestJobsBounds(t *testing.T) {
 	}
 }
 
-// TestJobsHostile has environments that are longer than is read, and some that
-// are none: what was read of them is judged, what was not is said.
+// TestJobsHostile: of environments that are too long or invalid, what was read is judged, and the rest is reported.
 func TestJobsHostile(t *testing.T) {
 	long := func(last string) string { // last begins ten bytes before the end of what is read
 		return doctortest.Environ("NCCL_NET=Socket", strings.Repeat("x", proc.MaxEnviron-len("NCCL_NET=Socket")-2-10),

@@ -17,22 +17,15 @@ import (
 // Kernel answers what is in no file of sysfs or procfs. A nil function is not called. Interfaces are named by their
 // index.
 type Kernel struct {
-	// Live reports that the files are the running kernel's: what they lack does not exist.
-	Live bool
-	// Addresses returns the addresses of every interface, with their subnets.
-	Addresses func() (map[int][]netip.Prefix, error)
-	// Path returns the interface by which a packet leaves; 0 if none.
-	Path func(from, to netip.Addr) (index int, err error)
-	// Gateways returns the IPv4 destinations that an interface reaches through a gateway.
-	Gateways func(index int) ([]netip.Prefix, error)
-	// PFC returns the priorities with PFC, one bit each.
-	PFC func(netdev string) (uint8, error)
-	// Pause returns whether an interface honors and sends global pause frames.
-	Pause func(netdev string) (rx, tx bool, err error)
-	// OpenDevice opens a device to read and write, and closes it.
-	OpenDevice func(path string) error
-	// RDMA finds the device nodes and the netdevs of RDMA devices.
-	RDMA rdmadev.Finder
+	Live bool           // the files are the running kernel's: what they lack does not exist
+	RDMA rdmadev.Finder // of device nodes and netdevs of RDMA devices
+
+	Addresses  func() (map[int][]netip.Prefix, error)           // of every interface, with their subnets
+	Path       func(from, to netip.Addr) (index int, err error) // the interface by which a packet leaves; 0 if none
+	Gateways   func(index int) ([]netip.Prefix, error)          // IPv4 destinations reached through a gateway
+	PFC        func(netdev string) (uint8, error)               // priorities with PFC, one bit each
+	Pause      func(netdev string) (rx, tx bool, err error)     // global pause frames are honored, and sent
+	OpenDevice func(path string) error                          // opens a device to read and write, and closes it
 }
 
 // runningKernel queries the kernel of this machine.

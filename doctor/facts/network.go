@@ -21,7 +21,7 @@ type Network struct {
 	Bonds       []Bond         `json:"bonds" max:"256"`    // over rails
 	GPUs        []GPU          `json:"gpus" max:"256"`
 	NUMA        []Distance     `json:"numa" max:"65536"`  // of all pairs of NUMA nodes
-	Paths       []Path         `json:"paths" max:"65536"` // of rails that share a subnet
+	Paths       []Path         `json:"paths" max:"256"`   // of rails that share a subnet
 	Others      []netip.Prefix `json:"others" max:"1024"` // addresses of the node's other interfaces
 	Uptime      float64        `json:"uptime_seconds"`    // of the kernel; 0 unknown
 }

@@ -214,7 +214,7 @@ func hostileFacts(t *testing.T, evil string, want int) {
 			}
 		}
 		if said != (want == 0) {
-			t.Errorf("does it say that there is no command? %v: %q", said, finding.Fix)
+			t.Errorf("note that no command is printed: %v: %q", said, finding.Fix)
 		}
 	}
 	if commands != want {
