@@ -89,6 +89,19 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestRate: the rate of a port that is not active is meaningless, and one that is not a rate is reported.
+func TestRate(t *testing.T) {
+	port := "sys/class/infiniband/rxe1/ports/1/"
+	f := doctortest.Machine(t, "rxe", doctortest.File(port+"rate", "fast"))
+	if len(f.Unread) != 1 || !strings.Contains(f.Unread[0], port+"rate") || f.Rails[1].Rate != 0 {
+		t.Errorf("%q, %v", f.Unread, f.Rails[1].Rate)
+	}
+	f = doctortest.Machine(t, "rxe", doctortest.File(port+"rate", "fast")+doctortest.File(port+"state", "1: DOWN"))
+	if len(f.Unread) != 0 || f.Rails[1].Rate != 0 || f.Rails[0].Rate == 0 {
+		t.Errorf("%q, %v", f.Unread, f.Rails)
+	}
+}
+
 // TestHidden: RDMA devices that cannot be listed are not reported as missing, and a wrong sysfs path is named.
 func TestHidden(t *testing.T) {
 	root := sysfstest.Unpack(t, "../testdata/hgx.txtar")

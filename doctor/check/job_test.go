@@ -246,7 +246,7 @@ func FuzzJobs(f *testing.F) {
 		node := &facts.Facts{Network: facts.Network{Rails: []facts.Rail{{Name: "0", Device: "mlx5_0", Port: 1,
 			LinkLayer: "Ethernet", GIDsRead: true, StateID: 4}}}}
 		node.Jobs.Devices = []facts.RDMAPort{{Device: "mlx5_0", Port: 1}}
-		value = facts.Clean(value)
+		value = terminal.PlainName(value)
 		file := facts.Env{Vars: map[string]string{}, File: "/etc/environment"}
 		process := facts.Env{Vars: file.Vars, Count: 1, Processes: []facts.Process{{PID: 1, Comm: value}}}
 		for _, name := range facts.JobVariables() {

@@ -96,7 +96,7 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	case ad.Err() != nil:
 		return 0, ad.Err()
 	case name != netdev:
-		return 0, fmt.Errorf("the reply is about %q", Clean(name))
+		return 0, fmt.Errorf("the reply is about %q", clean(name))
 	case !found:
 		return 0, fmt.Errorf("%s has no PFC: %w", netdev, unix.EOPNOTSUPP)
 	}

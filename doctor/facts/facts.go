@@ -108,8 +108,8 @@ func sanitize(v reflect.Value, name string, most int) error {
 	return nil
 }
 
-// Clean is [terminal.PlainName], cut to at most 256 bytes.
-func Clean(s string) string { return clip(s, maxText) }
+// clean is [terminal.PlainName], cut to at most 256 bytes.
+func clean(s string) string { return clip(s, maxText) }
 
 func clip(s string, most int) string {
 	s = terminal.PlainName(s[:min(len(s), most)])

@@ -137,7 +137,7 @@ func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]wo
 // hostname is the name of the machine whose procfs it is: captures and the demo are named differently from this host.
 func hostname(procfs string) string {
 	if name, err := sysfs.ReadString(procfs, "sys/kernel/hostname"); err == nil && name != "" {
-		return Clean(name)
+		return clean(name)
 	}
 	name, _ := os.Hostname()
 	return name

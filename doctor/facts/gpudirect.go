@@ -25,10 +25,10 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	m.GPUs, m.GPUsKnown = d.GPUs, len(r.unread) == 0
 	release := r.text(g.o.Procfs, "sys/kernel/osrelease")
 	if k, err := gpudirect.ParseKernel(release); err == nil {
-		m.Kernel, d.Kernel = &k, Clean(release)
+		m.Kernel, d.Kernel = &k, clean(release)
 	}
 	if v, err := gpudirect.ParseDriver(r.text(dir, "version")); err == nil {
-		m.Driver, d.Driver = &v, Clean(v.Version)
+		m.Driver, d.Driver = &v, clean(v.Version)
 	}
 	mode, reason := m.Mode()
 	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
@@ -53,7 +53,7 @@ func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported 
 			continue
 		}
 		d.GPUs++
-		d.Model = cmp.Or(d.Model, Clean(model))
+		d.Model = cmp.Or(d.Model, clean(model))
 		unsupported = unsupported || gpudirect.Unsupported(model)
 	}
 	return unsupported

@@ -181,7 +181,7 @@ func (g *Gatherer) readProcess(pid int, home string, begun uint64, e *environs) 
 	}
 	comm, _ := sysfs.ReadString(g.o.Procfs, strconv.Itoa(pid), "comm")
 	net, err := proc.Namespace(g.o.Procfs, strconv.Itoa(pid), "net")
-	e.add(Env{Vars: vars, Foreign: err == nil && home != "" && net != home}, Process{pid, Clean(comm)})
+	e.add(Env{Vars: vars, Foreign: err == nil && home != "" && net != home}, Process{pid, clean(comm)})
 }
 
 // readEnviron is [proc.Environ], but a kernel thread, which has no environment, fails with [os.ErrNotExist] instead of

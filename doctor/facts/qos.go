@@ -46,7 +46,7 @@ func (g *Gatherer) readQoS(r *reader, v rail.Rail) func(*Facts) {
 }
 
 func (q *QoS) add(name, value, where string) {
-	q.Settings = append(q.Settings, Setting{name, Clean(value), where})
+	q.Settings = append(q.Settings, Setting{name, clean(value), where})
 }
 
 // addFile adds a setting that is one file, without the prefix of its content.

@@ -87,7 +87,7 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	var list []Installed
 	add := func(component, of, version, where string) {
 		if version != "" {
-			list = append(list, Installed{component, Clean(of), Clean(version), Clean(where)})
+			list = append(list, Installed{component, clean(of), clean(version), clean(where)})
 		}
 	}
 	osrelease, _ := sysfs.ReadString(g.o.Procfs, "sys/kernel/osrelease")
@@ -135,7 +135,7 @@ func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*F
 		r.say("versions of libraries: %v; those found so far are compared", err)
 	}
 	if v := g.packagedUCX(); v != "" {
-		list = append(list, Installed{Component: "ucx", Version: Clean(v), Where: dpkgStatus})
+		list = append(list, Installed{Component: "ucx", Version: clean(v), Where: dpkgStatus})
 	}
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
@@ -167,7 +167,7 @@ func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Install
 	}) {
 		for _, n := range names {
 			if m := n.pattern.FindStringSubmatch(name); m != nil {
-				list = append(list, Installed{Component: n.component, Version: Clean(m[1]), Where: Clean(filepath.Join(dir, name))})
+				list = append(list, Installed{Component: n.component, Version: clean(m[1]), Where: clean(filepath.Join(dir, name))})
 			}
 		}
 	}
@@ -175,8 +175,8 @@ func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Install
 	text, _ := sysfs.ReadString(path, pc)
 	for line := range strings.Lines(text) {
 		if v, found := strings.CutPrefix(line, "Version:"); found {
-			list = append(list, Installed{Component: "ucx", Version: Clean(strings.TrimSpace(v)),
-				Where: Clean(filepath.Join(dir, pc))})
+			list = append(list, Installed{Component: "ucx", Version: clean(strings.TrimSpace(v)),
+				Where: clean(filepath.Join(dir, pc))})
 		}
 	}
 	return list

@@ -22,6 +22,25 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+// TestPlainName: what is replaced cannot be taken for a blank.
+func TestPlainName(t *testing.T) {
+	for in, want := range map[string]string{"östlich": "östlich", "eth0\n": "eth0\ufffd", "a\u200bb": "a\ufffdb",
+		"a b": "a b", "\xff": "\ufffd"} {
+		if got := PlainName(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{"0 rails": Count(0, "rail"), "1 rail": Count(1, "rail"),
+		"2 rails": Count(2, "rail"), "1 process": Count(1, "process"), "3 processes": Count(3, "process")} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{"rail 1, 3.5 µs", "\x1b[2J", "\u202e", "\xff\xfe", "\u200b"} {
 		f.Add(s)
