@@ -73,7 +73,6 @@ func (p *port) Close() {
 	for _, d := range append(p.dirs, p.hw) {
 		d.close()
 	}
-	p.gids.table.Close()
 	if p.netlink != nil {
 		p.netlink.Close()
 	}

@@ -34,7 +34,6 @@ func (g *gidTable) read(r *collector.Reading) { g.facts.Read(r, func() { g.readF
 
 func (g *gidTable) readFacts(r *collector.Reading) {
 	list, errs := g.table.Read()
-	g.table.CloseFiles()
 	for _, err := range errs {
 		if errors.Is(err, rail.ErrNoTable) {
 			return

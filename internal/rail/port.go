@@ -14,19 +14,50 @@ import (
 // StateActive is the state of a port that carries data (enum ib_port_state, IB_PORT_ACTIVE).
 const StateActive = 4
 
-// maxLanes is beyond any PCIe link.
+// maxLanes is more than any PCIe link has.
 const maxLanes = 32
 
-// ErrNoLink says that a function has no PCIe link: it sits in the processor or a virtual machine. It is always wrapped.
+// ErrNoLink means that a function has no PCIe link, as in a processor or a virtual machine. It is always wrapped.
 var ErrNoLink = errors.New("no PCIe link")
 
-// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Whoever needs one of them asks a Port, so
-// that no two places can disagree. A file is opened when it is first read, and kept open until Close. Errors are
-// [*sysfs.Error]. Not safe for concurrent use, and a read may hang: each user has a Port of its own, in a lane.
+// File is a small file that is kept open; [sysfs.Kept] is one.
+type File interface {
+	// Read reads the file from its start into buf and returns the part filled.
+	Read(buf []byte) ([]byte, error)
+	// Opens returns how often it was opened. If it has changed, the path may belong to another device.
+	Opens() int
+	Close()
+}
+
+// OpenFile returns the file at a path; it is opened by the first read.
+type OpenFile func(path string) File
+
+// KeepOpen is the OpenFile of real files.
+func KeepOpen(path string) File { return &sysfs.Kept{File: sysfs.File{Path: path}} }
+
+// portFile is a file that knows its path, for errors.
+type portFile struct {
+	File
+	path string
+}
+
+// uint reads the file as one unsigned decimal number.
+func (f portFile) uint(buf []byte) (uint64, error) {
+	b, err := f.Read(buf)
+	if err != nil {
+		return 0, err
+	}
+	v, err := sysfs.ParseCounter(b)
+	return v, sysfs.At(f.path, err)
+}
+
+// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Nothing else reads them, so that no two places
+// can disagree. A file is opened by its first read and kept open until Close. Errors are [*sysfs.Error]. Not safe for
+// concurrent use, and a read may hang: each user has its own Port, in a lane.
 type Port struct {
 	rail   Rail
 	open   OpenFile
-	netdev string // directory of the interface; empty when there is none
+	netdev string // directory of the interface; empty if there is none
 
 	state, physState, rate, speed, width, mtu portFile
 
@@ -38,18 +69,12 @@ type Port struct {
 	buf      [128]byte
 }
 
-// portFile is a file that knows its path, for errors.
-type portFile struct {
-	File
-	path string
-}
-
 // NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
 func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 	if open == nil {
 		open = KeepOpen
 	}
-	p := &Port{rail: r, open: open}
+	p := &Port{rail: r, open: open, gids: NewGIDTable(r.Dir, r.Port)}
 	if r.Netdev != "" {
 		p.netdev = filepath.Join(sysfsRoot, "class/net", r.Netdev)
 		p.mtu = p.file(p.netdev, "mtu")
@@ -59,7 +84,6 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 		p.speed = p.file(r.Dir, "device/current_link_speed")
 		p.width = p.file(r.Dir, "device/current_link_width")
 	}
-	p.gids = NewGIDTable(r.Dir, r.Port)
 	return p
 }
 
@@ -73,18 +97,12 @@ func (p *Port) file(elem ...string) portFile {
 
 // Close closes all files. A later read opens what it needs.
 func (p *Port) Close() {
-	p.closeFiles()
-	p.gids.Close()
-}
-
-// closeFiles closes all files but those of the GID table.
-func (p *Port) closeFiles() {
 	for _, f := range []portFile{p.state, p.physState, p.rate, p.speed, p.width, p.mtu} {
 		if f.File != nil {
 			f.Close()
 		}
 	}
-	p.bytes.close()
+	p.ForgetBytes()
 }
 
 // State returns the logical state (enum ib_port_state).
@@ -102,8 +120,7 @@ func (p *Port) id(f portFile) (int, error) {
 	number, _, found := bytes.Cut(b, []byte(":"))
 	id, err := sysfs.ParseUint(number)
 	if err == nil && (!found || id > 255) {
-		err = &sysfs.Error{Reason: sysfs.ReasonInvalid,
-			Err: fmt.Errorf("%q is not a number, a colon and a word", bytes.TrimSpace(b))}
+		err = sysfs.Invalid(f.path, b, "not a number, a colon and a word")
 	}
 	if err != nil {
 		return 0, sysfs.At(f.path, err)
@@ -118,69 +135,45 @@ func (p *Port) Rate() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	text := string(bytes.TrimSpace(b))
-	rate, err := ParseRate(text)
+	rate, err := ParseRate(string(bytes.TrimSpace(b)))
 	if err != nil {
-		return 0, invalid(p.rate.path, text, err)
+		return 0, sysfs.Invalid(p.rate.path, b, "not a rate in Gb/sec")
 	}
 	return rate, nil
 }
 
-// invalid is the error of a file whose text does not parse.
-func invalid(path, text string, err error) error {
-	if text == "" {
-		return &sysfs.Error{Path: path, Reason: sysfs.ReasonEmpty, Err: err}
-	}
-	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: err}
-}
-
-// Link returns the PCIe link as it is now. The error wraps [ErrNoLink] where there is none.
+// Link returns the PCIe link as it is now (current_link_speed and current_link_width). Without one the error wraps
+// [ErrNoLink].
 func (p *Port) Link() (Link, error) {
 	if p.rail.PCIAddress == "" {
 		return Link{}, fmt.Errorf("%s: %w", p.rail.Device, ErrNoLink)
 	}
-	return readLink(p.speed, p.width, p.buf[:])
-}
-
-// readLink reads current_link_speed and current_link_width of a PCI function.
-func readLink(speed, width portFile, buf []byte) (Link, error) {
-	b, err := speed.Read(buf)
+	b, err := p.speed.Read(p.buf[:])
 	if err != nil {
 		return Link{}, err
 	}
-	text := string(bytes.TrimSpace(b))
-	if len(text) >= len("Unknown") && text[:len("Unknown")] == "Unknown" {
-		return Link{}, fmt.Errorf("%s: %w", speed.path, ErrNoLink)
+	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("Unknown")) {
+		return Link{}, fmt.Errorf("%s: %w", p.speed.path, ErrNoLink)
 	}
-	transfers, err := ParseLinkSpeed(text)
+	transfers, err := ParseLinkSpeed(string(bytes.TrimSpace(b)))
 	if err != nil {
-		return Link{}, invalid(speed.path, text, err)
+		return Link{}, sysfs.Invalid(p.speed.path, b, "not a PCIe link speed")
 	}
-	lanes, err := width.uint(buf)
+	lanes, err := p.width.uint(p.buf[:])
 	switch {
 	case err != nil:
 		return Link{}, err
 	case lanes == 0:
-		return Link{}, fmt.Errorf("%s: %w", width.path, ErrNoLink)
+		return Link{}, fmt.Errorf("%s: %w", p.width.path, ErrNoLink)
 	case lanes > maxLanes:
-		return Link{}, &sysfs.Error{Path: width.path, Reason: sysfs.ReasonRange,
+		return Link{}, &sysfs.Error{Path: p.width.path, Reason: sysfs.ReasonRange,
 			Err: fmt.Errorf("a link of %d lanes", lanes)}
 	}
 	return Link{GigaTransfers: transfers, Width: int(lanes)}, nil
 }
 
-// uint reads the file as one unsigned decimal number.
-func (f portFile) uint(buf []byte) (uint64, error) {
-	b, err := f.Read(buf)
-	if err != nil {
-		return 0, err
-	}
-	v, err := sysfs.ParseCounter(b)
-	return v, sysfs.At(f.path, err)
-}
-
 // MTU returns the MTU of the network interface in bytes, and the RoCE MTU that the kernel derives from it, 0 on
-// InfiniBand. Both are 0 where the port has no interface.
+// InfiniBand. Both are 0 for a port without an interface.
 func (p *Port) MTU() (netdev, active int, err error) {
 	if p.netdev == "" {
 		return 0, 0, nil
@@ -198,21 +191,11 @@ func (p *Port) MTU() (netdev, active int, err error) {
 	return int(mtu), active, nil
 }
 
-// GIDs returns the GID table, and what of it could not be read; see [GIDTable.Read].
+// GIDs reads the GID table; see [GIDTable.Read].
 func (p *Port) GIDs() ([]GID, []error) { return p.gids.Read() }
 
-// Limits returns what bounds the rail now. Figures that cannot be read are 0. The error is that of the state, without
-// which nothing is known.
-func (p *Port) Limits() (Limits, error) {
-	state, err := p.State()
-	if err != nil {
-		return Limits{}, err
-	}
-	return p.LimitsIn(state), nil
-}
-
-// LimitsIn is Limits where the state has just been read. A port that is not active reports a meaningless rate, which
-// is not read.
+// LimitsIn returns what bounds the rail in a state that has just been read. Figures that cannot be read are 0. The rate
+// of a port that is not active is meaningless and is not read.
 func (p *Port) LimitsIn(state int) Limits {
 	l := Limits{Active: state == StateActive, PortKey: p.PortKey()}
 	if l.Active {

@@ -16,43 +16,40 @@ const (
 	Directions
 )
 
-// ErrUncounted says that nothing counts a port's bytes. It is always wrapped.
-var ErrUncounted = errors.New("nothing counts its bytes")
+// ErrUncounted means that no counter has a port's bytes. It is always wrapped.
+var ErrUncounted = errors.New("no byte counter")
 
-// byteFiles are the counters that hold a port's bytes under one driver.
+// byteFiles are the byte counters of one driver.
 type byteFiles struct {
-	dir   string // of counters, or empty for the interface's statistics
+	dir   string // below the port, or empty for the interface's statistics
 	names [Directions][]string
 	scale uint64
 }
 
-// byteDrivers are the drivers' counters in the order in which they are tried. Where a driver counts in two parts, the
-// sum counts.
+// byteDrivers are the drivers' counters in the order in which they are tried. Several names are added.
 var byteDrivers = []byteFiles{
 	{"counters", [Directions][]string{{"port_rcv_data"}, {"port_xmit_data"}}, 4}, // in words of 4 bytes
 	{"hw_counters", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},         // efa, bnxt_re
 	{"hw_counters", [Directions][]string{{"rdma_rx_bytes"}, {"rdma_tx_bytes"}}, 1},
 	{"hw_counters", [Directions][]string{{"ip4InOctets", "ip6InOctets"}, {"ip4OutOctets", "ip6OutOctets"}}, 1}, // irdma
-	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}},
-		1}, // rxe, siw
+	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},                                                  // rxe, siw
 }
 
-// byteCounter is what counts a port's bytes.
+// byteCounter is the byte counter of a port.
 type byteCounter struct {
 	found   bool
 	files   [Directions][]portFile
 	scale   uint64
-	age     time.Duration // the kernel answers from a cache for so long
-	shared  bool          // with TCP, and updated late: the interface's
+	age     time.Duration // how long the kernel caches it
+	shared  bool          // the interface's: with TCP, and updated late
 	refused sysfs.Refusal
-	err     error // of the last read, nil when it was good
+	err     error // of the last read
 	lost    error // of the last read of counters that had been found
 }
 
-// Bytes returns how many bytes the port has counted in one direction, in [Receive] or [Transmit]. Where the generation
-// differs from that of the read before, the value need not go on from the one before: the device may be another.
-// Nothing is read for a minute after the driver refused it, and the error is the same. It wraps [ErrUncounted] where
-// no counter exists.
+// Bytes returns the bytes counted in one direction, [Receive] or [Transmit]. If the generation has changed since the
+// last read, the device may be another and the values cannot be compared. After the driver refused a read, nothing is
+// read for a minute and the error is the same. Without a counter it wraps [ErrUncounted].
 func (p *Port) Bytes(direction int) (value uint64, generation int, err error) {
 	if err := p.FindBytes(); err != nil {
 		return 0, 0, err
@@ -65,8 +62,8 @@ func (p *Port) Bytes(direction int) (value uint64, generation int, err error) {
 	return value, generation, err
 }
 
-// FindBytes finds what counts the port's bytes, unless that is known. Where nothing does, the error wraps
-// [ErrUncounted] and that of the usual counter; where a counter exists and cannot be read, it is that counter's.
+// FindBytes finds the port's byte counters, unless they are known. If there are none, the error wraps [ErrUncounted] and
+// that of the usual counter; if one exists and cannot be read, it is that counter's.
 func (p *Port) FindBytes() error {
 	b := &p.bytes
 	switch {
@@ -81,19 +78,18 @@ func (p *Port) FindBytes() error {
 	}
 	b.refused.Note(b.err, time.Now())
 	if b.lost != nil && errors.Is(b.err, ErrUncounted) {
-		b.err = b.lost // it did count: a firmware that fails can look like a driver without the counter
+		b.err = b.lost // it was found before: failing firmware can look like a driver without the counter
 	}
 	return b.err
 }
 
-// ForgetBytes closes the byte counters; the next read finds them anew. A refusal stays.
+// ForgetBytes closes the byte counters; the next read finds them again. A refusal stays.
 func (p *Port) ForgetBytes() { p.bytes.close() }
 
-// BytesAge returns how old a value may be because the kernel answers from a cache. It is known once the counters are
-// found.
+// BytesAge returns how old a value from the kernel's cache may be. It is valid once the counters are found.
 func (p *Port) BytesAge() time.Duration { return p.bytes.age }
 
-// BytesShared reports whether the bytes are those of the interface, TCP included and up to 2 s late. It is known once
+// BytesShared reports whether the bytes are those of the interface, including TCP and up to 2 s late. It is valid once
 // the counters are found.
 func (p *Port) BytesShared() bool { return p.bytes.shared }
 
@@ -159,8 +155,7 @@ func (p *Port) findBytes() error {
 	return fmt.Errorf("%s: %w: %w", Key(p.rail.Device, p.rail.Port), ErrUncounted, why)
 }
 
-// absent reports whether an error of a counter says that it does not exist: no file, a driver that does not know it,
-// or "N/A (no PMA)".
+// absent reports whether an error means that a counter does not exist: no file, refused by the driver, or "N/A (no PMA)".
 func absent(err error) bool {
 	switch sysfs.Reason(err) {
 	case sysfs.ReasonVanished, sysfs.ReasonUnsupported, sysfs.ReasonInvalid:
@@ -169,7 +164,7 @@ func absent(err error) bool {
 	return false
 }
 
-// lifespan is how long the kernel answers hw_counters from its cache (Documentation/ABI/stable/sysfs-class-infiniband).
+// lifespan is how long the kernel caches hw_counters (Documentation/ABI/stable/sysfs-class-infiniband).
 func (p *Port) lifespan(f portFile) time.Duration {
 	defer f.Close()
 	const usual, most = 10, 10000 // ms: RDMA_HW_STATS_DEFAULT_LIFESPAN; the kernel's limit

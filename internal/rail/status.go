@@ -8,16 +8,16 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Status is what a port reports at one moment. What it does not report is 0.
+// Status is the state of a port at one moment. Unknown figures are 0.
 type Status struct {
 	StateID   int    // enum ib_port_state
-	State     string // the same in the kernel's words, for example "4: ACTIVE"
+	State     string // as the kernel prints it, for example "4: ACTIVE"
 	NetdevMTU int    // bytes
 	Limits    Limits
 	GIDs      []GID
 }
 
-// stateNames are the kernel's words for enum ib_port_state (drivers/infiniband/core/sysfs.c, state_show).
+// stateNames are the kernel's names of enum ib_port_state (drivers/infiniband/core/sysfs.c, state_show).
 var stateNames = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
 
 // StateName returns a port state as the kernel prints it, for example "4: ACTIVE".
@@ -28,10 +28,10 @@ func StateName(state int) string {
 	return fmt.Sprintf("%d: %s", state, stateNames[state])
 }
 
-// Status reads all but the bytes, for a reader that comes now and then: of its files only those of the GID table stay
-// open. The error is that of the state, without which nothing else is known.
+// Status reads all but the bytes, and leaves no file open. The error is that of the state, without which nothing else
+// is known.
 func (p *Port) Status() (Status, error) {
-	defer p.closeFiles()
+	defer p.Close()
 	state, err := p.State()
 	if err != nil {
 		return Status{}, err
@@ -41,21 +41,16 @@ func (p *Port) Status() (Status, error) {
 		s.NetdevMTU = mtu
 	}
 	s.GIDs, _ = p.gids.Read() // what cannot be read cannot be used
-	if len(s.GIDs) == 0 {
-		p.gids.Close() // another device may have taken the place of this one: read all of it
-		s.GIDs, _ = p.gids.Read()
-	}
 	return s, nil
 }
 
-// Traffic is what a rail has carried since its device or interface came up.
+// Traffic is what a rail carried since its device or interface came up.
 type Traffic struct {
 	Transmit, Receive uint64 // bytes on the wire, with headers
-	Retransmits       uint64 // events after which something is sent again; 0 where the driver does not count them
-	Repeats           uint64 // events that show that something was sent to it again; likewise
-	// up to 2 s of traffic may be missing: some drivers update an interface's statistics late
-	Slow bool
-	At   time.Time // when it was read
+	Retransmits       uint64 // events after which it retransmits; 0 if the driver does not count them
+	Repeats           uint64 // events that show retransmission by the other end; likewise
+	Slow              bool   // up to 2 s of traffic may be missing: drivers update an interface's statistics late
+	At                time.Time
 }
 
 // eventCounter is one file of hw_counters.
@@ -74,7 +69,7 @@ var eventNames = [...][]string{
 
 // Traffic reads the bytes, as [Port.Bytes] does, and the events. It leaves no file open.
 func (p *Port) Traffic() (t Traffic, err error) {
-	defer p.closeFiles()
+	defer p.Close()
 	t.At = time.Now()
 	if t.Transmit, _, err = p.Bytes(Transmit); err != nil {
 		return t, err
