@@ -2,30 +2,27 @@ package rail
 
 import "math"
 
-// ImbalancedAbove is the imbalance above which rails count as imbalanced, in
-// real traffic and in bursts of the probe: a rail carries less than 75 % of what
-// the best one does.
+// ImbalancedAbove is the imbalance above which rails count as imbalanced, in real traffic and in the probe's bursts: a
+// rail carries less than 75 % of the best one's load.
 const ImbalancedAbove = 0.25
 
-// Group says which rails are compared with each other: those of one link layer
-// and one rate. Rate is the greatest that the rail has had: a port that trains
-// down stays with its siblings. Rails of unknown rate (0) join the largest group
-// of their link layer.
+// Group is a set of rails that are compared with each other: those of one link layer and one rate, the highest that the
+// rail has had, so that a port that trains down stays with its siblings. Rails of unknown rate (0) join the largest
+// group of their link layer.
 type Group struct {
 	LinkLayer string
 	Rate      float64 // bytes per second
 }
 
-// Load is what one rail carried.
+// Load is the traffic of one rail.
 type Load struct {
 	Group    Group
 	Rate     float64 // bytes per second
 	Capacity float64 // bytes per second; 0 unknown
 }
 
-// Imbalance is 1 − the smallest share in the worst group. One rail at 61 % of
-// the others gives 0.39, one that carries nothing gives 1, however many rails
-// there are. known is false where [Shares] judges no rail.
+// Imbalance is 1 − the smallest share in the worst group. One rail at 61 % of the others gives 0.39, one that carries
+// nothing gives 1, for any number of rails. known is false if [Shares] has no share.
 func Imbalance(loads []Load) (imbalance float64, known bool) {
 	for _, share := range Shares(loads) {
 		if !math.IsNaN(share) {
@@ -35,10 +32,9 @@ func Imbalance(loads []Load) (imbalance float64, known bool) {
 	return imbalance, known
 }
 
-// Shares returns each rail's load ÷ capacity relative to the best rail of its
-// group: 1 for the best, 0 for one that carried nothing. NaN is a rail that is
-// not judged: it is alone in its group, or nothing in the group moved, or its
-// capacity is unknown where others of the group are known.
+// Shares returns each rail's load ÷ capacity relative to the best rail of its group: 1 for the best, 0 for one that
+// carried nothing. It is NaN for a rail that is alone in its group or in a group without traffic, and for a rail whose
+// capacity is unknown while those of others in its group are known.
 func Shares(loads []Load) []float64 {
 	shares := make([]float64, len(loads))
 	groups := map[Group][]int{}
@@ -55,8 +51,7 @@ func Shares(loads []Load) []float64 {
 	return shares
 }
 
-// join moves rails of unknown rate to the largest group of their link layer, of
-// two alike to the faster one.
+// join moves rails of unknown rate to the largest group of their link layer, the faster one of two.
 func join(groups map[Group][]int) {
 	for unknown, members := range groups {
 		if unknown.Rate > 0 {
@@ -76,8 +71,8 @@ func join(groups map[Group][]int) {
 	}
 }
 
-// compare fills in the shares of the members of one group. With fewer than two
-// known capacities the members are taken to be alike: a single one says nothing.
+// compare fills in the shares of the members of one group. With fewer than two known capacities, the members are
+// assumed to be equal.
 func compare(loads []Load, members []int, shares []float64) {
 	capacities := 0
 	for _, i := range members {
@@ -112,5 +107,5 @@ func compare(loads []Load, members []int, shares []float64) {
 	}
 }
 
-// known reports whether a rate or capacity is a figure that one can divide by.
+// known reports whether a rate or capacity can be used as a divisor.
 func known(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

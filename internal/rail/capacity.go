@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Link is a PCIe link as sysfs describes it (drivers/pci/pci-sysfs.c,
-// current_link_speed and current_link_width).
+// Link is a PCIe link (drivers/pci/pci-sysfs.c, current_link_speed and current_link_width).
 type Link struct {
 	GigaTransfers float64 // GT/s of one lane
 	Width         int     // lanes
 }
 
-// ParseLinkSpeed parses what the kernel prints: "32.0 GT/s PCIe", or "Unknown".
+// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", and returns GT/s. "Unknown" is an error.
 func ParseLinkSpeed(s string) (float64, error) {
 	number, _, found := strings.Cut(s, " GT/s")
 	v, err := strconv.ParseFloat(number, 64)
@@ -24,10 +23,9 @@ func ParseLinkSpeed(s string) (float64, error) {
 	return v, nil
 }
 
-// ParseRate parses the rate of a port as the kernel prints it, "400 Gb/sec (4X
-// NDR)", and returns bytes per second.
+// ParseRate parses the rate of a port as the kernel prints it, "400 Gb/sec (4X NDR)", and returns bytes per second.
 func ParseRate(text string) (float64, error) {
-	const most = 1e6 // Gb/s: far beyond any port, and small enough for the product
+	const most = 1e6 // Gb/s; more than any port
 	number, _, found := strings.Cut(text, " Gb/sec")
 	v, err := strconv.ParseFloat(number, 64)
 	if !found || err != nil || !(v > 0) || v > most {
@@ -36,9 +34,8 @@ func ParseRate(text string) (float64, error) {
 	return v * 125e6, nil
 }
 
-// BytesPerSecond is what the link carries in one direction, line coding taken
-// off, packet headers not: 8b/10b up to 5 GT/s, 128b/130b up to 32, and 236 of
-// 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
+// BytesPerSecond is the link's bandwidth in one direction without line coding, but with packet headers: 8b/10b up to
+// 5 GT/s, 128b/130b up to 32, and 236 of 256 bytes of a FLIT from 64 on (PCI Express Base 6.0, 4.2).
 func (l Link) BytesPerSecond() float64 {
 	coding := 236.0 / 256
 	switch {
@@ -50,20 +47,18 @@ func (l Link) BytesPerSecond() float64 {
 	return l.GigaTransfers * 1e9 / 8 * float64(l.Width) * coding
 }
 
-// Limits is what bounds one rail. Unknown figures are 0.
+// Limits are the limits of one rail. Unknown figures are 0.
 type Limits struct {
-	Active  bool    // the port is ACTIVE: only then it takes a share
+	Active  bool    // the port is ACTIVE; only then it uses what it shares
 	Rate    float64 // of the port, bytes per second
 	Link    float64 // of the PCIe link, bytes per second
-	LinkKey string  // rails with the same key hang on one PCIe link
+	LinkKey string  // rails with the same key share one PCIe link
 	PortKey string  // rails with the same key are functions of one physical port
 }
 
-// Capacities returns what each rail could carry with all active rails under
-// load, in bytes per second: the least of port rate and PCIe link, each divided
-// by the active rails that share it. A DGX Spark has two functions per port and
-// two per PCIe link. The value is 0 where the port is not active or nothing is
-// known.
+// Capacities returns what each rail could carry with all active rails under load, in bytes per second: the lower of port
+// rate and PCIe link, each divided by the active rails that share it. A DGX Spark has two functions per port and two per
+// PCIe link. The value is 0 if the port is not active or nothing is known.
 func Capacities(rails []Limits) []float64 {
 	onLink, onPort := map[string]int{}, map[string]int{}
 	for _, r := range rails {
@@ -82,7 +77,7 @@ func Capacities(rails []Limits) []float64 {
 			least = r.Rate / shared(onPort, r.PortKey)
 		}
 		if r.Link > 0 {
-			least = math.Min(least, r.Link/shared(onLink, r.LinkKey))
+			least = min(least, r.Link/shared(onLink, r.LinkKey))
 		}
 		if !math.IsInf(least, 1) {
 			out[i] = least
@@ -91,7 +86,7 @@ func Capacities(rails []Limits) []float64 {
 	return out
 }
 
-// shared is by how many a thing is divided; what has no key is not shared.
+// shared is how many rails share something; without a key, it is not shared.
 func shared(count map[string]int, key string) float64 {
 	if key == "" {
 		return 1
@@ -99,17 +94,15 @@ func shared(count map[string]int, key string) float64 {
 	return float64(count[key])
 }
 
-// LinkKey names the PCIe link of a function: functions of one slot share it.
+// LinkKey identifies the PCIe link of a function: functions of one slot share it.
 func LinkKey(pciAddress string) string {
 	slot, _, _ := strings.Cut(pciAddress, ".")
 	return slot
 }
 
-// PortKey names the physical port behind a rail. Where the netdev tells switch
-// and port (phys_switch_id, phys_port_name) that is the name; otherwise two
-// functions with one system image GUID and the same function number in different
-// slots are one port: a DGX Spark's, or a socket-direct adapter's. A device with
-// several ports of its own has no twin.
+// PortKey identifies the physical port of a rail, by the netdev's switch and port if it reports them (phys_switch_id,
+// phys_port_name). Otherwise two functions with one system image GUID and the same function number in different slots
+// are one port, as on a DGX Spark or a socket-direct adapter; a device with several ports has none in common.
 func (r Rail) PortKey(physSwitchID, physPortName string) string {
 	_, function, ok := strings.Cut(r.PCIAddress, ".")
 	switch {
@@ -121,16 +114,14 @@ func (r Rail) PortKey(physSwitchID, physPortName string) string {
 	return ""
 }
 
-// Header bytes that the kernel keeps free between the netdev's MTU and the
-// RoCE MTU.
+// Header bytes that the kernel reserves between the netdev's MTU and the RoCE MTU.
 const (
 	headersHardware = 96 // include/rdma/ib_addr.h iboe_get_mtu: GRH, UDP, BTH, XRC, AtomicETH, ICRC
 	headersRXE      = 80 // drivers/infiniband/sw/rxe/rxe_hdr.h RXE_MAX_HDR_LENGTH
 )
 
-// ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's:
-// the largest of 4096, 2048, 1024, 512, 256 that fits with all headers. Where
-// none fits it is 0, but rxe then says 256 (rxe.c rxe_set_mtu).
+// ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's: the largest of 4096, 2048, 1024, 512 and
+// 256 that fits with all headers. If none fits it is 0, on rxe 256 (rxe.c, rxe_set_mtu).
 func (r Rail) ActiveMTU(netdevMTU int) int {
 	headers, least := headersHardware, 0
 	if r.Software {

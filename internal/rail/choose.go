@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// Choice is the GID that a connection over a rail would use, and why that one.
+// Choice is the GID that a connection over a rail would use, and why.
 type Choice struct {
 	GID    GID
-	OK     bool   // false: no entry will do
-	Reason string // plain words, for people
+	OK     bool // an entry can be used
+	Reason string
 }
 
-// ChooseGID picks the entry for a connection: RoCE v2 over IPv4 on the rail's
-// own interface, and only for want of that something else. own reports whether an
-// interface is the rail's own; see [Own]. Ties go to the lowest index.
+// ChooseGID returns the entry for a connection: RoCE v2 over IPv4 on the rail's own interface if there is one, else the
+// next best. own reports whether an interface is the rail's own; see [Own]. Ties go to the lowest index.
 func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
-	if linkLayer == "InfiniBand" || linkLayer == "Unspecified" { // the latter is EFA's
+	if !isEthernet(linkLayer) {
 		if len(table) == 0 {
 			return Choice{Reason: "the GID table is empty"}
 		}
@@ -36,6 +35,11 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 	return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
 }
 
+// isEthernet reports whether the type and interface of GIDs count. EFA's link layer is Unspecified.
+func isEthernet(linkLayer string) bool {
+	return linkLayer != "InfiniBand" && linkLayer != "Unspecified"
+}
+
 // gidRank is one kind of entry of an Ethernet port's GID table.
 type gidRank struct {
 	tests  []func(GID) bool
@@ -46,7 +50,7 @@ func (r gidRank) fits(g GID) bool {
 	return !slices.ContainsFunc(r.tests, func(test func(GID) bool) bool { return !test(g) })
 }
 
-// gidRanks are the kinds of entries, the best first. The last is RoCE v1.
+// gidRanks are the kinds of entries, best first. The last is RoCE v1.
 func gidRanks(own func(netdev string) bool) []gidRank {
 	type all = []func(GID) bool
 	v2 := func(g GID) bool { return g.Type == TypeRoCEv2 }
@@ -63,14 +67,12 @@ func gidRanks(own func(netdev string) bool) []gidRank {
 	}
 }
 
-// UsableGIDs returns the entries that a connection could use, in order of the
-// index: most of them at most, the best in the order of [ChooseGID]. A quarter
-// of the places is for entries on another interface than the rail's own, where
-// there are that many. Of a port that has nothing better it is the one entry
-// that ChooseGID takes.
-func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, most int) []GID {
-	if linkLayer == "InfiniBand" || linkLayer == "Unspecified" {
-		return table[:min(len(table), most)]
+// UsableGIDs returns at most limit entries that a connection could use, in order of the index, the best in the order of
+// [ChooseGID]. Up to 1/4 of them are on another interface than the rail's own. If a port has only RoCE v1, it is the
+// entry that ChooseGID returns.
+func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, limit int) []GID {
+	if !isEthernet(linkLayer) {
+		return table[:min(len(table), limit)]
 	}
 	ranks := gidRanks(own)
 	kinds := make([][]GID, len(ranks))
@@ -82,18 +84,16 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, mos
 	if len(mine)+len(theirs) == 0 {
 		return table[:min(len(table), 1)]
 	}
-	usable := mine[:min(len(mine), max(most-len(theirs), most*3/4))]
-	usable = append(slices.Clone(usable), theirs[:min(len(theirs), most-len(usable))]...)
+	usable := mine[:min(len(mine), max(limit-len(theirs), limit*3/4))]
+	usable = append(slices.Clone(usable), theirs[:min(len(theirs), limit-len(usable))]...)
 	slices.SortFunc(usable, func(a, b GID) int { return a.Index - b.Index })
 	return usable
 }
 
 func linkLocal(g GID) bool { return g.Addr.Unmap().IsLinkLocalUnicast() }
 
-// Misbound reports whether the port's RoCE v2 IPv4 GIDs all sit on an interface
-// that is not the rail's own: what enslaving the interface to a bond does, and
-// what makes a connection leave by another port. ok is false when the port has
-// no such GID, and there is nothing to say.
+// Misbound reports whether all RoCE v2 IPv4 GIDs of the port belong to interfaces that are not the rail's own. This
+// happens when the interface joins a bond, and connections then use another port. ok is false without such a GID.
 func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
 	for _, g := range table {
 		if !g.IPv4() {
@@ -107,9 +107,8 @@ func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
 	return ok, ok
 }
 
-// Own returns the test whether an interface is the rail's own: the rail's
-// netdev, or one stacked on it (a VLAN, a macvlan), but not a bond or bridge
-// over it, because those send by whichever member they like.
+// Own returns a function that reports whether an interface is the rail's own: the rail's netdev, or one stacked on it (a
+// VLAN, a macvlan), but not a bond or bridge over it, which may send over any of its members.
 func Own(sysfsRoot, netdev string) func(string) bool {
 	return func(name string) bool {
 		if name == netdev {

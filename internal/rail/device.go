@@ -1,6 +1,7 @@
 package rail
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,8 +13,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// device is one RDMA device while it is examined. Everything it reads is kept
-// in memory by the kernel; nothing here costs a firmware command.
+// device is one RDMA device while it is examined. Everything it reads is in the kernel's memory; nothing costs a
+// firmware command.
 type device struct {
 	sysfs, dir, name string
 	kernel           Kernel // nil on a captured tree
@@ -21,49 +22,63 @@ type device struct {
 
 var (
 	bdf       = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
-	bondNamed = regexp.MustCompile(`_bond_\d+$`) // mlx5_ib names the one device of a hardware LAG so
+	bondNamed = regexp.MustCompile(`_bond_\d+$`) // the one device of a hardware LAG (mlx5_ib)
 )
 
-// examine returns the device's ports as rails, without name and ID.
-func (d device) examine() examined {
-	base := Rail{Device: d.name, Dir: d.dir, NUMANode: -1}
-	base.Firmware = d.text("fw_ver")
-	base.HCAType = d.text("hca_type")
-	base.BoardID = d.text("board_id")
-	base.NodeGUID = d.text("node_guid")
-	base.SystemImageGUID = d.text("sys_image_guid")
-	base.Software = d.text("parent") != ""
-	why := d.place(&base)
-	base.Place = d.locate().place
+// examined is what a device consists of.
+type examined struct {
+	ports   []Rail // without name and ID
+	leftOut []LeftOut
+	bonded  []string // PCI addresses of the functions whose bond this device is
+	err     error
+}
+
+// rail returns what all ports of the device have in common.
+func (d device) rail(l location) Rail {
+	r := Rail{Device: d.name, Dir: d.dir, Place: l.place, PCIAddress: l.pciAddress, NUMANode: -1,
+		Software: d.text("parent") != "", Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"),
+		BoardID: d.text("board_id"), NodeGUID: d.text("node_guid"), SystemImageGUID: d.text("sys_image_guid")}
+	if l.function != "" {
+		if s, err := sysfs.ReadString(l.function, "numa_node"); err == nil {
+			if n, err := strconv.Atoi(s); err == nil && n >= 0 {
+				r.NUMANode = n
+			}
+		}
+		if driver, err := os.Readlink(filepath.Join(l.function, "driver")); err == nil {
+			r.Driver = filepath.Base(driver)
+		}
+	}
+	return r
+}
+
+func (d device) examine() (out examined) {
+	l := d.locate()
+	base := d.rail(l)
 	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	if err != nil {
 		return examined{err: err}
 	}
-	var out examined
 	for _, e := range ports {
 		n, err := strconv.Atoi(e.Name)
 		if err != nil || n < 1 {
 			continue
 		}
-		if why != "" {
-			out.leftOut = append(out.leftOut, LeftOut{Device: d.name, Port: n, Reason: why})
+		if l.reason != "" {
+			out.leftOut = append(out.leftOut, LeftOut{Device: d.name, Port: n, Reason: l.reason})
 			continue
 		}
 		r := base
-		r.Port = n
-		r.LinkLayer = d.text("ports", e.Name, "link_layer")
-		r.Netdev = d.netdev(base, n)
+		r.Port, r.LinkLayer, r.Netdev = n, d.text("ports", e.Name, "link_layer"), d.netdev(n)
 		out.ports = append(out.ports, r)
 	}
 	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
 	if len(out.ports) > 0 && bondNamed.MatchString(d.name) {
-		out.taken = d.bonded(out.ports[0].Netdev)
+		out.bonded = d.bonded(out.ports[0].Netdev)
 	}
 	return out
 }
 
-// bonded returns the PCI addresses of the functions whose interfaces are members
-// of a bond: the driver made one device of them.
+// bonded returns the PCI addresses of the functions whose interfaces are members of a bond.
 func (d device) bonded(bond string) (addresses []string) {
 	list, err := sysfs.List(filepath.Join(d.sysfs, "class/net", bond))
 	if bond == "" || err != nil {
@@ -79,8 +94,7 @@ func (d device) bonded(bond string) (addresses []string) {
 	return addresses
 }
 
-// functionOf returns the directory of the PCI function that a link in sysfs leads
-// to or below, or nothing.
+// functionOf returns the directory of the PCI function that a link in sysfs points to or below; empty if none.
 func functionOf(link string) string {
 	function, err := filepath.EvalSymlinks(link)
 	if err != nil {
@@ -96,79 +110,45 @@ func functionOf(link string) string {
 	return function
 }
 
-// location is what is known of a device without asking its driver.
+// location is what links in sysfs say of a device, without a call of its driver.
 type location struct {
+	function          string // directory of the PCI function; empty for a software device
 	place, pciAddress string
+	reason            string // why its ports are not rails; empty if they are
 	nodeGUID          string // only of an excluded device
-	why               string // it is no rail
 }
 
-// locate says where the device sits, by links alone where it has any. A software
-// device sits where its interface does, or, where that is none of hardware, on it.
+// locate finds where the device is. A software device is at the PCI function of its interface, or else on the interface.
 func (d device) locate() (l location) {
-	function := functionOf(filepath.Join(d.dir, "device"))
-	if function == "" {
+	link := filepath.Join(d.dir, "device")
+	if l.function = functionOf(link); l.function == "" {
 		if netdev := d.text("parent"); netdev != "" {
 			l.place = "net:" + netdev
-			if function = functionOf(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
-				port := d.netdevPort(netdev)
-				l.place = "net:" + filepath.Base(function) + "/" + port
+			if function := functionOf(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
+				port, _ := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port") // 0 if there is only one
+				l.place = fmt.Sprintf("net:%s/%d", filepath.Base(function), port)
 			}
 		}
 		return l
 	}
-	l.pciAddress = filepath.Base(function)
+	l.pciAddress = filepath.Base(l.function)
 	l.place = l.pciAddress
-	if real, err := filepath.EvalSymlinks(filepath.Join(d.dir, "device")); err == nil && real != function {
+	if real, err := filepath.EvalSymlinks(link); err == nil && real != l.function {
 		l.place += "/" + filepath.Base(real) // an auxiliary device, for example mlx5_core.sf.4
+		if strings.Contains(filepath.Base(real), ".sf.") {
+			l.reason = "subfunction of " + l.pciAddress
+		}
 	}
-	var r Rail
-	l.why = d.place(&r)
+	if physfn, err := os.Readlink(filepath.Join(l.function, "physfn")); err == nil {
+		l.reason = "virtual function of " + filepath.Base(physfn)
+	}
 	return l
 }
 
-// netdevPort distinguishes the interfaces of one PCI function.
-func (d device) netdevPort(netdev string) string {
-	port, err := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port")
-	if err != nil {
-		return "0"
-	}
-	return strconv.FormatUint(port, 10)
-}
-
-// place fills in where the device sits, and returns why it is no rail, if so.
-func (d device) place(r *Rail) (why string) {
-	real, err := filepath.EvalSymlinks(filepath.Join(d.dir, "device"))
-	if err != nil {
-		return "" // a software device, or a tree that does not say
-	}
-	function := functionOf(filepath.Join(d.dir, "device"))
-	if function == "" {
-		return ""
-	}
-	r.PCIAddress = filepath.Base(function)
-	if s, err := sysfs.ReadString(function, "numa_node"); err == nil {
-		if n, err := strconv.Atoi(s); err == nil && n >= 0 {
-			r.NUMANode = n
-		}
-	}
-	if driver, err := os.Readlink(filepath.Join(function, "driver")); err == nil {
-		r.Driver = filepath.Base(driver)
-	}
-	if physfn, err := os.Readlink(filepath.Join(function, "physfn")); err == nil {
-		return "virtual function of " + filepath.Base(physfn)
-	}
-	if strings.Contains(filepath.Base(real), ".sf.") {
-		return "subfunction of " + r.PCIAddress
-	}
-	return ""
-}
-
-// netdev returns the network interface of a port, by the first way that
-// answers: the kernel (RDMA_NLDEV_CMD_PORT_GET), the parent of a software
-// device (drivers/infiniband/sw/rxe/rxe_verbs.c parent_show), the interface of
-// the PCI function whose dev_port is the port's, the first GID's interface.
-func (d device) netdev(base Rail, port int) string {
+// netdev returns the network interface of a port from the first source that has it: the kernel
+// (RDMA_NLDEV_CMD_PORT_GET), the parent of a software device (drivers/infiniband/sw/rxe/rxe_verbs.c, parent_show), the
+// interface of the PCI function whose dev_port is the port's, or the first GID with an interface.
+func (d device) netdev(port int) string {
 	if d.kernel != nil {
 		if name, err := d.kernel.PortNetdev(d.name, port); err == nil {
 			return name
@@ -185,19 +165,15 @@ func (d device) netdev(base Rail, port int) string {
 		}
 		return name
 	}
-	dir := filepath.Join(d.dir, "ports", strconv.Itoa(port), "gid_attrs/ndevs")
-	return d.firstGIDNetdev(dir)
+	return d.gidNetdev(filepath.Join(d.dir, "ports", strconv.Itoa(port), "gid_attrs/ndevs"))
 }
 
-// functionNetdev returns the interface below the PCI function that belongs to
-// the port: the only one, or the one with the port's number.
+// functionNetdev returns the interface of the PCI function that belongs to the port: the only one, or that of its
+// number.
 func (d device) functionNetdev(port int) string {
 	dir := filepath.Join(d.dir, "device/net")
 	list, err := sysfs.List(dir)
-	if err != nil || len(list) == 0 {
-		return ""
-	}
-	if len(list) == 1 {
+	if err == nil && len(list) == 1 {
 		return list[0].Name
 	}
 	for _, e := range list {
@@ -208,12 +184,9 @@ func (d device) functionNetdev(port int) string {
 	return ""
 }
 
-// firstGIDNetdev returns the interface of the lowest GID that has one.
-func (d device) firstGIDNetdev(dir string) string {
-	list, err := sysfs.List(dir)
-	if err != nil {
-		return ""
-	}
+// gidNetdev returns the interface of the lowest GID that has one.
+func (d device) gidNetdev(dir string) string {
+	list, _ := sysfs.List(dir)
 	slices.SortFunc(list, func(a, b sysfs.Entry) int { return naturalCompare(a.Name, b.Name) })
 	for _, e := range list {
 		if name, err := sysfs.ReadString(dir, e.Name); err == nil && name != "" {
@@ -223,8 +196,8 @@ func (d device) firstGIDNetdev(dir string) string {
 	return ""
 }
 
-// text returns one of the device's small files, empty when it has none: what
-// identifies a device is nice to have, and rxe has hardly any of it.
+// text returns one of the device's small files, empty if it cannot be read: these identify a device, but none is
+// required, and rxe has few of them.
 func (d device) text(elem ...string) string {
 	s, err := sysfs.ReadString(append([]string{d.dir}, elem...)...)
 	if err != nil || !printable(s) {
@@ -233,10 +206,21 @@ func (d device) text(elem ...string) string {
 	return s
 }
 
-// printable keeps binary rubbish out of labels.
+// printable keeps binary data out of labels.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-// String is the rail's name with its port, for messages.
-func (r Rail) String() string { return fmt.Sprintf("rail %s (%s/%d)", r.Name, r.Device, r.Port) }
+var number = regexp.MustCompile(`\d+`)
+
+// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and letters
+// without case, unless the names are otherwise equal.
+func naturalCompare(a, b string) int {
+	padded := func(s string) string {
+		return number.ReplaceAllStringFunc(strings.ToLower(s), func(n string) string {
+			n = strings.TrimLeft(n, "0")
+			return strings.Repeat("0", max(0, maxText-len(n))) + n
+		})
+	}
+	return cmp.Or(strings.Compare(padded(a), padded(b)), strings.Compare(a, b))
+}

@@ -112,7 +112,7 @@ func TestNetdev(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sys := sysfstest.Write(t, t.TempDir(), []byte(tt.tree)).Dir
 			d := device{sysfs: sys, dir: sys + "/class/infiniband/mlx5_0", name: "mlx5_0", kernel: tt.kernel}
-			if got := d.netdev(Rail{}, 2); got != tt.want {
+			if got := d.netdev(2); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -171,9 +171,10 @@ func TestPlace(t *testing.T) {
 					t.Chdir(sys)
 					sys = "."
 				}
-				r := Rail{NUMANode: -1}
-				why := device{sysfs: sys, dir: sys + "/class/infiniband/x", name: "x"}.place(&r)
-				if diff := gocmp.Diff(tt.want, place{r.PCIAddress, r.Driver, r.NUMANode, why}); diff != "" {
+				d := device{sysfs: sys, dir: sys + "/class/infiniband/x", name: "x"}
+				l := d.locate()
+				r := d.rail(l)
+				if diff := gocmp.Diff(tt.want, place{r.PCIAddress, r.Driver, r.NUMANode, l.reason}); diff != "" {
 					t.Error(diff)
 				}
 			})

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,70 +13,73 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options say which ports are rails and how they are named. The zero value
-// takes every port that is not a virtual function and numbers them.
+// Options define which ports are rails and their names. By default every port that is not a virtual function is one,
+// and they are numbered.
 type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
 	Names   map[string]string // "device/port" or "PCI address/port" → rail name
 }
 
-// Kernel answers what sysfs does not say.
+// Kernel answers what sysfs does not.
 type Kernel interface {
-	// PortNetdev returns the network interface of an RDMA port, or an error
-	// when the kernel has no answer.
+	// PortNetdev returns the network interface of an RDMA port, or an error if the kernel has no answer.
 	PortNetdev(device string, port int) (string, error)
 }
 
-// Snapshot is what the finder found at one moment. It is shared: do not change it.
+// Snapshot is the result of one scan. It is shared: do not change it.
 type Snapshot struct {
 	Rails    []Rail
 	LeftOut  []LeftOut
 	Excluded []string  // devices that Options.Include leaves out and that would be rails, in order
-	Missing  []Missing // rails that are known and not there, in order of their names
+	Missing  []Missing // known rails that are absent, in order of their names
 	Err      error     // devices that could not be examined, joined; the others are in Rails
 }
 
-// How long a finder trusts its last scan: not at all when a listing has changed, examineEvery when it has not, and
-// within settle without listing, so that all sources of one scrape see the same rails.
+// A finder does not list directories within settle, so that all sources of one scrape see the same rails. It examines
+// all devices when a listing has changed, and every examineEvery.
 const (
 	settle       = 20 * time.Millisecond
 	examineEvery = time.Minute
 )
 
-// Finder finds the rails below one sysfs, and finds them again when devices
-// vanish, come back or network interfaces are renamed. Safe for concurrent use.
+// Finder finds the rails below one sysfs, also after devices vanish, come back or interfaces are renamed. Safe for
+// concurrent use.
 type Finder struct {
 	sysfs  string
 	kernel Kernel
 	budget time.Duration
 
-	lanes  lane.Group[examined]
-	places lane.Group[location]
+	examining lane.Group[examined]
+	locating  lane.Group[location]
 
 	mu       sync.Mutex // protects all following fields
 	opts     Options
-	registry registry // which rail has which number: one that vanishes does not rename the others
+	registry registry // a rail keeps its number when another one vanishes
 	saved    []Record
 	save     func([]Record)
-	located  map[string]location // by device and inode
 	snap     Snapshot
-	known    map[string]examined // by device and inode, as last examined
-	compared time.Time           // when the listings were last compared
-	examined time.Time           // when the devices were last examined
-	seen     []sysfs.Entry       // the listings that snap was made of
+	devices  map[string]*deviceState // by ID
+	listed   time.Time               // when the directories were last listed
+	examined time.Time               // when all devices were last examined
+	listing  []sysfs.Entry           // that snap was made of
 }
 
-// NewFinder returns a finder for the tree at sysfs, normally /sys. A device
-// that does not answer within budget is left for the next scan. kernel may be
-// nil; it is only asked where the tree is a real sysfs.
+// deviceState is what is known of one device until it is removed.
+type deviceState struct {
+	name, id string
+	excluded bool      // by Options.Include
+	examined *examined // nil until it answers
+	location *location // nil until it is located, which an examined device need not be
+}
+
+// NewFinder returns a finder for the tree at sysfsRoot, normally /sys. A device that does not answer within budget is
+// examined again by the next scan. kernel may be nil; it is only used on a real sysfs.
 func NewFinder(sysfsRoot string, opts Options, kernel Kernel, budget time.Duration) *Finder {
 	return &Finder{sysfs: sysfsRoot, opts: opts, kernel: kernel, budget: budget}
 }
 
-// Remember makes the finder go on from the records of an earlier process, and
-// hand them to save whenever they change; save must not wait, and may be nil.
-// Before the first scan. Where a record is not as this version writes it, it returns
-// an error and uses none.
+// Remember starts the finder from the records of an earlier process, and passes them to save whenever they change; save
+// must not block, and may be nil. Call it before the first scan. If a record is invalid, none is used.
 func (f *Finder) Remember(records []Record, save func([]Record)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,187 +94,106 @@ func (f *Finder) Remember(records []Record, save func([]Record)) error {
 	return nil
 }
 
-// SetOptions changes which ports are rails, from the next scan on. Ports that
-// have a number keep it.
+// SetOptions changes which ports are rails, from the next scan on. Numbered ports keep their numbers.
 func (f *Finder) SetOptions(opts Options) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opts = opts
-	f.compared, f.examined = time.Time{}, time.Time{}
+	f.listed, f.examined = time.Time{}, time.Time{}
 }
 
-// Rails returns the rails there are now, in order, and what could not be
-// examined. Neither excludes the other; no rails and no error means that the
-// machine has none.
+// Rails returns the rails that exist now, in order, and what could not be examined; both may be present. Neither rails
+// nor an error means that the machine has none.
 func (f *Finder) Rails() ([]Rail, error) {
 	s := f.Snapshot()
 	return s.Rails, s.Err
 }
 
-// Excluded returns the devices that are there, but are no rails because the
-// options leave them out. Of them only place and node GUID are read.
+// Excluded returns Snapshot.Excluded. Of these devices only place and node GUID are read.
 func (f *Finder) Excluded() []string { return f.Snapshot().Excluded }
 
-// Missing returns the rails that are known and not there.
+// Missing returns Snapshot.Missing.
 func (f *Finder) Missing() []Missing { return f.Snapshot().Missing }
 
-// Snapshot is Rails with the ports that were left out.
+// Snapshot scans, unless the last scan is recent.
 func (f *Finder) Snapshot() Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if now.Sub(f.compared) < settle {
+	if now.Sub(f.listed) < settle {
 		return f.snap
 	}
 	devices, err := sysfs.List(f.class())
-	if err != nil {
-		if sysfs.Reason(err) != sysfs.ReasonVanished {
-			f.snap, f.compared, f.seen = Snapshot{Err: err}, now, nil
-			return f.snap
-		}
-		devices = nil // no RDMA core in this kernel: no rails
+	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished { // without the directory, the kernel has no RDMA core
+		f.snap, f.listed, f.listing = Snapshot{Err: err}, now, nil
+		return f.snap
 	}
 	netdevs, _ := sysfs.List(filepath.Join(f.sysfs, "class/net"))
-	listing := append(append([]sysfs.Entry{}, devices...), netdevs...)
-	if all := !slices.Equal(listing, f.seen) || now.Sub(f.examined) >= examineEvery; all || f.snap.Err != nil {
-		f.snap = f.examine(devices, all)
-		f.seen = listing
+	listing := slices.Concat(devices, netdevs)
+	if all := !slices.Equal(listing, f.listing) || now.Sub(f.examined) >= examineEvery; all || f.snap.Err != nil {
+		f.snap = f.scan(devices, all)
+		f.listing = listing
 		if all {
 			f.examined = now
 		}
 	}
-	f.compared = time.Now() // after what it took
+	f.listed = time.Now()
 	return f.snap
 }
 
 func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniband") }
 
-// examined is the result for one device.
-type examined struct {
-	ports   []Rail
-	leftOut []LeftOut
-	taken   []string // PCI addresses of functions that are part of this device, a bond's
-	err     error
+// device returns the examiner of a device.
+func (f *Finder) device(name string, kernel Kernel) device {
+	return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}
 }
 
-// examine examines the devices, side by side, each in its own lane: all of them, or only those that could not be
-// examined so far. A device that does not answer stays what it was, unless it was removed meanwhile.
-func (f *Finder) examine(devices []sysfs.Entry, all bool) Snapshot {
-	known := map[string]examined{} // by ID
-	var names, ask, left []string
-	ids := map[string]string{}
+// scan examines all devices, or only those that have not answered yet. A device that does not answer now stays what it
+// was, unless it was removed meanwhile.
+func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
+	before, byName := f.devices, map[string]*deviceState{}
+	f.devices = map[string]*deviceState{}
+	var devices []*deviceState
+	for _, e := range entries {
+		id := e.Name + "#" + strconv.FormatUint(e.Ino, 10)
+		d := before[id]
+		if d == nil {
+			d = &deviceState{name: e.Name, id: id}
+		}
+		if d.excluded = f.opts.Include != nil && !f.opts.Include.MatchString(e.Name); d.excluded {
+			d.examined = nil
+		}
+		f.devices[id], byName[d.name] = d, d
+		devices = append(devices, d)
+	}
+	slices.SortFunc(devices, func(a, b *deviceState) int { return naturalCompare(a.name, b.name) })
+	err := f.examine(devices, byName, all)
+	f.locate(devices, byName)
+	snap := f.makeSnapshot(devices)
+	snap.Err = err
+	return snap
+}
+
+// names returns the names of the devices that are selected.
+func names(devices []*deviceState, selected func(*deviceState) bool) (list []string) {
 	for _, d := range devices {
-		id := d.Name + "#" + strconv.FormatUint(d.Ino, 10)
-		ids[d.Name] = id
-		if f.opts.Include != nil && !f.opts.Include.MatchString(d.Name) {
-			left = append(left, d.Name)
-			continue
-		}
-		names = append(names, d.Name)
-		e, ok := f.known[id]
-		if ok {
-			known[id] = e
-		}
-		if all || !ok {
-			ask = append(ask, d.Name)
+		if selected(d) {
+			list = append(list, d.name)
 		}
 	}
-	failed := f.examineEach(ask, ids, known)
-	f.known = known
-	var silent []string
-	for _, name := range names {
-		if _, ok := known[ids[name]]; !ok {
-			silent = append(silent, name)
-		}
-	}
-	f.locate(ids, silent, left)
-	slices.SortFunc(names, naturalCompare)
-	slices.SortFunc(left, naturalCompare)
-	snap := f.makeSnapshot(names, left, ids)
-	snap.Err = errors.Join(failed...)
-	return snap
+	return list
 }
 
-// locate finds out where devices are that are not examined: those that do not answer, and those that are left out. The
-// result holds until the device is removed.
-func (f *Finder) locate(ids map[string]string, silent, left []string) {
-	located := map[string]location{}
-	var ask []string
-	for _, name := range slices.Concat(silent, left) {
-		if l, ok := f.located[ids[name]]; ok {
-			located[ids[name]] = l
-		} else {
-			ask = append(ask, name)
-		}
-	}
-	for _, res := range f.places.Run(f.budget, ask, func(name string) location {
-		d := device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name}
-		l := d.locate()
-		if slices.Contains(left, name) {
-			l.nodeGUID = d.text("node_guid")
-		}
-		return l
-	}) {
-		if res.Err == nil {
-			located[ids[res.Key]] = res.Value
-		}
-	}
-	f.located = located
-}
-
-// makeSnapshot makes a snapshot of what is known of the devices. The rails get their names from the registry.
-func (f *Finder) makeSnapshot(names, left []string, ids map[string]string) (snap Snapshot) {
-	var seen []sighting
-	taken := map[string]bool{}
-	for _, name := range names {
-		e, ok := f.known[ids[name]]
-		if l := f.located[ids[name]]; !ok && l.why == "" {
-			seen = append(seen, sighting{Record{Device: name, Place: l.place, PCIAddress: l.pciAddress}, unexamined})
-			snap.Rails = append(snap.Rails, Rail{}) // dropped below: in step with seen
-		}
-		for _, r := range e.ports {
-			r.ID = ids[name]
-			seen = append(seen, sighting{kind: examinedPort,
-				Record: Record{Device: r.Device, Port: r.Port, Place: r.Place, PCIAddress: r.PCIAddress,
-					NodeGUID: r.NodeGUID}})
-			snap.Rails = append(snap.Rails, r)
-		}
-		snap.LeftOut = append(snap.LeftOut, e.leftOut...)
-		for _, address := range e.taken {
-			taken[address] = true
-		}
-	}
-	for _, name := range left {
-		if l := f.located[ids[name]]; l.why == "" {
-			snap.Excluded = append(snap.Excluded, name)
-			seen = append(seen, sighting{kind: excludedOne,
-				Record: Record{Device: name, Place: l.place, PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}})
-		}
-	}
-	rails, missing := f.registry.assign(seen, f.opts.Names, taken)
-	for i := range snap.Rails {
-		snap.Rails[i].Name = rails[i]
-	}
-	snap.Rails = slices.DeleteFunc(snap.Rails, func(r Rail) bool { return r.ID == "" })
-	snap.Missing = missing
-	if list := f.registry.list(); !slices.Equal(list, f.saved) {
-		f.saved = list
-		if f.save != nil {
-			f.save(list)
-		}
-	}
-	return snap
-}
-
-// examineEach examines devices, puts the results into known, and returns what could not be examined.
-func (f *Finder) examineEach(names []string, ids map[string]string, known map[string]examined) (failed []error) {
+// examine examines devices side by side, each in its own lane, and returns which failed.
+func (f *Finder) examine(devices []*deviceState, byName map[string]*deviceState, all bool) error {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
 		kernel = nil
 	}
-	slices.SortFunc(names, naturalCompare)
-	for _, res := range f.lanes.Run(f.budget, names, func(name string) examined {
-		return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}.examine()
+	var failed []error
+	due := names(devices, func(d *deviceState) bool { return !d.excluded && (all || d.examined == nil) })
+	for _, res := range f.examining.Run(f.budget, due, func(name string) examined {
+		return f.device(name, kernel).examine()
 	}) {
 		switch {
 		case res.Err != nil:
@@ -280,22 +201,78 @@ func (f *Finder) examineEach(names []string, ids map[string]string, known map[st
 				Reason: sysfs.ReasonTimeout, Err: res.Err}})
 		case res.Value.err != nil:
 			failed = append(failed, &DeviceError{res.Key, res.Value.err})
-			delete(known, ids[res.Key])
+			byName[res.Key].examined = nil
 		default:
-			known[ids[res.Key]] = res.Value
+			byName[res.Key].examined = &res.Value
 		}
 	}
-	return failed
+	return errors.Join(failed...)
 }
 
-// Key is the form in which the configuration names a port: device/port.
-func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
+// locate finds the place of devices that are not examined, because they do not answer or are excluded. It does not
+// change until the device is removed.
+func (f *Finder) locate(devices []*deviceState, byName map[string]*deviceState) {
+	due := names(devices, func(d *deviceState) bool { return d.examined == nil && d.location == nil })
+	excluded := names(devices, func(d *deviceState) bool { return d.excluded })
+	for _, res := range f.locating.Run(f.budget, due, func(name string) location {
+		d := f.device(name, nil)
+		l := d.locate()
+		if slices.Contains(excluded, name) {
+			l.nodeGUID = d.text("node_guid")
+		}
+		return l
+	}) {
+		if res.Err == nil {
+			byName[res.Key].location = &res.Value
+		}
+	}
+}
 
-// splitKey takes a [Key] apart.
-func splitKey(key string) (device string, port int) {
-	i := strings.LastIndexByte(key, '/')
-	port, _ = strconv.Atoi(key[i+1:])
-	return key[:max(i, 0)], port
+// makeSnapshot names the rails by the registry.
+func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
+	var seen []sighting
+	bonded := map[string]bool{}
+	for _, d := range devices {
+		if e := d.examined; e != nil {
+			for _, r := range e.ports {
+				r.ID = d.id
+				snap.Rails = append(snap.Rails, r)
+				seen = append(seen, sighting{kind: examinedPort, Record: Record{Device: r.Device, Port: r.Port,
+					Place: r.Place, PCIAddress: r.PCIAddress, NodeGUID: r.NodeGUID}})
+			}
+			snap.LeftOut = append(snap.LeftOut, e.leftOut...)
+			for _, address := range e.bonded {
+				bonded[address] = true
+			}
+			continue
+		}
+		var l location
+		if d.location != nil {
+			l = *d.location
+		}
+		if l.reason != "" {
+			continue
+		}
+		kind := unexamined
+		if d.excluded {
+			kind = excludedDevice
+			snap.Excluded = append(snap.Excluded, d.name)
+		}
+		seen = append(seen, sighting{kind: kind, Record: Record{Device: d.name, Place: l.place,
+			PCIAddress: l.pciAddress, NodeGUID: l.nodeGUID}})
+	}
+	assigned, missing := f.registry.assign(seen, f.opts.Names, bonded)
+	snap.Missing = missing
+	for i, name := range slices.DeleteFunc(assigned, func(name string) bool { return name == "" }) {
+		snap.Rails[i].Name = name
+	}
+	if list := f.registry.list(); !slices.Equal(list, f.saved) {
+		f.saved = list
+		if f.save != nil {
+			f.save(list)
+		}
+	}
+	return snap
 }
 
 // DeviceError is a device that could not be examined.
@@ -306,44 +283,3 @@ type DeviceError struct {
 
 func (e *DeviceError) Error() string { return e.Device + ": " + e.Err.Error() }
 func (e *DeviceError) Unwrap() error { return e.Err }
-
-// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before
-// roceP2p1s0f0: runs of digits compare as numbers, letters whatever their case,
-// and names that are equal so far byte by byte.
-func naturalCompare(a, b string) int {
-	if c := compareFolded(strings.ToLower(a), strings.ToLower(b)); c != 0 {
-		return c
-	}
-	return strings.Compare(a, b)
-}
-
-func compareFolded(a, b string) int {
-	for a != "" && b != "" {
-		da, db := digits(a), digits(b)
-		if da == 0 || db == 0 {
-			if a[0] != b[0] {
-				return int(a[0]) - int(b[0])
-			}
-			a, b = a[1:], b[1:]
-			continue
-		}
-		na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
-		if c := len(na) - len(nb); c != 0 {
-			return c
-		}
-		if c := strings.Compare(na, nb); c != 0 {
-			return c
-		}
-		a, b = a[da:], b[db:]
-	}
-	return len(a) - len(b)
-}
-
-// digits returns the length of the run of digits that s starts with.
-func digits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
-}

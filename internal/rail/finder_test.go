@@ -313,7 +313,7 @@ func TestFinderStuckDevice(t *testing.T) {
 		f := NewFinder(m.dir, Options{}, nil, time10)
 		f.Snapshot()
 		release := make(chan struct{})
-		go f.lanes.Run(time.Millisecond, []string{"mlx5_1"}, func(string) examined { <-release; return examined{} })
+		go f.examining.Run(time.Millisecond, []string{"mlx5_1"}, func(string) examined { <-release; return examined{} })
 		time.Sleep(examineEvery)
 		start := time.Now()
 		s := f.Snapshot()

@@ -46,7 +46,7 @@ func TestSlowDeviceKeepsItsPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			release := make(chan struct{})
-			go f.lanes.Run(time.Millisecond, []string{"mlx5_1"}, func(string) examined { <-release; return examined{} })
+			go f.examining.Run(time.Millisecond, []string{"mlx5_1"}, func(string) examined { <-release; return examined{} })
 			return f, func() { close(release) }
 		}
 		f, answer := start()
@@ -183,8 +183,10 @@ func TestExcludedIsNotMissing(t *testing.T) {
 			t.Error(diff)
 		}
 		release := make(chan struct{})
-		f.located = nil
-		go f.places.Run(time.Millisecond, []string{"mlx5_0"}, func(string) location { <-release; return location{} })
+		for _, d := range f.devices {
+			d.location = nil
+		}
+		go f.locating.Run(time.Millisecond, []string{"mlx5_0"}, func(string) location { <-release; return location{} })
 		time.Sleep(time.Minute)
 		m.expect(f, "excluded, and its files hang", "mlx5_1:1 mlx5_2:2")
 		close(release)

@@ -1,11 +1,15 @@
-// Package rail says what a rail is: one RDMA port of this node that is not a
-// virtual function. It finds the rails, names them, reads their ports, and works
-// out what each could carry, which GID a connection would use, and how even a
-// load is. It knows neither collectors nor probes nor Prometheus.
+// Package rail defines what a rail is: one RDMA port of this node that is not a virtual function. It finds and names the
+// rails, reads their ports, and computes what each could carry, which GID a connection would use, and how balanced a
+// load is. It does not depend on collectors, probes or Prometheus.
 package rail
 
-// Rail is one RDMA port and what it hangs on. Values are never changed after
-// the finder returned them.
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Rail is one RDMA port with its device and interface. Values are not changed after the finder returned them.
 type Rail struct {
 	Name   string // "0", "1", … in natural order of devices and ports, or as configured
 	Device string // RDMA device, for example mlx5_0
@@ -16,23 +20,35 @@ type Rail struct {
 	// Dir is the device's directory, <sysfs>/class/infiniband/<device>.
 	Dir string
 
-	// Netdev is the network interface the port belongs to: the bond's where the driver made one device of a bond; empty
-	// when unknown.
+	// Netdev is the network interface of the port, that of the bond if the device is one of a bond; empty if unknown.
 	Netdev     string
-	LinkLayer  string // Ethernet or InfiniBand, as the kernel says
+	LinkLayer  string // Ethernet or InfiniBand, as the kernel reports it
 	PCIAddress string // domain:bus:device.function; empty for a software device
-	Place      string // PCI address and auxiliary device, or net: and where a software device's interface sits
-	NUMANode   int    // -1 when unknown
-	Software   bool   // a device made of a network interface alone (rxe, siw)
-	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty when unknown
+	Place      string // PCI address and auxiliary device, or net: and the place of a software device's interface
+	NUMANode   int    // -1 if unknown
+	Software   bool   // a device on top of a network interface (rxe, siw)
+	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty if unknown
 
-	HCAType, BoardID, Firmware string // as the kernel says; empty when it does not
-	NodeGUID, SystemImageGUID  string // as the kernel says; functions of one adapter share the latter
+	HCAType, BoardID, Firmware string // as the kernel reports them; empty if it does not
+	NodeGUID, SystemImageGUID  string // likewise; functions of one adapter share the latter
 }
+
+// String is the rail's name with its port, for messages.
+func (r Rail) String() string { return fmt.Sprintf("rail %s (%s/%d)", r.Name, r.Device, r.Port) }
 
 // LeftOut is an RDMA port that is not a rail, with the reason.
 type LeftOut struct {
 	Device string
 	Port   int
 	Reason string
+}
+
+// Key names a port as rails.names does: "device/port" or "PCI address/port".
+func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
+
+// splitKey is the inverse of [Key].
+func splitKey(key string) (device string, port int) {
+	i := strings.LastIndexByte(key, '/')
+	port, _ = strconv.Atoi(key[i+1:])
+	return key[:max(i, 0)], port
 }

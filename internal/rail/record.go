@@ -9,32 +9,29 @@ import (
 	"strings"
 )
 
-// Record is what is remembered of one rail: its number, and by what it is known
-// again. It goes to the state directory as it is.
+// Record is what is remembered of one rail: its number, and what identifies it. It is written to the state directory.
 type Record struct {
 	Number     int    `json:"number"`
-	Device     string `json:"device"` // as it was last called; never an identity where there is another
+	Device     string `json:"device"` // the last name; identifies the rail only if nothing else does
 	Port       int    `json:"port"`
-	Place      string `json:"place,omitempty"` // PCI address and auxiliary device, or net: and where its interface sits
+	Place      string `json:"place,omitempty"` // see Rail.Place
 	PCIAddress string `json:"pci_address,omitempty"`
 	NodeGUID   string `json:"node_guid,omitempty"`  // only while no other device has the same
 	Configured string `json:"configured,omitempty"` // the device/port by which rails.names named it
-	// Superseded is set while the rail is away and another one sits at its place:
-	// buses have shifted.
+	// Superseded is set while the rail is absent and another one is at its place: bus numbers have shifted.
 	Superseded bool `json:"superseded,omitempty"`
-	// Reserved is set as long as the device has not answered: the number is kept
-	// for its first port.
+	// Reserved is set until the device answers: the number is for its first port.
 	Reserved bool `json:"reserved,omitempty"`
 }
 
-// Missing is a rail that is known and not there.
+// Missing is a known rail that is absent.
 type Missing struct {
 	Name, Device string
 	Port         int
 	PCIAddress   string
 }
 
-// Bounds of what is remembered, and believed of a file.
+// Bounds of records, also of those from a file.
 const (
 	maxRecords = 256
 	maxNumber  = 9999
@@ -44,16 +41,16 @@ const (
 
 var validText = regexp.MustCompile(`^[ -~]*$`)
 
-// CheckRecords returns why records that were read from a file cannot be used.
+// CheckRecords validates records that were read from a file.
 func CheckRecords(records []Record) error {
 	if len(records) > maxRecords {
-		return fmt.Errorf("%d rails; at most %d are remembered", len(records), maxRecords)
+		return fmt.Errorf("%d rails; at most %d are allowed", len(records), maxRecords)
 	}
 	taken := map[int]bool{}
 	for i, r := range records {
 		why := r.check()
 		if why == nil && taken[r.Number] {
-			why = fmt.Errorf("number %d is there twice", r.Number)
+			why = fmt.Errorf("duplicate number %d", r.Number)
 		}
 		if why != nil {
 			return fmt.Errorf("rail %d of the list: %w", i+1, why)
@@ -63,7 +60,7 @@ func CheckRecords(records []Record) error {
 	return nil
 }
 
-// check returns what is wrong with the record by itself.
+// check validates one record.
 func (r Record) check() error {
 	switch {
 	case r.Number < 0 || r.Number > maxNumber:
@@ -83,9 +80,8 @@ func (r Record) check() error {
 	return nil
 }
 
-// Forget returns the records without the rail of that name, and that rail. The name
-// is what names, by "device/port" or "PCI address/port", call it, or its number where
-// they call several so.
+// Forget returns the records without the rail of that name, and that rail. Its name is the one in names, by
+// "device/port" or "PCI address/port", or its number if several have the same name.
 func Forget(records []Record, name string, names map[string]string) (left []Record, forgotten Record, found bool) {
 	configured := func(r Record) string {
 		return cmp.Or(names[Key(r.Device, r.Port)], names[Key(r.PCIAddress, r.Port)], names[r.Configured])
@@ -108,7 +104,7 @@ func Forget(records []Record, name string, names map[string]string) (left []Reco
 	return left, forgotten, found
 }
 
-// usableGUID returns a node GUID that can tell devices apart, or nothing.
+// usableGUID returns a node GUID that can identify a device, or nothing.
 func usableGUID(guid string) string {
 	if strings.Trim(guid, "0:") == "" || len(guid) > maxText || !validText.MatchString(guid) {
 		return ""

@@ -1,11 +1,13 @@
 package rail
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 )
 
-// sighting is what one scan found of a port, or of a device of which less is known.
+// sighting is a port that a scan found, or a device of which less is known.
 type sighting struct {
 	Record
 	kind sightingKind
@@ -14,9 +16,9 @@ type sighting struct {
 type sightingKind int
 
 const (
-	examinedPort sightingKind = iota
-	unexamined                // a device that did not answer: its ports are not known
-	excludedOne               // a device that Options.Include leaves out
+	examinedPort   sightingKind = iota
+	unexamined                  // a device that did not answer: its ports are unknown
+	excludedDevice              // a device that Options.Include leaves out
 )
 
 // registry recognizes rails and numbers them. Not safe for concurrent use.
@@ -28,34 +30,36 @@ type registry struct {
 type matching struct {
 	registry *registry
 	seen     []sighting // in natural order
-	of       []*Record  // of each sighting, nil while none is found; of a device that is not examined the first
+	of       []*Record  // of each sighting, nil until one is found; the first one of a device
 	held     map[*Record]bool
 	names    map[string]string // "device/port" or "PCI address/port" → configured name
 }
 
-// assign finds the record of each port in seen, which is in natural order, makes records for those that are new, and
-// returns the names in the same order. Taken are the PCI addresses of functions that a bond has made one device of.
-func (g *registry) assign(seen []sighting, names map[string]string, taken map[string]bool) ([]string, []Missing) {
+// assign finds the record of each sighting, adds records of new ports, and returns the names of the ports in the order
+// of seen, which is the natural one; other sightings have none. bonded are the PCI addresses of functions that belong
+// to a bond's device.
+func (g *registry) assign(seen []sighting, names map[string]string, bonded map[string]bool) ([]string, []Missing) {
 	m := &matching{registry: g, seen: seen, of: make([]*Record, len(seen)), held: map[*Record]bool{}, names: names}
 	m.dropAmbiguousGUIDs()
-	m.match(func(s sighting, r *Record) bool { return atPlace(s, r) && agree(s, r) })
-	m.match(func(s sighting, r *Record) bool { return !r.Reserved && sameGUID(s, r) })
-	m.hold(func(s sighting, r *Record) bool { return s.NodeGUID != "" && s.NodeGUID == r.NodeGUID })
-	m.hold(func(s sighting, r *Record) bool { return s.Place != "" && s.Place == r.Place })
-	m.match(atPlace) // another GUID at the same place: the card was replaced
-	m.hold(func(s sighting, r *Record) bool { return s.Device == r.Device && (s.Place == "" || r.Place == "") })
-	m.match(byName)
+	const ports, devices = true, false
+	m.match(ports, func(s sighting, r *Record) bool { return atPlace(s, r) && guidsAgree(s, r) })
+	m.match(ports, func(s sighting, r *Record) bool { return !r.Reserved && sameGUID(s, r) && s.Port == r.Port })
+	m.match(devices, sameGUID)
+	m.match(devices, func(s sighting, r *Record) bool { return s.Place != "" && s.Place == r.Place })
+	m.match(ports, atPlace) // another GUID at the same place: the card was replaced
+	m.match(devices, func(s sighting, r *Record) bool { return s.Device == r.Device && (s.Place == "" || r.Place == "") })
+	m.match(ports, sameName)
 	m.endReservations()
 	m.update()
 	m.number()
 	m.resolveCollisions()
 	result := m.name()
-	missing := m.missing(taken, result)
+	missing := m.missing(bonded, result)
 	g.bound(m.held)
 	return result, missing
 }
 
-// dropAmbiguousGUIDs clears GUIDs that several devices have now, as Soft-RoCE devices over the members of a bond do.
+// dropAmbiguousGUIDs clears GUIDs that several devices have, such as Soft-RoCE devices over the members of a bond.
 func (m *matching) dropAmbiguousGUIDs() {
 	type key struct {
 		guid string
@@ -79,17 +83,23 @@ func (m *matching) dropAmbiguousGUIDs() {
 	}
 }
 
-// match finds the record of each port that has none yet, rather one that was
-// there last.
-func (m *matching) match(fits func(sighting, *Record) bool) {
+// match gives sightings without a record those that fit, present ones before superseded ones: a port one of them, a
+// device whose ports are unknown all of them.
+func (m *matching) match(ports bool, fits func(sighting, *Record) bool) {
 	for _, superseded := range []bool{false, true} {
 		for i, s := range m.seen {
-			if s.kind != examinedPort || m.of[i] != nil {
+			if m.of[i] != nil || ports != (s.kind == examinedPort) {
 				continue
 			}
 			for _, r := range m.registry.records {
-				if r.Superseded == superseded && !m.held[r] && fits(s, r) {
-					m.of[i], m.held[r] = r, true
+				if r.Superseded != superseded || m.held[r] || !fits(s, r) {
+					continue
+				}
+				m.held[r] = true
+				if m.of[i] == nil {
+					m.of[i] = r
+				}
+				if ports {
 					break
 				}
 			}
@@ -97,61 +107,27 @@ func (m *matching) match(fits func(sighting, *Record) bool) {
 	}
 }
 
-// atPlace reports whether the port is where the record's was. A reservation is
-// for the first port of its device.
+// atPlace reports whether the port is where the record's was. A reservation is for the first port of its device.
 func atPlace(s sighting, r *Record) bool {
 	return s.Place != "" && s.Place == r.Place && (s.Port == r.Port || r.Reserved)
 }
 
-// agree reports whether the GUIDs do not contradict.
-func agree(s sighting, r *Record) bool {
+func sameGUID(s sighting, r *Record) bool { return s.NodeGUID != "" && s.NodeGUID == r.NodeGUID }
+
+// guidsAgree reports whether the GUIDs are equal or one is unknown.
+func guidsAgree(s sighting, r *Record) bool {
 	return s.NodeGUID == "" || r.NodeGUID == "" || s.NodeGUID == r.NodeGUID
 }
 
-func sameGUID(s sighting, r *Record) bool {
-	return s.NodeGUID != "" && s.NodeGUID == r.NodeGUID && s.Port == r.Port
-}
-
-// byName is for what has nothing but its name, and for a device of which nothing
-// else was known when its number was reserved.
-func byName(s sighting, r *Record) bool {
+// sameName is for a port without place and GUID, and for a reservation that was made without them.
+func sameName(s sighting, r *Record) bool {
 	if s.Device != r.Device || r.Place != "" || r.NodeGUID != "" {
 		return false
 	}
 	return r.Reserved || s.Port == r.Port && s.Place == "" && s.NodeGUID == ""
 }
 
-// hold keeps the records of devices that could not be examined, or are excluded,
-// whatever their port: rather of those that were there last.
-func (m *matching) hold(same func(sighting, *Record) bool) {
-	for i, s := range m.seen {
-		if s.kind == examinedPort || m.of[i] != nil {
-			continue
-		}
-		for _, superseded := range []bool{false, true} {
-			if m.of[i] != nil {
-				break
-			}
-			m.holdOf(i, func(r *Record) bool { return r.Superseded == superseded && same(s, r) })
-		}
-	}
-}
-
-// holdOf keeps the records of the sighting at i.
-func (m *matching) holdOf(i int, fits func(*Record) bool) {
-	for _, r := range m.registry.records {
-		if m.held[r] || !fits(r) {
-			continue
-		}
-		m.held[r] = true
-		if m.of[i] == nil {
-			m.of[i] = r
-		}
-	}
-}
-
-// endReservations drops those of devices that answered and have no rail, such as
-// a virtual function.
+// endReservations drops those of devices that answered and have no rail, such as virtual functions.
 func (m *matching) endReservations() {
 	waiting := map[string]bool{}
 	for _, s := range m.seen {
@@ -164,7 +140,7 @@ func (m *matching) endReservations() {
 	})
 }
 
-// update records what the ports are now.
+// update copies what was found of the ports to their records.
 func (m *matching) update() {
 	for i, s := range m.seen {
 		r := m.of[i]
@@ -172,12 +148,7 @@ func (m *matching) update() {
 			continue
 		}
 		r.Device, r.Port, r.PCIAddress, r.Reserved, r.Superseded = s.Device, s.Port, s.PCIAddress, false, false
-		if s.Place != "" {
-			r.Place = s.Place
-		}
-		if s.NodeGUID != "" {
-			r.NodeGUID = s.NodeGUID
-		}
+		r.Place, r.NodeGUID = cmp.Or(s.Place, r.Place), cmp.Or(s.NodeGUID, r.NodeGUID)
 		for _, other := range m.registry.records {
 			if !m.held[other] && s.Place != "" && other.Place == s.Place && other.Port == s.Port {
 				other.Superseded = true
@@ -186,23 +157,21 @@ func (m *matching) update() {
 	}
 }
 
-// number makes records of what is new.
+// number adds records of new ports and of devices that do not answer.
 func (m *matching) number() {
 	for i, s := range m.seen {
-		if m.of[i] != nil || s.kind == excludedOne {
+		if m.of[i] != nil || s.kind == excludedDevice {
 			continue
 		}
-		r := &Record{}
-		*r = s.Record
+		r := s.Record
 		r.Port, r.Reserved = max(s.Port, 1), s.kind == unexamined
 		r.Number = m.free(m.configured(s.Record))
-		m.of[i], m.held[r] = r, true
-		m.registry.records = append(m.registry.records, r)
+		m.of[i], m.held[&r] = &r, true
+		m.registry.records = append(m.registry.records, &r)
 	}
 }
 
-// free is the least number that no rail has. One that the configuration gives as a
-// name is its own only.
+// free returns the lowest number that is neither used nor a configured name, except the port's own name.
 func (m *matching) free(own string) int {
 	taken := map[string]bool{}
 	for _, name := range m.names {
@@ -218,30 +187,23 @@ func (m *matching) free(own string) int {
 	return n
 }
 
-// configured is the name that rails.names gives a port, or nothing.
+// configured returns the port's name in rails.names, or nothing.
 func (m *matching) configured(r Record) string {
-	if name := m.names[Key(r.Device, r.Port)]; name != "" {
-		return name
-	}
-	if name := m.names[Key(r.PCIAddress, r.Port)]; name != "" {
+	if name := cmp.Or(m.names[Key(r.Device, r.Port)], m.names[Key(r.PCIAddress, r.Port)]); name != "" {
 		return name
 	}
 	given := func(s sighting) bool { return Key(s.Device, max(s.Port, 1)) == r.Configured }
 	if r.Configured == "" || slices.ContainsFunc(m.seen, given) {
 		return ""
 	}
-	return m.names[r.Configured] // udev has renamed the device since
+	return m.names[r.Configured] // udev renamed the device
 }
 
-// resolveCollisions gives another number to a rail whose number the configuration
-// gives as a name to another one.
+// resolveCollisions renumbers a rail whose number is the configured name of another one.
 func (m *matching) resolveCollisions() {
-	given := map[string]bool{}
-	for _, name := range m.names {
-		given[name] = true
-	}
+	given := slices.Collect(maps.Values(m.names))
 	for _, r := range m.registry.records {
-		if number := strconv.Itoa(r.Number); given[number] && m.configured(*r) != number {
+		if number := strconv.Itoa(r.Number); slices.Contains(given, number) && m.configured(*r) != number {
 			r.Number = m.free("")
 		}
 	}
@@ -268,10 +230,9 @@ func (m *matching) name() []string {
 	return result
 }
 
-// missing returns the rails that are known and not there: the remembered ones,
-// and those that have a name in the configuration and were never seen. One whose
-// name a rail that is there has now, of present, goes by its number.
-func (m *matching) missing(taken map[string]bool, present []string) (list []Missing) {
+// missing returns the known rails that are absent: remembered ones, and those that were never seen but have a name in
+// the configuration. A remembered one whose name is among present, the names now in use, is listed by its number.
+func (m *matching) missing(bonded map[string]bool, present []string) (list []Missing) {
 	known := map[string]bool{}
 	for _, r := range m.registry.records {
 		name := m.configured(*r)
@@ -279,16 +240,16 @@ func (m *matching) missing(taken map[string]bool, present []string) (list []Miss
 		if name == "" || slices.Contains(present, name) {
 			name = strconv.Itoa(r.Number)
 		}
-		if !m.held[r] && !r.Reserved && !(r.PCIAddress != "" && taken[r.PCIAddress]) {
+		if !m.held[r] && !r.Reserved && !(r.PCIAddress != "" && bonded[r.PCIAddress]) {
 			list = append(list, Missing{name, r.Device, r.Port, r.PCIAddress})
 		}
 	}
 	for key, name := range m.names {
 		device, port := splitKey(key)
-		there := func(s sighting) bool { // perhaps by another name
+		there := func(s sighting) bool { // perhaps with another name
 			return (s.Device == device || s.PCIAddress == device) && (s.kind != examinedPort || s.Port == port)
 		}
-		if known[name] || taken[device] || slices.ContainsFunc(m.seen, there) {
+		if known[name] || bonded[device] || slices.ContainsFunc(m.seen, there) {
 			continue
 		}
 		gone := Missing{Name: name, Device: device, Port: port}
@@ -301,7 +262,7 @@ func (m *matching) missing(taken map[string]bool, present []string) (list []Miss
 	return list
 }
 
-// bound forgets the oldest records of rails that are gone, when there are more than a node can have.
+// bound drops the oldest records of absent rails when there are too many.
 func (g *registry) bound(held map[*Record]bool) {
 	for excess := len(g.records) - maxRecords; excess > 0; excess-- {
 		i := slices.IndexFunc(g.records, func(r *Record) bool { return !held[r] })
@@ -312,8 +273,7 @@ func (g *registry) bound(held map[*Record]bool) {
 	}
 }
 
-// list returns the records as they are now, those that can be read back, and not
-// more than that.
+// list returns the records that [CheckRecords] accepts.
 func (g *registry) list() []Record {
 	list := make([]Record, 0, len(g.records))
 	for _, r := range g.records {

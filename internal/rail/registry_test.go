@@ -39,7 +39,7 @@ func guid(letter string) string {
 func sightingOf(tb testing.TB, word string) (s sighting) {
 	tb.Helper()
 	if rest, ok := strings.CutPrefix(word, "-"); ok {
-		s, word = sighting{kind: excludedOne}, rest
+		s, word = sighting{kind: excludedDevice}, rest
 	}
 	if rest, ok := strings.CutSuffix(word, "?"); ok {
 		s, word = sighting{kind: unexamined}, rest
@@ -409,7 +409,7 @@ func TestCheckRecords(t *testing.T) {
 		}
 	}
 	if err := CheckRecords([]Record{good,
-		good}); err == nil || err.Error() != "rail 2 of the list: number 1 is there twice" {
+		good}); err == nil || err.Error() != "rail 2 of the list: duplicate number 1" {
 		t.Error(err)
 	}
 	if err := CheckRecords(make([]Record, maxRecords+1)); err == nil {
