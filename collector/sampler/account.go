@@ -1,9 +1,7 @@
 package sampler
 
 import (
-	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -19,33 +17,46 @@ const (
 // Direction names a direction as the label of metrics does.
 func Direction(i int) string { return [directions]string{"receive", "transmit"}[i] }
 
-// The reasons for which a sample is dropped, as indices.
+// The reasons for dropped samples, as indices.
 const (
 	droppedReset = iota // the counter stepped back
-	droppedGap          // the first after the device was gone, or could not be read for long
-	droppedSlow         // the read took so long that its moment is not known
-	Reasons             // how many these are
+	droppedGap          // the first one after the device was absent or could not be read for long
+	droppedSlow         // the read took so long that its time is unknown
+	Reasons             // number of reasons
 )
 
 // DropReason names a reason as the label of metrics does.
 func DropReason(i int) string { return [Reasons]string{"reset", "gap", "slow"}[i] }
 
-// account holds the sums of a rail's samples. It outlives the device: one that vanishes and comes back goes on where it
-// was, and nothing steps back.
+// account has the sums of a rail's samples. It outlives the device, so that nothing steps back when it returns.
 type account struct {
-	capacity atomic.Uint64 // bits of a float64, bytes per second; 0 while unknown
+	mu       sync.Mutex // protects the fields up to limits
+	capacity float64    // bytes per second; 0 while unknown
+	tally    [directions]Tally
+	bytes    [directions]uint64  // seen by samples
+	seconds  [directions]float64 // covered by them
+	limits   rail.Limits         // as last read
 
-	mu      sync.Mutex // protects all following fields
-	tally   [directions]Tally
-	bytes   [directions]uint64  // seen by samples
-	seconds [directions]float64 // that these cover
-	recent  [directions]Recent
-	limits  rail.Limits // as last read
+	// The sampler's mutex protects the following fields.
+	history [directions]history
+	reach   reach
+	tcp     [directions]tcpRate
 }
 
-func (a *account) setCapacity(c float64) { a.capacity.Store(math.Float64bits(c)) }
-func (a *account) knownCapacity() float64 {
-	return math.Float64frombits(a.capacity.Load())
+func (a *account) setCapacity(c float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.capacity = c
+}
+
+// counted returns what is counted up to now.
+func (a *account) counted() (now [directions]point) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for d := range now {
+		now[d] = point{a.bytes[d], a.seconds[d], a.tally[d].Busy}
+	}
+	return now
 }
 
 // mark is the last reading of a counter.
@@ -53,22 +64,22 @@ type mark struct {
 	value uint64
 	at    time.Time
 	tick  int64
-	opens int // of its files, all together
+	opens int // of its files, in total
 	known bool
 }
 
-// outcome is what became of a reading.
+// outcome is what a reading gives.
 type outcome int
 
 const (
 	first   outcome = iota // nothing to compare it with
 	counted                // a sample
 	reset                  // the counter stepped back
-	gap                    // too long after the one before, or of a file opened anew
+	gap                    // too long after the one before, or of a file that was opened again
 )
 
-// advance replaces the mark by a reading and returns by how much the counter grew, in which time. A reading that cannot
-// be compared with the one before is where the next sample begins.
+// advance replaces the mark by a reading, and returns by how much the counter grew in which time. A reading that cannot
+// be compared with the last one is the start of the next sample.
 func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Duration, what outcome) {
 	was := *m
 	now.known = true
@@ -81,7 +92,7 @@ func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Dur
 		return 0, 0, gap
 	case now.value < was.value:
 		return 0, 0, reset
-	case took <= 0: // a clock too coarse for it: the next sample has both
+	case took <= 0: // the clock is too coarse: the next sample has both
 		*m = was
 		return 0, 0, first
 	}
@@ -90,15 +101,15 @@ func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Dur
 
 // observe adds a sample, and reports whether the rail was busy in it.
 func (a *account) observe(direction int, grew uint64, took time.Duration) (busy bool) {
-	seconds, capacity := took.Seconds(), a.knownCapacity()
+	seconds := took.Seconds()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.bytes[direction] += grew
 	a.seconds[direction] += seconds
-	if capacity <= 0 {
+	if a.capacity <= 0 {
 		return false
 	}
-	u := float64(grew) / seconds / capacity
+	u := float64(grew) / seconds / a.capacity
 	a.tally[direction].observe(u, seconds)
 	return u > BusyAbove
 }

@@ -9,26 +9,24 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// patience is how long a rail that could not be read is left alone, after so many tries at as many ticks: one that
-// fails for a moment costs no second of samples.
+// A rail whose reads fail is left alone for patience, after tries at as many ticks.
 const (
 	patience = time.Second
 	tries    = 3
 )
 
-// stateEvery is the time between two reads of the ports' state, and limitsEvery how many of these are between two of
-// what a rail could carry, while the state stays the same: on mlx5 the rate costs firmware commands.
+// The state of a port is read every stateEvery, and its limits every limitsEvery reads of the same state: on mlx5 the
+// rate costs firmware commands.
 const (
 	stateEvery  = time.Second
 	limitsEvery = 10
 )
 
-// imprecise is the part of its interval that a single read may take and still belong to one moment. One that takes
-// longer is dropped; the next sample covers both.
+// imprecise is the part of its interval, 1/4, up to which a read is a sample. A longer one is dropped, and the next
+// sample covers both.
 const imprecise = 4
 
-// longest is the longest time that one sample may cover: after that the traffic of the whole gap says nothing of any
-// moment in it.
+// longest is the longest time that one sample may cover: the mean of a longer time hides what happened in it.
 func longest(every time.Duration) time.Duration { return max(10*every, time.Second) }
 
 // meter is what reading a device costs. It outlives the device, as accounts do.
@@ -37,16 +35,28 @@ type meter struct {
 	cost Device
 }
 
-// Device is how sampling a device goes.
+func (m *meter) get() Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cost
+}
+
+func (m *meter) update(change func(*Device)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.cost)
+}
+
+// Device has the figures of sampling a device.
 type Device struct {
 	Name     string
-	Interval time.Duration // between samples, longer than asked where the device is slow or its kernel caches
-	Samples  uint64        // taken, of all rails
-	Overruns uint64        // ticks that passed without a sample of their own
+	Interval time.Duration // between samples, longer than configured if the device is slow or the kernel caches
+	Samples  uint64        // of all rails
+	Overruns uint64        // ticks without a sample
 	Dropped  [Reasons]uint64
-	Reading  time.Duration // spent in reads altogether
-	Stuck    time.Duration // for how long the read that is going on has taken, where that is long; else 0
-	Err      error         // why some rail could not be read the last time
+	Reading  time.Duration // total time of reads
+	Stuck    time.Duration // age of the current read if it is stuck, else 0
+	Err      error         // of the last read of a rail
 }
 
 // device is one RDMA device, until it is removed.
@@ -54,16 +64,16 @@ type device struct {
 	s       *Sampler
 	ports   []*port
 	meter   *meter
-	stopped atomic.Bool  // what a read that was stuck meanwhile brings is dropped
-	began   atomic.Int64 // of the read that is going on, nanoseconds since the epoch of ticks; 0 when none is
+	stopped atomic.Bool  // the result of a read that is stuck will be dropped
+	began   atomic.Int64 // start of the current read, in nanoseconds since the epoch of ticks; 0 if there is none
 
 	// The following belong to the reader.
 	pace      pace
 	lastTick  int64
 	nextTick  int64
 	nextState time.Time
-	took      time.Duration // by the last sample
-	quick     int           // samples in a row that took no more than readers.share
+	took      time.Duration // of the last sample
+	quick     int           // samples in a row within readers.share
 }
 
 // port is one rail of a device, until the device is removed.
@@ -71,30 +81,30 @@ type port struct {
 	rail     rail.Rail
 	account  *account
 	files    *rail.Port
-	found    bool // what counts its bytes
+	found    bool // its byte counters
 	marks    [directions]mark
 	readings [directions]reading
-	notUntil time.Time // when it is read again after it could not be
-	failed   int       // tries in a row
+	notUntil time.Time // when it is read again after failures
+	failed   int       // failures in a row
 	since    time.Time // of the first of them
 	err      error
 
 	state       int // -1 unknown
 	limits      rail.Limits
-	untilLimits int
+	untilLimits int // reads of the state
 }
 
-// reading is what a counter held in this tick, at the middle between just before and just after the read.
+// reading is the value of a counter in this tick, at the middle of the read.
 type reading struct {
 	mark
 	took time.Duration
 	ok   bool
 }
 
-// begin notes that a read begins.
+// begin records the start of a read.
 func (d *device) begin() { d.began.Store(int64(time.Since(d.s.epoch)) | 1) } // never 0
 
-// readFor is how long the read that is going on has taken.
+// readFor is the age of the current read.
 func (d *device) readFor() time.Duration {
 	began := d.began.Load()
 	if began == 0 {
@@ -114,7 +124,7 @@ func (d *device) due() time.Time {
 // slow reports whether reading the device usually takes longer than limit.
 func (d *device) slow(limit time.Duration) bool { return d.took > limit && d.pace.usual() > limit }
 
-// read reads what is due: the counters, the ports' state, or both.
+// read reads what is due: the counters, the state of the ports, or both.
 func (d *device) read() {
 	start := time.Now()
 	if tick := d.s.tick(start); tick >= d.nextTick {
@@ -129,8 +139,7 @@ func (d *device) read() {
 	d.began.Store(0)
 }
 
-// sample reads the counters of all ports and makes samples of them. It is the hot path: it allocates nothing where all
-// is well.
+// sample reads the counters of all ports and makes samples of them. It is the hot path and does not allocate.
 func (d *device) sample(start time.Time) {
 	end := start
 	for _, p := range d.ports {
@@ -152,13 +161,13 @@ func (d *device) sample(start time.Time) {
 	d.nextTick = (d.s.tick(time.Now())/stride + 1) * stride
 }
 
-// readPort reads one port's counters; now is the time, and what it returns is, too.
+// readPort reads one port's counters. now is the time, and the result is the time after.
 func (d *device) readPort(p *port, now time.Time) time.Time {
 	p.err = nil
 	if !p.found {
 		if p.err = p.files.FindBytes(); p.err == nil {
 			p.found = true
-			d.pace.atLeast(2 * p.files.BytesAge()) // so that no value is read twice
+			d.pace.atLeast(2 * p.files.BytesAge()) // no cached value is read twice
 			now = time.Now()
 		}
 	}
@@ -181,9 +190,8 @@ func (d *device) readPort(p *port, now time.Time) time.Time {
 	return p.fail(longest(d.pace.every()))
 }
 
-// fail records that the port could not be read, and returns the time. Files that are still open are the same device's:
-// the next sample covers both ticks, for as long as most. A file that is empty is no device that fails, somebody is
-// writing to it: for that time it is tried at every tick.
+// fail records that the port could not be read, and returns the time. Open files still belong to the same device: the
+// next sample covers both ticks, up to most. An empty file is being written: it is retried at every tick for that time.
 func (p *port) fail(most time.Duration) (now time.Time) {
 	now = time.Now()
 	for i := range p.readings {
@@ -197,7 +205,7 @@ func (p *port) fail(most time.Duration) (now time.Time) {
 	}
 	p.notUntil = now.Add(patience)
 	for i := range p.marks {
-		p.marks[i].opens = -1 // whatever comes next does not go on from here
+		p.marks[i].opens = -1 // the next reading cannot be compared with this one
 	}
 	p.files.ForgetBytes()
 	p.found = false
@@ -233,7 +241,7 @@ func (d *device) countSamples(p *port, tick int64, samples *uint64, dropped *[Re
 	}
 }
 
-// record notes what the tick cost, and changes the pace.
+// record adds the cost of the tick, and changes the pace.
 func (d *device) record(tick int64, samples uint64, dropped *[Reasons]uint64, took time.Duration) {
 	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
@@ -251,27 +259,25 @@ func (d *device) record(tick int64, samples uint64, dropped *[Reasons]uint64, to
 		}
 		again = again || p.found && p.failed > 0
 	}
-	if again { // the next sample is of this tick, too
+	if again { // the next sample covers this tick, too
 		overruns++
 	}
-	d.meter.mu.Lock()
-	c := &d.meter.cost
-	c.Samples += samples
-	c.Overruns += uint64(overruns)
-	for i, n := range dropped {
-		c.Dropped[i] += n
-	}
-	c.Reading += took
-	c.Interval = d.pace.every()
-	c.Err = err
-	d.meter.mu.Unlock()
+	d.meter.update(func(c *Device) {
+		c.Samples += samples
+		c.Overruns += uint64(overruns)
+		for i, n := range dropped {
+			c.Dropped[i] += n
+		}
+		c.Reading += took
+		c.Interval, c.Err = d.pace.every(), err
+	})
 	if changed && d.s.opts.Paced != nil {
 		d.s.opts.Paced(d.meter.cost.Name, d.pace.every(), d.pace.usual())
 	}
 }
 
-// updateLimits reads the port's state, and what the rail could carry when the state has changed and now and then. What
-// cannot be read is not known; the rdma source reports why.
+// updateLimits reads the port's state, and the rail's limits if the state has changed and every 10 s. What cannot be
+// read is unknown; the rdma source reports the reason.
 func (p *port) updateLimits(stopped *atomic.Bool) {
 	switch state, err := p.files.State(); {
 	case err != nil:
@@ -281,26 +287,25 @@ func (p *port) updateLimits(stopped *atomic.Bool) {
 	default:
 		p.state, p.limits, p.untilLimits = state, p.files.LimitsIn(state), limitsEvery-1
 		if p.limits.Active && p.limits.Rate == 0 {
-			p.untilLimits = 0 // a port that has just come up
+			p.untilLimits = 0 // it has just come up
 		}
 	}
 	if stopped.Load() {
-		return // another device has the account now
+		return // the account belongs to another device
 	}
 	p.account.mu.Lock()
 	p.account.limits = p.limits
 	p.account.mu.Unlock()
 }
 
-// close closes the device's files.
 func (d *device) close() {
 	for _, p := range d.ports {
 		p.files.Close()
 	}
 }
 
-// same reports whether the device's rails are still what they were, whatever they are called: a device that is stuck
-// must not be read again because the configuration has another name for it.
+// same reports whether the device's rails are the same but for their names: a device that hangs must not be read again
+// because the configuration renamed it.
 func (d *device) same(rails []rail.Rail) bool {
 	if len(rails) != len(d.ports) {
 		return false

@@ -10,55 +10,50 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options are what a [Sampler] needs.
+// Options are the options of a [Sampler].
 type Options struct {
-	Sysfs string // where sysfs is mounted
+	Sysfs string // mount point of sysfs
 	// Rails returns the rails that exist now. It is called every second and returns in bounded time.
 	Rails func() ([]rail.Rail, error)
 	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
-	// GPUs returns what GPUs hold and do now, and whether these are all that exist. It is called every second and
-	// returns in bounded time. nil is a machine without GPUs.
+	// GPUs returns the state of the GPUs, and whether these are all that exist. It is called every second and returns
+	// in bounded time. nil means that there are no GPUs.
 	GPUs func() (list []GPU, known bool)
-	// Paced is called when a device is read at another interval than before, with how long a read of it usually
-	// takes; nil for nobody. It must not wait.
+	// Paced is called when the interval of a device changes, with how long a read of it usually takes. It must not
+	// block, and may be nil.
 	Paced func(device string, every, took time.Duration)
-	// Ethtool answers for the drivers of the interfaces below Sysfs; nil is the kernel, where Sysfs is its own, and
-	// nobody elsewhere.
+	// Ethtool answers for the interfaces below Sysfs. By default it is the kernel if Sysfs is its own, else nothing.
 	Ethtool ethtool.Ioctl
-	// Alarm makes the alarms that wake readers; nil is [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
+	// Alarm makes the alarms that wake readers, by default [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
 	Alarm func() Alarm
 }
 
-// tcpBudget is how long a read of what a rail carries beside RDMA may take.
+// tcpBudget is how long a read of a rail's TCP traffic may take.
 const tcpBudget = time.Second
 
-// endBudget is how long goroutines may take to end.
+// endBudget is how long Run waits for goroutines to end.
 const endBudget = time.Second
 
-// unionReach is how late a sample may come, after the ticks that it covers, and still count for how long any rail was
-// busy.
+// unionReach is how late a sample may be and still count as time in which any rail was busy.
 const unionReach = 2 * time.Second
 
 // Sampler samples. Safe for concurrent use.
 type Sampler struct {
 	opts    Options
-	open    rail.OpenFile // fakes are as low as the bytes of a file
-	ioctl   ethtool.Ioctl // nil where sysfs is not this machine's
+	open    rail.OpenFile // replaced by tests
+	ioctl   ethtool.Ioctl // nil if sysfs is not this machine's
 	epoch   time.Time     // of tick 0
 	readers readers
 	union   union
 
 	mu       sync.Mutex // protects all following fields
 	rails    []rail.Rail
-	accounts map[string]*account             // by rail.Key
-	windows  map[string]*[directions]window  // by rail.Key
-	meters   map[string]*meter               // by device
-	devices  map[string]*device              // by Rail.ID
-	sets     [directions]Set                 //
-	seconds  int                             // since the start
-	reaches  map[string]*reach               // by rail.Key
-	tcp      map[string]*[directions]tcpRate // by rail.Key
+	accounts map[string]*account // by Rail.Key
+	meters   map[string]*meter   // by device
+	devices  map[string]*device  // by Rail.ID
+	sets     [directions]Set
+	seconds  int // since the start
 	suspect  suspicion
 	gpus     gpuHistories
 
@@ -71,8 +66,7 @@ func New(opts Options) *Sampler {
 		opts.Alarm = KernelAlarm
 	}
 	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: rail.KeepOpen,
-		accounts: map[string]*account{}, windows: map[string]*[directions]window{}, meters: map[string]*meter{},
-		devices: map[string]*device{}, reaches: map[string]*reach{}, tcp: map[string]*[directions]tcpRate{}}
+		accounts: map[string]*account{}, meters: map[string]*meter{}, devices: map[string]*device{}}
 	s.readers = readers{interval: opts.Interval, newAlarm: opts.Alarm, running: &s.running}
 	s.gpus.add(nil, opts.GPUs == nil)
 	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
@@ -93,12 +87,11 @@ func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
 	return t.Add(period - t.Sub(s.epoch)%period)
 }
 
-// Run samples until ctx is done, and returns when all has ended, but what is stuck in the kernel: that is given a
-// second and left behind.
+// Run samples until ctx is done, and waits up to 1 s for reads that hang.
 func (s *Sampler) Run(ctx context.Context) {
 	s.epoch = time.Now()
 	if s.ioctl == nil && sysfs.Live(s.opts.Sysfs) {
-		if socket, err := ethtool.Open(); err == nil { // without one, nothing is known of what is not RDMA
+		if socket, err := ethtool.Open(); err == nil { // without one, TCP traffic is unknown
 			defer func() { _ = socket.Close() }() // nothing was written to it
 			s.ioctl = socket.Ioctl
 		}
@@ -142,11 +135,11 @@ func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
 	}
 }
 
-// updateDevices makes the devices that are sampled those of the rails that exist now.
+// updateDevices starts and stops devices to match the rails that exist now.
 func (s *Sampler) updateDevices() {
 	rails, err := s.opts.Rails()
 	if len(rails) == 0 && err != nil {
-		return // the finder failed: the devices are what they were
+		return // the finder failed: keep the devices
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,79 +171,49 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	now := time.Now()
 	d := &device{s: s, meter: s.meters[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
 	d.nextTick = d.lastTick + 1
-	d.meter.mu.Lock()
-	d.meter.cost.Interval = s.opts.Interval
-	d.meter.mu.Unlock()
+	d.meter.update(func(c *Device) { c.Interval = s.opts.Interval })
 	for _, r := range rails {
-		key := rail.Key(r.Device, r.Port)
-		if s.accounts[key] == nil {
-			s.accounts[key] = &account{}
-			s.windows[key] = &[directions]window{}
+		a := s.accounts[r.Key()]
+		if a == nil {
+			a = &account{}
+			s.accounts[r.Key()] = a
 		}
-		files := rail.NewPort(s.opts.Sysfs, r, s.open)
-		d.ports = append(d.ports, &port{rail: r, account: s.accounts[key], files: files, state: -1})
+		a.reach.group.LinkLayer = r.LinkLayer
+		d.ports = append(d.ports, &port{rail: r, account: a, files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
 	}
 	return d
 }
 
-// second judges the last second: utilisation, balance, and how long any rail was busy.
+// second judges the last second: utilization, balance, and how long any rail was busy.
 func (s *Sampler) second() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	accounts, windows := make([]*account, 0, len(s.rails)), make([]*[directions]window, 0, len(s.rails))
-	limits := make([]rail.Limits, 0, len(s.rails))
 	s.seconds++
-	slowest := s.slowestLocked()
-	apart := pointSeconds(slowest)
-	for _, r := range s.rails {
-		key := rail.Key(r.Device, r.Port)
-		a, w := s.accounts[key], s.windows[key]
-		accounts, windows = append(accounts, a), append(windows, w)
-		a.mu.Lock()
-		limits = append(limits, a.limits)
-		for d := range w {
-			a.recent[d].add(a.bytes[d], a.seconds[d], s.seconds, s.opts.Interval)
-			if s.seconds%apart == 0 {
-				w[d].push(point{a.bytes[d], a.seconds[d], a.tally[d].Busy}, s.seconds, apart)
-			}
+	accounts, limits := make([]*account, len(s.rails)), make([]rail.Limits, len(s.rails))
+	for i, r := range s.rails {
+		a := s.accounts[r.Key()]
+		for d, now := range a.counted() {
+			a.history[d].add(s.seconds, now)
 		}
+		a.mu.Lock()
+		accounts[i], limits[i] = a, a.limits
 		a.mu.Unlock()
 	}
-	reaches := make([]*reach, 0, len(s.rails))
 	for i, c := range rail.Capacities(limits) {
 		accounts[i].setCapacity(c)
-		r := s.reachLocked(s.rails[i])
-		r.update(c, limits[i].Rate)
-		reaches = append(reaches, r)
+		accounts[i].reach.update(c, limits[i].Rate)
+	}
+	slowest := s.opts.Interval
+	for _, d := range s.devices {
+		slowest = max(slowest, d.meter.get().Interval)
 	}
 	// A sample that is still to come may cover ticks before it.
 	busy := s.union.count(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)
 	for d := range s.sets {
 		seconds := float64(busy[d]) * s.opts.Interval.Seconds()
 		s.sets[d].Busy += seconds
-		if s.sets[d].judge(d, reaches, windows) {
+		if s.sets[d].judge(d, accounts, windowSeconds(slowest)) {
 			s.sets[d].Imbalanced += seconds
 		}
 	}
-}
-
-// reachLocked is what is known of what a rail can carry, also while its device is gone.
-func (s *Sampler) reachLocked(r rail.Rail) *reach {
-	key := rail.Key(r.Device, r.Port)
-	if s.reaches[key] == nil {
-		s.reaches[key] = &reach{}
-	}
-	s.reaches[key].group.LinkLayer = r.LinkLayer
-	return s.reaches[key]
-}
-
-// slowestLocked is the interval of the device that is sampled most rarely.
-func (s *Sampler) slowestLocked() time.Duration {
-	slowest := s.opts.Interval
-	for _, d := range s.devices {
-		d.meter.mu.Lock()
-		slowest = max(slowest, d.meter.cost.Interval)
-		d.meter.mu.Unlock()
-	}
-	return slowest
 }

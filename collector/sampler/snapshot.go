@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/railscope/railscope/internal/rail"
 )
 
 // stuckAfter is how long a read may take before it counts as stuck.
@@ -16,45 +14,38 @@ type Rail struct {
 	Name, Device string
 	Port         int
 	Tally        [directions]Tally
-	TCP          [directions]uint64 // bytes of its interface that were not RDMA, since the start
-	TCPKnown     bool               // the driver counts these apart
-	Recent       [directions]Recent // what it carried lately
+	TCP          [directions]uint64    // bytes of its interface that were not RDMA, since the start
+	TCPKnown     bool                  // the driver counts these separately
+	Recent       [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
+	Rate         [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
 }
 
-// Snapshot is all that the sampler has at one moment.
+// Snapshot is everything that the sampler has at one moment.
 type Snapshot struct {
-	Rails   []Rail
-	Devices []Device        // of these rails, in order of name
-	Dropped [Reasons]uint64 // samples, of all devices that there have been
-	Sets    [directions]Set
-	GPUs    []GPUPeaks
-
-	// Fallback says of each reason, as an index, whether it is suspected, where
-	// that can be judged.
-	Fallback [suspicions]Suspicion
+	Rails    []Rail
+	Devices  []Device        // of these rails, in order of name
+	Dropped  [Reasons]uint64 // samples, of all devices so far
+	Sets     [directions]Set
+	GPUs     []GPUPeaks
+	Fallback [suspicions]Suspicion // by reason
 }
 
-// Snapshot copies what the sampler has into the memory of snap. Nothing is read
-// for it, and it waits for nothing that can hang.
+// Snapshot copies everything into the memory of snap. It reads nothing and does not block.
 func (s *Sampler) Snapshot(snap *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap.Rails = slices.Grow(snap.Rails[:0], len(s.rails))[:len(s.rails)]
 	for i, r := range s.rails {
-		key := rail.Key(r.Device, r.Port)
-		a, to := s.accounts[key], &snap.Rails[i]
+		a, to := s.accounts[r.Key()], &snap.Rails[i]
 		to.Name, to.Device, to.Port = r.Name, r.Device, r.Port
+		for d, now := range a.counted() {
+			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], s.opts.Interval, now)
+			to.TCP[d] = a.tcp[d].total
+		}
+		to.TCPKnown = a.tcp[Receive].exact && a.tcp[Transmit].exact
 		a.mu.Lock()
-		to.Tally, to.Recent = a.tally, a.recent
-		for d := range to.Recent {
-			to.Recent[d].rateUpTo(a.bytes[d], a.seconds[d])
-		}
+		to.Tally = a.tally
 		a.mu.Unlock()
-		to.TCPKnown = false
-		if t := s.tcp[key]; t != nil {
-			to.TCPKnown = t[Receive].exact && t[Transmit].exact
-			to.TCP = [directions]uint64{t[Receive].total, t[Transmit].total}
-		}
 	}
 	snap.Devices = snap.Devices[:0]
 	for _, d := range s.devices {
@@ -63,11 +54,9 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 	slices.SortFunc(snap.Devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	snap.Dropped = [Reasons]uint64{}
 	for _, m := range s.meters {
-		m.mu.Lock()
-		for reason, n := range m.cost.Dropped {
+		for reason, n := range m.get().Dropped {
 			snap.Dropped[reason] += n
 		}
-		m.mu.Unlock()
 	}
 	snap.Sets = s.sets
 	snap.GPUs = s.gpus.appendTo(snap.GPUs[:0])
@@ -76,9 +65,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 
 // state is how sampling the device goes.
 func (d *device) state() Device {
-	d.meter.mu.Lock()
-	c := d.meter.cost
-	d.meter.mu.Unlock()
+	c := d.meter.get()
 	if took := d.readFor(); took > stuckAfter {
 		c.Stuck = took
 	}

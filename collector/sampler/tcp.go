@@ -5,11 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
@@ -17,33 +16,32 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// tcpEvery is the time between two reads of what a rail carries beside RDMA: on mlx5 each makes the driver ask the
-// firmware for all of its statistics.
+// tcpEvery is the time between two reads of a rail's TCP traffic, which is all that is not RDMA: on mlx5 a read makes the
+// firmware collect all statistics.
 const tcpEvery = 5 * time.Second
 
-// membersEvery is how many reads are between two listings of a bond's members.
+// membersEvery is the number of reads between two listings of a bond's members.
 const membersEvery = 10
 
-// frameExtra is what the interface counts of an RDMA packet at most beside what
-// its MTU allows: the Ethernet header, with a VLAN tag.
+// frameExtra is the maximum that the interface counts of an RDMA packet above its MTU: Ethernet header and VLAN tag.
 const frameExtra = 18
 
-// tcpRate is what one direction of a rail carried beside RDMA.
+// tcpRate is the TCP traffic of a rail in one direction.
 type tcpRate struct {
-	exact  bool   // total is: the driver counts RDMA apart
+	exact  bool   // the driver counts RDMA separately, and total is valid
 	total  uint64 // bytes since the start
-	failed int    // reads in a row that found nothing
-	// Of the time since the read before, bytes per second.
+	failed int    // reads in a row
+	// Since the last read, in bytes per second.
 	known          bool
-	least          float64 // that were not RDMA, for certain
-	rdma           float64 // that were, at most
+	least          float64 // lower bound of TCP
+	rdma           float64 // upper bound of RDMA
 	bytes, packets mark    // of the last read
 }
 
-// tcpReader reads what one rail carries beside RDMA. It implements [collector.Device].
+// tcpReader reads the TCP traffic of one rail. It implements [collector.Device].
 type tcpReader struct {
 	rail  rail.Rail
-	id    int // no two readers have the same
+	id    int // unique
 	sysfs string
 	ioctl ethtool.Ioctl
 	open  rail.OpenFile
@@ -54,19 +52,19 @@ type tcpReader struct {
 	stale    int // reads until the members are listed again
 }
 
-// tcpReading is what one read found.
+// tcpReading is the result of one read.
 type tcpReading struct {
 	ok     bool
 	exact  bool
-	values [directions]uint64 // bytes that are not RDMA where exact, else all
-	rdma   [directions]uint64 // packets that are, where not exact
+	values [directions]uint64 // bytes of TCP if exact, else all
+	rdma   [directions]uint64 // packets of RDMA if not exact
 	mtu    uint64
-	opens  int // changes when the values do not go on from those before
+	opens  int // changes when the values cannot be compared with those before
 	at     time.Time
 }
 
-// watchTCP reads what all rails carry beside RDMA until ctx is done, each in a lane of its own: ethtool waits for a
-// lock that some drivers hold for long.
+// watchTCP reads the TCP traffic of all rails until ctx is done, each in its own lane: ethtool waits for a lock that
+// some drivers hold for long.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
 	readers := collector.NewSet(tcpBudget, rail.Rail.String, func(r rail.Rail) *tcpReader {
@@ -77,7 +75,7 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 		s.mu.Lock()
 		rails := slices.Clone(s.rails)
 		s.mu.Unlock()
-		answered, _ := readers.Read(rails, nil) // a fault is a rail of which nothing is known
+		answered, _ := readers.Read(rails, nil) // a fault makes the rail unknown
 		readings := map[rail.Rail]tcpReading{}
 		for _, r := range answered {
 			readings[r.rail] = r.last
@@ -85,29 +83,18 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, r := range rails {
-			s.addTCP(r, readings[r])
+			for d := range directions {
+				s.accounts[r.Key()].tcp[d].add(readings[r], d)
+			}
 		}
 		s.suspectLocked()
 	})
 }
 
-// addTCP adds a reading of a rail.
-func (s *Sampler) addTCP(r rail.Rail, reading tcpReading) {
-	key := rail.Key(r.Device, r.Port)
-	t := s.tcp[key]
-	if t == nil {
-		t = &[directions]tcpRate{}
-		s.tcp[key] = t
-	}
-	for d := range t {
-		t[d].add(reading, d)
-	}
-}
-
 // add adds a reading.
 func (t *tcpRate) add(r tcpReading, d int) {
 	t.known = false
-	if !r.ok { // the next one covers both times, unless none comes
+	if !r.ok { // the next one covers both times
 		if t.failed++; t.failed >= streakReads {
 			t.exact = false
 		}
@@ -135,10 +122,9 @@ func (t *tcpRate) add(r tcpReading, d int) {
 // Read implements collector.Device.
 func (r *tcpReader) Read(*collector.Reading) { r.last = r.read() }
 
-// read reads the rail.
 func (r *tcpReader) read() (reading tcpReading) {
-	const most = 1 << 20 // times that a reader opens its files anew
-	defer func() { reading.opens += r.id * most }()
+	const maxOpens = 1 << 20 // of one reader
+	defer func() { reading.opens += r.id * maxOpens }()
 	switch {
 	case r.rail.Netdev == "":
 		return reading
@@ -148,16 +134,16 @@ func (r *tcpReader) read() (reading tcpReading) {
 		}
 		return r.software.read()
 	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
-		return reading // which of the interface's bytes are RDMA is not known
+		return reading // RDMA and TCP are not counted separately
 	}
 	return r.readVports()
 }
 
-// readVports adds up what the members carried.
+// readVports adds up the counters of all members.
 func (r *tcpReader) readVports() (reading tcpReading) {
 	if r.stale--; r.stale < 0 {
 		r.stale = membersEvery
-		r.setMembers(lowers(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
+		r.setMembers(members(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
 	}
 	for _, m := range r.members {
 		if !m.read() {
@@ -172,8 +158,7 @@ func (r *tcpReader) readVports() (reading tcpReading) {
 	return reading
 }
 
-// setMembers makes the members those of the names. When they are others than before, what they carried does not go on
-// from what was.
+// setMembers sets the members. If they have changed, their sum cannot be compared with that before.
 func (r *tcpReader) setMembers(names []string) {
 	if slices.EqualFunc(names, r.members, func(name string, m *vport) bool { return name == m.name }) {
 		return
@@ -185,8 +170,8 @@ func (r *tcpReader) setMembers(names []string) {
 	}
 	r.members = nil
 	for _, name := range names {
-		net := filepath.Join(r.sysfs, "class/net")
-		r.members = append(r.members, &vport{name: name, net: net, ioctl: r.ioctl, opened: opened})
+		dir := filepath.Join(r.sysfs, "class/net", name)
+		r.members = append(r.members, &vport{name: name, dir: dir, ioctl: r.ioctl, opened: opened})
 	}
 }
 
@@ -200,15 +185,11 @@ func (r *tcpReader) Close() {
 	}
 }
 
-// lowers returns the members of a bond, or the interface itself where it is
-// none.
-func lowers(net, name string) (list []string) {
-	if !isBond(net, name) {
+// members returns the members of a bond, or the interface itself if it is not a bond.
+func members(net, name string) (list []string) {
+	entries, _ := sysfs.List(filepath.Join(net, name))
+	if !slices.ContainsFunc(entries, func(e sysfs.Entry) bool { return e.Name == "bonding" }) {
 		return []string{name}
-	}
-	entries, err := sysfs.List(filepath.Join(net, name))
-	if err != nil {
-		return nil
 	}
 	for _, e := range entries {
 		if member, ok := strings.CutPrefix(e.Name, "lower_"); ok {
@@ -219,43 +200,35 @@ func lowers(net, name string) (list []string) {
 	return list
 }
 
-// isBond goes by the directory that every bond has.
-func isBond(net, name string) bool {
-	var st unix.Stat_t
-	return unix.Stat(filepath.Join(net, name, "bonding"), &st) == nil
-}
-
-// vport is one function's part of an mlx5 port: rx_vport_unicast_bytes and its
-// twin count what went to and from the network stack, and RDMA is counted apart
-// in {rx,tx}_vport_rdma_unicast_bytes
-// (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c, vport_stats_desc).
+// vport is one function's part of an mlx5 port: {rx,tx}_vport_unicast_bytes count the traffic of the network stack,
+// {rx,tx}_vport_rdma_unicast_bytes that of RDMA (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c,
+// vport_stats_desc).
 type vport struct {
-	name, net string
+	name, dir string
 	ioctl     ethtool.Ioctl
 	stats     *ethtool.Device
-	at        [directions]int // of the counters among the statistics; -1 where it has none
+	at        [directions]int // of the counters among the statistics; -1 if missing
 	values    [directions]uint64
-	ino       uint64
+	inode     uint64
 	opened    int
 }
 
-// read reads the counters, and reports whether they exist. Its PCI address proves that sysfs and ethtool mean the same
+// read reads the counters, and reports whether they exist. The PCI address proves that sysfs and ethtool mean the same
 // interface.
 func (v *vport) read() bool {
-	dir := filepath.Join(v.net, v.name)
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil {
+	inode, err := sysfs.Inode(v.dir)
+	if err != nil {
 		return false
 	}
-	if v.stats == nil || st.Ino != v.ino {
+	if v.stats == nil || inode != v.inode {
 		v.close()
 		d, err := ethtool.NewDevice(v.name, v.ioctl)
 		if err != nil {
 			return false
 		}
-		v.stats, v.ino = d, st.Ino
+		v.stats, v.inode = d, inode
 		v.opened++
-		target, err := os.Readlink(filepath.Join(dir, "device"))
+		target, err := os.Readlink(filepath.Join(v.dir, "device"))
 		if _, bus, errDriver := d.Driver(); err != nil || errDriver != nil || bus != filepath.Base(target) {
 			v.close()
 			return false
@@ -280,5 +253,52 @@ func (v *vport) close() {
 	if v.stats != nil {
 		_ = v.stats.Close() // nothing was written to it
 		v.stats = nil
+	}
+}
+
+// softwareFiles give an upper bound of a software device's RDMA traffic: all bytes of its interface, and the packets of
+// rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c, sent_pkts and rcvd_pkts), of at most one MTU each. All bytes above
+// that were TCP. siw counts no packets and stays unknown.
+type softwareFiles struct {
+	port    *rail.Port // bytes and MTU
+	packets [directions]rail.File
+}
+
+func newSoftwareFiles(open rail.OpenFile, sysfsRoot string, r rail.Rail) *softwareFiles {
+	hw := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port), "hw_counters")
+	return &softwareFiles{
+		port:    rail.NewPort(sysfsRoot, r, open),
+		packets: [directions]rail.File{open(filepath.Join(hw, "rcvd_pkts")), open(filepath.Join(hw, "sent_pkts"))},
+	}
+}
+
+// read reads the bytes first, so that RDMA between the reads lowers the bound of TCP.
+func (s *softwareFiles) read() (r tcpReading) {
+	var buf [64]byte
+	r.at = time.Now()
+	for d := range s.packets {
+		bytes, generation, err := s.port.Bytes(d)
+		if err != nil || !s.port.BytesShared() {
+			return tcpReading{}
+		}
+		text, err := s.packets[d].Read(buf[:])
+		if err != nil {
+			return tcpReading{}
+		}
+		if r.rdma[d], err = sysfs.ParseUint(text); err != nil {
+			return tcpReading{}
+		}
+		r.values[d] = bytes
+		r.opens += generation + s.packets[d].Opens()
+	}
+	mtu, _, err := s.port.MTU()
+	r.mtu, r.ok = uint64(mtu), err == nil
+	return r
+}
+
+func (s *softwareFiles) close() {
+	s.port.Close()
+	for _, f := range s.packets {
+		f.Close()
 	}
 }

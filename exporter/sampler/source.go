@@ -133,14 +133,15 @@ func (s *Source) emitDevices(put put) (faults []error) {
 	return faults
 }
 
-// Recent returns what a rail carried in the last seconds, appended to to, and its rate, both as of the last read.
-func (s *Source) Recent(rail string, direction int, to []float64) (recent []float64, now float64, ok bool) {
+// Recent appends the rates of a rail in the last seconds to list, and returns its rate now, as of the last read. All are
+// in bytes per second.
+func (s *Source) Recent(rail string, direction int, list []float64) (recent []float64, now float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.snap.Rails {
-		if r := &s.snap.Rails[i]; r.Name == rail {
-			return r.Recent[direction].AppendTo(to), r.Recent[direction].Rate, true
+	for _, r := range s.snap.Rails {
+		if r.Name == rail {
+			return append(list, r.Recent[direction]...), r.Rate[direction], true
 		}
 	}
-	return to, 0, false
+	return list, 0, false
 }

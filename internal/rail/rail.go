@@ -36,6 +36,9 @@ type Rail struct {
 // String is the rail's name with its port, for messages.
 func (r Rail) String() string { return fmt.Sprintf("rail %s (%s/%d)", r.Name, r.Device, r.Port) }
 
+// Key is the [Key] of the rail's device and port.
+func (r Rail) Key() string { return Key(r.Device, r.Port) }
+
 // LeftOut is an RDMA port that is not a rail, with the reason.
 type LeftOut struct {
 	Device string

@@ -9,9 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestRecent is what people are shown of the last seconds, for what an account
-// had counted at each.
-func TestRecent(t *testing.T) {
+// TestRates: the rates of the last seconds, from what an account had counted at each.
+func TestRates(t *testing.T) {
 	nan := math.NaN()
 	type second struct {
 		number  int
@@ -40,32 +39,34 @@ func TestRecent(t *testing.T) {
 		{"away for two seconds", time.Second / 10, []second{{1, 100, 1}, {4, 200, 2}}, []float64{100, nan, nan, 100},
 			second{4, 200, 2}, 100},
 	} {
-		var r Recent
+		var h history
 		for _, s := range tc.taken {
-			r.add(s.bytes, s.seconds, s.number, tc.interval)
+			h.add(s.number, point{bytes: s.bytes, seconds: s.seconds})
 		}
-		r.rateUpTo(tc.now.bytes, tc.now.seconds)
-		if diff := cmp.Diff(tc.want, r.AppendTo(nil), cmpopts.EquateNaNs()); diff != "" {
+		rates, rate := h.rates(nil, tc.interval, point{bytes: tc.now.bytes, seconds: tc.now.seconds})
+		if diff := cmp.Diff(tc.want, rates, cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tc.name, diff)
 		}
-		if diff := cmp.Diff(tc.rate, r.Rate, cmpopts.EquateNaNs()); diff != "" {
+		if diff := cmp.Diff(tc.rate, rate, cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("%s: rate (-want +got)\n%s", tc.name, diff)
 		}
 	}
 }
 
-// TestRecentForgets: it holds two minutes, and a rail that was away for an hour
-// costs no more than that.
-func TestRecentForgets(t *testing.T) {
-	var r Recent
+// TestHistoryForgets: it holds two minutes, also after the rail was absent for an hour.
+func TestHistoryForgets(t *testing.T) {
+	var h history
 	for i := range 1000 {
-		r.add(uint64(i)*100, float64(i), i, time.Second/10)
+		h.add(i+1, point{bytes: uint64(i) * 100, seconds: float64(i)})
 	}
-	if got := r.AppendTo(nil); len(got) != RecentSeconds || got[0] != 100 || got[RecentSeconds-1] != 100 {
+	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds || got[0] != 100 || got[RecentSeconds-1] != 100 {
 		t.Errorf("%d rates: %v", len(got), got)
 	}
-	r.add(200000, 1001, 5000, time.Second/10)
-	if got := r.AppendTo(nil); len(got) != RecentSeconds || !math.IsNaN(got[0]) || math.IsNaN(got[RecentSeconds-1]) {
+	h.add(5000, point{bytes: 200000, seconds: 1001})
+	if w := h.over(10); w.seconds != 0 {
+		t.Errorf("a window of %v s right after the rail came back", w.seconds)
+	}
+	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds || !math.IsNaN(got[0]) || math.IsNaN(got[RecentSeconds-1]) {
 		t.Errorf("after an hour away, %d rates: %v", len(got), got)
 	}
 }

@@ -1,0 +1,81 @@
+package sampler
+
+import (
+	"math"
+	"time"
+)
+
+// RecentSeconds is how many seconds [Rail.Recent] holds.
+const RecentSeconds = 120
+
+// windowSeconds is the window of rails_imbalance_ratio: 10 s, or two samples if the interval is longer than 5 s.
+func windowSeconds(interval time.Duration) int {
+	return max(10, int((2*interval+time.Second-1)/time.Second))
+}
+
+// history is what a rail carried in one direction up to each of the last seconds, which count from 1.
+type history struct {
+	points [RecentSeconds + 2*int(MaxInterval/time.Second)]point // by second modulo length
+	first  int                                                   // second of the first point ever
+	since  int                                                   // second since which the rail has not been absent
+	last   int                                                   // second of the last point
+}
+
+// point is what an account had counted at one moment.
+type point struct {
+	bytes   uint64
+	seconds float64 // covered by samples; -1 if the rail was absent
+	busy    float64 // of these, busy
+}
+
+func (h *history) at(second int) *point { return &h.points[second%len(h.points)] }
+
+// add adds the point of a second.
+func (h *history) add(second int, p point) {
+	if h.first == 0 {
+		h.first, h.since, h.last = second, second, second-1
+	}
+	if second != h.last+1 {
+		h.since = second
+		for absent := max(h.last+1, second-len(h.points)+1); absent < second; absent++ {
+			h.at(absent).seconds = -1
+		}
+	}
+	*h.at(second) = p
+	h.last = second
+}
+
+// over returns what the rail carried in the last seconds, as far back as it was not absent.
+func (h *history) over(seconds int) point {
+	to, from := h.at(h.last), h.at(max(h.last-seconds, h.since))
+	return point{to.bytes - from.bytes, to.seconds - from.seconds, to.busy - from.busy}
+}
+
+// rates appends the rate of each of the last seconds to list, oldest first, and returns the rate of the last one to two
+// seconds up to now, all in bytes per second. A rate is NaN without samples. If samples are further apart than seconds,
+// a second without one repeats the rate before it.
+func (h *history) rates(list []float64, interval time.Duration, now point) ([]float64, float64) {
+	var from, mark point
+	rate, late := math.NaN(), time.Duration(0)
+	for second := max(h.first, h.last-len(h.points)+1); second <= h.last && h.first > 0; second++ {
+		p := h.at(second)
+		switch took := p.seconds - mark.seconds; {
+		case p.seconds < 0:
+			rate = math.NaN()
+		case took > 0:
+			rate, late = float64(p.bytes-mark.bytes)/took, 0
+			from, mark = mark, *p
+		case late < interval:
+			late += time.Second
+		default:
+			rate, from = math.NaN(), mark
+		}
+		if second > h.last-RecentSeconds {
+			list = append(list, rate)
+		}
+	}
+	if took := now.seconds - from.seconds; took > 0 {
+		return list, float64(now.bytes-from.bytes) / took
+	}
+	return list, math.NaN()
+}
