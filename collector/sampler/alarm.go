@@ -11,15 +11,15 @@ import (
 
 // Alarm wakes one goroutine at a time that can be changed. Safe for concurrent use.
 type Alarm interface {
-	// Set makes Wait return once d has passed, and not when it was set before.
+	// Set makes Wait return in d, and no longer at the time that was set before.
 	Set(d time.Duration)
-	// Wait returns true when the time has come, false once the alarm is closed.
+	// Wait returns true at the time that is set, and false once the alarm is closed.
 	Wait() bool
 	Close()
 }
 
-// KernelAlarm returns an alarm on a timerfd, or a RuntimeAlarm where the process has no descriptor left. A timer of
-// the Go runtime wakes a second thread each time, which costs as much as reading ten rails.
+// KernelAlarm returns an alarm on a timerfd, or a RuntimeAlarm if the process has no descriptor left. A timer of the Go
+// runtime wakes a second thread each time, which costs as much as reading ten rails.
 func KernelAlarm() Alarm {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -39,7 +39,7 @@ type kernelAlarm struct {
 	file  *os.File
 	conn  syscall.RawConn
 	ready func(uintptr) bool
-	polls int // times that the poller has asked for ready: the second time follows an event
+	polls int // calls of ready in one wait: the second one follows an event
 
 	mu   sync.Mutex // protects all following fields
 	fd   int        // -1 once closed
@@ -60,7 +60,7 @@ func (a *kernelAlarm) Set(d time.Duration) {
 	_ = unix.TimerfdSettime(a.fd, 0, &a.spec, nil) // it cannot fail: the descriptor and the value are valid
 }
 
-// passed reports whether the time has come, and with clear forgets it.
+// passed reports whether the time has come, and clears it on request.
 func (a *kernelAlarm) passed(clear bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,15 +71,15 @@ func (a *kernelAlarm) passed(clear bool) bool {
 	return passed
 }
 
-// Wait implements Alarm. The descriptor is never read, which would cost two system calls: an event that comes before
-// the wait is lost, but then the time has passed.
+// Wait implements Alarm. Reading the descriptor would cost two system calls. Without it an event before the wait is lost,
+// but then the time has passed.
 func (a *kernelAlarm) Wait() bool {
 	for {
 		a.polls = 0
 		if a.conn.Read(a.ready) != nil {
 			return false
 		}
-		if a.passed(true) { // an event can be of a time that Set has changed
+		if a.passed(true) { // else the event is of a time that Set has changed
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -307,14 +308,8 @@ func (d *device) close() {
 // same reports whether the device's rails are the same but for their names: a device that hangs must not be read again
 // because the configuration renamed it.
 func (d *device) same(rails []rail.Rail) bool {
-	if len(rails) != len(d.ports) {
-		return false
-	}
-	for i, r := range rails {
-		was := d.ports[i].rail
-		if was.Name = r.Name; was != r {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(rails, d.ports, func(r rail.Rail, p *port) bool {
+		r.Name = p.rail.Name
+		return r == p.rail
+	})
 }

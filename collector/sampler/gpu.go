@@ -2,7 +2,7 @@ package sampler
 
 import "slices"
 
-// GPU is what a GPU holds and does at one moment.
+// GPU is the state of a GPU at one moment.
 type GPU struct {
 	Index     int
 	Used      uint64 // bytes of memory in use
@@ -11,29 +11,26 @@ type GPU struct {
 	BusyKnown bool
 }
 
-// peakSeconds is how far the short peak reaches back.
-const peakSeconds = 60
-
-// GPUPeaks is the most memory that a GPU had in use, in bytes.
+// GPUPeaks is the peak of a GPU's memory in use, in bytes.
 type GPUPeaks struct {
 	Index         int
 	Start, Minute uint64 // since sampling began; in the last 60 s
 }
 
-// gpuHistories keeps the peaks of all GPUs. The sampler's mutex protects it.
+// gpuHistories has the peaks of all GPUs. The sampler's mutex protects it.
 type gpuHistories struct {
 	list []*gpuHistory // in order of index
 	busy condition     // whether any GPU computes
+	n    int           // seconds added
 }
 
 type gpuHistory struct {
 	index int
 	start uint64
-	last  [peakSeconds]uint64 // plus one, by second modulo length; 0 where it was not known
-	n     int                 // seconds added
+	last  [60]uint64 // memory in use plus 1, by second modulo length; 0 if unknown
 }
 
-// readGPUs adds what the GPUs hold now.
+// readGPUs adds a second.
 func (s *Sampler) readGPUs() {
 	list, known := s.opts.GPUs()
 	s.mu.Lock()
@@ -41,39 +38,30 @@ func (s *Sampler) readGPUs() {
 	s.gpus.add(list, known)
 }
 
-// add adds a second. known says that the list holds all GPUs.
+// add adds a second. known means that list has all GPUs.
 func (b *gpuHistories) add(list []GPU, known bool) {
-	b.busy = condition{}
+	b.n++
 	for _, h := range b.list {
-		h.last[h.n%peakSeconds] = 0
-		h.n++
+		h.last[b.n%len(h.last)] = 0
 	}
+	b.busy = condition{met: known && len(list) == 0, known: known && len(list) == 0} // without GPUs, traffic decides
 	for _, g := range list {
-		if g.BusyKnown {
-			b.busy.known = true
-			b.busy.met = b.busy.met || g.Busy
-		}
+		b.busy.known = b.busy.known || g.BusyKnown
+		b.busy.met = b.busy.met || g.BusyKnown && g.Busy
 		if !g.UsedKnown {
 			continue
 		}
-		h := b.of(g.Index)
+		at, found := slices.BinarySearchFunc(b.list, g.Index, func(h *gpuHistory, i int) int { return h.index - i })
+		if !found {
+			b.list = slices.Insert(b.list, at, &gpuHistory{index: g.Index})
+		}
+		h := b.list[at]
 		h.start = max(h.start, g.Used)
-		h.last[(h.n+peakSeconds-1)%peakSeconds] = g.Used + 1
-	}
-	if known && len(list) == 0 {
-		b.busy = condition{met: true, known: true} // no GPU: traffic alone decides
+		h.last[b.n%len(h.last)] = g.Used + 1
 	}
 }
 
-func (b *gpuHistories) of(index int) *gpuHistory {
-	at, found := slices.BinarySearchFunc(b.list, index, func(h *gpuHistory, i int) int { return h.index - i })
-	if !found {
-		b.list = slices.Insert(b.list, at, &gpuHistory{index: index, n: 1})
-	}
-	return b.list[at]
-}
-
-// appendTo appends the peaks of the GPUs whose use was known in the last minute.
+// appendTo appends the peaks of the GPUs whose memory was known in the last minute.
 func (b *gpuHistories) appendTo(to []GPUPeaks) []GPUPeaks {
 	for _, h := range b.list {
 		if minute := slices.Max(h.last[:]); minute > 0 {

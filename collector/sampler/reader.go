@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// hangAfter is how late the shared reader may be before it is replaced, and manyHang the time in which a second hang
-// means that all devices may: then each is read alone, so that hangs do not add up.
+// The shared reader is replaced when it is hangAfter late. If that happens twice within manyHang, each device is read
+// alone, so that hangs do not add up.
 const (
 	hangAfter = 75 * time.Millisecond
 	manyHang  = time.Second
 )
 
-// readers read all devices at their ticks. One goroutine reads all that are quick: waking one for each device costs
-// more than reading. A device whose read hangs, or is slow, keeps a goroutine of its own until it is quick again.
+// readers read all devices at their ticks. One goroutine reads all fast devices: waking one for each costs more than
+// reading. A device that hangs or is slow has its own goroutine until it is fast again.
 type readers struct {
 	interval time.Duration
 	newAlarm func() Alarm
 	running  *sync.WaitGroup
 	total    atomic.Int64 // devices that are read
 	arriving atomic.Bool  // arrived is not empty
-	alone    device       // its address stands in reader.in of readers of one device
+	alone    device       // marks readers of one device in reader.in
 
 	mu      sync.Mutex // protects all following fields, and is held while devices change hands
-	shared  *reader    // reads all quick devices
+	shared  *reader    // reads all fast devices
 	watch   Alarm      // rings when shared is late
-	arrived []*device  // that shared has yet to take on
+	arrived []*device  // will be read by shared
 	all     []Alarm    // that are open
 	closed  bool
 }
@@ -36,11 +36,11 @@ type readers struct {
 type reader struct {
 	of      *readers
 	alarm   Alarm
-	in      atomic.Pointer[device] // that is being read; &readers.alone where the others have another reader
-	devices []*device              // belongs to the goroutine, but for the moment in which guard sets in
+	in      atomic.Pointer[device] // being read; &readers.alone if the other devices have another reader
+	devices []*device              // belongs to the goroutine, except while guard replaces the reader
 }
 
-// start begins to read, and to watch the shared reader.
+// start starts the shared reader and its guard.
 func (rs *readers) start() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -59,14 +59,14 @@ func (rs *readers) alarmLocked() Alarm {
 	return a
 }
 
-// readAloneLocked gives a device a reader of its own.
+// readAloneLocked starts a reader for one device.
 func (rs *readers) readAloneLocked(d *device) {
 	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: []*device{d}}
 	r.in.Store(&rs.alone)
 	rs.running.Go(r.run)
 }
 
-// close ends all readers. One that is stuck in a read ends when it returns.
+// close ends all readers, one that hangs when its read returns.
 func (rs *readers) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -86,12 +86,12 @@ func (rs *readers) add(devices ...*device) {
 	rs.shared.alarm.Set(0)
 }
 
-// guard replaces the shared reader whenever it is stuck in a read: the stuck one keeps that device alone.
+// guard replaces the shared reader whenever it hangs. The old one keeps only the device that it reads.
 func (rs *readers) guard() {
 	var last time.Time
 	for rs.watch.Wait() {
 		rs.mu.Lock()
-		d := rs.shared.in.Load() // nil, or just begun, where only the processor was busy
+		d := rs.shared.in.Load() // nil, or has just begun, if only the processor was busy
 		if d != nil && d.readFor() >= hangAfter/2 && rs.shared.in.CompareAndSwap(d, &rs.alone) {
 			rs.replaceLocked(d, time.Since(last) < manyHang)
 			last = time.Now()
@@ -101,8 +101,7 @@ func (rs *readers) guard() {
 	}
 }
 
-// replaceLocked leaves the shared reader alone with the device in which it is stuck, and starts another for the
-// others, or, where all may hang, one for each.
+// replaceLocked leaves the shared reader only the device that hangs, and starts one for the others or for each of them.
 func (rs *readers) replaceLocked(d *device, each bool) {
 	others := slices.DeleteFunc(slices.Clone(rs.shared.devices), func(o *device) bool { return o == d })
 	rs.shared.devices = []*device{d}
@@ -116,7 +115,7 @@ func (rs *readers) replaceLocked(d *device, each bool) {
 	rs.running.Go(rs.shared.run)
 }
 
-// run reads the reader's devices whenever they are due, until there are none or the sampler ends.
+// run reads the reader's devices when they are due, until there are none or the sampler ends.
 func (r *reader) run() {
 	defer r.end()
 	for {
@@ -155,20 +154,20 @@ func (r *reader) read(d *device) bool {
 	if r.in.CompareAndSwap(d, nil) {
 		return true
 	}
-	r.of.mu.Lock() // until guard is done with r.devices
+	r.of.mu.Lock() // wait until guard has changed r.devices
 	defer r.of.mu.Unlock()
 	return false
 }
 
 func (r *reader) isShared() bool { return r.in.Load() == nil }
 
-// share is the part of each interval that reading one device may take in the shared reader.
+// share is how long reading one device may take in the shared reader.
 func (rs *readers) share() time.Duration {
 	return rs.interval / time.Duration(2*max(rs.total.Load(), 1))
 }
 
-// settle changes which devices the reader has: those that were stopped end, slow ones leave the shared reader and quick
-// ones return to it. It reports whether the reader is still needed.
+// settle closes stopped devices, moves slow ones out of the shared reader and fast ones into it. It reports whether the
+// reader is still needed.
 func (r *reader) settle() bool {
 	shared := r.isShared()
 	leaving := func(d *device) bool {
@@ -205,7 +204,7 @@ func (r *reader) settle() bool {
 	return shared || len(stay) > 0
 }
 
-// sleep is how long nothing is due.
+// sleep is the time until the next device is due.
 func (r *reader) sleep() time.Duration {
 	next := time.Now().Add(time.Hour)
 	for _, d := range r.devices {
@@ -216,7 +215,7 @@ func (r *reader) sleep() time.Duration {
 	return time.Until(next)
 }
 
-// end closes what the reader has.
+// end closes the reader's devices and alarm.
 func (r *reader) end() {
 	rs := r.of
 	rs.mu.Lock()

@@ -2,12 +2,12 @@ package sampler
 
 import "sync"
 
-// union measures for how long any rail was busy: a mark for each tick, set by whichever rail was. Ticks older than the
-// ring were counted, so that a sample that comes later than that changes nothing.
+// union measures for how long any rail was busy, by a mark for each tick in a ring. A sample that comes after its ticks
+// were counted changes nothing.
 type union struct {
 	mu      sync.Mutex // protects all following fields
 	ticks   []uint8    // by tick modulo length: a bit for each direction
-	counted int64      // ticks up to this one are counted
+	counted int64      // the last tick that is counted
 }
 
 // mark marks the ticks after from, up to and with to.

@@ -5,29 +5,18 @@ import "github.com/railscope/railscope/collector"
 // rows are the metrics of the sampler.
 type rows struct {
 	collector.Table
-	// Of a rail.
-	utilization, busy, saturated, tcp *collector.Metric
-	// Of all rails.
-	imbalance, imbalanced, anyBusy, active, fallback *collector.Metric
-	// Of GPUs.
-	peak *collector.Metric
-	// Of the sampler.
-	interval, samples, overruns, dropped, reading *collector.Metric
+
+	utilization, busy, saturated, tcp                *collector.Metric // of a rail
+	imbalance, imbalanced, anyBusy, active, fallback *collector.Metric // of all rails
+	peak                                             *collector.Metric // of a GPU
+	interval, samples, overruns, dropped, reading    *collector.Metric // of the sampler
 }
+
+// code is the package that the figures come from.
+const code = "collector/sampler/"
 
 func newRows() *rows {
 	r := &rows{}
-	r.addRails()
-	r.addBalance()
-	r.addGPUs()
-	r.addSampling()
-	return r
-}
-
-// code is where the packages' own figures are made.
-const code = "collector/sampler/"
-
-func (r *rows) addRails() {
 	flow := r.Group(code+"tally.go", "rail", "direction")
 	r.utilization = flow.Histogram("rail_utilization_ratio", "Utilization of the rail in every sample: rate ÷ "+
 		"capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and this rail used "+
@@ -38,13 +27,10 @@ func (r *rows) addRails() {
 	r.tcp = flow.Ref(code+"tcp.go").Counter("rail_tcp_bytes_total", "Unicast bytes of the rail's interface that "+
 		"were not RDMA, mostly TCP, since railscope started; for a bond, of all members together. Only mlx5 counts "+
 		"them separately: absent elsewhere.")
-}
 
-func (r *rows) addBalance() {
 	all := r.Group(code+"balance.go", "direction")
 	r.imbalance = all.Ref("internal/rail/balance.go").Gauge("rails_imbalance_ratio", "1 − the smallest share of a "+
-		"rail in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best rail of its "+
-		"group "+
+		"rail in the real traffic of the last 10 s; a share is load ÷ capacity, relative to the best rail of its group "+
 		"(link layer and rate). Of the worst group. 0.39 when one rail carries 61 % of the others, 1 when one carries "+
 		"nothing. A rail that was up and is down carries nothing. Absent while no group of at least two rails is busy.")
 	r.imbalanced = all.Counter("rails_imbalanced_seconds_total", "Part of rails_busy_seconds_total in which "+
@@ -56,14 +42,10 @@ func (r *rows) addBalance() {
 	r.fallback = r.Group("docs/sampler.md", "reason").Gauge("fallback_suspected", "1 while the traffic looks like a "+
 		"fallback. rdma_idle_tcp_busy: GPUs compute, no rail carries RDMA and the rails' interfaces carry much other "+
 		"traffic. single_rail: traffic was even and now one rail carries all of it. Absent while it cannot be judged.")
-}
 
-func (r *rows) addGPUs() {
 	r.peak = r.Group(code+"gpu.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes", "Peak of the GPU memory in "+
 		"use, checked every second: window=start since railscope started, window=1m in the last minute.")
-}
 
-func (r *rows) addSampling() {
 	device := r.Group(code+"device.go", "device")
 	r.interval = device.Ref(code+"pace.go").Gauge("sampler_interval_seconds", "Time between two samples of the "+
 		"device: --sample.interval, or more where a read takes longer than 1/10 of that, or where the kernel caches "+
@@ -72,11 +54,10 @@ func (r *rows) addSampling() {
 		"Samples taken of the device: one per rail and direction.")
 	r.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
 		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
-	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total",
-		"Dropped samples, of all "+
-			"devices. reset: the counter went back. gap: the first sample after the device was gone or not read "+
-			"for long. "+
-			"slow: the read took so long that the sample's time is unknown.")
+	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total", "Dropped samples, of all "+
+		"devices. reset: the counter went back. gap: the first sample after the device was gone or not read for long. "+
+		"slow: the read took so long that the sample's time is unknown.")
 	r.reading = device.Counter("sampler_read_seconds_total", "Wall-clock time spent reading the device for samples, "+
 		"waiting for its firmware included. Its CPU time is less, and part of process_cpu_seconds_total.")
+	return r
 }

@@ -65,7 +65,7 @@ type Port struct {
 	keyKnown bool
 	gids     *GIDTable
 	bytes    byteCounter
-	events   [2][]eventCounter // retransmits and repeats; see Traffic
+	events   [2][]*sysfs.Attr // retransmits and repeats; see Traffic
 	buf      [128]byte
 }
 

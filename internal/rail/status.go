@@ -53,12 +53,6 @@ type Traffic struct {
 	At                time.Time
 }
 
-// eventCounter is one file of hw_counters.
-type eventCounter struct {
-	path    string
-	refused sysfs.Refusal
-}
-
 // eventNames are the counters of retransmits and of repeats: those of mlx5, irdma and bnxt, and of rxe
 // (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
 var eventNames = [...][]string{
@@ -86,18 +80,13 @@ func (p *Port) Traffic() (t Traffic, err error) {
 func (p *Port) countEvents(kind int, now time.Time) (sum uint64) {
 	if p.events[kind] == nil {
 		for _, name := range eventNames[kind] {
-			p.events[kind] = append(p.events[kind], eventCounter{path: filepath.Join(p.dir(), "hw_counters", name)})
+			path := filepath.Join(p.dir(), "hw_counters", name)
+			p.events[kind] = append(p.events[kind], &sysfs.Attr{Kept: sysfs.Kept{File: sysfs.File{Path: path}}})
 		}
 	}
-	for i := range p.events[kind] {
-		e := &p.events[kind][i]
-		if e.refused.Active(now) {
-			continue
-		}
-		f := portFile{p.open(e.path), e.path}
-		n, err := f.uint(p.buf[:])
-		f.Close()
-		e.refused.Note(err, now)
+	for _, counter := range p.events[kind] {
+		n, _ := counter.Counter(now) // 0 on an error
+		counter.Close()
 		sum += n
 	}
 	return sum
