@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"context"
 	"os"
 	"sync"
 	"syscall"
@@ -25,12 +26,12 @@ func KernelAlarm() Alarm {
 	if err != nil {
 		return RuntimeAlarm()
 	}
-	a := &kernelAlarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
-	a.conn, err = a.file.SyscallConn()
-	if err != nil {
-		_ = a.file.Close() // nothing was written to it
+	a := &kernelAlarm{file: os.NewFile(uintptr(fd), "timerfd")}
+	if a.conn, err = a.file.SyscallConn(); err != nil {
+		a.Close()
 		return RuntimeAlarm()
 	}
+	a.arm = func(fd uintptr) { _ = unix.TimerfdSettime(int(fd), 0, &a.spec, nil) } // cannot fail: the value is valid
 	a.ready = func(uintptr) bool { a.polls++; return a.polls > 1 || a.passed(false) }
 	return a
 }
@@ -39,10 +40,10 @@ type kernelAlarm struct {
 	file  *os.File
 	conn  syscall.RawConn
 	ready func(uintptr) bool
+	arm   func(uintptr)
 	polls int // calls of ready in one wait: the second one follows an event
 
 	mu   sync.Mutex // protects all following fields
-	fd   int        // -1 once closed
 	spec unix.ItimerSpec
 	at   time.Time
 }
@@ -51,13 +52,10 @@ type kernelAlarm struct {
 func (a *kernelAlarm) Set(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fd < 0 {
-		return
-	}
 	d = max(d, 1) // 0 would disarm it
 	a.at = time.Now().Add(d)
 	a.spec.Value = unix.NsecToTimespec(int64(d))
-	_ = unix.TimerfdSettime(a.fd, 0, &a.spec, nil) // it cannot fail: the descriptor and the value are valid
+	_ = a.conn.Control(a.arm) // fails once it is closed
 }
 
 // passed reports whether the time has come, and clears it on request.
@@ -86,26 +84,20 @@ func (a *kernelAlarm) Wait() bool {
 }
 
 // Close implements Alarm.
-func (a *kernelAlarm) Close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fd >= 0 {
-		a.fd = -1
-		_ = a.file.Close() // nothing was written to it
-	}
-}
+func (a *kernelAlarm) Close() { _ = a.file.Close() } // nothing was written to it
 
 // RuntimeAlarm returns an alarm on a timer of the Go runtime, which follows the fake time of testing/synctest.
 func RuntimeAlarm() Alarm {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &runtimeAlarm{timer: timer, closed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &runtimeAlarm{timer: timer, open: ctx, close: cancel}
 }
 
 type runtimeAlarm struct {
-	timer  *time.Timer
-	closed chan struct{}
-	once   sync.Once
+	timer *time.Timer
+	open  context.Context
+	close func()
 }
 
 // Set implements Alarm.
@@ -114,20 +106,14 @@ func (a *runtimeAlarm) Set(d time.Duration) { a.timer.Reset(d) }
 // Wait implements Alarm.
 func (a *runtimeAlarm) Wait() bool {
 	select {
-	case <-a.closed:
-		return false
+	case <-a.open.Done():
 	case <-a.timer.C:
 	}
-	select {
-	case <-a.closed: // both at once
-		return false
-	default:
-		return true
-	}
+	return a.open.Err() == nil
 }
 
 // Close implements Alarm.
 func (a *runtimeAlarm) Close() {
-	a.once.Do(func() { close(a.closed) })
+	a.close()
 	a.timer.Stop()
 }

@@ -42,12 +42,6 @@ func (m *meter) get() Device {
 	return m.cost
 }
 
-func (m *meter) update(change func(*Device)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change(&m.cost)
-}
-
 // Device has the figures of sampling a device.
 type Device struct {
 	Name     string
@@ -82,7 +76,6 @@ type port struct {
 	rail     rail.Rail
 	account  *account
 	files    *rail.Port
-	found    bool // its byte counters
 	marks    [directions]mark
 	readings [directions]reading
 	notUntil time.Time // when it is read again after failures
@@ -151,26 +144,16 @@ func (d *device) sample(start time.Time) {
 	if d.stopped.Load() {
 		return
 	}
-	tick := d.s.tick(start)
-	var samples uint64
-	var dropped [Reasons]uint64
-	for _, p := range d.ports {
-		d.countSamples(p, tick, &samples, &dropped)
-	}
-	d.record(tick, samples, &dropped, end.Sub(start))
+	d.record(d.s.tick(start), start, end.Sub(start))
 	stride := int64(d.pace.stride) // devices of the same pace are due at the same ticks
 	d.nextTick = (d.s.tick(time.Now())/stride + 1) * stride
 }
 
 // readPort reads one port's counters. now is the time, and the result is the time after.
 func (d *device) readPort(p *port, now time.Time) time.Time {
-	p.err = nil
-	if !p.found {
-		if p.err = p.files.FindBytes(); p.err == nil {
-			p.found = true
-			d.pace.atLeast(2 * p.files.BytesAge()) // no cached value is read twice
-			now = time.Now()
-		}
+	if p.err = p.files.FindBytes(); p.err == nil {
+		d.pace.atLeast(2 * p.files.BytesAge()) // no cached value is read twice
+		now = time.Now()
 	}
 	for i := range p.readings {
 		reading := &p.readings[i]
@@ -209,71 +192,68 @@ func (p *port) fail(most time.Duration) (now time.Time) {
 		p.marks[i].opens = -1 // the next reading cannot be compared with this one
 	}
 	p.files.ForgetBytes()
-	p.found = false
 	return now
 }
 
-// countSamples makes samples of a port's readings.
-func (d *device) countSamples(p *port, tick int64, samples *uint64, dropped *[Reasons]uint64) {
+// record makes samples of the readings, adds the cost of the tick, and changes the pace.
+func (d *device) record(tick int64, start time.Time, took time.Duration) {
+	if d.took = took; took > d.s.readers.share() {
+		d.quick = 0
+	} else {
+		d.quick++
+	}
+	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
+	d.lastTick = tick
+	d.meter.mu.Lock()
+	c := &d.meter.cost
+	c.Err = nil
+	failing := false
+	for _, p := range d.ports {
+		d.addSamples(c, p, tick)
+		if c.Err == nil {
+			c.Err = p.err
+		}
+		failing = failing || p.failed > 0 && !p.notUntil.After(start)
+	}
+	if failing { // the next sample covers this tick, too
+		overruns++
+	}
+	changed := d.pace.note(took)
+	c.Overruns += uint64(overruns)
+	c.Reading += took
+	c.Interval = d.pace.every()
+	d.meter.mu.Unlock()
+	if changed && d.s.opts.Paced != nil {
+		d.s.opts.Paced(c.Name, d.pace.every(), d.pace.usual())
+	}
+}
+
+// addSamples makes samples of a port's readings.
+func (d *device) addSamples(c *Device, p *port, tick int64) {
+	every := d.pace.every()
 	for i := range p.readings {
 		reading := &p.readings[i]
 		if !reading.ok {
 			continue
 		}
 		reading.ok, reading.tick = false, tick
-		if reading.took > d.pace.every()/imprecise {
-			dropped[droppedSlow]++
+		if reading.took > every/imprecise {
+			c.Dropped[droppedSlow]++
 			continue
 		}
 		from := p.marks[i].tick
-		grew, took, what := p.marks[i].advance(reading.mark, longest(d.pace.every()))
-		switch what {
+		switch grew, took, what := p.marks[i].advance(reading.mark, longest(every)); what {
 		case counted:
-			*samples++
+			c.Samples++
 			if p.account.observe(i, grew, took) {
 				d.s.union.mark(i, from, tick)
 			}
 		case reset:
-			dropped[droppedReset]++
+			c.Dropped[droppedReset]++
 		case gap:
-			dropped[droppedGap]++
+			c.Dropped[droppedGap]++
 		case first:
 		}
-	}
-}
-
-// record adds the cost of the tick, and changes the pace.
-func (d *device) record(tick int64, samples uint64, dropped *[Reasons]uint64, took time.Duration) {
-	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
-	d.lastTick = tick
-	if d.took = took; took > d.s.readers.share() {
-		d.quick = 0
-	} else {
-		d.quick++
-	}
-	changed := d.pace.note(took)
-	var err error
-	again := false
-	for _, p := range d.ports {
-		if err == nil {
-			err = p.err
-		}
-		again = again || p.found && p.failed > 0
-	}
-	if again { // the next sample covers this tick, too
-		overruns++
-	}
-	d.meter.update(func(c *Device) {
-		c.Samples += samples
-		c.Overruns += uint64(overruns)
-		for i, n := range dropped {
-			c.Dropped[i] += n
-		}
-		c.Reading += took
-		c.Interval, c.Err = d.pace.every(), err
-	})
-	if changed && d.s.opts.Paced != nil {
-		d.s.opts.Paced(d.meter.cost.Name, d.pace.every(), d.pace.usual())
 	}
 }
 

@@ -171,7 +171,9 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	now := time.Now()
 	d := &device{s: s, meter: s.meters[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
 	d.nextTick = d.lastTick + 1
-	d.meter.update(func(c *Device) { c.Interval = s.opts.Interval })
+	d.meter.mu.Lock()
+	d.meter.cost.Interval = s.opts.Interval
+	d.meter.mu.Unlock()
 	for _, r := range rails {
 		a := s.accounts[r.Key()]
 		if a == nil {

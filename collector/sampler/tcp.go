@@ -47,9 +47,13 @@ type tcpReader struct {
 	open  rail.OpenFile
 	last  tcpReading
 
-	members  []*vport // the interface, or the members of the bond
-	software *softwareFiles
-	stale    int // reads until the members are listed again
+	// Of mlx5.
+	members []*vport // the interface, or the members of the bond
+	stale   int      // reads until the members are listed again
+
+	// Of a software device.
+	port    *rail.Port // bytes and MTU
+	packets [directions]rail.File
 }
 
 // tcpReading is the result of one read.
@@ -129,10 +133,7 @@ func (r *tcpReader) read() (reading tcpReading) {
 	case r.rail.Netdev == "":
 		return reading
 	case r.rail.Software:
-		if r.software == nil {
-			r.software = newSoftwareFiles(r.open, r.sysfs, r.rail)
-		}
-		return r.software.read()
+		return r.readSoftware()
 	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
 		return reading // RDMA and TCP are not counted separately
 	}
@@ -180,8 +181,11 @@ func (r *tcpReader) Close() {
 	for _, m := range r.members {
 		m.close()
 	}
-	if r.software != nil {
-		r.software.close()
+	if r.port != nil {
+		r.port.Close()
+		for _, packets := range r.packets {
+			packets.Close()
+		}
 	}
 }
 
@@ -256,49 +260,35 @@ func (v *vport) close() {
 	}
 }
 
-// softwareFiles give an upper bound of a software device's RDMA traffic: all bytes of its interface, and the packets of
+// readSoftware reads an upper bound of a software device's RDMA traffic: all bytes of its interface, and the packets of
 // rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c, sent_pkts and rcvd_pkts), of at most one MTU each. All bytes above
-// that were TCP. siw counts no packets and stays unknown.
-type softwareFiles struct {
-	port    *rail.Port // bytes and MTU
-	packets [directions]rail.File
-}
-
-func newSoftwareFiles(open rail.OpenFile, sysfsRoot string, r rail.Rail) *softwareFiles {
-	hw := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port), "hw_counters")
-	return &softwareFiles{
-		port:    rail.NewPort(sysfsRoot, r, open),
-		packets: [directions]rail.File{open(filepath.Join(hw, "rcvd_pkts")), open(filepath.Join(hw, "sent_pkts"))},
+// that were TCP. siw counts no packets and stays unknown. The bytes are read first, so that RDMA between the reads
+// lowers the bound of TCP.
+func (r *tcpReader) readSoftware() (reading tcpReading) {
+	if r.port == nil {
+		r.port = rail.NewPort(r.sysfs, r.rail, r.open)
+		for d, name := range [directions]string{"rcvd_pkts", "sent_pkts"} {
+			r.packets[d] = r.open(filepath.Join(r.rail.Dir, "ports", strconv.Itoa(r.rail.Port), "hw_counters", name))
+		}
 	}
-}
-
-// read reads the bytes first, so that RDMA between the reads lowers the bound of TCP.
-func (s *softwareFiles) read() (r tcpReading) {
 	var buf [64]byte
-	r.at = time.Now()
-	for d := range s.packets {
-		bytes, generation, err := s.port.Bytes(d)
-		if err != nil || !s.port.BytesShared() {
+	reading.at = time.Now()
+	for d, packets := range r.packets {
+		bytes, generation, err := r.port.Bytes(d)
+		if err != nil || !r.port.BytesShared() {
 			return tcpReading{}
 		}
-		text, err := s.packets[d].Read(buf[:])
+		text, err := packets.Read(buf[:])
 		if err != nil {
 			return tcpReading{}
 		}
-		if r.rdma[d], err = sysfs.ParseUint(text); err != nil {
+		if reading.rdma[d], err = sysfs.ParseUint(text); err != nil {
 			return tcpReading{}
 		}
-		r.values[d] = bytes
-		r.opens += generation + s.packets[d].Opens()
+		reading.values[d] = bytes
+		reading.opens += generation + packets.Opens()
 	}
-	mtu, _, err := s.port.MTU()
-	r.mtu, r.ok = uint64(mtu), err == nil
-	return r
-}
-
-func (s *softwareFiles) close() {
-	s.port.Close()
-	for _, f := range s.packets {
-		f.Close()
-	}
+	mtu, _, err := r.port.MTU()
+	reading.mtu, reading.ok = uint64(mtu), err == nil
+	return reading
 }
