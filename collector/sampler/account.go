@@ -20,9 +20,12 @@ func Direction(i int) string { return [directions]string{"receive", "transmit"}[
 // The reasons for dropped samples, as indices.
 const (
 	droppedReset = iota // the counter stepped back
-	droppedGap          // the first one after the device was absent or could not be read for long
+	droppedGap          // the file was opened again, or the last reading is too old
 	droppedSlow         // the read took so long that its time is unknown
 	Reasons             // number of reasons
+
+	counted = Reasons // not dropped: it is a sample
+	first   = -1      // nothing to compare it with
 )
 
 // DropReason names a reason as the label of metrics does.
@@ -68,19 +71,9 @@ type mark struct {
 	known bool
 }
 
-// outcome is what a reading gives.
-type outcome int
-
-const (
-	first   outcome = iota // nothing to compare it with
-	counted                // a sample
-	reset                  // the counter stepped back
-	gap                    // too long after the one before, or of a file that was opened again
-)
-
-// advance replaces the mark by a reading, and returns by how much the counter grew in which time. A reading that cannot
-// be compared with the last one is the start of the next sample.
-func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Duration, what outcome) {
+// advance replaces the mark by a reading, and returns by how much the counter grew in which time, and what the reading
+// is. One that cannot be compared with the last one is the start of the next sample.
+func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Duration, what int) {
 	was := *m
 	now.known = true
 	*m = now
@@ -89,9 +82,9 @@ func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Dur
 	case !was.known:
 		return 0, 0, first
 	case now.opens != was.opens || took > most:
-		return 0, 0, gap
+		return 0, 0, droppedGap
 	case now.value < was.value:
-		return 0, 0, reset
+		return 0, 0, droppedReset
 	case took <= 0: // the clock is too coarse: the next sample has both
 		*m = was
 		return 0, 0, first

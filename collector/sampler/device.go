@@ -248,11 +248,8 @@ func (d *device) addSamples(c *Device, p *port, tick int64) {
 			if p.account.observe(i, grew, took) {
 				d.s.union.mark(i, from, tick)
 			}
-		case reset:
-			c.Dropped[droppedReset]++
-		case gap:
-			c.Dropped[droppedGap]++
-		case first:
+		case droppedReset, droppedGap:
+			c.Dropped[what]++
 		}
 	}
 }

@@ -21,7 +21,6 @@ type readers struct {
 	newAlarm func() Alarm
 	running  *sync.WaitGroup
 	total    atomic.Int64 // devices that are read
-	arriving atomic.Bool  // arrived is not empty
 	alone    device       // marks readers of one device in reader.in
 
 	mu      sync.Mutex // protects all following fields, and is held while devices change hands
@@ -82,7 +81,6 @@ func (rs *readers) add(devices ...*device) {
 	defer rs.mu.Unlock()
 	rs.total.Add(int64(len(devices)))
 	rs.arrived = append(rs.arrived, devices...)
-	rs.arriving.Store(true)
 	rs.shared.alarm.Set(0)
 }
 
@@ -173,12 +171,12 @@ func (r *reader) settle() bool {
 	leaving := func(d *device) bool {
 		return d.stopped.Load() || shared && d.slow(r.of.share()) || !shared && d.quick >= remembered
 	}
-	if !(shared && r.of.arriving.Load()) && !slices.ContainsFunc(r.devices, leaving) {
-		return true
-	}
 	rs := r.of
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	if !(shared && len(rs.arrived) > 0) && !slices.ContainsFunc(r.devices, leaving) {
+		return true
+	}
 	var stay []*device
 	for _, d := range r.devices {
 		switch {
@@ -192,14 +190,12 @@ func (r *reader) settle() bool {
 		default:
 			d.quick = 0
 			rs.arrived = append(rs.arrived, d)
-			rs.arriving.Store(true)
 			rs.shared.alarm.Set(0)
 		}
 	}
 	if r.devices = stay; shared {
 		r.devices = append(r.devices, rs.arrived...)
 		rs.arrived = nil
-		rs.arriving.Store(false)
 	}
 	return shared || len(stay) > 0
 }

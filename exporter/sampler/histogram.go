@@ -10,8 +10,8 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// utilization calls each with the histogram of every rail and direction in the last snapshot. The sampler counts, in
-// classic and in native buckets.
+// utilization calls each with the histogram of every rail and direction in the last snapshot. The sampler counts both
+// classic and native buckets.
 func (s *Source) utilization(each func(prometheus.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *series) WriteClassic(out *dto.Metric) {
 
 func (s *series) classic() []*dto.Bucket {
 	bounds := sampler.ClassicBounds()
-	list, buckets, counts := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)),
-		make([]uint64, len(bounds))
+	list, buckets := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)) // three allocations in all
+	counts := make([]uint64, len(bounds))
 	var cumulative uint64
 	for i := range bounds {
 		cumulative += s.tally.Classic[i]

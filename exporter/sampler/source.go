@@ -16,8 +16,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Source emits what the sampler counts. A scrape only copies, and the counters only grow, so that any number of servers
-// may scrape at any interval.
+// Source emits the figures of the sampler. Counters only grow and a scrape only copies, so that any number of servers
+// can scrape at any interval.
 type Source struct {
 	snapshot func(*sampler.Snapshot)
 	rows     *rows
@@ -27,7 +27,7 @@ type Source struct {
 	snap sampler.Snapshot
 }
 
-// NewSource returns the source. snapshot copies the sampler's state into the memory given; it must not block.
+// NewSource returns the source. snapshot copies the sampler's state into the given memory and must not block.
 func NewSource(snapshot func(*sampler.Snapshot)) *Source {
 	r := newRows()
 	h := r.utilization
@@ -45,6 +45,9 @@ func (s *Source) Histograms() map[*collector.Metric]table.Histograms {
 	return map[*collector.Metric]table.Histograms{s.rows.utilization: s.utilization}
 }
 
+// put emits a sample.
+type put = func(m *collector.Metric, v float64, labels ...string)
+
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
 	s.mu.Lock()
@@ -56,10 +59,14 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
-	for i := range s.snap.Rails {
-		s.emitRail(&s.snap.Rails[i], put)
+	if len(s.snap.Rails) > 0 {
+		s.emitRails(put)
 	}
-	s.emitBalance(put)
+	for i, f := range s.snap.Fallback {
+		if f.Known {
+			put(s.rows.fallback, collector.Bool(f.Suspected), sampler.Reason(i))
+		}
+	}
 	for _, g := range s.snap.GPUs {
 		put(s.rows.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
 		put(s.rows.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
@@ -67,31 +74,24 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(s.emitDevices(put)...)
 }
 
-// put emits a sample.
-type put = func(m *collector.Metric, v float64, labels ...string)
-
-// emitRail emits what one rail carried.
-func (s *Source) emitRail(r *sampler.Rail, put put) {
-	for d := range r.Tally {
-		t, direction := &r.Tally[d], sampler.Direction(d)
-		if t.Samples > 0 { // a share of the capacity needs a capacity
-			put(s.rows.busy, t.Busy, r.Name, direction)
-			put(s.rows.saturated, t.Saturated, r.Name, direction)
-		}
-		if r.TCPKnown {
-			put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
+// emitRails emits the traffic of each rail and of all together. Figures relative to a capacity need a known one.
+func (s *Source) emitRails(put put) {
+	for i := range s.snap.Rails {
+		r := &s.snap.Rails[i]
+		for d := range r.Tally {
+			t, direction := &r.Tally[d], sampler.Direction(d)
+			if t.Samples > 0 {
+				put(s.rows.busy, t.Busy, r.Name, direction)
+				put(s.rows.saturated, t.Saturated, r.Name, direction)
+			}
+			if r.TCPKnown {
+				put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
+			}
 		}
 	}
-}
-
-// emitBalance emits what concerns all rails together.
-func (s *Source) emitBalance(put put) {
 	for d, set := range s.snap.Sets {
 		direction := sampler.Direction(d)
-		if len(s.snap.Rails) == 0 {
-			break
-		}
-		if set.Known || set.Busy > 0 { // busy is a share of the capacity, too
+		if set.Known || set.Busy > 0 {
 			put(s.rows.anyBusy, set.Busy, direction)
 			put(s.rows.imbalanced, set.Imbalanced, direction)
 		}
@@ -102,14 +102,9 @@ func (s *Source) emitBalance(put put) {
 			put(s.rows.imbalance, set.Imbalance, direction)
 		}
 	}
-	for i, f := range s.snap.Fallback {
-		if f.Known {
-			put(s.rows.fallback, collector.Bool(f.Suspected), sampler.Reason(i))
-		}
-	}
 }
 
-// emitDevices emits how sampling goes, and returns the faults.
+// emitDevices emits the figures of sampling, and returns the faults.
 func (s *Source) emitDevices(put put) (faults []error) {
 	for _, d := range s.snap.Devices {
 		put(s.rows.interval, d.Interval.Seconds(), d.Name)
