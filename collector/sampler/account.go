@@ -1,7 +1,6 @@
 package sampler
 
 import (
-	"sync"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -31,35 +30,22 @@ const (
 // DropReason names a reason as the label of metrics does.
 func DropReason(i int) string { return [Reasons]string{"reset", "gap", "slow"}[i] }
 
-// account has the sums of a rail's samples. It outlives the device, so that nothing steps back when it returns.
+// account has the sums of a rail's samples. It outlives the device, so that nothing steps back when it returns. The
+// sampler's mutex protects it.
 type account struct {
-	mu       sync.Mutex // protects the fields up to limits
-	capacity float64    // bytes per second; 0 while unknown
+	capacity float64 // bytes per second; 0 while unknown
 	tally    [directions]Tally
 	bytes    [directions]uint64  // seen by samples
 	seconds  [directions]float64 // covered by them
 	limits   rail.Limits         // as last read
-
-	// The sampler's mutex protects the following fields.
-	history [directions]history
-	reach   reach
-	tcp     [directions]tcpRate
+	history  [directions]history
+	reach    reach
+	tcp      [directions]tcpRate
 }
 
-func (a *account) setCapacity(c float64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.capacity = c
-}
-
-// counted returns what is counted up to now.
-func (a *account) counted() (now [directions]point) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for d := range now {
-		now[d] = point{a.bytes[d], a.seconds[d], a.tally[d].Busy}
-	}
-	return now
+// now is what is counted so far.
+func (a *account) now(direction int) point {
+	return point{a.bytes[direction], a.seconds[direction], a.tally[direction].Busy}
 }
 
 // mark is the last reading of a counter.
@@ -95,8 +81,6 @@ func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Dur
 // observe adds a sample, and reports whether the rail was busy in it.
 func (a *account) observe(direction int, grew uint64, took time.Duration) (busy bool) {
 	seconds := took.Seconds()
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.bytes[direction] += grew
 	a.seconds[direction] += seconds
 	if a.capacity <= 0 {

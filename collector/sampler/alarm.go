@@ -48,7 +48,6 @@ type kernelAlarm struct {
 	at   time.Time
 }
 
-// Set implements Alarm.
 func (a *kernelAlarm) Set(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,8 +68,8 @@ func (a *kernelAlarm) passed(clear bool) bool {
 	return passed
 }
 
-// Wait implements Alarm. Reading the descriptor would cost two system calls. Without it an event before the wait is lost,
-// but then the time has passed.
+// Wait does not read the descriptor, which would cost two system calls. So an event before the wait is lost, but then the
+// time has passed.
 func (a *kernelAlarm) Wait() bool {
 	for {
 		a.polls = 0
@@ -83,7 +82,6 @@ func (a *kernelAlarm) Wait() bool {
 	}
 }
 
-// Close implements Alarm.
 func (a *kernelAlarm) Close() { _ = a.file.Close() } // nothing was written to it
 
 // RuntimeAlarm returns an alarm on a timer of the Go runtime, which follows the fake time of testing/synctest.
@@ -100,10 +98,8 @@ type runtimeAlarm struct {
 	close func()
 }
 
-// Set implements Alarm.
 func (a *runtimeAlarm) Set(d time.Duration) { a.timer.Reset(d) }
 
-// Wait implements Alarm.
 func (a *runtimeAlarm) Wait() bool {
 	select {
 	case <-a.open.Done():
@@ -112,7 +108,6 @@ func (a *runtimeAlarm) Wait() bool {
 	return a.open.Err() == nil
 }
 
-// Close implements Alarm.
 func (a *runtimeAlarm) Close() {
 	a.close()
 	a.timer.Stop()

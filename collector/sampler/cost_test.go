@@ -27,7 +27,7 @@ func tenRails(tb testing.TB) (s *Sampler, devices []*device) {
 	s.readers.total.Store(10)
 	for _, r := range rails {
 		d := s.newDeviceLocked([]rail.Rail{r})
-		d.ports[0].account.setCapacity(400 * gigabit)
+		d.ports[0].account.capacity = 400 * gigabit
 		tb.Cleanup(d.close)
 		d.sample(time.Now()) // opens the files
 		devices = append(devices, d)
@@ -46,7 +46,7 @@ func TestTickAllocates(t *testing.T) {
 		t.Errorf("%v allocations a tick", n)
 	}
 	for _, d := range devices {
-		if c := d.meter.cost; c.Samples < 200 || c.Err != nil {
+		if c := d.cost; c.Samples < 200 || c.Err != nil {
 			t.Fatalf("it was not sampled: %+v", c)
 		}
 	}
@@ -68,7 +68,7 @@ func BenchmarkTick(b *testing.B) {
 // BenchmarkObserve is what becomes of one reading, without the read.
 func BenchmarkObserve(b *testing.B) {
 	a := &account{}
-	a.setCapacity(400 * gigabit)
+	a.capacity = 400 * gigabit
 	b.ReportAllocs()
 	n := uint64(0)
 	for b.Loop() {

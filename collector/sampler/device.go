@@ -2,7 +2,6 @@ package sampler
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,18 +29,6 @@ const imprecise = 4
 // longest is the longest time that one sample may cover: the mean of a longer time hides what happened in it.
 func longest(every time.Duration) time.Duration { return max(10*every, time.Second) }
 
-// meter is what reading a device costs. It outlives the device, as accounts do.
-type meter struct {
-	mu   sync.Mutex // protects all following fields
-	cost Device
-}
-
-func (m *meter) get() Device {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cost
-}
-
 // Device has the figures of sampling a device.
 type Device struct {
 	Name     string
@@ -58,7 +45,7 @@ type Device struct {
 type device struct {
 	s       *Sampler
 	ports   []*port
-	meter   *meter
+	cost    *Device      // the sampler's mutex protects it
 	stopped atomic.Bool  // the result of a read that is stuck will be dropped
 	began   atomic.Int64 // start of the current read, in nanoseconds since the epoch of ticks; 0 if there is none
 
@@ -95,7 +82,6 @@ type reading struct {
 	ok   bool
 }
 
-// begin records the start of a read.
 func (d *device) begin() { d.began.Store(int64(time.Since(d.s.epoch)) | 1) } // never 0
 
 // readFor is the age of the current read.
@@ -107,7 +93,6 @@ func (d *device) readFor() time.Duration {
 	return time.Since(d.s.epoch) - time.Duration(began)
 }
 
-// due is when the device is read next.
 func (d *device) due() time.Time {
 	if tick := d.s.when(d.nextTick); tick.Before(d.nextState) {
 		return tick
@@ -126,7 +111,7 @@ func (d *device) read() {
 	}
 	if !d.nextState.After(start) {
 		for _, p := range d.ports {
-			p.updateLimits(&d.stopped)
+			d.updateLimits(p)
 		}
 		d.nextState = d.s.after(start, stateEvery)
 	}
@@ -204,12 +189,12 @@ func (d *device) record(tick int64, start time.Time, took time.Duration) {
 	}
 	overruns := max((tick-d.lastTick)/int64(d.pace.stride)-1, 0)
 	d.lastTick = tick
-	d.meter.mu.Lock()
-	c := &d.meter.cost
+	d.s.mu.Lock()
+	c := d.cost
 	c.Err = nil
 	failing := false
 	for _, p := range d.ports {
-		d.addSamples(c, p, tick)
+		d.addSamplesLocked(p, tick)
 		if c.Err == nil {
 			c.Err = p.err
 		}
@@ -222,15 +207,15 @@ func (d *device) record(tick int64, start time.Time, took time.Duration) {
 	c.Overruns += uint64(overruns)
 	c.Reading += took
 	c.Interval = d.pace.every()
-	d.meter.mu.Unlock()
+	d.s.mu.Unlock()
 	if changed && d.s.opts.Paced != nil {
 		d.s.opts.Paced(c.Name, d.pace.every(), d.pace.usual())
 	}
 }
 
-// addSamples makes samples of a port's readings.
-func (d *device) addSamples(c *Device, p *port, tick int64) {
-	every := d.pace.every()
+// addSamplesLocked makes samples of a port's readings.
+func (d *device) addSamplesLocked(p *port, tick int64) {
+	c, every := d.cost, d.pace.every()
 	for i := range p.readings {
 		reading := &p.readings[i]
 		if !reading.ok {
@@ -256,7 +241,7 @@ func (d *device) addSamples(c *Device, p *port, tick int64) {
 
 // updateLimits reads the port's state, and the rail's limits if the state has changed and every 10 s. What cannot be
 // read is unknown; the rdma source reports the reason.
-func (p *port) updateLimits(stopped *atomic.Bool) {
+func (d *device) updateLimits(p *port) {
 	switch state, err := p.files.State(); {
 	case err != nil:
 		p.state, p.limits = -1, rail.Limits{}
@@ -268,12 +253,12 @@ func (p *port) updateLimits(stopped *atomic.Bool) {
 			p.untilLimits = 0 // it has just come up
 		}
 	}
-	if stopped.Load() {
+	if d.stopped.Load() {
 		return // the account belongs to another device
 	}
-	p.account.mu.Lock()
+	d.s.mu.Lock()
 	p.account.limits = p.limits
-	p.account.mu.Unlock()
+	d.s.mu.Unlock()
 }
 
 func (d *device) close() {

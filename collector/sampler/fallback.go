@@ -60,7 +60,7 @@ func (s *Sampler) suspectLocked() {
 	loads := make([]railLoad, 0, len(s.rails))
 	for _, r := range s.rails {
 		a := s.accounts[r.Key()]
-		now := a.counted()
+		now := [directions]point{a.now(Receive), a.now(Transmit)}
 		s.suspect.before[r.Key()] = now
 		was, known := before[r.Key()]
 		l := railLoad{capacity: a.reach.capacity, carriedKnown: known}
@@ -90,7 +90,6 @@ func (s *Sampler) suspectLocked() {
 	s.suspect.judge(loads, s.gpus.busy)
 }
 
-// judge judges one read.
 func (s *suspicion) judge(loads []railLoad, gpus condition) {
 	s.settle(RDMAIdleTCPBusy, s.tcpBusy(loads, gpus))
 	s.settle(SingleRail, s.singleRail(loads))

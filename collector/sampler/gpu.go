@@ -30,7 +30,6 @@ type gpuHistory struct {
 	last  [60]uint64 // memory in use plus 1, by second modulo length; 0 if unknown
 }
 
-// readGPUs adds a second.
 func (s *Sampler) readGPUs() {
 	list, known := s.opts.GPUs()
 	s.mu.Lock()

@@ -30,7 +30,6 @@ type point struct {
 
 func (h *history) at(second int) *point { return &h.points[second%len(h.points)] }
 
-// add adds the point of a second.
 func (h *history) add(second int, p point) {
 	if h.first == 0 {
 		h.first, h.since, h.last = second, second, second-1

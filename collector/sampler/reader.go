@@ -39,7 +39,6 @@ type reader struct {
 	devices []*device              // belongs to the goroutine, except while guard replaces the reader
 }
 
-// start starts the shared reader and its guard.
 func (rs *readers) start() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -58,7 +57,6 @@ func (rs *readers) alarmLocked() Alarm {
 	return a
 }
 
-// readAloneLocked starts a reader for one device.
 func (rs *readers) readAloneLocked(d *device) {
 	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: []*device{d}}
 	r.in.Store(&rs.alone)
@@ -200,7 +198,6 @@ func (r *reader) settle() bool {
 	return shared || len(stay) > 0
 }
 
-// sleep is the time until the next device is due.
 func (r *reader) sleep() time.Duration {
 	next := time.Now().Add(time.Hour)
 	for _, d := range r.devices {
@@ -211,7 +208,6 @@ func (r *reader) sleep() time.Duration {
 	return time.Until(next)
 }
 
-// end closes the reader's devices and alarm.
 func (r *reader) end() {
 	rs := r.of
 	rs.mu.Lock()

@@ -45,12 +45,12 @@ type Sampler struct {
 	ioctl   ethtool.Ioctl // nil if sysfs is not this machine's
 	epoch   time.Time     // of tick 0
 	readers readers
-	union   union
 
 	mu       sync.Mutex // protects all following fields
+	union    union
 	rails    []rail.Rail
 	accounts map[string]*account // by Rail.Key
-	meters   map[string]*meter   // by device
+	costs    map[string]*Device  // by device; outlive it
 	devices  map[string]*device  // by Rail.ID
 	sets     [directions]Set
 	seconds  int // since the start
@@ -66,7 +66,7 @@ func New(opts Options) *Sampler {
 		opts.Alarm = KernelAlarm
 	}
 	s := &Sampler{opts: opts, ioctl: opts.Ethtool, open: rail.KeepOpen,
-		accounts: map[string]*account{}, meters: map[string]*meter{}, devices: map[string]*device{}}
+		accounts: map[string]*account{}, costs: map[string]*Device{}, devices: map[string]*device{}}
 	s.readers = readers{interval: opts.Interval, newAlarm: opts.Alarm, running: &s.running}
 	s.gpus.add(nil, opts.GPUs == nil)
 	s.union.ticks = make([]uint8, int((2*unionReach+MaxInterval)/opts.Interval)+16)
@@ -162,18 +162,15 @@ func (s *Sampler) updateDevices() {
 	}
 }
 
-// newDeviceLocked returns a device that is ready to be read.
 func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 	name := rails[0].Device
-	if s.meters[name] == nil {
-		s.meters[name] = &meter{cost: Device{Name: name}}
+	if s.costs[name] == nil {
+		s.costs[name] = &Device{Name: name}
 	}
 	now := time.Now()
-	d := &device{s: s, meter: s.meters[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
+	d := &device{s: s, cost: s.costs[name], pace: newPace(s.opts.Interval), lastTick: s.tick(now), nextState: now}
 	d.nextTick = d.lastTick + 1
-	d.meter.mu.Lock()
-	d.meter.cost.Interval = s.opts.Interval
-	d.meter.mu.Unlock()
+	d.cost.Interval = s.opts.Interval
 	for _, r := range rails {
 		a := s.accounts[r.Key()]
 		if a == nil {
@@ -194,20 +191,18 @@ func (s *Sampler) second() {
 	accounts, limits := make([]*account, len(s.rails)), make([]rail.Limits, len(s.rails))
 	for i, r := range s.rails {
 		a := s.accounts[r.Key()]
-		for d, now := range a.counted() {
-			a.history[d].add(s.seconds, now)
+		for d := range a.history {
+			a.history[d].add(s.seconds, a.now(d))
 		}
-		a.mu.Lock()
 		accounts[i], limits[i] = a, a.limits
-		a.mu.Unlock()
 	}
 	for i, c := range rail.Capacities(limits) {
-		accounts[i].setCapacity(c)
+		accounts[i].capacity = c
 		accounts[i].reach.update(c, limits[i].Rate)
 	}
 	slowest := s.opts.Interval
 	for _, d := range s.devices {
-		slowest = max(slowest, d.meter.get().Interval)
+		slowest = max(slowest, d.cost.Interval)
 	}
 	// A sample that is still to come may cover ticks before it.
 	busy := s.union.count(s.tick(time.Now().Add(-unionReach)) - int64(slowest/s.opts.Interval) + 1)

@@ -38,36 +38,28 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 	for i, r := range s.rails {
 		a, to := s.accounts[r.Key()], &snap.Rails[i]
 		to.Name, to.Device, to.Port = r.Name, r.Device, r.Port
-		for d, now := range a.counted() {
-			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], s.opts.Interval, now)
+		to.Tally, to.TCPKnown = a.tally, a.tcp[Receive].exact && a.tcp[Transmit].exact
+		for d := range a.history {
+			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], s.opts.Interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
 		}
-		to.TCPKnown = a.tcp[Receive].exact && a.tcp[Transmit].exact
-		a.mu.Lock()
-		to.Tally = a.tally
-		a.mu.Unlock()
 	}
 	snap.Devices = snap.Devices[:0]
 	for _, d := range s.devices {
-		snap.Devices = append(snap.Devices, d.state())
+		cost := *d.cost
+		if took := d.readFor(); took > stuckAfter {
+			cost.Stuck = took
+		}
+		snap.Devices = append(snap.Devices, cost)
 	}
 	slices.SortFunc(snap.Devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	snap.Dropped = [Reasons]uint64{}
-	for _, m := range s.meters {
-		for reason, n := range m.get().Dropped {
+	for _, cost := range s.costs {
+		for reason, n := range cost.Dropped {
 			snap.Dropped[reason] += n
 		}
 	}
 	snap.Sets = s.sets
 	snap.GPUs = s.gpus.appendTo(snap.GPUs[:0])
 	snap.Fallback = s.suspect.now
-}
-
-// state is how sampling the device goes.
-func (d *device) state() Device {
-	c := d.meter.get()
-	if took := d.readFor(); took > stuckAfter {
-		c.Stuck = took
-	}
-	return c
 }

@@ -95,7 +95,6 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 	})
 }
 
-// add adds a reading.
 func (t *tcpRate) add(r tcpReading, d int) {
 	t.known = false
 	if !r.ok { // the next one covers both times

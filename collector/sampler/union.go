@@ -1,19 +1,14 @@
 package sampler
 
-import "sync"
-
 // union measures for how long any rail was busy, by a mark for each tick in a ring. A sample that comes after its ticks
-// were counted changes nothing.
+// were counted changes nothing. The sampler's mutex protects it.
 type union struct {
-	mu      sync.Mutex // protects all following fields
-	ticks   []uint8    // by tick modulo length: a bit for each direction
-	counted int64      // the last tick that is counted
+	ticks   []uint8 // by tick modulo length: a bit for each direction
+	counted int64   // the last tick that is counted
 }
 
 // mark marks the ticks after from, up to and with to.
 func (u *union) mark(direction int, from, to int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	n := int64(len(u.ticks))
 	for t := max(from, u.counted) + 1; t <= min(to, u.counted+n); t++ {
 		u.ticks[t%n] |= 1 << direction
@@ -22,8 +17,6 @@ func (u *union) mark(direction int, from, to int64) {
 
 // count counts the marked ticks up to and with to, once.
 func (u *union) count(to int64) (busy [directions]int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	n := int64(len(u.ticks))
 	for t := u.counted + 1; t <= min(to, u.counted+n); t++ {
 		for d := range busy {

@@ -91,7 +91,6 @@ func (r Rail) Glance() (table []GID, errs []error) {
 	return t.Read()
 }
 
-// resize gets the size of the table.
 func (t *GIDTable) resize() error {
 	list, err := sysfs.List(filepath.Join(t.dir, "gids"))
 	if sysfs.Reason(err) == sysfs.ReasonVanished {

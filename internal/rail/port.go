@@ -41,7 +41,6 @@ type portFile struct {
 	path string
 }
 
-// uint reads the file as one unsigned decimal number.
 func (f portFile) uint(buf []byte) (uint64, error) {
 	b, err := f.Read(buf)
 	if err != nil {
@@ -87,7 +86,6 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 	return p
 }
 
-// dir is the port's directory.
 func (p *Port) dir() string { return filepath.Join(p.rail.Dir, "ports", strconv.Itoa(p.rail.Port)) }
 
 func (p *Port) file(elem ...string) portFile {

@@ -60,7 +60,6 @@ func CheckRecords(records []Record) error {
 	return nil
 }
 
-// check validates one record.
 func (r Record) check() error {
 	switch {
 	case r.Number < 0 || r.Number > maxNumber:
