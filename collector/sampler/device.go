@@ -82,8 +82,6 @@ type reading struct {
 	ok   bool
 }
 
-func (d *device) begin() { d.began.Store(int64(time.Since(d.s.epoch)) | 1) } // never 0
-
 // readFor is the age of the current read.
 func (d *device) readFor() time.Duration {
 	began := d.began.Load()
@@ -106,7 +104,8 @@ func (d *device) slow(limit time.Duration) bool { return d.took > limit && d.pac
 // read reads what is due: the counters, the state of the ports, or both.
 func (d *device) read() {
 	start := time.Now()
-	if tick := d.s.tick(start); tick >= d.nextTick {
+	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // never 0
+	if d.s.tick(start) >= d.nextTick {
 		d.sample(start)
 	}
 	if !d.nextState.After(start) {

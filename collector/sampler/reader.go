@@ -21,31 +21,38 @@ type readers struct {
 	newAlarm func() Alarm
 	running  *sync.WaitGroup
 	total    atomic.Int64 // devices that are read
-	alone    device       // marks readers of one device in reader.in
 
-	mu      sync.Mutex // protects all following fields, and is held while devices change hands
-	shared  *reader    // reads all fast devices
-	watch   Alarm      // rings when shared is late
-	arrived []*device  // will be read by shared
-	all     []Alarm    // that are open
-	closed  bool
+	mu     sync.Mutex // protects all following fields and those of the readers
+	shared *reader    // reads all fast devices
+	watch  Alarm      // rings when shared is late
+	all    []Alarm    // that are open
+	closed bool
 }
 
-// reader is one goroutine that reads devices.
+// reader is one goroutine that reads devices. What a device keeps between reads belongs to it.
 type reader struct {
 	of      *readers
 	alarm   Alarm
-	in      atomic.Pointer[device] // being read; &readers.alone if the other devices have another reader
-	devices []*device              // belongs to the goroutine, except while guard replaces the reader
+	reading *device // nil between reads
+	devices []*device
 }
 
 func (rs *readers) start() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.watch = rs.alarmLocked()
-	rs.shared = &reader{of: rs, alarm: rs.alarmLocked()}
-	rs.running.Go(rs.shared.run)
+	rs.shared = rs.newLocked()
 	rs.running.Go(rs.guard)
+}
+
+// newLocked starts a reader.
+func (rs *readers) newLocked(devices ...*device) *reader {
+	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: devices}
+	for _, d := range devices {
+		d.quick = 0 // it stays alone until it proves to be fast
+	}
+	rs.running.Go(r.run)
+	return r
 }
 
 func (rs *readers) alarmLocked() Alarm {
@@ -55,12 +62,6 @@ func (rs *readers) alarmLocked() Alarm {
 		a.Close()
 	}
 	return a
-}
-
-func (rs *readers) readAloneLocked(d *device) {
-	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: []*device{d}}
-	r.in.Store(&rs.alone)
-	rs.running.Go(r.run)
 }
 
 // close ends all readers, one that hangs when its read returns.
@@ -73,13 +74,22 @@ func (rs *readers) close() {
 	}
 }
 
-// add hands devices to the shared reader.
-func (rs *readers) add(devices ...*device) {
+// add gives a new device to the shared reader.
+func (rs *readers) add(d *device) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.total.Add(int64(len(devices)))
-	rs.arrived = append(rs.arrived, devices...)
+	rs.total.Add(1)
+	rs.shareLocked(d)
+}
+
+func (rs *readers) shareLocked(d *device) {
+	rs.shared.devices = append(rs.shared.devices, d)
 	rs.shared.alarm.Set(0)
+}
+
+// share is how long reading one device may take in the shared reader.
+func (rs *readers) share() time.Duration {
+	return rs.interval / time.Duration(2*max(rs.total.Load(), 1))
 }
 
 // guard replaces the shared reader whenever it hangs. The old one keeps only the device that it reads.
@@ -87,9 +97,17 @@ func (rs *readers) guard() {
 	var last time.Time
 	for rs.watch.Wait() {
 		rs.mu.Lock()
-		d := rs.shared.in.Load() // nil, or has just begun, if only the processor was busy
-		if d != nil && d.readFor() >= hangAfter/2 && rs.shared.in.CompareAndSwap(d, &rs.alone) {
-			rs.replaceLocked(d, time.Since(last) < manyHang)
+		d := rs.shared.reading // nil, or has just begun, if only the processor was busy
+		if d != nil && d.readFor() >= hangAfter/2 {
+			others := slices.DeleteFunc(slices.Clone(rs.shared.devices), func(o *device) bool { return o == d })
+			rs.shared.devices = []*device{d}
+			if time.Since(last) < manyHang {
+				for _, o := range others {
+					rs.newLocked(o)
+				}
+				others = nil
+			}
+			rs.shared = rs.newLocked(others...)
 			last = time.Now()
 		}
 		rs.watch.Set(hangAfter)
@@ -97,26 +115,16 @@ func (rs *readers) guard() {
 	}
 }
 
-// replaceLocked leaves the shared reader only the device that hangs, and starts one for the others or for each of them.
-func (rs *readers) replaceLocked(d *device, each bool) {
-	others := slices.DeleteFunc(slices.Clone(rs.shared.devices), func(o *device) bool { return o == d })
-	rs.shared.devices = []*device{d}
-	if each {
-		for _, o := range others {
-			rs.readAloneLocked(o)
-		}
-		others = nil
-	}
-	rs.shared = &reader{of: rs, alarm: rs.alarmLocked(), devices: others}
-	rs.running.Go(rs.shared.run)
-}
-
 // run reads the reader's devices when they are due, until there are none or the sampler ends.
 func (r *reader) run() {
 	defer r.end()
 	for {
+		devices, needed := r.schedule()
+		if !needed || !r.alarm.Wait() {
+			return
+		}
 		now := time.Now()
-		for _, d := range r.devices {
+		for _, d := range devices {
 			if d.due().After(now) || d.stopped.Load() {
 				continue
 			}
@@ -125,87 +133,50 @@ func (r *reader) run() {
 			}
 			now = time.Now()
 		}
-		if !r.settle() {
-			return
-		}
-		wait := r.sleep()
-		r.alarm.Set(wait)
-		if r.isShared() {
-			r.of.watch.Set(wait + hangAfter)
-		}
-		if !r.alarm.Wait() {
-			return
-		}
 	}
 }
 
-// read reads one device, and reports whether the reader still has the others.
-func (r *reader) read(d *device) bool {
-	d.begin()
-	if !r.in.CompareAndSwap(nil, d) { // it has one device alone
-		d.read()
-		return true
-	}
-	d.read()
-	if r.in.CompareAndSwap(d, nil) {
-		return true
-	}
-	r.of.mu.Lock() // wait until guard has changed r.devices
-	defer r.of.mu.Unlock()
-	return false
-}
-
-func (r *reader) isShared() bool { return r.in.Load() == nil }
-
-// share is how long reading one device may take in the shared reader.
-func (rs *readers) share() time.Duration {
-	return rs.interval / time.Duration(2*max(rs.total.Load(), 1))
-}
-
-// settle closes stopped devices, moves slow ones out of the shared reader and fast ones into it. It reports whether the
-// reader is still needed.
-func (r *reader) settle() bool {
-	shared := r.isShared()
-	leaving := func(d *device) bool {
-		return d.stopped.Load() || shared && d.slow(r.of.share()) || !shared && d.quick >= remembered
-	}
+// schedule closes stopped devices, moves slow ones out of the shared reader and fast ones into it, and sets the alarm.
+// It returns the reader's devices, and whether the reader is still needed.
+func (r *reader) schedule() (devices []*device, needed bool) {
 	rs := r.of
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if !(shared && len(rs.arrived) > 0) && !slices.ContainsFunc(r.devices, leaving) {
-		return true
-	}
-	var stay []*device
-	for _, d := range r.devices {
+	shared, now := rs.shared == r, time.Now()
+	wait := time.Hour
+	r.devices = slices.DeleteFunc(r.devices, func(d *device) bool {
 		switch {
 		case d.stopped.Load():
 			d.close()
 			rs.total.Add(-1)
-		case !leaving(d):
-			stay = append(stay, d)
-		case shared:
-			rs.readAloneLocked(d)
+		case shared && d.slow(rs.share()):
+			rs.newLocked(d)
+		case !shared && d.quick >= remembered:
+			rs.shareLocked(d)
 		default:
-			d.quick = 0
-			rs.arrived = append(rs.arrived, d)
-			rs.shared.alarm.Set(0)
+			wait = max(0, min(wait, d.due().Sub(now)))
+			return false
 		}
+		return true
+	})
+	r.alarm.Set(wait)
+	if shared {
+		rs.watch.Set(wait + hangAfter)
 	}
-	if r.devices = stay; shared {
-		r.devices = append(r.devices, rs.arrived...)
-		rs.arrived = nil
-	}
-	return shared || len(stay) > 0
+	return r.devices, shared || len(r.devices) > 0
 }
 
-func (r *reader) sleep() time.Duration {
-	next := time.Now().Add(time.Hour)
-	for _, d := range r.devices {
-		if due := d.due(); due.Before(next) {
-			next = due
-		}
-	}
-	return time.Until(next)
+// read reads one device, and reports whether the reader is the shared one.
+func (r *reader) read(d *device) (shared bool) {
+	rs := r.of
+	rs.mu.Lock()
+	r.reading = d
+	rs.mu.Unlock()
+	d.read()
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.reading = nil
+	return rs.shared == r
 }
 
 func (r *reader) end() {
