@@ -71,7 +71,6 @@ type port struct {
 	err      error
 
 	state       int // -1 unknown
-	limits      rail.Limits
 	untilLimits int // reads of the state
 }
 
@@ -241,23 +240,24 @@ func (d *device) addSamplesLocked(p *port, tick int64) {
 // updateLimits reads the port's state, and the rail's limits if the state has changed and every 10 s. What cannot be
 // read is unknown; the rdma source reports the reason.
 func (d *device) updateLimits(p *port) {
+	var limits rail.Limits
 	switch state, err := p.files.State(); {
 	case err != nil:
-		p.state, p.limits = -1, rail.Limits{}
+		p.state = -1
 	case state == p.state && p.untilLimits > 0:
 		p.untilLimits--
+		return
 	default:
-		p.state, p.limits, p.untilLimits = state, p.files.LimitsIn(state), limitsEvery-1
-		if p.limits.Active && p.limits.Rate == 0 {
+		limits = p.files.LimitsIn(state)
+		if p.state, p.untilLimits = state, limitsEvery-1; limits.Active && limits.Rate == 0 {
 			p.untilLimits = 0 // it has just come up
 		}
 	}
-	if d.stopped.Load() {
-		return // the account belongs to another device
-	}
 	d.s.mu.Lock()
-	p.account.limits = p.limits
-	d.s.mu.Unlock()
+	defer d.s.mu.Unlock()
+	if !d.stopped.Load() { // else the account belongs to another device
+		p.account.limits = limits
+	}
 }
 
 func (d *device) close() {

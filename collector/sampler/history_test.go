@@ -59,14 +59,16 @@ func TestHistoryForgets(t *testing.T) {
 	for i := range 1000 {
 		h.add(i+1, point{bytes: uint64(i) * 100, seconds: float64(i)})
 	}
-	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds || got[0] != 100 || got[RecentSeconds-1] != 100 {
+	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds ||
+		got[0] != 100 || got[RecentSeconds-1] != 100 {
 		t.Errorf("%d rates: %v", len(got), got)
 	}
 	h.add(5000, point{bytes: 200000, seconds: 1001})
 	if w := h.over(10); w.seconds != 0 {
 		t.Errorf("a window of %v s right after the rail came back", w.seconds)
 	}
-	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds || !math.IsNaN(got[0]) || math.IsNaN(got[RecentSeconds-1]) {
+	if got, _ := h.rates(nil, time.Second/10, point{}); len(got) != RecentSeconds ||
+		!math.IsNaN(got[0]) || math.IsNaN(got[RecentSeconds-1]) {
 		t.Errorf("after an hour away, %d rates: %v", len(got), got)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// tcpEvery is the time between two reads of a rail's TCP traffic, which is all that is not RDMA: on mlx5 a read makes the
-// firmware collect all statistics.
+// tcpEvery is the time between two reads of a rail's TCP traffic, which is all that is not RDMA: on mlx5 a read makes
+// the firmware collect all statistics.
 const tcpEvery = 5 * time.Second
 
 // membersEvery is the number of reads between two listings of a bond's members.

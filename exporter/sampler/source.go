@@ -128,8 +128,8 @@ func (s *Source) emitDevices(put put) (faults []error) {
 	return faults
 }
 
-// Recent appends the rates of a rail in the last seconds to list, and returns its rate now, as of the last read. All are
-// in bytes per second.
+// Recent appends the rates of a rail in the last seconds to list, and returns its rate now, as of the last read. All
+// are in bytes per second.
 func (s *Source) Recent(rail string, direction int, list []float64) (recent []float64, now float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

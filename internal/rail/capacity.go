@@ -13,7 +13,8 @@ type Link struct {
 	Width         int     // lanes
 }
 
-// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", and returns GT/s. "Unknown" is an error.
+// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", and returns GT/s. "Unknown" is an
+// error.
 func ParseLinkSpeed(s string) (float64, error) {
 	number, _, found := strings.Cut(s, " GT/s")
 	v, err := strconv.ParseFloat(number, 64)
@@ -56,9 +57,9 @@ type Limits struct {
 	PortKey string  // rails with the same key are functions of one physical port
 }
 
-// Capacities returns what each rail could carry with all active rails under load, in bytes per second: the lower of port
-// rate and PCIe link, each divided by the active rails that share it. A DGX Spark has two functions per port and two per
-// PCIe link. The value is 0 if the port is not active or nothing is known.
+// Capacities returns what each rail could carry with all active rails under load, in bytes per second: the lower of
+// port rate and PCIe link, each divided by the active rails that share it. A DGX Spark has two functions per port and
+// two per PCIe link. The value is 0 if the port is not active or nothing is known.
 func Capacities(rails []Limits) []float64 {
 	onLink, onPort := map[string]int{}, map[string]int{}
 	for _, r := range rails {

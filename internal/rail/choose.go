@@ -18,21 +18,22 @@ type Choice struct {
 // ChooseGID returns the entry for a connection: RoCE v2 over IPv4 on the rail's own interface if there is one, else the
 // next best. own reports whether an interface is the rail's own; see [Own]. Ties go to the lowest index.
 func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choice {
-	if !isEthernet(linkLayer) {
-		if len(table) == 0 {
-			return Choice{Reason: "the GID table is empty"}
-		}
+	switch {
+	case len(table) == 0 && !isEthernet(linkLayer):
+		return Choice{Reason: "the GID table is empty"}
+	case len(table) == 0:
+		return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+	case !isEthernet(linkLayer):
 		return Choice{GID: table[0], OK: true, Reason: "not Ethernet: the port's first GID"}
 	}
-	for _, rank := range gidRanks(own) {
-		for _, g := range table {
-			if rank.fits(g) {
-				netdev := cmp.Or(g.Netdev, "an unknown interface")
-				return Choice{GID: g, OK: true, Reason: strings.ReplaceAll(rank.reason, "NETDEV", netdev)}
-			}
+	best, lowest, why := table[0], worstGID+1, ""
+	for _, g := range table {
+		if rank, reason := rankGID(g, own); rank < lowest {
+			best, lowest, why = g, rank, reason
 		}
 	}
-	return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+	netdev := cmp.Or(best.Netdev, "an unknown interface")
+	return Choice{GID: best, OK: true, Reason: strings.ReplaceAll(why, "NETDEV", netdev)}
 }
 
 // isEthernet reports whether the type and interface of GIDs count. EFA's link layer is Unspecified.
@@ -40,31 +41,27 @@ func isEthernet(linkLayer string) bool {
 	return linkLayer != "InfiniBand" && linkLayer != "Unspecified"
 }
 
-// gidRank is one kind of entry of an Ethernet port's GID table.
-type gidRank struct {
-	tests  []func(GID) bool
-	reason string
-}
+// worstGID is the rank of RoCE v1.
+const worstGID = 6
 
-func (r gidRank) fits(g GID) bool {
-	return !slices.ContainsFunc(r.tests, func(test func(GID) bool) bool { return !test(g) })
-}
-
-// gidRanks are the kinds of entries, best first. The last is RoCE v1.
-func gidRanks(own func(netdev string) bool) []gidRank {
-	type all = []func(GID) bool
-	v2 := func(g GID) bool { return g.Type == TypeRoCEv2 }
-	ours := func(g GID) bool { return own(g.Netdev) }
-	global := func(g GID) bool { return !linkLocal(g) }
-	return []gidRank{
-		{all{GID.IPv4, ours, global}, "RoCE v2, IPv4, on the rail's own interface"},
-		{all{v2, ours, global}, "RoCE v2, IPv6: the interface has no IPv4 address"},
-		{all{GID.IPv4, global}, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"},
-		{all{v2, ours}, "RoCE v2, link-local only: give the interface an IPv4 address"},
-		{all{v2, global}, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"},
-		{all{v2}, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"},
-		{all{}, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
+// rankGID returns the rank of an Ethernet port's entry, 0 for the best, and what speaks for or against it.
+func rankGID(g GID, own func(netdev string) bool) (rank int, reason string) {
+	if g.Type != TypeRoCEv2 {
+		return worstGID, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"
 	}
+	switch ours, global := own(g.Netdev), !g.Addr.Unmap().IsLinkLocalUnicast(); {
+	case ours && global && g.IPv4():
+		return 0, "RoCE v2, IPv4, on the rail's own interface"
+	case ours && global:
+		return 1, "RoCE v2, IPv6: the interface has no IPv4 address"
+	case global && g.IPv4():
+		return 2, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"
+	case ours:
+		return 3, "RoCE v2, link-local only: give the interface an IPv4 address"
+	case global:
+		return 4, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"
+	}
+	return 5, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"
 }
 
 // UsableGIDs returns at most limit entries that a connection could use, in order of the index, the best in the order of
@@ -74,10 +71,9 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, lim
 	if !isEthernet(linkLayer) {
 		return table[:min(len(table), limit)]
 	}
-	ranks := gidRanks(own)
-	kinds := make([][]GID, len(ranks))
+	var kinds [worstGID + 1][]GID
 	for _, g := range table {
-		rank := slices.IndexFunc(ranks, func(r gidRank) bool { return r.fits(g) })
+		rank, _ := rankGID(g, own)
 		kinds[rank] = append(kinds[rank], g)
 	}
 	mine, theirs := slices.Concat(kinds[0], kinds[1], kinds[3]), slices.Concat(kinds[2], kinds[4], kinds[5])
@@ -89,8 +85,6 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, lim
 	slices.SortFunc(usable, func(a, b GID) int { return a.Index - b.Index })
 	return usable
 }
-
-func linkLocal(g GID) bool { return g.Addr.Unmap().IsLinkLocalUnicast() }
 
 // Misbound reports whether all RoCE v2 IPv4 GIDs of the port belong to interfaces that are not the rail's own. This
 // happens when the interface joins a bond, and connections then use another port. ok is false without such a GID.
@@ -107,8 +101,8 @@ func Misbound(table []GID, own func(netdev string) bool) (misbound, ok bool) {
 	return ok, ok
 }
 
-// Own returns a function that reports whether an interface is the rail's own: the rail's netdev, or one stacked on it (a
-// VLAN, a macvlan), but not a bond or bridge over it, which may send over any of its members.
+// Own returns a function that reports whether an interface is the rail's own: the rail's netdev, or one stacked on it
+// (a VLAN, a macvlan), but not a bond or bridge over it, which may send over any of its members.
 func Own(sysfsRoot, netdev string) func(string) bool {
 	return func(name string) bool {
 		if name == netdev {

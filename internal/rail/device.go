@@ -118,7 +118,8 @@ type location struct {
 	nodeGUID          string // only of an excluded device
 }
 
-// locate finds where the device is. A software device is at the PCI function of its interface, or else on the interface.
+// locate finds where the device is. A software device is at the PCI function of its interface, or else on the
+// interface.
 func (d device) locate() (l location) {
 	link := filepath.Join(d.dir, "device")
 	if l.function = functionOf(link); l.function == "" {
@@ -213,8 +214,8 @@ func printable(s string) bool {
 
 var number = regexp.MustCompile(`\d+`)
 
-// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and letters
-// without case, unless the names are otherwise equal.
+// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
+// letters without case, unless the names are otherwise equal.
 func naturalCompare(a, b string) int {
 	padded := func(s string) string {
 		return number.ReplaceAllStringFunc(strings.ToLower(s), func(n string) string {

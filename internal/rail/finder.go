@@ -151,7 +151,7 @@ func (f *Finder) device(name string, kernel Kernel) device {
 // scan examines all devices, or only those that have not answered yet. A device that does not answer now stays what it
 // was, unless it was removed meanwhile.
 func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
-	before, byName := f.devices, map[string]*deviceState{}
+	before := f.devices
 	f.devices = map[string]*deviceState{}
 	var devices []*deviceState
 	for _, e := range entries {
@@ -163,36 +163,36 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 		if d.excluded = f.opts.Include != nil && !f.opts.Include.MatchString(e.Name); d.excluded {
 			d.examined = nil
 		}
-		f.devices[id], byName[d.name] = d, d
+		f.devices[id] = d
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b *deviceState) int { return naturalCompare(a.name, b.name) })
-	err := f.examine(devices, byName, all)
-	f.locate(devices, byName)
+	err := f.examine(devices, all)
+	f.locate(devices)
 	snap := f.makeSnapshot(devices)
 	snap.Err = err
 	return snap
 }
 
-// names returns the names of the devices that are selected.
-func names(devices []*deviceState, selected func(*deviceState) bool) (list []string) {
+// selectDevices returns the devices for which due is true, and their names.
+func selectDevices(devices []*deviceState, due func(*deviceState) bool) (list []*deviceState, names []string) {
 	for _, d := range devices {
-		if selected(d) {
-			list = append(list, d.name)
+		if due(d) {
+			list, names = append(list, d), append(names, d.name)
 		}
 	}
-	return list
+	return list, names
 }
 
 // examine examines devices side by side, each in its own lane, and returns which failed.
-func (f *Finder) examine(devices []*deviceState, byName map[string]*deviceState, all bool) error {
+func (f *Finder) examine(devices []*deviceState, all bool) error {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
 		kernel = nil
 	}
 	var failed []error
-	due := names(devices, func(d *deviceState) bool { return !d.excluded && (all || d.examined == nil) })
-	for _, res := range f.examining.Run(f.budget, due, func(name string) examined {
+	due, names := selectDevices(devices, func(d *deviceState) bool { return !d.excluded && (all || d.examined == nil) })
+	for i, res := range f.examining.Run(f.budget, names, func(name string) examined {
 		return f.device(name, kernel).examine()
 	}) {
 		switch {
@@ -201,9 +201,9 @@ func (f *Finder) examine(devices []*deviceState, byName map[string]*deviceState,
 				Reason: sysfs.ReasonTimeout, Err: res.Err}})
 		case res.Value.err != nil:
 			failed = append(failed, &DeviceError{res.Key, res.Value.err})
-			byName[res.Key].examined = nil
+			due[i].examined = nil
 		default:
-			byName[res.Key].examined = &res.Value
+			due[i].examined = &res.Value
 		}
 	}
 	return errors.Join(failed...)
@@ -211,10 +211,10 @@ func (f *Finder) examine(devices []*deviceState, byName map[string]*deviceState,
 
 // locate finds the place of devices that are not examined, because they do not answer or are excluded. It does not
 // change until the device is removed.
-func (f *Finder) locate(devices []*deviceState, byName map[string]*deviceState) {
-	due := names(devices, func(d *deviceState) bool { return d.examined == nil && d.location == nil })
-	excluded := names(devices, func(d *deviceState) bool { return d.excluded })
-	for _, res := range f.locating.Run(f.budget, due, func(name string) location {
+func (f *Finder) locate(devices []*deviceState) {
+	due, names := selectDevices(devices, func(d *deviceState) bool { return d.examined == nil && d.location == nil })
+	_, excluded := selectDevices(devices, func(d *deviceState) bool { return d.excluded })
+	for i, res := range f.locating.Run(f.budget, names, func(name string) location {
 		d := f.device(name, nil)
 		l := d.locate()
 		if slices.Contains(excluded, name) {
@@ -223,7 +223,7 @@ func (f *Finder) locate(devices []*deviceState, byName map[string]*deviceState) 
 		return l
 	}) {
 		if res.Err == nil {
-			byName[res.Key].location = &res.Value
+			due[i].location = &res.Value
 		}
 	}
 }

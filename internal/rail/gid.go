@@ -80,8 +80,8 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 	return table, errs
 }
 
-// Glance reads the rail's GID table once, up to the first long run of empty entries: all 1024 of rxe take 1/3 s on a slow
-// machine. Errors are those of [GIDTable.Read].
+// Glance reads the rail's GID table once, up to the first long run of empty entries: all 1024 of rxe take 1/3 s on a
+// slow machine. Errors are those of [GIDTable.Read].
 func (r Rail) Glance() (table []GID, errs []error) {
 	t := NewGIDTable(r.Dir, r.Port)
 	if err := t.resize(); err != nil {

@@ -270,7 +270,8 @@ func TestGIDTableGap(t *testing.T) {
 	near, edge := gid(1, "10.0.0.1", TypeRoCEv2, "eth0"), gid(1+gidGap, "10.0.0.2", TypeRoCEv2, "eth1")
 	tree.set(near, edge, gid(2+2*gidGap, "10.0.0.3", TypeRoCEv2, "far"))
 	tree.expect(table, "the last one is too far", near, edge)
-	if list, errs := (Rail{Dir: tree.dir, Port: 1}).Glance(); len(errs) > 0 || !cmp.Equal(list, []GID{near, edge}, addresses) {
+	list, errs := Rail{Dir: tree.dir, Port: 1}.Glance()
+	if len(errs) > 0 || !cmp.Equal(list, []GID{near, edge}, addresses) {
 		t.Errorf("a glance: %v, %v", list, errs)
 	}
 	tree.clear(1)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -50,9 +51,9 @@ func (f portFile) uint(buf []byte) (uint64, error) {
 	return v, sysfs.At(f.path, err)
 }
 
-// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Nothing else reads them, so that no two places
-// can disagree. A file is opened by its first read and kept open until Close. Errors are [*sysfs.Error]. Not safe for
-// concurrent use, and a read may hang: each user has its own Port, in a lane.
+// Port reads the state, rate, PCIe link, MTU, GIDs and bytes of one port. Nothing else reads them, so that no two
+// places can disagree. A file is opened by its first read and kept open until Close. Errors are [*sysfs.Error]. Not
+// safe for concurrent use, and a read may hang: each user has its own Port, in a lane.
 type Port struct {
 	rail   Rail
 	open   OpenFile
@@ -60,12 +61,11 @@ type Port struct {
 
 	state, physState, rate, speed, width, mtu portFile
 
-	key      string // see Rail.PortKey
-	keyKnown bool
-	gids     *GIDTable
-	bytes    byteCounter
-	events   [2][]*sysfs.Attr // retransmits and repeats; see Traffic
-	buf      [128]byte
+	portKey func() string // see Rail.PortKey; read once
+	gids    *GIDTable
+	bytes   byteCounter
+	events  [2][]*sysfs.Attr // retransmits and repeats; see Traffic
+	buf     [128]byte
 }
 
 // NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
@@ -78,6 +78,14 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 		p.netdev = filepath.Join(sysfsRoot, "class/net", r.Netdev)
 		p.mtu = p.file(p.netdev, "mtu")
 	}
+	p.portKey = sync.OnceValue(func() string {
+		if p.netdev == "" {
+			return r.PortKey("", "")
+		}
+		id, _ := sysfs.ReadString(p.netdev, "phys_switch_id")
+		name, _ := sysfs.ReadString(p.netdev, "phys_port_name")
+		return r.PortKey(id, name)
+	})
 	p.state, p.physState, p.rate = p.file(p.dir(), "state"), p.file(p.dir(), "phys_state"), p.file(p.dir(), "rate")
 	if r.PCIAddress != "" {
 		p.speed = p.file(r.Dir, "device/current_link_speed")
@@ -195,7 +203,7 @@ func (p *Port) GIDs() ([]GID, []error) { return p.gids.Read() }
 // LimitsIn returns what bounds the rail in a state that has just been read. Figures that cannot be read are 0. The rate
 // of a port that is not active is meaningless and is not read.
 func (p *Port) LimitsIn(state int) Limits {
-	l := Limits{Active: state == StateActive, PortKey: p.PortKey()}
+	l := Limits{Active: state == StateActive, PortKey: p.portKey()}
 	if l.Active {
 		l.Rate, _ = p.Rate()
 	}
@@ -206,17 +214,4 @@ func (p *Port) LimitsIn(state int) Limits {
 		}
 	}
 	return l
-}
-
-// PortKey names the physical port behind the rail; see [Rail.PortKey]. It is read once.
-func (p *Port) PortKey() string {
-	if !p.keyKnown {
-		var id, name string
-		if p.netdev != "" {
-			id, _ = sysfs.ReadString(p.netdev, "phys_switch_id")
-			name, _ = sysfs.ReadString(p.netdev, "phys_port_name")
-		}
-		p.key, p.keyKnown = p.rail.PortKey(id, name), true
-	}
-	return p.key
 }

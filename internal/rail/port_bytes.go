@@ -62,8 +62,8 @@ func (p *Port) Bytes(direction int) (value uint64, generation int, err error) {
 	return value, generation, err
 }
 
-// FindBytes finds the port's byte counters, unless they are known. If there are none, the error wraps [ErrUncounted] and
-// that of the usual counter; if one exists and cannot be read, it is that counter's.
+// FindBytes finds the port's byte counters, unless they are known. If there are none, the error wraps [ErrUncounted]
+// and that of the usual counter; if one exists and cannot be read, it is that counter's.
 func (p *Port) FindBytes() error {
 	b := &p.bytes
 	switch {
@@ -155,7 +155,8 @@ func (p *Port) findBytes() error {
 	return fmt.Errorf("%s: %w: %w", Key(p.rail.Device, p.rail.Port), ErrUncounted, why)
 }
 
-// absent reports whether an error means that a counter does not exist: no file, refused by the driver, or "N/A (no PMA)".
+// absent reports whether an error means that a counter does not exist: no file, refused by the driver, or "N/A (no
+// PMA)".
 func absent(err error) bool {
 	switch sysfs.Reason(err) {
 	case sysfs.ReasonVanished, sysfs.ReasonUnsupported, sysfs.ReasonInvalid:

@@ -1,6 +1,6 @@
-// Package rail defines what a rail is: one RDMA port of this node that is not a virtual function. It finds and names the
-// rails, reads their ports, and computes what each could carry, which GID a connection would use, and how balanced a
-// load is. It does not depend on collectors, probes or Prometheus.
+// Package rail defines what a rail is: one RDMA port of this node that is not a virtual function. It finds and names
+// the rails, reads their ports, and computes what each could carry, which GID a connection would use, and how balanced
+// a load is. It does not depend on collectors, probes or Prometheus.
 package rail
 
 import (

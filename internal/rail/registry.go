@@ -47,7 +47,9 @@ func (g *registry) assign(seen []sighting, names map[string]string, bonded map[s
 	m.match(devices, sameGUID)
 	m.match(devices, func(s sighting, r *Record) bool { return s.Place != "" && s.Place == r.Place })
 	m.match(ports, atPlace) // another GUID at the same place: the card was replaced
-	m.match(devices, func(s sighting, r *Record) bool { return s.Device == r.Device && (s.Place == "" || r.Place == "") })
+	m.match(devices, func(s sighting, r *Record) bool {
+		return s.Device == r.Device && (s.Place == "" || r.Place == "")
+	})
 	m.match(ports, sameName)
 	m.endReservations()
 	m.update()
