@@ -39,10 +39,9 @@ func (d device) rail(l location) Rail {
 		Software: d.text("parent") != "", Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"),
 		BoardID: d.text("board_id"), NodeGUID: d.text("node_guid"), SystemImageGUID: d.text("sys_image_guid")}
 	if l.function != "" {
-		if s, err := sysfs.ReadString(l.function, "numa_node"); err == nil {
-			if n, err := strconv.Atoi(s); err == nil && n >= 0 {
-				r.NUMANode = n
-			}
+		numa, _ := sysfs.ReadString(l.function, "numa_node")
+		if n, err := strconv.Atoi(numa); err == nil && n >= 0 {
+			r.NUMANode = n
 		}
 		if driver, err := os.Readlink(filepath.Join(l.function, "driver")); err == nil {
 			r.Driver = filepath.Base(driver)
