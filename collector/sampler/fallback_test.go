@@ -252,9 +252,9 @@ func TestTCPBytes(t *testing.T) {
 	}
 }
 
-// TestTCPLives: what a device counts does not go on from what another of its
+// TestTCPOfReplacedDevice: what a device counts does not go on from what another of its
 // name did, although all of it was opened as often.
-func TestTCPLives(t *testing.T) {
+func TestTCPOfReplacedDevice(t *testing.T) {
 	sys := tree(t, map[string]string{"class/net/eth0/device": "-> ../../../devices/0000:01:00.0"})
 	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0"}
 	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0}}

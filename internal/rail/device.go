@@ -211,16 +211,25 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-var number = regexp.MustCompile(`\d+`)
-
-// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
-// letters without case, unless the names are otherwise equal.
+// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and letters
+// without case, unless the names are otherwise equal.
 func naturalCompare(a, b string) int {
-	padded := func(s string) string {
-		return number.ReplaceAllStringFunc(strings.ToLower(s), func(n string) string {
-			n = strings.TrimLeft(n, "0")
-			return strings.Repeat("0", max(0, maxText-len(n))) + n
-		})
+	return cmp.Or(strings.Compare(naturalKey(a), naturalKey(b)), strings.Compare(a, b))
+}
+
+// naturalKey puts the length of each number before its digits.
+func naturalKey(name string) string {
+	var key strings.Builder
+	for rest := strings.ToLower(name); rest != ""; {
+		after := strings.TrimLeft(rest, "0123456789")
+		if digits := rest[:len(rest)-len(after)]; digits != "" {
+			number := strings.TrimLeft(digits, "0")
+			key.WriteString("0" + string(rune(len(number))) + number)
+			rest = after
+			continue
+		}
+		key.WriteByte(rest[0])
+		rest = rest[1:]
 	}
-	return cmp.Or(strings.Compare(padded(a), padded(b)), strings.Compare(a, b))
+	return key.String()
 }

@@ -417,9 +417,9 @@ func TestCheckRecords(t *testing.T) {
 	}
 }
 
-// TestOddNamesSpoilNothing: a device with a name that no file may hold is numbered
+// TestOddNames: a device with a name that no file may hold is numbered
 // like any other, and what is saved beside it is read back.
-func TestOddNamesSpoilNothing(t *testing.T) {
+func TestOddNames(t *testing.T) {
 	b := &registry{}
 	odd := "\u202e" + strings.Repeat("x", 2)
 	if got, want := show(t, b, world{sees: "mlx5_0@18=a " + odd}), "mlx5_0:0 "+odd+":1"; got != want {
@@ -469,9 +469,9 @@ func TestMoreThanAreRemembered(t *testing.T) {
 	}
 }
 
-// TestBookIsBounded: devices that come under ever other identities are forgotten,
+// TestRegistryIsBounded: devices that come under ever other identities are forgotten,
 // those that are there are not.
-func TestBookIsBounded(t *testing.T) {
+func TestRegistryIsBounded(t *testing.T) {
 	b := &registry{}
 	for i := range 3 * maxRecords {
 		got := show(t, b, world{sees: fmt.Sprintf("mlx5_0@18=a veth%d", i)})
