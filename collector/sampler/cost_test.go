@@ -52,9 +52,7 @@ func TestTickAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkTick is one tick of ten rails: twenty reads, and what they come to. On
-// this made-up tree each read looks at its directory, too, which it does not on
-// the kernel's own.
+// BenchmarkTick is one tick of ten rails: twenty reads and their samples.
 func BenchmarkTick(b *testing.B) {
 	_, devices := tenRails(b)
 	b.ReportAllocs()

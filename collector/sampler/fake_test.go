@@ -25,7 +25,7 @@ type machine struct {
 	mu      sync.Mutex
 	files   map[string]func() (string, error)
 	life    int                                             // changes when all files are others
-	latency func(path string) (before, after time.Duration) // of a read, around the moment that it tells of
+	latency func(path string) (before, after time.Duration) // of a read, before and after the time of its value
 	reads   map[string]int
 	rails   []rail.Rail
 }

@@ -44,9 +44,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestCounterSteps: a counter that steps back, a device that vanishes and one
-// that comes back with other counters make no burst, and no second is lost that
-// could be told.
+// TestCounterSteps: a counter that steps back, a device that vanishes and one that comes back with other counters make
+// no burst and lose no more samples than necessary.
 func TestCounterSteps(t *testing.T) {
 	const carried = 0.5 * 400 * gigabit
 	for name, tc := range map[string]struct {

@@ -180,8 +180,7 @@ func TestMisboundByBond(t *testing.T) {
 	}
 }
 
-// TestUsableGIDs: what a connection could use is told, and what it would use by
-// mistake, of either as many as there may be.
+// TestUsableGIDs: entries that a connection could use, and those that it would use by mistake, within the limit.
 func TestUsableGIDs(t *testing.T) {
 	const v1, v2, ll, ip4, ip6, eth, bond = TypeRoCEv1, TypeRoCEv2, "fe80::1", "10.0.0.1", "2001:db8::1",
 		"eth0", "bond0"

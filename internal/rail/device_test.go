@@ -119,7 +119,7 @@ func TestNetdev(t *testing.T) {
 	}
 }
 
-// Where a device sits is told by links, and these can lead anywhere.
+// TestPlace: the links that say where a device is can point anywhere.
 func TestPlace(t *testing.T) {
 	type place struct {
 		PCI, Driver string

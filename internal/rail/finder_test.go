@@ -144,7 +144,7 @@ func TestFinderOptions(t *testing.T) {
 	}
 }
 
-// TestFinderFollows lives through what happens to devices, in fake time.
+// TestFinderFollows: devices vanish, return and change, in fake time.
 func TestFinderFollows(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1", "mlx5_2")
@@ -227,7 +227,7 @@ func TestFinderManyPorts(t *testing.T) {
 	}
 }
 
-// A name from the configuration goes with the device through its lives, too.
+// A configured name stays with a device that is removed and returns.
 func TestFinderNamesFollow(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine(t, "mlx5_0", "mlx5_1")

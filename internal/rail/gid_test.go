@@ -85,7 +85,7 @@ func (g gidTree) expect(table *GIDTable, when string, want ...GID) {
 	}
 }
 
-// TestGIDTableFollows lives through what happens to a table, in fake time.
+// TestGIDTableFollows: entries are added, removed and changed, in fake time.
 func TestGIDTableFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree := newGIDTree(t, 256)

@@ -123,7 +123,7 @@ func reboot(tb testing.TB, b *registry) *registry {
 
 var four = "mlx5_0@18=a mlx5_1@3a=b mlx5_2@4b=c mlx5_3@5c=d"
 
-// TestRailsKeepTheirNames lives through what happens to nodes.
+// TestRailsKeepTheirNames: rails keep their names through changes of the node.
 func TestRailsKeepTheirNames(t *testing.T) {
 	for name, worlds := range map[string][]world{
 		"a device that is slow at the start": {
