@@ -61,7 +61,8 @@ func WriteMlx5(sys string, n int) error {
 	w.file("up", net, "bond0/bonding/mii_status")
 	for _, member := range []string{"eth0", "eth1"} {
 		w.file("1", net, member, "carrier")
-		w.file("up", net, "bond0", "lower_"+member, "bonding_slave/mii_status")
+		w.file("up", net, member, "bonding_slave/mii_status")
+		w.link("../"+member, net, "bond0", "lower_"+member)
 	}
 	return w.err
 }
@@ -76,5 +77,11 @@ func (w *treeWriter) file(content string, elem ...string) {
 	}
 	if w.err == nil {
 		w.err = os.WriteFile(path, []byte(content+"\n"), 0o644)
+	}
+}
+
+func (w *treeWriter) link(target string, elem ...string) {
+	if w.err == nil {
+		w.err = os.Symlink(target, filepath.Join(elem...))
 	}
 }
