@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The message types as rdma_netlink.h makes them, RDMA_NL_GET_TYPE(RDMA_NL_NLDEV,
-// op): written out, so that the constants of the code are held against something.
+// The message types as rdma_netlink.h makes them, RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, op): written out, so that the
+// constants of the code are held against something.
 const (
 	typeGet     = 5<<10 + 1
 	typePortGet = 5<<10 + 5
 	typeStatGet = 5<<10 + 17
 )
 
-// kernel is a fake RDMA core: one answer per expected request, in order. It is
-// as low as the bytes of a message's payload.
+// kernel is a fake RDMA core: one answer per expected request, in order. It is as low as the bytes of a message's
+// payload.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -141,8 +141,7 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-// Attributes by hand, as the kernel lays them out: length, type, payload, padded
-// to four bytes.
+// Attributes by hand, as the kernel lays them out: length, type, payload, padded to four bytes.
 
 func attr(typ uint16, payload ...byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(payload)))

@@ -1,13 +1,14 @@
-// Package rdmanl asks the kernel's RDMA core over netlink what sysfs says
-// slowly or not at all: the hardware counters of a port in one request, where
-// sysfs needs a file and several firmware commands for each, the network
-// interface a port belongs to, and which process made which queue pairs. Only
-// GET operations, which need no privilege.
+// Package rdmanl asks the kernel's RDMA core over netlink for what sysfs reports slowly or not at all: the hardware
+// counters of a port in one request, where sysfs needs a file and several firmware commands for each, the network
+// interface of a port, and which process created which queue pairs. Only GET operations, which need no privilege.
 //
 // Source: include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c.
 package rdmanl
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,38 +18,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From include/uapi/rdma/rdma_netlink.h; golang.org/x/sys/unix has only the
-// protocol number.
+// From include/uapi/rdma/rdma_netlink.h; golang.org/x/sys/unix has only the protocol number.
 const (
 	clientNLDEV = 5 << 10 // RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, op)
 
-	cmdGet     = 1
-	cmdPortGet = 5
-	cmdStatGet = 17
+	cmdGet      = 1
+	cmdPortGet  = 5
+	cmdSysGet   = 6
+	cmdResQPGet = 10
+	cmdStatGet  = 17
 
 	attrDevIndex       = 1
 	attrDevName        = 2
 	attrPortIndex      = 3
+	attrResQP          = 19
+	attrResQPEntry     = 20
+	attrResLQPN        = 21
+	attrResType        = 26
+	attrResState       = 27
+	attrResPID         = 28
+	attrResKernName    = 29
 	attrNdevName       = 51
+	attrNetnsMode      = 66
 	attrHWCounters     = 80
 	attrHWCounterEntry = 81
 	attrHWCounterName  = 82
 	attrHWCounterValue = 83
 )
 
-// MaxCounters bounds how many counters one answer may hold; bnxt_re, which has
-// the most, has about a hundred.
+// MaxCounters bounds how many counters one answer may hold; bnxt_re, which has the most, has about a hundred.
 const MaxCounters = 1024
 
-// Counter is one hardware counter under the driver's own name.
+// Counter is one hardware counter under the driver's name.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Client talks to the kernel over one socket, opened at the first question.
-// Safe for concurrent use; questions wait for one another, so give each thing
-// that may hang a client of its own.
+// Client uses one socket, opened at the first request. Safe for concurrent use; requests wait for one another, so use
+// one client for each thing that may hang.
 type Client struct {
 	dial    func() (*netlink.Conn, error)
 	timeout time.Duration
@@ -59,14 +67,17 @@ type Client struct {
 	names []string          // of the devices, in the same listing
 }
 
-// New returns a client whose questions are answered within timeout or fail with
-// os.ErrDeadlineExceeded. A kernel without RDMA fails with EPROTONOSUPPORT.
+// New returns a client whose requests are answered within timeout or fail with os.ErrDeadlineExceeded. A kernel without
+// RDMA fails with EPROTONOSUPPORT.
 func New(timeout time.Duration) *Client {
 	return newClient(timeout, func() (*netlink.Conn, error) { return netlink.Dial(unix.NETLINK_RDMA, nil) })
 }
 
-// NewForDumps is [New] for a client that is asked for long dumps
-// ([Client.QueuePairs]).
+// receiveSize is the size of one read of a dump, of which the kernel uses no more. It walks the entries from the first
+// one for every read, so few large reads are much cheaper than many small ones.
+const receiveSize = 32 << 10
+
+// NewForDumps is [New] for a client of long dumps ([Client.QueuePairs]).
 func NewForDumps(timeout time.Duration) *Client {
 	return newClient(timeout, func() (*netlink.Conn, error) {
 		return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: receiveSize})
@@ -77,7 +88,7 @@ func newClient(timeout time.Duration, dial func() (*netlink.Conn, error)) *Clien
 	return &Client{dial: dial, timeout: timeout}
 }
 
-// Close closes the socket; the next question opens it again.
+// Close closes the socket; the next request opens it again.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,17 +102,15 @@ func (c *Client) closeLocked() {
 	}
 }
 
-// PortNetdev returns the network interface of a port. A port without one fails
-// with os.ErrNotExist.
-func (c *Client) PortNetdev(device string, port int) (string, error) {
-	var name string
-	err := c.ask(cmdPortGet, device, port, func(ad *netlink.AttributeDecoder) error {
-		for ad.Next() {
-			if ad.Type() == attrNdevName {
-				name = ad.String()
+// PortNetdev returns the network interface of a port. A port without one fails with os.ErrNotExist.
+func (c *Client) PortNetdev(device string, port int) (name string, err error) {
+	err = c.queryPort(cmdPortGet, device, port, func(data []byte) error {
+		return walk(data, func(typ uint16, value []byte) error {
+			if typ == attrNdevName {
+				name = unix.ByteSliceToString(value)
 			}
-		}
-		return ad.Err()
+			return nil
+		})
 	})
 	if err == nil && name == "" {
 		err = fmt.Errorf("netdev of %s/%d: %w", device, port, os.ErrNotExist)
@@ -109,134 +118,134 @@ func (c *Client) PortNetdev(device string, port int) (string, error) {
 	return name, err
 }
 
-// HWCounters appends a port's hardware counters to buf and returns it. A driver
-// that cannot answer fails with EOPNOTSUPP or EINVAL, a kernel before 5.3 too.
+// HWCounters appends a port's hardware counters to buf and returns it. A driver that cannot answer fails with
+// EOPNOTSUPP or EINVAL, a kernel before 5.3 too.
 func (c *Client) HWCounters(buf []Counter, device string, port int) ([]Counter, error) {
-	err := c.ask(cmdStatGet, device, port, func(ad *netlink.AttributeDecoder) (err error) {
-		buf, err = decodeCounters(buf, ad)
+	err := c.queryPort(cmdStatGet, device, port, func(data []byte) (err error) {
+		buf, err = decodeCounters(buf, data)
 		return err
 	})
 	return buf, err
 }
 
-// decodeCounters finds the nested list of counters in an answer.
-func decodeCounters(buf []Counter, ad *netlink.AttributeDecoder) ([]Counter, error) {
-	for ad.Next() {
-		if ad.Type() != attrHWCounters {
-			continue
-		}
-		ad.Nested(func(list *netlink.AttributeDecoder) error {
-			for list.Next() {
-				if list.Type() != attrHWCounterEntry {
-					continue
-				}
-				if len(buf) >= MaxCounters {
-					return fmt.Errorf("more than %d counters in one answer", MaxCounters)
-				}
-				list.Nested(func(entry *netlink.AttributeDecoder) error {
-					var n Counter
-					for entry.Next() {
-						switch entry.Type() {
-						case attrHWCounterName:
-							n.Name = entry.String()
-						case attrHWCounterValue:
-							n.Value = entry.Uint64()
-						}
-					}
-					buf = append(buf, n)
-					return nil
-				})
-			}
+func decodeCounters(buf []Counter, data []byte) ([]Counter, error) {
+	err := walk(data, func(typ uint16, list []byte) error {
+		if typ != attrHWCounters {
 			return nil
+		}
+		return walk(list, func(typ uint16, entry []byte) error {
+			if typ != attrHWCounterEntry {
+				return nil
+			}
+			if len(buf) >= MaxCounters {
+				return fmt.Errorf("more than %d counters in one answer", MaxCounters)
+			}
+			var n Counter
+			err := walk(entry, func(typ uint16, value []byte) error {
+				switch {
+				case typ == attrHWCounterName:
+					n.Name = unix.ByteSliceToString(value)
+				case typ == attrHWCounterValue && len(value) != 8:
+					return errAttribute
+				case typ == attrHWCounterValue:
+					n.Value = binary.NativeEndian.Uint64(value)
+				}
+				return nil
+			})
+			buf = append(buf, n)
+			return err
 		})
-	}
-	return buf, ad.Err()
+	})
+	return buf, err
 }
 
-// ask sends one request about a port and hands the answer's attributes to
-// decode. When the kernel's index of the device is not known, or no longer
-// right, it lists the devices first.
-func (c *Client) ask(cmd uint16, device string, port int, decode func(*netlink.AttributeDecoder) error) error {
+// do opens the socket and calls request with mu held. After an error it closes the socket: a late answer must not be
+// taken for the next one, nor an old index for that of a new device.
+func (c *Client) do(cmd uint16, device string, request func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.askLocked(cmd, device, port, decode)
+	err := c.openLocked()
+	if err == nil {
+		err = request()
+	}
 	if err != nil {
-		c.closeLocked() // a late answer must not be taken for the next one's, nor an old index for the new device's
-		return fmt.Errorf("RDMA netlink command %d for %s/%d: %w", cmd, device, port, err)
+		c.closeLocked()
+		return fmt.Errorf("RDMA netlink command %d%s: %w", cmd, device, err)
 	}
 	return nil
 }
 
-func (c *Client) askLocked(cmd uint16, device string, port int, decode func(*netlink.AttributeDecoder) error) error {
-	if err := c.openLocked(); err != nil {
-		return err
-	}
-	index, known := c.index[device]
-	if !known {
-		if err := c.listLocked(); err != nil {
-			return err
-		}
-		if index, known = c.index[device]; !known {
-			return unix.ENODEV
-		}
-	}
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(attrDevIndex, index)
-	ae.Uint32(attrPortIndex, uint32(port))
-	replies, err := c.executeLocked(cmd, 0, ae)
-	if err != nil {
-		return err
-	}
-	for _, m := range replies {
-		if !names(m.Data, device) {
-			return unix.ENODEV // the index has passed to another device
-		}
-		ad, err := netlink.NewAttributeDecoder(m.Data)
-		if err != nil {
-			return err
-		}
-		if err := decode(ad); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *Client) openLocked() error {
+func (c *Client) openLocked() (err error) {
 	if c.conn == nil {
-		conn, err := c.dial()
-		if err != nil {
+		if c.conn, err = c.dial(); err != nil {
 			return err
 		}
-		c.conn = conn
 	}
 	return c.conn.SetDeadline(time.Now().Add(c.timeout))
 }
 
-// listLocked learns the indices of all devices (RDMA_NLDEV_CMD_GET, dump).
+// queryPort sends one request about a port and decodes the answer. It lists the devices first when the kernel's index
+// of the device is not known.
+func (c *Client) queryPort(cmd uint16, device string, port int, decode func(data []byte) error) error {
+	return c.do(cmd, fmt.Sprintf(" for %s/%d", device, port), func() error {
+		index, err := c.indexLocked(device)
+		if err != nil {
+			return err
+		}
+		ae := netlink.NewAttributeEncoder()
+		ae.Uint32(attrDevIndex, index)
+		ae.Uint32(attrPortIndex, uint32(port))
+		replies, err := c.executeLocked(cmd, 0, ae)
+		if err != nil {
+			return err
+		}
+		for _, m := range replies {
+			if !isAbout(m.Data, device) {
+				return unix.ENODEV // the index now belongs to another device
+			}
+			if err := decode(m.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Client) indexLocked(device string) (uint32, error) {
+	if _, known := c.index[device]; !known {
+		if err := c.listLocked(); err != nil {
+			return 0, err
+		}
+	}
+	index, known := c.index[device]
+	if !known {
+		return 0, unix.ENODEV
+	}
+	return index, nil
+}
+
+// listLocked reads names and indices of all devices (RDMA_NLDEV_CMD_GET, dump).
 func (c *Client) listLocked() error {
 	replies, err := c.executeLocked(cmdGet, netlink.Dump, netlink.NewAttributeEncoder())
 	if err != nil {
 		return err
 	}
-	c.index = make(map[string]uint32, len(replies))
-	c.names = nil
+	c.index, c.names = make(map[string]uint32, len(replies)), nil
 	for _, m := range replies {
-		ad, err := netlink.NewAttributeDecoder(m.Data)
-		if err != nil {
-			return err
-		}
 		var index uint32
 		var name string
-		for ad.Next() {
-			switch ad.Type() {
-			case attrDevIndex:
-				index = ad.Uint32()
-			case attrDevName:
-				name = ad.String()
+		err := walk(m.Data, func(typ uint16, value []byte) error {
+			switch {
+			case typ == attrDevIndex && len(value) != 4:
+				return errAttribute
+			case typ == attrDevIndex:
+				index = binary.NativeEndian.Uint32(value)
+			case typ == attrDevName:
+				name = unix.ByteSliceToString(value)
 			}
-		}
-		if err := ad.Err(); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		c.index[name] = index
@@ -248,27 +257,56 @@ func (c *Client) listLocked() error {
 func (c *Client) executeLocked(
 	cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder,
 ) ([]netlink.Message, error) {
-	data, err := ae.Encode()
+	m, err := message(cmd, flags, ae)
 	if err != nil {
 		return nil, err
 	}
-	return c.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(clientNLDEV + cmd), Flags: netlink.Request | flags},
-		Data:   data,
-	})
+	return c.conn.Execute(m)
 }
 
-// names reports whether an answer is about device; every answer of nldev says
-// whom it is about (fill_nldev_handle).
-func names(data []byte, device string) bool {
-	ad, err := netlink.NewAttributeDecoder(data)
-	if err != nil {
-		return false
+func message(cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder) (netlink.Message, error) {
+	data, err := ae.Encode()
+	header := netlink.Header{Type: netlink.HeaderType(clientNLDEV + cmd), Flags: netlink.Request | flags}
+	return netlink.Message{Header: header, Data: data}, err
+}
+
+// isAbout reports whether an answer is about device, which every answer of nldev names (fill_nldev_handle).
+func isAbout(data []byte, device string) (ok bool) {
+	err := walk(data, func(typ uint16, value []byte) error {
+		ok = ok || typ == attrDevName && string(bytes.TrimRight(value, "\x00")) == device
+		return nil
+	})
+	return ok && err == nil
+}
+
+// number reads the kernel's u8 and u32.
+func number(value []byte) uint32 {
+	switch len(value) {
+	case 1:
+		return uint32(value[0])
+	case 4:
+		return binary.NativeEndian.Uint32(value)
 	}
-	for ad.Next() {
-		if ad.Type() == attrDevName {
-			return ad.String() == device
+	return 0
+}
+
+var errAttribute = errors.New("an attribute of the wrong size")
+
+// walk calls fn for each attribute of b, until it fails. Unlike the library's decoder it allocates nothing.
+func walk(b []byte, fn func(typ uint16, value []byte) error) error {
+	for len(b) > 0 {
+		if len(b) < unix.SizeofNlAttr {
+			return errAttribute
 		}
+		length := int(binary.NativeEndian.Uint16(b))
+		if length < unix.SizeofNlAttr || length > len(b) {
+			return errAttribute
+		}
+		typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+		if err := fn(typ, b[unix.SizeofNlAttr:length]); err != nil {
+			return err
+		}
+		b = b[min(len(b), (length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
 	}
-	return false
+	return nil
 }
