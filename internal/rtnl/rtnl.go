@@ -1,7 +1,5 @@
-// Package rtnl asks the kernel for network interfaces over route netlink: one
-// request where sysfs has a file for each number, of which each of the statistics
-// makes the driver add up all of them. Only GET operations, which need no
-// privilege.
+// Package rtnl reads network interfaces over route netlink: one request, where sysfs has a file for each number, and
+// the driver adds up all statistics for each of them. Only GET operations, which need no privilege.
 //
 // Source: include/uapi/linux/if_link.h, net/core/rtnetlink.c.
 package rtnl
@@ -13,7 +11,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,11 +19,11 @@ import (
 // Link is one network interface.
 type Link struct {
 	Index     int
-	Address   string // hardware address as sysfs prints it; empty where it has none or zeros
+	Address   string // hardware address as sysfs prints it; empty if there is none or it is zero
 	OperState uint8  // RFC 2863, IF_OPER_* of include/uapi/linux/if.h
 
 	numbers [numbers]uint64
-	has     uint32 // a bit for each number that the kernel gave
+	has     uint32 // a bit for each number that the kernel reported
 }
 
 // The operational states, IF_OPER_* of include/uapi/linux/if.h.
@@ -35,59 +32,48 @@ const (
 	OperUp      = 6
 )
 
-// statistics is how many numbers of struct rtnl_link_stats64 are used: those up
-// to tx_carrier_errors. The others of a link follow.
+// The numbers of a link: those of struct rtnl_link_stats64 up to tx_carrier_errors, then others.
 const (
-	statistics     = 18
-	mtu            = statistics
-	carrierChanges = statistics + 1
-	carrierUp      = statistics + 2
-	carrierDown    = statistics + 3
-	numbers        = statistics + 4
+	mtu = iota + 18
+	carrierChanges
+	carrierUp
+	carrierDown
+	numbers
 )
 
-// Index returns the place of the number that a file of class/net/<netdev> holds,
-// for [Link.Number]; ok is false for a file that a link does not have.
+// Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
+// file that a link does not have.
 func Index(file string) (i int, ok bool) {
-	if name, found := strings.CutPrefix(file, "statistics/"); found {
-		i = slices.Index([]string{"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors",
-			"rx_dropped", "tx_dropped", "multicast", "collisions", "rx_length_errors", "rx_over_errors",
-			"rx_crc_errors",
-			"rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors"}, name)
-		return i, i >= 0
-	}
-	i = slices.Index([]string{"mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}, file)
-	return statistics + i, i >= 0
+	i = slices.Index([]string{"statistics/rx_packets", "statistics/tx_packets", "statistics/rx_bytes",
+		"statistics/tx_bytes", "statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped",
+		"statistics/tx_dropped", "statistics/multicast", "statistics/collisions", "statistics/rx_length_errors",
+		"statistics/rx_over_errors", "statistics/rx_crc_errors", "statistics/rx_frame_errors",
+		"statistics/rx_fifo_errors", "statistics/rx_missed_errors", "statistics/tx_aborted_errors",
+		"statistics/tx_carrier_errors", "mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"}, file)
+	return i, i >= 0
 }
 
-// Number returns a number by its index; ok is false where the kernel did not give
-// it.
+// Number returns a number by its index; ok is false if the kernel did not report it.
 func (l *Link) Number(i int) (v uint64, ok bool) { return l.numbers[i], l.has&(1<<i) != 0 }
 
-func (l *Link) set(i int, v uint64) {
-	l.numbers[i] = v
-	l.has |= 1 << i
-}
-
-// Client is a socket for route netlink. Not safe for concurrent use; a request
-// waits for the kernel's RTNL lock, for ever if need be.
+// Client is a socket for route netlink. Not safe for concurrent use; a request waits for the kernel's RTNL lock,
+// without limit.
 type Client struct {
 	fd       int
 	sequence uint32
 	buf      []byte
 }
 
-// Open opens a socket, of the network namespace of the calling thread.
+// Open opens a socket in the network namespace of the calling thread.
 func Open() (*Client, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket for route netlink: %w", err)
 	}
-	// An answer that got lost must not be waited for without end.
-	timeout := unix.NsecToTimeval(time.Second.Nanoseconds())
+	timeout := unix.NsecToTimeval(time.Second.Nanoseconds()) // an answer may be lost
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("limit the wait for route netlink: %w", err)
+		return nil, fmt.Errorf("set the timeout of route netlink: %w", err)
 	}
 	return &Client{fd: fd, buf: make([]byte, 32<<10)}, nil
 }
@@ -95,25 +81,21 @@ func Open() (*Client, error) {
 // Close closes the socket.
 func (c *Client) Close() error { return unix.Close(c.fd) }
 
-// batch is how many requests are sent at once: their answers must fit into the
-// socket's buffer.
+// batch is how many requests are sent at once: their answers must fit into the socket's buffer.
 const batch = 16
 
-// Links returns the interfaces of the given names, without those that do not
-// exist. After an error the client is to be closed.
+// Links returns the interfaces of the given names that exist. After an error the client must be closed.
 func (c *Client) Links(names []string) (map[string]*Link, error) {
 	links := make(map[string]*Link, len(names))
-	for len(names) > 0 {
-		n := min(batch, len(names))
-		if err := c.ask(names[:n], links); err != nil {
+	for some := range slices.Chunk(names, batch) {
+		if err := c.query(some, links); err != nil {
 			return nil, fmt.Errorf("route netlink RTM_GETLINK: %w", err)
 		}
-		names = names[n:]
 	}
 	return links, nil
 }
 
-func (c *Client) ask(names []string, links map[string]*Link) error {
+func (c *Client) query(names []string, links map[string]*Link) error {
 	first := c.sequence + 1
 	request := c.buf[:0]
 	for _, name := range names {
@@ -155,30 +137,29 @@ func (c *Client) ask(names []string, links map[string]*Link) error {
 
 func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
-// appendRequest appends an RTM_GETLINK for a name: struct nlmsghdr, struct
-// ifinfomsg, IFLA_EXT_MASK, IFLA_IFNAME.
+// appendRequest appends an RTM_GETLINK for a name: struct nlmsghdr, struct ifinfomsg, IFLA_EXT_MASK, IFLA_IFNAME.
 func appendRequest(b []byte, sequence uint32, name string) []byte {
 	const skipFamilyStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS: those of IPv6
-	le := binary.NativeEndian
+	ne := binary.NativeEndian
 	attr := 4 + len(name) + 1
-	b = le.AppendUint32(b, uint32(unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8+align(attr)))
-	b = le.AppendUint16(b, unix.RTM_GETLINK)
-	b = le.AppendUint16(b, unix.NLM_F_REQUEST)
-	b = le.AppendUint32(b, sequence)
-	b = append(b, make([]byte, 4+unix.SizeofIfInfomsg)...) // from nobody; of the name below
-	b = le.AppendUint32(le.AppendUint16(le.AppendUint16(b, 8), unix.IFLA_EXT_MASK), skipFamilyStatistics)
-	b = le.AppendUint16(le.AppendUint16(b, uint16(attr)), unix.IFLA_IFNAME)
+	b = ne.AppendUint32(b, uint32(unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8+align(attr)))
+	b = ne.AppendUint16(b, unix.RTM_GETLINK)
+	b = ne.AppendUint16(b, unix.NLM_F_REQUEST)
+	b = ne.AppendUint32(b, sequence)
+	b = append(b, make([]byte, 4+unix.SizeofIfInfomsg)...) // no sender; the interface is named below
+	b = ne.AppendUint32(ne.AppendUint16(ne.AppendUint16(b, 8), unix.IFLA_EXT_MASK), skipFamilyStatistics)
+	b = ne.AppendUint16(ne.AppendUint16(b, uint16(attr)), unix.IFLA_IFNAME)
 	b = append(b, name...)
 	return append(b, make([]byte, 1+align(attr)-attr)...)
 }
 
-// decode returns the link in an answer, nil where there is no such interface.
+// decode returns the link in an answer, nil if there is no such interface.
 func decode(msg []byte) (*Link, error) {
 	const head = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
-	le := binary.NativeEndian
-	switch kind := le.Uint16(msg[4:]); {
+	ne := binary.NativeEndian
+	switch kind := ne.Uint16(msg[4:]); {
 	case kind == unix.NLMSG_ERROR && len(msg) >= unix.SizeofNlMsghdr+4:
-		errno := unix.Errno(-int32(le.Uint32(msg[unix.SizeofNlMsghdr:])))
+		errno := unix.Errno(-int32(ne.Uint32(msg[unix.SizeofNlMsghdr:])))
 		if errno == unix.ENODEV {
 			return nil, nil
 		}
@@ -186,20 +167,19 @@ func decode(msg []byte) (*Link, error) {
 	case kind != unix.RTM_NEWLINK || len(msg) < head:
 		return nil, unix.EBADMSG
 	}
-	l := &Link{Index: int(int32(le.Uint32(msg[unix.SizeofNlMsghdr+4:])))}
+	l := &Link{Index: int(int32(ne.Uint32(msg[unix.SizeofNlMsghdr+4:])))}
 	for b := msg[head:]; len(b) >= 4; {
-		size := int(le.Uint16(b))
+		size := int(ne.Uint16(b))
 		if size < 4 || size > len(b) {
 			return nil, unix.EBADMSG
 		}
-		l.add(int(le.Uint16(b[2:])), b[4:size])
+		l.setAttribute(int(ne.Uint16(b[2:])), b[4:size])
 		b = b[min(align(size), len(b)):]
 	}
 	return l, nil
 }
 
-// add enters one attribute.
-func (l *Link) add(kind int, data []byte) {
+func (l *Link) setAttribute(kind int, data []byte) {
 	number := func(i int) {
 		if len(data) == 4 {
 			l.set(i, uint64(binary.NativeEndian.Uint32(data)))
@@ -223,8 +203,13 @@ func (l *Link) add(kind int, data []byte) {
 	case unix.IFLA_CARRIER_DOWN_COUNT:
 		number(carrierDown)
 	case unix.IFLA_STATS64:
-		for i := range min(statistics, len(data)/8) {
+		for i := range min(mtu, len(data)/8) {
 			l.set(i, binary.NativeEndian.Uint64(data[8*i:]))
 		}
 	}
+}
+
+func (l *Link) set(i int, v uint64) {
+	l.numbers[i] = v
+	l.has |= 1 << i
 }
