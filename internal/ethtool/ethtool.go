@@ -1,13 +1,9 @@
-// Package ethtool reads the driver statistics of a network interface ("ethtool
-// -S"), cheaply enough to do so at every scrape: the table of names, thousands
-// of strings that rarely change, is read once and then only checked, and a read
-// is one ioctl.
-//
-// docs/adr/0003-own-ethtool-statistics.md says why this is not a library.
+// Package ethtool reads the driver statistics of a network interface ("ethtool -S"), cheaply enough for every scrape:
+// the names, thousands of strings that rarely change, are read once and then only checked, and a read is one ioctl.
+// docs/adr/0003-own-ethtool-statistics.md has the reasons for not using a library.
 package ethtool
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,14 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds and timing.
 const (
-	// MaxStatistics is the most that one interface may have. An mlx5 port with
-	// 128 channels has about 5000.
+	// MaxStatistics is the most that one interface may have. An mlx5 port with 128 channels has about 5000.
 	MaxStatistics = 16384
-	// MaxAge is how long a table of names is believed without fetching the
-	// driver's own. A changed count shows at once; this is for a change that
-	// leaves the count alone.
+	// MaxAge is how long names are used without fetching them again. A changed count is noticed at once; this is for a
+	// change that keeps the count.
 	MaxAge = time.Minute
 )
 
@@ -41,13 +34,11 @@ const (
 	busInfo    = 100 // offset of bus_info[32]
 )
 
-// ErrChanged says that the driver changed its statistics faster than they could
-// be read.
+// ErrChanged means that the driver changed its statistics faster than they could be read.
 var ErrChanged = errors.New("the driver's statistics changed while they were read")
 
-// Ioctl carries out one SIOCETHTOOL request on the interface called name. The
-// request, a struct of ethtool.h that begins with its command, is answered in
-// place. Errors hold a unix.Errno.
+// Ioctl carries out one SIOCETHTOOL request on the interface called name. The request, a struct of ethtool.h that
+// begins with its command, is answered in place. Errors hold a unix.Errno.
 type Ioctl func(name string, request []byte) error
 
 // Device is the statistics of one interface. Not safe for concurrent use.
@@ -56,33 +47,28 @@ type Device struct {
 	ioctl Ioctl
 	now   func() time.Time
 
-	room   []byte // of the requests; see newRoom
-	count  int    // statistics in the table; 0 when there is none
+	buf    []byte // for requests; see newBuffer
+	count  int    // of the names; 0 before they are read
 	table  uint64 // hash of the names
 	loaded time.Time
-	known  bool // learn has seen the names that table is the hash of
+	known  bool // learn was called with the names that table is the hash of
 	seed   maphash.Seed
 }
 
-// NewDevice returns the statistics of the interface called name, which need not
-// exist yet. It holds memory until Close.
+// NewDevice returns the statistics of the interface called name, which need not exist yet. It holds memory until Close.
 func NewDevice(name string, ioctl Ioctl) (*Device, error) {
-	room, err := newRoom()
+	buf, err := newBuffer()
 	if err != nil {
-		return nil, fmt.Errorf("reserve room for the statistics of %s: %w", name, err)
+		return nil, fmt.Errorf("allocate memory for the statistics of %s: %w", name, err)
 	}
-	return &Device{name: name, ioctl: ioctl, now: time.Now, room: room, seed: maphash.MakeSeed()}, nil
+	return &Device{name: name, ioctl: ioctl, now: time.Now, buf: buf, seed: maphash.MakeSeed()}, nil
 }
 
-// newRoom maps room for the largest answer, ending at a page that cannot be
-// written. The kernel does not ask how much room there is: it copies as many
-// values or names as the driver has at that moment (ethtool_get_stats() in
-// net/ethtool/ioctl.c; since Linux 6.19, and in stable kernels of 2026, it
-// compares the count first). Were this ordinary memory, a driver that gained
-// statistics since they were counted would overwrite what lies behind it. Here
-// the kernel's copy ends at the guard page with EFAULT. Only pages that were
-// written to take memory.
-func newRoom() ([]byte, error) {
+// newBuffer maps memory for the largest answer, followed by a page that cannot be written. The kernel copies as many
+// values or names as the driver has at that moment (ethtool_get_stats() in net/ethtool/ioctl.c; since Linux 6.19, and
+// in stable kernels of 2026, it compares the count first). In ordinary memory, a driver that gained statistics since
+// they were counted would overwrite what follows; here the copy ends at the guard page with EFAULT.
+func newBuffer() ([]byte, error) {
 	page := unix.Getpagesize()
 	size := (namesHead + MaxStatistics*nameSize + page - 1) / page * page
 	all, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -96,54 +82,45 @@ func newRoom() ([]byte, error) {
 	return all, nil
 }
 
-// request returns the part of the room that a request may fill.
-func (d *Device) request() []byte { return d.room[:len(d.room)-unix.Getpagesize()] }
+// request returns the part of the buffer that a request may fill.
+func (d *Device) request() []byte { return d.buf[:len(d.buf)-unix.Getpagesize()] }
 
-// Close gives the memory back; the device cannot be used any more.
+// Close frees the memory; the device cannot be used any more.
 func (d *Device) Close() error {
-	if d.room == nil {
+	if d.buf == nil {
 		return nil
 	}
-	err := unix.Munmap(d.room)
-	d.room = nil
+	err := unix.Munmap(d.buf)
+	d.buf = nil
 	return err
 }
 
-// Forget makes the next Read fetch the names again. For whoever learns that
-// the interface was reconfigured.
+// Forget makes the next Read fetch the names again, after the interface was reconfigured.
 func (d *Device) Forget() { d.loaded = time.Time{} }
 
-// Read returns the values of all statistics, in the driver's order, valid until
-// the next Read. Before that it calls learn with their names in the same order,
-// whenever they are not those of the call before. Errors hold a unix.Errno:
-// EOPNOTSUPP where the driver has no statistics, ENODEV where there is no such
-// interface; or [ErrChanged].
-func (d *Device) Read(learn func(names []string)) ([]uint64, error) {
+// Read returns the values of all statistics, in the driver's order, valid until the next Read. It calls learn with
+// their names in the same order first, if they differ from those of the previous call. Errors hold a unix.Errno:
+// EOPNOTSUPP where the driver has no statistics, ENODEV where there is no such interface; or [ErrChanged].
+func (d *Device) Read(learn func(names []string)) (values []uint64, err error) {
 	for range 3 {
-		values, err := d.try(learn)
-		if err == nil || !errors.Is(err, ErrChanged) {
-			return values, err
+		if d.count == 0 || d.now().Sub(d.loaded) >= MaxAge {
+			err = d.load(learn)
 		}
+		if err == nil {
+			values, err = d.values()
+		}
+		if err == nil {
+			return values, nil
+		}
+		if d.count = 0; !errors.Is(err, ErrChanged) {
+			return nil, err
+		}
+		err = nil
 	}
 	return nil, fmt.Errorf("%s: %w", d.name, ErrChanged)
 }
 
-// try is one attempt of Read. Whatever fails, the names are fetched again
-// before the next.
-func (d *Device) try(learn func(names []string)) ([]uint64, error) {
-	if d.count == 0 || d.now().Sub(d.loaded) >= MaxAge {
-		if err := d.load(learn); err != nil {
-			return nil, err
-		}
-	}
-	values, err := d.values()
-	if err != nil {
-		d.count = 0
-	}
-	return values, err
-}
-
-// values reads the values; ErrChanged when there are not as many as names.
+// values reads the values; the error is ErrChanged when their number is not that of the names.
 func (d *Device) values() ([]uint64, error) {
 	req := d.request()
 	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GSTATS)
@@ -154,13 +131,11 @@ func (d *Device) values() ([]uint64, error) {
 	if int(binary.NativeEndian.Uint32(req[4:])) != d.count {
 		return nil, ErrChanged
 	}
-	// The room begins at a page, so the values lie on 8 bytes.
-	return unsafe.Slice((*uint64)(unsafe.Pointer(&req[statsHead])), d.count), nil
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&req[statsHead])), d.count), nil // aligned: req begins at a page
 }
 
-// load reads the names and calls learn where they are new.
+// load reads the names and calls learn if they changed.
 func (d *Device) load(learn func(names []string)) error {
-	d.count = 0
 	req := d.request()
 	clear(req[:countSize])
 	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GSSET_INFO)
@@ -169,7 +144,7 @@ func (d *Device) load(learn func(names []string)) error {
 		return err
 	}
 	count := int(binary.NativeEndian.Uint32(req[16:]))
-	if binary.NativeEndian.Uint64(req[8:]) == 0 || count == 0 { // the kernel clears the bit of a set that is not there
+	if binary.NativeEndian.Uint64(req[8:]) == 0 || count == 0 { // the kernel clears the bit of a missing set
 		return fmt.Errorf("ethtool statistics of %s: %w", d.name, unix.EOPNOTSUPP)
 	}
 	if count > MaxStatistics {
@@ -182,35 +157,33 @@ func (d *Device) load(learn func(names []string)) error {
 		return err
 	}
 	if int(binary.NativeEndian.Uint32(req[8:])) != count {
-		return fmt.Errorf("%s: %w", d.name, ErrChanged)
+		return ErrChanged
 	}
 	text := req[namesHead : namesHead+count*nameSize]
 	if sum := maphash.Bytes(d.seed, text); !d.known || sum != d.table {
 		names := make([]string, count)
 		for i := range names {
-			names[i] = cString(text[i*nameSize : (i+1)*nameSize])
+			names[i] = unix.ByteSliceToString(text[i*nameSize : (i+1)*nameSize])
 		}
 		learn(names)
 		d.table, d.known = sum, true
 	}
-	// The names took more room than the values will: let the kernel have it back.
+	// The names took more memory than the values will: return it to the kernel.
 	if err := unix.Madvise(req, unix.MADV_DONTNEED); err != nil {
-		return fmt.Errorf("ethtool statistics of %s: give memory back: %w", d.name, err)
+		return fmt.Errorf("ethtool statistics of %s: free memory: %w", d.name, err)
 	}
 	d.count, d.loaded = count, d.now()
 	return nil
 }
 
-// Driver returns the name of the interface's driver and the bus address of its
-// device, as the driver says it: a PCI address for a PCI device.
+// Driver returns the name of the interface's driver and the bus address of its device, a PCI address for a PCI device.
 func (d *Device) Driver() (driver, bus string, err error) {
 	req := d.request()
 	clear(req[:driverSize])
 	binary.NativeEndian.PutUint32(req, unix.ETHTOOL_GDRVINFO)
-	if err := d.do("driver", req); err != nil {
-		return "", "", err
-	}
-	return cString(req[driverName : driverName+32]), cString(req[busInfo : busInfo+32]), nil
+	err = d.do("driver", req)
+	return unix.ByteSliceToString(req[driverName : driverName+32]),
+		unix.ByteSliceToString(req[busInfo : busInfo+32]), err
 }
 
 func (d *Device) do(what string, req []byte) error {
@@ -218,10 +191,4 @@ func (d *Device) do(what string, req []byte) error {
 		return fmt.Errorf("ethtool %s of %s: %w", what, d.name, err)
 	}
 	return nil
-}
-
-// cString is the text in b up to its first zero byte.
-func cString(b []byte) string {
-	text, _, _ := bytes.Cut(b, []byte{0})
-	return string(text)
 }

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is where the kernel takes ethtool requests: any socket, for the
-// interfaces of the network namespace that it was opened in. Safe for
-// concurrent use.
+// Socket sends ethtool requests to the kernel: any socket, for the interfaces of the network namespace that it was
+// opened in. Safe for concurrent use.
 type Socket struct{ fd int }
 
 // Open opens a socket.
@@ -27,15 +26,14 @@ func Open() (*Socket, error) {
 // Close closes the socket.
 func (s *Socket) Close() error { return unix.Close(s.fd) }
 
-// ifreq is struct ifreq of include/uapi/linux/if.h, with the member of its union
-// that SIOCETHTOOL uses.
+// ifreq is struct ifreq of include/uapi/linux/if.h, with the member of its union that SIOCETHTOOL uses.
 type ifreq struct {
 	name [unix.IFNAMSIZ]byte
 	data unsafe.Pointer
 	_    [24 - unsafe.Sizeof(unsafe.Pointer(nil))]byte
 }
 
-// Ioctl is an [Ioctl] of the kernel's.
+// Ioctl is the kernel's [Ioctl].
 func (s *Socket) Ioctl(name string, request []byte) error {
 	var req ifreq
 	if len(name) >= len(req.name) {
@@ -45,14 +43,12 @@ func (s *Socket) Ioctl(name string, request []byte) error {
 	req.data = unsafe.Pointer(unsafe.SliceData(request))
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-		if errno == unix.EINTR {
-			continue
-		}
-		if errno != 0 {
+		switch errno {
+		case unix.EINTR:
+		case 0:
+			return nil
+		default:
 			return errno
 		}
-		return nil
 	}
 }
-
-var _ Ioctl = (*Socket)(nil).Ioctl
