@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/railscope/railscope/internal/sysfs"
@@ -59,7 +60,7 @@ type Port struct {
 	open   OpenFile
 	netdev string // directory of the interface; empty if there is none
 
-	state, physState, rate, speed, width, mtu portFile
+	state, physState, rate, mtu portFile
 
 	portKey func() string // see Rail.PortKey; read once
 	gids    *GIDTable
@@ -87,10 +88,6 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 		return r.PortKey(id, name)
 	})
 	p.state, p.physState, p.rate = p.file(p.dir(), "state"), p.file(p.dir(), "phys_state"), p.file(p.dir(), "rate")
-	if r.PCIAddress != "" {
-		p.speed = p.file(r.Dir, "device/current_link_speed")
-		p.width = p.file(r.Dir, "device/current_link_width")
-	}
 	return p
 }
 
@@ -103,7 +100,7 @@ func (p *Port) file(elem ...string) portFile {
 
 // Close closes all files. A later read opens what it needs.
 func (p *Port) Close() {
-	for _, f := range []portFile{p.state, p.physState, p.rate, p.speed, p.width, p.mtu} {
+	for _, f := range []portFile{p.state, p.physState, p.rate, p.mtu} {
 		if f.File != nil {
 			f.Close()
 		}
@@ -154,26 +151,33 @@ func (p *Port) Link() (Link, error) {
 	if p.rail.PCIAddress == "" {
 		return Link{}, fmt.Errorf("%s: %w", p.rail.Device, ErrNoLink)
 	}
-	b, err := p.speed.Read(p.buf[:])
+	return ReadLink(filepath.Join(p.rail.Dir, "device"), "current")
+}
+
+// ReadLink reads speed and width of the link of the PCI function at dir, kind being current or max. Errors are
+// [*sysfs.Error], or wrap [ErrNoLink].
+func ReadLink(dir, kind string) (Link, error) {
+	path := filepath.Join(dir, kind+"_link_speed")
+	text, err := sysfs.ReadString(path)
 	if err != nil {
 		return Link{}, err
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("Unknown")) {
-		return Link{}, fmt.Errorf("%s: %w", p.speed.path, ErrNoLink)
+	if strings.HasPrefix(text, "Unknown") {
+		return Link{}, fmt.Errorf("%s: %w", path, ErrNoLink)
 	}
-	transfers, err := ParseLinkSpeed(string(bytes.TrimSpace(b)))
+	transfers, err := ParseLinkSpeed(text)
 	if err != nil {
-		return Link{}, sysfs.Invalid(p.speed.path, b, "not a PCIe link speed")
+		return Link{}, sysfs.Invalid(path, []byte(text), "not a PCIe link speed")
 	}
-	lanes, err := p.width.uint(p.buf[:])
+	path = filepath.Join(dir, kind+"_link_width")
+	lanes, err := sysfs.ReadUint(path)
 	switch {
 	case err != nil:
 		return Link{}, err
 	case lanes == 0:
-		return Link{}, fmt.Errorf("%s: %w", p.width.path, ErrNoLink)
+		return Link{}, fmt.Errorf("%s: %w", path, ErrNoLink)
 	case lanes > maxLanes:
-		return Link{}, &sysfs.Error{Path: p.width.path, Reason: sysfs.ReasonRange,
-			Err: fmt.Errorf("a link of %d lanes", lanes)}
+		return Link{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: fmt.Errorf("a link of %d lanes", lanes)}
 	}
 	return Link{GigaTransfers: transfers, Width: int(lanes)}, nil
 }
