@@ -1,17 +1,19 @@
-// Package gpudirect says how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report. It
-// reads nothing: callers pass the texts.
+// Package gpudirect decides how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report. It
+// reads no files: callers pass the texts.
 package gpudirect
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// Reason says why the way is what it is. This is the whole list.
+// Reason is the reason of a mode.
 type Reason string
 
-// The reasons.
+// The reasons. This list is complete.
 const (
 	Peermem     Reason = "peer memory module is loaded"
 	DMABuf      Reason = "kernel and open driver can do dma-buf"
@@ -22,8 +24,8 @@ const (
 	NoGPU       Reason = "driver has no GPU"
 )
 
-// The oldest versions that can do dma-buf: Linux 5.12 (ib_umem_dmabuf_get in
-// drivers/infiniband/core/umem_dmabuf.c), the open kernel modules of 515.
+// The oldest versions that can do dma-buf: Linux 5.12 (ib_umem_dmabuf_get in drivers/infiniband/core/umem_dmabuf.c),
+// the open kernel modules of 515.
 const (
 	kernelMajor, kernelMinor = 5, 12
 	driverMajor              = 515
@@ -32,63 +34,44 @@ const (
 // Kernel is a version of Linux.
 type Kernel struct{ Major, Minor int }
 
-// ParseKernel reads /proc/sys/kernel/osrelease.
-func ParseKernel(text string) (k Kernel, err error) {
-	major, rest, _ := strings.Cut(strings.TrimSpace(text), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	if i := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-		minor = minor[:i]
+// ParseKernel parses /proc/sys/kernel/osrelease.
+func ParseKernel(text string) (Kernel, error) {
+	var major, minor uint16
+	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
+		return Kernel{}, errors.New("not a kernel release")
 	}
-	if k.Major, err = number(major); err == nil {
-		k.Minor, err = number(minor)
-	}
-	if err != nil {
-		return Kernel{}, errors.New("no kernel release")
-	}
-	return k, nil
+	return Kernel{int(major), int(minor)}, nil
 }
 
-// Driver is what /proc/driver/nvidia/version says.
+// Driver is a version of the NVIDIA driver.
 type Driver struct {
 	Open    bool // the open kernel modules
 	Major   int
-	Version string // whole, for example 570.124.06
+	Version string // complete, for example 570.124.06
 }
 
-// ParseDriver reads the first line of /proc/driver/nvidia/version. The two kinds
-// of driver have it in different order:
+// The two kinds of driver print their version in different order:
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...
 //	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (...)
-func ParseDriver(text string) (d Driver, err error) {
-	line, _, _ := strings.Cut(text, "\n")
-	line, found := strings.CutPrefix(line, "NVRM version:")
-	d.Open = strings.Contains(line, "Open Kernel Module")
-	if found && strings.Contains(line, "Kernel Module") {
-		for word := range strings.FieldsSeq(line) {
-			major, rest, dotted := strings.Cut(word, ".")
-			if n, err := number(major); err == nil && dotted && rest != "" && strings.Trim(rest, "0123456789.") == "" {
-				d.Major, d.Version = n, word
-				return d, nil
-			}
-		}
+var driverVersion = regexp.MustCompile(`^NVRM version:(.*Kernel Module).*?\s((\d{1,4})\.[\d.]+)(?:\s|$)`)
+
+// ParseDriver parses the first line of /proc/driver/nvidia/version.
+func ParseDriver(text string) (Driver, error) {
+	m := driverVersion.FindStringSubmatch(text)
+	if m == nil {
+		return Driver{}, errors.New("not an NVIDIA driver version")
 	}
-	return Driver{}, errors.New("no NVIDIA driver version")
+	major, _ := strconv.Atoi(m[3]) // it is a number
+	return Driver{Open: strings.HasSuffix(m[1], "Open Kernel Module"), Major: major, Version: m[2]}, nil
 }
 
-// number reads a part of a version.
-func number(s string) (int, error) {
-	n, err := strconv.ParseUint(s, 10, 16) // no sign, no space
-	return int(n), err
-}
-
-// Modules are the kernel modules by which adapters reach GPU memory through peer
-// memory: the driver's own, and the older one beside it.
+// Modules are the kernel modules by which adapters reach GPU memory through peer memory: the driver's own, and the
+// older one beside it.
 func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 
-// Possible reports whether kernel and driver are new enough for dma-buf, and why
-// or why not. Either may be nil where it is not known; ok is false where the
-// other one does not decide alone.
+// Possible reports whether kernel and driver are new enough for dma-buf, and why or why not. Either may be nil if it is
+// unknown; ok is false if the other one does not decide.
 func Possible(k *Kernel, d *Driver) (possible bool, why Reason, ok bool) {
 	switch {
 	case k != nil && (k.Major < kernelMajor || k.Major == kernelMajor && k.Minor < kernelMinor):
@@ -101,18 +84,18 @@ func Possible(k *Kernel, d *Driver) (possible bool, why Reason, ok bool) {
 	return true, DMABuf, k != nil && d != nil
 }
 
-// Machine is what decides how adapters reach GPU memory.
+// Machine is what the mode depends on.
 type Machine struct {
 	GPUs      int
 	GPUsKnown bool    // all GPUs were read; one that was not might be a GB10
 	GB10      bool    // one of them is
-	Peermem   *bool   // a module of [Modules] is loaded; nil: not known
-	Kernel    *Kernel // nil: not known, as Driver
+	Peermem   *bool   // a module of [Modules] is loaded; nil: unknown
+	Kernel    *Kernel // nil: unknown, as Driver
 	Driver    *Driver
 }
 
 // Mode returns how adapters reach GPU memory, and why: peermem, which is preferred, dmabuf, none or unsupported. It is
-// empty where that is not known.
+// empty if that is unknown.
 func (m Machine) Mode() (string, Reason) {
 	possible, why, known := Possible(m.Kernel, m.Driver)
 	switch {
@@ -132,8 +115,7 @@ func (m Machine) Mode() (string, Reason) {
 	return "none", why
 }
 
-// Model returns the model in /proc/driver/nvidia/gpus/*/information, empty where
-// the text says none.
+// Model returns the model in /proc/driver/nvidia/gpus/*/information, "" if there is none.
 func Model(text string) string {
 	for line := range strings.Lines(text) {
 		if model, found := strings.CutPrefix(line, "Model:"); found && strings.TrimSpace(model) != "" {
@@ -143,6 +125,5 @@ func Model(text string) string {
 	return ""
 }
 
-// Unsupported reports whether RDMA can by design not reach a GPU of this model:
-// the GB10 of a DGX Spark.
+// Unsupported reports whether RDMA can by design not reach a GPU of this model: the GB10 of a DGX Spark.
 func Unsupported(model string) bool { return strings.Contains(model, "GB10") }
