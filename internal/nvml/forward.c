@@ -1,16 +1,14 @@
 /*
  * The functions of libnvidia-ml that go-nvml calls for railscope, each forwarded to the library that is open now.
  *
- * go-nvml leaves them undefined, so that the dynamic linker binds each one at its first call. Then the library is never
- * unloaded again (glibc marks it NODELETE, "due to reference from main program"), and a function that it lacks ends the
- * process with exit code 127. Defined here, the library can be closed and a newer one opened, and a function that it
- * lacks returns NVML_ERROR_FUNCTION_NOT_FOUND. They are hidden, so that no library binds to them.
+ * go-nvml leaves them undefined: the dynamic linker binds each at its first call, after which glibc never unloads the
+ * library (NODELETE, "due to reference from main program"), and a missing function ends the process with exit code 127.
+ * Defined here, the library can be closed and a newer one opened, and a missing function returns
+ * NVML_ERROR_FUNCTION_NOT_FOUND. They are hidden, so that no library binds to them.
  */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
-
-#include "forward.h"
 
 enum { SUCCESS = 0, FUNCTION_NOT_FOUND = 13 };
 
@@ -79,7 +77,7 @@ typedef unsigned int num; /* also of nvml.h's enums */
 	}
 FUNCTIONS(FORWARD)
 
-/* go-nvml closes the library only after a nvmlShutdown that succeeded, so one that failed must not be seen. */
+/* go-nvml closes the library only after nvmlShutdown succeeded, so its failure is hidden. */
 static int (*library_nvmlShutdown)(void);
 HIDDEN int nvmlShutdown(void)
 {
@@ -92,8 +90,10 @@ HIDDEN int nvmlShutdown(void)
 static const struct { const char *name; void **address; } functions[] = { FUNCTIONS(ENTRY) ENTRY(nvmlShutdown, V) };
 enum { FUNCTION_COUNT = sizeof functions / sizeof functions[0] };
 
+/* One library is open at a time, and nothing here may be called while it is opened or closed. */
 static void *library;
 
+/* forward_open opens the library at path; an error is a text that the caller frees. */
 HIDDEN char *forward_open(const char *path)
 {
 	if (library)
@@ -106,6 +106,7 @@ HIDDEN char *forward_open(const char *path)
 	return NULL;
 }
 
+/* forward_close closes it. It returns 1 if the library is still loaded afterwards, else 0. */
 HIDDEN int forward_close(const char *path)
 {
 	for (int i = 0; i < FUNCTION_COUNT; i++)

@@ -5,7 +5,8 @@ package nvml
 // #cgo CFLAGS: -Wall -Wextra
 // #cgo linux LDFLAGS: -ldl
 // #include <stdlib.h>
-// #include "forward.h"
+// char *forward_open(const char *path);
+// int forward_close(const char *path);
 import "C"
 
 import (
@@ -15,16 +16,14 @@ import (
 	"unsafe"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// The rules of this file:
-//
-//   - go-nvml calls a C function whether or not the library has it, which must not end the process: forward.c defines
-//     every function that is called here, whatever version of it go-nvml chooses.
-//   - [gonvml.Return] is an error whose SUCCESS is not nil, and whose text comes from nvmlErrorString, one more
-//     function. So it is compared, converted here, and never printed.
+// go-nvml calls a C function even if the library lacks it, which must not end the process: forward.c defines every
+// function that is called here, in each version that go-nvml may choose. [gonvml.Return] is an error whose SUCCESS is
+// not nil, and whose text needs nvmlErrorString, so it is compared and converted here, and never printed.
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
@@ -42,10 +41,10 @@ type library struct {
 	binding gonvml.Interface
 }
 
-// answer answers one query for a device.
+// answer queries a device.
 type answer func(gonvml.Device) ([4]uint64, gonvml.Return)
 
-// answers are the ways to answer each query; the first that the library has is used.
+// answers are the calls that answer each query; the first that the library has is used.
 var answers = map[Query][]answer{
 	QueryUtilization: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		u, ret := d.GetUtilizationRates()
@@ -68,30 +67,24 @@ var answers = map[Query][]answer{
 		return [4]uint64{uint64(n)}, ret
 	}},
 	QueryTemperature: {
-		one(func(d gonvml.Device) (uint32, gonvml.Return) {
-			return d.GetTemperature(gonvml.TEMPERATURE_GPU)
-		}),
+		one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetTemperature(gonvml.TEMPERATURE_GPU) }),
 		temperature,
 	},
 	QueryPower:         {one(gonvml.Device.GetPowerUsage)},
 	QueryClockSM:       {clock(gonvml.CLOCK_SM)},
 	QueryClockMemory:   {clock(gonvml.CLOCK_MEM)},
 	QueryClockGraphics: {clock(gonvml.CLOCK_GRAPHICS)},
-	QueryThrottled: {
-		one(gonvml.Device.GetCurrentClocksEventReasons),
-		one(gonvml.Device.GetCurrentClocksThrottleReasons),
-	},
-	QueryThrottles: {
-		one(gonvml.Device.GetSupportedClocksEventReasons),
-		one(gonvml.Device.GetSupportedClocksThrottleReasons),
-	},
+	QueryThrottled: {one(gonvml.Device.GetCurrentClocksEventReasons),
+		one(gonvml.Device.GetCurrentClocksThrottleReasons)},
+	QueryThrottles: {one(gonvml.Device.GetSupportedClocksEventReasons),
+		one(gonvml.Device.GetSupportedClocksThrottleReasons)},
 	QueryMIGMode: {func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		current, pending, ret := d.GetMigMode()
 		return [4]uint64{uint64(current), uint64(pending)}, ret
 	}},
 }
 
-// one is the answer of a call that gives a single number.
+// one is the answer of a call that returns a single number.
 func one[T uint32 | uint64](call func(gonvml.Device) (T, gonvml.Return)) answer {
 	return func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		v, ret := call(d)
@@ -107,7 +100,7 @@ func clock(of gonvml.ClockType) answer {
 	return one(func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetClockInfo(of) })
 }
 
-// temperature is how drivers answer that no longer have the older call.
+// temperature is for drivers without the older call.
 func temperature(d gonvml.Device) ([4]uint64, gonvml.Return) {
 	t, ret := d.GetTemperatureV().V1()
 	if t.Temperature < 0 {
@@ -132,14 +125,12 @@ func (l *library) Open() error {
 		return &Error{Call: "dlopen", Code: CodeLibrary, Err: errors.New(C.GoString(text))}
 	}
 	l.binding = gonvml.New(gonvml.WithLibraryPath(l.path))
-	err := fail("nvmlInit_v2", l.binding.Init())
-	if err == nil {
-		return nil
+	ret := l.binding.Init()
+	if ret != gonvml.SUCCESS && l.close() && Code(ret) == CodeVersionMismatch {
+		err := errors.New("this library cannot be unloaded, so that a newer one is not tried; restart railscope")
+		return &Error{Call: "nvmlInit_v2", Code: CodeVersionMismatch, Err: err}
 	}
-	if e, _ := errors.AsType[*Error](err); l.close() && e.Code == CodeVersionMismatch {
-		e.Err = errors.New("this library cannot be unloaded, so that a newer one is not tried; restart railscope")
-	}
-	return err
+	return fail("nvmlInit_v2", ret)
 }
 
 // Close implements [Library].
@@ -153,7 +144,7 @@ func (l *library) close() bool {
 	return C.forward_close(path) != 0
 }
 
-// fail makes an error of what a call returned, nil of success.
+// fail converts what a call returned to an error, nil for success.
 func fail(call string, ret gonvml.Return) error {
 	if ret == gonvml.SUCCESS {
 		return nil
@@ -212,14 +203,7 @@ func (d *device) busID() (string, gonvml.Return) {
 
 // text is a C string in an array of char.
 func text(chars []int8) string {
-	b := make([]byte, 0, len(chars))
-	for _, c := range chars {
-		if c == 0 {
-			break
-		}
-		b = append(b, byte(c))
-	}
-	return string(b)
+	return unix.ByteSliceToString(unsafe.Slice((*byte)(unsafe.Pointer(&chars[0])), len(chars)))
 }
 
 // Memory implements [Device].
@@ -229,7 +213,7 @@ func (d *device) Memory() (Memory, error) {
 	if err == nil {
 		return Memory{Total: m.Total, Free: m.Free, Used: m.Used, Reserved: m.Reserved}, nil
 	}
-	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != sysfs.ReasonUnsupported {
+	if _, reason := CodeOf(err).meaning(); reason != sysfs.ReasonUnsupported {
 		return Memory{}, err
 	}
 	old, ret := d.handle.GetMemoryInfo()
@@ -266,7 +250,7 @@ func (d *device) Processes(graphics bool) ([]Process, error) {
 	return processes, nil
 }
 
-// maxInstances bounds what is believed of nvmlDeviceGetMaxMigDeviceCount: seven on every GPU so far.
+// maxInstances bounds the answer of nvmlDeviceGetMaxMigDeviceCount: seven on every GPU so far.
 const maxInstances = 64
 
 // Instances implements [Device].
@@ -282,7 +266,7 @@ func (d *device) Instances() ([]Instance, error) {
 		switch {
 		case err == nil:
 			list = append(list, instance)
-		case CodeOf(err) != CodeNotFound: // else no instance was made there
+		case CodeOf(err) != CodeNotFound: // else there is no instance
 			failed = cmp.Or(failed, err)
 		}
 	}
@@ -295,12 +279,8 @@ func (d *device) instance(index int) (Instance, error) {
 		return Instance{}, err
 	}
 	gi, ret := handle.GetGpuInstanceId()
-	if err := fail("nvmlDeviceGetGpuInstanceId", ret); err != nil {
-		return Instance{}, err
-	}
+	err := fail("nvmlDeviceGetGpuInstanceId", ret)
 	ci, ret := handle.GetComputeInstanceId()
-	if err := fail("nvmlDeviceGetComputeInstanceId", ret); err != nil {
-		return Instance{}, err
-	}
-	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{handle}}, nil
+	err = cmp.Or(err, fail("nvmlDeviceGetComputeInstanceId", ret))
+	return Instance{GPUInstance: gi, ComputeInstance: ci, Device: &device{handle}}, err
 }

@@ -2,12 +2,10 @@
 
 package nvml
 
-import (
-	"errors"
-)
+import "errors"
 
-// NewLibrary returns an NVML that cannot be opened: the library is loaded with
-// dlopen, and this binary was built without cgo.
+// NewLibrary returns an NVML that cannot be opened: the library is loaded with dlopen, and this binary was built
+// without cgo.
 func NewLibrary(path string) Library { return noLibrary{} }
 
 type noLibrary struct{}

@@ -1,38 +1,43 @@
-// Package nvml is this process's use of NVIDIA's management library: one [Session], which alone opens and closes it,
-// and a [Reader] for each user, whose calls may hang without holding up another GPU or user.
+// Package nvml is this process's use of NVIDIA's management library: one [Session], which opens and closes it, and a
+// [Reader] for each user, whose calls may hang without blocking another GPU or user.
 package nvml
 
-// Library is what is needed of libnvidia-ml. Every method may hang in the driver. Between an Open that succeeded and
-// Close the others may be called side by side; while these two run, and at any other time, none may.
+import (
+	"cmp"
+	"slices"
+)
+
+// Library is the part of libnvidia-ml that is used. Every method may hang in the driver. Between a successful Open and
+// Close the others may be called concurrently; while these two run, and at any other time, none may. Errors are
+// [*Error].
 type Library interface {
-	// Open loads the library as it is on disk now, and initialises it; after an error nothing is loaded. Errors are
-	// [*Error].
+	// Open loads the library as it is on disk now, and initialises it; after an error nothing is loaded.
 	Open() error
 	// Close shuts NVML down, which closes the device files of the driver, and unloads the library.
 	Close()
-	// Driver returns the version of the kernel driver. Errors are [*Error].
+	// Driver returns the version of the kernel driver.
 	Driver() (string, error)
-	// Count returns how many GPUs the driver knows, lost ones included. Errors are [*Error].
+	// Count returns how many GPUs the driver knows, including lost ones.
 	Count() (int, error)
-	// GPU returns the GPU with an index below Count. Errors are [*Error].
+	// GPU returns the GPU with an index below Count.
 	GPU(index int) (Device, error)
 }
 
-// Device is one GPU, or one MIG instance of it. Each method asks for one thing, so that what a GPU does not have takes
-// nothing else with it. Errors are [*Error].
+// Device is one GPU, or one MIG instance of it. Each method queries one thing, so that an error costs nothing else.
+// Errors are [*Error].
 type Device interface {
 	Identity() (Identity, error)
 	Memory() (Memory, error)
 	// Numbers answers one query: the fields in the order its constant says, in NVML's own units, 0 beyond the last.
 	Numbers(Query) ([4]uint64, error)
-	// Processes returns the compute processes, or the graphics processes. A process with several MIG instances is
-	// there once for each.
+	// Processes returns the compute processes, or the graphics processes. A process with several MIG instances is there
+	// once for each.
 	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
 	Instances() ([]Instance, error)
 }
 
-// Identity says which GPU it is. What the driver did not say is empty.
+// Identity identifies a GPU. What the driver did not report is empty.
 type Identity struct {
 	UUID  string
 	Name  string
@@ -42,14 +47,14 @@ type Identity struct {
 // Memory is the memory of a GPU or a MIG instance, in bytes.
 type Memory struct {
 	Total, Free, Used uint64
-	Reserved          uint64 // NotAvailable where the driver has only nvmlDeviceGetMemoryInfo; Used then contains it
+	Reserved          uint64 // NotAvailable if the driver only has nvmlDeviceGetMemoryInfo; Used then includes it
 }
 
-// Process is what one process holds of one GPU or MIG instance.
+// Process is the memory that a process uses on a GPU or MIG instance.
 type Process struct {
 	PID                          uint32
 	GPUInstance, ComputeInstance uint32 // 1<<32-1 without MIG
-	Memory                       uint64 // bytes; NotAvailable where the driver cannot say
+	Memory                       uint64 // bytes; NotAvailable if the driver does not report it
 }
 
 // Instance is one MIG device.
@@ -58,10 +63,10 @@ type Instance struct {
 	Device
 }
 
-// NotAvailable is NVML_VALUE_NOT_AVAILABLE, NVML's "no such number" in an answer that is otherwise good.
+// NotAvailable is NVML_VALUE_NOT_AVAILABLE: no such number, in an otherwise valid answer.
 const NotAvailable = 1<<64 - 1
 
-// Query is one question that numbers answer: the call of nvml.h, and its argument where it has one.
+// Query is one query with numbers as the answer: the call of nvml.h, and its argument if it has one.
 type Query string
 
 // The queries, with their fields and units.
@@ -84,3 +89,29 @@ const (
 	QueryThrottles     Query = "nvmlDeviceGetSupportedClocksEventReasons" // bit mask
 	QueryMIGMode       Query = "nvmlDeviceGetMigMode"                     // current, pending: 0 or 1
 )
+
+// SumByProcess adds up the memory of each process, the largest first, and counts the processes whose memory is unknown.
+// A process in both lists of a GPU counts once; one with several MIG instances uses the sum of them.
+func SumByProcess(list []Process) (known []Process, unknown int) {
+	parts := make(map[[3]uint32]uint64)
+	for _, p := range list {
+		key := [3]uint32{p.PID, p.GPUInstance, p.ComputeInstance}
+		parts[key] = max(parts[key], p.Memory)
+	}
+	sums, hidden := make(map[uint32]uint64), make(map[uint32]bool)
+	for key, memory := range parts {
+		sums[key[0]] += memory
+		hidden[key[0]] = hidden[key[0]] || memory == NotAvailable
+	}
+	for pid, sum := range sums {
+		if hidden[pid] {
+			unknown++
+		} else {
+			known = append(known, Process{PID: pid, Memory: sum})
+		}
+	}
+	slices.SortFunc(known, func(a, b Process) int {
+		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.PID, b.PID))
+	})
+	return known, unknown
+}
