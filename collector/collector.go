@@ -1,25 +1,39 @@
+// Package collector is where a value enters railscope: the vocabulary of the passive readers, and what they share. Each
+// source is a package below it. Nothing here imports Prometheus, writes to a device or changes a setting.
+//
+//	kernel, NVML → <source>.Source.Read → Sample{row, labels, value} → exporter
+//
+// A source has three files:
+//
+//   - table.go makes the rows with [Table]: name, help, labels, and the kernel's names for what a row is made of.
+//   - source.go finds the devices, gives each a key, and hands the keys to a [Set], which opens, reads and closes them.
+//   - device.go is one device: its files are kept open and read into a [Reading], what rarely changes as [Facts].
+//
+// To add a counter, add a row to its source's table and a line to a fixture; see CONTRIBUTING.md. To add a source, add
+// a package and a line in cmd/railscope. These packages are importable because of their path only: their API may change
+// at any time.
 package collector
 
-// Kind is what a metric's value means to the one who reads it.
+// Kind is the type of a metric.
 type Kind int
 
 // The kinds of metrics.
 const (
 	Counter   Kind = iota // only grows, except when its device is reset
 	Gauge                 // goes up and down
-	Untyped               // the kernel does not say which
-	Histogram             // how often which value was seen; not in samples, the exporter keeps it
+	Untyped               // the kernel does not document which
+	Histogram             // not in samples: the exporter keeps it
 )
 
-// Metric is one row of a source's table, the only place where a metric exists:
-// describing, collecting, linting and docs/metrics.md all walk the rows.
+// Metric is one row of a source's table, the only place where a metric exists: describing, collecting, linting and
+// docs/metrics.md all walk the rows.
 type Metric struct {
 	Name   string   // without the prefix railscope_
 	Help   string   // one sentence: what it counts, and what a rising value means where that helps
 	Kind   Kind     //
 	Labels []string // names, in the order of Sample.Labels
 	From   []Origin // the kernel's names for it; the first that a device has is used
-	Ref    string   // where the meaning is written: kernel file, specification
+	Ref    string   // where the meaning is documented: kernel file, specification
 }
 
 // Origin is one of the kernel's counters that a row is made of.
@@ -27,13 +41,13 @@ type Origin struct {
 	Name      string  // the kernel's name: file name, ethtool string, NVML call
 	Scale     float64 // factor to the base unit; 0 means 1
 	Bits      int     // width where it is narrower than 64 bits; 0 means 64
-	Saturates bool    // stays at its greatest value rather than wrap to 0
+	Saturates bool    // stays at its maximum instead of wrapping to 0
 }
 
 // Sample is one value of one row.
 type Sample struct {
 	Metric *Metric
-	Labels []string // values for Metric.Labels; not changed by anyone after it was emitted
+	Labels []string // values for Metric.Labels; nobody changes them after the sample was emitted
 	Value  float64  // in the base unit
 }
 
@@ -43,11 +57,8 @@ type Source interface {
 	Name() string
 	// Metrics returns the rows, always the same ones.
 	Metrics() []*Metric
-	// Read emits what can be read now. What cannot is in the error, one
-	// [*Fault] each, joined; the two do not exclude each other. It returns an
-	// error for which errors.Is(err, ErrAbsent) holds when the machine has no
-	// such hardware. It is called by one goroutine at a time and returns in
-	// bounded time; emit may be called until it returns, by one goroutine at a
-	// time.
+	// Read emits what can be read now. Everything else is in the error, one [*Fault] each, joined; samples and an error
+	// do not exclude each other. The error wraps [ErrAbsent] when the machine has no such hardware. One goroutine at a
+	// time calls it, and it returns in bounded time; emit is called until it returns, by one goroutine at a time.
 	Read(emit func(Sample)) error
 }

@@ -12,22 +12,21 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// ErrAbsent says that the machine has no hardware of this kind: a value, not a
-// failure. It is always wrapped, and wraps os.ErrNotExist. A file that vanishes
-// while it is read is not ErrAbsent.
+// ErrAbsent means that the machine has no hardware of this kind, which is not a failure. It is always wrapped, and
+// wraps os.ErrNotExist. A file that vanishes while it is read is not ErrAbsent.
 var ErrAbsent = fmt.Errorf("no such hardware: %w", os.ErrNotExist)
 
-// ReasonPanic is the reason of a read that panicked.
-const ReasonPanic = "panic"
-
-// ReasonNamespace is the reason of a source that only sees processes of its own pid namespace.
-const ReasonNamespace = "pid_namespace"
+// Reasons of faults, beside those of package sysfs.
+const (
+	ReasonPanic     = "panic"         // the read panicked
+	ReasonNamespace = "pid_namespace" // the source only sees processes of its own pid namespace
+)
 
 // Fault is one thing that could not be read.
 type Fault struct {
 	Device   string // rail device, netdev, bond, GPU; empty for the source as a whole
 	Reason   string // one of the sysfs.Reason constants, or a source's own short word
-	Expected bool   // an answer that this hardware is known to give; no failure of the source
+	Expected bool   // this hardware is known to answer so: not a failure of the source
 	Err      error
 }
 
@@ -39,32 +38,24 @@ func (f *Fault) Error() string {
 }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// reasoned is an error that knows its reason, such as one of NVML.
-type reasoned interface {
-	error
-	Reason() string
-}
-
-// NewFault makes a fault of what went wrong with device. EINVAL, EOPNOTSUPP
-// and ENODEV are how a driver says that a port has no such counter, so they are
-// expected.
+// NewFault makes a fault of an error of device. EINVAL, EOPNOTSUPP and ENODEV are expected: drivers return them for a
+// counter that the port does not have.
 func NewFault(device string, err error) *Fault {
 	reason := sysfs.Reason(err)
-	if r, ok := errors.AsType[reasoned](err); ok {
+	if r, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok { // such as an error of NVML
 		reason = r.Reason()
 	}
-	return &Fault{
-		Device:   device,
-		Reason:   reason,
-		Expected: reason == sysfs.ReasonUnsupported || errors.Is(err, unix.ENODEV),
-		Err:      err,
-	}
+	expected := reason == sysfs.ReasonUnsupported || errors.Is(err, unix.ENODEV)
+	return &Fault{Device: device, Reason: reason, Expected: expected, Err: err}
 }
 
-// Faults takes a joined error apart again. An error that holds no [*Fault] is
-// one of its own, without a device.
+// Faults splits a joined error into its faults. Any other error becomes a fault of the rail device that could not be
+// examined, or one without a device.
 func Faults(err error) []*Fault {
-	switch e := err.(type) { //nolint:errorlint // it is the one that takes the tree apart
+	switch e := err.(type) { //nolint:errorlint // it takes the tree apart
 	case nil:
 		return nil
 	case *Fault:
@@ -79,10 +70,13 @@ func Faults(err error) []*Fault {
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return []*Fault{f}
 	}
+	if d, ok := errors.AsType[*rail.DeviceError](err); ok {
+		return []*Fault{NewFault(d.Device, d.Err)}
+	}
 	return []*Fault{NewFault("", err)}
 }
 
-// LaneFault is the fault of a device whose lane gave no value.
+// LaneFault is the fault of a device whose lane returned no value.
 func LaneFault(device string, state lane.State, err error) *Fault {
 	reason := sysfs.ReasonTimeout
 	if state == lane.Died {
@@ -91,23 +85,12 @@ func LaneFault(device string, state lane.State, err error) *Fault {
 	return &Fault{Device: device, Reason: reason, Err: err}
 }
 
-// FinderFaults turns the error of a finder of rails into faults, one for each
-// device that could not be examined.
-func FinderFaults(err error) []error {
-	if err == nil {
-		return nil
+// Rails calls find, and returns a fault where it found none. Single devices that could not be examined are reported by
+// the rdma source.
+func Rails(find func() ([]rail.Rail, error)) (rails []rail.Rail, faults []error) {
+	rails, err := find()
+	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) {
+		faults = append(faults, NewFault("", fmt.Errorf("find the rails: %w", err)))
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it takes a joined error apart
-	if !ok {
-		return []error{NewFault("", err)}
-	}
-	var list []error
-	for _, e := range joined.Unwrap() {
-		if d, ok := errors.AsType[*rail.DeviceError](e); ok {
-			list = append(list, NewFault(d.Device, d.Err))
-		} else {
-			list = append(list, NewFault("", e))
-		}
-	}
-	return list
+	return rails, faults
 }

@@ -5,28 +5,31 @@ import (
 	"slices"
 )
 
-// Table is the rows of a source, in the order in which they are described. A
-// source makes it once:
+// Table is the rows of a source, in the order in which they are described. A source makes it once:
 //
 //	port := t.Group(refABI, "rail", "device", "port")
-//	t.up = port.Gauge("port_up", "1 while the port is ACTIVE, 0 in any other state.", collector.From("state")...)
-//	t.mtu = port.With("kind").Gauge("port_mtu_bytes", "…", collector.From("mtu")...)
-type Table struct{ rows []*Metric }
+//	t.up = port.Gauge("port_up", "1 while the port is ACTIVE, 0 in any other state.", "state")
+//	t.mtu = port.With("kind").Gauge("port_mtu_bytes", "…", "mtu")
+type Table struct {
+	Source string // its name
+	rows   []*Metric
+}
 
-// Metrics returns the rows, always the same ones; see [Source].
+// Name and Metrics implement [Source].
+func (t *Table) Name() string       { return t.Source }
 func (t *Table) Metrics() []*Metric { return t.rows }
 
-// Group starts a group of rows: labels are the names of the labels that all of
-// them have, ref is where their meaning is written.
+// Group starts a group of rows that have labels in common. ref is where their meaning is documented.
 func (t *Table) Group(ref string, labels ...string) Group {
 	return Group{table: t, ref: ref, labels: labels}
 }
 
-// Group adds rows to a table that have labels and a reference in common.
+// Group adds rows with common labels and a common reference to a table.
 type Group struct {
 	table  *Table
 	ref    string
 	labels []string
+	from   []Origin
 }
 
 // With is the group with more labels.
@@ -41,48 +44,49 @@ func (g Group) Ref(ref string) Group {
 	return g
 }
 
-// Counter adds a row of values that only grow; its name ends in _total.
-func (g Group) Counter(name, help string, from ...Origin) *Metric {
+// From is the group whose rows are made of the origins first, and then of the names that they give.
+func (g Group) From(origins ...Origin) Group {
+	g.from = slices.Concat(g.from, origins)
+	return g
+}
+
+// Scaled is [Group.From] for a number that scale converts to the base unit.
+func (g Group) Scaled(scale float64, name string) Group {
+	return g.From(Origin{Name: name, Scale: scale})
+}
+
+// Counter adds a row of values that only grow; its name ends in _total. Like the following methods it takes the
+// kernel's names for 64-bit numbers in the base unit, of which the first that a device has is used.
+func (g Group) Counter(name, help string, from ...string) *Metric {
 	return g.add(Counter, name, help, from)
 }
 
 // Gauge adds a row of values that go up and down.
-func (g Group) Gauge(name, help string, from ...Origin) *Metric {
+func (g Group) Gauge(name, help string, from ...string) *Metric {
 	return g.add(Gauge, name, help, from)
 }
 
-// Untyped adds a row of values of which the kernel does not say what they are.
-func (g Group) Untyped(name, help string, from ...Origin) *Metric {
+// Untyped adds a row of values whose type the kernel does not document.
+func (g Group) Untyped(name, help string, from ...string) *Metric {
 	return g.add(Untyped, name, help, from)
 }
 
-// Histogram adds a row of which the exporter keeps the values.
-func (g Group) Histogram(name, help string, from ...Origin) *Metric {
+// Histogram adds a row whose values the exporter keeps.
+func (g Group) Histogram(name, help string, from ...string) *Metric {
 	return g.add(Histogram, name, help, from)
 }
 
-func (g Group) add(kind Kind, name, help string, from []Origin) *Metric {
-	m := &Metric{Name: name, Help: help, Kind: kind, Labels: g.labels, From: from, Ref: g.ref}
+func (g Group) add(kind Kind, name, help string, from []string) *Metric {
+	m := &Metric{Name: name, Help: help, Kind: kind, Labels: g.labels, From: slices.Clone(g.from), Ref: g.ref}
+	for _, name := range from {
+		m.From = append(m.From, Origin{Name: name})
+	}
 	g.table.rows = append(g.table.rows, m)
 	return m
 }
 
-// From makes the origins of a row that is made of 64-bit numbers in the base
-// unit: the kernel's names for it, of which the first that a device has is used.
-func From(names ...string) []Origin { return Scaled(0, names...) }
-
-// Scaled is [From] for numbers that scale turns into the base unit.
-func Scaled(scale float64, names ...string) []Origin {
-	list := make([]Origin, len(names))
-	for i, name := range names {
-		list[i] = Origin{Name: name, Scale: scale}
-	}
-	return list
-}
-
-// Value turns what the kernel says into the base unit. It divides where the
-// scale is a fraction, so that 3 microseconds are 3e-06 and not
-// 2.9999999999999997e-06.
+// Value converts the kernel's number to the base unit. It divides by a scale below 1, so that 3 microseconds are 3e-06
+// and not 2.9999999999999997e-06.
 func (o Origin) Value(raw uint64) float64 {
 	switch {
 	case o.Scale == 0:

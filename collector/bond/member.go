@@ -1,11 +1,8 @@
 package bond
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +12,7 @@ import (
 
 // The sides of a LACP link.
 const (
-	actor   = iota // we
+	actor   = iota // this host
 	partner        // the switch
 	sides
 )
@@ -23,8 +20,7 @@ const (
 // sideNames are the values of the side label.
 func sideNames() [sides]string { return [sides]string{"actor", "partner"} }
 
-// portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX,
-// LACP_STATE_* in include/net/bond_3ad.h).
+// portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX, LACP_STATE_* in include/net/bond_3ad.h).
 func portStates() [8]string {
 	return [8]string{"activity", "timeout", "aggregation", "synchronization", "collecting", "distributing",
 		"defaulted", "expired"}
@@ -32,22 +28,22 @@ func portStates() [8]string {
 
 // member is an interface that is enslaved to a bond.
 type member struct {
-	name string
-
-	carrier                 sysfs.Attr
-	found                   bool // where the following are
-	status, failures, state sysfs.Attr
-	aggregator              sysfs.Attr
-	portState               [sides]sysfs.Attr
-	inProc                  procMember // as last read
-	labels                  []string
-	churnLabels             [sides][]string
-	portStateLabels         [sides][8][]string
+	name            string
+	carrier         sysfs.Attr
+	status          sysfs.Attr
+	failures, state sysfs.Attr
+	aggregator      sysfs.Attr
+	portState       [sides]sysfs.Attr
+	labels          []string
+	churnLabels     [sides][]string
+	portStateLabels [sides][8][]string
 }
 
 func newMember(b *bond, name string) *member {
 	m := &member{name: name, labels: []string{b.name, name}}
-	m.carrier.Path = filepath.Join(b.net, name, "carrier")
+	for file, f := range m.files() {
+		f.Path = filepath.Join(b.net, name, file)
+	}
 	for side, text := range sideNames() {
 		m.churnLabels[side] = []string{b.name, name, text}
 		for bit, state := range portStates() {
@@ -57,150 +53,65 @@ func newMember(b *bond, name string) *member {
 	return m
 }
 
-// files are the files of the bonding_slave directory, by name.
+// files are the files of the member, by name.
 func (m *member) files() map[string]*sysfs.Attr {
-	return map[string]*sysfs.Attr{"mii_status": &m.status, "link_failure_count": &m.failures, "state": &m.state,
-		"ad_aggregator_id": &m.aggregator, "ad_actor_oper_port_state": &m.portState[actor],
-		"ad_partner_oper_port_state": &m.portState[partner]}
+	return map[string]*sysfs.Attr{"carrier": &m.carrier, "bonding_slave/mii_status": &m.status,
+		"bonding_slave/link_failure_count": &m.failures, "bonding_slave/state": &m.state,
+		"bonding_slave/ad_aggregator_id":           &m.aggregator,
+		"bonding_slave/ad_actor_oper_port_state":   &m.portState[actor],
+		"bonding_slave/ad_partner_oper_port_state": &m.portState[partner]}
 }
 
-func (m *member) close() {
-	m.carrier.Close()
-	for _, f := range m.files() {
-		f.Close()
-	}
-}
-
-// find looks for the member's bonding_slave directory. It is below the member
-// itself; the ways around by the bond's links are for captured trees that have
-// only those, lower_ as of Linux 3.18, slave_ before.
-func (m *member) find(b *bond) error {
-	if m.found {
-		return nil
-	}
-	var first error
-	for _, dir := range [...]string{filepath.Join(b.net, m.name),
-		filepath.Join(b.net, b.name, "lower_"+m.name), filepath.Join(b.net, b.name, "slave_"+m.name)} {
-		dir = filepath.Join(dir, "bonding_slave")
-		_, err := sysfs.Inode(dir)
-		if err == nil {
-			for name, f := range m.files() {
-				f.Path = filepath.Join(dir, name)
-			}
-			m.found = true
-			return nil
-		}
-		if first == nil {
-			first = err
+func closeMembers(list []*member) {
+	for _, m := range list {
+		for _, f := range m.files() {
+			f.Close()
 		}
 	}
-	return first
 }
 
-// readMembers emits what every member says, and how many of them are up: nothing
-// where one could not be read, because a count that leaves it out would be a
-// false alarm.
+// readMembers emits the state of every member, and how many of them are up: only if all could be read, because a lower
+// count would be a false alarm.
 func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
-		if carrier, ok, err := m.carrier.Carrier(r.Time); err != nil {
-			r.Fail(err)
-		} else if ok {
+		carrier, err := m.carrier.Carrier(r.Time)
+		if r.Fail(err); err == nil {
 			r.Add(b.table.memberCarrier, m.labels, collector.Bool(carrier))
 		}
-		if err := m.find(b); err != nil {
-			r.Fail(err)
-			all = false
-			continue
-		}
-		switch isUp, ok := b.readLink(r, m); {
-		case !ok:
-			all = false
-		case isUp:
+		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status() in
+		// include/net/bonding.h).
+		isUp, ok := b.readState(r, &m.status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")
+		if all = all && ok; isUp {
 			up++
 		}
-		if v, ok := b.memberNumber(r, &m.failures); ok {
+		if m.status.Resting(r.Time) {
+			r.Fail(sysfs.Fail(m.status.Path, unix.ENOENT))
+		}
+		if v, ok := b.number(r, &m.failures); ok {
 			r.Add(b.table.memberFailures, m.labels, float64(v))
 		}
-		b.readActive(r, m)
+		b.readState(r, &m.state, b.table.memberActive, m.labels, "active", "backup")
 	}
 	if all {
 		r.Add(b.table.membersUp, b.labels, float64(up))
 	}
 }
 
-// readLink emits whether the bond holds the member to be up. Only "up" counts: a
-// link on its way down or back carries nothing new (bond_slave_link_status() in
-// include/net/bonding.h).
-func (b *bond) readLink(r *collector.Reading, m *member) (up, ok bool) {
-	text, err := m.status.Read(b.buf[:], r.Time)
-	if errors.Is(err, sysfs.ErrNone) {
-		err = sysfs.Fail(m.status.Path, unix.ENOENT)
-	}
-	if err != nil {
-		r.Fail(err)
-		return false, false
-	}
-	switch string(bytes.TrimSpace(text)) {
-	case "up":
-		up = true
-	case "down", "going down", "going back":
-	default:
-		r.Fail(sysfs.Invalid(m.status.Path, text, "no link status"))
-		return false, false
-	}
-	r.Add(b.table.memberUp, m.labels, collector.Bool(up))
-	return up, true
-}
-
-func (b *bond) readActive(r *collector.Reading, m *member) {
-	word, ok := b.word(r, &m.state)
-	switch {
-	case !ok:
-	case string(word) == "active", string(word) == "backup":
-		r.Add(b.table.memberActive, m.labels, collector.Bool(string(word) == "active"))
-	default:
-		r.Fail(sysfs.Invalid(m.state.Path, word, "neither active nor backup"))
-	}
-}
-
-// memberNumber reads one file of a member as a number. LACP's files read N/A
-// while the member is in no aggregator: absent, and no fault.
-func (b *bond) memberNumber(r *collector.Reading, f *sysfs.Attr) (v uint64, ok bool) {
-	text, err := f.Read(b.buf[:], r.Time)
-	lacp := strings.HasPrefix(filepath.Base(f.Path), "ad_")
-	if errors.Is(err, sysfs.ErrNone) || err == nil && lacp && string(bytes.TrimSpace(text)) == "N/A" {
-		return 0, false
-	}
-	if err == nil {
-		v, err = sysfs.ParseUint(text)
-	}
-	r.Fail(sysfs.At(f.Path, err))
-	return v, err == nil
-}
-
-// readLACPMembers emits the aggregator, port states and churn of each member.
+// readLACPMembers emits the aggregator, port states and churn of each member. A member in no aggregator has N/A in
+// these files.
 func (b *bond) readLACPMembers(r *collector.Reading) {
 	for _, m := range b.members {
-		for side, n := range m.inProc.churn {
-			if n.ok {
-				r.Add(b.table.memberChurned, m.churnLabels[side], float64(n.value))
-			}
-		}
-		if !m.found {
-			continue // a fault already
-		}
-		if v, ok := b.memberNumber(r, &m.aggregator); ok {
+		if v, ok := b.number(r, &m.aggregator, "N/A"); ok {
 			r.Add(b.table.memberAggregator, m.labels, float64(v))
 		}
-		for side := range m.portState {
-			file := &m.portState[side]
-			v, ok := b.memberNumber(r, file)
-			if !ok && !file.Seen() { // Linux before 4.1 has it in /proc alone
-				v, ok = m.inProc.state[side].value, m.inProc.state[side].ok
+		for side := range sides {
+			if n, ok := b.churn[churnKey{m.name, side}]; ok {
+				r.Add(b.table.memberChurned, m.churnLabels[side], float64(n))
 			}
+			v, ok := b.number(r, &m.portState[side], "N/A")
 			if ok && v > 0xff {
-				r.Fail(sysfs.Invalid(file.Path, fmt.Append(nil, v), "no LACP port state"))
+				r.Fail(sysfs.Invalid(m.portState[side].Path, fmt.Append(nil, v), "not a LACP port state"))
 				continue
 			}
 			for bit := 0; ok && bit < len(m.portStateLabels[side]); bit++ {

@@ -1,5 +1,4 @@
-// Package bond reads the kernel's bonding driver: sysfs, and /proc/net/bonding
-// for what is nowhere else.
+// Package bond reads the kernel's bonding driver: sysfs, and /proc/net/bonding for what sysfs does not have.
 package bond
 
 import (
@@ -19,9 +18,9 @@ import (
 
 // Source is the source of the bonds of this network namespace.
 type Source struct {
+	*table
 	sysfs, procfs string
 	rails         func() ([]rail.Rail, error)
-	table         *table
 	bonds         *collector.Set[key, *bond]
 }
 
@@ -31,22 +30,15 @@ type key struct {
 	inode uint64
 }
 
-// New returns the source of the bonds below sysfs (/sys) and procfs (/proc).
-// rails returns which RDMA ports there are. A bond that has not answered within
-// budget is left out until it does.
+// New returns the source of the bonds below sysfs (/sys) and procfs (/proc). A bond that does not answer within budget
+// is left out of that read.
 func New(sysfs, procfs string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
-	s := &Source{sysfs: sysfs, procfs: procfs, rails: rails, table: newTable()}
+	s := &Source{table: newTable(), sysfs: sysfs, procfs: procfs, rails: rails}
 	s.bonds = collector.NewSet(budget, func(k key) string { return k.name }, s.open)
 	return s
 }
 
-// Name returns "bond".
-func (s *Source) Name() string { return "bond" }
-
-// Metrics returns the rows.
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
-
-// Read reads every bond; see [collector.Source].
+// Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
 	names, faults := s.names()
 	if len(names) == 0 {
@@ -56,11 +48,8 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		}
 		return errors.Join(faults...)
 	}
-	rails, err := s.rails()
-	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) {
-		// one that could not be examined is the rdma source's to report
-		faults = append(faults, collector.NewFault("", fmt.Errorf("find the rails on bonds: %w", err)))
-	}
+	rails, more := collector.Rails(s.rails)
+	faults = append(faults, more...)
 	var keys []key
 	for _, name := range names {
 		inode, err := sysfs.Inode(filepath.Join(s.sysfs, "class/net", name, "bonding"))
@@ -77,26 +66,21 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(append(faults, more...)...)
 }
 
-// names returns the bonds of this network namespace. No file means that the
-// driver is not loaded, an empty one that there is no bond.
+// names returns the bonds of this network namespace. Without the file the driver is not loaded; an empty one means that
+// there is no bond.
 func (s *Source) names() (names []string, faults []error) {
 	path := filepath.Join(s.sysfs, "class/net/bonding_masters")
 	text, err := sysfs.ReadString(path)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, nil
-		}
-		return nil, []error{collector.NewFault("", err)}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		faults = append(faults, err)
 	}
 	for name := range strings.FieldsSeq(text) {
 		switch {
-		case name == "++more++": // what the kernel writes when its page is full
+		case name == "++more++": // the kernel's mark that its page is full
 			err := errors.New("more bonds than the kernel lists")
-			err = &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: err}
-			faults = append(faults, collector.NewFault("", err))
+			faults = append(faults, &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge, Err: err})
 		case !sysfs.ValidNetdev(name):
-			err := sysfs.Invalid(path, []byte(name), "not the name of an interface")
-			faults = append(faults, collector.NewFault("", err))
+			faults = append(faults, sysfs.Invalid(path, []byte(name), "not an interface name"))
 		default:
 			names = append(names, name)
 		}
@@ -115,6 +99,6 @@ func (s *Source) emitRails(b *bond, rails []rail.Rail, emit func(collector.Sampl
 			continue
 		}
 		labels := []string{b.name, r.Name, r.Device, strconv.Itoa(r.Port), on}
-		emit(collector.Sample{Metric: s.table.onRail, Labels: labels, Value: 1})
+		emit(collector.Sample{Metric: s.onRail, Labels: labels, Value: 1})
 	}
 }

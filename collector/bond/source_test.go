@@ -3,7 +3,6 @@ package bond
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -230,42 +229,6 @@ func TestBondMembersMissing(t *testing.T) {
 	}
 }
 
-// TestBondMemberLinks takes away the member's own directory: the bond's links
-// lead there as well.
-func TestBondMemberLinks(t *testing.T) {
-	for _, link := range []string{"lower_", "slave_"} {
-		root := sysfstest.Unpack(t, "testdata/balance-xor.txtar")
-		want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
-		for _, m := range []string{"eth0", "eth1"} {
-			old, dir := root.Sys("class/net", m, "bonding_slave"), root.Sys("class/net/bond0", link+m)
-			if err := errors.Join(os.Remove(root.Sys("class/net/bond0/lower_"+m)), os.MkdirAll(dir, 0o755),
-				os.Rename(old, filepath.Join(dir, "bonding_slave"))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		lines, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
-		if diff := cmp.Diff(want, lines); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", link, diff)
-		}
-	}
-}
-
-// TestBondOldKernel takes the port states from /proc, where sysfs lacks them.
-func TestBondOldKernel(t *testing.T) {
-	root := sysfstest.Unpack(t, "testdata/lacp.txtar")
-	want, _, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
-	for _, m := range []string{"eth0", "eth1", "eth2"} {
-		for _, side := range sideNames() {
-			collectortest.Edit(t, root.Dir,
-				map[string]string{"sys/class/net/" + m + "/bonding_slave/ad_" + side + "_oper_port_state": ""})
-		}
-	}
-	lines, faults, _ := collectortest.ReadLines(t, New(root.Sys(), root.Proc(), collectortest.NoRails, testBudget))
-	if diff := cmp.Diff(want, lines); diff != "" || len(faults) > 0 {
-		t.Errorf("%v (-want +got):\n%s", faults, diff)
-	}
-}
-
 func TestBondSpoilt(t *testing.T) {
 	member := "sys/class/net/eth0/bonding_slave/"
 	lacp := []string{"bond_info", "bond_aggregator_id", "bond_aggregator_ports", "bond_actor_key", "bond_partner_key",
@@ -374,13 +337,13 @@ func FuzzBondProc(f *testing.F) {
 	f.Add([]byte("Slave Interface: a/b\nActor Churned Count: 1\nSlave Interface: eth0\nport state: 3\ndetails " +
 		"actor lacp pdu:\nport state: 99999999999999999999\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		members, errs := parseProc(b)
-		if len(members) > maxMembers {
-			t.Errorf("%d members", len(members))
+		churn, errs := parseProc(b)
+		if len(churn) > sides*maxMembers {
+			t.Errorf("%d members", len(churn)/sides)
 		}
-		for _, m := range members {
-			if !sysfs.ValidNetdev(m.name) {
-				t.Errorf("member %q", m.name)
+		for key := range churn {
+			if !sysfs.ValidNetdev(key.member) {
+				t.Errorf("member %q", key.member)
 			}
 		}
 		for _, err := range errs {

@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -12,33 +12,34 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// reading is what reading one GPU found.
-type reading struct {
-	samples []collector.Sample
-	faults  []error
-}
-
 // device is one GPU while it is read.
 type device struct {
 	nvml.GPU
 	*table
-	index  string // the label gpu
-	procfs string
-	limit  int   // how many processes get a series
-	lost   error // why the GPU as a whole cannot be read
-	out    reading
+	index     string // the label gpu
+	procfs    string
+	processes int    // how many processes get a series
+	used      uint64 // bytes, as gpu_memory_used_bytes
+	usedKnown bool
+	mig       uint64 // MIG mode: 0 or 1
+	migErr    error
+	partial   bool  // NVML may refuse the figures of the GPU, because MIG is on
+	lost      error // why the GPU as a whole cannot be read
+	out       collector.Reading
 }
 
-func (s *Source) newDevice(gpu nvml.GPU) *device {
-	return &device{GPU: gpu, table: s.table, index: strconv.Itoa(gpu.Index), procfs: s.procfs,
-		limit: s.opts.Processes}
+func (s *Source) newDevice(gpu nvml.GPU, processes int) *device {
+	index := strconv.Itoa(gpu.Index)
+	return &device{GPU: gpu, table: s.table, index: index, procfs: s.procfs, processes: processes,
+		out: collector.Reading{Device: "gpu" + index}}
 }
 
 // readGPU reads one GPU, and gives up only when the GPU as a whole cannot be reached.
-func (s *Source) readGPU(gpu nvml.GPU) (reading, error) {
-	d := s.newDevice(gpu)
-	d.out.samples = make([]collector.Sample, 0, 48)
-	for _, step := range []func(){d.identity, d.memory, d.numbers, d.throttling, d.mig} {
+func (s *Source) readGPU(gpu nvml.GPU) (collector.Reading, error) {
+	d := s.newDevice(gpu, s.opts.Processes)
+	mode, err := d.Numbers(nvml.QueryMIGMode)
+	d.mig, d.migErr, d.partial = mode[0], err, err == nil && mode[0] == 1
+	for _, step := range []func(){d.readIdentity, d.readMemory, d.readNumbers, d.readThrottling, d.readMIG} {
 		if step(); d.lost != nil {
 			break
 		}
@@ -48,27 +49,26 @@ func (s *Source) readGPU(gpu nvml.GPU) (reading, error) {
 
 // emit adds a sample; labels are those after gpu.
 func (d *device) emit(row *collector.Metric, value float64, labels ...string) {
-	labels = append([]string{d.index}, labels...)
-	d.out.samples = append(d.out.samples, collector.Sample{Metric: row, Labels: labels, Value: value})
+	d.out.Add(row, append([]string{d.index}, labels...), value)
 }
 
-func (d *device) fault(err error) *collector.Fault {
-	f := collector.NewFault("gpu"+d.index, err)
-	d.out.faults = append(d.out.faults, f)
-	return f
-}
-
-// failed records an error, and reports whether there is one.
+// failed records an error, and reports whether there is one. With MIG on, NVML returns the figures of the GPU to
+// privileged callers only, not to a container that holds an instance (nvml.h, "in MIG mode, if device handle is
+// provided").
 func (d *device) failed(err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case nvml.Unreachable(err):
+	if nvml.Unreachable(err) {
 		d.lost = err
-	default:
-		_ = d.fault(err)
+	} else if err != nil {
+		f := collector.NewFault(d.out.Device, err)
+		f.Expected = f.Expected || d.partial && f.Reason == sysfs.ReasonPermission
+		d.out.Fault(f)
 	}
-	return true
+	return err != nil
+}
+
+// failInvalid records an answer that is impossible.
+func (d *device) failInvalid(err error) {
+	d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: sysfs.ReasonInvalid, Err: err})
 }
 
 // invalid records a number that is impossible, and reports whether it is.
@@ -77,14 +77,13 @@ func (d *device) invalid(call string, row *collector.Metric, v, most uint64) boo
 	case v == nvml.NotAvailable:
 		return d.failed(&nvml.Error{Call: call + ": " + row.Name, Code: nvml.CodeNotSupported})
 	case v > most:
-		err := fmt.Errorf("%s: %s: %d cannot be more than %d", call, row.Name, v, most)
-		d.fault(err).Reason = sysfs.ReasonInvalid
+		d.failInvalid(fmt.Errorf("%s: %s: %d cannot be more than %d", call, row.Name, v, most))
 		return true
 	}
 	return false
 }
 
-func (d *device) identity() {
+func (d *device) readIdentity() {
 	id, err := d.Identity()
 	d.failed(err)
 	if id == (nvml.Identity{}) {
@@ -92,15 +91,14 @@ func (d *device) identity() {
 	}
 	address, err := pciAddress(id.BusID)
 	if err != nil && id.BusID != "" {
-		d.fault(err).Reason = sysfs.ReasonInvalid
+		d.failInvalid(err)
 	}
 	d.emit(d.info, 1, id.UUID, id.Name, address, d.Driver)
 }
 
 var busIDs = regexp.MustCompile(`^([0-9a-f]{4,8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$`)
 
-// pciAddress turns NVML's 0000000F:01:00.0 into sysfs's 000f:01:00.0: the domain has four digits, and more only where
-// it needs them.
+// pciAddress converts NVML's 0000000F:01:00.0 to sysfs's 000f:01:00.0: the domain has four digits, more only if needed.
 func pciAddress(busID string) (string, error) {
 	m := busIDs.FindStringSubmatch(strings.ToLower(busID))
 	if m == nil {
@@ -110,79 +108,69 @@ func pciAddress(busID string) (string, error) {
 	return strings.Repeat("0", max(0, 4-len(domain))) + domain + m[2], nil
 }
 
-// numbers emits what one query each answers.
-func (d *device) numbers() {
+// readNumbers emits the rows that are fields of a query.
+func (d *device) readNumbers() {
 	for _, q := range d.queries {
 		v, err := d.Numbers(q.Query)
-		if d.failed(err) {
-			if d.lost != nil {
-				return
-			}
-			continue
+		if d.failed(err); d.lost != nil {
+			return
 		}
 		for i, f := range q.fields {
-			if d.invalid(string(q.Query), f.row, v[i], f.most) {
+			if err != nil || d.invalid(string(q.Query), f.row, v[i], cmp.Or(f.most, nvml.NotAvailable-1)) {
 				continue
 			}
-			value := f.row.From[0].Value(v[i])
-			if f.label == "" {
-				d.emit(f.row, value)
-			} else {
-				d.emit(f.row, value, f.label)
+			var labels []string
+			if f.label != "" {
+				labels = []string{f.label}
 			}
+			d.emit(f.row, f.row.From[0].Value(v[i]), labels...)
 		}
 	}
 }
 
-func (d *device) throttling() {
+func (d *device) readThrottling() {
 	v, err := d.Numbers(nvml.QueryThrottled)
 	if d.failed(err) {
 		return
 	}
-	// Without the list of reasons that the GPU can give, all count as possible.
-	possible := uint64(1<<64 - 1)
-	if p, err := d.Numbers(nvml.QueryThrottles); err == nil {
-		possible = p[0]
+	// If the supported reasons are unknown, all are.
+	supported := uint64(1<<64 - 1)
+	if s, err := d.Numbers(nvml.QueryThrottles); err == nil {
+		supported = s[0]
 	}
 	now, reasons := v[0], throttleReasons()
 	for bit, reason := range reasons {
-		if mask := uint64(1) << bit; (possible|now)&mask != 0 {
+		if mask := uint64(1) << bit; (supported|now)&mask != 0 {
 			d.emit(d.throttled, collector.Bool(now&mask != 0), reason)
 		}
 	}
 	d.emit(d.throttled, collector.Bool(now>>len(reasons) != 0), "other")
 }
 
-// mig emits the MIG mode, and when it is on the memory of each instance.
-func (d *device) mig() {
-	v, err := d.Numbers(nvml.QueryMIGMode)
-	if d.failed(err) || d.invalid(string(nvml.QueryMIGMode), d.migMode, v[0], 1) {
+// readMIG emits the MIG mode, and the memory of each instance when it is on.
+func (d *device) readMIG() {
+	if d.failed(d.migErr) || d.invalid(string(nvml.QueryMIGMode), d.migMode, d.mig, 1) {
 		return
 	}
-	d.emit(d.migMode, float64(v[0]))
-	if v[0] == 0 {
+	d.emit(d.migMode, float64(d.mig))
+	if d.mig == 0 {
 		return
 	}
-	// With MIG on, NVML gives the figures of the GPU itself to privileged callers only, and a container that holds an
-	// instance is none (nvml.h, "in MIG mode, if device handle is provided").
-	for _, f := range collector.Faults(errors.Join(d.out.faults...)) {
-		f.Expected = f.Expected || f.Reason == sysfs.ReasonPermission
-	}
+	d.partial = false
 	instances, err := d.Instances()
 	d.failed(err)
 	seen := make(map[[2]int]bool)
 	for _, instance := range instances {
 		key := [2]int{instance.GPUInstance, instance.ComputeInstance}
-		if d.lost != nil || seen[key] {
-			continue
+		if d.lost == nil && !seen[key] {
+			seen[key] = true
+			d.readInstance(instance)
 		}
-		seen[key] = true
-		d.instance(instance)
 	}
 }
 
-// instance emits what is known of a MIG instance.
-func (d *device) instance(instance nvml.Instance) {
+// readInstance emits the rows of a MIG instance.
+func (d *device) readInstance(instance nvml.Instance) {
 	gi, ci := strconv.Itoa(instance.GPUInstance), strconv.Itoa(instance.ComputeInstance)
 	failed := func(err error) bool {
 		if err != nil {
@@ -191,7 +179,7 @@ func (d *device) instance(instance nvml.Instance) {
 		return d.failed(err)
 	}
 	id, err := instance.Identity()
-	if id.UUID == "" { // it has no PCI address of its own everywhere
+	if id.UUID == "" { // some drivers do not report its PCI address
 		failed(err)
 	}
 	// The name ends in the profile: NVIDIA H200 MIG 1g.18gb.
@@ -202,6 +190,6 @@ func (d *device) instance(instance nvml.Instance) {
 		return
 	}
 	d.emit(d.migTotal, float64(m.Total), gi, ci)
-	d.part(d.migUsed, m.Used, m, gi, ci)
-	d.part(d.migFree, m.Free, m, gi, ci)
+	d.emitPart(d.migUsed, m.Used, m, gi, ci)
+	d.emitPart(d.migFree, m.Free, m, gi, ci)
 }

@@ -11,63 +11,61 @@ import (
 
 const memoryCall = "nvmlDeviceGetMemoryInfo"
 
-// memory emits what the GPU has and uses. Only an answer that says so, not supported or a total of nothing, makes it a
-// GPU without memory of its own; a function that is missing or a permission that is refused does not.
-func (d *device) memory() {
+// readMemory emits the memory of the GPU. Only the answer "not supported" or a total of 0 makes it a GPU without its own
+// memory, not a missing function or permission.
+func (d *device) readMemory() {
 	m, err := d.Memory()
-	switch {
-	case err == nil && m.Total == 0 || nvml.CodeOf(err) == nvml.CodeNotSupported:
+	if err == nil && m.Total == 0 || nvml.CodeOf(err) == nvml.CodeNotSupported {
 		d.failed(err)
-		d.sharedMemory()
+		d.readSharedMemory()
 		return
-	case d.failed(err), d.invalid(memoryCall, d.memoryTotal, m.Total, nvml.NotAvailable-1):
-	default:
+	}
+	if !d.failed(err) && !d.invalid(memoryCall, d.memoryTotal, m.Total, nvml.NotAvailable-1) {
 		d.emit(d.memoryTotal, float64(m.Total))
-		d.part(d.memoryFree, m.Free, m)
-		if d.part(d.memoryUsed, m.Used, m) {
-			d.emit(d.memorySource, 1, sourceNVML)
+		d.emitPart(d.memoryFree, m.Free, m)
+		if !d.invalid(memoryCall, d.memoryUsed, m.Used, m.Total) {
+			d.emitUsed(m.Used, sourceNVML)
 		}
 		if m.Reserved != nvml.NotAvailable {
-			d.part(d.memoryReserved, m.Reserved, m)
+			d.emitPart(d.memoryReserved, m.Reserved, m)
 		}
 	}
-	if d.limit > 0 && d.lost == nil {
-		d.addProcesses()
+	if d.processes > 0 && d.lost == nil {
+		d.readProcesses()
 	}
 }
 
-// part emits a part of the memory, and reports whether it could be one.
-func (d *device) part(row *collector.Metric, v uint64, of nvml.Memory, labels ...string) bool {
-	if d.invalid(memoryCall, row, v, of.Total) {
-		return false
+// emitPart emits a part of the memory, if it is one.
+func (d *device) emitPart(row *collector.Metric, v uint64, of nvml.Memory, labels ...string) {
+	if !d.invalid(memoryCall, row, v, of.Total) {
+		d.emit(row, float64(v), labels...)
 	}
-	d.emit(row, float64(v), labels...)
-	return true
 }
 
-// sharedMemory emits the memory of a GPU that shares the machine's.
-func (d *device) sharedMemory() {
+// emitUsed emits the used memory, and how it is known.
+func (d *device) emitUsed(v uint64, source string) {
+	d.used, d.usedKnown = v, true
+	d.emit(d.memoryUsed, float64(v))
+	d.emit(d.memorySource, 1, source)
+}
+
+// readSharedMemory emits the memory of a GPU that shares the machine's.
+func (d *device) readSharedMemory() {
 	machine, err := proc.ReadMemory(d.procfs)
-	if err != nil {
-		_ = d.fault(err)
-	} else {
+	if d.out.Fail(err); err == nil {
 		d.emit(d.memoryTotal, float64(machine.Total))
 		d.emit(d.memoryFree, float64(machine.Available))
 	}
-	sum, complete := d.addProcesses()
-	switch {
-	case complete:
-		d.emit(d.memoryUsed, float64(sum))
-		d.emit(d.memorySource, 1, sourceProcesses)
-	case err == nil:
-		d.emit(d.memoryUsed, float64(machine.Total-machine.Available))
-		d.emit(d.memorySource, 1, sourceMeminfo)
+	if sum, complete := d.readProcesses(); complete {
+		d.emitUsed(sum, sourceProcesses)
+	} else if err == nil {
+		d.emitUsed(machine.Total-machine.Available, sourceMeminfo)
 	}
 }
 
-// addProcesses emits what is known of the processes, and returns the sum of what they hold. The sum is not complete
-// where processes may be hidden, nor where the driver reports the memory of none.
-func (d *device) addProcesses() (sum uint64, complete bool) {
+// readProcesses emits the rows of processes, and returns the sum of their memory. It is not complete where processes
+// may be hidden, nor where the driver reports the memory of none.
+func (d *device) readProcesses() (sum uint64, complete bool) {
 	compute, err := d.Processes(false)
 	if d.failed(err) {
 		return 0, false
@@ -79,24 +77,22 @@ func (d *device) addProcesses() (sum uint64, complete bool) {
 	known, unknown := nvml.SumByProcess(append(compute, graphics...))
 	host := proc.SeesHost(d.procfs)
 	if host {
-		d.emit(d.processes, float64(len(known)), "known")
-		d.emit(d.processes, float64(unknown), "unknown")
+		d.emit(d.table.processes, float64(len(known)), "known")
+		d.emit(d.table.processes, float64(unknown), "unknown")
 	} else {
-		f := d.fault(errors.New("processes outside of this pid namespace may be hidden; share the host's to see them"))
-		f.Reason, f.Expected = collector.ReasonNamespace, true
+		err := errors.New("processes outside of this pid namespace may be hidden; share the host's to see them")
+		d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: collector.ReasonNamespace, Expected: true, Err: err})
 	}
 	var rest uint64
 	for i, p := range known {
 		sum += p.Memory
-		switch {
-		case d.limit <= 0:
-		case i < d.limit:
+		if i < d.processes {
 			d.emit(d.processMemory, float64(p.Memory), strconv.FormatUint(uint64(p.PID), 10))
-		default:
+		} else {
 			rest += p.Memory
 		}
 	}
-	if d.limit > 0 && len(known) > d.limit {
+	if d.processes > 0 && len(known) > d.processes {
 		d.emit(d.processMemory, float64(rest), "other")
 	}
 	return sum, host && (len(known) > 0 || unknown == 0)

@@ -4,9 +4,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -19,30 +17,27 @@ import (
 type Options struct {
 	// Budget is how long a Read waits for NVML, and then for the GPUs; 0 means 1 s.
 	Budget time.Duration
-	// Processes is how many processes of each GPU get a series of their own, those that hold most; 0 means none, and
-	// no series for the others either.
+	// Processes is how many processes of each GPU get their own series, those that hold most; 0 means no series of
+	// processes.
 	Processes int
 }
 
 // Source is the gpu source; see [New].
 type Source struct {
+	*table
 	procfs string
 	opts   Options
-	table  *table
-	reader *nvml.Reader[reading]
+	reader *nvml.Reader[collector.Reading]
 	users  *nvml.Reader[Use]
 	seen   atomic.Bool // there has been a GPU
 }
 
-var _ collector.Source = (*Source)(nil)
-
 // New returns the source of the GPUs of session. procfs is where proc is mounted; meminfo there describes a GPU without
-// memory of its own. Nothing is loaded before the first Read or Use.
+// its own memory. Nothing is loaded before the first Read or Use.
 //
 // Where NVML takes longer than the budget to initialise, as without persistence mode, the first Reads fail and later
-// ones do not. Read returns [collector.ErrAbsent] when there is neither driver nor GPU and has not been since the
-// start; when the kernel driver is loaded and NVML cannot be reached, as in a container without its library, that is a
-// fault.
+// ones do not. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was; if the kernel
+// driver is loaded and NVML cannot be reached, as in a container without its library, that is a fault.
 func New(procfs string, session *nvml.Session, opts Options) *Source {
 	if opts.Budget <= 0 {
 		opts.Budget = time.Second
@@ -52,12 +47,6 @@ func New(procfs string, session *nvml.Session, opts Options) *Source {
 	s.users = nvml.NewReader(session, s.readUse)
 	return s
 }
-
-// Name implements [collector.Source].
-func (s *Source) Name() string { return "gpu" }
-
-// Metrics implements [collector.Source].
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
@@ -71,16 +60,11 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		err := fmt.Errorf("the driver counts %d GPUs; the first %d are read", roster.Count, nvml.MaxGPUs)
 		faults = append(faults, &collector.Fault{Reason: sysfs.ReasonRange, Err: err})
 	}
-	if roster.DriverErr != nil {
-		faults = append(faults, collector.NewFault("", roster.DriverErr))
-	}
+	faults = append(faults, roster.DriverErr)
 	for _, gpu := range gpus {
-		for _, sample := range gpu.Value.samples {
-			emit(sample)
-		}
-		faults = append(faults, gpu.Value.faults...)
+		faults = append(faults, gpu.Value.Emit(emit)...)
 		if gpu.Err != nil {
-			fault := collector.NewFault("gpu"+strconv.Itoa(gpu.Index), gpu.Err)
+			fault := collector.NewFault(fmt.Sprint("gpu", gpu.Index), gpu.Err)
 			fault.Expected = false // whatever the reason, a whole GPU is missing
 			faults = append(faults, fault)
 		}
@@ -88,7 +72,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(faults...)
 }
 
-// classify returns what it means that NVML gave no GPUs.
+// classify returns the error of a read for which NVML returned no GPUs.
 func (s *Source) classify(err error) error {
 	code := nvml.CodeOf(err)
 	fault := collector.NewFault("", err)
@@ -100,17 +84,10 @@ func (s *Source) classify(err error) error {
 	case s.seen.Load():
 		fault.Reason, fault.Err = nvml.ReasonNoGPU, fmt.Errorf("there were GPUs before: %w", err)
 		return fault
-	// A container can see that the kernel has the driver and yet lack the library or the device nodes. That is no
-	// machine without GPUs.
-	case code != nvml.CodeGPUNotFound && kernelDriver(s.procfs):
+	// A container may see that the kernel has the driver, without having the library or the device nodes.
+	case code != nvml.CodeGPUNotFound && sysfs.Exists(filepath.Join(s.procfs, "driver/nvidia/version")) == nil:
 		fault.Err = fmt.Errorf("the kernel has the driver loaded: %w", err)
 		return fault
 	}
 	return fmt.Errorf("%w: %w", collector.ErrAbsent, err)
-}
-
-// kernelDriver reports whether the kernel driver is loaded.
-func kernelDriver(procfs string) bool {
-	_, err := os.Stat(filepath.Join(procfs, "driver/nvidia/version"))
-	return err == nil
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// busyPercent is the utilisation from which a GPU counts as busy: a display or a monitor does not reach it.
+// busyPercent is the utilisation from which a GPU counts as busy; a display or a monitor stays below it.
 const busyPercent = 10
 
-// Use is what a GPU holds and does at one moment.
+// Use is the current use of a GPU.
 type Use struct {
 	Index     int
 	Used      uint64 // bytes, as gpu_memory_used_bytes
@@ -20,8 +20,8 @@ type Use struct {
 	BusyKnown bool
 }
 
-// Use returns what the GPUs hold and do now, those that answer within the budget, which NVML may take once more before.
-// known is false while it is not known which GPUs there are. It may be called by any goroutine, beside Read.
+// Use returns the current use of the GPUs that answer within the budget, which NVML may take once more before. known is
+// false while the GPUs are unknown. Safe for concurrent use, also with Read.
 func (s *Source) Use(budget time.Duration) (list []Use, known bool) {
 	_, gpus, err := s.users.Read(budget)
 	if err != nil {
@@ -36,15 +36,10 @@ func (s *Source) Use(budget time.Duration) (list []Use, known bool) {
 }
 
 // readUse reads the use of one GPU.
-func (s *Source) readUse(gpu nvml.GPU) (use Use, lost error) {
-	d := s.newDevice(gpu)
-	d.limit = 0
-	d.memory()
-	for _, sample := range d.out.samples {
-		if sample.Metric == s.table.memoryUsed {
-			use.Used, use.UsedKnown = uint64(sample.Value), true
-		}
-	}
+func (s *Source) readUse(gpu nvml.GPU) (Use, error) {
+	d := s.newDevice(gpu, 0)
+	d.readMemory()
+	use := Use{Used: d.used, UsedKnown: d.usedKnown}
 	if d.lost != nil {
 		return use, d.lost
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// labels returns the label values of an interface, once for each rail on it,
-// followed by more.
+// labels returns the label values of an interface, once for each rail on it, followed by more.
 func (k key) labels(more ...string) (list [][]string) {
 	for r := range strings.SplitSeq(k.rails, "\n") {
 		list = append(list, append([]string{r, k.name}, more...))
@@ -24,15 +23,7 @@ func (k key) labels(more ...string) (list [][]string) {
 	return list
 }
 
-// add adds one sample for each rail.
-func add(r *collector.Reading, m *collector.Metric, labels [][]string, value float64) {
-	for _, l := range labels {
-		r.Add(m, l, value)
-	}
-}
-
-// unlocked is the part of an interface that the kernel gives without a lock, or
-// that it gave by netlink.
+// unlocked is the part of an interface that the kernel reports without the RTNL lock, or that it reported by netlink.
 type unlocked struct {
 	source  *Source
 	dir     string
@@ -41,16 +32,16 @@ type unlocked struct {
 	up      sysfs.Attr
 	numbers []sysfs.Attr // in step with the table's
 
-	index   int // of the interface in sysfs, as of verified
+	index   int // of the interface in sysfs
 	address string
-	expires time.Time // when index and address are read again
+	expires time.Time // of index and address
 }
 
 func newUnlocked(s *Source, k key) *unlocked {
 	u := &unlocked{source: s, dir: filepath.Join(s.net, k.name), name: k.name, labels: k.labels(),
-		numbers: make([]sysfs.Attr, len(s.table.numbers))}
+		numbers: make([]sysfs.Attr, len(s.numbers))}
 	u.up.Path = filepath.Join(u.dir, "operstate")
-	for i, n := range s.table.numbers {
+	for i, n := range s.numbers {
 		u.numbers[i].Path = filepath.Join(u.dir, n.file)
 	}
 	return u
@@ -61,34 +52,26 @@ func (u *unlocked) Read(r *collector.Reading) {
 	t := u.source.table
 	if link := u.link(r.Time); link != nil {
 		if link.OperState != rtnl.OperUnknown {
-			add(r, t.up, u.labels, collector.Bool(link.OperState == rtnl.OperUp))
+			r.AddEach(t.up, u.labels, collector.Bool(link.OperState == rtnl.OperUp))
 		}
 		for _, n := range t.numbers {
 			if v, ok := link.Number(n.index); ok {
-				add(r, n.row, u.labels, float64(v))
+				r.AddEach(n.row, u.labels, float64(v))
 			}
 		}
 		return
 	}
-	if up, ok, err := readOperState(&u.up, r); err != nil {
-		r.Fail(err)
-	} else if ok {
-		add(r, t.up, u.labels, collector.Bool(up))
-	}
+	u.readOperState(r)
 	for i, n := range t.numbers {
 		v, err := u.numbers[i].Uint(r.Time)
-		switch {
-		case err == nil:
-			add(r, n.row, u.labels, float64(v))
-		case !errors.Is(err, sysfs.ErrNone):
-			r.Fail(err)
+		if r.Fail(err); err == nil {
+			r.AddEach(n.row, u.labels, float64(v))
 		}
 	}
 }
 
-// link returns what netlink gave of the interface, nil where the files are to be
-// read. sysfs may be mounted from another network namespace than netlink speaks
-// of: name, index and address together say whether it is the same interface.
+// link returns the interface as netlink reported it, nil where the files must be read. sysfs may be mounted from
+// another network namespace than that of the socket: it is the same interface if name, index and address are equal.
 func (u *unlocked) link(now time.Time) *rtnl.Link {
 	link := (*u.source.links.Load())[u.name]
 	if link == nil || link.Address == "" {
@@ -98,7 +81,7 @@ func (u *unlocked) link(now time.Time) *rtnl.Link {
 		index, _ := sysfs.ReadUint(u.dir, "ifindex")
 		u.index, u.expires = int(index), now.Add(collector.FactsEvery)
 		u.address, _ = sysfs.ReadString(u.dir, "address")
-		u.Close() // of when the files were read
+		u.Close() // files that an earlier read opened
 	}
 	if link.Index != u.index || link.Address != u.address {
 		return nil
@@ -106,26 +89,20 @@ func (u *unlocked) link(now time.Time) *rtnl.Link {
 	return link
 }
 
-// readOperState reads an operational state (net/core/net-sysfs.c); ok is false
-// where the driver does not say.
-func readOperState(f *sysfs.Attr, r *collector.Reading) (up, ok bool, err error) {
+// readOperState emits the operational state (net/core/net-sysfs.c), which some drivers do not report.
+func (u *unlocked) readOperState(r *collector.Reading) {
 	var buf [64]byte
-	b, err := f.Read(buf[:], r.Time)
-	if errors.Is(err, sysfs.ErrNone) {
-		return false, false, nil
-	}
+	b, err := u.up.Read(buf[:], r.Time)
 	if err != nil {
-		return false, false, err
+		r.Fail(err)
+		return
 	}
-	switch word := bytes.TrimSpace(b); string(word) {
-	case "up":
-		return true, true, nil
-	case "down", "lowerlayerdown", "dormant", "testing", "notpresent":
-		return false, true, nil
+	switch word := string(bytes.TrimSpace(b)); word {
+	case "up", "down", "lowerlayerdown", "dormant", "testing", "notpresent":
+		r.AddEach(u.source.up, u.labels, collector.Bool(word == "up"))
 	case "unknown":
-		return false, false, nil
 	default:
-		return false, false, sysfs.Invalid(f.Path, word, "no operational state")
+		r.Fail(sysfs.Invalid(u.up.Path, b, "not an operational state"))
 	}
 }
 
@@ -144,7 +121,7 @@ type locked struct {
 	dir                     string
 	labels                  [][]string
 	carrier, speed, changes sysfs.Attr
-	ioctl                   ethtool.Ioctl // nil where ethtool is not asked
+	ioctl                   ethtool.Ioctl // nil: no ethtool statistics
 	speedFacts              collector.Facts
 	changed                 uint64 // carrier_changes as of the last read
 	statistics              statistics
@@ -160,10 +137,9 @@ func newLocked(s *Source, k key) *locked {
 
 // Read implements [collector.Device].
 func (l *locked) Read(r *collector.Reading) {
-	if carrier, ok, err := l.carrier.Carrier(r.Time); err != nil {
-		r.Fail(err)
-	} else if ok {
-		add(r, l.table.carrier, l.labels, collector.Bool(carrier))
+	carrier, err := l.carrier.Carrier(r.Time)
+	if r.Fail(err); err == nil {
+		r.AddEach(l.table.carrier, l.labels, collector.Bool(carrier))
 	}
 	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
@@ -175,24 +151,21 @@ func (l *locked) Read(r *collector.Reading) {
 	}
 }
 
-// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 say
-// that it is unknown (SPEED_UNKNOWN), as 0 does for some drivers.
+// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown (SPEED_UNKNOWN), as
+// 0 does for some drivers.
 func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
 	b, err := l.speed.Read(buf[:], r.Time)
 	l.speed.Close()
-	if errors.Is(err, sysfs.ErrNone) || errors.Is(err,
-		unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
+	if errors.Is(err, unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
 		return
 	}
 	var v uint64
 	if err == nil {
 		v, err = sysfs.ParseUint(b)
 	}
-	if err != nil {
-		r.Fail(sysfs.At(l.speed.Path, err))
-	} else if v > 0 && v < 1<<31 {
-		add(r, l.table.speed, l.labels, l.table.speed.From[0].Value(v))
+	if r.Fail(sysfs.At(l.speed.Path, err)); err == nil && v > 0 && v < 1<<31 {
+		r.AddEach(l.table.speed, l.labels, l.table.speed.From[0].Value(v))
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -25,21 +25,20 @@ type statistics struct {
 
 // column is one statistic that goes to a row.
 type column struct {
-	at     int // index in the driver's values
-	match  match
-	labels [][]string
+	at        int // index in the driver's values
+	statistic statistic
+	labels    [][]string
 }
 
-// forget makes the next read fetch the names again, after the carrier changed:
-// mlx5 takes the link down and up when PFC moves to another priority, which can
-// change the names but not their number. See ADR 3.
+// forget makes the next read fetch the names again, after the carrier changed: mlx5 takes the link down and up when PFC
+// moves to another priority, which can change the names but not their number. See ADR 3.
 func (s *statistics) forget() {
 	if s.device != nil {
 		s.device.Forget()
 	}
 }
 
-// close gives the memory back.
+// close frees the memory.
 func (s *statistics) close() {
 	if s.device != nil {
 		_ = s.device.Close() // nothing was written to it
@@ -47,64 +46,60 @@ func (s *statistics) close() {
 	}
 }
 
-// readStatistics emits what ethtool reports.
+// readStatistics emits what ethtool reports. That an interface has no statistics, or that ethtool does not know it, is
+// reported once.
 func (l *locked) readStatistics(r *collector.Reading) {
 	s := &l.statistics
 	if s.refused {
 		return
 	}
-	if s.device == nil {
-		d, err := ethtool.NewDevice(l.key.name, l.ioctl)
-		if err != nil {
-			r.Fail(err)
-			return
-		}
-		s.device = d
-	}
-	if !s.identified {
-		if err := l.identify(); err != nil {
-			l.failStatistics(r, err)
-			return
-		}
-		s.identified = true
-	}
-	values, err := s.device.Read(l.index)
+	values, err := l.fetchStatistics()
 	if err != nil {
-		l.failStatistics(r, err)
+		f := collector.NewFault(l.key.name, err)
+		if errors.Is(err, errOtherNamespace) {
+			f.Reason = "other_namespace"
+		}
+		s.refused = s.device != nil && f.Expected
+		r.Fault(f)
 		return
 	}
 	for _, c := range s.columns {
-		add(r, c.match.row, c.labels, c.match.origin.Value(values[c.at]))
+		r.AddEach(c.statistic.row, c.labels, c.statistic.origin.Value(values[c.at]))
 	}
 }
 
-// failStatistics reports why there are no statistics. That an interface has none,
-// or that ethtool does not know it, is reported once.
-func (l *locked) failStatistics(r *collector.Reading, err error) {
-	f := collector.NewFault(l.key.name, err)
-	if errors.Is(err, errOtherNamespace) {
-		f.Reason = "other_namespace"
+func (l *locked) fetchStatistics() (values []uint64, err error) {
+	s := &l.statistics
+	if s.device == nil {
+		if s.device, err = ethtool.NewDevice(l.key.name, l.ioctl); err != nil {
+			return nil, err
+		}
 	}
-	l.statistics.refused = f.Expected
-	r.Fault(f)
+	if !s.identified {
+		if err := l.identify(); err != nil {
+			return nil, err
+		}
+		s.identified = true
+	}
+	return s.device.Read(l.index)
 }
 
-var errOtherNamespace = errors.New("not the same interface; run in the network namespace that sysfs shows")
+var (
+	errOtherNamespace = errors.New("not the same interface; run in the network namespace that sysfs shows")
+	pciAddress        = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$`)
+)
 
-// identify makes sure that the interface that ethtool speaks of is the one in
-// sysfs, which may be mounted from another network namespace: the driver must be
-// on the same PCI function. Without one, the statistics are none that we know.
+// identify verifies that ethtool's interface is the one in sysfs, which may be mounted from another network namespace:
+// the driver must be on the same PCI function. An interface without one has no statistics of the table.
 func (l *locked) identify() error {
 	target, err := os.Readlink(filepath.Join(l.dir, "device"))
 	address := filepath.Base(target)
-	if err != nil || !isPCIAddress(address) {
+	if err != nil || !pciAddress.MatchString(address) {
 		return nil
 	}
 	_, bus, err := l.statistics.device.Driver()
-	if errors.Is(err, unix.ENODEV) {
-		if _, gone := sysfs.Inode(l.dir); gone != nil {
-			return err // removed just now
-		}
+	if errors.Is(err, unix.ENODEV) && sysfs.Exists(l.dir) != nil {
+		return err // removed just now
 	}
 	if errors.Is(err, unix.ENODEV) || err == nil && bus != address {
 		return fmt.Errorf("ethtool has %s at %q, sysfs at %s: %w", l.key.name, bus, address, errOtherNamespace)
@@ -112,17 +107,8 @@ func (l *locked) identify() error {
 	return err
 }
 
-// isPCIAddress reports whether name is domain:bus:device.function.
-func isPCIAddress(name string) bool {
-	domain, rest, ok := strings.Cut(name, ":")
-	if !ok || len(domain) < 4 || len(rest) != 7 || rest[2] != ':' || rest[5] != '.' {
-		return false
-	}
-	return strings.Trim(domain+rest[:2]+rest[3:5]+rest[6:], "0123456789abcdef") == ""
-}
-
-// index finds the rows of a driver's statistics. Of several names for the same
-// series, the row's first counts; of the same name twice, the first.
+// index finds the rows of a driver's statistics. Of several names for the same series, the row's first is used; of the
+// same name twice, the first.
 func (l *locked) index(names []string) {
 	columns := l.statistics.columns[:0]
 	for at, name := range names {
@@ -131,16 +117,12 @@ func (l *locked) index(names []string) {
 			continue
 		}
 		i := slices.IndexFunc(columns, func(c column) bool {
-			return c.match.row == m.row && slices.Equal(c.match.values, m.values)
+			return c.statistic.row == m.row && slices.Equal(c.statistic.values, m.values)
 		})
-		c := column{at: at, match: m}
-		switch {
-		case i < 0:
-			c.labels = l.key.labels(m.values...)
-			columns = append(columns, c)
-		case m.rank < columns[i].match.rank:
-			c.labels = columns[i].labels
-			columns[i] = c
+		if i < 0 {
+			columns = append(columns, column{at, m, l.key.labels(m.values...)})
+		} else if m.rank < columns[i].statistic.rank {
+			columns[i].at, columns[i].statistic = at, m
 		}
 	}
 	l.statistics.columns = columns

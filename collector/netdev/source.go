@@ -1,20 +1,16 @@
-// Package netdev reads the network interfaces that the rails are on, and, where
-// that is a bond, every member of it: what the kernel says of each, and the
-// driver's ethtool statistics.
+// Package netdev reads the network interfaces that the rails are on, and every member of those that are bonds: the
+// kernel's files and the driver's ethtool statistics.
 package netdev
 
 import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
@@ -26,29 +22,27 @@ import (
 
 // Source is the source of network interfaces.
 //
-// Each interface is two devices: one for what the kernel says without a lock, one
-// for what takes its RTNL lock (carrier, speed, ethtool), which anything that
-// configures an interface holds and some drivers hold for long.
+// Each interface is two devices: one for what the kernel reports without a lock, one for what takes its RTNL lock
+// (carrier, speed, ethtool), which is held while an interface is configured, by some drivers for long.
 type Source struct {
+	*table
 	net    string // <sysfs>/class/net
 	rails  func() ([]rail.Rail, error)
 	budget time.Duration
-	table  *table
 	parts  *collector.Set[key, collector.Device]
 
 	bonds   lane.Group[[]string]
 	members map[string][]string // of each interface, when it last answered
-	expires time.Time           // when the interfaces are asked again
+	expires time.Time           // of members
 
-	live    func(path string) bool // whether the kernel's answers are about the interfaces in sysfs
+	live    func(path string) bool // whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
 	asking  lane.Group[map[string]*rtnl.Link]
 	netlink *rtnl.Client                          // owned by the lane of asking; nil until it is open
 	links   atomic.Pointer[map[string]*rtnl.Link] // of this Read, by name
 }
 
-// key is one of the two parts of an interface with the rails on it; the inode
-// changes when the interface is recreated.
+// key is one of the two parts of an interface with the rails on it; the inode changes when the interface is recreated.
 type key struct {
 	name   string
 	inode  uint64
@@ -56,8 +50,8 @@ type key struct {
 	locked bool   // the part that takes the RTNL lock
 }
 
-// New returns the source of the interfaces below path (/sys) that the rails are
-// on. An interface that has not answered within budget is left out until it does.
+// New returns the source of the interfaces below path (/sys) that the rails are on. An interface that does not answer
+// within budget is left out of that read.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(),
 		live: sysfs.Live}
@@ -71,27 +65,27 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *
 	return s
 }
 
-// Ethtool makes the source ask ioctl for the driver's statistics, where the
-// kernel knows nothing of the interfaces below path. It is called before the
-// first Read, and returns the source.
+// Ethtool makes the source read the driver's statistics by ioctl, for a captured tree. Call it before the first Read;
+// it returns the source.
 func (s *Source) Ethtool(ioctl ethtool.Ioctl) *Source {
 	s.ioctl = ioctl
 	return s
 }
 
-// Name returns "netdev".
-func (s *Source) Name() string { return "netdev" }
-
-// Metrics returns the rows.
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
-
-// Read reads every interface; see [collector.Source].
+// Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
 	on, faults := s.interfaces()
 	faults = append(faults, s.addMembers(on)...)
-	faults = append(faults, s.openSocket()...)
+	if s.ioctl == nil && s.live(s.net) {
+		if socket, err := ethtool.Open(); err != nil {
+			faults = append(faults, collector.NewFault("", err))
+		} else {
+			s.ioctl = socket.Ioctl
+		}
+	}
 	keys := make([]key, 0, 2*len(on))
-	for _, name := range slices.Sorted(maps.Keys(on)) {
+	names := slices.Sorted(maps.Keys(on))
+	for _, name := range names {
 		inode, err := sysfs.Inode(filepath.Join(s.net, name))
 		if err != nil {
 			faults = append(faults, collector.NewFault(name, err))
@@ -103,7 +97,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		k.locked = true
 		keys = append(keys, k)
 	}
-	s.askLinks(slices.Sorted(maps.Keys(on)))
+	s.askLinks(names)
 	_, more := s.parts.Read(keys, emit)
 	if len(keys) == 0 && len(faults) == 0 {
 		return fmt.Errorf("no rail has a network interface: %w", collector.ErrAbsent)
@@ -113,22 +107,17 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 
 // interfaces returns the interfaces that rails are on, with their rails.
 func (s *Source) interfaces() (on map[string][]string, faults []error) {
-	rails, err := s.rails()
-	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) {
-		// one that could not be examined is the rdma source's to report
-		faults = append(faults, collector.NewFault("", fmt.Errorf("find the rails: %w", err)))
-	}
+	rails, faults := collector.Rails(s.rails)
 	on = make(map[string][]string)
 	for _, r := range rails {
-		if r.Netdev == "" {
-			continue
-		}
-		if !sysfs.ValidNetdev(r.Netdev) {
-			err := fmt.Errorf("%.40q is not the name of an interface", r.Netdev)
+		switch {
+		case r.Netdev == "":
+		case !sysfs.ValidNetdev(r.Netdev):
+			err := fmt.Errorf("invalid interface name %.40q", r.Netdev)
 			faults = append(faults, &collector.Fault{Device: r.Device, Reason: sysfs.ReasonInvalid, Err: err})
-			continue
+		default:
+			on[r.Netdev] = append(on[r.Netdev], r.Name)
 		}
-		on[r.Netdev] = append(on[r.Netdev], r.Name)
 	}
 	return on, faults
 }
@@ -136,10 +125,7 @@ func (s *Source) interfaces() (on map[string][]string, faults []error) {
 // addMembers adds the members of every bond in on, with the rails of the bond.
 func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	names := slices.Sorted(maps.Keys(on))
-	known := len(s.members) == len(names) && !slices.ContainsFunc(names, func(name string) bool {
-		_, known := s.members[name]
-		return !known
-	})
+	known := slices.Equal(names, slices.Sorted(maps.Keys(s.members)))
 	if now := time.Now(); !known || !now.Before(s.expires) {
 		s.expires = now.Add(collector.FactsEvery)
 		if faults = s.findMembers(names); faults != nil {
@@ -154,16 +140,15 @@ func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	return faults
 }
 
-// findMembers asks each interface for its members. A bond that does not answer
-// keeps those that it had: they have lanes of their own.
+// findMembers lists the members of each interface. A bond that does not answer keeps those that it had, because they
+// have their own lanes.
 func (s *Source) findMembers(names []string) (faults []error) {
 	members := make(map[string][]string, len(names))
 	for _, res := range s.bonds.Run(s.budget/2, names, func(name string) []string {
 		return bondMembers(filepath.Join(s.net, name))
 	}) {
 		if res.State != lane.Done {
-			err := fmt.Errorf("list members of a bond: %w", res.Err)
-			faults = append(faults, &collector.Fault{Device: res.Key, Reason: sysfs.ReasonTimeout, Err: err})
+			faults = append(faults, collector.LaneFault(res.Key, res.State, fmt.Errorf("list members of a bond: %w", res.Err)))
 			res.Value = s.members[res.Key]
 		}
 		members[res.Key] = res.Value
@@ -172,18 +157,13 @@ func (s *Source) findMembers(names []string) (faults []error) {
 	return faults
 }
 
-// bondMembers returns the members of the interface in dir where it is a bond. It
-// goes by the links in the directory, because reading bonding/slaves waits for
-// the RTNL lock.
+// bondMembers returns the members of the interface in dir if it is a bond, from the links in the directory, because
+// reading bonding/slaves waits for the RTNL lock.
 func bondMembers(dir string) (members []string) {
-	var st unix.Stat_t
-	if unix.Stat(filepath.Join(dir, "bonding"), &st) != nil {
+	if sysfs.Exists(filepath.Join(dir, "bonding")) != nil {
 		return nil
 	}
-	entries, err := sysfs.List(dir)
-	if err != nil {
-		return nil // reading the interface itself gives the error
-	}
+	entries, _ := sysfs.List(dir) // reading the interface itself reports the error
 	for _, e := range entries {
 		name, found := strings.CutPrefix(e.Name, "lower_")
 		if !found {
@@ -196,22 +176,8 @@ func bondMembers(dir string) (members []string) {
 	return members
 }
 
-// openSocket opens the socket for ethtool, once, where sysfs is this machine's.
-func (s *Source) openSocket() []error {
-	if s.ioctl != nil || !s.live(s.net) {
-		return nil
-	}
-	socket, err := ethtool.Open()
-	if err != nil {
-		return []error{collector.NewFault("", err)}
-	}
-	s.ioctl = socket.Ioctl
-	return nil
-}
-
-// askLinks asks the kernel for the interfaces by netlink, where sysfs is this
-// machine's. Where it does not answer, because something holds the RTNL lock, the
-// files are read, of which most take no lock.
+// askLinks reads the interfaces by netlink, if sysfs is this machine's. Where the kernel does not answer, because
+// something holds the RTNL lock, the files are read, most of which take no lock.
 func (s *Source) askLinks(names []string) {
 	links := map[string]*rtnl.Link{}
 	if len(names) > 0 && s.live(s.net) {
@@ -226,11 +192,10 @@ func (s *Source) askLinks(names []string) {
 // readLinks returns the interfaces by name, none after an error.
 func (s *Source) readLinks(names []string) map[string]*rtnl.Link {
 	if s.netlink == nil {
-		c, err := rtnl.Open()
-		if err != nil {
+		var err error
+		if s.netlink, err = rtnl.Open(); err != nil {
 			return nil
 		}
-		s.netlink = c
 	}
 	links, err := s.netlink.Links(names)
 	if err != nil {

@@ -3,10 +3,8 @@ package pcie
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -37,13 +35,13 @@ func (s *Source) open(k key) *function {
 	for name := range strings.SplitSeq(k.rails, "\n") {
 		f.labels = append(f.labels, []string{name, k.address, k.kind})
 	}
-	for _, e := range []struct{ severity, total string }{
+	for _, e := range [...]struct{ severity, total string }{
 		{"correctable", "TOTAL_ERR_COR"}, {"nonfatal", "TOTAL_ERR_NONFATAL"}, {"fatal", "TOTAL_ERR_FATAL"},
 	} {
 		count := errorCount{total: e.total}
 		count.file.Path = filepath.Join(f.dir, "aer_dev_"+e.severity)
-		for _, l := range f.labels {
-			count.labels = append(count.labels, append(slices.Clip(l), e.severity))
+		for name := range strings.SplitSeq(k.rails, "\n") {
+			count.labels = append(count.labels, []string{name, k.address, k.kind, e.severity})
 		}
 		f.aer = append(f.aer, count)
 	}
@@ -63,92 +61,49 @@ func (f *function) Read(r *collector.Reading) {
 	for i := range f.aer {
 		count := &f.aer[i]
 		b, err := count.file.Read(f.buf[:], r.Time)
-		if errors.Is(err, sysfs.ErrNone) {
-			continue
-		}
 		total := uint64(0)
 		if err == nil {
 			total, err = parseErrorTotal(b, count.total)
 		}
-		if err != nil {
-			r.Fail(sysfs.At(count.file.Path, err))
-			continue
+		if r.Fail(sysfs.At(count.file.Path, err)); err == nil {
+			r.AddEach(f.table.aer, count.labels, float64(total))
 		}
-		add(r, f.table.aer, count.labels, float64(total))
-	}
-}
-
-func add(r *collector.Reading, m *collector.Metric, labels [][]string, value float64) {
-	for _, l := range labels {
-		r.Add(m, l, value)
 	}
 }
 
 func (f *function) readFacts(r *collector.Reading) {
-	if _, err := sysfs.Inode(f.dir); err != nil {
+	if err := sysfs.Exists(f.dir); err != nil {
 		r.Fail(err)
 		return
 	}
-	fail := func(err error) {
-		if sysfs.Reason(err) != sysfs.ReasonVanished { // a function without a link has no such file
-			r.Fail(err)
-		}
+	current, err := f.readLink(r, "current", f.table.speed, f.table.width)
+	if err == nil {
+		r.AddEach(f.table.bandwidth, f.labels, current.BytesPerSecond())
 	}
-	for _, l := range []struct {
-		prefix                  string
-		speed, width, bandwidth *collector.Metric
-	}{
-		{"current", f.table.speed, f.table.width, f.table.bandwidth},
-		{"max", f.table.maxSpeed, f.table.maxWidth, nil},
-	} {
-		link, err := readLink(f.dir, l.prefix)
-		if errors.Is(err, rail.ErrNoLink) {
-			continue
-		}
-		if err != nil {
-			fail(err)
-			continue
-		}
-		add(r, l.speed, f.labels, link.GigaTransfers*1e9)
-		add(r, l.width, f.labels, float64(link.Width))
-		if l.bandwidth != nil {
-			add(r, l.bandwidth, f.labels, link.BytesPerSecond())
-		}
-	}
-	if node, err := readNUMANode(filepath.Join(f.dir, "numa_node")); err != nil {
-		fail(err)
-	} else if node >= 0 {
-		add(r, f.table.numa, f.labels, float64(node))
+	_, _ = f.readLink(r, "max", f.table.maxSpeed, f.table.maxWidth) // an error was reported
+	node, err := readNUMANode(filepath.Join(f.dir, "numa_node"))
+	if fail(r, err); err == nil && node >= 0 {
+		r.AddEach(f.table.numa, f.labels, float64(node))
 	}
 }
 
-// readLink reads the speed and width of a function's link, prefix being current
-// or max. The error is rail.ErrNoLink or a [*sysfs.Error].
-func readLink(dir, prefix string) (rail.Link, error) {
-	path := filepath.Join(dir, prefix+"_link_speed")
-	text, err := sysfs.ReadString(path)
-	if err != nil {
-		return rail.Link{}, err
+// fail reports an error, unless the function has no such file.
+func fail(r *collector.Reading, err error) {
+	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished {
+		r.Fail(err)
 	}
-	if strings.HasPrefix(text, "Unknown") { // the kernel's way to say that there is no link
-		return rail.Link{}, rail.ErrNoLink
+}
+
+// readLink emits speed and width of a link, kind being current or max.
+func (f *function) readLink(r *collector.Reading, kind string, speed, width *collector.Metric) (rail.Link, error) {
+	link, err := rail.ReadLink(f.dir, kind)
+	if err == nil {
+		r.AddEach(speed, f.labels, link.GigaTransfers*1e9)
+		r.AddEach(width, f.labels, float64(link.Width))
+	} else if !errors.Is(err, rail.ErrNoLink) {
+		fail(r, err)
 	}
-	transfers, err := rail.ParseLinkSpeed(text)
-	if err != nil {
-		return rail.Link{}, sysfs.Invalid(path, []byte(text), "no link speed")
-	}
-	path = filepath.Join(dir, prefix+"_link_width")
-	lanes, err := sysfs.ReadUint(path)
-	switch {
-	case err != nil:
-		return rail.Link{}, err
-	case lanes == 0:
-		return rail.Link{}, rail.ErrNoLink
-	case lanes > 32:
-		err := fmt.Errorf("a link of %d lanes", lanes)
-		return rail.Link{}, &sysfs.Error{Path: path, Reason: sysfs.ReasonRange, Err: err}
-	}
-	return rail.Link{GigaTransfers: transfers, Width: int(lanes)}, nil
+	return link, err
 }
 
 // readNUMANode reads a number that may be -1.
@@ -159,7 +114,7 @@ func readNUMANode(path string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < -1 || n > math.MaxInt16 {
-		return -1, sysfs.Invalid(path, []byte(text), "no NUMA node")
+		return -1, sysfs.Invalid(path, []byte(text), "not a NUMA node")
 	}
 	return n, nil
 }

@@ -1,5 +1,4 @@
-// Package pcie reads the PCIe links of rails and GPUs: what they run at, what
-// they could run at, and their error counters.
+// Package pcie reads the PCIe links of rails and GPUs: current and maximum speed and width, and error counters.
 package pcie
 
 import (
@@ -17,9 +16,9 @@ import (
 
 // Source is the source of the PCIe links of rails and GPUs.
 type Source struct {
+	*table
 	sysfs string
 	rails func() ([]rail.Rail, error)
-	table *table
 
 	gpus      []string // PCI addresses
 	scanned   time.Time
@@ -33,33 +32,26 @@ type key struct {
 	kind    string // nic or gpu
 }
 
-// New returns the source for the tree at sysfsRoot. A function that has not
-// answered within budget is left out until it does.
+// New returns the source for the tree at sysfsRoot. A function that does not answer within budget is left out of that
+// read.
 func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, rails: rails, table: newTable()}
 	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, s.open)
 	return s
 }
 
-// Name implements [collector.Source].
-func (s *Source) Name() string { return "pcie" }
-
-// Metrics implements [collector.Source].
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
-
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
-	rails, _ := s.rails() // what cannot be examined is the rdma source's to report
+	rails, _ := s.rails() // the rdma source reports what cannot be examined
 	s.scanGPUs()
 	var keys []key
 	for _, r := range rails {
-		if r.PCIAddress == "" {
-			continue
-		}
 		i := slices.IndexFunc(keys, func(k key) bool { return k.address == r.PCIAddress })
-		if i >= 0 { // a device of several ports
+		switch {
+		case r.PCIAddress == "":
+		case i >= 0: // a device of several ports
 			keys[i].rails += "\n" + r.Name
-		} else {
+		default:
 			keys = append(keys, key{r.PCIAddress, r.Name, "nic"})
 		}
 	}
@@ -73,18 +65,15 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(faults...)
 }
 
-// scanGPUs searches all PCI functions for GPUs, once a minute: there are hundreds
-// of functions, and GPUs are hardly ever plugged in.
+// scanGPUs searches all PCI functions for GPUs, once a minute: there are hundreds of functions, and GPUs are rarely
+// plugged in.
 func (s *Source) scanGPUs() {
 	if time.Since(s.scanned) < time.Minute {
 		return
 	}
 	s.scanned, s.gpus = time.Now(), nil
 	dir := filepath.Join(s.sysfs, "bus/pci/devices")
-	list, err := sysfs.List(dir)
-	if err != nil {
-		return
-	}
+	list, _ := sysfs.List(dir) // no PCI bus: no GPUs
 	for _, e := range list {
 		vendor, _ := sysfs.ReadString(dir, e.Name, "vendor")
 		class, _ := sysfs.ReadString(dir, e.Name, "class")

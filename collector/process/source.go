@@ -137,8 +137,8 @@ func (p *Source) gather() (*processReading, []error) {
 		var err error
 		r.rails, err = p.opts.Rails()
 		r.allRails = err == nil
-		if len(r.rails) == 0 { // the rdma source reports those that could not be examined
-			faults = collector.FinderFaults(err)
+		if len(r.rails) == 0 && err != nil { // one that could not be examined is the rdma source's to report
+			faults = []error{err}
 		}
 	})
 	wg.Go(func() { r.holdings, r.gpus, gpuFaults = holdings(p.gpus, p.opts.Budget) })

@@ -20,28 +20,28 @@ type table struct {
 
 func newTable() *table {
 	t := new(table)
-	dump := collector.From("RDMA_NLDEV_CMD_RES_QP_GET")
+	const dump = "RDMA_NLDEV_CMD_RES_QP_GET"
 	queuePairs := t.Group(refRestrack)
 	t.queuePairs = queuePairs.With("rail", "pod", "container", "comm", "state").Gauge("process_queue_pairs",
 		"Queue pairs of processes, not the kernel's, by rail and state: rts can send. pod is namespace/name, or the UID "+
 			"if the name is not known; comm is empty if the thread that created them has ended; rail is empty on a "+
 			"device that is not a rail. Series over --collector.process.limit are summed with every label other.",
-		collector.From("RDMA_NLDEV_ATTR_RES_QP")...)
+		"RDMA_NLDEV_ATTR_RES_QP")
 	t.memory = t.Group(refNVML, "gpu", "pod", "container", "comm").Gauge("process_gpu_memory_bytes",
 		"GPU memory that processes hold; absent if the driver does not report it for one of them. Series over "+
 			"--collector.process.limit are summed with every label other.",
-		collector.From("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")...)
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 	t.without = t.Group("docs/process.md", "pod", "container", "comm", "spans").Gauge("process_gpu_without_rdma",
 		"Jobs that hold GPU memory and have no connected queue pair on any rail, 0 if all have one: spans=nodes if the "+
 			"environment shows that the job spans nodes, spans=gpus if it holds several GPUs and the environment does "+
 			"not show that it stays on this node. Judged two minutes after their start, and only when every queue pair "+
 			"is accounted for.",
-		collector.From("RDMA_NLDEV_ATTR_RES_STATE", "nvmlDeviceGetComputeRunningProcesses")...)
+		"RDMA_NLDEV_ATTR_RES_STATE", "nvmlDeviceGetComputeRunningProcesses")
 	t.age = queuePairs.With("device").Gauge("process_queue_pairs_age_seconds",
 		"Age of the list of queue pairs that was used: near 0 unless listing them takes longer than a scrape waits. A "+
-			"list is used for at most two minutes.", dump...)
+			"list is used for at most two minutes.", dump)
 	t.seconds = queuePairs.With("device").Gauge("process_queue_pairs_read_seconds",
 		"Time that listing the queue pairs took. The kernel asks an adapter's firmware about each of them, so at most "+
-			"10 % of the time is spent on it.", dump...)
+			"10 % of the time is spent on it.", dump)
 	return t
 }

@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -11,16 +10,14 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// index finds the row of a counter by the kernel's name for it. A name that it
-// does not have goes to native, under the kernel's name.
+// index finds the row of a counter by the kernel's name. An unknown name goes to native, under the kernel's name.
 type index struct {
 	rows   map[string]entry
 	native *collector.Metric // labels: those of the rows, then counter
 }
 
-// entry is one row under one of the kernel's names for it. rank is the place of
-// the name among the row's origins: where a device has two of them, the lower
-// rank is the row and the other goes to native.
+// entry is one row under one of the kernel's names for it. rank is the place of the name among the row's origins: where
+// a device has two of them, the lower rank is the row and the other goes to native.
 type entry struct {
 	metric *collector.Metric
 	origin collector.Origin
@@ -29,10 +26,10 @@ type entry struct {
 
 func newIndex() *index { return &index{rows: map[string]entry{}} }
 
-// add enters a row under its names, and returns it.
+// add adds a row under its names, and returns it.
 func (x *index) add(m *collector.Metric) *collector.Metric {
 	for i, o := range m.From {
-		if _, taken := x.rows[o.Name]; !taken {
+		if _, exists := x.rows[o.Name]; !exists {
 			x.rows[o.Name] = entry{m, o, i}
 		}
 	}
@@ -48,9 +45,8 @@ type counter struct {
 	file   sysfs.Attr // unused when the value comes by netlink
 }
 
-// add adds the value, and that it is as great as it can get where it stays so. A
-// counter that wraps is exported as it is: Prometheus takes the wrap for a reset
-// and loses less than an extension invents that a restart of railscope ends.
+// add adds the value, and whether it is saturated. A counter that wraps is exported as it is: Prometheus takes the wrap
+// for a reset, and loses less than an extension to 64 bits that a restart of railscope ends.
 func (c *counter) add(t *table, r *collector.Reading, raw uint64) {
 	r.Add(c.metric, c.labels, c.origin.Value(raw))
 	if c.origin.Saturates && raw == 1<<c.origin.Bits-1 {
@@ -58,8 +54,7 @@ func (c *counter) add(t *table, r *collector.Reading, raw uint64) {
 	}
 }
 
-// counterSet is the counters of one port or device, whatever way their values
-// come by. It sees to it that no two of them make the same series.
+// counterSet is the counters of one port or device, read from files or by netlink. No two of them make the same series.
 type counterSet struct {
 	labels  []string
 	all     map[string]*counter // by directory/name
@@ -68,20 +63,19 @@ type counterSet struct {
 }
 
 func newCounterSet(labels []string) *counterSet {
-	return &counterSet{labels: labels, all: map[string]*counter{}, owner: map[*collector.Metric]*counter{},
-		natives: map[string]*counter{}}
+	return &counterSet{labels, map[string]*counter{}, map[*collector.Metric]*counter{}, map[string]*counter{}}
 }
 
-// get returns the counter of a name in a directory, making it when it is new.
+// get returns the counter of a name in a directory, creating it if needed.
 func (s *counterSet) get(x *index, dir, name string) *counter {
 	if c := s.all[dir+"/"+name]; c != nil {
 		return c
 	}
 	c := &counter{dir: dir, name: name, labels: s.labels}
 	e, known := x.rows[name]
-	if holder := s.owner[e.metric]; known && holder != nil && holder.rank > e.rank {
+	if owner := s.owner[e.metric]; known && owner != nil && owner.rank > e.rank {
 		delete(s.owner, e.metric)
-		s.toNative(x, holder)
+		s.toNative(x, owner)
 	}
 	if known && s.owner[e.metric] == nil {
 		c.entry = e
@@ -93,8 +87,7 @@ func (s *counterSet) get(x *index, dir, name string) *counter {
 	return c
 }
 
-// toNative hands a counter through under the kernel's name, with the directory
-// in front where another one has that name already.
+// toNative exports a counter under the kernel's name, prefixed with the directory where another counter has that name.
 func (s *counterSet) toNative(x *index, c *counter) {
 	label := c.name
 	if s.natives[label] != nil {
@@ -105,7 +98,7 @@ func (s *counterSet) toNative(x *index, c *counter) {
 	c.labels = append(slices.Clone(s.labels), label)
 }
 
-// drop closes and forgets a counter.
+// drop closes and removes a counter.
 func (s *counterSet) drop(c *counter) {
 	c.file.Close()
 	delete(s.all, c.dir+"/"+c.name)
@@ -124,45 +117,36 @@ type counterDir struct {
 	next  time.Time // when it is listed again
 }
 
-// listEvery is how often a directory of counters is listed: drivers make it once.
+// listEvery is how often a directory of counters is listed: drivers create it once.
 const listEvery = time.Minute
 
-// refresh lists the directory when it is time. One that is not there has no
-// counters.
+// refresh lists the directory when it is due. A missing directory has no counters.
 func (d *counterDir) refresh(now time.Time) error {
 	if now.Before(d.next) {
 		return nil
 	}
 	files, err := sysfs.List(d.path)
-	if err != nil {
-		d.drop(d.list)
-		d.list = nil
-		if sysfs.Reason(err) == sysfs.ReasonVanished {
-			d.next, err = now.Add(listEvery), nil
-		}
-		return err
+	if err != nil && sysfs.Reason(err) == sysfs.ReasonVanished {
+		err = nil
 	}
-	gone := slices.Clone(d.list) // the list may be being read
-	d.next, d.list = now.Add(listEvery), make([]*counter, 0, len(files))
-	for _, f := range files {
-		c := d.set.get(d.index, filepath.Base(d.path), f.Name)
-		c.file.Path = filepath.Join(d.path, f.Name)
-		d.list = append(d.list, c)
-		if i := slices.Index(gone, c); i >= 0 {
-			gone = slices.Delete(gone, i, i+1)
+	list := make([]*counter, len(files))
+	for i, f := range files {
+		list[i] = d.set.get(d.index, filepath.Base(d.path), f.Name)
+		list[i].file.Path = filepath.Join(d.path, f.Name)
+	}
+	for _, c := range d.list {
+		if !slices.Contains(list, c) {
+			d.set.drop(c)
 		}
 	}
-	d.drop(gone)
-	return nil
-}
-
-func (d *counterDir) drop(list []*counter) {
-	for _, c := range list {
-		d.set.drop(c)
+	d.list = list
+	if err == nil {
+		d.next = now.Add(listEvery)
 	}
+	return err
 }
 
-// close closes the files. The counters stay: their values may come by another way.
+// close closes the files. The counters stay: their values may come by netlink.
 func (d *counterDir) close() {
 	for _, c := range d.list {
 		c.file.Close()
@@ -177,13 +161,9 @@ func (d *counterDir) read(t *table, r *collector.Reading) {
 		return
 	}
 	for _, c := range d.list {
-		raw, err := c.file.Counter(r.Time)
-		switch {
-		case err == nil:
+		if raw, err := c.file.Counter(r.Time); err == nil {
 			c.add(t, r, raw)
-		case errors.Is(err, sysfs.ErrNone):
-		case sysfs.Reason(err) == sysfs.ReasonVanished && !d.has(c, r.Time):
-		default:
+		} else if sysfs.Reason(err) != sysfs.ReasonVanished || d.has(c, r.Time) {
 			r.Fail(err)
 		}
 	}

@@ -28,8 +28,8 @@ type port struct {
 	set        *counterSet
 	dirs       []*counterDir // all but that of hw_counters
 	hw         *counterDir
-	netlink    *rdmanl.Client // nil where the kernel is not asked
-	retry      time.Time      // when netlink is asked again after it had no answer
+	netlink    *rdmanl.Client // nil on a captured tree
+	retry      time.Time      // of netlink, after it did not answer
 	list       []rdmanl.Counter
 	hwLabels   [2][]string // by sysfs, by netlink
 	hwLifespan collector.Facts
@@ -37,19 +37,17 @@ type port struct {
 	gids gidTable
 }
 
-// retryNetlink is how long a port whose hw_counters netlink does not have is
-// read from sysfs before netlink is asked again.
+// retryNetlink is how long hw_counters that netlink does not have are read from sysfs before netlink is tried again.
 const retryNetlink = 5 * time.Minute
 
 func (s *Source) open(k key) *port {
 	r := k.rail
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
-	with := func(more ...string) []string { return append(slices.Clone(labels), more...) }
-	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, openFile), maxMTU: s.maxMTU,
-		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID,
-			r.Firmware),
-		netdevMTU: with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
+	with := func(more ...string) []string { return slices.Concat(labels, more) }
+	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, nil), maxMTU: s.maxMTU,
+		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
+		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
 		gids: newGIDTable(s, r, labels)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.table.ports, set: p.set}
@@ -64,8 +62,6 @@ func (s *Source) open(k key) *port {
 	}
 	return p
 }
-
-func openFile(path string) rail.File { return &sysfs.Kept{File: sysfs.File{Path: path}} }
 
 // Close implements [collector.Device].
 func (p *port) Close() {
@@ -91,33 +87,28 @@ func (p *port) Read(r *collector.Reading) {
 	p.gids.read(r)
 }
 
-// readState emits the state, and the rate, which only means something while the
-// port is active.
+// readState emits the state, and the rate, which is meaningless unless the port is active.
 func (p *port) readState(r *collector.Reading) {
 	labels := p.set.labels
-	p.limits.Active, p.limits.Rate = false, 0
-	if state, err := p.port.State(); err != nil {
-		r.Fail(err)
-	} else {
-		p.limits.Active = state == rail.StateActive
+	state, err := p.port.State()
+	p.limits.Active, p.limits.Rate = err == nil && state == rail.StateActive, 0
+	if r.Fail(err); err == nil {
 		r.Add(p.table.state, labels, float64(state))
 		r.Add(p.table.up, labels, collector.Bool(p.limits.Active))
 	}
-	if state, err := p.port.PhysState(); err != nil {
-		r.Fail(err)
-	} else {
+	state, err = p.port.PhysState()
+	if r.Fail(err); err == nil {
 		r.Add(p.table.physState, labels, float64(state))
 	}
 	if !p.limits.Active {
 		return
 	}
-	if rate, err := p.port.Rate(); err != nil {
-		r.Fail(err)
-	} else {
+	rate, err := p.port.Rate()
+	if r.Fail(err); err == nil {
 		r.Add(p.table.rate, labels, rate)
 		p.limits.Rate = rate
 	}
-	p.facts.Read(r, func() { // the pcie source reports what is wrong with the link
+	p.facts.Read(r, func() { // the pcie source reports errors of the link
 		limits := p.port.LimitsIn(rail.StateActive)
 		p.limits.PortKey, p.limits.LinkKey, p.limits.Link = limits.PortKey, limits.LinkKey, limits.Link
 	})
@@ -128,11 +119,8 @@ func (p *port) readMTU(r *collector.Reading) {
 		r.Add(p.table.mtu, p.maxMTULabels, float64(mtu))
 	}
 	netdev, active, err := p.port.MTU()
-	if err != nil {
-		if sysfs.Reason(err) != sysfs.ReasonVanished { // the interface is going, or a captured tree lacks it
-			r.Fail(err)
-		}
-		return
+	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished { // the interface is going, or a captured tree lacks it
+		r.Fail(err)
 	}
 	if netdev > 0 {
 		r.Add(p.table.mtu, p.netdevMTU, float64(netdev))
@@ -159,42 +147,42 @@ func (p *port) readHWCounters(r *collector.Reading) {
 	}
 }
 
-// readNetlink reports whether the port's hardware counters came by netlink.
+// readNetlink reads the port's hardware counters by netlink, and reports whether it could.
 func (p *port) readNetlink(r *collector.Reading) bool {
 	if p.netlink == nil || r.Time.Before(p.retry) {
 		return false
 	}
-	list, err := p.netlink.HWCounters(p.list[:0], p.rail.Device, p.rail.Port)
-	p.list = list
-	if err != nil || len(list) == 0 {
+	var err error
+	p.list, err = p.netlink.HWCounters(p.list[:0], p.rail.Device, p.rail.Port)
+	if err != nil || len(p.list) == 0 {
 		p.retry = r.Time.Add(retryNetlink)
 		return false
 	}
 	p.hw.close()
-	for _, n := range list {
+	for _, n := range p.list {
 		p.set.get(p.table.ports, "hw_counters", n.Name).add(p.table, r, n.Value)
 	}
 	return true
 }
 
-// readBytes emits the bytes of a port that has no counter of all of them: a
-// driver that counts by IP version (irdma), and a software device.
+// readBytes emits the bytes of a port without a counter of all of them: that of a driver that counts by IP version
+// (irdma), and of a software device.
 func (p *port) readBytes(r *collector.Reading) {
 	if !p.rail.Software && p.set.owner[p.table.ipv4ReceiveBytes] == nil {
 		return
 	}
-	for direction, row := range map[int]*collector.Metric{
+	for direction, row := range [...]*collector.Metric{
 		rail.Receive: p.table.receiveBytes, rail.Transmit: p.table.transmitBytes,
 	} {
 		if own := p.set.owner[row]; own != nil && !own.file.Resting(r.Time) {
-			continue // i40iw has the file, and no value in it
+			continue // i40iw has the file, without a value
 		}
 		v, _, err := p.port.Bytes(direction)
 		switch {
 		case err == nil:
 			r.Add(row, p.set.labels, float64(v))
 		case p.rail.Software && !errors.Is(err, rail.ErrUncounted):
-			r.Fail(err) // that of a part is reported where the part is
+			r.Fail(err) // each of the counters by IP version is reported by itself
 		}
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// maxGIDSeries is how many entries of a GID table are exported: it may have
-// hundreds.
+// maxGIDSeries is how many entries of a GID table are exported: it may have hundreds.
 const maxGIDSeries = 16
 
 // gidTable is the GID table of a port, which is read as facts.
@@ -41,11 +40,9 @@ func (g *gidTable) readFacts(r *collector.Reading) {
 		r.Fail(err)
 	}
 	r.Add(g.rows.gids, g.labels, float64(len(list)))
-	own := remember(g.own)
-	for _, gid := range rail.UsableGIDs(list, g.rail.LinkLayer, own, maxGIDSeries) {
-		labels := append(slices.Clone(g.labels), strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(),
-			gid.Netdev)
-		r.Add(g.rows.gid, labels, 1)
+	for _, gid := range rail.UsableGIDs(list, g.rail.LinkLayer, g.own, maxGIDSeries) {
+		entry := []string{strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev}
+		r.Add(g.rows.gid, slices.Concat(g.labels, entry), 1)
 	}
 	if len(errs) > 0 {
 		return
@@ -54,53 +51,35 @@ func (g *gidTable) readFacts(r *collector.Reading) {
 	if g.rail.Netdev == "" || g.rail.LinkLayer == "InfiniBand" {
 		return
 	}
-	if misbound, ok := rail.Misbound(list, own); ok {
+	if misbound, ok := rail.Misbound(list, g.own); ok {
 		r.Add(g.rows.misbound, g.labels, collector.Bool(misbound))
 	}
 }
 
-// remember asks once for each interface: entries of a table have few.
-func remember(own func(netdev string) bool) func(netdev string) bool {
-	known := map[string]bool{}
-	return func(netdev string) bool {
-		is, asked := known[netdev]
-		if !asked {
-			is = own(netdev)
-			known[netdev] = is
-		}
-		return is
-	}
-}
-
-// gidHistory counts the changes of a rail's GID table over the lives of its
-// device. Safe for concurrent use: a life that hangs may overlap with the next.
+// gidHistory counts the changes of a rail's GID table, also across devices that are created anew. Safe for concurrent
+// use: the read of an old device that hangs may overlap with that of the new one.
 type gidHistory struct {
 	mu      sync.Mutex
-	known   bool
-	table   map[int]rail.GID
+	table   map[int]rail.GID // nil before the first update
 	changes uint64
 }
 
-// update enters the table as it is now, and returns the changes so far.
+// update compares the table with the previous one, and returns the number of changes so far.
 func (h *gidHistory) update(list []rail.GID) uint64 {
-	now := make(map[int]rail.GID, len(list))
-	for _, g := range list {
-		now[g.Index] = g
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.known {
-		for i, g := range now {
-			if h.table[i] != g {
-				h.changes++
-			}
-		}
-		for i := range h.table {
-			if _, still := now[i]; !still {
-				h.changes++
-			}
+	before := h.table
+	h.table = make(map[int]rail.GID, len(list))
+	for _, g := range list {
+		h.table[g.Index] = g
+		if before != nil && before[g.Index] != g {
+			h.changes++
 		}
 	}
-	h.known, h.table = true, now
+	for i := range before {
+		if _, exists := h.table[i]; !exists {
+			h.changes++
+		}
+	}
 	return h.changes
 }

@@ -1,5 +1,4 @@
-// Package rdma reads everything below /sys/class/infiniband: state, rate, MTU,
-// counters and GIDs of every rail.
+// Package rdma reads everything below /sys/class/infiniband: state, rate, MTU, counters and GIDs of every rail.
 package rdma
 
 import (
@@ -16,91 +15,72 @@ import (
 
 // Source is the source of RDMA ports.
 type Source struct {
+	*table
 	sysfs    string
 	rails    func() ([]rail.Rail, error)
-	excluded func() []string                   // nil: none
-	missing  func() []rail.Missing             // nil: none
-	maxMTU   func(device string, port int) int // 0: nobody knows
+	excluded func() []string
+	missing  func() []rail.Missing
+	maxMTU   func(device string, port int) int
 	budget   time.Duration
 	live     bool // the running kernel's sysfs
 
-	table  *table
-	ports  *collector.Set[key, *port]
+	set    *collector.Set[key, *port]
 	limits map[string]rail.Limits // by rail name, of the last reading
 
-	mu   sync.Mutex
-	gids map[string]*gidHistory // by rail name, kept when the device goes; protected by mu
+	mu        sync.Mutex
+	histories map[string]*gidHistory // by rail name, kept when the device goes; protected by mu
 }
 
-// key is a port; its rail says when it is another. The first port of a device has
-// the counters of the device as a whole.
+// key identifies a port. The first port of a device has the counters of the device as a whole.
 type key struct {
 	rail  rail.Rail
 	first bool
 }
 
-// New returns the source for the tree at sysfsRoot. A port that has not answered
-// within budget is left out until it does.
+// New returns the source for the tree at sysfsRoot. A port that does not answer within budget is left out of that read.
 func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, rails: rails, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
-		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}, gids: map[string]*gidHistory{}}
-	s.ports = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
+		excluded: func() []string { return nil }, missing: func() []rail.Missing { return nil },
+		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}, histories: map[string]*gidHistory{}}
+	s.set = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
 	return s
 }
 
-// Excluded makes the source report the devices that the configuration leaves out,
-// so that they are not taken for devices that are gone. Before the first Read.
+// Excluded makes the source report the devices that the configuration leaves out, to distinguish them from devices that
+// are gone. Call it before the first Read.
 func (s *Source) Excluded(devices func() []string) { s.excluded = devices }
 
-// Missing makes the source report the rails that are known and not there. Before
-// the first Read.
+// Missing makes the source report the rails that are known and not there. Call it before the first Read.
 func (s *Source) Missing(rails func() []rail.Missing) { s.missing = rails }
 
-// MaxMTU makes the source report the largest RDMA MTU of ports, in bytes, which
-// the kernel says only to those who open the device; 0 is unknown. Before the
-// first Read. It must not wait, and be safe for concurrent use.
+// MaxMTU makes the source report the largest RDMA MTU of ports, in bytes, which the kernel only reports to a process
+// that opens the device; 0 is unknown. of must not block, and be safe for concurrent use. Call it before the first
+// Read.
 func (s *Source) MaxMTU(of func(device string, port int) int) { s.maxMTU = of }
-
-// Name implements [collector.Source].
-func (s *Source) Name() string { return "rdma" }
-
-// Metrics implements [collector.Source].
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
 	rails, err := s.rails()
-	faults := collector.FinderFaults(err)
-	s.emitAbsent(emit)
+	for _, device := range s.excluded() {
+		emit(collector.Sample{Metric: s.table.excluded, Labels: []string{device}, Value: 1})
+	}
+	for _, m := range s.missing() {
+		labels := []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}
+		emit(collector.Sample{Metric: s.table.missing, Labels: labels, Value: 1})
+	}
 	keys := make([]key, len(rails))
 	for i, r := range rails {
 		keys[i] = key{r, i == 0 || rails[i-1].ID != r.ID}
 	}
-	answered, more := s.ports.Read(keys, emit)
+	answered, faults := s.set.Read(keys, emit)
 	if len(rails) == 0 && err == nil {
 		return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, collector.ErrAbsent)
 	}
 	s.emitCapacity(rails, answered, emit)
-	return errors.Join(append(faults, more...)...)
+	return errors.Join(append(faults, err)...)
 }
 
-// emitAbsent emits the devices that are left out and the rails that are missing.
-func (s *Source) emitAbsent(emit func(collector.Sample)) {
-	if s.excluded != nil {
-		for _, device := range s.excluded() {
-			emit(collector.Sample{Metric: s.table.excluded, Labels: []string{device}, Value: 1})
-		}
-	}
-	if s.missing != nil {
-		for _, m := range s.missing() {
-			labels := []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}
-			emit(collector.Sample{Metric: s.table.missing, Labels: labels, Value: 1})
-		}
-	}
-}
-
-// emitCapacity emits what each rail that answered could carry. A port that is
-// stuck keeps its share: it is as it was, for all that is known.
+// emitCapacity emits what each rail that answered could carry. A port that does not answer keeps its last share.
 func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(collector.Sample)) {
 	labels := make(map[string][]string, len(answered)) // by rail name
 	for _, p := range answered {
@@ -122,10 +102,10 @@ func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(col
 func (s *Source) history(name string) *gidHistory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.gids[name]
+	h := s.histories[name]
 	if h == nil {
 		h = &gidHistory{}
-		s.gids[name] = h
+		s.histories[name] = h
 	}
 	return h
 }

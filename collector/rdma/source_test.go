@@ -37,7 +37,7 @@ func newRDMATree(t testing.TB) *rdmaTree {
 	}
 	finder := rail.NewFinder(tree.sys, rail.Options{}, nil, time.Second)
 	tree.source = New(tree.sys, finder.Rails, time.Second)
-	t.Cleanup(func() { tree.source.ports.Close() }) // closes files
+	t.Cleanup(func() { tree.source.set.Close() }) // closes files
 	return tree
 }
 

@@ -2,7 +2,7 @@ package rdma
 
 import "github.com/railscope/railscope/collector"
 
-// Where the meaning of the counters is written.
+// Where the meaning of the counters is documented.
 const (
 	refABI      = "Documentation/ABI/stable/sysfs-class-infiniband; IBTA spec vol. 1, 16.1.3.5 PortCounters"
 	refLifespan = "Documentation/ABI/stable/sysfs-class-infiniband"
@@ -33,107 +33,92 @@ type table struct {
 }
 
 func newTable() *table {
-	t := &table{ports: newIndex(), legacy: newIndex(), deviceWide: newIndex()}
+	t := &table{Table: collector.Table{Source: "rdma"}, ports: newIndex(), legacy: newIndex(), deviceWide: newIndex()}
 	port := t.Group(refABI, "rail", "device", "port")
 	t.addState(port)
-	t.addPortCounters(port)
-	t.addRequestCounters(port)
-	t.addDriverCounters(port)
+	t.addCounters(port)
 	t.addLegacyCounters(port)
-	native := port.With("counter").Untyped("port_native_counter", "A counter that has no name of its own here, under "+
-		"the driver's name, in the driver's unit.", collector.From("any other file of counters/ and hw_counters/")...)
+	native := port.With("counter").Untyped("port_native_counter", "A counter without its own metric, under the driver's "+
+		"name and in the driver's unit.", "any other file of counters/ and hw_counters/")
 	t.ports.native, t.legacy.native = native, native
 	t.addFacts(port)
 	t.addDeviceCounters()
 	return t
 }
 
-// addState adds what a port is and what state it is in.
+// addState adds identity and state of a port.
 func (t *table) addState(port collector.Group) {
-	from := collector.From
 	t.info = port.With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware").Gauge(
 		"rail_info", "Identity and location of a rail, always 1. numa_node is -1 where it is unknown.")
-	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device that is there, and whose ports are "+
-		"no rails because rails.include leaves it out; always 1. Virtual functions are not reported.")
-	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info",
-		"A rail that is remembered, or named in rails.names, and is not there; always 1. device and pci_address are "+
-			"those of its last sighting. Not a function that a bond took, nor a device that rails.include leaves "+
-			"out or "+
-			"that does not answer.")
-	t.up = port.Gauge("port_up", "1 when the port is ACTIVE, 0 when it is in any other state.", from("state")...)
-	t.state = port.Gauge("port_state_id", "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active "+
-		"defer.", from("state")...)
-	t.physState = port.Gauge("port_physical_state_id", "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, "+
-		"5 link up, 6 error recovery, 7 phy test.", from("phys_state")...)
-	t.rate = port.Gauge("port_rate_bytes_per_second", "Signalling rate of the port, absent unless the port is "+
-		"ACTIVE: a port that is down reports a meaningless rate. A software device (rxe) reports its network "+
-		"interface's, or 2.5 Gb/s where that has none.", collector.Scaled(125e6, "rate")...)
-	t.capacity = port.Ref("docs/adr/0004-capacity.md").Gauge("rail_capacity_bytes_per_second",
-		"What the rail could carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe "+
-			"link, each divided by the rails that share it. Absent unless the port is ACTIVE.",
-		from("rate", "current_link_speed", "current_link_width")...)
+	t.excluded = t.Group(refABI, "device").Gauge("rail_excluded_info", "A device whose ports are not rails because "+
+		"rails.include leaves it out, always 1. Virtual functions are not reported.")
+	t.missing = t.Group("docs/rails.md", "rail", "device", "port", "pci_address").Gauge("rail_missing_info", "A rail "+
+		"that is remembered, or named in rails.names, and is not there, always 1. device and pci_address are those last "+
+		"seen. Not a function that a bond took, nor a device that rails.include leaves out or that does not answer.")
+	t.up = port.Gauge("port_up", "1 when the port is ACTIVE, 0 when it is in any other state.", "state")
+	t.state = port.Gauge("port_state_id", "Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active defer.",
+		"state")
+	t.physState = port.Gauge("port_physical_state_id", "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 "+
+		"link up, 6 error recovery, 7 phy test.", "phys_state")
+	t.rate = port.Scaled(125e6, "rate").Gauge("port_rate_bytes_per_second", "Signalling rate of the port, absent unless "+
+		"the port is ACTIVE: a port that is down reports a meaningless rate. A software device (rxe) reports its network "+
+		"interface's, or 2.5 Gb/s where that has none.")
+	t.capacity = port.Ref("docs/adr/0004-capacity.md").Gauge("rail_capacity_bytes_per_second", "What the rail could "+
+		"carry in one direction with all ACTIVE rails loaded: the least of port rate and PCIe link, each divided by the "+
+		"rails that share it. Absent unless the port is ACTIVE.", "rate", "current_link_speed", "current_link_width")
 	t.mtu = port.Ref("include/rdma/ib_addr.h iboe_get_mtu; ibv_query_port(3) max_mtu").With("kind").Gauge(
-		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the "+
-			"kernel "+
-			"derives from it. kind=max: what the port could do; only the probe can ask, so absent until its first "+
-			"round.",
-		from("mtu")...)
+		"port_mtu_bytes", "kind=netdev: MTU of the rail's network interface. kind=active: the RoCE MTU that the kernel "+
+			"derives from it. kind=max: the largest MTU of the port; only the probe can query it, so absent until its first "+
+			"round.", "mtu")
 }
 
-// addFacts adds what is known of a port beside its counters.
+// addFacts adds the rows of a port that are not its counters.
 func (t *table) addFacts(port collector.Group) {
-	from := collector.From
 	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info",
-		"1 for a narrow counter that stands at its greatest value, where it stays until it is cleared; no series "+
-			"otherwise.")
+		"1 for a narrow counter at its maximum, where it stays until it is cleared; no series otherwise.")
 	t.hwSource = port.Ref("drivers/infiniband/core/nldev.c stat_get_doit").With("source").Gauge(
-		"port_hw_counters_source_info", "How the values of hw_counters are read: netlink (one request) or sysfs (a "+
-			"file each); always 1.")
+		"port_hw_counters_source_info", "How hw_counters are read: netlink (one request) or sysfs (a file each); always 1.")
 	t.gid = port.With("index", "type", "gid", "netdev").Gauge("gid_info", "An entry of the port's GID table that a "+
-		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the "+
-		"best first; what is left where there is none. Always 1.",
-		from("gids", "gid_attrs/types", "gid_attrs/ndevs")...)
-	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, also those that gid_info leaves out.",
-		from("gids")...)
-	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs all sit on another "+
-		"interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent "+
-		"when it has no such GID.", from("gid_attrs/ndevs")...)
-	t.gidChanges = port.Ref(refGID).Counter("gid_changes_total", "Entries of the GID table that appeared, "+
-		"disappeared or changed since railscope started. Applications that keep a GID index break when it moves.",
-		from("gids")...)
+		"connection could use, or would use by mistake: RoCE v2, its own and misbound ones, at most 16 a port, the best "+
+		"first; the other entries if there are none. Always 1.", "gids", "gid_attrs/types", "gid_attrs/ndevs")
+	t.gids = port.Gauge("gid_entries", "Used entries of the port's GID table, including those that gid_info omits.", "gids")
+	t.misbound = port.Ref(refGID).Gauge("gid_misbound", "1 when the port's RoCE v2 IPv4 GIDs are all on another "+
+		"interface than the rail's, as after enslaving it to a bond: connections then leave by another port. Absent when it "+
+		"has no such GID.", "gid_attrs/ndevs")
+	t.gidChanges = port.Ref(refGID).Counter("gid_changes_total", "Entries of the GID table that appeared, disappeared or "+
+		"changed since railscope started. Applications that keep a GID index break when it changes.", "gids")
 }
 
-// counters adds rows that are found by the kernel's names for them.
+// counters adds rows that are found by the kernel's names.
 type counters struct {
 	collector.Group
 	index *index
 }
 
-func (c counters) counter(name, help string, from ...collector.Origin) *collector.Metric {
+func (c counters) counter(name, help string, from ...string) *collector.Metric {
 	return c.index.add(c.Counter(name, help, from...))
 }
 
-func (c counters) gauge(name, help string, from ...collector.Origin) *collector.Metric {
+func (c counters) gauge(name, help string, from ...string) *collector.Metric {
 	return c.index.add(c.Gauge(name, help, from...))
 }
 
-// narrow adds a counter whose first name is an mlx5 queue counter: 32 bits wide
-// there, and it wraps. The other drivers' counters of the row have 64 bits.
-func (c counters) narrow(name, help string, names ...string) {
-	from := collector.From(names...)
-	from[0].Bits = 32
-	help += " 32 bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset."
-	c.counter(name, help, from...)
+// The following add a counter whose first name has a property that the same counter of other drivers does not have.
+
+// narrow is for an mlx5 queue counter: 32 bits wide, and it wraps.
+func (c counters) narrow(name, help, mlx5 string, others ...string) {
+	c.Group = c.From(collector.Origin{Name: mlx5, Bits: 32})
+	c.counter(name, help+" 32 bits wide on mlx5: it wraps to 0, which rate() and increase() treat as a reset.", others...)
 }
 
-// saturating is a counter of PortCounters that stays at its greatest value,
-// followed by the names under which other drivers keep the same.
-func saturating(name string, bits int, others ...string) []collector.Origin {
-	return append([]collector.Origin{{Name: name, Bits: bits, Saturates: true}}, collector.From(others...)...)
+// saturating is for a counter of PortCounters, which stays at its maximum.
+func (c counters) saturating(bits int, name, help, counter string, others ...string) {
+	c.Group = c.From(collector.Origin{Name: counter, Bits: bits, Saturates: true})
+	c.counter(name, help, others...)
 }
 
-// words is a counter that the kernel keeps in 32-bit words, followed by the
-// names under which other drivers keep the same in bytes.
-func words(name string, others ...string) []collector.Origin {
-	return append(collector.Scaled(4, name), collector.From(others...)...)
+// words is for a counter of 32-bit words.
+func (c counters) words(name, help, counter string, others ...string) *collector.Metric {
+	c.Group = c.Scaled(4, counter)
+	return c.counter(name, help, others...)
 }

@@ -8,20 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNone says that a device has no such value: there is nothing to report.
+// ErrNone means that a device does not have this value: there is nothing to report.
 var ErrNone = errors.New("the device has no such value")
 
-// RefusedFor is how long a file is left alone that is not there, or of which the
-// driver said that the port has no such value: each attempt may be a firmware
-// command, and on some adapters a line in the kernel's log (node_exporter issue 3434).
+// RefusedFor is how long a file is not read that does not exist, or whose value the driver says the port does not have:
+// each attempt may be a firmware command, and on some adapters a kernel log line (node_exporter issue 3434).
 const RefusedFor = time.Minute
 
-// checkEvery is how often a file of a captured tree is looked for under its name.
+// Refusal remembers that a value was refused, for [RefusedFor]. It is the policy of [Attr] for a value of several
+// files. The zero value was never refused.
+type Refusal struct {
+	until time.Time
+}
+
+// Note records the outcome of a read. Only [ReasonUnsupported] is a refusal; anything else changes nothing.
+func (r *Refusal) Note(err error, now time.Time) {
+	if err != nil && Reason(err) == ReasonUnsupported {
+		r.until = now.Add(RefusedFor)
+	}
+}
+
+// Active reports whether the value must not be read now.
+func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }
+
+// checkEvery is how often a file of a captured tree is checked for replacement.
 const checkEvery = time.Second
 
-// Kept is a [File] that also notices on a captured tree, within a second, that it
-// was removed or another took its name. The zero value with a Path is ready. Not
-// safe for concurrent use.
+// Kept is a [File] that also notices on a captured tree, within a second, that it was removed or replaced. The zero
+// value with a Path is ready. Not safe for concurrent use.
 type Kept struct {
 	File
 	checked time.Time
@@ -39,16 +53,16 @@ func (k *Kept) readAt(buf []byte, now time.Time) ([]byte, error) {
 	return k.File.Read(buf)
 }
 
-// Attr is a [Kept] file that not every kernel and driver has, or has a value in.
-// The zero value with a Path is ready. Not safe for concurrent use.
+// Attr is a [Kept] file that some kernels and drivers lack, or have without a value. The zero value with a Path is
+// ready. Not safe for concurrent use.
 type Attr struct {
 	Kept
-	seen    bool      // it was there once: that it is gone is an error
-	absent  time.Time // until when a file that was never there is left alone
+	seen    bool      // it existed once: that it is gone is an error
+	absent  time.Time // until when a file that never existed is not opened
 	refused Refusal
 }
 
-// Read is [File.Read], and gives [ErrNone] for a file that was never there.
+// Read is [File.Read], and returns [ErrNone] for a file that never existed.
 func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if a.Resting(now) {
 		return nil, ErrNone
@@ -63,62 +77,60 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	return b, err
 }
 
-// Seen reports whether the file was there once.
+// Seen reports whether the file existed once.
 func (a *Attr) Seen() bool { return a.seen }
 
-// Uint is Read as one unsigned number.
-func (a *Attr) Uint(now time.Time) (uint64, error) {
+// Resting reports whether the file is not read at the moment.
+func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }
+
+// Uint is Read and [ParseUint].
+func (a *Attr) Uint(now time.Time) (v uint64, err error) {
 	var buf [64]byte
 	b, err := a.Read(buf[:], now)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		v, err = ParseUint(b)
 	}
-	v, err := ParseUint(b)
 	return v, At(a.Path, err)
 }
 
-// Carrier reads the carrier of an interface; ok is false while it is
-// administratively down, which the kernel says by EINVAL.
-func (a *Attr) Carrier(now time.Time) (carrier, ok bool, err error) {
-	v, err := a.Uint(now)
-	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, ErrNone):
-		return false, false, nil
-	case err == nil && v > 1:
-		err = Invalid(a.Path, fmt.Append(nil, v), "neither 0 nor 1")
-	}
-	return v == 1, err == nil, err
-}
-
-// Counter is Uint of a counter. What the driver refuses, by an error or in words,
-// is an error with ReasonUnsupported once, and [ErrNone] for a while.
-func (a *Attr) Counter(now time.Time) (uint64, error) {
+// Counter is Read and [ParseCounter]. What the driver refuses, by an error or in words, is an error with
+// ReasonUnsupported once, and [ErrNone] for a while.
+func (a *Attr) Counter(now time.Time) (v uint64, err error) {
 	var buf [64]byte
 	b, err := a.Read(buf[:], now)
-	if errors.Is(err, ErrNone) {
-		return 0, ErrNone
-	}
-	var v uint64
 	if err == nil {
 		v, err = ParseCounter(b)
-		err = At(a.Path, err)
 	}
 	if a.refused.Note(err, now); a.refused.Active(now) {
 		a.Close()
 	}
-	return v, err
+	return v, At(a.Path, err)
 }
 
-// Resting reports whether the file is left alone at the moment.
-func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }
+// Carrier reads the carrier of an interface. The error is [ErrNone] while the interface is administratively down, for
+// which the kernel returns EINVAL.
+func (a *Attr) Carrier(now time.Time) (bool, error) {
+	v, err := a.Uint(now)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		err = ErrNone
+	case err == nil && v > 1:
+		err = Invalid(a.Path, fmt.Append(nil, v), "neither 0 nor 1")
+	}
+	return v == 1, err
+}
 
-// Inode returns what tells one life of a device from the next: the number of its
-// directory, which is another one when the device is recreated. Errors are
-// [*Error].
+// Inode returns the inode of a path, which changes when a device is recreated. Errors are [*Error].
 func Inode(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return 0, Fail(path, err)
 	}
 	return st.Ino, nil
+}
+
+// Exists returns nil if the path exists. Errors are [*Error].
+func Exists(path string) error {
+	_, err := Inode(path)
+	return err
 }

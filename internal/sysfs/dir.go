@@ -9,20 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entry is one name in a directory. Ino changes when the thing behind the name
-// was removed and recreated, which the name alone does not show.
+// Entry is one name in a directory. Ino changes when the thing behind the name is recreated, which the name does not
+// show.
 type Entry struct {
 	Name string
 	Ino  uint64
 }
 
-// MaxEntries bounds a listing; sysfs directories hold hundreds of names at
-// most.
+// MaxEntries bounds a listing; sysfs directories hold hundreds of names at most.
 const MaxEntries = 1 << 16
 
-// List returns the names in a directory except "." and "..", in the kernel's
-// order. It never touches the entries themselves, so one that hangs does not
-// hang the listing. Errors are [*Error].
+// List returns the names in a directory except "." and "..", in the kernel's order. It never touches the entries
+// themselves, so one that hangs does not hang the listing. Errors are [*Error].
 func List(path string) ([]Entry, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -41,11 +39,11 @@ func List(path string) ([]Entry, error) {
 		}
 		list = appendEntries(list, buf[:n])
 	}
-	return nil, &Error{Path: path, Reason: ReasonTooLarge, Err: fmt.Errorf("more than %d entries", MaxEntries)}
+	return nil, &Error{path, ReasonTooLarge, fmt.Errorf("more than %d entries", MaxEntries)}
 }
 
-// appendEntries decodes struct linux_dirent64 (include/linux/dirent.h): inode
-// u64, offset s64, record length u16, type u8, name.
+// appendEntries decodes struct linux_dirent64 (include/linux/dirent.h): inode u64, offset s64, record length u16, type
+// u8, name.
 func appendEntries(list []Entry, b []byte) []Entry {
 	const head = int(unsafe.Offsetof(unix.Dirent{}.Name))
 	for len(b) >= head {

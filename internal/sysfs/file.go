@@ -7,57 +7,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is one small file that is read again and again: opened at the first
-// read, kept open, re-read with a single pread. A kernfs attribute gives a
-// fresh value to every read at offset 0. Where descriptors are few it is opened,
-// read and closed instead: see [Reserve]. The zero value with a Path is ready. Not
-// safe for concurrent use.
+// File is one small file that is read repeatedly: opened at the first read, kept open, re-read with a single pread. A
+// kernfs attribute returns a fresh value to every read at offset 0. Near the limit on descriptors it is opened, read
+// and closed instead: see [Reserve]. The zero value with a Path is ready. Not safe for concurrent use.
 type File struct {
 	Path   string
 	fd     int // file descriptor + 1, so that the zero value is closed
 	opens  int
 	unkept bool      // it is closed after each read
-	copied bool      // not on sysfs: an open file does not say that it was replaced
+	copied bool      // not on sysfs: an open file does not report that it was replaced
 	id     [2]uint64 // device and inode of what was opened last
 }
 
-// Opens returns how often the file was opened. Where that has changed, what is
-// read now need not go on from what was read before: the device behind the name
-// may be another.
+// Opens returns how often the file was opened. A change means that the device behind the name may be another, so that a
+// counter need not continue from its previous value.
 func (f *File) Opens() int { return f.opens }
 
-// Replaced reports whether an open file of a captured tree was removed, or
-// another put in its place. On sysfs a read says it, with ENODEV.
+// Replaced reports whether an open file of a captured tree was removed or replaced. On sysfs a read returns ENODEV.
 func (f *File) Replaced() bool {
 	var st unix.Stat_t
 	return f.fd != 0 && f.copied && (unix.Fstat(f.fd-1, &st) != nil || st.Nlink == 0)
 }
 
-// open opens the file once. O_NONBLOCK keeps a named pipe from holding us up:
-// it opens at once and the type check then turns it away.
+// open opens the file if it is not open. O_NONBLOCK is for a named pipe: it opens at once, and is then refused by type.
 func (f *File) open() error {
 	if f.fd != 0 {
 		return nil
 	}
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err := unix.Open(f.Path, flags|unix.O_NOATIME, 0)
-	for errors.Is(err, unix.EINTR) || errors.Is(err,
-		unix.EPERM) { // only a file's owner may leave its access time alone
-		if fd, err = unix.Open(f.Path, flags, 0); errors.Is(err, unix.EPERM) {
-			break
-		}
+	if errors.Is(err, unix.EPERM) { // only a file's owner may use O_NOATIME
+		fd, err = unix.Open(f.Path, flags, 0)
+	}
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Open(f.Path, flags, 0)
 	}
 	if err != nil {
 		return Fail(f.Path, err)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return Fail(f.Path, err)
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = Fail(f.Path, err)
+	} else if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = &Error{f.Path, ReasonNotRegular, fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err != nil {
 		unix.Close(fd)
-		return &Error{Path: f.Path, Reason: ReasonNotRegular, Err: fmt.Errorf("not a regular file (mode %#o)", st.Mode)}
+		return err
 	}
 	var fs unix.Statfs_t
 	f.copied = unix.Fstatfs(fd, &fs) == nil && fs.Type != unix.SYSFS_MAGIC
@@ -69,10 +65,9 @@ func (f *File) open() error {
 	return nil
 }
 
-// Read reads the file from its start into buf and returns the part filled. A
-// file that fills buf is refused as too large: give one byte more than the
-// longest value. A file whose device went away and came back is opened again.
-// Errors are [*Error].
+// Read reads the file from its start into buf and returns the part filled. A file that fills buf is refused as too
+// large: give one byte more than the longest value. A file whose device went away and came back is opened again. Errors
+// are [*Error].
 func (f *File) Read(buf []byte) ([]byte, error) {
 	b, err := f.read(buf)
 	if f.unkept {
@@ -82,29 +77,31 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 }
 
 func (f *File) read(buf []byte) ([]byte, error) {
-	for again := range 2 {
+	for retried := false; ; retried = true {
 		if err := f.open(); err != nil {
 			return nil, err
 		}
 		n, err := unix.Pread(f.fd-1, buf, 0)
-		for err == unix.EINTR { //nolint:errorlint // a bare errno, in the hottest line there is
+		for err == unix.EINTR { //nolint:errorlint // a bare errno, on the hottest path
 			n, err = unix.Pread(f.fd-1, buf, 0)
 		}
 		switch {
 		case err == nil && n == len(buf):
-			return nil, &Error{Path: f.Path, Reason: ReasonTooLarge, Err: fmt.Errorf("more than %d bytes", n-1)}
+			return nil, tooLarge(f.Path, n-1)
 		case err == nil:
 			return buf[:n], nil
-		case again == 0 && Reason(err) == ReasonVanished:
-			f.Close()
-		default:
+		case retried || Reason(err) != ReasonVanished:
 			return nil, Fail(f.Path, err)
 		}
+		f.Close()
 	}
-	panic("unreachable")
 }
 
-// ReadUint reads the file as one unsigned decimal number. Errors are [*Error].
+func tooLarge(path string, most int) error {
+	return &Error{path, ReasonTooLarge, fmt.Errorf("more than %d bytes", most)}
+}
+
+// ReadUint is Read and [ParseUint]. Errors are [*Error].
 func (f *File) ReadUint() (uint64, error) {
 	var buf [64]byte
 	b, err := f.Read(buf[:])
@@ -112,10 +109,7 @@ func (f *File) ReadUint() (uint64, error) {
 		return 0, err
 	}
 	v, err := ParseUint(b)
-	if err != nil {
-		return 0, At(f.Path, err)
-	}
-	return v, nil
+	return v, At(f.Path, err)
 }
 
 // Close closes the file; the next read opens it again.
@@ -123,5 +117,30 @@ func (f *File) Close() {
 	if f.fd != 0 {
 		unix.Close(f.fd - 1)
 		f.fd = 0
+	}
+}
+
+// ReadSeq reads a whole file of procfs, of at most so many bytes. The kernel returns a seq_file in pieces of about a
+// page, so one read is not enough, as it is on sysfs. Errors are [*Error].
+func ReadSeq(path string, most int) ([]byte, error) {
+	f := File{Path: path}
+	if err := f.open(); err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var text []byte
+	for buf := make([]byte, 8<<10); ; {
+		n, err := unix.Pread(f.fd-1, buf, int64(len(text)))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, Fail(path, err)
+		case n == 0:
+			return text, nil
+		}
+		if text = append(text, buf[:n]...); len(text) > most {
+			return nil, tooLarge(path, most)
+		}
 	}
 }

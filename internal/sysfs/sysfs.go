@@ -1,10 +1,6 @@
-// Package sysfs reads the small files of sysfs and procfs, cheaply and without
-// trusting them: a file may say N/A, be empty, be a directory or a pipe,
-// vanish, or never answer. Every failure is a [*Error] whose Reason is one of a
-// short list, so that it can be counted.
-//
-// Readers do not protect themselves against a read that never returns; see
-// package lane for that.
+// Package sysfs reads the small files of sysfs and procfs, cheaply and without trusting them: a file may contain N/A,
+// be empty, be a directory or a pipe, vanish, or never answer. Every failure is a [*Error] whose Reason is one of a
+// short list, so that it can be counted. Package lane protects against a read that never returns.
 package sysfs
 
 import (
@@ -12,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Reasons a file could not be used. They become the reason label of
-// source_errors_total, so the list is short and closed.
+// Reasons why a file could not be used. They are values of the reason label of source_errors_total, so the list is
+// short and closed.
 const (
 	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
 	ReasonPermission  = "permission"   // EACCES, EPERM
@@ -28,19 +25,18 @@ const (
 	ReasonInvalid     = "invalid"      // not an unsigned decimal number: N/A, negative, binary
 	ReasonRange       = "out_of_range" // a number over 64 bits
 	ReasonTooLarge    = "too_large"    // more bytes than such a file ever has
-	ReasonTimeout     = "timeout"      // the read did not end in time, or an earlier one has not ended yet
+	ReasonTimeout     = "timeout"      // the read, or an earlier one, has not returned in time
 	ReasonIO          = "io"           // any other errno
 )
 
-// enotsupp is ENOTSUPP of include/linux/errno.h. User space has no name for it,
-// but drivers let it out.
+// enotsupp is ENOTSUPP of include/linux/errno.h, which drivers return although user space has no name for it.
 const enotsupp = unix.Errno(524)
 
-// MaxFile is the most that [ReadString] reads of one file, in bytes: a page,
-// the kernel's own limit for a sysfs attribute.
+// MaxFile is the most that [ReadString] reads of one file, in bytes: a page, the kernel's own limit for a sysfs
+// attribute.
 const MaxFile = 4096
 
-// Error says which file could not be used and why.
+// Error is a file that could not be used.
 type Error struct {
 	Path   string
 	Reason string // one of the Reason constants
@@ -50,16 +46,13 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("read %s: %v", e.Path, e.Err) }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Reason returns the reason of err, for an [*Error] or a bare errno anywhere in
-// its chain, and [ReasonIO] for anything else.
+// Reason returns the reason of err, for an [*Error] or a bare errno anywhere in its chain, and [ReasonIO] for anything
+// else.
 func Reason(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
-	var errno unix.Errno
-	if !errors.As(err, &errno) {
-		return ReasonIO
-	}
+	errno, _ := errors.AsType[unix.Errno](err)
 	switch errno {
 	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESTALE, unix.ESRCH:
 		return ReasonVanished
@@ -74,52 +67,40 @@ func Reason(err error) string {
 }
 
 // Fail wraps err, an errno or a parse error, as the failure of path.
-func Fail(path string, err error) *Error {
-	return &Error{Path: path, Reason: Reason(err), Err: err}
-}
+func Fail(path string, err error) *Error { return &Error{path, Reason(err), err} }
 
-// ParseUint parses an unsigned decimal number as the kernel prints counters,
-// white space around it allowed. It accepts nothing else: no sign, no hex, no
-// unit, because a number that has to be guessed is worse than none.
-// Errors are [*Error] with ReasonEmpty, ReasonInvalid or ReasonRange.
+// ParseUint parses an unsigned decimal number as the kernel prints counters, with white space around it. It accepts
+// neither sign nor hex nor unit: a guessed number is worse than none. Errors are [*Error] with ReasonEmpty,
+// ReasonInvalid or ReasonRange.
 func ParseUint(b []byte) (uint64, error) {
 	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
-		return 0, &Error{Reason: ReasonEmpty, Err: errors.New("the file is empty")}
+	v, err := strconv.ParseUint(string(b), 10, 64)
+	switch {
+	case err == nil:
+		return v, nil
+	case errors.Is(err, strconv.ErrRange):
+		return 0, &Error{Reason: ReasonRange, Err: fmt.Errorf("%q does not fit in 64 bits", clip(b))}
 	}
-	var v uint64
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, &Error{Reason: ReasonInvalid, Err: fmt.Errorf("%q is not an unsigned decimal number", clip(b))}
-		}
-		d := uint64(c - '0')
-		if v > (1<<64-1-d)/10 {
-			return 0, &Error{Reason: ReasonRange, Err: fmt.Errorf("%q does not fit in 64 bits", clip(b))}
-		}
-		v = v*10 + d
-	}
-	return v, nil
+	return 0, Invalid("", b, "not an unsigned decimal number")
 }
 
-// ParseCounter is [ParseUint] of a counter's file, which says in words where the
-// port has no such counter: "N/A (no PMA)", printed by older kernels for ports
-// without a performance agent (mlx4 VFs, i40iw). Its reason is ReasonUnsupported.
+// ParseCounter is [ParseUint] of a counter's file. Older kernels print "N/A (no PMA)" for a counter that the port does
+// not have, without a performance agent (mlx4 VFs, i40iw); the reason is then ReasonUnsupported.
 func ParseCounter(b []byte) (uint64, error) {
 	v, err := ParseUint(b)
 	if err == nil {
 		return v, nil
 	}
-	b = bytes.TrimSpace(b)
-	for _, words := range [...]string{"N/A", "not available", "not supported"} {
-		if len(b) >= len(words) && bytes.EqualFold(b[:len(words)], []byte(words)) {
-			return 0, &Error{Reason: ReasonUnsupported, Err: fmt.Errorf("no such counter: %q", clip(b))}
+	text := bytes.ToLower(bytes.TrimSpace(b))
+	for _, words := range [...]string{"n/a", "not available", "not supported"} {
+		if bytes.HasPrefix(text, []byte(words)) {
+			return 0, &Error{Reason: ReasonUnsupported, Err: fmt.Errorf("no such counter: %q", clip(bytes.TrimSpace(b)))}
 		}
 	}
 	return 0, err
 }
 
-// At fills in the path of an error of [ParseUint] and its like, which know only
-// the content.
+// At sets the path of an error of [ParseUint] and similar functions, which only know the content.
 func At(path string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Path == "" {
 		e.Path = path
@@ -127,17 +108,16 @@ func At(path string, err error) error {
 	return err
 }
 
-// Invalid is the error of a file that does not hold what the kernel prints there:
-// its content is what, "no MAC address".
+// Invalid is the error of a file with unexpected content, which is what: "not a MAC address".
 func Invalid(path string, content []byte, what string) *Error {
-	if len(bytes.TrimSpace(content)) == 0 {
-		return &Error{Path: path, Reason: ReasonEmpty, Err: errors.New("the file is empty")}
+	content = bytes.TrimSpace(content)
+	if len(content) == 0 {
+		return &Error{path, ReasonEmpty, errors.New("the file is empty")}
 	}
-	return &Error{Path: path, Reason: ReasonInvalid, Err: fmt.Errorf("%q is %s", clip(bytes.TrimSpace(content)), what)}
+	return &Error{path, ReasonInvalid, fmt.Errorf("%q is %s", clip(content), what)}
 }
 
-// clip bounds what an error message quotes of a file. It copies, so that the
-// buffer that numbers are parsed in need not be on the heap.
+// clip bounds what an error message quotes of a file. It copies, which keeps the caller's buffer off the heap.
 func clip(b []byte) string {
 	const most = 40
 	if len(b) > most {
@@ -146,9 +126,8 @@ func clip(b []byte) string {
 	return string(b)
 }
 
-// ReadString returns the content of a small file without the white space
-// around it. It opens, reads and closes; for what is read again and again use
-// [File]. Errors are [*Error].
+// ReadString returns the content of a small file without the white space around it. It opens, reads and closes; for
+// repeated reads use [File]. Errors are [*Error].
 func ReadString(elem ...string) (string, error) {
 	f := File{Path: filepath.Join(elem...)}
 	defer f.Close()
@@ -157,31 +136,23 @@ func ReadString(elem ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// ReadUint is [ReadString] followed by [ParseUint].
+// ReadUint is [ReadString] and [ParseUint].
 func ReadUint(elem ...string) (uint64, error) {
 	f := File{Path: filepath.Join(elem...)}
 	defer f.Close()
 	return f.ReadUint()
 }
 
-// Live reports whether path is on a real sysfs, and not on a captured tree. Only then do
-// answers of the running kernel that come by another way, netlink or ioctl, describe the
+// Live reports whether path is on a real sysfs, and not on a captured tree. Only then do netlink and ioctl describe the
 // same machine.
 func Live(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.SYSFS_MAGIC
 }
 
-// ValidNetdev reports whether name can be the name of a netdev, by the rules of
-// dev_valid_name() in net/core/dev.c, so that it can be part of a path.
+// ValidNetdev reports whether name is a valid name of a netdev, by the rules of dev_valid_name() in net/core/dev.c, so
+// that it can be part of a path.
 func ValidNetdev(name string) bool {
-	if name == "" || len(name) > 15 || name == "." || name == ".." {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if c == '/' || c == ':' || c <= ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
+	invalid := func(c rune) bool { return c == '/' || c == ':' || c <= ' ' || c == 0x7f }
+	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, invalid)
 }
