@@ -21,12 +21,11 @@ func newTable() *table {
 		"configured, always 1; with miimon 0 the kernel does not monitor the links, and xmit_hash_policy and lacp_rate are "+
 		"empty where the mode does not use them.", "bonding/mode", "bonding/xmit_hash_policy", "bonding/miimon",
 		"bonding/lacp_rate")
-	t.up = bond.Gauge("bond_up", "1 while the bond has carrier, 0 when no member can carry its traffic.",
-		"bonding/mii_status")
+	t.up = bond.Gauge("bond_up", "1 while the bond has carrier, else 0.", "bonding/mii_status")
 	t.members = bond.Gauge("bond_members", "Interfaces that are members of the bond.", "bonding/slaves")
 	t.membersUp = bond.Ref("drivers/net/bonding/bond_sysfs_slave.c").Gauge("bond_members_up", "Members whose link is up; "+
-		"below bond_members the bond carries its traffic on fewer links than it has. Absent when a member's link could not "+
-		"be read.", "bonding_slave/mii_status")
+		"below bond_members the bond uses fewer links than it has. Absent when a member could not be read.",
+		"bonding_slave/mii_status")
 	t.membersMissing = ours.Gauge("bond_members_missing", "Interfaces that were members of this bond at an earlier read "+
 		"and are no longer; counted from zero when railscope starts and when the bond is recreated.", "bonding/slaves")
 	t.memberUp = member.Gauge("bond_member_up", "1 while the bond's link monitor sees the member up, 0 while it is down, "+
@@ -51,14 +50,13 @@ func newTable() *table {
 // addLACP adds the rows of 802.3ad bonds.
 func (t *table) addLACP(bond collector.Group) {
 	member := bond.With("member")
-	t.aggregator = bond.Gauge("bond_aggregator_id", "Active LACP aggregator of an 802.3ad bond; absent when it has none.",
-		"bonding/ad_aggregator")
+	t.aggregator = bond.Gauge("bond_aggregator_id", "Active LACP aggregator; absent without one.", "bonding/ad_aggregator")
 	t.aggregatorPorts = bond.Gauge("bond_aggregator_ports", "Members in the active LACP aggregator; below "+
 		"bond_members_up some links are up but carry nothing.", "bonding/ad_num_ports")
 	t.actorKey = bond.Gauge("bond_actor_key", "LACP key of this host in the active aggregator; absent without an active "+
 		"aggregator, and without CAP_NET_ADMIN, because the kernel then hides it.", "bonding/ad_actor_key")
-	t.partnerKey = bond.Gauge("bond_partner_key", "LACP key of the partner in the active aggregator; absent where "+
-		"bond_actor_key is.", "bonding/ad_partner_key")
+	t.partnerKey = bond.Gauge("bond_partner_key", "LACP key of the partner in the active aggregator; absent with "+
+		"bond_actor_key.", "bonding/ad_partner_key")
 	t.partnerPresent = bond.Gauge("bond_partner_present", "1 while the active aggregator has a LACP partner, 0 when "+
 		"there is no LACP partner or no aggregator is active; absent without CAP_NET_ADMIN while one is active.",
 		"bonding/ad_partner_mac")

@@ -23,8 +23,7 @@ type number struct {
 	index int    // of the same number by netlink
 }
 
-// statistic is one ethtool statistic and where it goes. A # in the driver's name stands for a digit from 0 to 7, which
-// replaces # in the label values.
+// statistic is one ethtool statistic and where it goes.
 type statistic struct {
 	row    *collector.Metric
 	rank   int // of statistics for the same row and label values, the lowest is used
@@ -33,10 +32,9 @@ type statistic struct {
 }
 
 const (
-	refStats  = "Documentation/ABI/testing/sysfs-class-net-statistics"
-	refMlx5   = "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst"
-	refBnxt   = "drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c"
-	microsecs = 1e-6
+	refStats = "Documentation/ABI/testing/sysfs-class-net-statistics"
+	refMlx5  = "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst"
+	refBnxt  = "drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c"
 )
 
 func newTable() *table {
@@ -44,14 +42,13 @@ func newTable() *table {
 	g := t.Group("Documentation/ABI/testing/sysfs-class-net", "rail", "netdev")
 	t.up = g.Gauge("netdev_up", "1 while the interface's operational state is up, 0 in any other; absent while the "+
 		"driver does not report it (unknown).", "operstate")
-	t.carrier = g.Gauge("netdev_carrier", "1 while the interface has carrier; absent while it is administratively down.",
-		"carrier")
+	t.carrier = g.Gauge("netdev_carrier", "1 with carrier, else 0; absent while administratively down.", "carrier")
 	t.speed = g.Scaled(125000, "speed").Gauge("netdev_speed_bytes_per_second", "Negotiated link speed, that of all "+
 		"members together on a bond; absent while it is unknown, as on a link that is down.")
 	t.number(g.Gauge, "mtu", "netdev_mtu_bytes", "Largest packet of the interface; RoCE uses the next smaller of 1024, "+
 		"2048 and 4096.")
-	t.number(g.Counter, "carrier_changes", "netdev_carrier_changes_total", "Times that the carrier was gained or lost; a "+
-		"rising value is a flapping link.")
+	t.number(g.Counter, "carrier_changes", "netdev_carrier_changes_total", "Carrier changes; a rising value is a "+
+		"flapping link.")
 	t.number(g.Counter, "carrier_up_count", "netdev_carrier_up_total", "Times that the carrier was gained.")
 	t.number(g.Counter, "carrier_down_count", "netdev_carrier_down_total", "Times that the carrier was lost.")
 	s := g.Ref(refStats)
@@ -59,23 +56,21 @@ func newTable() *table {
 		"received; most drivers leave RDMA traffic out, software RDMA does not.")
 	t.number(s.Counter, "statistics/tx_bytes", "netdev_transmit_bytes_total", "Bytes that the kernel's network stack "+
 		"sent; most drivers leave RDMA traffic out, software RDMA does not.")
-	t.number(s.Counter, "statistics/rx_packets", "netdev_receive_packets_total", "Packets that the kernel's network "+
-		"stack received.")
-	t.number(s.Counter, "statistics/tx_packets", "netdev_transmit_packets_total", "Packets that the kernel's network "+
-		"stack sent.")
+	t.number(s.Counter, "statistics/rx_packets", "netdev_receive_packets_total", "Packets that the network stack "+
+		"received.")
+	t.number(s.Counter, "statistics/tx_packets", "netdev_transmit_packets_total", "Packets that the network stack sent.")
 	t.number(s.Counter, "statistics/rx_errors", "netdev_receive_errors_total", "Packets received damaged or otherwise "+
 		"bad; a rising value points to cable, optics or switch port.")
 	t.number(s.Counter, "statistics/tx_errors", "netdev_transmit_errors_total", "Packets that could not be sent.")
-	t.number(s.Counter, "statistics/rx_dropped", "netdev_receive_dropped_total", "Good packets received but dropped by "+
-		"the host.")
+	t.number(s.Counter, "statistics/rx_dropped", "netdev_receive_dropped_total", "Good packets that the host dropped.")
 	t.number(s.Counter, "statistics/tx_dropped", "netdev_transmit_dropped_total", "Packets dropped before transmission.")
 	t.number(s.Counter, "statistics/rx_missed_errors", "netdev_receive_missed_total", "Packets lost because the host had "+
 		"no buffer for them; a rising value means that the host is too slow.")
 	t.number(s.Counter, "statistics/rx_crc_errors", "netdev_receive_crc_errors_total", "Packets received with a bad "+
 		"checksum; a rising value points to cable or optics.")
 	t.number(s.Counter, "statistics/multicast", "netdev_receive_multicast_packets_total", "Multicast packets received.")
-	t.number(s.Counter, "statistics/tx_carrier_errors", "netdev_transmit_carrier_errors_total", "Packets not sent "+
-		"because the carrier was lost.")
+	t.number(s.Counter, "statistics/tx_carrier_errors", "netdev_transmit_carrier_errors_total", "Packets not sent for "+
+		"lack of carrier.")
 	t.addStatistics(g.Ref(refMlx5), g.Ref(refMlx5+", "+refBnxt))
 	return t
 }
@@ -86,134 +81,124 @@ func (t *table) number(add func(name, help string, from ...string) *collector.Me
 	t.numbers = append(t.numbers, number{add(name, help, file), file, index})
 }
 
-// counter adds a row of ethtool statistics. For each set of label values, the first that a driver has is used.
-func (t *table) counter(g collector.Group, name, help string, lists ...[]statistic) {
-	t.addNames(withOrigins(g, lists).Counter(name, help), lists)
+// counter adds a row of ethtool statistics with a scale, 0 for 1. In the driver's names % stands for r and t, and # for a digit from 0 to 7;
+// the label values after rail and netdev are the digit, what follows =, and the direction. For each set of label values,
+// the first name that a driver has is used.
+func (t *table) counter(g collector.Group, scale float64, name, help string, from ...string) {
+	g, list := withNames(g, scale, from)
+	t.index(g.Counter(name, help), list)
 }
 
-func (t *table) gauge(g collector.Group, name, help string, lists ...[]statistic) {
-	t.addNames(withOrigins(g, lists).Gauge(name, help), lists)
+func (t *table) gauge(g collector.Group, scale float64, name, help string, from ...string) {
+	g, list := withNames(g, scale, from)
+	t.index(g.Gauge(name, help), list)
 }
 
-func withOrigins(g collector.Group, lists [][]statistic) collector.Group {
-	for _, s := range slices.Concat(lists...) {
-		g = g.From(s.origin)
-	}
-	return g
-}
-
-// addNames adds every name that the statistics of a row can have.
-func (t *table) addNames(row *collector.Metric, lists [][]statistic) {
-	for rank, s := range slices.Concat(lists...) {
-		for digit := range 8 {
-			replace := func(text string) string { return strings.ReplaceAll(text, "#", strconv.Itoa(digit)) }
-			one := statistic{row: row, rank: rank, origin: s.origin}
-			for _, v := range s.values {
-				one.values = append(one.values, replace(v))
+// withNames returns the group with the driver's names, and a statistic for each.
+func withNames(g collector.Group, scale float64, from []string) (_ collector.Group, list []statistic) {
+	for _, pattern := range from {
+		name, value, hasValue := strings.Cut(pattern, "=")
+		for _, direction := range []string{"receive", "transmit"} {
+			s := statistic{origin: collector.Origin{Name: strings.Replace(name, "%", direction[:1], 1), Scale: scale}}
+			if strings.Contains(name, "#") {
+				s.values = append(s.values, "#")
 			}
-			if t.statistics[replace(s.origin.Name)] = one; !strings.Contains(s.origin.Name, "#") {
+			if hasValue {
+				s.values = append(s.values, value)
+			}
+			if s.origin.Name != name {
+				s.values = append(s.values, direction)
+			}
+			g, list = g.From(s.origin), append(list, s)
+			if s.origin.Name == name {
 				break
 			}
 		}
 	}
+	return g, list
 }
 
-// one is a statistic with the label values of its series.
-func one(name string, values ...string) []statistic {
-	return []statistic{{origin: collector.Origin{Name: name}, values: values}}
-}
-
-// mlx5 is the statistics of mlx5 for both directions: rx_ and tx_ with a name.
-func mlx5(name string, values ...string) []statistic {
-	return directions("rx_"+name, "tx_"+name, values...)
-}
-
-// bnxt is the statistics of bnxt for each priority and both directions.
-func bnxt(before, after string) []statistic {
-	return directions(before+"rx"+after, before+"tx"+after, "#")
-}
-
-func directions(receive, transmit string, values ...string) []statistic {
-	return slices.Concat(one(receive, slices.Concat(values, []string{"receive"})...), one(transmit, slices.Concat(values,
-		[]string{"transmit"})...))
-}
-
-func scaled(scale float64, list []statistic) []statistic {
-	for i := range list {
-		list[i].origin.Scale = scale
+// index adds the statistics of a row under each of their names.
+func (t *table) index(row *collector.Metric, list []statistic) {
+	for rank, s := range list {
+		s.row, s.rank = row, rank
+		for digit := range 8 {
+			one := s
+			one.values = slices.Clone(s.values)
+			if len(s.values) > 0 && s.values[0] == "#" {
+				one.values[0] = strconv.Itoa(digit)
+			}
+			t.statistics[strings.Replace(s.origin.Name, "#", strconv.Itoa(digit), 1)] = one
+		}
 	}
-	return list
 }
 
 // addStatistics adds the rows of ethtool statistics; g is of mlx5 alone, both of mlx5 and bnxt.
 func (t *table) addStatistics(g, both collector.Group) {
-	t.counter(both.With("priority", "direction"), "port_pause_frames_total", "PFC pause frames per priority: received "+
-		"ones mean that the network is congested, sent ones that this host receives too slowly. mlx5 counts only priorities "+
-		"with PFC on.", mlx5("prio#_pause", "#"), bnxt("", "_pfc_ena_frames_pri#"))
-	t.counter(both.With("priority", "direction"), "port_pause_seconds_total", "Time for which PFC paused a priority: "+
-		"receive is time in which this port could not send; at a rate near 1 it is blocked.", scaled(microsecs,
-		mlx5("prio#_pause_duration", "#")), scaled(microsecs, bnxt("pfc_pri#_", "_duration_us")))
-	t.counter(both.With("priority", "direction"), "port_pause_transitions_total", "Times that PFC resumed a priority "+
-		"after pausing it.", mlx5("prio#_pause_transition", "#"), bnxt("pfc_pri#_", "_transitions"))
-	t.counter(both.With("direction"), "port_global_pause_frames_total", "Pause frames of the whole port (IEEE 802.3x), "+
-		"which pause all priorities at once; any on a port that should use PFC is a misconfiguration.", mlx5("global_pause"),
-		mlx5("pause_frames"))
-	t.counter(g.With("direction"), "port_global_pause_seconds_total", "Time for which pause frames paused the whole port.",
-		scaled(microsecs, mlx5("global_pause_duration")))
-	t.counter(g.With("direction"), "port_global_pause_transitions_total", "Times that the whole port resumed after a "+
-		"pause.", mlx5("global_pause_transition"))
-	t.counter(g.With("severity"), "port_pause_storm_events_total", "Times that this host paused the network for long: "+
+	priority, direction := both.With("priority", "direction"), g.With("direction")
+	t.counter(priority, 0, "port_pause_frames_total", "PFC pause frames per priority: received ones mean that the "+
+		"network is congested, sent ones that this host receives too slowly. mlx5 counts only priorities with PFC on.",
+		"%x_prio#_pause", "%x_pfc_ena_frames_pri#")
+	t.counter(priority, 1e-6, "port_pause_seconds_total", "Time for which PFC paused a priority: receive is time in "+
+		"which this port could not send; at a rate near 1 it is blocked.", "%x_prio#_pause_duration",
+		"pfc_pri#_%x_duration_us")
+	t.counter(priority, 0, "port_pause_transitions_total", "Times that PFC resumed a priority after pausing it.",
+		"%x_prio#_pause_transition", "pfc_pri#_%x_transitions")
+	t.counter(both.With("direction"), 0, "port_global_pause_frames_total", "Pause frames of the whole port (IEEE "+
+		"802.3x), which pause all priorities at once; any on a port that should use PFC is a misconfiguration.",
+		"%x_global_pause", "%x_pause_frames")
+	t.counter(direction, 1e-6, "port_global_pause_seconds_total", "Time in which the whole port was paused.",
+		"%x_global_pause_duration")
+	t.counter(direction, 0, "port_global_pause_transitions_total", "Times that the whole port resumed.",
+		"%x_global_pause_transition")
+	t.counter(g.With("severity"), 0, "port_pause_storm_events_total", "Times that this host paused the network for long: "+
 		"severity error means so long that the adapter stopped sending pause frames and drops instead.",
-		one("tx_pause_storm_warning_events", "warning"), one("tx_pause_storm_error_events", "error"))
-	t.counter(g.With("priority", "cause"), "port_priority_receive_discards_total", "Packets received and discarded for "+
-		"lack of buffers, per priority; each costs RoCE a retransmission. The causes may overlap, so do not add them up.",
-		one("rx_prio#_buf_discard", "#", "host_buffer"), one("rx_prio#_cong_discard", "#", "host_congestion"),
-		one("rx_prio#_discards", "#", "port_buffer"))
-	t.counter(g.With("priority"), "port_priority_ecn_marked_total", "Packets that this adapter marked as congested, "+
-		"because the host received them too slowly.", one("rx_prio#_marked", "#"))
-	t.counter(both.With("priority", "direction"), "port_priority_bytes_total", "Bytes on the physical port per priority; "+
-		"RoCE outside the lossless priority is a misconfiguration.", mlx5("prio#_bytes", "#"), mlx5("bytes_pri#", "#"))
-	t.counter(both.With("priority", "direction"), "port_priority_packets_total", "Packets on the physical port per "+
-		"priority.", mlx5("prio#_packets", "#"), mlx5("packets_pri#", "#"))
-	t.counter(g, "netdev_receive_out_of_buffer_total", "Times that a receive queue of the network stack had no buffer "+
-		"for a packet; a rising value means that the host is too slow.", one("rx_out_of_buffer"))
-	t.counter(g, "netdev_device_out_of_buffer_total", "Times that a queue owned by the device itself had no buffer.",
-		one("dev_out_of_buffer"))
-	t.counter(g.With("direction"), "netdev_phy_bytes_total", "Bytes on the physical port: RDMA, network stack and every "+
-		"function on it; functions that share a port show the same.", mlx5("bytes_phy"))
-	t.counter(g.With("direction"), "netdev_phy_packets_total", "Packets on the physical port, of every function on it.",
-		mlx5("packets_phy"))
-	t.counter(g.With("direction"), "netdev_phy_discards_total", "Packets discarded on the physical port: received for "+
-		"lack of buffers, which is congestion of this adapter; transmitted because of link down or pause.",
-		mlx5("discards_phy"))
-	t.counter(both, "netdev_phy_crc_errors_total", "Packets received on the physical port with a bad checksum; a rising "+
-		"value points to cable or optics.", one("rx_crc_errors_phy"), one("rx_fcs_err_frames"))
-	t.counter(g, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a rising "+
-		"value loses packets: replace cable or optics.", one("rx_pcs_symbol_err_phy"))
-	t.counter(g, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some are normal "+
-		"at 100 Gb/s and more, a rising rate means that the link degrades.", one("rx_corrected_bits_phy"))
-	t.counter(g, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected bits and "+
-		"symbol errors by 8 times this.", scaled(1.0/8, one("rx_bits_phy")))
-	t.counter(g.With("lane"), "netdev_phy_lane_errors_total", "Raw errors per lane before correction; one lane far above "+
-		"the others points to one fibre or contact.", one("rx_err_lane_#_phy", "#"))
-	t.counter(both, "netdev_phy_link_down_events_total", "Times that the physical link went down; a rising value is a "+
-		"flapping link.", one("link_down_events_phy"), one("link_down_events"))
-	t.counter(g.With("cast", "direction"), "netdev_rdma_bytes_total", "RDMA bytes of this function.",
-		mlx5("vport_rdma_unicast_bytes", "unicast"), mlx5("vport_rdma_multicast_bytes", "multicast"))
-	t.counter(g.With("cast", "direction"), "netdev_rdma_packets_total", "RDMA packets of this function.",
-		mlx5("vport_rdma_unicast_packets", "unicast"), mlx5("vport_rdma_multicast_packets", "multicast"))
-	t.counter(g.With("direction"), "netdev_non_rdma_unicast_bytes_total", "Unicast bytes of this function that are not "+
-		"RDMA: mostly TCP. A rise where RDMA falls is a job that fell back.", mlx5("vport_unicast_bytes"))
-	t.counter(g.With("direction"), "netdev_non_rdma_unicast_packets_total", "Unicast packets of this function that are "+
-		"not RDMA.", mlx5("vport_unicast_packets"))
-	t.gauge(g.With("operation"), "netdev_pci_stalled_ratio", "Part of the last second in which the adapter wanted to use "+
-		"PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is the bottleneck.",
-		scaled(0.01, one("outbound_pci_stalled_rd", "read")), scaled(0.01, one("outbound_pci_stalled_wr", "write")))
-	t.counter(g.With("operation"), "netdev_pci_stalled_seconds_total", "Seconds in which the adapter could not use PCIe "+
-		"for more than 30 % of the time.", one("outbound_pci_stalled_rd_events", "read"),
-		one("outbound_pci_stalled_wr_events", "write"))
-	t.counter(g, "netdev_pci_buffer_overflow_packets_total", "Packets dropped because PCIe was too slow.",
-		one("outbound_pci_buffer_overflow"))
-	t.counter(g.With("direction"), "netdev_pci_signal_integrity_errors_total", "Errors on the PCIe link that made it "+
-		"recover; a rising value points to slot, riser or card.", mlx5("pci_signal_integrity"))
+		"tx_pause_storm_warning_events=warning", "tx_pause_storm_error_events=error")
+	t.counter(g.With("priority", "cause"), 0, "port_priority_receive_discards_total", "Packets received and discarded "+
+		"for lack of buffers, per priority; each costs RoCE a retransmission. The causes may overlap, so do not add them up.",
+		"rx_prio#_buf_discard=host_buffer", "rx_prio#_cong_discard=host_congestion", "rx_prio#_discards=port_buffer")
+	t.counter(g.With("priority"), 0, "port_priority_ecn_marked_total", "Packets that this adapter marked as congested, "+
+		"because the host received them too slowly.", "rx_prio#_marked")
+	t.counter(priority, 0, "port_priority_bytes_total", "Bytes on the physical port per priority; RoCE outside the "+
+		"lossless priority is a misconfiguration.", "%x_prio#_bytes", "%x_bytes_pri#")
+	t.counter(priority, 0, "port_priority_packets_total", "Packets on the physical port.", "%x_prio#_packets",
+		"%x_packets_pri#")
+	t.counter(g, 0, "netdev_receive_out_of_buffer_total", "Times that a receive queue of the network stack had no buffer "+
+		"for a packet; a rising value means that the host is too slow.", "rx_out_of_buffer")
+	t.counter(g, 0, "netdev_device_out_of_buffer_total", "Times that a queue of the device had no buffer.",
+		"dev_out_of_buffer")
+	t.counter(direction, 0, "netdev_phy_bytes_total", "Bytes on the physical port: RDMA, network stack and every "+
+		"function on it; functions that share a port show the same.", "%x_bytes_phy")
+	t.counter(direction, 0, "netdev_phy_packets_total", "Packets on the physical port.", "%x_packets_phy")
+	t.counter(direction, 0, "netdev_phy_discards_total", "Packets discarded on the physical port: received for lack of "+
+		"buffers, which is congestion of this adapter; transmitted because of link down or pause.", "%x_discards_phy")
+	t.counter(both, 0, "netdev_phy_crc_errors_total", "Packets received on the physical port with a bad checksum; a "+
+		"rising value points to cable or optics.", "rx_crc_errors_phy", "rx_fcs_err_frames")
+	t.counter(g, 0, "netdev_phy_symbol_errors_total", "Symbols that forward error correction could not correct; a rising "+
+		"value loses packets: replace cable or optics.", "rx_pcs_symbol_err_phy")
+	t.counter(g, 0, "netdev_phy_fec_corrected_errors_total", "Bits that forward error correction corrected; some are "+
+		"normal at 100 Gb/s and more, a rising rate means that the link degrades.", "rx_corrected_bits_phy")
+	t.counter(g, 1.0/8, "netdev_phy_receivable_bytes_total", "Bytes that could have been received; divide corrected bits "+
+		"and symbol errors by 8 times this.", "rx_bits_phy")
+	t.counter(g.With("lane"), 0, "netdev_phy_lane_errors_total", "Raw errors per lane before correction; one lane far "+
+		"above the others points to one fibre or contact.", "rx_err_lane_#_phy")
+	t.counter(both, 0, "netdev_phy_link_down_events_total", "Times that the physical link went down; a rising value is a "+
+		"flapping link.", "link_down_events_phy", "link_down_events")
+	t.counter(g.With("cast", "direction"), 0, "netdev_rdma_bytes_total", "RDMA bytes of this function.",
+		"%x_vport_rdma_unicast_bytes=unicast", "%x_vport_rdma_multicast_bytes=multicast")
+	t.counter(g.With("cast", "direction"), 0, "netdev_rdma_packets_total", "RDMA packets of this function.",
+		"%x_vport_rdma_unicast_packets=unicast", "%x_vport_rdma_multicast_packets=multicast")
+	t.counter(direction, 0, "netdev_non_rdma_unicast_bytes_total", "Unicast bytes of this function that are not RDMA: "+
+		"mostly TCP. A rise where RDMA falls is a job that fell back.", "%x_vport_unicast_bytes")
+	t.counter(direction, 0, "netdev_non_rdma_unicast_packets_total", "Unicast packets that are not RDMA.",
+		"%x_vport_unicast_packets")
+	t.gauge(g.With("operation"), 0.01, "netdev_pci_stalled_ratio", "Part of the last second in which the adapter wanted "+
+		"to use PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is the "+
+		"bottleneck.", "outbound_pci_stalled_rd=read", "outbound_pci_stalled_wr=write")
+	t.counter(g.With("operation"), 0, "netdev_pci_stalled_seconds_total", "Seconds in which the adapter could not use "+
+		"PCIe for more than 30 % of the time.", "outbound_pci_stalled_rd_events=read", "outbound_pci_stalled_wr_events=write")
+	t.counter(g, 0, "netdev_pci_buffer_overflow_packets_total", "Packets dropped because PCIe was too slow.",
+		"outbound_pci_buffer_overflow")
+	t.counter(direction, 0, "netdev_pci_signal_integrity_errors_total", "Errors on the PCIe link that made it recover; a "+
+		"rising value points to slot, riser or card.", "%x_pci_signal_integrity")
 }

@@ -27,12 +27,10 @@ func (t *table) addCounters(port collector.Group) {
 
 	abi.saturating(32, "port_transmit_wait_ticks_total", "Ticks in which the port had data to send and could not. The "+
 		"length of a tick depends on the device: compare a device only with itself.", "port_xmit_wait")
-	abi.saturating(16, "port_symbol_errors_total", "Minor link errors on one or more lanes; rising means a bad cable or "+
-		"transceiver.", "symbol_error")
-	abi.saturating(8, "port_link_error_recovery_total", "Times the link recovered from an error state.",
-		"link_error_recovery")
-	abi.saturating(8, "port_link_downed_total", "Times the link failed to recover and went down.", "link_downed",
-		"link_down_events")
+	abi.saturating(16, "port_symbol_errors_total", "Minor link errors; rising means a bad cable or optics.",
+		"symbol_error")
+	abi.saturating(8, "port_link_error_recovery_total", "Times the link recovered from an error.", "link_error_recovery")
+	abi.saturating(8, "port_link_downed_total", "Times the link went down.", "link_downed", "link_down_events")
 	abi.saturating(16, "port_receive_errors_total", "Packets received with an error.", "port_rcv_errors", "rx_roce_errors")
 	abi.saturating(16, "port_receive_remote_physical_errors_total", "Packets received that the sender had marked as bad.",
 		"port_rcv_remote_physical_errors")
@@ -42,8 +40,7 @@ func (t *table) addCounters(port collector.Group) {
 		"congested.", "port_rcv_discards", "rx_roce_discards", "rx_drops")
 	abi.saturating(16, "port_transmit_discards_total", "Packets to be sent that the port dropped because it was down or "+
 		"congested.", "port_xmit_discards", "tx_roce_discards")
-	bnxt.counter("port_transmit_errors_total", "Packets that could not be sent because of an error.", "tx_roce_errors",
-		"send_err")
+	bnxt.counter("port_transmit_errors_total", "Packets not sent because of an error.", "tx_roce_errors", "send_err")
 	abi.saturating(8, "port_receive_constraint_errors_total", "Received packets rejected by a partition or raw-packet "+
 		"rule.", "port_rcv_constraint_errors")
 	abi.saturating(8, "port_transmit_constraint_errors_total", "Packets not sent because of a partition or raw-packet "+
@@ -75,19 +72,16 @@ func (t *table) addCounters(port collector.Group) {
 	mlx5.narrow("port_rnr_naks_received_total", "Receiver-not-ready NAKs received: the peer's software is too slow.",
 		"rnr_nak_retry_err", "rnr_naks_rcvd", "rcvd_rnr_err")
 	rxe.counter("port_rnr_naks_sent_total", "Receiver-not-ready NAKs sent: software here is too slow.", "send_rnr_err")
-	mlx5.narrow("port_transport_retries_exceeded_total", "Queue pairs that failed because the peer never acknowledged.",
+	mlx5.narrow("port_transport_retries_exceeded_total", "Queue pairs that failed because the peer did not answer.",
 		"req_transport_retries_exceeded", "max_retry_exceeded", "retry_exceeded_err")
 	mlx5.narrow("port_rnr_retries_exceeded_total", "Queue pairs that failed because the peer never became ready.",
 		"req_rnr_retries_exceeded", "retry_rnr_exceeded_err")
 	mlx5.narrow("port_adaptive_retransmits_total", "Adaptive retransmissions.", "roce_adp_retrans")
-	mlx5.narrow("port_adaptive_retransmit_timeouts_total", "Adaptive retransmissions that timed out.",
-		"roce_adp_retrans_to")
+	mlx5.narrow("port_adaptive_retransmit_timeouts_total", "Timeouts of adaptive retransmissions.", "roce_adp_retrans_to")
 	mlx5.narrow("port_slow_restarts_total", "Times RoCE slow restart was used.", "roce_slow_restart")
-	mlx5.narrow("port_slow_restart_cnps_total", "Congestion notifications that slow restart sent.",
-		"roce_slow_restart_cnps")
+	mlx5.narrow("port_slow_restart_cnps_total", "Congestion notifications of slow restart.", "roce_slow_restart_cnps")
 	mlx5.narrow("port_slow_restart_transitions_total", "Times RoCE changed to slow restart.", "roce_slow_restart_trans")
-	mlx5.counter("port_icrc_errors_total", "RoCE packets received with a bad checksum (ICRC): corruption in transit.",
-		"rx_icrc_encapsulated")
+	mlx5.counter("port_icrc_errors_total", "RoCE packets received with a bad checksum (ICRC).", "rx_icrc_encapsulated")
 	mlx5.narrow("port_out_of_buffer_total", "Packets dropped because no receive buffer was posted; on mlx5 including "+
 		"those of Ethernet queues.", "out_of_buffer", "rx_out_of_buffer")
 
@@ -112,9 +106,8 @@ func (t *table) addCounters(port collector.Group) {
 
 	mlx5.narrow("port_responder_local_length_errors_total", "Requests received that were longer than their buffer.",
 		"resp_local_length_error")
-	mlx5.narrow("port_responder_completion_errors_total", "Responder completions that ended in an error.",
-		"resp_cqe_error")
-	mlx5.narrow("port_requester_completion_errors_total", "Requester completions that ended in an error.", "req_cqe_error")
+	mlx5.narrow("port_responder_completion_errors_total", "Responder completions with an error.", "resp_cqe_error")
+	mlx5.narrow("port_requester_completion_errors_total", "Requester completions with an error.", "req_cqe_error")
 	mlx5.narrow("port_responder_completion_flush_errors_total", "Responder completions flushed when a queue pair went to "+
 		"the error state; part of every teardown.", "resp_cqe_flush_error")
 	mlx5.narrow("port_requester_completion_flush_errors_total", "Requester completions flushed when a queue pair went to "+
@@ -134,15 +127,13 @@ func (t *table) addCounters(port collector.Group) {
 	bnxt.counter("port_roce_transmit_bytes_total", "Bytes of RoCE packets sent.", "tx_roce_only_bytes")
 	bnxt.counter("port_roce_receive_packets_total", "RoCE packets received.", "rx_roce_only_pkts", "RxUDP")
 	bnxt.counter("port_roce_transmit_packets_total", "RoCE packets sent.", "tx_roce_only_pkts", "TxUDP")
-	bnxt.counter("port_roce_receive_good_bytes_total", "Bytes of RoCE packets received without error.",
-		"rx_roce_good_bytes")
-	bnxt.counter("port_roce_receive_good_packets_total", "RoCE packets received without error.", "rx_roce_good_pkts")
+	bnxt.counter("port_roce_receive_good_bytes_total", "Bytes of good RoCE packets received.", "rx_roce_good_bytes")
+	bnxt.counter("port_roce_receive_good_packets_total", "Good RoCE packets received.", "rx_roce_good_pkts")
 	bnxt.counter("port_recoverable_errors_total", "Errors the device recovered from.", "recoverable_errors")
 	bnxt.counter("port_unrecoverable_errors_total", "Errors the device could not recover from.", "unrecoverable_err")
 	bnxt.counter("port_missing_responses_total", "Responses that did not arrive.", "missing_resp")
 	bnxt.counter("port_bad_responses_total", "Bad responses received.", "bad_resp_err")
-	bnxt.counter("port_pacing_alerts_total", "Times doorbell pacing was triggered because the doorbell FIFO filled up.",
-		"pacing_alerts")
+	bnxt.counter("port_pacing_alerts_total", "Times a full doorbell FIFO triggered pacing.", "pacing_alerts")
 
 	t.ipv4ReceiveBytes = irdma.counter("port_ipv4_receive_bytes_total", "Bytes received in IPv4 packets of RDMA.",
 		"ip4InOctets")
@@ -182,28 +173,25 @@ func (t *table) addCounters(port collector.Group) {
 		{"mws", "memory_windows", "Memory windows"},
 	} {
 		bnxt.gauge("port_"+object.name, object.plural+" in use.", "active_"+object.raw)
-		bnxt.gauge("port_"+object.name+"_peak", object.plural+" in use, peak since the driver was loaded.",
-			"watermark_"+object.raw)
+		bnxt.gauge("port_"+object.name+"_peak", object.plural+" in use, peak since driver load.", "watermark_"+object.raw)
 	}
 }
 
 // addLegacyCounters adds the rows of counters_ext/, which kernels before 4.5 had beside a counters/ with 32-bit values.
 func (t *table) addLegacyCounters(port collector.Group) {
 	ext := counters{port.Ref(refOldExt), t.legacy}
-	ext.words("port_legacy_receive_bytes_total", "Bytes received, from counters_ext of old kernels.", "port_rcv_data_64")
-	ext.words("port_legacy_transmit_bytes_total", "Bytes sent, from counters_ext of old kernels.", "port_xmit_data_64")
-	ext.counter("port_legacy_receive_packets_total", "Packets received, from counters_ext of old kernels.",
-		"port_rcv_packets_64")
-	ext.counter("port_legacy_transmit_packets_total", "Packets sent, from counters_ext of old kernels.",
-		"port_xmit_packets_64")
-	ext.counter("port_legacy_unicast_receive_packets_total", "Unicast packets received, from counters_ext of old kernels.",
+	ext.words("port_legacy_receive_bytes_total", "Bytes received, on kernels before 4.5.", "port_rcv_data_64")
+	ext.words("port_legacy_transmit_bytes_total", "Bytes sent, on kernels before 4.5.", "port_xmit_data_64")
+	ext.counter("port_legacy_receive_packets_total", "Packets received, on kernels before 4.5.", "port_rcv_packets_64")
+	ext.counter("port_legacy_transmit_packets_total", "Packets sent, on kernels before 4.5.", "port_xmit_packets_64")
+	ext.counter("port_legacy_unicast_receive_packets_total", "Unicast packets received, on kernels before 4.5.",
 		"port_unicast_rcv_packets")
-	ext.counter("port_legacy_unicast_transmit_packets_total", "Unicast packets sent, from counters_ext of old kernels.",
+	ext.counter("port_legacy_unicast_transmit_packets_total", "Unicast packets sent, on kernels before 4.5.",
 		"port_unicast_xmit_packets")
-	ext.counter("port_legacy_multicast_receive_packets_total", "Multicast packets received, from counters_ext of old "+
-		"kernels.", "port_multicast_rcv_packets")
-	ext.counter("port_legacy_multicast_transmit_packets_total", "Multicast packets sent, from counters_ext of old "+
-		"kernels.", "port_multicast_xmit_packets")
+	ext.counter("port_legacy_multicast_receive_packets_total", "Multicast packets received, on kernels before 4.5.",
+		"port_multicast_rcv_packets")
+	ext.counter("port_legacy_multicast_transmit_packets_total", "Multicast packets sent, on kernels before 4.5.",
+		"port_multicast_xmit_packets")
 }
 
 // addDeviceCounters adds the rows of the hw_counters/ that some devices have beside their ports' (EFA: commands to the

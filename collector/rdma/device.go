@@ -34,7 +34,10 @@ type port struct {
 	hwLabels   [2][]string // by sysfs, by netlink
 	hwLifespan collector.Facts
 
-	gids gidTable
+	gids       *rail.GIDTable
+	own        func(netdev string) bool // whether a GID's interface is the rail's
+	gidHistory *gidHistory
+	gidFacts   collector.Facts
 }
 
 // retryNetlink is how long hw_counters that netlink does not have are read from sysfs before netlink is tried again.
@@ -49,7 +52,7 @@ func (s *Source) open(k key) *port {
 		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
 		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
-		gids: newGIDTable(s, r, labels)}
+		gids: rail.NewGIDTable(r.Dir, r.Port), own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.table.ports, set: p.set}
 	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.table.ports, set: p.set},
 		{path: filepath.Join(dir, "counters_ext"), index: s.table.legacy, set: p.set}}
@@ -84,7 +87,7 @@ func (p *port) Read(r *collector.Reading) {
 	}
 	p.readHWCounters(r)
 	p.readBytes(r)
-	p.gids.read(r)
+	p.gidFacts.Read(r, func() { p.readGIDs(r) })
 }
 
 // readState emits the state, and the rate, which is meaningless unless the port is active.

@@ -13,46 +13,35 @@ import (
 // maxGIDSeries is how many entries of a GID table are exported: it may have hundreds.
 const maxGIDSeries = 16
 
-// gidTable is the GID table of a port, which is read as facts.
-type gidTable struct {
-	rows    *table
-	rail    rail.Rail
-	labels  []string
-	table   *rail.GIDTable
-	own     func(netdev string) bool
-	history *gidHistory
-	facts   collector.Facts
+// gidHistory returns the history of a rail, which is kept when the device goes.
+func (s *Source) gidHistory(rail string) *gidHistory {
+	h, _ := s.histories.LoadOrStore(rail, &gidHistory{})
+	return h.(*gidHistory)
 }
 
-func newGIDTable(s *Source, r rail.Rail, labels []string) gidTable {
-	return gidTable{rows: s.table, rail: r, labels: labels, table: rail.NewGIDTable(r.Dir, r.Port),
-		own: rail.Own(s.sysfs, r.Netdev), history: s.history(r.Name)}
-}
-
-func (g *gidTable) read(r *collector.Reading) { g.facts.Read(r, func() { g.readFacts(r) }) }
-
-func (g *gidTable) readFacts(r *collector.Reading) {
-	list, errs := g.table.Read()
+func (p *port) readGIDs(r *collector.Reading) {
+	t, labels := p.table, p.set.labels
+	list, errs := p.gids.Read()
 	for _, err := range errs {
 		if errors.Is(err, rail.ErrNoTable) {
 			return
 		}
 		r.Fail(err)
 	}
-	r.Add(g.rows.gids, g.labels, float64(len(list)))
-	for _, gid := range rail.UsableGIDs(list, g.rail.LinkLayer, g.own, maxGIDSeries) {
+	r.Add(t.gids, labels, float64(len(list)))
+	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, maxGIDSeries) {
 		entry := []string{strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev}
-		r.Add(g.rows.gid, slices.Concat(g.labels, entry), 1)
+		r.Add(t.gid, slices.Concat(labels, entry), 1)
 	}
 	if len(errs) > 0 {
 		return
 	}
-	r.Add(g.rows.gidChanges, g.labels, float64(g.history.update(list)))
-	if g.rail.Netdev == "" || g.rail.LinkLayer == "InfiniBand" {
+	r.Add(t.gidChanges, labels, float64(p.gidHistory.update(list)))
+	if p.rail.Netdev == "" || p.rail.LinkLayer == "InfiniBand" {
 		return
 	}
-	if misbound, ok := rail.Misbound(list, g.own); ok {
-		r.Add(g.rows.misbound, g.labels, collector.Bool(misbound))
+	if misbound, ok := rail.Misbound(list, p.own); ok {
+		r.Add(t.misbound, labels, collector.Bool(misbound))
 	}
 }
 

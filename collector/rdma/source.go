@@ -27,8 +27,7 @@ type Source struct {
 	set    *collector.Set[key, *port]
 	limits map[string]rail.Limits // by rail name, of the last reading
 
-	mu        sync.Mutex
-	histories map[string]*gidHistory // by rail name, kept when the device goes; protected by mu
+	histories sync.Map // of *gidHistory by rail name
 }
 
 // key identifies a port. The first port of a device has the counters of the device as a whole.
@@ -41,7 +40,7 @@ type key struct {
 func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, rails: rails, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
 		excluded: func() []string { return nil }, missing: func() []rail.Missing { return nil },
-		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}, histories: map[string]*gidHistory{}}
+		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}}
 	s.set = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
 	return s
 }
@@ -96,16 +95,4 @@ func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(col
 			emit(collector.Sample{Metric: s.table.capacity, Labels: l, Value: c})
 		}
 	}
-}
-
-// history returns the history of a rail's GIDs.
-func (s *Source) history(name string) *gidHistory {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.histories[name]
-	if h == nil {
-		h = &gidHistory{}
-		s.histories[name] = h
-	}
-	return h
 }
