@@ -32,10 +32,12 @@ func (r *Reading) Add(m *Metric, labels []string, value float64) {
 	r.samples = append(r.samples, Sample{Metric: m, Labels: labels, Value: value})
 }
 
-// AddEach adds a sample for each of several label sets.
-func (r *Reading) AddEach(m *Metric, labels [][]string, value float64) {
-	for _, l := range labels {
-		r.Add(m, l, value)
+// Record adds a sample for each of the label sets, or the fault of reading the value if err is not nil; see [Reading.Fail].
+func (r *Reading) Record(m *Metric, value float64, err error, labels ...[]string) {
+	if r.Fail(err); err == nil {
+		for _, l := range labels {
+			r.Add(m, l, value)
+		}
 	}
 }
 

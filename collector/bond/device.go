@@ -254,9 +254,7 @@ func (b *bond) readLACPFacts(r *collector.Reading, hasAggregator bool) {
 	} {
 		if word, ok := b.option(r, file); ok && word != "" {
 			v, err := sysfs.ParseUint([]byte(word))
-			if r.Fail(sysfs.At(filepath.Join(b.dir, file), err)); err == nil {
-				r.Add(row, b.labels, float64(v))
-			}
+			r.Record(row, float64(v), sysfs.At(filepath.Join(b.dir, file), err), b.labels)
 		}
 	}
 }

@@ -76,9 +76,7 @@ func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
 		carrier, err := m.carrier.Carrier(r.Time)
-		if r.Fail(err); err == nil {
-			r.Add(b.table.memberCarrier, m.labels, collector.Bool(carrier))
-		}
+		r.Record(b.table.memberCarrier, collector.Bool(carrier), err, m.labels)
 		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status() in
 		// include/net/bonding.h).
 		isUp, ok := b.readState(r, &m.status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")

@@ -52,11 +52,11 @@ func (u *unlocked) Read(r *collector.Reading) {
 	t := u.source.table
 	if link := u.link(r.Time); link != nil {
 		if link.OperState != rtnl.OperUnknown {
-			r.AddEach(t.up, u.labels, collector.Bool(link.OperState == rtnl.OperUp))
+			r.Record(t.up, collector.Bool(link.OperState == rtnl.OperUp), nil, u.labels...)
 		}
 		for _, n := range t.numbers {
 			if v, ok := link.Number(n.index); ok {
-				r.AddEach(n.row, u.labels, float64(v))
+				r.Record(n.row, float64(v), nil, u.labels...)
 			}
 		}
 		return
@@ -64,9 +64,7 @@ func (u *unlocked) Read(r *collector.Reading) {
 	u.readOperState(r)
 	for i, n := range t.numbers {
 		v, err := u.numbers[i].Uint(r.Time)
-		if r.Fail(err); err == nil {
-			r.AddEach(n.row, u.labels, float64(v))
-		}
+		r.Record(n.row, float64(v), err, u.labels...)
 	}
 }
 
@@ -99,7 +97,7 @@ func (u *unlocked) readOperState(r *collector.Reading) {
 	}
 	switch word := string(bytes.TrimSpace(b)); word {
 	case "up", "down", "lowerlayerdown", "dormant", "testing", "notpresent":
-		r.AddEach(u.source.up, u.labels, collector.Bool(word == "up"))
+		r.Record(u.source.up, collector.Bool(word == "up"), nil, u.labels...)
 	case "unknown":
 	default:
 		r.Fail(sysfs.Invalid(u.up.Path, b, "not an operational state"))
@@ -138,9 +136,7 @@ func newLocked(s *Source, k key) *locked {
 // Read implements [collector.Device].
 func (l *locked) Read(r *collector.Reading) {
 	carrier, err := l.carrier.Carrier(r.Time)
-	if r.Fail(err); err == nil {
-		r.AddEach(l.table.carrier, l.labels, collector.Bool(carrier))
-	}
+	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
 	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
 		l.statistics.forget()
@@ -165,7 +161,7 @@ func (l *locked) readSpeed(r *collector.Reading) {
 		v, err = sysfs.ParseUint(b)
 	}
 	if r.Fail(sysfs.At(l.speed.Path, err)); err == nil && v > 0 && v < 1<<31 {
-		r.AddEach(l.table.speed, l.labels, l.table.speed.From[0].Value(v))
+		r.Record(l.table.speed, l.table.speed.From[0].Value(v), nil, l.labels...)
 	}
 }
 

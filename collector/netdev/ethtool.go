@@ -64,7 +64,7 @@ func (l *locked) readStatistics(r *collector.Reading) {
 		return
 	}
 	for _, c := range s.columns {
-		r.AddEach(c.statistic.row, c.labels, c.statistic.origin.Value(values[c.at]))
+		r.Record(c.statistic.row, c.statistic.origin.Value(values[c.at]), nil, c.labels...)
 	}
 }
 

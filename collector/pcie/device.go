@@ -65,9 +65,7 @@ func (f *function) Read(r *collector.Reading) {
 		if err == nil {
 			total, err = parseErrorTotal(b, count.total)
 		}
-		if r.Fail(sysfs.At(count.file.Path, err)); err == nil {
-			r.AddEach(f.table.aer, count.labels, float64(total))
-		}
+		r.Record(f.table.aer, float64(total), sysfs.At(count.file.Path, err), count.labels...)
 	}
 }
 
@@ -78,12 +76,12 @@ func (f *function) readFacts(r *collector.Reading) {
 	}
 	current, err := f.readLink(r, "current", f.table.speed, f.table.width)
 	if err == nil {
-		r.AddEach(f.table.bandwidth, f.labels, current.BytesPerSecond())
+		r.Record(f.table.bandwidth, current.BytesPerSecond(), nil, f.labels...)
 	}
 	_, _ = f.readLink(r, "max", f.table.maxSpeed, f.table.maxWidth) // an error was reported
 	node, err := readNUMANode(filepath.Join(f.dir, "numa_node"))
 	if fail(r, err); err == nil && node >= 0 {
-		r.AddEach(f.table.numa, f.labels, float64(node))
+		r.Record(f.table.numa, float64(node), nil, f.labels...)
 	}
 }
 
@@ -98,8 +96,8 @@ func fail(r *collector.Reading, err error) {
 func (f *function) readLink(r *collector.Reading, kind string, speed, width *collector.Metric) (rail.Link, error) {
 	link, err := rail.ReadLink(f.dir, kind)
 	if err == nil {
-		r.AddEach(speed, f.labels, link.GigaTransfers*1e9)
-		r.AddEach(width, f.labels, float64(link.Width))
+		r.Record(speed, link.GigaTransfers*1e9, nil, f.labels...)
+		r.Record(width, float64(link.Width), nil, f.labels...)
 	} else if !errors.Is(err, rail.ErrNoLink) {
 		fail(r, err)
 	}

@@ -95,22 +95,16 @@ func (p *port) readState(r *collector.Reading) {
 	labels := p.set.labels
 	state, err := p.port.State()
 	p.limits.Active, p.limits.Rate = err == nil && state == rail.StateActive, 0
-	if r.Fail(err); err == nil {
-		r.Add(p.table.state, labels, float64(state))
+	if r.Record(p.table.state, float64(state), err, labels); err == nil {
 		r.Add(p.table.up, labels, collector.Bool(p.limits.Active))
 	}
 	state, err = p.port.PhysState()
-	if r.Fail(err); err == nil {
-		r.Add(p.table.physState, labels, float64(state))
-	}
+	r.Record(p.table.physState, float64(state), err, labels)
 	if !p.limits.Active {
 		return
 	}
-	rate, err := p.port.Rate()
-	if r.Fail(err); err == nil {
-		r.Add(p.table.rate, labels, rate)
-		p.limits.Rate = rate
-	}
+	p.limits.Rate, err = p.port.Rate()
+	r.Record(p.table.rate, p.limits.Rate, err, labels)
 	p.facts.Read(r, func() { // the pcie source reports errors of the link
 		limits := p.port.LimitsIn(rail.StateActive)
 		p.limits.PortKey, p.limits.LinkKey, p.limits.Link = limits.PortKey, limits.LinkKey, limits.Link

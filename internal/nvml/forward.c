@@ -28,44 +28,22 @@ typedef unsigned int num; /* also of nvml.h's enums */
 #define PPPPP (ptr a, ptr b, ptr c, ptr d, ptr e), (a, b, c, d, e)
 
 #define FUNCTIONS(F) \
-	F(nvmlInit_v2, V) \
-	F(nvmlInit, V) \
-	F(nvmlSystemGetDriverVersion, PN) \
-	F(nvmlDeviceGetCount_v2, P) \
-	F(nvmlDeviceGetCount, P) \
-	F(nvmlDeviceGetHandleByIndex_v2, NP) \
-	F(nvmlDeviceGetHandleByIndex, NP) \
-	F(nvmlDeviceGetUUID, PPN) \
-	F(nvmlDeviceGetName, PPN) \
-	F(nvmlDeviceGetPciInfo_v3, PP) \
-	F(nvmlDeviceGetPciInfo_v2, PP) \
-	F(nvmlDeviceGetPciInfo, PP) \
-	F(nvmlDeviceGetMemoryInfo_v2, PP) \
-	F(nvmlDeviceGetMemoryInfo, PP) \
-	F(nvmlDeviceGetComputeRunningProcesses_v3, PPP) \
-	F(nvmlDeviceGetComputeRunningProcesses_v2, PPP) \
-	F(nvmlDeviceGetComputeRunningProcesses, PPP) \
-	F(nvmlDeviceGetGraphicsRunningProcesses_v3, PPP) \
-	F(nvmlDeviceGetGraphicsRunningProcesses_v2, PPP) \
-	F(nvmlDeviceGetGraphicsRunningProcesses, PPP) \
-	F(nvmlDeviceGetMaxMigDeviceCount, PP) \
-	F(nvmlDeviceGetMigDeviceHandleByIndex, PNP) \
-	F(nvmlDeviceGetGpuInstanceId, PP) \
-	F(nvmlDeviceGetComputeInstanceId, PP) \
-	F(nvmlDeviceGetUtilizationRates, PP) \
-	F(nvmlDeviceGetBAR1MemoryInfo, PP) \
-	F(nvmlDeviceGetTotalEccErrors, PNNP) \
-	F(nvmlDeviceGetRemappedRows, PPPPP) \
-	F(nvmlDeviceGetPcieReplayCounter, PP) \
-	F(nvmlDeviceGetTemperature, PNP) \
-	F(nvmlDeviceGetTemperatureV, PP) \
-	F(nvmlDeviceGetPowerUsage, PP) \
-	F(nvmlDeviceGetClockInfo, PNP) \
-	F(nvmlDeviceGetMigMode, PPP) \
-	F(nvmlDeviceGetCurrentClocksEventReasons, PP) \
-	F(nvmlDeviceGetCurrentClocksThrottleReasons, PP) \
-	F(nvmlDeviceGetSupportedClocksEventReasons, PP) \
-	F(nvmlDeviceGetSupportedClocksThrottleReasons, PP)
+	F(nvmlInit_v2, V) F(nvmlInit, V) F(nvmlSystemGetDriverVersion, PN) \
+	F(nvmlDeviceGetCount_v2, P) F(nvmlDeviceGetCount, P) \
+	F(nvmlDeviceGetHandleByIndex_v2, NP) F(nvmlDeviceGetHandleByIndex, NP) \
+	F(nvmlDeviceGetUUID, PPN) F(nvmlDeviceGetName, PPN) \
+	F(nvmlDeviceGetPciInfo_v3, PP) F(nvmlDeviceGetPciInfo_v2, PP) F(nvmlDeviceGetPciInfo, PP) \
+	F(nvmlDeviceGetMemoryInfo_v2, PP) F(nvmlDeviceGetMemoryInfo, PP) F(nvmlDeviceGetBAR1MemoryInfo, PP) \
+	F(nvmlDeviceGetComputeRunningProcesses_v3, PPP) F(nvmlDeviceGetGraphicsRunningProcesses_v3, PPP) \
+	F(nvmlDeviceGetComputeRunningProcesses_v2, PPP) F(nvmlDeviceGetGraphicsRunningProcesses_v2, PPP) \
+	F(nvmlDeviceGetComputeRunningProcesses, PPP) F(nvmlDeviceGetGraphicsRunningProcesses, PPP) \
+	F(nvmlDeviceGetMigMode, PPP) F(nvmlDeviceGetMaxMigDeviceCount, PP) F(nvmlDeviceGetMigDeviceHandleByIndex, PNP) \
+	F(nvmlDeviceGetGpuInstanceId, PP) F(nvmlDeviceGetComputeInstanceId, PP) \
+	F(nvmlDeviceGetTotalEccErrors, PNNP) F(nvmlDeviceGetRemappedRows, PPPPP) F(nvmlDeviceGetPcieReplayCounter, PP) \
+	F(nvmlDeviceGetTemperature, PNP) F(nvmlDeviceGetTemperatureV, PP) \
+	F(nvmlDeviceGetUtilizationRates, PP) F(nvmlDeviceGetPowerUsage, PP) F(nvmlDeviceGetClockInfo, PNP) \
+	F(nvmlDeviceGetCurrentClocksEventReasons, PP) F(nvmlDeviceGetCurrentClocksThrottleReasons, PP) \
+	F(nvmlDeviceGetSupportedClocksEventReasons, PP) F(nvmlDeviceGetSupportedClocksThrottleReasons, PP)
 
 #define HIDDEN __attribute__((visibility("hidden")))
 #define FORWARD(function, signature) FORWARD_(function, signature)
