@@ -57,8 +57,8 @@ type Source interface {
 	Name() string
 	// Metrics returns the rows, always the same ones.
 	Metrics() []*Metric
-	// Read emits what can be read now. Everything else is in the error, one [*Fault] each, joined; samples and an error
-	// do not exclude each other. The error wraps [ErrAbsent] when the machine has no such hardware. One goroutine at a
-	// time calls it, and it returns in bounded time; emit is called until it returns, by one goroutine at a time.
+	// Read emits what can be read now. Everything else is in the error, one [*Fault] each, joined; samples and an error do
+	// not exclude each other. The error wraps [ErrAbsent] when the machine has no such hardware. One goroutine at a time
+	// calls it, and it returns in bounded time; emit is called until it returns, by one goroutine at a time.
 	Read(emit func(Sample)) error
 }

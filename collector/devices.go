@@ -32,7 +32,8 @@ func (r *Reading) Add(m *Metric, labels []string, value float64) {
 	r.samples = append(r.samples, Sample{Metric: m, Labels: labels, Value: value})
 }
 
-// Record adds a sample for each of the label sets, or the fault of reading the value if err is not nil; see [Reading.Fail].
+// Record adds a sample for each of the label sets, or the fault of reading the value if err is not nil; see
+// [Reading.Fail].
 func (r *Reading) Record(m *Metric, value float64, err error, labels ...[]string) {
 	if r.Fail(err); err == nil {
 		for _, l := range labels {

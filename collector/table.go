@@ -44,7 +44,7 @@ func (g Group) Ref(ref string) Group {
 	return g
 }
 
-// From is the group whose rows are made of the origins first, and then of the names that they give.
+// From is the group whose rows have these origins first, and then their own names.
 func (g Group) From(origins ...Origin) Group {
 	g.from = slices.Concat(g.from, origins)
 	return g

@@ -103,7 +103,7 @@ func (b *bond) readState(r *collector.Reading, f *sysfs.Attr, row *collector.Met
 	return is, true
 }
 
-// number reads a file as a number; one that holds the text absent has none.
+// number reads a file as a number; ok is false if it holds one of absent.
 func (b *bond) number(r *collector.Reading, f *sysfs.Attr, absent ...string) (v uint64, ok bool) {
 	text, ok := b.read(r, f)
 	if !ok || slices.Contains(absent, string(text)) {
@@ -214,8 +214,8 @@ func (b *bond) updateMembers(r *collector.Reading) bool {
 	return true
 }
 
-// readAggregator emits the active aggregator, and reports whether there is one. The driver prints 0 without one, and
-// an empty file for the partner to a process without CAP_NET_ADMIN.
+// readAggregator emits the active aggregator, and reports whether there is one. The driver prints 0 without one, and an
+// empty file for the partner to a process without CAP_NET_ADMIN.
 func (b *bond) readAggregator(r *collector.Reading) bool {
 	id, known := b.number(r, &b.aggregator, "")
 	if id > 0 {

@@ -11,8 +11,8 @@ import (
 
 const memoryCall = "nvmlDeviceGetMemoryInfo"
 
-// readMemory emits the memory of the GPU. Only the answer "not supported" or a total of 0 makes it a GPU without its own
-// memory, not a missing function or permission.
+// readMemory emits the memory of the GPU. Only the answer "not supported" or a total of 0 makes it a GPU without its
+// own memory, not a missing function or permission.
 func (d *device) readMemory() {
 	m, err := d.Memory()
 	if err == nil && m.Total == 0 || nvml.CodeOf(err) == nvml.CodeNotSupported {

@@ -130,9 +130,8 @@ func (t *table) addHealth(gpu collector.Group) {
 			"included in gpu_ecc_errors_total.", ecc)
 	t.query(nvml.QueryECCVolatile, field{row: recent, label: "corrected"})
 	t.query(nvml.QueryECCVolUncorr, field{row: recent, label: "uncorrected"})
-	rows := gpu.Ref("nvml.h nvmlDeviceGetRemappedRows corrRows, uncRows").With("cause").Gauge("gpu_remapped_rows", "Memory "+
-		"rows replaced by spare ones, after errors that could be corrected (correctable) and that could not (uncorrectable).",
-		remapped)
+	rows := gpu.Ref("nvml.h nvmlDeviceGetRemappedRows corrRows, uncRows").With("cause").Gauge("gpu_remapped_rows",
+		"Memory rows replaced by spare ones, after errors that were correctable or uncorrectable.", remapped)
 	t.query(nvml.QueryRemappedRows, field{row: rows, label: "correctable"}, field{row: rows, label: "uncorrectable"},
 		field{row: gpu.Ref("nvml.h nvmlDeviceGetRemappedRows isPending").Gauge("gpu_row_remap_pending", "1 while rows wait "+
 			"for the next GPU reset to be replaced.", remapped), most: 1},

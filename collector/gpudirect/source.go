@@ -29,7 +29,7 @@ type model struct {
 	err  error
 }
 
-// New returns the source for what is below sysfs (/sys) and procfs (/proc). A read takes at most budget.
+// New returns the source for sysfs (/sys) and procfs (/proc). A read takes at most budget.
 func New(sysfs, procfs string, budget time.Duration) *Source {
 	return &Source{sysfs: sysfs, procfs: procfs, budget: budget, table: newTable()}
 }

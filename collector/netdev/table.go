@@ -81,9 +81,9 @@ func (t *table) number(add func(name, help string, from ...string) *collector.Me
 	t.numbers = append(t.numbers, number{add(name, help, file), file, index})
 }
 
-// counter adds a row of ethtool statistics with a scale, 0 for 1. In the driver's names % stands for r and t, and # for a digit from 0 to 7;
-// the label values after rail and netdev are the digit, what follows =, and the direction. For each set of label values,
-// the first name that a driver has is used.
+// counter adds a row of ethtool statistics, with a scale where it is not 0. In the driver's names % stands for r and t,
+// and # for a digit from 0 to 7; the label values after rail and netdev are the digit, what follows =, and the
+// direction. For each set of label values, the first name that a driver has is used.
 func (t *table) counter(g collector.Group, scale float64, name, help string, from ...string) {
 	g, list := withNames(g, scale, from)
 	t.index(g.Counter(name, help), list)

@@ -162,8 +162,8 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	return true
 }
 
-// readBytes emits the bytes of a port without a counter of all of them: that of a driver that counts by IP version
-// (irdma), and of a software device.
+// readBytes emits the bytes of a port without a counter of all bytes: of irdma, which counts by IP version, and of a
+// software device.
 func (p *port) readBytes(r *collector.Reading) {
 	if !p.rail.Software && p.set.owner[p.table.ipv4ReceiveBytes] == nil {
 		return

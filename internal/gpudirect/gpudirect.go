@@ -1,5 +1,5 @@
-// Package gpudirect decides how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report. It
-// reads no files: callers pass the texts.
+// Package gpudirect decides how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report.
+// It reads no files: callers pass the texts.
 package gpudirect
 
 import (

@@ -1,6 +1,6 @@
 // Package lane prevents a call that hangs from blocking others. A read of sysfs, an ioctl or a call into a driver
 // cannot be cancelled: it can block in the kernel forever. So each thing that may hang has its own lane: at most one
-// call is in it, a caller waits a bounded time, and nobody enters the lane before a stuck call has returned.
+// call is in it, a caller waits a bounded time, and no other call enters the lane before a stuck one has returned.
 //
 // One goroutine makes the calls of all lanes, one after another, because waking one for each costs more than most
 // calls. When a call takes long, another goroutine continues with the rest.
@@ -42,7 +42,7 @@ type Group[T any] struct {
 	idle chan func()          // to workers that wait for a call
 }
 
-// patience is how long the next calls wait for one that takes long, before another goroutine makes them.
+// patience is how long a call delays the next ones, before another goroutine makes them.
 const patience = 2 * time.Millisecond
 
 // Run calls fn once per key, each in its lane, and returns when all have returned or exceeded their budgets. The budget

@@ -62,7 +62,7 @@ var meanings = map[Code]struct{ text, reason string }{
 	CodePanic:           {"", ReasonPanic},
 }
 
-// meaning returns the entry of meanings, or one that is made from the number.
+// meaning returns text and reason of the code.
 func (c Code) meaning() (text, reason string) {
 	if m, known := meanings[c]; known {
 		return m.text, m.reason

@@ -31,8 +31,8 @@ type Result[T any] struct {
 	Err   error // why the GPU as a whole could not be read, an [*Error]
 }
 
-// Reader reads the GPUs for one user. Each GPU has a lane: a call that hangs costs the reader that GPU until it returns,
-// and no other. Safe for concurrent use.
+// Reader reads the GPUs for one user. Each GPU has a lane: a call that hangs costs the reader that GPU until it
+// returns, and no other. Safe for concurrent use.
 type Reader[T any] struct {
 	session *Session
 	read    func(GPU) (T, error)
@@ -40,8 +40,9 @@ type Reader[T any] struct {
 	gpus    lane.Group[Result[T]]
 }
 
-// NewReader returns a reader that calls read for each GPU, from several goroutines. The error of read is nil, or one for
-// which [Unreachable] holds. Read may outlive the [Reader.Read] that called it, so it shares nothing with its caller.
+// NewReader returns a reader that calls read for each GPU, from several goroutines. The error of read is nil, or one
+// for which [Unreachable] holds. Read may outlive the [Reader.Read] that called it, so it shares nothing with its
+// caller.
 func NewReader[T any](s *Session, read func(GPU) (T, error)) *Reader[T] {
 	return &Reader[T]{session: s, read: read}
 }

@@ -39,7 +39,7 @@ type Session struct {
 	tried  time.Time // end of the last initialisation; zero: at once
 }
 
-// NewSession returns the session over lib, which nobody else may use.
+// NewSession returns the session of lib, which must not be used elsewhere.
 func NewSession(lib Library) *Session {
 	s := &Session{lib: lib, front: make(chan struct{}, 1)}
 	for i := range s.turns {
@@ -49,8 +49,8 @@ func NewSession(lib Library) *Session {
 }
 
 // Release shuts NVML down for d from now: no device file of the driver is open, so that a GPU can be reset and the
-// driver replaced. Readers get [CodeReleased] meanwhile. An error means that a call has not returned; every read retries
-// the shutdown.
+// driver replaced. Readers get [CodeReleased] meanwhile. An error means that a call has not returned; every read
+// retries the shutdown.
 func (s *Session) Release(d time.Duration) error {
 	until := time.Now().Add(d).UnixNano()
 	for old := s.released.Load(); old < until && !s.released.CompareAndSwap(old, until); old = s.released.Load() {
