@@ -3,15 +3,9 @@
 //
 //	kernel, NVML → <source>.Source.Read → Sample{row, labels, value} → exporter
 //
-// A source has three files:
-//
-//   - table.go makes the rows with [Table]: name, help, labels, and the kernel's names for what a row is made of.
-//   - source.go finds the devices, gives each a key, and hands the keys to a [Set], which opens, reads and closes them.
-//   - device.go is one device: its files are kept open and read into a [Reading], what rarely changes as [Facts].
-//
-// To add a counter, add a row to its source's table and a line to a fixture; see CONTRIBUTING.md. To add a source, add
-// a package and a line in cmd/railscope. These packages are importable because of their path only: their API may change
-// at any time.
+// In a source, table.go makes the rows with [Table]; source.go finds the devices and passes their keys to a [Set], which
+// opens, reads and closes them; device.go reads one device into a [Reading], and what rarely changes as [Facts].
+// CONTRIBUTING.md describes how to add a counter or a source. The API may change at any time.
 package collector
 
 // Kind is the type of a metric.

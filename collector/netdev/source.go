@@ -38,7 +38,7 @@ type Source struct {
 	live    func(path string) bool // whether sysfs is the running kernel's
 	ioctl   ethtool.Ioctl          // nil until a socket is open
 	asking  lane.Group[map[string]*rtnl.Link]
-	netlink *rtnl.Client                          // owned by the lane of asking; nil until it is open
+	netlink rtnl.Client                           // owned by the lane of asking
 	links   atomic.Pointer[map[string]*rtnl.Link] // of this Read, by name
 }
 
@@ -181,26 +181,13 @@ func bondMembers(dir string) (members []string) {
 func (s *Source) askLinks(names []string) {
 	links := map[string]*rtnl.Link{}
 	if len(names) > 0 && s.live(s.net) {
-		read := func(string) map[string]*rtnl.Link { return s.readLinks(names) }
+		read := func(string) map[string]*rtnl.Link {
+			links, _ := s.netlink.Links(names) // none after an error
+			return links
+		}
 		if res := s.asking.Run(s.budget/2, []string{"links"}, read)[0]; res.State == lane.Done {
 			links = res.Value
 		}
 	}
 	s.links.Store(&links)
-}
-
-// readLinks returns the interfaces by name, none after an error.
-func (s *Source) readLinks(names []string) map[string]*rtnl.Link {
-	if s.netlink == nil {
-		var err error
-		if s.netlink, err = rtnl.Open(); err != nil {
-			return nil
-		}
-	}
-	links, err := s.netlink.Links(names)
-	if err != nil {
-		_ = s.netlink.Close() // nothing was written to it
-		s.netlink = nil
-	}
-	return links
 }

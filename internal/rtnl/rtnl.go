@@ -56,41 +56,53 @@ func Index(file string) (i int, ok bool) {
 // Number returns a number by its index; ok is false if the kernel did not report it.
 func (l *Link) Number(i int) (v uint64, ok bool) { return l.numbers[i], l.has&(1<<i) != 0 }
 
-// Client is a socket for route netlink. Not safe for concurrent use; a request waits for the kernel's RTNL lock,
-// without limit.
+// Client uses a socket in the network namespace of the thread that opens it, at the first request. The zero value is
+// ready to use. Not safe for concurrent use; a request waits for the kernel's RTNL lock, without limit.
 type Client struct {
-	fd       int
+	fd       int // file descriptor + 1, so that the zero value is closed
 	sequence uint32
 	buf      []byte
 }
 
-// Open opens a socket in the network namespace of the calling thread.
-func Open() (*Client, error) {
+func (c *Client) open() error {
+	if c.fd != 0 {
+		return nil
+	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("open a socket for route netlink: %w", err)
+		return fmt.Errorf("open a socket: %w", err)
 	}
+	c.fd, c.buf = fd+1, make([]byte, 32<<10)
 	timeout := unix.NsecToTimeval(time.Second.Nanoseconds()) // an answer may be lost
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("set the timeout of route netlink: %w", err)
+		return fmt.Errorf("set the timeout: %w", err)
 	}
-	return &Client{fd: fd, buf: make([]byte, 32<<10)}, nil
+	return nil
 }
 
-// Close closes the socket.
-func (c *Client) Close() error { return unix.Close(c.fd) }
+// Close closes the socket; the next request opens it again.
+func (c *Client) Close() {
+	if c.fd != 0 {
+		unix.Close(c.fd - 1)
+		c.fd = 0
+	}
+}
 
 // batch is how many requests are sent at once: their answers must fit into the socket's buffer.
 const batch = 16
 
-// Links returns the interfaces of the given names that exist. After an error the client must be closed.
+// Links returns the interfaces of the given names that exist.
 func (c *Client) Links(names []string) (map[string]*Link, error) {
 	links := make(map[string]*Link, len(names))
+	err := c.open()
 	for some := range slices.Chunk(names, batch) {
-		if err := c.query(some, links); err != nil {
-			return nil, fmt.Errorf("route netlink RTM_GETLINK: %w", err)
+		if err == nil {
+			err = c.query(some, links)
 		}
+	}
+	if err != nil {
+		c.Close() // a late answer must not be taken for the next one
+		return nil, fmt.Errorf("route netlink RTM_GETLINK: %w", err)
 	}
 	return links, nil
 }
@@ -102,11 +114,11 @@ func (c *Client) query(names []string, links map[string]*Link) error {
 		c.sequence++
 		request = appendRequest(request, c.sequence, name)
 	}
-	if err := unix.Sendto(c.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(c.fd-1, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	for left := len(names); left > 0; {
-		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
+		n, _, err := unix.Recvfrom(c.fd-1, c.buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

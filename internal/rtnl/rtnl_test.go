@@ -24,11 +24,11 @@ func files() []string {
 // TestLinks: of every interface of this machine, each number is what the file of
 // sysfs holds; counters may have moved between a read before and one after.
 func TestLinks(t *testing.T) {
-	c, err := Open()
-	if err != nil {
+	var c Client
+	defer c.Close()
+	if err := c.open(); err != nil {
 		t.Skip(err)
 	}
-	defer c.Close()
 	entries, err := sysfs.List(classNet)
 	if err != nil || !sysfs.Live(classNet) {
 		t.Skip("no sysfs", err)

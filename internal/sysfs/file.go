@@ -120,7 +120,7 @@ func (f *File) Close() {
 	}
 }
 
-// ReadSeq reads a whole file of procfs, of at most so many bytes. The kernel returns a seq_file in pieces of about a
+// ReadSeq reads a whole file of procfs, of at most that many bytes. The kernel returns a seq_file in pieces of about a
 // page, so one read is not enough, as it is on sysfs. Errors are [*Error].
 func ReadSeq(path string, most int) ([]byte, error) {
 	f := File{Path: path}
