@@ -15,8 +15,10 @@ type Table struct {
 	rows   []*Metric
 }
 
-// Name and Metrics implement [Source].
-func (t *Table) Name() string       { return t.Source }
+// Name implements [Source].
+func (t *Table) Name() string { return t.Source }
+
+// Metrics implements [Source].
 func (t *Table) Metrics() []*Metric { return t.rows }
 
 // Group starts a group of rows that have labels in common. ref is where their meaning is documented.
