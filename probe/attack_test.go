@@ -522,7 +522,7 @@ func TestReasonsOfStrangers(t *testing.T) {
 			t.Parallel()
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set(headerProtocol, "2")
-				refuse(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
+				writeFailure(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
 			}))
 			defer srv.Close()
 			peer := strings.TrimPrefix(srv.URL, "http://")
@@ -687,7 +687,7 @@ func TestHelloFlood(t *testing.T) { // not beside others: it looks at the heap
 func TestStrangersBodyIsNotRead(t *testing.T) {
 	t.Parallel()
 	peer := answering(t, bareNode(t, "b"), withToken(t, secretToken))
-	for _, path := range []string{pathLease, pathOldHello} {
+	for _, path := range []string{pathLease, pathHelloV1} {
 		conn, err := net.Dial("tcp", peer)
 		if err != nil {
 			t.Fatal(err)
@@ -716,19 +716,19 @@ func TestConnectionGone(t *testing.T) {
 	}
 	defer c.close()
 	for made := 1; made <= 3; made++ {
-		if _, err := c.hello(t.Context()); err != nil || len(c.made) != made {
-			t.Fatalf("%d connections, want %d: %v", len(c.made), made, err)
+		if _, err := c.hello(t.Context()); err != nil || len(c.conns) != made {
+			t.Fatalf("%d connections, want %d: %v", len(c.conns), made, err)
 		}
-		for _, k := range c.made {
+		for _, k := range c.conns {
 			k.http.CloseIdleConnections()
 		}
 	}
-	for range maxTries {
-		k := &askerConn{base: c.base, http: &http.Client{Transport: &http.Transport{
+	for range maxAttempts {
+		k := &clientConn{base: c.base, http: &http.Client{Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errConnectionGone }}}}
 		c.idle = append(c.idle, k)
 	}
 	if _, err := c.hello(t.Context()); typed(t, err) == nil || typed(t, err).Reason != failure.PeerUnreachable {
-		t.Errorf("after %d tries: %v", maxTries, err)
+		t.Errorf("after %d tries: %v", maxAttempts, err)
 	}
 }

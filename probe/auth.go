@@ -27,8 +27,7 @@ func (c credentials) tokens() (tokens, error) {
 // tls reports whether the control channel is TLS.
 func (s Security) tls() bool { return s.CertFile != "" || s.ClientCAFile != "" }
 
-// check refuses to answer peers that need not prove anything, unless that is
-// written out.
+// check refuses to answer peers that need not prove anything, unless that is written out.
 func (c credentials) check() error {
 	if c.TokenFile == "" && c.ClientCAFile == "" && !c.Insecure {
 		return errors.New("the probe does not answer without a token_file or tls with a client_ca_file (or " +
@@ -53,8 +52,7 @@ func (c credentials) pool() (*x509.CertPool, error) {
 	return c.files.pool(c.ClientCAFile)
 }
 
-// serverTLS is the responder's side; nil where the channel is not TLS. Files are
-// read at every connection.
+// serverTLS is the responder's side; nil where the channel is not TLS. Files are read at every connection.
 func (c credentials) serverTLS() *tls.Config {
 	if !c.tls() {
 		return nil
@@ -80,9 +78,8 @@ func (c credentials) serverTLS() *tls.Config {
 		}}
 }
 
-// clientTLS is the asker's side, read anew for every round. The CA that signs
-// the peers' certificates signs them as servers, too; without one the system's
-// CAs hold.
+// clientTLS is the asker's side, read anew for every round. The CA that signs the peers' certificates signs them as
+// servers, too; without one the system's CAs hold.
 func (c credentials) clientTLS() (*tls.Config, error) {
 	if !c.tls() {
 		return nil, nil
@@ -102,9 +99,8 @@ func (c credentials) clientTLS() (*tls.Config, error) {
 	return conf, nil
 }
 
-// checkCertificate refuses a request on a connection whose certificate is not
-// good by what the files and the configuration say now, whatever they said when
-// the connection was made.
+// checkCertificate refuses a request on a connection whose certificate is not good by what the files and the
+// configuration say now, whatever they said when the connection was made.
 func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 	pool, err := c.pool()
 	if err != nil {

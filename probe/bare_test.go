@@ -33,7 +33,7 @@ func bareNode(t *testing.T, name string) *Node {
 		Server:    func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) },
 		Log:       func(line string) { t.Logf("worker of %s: %s", name, line) },
 		Addresses: func() (map[string][]netip.Prefix, error) { return nil, nil }})
-	n.rename(name)
+	n.setName(name)
 	t.Cleanup(n.Close)
 	return n
 }

@@ -16,7 +16,7 @@ func TestBudget(t *testing.T) {
 		wait time.Duration // for which take asks; 0: it takes
 	}
 	take := func(n int64) func(*budget) (time.Duration, bool) {
-		return func(b *budget) (time.Duration, bool) { return b.take(n) }
+		return func(b *budget) (time.Duration, bool) { return b.reserve(n) }
 	}
 	do := func(fn func(*budget)) func(*budget) (time.Duration, bool) {
 		return func(b *budget) (time.Duration, bool) { fn(b); return 0, true }
@@ -70,7 +70,7 @@ func TestBudget(t *testing.T) {
 			}
 		})
 	}
-	if wait, ok := newBudget(1).take(math.MaxInt64); ok || wait <= 0 {
+	if wait, ok := newBudget(1).reserve(math.MaxInt64); ok || wait <= 0 {
 		t.Errorf("what would take for ever: %v %v", wait, ok)
 	}
 }

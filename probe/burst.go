@@ -11,13 +11,12 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// How long a burst goes on beginning chunks: a slow link is measured well in
-// less than it takes to move all bytes.
+// How long a burst goes on beginning chunks: a slow link is measured well in less than it takes to move all bytes.
 const (
-	mostBurst  = 3 * time.Second
-	leastBurst = 200 * time.Millisecond
-	drainTime  = 12 * time.Second // for what is under way then, all retries included
-	maxRanges  = 4096             // that the target is asked to look at
+	maxBurst  = 3 * time.Second
+	minBurst  = 200 * time.Millisecond
+	drainTime = 12 * time.Second // for what is under way then, all retries included
+	maxRanges = 4096             // that the target is asked to look at
 )
 
 // timeLeft is how much of the round's time is left, less what its end needs.
@@ -26,44 +25,43 @@ func (r *round) timeLeft(ctx context.Context) time.Duration {
 	if !ok {
 		return drainTime
 	}
-	return max(time.Until(end)-releaseTime, leastBurst)
+	return max(time.Until(end)-releaseTime, minBurst)
 }
 
-// burst moves total bytes over the paths, guarded on both ends, and has the
-// target look at what arrived. Paths that break are noted; the error is of the
-// round.
+// burst moves total bytes over the paths, guarded on both ends, and has the target look at what arrived. Paths that
+// break are noted; the error is of the round.
 func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, stealing bool,
 	total int64) (worker.BurstDone, error) {
 	left := r.timeLeft(ctx)
-	limit := min(mostBurst, left*6/10/time.Duration(max(r.bursts, 1)))
+	limit := min(maxBurst, left*6/10/time.Duration(max(r.bursts, 1)))
 	r.bursts--
 	args := worker.BurstArgs{Stealing: stealing, Total: total, Chunk: r.opts.Chunk, Depth: r.opts.Depth, Seed: seed(),
-		Limit: max(limit, leastBurst), Deadline: min(limit+drainTime, left)}
-	var rails []ownRail
+		Limit: max(limit, minBurst), Deadline: min(limit+drainTime, left)}
+	var rails []localRail
 	for _, p := range paths {
-		args.Rails = append(args.Rails, p.own.Name)
-		rails = append(rails, p.own)
+		args.Rails = append(args.Rails, p.local.Name)
+		rails = append(rails, p.local)
 	}
 	watched, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sent := newTally(args.Rails, int64(r.opts.Depth)*r.opts.Chunk)
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, own: sent.of, knows: sent.knows, news: sent.news}
+	sent := newBurstProgress(args.Rails, int64(r.opts.Depth)*r.opts.Chunk)
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, sent: sent.sent, covers: sent.covers, updated: sent.updated}
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		if f := g.watch(watched); f != nil {
 			cancel(f)
 		}
 	})
-	r.tell(r.at(stage, paths, 0, total))
-	done, err := r.own.current.Burst(watched, stage, args, func(at time.Time, bytes []int64) {
-		r.tell(r.at(stage, paths, sent.set(at, bytes), total))
+	r.progress(r.progressAt(stage, paths, 0, total))
+	done, err := r.session.current.Burst(watched, stage, args, func(at time.Time, bytes []int64) {
+		r.progress(r.progressAt(stage, paths, sent.set(at, bytes), total))
 	})
 	f := cause(watched)
 	cancel(nil)
 	watching.Wait()
-	r.node.moved.add(max(done.Bytes, sent.sum()))
+	r.node.recent.add(max(done.Bytes, sent.sum()))
 	if f == nil {
-		f = over(ctx) // the worker may have ended it so early that nothing shows
+		f = timeUp(ctx) // the worker may have ended it so early that nothing shows
 	}
 	if f != nil || err != nil {
 		r.res.Bytes += max(done.Bytes, sent.sum()) // they were moved all the same
@@ -74,14 +72,14 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, s
 	case err != nil:
 		return done, err
 	}
-	r.account(done, paths, stage)
+	r.addBurst(done, paths, stage)
 	return done, r.verify(ctx, stage, args.Seed, done)
 }
 
-func (r *round) at(stage failure.Stage, paths []*path, done, total int64) Progress {
+func (r *round) progressAt(stage failure.Stage, paths []*path, done, total int64) Progress {
 	p := Progress{Stage: stage, Done: done, Total: total}
 	if len(paths) == 1 {
-		p.Rail = paths[0].own.Name
+		p.Rail = paths[0].local.Name
 	}
 	return p
 }
@@ -116,36 +114,35 @@ func seed() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// tally is how many bytes of a burst completed so far, by rail. Safe for
-// concurrent use.
-type tally struct {
+// tally is how many bytes of a burst completed so far, by rail. Safe for concurrent use.
+type burstProgress struct {
 	names    []string
-	underway int64         // bytes that may be in flight on each rail
-	news     chan struct{} // holds one token while something was set
+	inFlight int64         // bytes that may be in flight on each rail
+	updated  chan struct{} // holds one token while something was set
 
 	mu    sync.Mutex // protects all following fields
 	bytes []int64
 	at    time.Time // since when they are so many
 }
 
-func newTally(names []string, underway int64) *tally {
-	return &tally{names: names, underway: underway, news: make(chan struct{}, 1)}
+func newBurstProgress(names []string, underway int64) *burstProgress {
+	return &burstProgress{names: names, inFlight: underway, updated: make(chan struct{}, 1)}
 }
 
 // set notes the bytes as they were at a moment and returns their sum.
-func (t *tally) set(at time.Time, bytes []int64) int64 {
+func (t *burstProgress) set(at time.Time, bytes []int64) int64 {
 	t.mu.Lock()
 	t.bytes, t.at = bytes, at
 	t.mu.Unlock()
 	select {
-	case t.news <- struct{}{}:
+	case t.updated <- struct{}{}:
 	default: // it is known that there are
 	}
 	return t.sum()
 }
 
 // sum is that of the bytes noted last.
-func (t *tally) sum() (sum int64) {
+func (t *burstProgress) sum() (sum int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.bytes {
@@ -155,21 +152,21 @@ func (t *tally) sum() (sum int64) {
 }
 
 // knows reports whether what was set is not older than when.
-func (t *tally) knows(when time.Time) bool {
+func (t *burstProgress) covers(when time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.at.Before(when)
 }
 
-func (t *tally) of(rail string) (sent, underway int64) {
+func (t *burstProgress) sent(rail string) (sent, underway int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, n := range t.names {
 		if n == rail && i < len(t.bytes) {
-			return t.bytes[i], t.underway
+			return t.bytes[i], t.inFlight
 		}
 	}
-	return 0, t.underway
+	return 0, t.inFlight
 }
 
 // flow is what rail i of a burst carried; nil when nothing completed.

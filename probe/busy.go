@@ -11,12 +11,11 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// How long a rail is watched to say whether it is busy, and how often it is
-// looked at while a round goes on. Each look costs a firmware command on some
-// adapters.
+// How long a rail is watched to say whether it is busy, and how often it is looked at while a round goes on. Each look
+// costs a firmware command on some adapters.
 const (
-	busyWindow = 100 * time.Millisecond
-	guardEvery = 250 * time.Millisecond
+	busyWindow    = 100 * time.Millisecond
+	guardInterval = 250 * time.Millisecond
 )
 
 // traffic is one reading, or why there is none.
@@ -25,9 +24,8 @@ type traffic struct {
 	err error
 }
 
-// traffic reads the byte counters of rails, by name. A rail that does not
-// answer is not in the map.
-func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
+// traffic reads the byte counters of rails, by name. A rail that does not answer is not in the map.
+func (n *Node) traffic(rails []localRail) map[string]rail.Traffic {
 	ports := map[string]*rail.Port{}
 	var names []string
 	for _, r := range rails {
@@ -35,7 +33,7 @@ func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
 		names = append(names, r.Name)
 	}
 	out := map[string]rail.Traffic{}
-	for _, res := range n.meters.Run(deviceBudget, names, func(name string) traffic {
+	for _, res := range n.trafficLanes.Run(deviceBudget, names, func(name string) traffic {
 		t, err := ports[name].Traffic()
 		return traffic{t, err}
 	}) {
@@ -46,11 +44,10 @@ func (n *Node) traffic(rails []ownRail) map[string]rail.Traffic {
 	return out
 }
 
-// busy watches the rails for a moment, before anything of the probe's is on
-// them, and returns a failure if one carries more than the part above of its
-// capacity. A rail of unknown capacity is busy at no rate: there is no saying.
-func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failure.Failure {
-	late := n.moved.late()
+// busy watches the rails for a moment, before anything of the probe's is on them, and returns a failure if one carries
+// more than the part above of its capacity. A rail of unknown capacity is busy at no rate: there is no saying.
+func (n *Node) busy(ctx context.Context, rails []localRail, above float64) *failure.Failure {
+	late := n.recent.uncounted()
 	before := n.traffic(rails)
 	select {
 	case <-time.After(busyWindow):
@@ -59,7 +56,7 @@ func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failur
 	}
 	after := n.traffic(rails)
 	for _, r := range rails {
-		b, a, ok := both(before, after, r.Name)
+		b, a, ok := trafficBetween(before, after, r.Name)
 		seconds := a.At.Sub(b.At).Seconds()
 		if !ok || r.capacity <= 0 || seconds <= 0 {
 			continue
@@ -73,7 +70,7 @@ func (n *Node) busy(ctx context.Context, rails []ownRail, above float64) *failur
 	return nil
 }
 
-func busyFailure(r ownRail, direction string, part, above float64) *failure.Failure {
+func busyFailure(r localRail, direction string, part, above float64) *failure.Failure {
 	f := failure.New(failure.StageLease, failure.Busy,
 		"%s carries other traffic: %s of its capacity going %s, and the probe keeps away above %s",
 		r.Rail, percent(part), direction, percent(above))
@@ -89,54 +86,51 @@ func percent(part float64) string {
 	return p
 }
 
-func both(before, after map[string]rail.Traffic, name string) (b, a rail.Traffic, ok bool) {
+func trafficBetween(before, after map[string]rail.Traffic, name string) (b, a rail.Traffic, ok bool) {
 	b, okB := before[name]
 	a, okA := after[name]
 	return b, a, okA && okB && a.Transmit >= b.Transmit && a.Receive >= b.Receive
 }
 
-// guard watches rails while the probe itself uses them, and tells when others
-// want them.
+// guard watches rails while the probe itself uses them, and tells when others want them.
 type guard struct {
 	node  *Node
-	rails []ownRail
+	rails []localRail
 	above float64
 	// own returns the payload that the probe has sent over a rail and the most
 	// that may be under way, since the guard began; nil when receiving.
-	own func(rail string) (sent, underway int64)
-	// knows reports whether own tells all up to a moment, and news holds a token
-	// when that may have changed. What was counted is judged only then: on a busy
-	// machine word from the worker takes long, and the bytes of that time would
+	sent func(rail string) (sent, underway int64)
+	// knows reports whether own tells all up to a moment, and news holds a token when that may have changed. What was
+	// counted is judged only then: on a busy machine word from the worker takes long, and the bytes of that time would
 	// seem to be others'.
-	knows func(when time.Time) bool
-	news  <-chan struct{}
+	covers  func(when time.Time) bool
+	updated <-chan struct{}
 	// receiving says that the probe's traffic comes in rather than goes out, and
 	// granted how many bytes of payload that may be.
 	receiving bool
 	granted   int64
 
 	// also, if not nil, is told of every reading, and may end the watch.
-	also func(now map[string]rail.Traffic) *failure.Failure
+	check func(now map[string]rail.Traffic) *failure.Failure
 
-	start map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
-	late  int64                   // payload of the probe's that start may not have counted
+	start     map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
+	uncounted int64                   // payload of the probe's that start may not have counted
 }
 
 // What the probe's own traffic may look like on the wire at most: payload in
 // packets of 256 bytes, with all headers; and what comes back for it.
 const (
-	mostWire = 1.3
-	mostAcks = 0.4
+	maxWireRatio = 1.3
+	maxAckRatio  = 0.4
 )
 
-// watch returns a failure as soon as more than the part above of a rail's
-// capacity is not the probe's, on average since it began, or nil when ctx is
-// done.
+// watch returns a failure as soon as more than the part above of a rail's capacity is not the probe's, on average since
+// it began, or nil when ctx is done.
 func (g *guard) watch(ctx context.Context) *failure.Failure {
 	if g.start == nil {
-		g.late, g.start = g.node.moved.late(), g.node.traffic(g.rails)
+		g.uncounted, g.start = g.node.recent.uncounted(), g.node.traffic(g.rails)
 	}
-	tick := time.NewTicker(guardEvery)
+	tick := time.NewTicker(guardInterval)
 	defer tick.Stop()
 	var now map[string]rail.Traffic // that is to be judged; nil: none
 	var when time.Time              // that it is older than
@@ -144,13 +138,13 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-g.news:
+		case <-g.updated:
 		case <-tick.C:
 			if now == nil {
 				now, when = g.node.traffic(g.rails), time.Now()
 			}
 		}
-		if now == nil || !g.receiving && !g.knows(when) {
+		if now == nil || !g.receiving && !g.covers(when) {
 			continue
 		}
 		for _, r := range g.rails {
@@ -158,8 +152,8 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 				return f
 			}
 		}
-		if g.also != nil {
-			if f := g.also(now); f != nil {
+		if g.check != nil {
+			if f := g.check(now); f != nil {
 				return f
 			}
 		}
@@ -168,8 +162,8 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 }
 
 // judge compares what a rail carried with what the probe may have caused.
-func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Failure {
-	b, a, ok := both(start, now, r.Name)
+func (g *guard) judge(r localRail, start, now map[string]rail.Traffic) *failure.Failure {
+	b, a, ok := trafficBetween(start, now, r.Name)
 	seconds := a.At.Sub(b.At).Seconds()
 	if !ok || r.capacity <= 0 || seconds <= 0 {
 		return nil
@@ -177,22 +171,21 @@ func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Fa
 	out, in := float64(a.Transmit-b.Transmit), float64(a.Receive-b.Receive)
 	var foreignOut, foreignIn float64
 	if g.receiving {
-		// How much of what came in was the asker's, it knows and not we: but not
-		// more than it may write, or it is others', or it breaks its word; unless
-		// packets are lost on the way. Then all that follow a lost one come once
+		// How much of what came in was the asker's, it knows and not we: but not more than it may write, or it is
+		// others', or it breaks its word; unless packets are lost on the way. Then all that follow a lost one come once
 		// more, and how often that is nobody can say.
-		foreignOut = out - mostAcks*in
+		foreignOut = out - maxAckRatio*in
 		if a.Repeats == b.Repeats {
-			foreignIn = in - mostWire*float64(g.granted)
+			foreignIn = in - maxWireRatio*float64(g.granted)
 		}
 	} else {
-		sent, underway := g.own(r.Name)
-		foreignIn = in - mostAcks*out
+		sent, underway := g.sent(r.Name)
+		foreignIn = in - maxAckRatio*out
 		if a.Retransmits == b.Retransmits { // otherwise it may be our own bytes once more
-			foreignOut = out - mostWire*float64(sent+underway)
+			foreignOut = out - maxWireRatio*float64(sent+underway)
 		}
 	}
-	late := wasLate(b, g.late)
+	late := wasLate(b, g.uncounted)
 	if part := (foreignOut - late) / seconds / r.capacity; part > g.above {
 		return busyFailure(r, "out", part, g.above)
 	}
@@ -202,46 +195,44 @@ func (g *guard) judge(r ownRail, start, now map[string]rail.Traffic) *failure.Fa
 	return nil
 }
 
-// wasLate is how many bytes of the probe's own from before a reading come to be
-// counted only after it, at most.
+// wasLate is how many bytes of the probe's own from before a reading come to be counted only after it, at most.
 func wasLate(before rail.Traffic, payload int64) float64 {
 	if !before.Slow {
 		return 0
 	}
-	return mostWire * float64(payload)
+	return maxWireRatio * float64(payload)
 }
 
 // countersLate is how late counters may be that are.
-const countersLate = 2 * time.Second
+const counterDelay = 2 * time.Second
 
-// moved is what the probe moved a moment ago, either way. Safe for concurrent
-// use.
-type moved struct {
+// moved is what the probe moved a moment ago, either way. Safe for concurrent use.
+type recentTransfers struct {
 	mu   sync.Mutex // protects list
-	list []movedBytes
+	list []finishedTransfer
 }
 
-type movedBytes struct {
+type finishedTransfer struct {
 	bytes int64 // payload
 	ended time.Time
 }
 
-func (m *moved) add(bytes int64) {
+func (m *recentTransfers) add(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.list = append(slices.DeleteFunc(m.list, movedBytes.old), movedBytes{bytes, time.Now()})
+	m.list = append(slices.DeleteFunc(m.list, finishedTransfer.expired), finishedTransfer{bytes, time.Now()})
 }
 
 // late is how many bytes may not be counted yet.
-func (m *moved) late() (sum int64) {
+func (m *recentTransfers) uncounted() (sum int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.list {
-		if !b.old() {
+		if !b.expired() {
 			sum += b.bytes
 		}
 	}
 	return sum
 }
 
-func (b movedBytes) old() bool { return time.Since(b.ended) > countersLate }
+func (b finishedTransfer) expired() bool { return time.Since(b.ended) > counterDelay }

@@ -67,7 +67,7 @@ func TestGuardJudge(t *testing.T) {
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
-		var r ownRail
+		var r localRail
 		r.Name, r.Device, r.capacity = "0", "mlx5_0", 100*mb
 		if tc.unknown {
 			r.capacity = 0
@@ -80,8 +80,8 @@ func TestGuardJudge(t *testing.T) {
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, late: tc.late, receiving: tc.receiving, granted: tc.granted,
-			own: func(string) (int64, int64) { return tc.sent, tc.underway }}
+		g := guard{above: 0.2, uncounted: tc.late, receiving: tc.receiving, granted: tc.granted,
+			sent: func(string) (int64, int64) { return tc.sent, tc.underway }}
 		f := g.judge(r, start, now)
 		if (f == nil) != (tc.says == "") || f != nil &&
 			(f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
@@ -89,7 +89,7 @@ func TestGuardJudge(t *testing.T) {
 		}
 	}
 	// Counters that begin anew say nothing.
-	r := ownRail{capacity: 1}
+	r := localRail{capacity: 1}
 	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}},
 		map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
 		t.Errorf("after a reset: %v", f)
@@ -99,16 +99,16 @@ func TestGuardJudge(t *testing.T) {
 // TestMoved: what was moved is late for a moment only.
 func TestMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m moved
+		var m recentTransfers
 		for range 100 {
 			m.add(1 << 20)
-			time.Sleep(countersLate / 4)
+			time.Sleep(counterDelay / 4)
 		}
-		if got := m.late(); got != 4<<20 || len(m.list) > 5 {
+		if got := m.uncounted(); got != 4<<20 || len(m.list) > 5 {
 			t.Errorf("%d bytes of %d transfers", got, len(m.list))
 		}
-		if time.Sleep(countersLate); m.late() != 0 {
-			t.Errorf("later %d", m.late())
+		if time.Sleep(counterDelay); m.uncounted() != 0 {
+			t.Errorf("later %d", m.uncounted())
 		}
 	})
 }
@@ -126,12 +126,12 @@ func TestBusyLate(t *testing.T) {
 			file(t, filepath.Join(dir, "rx_bytes"), "0\n")
 			file(t, filepath.Join(dir, "tx_bytes"), "0\n")
 			time.AfterFunc(busyWindow/2, func() { file(t, filepath.Join(dir, "tx_bytes"), fmt.Sprintln(105<<20)) })
-			n.moved.add(moved)
-			r := ownRail{capacity: 1e9}
+			n.recent.add(moved)
+			r := localRail{capacity: 1e9}
 			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
 			r.Software = true
 			r.traffic = rail.NewPort(n.opts.Sysfs, r.Rail, nil)
-			if f := n.busy(t.Context(), []ownRail{r}, 0.2); (f != nil) != want {
+			if f := n.busy(t.Context(), []localRail{r}, 0.2); (f != nil) != want {
 				t.Errorf("after %d bytes: %v", moved, f)
 			}
 			time.Sleep(time.Hour) // no lane stays for longer
@@ -169,7 +169,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			defer cancel()
 			var wire sync.WaitGroup
 			defer wire.Wait()
-			sent, start := newTally([]string{"0"}, 8<<20), time.Now()
+			sent, start := newBurstProgress([]string{"0"}, 8<<20), time.Now()
 			count := func() {
 				file(t, filepath.Join(counters, "port_xmit_data"),
 					fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
@@ -188,10 +188,10 @@ func TestGuardWaitsForWord(t *testing.T) {
 					time.AfterFunc(tc.late, func() { sent.set(at, []int64{bytes}) })
 				}
 			})
-			r := ownRail{capacity: capacity}
+			r := localRail{capacity: capacity}
 			r.Name, r.Device, r.Dir, r.Port = "0", "mlx5_0", dir, 1
 			r.traffic = rail.NewPort(dir, r.Rail, nil)
-			g := guard{node: n, rails: []ownRail{r}, above: 0.2, own: sent.of, knows: sent.knows, news: sent.news}
+			g := guard{node: n, rails: []localRail{r}, above: 0.2, sent: sent.sent, covers: sent.covers, updated: sent.updated}
 			if f := g.watch(ctx); (f != nil) != tc.busy {
 				t.Errorf("%s: %v after %v", tc.why, f, time.Since(start))
 			}

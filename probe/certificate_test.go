@@ -28,15 +28,15 @@ func TestCertificateChange(t *testing.T) {
 	}
 	defer c.close()
 	for range 2 {
-		if _, err := c.hello(context.Background()); err != nil || len(c.made) != 1 {
-			t.Fatalf("over %d connections: %v", len(c.made), err)
+		if _, err := c.hello(context.Background()); err != nil || len(c.conns) != 1 {
+			t.Fatalf("over %d connections: %v", len(c.conns), err)
 		}
 	}
 	file(t, old.file, read(t, newAuthority(t).file))
 	_, err = c.hello(context.Background())
 	if f := typed(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
-		"does not accept this node's certificate") || len(c.made) != 1 {
-		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.made))
+		"does not accept this node's certificate") || len(c.conns) != 1 {
+		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.conns))
 	}
 	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
 		t.Errorf("on the next one: %v", f)

@@ -21,16 +21,14 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// How long the control channel may take: to connect, and to answer what is
-// quick. Verifying reads all of the buffer.
+// How long the control channel may take: to connect, and to answer what is quick. Verifying reads all of the buffer.
 const (
 	dialTime   = 5 * time.Second
 	answerTime = 15 * time.Second
 	verifyTime = 40 * time.Second
 )
 
-// client is the asker's end of the control channel, for one round. Its errors
-// are [*failure.Failure].
+// client is the asker's end of the control channel, for one round. Its errors are [*failure.Failure].
 type client struct {
 	peer   string // host:port
 	base   string // http://host:port
@@ -38,15 +36,14 @@ type client struct {
 	tls    *tls.Config
 	lease  string // path of the lease, once there is one
 
-	at atomic.Pointer[netip.Addr] // where the peer was reached last; nil: nowhere yet
+	remote atomic.Pointer[netip.Addr] // where the peer was reached last; nil: nowhere yet
 
-	mu   sync.Mutex // protects all following fields
-	idle []*askerConn
-	made []*askerConn // all of them
+	mu    sync.Mutex // protects all following fields
+	idle  []*clientConn
+	conns []*clientConn // all of them
 }
 
-// newClient makes the client for one round with a peer. Tokens and certificates
-// are those of this moment.
+// newClient makes the client for one round with a peer. Tokens and certificates are those of this moment.
 func newClient(peer string, creds credentials) (*client, error) {
 	tokens, err := creds.tokens()
 	if err != nil {
@@ -66,25 +63,24 @@ func newClient(peer string, creds credentials) (*client, error) {
 	return &client{peer: peer, base: base, tokens: tokens, tls: conf}, nil
 }
 
-// stay keeps the client from where a peer points: no railscope sends anyone
-// elsewhere.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// stay keeps the client from where a peer points: no railscope sends anyone elsewhere.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (c *client) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range c.made {
+	for _, k := range c.conns {
 		k.http.CloseIdleConnections()
 	}
-	c.idle, c.made = nil, nil
+	c.idle, c.conns = nil, nil
 }
 
 // do sends a request and decodes the answer.
-func (c *client) do(ctx context.Context, stage failure.Stage, method, path string, in, out any,
+func (c *client) call(ctx context.Context, stage failure.Stage, method, path string, in, out any,
 	limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	res, err := c.send(ctx, stage, method, path, in, false)
+	res, err := c.request(ctx, stage, method, path, in, false)
 	if err != nil || out == nil {
 		return err
 	}
@@ -95,35 +91,35 @@ func (c *client) do(ctx context.Context, stage failure.Stage, method, path strin
 }
 
 // send sends a request and returns the answer if it is a good one.
-func (c *client) send(ctx context.Context, stage failure.Stage, method, path string, in any, streams bool) (*reply,
+func (c *client) request(ctx context.Context, stage failure.Stage, method, path string, in any, streams bool) (*response,
 	error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, failure.As(stage, err)
 	}
-	res, err := c.ask(ctx, stage, method, path, body, streams)
+	res, err := c.roundTrip(ctx, stage, method, path, body, streams)
 	if err != nil || res.StatusCode == http.StatusOK {
 		return res, err
 	}
-	return nil, refused(stage, res.Response, res.body)
+	return nil, responseFailure(stage, res.Response, res.body)
 }
 
 // ask sends a request and returns the answer, whatever it is. A connection that
 // the peer gave up since its last request is replaced.
-func (c *client) ask(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*reply,
+func (c *client) roundTrip(ctx context.Context, stage failure.Stage, method, path string, body []byte, streams bool) (*response,
 	error) {
 	for try := 1; ; try++ {
-		k, err := c.conn(ctx, stage)
+		k, err := c.getConn(ctx, stage)
 		if err != nil {
 			return nil, err
 		}
 		res, err := k.exchange(ctx, c, stage, method, path, body, streams)
 		if errors.Is(err, errConnectionGone) {
 			k.http.CloseIdleConnections()
-			if try < maxTries {
+			if try < maxAttempts {
 				continue
 			}
-			return nil, c.lost(ctx, stage, err)
+			return nil, c.connFailure(ctx, stage, err)
 		}
 		if err == nil && res.events == nil && !res.Close {
 			c.mu.Lock()
@@ -135,7 +131,7 @@ func (c *client) ask(ctx context.Context, stage failure.Stage, method, path stri
 }
 
 // conn returns a connection for one request.
-func (c *client) conn(ctx context.Context, stage failure.Stage) (k *askerConn, err error) {
+func (c *client) getConn(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
 		k, c.idle = c.idle[n-1], c.idle[:n-1]
@@ -149,16 +145,15 @@ func (c *client) conn(ctx context.Context, stage failure.Stage) (k *askerConn, e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.made = append(c.made, k)
+	c.conns = append(c.conns, k)
 	return k, nil
 }
 
-// refused makes a failure of an answer that is not OK. A railscope answers with
-// a failure of its own.
-func refused(stage failure.Stage, res *http.Response, text []byte) error {
+// refused makes a failure of an answer that is not OK. A railscope answers with a failure of its own.
+func responseFailure(stage failure.Stage, res *http.Response, text []byte) error {
 	var f failure.Failure
 	if json.Unmarshal(text, &f) == nil && f.Reason != "" {
-		clean(&f, stage)
+		sanitize(&f, stage)
 		f.Stage = stage
 		return &f
 	}
@@ -175,7 +170,7 @@ func refused(stage failure.Stage, res *http.Response, text []byte) error {
 }
 
 // lost makes a failure of a connection that did not come about, or broke.
-func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error {
+func (c *client) connFailure(ctx context.Context, stage failure.Stage, err error) error {
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
 	var op *net.OpError
@@ -209,9 +204,8 @@ func (c *client) lost(ctx context.Context, stage failure.Stage, err error) error
 	return failure.New(stage, failure.PeerUnreachable, "%v", err)
 }
 
-// closedUnanswered reports whether the peer closed the connection before it
-// answered. net/http has a different error for each moment at which it notices,
-// and does not export the one of a connection that was not used yet.
+// closedUnanswered reports whether the peer closed the connection before it answered. net/http has a different error
+// for each moment at which it notices, and does not export the one of a connection that was not used yet.
 func closedUnanswered(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, errConnectionGone) || errors.Is(err,
 		syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
@@ -220,7 +214,7 @@ func closedUnanswered(err error) bool {
 
 func (c *client) hello(ctx context.Context) (hello, error) {
 	var h hello
-	if err := c.do(ctx, failure.StageHello, http.MethodGet, pathNode, struct{}{}, &h, answerTime); err != nil {
+	if err := c.call(ctx, failure.StageHello, http.MethodGet, pathNode, struct{}{}, &h, answerTime); err != nil {
 		return h, err
 	}
 	if err := h.check(); err != nil {
@@ -229,24 +223,22 @@ func (c *client) hello(ctx context.Context) (hello, error) {
 	return h, nil
 }
 
-// hold is a lease while it is held: the stream by which the peer says that it
-// is over, and the renewing.
-type hold struct {
-	grant  grant
-	ended  chan struct{} // closed when it is over, for whatever reason
-	stop   context.CancelFunc
-	hung   sync.WaitGroup
-	reason *failure.Failure // why it ended before it was released; set before ended is closed
+// hold is a lease while it is held: the stream by which the peer says that it is over, and the renewing.
+type heldLease struct {
+	grant    grant
+	ended    chan struct{} // closed when it is over, for whatever reason
+	stop     context.CancelFunc
+	renewing sync.WaitGroup
+	reason   *failure.Failure // why it ended before it was released; set before ended is closed
 }
 
-// obtain asks for the lease, and keeps it until release: also after ctx is done,
-// so that it ends in order.
-func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
+// obtain asks for the lease, and keeps it until release: also after ctx is done, so that it ends in order.
+func (c *client) acquireLease(ctx context.Context, ask leaseRequest) (*heldLease, error) {
 	stream, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := func() { cancel(nil) }
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	patience := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %v", answerTime)) })
-	res, err := c.send(stream, failure.StageLease, http.MethodPost, pathLease, ask, true)
+	res, err := c.request(stream, failure.StageLease, http.MethodPost, pathLease, ask, true)
 	if err != nil {
 		stop()
 		return nil, err
@@ -259,15 +251,15 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 		case err == nil && event.End != nil:
 			return nil, event.End
 		case stream.Err() != nil:
-			return nil, c.lost(stream, failure.StageLease, context.Cause(stream))
+			return nil, c.connFailure(stream, failure.StageLease, context.Cause(stream))
 		case err == nil:
 			err = errors.New("neither a grant nor a reason")
 		}
 		return nil, failure.New(failure.StageLease, failure.Protocol, "asking for a lease: %v", err)
 	}
-	h := &hold{grant: *event.Grant, ended: make(chan struct{}), stop: stop}
+	h := &heldLease{grant: *event.Grant, ended: make(chan struct{}), stop: stop}
 	c.lease = pathLease + "/" + h.grant.ID
-	h.hung.Go(func() {
+	h.renewing.Go(func() {
 		defer close(h.ended)
 		defer res.Body.Close()
 		event, err := res.events.next()
@@ -280,12 +272,12 @@ func (c *client) obtain(ctx context.Context, ask leaseRequest) (*hold, error) {
 				err)
 		}
 	})
-	h.hung.Go(func() { c.renew(stream, h) })
+	h.renewing.Go(func() { c.renew(stream, h) })
 	return h, nil
 }
 
 // renew keeps the lease alive while it is held.
-func (c *client) renew(ctx context.Context, h *hold) {
+func (c *client) renew(ctx context.Context, h *heldLease) {
 	tick := time.NewTicker(h.grant.TTL / 3)
 	defer tick.Stop()
 	for {
@@ -296,7 +288,7 @@ func (c *client) renew(ctx context.Context, h *hold) {
 			return
 		case <-tick.C:
 			// When it fails the stream says why, or the next request does.
-			_ = c.do(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
+			_ = c.call(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
 		}
 	}
 }
@@ -307,7 +299,7 @@ func notAlphanumeric(r rune) bool {
 
 func (c *client) open(ctx context.Context, req openRequest) (openReply, error) {
 	var reply openReply
-	if err := c.do(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime); err != nil {
+	if err := c.call(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime); err != nil {
 		return reply, err
 	}
 	if err := reply.check(&req); err != nil {
@@ -318,24 +310,23 @@ func (c *client) open(ctx context.Context, req openRequest) (openReply, error) {
 
 func (c *client) verify(ctx context.Context, args worker.VerifyArgs) (worker.Verified, error) {
 	var v worker.Verified
-	err := c.do(ctx, failure.StageVerify, http.MethodPost, c.lease+"/verify", args, &v, verifyTime)
+	err := c.call(ctx, failure.StageVerify, http.MethodPost, c.lease+"/verify", args, &v, verifyTime)
 	return v, err
 }
 
-// release gives the lease back. It is told even when the round was canceled: the
-// peer should not have to find out.
-func (c *client) release(ctx context.Context, h *hold, bytes int64) error {
+// release gives the lease back. It is told even when the round was canceled: the peer should not have to find out.
+func (c *client) release(ctx context.Context, h *heldLease, bytes int64) error {
 	select {
 	case <-h.ended:
 		h.stop()
-		h.hung.Wait()
+		h.renewing.Wait()
 		return nil // there is nothing to give back
 	default:
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	err := c.do(ctx, failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil, answerTime)
+	err := c.call(ctx, failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil, answerTime)
 	h.stop()
-	h.hung.Wait()
+	h.renewing.Wait()
 	return err
 }

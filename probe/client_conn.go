@@ -19,33 +19,30 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// askerConn is one connection to a peer. It carries one request at a time, each
-// with a proof where there is a token.
-type askerConn struct {
+// askerConn is one connection to a peer. It carries one request at a time, each with a proof where there is a token.
+type clientConn struct {
 	base    string // http://host:port
 	http    *http.Client
 	session *session // nil without a token
 }
 
-// errConnectionGone says that the connection was closed while it was idle: what
-// was to be asked did not go out.
+// errConnectionGone says that the connection was closed while it was idle: what was to be asked did not go out.
 var errConnectionGone = errors.New("the connection is closed")
 
 // reply is the answer to a request, whole, and proved where there is a token.
-type reply struct {
+type response struct {
 	*http.Response
 	body   []byte
 	events *eventReader // of an answer that goes on; the body is then empty
 }
 
-// maxTries bounds how often a request that did not go out is sent over another
-// connection. net/http gives up a connection whose last write it has not seen end
-// within 50 ms, as on a machine that is busy.
-const maxTries = 4
+// maxTries bounds how often a request that did not go out is sent over another connection. net/http gives up a
+// connection whose last write it has not seen end within 50 ms, as on a machine that is busy.
+const maxAttempts = 4
 
 // dial connects to the peer and proves both ends to each other.
-func (c *client) dial(ctx context.Context, stage failure.Stage) (k *askerConn, err error) {
-	for range maxTries {
+func (c *client) dial(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
+	for range maxAttempts {
 		if k, err = c.dialOnce(ctx, stage); !errors.Is(err, errConnectionGone) {
 			return k, err
 		}
@@ -53,20 +50,20 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (k *askerConn, e
 	if f, ok := errors.AsType[*failure.Failure](err); ok { // what was answered before it closed
 		return nil, f
 	}
-	return nil, c.lost(ctx, stage, err)
+	return nil, c.connFailure(ctx, stage, err)
 }
 
-func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*askerConn, error) {
+func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*clientConn, error) {
 	raw, err := (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext(ctx, "tcp", c.peer)
 	if err != nil {
-		return nil, c.lost(ctx, stage, err)
+		return nil, c.connFailure(ctx, stage, err)
 	}
 	dialled, _ := netip.ParseAddrPort(raw.RemoteAddr().String())
 	at := dialled.Addr().Unmap()
-	c.at.Store(&at)
+	c.remote.Store(&at)
 	once := make(chan net.Conn, 1)
 	once <- raw
-	k := &askerConn{base: c.base, http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
+	k := &clientConn{base: c.base, http: &http.Client{CheckRedirect: noRedirect, Transport: &http.Transport{
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			select {
 			case conn := <-once:
@@ -83,7 +80,7 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*askerConn,
 		MaxResponseHeaderBytes: 16 << 10,
 		DisableCompression:     true,
 	}}}
-	if err := c.greet(ctx, stage, k, plainAddress(dialled)); err != nil {
+	if err := c.challenge(ctx, stage, k, plainAddress(dialled)); err != nil {
 		k.http.CloseIdleConnections()
 		select {
 		case conn := <-once: // nobody came to use it
@@ -97,19 +94,19 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*askerConn,
 
 // greet exchanges nonces and then proofs. Before the peer has proved itself it
 // has seen a nonce, the address that was dialled, and an HMAC.
-func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, dialled netip.AddrPort) error {
+func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientConn, dialled netip.AddrPort) error {
 	ask := challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled.String()}
 	body, _ := json.Marshal(ask) // cannot fail: no field of it can
 	res, err := k.send(ctx, http.MethodPost, pathHello, body, nil)
 	if err != nil {
-		return c.lost(ctx, stage, err)
+		return c.connFailure(ctx, stage, err)
 	}
 	text, err := readUpTo(res, maxChallenge)
 	switch {
 	case err != nil && !errors.Is(err, errTooLong):
-		return c.lost(ctx, stage, err)
+		return c.connFailure(ctx, stage, err)
 	case res.StatusCode != http.StatusOK:
-		return c.turnedAway(ctx, stage, k, res, text)
+		return c.challengeFailure(ctx, stage, k, res, text)
 	case err != nil:
 		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge,
 			pathHello)
@@ -123,7 +120,7 @@ func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, d
 	}
 	switch {
 	case there.Version != protocolVersion:
-		return olderOrNewer(stage, there.Version, "")
+		return versionFailure(stage, there.Version, "")
 	case there.Proof == proofToken && len(c.tokens) == 0:
 		return failure.New(stage, failure.Unauthorized,
 			"the peer asks for a token and this node has none: both ends need the same token_file")
@@ -140,12 +137,11 @@ func (c *client) greet(ctx context.Context, stage failure.Stage, k *askerConn, d
 			return failure.New(stage, failure.TLS, "%v", err)
 		}
 	}
-	return c.prove(ctx, stage, k, b)
+	return c.proveToken(ctx, stage, k, b)
 }
 
-// prove sends a proof for each token that this node has, and takes the one with
-// which the peer answers.
-func (c *client) prove(ctx context.Context, stage failure.Stage, k *askerConn, b binding) error {
+// prove sends a proof for each token that this node has, and takes the one with which the peer answers.
+func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientConn, b binding) error {
 	sessions := make([]*session, len(c.tokens))
 	for i, token := range c.tokens {
 		s, err := b.session(token)
@@ -160,11 +156,11 @@ func (c *client) prove(ctx context.Context, stage failure.Stage, k *askerConn, b
 		return err
 	}
 	if err != nil {
-		return c.lost(ctx, stage, err)
+		return c.connFailure(ctx, stage, err)
 	}
 	text, err := readUpTo(res, maxChallenge)
 	if err != nil && !errors.Is(err, errTooLong) {
-		return c.lost(ctx, stage, err)
+		return c.connFailure(ctx, stage, err)
 	}
 	for _, s := range sessions {
 		if err == nil && res.StatusCode == http.StatusOK && s.proves(res, digest(text)) {
@@ -172,15 +168,15 @@ func (c *client) prove(ctx context.Context, stage failure.Stage, k *askerConn, b
 			return nil
 		}
 	}
-	return unproved(stage, res, text)
+	return unprovenFailure(stage, res, text)
 }
 
 // unproved makes a failure of an answer that carries no proof, where there must
 // be one. Only what says that there can be none is believed.
-func unproved(stage failure.Stage, res *http.Response, text []byte) error {
+func unprovenFailure(stage failure.Stage, res *http.Response, text []byte) error {
 	var f failure.Failure
 	if res.StatusCode != http.StatusOK && json.Unmarshal(text, &f) == nil && f.Reason == failure.Unauthorized {
-		return refused(stage, res, text)
+		return responseFailure(stage, res, text)
 	}
 	return failure.New(stage, failure.Unauthorized,
 		"the answer to %s %s (status %d) does not prove that the peer has this node's token: "+
@@ -188,37 +184,36 @@ func unproved(stage failure.Stage, res *http.Response, text []byte) error {
 		res.Request.Method, res.Request.URL.Path, res.StatusCode)
 }
 
-// turnedAway makes a failure of a refused challenge. Anyone can send that, so of
-// the reasons only those count that a railscope gives before anything is proved,
-// and none skips the peer but one: it knows only an earlier protocol.
-func (c *client) turnedAway(
-	ctx context.Context, stage failure.Stage, k *askerConn, res *http.Response, text []byte,
+// turnedAway makes a failure of a refused challenge. Anyone can send that, so of the reasons only those count that a
+// railscope gives before anything is proved, and none skips the peer but one: it knows only an earlier protocol.
+func (c *client) challengeFailure(
+	ctx context.Context, stage failure.Stage, k *clientConn, res *http.Response, text []byte,
 ) error {
 	var f failure.Failure
 	theirs := json.Unmarshal(text, &f) == nil && f.Reason != ""
 	current := res.Header.Get(headerProtocol) != ""
 	switch {
 	case !current && res.StatusCode == http.StatusUnauthorized && theirs && f.Reason == failure.Unauthorized:
-		return olderOrNewer(stage, 1, "")
+		return versionFailure(stage, 1, "")
 	case !current && res.StatusCode == http.StatusNotFound && !theirs:
-		old, err := c.oldHello(ctx, k)
+		old, err := c.helloV1(ctx, k)
 		switch {
 		case err == nil:
-			return olderOrNewer(stage, 1, old.Versions.Railscope)
+			return versionFailure(stage, 1, old.Versions.Railscope)
 		case errors.Is(err, errConnectionGone) && !res.Close:
-			return fmt.Errorf("%w: %w", errConnectionGone, refused(stage, res, text))
+			return fmt.Errorf("%w: %w", errConnectionGone, responseFailure(stage, res, text))
 		}
 	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
-		clean(&f, stage)
+		sanitize(&f, stage)
 		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason,
 			pathHello)
 	}
-	return refused(stage, res, text)
+	return responseFailure(stage, res, text)
 }
 
 // oldHello asks as protocol 1 did, without a token.
-func (c *client) oldHello(ctx context.Context, k *askerConn) (h hello, err error) {
-	res, err := k.send(ctx, http.MethodGet, pathOldHello, nil, nil)
+func (c *client) helloV1(ctx context.Context, k *clientConn) (h hello, err error) {
+	res, err := k.send(ctx, http.MethodGet, pathHelloV1, nil, nil)
 	if err != nil {
 		return h, err
 	}
@@ -235,7 +230,7 @@ func (c *client) oldHello(ctx context.Context, k *askerConn) (h hello, err error
 	return h, err
 }
 
-func olderOrNewer(stage failure.Stage, version int, railscope string) error {
+func versionFailure(stage failure.Stage, version int, railscope string) error {
 	if railscope != "" {
 		railscope = " (railscope " + railscope + ")"
 	}
@@ -248,9 +243,8 @@ func olderOrNewer(stage failure.Stage, version int, railscope string) error {
 		version, railscope, protocolVersion, where)
 }
 
-// send sends a request. With sessions it carries a proof for each of them, for
-// the number of requests that they have.
-func (k *askerConn) send(
+// send sends a request. With sessions it carries a proof for each of them, for the number of requests that they have.
+func (k *clientConn) send(
 	ctx context.Context, method, path string, body []byte, sessions []*session,
 ) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, k.base+path, bytes.NewReader(body))
@@ -270,9 +264,9 @@ func (k *askerConn) send(
 
 // exchange sends a request and returns its answer, whatever it says. streams says
 // that an answer with status OK is to be read line by line.
-func (k *askerConn) exchange(
+func (k *clientConn) exchange(
 	ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool,
-) (*reply, error) {
+) (*response, error) {
 	var sessions []*session
 	if k.session != nil {
 		k.session.count++
@@ -283,14 +277,14 @@ func (k *askerConn) exchange(
 		return nil, err
 	}
 	if err != nil {
-		return nil, c.lost(ctx, stage, err)
+		return nil, c.connFailure(ctx, stage, err)
 	}
 	if streams && res.StatusCode == http.StatusOK {
 		if k.session != nil && !k.session.proves(res, digestOfStream) {
 			res.Body.Close()
-			return nil, unproved(stage, res, nil)
+			return nil, unprovenFailure(stage, res, nil)
 		}
-		return &reply{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
+		return &response{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
 	}
 	text, err := readUpTo(res, maxBody)
 	switch {
@@ -298,19 +292,18 @@ func (k *askerConn) exchange(
 		return nil, failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody,
 			method, path)
 	case err != nil:
-		return nil, c.lost(ctx, stage, err)
+		return nil, c.connFailure(ctx, stage, err)
 	case k.session != nil && !k.session.proves(res, digest(text)):
-		err := unproved(stage, res, text)
+		err := unprovenFailure(stage, res, text)
 		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed since
 			err = fmt.Errorf("%w: %w", errConnectionGone, err)
 		}
 		return nil, err
 	}
-	return &reply{Response: res, body: text}, nil
+	return &response{Response: res, body: text}, nil
 }
 
-// proves reports whether an answer proves that it comes from who has the token,
-// and is the answer to the last request.
+// proves reports whether an answer proves that it comes from who has the token, and is the answer to the last request.
 func (s *session) proves(res *http.Response, digest string) bool {
 	p, err := parseProof(res.Header.Get(headerProof))
 	if err != nil || p.count != s.count || p.digest != digest || len(p.macs) != 1 {
@@ -322,8 +315,7 @@ func (s *session) proves(res *http.Response, digest string) bool {
 
 var errTooLong = errors.New("too long")
 
-// readUpTo reads a body and closes it. Of one that is too long it returns the
-// beginning.
+// readUpTo reads a body and closes it. Of one that is too long it returns the beginning.
 func readUpTo(res *http.Response, limit int) ([]byte, error) {
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
@@ -383,14 +375,13 @@ func (r *eventReader) next() (leaseEvent, error) {
 		}
 	}
 	if e.End != nil {
-		clean(e.End, failure.StageLease)
+		sanitize(e.End, failure.StageLease)
 		e.End.Stage = failure.StageLease
 	}
 	return e, nil
 }
 
-// check refuses a grant that no railscope would send. Where the key is derived it
-// does not travel.
+// check refuses a grant that no railscope would send. Where the key is derived it does not travel.
 func (g *grant) check(derived bool) error {
 	switch {
 	case !derived && len(g.Key) != keySize, derived && len(g.Key) != 0:

@@ -153,7 +153,7 @@ func TestBudgetOfBrokenRound(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
 	p.opts.Budget = 64 << 20 // 19 kB a second
-	p.b.answered.resize(p.opts.Budget)
+	p.b.answerBudget.resize(p.opts.Budget)
 	ctx, cancel := context.WithCancel(t.Context())
 	res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
 		if g.Stage == failure.StageSolo && g.Done > 1<<20 {
@@ -164,7 +164,7 @@ func TestBudgetOfBrokenRound(t *testing.T) {
 		t.Errorf("%s because of %q, %d bytes", res.Outcome, res.Reason, res.Bytes)
 	}
 	p.clean()
-	for what, left := range map[string]float64{"asked": p.a.asked.remaining(), "answered": p.b.answered.remaining()} {
+	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining(), "answered": p.b.answerBudget.remaining()} {
 		if used := float64(p.opts.Budget) - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
 			t.Errorf("%s: charged %.0f bytes of %d", what, used, res.Bytes)
 		}

@@ -24,9 +24,8 @@ func (r Result) Imbalanced() bool {
 	return r.MinOfExpected > 0 && r.Imbalance != nil && *r.Imbalance > rail.ImbalancedAbove
 }
 
-// Shortfalls are where goodput was below the part MinOfExpected of what was
-// expected: of all rails together first, then of each rail. A rail is judged by
-// the better of its solo and its part of the stealing burst: what it can do is
+// Shortfalls are where goodput was below the part MinOfExpected of what was expected: of all rails together first, then
+// of each rail. A rail is judged by the better of its solo and its part of the stealing burst: what it can do is
 // judged, and what it lost to others shows in the sum.
 func (r Result) Shortfalls() []Shortfall {
 	if r.Transport != RDMA || r.MinOfExpected <= 0 {
@@ -55,11 +54,11 @@ func (r Result) Shortfalls() []Shortfall {
 
 // software reports whether the rail's device is no adapter (rxe, siw): its rate
 // is a number that somebody wrote, and nothing can be expected of it.
-func (r ownRail) software() bool { return r.Software || r.PCIAddress == "" }
+func (r localRail) software() bool { return r.Software || r.PCIAddress == "" }
 
 // expectations are what the rails could carry, in bytes per second, if every port
 // had this rate: PCIe links and what rails share bound them as ever.
-func expectations(rails []ownRail, rate float64) []float64 {
+func expectations(rails []localRail, rate float64) []float64 {
 	limits := make([]rail.Limits, len(rails))
 	for i, r := range rails {
 		limits[i] = r.status.Limits
@@ -68,8 +67,7 @@ func expectations(rails []ownRail, rate float64) []float64 {
 	return rail.Capacities(limits)
 }
 
-// goodput is the best that the rail did by RDMA; not known of one that failed,
-// which says so itself.
+// goodput is the best that the rail did by RDMA; not known of one that failed, which says so itself.
 func (r *RailResult) goodput() (best float64, known bool) {
 	if r.Failure != nil {
 		return 0, false

@@ -74,7 +74,7 @@ func (z *zone) directory(t *testing.T, static ...string) (*directory, *Node) {
 	d := newDirectory(n, opts, func(name string, peers int, err error) {
 		z.resolved = append(z.resolved, fmt.Sprint(name, " ", peers, " ", err))
 	})
-	d.greet = z.greet
+	d.askIdentity = z.greet
 	return d, n
 }
 
@@ -88,7 +88,7 @@ func (z *zone) options() Options {
 func listed(t *testing.T, d *directory) string {
 	t.Helper()
 	var list []string
-	for _, m := range d.look(t.Context()) {
+	for _, m := range d.refresh(t.Context()) {
 		list = append(list, m.address+"="+m.node)
 		if m.tlsName != "peers.ns.svc" || !m.found {
 			t.Errorf("%+v", m)
@@ -171,11 +171,11 @@ func TestGreetingOrder(t *testing.T) {
 			}
 			d, n := z.directory(t)
 			n.instance = instance
-			d.greet = func(ctx context.Context, _ target) (string, string, error) { // there is time for 64
+			d.askIdentity = func(ctx context.Context, _ target) (string, string, error) { // there is time for 64
 				<-ctx.Done()
 				return "", "", ctx.Err()
 			}
-			d.look(t.Context())
+			d.refresh(t.Context())
 			for address, m := range d.members {
 				asked[address] += m.tries
 			}
@@ -240,7 +240,7 @@ func TestDirectoryBounds(t *testing.T) {
 		z := &zone{}
 		d, n := z.directory(t)
 		defer n.Close()
-		d.greet = func(ctx context.Context, _ target) (string, string, error) {
+		d.askIdentity = func(ctx context.Context, _ target) (string, string, error) {
 			<-ctx.Done()
 			return "", "", ctx.Err()
 		}
@@ -250,7 +250,7 @@ func TestDirectoryBounds(t *testing.T) {
 		}
 		z.set(nil, addrs...)
 		start := time.Now()
-		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > greetAll {
+		if got := len(d.refresh(t.Context())); got != maxPeers || time.Since(start) > identifyAllTime {
 			t.Errorf("%d peers after %v", got, time.Since(start))
 		}
 		for i := range addrs {
@@ -258,7 +258,7 @@ func TestDirectoryBounds(t *testing.T) {
 		}
 		time.Sleep(lookupEvery)
 		z.set(nil, addrs...)
-		if got := d.look(t.Context()); len(got) != maxPeers || !strings.HasPrefix(got[0].address, "12.") {
+		if got := d.refresh(t.Context()); len(got) != maxPeers || !strings.HasPrefix(got[0].address, "12.") {
 			t.Errorf("after others took all places %d peers, the first %s", len(got), got[0].address)
 		}
 		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) {
@@ -266,7 +266,7 @@ func TestDirectoryBounds(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		start = time.Now()
-		if got := len(d.look(t.Context())); got != maxPeers || time.Since(start) > lookupTime+greetAll {
+		if got := len(d.refresh(t.Context())); got != maxPeers || time.Since(start) > lookupTime+identifyAllTime {
 			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
 		}
 	})
@@ -344,15 +344,15 @@ func TestFoundPeers(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.0.0.3 ok", "b failed", "x:1 ok", "b failed"}, f.results); diff != "" {
 		t.Error(diff)
 	}
-	if got := f.made; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
+	if got := f.rounds; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
 		t.Errorf("rounds %v", got)
 	}
 	if due := f.schedule(map[string]bool{"x:1": true}); len(due) != 1 || due["10.0.0.3:7"].IsZero() {
 		t.Errorf("while x:1 is being asked, to be asked: %v", due)
 	}
-	f.wait("x:1")
-	if want := []string{"c", "self", "y"}; !slices.Equal(f.all, want) {
-		t.Errorf("the schedule goes by %q, want %q", f.all, want)
+	f.untilDue("x:1")
+	if want := []string{"c", "self", "y"}; !slices.Equal(f.sortedNames, want) {
+		t.Errorf("the schedule goes by %q, want %q", f.sortedNames, want)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestFoundPeersAgree(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for i := range nodes {
 		f := newFound(t)
-		f.node.rename(fmt.Sprint("node-", i))
+		f.node.setName(fmt.Sprint("node-", i))
 		var list []target
 		for j := range nodes {
 			if j != i {
@@ -398,10 +398,10 @@ func TestFoundPeersAgree(t *testing.T) {
 			}
 		}
 		f.set(list)
-		f.wall = func() time.Time { return now }
+		f.now = func() time.Time { return now }
 		for j := range nodes {
 			if j != i {
-				meet[fmt.Sprint(i, j)] = now.Add(f.wait(fmt.Sprintf("10.0.0.%d:7", j+1)))
+				meet[fmt.Sprint(i, j)] = now.Add(f.untilDue(fmt.Sprintf("10.0.0.%d:7", j+1)))
 			}
 		}
 	}
@@ -517,7 +517,7 @@ func TestFoundPeersShowTheName(t *testing.T) {
 func TestNodeNames(t *testing.T) {
 	n := NewNode(NodeOptions{Name: "spark-01"})
 	for _, tc := range []struct{ configured, want string }{{"", "spark-01"}, {"left", "left"}, {"", "spark-01"}} {
-		if n.rename(tc.configured); n.name() != tc.want {
+		if n.setName(tc.configured); n.name() != tc.want {
 			t.Errorf("%q: it calls itself %q, want %q", tc.configured, n.name(), tc.want)
 		}
 	}

@@ -106,7 +106,7 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 			}
 			return all, nil
 		}})
-	n.rename(name)
+	n.setName(name)
 	p.t.Cleanup(n.Close)
 	return n
 }

@@ -130,7 +130,7 @@ func TestFactsShared(t *testing.T) {
 				askers.Go(func() { ask(t.Context(), 1) })
 			}
 			askers.Wait()
-			time.Sleep(factsHold - time.Millisecond)
+			time.Sleep(factsCacheTime - time.Millisecond)
 			ask(t.Context(), 1)
 			time.Sleep(time.Millisecond)
 			ask(t.Context(), 2)

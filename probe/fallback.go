@@ -21,7 +21,7 @@ func (r *round) fallback(ctx context.Context) error {
 	r.bursts = 2
 	res, err := r.tcp(ctx, failure.StageStealing, 1, r.part(2))
 	if err != nil {
-		r.note(err)
+		r.addFailure(err)
 		return err
 	}
 	r.res.TCP = []TCPResult{res}
@@ -37,7 +37,7 @@ func (r *round) baseline(ctx context.Context) {
 		res, err := r.tcp(ctx, failure.StageBaseline, streams, r.part(4))
 		if err != nil {
 			if ctx.Err() == nil {
-				r.note(err)
+				r.addFailure(err)
 			}
 			break
 		}
@@ -50,8 +50,7 @@ func (r *round) baseline(ctx context.Context) {
 	}
 }
 
-// tcpLane is one way of TCP to the peer: which address it leaves from, and which
-// it goes to.
+// tcpLane is one way of TCP to the peer: which address it leaves from, and which it goes to.
 type tcpLane struct {
 	name          string
 	netdev        string
@@ -61,12 +60,12 @@ type tcpLane struct {
 // tcp makes one striped burst of total bytes with so many connections per rail.
 func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total int64) (TCPResult, error) {
 	res := TCPResult{Streams: streams}
-	r.tell(Progress{Stage: stage})
+	r.progress(Progress{Stage: stage})
 	lanes := r.lanes()
 	if stage == failure.StageBaseline { // like is to be compared with like
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
 			return slices.ContainsFunc(r.paths, func(p *path) bool {
-				return p.own.Name == l.name && p.res.Failure != nil
+				return p.local.Name == l.name && p.result.Failure != nil
 			})
 		})
 	}
@@ -81,7 +80,7 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	// The lanes take the place of the paths: what befalls them is no rail's failure by RDMA.
 	paths := make([]*path, len(lanes))
 	for i, l := range lanes {
-		paths[i] = &path{own: r.rail(l.name), res: &RailResult{Rail: l.name}}
+		paths[i] = &path{local: r.rail(l.name), result: &RailResult{Rail: l.name}}
 	}
 	done, err := r.burst(ctx, stage, paths, true, total)
 	if err != nil {
@@ -89,13 +88,13 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	}
 	rate := goodput(done)
 	if rate == nil {
-		if f := paths[0].res.Failure; f != nil {
+		if f := paths[0].result.Failure; f != nil {
 			return res, f
 		}
 		return res, failure.New(stage, failure.Timeout, "no byte got through")
 	}
 	res.BytesPerSecond = *rate
-	infos, err := r.own.current.TCPInfo(ctx)
+	infos, err := r.session.current.TCPInfo(ctx)
 	for _, i := range infos {
 		res.Retransmits += i.Retransmits
 		res.RTT = max(res.RTT, i.RTT)
@@ -116,15 +115,15 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
 		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
 	}
-	f := failure.As(failure.StageRelease, r.own.end())
+	f := failure.As(failure.StageRelease, r.session.end())
 	if f != nil && f.Reason == failure.Other { // a death is noted where it happened
-		r.note(f)
+		r.addFailure(f)
 	}
 	reply, err := r.client.open(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.own.begin(ctx, args); err != nil {
+	if _, err := r.session.begin(ctx, args); err != nil {
 		return nil, err
 	}
 	connect := worker.ConnectArgs{}
@@ -132,7 +131,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 		connect.Rails = append(connect.Rails,
 			worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
 	}
-	connected, err := r.own.current.Connect(ctx, connect)
+	connected, err := r.session.current.Connect(ctx, connect)
 	if err == nil && ctx.Err() != nil { // what the lanes say now is only that the lease has gone with the time
 		err = failure.New(failure.StageConnect, failure.Timeout, "the time of the round is over")
 	}
@@ -140,7 +139,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 		return nil, err
 	}
 	for _, f := range connected.Failures {
-		r.note(&f)
+		r.addFailure(&f)
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool { return l.name == f.Rail })
 	}
 	if len(lanes) == 0 && len(connected.Failures) > 0 {
@@ -149,23 +148,20 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 	return lanes, nil
 }
 
-// rail returns this node's rail of that name; without one, nothing of it is
-// known but the name.
-func (r *round) rail(name string) ownRail {
-	if i := slices.IndexFunc(r.rails, func(o ownRail) bool { return o.Name == name }); i >= 0 {
+// rail returns this node's rail of that name; without one, nothing of it is known but the name.
+func (r *round) rail(name string) localRail {
+	if i := slices.IndexFunc(r.rails, func(o localRail) bool { return o.Name == name }); i >= 0 {
 		return r.rails[i]
 	}
-	var none ownRail
+	var none localRail
 	none.Name = name
 	return none
 }
 
-// lanes are the ways of TCP to the peer: one per rail, from its address to the
-// peer's in the same subnet. Where one end has lost its RDMA device, its
-// interface and address are still there; where nothing fits, the way that the
-// control channel takes does. What the peer claims is believed only within the
-// subnets of this node's rails, and not of this node's own addresses: it must not
-// lead this node anywhere else.
+// lanes are the ways of TCP to the peer: one per rail, from its address to the peer's in the same subnet. Where one end
+// has lost its RDMA device, its interface and address are still there; where nothing fits, the way that the control
+// channel takes does. What the peer claims is believed only within the subnets of this node's rails, and not of this
+// node's own addresses: it must not lead this node anywhere else.
 func (r *round) lanes() []tcpLane {
 	var list []tcpLane
 	own := map[netip.Addr]bool{}
@@ -183,23 +179,23 @@ func (r *round) lanes() []tcpLane {
 		}
 	}
 	var theirs []netip.Prefix
-	for _, a := range r.there.Addresses {
+	for _, a := range r.remote.Addresses {
 		theirs = append(theirs, a.Prefix)
 	}
 	for _, p := range r.paths {
 		if p.peer != nil {
-			add(p.own.Name, p.own.Netdev, sharedPrefix(p.own.prefixes, p.peer.Prefixes), p.peer.Prefixes)
+			add(p.local.Name, p.local.Netdev, sharedPrefix(p.local.prefixes, p.peer.Prefixes), p.peer.Prefixes)
 		}
-		add(p.own.Name, p.own.Netdev, sharedPrefix(p.own.prefixes, theirs), theirs)
+		add(p.local.Name, p.local.Netdev, sharedPrefix(p.local.prefixes, theirs), theirs)
 	}
 	ours := r.node.railAddresses()
-	for _, p := range r.there.Rails {
+	for _, p := range r.remote.Rails {
 		for _, a := range ours {
 			add(p.Name, a.Netdev, a.Prefix, p.Prefixes)
 		}
 	}
 	if len(list) == 0 {
-		if remote := r.client.at.Load(); remote != nil {
+		if remote := r.client.remote.Load(); remote != nil {
 			list = append(list, tcpLane{name: controlLane, remote: *remote})
 		}
 	}

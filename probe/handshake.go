@@ -95,12 +95,12 @@ func trackConnections(srv *http.Server) {
 }
 
 // turnAway refuses a request that nobody has proved, and its connection.
-func (r *Responder) turnAway(w http.ResponseWriter, req *http.Request, reason string, status int, f *failure.Failure) {
-	if reason != refusedElsewhere {
+func (r *Responder) reject(w http.ResponseWriter, req *http.Request, reason string, status int, f *failure.Failure) {
+	if reason != alreadyCounted {
 		r.node.refused.Count(reason, req.RemoteAddr)
 	}
 	w.Header().Set("Connection", "close") // a stranger holds none of the few connections
-	refuse(w, status, f)
+	writeFailure(w, status, f)
 }
 
 func unauthorized(format string, args ...any) *failure.Failure {
@@ -109,25 +109,25 @@ func unauthorized(format string, args ...any) *failure.Failure {
 
 // greet answers a challenge. It reads no secret and keeps one nonce for the
 // connection, so it costs little however many ask.
-func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
+func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 	var ask challengeRequest
 	reason := refusedMalformed
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxChallenge))
 	if err == nil {
 		err = json.Unmarshal(body, &ask)
 	} else if !errors.As(err, new(*http.MaxBytesError)) {
-		reason = refusedElsewhere
+		reason = alreadyCounted
 	}
 	if err == nil {
 		err = ask.check()
 	}
 	if err != nil {
-		r.turnAway(w, req, reason, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
+		r.reject(w, req, reason, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
 			"the peer does not understand the request: %v", err))
 		return
 	}
 	if ask.Version != protocolVersion {
-		r.turnAway(w, req, refusedVersion, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
+		r.reject(w, req, refusedVersion, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
 			"peer speaks protocol version %d, this node %d: install the same version of railscope on both",
 			protocolVersion, ask.Version))
 		return
@@ -136,7 +136,7 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 	if conn, _ := req.Context().Value(targetConnKey{}).(*targetConn); r.creds.TokenFile != "" && conn != nil {
 		dialled, _ := netip.ParseAddrPort(ask.Address)
 		if plainAddress(dialled) != conn.local {
-			r.turnAway(w, req, refusedUnauthorized, http.StatusConflict, unauthorized(
+			r.reject(w, req, refusedUnauthorized, http.StatusConflict, unauthorized(
 				"the connection was made to %.64q and reached the peer at another address: "+
 					"with a token nothing between two nodes may translate addresses or act as proxy; "+
 					"probe the node's own address", ask.Address))
@@ -148,17 +148,16 @@ func (r *Responder) greet(w http.ResponseWriter, req *http.Request) {
 		conn.mu.Unlock()
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	answer(w, reply)
+	writeJSON(w, reply)
 }
 
-// admit lets a request pass if its sender has proved that it is a peer, and
-// answers it otherwise. What the handler then answers to the writer that it
-// returns is proved to the sender by finish.
-func (r *Responder) admit(
+// admit lets a request pass if its sender has proved that it is a peer, and answers it otherwise. What the handler then
+// answers to the writer that it returns is proved to the sender by finish.
+func (r *Responder) authenticate(
 	w http.ResponseWriter, req *http.Request,
 ) (signed http.ResponseWriter, finish func(), ok bool) {
 	if err := r.creds.checkCertificate(req.TLS); err != nil {
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("%v", err))
+		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("%v", err))
 		return nil, nil, false
 	}
 	if r.creds.TokenFile == "" {
@@ -168,19 +167,19 @@ func (r *Responder) admit(
 	conn, _ := req.Context().Value(targetConnKey{}).(*targetConn)
 	p, err := parseProof(req.Header.Get(headerProof))
 	if conn == nil || err != nil {
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(
+		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(
 			"the request does not prove a token: both ends need the same token_file"))
 		return nil, nil, false
 	}
 	list, err := r.creds.tokens()
 	if err != nil { // where the file lies is no business of those who have not proved the token
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized,
+		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized,
 			unauthorized("the peer cannot use its own token_file"))
 		return nil, nil, false
 	}
-	s := conn.admit(req, p, list)
+	s := conn.authenticate(req, p, list)
 	if s == nil {
-		r.turnAway(w, req, refusedUnauthorized, http.StatusUnauthorized,
+		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized,
 			unauthorized("the token is not this node's: both ends need the same token_file"))
 		return nil, nil, false
 	}
@@ -193,18 +192,17 @@ func (r *Responder) admit(
 	return out, out.finish, true
 }
 
-// admit returns the session of a proved request, nil if it is not. The first
-// request on a connection chooses the token. A failed proof costs the challenge
-// and the session: whoever made it has to begin anew.
-func (c *targetConn) admit(req *http.Request, p proof, list tokens) *session {
+// admit returns the session of a proved request, nil if it is not. The first request on a connection chooses the token.
+// A failed proof costs the challenge and the session: whoever made it has to begin anew.
+func (c *targetConn) authenticate(req *http.Request, p proof, list tokens) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, pending := c.session, c.pending
 	c.session, c.pending = nil, nil
 	if pending != nil && req.URL.Path == pathProve {
-		s = pending.chosen(req, p, list)
+		s = pending.matchToken(req, p, list)
 	}
-	if s == nil || len(p.macs) == 0 || !list.have(s.token) || p.count != s.count+1 || p.digest == digestOfStream {
+	if s == nil || len(p.macs) == 0 || !list.contains(s.token) || p.count != s.count+1 || p.digest == digestOfStream {
 		return nil
 	}
 	want := s.ofRequest(req.Method, req.RequestURI, p.count, p.digest)
@@ -218,9 +216,8 @@ func (c *targetConn) admit(req *http.Request, p proof, list tokens) *session {
 	return nil
 }
 
-// chosen returns the session of the token that proves the request, of those that
-// this node has; nil if none does.
-func (b binding) chosen(req *http.Request, p proof, list tokens) *session {
+// chosen returns the session of the token that proves the request, of those that this node has; nil if none does.
+func (b binding) matchToken(req *http.Request, p proof, list tokens) *session {
 	if req.TLS != nil {
 		material, err := req.TLS.ExportKeyingMaterial(exporterLabel, nil, keySize)
 		if err != nil {
@@ -243,11 +240,10 @@ func (b binding) chosen(req *http.Request, p proof, list tokens) *session {
 	return nil
 }
 
-// exporterLabel binds a session to the TLS connection it runs over (RFC 9266 does
-// the same for other protocols).
+// exporterLabel binds a session to the TLS connection it runs over (RFC 9266 does the same for other protocols).
 const exporterLabel = "EXPORTER-railscope-probe-2"
 
-func (t tokens) have(token string) bool {
+func (t tokens) contains(token string) bool {
 	found := false
 	for _, other := range t {
 		if hmac.Equal([]byte(other), []byte(token)) {
@@ -257,8 +253,7 @@ func (t tokens) have(token string) bool {
 	return found
 }
 
-// readBody reads the body of a request whose sender is known, and refuses one
-// that is too large or not what was proved.
+// readBody reads the body of a request whose sender is known, and refuses one that is too large or not what was proved.
 func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want string) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err == nil && want != "" && digest(body) != want {
@@ -266,7 +261,7 @@ func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want stri
 	}
 	if err != nil {
 		w.Header().Set("Connection", "close")
-		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
+		writeFailure(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
 			"the peer does not understand the request: %v", err))
 		return false
 	}
@@ -311,11 +306,11 @@ func (s *signedWriter) Write(b []byte) (int, error) {
 func (s *signedWriter) stream() {
 	s.WriteHeader(http.StatusOK)
 	s.streams = true
-	s.head(digestOfStream)
+	s.sendHeader(digestOfStream)
 }
 
 // head sends the header.
-func (s *signedWriter) head(digest string) {
+func (s *signedWriter) sendHeader(digest string) {
 	mac := s.session.ofAnswer(s.method, s.path, s.count, s.status, digest)
 	s.Header().Set(headerProof, proof{s.count, digest, [][]byte{mac}}.String())
 	s.ResponseWriter.WriteHeader(s.status)
@@ -334,7 +329,7 @@ func (s *signedWriter) finish() {
 	}
 	s.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(requestTime))
-	s.head(digest(s.body.Bytes()))
+	s.sendHeader(digest(s.body.Bytes()))
 	_, _ = s.ResponseWriter.Write(s.body.Bytes()) // the asker is gone: it will not miss the answer
 }
 

@@ -24,14 +24,14 @@ func (r *round) judge() {
 			continue // no rail of the peer's to share the load with
 		}
 		rate := 0.0
-		if p.res.Stealing != nil && p.res.Failure == nil {
-			rate = p.res.Stealing.BytesPerSecond()
+		if p.result.Stealing != nil && p.result.Failure == nil {
+			rate = p.result.Stealing.BytesPerSecond()
 		}
 		loads, judged = append(loads, p.load(rate)), append(judged, p)
-		if p.res.Failure == nil && p.res.Solo != nil {
-			solos += p.res.Solo.BytesPerSecond()
+		if p.result.Failure == nil && p.result.Solo != nil {
+			solos += p.result.Solo.BytesPerSecond()
 		} else {
-			all = all && p.res.Failure != nil
+			all = all && p.result.Failure != nil
 		}
 	}
 	if len(loads) == 0 || r.res.Stealing == nil {
@@ -39,7 +39,7 @@ func (r *round) judge() {
 	}
 	for i, share := range rail.Shares(loads) {
 		if !math.IsNaN(share) {
-			judged[i].res.Share = &share
+			judged[i].result.Share = &share
 		}
 	}
 	if imbalance, known := rail.Imbalance(loads); known {
@@ -49,7 +49,7 @@ func (r *round) judge() {
 		scaling := *r.res.Stealing / solos
 		r.res.Scaling = &scaling
 		if scaling < lowScaling {
-			r.res.Shared = shared(r.alive())
+			r.res.Shared = shared(r.livePaths())
 		}
 	}
 }
@@ -57,10 +57,10 @@ func (r *round) judge() {
 // load is what the path carried, for comparison. Its rate is the greater of both
 // ends': a port that is down or has trained down stays with its siblings.
 func (p *path) load(carried float64) rail.Load {
-	l := rail.Load{Group: rail.Group{LinkLayer: p.own.LinkLayer, Rate: max(p.own.status.Limits.Rate, p.peer.Rate)},
+	l := rail.Load{Group: rail.Group{LinkLayer: p.local.LinkLayer, Rate: max(p.local.status.Limits.Rate, p.peer.Rate)},
 		Rate: carried}
-	if p.res.Capacity != nil {
-		l.Capacity = *p.res.Capacity
+	if p.result.Capacity != nil {
+		l.Capacity = *p.result.Capacity
 	}
 	return l
 }
@@ -78,11 +78,11 @@ func shared(paths []*path) []Shared {
 		var keys []string
 		rails := map[string][]string{}
 		for _, p := range paths {
-			if key := kind.key(p.own.status.Limits); key != "" {
+			if key := kind.key(p.local.status.Limits); key != "" {
 				if rails[key] == nil {
 					keys = append(keys, key)
 				}
-				rails[key] = append(rails[key], p.own.Name)
+				rails[key] = append(rails[key], p.local.Name)
 			}
 		}
 		for _, key := range keys {
@@ -94,9 +94,8 @@ func shared(paths []*path) []Shared {
 	return list
 }
 
-// equalParts is what a static burst of total bytes came to: its goodput, and its
-// finish skew, 1 − slowest rail's rate ÷ fastest's. Where the burst was stopped before, the rates tell how long the
-// parts would have taken.
+// equalParts is what a static burst of total bytes came to: its goodput, and its finish skew, 1 − slowest rail's rate ÷
+// fastest's. Where the burst was stopped before, the rates tell how long the parts would have taken.
 func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
 	var most, least float64 // seconds for a part
 	part := float64(total) / float64(len(done.Rails))
@@ -111,7 +110,7 @@ func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
 		most = max(most, took)
 	}
 	if rate = goodput(done); done.Bytes < total && most > 0 {
-		rate = known(float64(total) / most)
+		rate = positive(float64(total) / most)
 	}
 	if len(done.Rails) > 1 {
 		v := 1 - least/most
@@ -133,11 +132,11 @@ func mismatches(here, there versions, paths []*path) []Mismatch {
 	compare("kernel", here.Kernel, there.Kernel, func(v string) string { return firstParts(v, 2) })
 	compare("rdma-core", here.RDMACore, there.RDMACore, func(v string) string { return firstParts(v, 1) })
 	for _, p := range paths {
-		if p.peer != nil && p.own.Driver == p.peer.Driver && len(list) < 16 {
+		if p.peer != nil && p.local.Driver == p.peer.Driver && len(list) < 16 {
 			before := len(list)
-			compare("firmware", p.own.Firmware, p.peer.Firmware, func(v string) string { return v })
+			compare("firmware", p.local.Firmware, p.peer.Firmware, func(v string) string { return v })
 			if len(list) > before {
-				list[before].Here = fmt.Sprintf("%s (rail %s)", p.own.Firmware, p.own.Name)
+				list[before].Here = fmt.Sprintf("%s (rail %s)", p.local.Firmware, p.local.Name)
 				break // one is enough to look
 			}
 		}
@@ -145,8 +144,7 @@ func mismatches(here, there versions, paths []*path) []Mismatch {
 	return list
 }
 
-// firstParts returns the first n numbers of a version: 6.1 of
-// 6.1.0-56-amd64.
+// firstParts returns the first n numbers of a version: 6.1 of 6.1.0-56-amd64.
 func firstParts(version string, n int) string {
 	parts := strings.FieldsFunc(strings.TrimPrefix(version, "v"), func(r rune) bool {
 		return r == '.' || r == '-' || r == '+'

@@ -20,18 +20,18 @@ type judged struct {
 }
 
 func (l judged) path(i int) *path {
-	p := &path{res: &RailResult{}, peer: &helloRail{}}
-	p.own.Name = fmt.Sprint(i)
+	p := &path{result: &RailResult{}, peer: &helloRail{}}
+	p.local.Name = fmt.Sprint(i)
 	flow := func(rate float64) *Flow {
 		if rate < 0 {
 			return nil
 		}
 		return &Flow{Bytes: int64(rate * 1e6), Active: time.Second}
 	}
-	p.res.Stealing, p.res.Solo, p.res.Capacity = flow(l.stealing), flow(l.solo), known(l.capacity)
+	p.result.Stealing, p.result.Solo, p.result.Capacity = flow(l.stealing), flow(l.solo), positive(l.capacity)
 	p.peer.Rate = l.rate
 	if l.failed {
-		p.res.Failure = &failure.Failure{}
+		p.result.Failure = &failure.Failure{}
 	}
 	if l.unpaired {
 		p.peer = nil
@@ -103,7 +103,7 @@ func TestShared(t *testing.T) {
 		for i, key := range strings.Fields(tc.keys) {
 			p := judged{}.path(i)
 			link, port, _ := strings.Cut(key, "/")
-			p.own.status.Limits = rail.Limits{LinkKey: link, PortKey: port}
+			p.local.status.Limits = rail.Limits{LinkKey: link, PortKey: port}
 			paths = append(paths, p)
 		}
 		var got []string
@@ -175,7 +175,7 @@ func TestMismatches(t *testing.T) {
 				continue
 			}
 			p := judged{}.path(i)
-			p.own.Driver, p.own.Firmware, p.peer.Driver, p.peer.Firmware = "mlx5_core", ours, "mlx5_core", theirs
+			p.local.Driver, p.local.Firmware, p.peer.Driver, p.peer.Firmware = "mlx5_core", ours, "mlx5_core", theirs
 			if strings.HasSuffix(theirs, "!") {
 				p.peer.Driver = "bnxt_en"
 			}

@@ -10,27 +10,27 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// labels remembers what each address that was found is called in metrics: for
-// the life of the process, whatever its node calls itself later, and whether or
-// not it leaves the DNS in between. Counters would start anew with each name.
+// labels remembers what each address that was found is called in metrics: for the life of the process, whatever its
+// node calls itself later, and whether or not it leaves the DNS in between. Counters would start anew with each name.
 // Safe for concurrent use.
-type labels struct {
+type labelCache struct {
 	mu    sync.Mutex
 	known map[string]*list.Element // by address; of labelled
 	order *list.List               // those that were peers last come first
 }
 
-type labelled struct{ address, label string }
+type labelEntry struct{ address, label string }
 
 // maxLabels bounds what is remembered: as many as there may be peers. Of more
 // those are forgotten that have not been peers for longest.
 const maxLabels = maxPeers
 
-func newLabels() *labels { return &labels{known: map[string]*list.Element{}, order: list.New()} }
+func newLabelCache() *labelCache {
+	return &labelCache{known: map[string]*list.Element{}, order: list.New()}
+}
 
-// of returns the label of an address that is a peer now; empty when it never was
-// one.
-func (l *labels) of(address string) string {
+// of returns the label of an address that is a peer now; empty when it never was one.
+func (l *labelCache) get(address string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.known[address]
@@ -38,25 +38,25 @@ func (l *labels) of(address string) string {
 		return ""
 	}
 	l.order.MoveToFront(e)
-	return e.Value.(labelled).label
+	return e.Value.(labelEntry).label
 }
 
 // fix remembers the label of an address.
-func (l *labels) fix(address, label string) {
+func (l *labelCache) set(address, label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.known[address]; e != nil {
 		l.order.Remove(e)
 	}
-	l.known[address] = l.order.PushFront(labelled{address, label})
+	l.known[address] = l.order.PushFront(labelEntry{address, label})
 	for l.order.Len() > maxLabels {
-		delete(l.known, l.order.Remove(l.order.Back()).(labelled).address)
+		delete(l.known, l.order.Remove(l.order.Back()).(labelEntry).address)
 	}
 }
 
 // writtenLabel is the label of a peer that people wrote: what they wrote. Only a
 // name that is longer than a label may be is cut, so that no two are alike.
-func writtenLabel(address string) string {
+func configuredLabel(address string) string {
 	label := text.Label(address)
 	if label == address {
 		return label
@@ -70,12 +70,11 @@ func (p *Prober) labelLocked(address string) string {
 	if p.targets[address].found {
 		return p.labels[address]
 	}
-	return writtenLabel(address)
+	return configuredLabel(address)
 }
 
-// relabelLocked gives every peer that was found its label, after the targets
-// have changed: the one that it had, else what it calls itself, else its host.
-// Nobody gets what another peer or this node is called; who would goes by its
+// relabelLocked gives every peer that was found its label, after the targets have changed: the one that it had, else
+// what it calls itself, else its host. Nobody gets what another peer or this node is called; who would goes by its
 // address.
 func (p *Prober) relabelLocked() {
 	before := p.labels
@@ -83,12 +82,12 @@ func (p *Prober) relabelLocked() {
 	taken := map[string]bool{text.Label(p.node.name()): true}
 	for address, t := range p.targets {
 		if !t.found {
-			taken[writtenLabel(address)] = true
+			taken[configuredLabel(address)] = true
 		}
 	}
 	give := func(address, label string) {
 		p.labels[address], taken[label] = label, true
-		p.node.labels.fix(address, label)
+		p.node.labels.set(address, label)
 	}
 	var others []string
 	for _, address := range p.order { // who has one keeps it, also from who comes back
@@ -99,9 +98,9 @@ func (p *Prober) relabelLocked() {
 		}
 	}
 	for _, address := range others {
-		label := p.node.labels.of(address)
+		label := p.node.labels.get(address)
 		if label == "" {
-			label = firstLabel(p.targets[address])
+			label = reportedLabel(p.targets[address])
 		}
 		if taken[label] {
 			label = text.Label(address)
@@ -112,7 +111,7 @@ func (p *Prober) relabelLocked() {
 
 // firstLabel is what a peer that was found goes by when it becomes one. What
 // looks like the address of another is no name.
-func firstLabel(t target) string {
+func reportedLabel(t target) string {
 	host, _, _ := net.SplitHostPort(t.address)
 	name := text.Label(t.node)
 	_, err := netip.ParseAddr(name)

@@ -88,17 +88,17 @@ func TestPeerLabelStays(t *testing.T) {
 // TestPeerLabelsBounded: addresses without end are forgotten, those first that
 // were peers longest ago.
 func TestPeerLabelsBounded(t *testing.T) {
-	l := newLabels()
+	l := newLabelCache()
 	for i := range maxLabels + 100 {
-		l.fix(fmt.Sprint("address-", i), fmt.Sprint("label-", i))
-		if l.of("address-0") != "label-0" {
+		l.set(fmt.Sprint("address-", i), fmt.Sprint("label-", i))
+		if l.get("address-0") != "label-0" {
 			t.Fatalf("what is a peer was forgotten after %d", i)
 		}
 	}
 	if len(l.known) != maxLabels || l.order.Len() != maxLabels {
 		t.Errorf("%d and %d are remembered, want %d", len(l.known), l.order.Len(), maxLabels)
 	}
-	if l.of("address-1") != "" || l.of(fmt.Sprint("address-", maxLabels+99)) == "" {
+	if l.get("address-1") != "" || l.get(fmt.Sprint("address-", maxLabels+99)) == "" {
 		t.Error("the wrong ones were forgotten")
 	}
 }
@@ -114,7 +114,7 @@ func TestPeerLabelWaitsForTheName(t *testing.T) {
 		z.set(nil, "10.0.0.2", "10.0.0.3", "10.0.0.4")
 		look := func(want ...string) {
 			t.Helper()
-			if diff := cmp.Diff(want, f.labelled(d.look(t.Context())...)); diff != "" {
+			if diff := cmp.Diff(want, f.labelled(d.refresh(t.Context())...)); diff != "" {
 				t.Error(diff)
 			}
 		}
@@ -125,13 +125,13 @@ func TestPeerLabelWaitsForTheName(t *testing.T) {
 		z.nodes["10.0.0.4"] = "d"
 		look("b", "c", "10.0.0.4")
 
-		d.greet = func(ctx context.Context, _ target) (string, string, error) { <-ctx.Done(); return "", "", ctx.Err() }
+		d.askIdentity = func(ctx context.Context, _ target) (string, string, error) { <-ctx.Done(); return "", "", ctx.Err() }
 		var addrs []string
-		for i := range 4 * greetAtOnce {
+		for i := range 4 * identifyParallel {
 			addrs = append(addrs, fmt.Sprint("10.0.1.", i))
 		}
 		z.set(nil, addrs...)
-		f.labelled(d.look(t.Context())...)
+		f.labelled(d.refresh(t.Context())...)
 		waiting := 0
 		for _, m := range d.members {
 			if m.tries == 0 && m.instance == "" {
@@ -141,7 +141,7 @@ func TestPeerLabelWaitsForTheName(t *testing.T) {
 		if waiting == 0 {
 			t.Errorf("all %d were asked in time: this tests nothing", len(addrs))
 		}
-		f.labelled(d.look(t.Context())...)
+		f.labelled(d.refresh(t.Context())...)
 		for address, m := range d.members {
 			if m.tries == 0 && m.instance == "" {
 				t.Errorf("%s was not asked before those that did not answer", address)

@@ -66,11 +66,11 @@ func TestLanes(t *testing.T) {
 	} {
 		control := netip.MustParseAddr("127.0.0.1")
 		r := round{peer: "rebound.example:10092", client: &client{}} // what the name leads to now is all the same
-		r.client.at.Store(&control)
+		r.client.remote.Store(&control)
 		more := map[string][]netip.Prefix{}
 		names, list := parse(tc.own)
 		for i, name := range names {
-			o := ownRail{prefixes: list[i]}
+			o := localRail{prefixes: list[i]}
 			o.Name, o.Netdev = name, "rail"+name
 			r.rails, more[o.Netdev] = append(r.rails, o), list[i]
 		}
@@ -82,13 +82,13 @@ func TestLanes(t *testing.T) {
 			netdevs: map[string]bool{"rail0": true, "rail1": true}}
 		names, list = parse(tc.peers)
 		for i, name := range names {
-			r.there.Rails = append(r.there.Rails, helloRail{Name: name, Prefixes: list[i]})
+			r.remote.Rails = append(r.remote.Rails, helloRail{Name: name, Prefixes: list[i]})
 		}
 		for _, text := range []string{tc.peers, tc.peersMore} {
 			_, list = parse(text)
 			for _, ps := range list {
 				for _, p := range ps {
-					r.there.Addresses = append(r.there.Addresses, address{"eth", p})
+					r.remote.Addresses = append(r.remote.Addresses, address{"eth", p})
 				}
 			}
 		}
@@ -197,7 +197,7 @@ func TestGIDInPeersSubnet(t *testing.T) {
 		return rail.GID{Index: i, Type: rail.TypeRoCEv2, Netdev: "eth0",
 			Addr: netip.AddrFrom16(netip.MustParseAddr(addr).As16())}
 	}
-	r := ownRail{prefixes: prefixes("10.0.0.1/24 10.5.0.1/24")[0]}
+	r := localRail{prefixes: prefixes("10.0.0.1/24 10.5.0.1/24")[0]}
 	r.LinkLayer, r.Netdev = "Ethernet", "eth0"
 	r.status.GIDs = []rail.GID{gid(3, "10.0.0.1"), gid(5, "10.5.0.1")}
 	for peer, want := range map[string]int{"10.0.0.2/24": 3, "10.5.0.2/24": 5, "10.9.0.2/24": 3, "": 3} {

@@ -30,7 +30,7 @@ type leaseModel struct {
 	did  []string
 
 	held  *holder // nil: no lease is held
-	asker ownSession
+	asker workerSession
 	mayBe string // transport that may be open; empty: nothing may
 	rkeys bool   // asker has an end of a session that may be over
 
@@ -90,7 +90,7 @@ var acts = []act{
 	{"release", func(m *leaseModel) { m.ends(func() { m.request("", `{"bytes":5}`) }) }},
 	{"hang up", func(m *leaseModel) { m.ends(m.held.drop) }},
 	{"be silent", func(m *leaseModel) { m.ends(m.resp.lapse) }},
-	{"last too long", func(m *leaseModel) { m.ends(func() { m.lease().last.Reset(0) }) }},
+	{"last too long", func(m *leaseModel) { m.ends(func() { m.lease().lifeTimer.Reset(0) }) }},
 	{"be in others' way", func(m *leaseModel) {
 		m.ends(func() { m.lease().end(failure.New(failure.StageLease, failure.Busy, "others")) })
 	}},
@@ -257,7 +257,7 @@ func (m *leaseModel) onlyWhatMayBe() {
 
 // try sends a request and returns the answer, whatever comes of it.
 func (h *holder) try(ctx context.Context, method, path, body string) string {
-	res, err := h.client.ask(ctx, failure.StageLease, method, path, []byte(body), false)
+	res, err := h.client.roundTrip(ctx, failure.StageLease, method, path, []byte(body), false)
 	if err != nil {
 		return err.Error()
 	}
@@ -284,7 +284,7 @@ func TestLeaseModel(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: ownSession{node: p.a}}
+			m := &leaseModel{pairOfNodes: p, rand: rand.New(rand.NewPCG(seed, 11)), asker: workerSession{node: p.a}}
 			for range leases {
 				m.held = p.holder()
 				m.note("TAKE")

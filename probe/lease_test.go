@@ -49,10 +49,10 @@ func (p *pairOfNodes) holder() *holder {
 }
 
 // send sends a request, as it is, but with the proof that b wants.
-func (h *holder) send(method, path, body string) *reply {
+func (h *holder) send(method, path, body string) *response {
 	h.p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	res, err := h.client.ask(ctx, failure.StageLease, method, path, []byte(body), path == pathLease)
+	res, err := h.client.roundTrip(ctx, failure.StageLease, method, path, []byte(body), path == pathLease)
 	if err != nil {
 		h.p.t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func within(limit time.Duration, fn func() bool) bool {
 func (r *Responder) lapse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current.timer.Reset(0)
+	r.current.idleTimer.Reset(0)
 }
 
 // TestLeaseEnds: however a lease ends, nothing of it is left, and the next is
@@ -229,7 +229,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 	renew = func() failure.Reason {
 		resp.mu.Lock()
 		if moving && resp.current != nil {
-			resp.current.overTCP.Add(1)
+			resp.current.tcpBytes.Add(1)
 		}
 		resp.mu.Unlock()
 		w := httptest.NewRecorder()
@@ -353,7 +353,7 @@ func TestLeaseIsCounted(t *testing.T) {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			p.b.answered.resize(granted) // which refills by 28 KiB a second
+			p.b.answerBudget.resize(granted) // which refills by 28 KiB a second
 			h := p.holder()
 			if f := h.take("c", granted); f != nil {
 				t.Fatal(f)
@@ -362,7 +362,7 @@ func TestLeaseIsCounted(t *testing.T) {
 			if _, f := h.do(http.MethodDelete, h.id, fmt.Sprintf(`{"bytes":%d}`, tc.says)); f.Reason != "" {
 				t.Fatal(f)
 			}
-			if cost := granted - int64(p.b.answered.remaining()); cost > tc.cost+kib || cost < tc.cost-mib {
+			if cost := granted - int64(p.b.answerBudget.remaining()); cost > tc.cost+kib || cost < tc.cost-mib {
 				t.Errorf("it cost %d KiB, want %d", cost/kib, tc.cost/kib)
 			}
 		})
@@ -391,12 +391,12 @@ func TestLeaseDenied(t *testing.T) {
 	first := p.holder()
 	deny := func(why string, want failure.Reason, asker string, bytes int64, says string) {
 		t.Helper()
-		before := p.b.answered.remaining()
+		before := p.b.answerBudget.remaining()
 		f := p.holder().take(asker, bytes)
 		if f == nil || f.Reason != want || !strings.Contains(f.Detail, says) {
 			t.Errorf("%s: %v, want %s: %s", why, f, want, says)
 		}
-		if after := p.b.answered.remaining(); after < before {
+		if after := p.b.answerBudget.remaining(); after < before {
 			t.Errorf("%s: it cost %.0f bytes", why, before-after)
 		}
 	}
@@ -413,11 +413,11 @@ func TestLeaseDenied(t *testing.T) {
 		t.Error(f)
 	}
 	p.resp.mu.Lock()
-	p.resp.quiet = time.Now().Add(time.Minute)
+	p.resp.quietUntil = time.Now().Add(time.Minute)
 	p.resp.mu.Unlock()
 	deny("after other traffic", failure.Cooldown, "c", 1, "ask again in 1m0s")
 	p.resp.mu.Lock()
-	p.resp.quiet, p.resp.draining = time.Time{}, true
+	p.resp.quietUntil, p.resp.draining = time.Time{}, true
 	p.resp.mu.Unlock()
 	deny("shutting down", failure.Draining, "c", 1, "shutting down")
 }

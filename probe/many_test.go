@@ -45,8 +45,8 @@ func TestManyRounds(t *testing.T) {
 	p := newPair(t, 2, nil)
 	p.opts.Transfer, p.opts.Chunk = 256<<10, 16<<10
 	p.opts.Budget = 1 << 40
-	p.b.answered.resize(p.opts.Budget)
-	p.a.asked.resize(p.opts.Budget)
+	p.b.answerBudget.resize(p.opts.Budget)
+	p.a.askBudget.resize(p.opts.Budget)
 	pids := func() []string {
 		list := []string{"self"}
 		for _, node := range []string{"a", "b"} {
@@ -62,7 +62,7 @@ func TestManyRounds(t *testing.T) {
 	goroutines := 0
 	start := time.Now()
 	for i := range rounds {
-		r := round{node: p.a, opts: p.opts, peer: p.peer, full: i%p.opts.SoloEvery == 0, tell: func(Progress) {}}
+		r := round{node: p.a, opts: p.opts, peer: p.peer, full: i%p.opts.SoloEvery == 0, progress: func(Progress) {}}
 		if res := r.run(context.Background()); res.Outcome != OK || len(res.Failures) > 0 {
 			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)
 		}

@@ -23,8 +23,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// NodeOptions are what a [Node] stands on. Zero values of optional ones are
-// what a real machine wants.
+// NodeOptions are what a [Node] stands on. Zero values of optional ones are what a real machine wants.
 type NodeOptions struct {
 	Version string // of railscope
 	Name    string // what this node calls itself where the configuration does not say; optional: the host's name
@@ -51,31 +50,30 @@ type NodeOptions struct {
 	Simulation *Simulation
 }
 
-// Node is this machine as the probe sees it: its rails, its one worker process,
-// its one place for a transfer, its budget. One per process; asking and
-// answering share it. Safe for concurrent use.
+// Node is this machine as the probe sees it: its rails, its one worker process, its one place for a transfer, its
+// budget. One per process; asking and answering share it. Safe for concurrent use.
 type Node struct {
-	opts     NodeOptions
-	instance string
-	worker   *worker.Worker
-	slot     *slot
-	asked    *budget // of the rounds that this node makes
-	answered *budget // of the leases that it grants
-	statuses lane.Group[ownRail]
-	meters   lane.Group[traffic]
-	moved    moved
-	turns    turns
-	facts    *facts
-	secrets  *secretFiles
-	refused  *connlimit.Refusals
-	labels   *labels // of peers that were found
+	opts         NodeOptions
+	instance     string
+	worker       *worker.Worker
+	slot         *slot
+	askBudget    *budget // of the rounds that this node makes
+	answerBudget *budget // of the leases that it grants
+	statusLanes  lane.Group[localRail]
+	trafficLanes lane.Group[traffic]
+	recent       recentTransfers
+	turns        turns
+	facts        *facts
+	secrets      *secretFiles
+	refused      *connlimit.Refusals
+	labels       *labelCache // of peers that were found
 
-	looking sync.Mutex               // one look at the rails at a time: a second would find the lanes taken
+	railsMu sync.Mutex               // one look at the rails at a time: a second would find the lanes taken
 	ports   map[rail.Rail]*railPorts // protected by looking
 	netdevs map[string]bool          // interfaces that were rails' since the start; protected by looking
 
 	mu       sync.Mutex      // protects all following fields
-	called   string          // its name
+	nodeName string          // its name
 	rdmaCore string          // version, as far as the worker has told
 	maxMTU   map[portKey]int // bytes, as far as the worker has told
 }
@@ -89,8 +87,7 @@ type portKey struct {
 // Simulation is a network of sockets on this machine in the place of RDMA.
 type Simulation = worker.Simulation
 
-// How long one device may take to say how it is, all of its GID table included,
-// and how long to tell its counters.
+// How long one device may take to say how it is, all of its GID table included, and how long to tell its counters.
 const (
 	statusBudget = 3 * time.Second
 	deviceBudget = time.Second
@@ -109,11 +106,11 @@ func NewNode(opts NodeOptions) *Node {
 	}
 	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{},
 		ports: map[rail.Rail]*railPorts{}, facts: newFacts(opts.Facts),
-		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabels(),
-		asked: newBudget(DefaultOptions().Budget), answered: newBudget(DefaultOptions().Budget),
+		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabelCache(),
+		askBudget: newBudget(DefaultOptions().Budget), answerBudget: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 			Simulation: opts.Simulation})}
-	n.rename("")
+	n.setName("")
 	return n
 }
 
@@ -124,18 +121,17 @@ func (n *Node) maintenance() bool { return n.opts.Maintenance != nil && n.opts.M
 func (n *Node) name() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.called
+	return n.nodeName
 }
 
-// rename changes what the node calls itself; empty is the name it was made with,
-// or the host's.
-func (n *Node) rename(name string) {
+// rename changes what the node calls itself; empty is the name it was made with, or the host's.
+func (n *Node) setName(name string) {
 	if name = cmp.Or(name, n.opts.Name); name == "" {
 		name, _ = os.Hostname()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.called = cmp.Or(name, "localhost")
+	n.nodeName = cmp.Or(name, "localhost")
 }
 
 // Close ends the worker process.
@@ -145,7 +141,7 @@ func (n *Node) Close() { n.worker.Close() }
 func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
 
 // ownRail is one of this node's rails at one moment.
-type ownRail struct {
+type localRail struct {
 	rail.Rail
 	status   rail.Status
 	err      error      // why status is not known
@@ -155,9 +151,9 @@ type ownRail struct {
 }
 
 // rails looks at this node's rails, each device in a lane of its own.
-func (n *Node) rails() ([]ownRail, error) {
-	n.looking.Lock()
-	defer n.looking.Unlock()
+func (n *Node) rails() ([]localRail, error) {
+	n.railsMu.Lock()
+	defer n.railsMu.Unlock()
 	list, err := n.opts.Rails()
 	addresses, addrErr := n.opts.Addresses()
 	var names []string
@@ -165,15 +161,15 @@ func (n *Node) rails() ([]ownRail, error) {
 		names = append(names, r.Name)
 	}
 	ports := n.portsLocked(list)
-	rails := make([]ownRail, len(list))
+	rails := make([]localRail, len(list))
 	limits := make([]rail.Limits, len(list))
-	for i, res := range n.statuses.Run(statusBudget, names, func(name string) ownRail {
+	for i, res := range n.statusLanes.Run(statusBudget, names, func(name string) localRail {
 		status, err := ports[name].status.Status()
-		return ownRail{status: status, err: err}
+		return localRail{status: status, err: err}
 	}) {
 		rails[i] = res.Value
 		if res.Err != nil {
-			rails[i] = ownRail{err: res.Err}
+			rails[i] = localRail{err: res.Err}
 		}
 		rails[i].Rail, rails[i].traffic = list[i], ports[list[i].Name].traffic
 		rails[i].prefixes = addresses[list[i].Netdev]
@@ -206,9 +202,9 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 		if ports[r.Name] == p {
 			continue
 		}
-		closed := n.statuses.Run(deviceBudget, []string{r.Name}, func(string) ownRail {
+		closed := n.statusLanes.Run(deviceBudget, []string{r.Name}, func(string) localRail {
 			p.status.Close()
-			return ownRail{}
+			return localRail{}
 		})
 		if closed[0].State == lane.Done {
 			delete(n.ports, r)
@@ -219,7 +215,7 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 
 // gid chooses the GID for a connection to a peer with these addresses: as
 // [rail.ChooseGID] does, but among those in the peer's subnet, if there are any.
-func (n *Node) gid(r ownRail, peer []netip.Prefix) rail.Choice {
+func (n *Node) gid(r localRail, peer []netip.Prefix) rail.Choice {
 	own := rail.Own(n.opts.Sysfs, r.Netdev)
 	choice := rail.ChooseGID(r.status.GIDs, r.LinkLayer, own)
 	if !choice.OK || r.LinkLayer == "InfiniBand" {
@@ -237,7 +233,7 @@ func (n *Node) gid(r ownRail, peer []netip.Prefix) rail.Choice {
 }
 
 // usable says why a rail cannot take part, or nil.
-func (r ownRail) usable(choice rail.Choice) *failure.Failure {
+func (r localRail) unusable(choice rail.Choice) *failure.Failure {
 	fail := func(reason failure.Reason, format string, args ...any) *failure.Failure {
 		f := failure.New(failure.StageOpen, reason, format, args...)
 		f.Rail = r.Name
@@ -296,11 +292,10 @@ func (n *Node) rememberLocked(netdev string) {
 	n.netdevs[netdev] = true
 }
 
-// railAddresses are those of the interfaces that are rails', or were before their
-// RDMA device went.
+// railAddresses are those of the interfaces that are rails', or were before their RDMA device went.
 func (n *Node) railAddresses() []address {
-	n.looking.Lock()
-	defer n.looking.Unlock()
+	n.railsMu.Lock()
+	defer n.railsMu.Unlock()
 	return slices.DeleteFunc(n.addresses(), func(a address) bool {
 		return !n.netdevs[a.Netdev] || a.Prefix.Addr().IsLinkLocalUnicast()
 	})
@@ -318,9 +313,8 @@ func (n *Node) versions() versions {
 	return v
 }
 
-// learn asks the worker which rdma-core there is, unless that is known. What it
-// does not tell stays unknown.
-func (n *Node) learn(ctx context.Context) {
+// learn asks the worker which rdma-core there is, unless that is known. What it does not tell stays unknown.
+func (n *Node) loadRDMACore(ctx context.Context) {
 	n.mu.Lock()
 	known := n.rdmaCore != ""
 	n.mu.Unlock()
@@ -336,8 +330,7 @@ func (n *Node) learn(ctx context.Context) {
 	n.rdmaCore = info.RDMACore
 }
 
-// open begins a session of the worker, and keeps what that says of ports: nothing
-// where it goes by TCP.
+// open begins a session of the worker, and keeps what that says of ports: nothing where it goes by TCP.
 func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
 	session, opened, err := n.worker.Open(ctx, args)
 	n.mu.Lock()
@@ -350,17 +343,15 @@ func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session,
 	return session, opened, err
 }
 
-// MaxMTU is the largest RDMA MTU in bytes that the port can do, whatever its
-// interface is set to: max_mtu of ibv_query_port(3), which sysfs does not have.
-// 0 until a round, asked for or answered, has opened the port.
+// MaxMTU is the largest RDMA MTU in bytes that the port can do, whatever its interface is set to: max_mtu of
+// ibv_query_port(3), which sysfs does not have. 0 until a round, asked for or answered, has opened the port.
 func (n *Node) MaxMTU(device string, port int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.maxMTU[portKey{device, port}]
 }
 
-// interfaceAddresses asks the kernel for the addresses of all interfaces that
-// are up and lead out of the machine.
+// interfaceAddresses asks the kernel for the addresses of all interfaces that are up and lead out of the machine.
 func interfaceAddresses() (map[string][]netip.Prefix, error) {
 	list, err := net.Interfaces()
 	if err != nil {

@@ -28,8 +28,7 @@ type Options struct {
 	Memory        string // where the bytes lie: host
 }
 
-// Security is how peers prove who they are. One of TokenFile, ClientCAFile and
-// Insecure is needed to answer.
+// Security is how peers prove who they are. One of TokenFile, ClientCAFile and Insecure is needed to answer.
 type Security struct {
 	TokenFile    string // holds the secret that all peers share, or two of them, the one to ask with first
 	CertFile     string // with KeyFile: TLS; read again when they change

@@ -5,13 +5,11 @@ import (
 	"slices"
 )
 
-// pair is one of this node's rails and the peer's that it is to meet; peer is
-// -1 where there is none.
+// pair is one of this node's rails and the peer's that it is to meet; peer is -1 where there is none.
 type pair struct{ own, peer int }
 
-// pairRails pairs rails by name, then by subnet. Where the addresses tell that
-// two rails of one name cannot see each other, as when cables are crossed, the
-// subnet has the last word; what is left over is paired by name, for there may
+// pairRails pairs rails by name, then by subnet. Where the addresses tell that two rails of one name cannot see each
+// other, as when cables are crossed, the subnet has the last word; what is left over is paired by name, for there may
 // be a router. own and peers are prefixes by rail, with the names.
 func pairRails(ownNames []string, own [][]netip.Prefix, peerNames []string, peers [][]netip.Prefix) []pair {
 	pairs := make([]pair, len(ownNames))
@@ -36,9 +34,8 @@ func pairRails(ownNames []string, own [][]netip.Prefix, peerNames []string, peer
 	return pairs
 }
 
-// sharedPrefix returns an address of ours that lies in one subnet with one of
-// theirs, with that subnet; the zero value when there is none. IPv4 goes before
-// IPv6, link-local addresses do not count: every interface has one.
+// sharedPrefix returns an address of ours that lies in one subnet with one of theirs, with that subnet; the zero value
+// when there is none. IPv4 goes before IPv6, link-local addresses do not count: every interface has one.
 func sharedPrefix(ours, theirs []netip.Prefix) netip.Prefix {
 	for _, v4 := range []bool{true, false} {
 		for _, o := range ours {
@@ -50,8 +47,7 @@ func sharedPrefix(ours, theirs []netip.Prefix) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// inSubnet returns the first of list that lies in p's subnet and is not p's own
-// address.
+// inSubnet returns the first of list that lies in p's subnet and is not p's own address.
 func inSubnet(p netip.Prefix, list []netip.Prefix) netip.Addr {
 	i := slices.IndexFunc(list, func(q netip.Prefix) bool {
 		return p.Masked().Contains(q.Addr()) && q.Addr() != p.Addr()

@@ -13,39 +13,38 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Prober asks the peers, each in its time, and hands on what every round came
-// to.
+// Prober asks the peers, each in its time, and hands on what every round came to.
 type Prober struct {
 	node      *Node
 	opts      Options
 	observe   func(Result)
 	events    Events
 	directory *directory // nil: there are no DNS names
-	wall      func() time.Time
-	ask       func(ctx context.Context, r *round) Result
+	now       func() time.Time
+	runRound  func(ctx context.Context, r *round) Result
 
-	out  sync.Mutex // one result or change of the peers at a time; before mu
-	told []string   // peers, as last told; protected by out
-	tell bool       // something was told; protected by out
+	outMu         sync.Mutex // one result or change of the peers at a time; before mu
+	published     []string   // peers, as last told; protected by out
+	everPublished bool       // something was told; protected by out
 
-	mu      sync.Mutex        // protects all following fields
-	targets map[string]target // by address
-	order   []string          // addresses: as configured, then those that were found
-	self    map[string]bool   // addresses that turned out to be this node
-	names   map[string]string // address → as the peer calls itself, for the schedule; until it has said so, its host
-	peers   map[string]string // the reverse
-	all     []string          // names of all nodes, sorted; nil when they changed
-	made    map[string]int    // address → rounds that were not skipped
-	labels  map[string]string // address → label, of peers that were found
+	mu          sync.Mutex        // protects all following fields
+	targets     map[string]target // by address
+	order       []string          // addresses: as configured, then those that were found
+	self        map[string]bool   // addresses that turned out to be this node
+	names       map[string]string // address → as the peer calls itself, for the schedule; until it has said so, its host
+	peers       map[string]string // the reverse
+	sortedNames []string          // names of all nodes, sorted; nil when they changed
+	rounds      map[string]int    // address → rounds that were not skipped
+	labels      map[string]string // address → label, of peers that were found
 }
 
 // NewProber returns the prober. observe gets exactly one result per peer and
 // round, from one goroutine at a time; events are told who the peers are.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
-	p := &Prober{node: node, opts: opts, observe: observe, events: events.orNobody(), wall: time.Now,
-		ask: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{},
+	p := &Prober{node: node, opts: opts, observe: observe, events: events.withDefaults(), now: time.Now,
+		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{},
 		self:  map[string]bool{},
-		names: map[string]string{}, peers: map[string]string{}, made: map[string]int{}}
+		names: map[string]string{}, peers: map[string]string{}, rounds: map[string]int{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
 	if p.directory == nil {
@@ -70,7 +69,7 @@ func (p *Prober) set(found []target) (changed bool) {
 	}
 	present := map[string]bool{}
 	for _, t := range found {
-		if present[t.address] = true; !p.self[t.address] && (!t.pending || p.node.labels.of(t.address) != "") {
+		if present[t.address] = true; !p.self[t.address] && (!t.pending || p.node.labels.get(t.address) != "") {
 			add(t)
 		}
 	}
@@ -86,7 +85,7 @@ func (p *Prober) set(found []target) (changed bool) {
 	for _, address := range order {
 		if _, known := before[address]; !known {
 			host, _, _ := net.SplitHostPort(address)
-			p.called(address, cmp.Or(targets[address].node, host))
+			p.setName(address, cmp.Or(targets[address].node, host))
 		}
 	}
 	p.relabelLocked()
@@ -97,15 +96,14 @@ func (p *Prober) set(found []target) (changed bool) {
 func (p *Prober) forgetLocked(address string) {
 	delete(p.peers, p.names[address])
 	delete(p.names, address)
-	delete(p.made, address)
+	delete(p.rounds, address)
 	delete(p.labels, address)
-	p.all = nil
+	p.sortedNames = nil
 }
 
-// called notes what a peer calls itself. Of two nodes with one name, this one
-// perhaps among them, the second goes by its address; nobody else does by that,
-// even if it came first and calls itself so.
-func (p *Prober) called(address, name string) {
+// called notes what a peer calls itself. Of two nodes with one name, this one perhaps among them, the second goes by
+// its address; nobody else does by that, even if it came first and calls itself so.
+func (p *Prober) setName(address, name string) {
 	name = text.Label(name)
 	if _, taken := p.targets[name]; taken || name == text.Label(p.node.name()) {
 		name = address
@@ -115,17 +113,17 @@ func (p *Prober) called(address, name string) {
 	}
 	if old := p.names[address]; old != name {
 		if other, taken := p.peers[name]; taken {
-			p.called(other, other)
+			p.setName(other, other)
 		}
 		delete(p.peers, old)
-		p.names[address], p.peers[name], p.all = name, address, nil
+		p.names[address], p.peers[name], p.sortedNames = name, address, nil
 	}
 }
 
 // publish tells who the peers are, if they are not those of before.
 func (p *Prober) publish() {
-	p.out.Lock()
-	defer p.out.Unlock()
+	p.outMu.Lock()
+	defer p.outMu.Unlock()
 	p.publishLocked()
 }
 
@@ -136,14 +134,13 @@ func (p *Prober) publishLocked() {
 		labels = append(labels, p.labelLocked(address))
 	}
 	p.mu.Unlock()
-	if !p.tell || !slices.Equal(labels, p.told) {
-		p.tell, p.told = true, labels
+	if !p.everPublished || !slices.Equal(labels, p.published) {
+		p.everPublished, p.published = true, labels
 		p.events.Peers(slices.Clone(labels))
 	}
 }
 
-// Run asks the peers until ctx is done, and returns when the rounds that were
-// going on have ended.
+// Run asks the peers until ctx is done, and returns when the rounds that were going on have ended.
 func (p *Prober) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -179,12 +176,12 @@ func (p *Prober) Run(ctx context.Context) {
 			}
 		case address := <-ended:
 			timer.Stop()
-			if delete(asking, address); p.asks(address) {
-				due[address] = time.Now().Add(p.wait(address))
+			if delete(asking, address); p.isTarget(address) {
+				due[address] = time.Now().Add(p.untilDue(address))
 			}
 		case <-timer.C:
 			delete(due, address)
-			if !p.asks(address) {
+			if !p.isTarget(address) {
 				continue
 			}
 			asking[address] = true
@@ -200,7 +197,7 @@ func (p *Prober) Run(ctx context.Context) {
 }
 
 // asks reports whether the address is one to ask.
-func (p *Prober) asks(address string) bool {
+func (p *Prober) isTarget(address string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, ok := p.targets[address]
@@ -215,7 +212,7 @@ func (p *Prober) schedule(asking map[string]bool) map[string]time.Time {
 	due := map[string]time.Time{}
 	for _, address := range order {
 		if !asking[address] {
-			due[address] = time.Now().Add(p.wait(address))
+			due[address] = time.Now().Add(p.untilDue(address))
 		}
 	}
 	return due
@@ -234,13 +231,13 @@ func earliest(due map[string]time.Time) (peer string, at time.Time) {
 // round asks one peer.
 func (p *Prober) round(ctx context.Context, address string) {
 	p.mu.Lock()
-	full := p.made[address]%p.opts.SoloEvery == 0
+	full := p.rounds[address]%p.opts.SoloEvery == 0
 	t := p.targets[address]
 	p.mu.Unlock()
 	opts := p.opts
 	opts.Security = t.security(opts.Security)
-	r := round{node: p.node, opts: opts, peer: address, full: full, tell: func(Progress) {}}
-	res := p.ask(ctx, &r)
+	r := round{node: p.node, opts: opts, peer: address, full: full, progress: func(Progress) {}}
+	res := p.runRound(ctx, &r)
 	if ctx.Err() != nil && res.Outcome != OK {
 		return // the round was broken off because the prober ends: it says nothing of the peer
 	}
@@ -249,15 +246,15 @@ func (p *Prober) round(ctx context.Context, address string) {
 
 // report hands on what a round with a peer came to, if it still is one.
 func (p *Prober) report(address string, res Result) {
-	p.out.Lock()
-	defer p.out.Unlock()
+	p.outMu.Lock()
+	defer p.outMu.Unlock()
 	p.mu.Lock()
 	t, ok := p.targets[address]
 	if ok && res.PeerNode != "" {
-		p.called(address, res.PeerNode)
+		p.setName(address, res.PeerNode)
 	}
 	if ok && res.Outcome != Skipped {
-		p.made[address]++
+		p.rounds[address]++
 	}
 	if ok && t.found && res.Reason == failure.Self && res.PeerNode == "" { // by its hello, before it has a name here
 		p.self[address], ok = true, false
@@ -273,42 +270,39 @@ func (p *Prober) report(address string, res Result) {
 	}
 }
 
-// wait returns how long it is until a peer is to be asked, by what all nodes know
-// of each other: their names.
-func (p *Prober) wait(address string) time.Duration {
+// wait returns how long it is until a peer is to be asked, by what all nodes know of each other: their names.
+func (p *Prober) untilDue(address string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return untilRound(p.allLocked(), text.Label(p.node.name()), p.names[address], p.opts.Interval, p.wall())
+	return untilRound(p.namesLocked(), text.Label(p.node.name()), p.names[address], p.opts.Interval, p.now())
 }
 
 // allLocked returns the names of all nodes, sorted.
-func (p *Prober) allLocked() []string {
-	if p.all == nil {
-		p.all = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())),
+func (p *Prober) namesLocked() []string {
+	if p.sortedNames == nil {
+		p.sortedNames = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())),
 			maps.Values(p.names))
-		slices.Sort(p.all)
-		p.all = slices.Compact(p.all)
+		slices.Sort(p.sortedNames)
+		p.sortedNames = slices.Compact(p.sortedNames)
 	}
-	return p.all
+	return p.sortedNames
 }
 
-// cycle is the time from one round with a peer to the next; 0 when there are no
-// peers.
+// cycle is the time from one round with a peer to the next; 0 when there are no peers.
 func (p *Prober) cycle() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.order) == 0 {
 		return 0
 	}
-	return cycleOf(len(p.allLocked()), p.opts.Interval)
+	return cycleOf(len(p.namesLocked()), p.opts.Interval)
 }
 
-// Bench makes one full round with a peer now. tell gets how far it is, from
-// several goroutines, but from one at a time.
+// Bench makes one full round with a peer now. tell gets how far it is, from several goroutines, but from one at a time.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, tell func(Progress)) Result {
-	node.asked.resize(opts.Budget)
+	node.askBudget.resize(opts.Budget)
 	var mu sync.Mutex
-	r := round{node: node, opts: opts, peer: peer, full: true, tell: func(p Progress) {
+	r := round{node: node, opts: opts, peer: peer, full: true, progress: func(p Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		tell(p)

@@ -2,14 +2,13 @@ package probe
 
 import "github.com/railscope/railscope/internal/connlimit"
 
-// Why the control channel refuses: [connlimit.Connections], [connlimit.Address],
-// [connlimit.Timeout], and these.
+// Why the control channel refuses: [connlimit.Connections], [connlimit.Address], [connlimit.Timeout], and these.
 const (
 	refusedUnauthorized = "unauthorized" // neither token nor certificate of a peer
 	refusedVersion      = "version"      // another version of the protocol
 	refusedMalformed    = "malformed"    // not a request of railscope's
 
-	refusedElsewhere = "" // already counted, as a connection that was closed before its request was complete
+	alreadyCounted = "" // already counted, as a connection that was closed before its request was complete
 )
 
 // newRefusals counts what the control channel refuses.

@@ -26,21 +26,20 @@ type Responder struct {
 	creds credentials
 	ttl   time.Duration // of leases
 
-	longest time.Duration // that a lease can be renewed to
+	maxLifetime time.Duration // that a lease can be renewed to
 
 	strangerTime time.Duration // that an unproven connection lives
 
 	facts *facts // the node's: a reload does not make it gather anew
 
-	mu       sync.Mutex // protects all following fields
-	current  *lease
-	quiet    time.Time // no lease is granted before
-	draining bool
-	leases   sync.WaitGroup
+	mu         sync.Mutex // protects all following fields
+	current    *lease
+	quietUntil time.Time // no lease is granted before
+	draining   bool
+	leases     sync.WaitGroup
 }
 
-// Bounds on the control channel, and how long peers are kept off after traffic
-// of others has ended a lease.
+// Bounds on the control channel, and how long peers are kept off after traffic of others has ended a lease.
 const (
 	maxConnections = 64
 	maxStrangers   = maxConnections / 2 // of these, that have not proven to be peers
@@ -50,14 +49,13 @@ const (
 	busyCooldown   = 5 * time.Second
 )
 
-// NewResponder returns the responder. The options' Security must ask something
-// of peers, or say that it does not.
+// NewResponder returns the responder. The options' Security must ask something of peers, or say that it does not.
 func NewResponder(node *Node, opts Options) (*Responder, error) {
 	creds := credentials{opts.Security, node.secrets}
 	if err := creds.check(); err != nil {
 		return nil, err
 	}
-	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, longest: MaxTimeout,
+	return &Responder{node: node, opts: opts, creds: creds, ttl: leaseTTL, maxLifetime: MaxTimeout,
 		strangerTime: requestTime, facts: node.facts}, nil
 }
 
@@ -71,8 +69,7 @@ func (r *Responder) Leases() int {
 	return 0
 }
 
-// Serve answers on l until ctx is done; then leases end, and it returns when
-// what belonged to them is gone.
+// Serve answers on l until ctx is done; then leases end, and it returns when what belonged to them is gone.
 func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: r.handler(), TLSConfig: r.creds.serverTLS(), ReadTimeout: requestTime,
 		IdleTimeout:    idleTime,
@@ -81,7 +78,7 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 	trackConnections(srv)
 	var learning sync.WaitGroup
 	defer learning.Wait()
-	learning.Go(func() { r.node.learn(ctx) })
+	learning.Go(func() { r.node.loadRDMACore(ctx) })
 	limit := connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers,
 		StrangerTime: r.strangerTime,
 		Refused:      r.node.refused.Count})
@@ -135,17 +132,17 @@ func (r *Responder) handler() http.Handler {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTime))
 		switch {
 		case isV1(req.URL.Path): // whatever it carries is not read
-			r.turnAway(w, req, refusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
+			r.reject(w, req, refusedVersion, http.StatusGone, failure.New(failure.StageHello, failure.Protocol,
 				"peer speaks protocol version %d, this node 1: install the peer's version of railscope on this node",
 				protocolVersion))
 		case req.URL.Path == pathHello && req.Method == http.MethodPost:
 			if err := r.creds.checkCertificate(req.TLS); err != nil {
-				r.turnAway(w, req, refusedUnauthorized, http.StatusForbidden, unauthorized("%v", err))
+				r.reject(w, req, refusedUnauthorized, http.StatusForbidden, unauthorized("%v", err))
 				return
 			}
-			r.greet(w, req)
+			r.answerChallenge(w, req)
 		default:
-			if out, finish, ok := r.admit(w, req); ok {
+			if out, finish, ok := r.authenticate(w, req); ok {
 				routes.ServeHTTP(out, req)
 				finish()
 			}
@@ -156,8 +153,8 @@ func (r *Responder) handler() http.Handler {
 // routes are what peers may ask, once they have proved that they are peers.
 func (r *Responder) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { answer(w, struct{}{}) })
-	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { answer(w, r.node.hello()) })
+	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
+	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.node.hello()) })
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
@@ -181,17 +178,17 @@ func withLease[T any](r *Responder, check func(*T) error, fn func(context.Contex
 		l := r.current
 		r.mu.Unlock()
 		if l == nil || l.id != req.PathValue("id") {
-			refuse(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
+			writeFailure(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
 				"the peer does not know this lease: it is over, or the peer was started anew"))
 			return
 		}
 		l.renew()
 		result, err := fn(req.Context(), l, args)
 		if err != nil {
-			refuse(w, http.StatusConflict, failure.As(failure.StageLease, err))
+			writeFailure(w, http.StatusConflict, failure.As(failure.StageLease, err))
 			return
 		}
-		answer(w, result)
+		writeJSON(w, result)
 	}
 }
 
@@ -204,29 +201,28 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 		err = check(args)
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
+		writeFailure(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
 			"the peer does not understand the request: %v", err))
 		return false
 	}
 	return true
 }
 
-func answer(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the asker is gone: it will not miss the answer
 }
 
-func refuse(w http.ResponseWriter, status int, f *failure.Failure) {
+func writeFailure(w http.ResponseWriter, status int, f *failure.Failure) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(f)
 }
 
-// serveLease grants a lease, or says why not, and then stays: the answer lasts
-// as long as the lease. An asker that dies takes its connection with it, and
-// that ends the lease at once.
+// serveLease grants a lease, or says why not, and then stays: the answer lasts as long as the lease. An asker that dies
+// takes its connection with it, and that ends the lease at once.
 func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	var ask leaseRequest
 	if !decode(w, req, &ask, (*leaseRequest).check) {
@@ -234,7 +230,7 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	}
 	l, denied := r.grant(req.Context(), ask, addressOf(req))
 	if denied != nil {
-		refuse(w, http.StatusConflict, denied)
+		writeFailure(w, http.StatusConflict, denied)
 		return
 	}
 	out := http.NewResponseController(w)
@@ -260,21 +256,19 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	say(leaseEvent{Grant: &granted})
 	<-l.ctx.Done()
 	if req.Context().Err() == nil {
-		say(leaseEvent{End: l.why()})
+		say(leaseEvent{End: l.failure()})
 	}
 	<-l.finished
 }
 
-// addressOf is where a request comes from; the zero address where that is not
-// known.
+// addressOf is where a request comes from; the zero address where that is not known.
 func addressOf(req *http.Request) netip.Addr {
 	at, _ := netip.ParseAddrPort(req.RemoteAddr)
 	return at.Addr().Unmap()
 }
 
-// grant decides, in this order: is this node going, is it too much at once, is it
-// taken, is it too soon, is it others' turn, are there bytes left, do others need
-// the rails.
+// grant decides, in this order: is this node going, is it too much at once, is it taken, is it too soon, is it others'
+// turn, are there bytes left, do others need the rails.
 func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr) (*lease, *failure.Failure) {
 	deny := func(reason failure.Reason, format string, args ...any) *failure.Failure {
 		return failure.New(failure.StageLease, reason, format, args...)
@@ -283,7 +277,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 		return nil, deny(failure.Self, "the peer is this node itself")
 	}
 	r.mu.Lock()
-	draining, quiet := r.draining, time.Until(r.quiet)
+	draining, quiet := r.draining, time.Until(r.quietUntil)
 	r.mu.Unlock()
 	if draining {
 		return nil, deny(failure.Draining, "the peer is shutting down")
@@ -291,7 +285,7 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 	if r.node.maintenance() {
 		return nil, deny(failure.Draining, "the peer is in maintenance") // a reason that earlier versions know
 	}
-	if most := r.node.answered.mostAtOnce(); ask.Bytes > most {
+	if most := r.node.answerBudget.maxLease(); ask.Bytes > most {
 		return nil, tooMuch(ask.Bytes, most)
 	}
 	holder, ok := r.node.slot.take("answering " + ask.Node)
@@ -314,33 +308,32 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 			"others were turned away while this node held the last lease; ask again in %v",
 			wait.Round(time.Second))
 	}
-	if wait, ok := r.node.answered.take(ask.Bytes); !ok {
+	if wait, ok := r.node.answerBudget.reserve(ask.Bytes); !ok {
 		return nil, deny(failure.Budget, "the peer's probe budget is used up; there will be %d bytes in %v", ask.Bytes,
 			wait.Round(time.Second))
 	}
 	rails, _ := r.node.rails() // those that can be read are those that can be used
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
-		r.node.answered.settle(ask.Bytes, 0)
+		r.node.answerBudget.settle(ask.Bytes, 0)
 		return nil, onPeer(f)
 	}
 	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, receiving: true, granted: ask.Bytes,
-		late: r.node.moved.late(), start: r.node.traffic(rails)}
+		uncounted: r.node.recent.uncounted(), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		r.node.answered.settle(ask.Bytes, 0)
+		r.node.answerBudget.settle(ask.Bytes, 0)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, r.node, ask, r.ttl, r.longest)
+	l := newLease(ctx, r.node, ask, r.ttl, r.maxLifetime)
 	r.current = l
 	r.node.turns.begin(from)
-	r.leases.Go(func() { r.live(l, &g) })
+	r.leases.Go(func() { r.runLease(l, &g) })
 	taken = false
 	return l, nil
 }
 
-// tooMuch refuses a lease of more bytes than anyone gets at once, and says what
-// to do.
+// tooMuch refuses a lease of more bytes than anyone gets at once, and says what to do.
 func tooMuch(bytes, most int64) *failure.Failure {
 	const mib = 1 << 20
 	rest := DefaultOptions()
@@ -360,24 +353,23 @@ func tooMuch(bytes, most int64) *failure.Failure {
 			"%sraise budget on the peer to %d MiB/h", float64(bytes)/mib, float64(most)/mib, part, lower, raise)
 }
 
-// live is the life of a lease, from the grant until nothing of it is left. Only
-// then others can have one.
-func (r *Responder) live(l *lease, g *guard) {
-	came := newIntake(l, g)
+// live is the life of a lease, from the grant until nothing of it is left. Only then others can have one.
+func (r *Responder) runLease(l *lease, g *guard) {
+	came := newLeaseUsage(l, g)
 	var watching sync.WaitGroup
 	watching.Go(func() { came.watchTCP(l.ctx) })
 	if f := g.watch(l.ctx); f != nil {
 		if f.Reason == failure.Busy {
 			r.mu.Lock()
-			r.quiet = time.Now().Add(busyCooldown)
+			r.quietUntil = time.Now().Add(busyCooldown)
 			r.mu.Unlock()
 		}
 		l.end(onPeer(f))
 	}
 	l.close()
 	watching.Wait()
-	r.node.moved.add(l.written())
-	r.node.answered.settle(l.bytes, came.cost())
+	r.node.recent.add(l.written())
+	r.node.answerBudget.settle(l.bytes, came.cost())
 	r.mu.Lock()
 	r.current = nil
 	r.mu.Unlock()
@@ -403,7 +395,7 @@ func (r *Responder) release(ctx context.Context, l *lease, args *released) (any,
 	if used < 0 {
 		used = l.bytes
 	}
-	l.used.Store(used)
+	l.reported.Store(used)
 	l.end(nil)
 	select {
 	case <-l.finished:

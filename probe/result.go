@@ -129,14 +129,12 @@ func (f Flow) BytesPerSecond() float64 {
 	return float64(f.Bytes) / f.Active.Seconds()
 }
 
-// Latency is the full round trips of 8 B writes, one outstanding: post to
-// completion, CLOCK_MONOTONIC.
+// Latency is the full round trips of 8 B writes, one outstanding: post to completion, CLOCK_MONOTONIC.
 type Latency struct {
 	Samples []time.Duration // in order of size
 }
 
-// Quantile returns the sample below which the part q of all lies (nearest
-// rank), 0 ≤ q ≤ 1.
+// Quantile returns the sample below which the part q of all lies (nearest rank), 0 ≤ q ≤ 1.
 func (l Latency) Quantile(q float64) time.Duration {
 	if len(l.Samples) == 0 {
 		return 0

@@ -13,36 +13,35 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// round is one visit to one peer. It begins and ends in run; everything else is
-// a step of it. Steps return an error when there is no going on: a
-// [*failure.Failure] with stage and reason. What befalls single rails is noted
-// with the rail, and the round goes on with the others.
+// round is one visit to one peer. It begins and ends in run; everything else is a step of it. Steps return an error
+// when there is no going on: a [*failure.Failure] with stage and reason. What befalls single rails is noted with the
+// rail, and the round goes on with the others.
 type round struct {
-	node *Node
-	opts Options
-	peer string // host:port
-	full bool   // with solos and baselines
-	tell func(Progress)
+	node     *Node
+	opts     Options
+	peer     string // host:port
+	full     bool   // with solos and baselines
+	progress func(Progress)
 
 	client  *client
-	there   hello // what the peer said of itself
-	rails   []ownRail
+	remote  hello // what the peer said of itself
+	rails   []localRail
 	paths   []*path
-	lease   *hold
+	lease   *heldLease
 	planned int64 // bytes taken from the budget
-	own     ownSession
+	session workerSession
 	bursts  int // still to come, at most
 	res     Result
 }
 
 // path is one of this node's rails on the way to the peer's.
 type path struct {
-	own    ownRail
+	local  localRail
 	peer   *helloRail // nil: none
-	choice rail.Choice
+	gid    rail.Choice
 	end    worker.End // ours, once opened
 	mtu    int        // bytes
-	res    *RailResult
+	result *RailResult
 }
 
 // waitForSlot is how long a round waits while this node answers a peer, and
@@ -55,31 +54,30 @@ const (
 // run makes the round, from hello to release, and returns what it came to.
 func (r *round) run(ctx context.Context) Result {
 	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.opts.MinOfExpected}
-	r.own.node = r.node
+	r.session.node = r.node
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	var err error
 	if r.node.maintenance() {
 		err = failure.New(failure.StageHello, failure.Maintenance, "this node is in maintenance")
 	} else {
-		err = r.hello(ctx)
+		err = r.exchangeHello(ctx)
 	}
 	if err == nil {
-		if err = r.obtain(ctx); err == nil {
+		if err = r.acquire(ctx); err == nil {
 			err = r.transfer(ctx)
 			r.release(ctx)
 		}
-		r.giveUp()
+		r.free()
 	}
-	r.conclude(err)
+	r.setOutcome(err)
 	r.res.Duration = time.Since(r.res.Start)
 	return r.res
 }
 
-// transfer moves the bytes: by RDMA, and for comparison by TCP; or, when RDMA
-// cannot be had, by TCP alone.
+// transfer moves the bytes: by RDMA, and for comparison by TCP; or, when RDMA cannot be had, by TCP alone.
 func (r *round) transfer(ctx context.Context) error {
-	ctx, stop := r.watch(ctx)
+	ctx, stop := r.watchLease(ctx)
 	defer stop()
 	err := r.rdma(ctx)
 	switch {
@@ -89,7 +87,7 @@ func (r *round) transfer(ctx context.Context) error {
 			r.baseline(ctx)
 		}
 	case r.fallsBack(ctx, err):
-		r.note(err)
+		r.addFailure(err)
 		if r.fallback(ctx) == nil {
 			r.res.Transport = TCP
 		}
@@ -97,14 +95,13 @@ func (r *round) transfer(ctx context.Context) error {
 	if f := cause(ctx); f != nil {
 		return f // the reason, of which err is only a consequence
 	}
-	if f := over(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
+	if f := timeUp(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
 		return f
 	}
 	return err
 }
 
-// fallsBack reports whether TCP is worth a try after err: RDMA did not work, and
-// that is all that is wrong.
+// fallsBack reports whether TCP is worth a try after err: RDMA did not work, and that is all that is wrong.
 func (r *round) fallsBack(ctx context.Context, err error) bool {
 	switch f := failure.As("", err); f.Reason {
 	case failure.PeerLost, failure.PeerUnreachable, failure.LeaseLost, failure.Protocol, failure.Unauthorized,
@@ -116,7 +113,7 @@ func (r *round) fallsBack(ctx context.Context, err error) bool {
 }
 
 // watch returns a context that ends when the lease does.
-func (r *round) watch(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *round) watchLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
 	go func() {
@@ -138,7 +135,7 @@ func cause(ctx context.Context) *failure.Failure {
 }
 
 // over says why the round's context is done, or nil while it is not.
-func over(ctx context.Context) *failure.Failure {
+func timeUp(ctx context.Context) *failure.Failure {
 	f := cause(ctx)
 	switch {
 	case ctx.Err() == nil || f != nil:
@@ -150,27 +147,27 @@ func over(ctx context.Context) *failure.Failure {
 }
 
 // hello asks the peer who it is, and pairs the rails.
-func (r *round) hello(ctx context.Context) error {
-	r.tell(Progress{Stage: failure.StageHello})
+func (r *round) exchangeHello(ctx context.Context) error {
+	r.progress(Progress{Stage: failure.StageHello})
 	c, err := newClient(r.peer, credentials{r.opts.Security, r.node.secrets})
 	if err != nil {
 		return err
 	}
 	r.client = c
-	if r.there, err = c.hello(ctx); err != nil {
+	if r.remote, err = c.hello(ctx); err != nil {
 		return err
 	}
-	if r.there.Instance == r.node.instance {
+	if r.remote.Instance == r.node.instance {
 		return failure.New(failure.StageHello, failure.Self, "%s is this node itself", r.peer)
 	}
-	r.res.PeerNode = r.there.Node
+	r.res.PeerNode = r.remote.Node
 	r.rails, err = r.node.rails()
 	r.rails = r.rails[:min(len(r.rails), worker.MaxRails)]
 	if err != nil && len(r.rails) == 0 {
-		r.note(failure.New(failure.StageOpen, failure.Other, "the rails of this node cannot be told: %v", err))
+		r.addFailure(failure.New(failure.StageOpen, failure.Other, "the rails of this node cannot be told: %v", err))
 	}
 	r.pair()
-	r.res.Mismatches = mismatches(r.node.versions(), r.there.Versions, r.paths)
+	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
 	return nil
 }
 
@@ -181,42 +178,42 @@ func (r *round) pair() {
 	for _, o := range r.rails {
 		names, own = append(names, o.Name), append(own, o.prefixes)
 	}
-	for _, p := range r.there.Rails {
+	for _, p := range r.remote.Rails {
 		peerNames, theirs = append(peerNames, p.Name), append(theirs, p.Prefixes)
 	}
 	r.res.Rails = make([]RailResult, len(r.rails))
 	expected := expectations(r.rails, r.opts.ExpectedRate)
 	for i, m := range pairRails(names, own, peerNames, theirs) {
-		p := &path{own: r.rails[i], res: &r.res.Rails[i]}
-		*p.res = RailResult{Rail: p.own.Name, Device: p.own.Device, Port: p.own.Port, Netdev: p.own.Netdev,
-			PCIAddress: p.own.PCIAddress, GIDIndex: -1, Capacity: known(p.own.capacity)}
+		p := &path{local: r.rails[i], result: &r.res.Rails[i]}
+		*p.result = RailResult{Rail: p.local.Name, Device: p.local.Device, Port: p.local.Port, Netdev: p.local.Netdev,
+			PCIAddress: p.local.PCIAddress, GIDIndex: -1, Capacity: positive(p.local.capacity)}
 		var prefixes []netip.Prefix
 		if m.peer >= 0 {
-			p.peer = &r.there.Rails[m.peer]
-			p.res.PeerRail, p.res.PeerDevice = p.peer.Name, p.peer.Device
+			p.peer = &r.remote.Rails[m.peer]
+			p.result.PeerRail, p.result.PeerDevice = p.peer.Name, p.peer.Device
 			prefixes = p.peer.Prefixes
-			if p.own.capacity > 0 && p.peer.Capacity > 0 {
-				p.res.Capacity = known(min(p.own.capacity, p.peer.Capacity))
+			if p.local.capacity > 0 && p.peer.Capacity > 0 {
+				p.result.Capacity = positive(min(p.local.capacity, p.peer.Capacity))
 			}
 		}
 		switch {
 		case p.peer == nil:
 		case r.opts.ExpectedRate > 0:
-			p.res.Expected = known(expected[m.own])
-		case !p.own.software() && !p.peer.Software:
-			p.res.Expected = p.res.Capacity
+			p.result.Expected = positive(expected[m.own])
+		case !p.local.software() && !p.peer.Software:
+			p.result.Expected = p.result.Capacity
 		}
-		p.choice = r.node.gid(p.own, prefixes)
-		if p.choice.OK {
-			p.res.GIDIndex, p.res.GID = p.choice.GID.Index, p.choice.GID.Addr.Unmap().String()
+		p.gid = r.node.gid(p.local, prefixes)
+		if p.gid.OK {
+			p.result.GIDIndex, p.result.GID = p.gid.GID.Index, p.gid.GID.Addr.Unmap().String()
 		}
-		p.res.GIDReason = p.choice.Reason
+		p.result.GIDReason = p.gid.Reason
 		r.paths = append(r.paths, p)
 	}
 }
 
 // known makes a figure of a number that is 0 when it is not known.
-func known(v float64) *float64 {
+func positive(v float64) *float64 {
 	if v <= 0 {
 		return nil
 	}
@@ -225,21 +222,21 @@ func known(v float64) *float64 {
 
 // obtain gets all that allows a transfer: this node's place, bytes of the
 // budget, rails that nobody else needs, and the peer's lease.
-func (r *round) obtain(ctx context.Context) error {
-	r.tell(Progress{Stage: failure.StageLease})
+func (r *round) acquire(ctx context.Context) error {
+	r.progress(Progress{Stage: failure.StageLease})
 	wait, cancel := context.WithTimeout(ctx, waitForSlot)
 	defer cancel()
-	if holder, ok := r.node.slot.wait(wait, "asking "+r.there.Node); !ok {
+	if holder, ok := r.node.slot.wait(wait, "asking "+r.remote.Node); !ok {
 		r.node.turns.refused(netip.Addr{})
 		if ctx.Err() != nil {
-			return over(ctx)
+			return timeUp(ctx)
 		}
 		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
 	}
 	r.planned = 1 // the slot is taken
 	r.node.turns.begin(netip.Addr{})
 	plan := roundBytes(r.opts, r.full, len(r.rails))
-	if wait, ok := r.node.asked.take(plan); !ok {
+	if wait, ok := r.node.askBudget.reserve(plan); !ok {
 		return failure.New(failure.StageLease, failure.Budget,
 			"this node's probe budget is used up; there will be %d bytes in %v", plan, wait.Round(time.Second))
 	}
@@ -247,15 +244,14 @@ func (r *round) obtain(ctx context.Context) error {
 	if f := r.node.busy(ctx, r.rails, r.opts.BusyAbove); f != nil {
 		return f
 	}
-	r.node.learn(ctx)
-	lease, err := r.client.obtain(ctx, leaseRequest{Node: r.node.name(), Instance: r.node.instance, Bytes: plan})
+	r.node.loadRDMACore(ctx)
+	lease, err := r.client.acquireLease(ctx, leaseRequest{Node: r.node.name(), Instance: r.node.instance, Bytes: plan})
 	r.lease = lease
 	return err
 }
 
-// roundBytes is the most that a round writes: both striped halves, and in a full
-// one the solos, half as much, and two baselines of a quarter; or the fallback's
-// half after as much by RDMA as came before it.
+// roundBytes is the most that a round writes: both striped halves, and in a full one the solos, half as much, and two
+// baselines of a quarter; or the fallback's half after as much by RDMA as came before it.
 func roundBytes(o Options, full bool, rails int) int64 {
 	small := int64(rails+1) *
 		(fullPackets*4096 + 8*int64(o.LatencySamples) + 4096) // first writes, latencies, what is rounded up
@@ -267,40 +263,39 @@ func roundBytes(o Options, full bool, rails int) int64 {
 
 // release ends what this node holds open, and gives the lease back.
 func (r *round) release(ctx context.Context) {
-	r.tell(Progress{Stage: failure.StageRelease})
-	if err := r.own.end(); err != nil {
-		r.note(err)
+	r.progress(Progress{Stage: failure.StageRelease})
+	if err := r.session.end(); err != nil {
+		r.addFailure(err)
 	}
 	if err := r.client.release(ctx, r.lease, r.res.Bytes); err != nil && cause(ctx) == nil {
 		if f := failure.As(failure.StageRelease, err); f.Reason != failure.LeaseLost {
-			r.note(f)
+			r.addFailure(f)
 		}
 	}
 }
 
 // giveUp gives back this node's place and the bytes that were not used.
-func (r *round) giveUp() {
+func (r *round) free() {
 	r.client.close()
 	if r.planned == 0 {
 		return
 	}
-	_ = r.own.end() // release did, if the round came to it
-	r.node.asked.settle(r.planned-1, r.res.Bytes)
+	_ = r.session.end() // release did, if the round came to it
+	r.node.askBudget.settle(r.planned-1, r.res.Bytes)
 	r.node.turns.end()
 	r.node.slot.free()
 }
 
 // note keeps what went wrong, once.
-func (r *round) note(err error) {
+func (r *round) addFailure(err error) {
 	f := failure.As(failure.StageOpen, err)
 	if f != nil && !slices.Contains(r.res.Failures, *f) {
 		r.res.Failures = append(r.res.Failures, *f)
 	}
 }
 
-// conclude says in one word what the round came to. err is why it was not by
-// RDMA, or nil.
-func (r *round) conclude(err error) {
+// conclude says in one word what the round came to. err is why it was not by RDMA, or nil.
+func (r *round) setOutcome(err error) {
 	f := failure.As(failure.StageOpen, err)
 	switch {
 	case f == nil && r.res.Degraded():
@@ -315,7 +310,7 @@ func (r *round) conclude(err error) {
 		r.res.Outcome = Fallback
 	default:
 		r.res.Outcome, r.res.Transport = Failed, NoTransport
-		r.note(f)
+		r.addFailure(f)
 	}
 	r.res.Reason, r.res.Detail = f.Reason, f.Detail
 	if f.Rail != "" {

@@ -6,19 +6,16 @@ import (
 	"time"
 )
 
-// Every node works out alone when it asks whom, and no two rounds of a fleet
-// meet: a round-robin tournament by the circle method, over the sorted names of
-// all nodes, with the wall clock for a conductor. In each slot every node has at
-// most one partner; in the slot's first half the one that sorts first asks, in
-// the second half the other. Every pair meets once in n−1 slots (n if n is odd).
-// Lists or clocks that differ cost nothing but a denied lease now and then.
+// Every node works out alone when it asks whom, and no two rounds of a fleet meet: a round-robin tournament by the
+// circle method, over the sorted names of all nodes, with the wall clock for a conductor. In each slot every node has
+// at most one partner; in the slot's first half the one that sorts first asks, in the second half the other. Every pair
+// meets once in n−1 slots (n if n is odd). Lists or clocks that differ cost nothing but a denied lease now and then.
 
 // minHalf is the least time a node gets to ask: a round, and some air.
 const minHalf = 500 * time.Millisecond
 
-// pairSlot returns in which slot of how many the players i and j of n meet, by
-// the circle method: players 0…m−1 go round, m stands still, with m = n−1 made
-// odd. i and j must differ and be below n.
+// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 go
+// round, m stands still, with m = n−1 made odd. i and j must differ and be below n.
 func pairSlot(i, j, n int) (slot, slots int) {
 	m := n - 1 | 1
 	switch {
@@ -37,11 +34,10 @@ func cycleOf(nodes int, interval time.Duration) time.Duration {
 	return max(interval, time.Duration(2*slots)*minHalf)
 }
 
-// untilRound returns how long self waits, from now on the wall clock, until it
-// asks peer: more than nothing, and at most one cycle. It is a duration so that
-// whoever waits does so by the monotonic clock: a wall clock that is set back by
-// hours, or forward, moves the rounds within their cycle, and does nothing else.
-// names are those of all nodes, sorted, without doubles, and hold both.
+// untilRound returns how long self waits, from now on the wall clock, until it asks peer: more than nothing, and at
+// most one cycle. It is a duration so that whoever waits does so by the monotonic clock: a wall clock that is set back
+// by hours, or forward, moves the rounds within their cycle, and does nothing else. names are those of all nodes,
+// sorted, without doubles, and hold both.
 func untilRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Duration {
 	i, _ := slices.BinarySearch(names, self)
 	j, _ := slices.BinarySearch(names, peer)

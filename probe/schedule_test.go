@@ -132,8 +132,8 @@ func TestClockSteps(t *testing.T) {
 				p := NewProber(NewNode(NodeOptions{Name: "a"}), opts, func(Result) {}, Events{})
 				start := time.Now()
 				var offset atomic.Int64
-				p.wall = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
-				p.ask = func(_ context.Context, r *round) Result {
+				p.now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+				p.runRound = func(_ context.Context, r *round) Result {
 					mu.Lock()
 					defer mu.Unlock()
 					asked[r.peer] = append(asked[r.peer], time.Since(start))

@@ -15,30 +15,28 @@ import (
 	"github.com/railscope/railscope/internal/secret"
 )
 
-// Bounds on the files of tokens and certificates: how large one may be, how long
-// a request waits for it, after how long another read is tried beside one that
-// hangs, 8 times as long for each that hangs already, and how many may hang for
+// Bounds on the files of tokens and certificates: how large one may be, how long a request waits for it, after how long
+// another read is tried beside one that hangs, 8 times as long for each that hangs already, and how many may hang for
 // one file.
 const (
-	maxSecretFile = 1 << 20
-	maxTokens     = secret.MaxTokens
-	secretTime    = time.Second
-	secretStuck   = 30 * time.Second
-	secretLanes   = 4
+	maxSecretFile    = 1 << 20
+	maxTokens        = secret.MaxTokens
+	secretReadTime   = time.Second
+	secretRetryAfter = 30 * time.Second
+	maxStuckReads    = 4
 )
 
-// secretFiles reads tokens and certificates each time they are needed, so that a
-// replaced file holds from the next request on. A file that hangs, is gone or
-// makes no sense leaves the last good value in use. Safe for concurrent use.
+// secretFiles reads tokens and certificates each time they are needed, so that a replaced file holds from the next
+// request on. A file that hangs, is gone or makes no sense leaves the last good value in use. Safe for concurrent use.
 type secretFiles struct {
 	read  func(path string) ([]byte, error)
 	lanes lane.Group[content]
 
-	mu      sync.Mutex // protects all following fields
-	entries map[string]*secretValue
-	weak    map[string][sha256.Size]byte // token file → content that was warned of
-	fault   func(path string, err error)
-	short   func(path string, bytes int)
+	mu        sync.Mutex // protects all following fields
+	entries   map[string]*secretValue
+	warned    map[string][sha256.Size]byte // token file → content that was warned of
+	fault     func(path string, err error)
+	weakToken func(path string, bytes int)
 }
 
 // content is what a read came to.
@@ -49,50 +47,49 @@ type content struct {
 
 // secretValue is what a file, or a pair of files, was last good for.
 type secretValue struct {
-	turn  chan struct{} // holds one while somebody reads; protects all following fields
+	lock  chan struct{} // holds one while somebody reads; protects all following fields
 	good  any
 	fault string // why the files cannot be used now; empty: they can
 }
 
 func newSecretFiles() *secretFiles {
 	return &secretFiles{
-		read:    func(path string) ([]byte, error) { return secret.ReadFile(path, maxSecretFile) },
-		entries: map[string]*secretValue{},
-		weak:    map[string][sha256.Size]byte{},
-		fault:   func(string, error) {},
-		short:   func(string, int) {},
+		read:      func(path string) ([]byte, error) { return secret.ReadFile(path, maxSecretFile) },
+		entries:   map[string]*secretValue{},
+		warned:    map[string][sha256.Size]byte{},
+		fault:     func(string, error) {},
+		weakToken: func(string, int) {},
 	}
 }
 
 // report sets who is told of files that cannot be used, and of weak tokens.
-func (s *secretFiles) report(fault func(path string, err error), short func(path string, bytes int)) {
+func (s *secretFiles) setObservers(fault func(path string, err error), short func(path string, bytes int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fault, s.short = fault, short
+	s.fault, s.weakToken = fault, short
 }
 
 // warnAgain lets the warnings of weak tokens come again, once.
-func (s *secretFiles) warnAgain() {
+func (s *secretFiles) resetWarnings() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.weak)
+	clear(s.warned)
 }
 
 func (s *secretFiles) value(key string) *secretValue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[key] == nil {
-		s.entries[key] = &secretValue{turn: make(chan struct{}, 1)}
+		s.entries[key] = &secretValue{lock: make(chan struct{}, 1)}
 	}
 	return s.entries[key]
 }
 
-// loadSecret returns what parse makes of the files, or the last good value while
-// they cannot be read or make no sense.
+// loadSecret returns what parse makes of the files, or the last good value while they cannot be read or make no sense.
 func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
 	v := s.value(kind + "\x00" + strings.Join(paths, "\x00"))
-	v.turn <- struct{}{} // held for a little more than secretTime at most
-	defer func() { <-v.turn }()
+	v.lock <- struct{}{} // held for a little more than secretTime at most
+	defer func() { <-v.lock }()
 	var good T
 	data, err := s.readAll(paths)
 	if err == nil {
@@ -132,13 +129,12 @@ func (s *secretFiles) readAll(paths []string) ([][]byte, error) {
 	return all, nil
 }
 
-// readOne reads a file within secretTime. While a read hangs the others do not
-// wait for it. After secretStuck another is tried, because a file system that was
-// repaired may never let go of the threads that were waiting for it; and after 4
-// and 32 minutes more, so that a long outage does not use up all tries.
+// readOne reads a file within secretTime. While a read hangs the others do not wait for it. After secretStuck another
+// is tried, because a file system that was repaired may never let go of the threads that were waiting for it; and after
+// 4 and 32 minutes more, so that a long outage does not use up all tries.
 func (s *secretFiles) readOne(path string) ([]byte, error) {
-	for i, patience := 0, secretStuck; i < secretLanes; i, patience = i+1, 8*patience {
-		res := s.lanes.Run(secretTime, []string{path + "\x00" + strconv.Itoa(i)}, func(string) content {
+	for i, patience := 0, secretRetryAfter; i < maxStuckReads; i, patience = i+1, 8*patience {
+		res := s.lanes.Run(secretReadTime, []string{path + "\x00" + strconv.Itoa(i)}, func(string) content {
 			data, err := s.read(path)
 			return content{data, err}
 		})[0]
@@ -179,8 +175,8 @@ func (s *secretFiles) warn(path string, list tokens, content [sha256.Size]byte) 
 		shortest = min(shortest, len(t))
 	}
 	s.mu.Lock()
-	short, warned := s.short, s.weak[path] == content
-	s.weak[path] = content
+	short, warned := s.weakToken, s.warned[path] == content
+	s.warned[path] = content
 	s.mu.Unlock()
 	if !warned && shortest < secret.ShortToken {
 		short(path, shortest)

@@ -42,7 +42,7 @@ func newSecretStore() *secretStore {
 		}
 		return []byte(content), err
 	}
-	s.report(func(path string, err error) { s.said = append(s.said, fmt.Sprint(path, ": ", err)) },
+	s.setObservers(func(path string, err error) { s.said = append(s.said, fmt.Sprint(path, ": ", err)) },
 		func(path string, n int) { s.said = append(s.said, fmt.Sprint(path, ": weak, ", n)) })
 	return s
 }
@@ -105,7 +105,7 @@ func TestSecretFileKept(t *testing.T) {
 		// It hangs: the first to ask waits a second, the others not at all.
 		hang := make(chan struct{})
 		s.set("", nil, hang)
-		expect("it hangs", "second token, 16+ bytes", secretTime)
+		expect("it hangs", "second token, 16+ bytes", secretReadTime)
 		for range 20 {
 			time.Sleep(time.Second)
 			expect("it still hangs", "second token, 16+ bytes", 0)
@@ -121,20 +121,20 @@ func TestSecretFileKept(t *testing.T) {
 		// It hangs, is repaired, and the kernel never lets go of the thread.
 		stuck := make(chan struct{})
 		s.set("", nil, stuck)
-		expect("it hangs for good", "third token, 16+ bytes", secretTime)
+		expect("it hangs for good", "third token, 16+ bytes", secretReadTime)
 		s.set("fourth token, 16+ bytes", nil, nil)
-		time.Sleep(secretStuck)
+		time.Sleep(secretRetryAfter)
 		expect("repaired beside the stuck read", "fourth token, 16+ bytes", 0)
 
 		// However long it hangs, few threads wait for it.
 		s.set("", nil, stuck)
 		for range 1000 {
-			expect("it hangs again", "fourth token, 16+ bytes", secretTime)
+			expect("it hangs again", "fourth token, 16+ bytes", secretReadTime)
 			time.Sleep(10 * time.Second)
 		}
 		close(stuck)
 		synctest.Wait()
-		if s.reads > secretLanes {
+		if s.reads > maxStuckReads {
 			t.Errorf("%d reads hung", s.reads)
 		}
 		time.Sleep(lanesEnd)
@@ -219,7 +219,7 @@ func TestWeakToken(t *testing.T) {
 		{"sesame", false, []string{"/token: weak, 6"}},
 	} {
 		if step.again {
-			s.warnAgain()
+			s.resetWarnings()
 		}
 		s.set(step.content, nil, nil)
 		s.said = nil
@@ -320,8 +320,8 @@ func TestTokenChange(t *testing.T) {
 		}
 	}
 	file(t, sec.TokenFile, next)
-	if _, err := c.hello(context.Background()); err != nil || len(c.made) != 2 {
-		t.Errorf("with both tokens, over %d connections: %v", len(c.made), err)
+	if _, err := c.hello(context.Background()); err != nil || len(c.conns) != 2 {
+		t.Errorf("with both tokens, over %d connections: %v", len(c.conns), err)
 	}
 	if res, text := w.ask("GET", pathNode, ""); res.StatusCode != 401 || !res.Close {
 		t.Errorf("with the token of before: %s, %s", res.Status, text)

@@ -21,10 +21,10 @@ type Service struct {
 	listen  func(address string) (net.Listener, error)
 	conns   chan net.Conn // from the door to whichever responder is in force
 
-	on        atomic.Bool               // something is in force
-	door      atomic.Pointer[door]      // whoever counts must not wait for a change to end; nil: nobody is answered
-	responder atomic.Pointer[Responder] // likewise
-	prober    atomic.Pointer[Prober]    // likewise
+	active    atomic.Bool                     // something is in force
+	listener  atomic.Pointer[controlListener] // whoever counts must not wait for a change to end; nil: nobody is answered
+	responder atomic.Pointer[Responder]       // likewise
+	prober    atomic.Pointer[Prober]          // likewise
 
 	mu      sync.Mutex // protects all following fields, and changes of those above
 	stop    context.CancelFunc
@@ -32,22 +32,18 @@ type Service struct {
 	closed  bool
 }
 
-// Events are told to whoever keeps the log and the series. Nil ones are told to
-// nobody.
+// Events are told to whoever keeps the log and the series. Nil ones are told to nobody.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
 	// peers are not answered for now: the address cannot be listened on; it is tried again
 	Stopped func(err error)
-	// Peers are those whose results come from now on, by [Result.Peer]. It is
-	// never called while a result is observed.
+	// Peers are those whose results come from now on, by [Result.Peer]. It is never called while a result is observed.
 	Peers func(peers []string)
-	// Resolved tells of a DNS name, host:port, for how many peers it stands, when
-	// that changes or the lookup begins to fail or to succeed. With an error they
-	// are those of before.
+	// Resolved tells of a DNS name, host:port, for how many peers it stands, when that changes or the lookup begins to
+	// fail or to succeed. With an error they are those of before.
 	Resolved func(name string, peers int, err error)
-	// SecretFile is told when a token or certificate file that was good cannot be
-	// used any more, so that what it held last stays in use, and, with nil, when it
-	// can again.
+	// SecretFile is told when a token or certificate file that was good cannot be used any more, so that what it held
+	// last stays in use, and, with nil, when it can again.
 	SecretFile func(path string, err error)
 	// WeakToken is told of a token file whose shortest token has so few bytes that
 	// it can be guessed: once for each content, and again when options are applied.
@@ -55,7 +51,7 @@ type Events struct {
 }
 
 // orNobody returns events that can be called.
-func (e Events) orNobody() Events {
+func (e Events) withDefaults() Events {
 	if e.Answering == nil {
 		e.Answering = func(net.Addr) {}
 	}
@@ -79,8 +75,8 @@ func (e Events) orNobody() Events {
 
 // NewService returns a service that does nothing yet.
 func NewService(node *Node, observe func(Result), events Events) *Service {
-	events = events.orNobody()
-	node.secrets.report(events.SecretFile, events.WeakToken)
+	events = events.withDefaults()
+	node.secrets.setObservers(events.SecretFile, events.WeakToken)
 	return &Service{node: node, observe: observe, events: events, conns: make(chan net.Conn),
 		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
 }
@@ -100,13 +96,12 @@ type Change struct {
 	service   *Service
 	opts      *Options
 	responder *Responder
-	door      *door // of the new options, which may be the old one
+	listener  *controlListener // of the new options, which may be the old one
 }
 
-// Prepare checks options, nil for none, and opens the address that they name. An
-// error changes nothing of what is in force. With retry, an address that cannot be
-// listened on is no error: it is tried again until it can. What is returned must be
-// committed.
+// Prepare checks options, nil for none, and opens the address that they name. An error changes nothing of what is in
+// force. With retry, an address that cannot be listened on is no error: it is tried again until it can. What is
+// returned must be committed.
 func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,28 +109,27 @@ func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	if opts == nil || opts.Listen == "" {
 		return c, nil
 	}
-	s.node.secrets.warnAgain()
+	s.node.secrets.resetWarnings()
 	var err error
 	if c.responder, err = NewResponder(s.node, *opts); err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	if c.door = s.door.Load(); c.door != nil && c.door.address == opts.Listen {
+	if c.listener = s.listener.Load(); c.listener != nil && c.listener.address == opts.Listen {
 		return c, nil // also while it waits for its address
 	}
 	l, err := s.openLocked(opts.Listen)
 	if err != nil && !retry {
 		return nil, fmt.Errorf("probe.listen: %w", err)
 	}
-	c.door = openDoor(opts.Listen, l, err, s)
+	c.listener = newControlListener(opts.Listen, l, err, s)
 	return c, nil
 }
 
-// openLocked listens on an address. Where the old one keeps it taken, as the same
-// port on all addresses does, that is closed first, and opened again if it was in
-// vain.
+// openLocked listens on an address. Where the old one keeps it taken, as the same port on all addresses does, that is
+// closed first, and opened again if it was in vain.
 func (s *Service) openLocked(address string) (net.Listener, error) {
 	l, err := s.listen(address)
-	old := s.door.Load()
+	old := s.listener.Load()
 	if err == nil || !errors.Is(err, unix.EADDRINUSE) || old == nil || !samePort(old.address, address) {
 		return l, err
 	}
@@ -144,13 +138,12 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 		return l, nil
 	}
 	back, backErr := s.listenAgain(old.address)
-	s.door.Store(openDoor(old.address, back, backErr, s))
+	s.listener.Store(newControlListener(old.address, back, backErr, s))
 	return nil, err
 }
 
-// listenAgain listens on an address that was ours until now. It tries for a
-// moment: a worker that is being forked holds all descriptors until it runs its
-// own program.
+// listenAgain listens on an address that was ours until now. It tries for a moment: a worker that is being forked holds
+// all descriptors until it runs its own program.
 func (s *Service) listenAgain(address string) (net.Listener, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
 		l, err := s.listen(address)
@@ -173,13 +166,13 @@ func (c *Change) Commit(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endLocked()
-	if old := s.door.Swap(c.door); old != nil && old != c.door {
+	if old := s.listener.Swap(c.listener); old != nil && old != c.listener {
 		old.close()
 	}
 	switch {
 	case s.closed:
-		if c.door != nil {
-			c.door.close()
+		if c.listener != nil {
+			c.listener.close()
 		}
 	case c.opts == nil:
 		s.events.Peers(nil)
@@ -188,18 +181,17 @@ func (c *Change) Commit(ctx context.Context) {
 	}
 }
 
-// startLocked starts prober and responder; r is nil where nobody is to be
-// answered.
+// startLocked starts prober and responder; r is nil where nobody is to be answered.
 func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.running = &sync.WaitGroup{}
-	s.node.asked.resize(opts.Budget)
-	s.node.answered.resize(opts.Budget)
-	s.node.rename(opts.Name)
+	s.node.askBudget.resize(opts.Budget)
+	s.node.answerBudget.resize(opts.Budget)
+	s.node.setName(opts.Name)
 	if r != nil {
 		s.responder.Store(r)
-		s.door.Load().announce()
-		t := newTap(s.conns)
+		s.listener.Load().announce()
+		t := newResponderListener(s.conns)
 		s.running.Go(func() {
 			if err := r.Serve(ctx, t); err != nil {
 				s.events.Stopped(err)
@@ -213,7 +205,7 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	} else {
 		s.events.Peers(nil)
 	}
-	s.on.Store(true)
+	s.active.Store(true)
 }
 
 // Close ends everything, and the worker process.
@@ -222,7 +214,7 @@ func (s *Service) Close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.endLocked()
-	if d := s.door.Swap(nil); d != nil {
+	if d := s.listener.Swap(nil); d != nil {
 		d.close()
 	}
 	s.node.Close()
@@ -235,16 +227,16 @@ func (s *Service) endLocked() {
 	s.stop()
 	s.running.Wait()
 	s.stop = nil
-	s.on.Store(false)
+	s.active.Store(false)
 	s.responder.Store(nil)
 	s.prober.Store(nil)
 }
 
 // Stats is what the service counts beside the results.
 func (s *Service) Stats() Stats {
-	st := Stats{Running: s.on.Load(), BudgetBytes: min(s.node.asked.remaining(), s.node.answered.remaining()),
+	st := Stats{Running: s.active.Load(), BudgetBytes: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
 		WorkerRestarts: s.node.worker.Restarts()}
-	door := s.door.Load()
+	door := s.listener.Load()
 	st.Up = st.Running && (door == nil || door.up.Load())
 	s.node.refused.Each(func(reason string, n uint64) { st.Refused = append(st.Refused, Refusal{reason, n}) })
 	if r := s.responder.Load(); r != nil {

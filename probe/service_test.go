@@ -246,8 +246,8 @@ func TestProberNames(t *testing.T) {
 		}
 		at := map[time.Time]string{}
 		for _, peer := range opts.Peers {
-			p.wall = func() time.Time { return time.Unix(1_800_000_000, 0) }
-			next := p.wall().Add(p.wait(peer))
+			p.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
+			next := p.now().Add(p.untilDue(peer))
 			if other, taken := at[next]; taken {
 				t.Errorf("%s and %s at the same time", other, peer)
 			}
@@ -255,13 +255,13 @@ func TestProberNames(t *testing.T) {
 		}
 	}
 	check(fmt.Sprint("x", "x:2", "a:3"))
-	p.called("x:2", "y")
+	p.setName("x:2", "y")
 	check(fmt.Sprint("x", "y", "a:3"))
-	p.called("x:1", "y")
+	p.setName("x:1", "y")
 	check(fmt.Sprint("x:1", "y", "a:3"))
-	p.called("x:2", "z")
-	p.called("x:1", "y")
-	p.called("a:3", "b")
+	p.setName("x:2", "z")
+	p.setName("x:1", "y")
+	p.setName("a:3", "b")
 	check(fmt.Sprint("y", "z", "b"))
 }
 

@@ -98,7 +98,7 @@ func fields(values ...[]byte) []byte {
 	return out
 }
 
-func sum(key []byte, values ...string) []byte {
+func mac(key []byte, values ...string) []byte {
 	mac := hmac.New(sha256.New, key)
 	var size [8]byte
 	for _, v := range values {
@@ -169,15 +169,15 @@ func isDigest(s string) bool {
 
 // ofRequest is the MAC of a request.
 func (s *session) ofRequest(method, path string, count uint64, digest string) []byte {
-	return sum(s.request, "request", method, path, strconv.FormatUint(count, 10), digest)
+	return mac(s.request, "request", method, path, strconv.FormatUint(count, 10), digest)
 }
 
 // ofAnswer is the MAC of the answer to a request.
 func (s *session) ofAnswer(method, path string, count uint64, status int, digest string) []byte {
-	return sum(s.answer, "answer", method, path, strconv.FormatUint(count, 10), strconv.Itoa(status), digest)
+	return mac(s.answer, "answer", method, path, strconv.FormatUint(count, 10), strconv.Itoa(status), digest)
 }
 
 // ofEvent is the MAC of one line of a streamed answer; lines count from 1.
 func (s *session) ofEvent(path string, count, line uint64, event []byte) []byte {
-	return sum(s.answer, "event", path, strconv.FormatUint(count, 10), strconv.FormatUint(line, 10), string(event))
+	return mac(s.answer, "event", path, strconv.FormatUint(count, 10), strconv.FormatUint(line, 10), string(event))
 }

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// slot is the node's one place for a transfer: it asks or answers, never both
-// at once and never two, because each would measure the other. Safe for
-// concurrent use.
+// slot is the node's one place for a transfer: it asks or answers, never both at once and never two, because each would
+// measure the other. Safe for concurrent use.
 type slot struct {
 	place chan struct{} // holds one token
 
@@ -29,8 +28,7 @@ func (s *slot) take(what string) (holder string, ok bool) {
 	}
 }
 
-// wait takes the slot when it becomes free before ctx is done, and otherwise
-// says what holds it.
+// wait takes the slot when it becomes free before ctx is done, and otherwise says what holds it.
 func (s *slot) wait(ctx context.Context, what string) (holder string, ok bool) {
 	select {
 	case s.place <- struct{}{}:

@@ -9,11 +9,10 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// open begins the target's session: scratch memory, and its ends of the rails.
-// The session that the lease had before is ended first, whatever comes of this
-// one.
+// open begins the target's session: scratch memory, and its ends of the rails. The session that the lease had before is
+// ended first, whatever comes of this one.
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
-	err = l.ask(ctx, func(ctx context.Context) error {
+	err = l.do(ctx, func(ctx context.Context) error {
 		l.endSessionLocked()
 		opened, err := r.openSession(ctx, l, req)
 		reply = opened
@@ -27,7 +26,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
 		QueuePairs: req.QueuePairs, Key: l.key[:]}
 	if req.Transport == worker.TCP {
-		if args.Grant = l.bytes - l.own.tookIn; args.Grant <= 0 {
+		if args.Grant = l.bytes - l.session.received; args.Grant <= 0 {
 			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget,
 				"all %d bytes that were granted have come in over TCP", l.bytes))
 		}
@@ -35,7 +34,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
 	rails, _ := r.node.rails()
 	at := map[string]int{} // rail → place in the request
-	byName := map[string]ownRail{}
+	byName := map[string]localRail{}
 	for _, own := range rails {
 		byName[own.Name] = own
 	}
@@ -49,7 +48,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 				continue
 			}
 			choice := r.node.gid(own, want.Prefixes)
-			if f := own.usable(choice); f != nil {
+			if f := own.unusable(choice); f != nil {
 				reply.Ends[i].Failure = f
 				continue
 			}
@@ -62,9 +61,9 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 		return reply, nil
 	}
 	if req.Transport == worker.RDMA {
-		l.byRDMA.begin(r.node, rails)
+		l.rdma.begin(r.node, rails)
 	}
-	opened, err := l.own.begin(ctx, args)
+	opened, err := l.session.begin(ctx, args)
 	if err != nil {
 		return reply, onPeer(err)
 	}
@@ -84,7 +83,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	if len(connect.Rails) == 0 {
 		return reply, nil
 	}
-	connected, err := l.own.current.Connect(ctx, connect)
+	connected, err := l.session.current.Connect(ctx, connect)
 	for _, f := range connected.Failures {
 		if i, ok := at[f.Rail]; ok {
 			f.Stage = failure.StageConnect
@@ -104,7 +103,7 @@ func railFailure(name string, reason failure.Reason, format string, args ...any)
 }
 
 // rdmaRail is a rail with its GID as the worker wants to hear of it.
-func rdmaRail(own ownRail, choice rail.Choice) worker.RailArg {
+func rdmaRail(own localRail, choice rail.Choice) worker.RailArg {
 	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
 		GID: choice.GID.Addr, Netdev: own.Netdev}
 }
@@ -118,12 +117,12 @@ func pathMTU(a, b worker.End) int {
 }
 
 func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
-	err = l.ask(ctx, func(ctx context.Context) error {
-		if l.own.current == nil {
+	err = l.do(ctx, func(ctx context.Context) error {
+		if l.session.current == nil {
 			return failure.New(failure.StageVerify, failure.Protocol,
 				"nothing was opened, so nothing can have been written")
 		}
-		verified, err := l.own.current.Verify(ctx, *args)
+		verified, err := l.session.current.Verify(ctx, *args)
 		if err != nil {
 			return onPeer(err)
 		}

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// turns keeps one peer from having the node's place again and again while others
-// are turned away: whoever held it when others asked waits for as long as it held
-// it, or until one of them has had it. Peers are told apart by address; the zero
-// address is this node, for its own rounds. Safe for concurrent use.
+// turns keeps one peer from having the node's place again and again while others are turned away: whoever held it when
+// others asked waits for as long as it held it, or until one of them has had it. Peers are told apart by address; the
+// zero address is this node, for its own rounds. Safe for concurrent use.
 type turns struct {
 	mu     sync.Mutex // protects all following fields
 	holder netip.Addr // has the place, or had it last

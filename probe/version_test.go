@@ -25,7 +25,7 @@ func protocol1(token bool) http.Handler {
 			_, _ = io.WriteString(w,
 				`{"stage":"hello","reason":"unauthorized","detail":"the token is not this node's: both ends need `+
 					`the same token_file"}`)
-		case req.Method == http.MethodGet && req.URL.Path == pathOldHello:
+		case req.Method == http.MethodGet && req.URL.Path == pathHelloV1:
 			_, _ = io.WriteString(w,
 				`{"node":"b","instance":"x","versions":{"railscope":"0.0.9"},"rails":[],"addresses":[]}`)
 		default:
@@ -91,7 +91,7 @@ func TestProtocol1ConnectionGone(t *testing.T) {
 	t.Parallel()
 	var gone atomic.Bool
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == pathOldHello && !gone.Swap(true) {
+		if req.URL.Path == pathHelloV1 && !gone.Swap(true) {
 			panic(http.ErrAbortHandler)
 		}
 		protocol1(false).ServeHTTP(w, req)

@@ -13,10 +13,9 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// The control channel: HTTP with JSON, both ends of it railscope. Whatever comes
-// from the other end is checked here before anything else looks at it. Versions
-// of railscope add fields to these messages: nobody refuses a field that it does
-// not know, and nobody needs one that version 2 did not have.
+// The control channel: HTTP with JSON, both ends of it railscope. Whatever comes from the other end is checked here
+// before anything else looks at it. Versions of railscope add fields to these messages: nobody refuses a field that it
+// does not know, and nobody needs one that version 2 did not have.
 //
 //	POST   /v2/hello               challengeRequest → challengeReply, the only thing that strangers are answered.
 //	                               With a token each connection begins so, and all further messages on it are proved.
@@ -36,7 +35,7 @@ const (
 	pathFacts = "/v2/facts"
 	pathLease = "/v2/lease"
 
-	pathOldHello = "/v1/hello" // by which a railscope of protocol 1 is known
+	pathHelloV1 = "/v1/hello" // by which a railscope of protocol 1 is known
 )
 
 // Bounds on what a peer may say.
@@ -46,7 +45,7 @@ const (
 	maxDetail    = 1024    // bytes of a sentence
 	maxAddresses = 256
 	maxTTL       = time.Minute
-	leastPort    = 1024 // of a transfer by TCP: those below are services of the system
+	minPort      = 1024 // of a transfer by TCP: those below are services of the system
 )
 
 // hello is what a node says of itself.
@@ -227,11 +226,11 @@ func (o *openReply) check(req *openRequest) error {
 		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA && len(o.Ends[i].QPNs) == 0 {
 			return fmt.Errorf("neither queue pairs nor a failure for rail %.40q", req.Rails[i].Rail)
 		} else if f != nil {
-			clean(f, failure.StageConnect)
+			sanitize(f, failure.StageConnect)
 		}
 	}
-	if req.Transport == worker.TCP && o.TCPPort < leastPort {
-		return fmt.Errorf("TCP port %d: those of transfers are %d and above", o.TCPPort, leastPort)
+	if req.Transport == worker.TCP && o.TCPPort < minPort {
+		return fmt.Errorf("TCP port %d: those of transfers are %d and above", o.TCPPort, minPort)
 	}
 	return nil
 }
@@ -260,9 +259,8 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// clean bounds what a peer says went wrong: it becomes labels and messages. A
-// stage that is none becomes the one given.
-func clean(f *failure.Failure, stage failure.Stage) {
+// clean bounds what a peer says went wrong: it becomes labels and messages. A stage that is none becomes the one given.
+func sanitize(f *failure.Failure, stage failure.Stage) {
 	f.Detail = terminal.Plain(f.Detail)
 	if len(f.Detail) > maxDetail {
 		f.Detail = strings.ToValidUTF8(f.Detail[:maxDetail], "") + "…"

@@ -28,14 +28,14 @@ func TestClean(t *testing.T) {
 	for _, detail := range []string{"", "plain", "a\x00b\nc\x7f", strings.Repeat("ä", maxDetail),
 		strings.Repeat("\xff", 3*maxDetail), strings.Repeat("€", maxDetail)[1:]} {
 		f := &failure.Failure{Stage: "brewing", Reason: "tea", Rail: "0\n1", Detail: detail}
-		clean(f, failure.StageOpen)
+		sanitize(f, failure.StageOpen)
 		checkClean(t, f)
 		if f.Stage != failure.StageOpen || f.Reason != failure.Other || f.Rail != "" {
 			t.Errorf("%+v", f)
 		}
 	}
 	f := &failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy, Rail: "east", Detail: "as it is"}
-	if clean(f, failure.StageOpen); *f != (failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy,
+	if sanitize(f, failure.StageOpen); *f != (failure.Failure{Stage: failure.StageVerify, Reason: failure.Busy,
 		Rail: "east", Detail: "as it is"}) {
 		t.Errorf("what was good is %+v", f)
 	}
@@ -78,9 +78,9 @@ func FuzzHello(f *testing.F) {
 			t.Errorf("accepted %+v", h)
 		}
 		// Nothing that is accepted may trip what looks at it next.
-		own := ownRail{prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
-		r := round{there: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{},
-			rails: []ownRail{own}}
+		own := localRail{prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
+		r := round{remote: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{},
+			rails: []localRail{own}}
 		r.pair()
 		for _, l := range r.lanes() {
 			if !own.prefixes[0].Masked().Contains(l.remote) && !own.prefixes[1].Masked().Contains(l.remote) {

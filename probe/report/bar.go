@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Bar shows on one line of a terminal how far a round has come. Safe for
-// concurrent use.
+// Bar shows on one line of a terminal how far a round has come. Safe for concurrent use.
 type Bar struct {
 	mu    sync.Mutex // protects all following fields
 	w     io.Writer

@@ -11,50 +11,47 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// From where on a figure is off that does not make a round degraded. Scaling is
-// the design's; the others are twice of what healthy rails show from one round to
-// the next.
+// From where on a figure is off that does not make a round degraded. Scaling is the design's; the others are twice of
+// what healthy rails show from one round to the next.
 const (
-	uneven       = 0.1  // imbalance: a note, up to [rail.ImbalancedAbove]
-	sharing      = 0.9  // scaling
-	skewed       = 0.2  // finish skew
-	slower       = 0.95 // speed-up
-	miscounted   = 0.05 // counter against bytes sent
-	smallPathMTU = 1024 // what an interface of MTU 1500 leaves of the 4096 of RDMA
+	unevenAbove   = 0.1  // imbalance: a note, up to [rail.ImbalancedAbove]
+	sharedBelow   = 0.9  // scaling
+	skewedAbove   = 0.2  // finish skew
+	slowerBelow   = 0.95 // speed-up
+	mismatchAbove = 0.05 // counter against bytes sent
+	smallPathMTU  = 1024 // what an interface of MTU 1500 leaves of the 4096 of RDMA
 )
 
-// Findings are what is wrong with a round, the worst first. A round that is
-// degraded, fallback or failed has one of severity warning or critical; one that
-// is ok or skipped has none.
+// Findings are what is wrong with a round, the worst first. A round that is degraded, fallback or failed has one of
+// severity warning or critical; one that is ok or skipped has none.
 func Findings(r probe.Result) []finding.Finding {
 	if r.Outcome == probe.Skipped {
 		return nil
 	}
-	b := book{result: r, doctor: "railscope doctor --peer=" + r.Peer}
+	b := findings{result: r, doctor: "railscope doctor --peer=" + r.Peer}
 	b.outcome()
 	b.failures()
 	if r.Transport == probe.RDMA {
 		b.belowExpected()
 		b.imbalance()
 		b.sharedBottleneck()
-		b.lateRail()
-		if r.Speedup != nil && *r.Speedup < slower {
-			b.ofPeer("slower_than_tcp", finding.Info, b.doctor, "RDMA is slower than TCP here (speed-up %s)",
+		b.finishSkew()
+		if r.Speedup != nil && *r.Speedup < slowerBelow {
+			b.addPeer("slower_than_tcp", finding.Info, b.doctor, "RDMA is slower than TCP here (speed-up %s)",
 				ratio(*r.Speedup))
 		}
 		b.counters()
 	}
 	b.smallPackets()
 	for _, m := range r.Mismatches {
-		b.ofPeer("version_mismatch", finding.Info, "run the same version of "+m.Component+" on both nodes",
+		b.addPeer("version_mismatch", finding.Info, "run the same version of "+m.Component+" on both nodes",
 			"%s differs: %s here, %s there", m.Component, m.Here, m.There)
 	}
 	slices.SortStableFunc(b.list, func(a, b finding.Finding) int { return a.Severity.Compare(b.Severity) })
 	return b.list
 }
 
-// headline reports whether a finding is the round's own outcome, which the
-// verdict has in one sentence.
+// headline reports whether a finding is the round's own outcome, which the verdict has in one sentence.
 func headline(f finding.Finding) bool {
 	return f.Check == checkFallback || f.Check == checkCorrupted || f.Check == checkFailed
 }
@@ -81,43 +78,43 @@ const (
 )
 
 // book collects the findings of one round.
-type book struct {
+type findings struct {
 	result probe.Result
 	doctor string // the command that says more about a rail
 	list   []finding.Finding
 }
 
-func (b *book) add(check string, severity finding.Severity, subject, fix, format string, args ...any) {
+func (b *findings) add(check string, severity finding.Severity, subject, fix, format string, args ...any) {
 	evidence := fmt.Sprintf(format, args...)
 	b.list = append(b.list, finding.Finding{
 		Check: check, Severity: severity, Subject: subject, Evidence: evidence, Fix: fix,
 	})
 }
 
-func (b *book) ofPeer(check string, severity finding.Severity, fix, format string, args ...any) {
+func (b *findings) addPeer(check string, severity finding.Severity, fix, format string, args ...any) {
 	b.add(check, severity, "peer "+b.result.Peer, fix, format, args...)
 }
 
-func (b *book) ofRail(name, check string, severity finding.Severity, fix, format string, args ...any) {
+func (b *findings) addRail(name, check string, severity finding.Severity, fix, format string, args ...any) {
 	b.add(check, severity, "rail "+name, fix, format, args...)
 }
 
 // outcome is that the round was not by RDMA.
-func (b *book) outcome() {
+func (b *findings) outcome() {
 	r := b.result
 	reason := why(r.Reason, r.Detail)
 	switch {
 	case r.Outcome == probe.Fallback:
-		b.ofPeer(checkFallback, finding.Critical, b.doctor, "RDMA to %s failed: %s", r.Peer, reason)
+		b.addPeer(checkFallback, finding.Critical, b.doctor, "RDMA to %s failed: %s", r.Peer, reason)
 	case r.Outcome == probe.Failed && r.Corrupted():
-		b.ofPeer(checkCorrupted, finding.Critical, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
+		b.addPeer(checkCorrupted, finding.Critical, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
 	case r.Outcome == probe.Failed:
-		b.ofPeer(checkFailed, finding.Warning, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
+		b.addPeer(checkFailed, finding.Warning, b.doctor, "the probe of %s failed: %s", r.Peer, reason)
 	}
 }
 
 // failures are those that the round's own reason does not tell.
-func (b *book) failures() {
+func (b *findings) failures() {
 	r := b.result
 	byRDMA := r.Transport == probe.RDMA
 	for _, f := range r.Failures {
@@ -126,20 +123,20 @@ func (b *book) failures() {
 			continue
 		}
 		text := why(f.Reason, f.Detail)
-		switch i := index(r, f.Rail); {
+		switch i := railIndex(r, f.Rail); {
 		case i >= 0 && r.Rails[i].Failure != nil && byRDMA && !carried(r.Rails[i]):
-			b.ofRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s was not used: %s", f.Rail, text)
+			b.addRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s was not used: %s", f.Rail, text)
 		case i >= 0 && r.Rails[i].Failure != nil:
-			b.ofRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
+			b.addRail(f.Rail, railFailed, finding.Warning, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
 		case f.Rail != "":
-			b.ofRail(f.Rail, "step_failed", finding.Info, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
+			b.addRail(f.Rail, "step_failed", finding.Info, b.doctor, "rail %s failed at %s: %s", f.Rail, f.Stage, text)
 		default:
-			b.ofPeer("step_failed", finding.Info, b.doctor, "failed at %s: %s", f.Stage, text)
+			b.addPeer("step_failed", finding.Info, b.doctor, "failed at %s: %s", f.Stage, text)
 		}
 	}
 }
 
-func index(r probe.Result, name string) int {
+func railIndex(r probe.Result, name string) int {
 	for i := range r.Rails {
 		if name != "" && r.Rails[i].Rail == name {
 			return i
@@ -151,7 +148,7 @@ func index(r probe.Result, name string) int {
 func carried(r probe.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
 
 // carriers is how many rails had a part in the stealing burst.
-func carriers(r probe.Result) (n int) {
+func activeRails(r probe.Result) (n int) {
 	for _, one := range r.Rails {
 		if carried(one) {
 			n++
@@ -168,26 +165,25 @@ func why(reason probe.Reason, detail string) string {
 	return string(reason) + ": " + detail
 }
 
-func (b *book) belowExpected() {
+func (b *findings) belowExpected() {
 	for _, s := range b.result.Shortfalls() {
 		of := percent(s.Goodput / s.Expected)
 		if s.Rail == "" {
-			b.ofPeer("goodput_below_expected", finding.Warning, b.doctor,
+			b.addPeer("goodput_below_expected", finding.Warning, b.doctor,
 				"all rails together carry %s Gb/s, %s of the %s Gb/s expected", gigabits(s.Goodput), of,
 				gigabits(s.Expected))
 			continue
 		}
-		b.ofRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor,
+		b.addRail(s.Rail, "goodput_below_expected", finding.Warning, b.doctor,
 			"rail %s carries %s Gb/s, %s of the %s Gb/s expected", s.Rail, gigabits(s.Goodput), of,
 			gigabits(s.Expected))
 	}
 }
 
-// imbalance names the rails that carried too little beside the best one. One that
-// failed has said so.
-func (b *book) imbalance() {
+// imbalance names the rails that carried too little beside the best one. One that failed has said so.
+func (b *findings) imbalance() {
 	r := b.result
-	if r.Imbalance == nil || *r.Imbalance <= uneven {
+	if r.Imbalance == nil || *r.Imbalance <= unevenAbove {
 		return
 	}
 	for _, one := range r.Rails {
@@ -198,16 +194,16 @@ func (b *book) imbalance() {
 		if r.Imbalanced() && 1-*one.Share > rail.ImbalancedAbove {
 			severity = finding.Warning
 		}
-		if *one.Share < 1-uneven {
-			b.ofRail(one.Rail, "imbalance", severity, b.doctor, "rail %s carries %s of its share (imbalance %s)",
+		if *one.Share < 1-unevenAbove {
+			b.addRail(one.Rail, "imbalance", severity, b.doctor, "rail %s carries %s of its share (imbalance %s)",
 				one.Rail, percent(*one.Share), ratio(1-*one.Share))
 		}
 	}
 }
 
-func (b *book) sharedBottleneck() {
+func (b *findings) sharedBottleneck() {
 	r := b.result
-	if r.Scaling == nil || *r.Scaling >= sharing {
+	if r.Scaling == nil || *r.Scaling >= sharedBelow {
 		return
 	}
 	var alone []string
@@ -219,28 +215,28 @@ func (b *book) sharedBottleneck() {
 	if len(alone) == 0 {
 		alone = []string{"?"}
 	}
-	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", list(alone),
+	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", railNames(alone),
 		percent(*r.Scaling))}
 	for _, s := range r.Shared {
 		switch {
 		case len(s.Rails) == 0:
 			continue
 		case len(s.Rails) != len(alone):
-			text = append(text, list(s.Rails)+" sit on "+s.What)
+			text = append(text, railNames(s.Rails)+" sit on "+s.What)
 		case len(alone) == 2:
 			text = append(text, "both sit on "+s.What)
 		default:
 			text = append(text, "all sit on "+s.What)
 		}
 	}
-	b.ofPeer("shared_bottleneck", finding.Info, b.doctor, "%s", strings.Join(text, "; "))
+	b.addPeer("shared_bottleneck", finding.Info, b.doctor, "%s", strings.Join(text, "; "))
 }
 
 // lateRail tells of equal parts that end late, which is news only where the
 // rails should be alike and stealing did not show it.
-func (b *book) lateRail() {
+func (b *findings) finishSkew() {
 	r := b.result
-	if r.FinishSkew == nil || *r.FinishSkew <= skewed || r.Imbalance != nil && *r.Imbalance > uneven {
+	if r.FinishSkew == nil || *r.FinishSkew <= skewedAbove || r.Imbalance != nil && *r.Imbalance > unevenAbove {
 		return
 	}
 	var first, last *probe.RailResult
@@ -250,7 +246,7 @@ func (b *book) lateRail() {
 			continue
 		}
 		if one.Capacity != nil && first != nil && first.Capacity != nil && math.Abs(*one.Capacity /
-			*first.Capacity - 1) > uneven {
+			*first.Capacity - 1) > unevenAbove {
 			return
 		}
 		if first == nil || one.Static.BytesPerSecond() > first.Static.BytesPerSecond() {
@@ -264,15 +260,15 @@ func (b *book) lateRail() {
 		return
 	}
 	times := first.Static.BytesPerSecond() / last.Static.BytesPerSecond()
-	b.ofRail(last.Rail, "finish_skew", finding.Info, b.doctor,
+	b.addRail(last.Rail, "finish_skew", finding.Info, b.doctor,
 		"rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail, times, first.Rail,
 		ratio(*r.FinishSkew))
 }
 
-func (b *book) counters() {
+func (b *findings) counters() {
 	for _, one := range b.result.Rails {
-		if one.CounterMismatch != nil && *one.CounterMismatch > miscounted {
-			b.ofRail(one.Rail, "counter_mismatch", finding.Info, b.doctor,
+		if one.CounterMismatch != nil && *one.CounterMismatch > mismatchAbove {
+			b.addRail(one.Rail, "counter_mismatch", finding.Info, b.doctor,
 				"the counter of rail %s is %s off what was sent: other traffic, packets sent again, or bytes that "+
 					"took another way",
 				one.Rail, percent(*one.CounterMismatch))
@@ -280,7 +276,7 @@ func (b *book) counters() {
 	}
 }
 
-func (b *book) smallPackets() {
+func (b *findings) smallPackets() {
 	var small []string
 	for _, one := range b.result.Rails {
 		if one.PathMTU > 0 && one.PathMTU <= smallPathMTU {
@@ -294,7 +290,7 @@ func (b *book) smallPackets() {
 	if len(small) == 1 {
 		verb = "uses"
 	}
-	b.add("path_mtu_small", finding.Info, list(small), "set an MTU of 4200 or more on both ends and on the way",
+	b.add("path_mtu_small", finding.Info, railNames(small), "set an MTU of 4200 or more on both ends and on the way",
 		"%s %s small packets: a path MTU of %d B or less, where 4096 B need an MTU of 4200 on both ends and on the way",
-		list(small), verb, smallPathMTU)
+		railNames(small), verb, smallPathMTU)
 }

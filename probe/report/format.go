@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// gigabits is a rate in Gb/s; of one below, as software devices have, the Mb/s
-// still tell two apart.
+// gigabits is a rate in Gb/s; of one below, as software devices have, the Mb/s still tell two apart.
 func gigabits(bytesPerSecond float64) string {
 	v, decimals := bytesPerSecond*8/1e9, 2
 	if v < 0.995 {
@@ -18,7 +17,7 @@ func gigabits(bytesPerSecond float64) string {
 }
 
 // micros is a time in µs, in six columns up to a second.
-func micros(d time.Duration) string {
+func microseconds(d time.Duration) string {
 	v, decimals := float64(d)/1e3, 2
 	for limit := 99.995; decimals > 0 && v >= limit; limit *= 10 {
 		decimals--
@@ -41,8 +40,7 @@ func percent(ratio float64) string {
 
 func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// shorten cuts s to width columns. The ends of names tell rails apart, so those
-// are kept.
+// shorten cuts s to width columns. The ends of names tell rails apart, so those are kept.
 func shorten(s string, width int) string {
 	n := utf8.RuneCountInString(s)
 	if n <= width {
@@ -52,7 +50,7 @@ func shorten(s string, width int) string {
 }
 
 // list names rails: "rail 0", "rails 0 and 1", "rails 0, 1 and 2".
-func list(rails []string) string {
+func railNames(rails []string) string {
 	if len(rails) == 1 {
 		return "rail " + rails[0]
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// jsonResult is the object of --format=json. Every key is always there; what was
-// not measured is null.
+// jsonResult is the object of --format=json. Every key is always there; what was not measured is null.
 type jsonResult struct {
 	Peer       string          `json:"peer"`
 	Outcome    probe.Outcome   `json:"outcome"`
@@ -86,17 +85,17 @@ type jsonFailure struct {
 // WriteJSON writes the result as one object for scripts.
 func WriteJSON(w io.Writer, r probe.Result) error {
 	out := jsonResult{
-		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: unless(string(r.Reason), ""),
-		Detail: unless(r.Detail, ""), Verified: r.Verified,
+		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason), ""),
+		Detail: nonZero(r.Detail, ""), Verified: r.Verified,
 		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance),
 		Scaling:    finite(r.Scaling),
 		FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup), Duration: r.Duration.Seconds(),
 		Rails: []jsonRail{}, Failures: []jsonFailure{}, Shared: []jsonShared{}, Mismatches: []jsonMismatch{},
-		MinOfExpected: unless(r.MinOfExpected, 0), Findings: append([]finding.Finding{}, Findings(r)...),
+		MinOfExpected: nonZero(r.MinOfExpected, 0), Findings: append([]finding.Finding{}, Findings(r)...),
 	}
 	if best := bestTCP(r); best != nil {
 		out.TCP = finite(&best.BytesPerSecond)
-		out.TCPRTT = unless(seconds(best.RTT), 0)
+		out.TCPRTT = nonZero(seconds(best.RTT), 0)
 	}
 	for _, s := range r.Shared {
 		out.Shared = append(out.Shared, jsonShared(s))
@@ -118,8 +117,8 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 
 func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
-		Rail: r.Rail, Device: unless(r.Device, ""), Port: unless(r.Port, 0), PeerDevice: unless(r.PeerDevice, ""),
-		PathMTU: unless(r.PathMTU, 0),
+		Rail: r.Rail, Device: nonZero(r.Device, ""), Port: nonZero(r.Port, 0), PeerDevice: nonZero(r.PeerDevice, ""),
+		PathMTU: nonZero(r.PathMTU, 0),
 		Solo:    rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), CounterBytes: r.CounterBytes,
 		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
 		Failure: newJSONFailure(r.Failure),
@@ -142,11 +141,11 @@ func newJSONFailure(f *probe.Failure) *jsonFailure {
 	if f == nil {
 		return nil
 	}
-	return &jsonFailure{Rail: unless(f.Rail, ""), Stage: f.Stage, Reason: f.Reason, Detail: unless(f.Detail, "")}
+	return &jsonFailure{Rail: nonZero(f.Rail, ""), Stage: f.Stage, Reason: f.Reason, Detail: nonZero(f.Detail, "")}
 }
 
 // unless returns v, or nil for the value that stands for nothing.
-func unless[T comparable](v, nothing T) *T {
+func nonZero[T comparable](v, nothing T) *T {
 	if v == nothing {
 		return nil
 	}

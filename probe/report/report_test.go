@@ -302,7 +302,7 @@ func TestMicros(t *testing.T) {
 		0: "0.00", 1: "0.00", 5: "0.01", 2134: "2.13", 99_994: "99.99", 99_996: "100.0", 123_456: "123.5",
 		999_940: "999.9", 999_960: "1000", time.Second - 1000: "999999", time.Second: "1000000",
 	} {
-		if got := micros(d); got != want {
+		if got := microseconds(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}

@@ -57,7 +57,7 @@ func name(s string) cell { return cell{text: dash(terminal.Plain(s)), name: true
 
 func number(s string) cell { return cell{text: dash(s), right: true} }
 
-func (c cell) when(off bool, colour string) cell {
+func (c cell) colorIf(off bool, colour string) cell {
 	if off {
 		c.colour = colour
 	}
@@ -71,8 +71,7 @@ func dash(s string) string {
 	return s
 }
 
-// railRows is a line per rail, after one of titles; nothing but titles where
-// nothing was measured of any.
+// railRows is a line per rail, after one of titles; nothing but titles where nothing was measured of any.
 func railRows(r probe.Result) [][]cell {
 	striped := "STRIPED Gb/s"
 	if r.Transport == probe.TCP {
@@ -84,7 +83,7 @@ func railRows(r probe.Result) [][]cell {
 	for i := range r.Rails {
 		one := &r.Rails[i]
 		measured = measured || one.Latency != nil || one.Solo != nil || one.Static != nil || one.Stealing != nil
-		slow := one.Share != nil && *one.Share < 1-uneven
+		slow := one.Share != nil && *one.Share < 1-unevenAbove
 		short := slices.ContainsFunc(r.Shortfalls(), func(s probe.Shortfall) bool { return s.Rail == one.Rail })
 		rows = append(rows, railRow(one, slow, short))
 	}
@@ -106,17 +105,17 @@ func railRow(r *probe.RailResult, slow, short bool) []cell {
 	quantiles := []cell{number(""), number(""), number("")}
 	if r.Latency != nil && len(r.Latency.Samples) > 0 {
 		for i, q := range []float64{0.5, 0.99, 1} {
-			quantiles[i] = number(micros(r.Latency.Quantile(q)))
+			quantiles[i] = number(microseconds(r.Latency.Quantile(q)))
 		}
 	}
 	expected := ""
 	if r.Stealing != nil && r.Expected != nil && *r.Expected > 0 {
 		expected = percent(r.Stealing.BytesPerSecond() / *r.Expected)
 	}
-	row := []cell{name(r.Rail).when(failed, terminal.Red), name(device).when(failed, terminal.Red), name(r.PeerDevice)}
+	row := []cell{name(r.Rail).colorIf(failed, terminal.Red), name(device).colorIf(failed, terminal.Red), name(r.PeerDevice)}
 	row = append(row, quantiles...)
-	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).when(slow, terminal.Yellow),
-		number(expected).when(slow || short, terminal.Yellow))
+	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).colorIf(slow, terminal.Yellow),
+		number(expected).colorIf(slow || short, terminal.Yellow))
 }
 
 func flow(f *probe.Flow) string {
@@ -130,7 +129,7 @@ func flow(f *probe.Flow) string {
 func totals(r probe.Result) [][]cell {
 	var rows [][]cell
 	add := func(title, value, unit string, off bool) {
-		rows = append(rows, []cell{{text: title}, number(value).when(off, terminal.Yellow), {text: unit}})
+		rows = append(rows, []cell{{text: title}, number(value).colorIf(off, terminal.Yellow), {text: unit}})
 	}
 	some := func(title string, v *float64, show func(float64) string, unit string, off func(float64) bool) {
 		if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
@@ -146,12 +145,12 @@ func totals(r probe.Result) [][]cell {
 		}
 		add("TCP", gigabits(best.BytesPerSecond), unit+" per rail", false)
 	}
-	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slower })
+	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slowerBelow })
 	if len(r.Rails) > 1 {
 		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing",
-			func(v float64) bool { return v > uneven })
-		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharing })
-		some("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewed })
+			func(v float64) bool { return v > unevenAbove })
+		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharedBelow })
+		some("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewedAbove })
 	}
 	if r.Bytes > 0 {
 		unit := "MiB moved in " + strconv.FormatFloat(r.Duration.Seconds(), 'f', 2, 64) + " s"
@@ -179,8 +178,7 @@ func (p printer) paint(s, colour string) string {
 	return colour + s + terminal.Reset
 }
 
-// grid writes rows in columns, two blanks between them. Where a line would be
-// too long, the widest names are shortened.
+// grid writes rows in columns, two blanks between them. Where a line would be too long, the widest names are shortened.
 func (p printer) grid(rows [][]cell) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -10,14 +10,13 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// verdict is the round in one sentence, its colour, and what is to be listed
-// below it.
+// verdict is the round in one sentence, its colour, and what is to be listed below it.
 func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 	found = slices.DeleteFunc(Findings(r), headline)
 	reason := strings.TrimRight(why(r.Reason, r.Detail), ". ")
 	switch r.Outcome {
 	case probe.Skipped:
-		return fmt.Sprintf("%s was not probed: %s Nothing is wrong.", r.Peer, ended(reason)), "", found
+		return fmt.Sprintf("%s was not probed: %s Nothing is wrong.", r.Peer, sentence(reason)), "", found
 	case probe.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
@@ -26,23 +25,23 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 		}
 		return text + "the peer can be reached by TCP.", terminal.Red, found
 	case probe.Failed:
-		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, ended(reason)), terminal.Red, found
+		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, sentence(reason)), terminal.Red, found
 	case probe.Degraded:
-		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, carries(r)), terminal.Yellow, found
+		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, throughput(r)), terminal.Yellow, found
 	}
-	text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carries(r))
+	text = fmt.Sprintf("RDMA to %s works%s", r.Peer, throughput(r))
 	switch {
 	case len(found) > 0:
 		return text + ", but:", terminal.Yellow, found
-	case carriers(r) > 1 && r.Imbalance != nil && *r.Imbalance <= uneven:
+	case activeRails(r) > 1 && r.Imbalance != nil && *r.Imbalance <= unevenAbove:
 		text += ", evenly"
 	}
 	return text + ".", terminal.Green, found
 }
 
 // carries is how much the rails carried together; empty where that is not known.
-func carries(r probe.Result) string {
-	used := carriers(r)
+func throughput(r probe.Result) string {
+	used := activeRails(r)
 	if used == 0 || r.Stealing == nil {
 		return ""
 	}
@@ -60,7 +59,7 @@ func carries(r probe.Result) string {
 }
 
 // ended is a sentence with its end.
-func ended(s string) string {
+func sentence(s string) string {
 	if strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
 		return s
 	}

@@ -19,10 +19,9 @@ const (
 	acceptRetry = 100 * time.Millisecond
 )
 
-// door is the listener of the control channel. It outlives the responders behind
-// it, so that a reload closes no port, and it tries again when its address cannot
-// be listened on.
-type door struct {
+// door is the listener of the control channel. It outlives the responders behind it, so that a reload closes no port,
+// and it tries again when its address cannot be listened on.
+type controlListener struct {
 	address string // as configured
 	service *Service
 	up      atomic.Bool
@@ -34,10 +33,9 @@ type door struct {
 	l  net.Listener
 }
 
-// openDoor returns the door at an address that was listened on with l, or not
-// with err.
-func openDoor(address string, l net.Listener, err error, s *Service) *door {
-	d := &door{address: address, service: s, l: l}
+// openDoor returns the door at an address that was listened on with l, or not with err.
+func newControlListener(address string, l net.Listener, err error, s *Service) *controlListener {
+	d := &controlListener{address: address, service: s, l: l}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.up.Store(l != nil)
 	if l == nil {
@@ -48,7 +46,7 @@ func openDoor(address string, l net.Listener, err error, s *Service) *door {
 }
 
 // close closes the door. Connections that came in stay.
-func (d *door) close() {
+func (d *controlListener) close() {
 	d.stop()
 	d.mu.Lock()
 	if d.l != nil {
@@ -59,7 +57,7 @@ func (d *door) close() {
 }
 
 // announce tells where peers are answered, if they are.
-func (d *door) announce() {
+func (d *controlListener) announce() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.up.Load() && d.l != nil {
@@ -67,15 +65,14 @@ func (d *door) announce() {
 	}
 }
 
-// run accepts, and listens again after the listener has died, until the door is
-// closed.
-func (d *door) run() {
+// run accepts, and listens again after the listener has died, until the door is closed.
+func (d *controlListener) run() {
 	for d.ctx.Err() == nil {
 		d.mu.Lock()
 		l := d.l
 		d.mu.Unlock()
 		if l == nil {
-			d.reopen()
+			d.relisten()
 			continue
 		}
 		err := d.accept(l)
@@ -91,7 +88,7 @@ func (d *door) run() {
 }
 
 // accept hands on connections until the listener or the door ends.
-func (d *door) accept(l net.Listener) error {
+func (d *controlListener) accept(l net.Listener) error {
 	for {
 		c, err := l.Accept()
 		switch {
@@ -100,7 +97,7 @@ func (d *door) accept(l net.Listener) error {
 				_ = c.Close() // nobody is there any more to answer
 			}
 			return d.ctx.Err()
-		case err != nil && passes(err):
+		case err != nil && isTemporary(err):
 			d.wait(acceptRetry)
 			continue
 		case err != nil:
@@ -115,7 +112,7 @@ func (d *door) accept(l net.Listener) error {
 }
 
 // passes reports whether an error of Accept says nothing of the listener.
-func passes(err error) bool {
+func isTemporary(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
 		unix.ECONNRESET, unix.EINTR, unix.EAGAIN} {
 		if errors.Is(err, errno) {
@@ -126,7 +123,7 @@ func passes(err error) bool {
 }
 
 // reopen listens, however often it has to try.
-func (d *door) reopen() {
+func (d *controlListener) relisten() {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		d.wait(wait)
 		if d.ctx.Err() != nil {
@@ -149,7 +146,7 @@ func (d *door) reopen() {
 	}
 }
 
-func (d *door) wait(t time.Duration) {
+func (d *controlListener) wait(t time.Duration) {
 	timer := time.NewTimer(t)
 	defer timer.Stop()
 	select {
@@ -158,18 +155,19 @@ func (d *door) wait(t time.Duration) {
 	}
 }
 
-// tap is the listener of one responder: what comes through the door, while the
-// responder is in force.
-type tap struct {
+// tap is the listener of one responder: what comes through the door, while the responder is in force.
+type responderListener struct {
 	conns  <-chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newTap(conns <-chan net.Conn) *tap { return &tap{conns: conns, closed: make(chan struct{})} }
+func newResponderListener(conns <-chan net.Conn) *responderListener {
+	return &responderListener{conns: conns, closed: make(chan struct{})}
+}
 
 // Accept implements [net.Listener].
-func (t *tap) Accept() (net.Conn, error) {
+func (t *responderListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-t.conns:
 		return c, nil
@@ -179,10 +177,10 @@ func (t *tap) Accept() (net.Conn, error) {
 }
 
 // Close implements [net.Listener]. The door stays open.
-func (t *tap) Close() error {
+func (t *responderListener) Close() error {
 	t.once.Do(func() { close(t.closed) })
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (t *tap) Addr() net.Addr { return &net.TCPAddr{} }
+func (t *responderListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -30,7 +30,7 @@ func TestTCPGrant(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
 			h := p.holder()
-			before := p.b.answered.remaining()
+			before := p.b.answerBudget.remaining()
 			if f := h.take("c", tc.granted); f != nil {
 				t.Fatal(f)
 			}
@@ -52,12 +52,12 @@ func TestTCPGrant(t *testing.T) {
 				t.Fatal("the lease does not end")
 			}
 			l.mu.Lock()
-			took := l.own.tookIn
+			took := l.session.received
 			l.mu.Unlock()
 			if took > tc.granted || took < written || took < tc.granted-2*chunk {
 				t.Errorf("took in %d bytes of %d, %d were acknowledged", took, tc.granted, written)
 			}
-			if cost := before - p.b.answered.remaining(); cost > float64(tc.granted) || cost < float64(took)-4e6 {
+			if cost := before - p.b.answerBudget.remaining(); cost > float64(tc.granted) || cost < float64(took)-4e6 {
 				t.Errorf("it cost %.0f bytes, %d were granted and %d taken in", cost, tc.granted, took)
 			}
 		})
@@ -121,8 +121,8 @@ func TestLeaseTooMuch(t *testing.T) {
 		{gib, defaultRound(), ""},
 		{gib, gib / 4, "lower transfer on this node to 64 MiB"},
 	} {
-		p.b.answered.resize(tc.budget)
-		before := p.b.answered.remaining()
+		p.b.answerBudget.resize(tc.budget)
+		before := p.b.answerBudget.remaining()
 		h := p.holder()
 		f := h.take("c", tc.bytes)
 		if tc.says == "" {
@@ -138,12 +138,12 @@ func TestLeaseTooMuch(t *testing.T) {
 		if f == nil || f.Reason != failure.Budget || !strings.Contains(f.Detail, tc.says) {
 			t.Errorf("%d of %d: %v, want %q", tc.bytes, tc.budget, f, tc.says)
 		}
-		if after := p.b.answered.remaining(); after < before {
+		if after := p.b.answerBudget.remaining(); after < before {
 			t.Errorf("the refusal cost %.0f bytes", before-after)
 		}
 	}
 	p.opts.Transfer = 2 * gib
-	p.a.asked.resize(64 * gib)
+	p.a.askBudget.resize(64 * gib)
 	p.opts.Budget = 64 * gib
 	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Budget || !strings.Contains(res.Detail,
 		"lower transfer on this node") {
@@ -156,7 +156,7 @@ func TestLeaseTooMuch(t *testing.T) {
 func TestLeaseHungUp(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	before := p.b.answered.remaining()
+	before := p.b.answerBudget.remaining()
 	for range 3 {
 		h := p.holder()
 		if f := h.take("c", 1<<30); f != nil {
@@ -167,7 +167,7 @@ func TestLeaseHungUp(t *testing.T) {
 			t.Fatal("the lease does not end")
 		}
 	}
-	if cost := before - p.b.answered.remaining(); cost > 0 {
+	if cost := before - p.b.answerBudget.remaining(); cost > 0 {
 		t.Errorf("it cost %.0f bytes", cost)
 	}
 }
@@ -178,14 +178,14 @@ func TestLeaseIdleUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
 		for counted, want := range map[bool]bool{true: true, false: false} {
-			g := guard{rails: []ownRail{{}}, start: map[string]rail.Traffic{"": {}}, receiving: true, granted: 1}
+			g := guard{rails: []localRail{{}}, start: map[string]rail.Traffic{"": {}}, receiving: true, granted: 1}
 			now := map[string]rail.Traffic{}
 			if counted {
 				now[""] = rail.Traffic{}
 			}
-			i := newIntake(l, &g)
+			i := newLeaseUsage(l, &g)
 			time.Sleep(idleLease)
-			if f := i.look(now); (f != nil) != want {
+			if f := i.check(now); (f != nil) != want {
 				t.Errorf("counted: %v, %v", counted, f)
 			}
 		}
@@ -197,16 +197,16 @@ func TestLeaseIdleUncounted(t *testing.T) {
 func TestAskedOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := bareNode(t, "a")
-		n.asked = newBudget(3600)
-		if _, ok := n.asked.take(600); !ok {
+		n.askBudget = newBudget(3600)
+		if _, ok := n.askBudget.reserve(600); !ok {
 			t.Fatal("no budget")
 		}
 		if _, ok := n.slot.take("test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round{node: n, client: &client{}, planned: 601, res: Result{Bytes: 4000}, own: ownSession{node: n}}
-		r.giveUp()
-		if wait, ok := n.asked.take(1); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
+		r := round{node: n, client: &client{}, planned: 601, res: Result{Bytes: 4000}, session: workerSession{node: n}}
+		r.free()
+		if wait, ok := n.askBudget.reserve(1); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
 			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
 		}
 	})
@@ -243,7 +243,7 @@ func TestBeyondGrant(t *testing.T) {
 		now := map[string]rail.Traffic{}
 		start := time.Now()
 		for i, r := range tc.rails {
-			own := ownRail{capacity: 100 * mb}
+			own := localRail{capacity: 100 * mb}
 			if own.Name = fmt.Sprint(i); tc.unknown {
 				own.capacity = 0
 			}
@@ -307,7 +307,7 @@ func TestOverrunIsDebt(t *testing.T) {
 		t.Run(fmt.Sprintf("%d in, %d out, %.20s", tc.came/mib, tc.out/mib, tc.open), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
-			p.b.answered.resize(512 * mib)
+			p.b.answerBudget.resize(512 * mib)
 			h := p.holder()
 			if f := h.take("c", 100*mib); f != nil {
 				t.Fatal(f)
@@ -323,19 +323,19 @@ func TestOverrunIsDebt(t *testing.T) {
 			if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
 				t.Fatal("the lease does not end")
 			}
-			p.b.answered.mu.Lock()
-			left := p.b.answered.left
-			p.b.answered.mu.Unlock()
+			p.b.answerBudget.mu.Lock()
+			left := p.b.answerBudget.balance
+			p.b.answerBudget.mu.Unlock()
 			if left < tc.left-mib || left > tc.left+16*mib { // others may use a little
 				t.Errorf("%.0f MiB left, want %.0f", left/mib, tc.left/mib)
 			}
 			p.resp.mu.Lock()
-			p.resp.quiet = time.Time{}
+			p.resp.quietUntil = time.Time{}
 			p.resp.mu.Unlock()
 			f := p.holder().take("d", 1)
 			if owed := tc.left < 0; owed != (f != nil) || owed &&
-				(f.Reason != failure.Budget || p.b.answered.remaining() != 0) {
-				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answered.remaining())
+				(f.Reason != failure.Budget || p.b.answerBudget.remaining() != 0) {
+				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answerBudget.remaining())
 			}
 		})
 	}
