@@ -352,7 +352,7 @@ func TestRelay(t *testing.T) {
 		self    bool // to the asker's own responder
 		says    string
 	}{
-		{"as it is", false, false, "nothing between two nodes may translate addresses or act as proxy"},
+		{"as it is", false, false, "nothing between two nodes may translate addresses or act as a proxy"},
 		{"with the address rewritten", true, false, "the token is not this node's"},
 		{"back to the asker", true, true, "the token is not this node's"},
 	} {
@@ -620,7 +620,7 @@ func TestTamperedLeaseStream(t *testing.T) {
 		{"of another session", granted, mustSession(t, someBinding(), "mustard"), 0},
 	} {
 		if events, err := read(tc.lines, tc.session); err == nil || !strings.Contains(err.Error(),
-			"not proved") || len(events) != tc.good {
+			"without a valid proof") || len(events) != tc.good {
 			t.Errorf("%s: %+v, %v", tc.why, events, err)
 		}
 	}

@@ -5,18 +5,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
 
-// credentials are how this node proves who it is and checks who others are: the
-// configuration, and the files that it names.
+// credentials are the configured ways to prove who this node is and to check peers, and the files that they name.
 type credentials struct {
 	Security
 	files *secretFiles
 }
 
-// tokens returns the shared secrets, none when no file is configured.
+// tokens returns the shared secrets, none without a token file.
 func (c credentials) tokens() (tokens, error) {
 	if c.TokenFile == "" {
 		return nil, nil
@@ -27,11 +27,11 @@ func (c credentials) tokens() (tokens, error) {
 // tls reports whether the control channel is TLS.
 func (s Security) tls() bool { return s.CertFile != "" || s.ClientCAFile != "" }
 
-// check refuses to answer peers that need not prove anything, unless that is written out.
+// check refuses to answer peers that prove nothing, unless Insecure is set, and files that cannot be used.
 func (c credentials) check() error {
 	if c.TokenFile == "" && c.ClientCAFile == "" && !c.Insecure {
-		return errors.New("the probe does not answer without a token_file or tls with a client_ca_file (or " +
-			"insecure: true, which lets anyone use the rails)")
+		return errors.New("the probe needs a token_file, or tls with a client_ca_file, to answer peers (or insecure: true, " +
+			"which lets anyone use the rails)")
 	}
 	if c.tls() {
 		if _, err := c.files.certificate(c.CertFile, c.KeyFile); err != nil {
@@ -52,7 +52,7 @@ func (c credentials) pool() (*x509.CertPool, error) {
 	return c.files.pool(c.ClientCAFile)
 }
 
-// serverTLS is the responder's side; nil where the channel is not TLS. Files are read at every connection.
+// serverTLS is the responder's side; nil without TLS. Files are read for each connection.
 func (c credentials) serverTLS() *tls.Config {
 	if !c.tls() {
 		return nil
@@ -67,7 +67,7 @@ func (c credentials) serverTLS() *tls.Config {
 			if err != nil {
 				return nil, err
 			}
-			// Without tickets nobody resumes what an earlier authority admitted.
+			// With tickets, a peer could resume a session that an earlier authority allowed.
 			conf := &tls.Config{
 				MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert}, SessionTicketsDisabled: true,
 			}
@@ -78,8 +78,8 @@ func (c credentials) serverTLS() *tls.Config {
 		}}
 }
 
-// clientTLS is the asker's side, read anew for every round. The CA that signs the peers' certificates signs them as
-// servers, too; without one the system's CAs hold.
+// clientTLS is the asker's side, read for each round. The CA of the peers' certificates signs them as servers as well;
+// without one the system's CAs apply.
 func (c credentials) clientTLS() (*tls.Config, error) {
 	if !c.tls() {
 		return nil, nil
@@ -99,8 +99,8 @@ func (c credentials) clientTLS() (*tls.Config, error) {
 	return conf, nil
 }
 
-// checkCertificate refuses a request on a connection whose certificate is not good by what the files and the
-// configuration say now, whatever they said when the connection was made.
+// checkCertificate refuses a request on a connection whose certificate is not valid by the current files and
+// configuration, whatever they were when the connection was made.
 func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 	pool, err := c.pool()
 	if err != nil {
@@ -110,7 +110,7 @@ func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 		return nil
 	}
 	if state == nil || len(state.PeerCertificates) == 0 {
-		return errors.New("the peer asks for a certificate")
+		return errors.New("the peer requires a certificate")
 	}
 	cert, between := state.PeerCertificates[0], x509.NewCertPool()
 	for _, other := range state.PeerCertificates[1:] {
@@ -129,20 +129,13 @@ func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 	return nil
 }
 
-// namedBy reports whether a certificate has one of the names: a DNS name, where a
-// leading *. stands for one label, or a URI. The common name does not count.
+// namedBy reports whether a certificate has one of the names: a DNS name, where a leading *. matches one label, or a URI.
+// The common name does not count.
 func namedBy(cert *x509.Certificate, allowed []string) bool {
-	for _, name := range cert.DNSNames {
-		if slices.ContainsFunc(allowed, func(pattern string) bool { return sameName(name, pattern) }) {
-			return true
-		}
-	}
-	for _, uri := range cert.URIs {
-		if slices.Contains(allowed, uri.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(allowed, func(pattern string) bool {
+		return slices.ContainsFunc(cert.DNSNames, func(name string) bool { return sameName(name, pattern) }) ||
+			slices.ContainsFunc(cert.URIs, func(uri *url.URL) bool { return uri.String() == pattern })
+	})
 }
 
 func sameName(name, pattern string) bool {

@@ -49,9 +49,9 @@ func TestSecurity(t *testing.T) {
 		{"the asker's token is empty", sesame, empty, failure.Unauthorized, "empty: it must hold the secret"},
 		{"whoever", Security{Insecure: true}, Security{}, "", ""},
 		{"the answerer proves nothing", Security{Insecure: true}, sesame, failure.Unauthorized,
-			"the peer has no token, so it cannot prove itself"},
+			"this node has a token and the peer has none"},
 		{"the answerer has only a certificate", b, bothAsker, failure.Unauthorized,
-			"the peer has no token, so it cannot prove itself"},
+			"this node has a token and the peer has none"},
 		{"TLS and token", tls, trusting, "", ""},
 		{"TLS and another token", tls, Security{ClientCAFile: ours.file, TokenFile: other.TokenFile},
 			failure.Unauthorized, "both ends"},
@@ -65,9 +65,9 @@ func TestSecurity(t *testing.T) {
 			Security{ClientCAFile: ours.file, CertFile: filepath.Join(dir, "none"), KeyFile: a.KeyFile}, failure.TLS,
 			"no such file"},
 		{"the asker's CA is no certificate", b, Security{ClientCAFile: sesame.TokenFile}, failure.TLS,
-			"holds no certificate"},
-		{"plain asker, TLS answerer", b, sesame, failure.TLS, "set tls in the configuration"},
-		{"TLS asker, plain answerer", sesame, a, failure.TLS, "the peer does not speak it"},
+			"contains no PEM certificate"},
+		{"plain asker, TLS answerer", b, sesame, failure.TLS, "set probe.tls in the configuration"},
+		{"TLS asker, plain answerer", sesame, a, failure.TLS, "this node uses TLS and the peer does not"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
@@ -225,7 +225,7 @@ func TestStrangers(t *testing.T) {
 	}{
 		{"nobody", freeAddress(), failure.PeerUnreachable,
 			"refused: is railscope serve running there, with this port in probe.listen of its configuration?"},
-		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, "are name and port of the peer right?"},
+		{"no such name", "no-such-host.invalid:1", failure.PeerUnreachable, "check the name and port"},
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, "invalid port"},
 		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable,
 			"is the peer up, and its port open to this node?"},
@@ -234,7 +234,7 @@ func TestStrangers(t *testing.T) {
 		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")),
 			failure.Protocol, "is that railscope's probe port?"},
 		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
-		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "makes no sense"},
+		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "invalid answer"},
 		{"a login page", stranger(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n",
 			"")), failure.Protocol, "302"},
 		{"SSH", stranger(t, says("SSH-2.0-OpenSSH_9.2\r\n", "")), failure.Protocol, "is that railscope's probe port?"},
@@ -253,10 +253,10 @@ func TestStrangers(t *testing.T) {
 			"more than 1048576"},
 		{"a reason to be skipped",
 			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")),
-			failure.Protocol, "makes no sense"},
+			failure.Protocol, "invalid answer"},
 		{"a refusal of its own making",
 			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+
-				strings.Repeat("d", 3000)+`"}`, "")), failure.Protocol, "makes no sense"},
+				strings.Repeat("d", 3000)+`"}`, "")), failure.Protocol, "invalid answer"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()

@@ -4,27 +4,26 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// budget bounds the bytes that a node asks for, or answers: a bucket that holds one hour's worth and refills evenly.
-// What was used beyond what was taken is debt: nothing is taken until it is refilled. It belongs to the node, not to
-// the worker process, so that a restart of that earns nothing. Safe for concurrent use.
+// budget limits the bytes that a node asks for, or answers: a bucket that holds one hour's worth and refills evenly. An
+// overrun is debt: nothing can be reserved until it is refilled. The budget belongs to the node, so that a restart of
+// the worker process does not refill it. Safe for concurrent use.
 type budget struct {
 	mu         sync.Mutex // protects all following fields
-	perHour    float64    // bytes; also what the bucket holds, and the most that can be owed
-	balance    float64    // negative: debt
-	refillRate float64    // bytes per hour at which debt is refilled: perHour, or more where that was lowered
-	updated    time.Time  // when left was right
+	perHour    float64    // bytes; also the size of the bucket, and the most that can be owed
+	balance    float64    // bytes; negative: debt
+	refillRate float64    // bytes per hour at which debt is refilled: perHour, or more after that was lowered
+	updated    time.Time  // when balance was computed
 }
 
 func newBudget(perHour int64) *budget {
-	return &budget{perHour: float64(perHour), balance: float64(perHour), refillRate: float64(perHour), updated: time.Now()}
+	b := float64(perHour)
+	return &budget{perHour: b, balance: b, refillRate: b, updated: time.Now()}
 }
 
-// resize changes the hourly amount; what was used stays used, for an hour at most:
-// of a larger amount it could be more than a smaller one refills in a day.
+// resize changes the hourly amount. Used bytes stay used, but are refilled within an hour: what a large budget used
+// could take a small one days to refill.
 func (b *budget) resize(perHour int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +33,7 @@ func (b *budget) resize(perHour int64) {
 	b.refillRate = max(b.perHour, -b.balance)
 }
 
-// take takes n bytes, or none and says when there will be enough.
+// reserve reserves n bytes, or none and returns when there will be enough.
 func (b *budget) reserve(n int64) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,31 +46,25 @@ func (b *budget) reserve(n int64) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// settle returns what was taken and not used, or charges what was used beyond it: to a debt of one hour's worth at
-// most, so that one mistake, or one peer that breaks its word, does not end all rounds for a day.
-func (b *budget) settle(taken, used int64) {
+// settle returns what was reserved and not used, or charges an overrun: up to a debt of one hour's worth, so that one
+// mistake, or one peer that exceeds its grant, does not stop all rounds for a day.
+func (b *budget) settle(reserved, used int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refillLocked()
-	left := min(b.balance+float64(taken)-float64(used), b.perHour)
-	b.balance = max(left, min(b.balance, -b.perHour))
+	balance := min(b.balance+float64(reserved)-float64(used), b.perHour)
+	b.balance = max(balance, min(b.balance, -b.perHour))
 }
 
-// mostAtOnce is the most that one lease may take: an eighth, so that the first to ask does not take the whole hour, but
-// one round of default options in any case, as far as the bucket holds it.
+// maxLease is the most that one lease may reserve: 1/8, so that the first to ask does not take the whole hour, but at
+// least one round with default options, as far as the bucket holds it.
 func (b *budget) maxLease() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return min(max(int64(b.perHour/leasesPerHour), defaultRound()), int64(b.perHour))
+	return min(max(int64(b.perHour/leasesPerHour), defaultPlan().bytes()), int64(b.perHour))
 }
 
-// defaultRound is what a full round of default options may move.
-func defaultRound() int64 { return roundBytes(DefaultOptions(), true, worker.MaxRails) }
-
-// leasesPerHour is how many leases of the largest size an hour's budget is for.
-const leasesPerHour = 8
-
-// remaining is how many bytes are left now.
+// remaining is how many bytes can be reserved now.
 func (b *budget) remaining() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

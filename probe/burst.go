@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,15 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// How long a burst goes on beginning chunks: a slow link is measured well in less than it takes to move all bytes.
-const (
-	maxBurst  = 3 * time.Second
-	minBurst  = 200 * time.Millisecond
-	drainTime = 12 * time.Second // for what is under way then, all retries included
-	maxRanges = 4096             // that the target is asked to look at
-)
-
-// timeLeft is how much of the round's time is left, less what its end needs.
+// timeLeft is how much of the round's time is left, less what its release needs.
 func (r *round) timeLeft(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -28,67 +21,80 @@ func (r *round) timeLeft(ctx context.Context) time.Duration {
 	return max(time.Until(end)-releaseTime, minBurst)
 }
 
-// burst moves total bytes over the paths, guarded on both ends, and has the target look at what arrived. Paths that
-// break are noted; the error is of the round.
-func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, stealing bool,
-	total int64) (worker.BurstDone, error) {
-	left := r.timeLeft(ctx)
-	limit := min(maxBurst, left*6/10/time.Duration(max(r.bursts, 1)))
+func pathNames(paths []*path) (names []string) {
+	for _, p := range paths {
+		names = append(names, p.local.Name)
+	}
+	return names
+}
+
+// burst moves total bytes over the paths, guarded at both ends, and has the target verify them. Failures of paths are
+// recorded; the error is that of the round.
+func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, total int64) (worker.BurstDone, error) {
+	limit, deadline := r.plan.burstTimes(r.timeLeft(ctx), r.bursts)
 	r.bursts--
-	args := worker.BurstArgs{Stealing: stealing, Total: total, Chunk: r.opts.Chunk, Depth: r.opts.Depth, Seed: seed(),
-		Limit: max(limit, minBurst), Deadline: min(limit+drainTime, left)}
+	args := worker.BurstArgs{Rails: pathNames(paths), Total: total, Chunk: r.plan.Chunk, Depth: r.plan.Depth,
+		Stealing: stage != failure.StageSolo && stage != failure.StageStatic, Seed: newSeed(), Limit: limit,
+		Deadline: deadline}
 	var rails []localRail
 	for _, p := range paths {
-		args.Rails = append(args.Rails, p.local.Name)
 		rails = append(rails, p.local)
 	}
-	watched, cancel := context.WithCancelCause(ctx)
+	guarded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sent := newBurstProgress(args.Rails, int64(r.opts.Depth)*r.opts.Chunk)
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, sent: sent.sent, covers: sent.covers, updated: sent.updated}
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		if f := g.watch(watched); f != nil {
+	sent := newBurstProgress(args.Rails, r.plan.inFlight())
+	g := guard{node: r.node, rails: rails, above: r.plan.BusyAbove, burst: sent}
+	var guarding sync.WaitGroup
+	guarding.Go(func() {
+		if f := g.watch(guarded); f != nil {
 			cancel(f)
 		}
 	})
-	r.progress(r.progressAt(stage, paths, 0, total))
-	done, err := r.session.current.Burst(watched, stage, args, func(at time.Time, bytes []int64) {
-		r.progress(r.progressAt(stage, paths, sent.set(at, bytes), total))
-	})
-	f := cause(watched)
-	cancel(nil)
-	watching.Wait()
-	r.node.recent.add(max(done.Bytes, sent.sum()))
-	if f == nil {
-		f = timeUp(ctx) // the worker may have ended it so early that nothing shows
+	progress := Progress{Stage: stage, Total: total}
+	if len(paths) == 1 {
+		progress.Rail = paths[0].local.Name
 	}
-	if f != nil || err != nil {
-		r.res.Bytes += max(done.Bytes, sent.sum()) // they were moved all the same
+	r.progress(progress)
+	done, err := r.session.current.Burst(guarded, stage, args, func(at time.Time, bytes []int64) {
+		p := progress
+		p.Done = sent.set(at, bytes)
+		r.progress(p)
+	})
+	f := cause(guarded)
+	cancel(nil)
+	guarding.Wait()
+	moved := max(done.Bytes, sent.sum())
+	r.node.recent.add(moved)
+	if f == nil {
+		f = timeUp(ctx) // the worker may have stopped so early that no error shows it
 	}
 	switch {
 	case f != nil:
+		r.res.Bytes += moved
 		return done, f
 	case err != nil:
+		r.res.Bytes += moved
 		return done, err
 	}
 	r.addBurst(done, paths, stage)
 	return done, r.verify(ctx, stage, args.Seed, done)
 }
 
-func (r *round) progressAt(stage failure.Stage, paths []*path, done, total int64) Progress {
-	p := Progress{Stage: stage, Done: done, Total: total}
-	if len(paths) == 1 {
-		p.Rail = paths[0].local.Name
+// addBurst adds the bytes of a burst, and records the failures of its paths.
+func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Stage) {
+	r.res.Bytes += done.Bytes
+	for i, b := range done.Rails[:min(len(done.Rails), len(paths))] {
+		if b.Failure != nil {
+			r.failPath(paths[i], stage, b.Failure)
+		}
 	}
-	return p
 }
 
-// verify has the target look for what the burst wrote.
+// verify has the target verify what the burst wrote.
 func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, done worker.BurstDone) error {
 	args := worker.VerifyArgs{Seed: seed, Ranges: done.Done[:min(len(done.Done), maxRanges)]}
 	if len(args.Ranges) == 0 {
-		return nil // nothing completed; the paths know why
+		return nil // nothing completed, and the paths have the failures
 	}
 	var want int64
 	for _, g := range args.Ranges {
@@ -102,71 +108,69 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, do
 		return failure.New(failure.StageVerify, failure.DataMismatch,
 			"after the %s burst the target found wrong bytes, the first at offset %d of its memory", stage, v.Mismatch)
 	case v.Bytes != want:
-		return failure.New(failure.StageVerify, failure.Protocol, "the target looked at %d bytes of %d", v.Bytes, want)
+		return failure.New(failure.StageVerify, failure.Protocol, "the target verified %d bytes of %d", v.Bytes, want)
 	}
 	return nil
 }
 
-// seed is a pattern that no burst before had.
-func seed() uint64 {
+// newSeed returns a seed for the pattern that no earlier burst had.
+func newSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// tally is how many bytes of a burst completed so far, by rail. Safe for concurrent use.
+// burstProgress is how many bytes of a burst have completed, by rail. Safe for concurrent use.
 type burstProgress struct {
 	names    []string
-	inFlight int64         // bytes that may be in flight on each rail
-	updated  chan struct{} // holds one token while something was set
+	inFlight int64         // bytes that each rail has in flight at most
+	updated  chan struct{} // holds a token after set
 
 	mu    sync.Mutex // protects all following fields
 	bytes []int64
-	at    time.Time // since when they are so many
+	at    time.Time // when bytes was read
 }
 
-func newBurstProgress(names []string, underway int64) *burstProgress {
-	return &burstProgress{names: names, inFlight: underway, updated: make(chan struct{}, 1)}
+func newBurstProgress(names []string, inFlight int64) *burstProgress {
+	return &burstProgress{names: names, inFlight: inFlight, updated: make(chan struct{}, 1)}
 }
 
-// set notes the bytes as they were at a moment and returns their sum.
-func (t *burstProgress) set(at time.Time, bytes []int64) int64 {
-	t.mu.Lock()
-	t.bytes, t.at = bytes, at
-	t.mu.Unlock()
+// set sets the bytes that had completed at a moment, and returns their sum.
+func (b *burstProgress) set(at time.Time, bytes []int64) int64 {
+	b.mu.Lock()
+	b.bytes, b.at = bytes, at
+	b.mu.Unlock()
 	select {
-	case t.updated <- struct{}{}:
-	default: // it is known that there are
+	case b.updated <- struct{}{}:
+	default:
 	}
-	return t.sum()
+	return b.sum()
 }
 
-// sum is that of the bytes noted last.
-func (t *burstProgress) sum() (sum int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, n := range t.bytes {
+func (b *burstProgress) sum() (sum int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.bytes {
 		sum += n
 	}
 	return sum
 }
 
-// knows reports whether what was set is not older than when.
-func (t *burstProgress) covers(when time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.at.Before(when)
+// covers reports whether the bytes are at least as new as when.
+func (b *burstProgress) covers(when time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.at.Before(when)
 }
 
-func (t *burstProgress) sent(rail string) (sent, underway int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i, n := range t.names {
-		if n == rail && i < len(t.bytes) {
-			return t.bytes[i], t.inFlight
-		}
+// sent is how many bytes a rail has sent at most: those completed, and those in flight.
+func (b *burstProgress) sent(rail string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.names, rail); i >= 0 && i < len(b.bytes) {
+		return b.bytes[i] + b.inFlight
 	}
-	return 0, t.inFlight
+	return b.inFlight
 }
 
 // flow is what rail i of a burst carried; nil when nothing completed.
@@ -178,11 +182,10 @@ func flow(done worker.BurstDone, i int) *Flow {
 	return &Flow{Bytes: b.Bytes, Active: b.Last - b.First}
 }
 
-// goodput is that of the whole burst, first post to last completion.
+// goodput is that of the whole burst, first post to last completion; nil when nothing completed.
 func goodput(done worker.BurstDone) *float64 {
-	if done.Bytes == 0 || done.Elapsed <= 0 {
+	if done.Elapsed <= 0 {
 		return nil
 	}
-	v := float64(done.Bytes) / done.Elapsed.Seconds()
-	return &v
+	return positive(float64(done.Bytes) / done.Elapsed.Seconds())
 }

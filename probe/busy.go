@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -11,20 +12,13 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// How long a rail is watched to say whether it is busy, and how often it is looked at while a round goes on. Each look
-// costs a firmware command on some adapters.
-const (
-	busyWindow    = 100 * time.Millisecond
-	guardInterval = 250 * time.Millisecond
-)
-
-// traffic is one reading, or why there is none.
+// traffic is one reading of a rail's counters, or why it failed.
 type traffic struct {
 	rail.Traffic
 	err error
 }
 
-// traffic reads the byte counters of rails, by name. A rail that does not answer is not in the map.
+// traffic reads the byte counters of rails, by name. A rail that cannot be read is not in the map.
 func (n *Node) traffic(rails []localRail) map[string]rail.Traffic {
 	ports := map[string]*rail.Port{}
 	var names []string
@@ -44,169 +38,98 @@ func (n *Node) traffic(rails []localRail) map[string]rail.Traffic {
 	return out
 }
 
-// busy watches the rails for a moment, before anything of the probe's is on them, and returns a failure if one carries
-// more than the part above of its capacity. A rail of unknown capacity is busy at no rate: there is no saying.
+// delta is what a rail carried between two readings.
+type delta struct {
+	out, in     float64 // bytes
+	seconds     float64
+	resent      bool // packets were lost: out counts some bytes more than once
+	resentToUs  bool // likewise, in
+	lateCounter bool // bytes from before the first reading may be counted
+}
+
+// trafficBetween returns what a rail carried. ok is false if it was not read, or its counters went backwards.
+func trafficBetween(before, after map[string]rail.Traffic, name string) (d delta, ok bool) {
+	b, okB := before[name]
+	a, okA := after[name]
+	if !okB || !okA || a.Transmit < b.Transmit || a.Receive < b.Receive {
+		return d, false
+	}
+	return delta{out: float64(a.Transmit - b.Transmit), in: float64(a.Receive - b.Receive),
+		seconds: a.At.Sub(b.At).Seconds(), resent: a.Retransmits != b.Retransmits, resentToUs: a.Repeats != b.Repeats,
+		lateCounter: b.Slow}, true
+}
+
+// deltas are what rails carried, without those of which that is not known.
+func deltas(rails []localRail, before, after map[string]rail.Traffic) iter.Seq2[localRail, delta] {
+	return func(yield func(localRail, delta) bool) {
+		for _, r := range rails {
+			if d, ok := trafficBetween(before, after, r.Name); ok && !yield(r, d) {
+				return
+			}
+		}
+	}
+}
+
+// late is how many bytes of the probe's own payload from before the first reading were counted after it at most.
+func (d delta) late(payload int64) float64 {
+	if !d.lateCounter {
+		return 0
+	}
+	return maxWireRatio * float64(payload)
+}
+
+// busy watches the rails for a moment before the probe uses them, and returns a failure if one carries more than the
+// part above of its capacity. A rail of unknown capacity is never busy.
 func (n *Node) busy(ctx context.Context, rails []localRail, above float64) *failure.Failure {
-	late := n.recent.uncounted()
+	uncounted := n.recent.uncounted()
 	before := n.traffic(rails)
 	select {
 	case <-time.After(busyWindow):
 	case <-ctx.Done():
 		return failure.New(failure.StageLease, failure.Canceled, "%v", context.Cause(ctx))
 	}
-	after := n.traffic(rails)
-	for _, r := range rails {
-		b, a, ok := trafficBetween(before, after, r.Name)
-		seconds := a.At.Sub(b.At).Seconds()
-		if !ok || r.capacity <= 0 || seconds <= 0 {
-			continue
+	for r, d := range deltas(rails, before, n.traffic(rails)) {
+		if max(d.out, d.in) > 1e3*r.capacity*d.seconds {
+			continue // not a rate, but a counter that was reset
 		}
-		for direction, bytes := range map[string]uint64{"out": a.Transmit - b.Transmit, "in": a.Receive - b.Receive} {
-			if part := (float64(bytes) - wasLate(b, late)) / seconds / r.capacity; part > above && part < 1e3 {
-				return busyFailure(r, direction, part, above)
-			}
+		if f := r.overused(d, d.out-d.late(uncounted), d.in-d.late(uncounted), above); f != nil {
+			return f
 		}
 	}
 	return nil
 }
 
-func busyFailure(r localRail, direction string, part, above float64) *failure.Failure {
+// overused returns a failure if one of these bytes of others is more than the part above of the rail's capacity.
+func (r localRail) overused(d delta, out, in, above float64) *failure.Failure {
+	if r.capacity <= 0 || d.seconds <= 0 {
+		return nil
+	}
+	direction, bytes := "out", out
+	if out/d.seconds/r.capacity <= above {
+		direction, bytes = "in", in
+	}
+	part := bytes / d.seconds / r.capacity
+	if part <= above {
+		return nil
+	}
 	f := failure.New(failure.StageLease, failure.Busy,
-		"%s carries other traffic: %s of its capacity going %s, and the probe keeps away above %s",
-		r.Rail, percent(part), direction, percent(above))
+		"%s carries other traffic: %s of its capacity going %s, above the limit of %s", r.Rail, percent(part),
+		direction, percent(above))
 	f.Rail = r.Name
 	return f
 }
 
 func percent(part float64) string {
-	p := fmt.Sprintf("%.1f %%", part*100)
 	if part*100 >= 10 {
-		p = fmt.Sprintf("%.0f %%", part*100)
+		return fmt.Sprintf("%.0f %%", part*100)
 	}
-	return p
+	return fmt.Sprintf("%.1f %%", part*100)
 }
 
-func trafficBetween(before, after map[string]rail.Traffic, name string) (b, a rail.Traffic, ok bool) {
-	b, okB := before[name]
-	a, okA := after[name]
-	return b, a, okA && okB && a.Transmit >= b.Transmit && a.Receive >= b.Receive
-}
-
-// guard watches rails while the probe itself uses them, and tells when others want them.
-type guard struct {
-	node  *Node
-	rails []localRail
-	above float64
-	// own returns the payload that the probe has sent over a rail and the most
-	// that may be under way, since the guard began; nil when receiving.
-	sent func(rail string) (sent, underway int64)
-	// knows reports whether own tells all up to a moment, and news holds a token when that may have changed. What was
-	// counted is judged only then: on a busy machine word from the worker takes long, and the bytes of that time would
-	// seem to be others'.
-	covers  func(when time.Time) bool
-	updated <-chan struct{}
-	// receiving says that the probe's traffic comes in rather than goes out, and
-	// granted how many bytes of payload that may be.
-	receiving bool
-	granted   int64
-
-	// also, if not nil, is told of every reading, and may end the watch.
-	check func(now map[string]rail.Traffic) *failure.Failure
-
-	start     map[string]rail.Traffic // what is compared with; nil: as it is when the watch begins
-	uncounted int64                   // payload of the probe's that start may not have counted
-}
-
-// What the probe's own traffic may look like on the wire at most: payload in
-// packets of 256 bytes, with all headers; and what comes back for it.
-const (
-	maxWireRatio = 1.3
-	maxAckRatio  = 0.4
-)
-
-// watch returns a failure as soon as more than the part above of a rail's capacity is not the probe's, on average since
-// it began, or nil when ctx is done.
-func (g *guard) watch(ctx context.Context) *failure.Failure {
-	if g.start == nil {
-		g.uncounted, g.start = g.node.recent.uncounted(), g.node.traffic(g.rails)
-	}
-	tick := time.NewTicker(guardInterval)
-	defer tick.Stop()
-	var now map[string]rail.Traffic // that is to be judged; nil: none
-	var when time.Time              // that it is older than
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-g.updated:
-		case <-tick.C:
-			if now == nil {
-				now, when = g.node.traffic(g.rails), time.Now()
-			}
-		}
-		if now == nil || !g.receiving && !g.covers(when) {
-			continue
-		}
-		for _, r := range g.rails {
-			if f := g.judge(r, g.start, now); f != nil {
-				return f
-			}
-		}
-		if g.check != nil {
-			if f := g.check(now); f != nil {
-				return f
-			}
-		}
-		now = nil
-	}
-}
-
-// judge compares what a rail carried with what the probe may have caused.
-func (g *guard) judge(r localRail, start, now map[string]rail.Traffic) *failure.Failure {
-	b, a, ok := trafficBetween(start, now, r.Name)
-	seconds := a.At.Sub(b.At).Seconds()
-	if !ok || r.capacity <= 0 || seconds <= 0 {
-		return nil
-	}
-	out, in := float64(a.Transmit-b.Transmit), float64(a.Receive-b.Receive)
-	var foreignOut, foreignIn float64
-	if g.receiving {
-		// How much of what came in was the asker's, it knows and not we: but not more than it may write, or it is
-		// others', or it breaks its word; unless packets are lost on the way. Then all that follow a lost one come once
-		// more, and how often that is nobody can say.
-		foreignOut = out - maxAckRatio*in
-		if a.Repeats == b.Repeats {
-			foreignIn = in - maxWireRatio*float64(g.granted)
-		}
-	} else {
-		sent, underway := g.sent(r.Name)
-		foreignIn = in - maxAckRatio*out
-		if a.Retransmits == b.Retransmits { // otherwise it may be our own bytes once more
-			foreignOut = out - maxWireRatio*float64(sent+underway)
-		}
-	}
-	late := wasLate(b, g.uncounted)
-	if part := (foreignOut - late) / seconds / r.capacity; part > g.above {
-		return busyFailure(r, "out", part, g.above)
-	}
-	if part := (foreignIn - late) / seconds / r.capacity; part > g.above {
-		return busyFailure(r, "in", part, g.above)
-	}
-	return nil
-}
-
-// wasLate is how many bytes of the probe's own from before a reading come to be counted only after it, at most.
-func wasLate(before rail.Traffic, payload int64) float64 {
-	if !before.Slow {
-		return 0
-	}
-	return maxWireRatio * float64(payload)
-}
-
-// countersLate is how late counters may be that are.
+// counterDelay is how late counters may be that are updated in the background.
 const counterDelay = 2 * time.Second
 
-// moved is what the probe moved a moment ago, either way. Safe for concurrent use.
+// recentTransfers are the probe's own in the last counterDelay, in either direction. Safe for concurrent use.
 type recentTransfers struct {
 	mu   sync.Mutex // protects list
 	list []finishedTransfer
@@ -217,22 +140,22 @@ type finishedTransfer struct {
 	ended time.Time
 }
 
+func (t finishedTransfer) expired() bool { return time.Since(t.ended) > counterDelay }
+
 func (m *recentTransfers) add(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.list = append(slices.DeleteFunc(m.list, finishedTransfer.expired), finishedTransfer{bytes, time.Now()})
 }
 
-// late is how many bytes may not be counted yet.
+// uncounted is how many bytes slow counters may not have counted yet.
 func (m *recentTransfers) uncounted() (sum int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, b := range m.list {
-		if !b.expired() {
-			sum += b.bytes
+	for _, t := range m.list {
+		if !t.expired() {
+			sum += t.bytes
 		}
 	}
 	return sum
 }
-
-func (b finishedTransfer) expired() bool { return time.Since(b.ended) > counterDelay }

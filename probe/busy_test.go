@@ -80,19 +80,23 @@ func TestGuardJudge(t *testing.T) {
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, uncounted: tc.late, receiving: tc.receiving, granted: tc.granted,
-			sent: func(string) (int64, int64) { return tc.sent, tc.underway }}
-		f := g.judge(r, start, now)
+		g := guard{above: 0.2, uncounted: tc.late, granted: tc.granted}
+		if !tc.receiving {
+			g.burst = newBurstProgress([]string{"0"}, tc.underway)
+			g.burst.set(at, []int64{tc.sent})
+		}
+		var f *failure.Failure
+		for r, d := range deltas([]localRail{r}, start, now) {
+			f = g.judge(r, d)
+		}
 		if (f == nil) != (tc.says == "") || f != nil &&
 			(f.Reason != failure.Busy || f.Rail != "0" || !strings.Contains(f.Detail, tc.says)) {
 			t.Errorf("%s: %v, want %q", tc.why, f, tc.says)
 		}
 	}
-	// Counters that begin anew say nothing.
-	r := localRail{capacity: 1}
-	if f := (&guard{above: 0.2, receiving: true}).judge(r, map[string]rail.Traffic{"": {Transmit: 10}},
-		map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}); f != nil {
-		t.Errorf("after a reset: %v", f)
+	if d, ok := trafficBetween(map[string]rail.Traffic{"": {Transmit: 10}},
+		map[string]rail.Traffic{"": {At: time.Unix(1, 0)}}, ""); ok {
+		t.Errorf("after a reset of the counters: %+v", d)
 	}
 }
 
@@ -191,7 +195,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			r := localRail{capacity: capacity}
 			r.Name, r.Device, r.Dir, r.Port = "0", "mlx5_0", dir, 1
 			r.traffic = rail.NewPort(dir, r.Rail, nil)
-			g := guard{node: n, rails: []localRail{r}, above: 0.2, sent: sent.sent, covers: sent.covers, updated: sent.updated}
+			g := guard{node: n, rails: []localRail{r}, above: 0.2, burst: sent}
 			if f := g.watch(ctx); (f != nil) != tc.busy {
 				t.Errorf("%s: %v after %v", tc.why, f, time.Since(start))
 			}

@@ -19,28 +19,24 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// askerConn is one connection to a peer. It carries one request at a time, each with a proof where there is a token.
+// clientConn is one connection to a peer. It carries one request at a time, each with a proof if there is a token.
 type clientConn struct {
 	base    string // http://host:port
 	http    *http.Client
 	session *session // nil without a token
 }
 
-// errConnectionGone says that the connection was closed while it was idle: what was to be asked did not go out.
+// errConnectionGone is that the connection was closed while it was idle: the request was not sent.
 var errConnectionGone = errors.New("the connection is closed")
 
-// reply is the answer to a request, whole, and proved where there is a token.
+// response is a complete answer, proved if there is a token.
 type response struct {
 	*http.Response
 	body   []byte
-	events *eventReader // of an answer that goes on; the body is then empty
+	events *eventReader // of an answer that streams; the body is then empty
 }
 
-// maxTries bounds how often a request that did not go out is sent over another connection. net/http gives up a
-// connection whose last write it has not seen end within 50 ms, as on a machine that is busy.
-const maxAttempts = 4
-
-// dial connects to the peer and proves both ends to each other.
+// dial connects to the peer, and both ends prove themselves to each other.
 func (c *client) dial(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
 	for range maxAttempts {
 		if k, err = c.dialOnce(ctx, stage); !errors.Is(err, errConnectionGone) {
@@ -59,31 +55,32 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*clientConn
 		return nil, c.connFailure(ctx, stage, err)
 	}
 	dialled, _ := netip.ParseAddrPort(raw.RemoteAddr().String())
-	at := dialled.Addr().Unmap()
-	c.remote.Store(&at)
+	c.remote.Store(new(dialled.Addr().Unmap()))
 	once := make(chan net.Conn, 1)
 	once <- raw
-	k := &clientConn{base: c.base, http: &http.Client{CheckRedirect: noRedirect, Transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			select {
-			case conn := <-once:
-				return conn, nil
-			default:
-				return nil, errConnectionGone
-			}
-		},
-		TLSClientConfig:     c.tls,
-		TLSHandshakeTimeout: dialTime,
-		MaxIdleConns:        1,
-		IdleConnTimeout:     time.Minute,
-
-		MaxResponseHeaderBytes: 16 << 10,
-		DisableCompression:     true,
-	}}}
+	k := &clientConn{base: c.base, http: &http.Client{
+		// No railscope redirects.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				select {
+				case conn := <-once:
+					return conn, nil
+				default:
+					return nil, errConnectionGone
+				}
+			},
+			TLSClientConfig:        c.tls,
+			TLSHandshakeTimeout:    dialTime,
+			MaxIdleConns:           1,
+			IdleConnTimeout:        time.Minute,
+			MaxResponseHeaderBytes: 16 << 10,
+			DisableCompression:     true,
+		}}}
 	if err := c.challenge(ctx, stage, k, plainAddress(dialled)); err != nil {
 		k.http.CloseIdleConnections()
 		select {
-		case conn := <-once: // nobody came to use it
+		case conn := <-once: // not used
 			_ = conn.Close()
 		default:
 		}
@@ -92,8 +89,8 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*clientConn
 	return k, nil
 }
 
-// greet exchanges nonces and then proofs. Before the peer has proved itself it
-// has seen a nonce, the address that was dialled, and an HMAC.
+// challenge exchanges nonces and then proofs. Before the peer has proved itself, it receives a nonce, the dialled
+// address and an HMAC.
 func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientConn, dialled netip.AddrPort) error {
 	ask := challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled.String()}
 	body, _ := json.Marshal(ask) // cannot fail: no field of it can
@@ -108,30 +105,28 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 	case res.StatusCode != http.StatusOK:
 		return c.challengeFailure(ctx, stage, k, res, text)
 	case err != nil:
-		return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge,
-			pathHello)
+		return tooLong(stage, maxChallenge, http.MethodPost, pathHello)
 	}
-	var there challengeReply
-	if err := json.Unmarshal(text, &there); err != nil {
-		return failure.New(stage, failure.Protocol, "the answer to POST %s is not railscope's: %v", pathHello, err)
+	var peer challengeReply
+	if err := json.Unmarshal(text, &peer); err != nil {
+		return notRailscope(stage, http.MethodPost, pathHello, err)
 	}
-	if err := there.check(); err != nil {
-		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %v", err)
+	if err := peer.check(); err != nil {
+		return invalidAnswer(stage, err)
 	}
 	switch {
-	case there.Version != protocolVersion:
-		return versionFailure(stage, there.Version, "")
-	case there.Proof == proofToken && len(c.tokens) == 0:
+	case peer.Version != protocolVersion:
+		return versionFailure(stage, peer.Version, "")
+	case peer.Proof == proofToken && len(c.tokens) == 0:
 		return failure.New(stage, failure.Unauthorized,
-			"the peer asks for a token and this node has none: both ends need the same token_file")
-	case there.Proof != proofToken && len(c.tokens) > 0:
+			"the peer requires a token and this node has none: both ends need the same token_file")
+	case peer.Proof != proofToken && len(c.tokens) > 0:
 		return failure.New(stage, failure.Unauthorized,
-			"the peer has no token, so it cannot prove itself to this node, which has one: "+
-				"give both ends a token_file, or neither")
+			"this node has a token and the peer has none to prove itself with: give both ends a token_file, or neither")
 	case len(c.tokens) == 0:
 		return nil
 	}
-	b := binding{asker: ask.Nonce, target: there.Nonce, address: dialled}
+	b := binding{asker: ask.Nonce, target: peer.Nonce, address: dialled}
 	if res.TLS != nil {
 		if b.tls, err = res.TLS.ExportKeyingMaterial(exporterLabel, nil, keySize); err != nil {
 			return failure.New(stage, failure.TLS, "%v", err)
@@ -140,7 +135,11 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 	return c.proveToken(ctx, stage, k, b)
 }
 
-// prove sends a proof for each token that this node has, and takes the one with which the peer answers.
+func tooLong(stage failure.Stage, limit int, method, path string) error {
+	return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", limit, method, path)
+}
+
+// proveToken sends a proof for each token that this node has, and uses the one with which the peer answers.
 func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientConn, b binding) error {
 	sessions := make([]*session, len(c.tokens))
 	for i, token := range c.tokens {
@@ -171,8 +170,8 @@ func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientC
 	return unprovenFailure(stage, res, text)
 }
 
-// unproved makes a failure of an answer that carries no proof, where there must
-// be one. Only what says that there can be none is believed.
+// unprovenFailure makes a failure of an answer without the proof that it needs. Only the reason that the peer cannot
+// prove itself is believed.
 func unprovenFailure(stage failure.Stage, res *http.Response, text []byte) error {
 	var f failure.Failure
 	if res.StatusCode != http.StatusOK && json.Unmarshal(text, &f) == nil && f.Reason == failure.Unauthorized {
@@ -180,22 +179,21 @@ func unprovenFailure(stage failure.Stage, res *http.Response, text []byte) error
 	}
 	return failure.New(stage, failure.Unauthorized,
 		"the answer to %s %s (status %d) does not prove that the peer has this node's token: "+
-			"is something else on its address?",
-		res.Request.Method, res.Request.URL.Path, res.StatusCode)
+			"is something else on its address?", res.Request.Method, res.Request.URL.Path, res.StatusCode)
 }
 
-// turnedAway makes a failure of a refused challenge. Anyone can send that, so of the reasons only those count that a
-// railscope gives before anything is proved, and none skips the peer but one: it knows only an earlier protocol.
+// challengeFailure makes a failure of a refused challenge. Anyone can send one: of its reasons only those count that a
+// railscope gives before anything is proved, and of these only an earlier protocol skips the peer.
 func (c *client) challengeFailure(
 	ctx context.Context, stage failure.Stage, k *clientConn, res *http.Response, text []byte,
 ) error {
 	var f failure.Failure
-	theirs := json.Unmarshal(text, &f) == nil && f.Reason != ""
+	isFailure := json.Unmarshal(text, &f) == nil && f.Reason != ""
 	current := res.Header.Get(headerProtocol) != ""
 	switch {
-	case !current && res.StatusCode == http.StatusUnauthorized && theirs && f.Reason == failure.Unauthorized:
+	case !current && res.StatusCode == http.StatusUnauthorized && isFailure && f.Reason == failure.Unauthorized:
 		return versionFailure(stage, 1, "")
-	case !current && res.StatusCode == http.StatusNotFound && !theirs:
+	case !current && res.StatusCode == http.StatusNotFound && !isFailure:
 		old, err := c.helloV1(ctx, k)
 		switch {
 		case err == nil:
@@ -203,15 +201,14 @@ func (c *client) challengeFailure(
 		case errors.Is(err, errConnectionGone) && !res.Close:
 			return fmt.Errorf("%w: %w", errConnectionGone, responseFailure(stage, res, text))
 		}
-	case theirs && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
+	case isFailure && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
 		sanitize(&f, stage)
-		return failure.New(stage, failure.Protocol, "the peer's answer makes no sense: %s to POST %s", f.Reason,
-			pathHello)
+		return invalidAnswer(stage, fmt.Errorf("%s to POST %s", f.Reason, pathHello))
 	}
 	return responseFailure(stage, res, text)
 }
 
-// oldHello asks as protocol 1 did, without a token.
+// helloV1 asks as protocol 1 did, without a token.
 func (c *client) helloV1(ctx context.Context, k *clientConn) (h hello, err error) {
 	res, err := k.send(ctx, http.MethodGet, pathHelloV1, nil, nil)
 	if err != nil {
@@ -243,7 +240,7 @@ func versionFailure(stage failure.Stage, version int, railscope string) error {
 		version, railscope, protocolVersion, where)
 }
 
-// send sends a request. With sessions it carries a proof for each of them, for the number of requests that they have.
+// send sends a request. With sessions, it carries a proof for each of them.
 func (k *clientConn) send(
 	ctx context.Context, method, path string, body []byte, sessions []*session,
 ) (*http.Response, error) {
@@ -262,8 +259,8 @@ func (k *clientConn) send(
 	return k.http.Do(req)
 }
 
-// exchange sends a request and returns its answer, whatever it says. streams says
-// that an answer with status OK is to be read line by line.
+// exchange sends a request and returns its answer, whatever its status. With streams, an answer with status OK is read
+// line by line.
 func (k *clientConn) exchange(
 	ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool,
 ) (*response, error) {
@@ -289,13 +286,12 @@ func (k *clientConn) exchange(
 	text, err := readUpTo(res, maxBody)
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody,
-			method, path)
+		return nil, tooLong(stage, maxBody, method, path)
 	case err != nil:
 		return nil, c.connFailure(ctx, stage, err)
 	case k.session != nil && !k.session.proves(res, digest(text)):
 		err := unprovenFailure(stage, res, text)
-		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed since
+		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed
 			err = fmt.Errorf("%w: %w", errConnectionGone, err)
 		}
 		return nil, err
@@ -303,7 +299,7 @@ func (k *clientConn) exchange(
 	return &response{Response: res, body: text}, nil
 }
 
-// proves reports whether an answer proves that it comes from who has the token, and is the answer to the last request.
+// proves reports whether an answer proves that its sender has the token, and that it answers the last request.
 func (s *session) proves(res *http.Response, digest string) bool {
 	p, err := parseProof(res.Header.Get(headerProof))
 	if err != nil || p.count != s.count || p.digest != digest || len(p.macs) != 1 {
@@ -334,7 +330,7 @@ type eventReader struct {
 	line    uint64
 }
 
-// maxLine bounds one line of the stream: a sentence, escaped, and its proof.
+// maxLine limits one line of the stream: a sentence, escaped, and its proof.
 const maxLine = 16 << 10
 
 func newEventReader(from io.Reader, s *session, path string) *eventReader {
@@ -359,7 +355,7 @@ func (r *eventReader) next() (leaseEvent, error) {
 	if r.line++; r.session != nil {
 		mac, err := hex.DecodeString(line.Proof)
 		if err != nil || !hmac.Equal(mac, r.session.ofEvent(r.path, r.count, r.line, line.Event)) {
-			return e, errors.New("a line that is not proved")
+			return e, errors.New("a line without a valid proof")
 		}
 	}
 	if err := json.Unmarshal(line.Event, &e); err != nil {
@@ -381,15 +377,17 @@ func (r *eventReader) next() (leaseEvent, error) {
 	return e, nil
 }
 
-// check refuses a grant that no railscope would send. Where the key is derived it does not travel.
+// check refuses a grant that no railscope sends. A derived key is not sent.
 func (g *grant) check(derived bool) error {
 	switch {
 	case !derived && len(g.Key) != keySize, derived && len(g.Key) != 0:
 		return fmt.Errorf("a grant with a key of %d bytes", len(g.Key))
 	case g.TTL < time.Second || g.TTL > maxTTL:
 		return fmt.Errorf("a grant for %v", g.TTL)
-	case g.ID == "" || len(g.ID) > maxText || strings.ContainsFunc(g.ID, notAlphanumeric):
-		return fmt.Errorf("a grant called %.40q", g.ID)
+	case g.ID == "" || len(g.ID) > maxText || strings.Trim(g.ID, alphanumeric) != "":
+		return fmt.Errorf("a grant with the ID %.40q", g.ID)
 	}
 	return nil
 }
+
+const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -12,67 +12,75 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// How the addresses of DNS names become peers. An address that is not in the answer any more stays a peer for a while:
-// it is a pod that is being replaced, or a node that went down, of which the rounds have to say so.
+// How addresses of DNS names become peers. An address that is no longer in the answer remains a peer for a while: its
+// pod is being replaced, or its node is down, which rounds have to report.
 const (
 	lookupEvery      = 30 * time.Second
 	lookupTime       = 5 * time.Second // for one name
 	forgetAfter      = 5 * time.Minute
 	identifyTime     = 5 * time.Second  // for one address
-	identifyAllTime  = 2 * identifyTime // for all that are new
+	identifyAllTime  = 2 * identifyTime // for all new ones
 	identifyParallel = 32
-	identifyTries    = 3               // after which one that is silent is a peer without a name
-	identifyPause    = 2 * time.Minute // and likewise, where there was no time to ask
+	identifyTries    = 3               // after which a silent address is a peer without a name
+	identifyPause    = 2 * time.Minute // likewise, if there was no time to ask
 	maxPeers         = 10000           // of all names together
 )
 
 // target is one node to ask.
 type target struct {
 	address string // host:port
-	node    string // what it calls itself, as far as it has said so
-	tlsName string // whose certificate it must show; empty: its host's
-	found   bool   // by a DNS name, so that its address means nothing to people
-	pending bool   // it may still say its name, by which it is known from then on
+	node    string // name that it reports; empty: not yet
+	tlsName string // that its certificate must contain; empty: its host
+	found   bool   // by a DNS name: its address means nothing to people
+	pending bool   // it may still report its name
 }
 
-// directory finds the nodes that DNS names stand for: all addresses, without this node's own, each node once.
+// security are the settings for this target.
+func (t target) security(s Security) Security {
+	s.Name = cmp.Or(t.tlsName, s.Name)
+	return s
+}
+
+// directory finds the nodes behind DNS names: all addresses but this node's own, each node once.
 type directory struct {
 	node        *Node
 	resolved    func(name string, peers int, err error)
 	names       []*dnsName
-	every       time.Duration // between two looks
+	every       time.Duration // between two lookups
 	askIdentity func(context.Context, target) (node, instance string, err error)
 
 	members    map[string]*member // by host:port
-	configured map[string]*member // peers that are written as addresses, likewise: what is found may be one of them
+	configured map[string]*member // peers that are configured by address; a found one may be one of them
 
 	mu    sync.Mutex // protects stats
 	stats map[string]*NameStats
 }
 
-// dnsName is one name that stands for many nodes.
+// dnsName is one name of many nodes.
 type dnsName struct {
 	address    string // host:port
 	host, port string
 	seen       map[netip.Addr]time.Time // when each address was last in an answer
-	answered   time.Time                // when the last answer came
-	lastReport string                   // what was last told of it
+	answered   time.Time                // when the last answer arrived
+	lastReport string
 }
 
 // member is one address.
 type member struct {
 	target
-	instance    string // of the process that answered when it was greeted; empty: none did yet
-	tries       int    // greetings without an answer
+	instance    string // of its process; empty: it has not answered yet
+	tries       int    // attempts without an answer
 	since       time.Time
 	self        bool   // it is this node
-	duplicateOf string // address of the member, or of the written peer, that is the same node
+	duplicateOf string // address of another member, or of a configured peer, that is the same node
 }
 
-// newDirectory returns the directory of the options' DNS names, nil when there are none. resolved is told of each name
-// when the number of its peers or what is wrong with it changes.
+// newDirectory returns the directory of the options' DNS names, nil without any. resolved is called for a name when the
+// number of its peers or its error changes.
 func newDirectory(node *Node, opts Options, resolved func(name string, peers int, err error)) *directory {
 	if len(opts.DNS) == 0 {
 		return nil
@@ -99,15 +107,7 @@ func newDirectory(node *Node, opts Options, resolved func(name string, peers int
 	return d
 }
 
-// security is how this node and the target prove to each other who they are.
-func (t target) security(s Security) Security {
-	if t.tlsName != "" {
-		s.Name = t.tlsName
-	}
-	return s
-}
-
-// run looks all names up, again and again, and sends what they stand for, until ctx is done.
+// run looks up all names periodically and sends their nodes, until ctx is done.
 func (d *directory) run(ctx context.Context, found chan<- []target) {
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
@@ -126,22 +126,23 @@ func (d *directory) run(ctx context.Context, found chan<- []target) {
 	}
 }
 
-// look looks all names up and returns the nodes that they stand for, sorted by
-// address. Of a name that cannot be looked up it is those that there were.
+// refresh looks up all names and returns their nodes, sorted by address. A name whose lookup fails keeps its nodes.
 func (d *directory) refresh(ctx context.Context) []target {
 	errs := make([]error, len(d.names))
-	var looking sync.WaitGroup
+	var lookups sync.WaitGroup
 	for i, name := range d.names {
-		looking.Go(func() { errs[i] = d.resolve(ctx, name) })
+		lookups.Go(func() { errs[i] = d.resolve(ctx, name) })
 	}
-	looking.Wait()
-	present, count := d.present()
+	lookups.Wait()
+	present := d.present()
 	maps.DeleteFunc(d.members, func(address string, _ *member) bool { return present[address] == nil })
 	d.identify(ctx, present)
 	d.removeMoved(present)
 	var list []target
+	count := map[*dnsName]int{}
 	for _, address := range slices.Sorted(maps.Keys(d.members)) {
-		if m := d.members[address]; !m.self && d.members[m.duplicateOf] == nil && d.configured[m.duplicateOf] == nil {
+		m := d.members[address]
+		if !m.self && d.members[m.duplicateOf] == nil && d.configured[m.duplicateOf] == nil {
 			t := m.target
 			t.pending = m.instance == "" && m.tries < identifyTries && time.Since(m.since) < identifyPause
 			list = append(list, t)
@@ -154,7 +155,7 @@ func (d *directory) refresh(ctx context.Context) []target {
 	return list
 }
 
-// lookUp asks for the addresses of one name.
+// resolve looks up the addresses of one name.
 func (d *directory) resolve(ctx context.Context, name *dnsName) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
@@ -173,35 +174,33 @@ func (d *directory) resolve(ctx context.Context, name *dnsName) error {
 	return nil
 }
 
-// left reports whether an address is not in the answer any more.
+// removed reports whether an address is no longer in the answer.
 func (n *dnsName) removed(a netip.Addr) bool { return n.seen[a].Before(n.answered) }
 
-// addresses are those of the last answer in order, and then those that left.
+// addresses are those of the last answer, then those removed since, both in order.
 func (n *dnsName) addresses() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(n.seen), func(a, b netip.Addr) int {
-		switch left := n.removed(a); {
-		case left == n.removed(b):
+		switch removed := n.removed(a); {
+		case removed == n.removed(b):
 			return a.Compare(b)
-		case left:
+		case removed:
 			return 1
 		}
 		return -1
 	})
 }
 
-// present is the addresses that there are, and for which name, without this
-// node's own; and nothing counted yet for each name.
-func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]int) {
+// present are the addresses of all names, without this node's own, and the name of each.
+func (d *directory) present() map[string]*dnsName {
 	own := map[netip.Addr]bool{}
-	byNetdev, _ := d.node.opts.Addresses() // without them greeting shows who is this node
+	byNetdev, _ := d.node.opts.Addresses() // without them, identify finds this node
 	for _, prefixes := range byNetdev {
 		for _, p := range prefixes {
 			own[p.Addr().Unmap()] = true
 		}
 	}
-	present, count = map[string]*dnsName{}, map[*dnsName]int{}
+	present := map[string]*dnsName{}
 	for _, name := range d.names {
-		count[name] = 0
 		for _, a := range name.addresses() {
 			address := net.JoinHostPort(a.String(), name.port)
 			if own[a] || present[address] != nil {
@@ -213,11 +212,11 @@ func (d *directory) present() (present map[string]*dnsName, count map[*dnsName]i
 			present[address] = name
 		}
 	}
-	return present, count
+	return present
 }
 
-// welcome asks those that are new, or have not answered yet, who they are: their names are what people know, and what
-// the schedule goes by. Who does not answer is a peer all the same, and says so in its rounds.
+// identify asks the addresses that have not answered yet for the name and instance of their node: names are the labels
+// of peers, and the base of the schedule. An address that does not answer is a peer all the same, and its rounds fail.
 func (d *directory) identify(ctx context.Context, present map[string]*dnsName) {
 	var ask []*member
 	for _, address := range slices.Sorted(maps.Keys(present)) {
@@ -234,33 +233,28 @@ func (d *directory) identify(ctx context.Context, present map[string]*dnsName) {
 	if len(ask) == 0 {
 		return
 	}
-	// In an order of this node's own: in a fleet that starts at once all would ask
-	// the same nodes first, and those would answer few.
-	turn := func(m *member) uint64 { return hash(d.node.instance + m.address) }
+	// In an order that differs between nodes: in a fleet that starts at once, all would ask the same nodes first.
 	order := slices.SortedFunc(slices.Values(ask), func(a, b *member) int {
-		return cmp.Or(a.tries-b.tries, cmp.Compare(turn(a), turn(b)))
+		return cmp.Or(a.tries-b.tries, cmp.Compare(hash(d.node.instance+a.address), hash(d.node.instance+b.address)))
 	})
-	written := slices.Collect(maps.Values(d.configured)) // anew: they may have been restarted
-	for i, said := range d.identifyAll(ctx, written) {
-		written[i].instance = cmp.Or(said.instance, written[i].instance)
+	configured := slices.Collect(maps.Values(d.configured)) // again: they may have been restarted
+	for m, answer := range d.identifyAll(ctx, configured) {
+		m.instance = cmp.Or(answer.instance, m.instance)
 	}
-	answers := map[*member]identity{}
-	for i, said := range d.identifyAll(ctx, order) {
-		answers[order[i]] = said
-	}
-	// A node with addresses of both families is one node, and so is one that is written as well.
+	answers := d.identifyAll(ctx, order)
+	// A node with addresses of both families is one node, and so is one that is also configured.
 	known := map[string]string{} // instance → address
-	for _, m := range slices.Concat(slices.Collect(maps.Values(d.members)), written) {
+	for _, m := range slices.Concat(slices.Collect(maps.Values(d.members)), configured) {
 		if m.instance != "" && m.duplicateOf == "" {
 			known[m.instance] = m.address
 		}
 	}
 	for _, m := range ask {
-		said := answers[m]
-		if said.asked {
+		answer := answers[m]
+		if answer.asked {
 			m.tries++
 		}
-		if m.node, m.instance = said.node, said.instance; m.instance == "" {
+		if m.node, m.instance = answer.node, answer.instance; m.instance == "" {
 			continue
 		}
 		m.self = m.instance == d.node.instance
@@ -270,54 +264,56 @@ func (d *directory) identify(ctx context.Context, present map[string]*dnsName) {
 	}
 }
 
-// greeting is what a node answers; empty when it does not.
+// identity is the answer of a node; empty without one.
 type identity struct {
 	node, instance string
 	asked          bool // there was time to
 }
 
-// greetAll asks all who they are, some at a time.
-func (d *directory) identifyAll(ctx context.Context, all []*member) []identity {
+// identifyAll asks the members in order, some at a time: there may not be time for all.
+func (d *directory) identifyAll(ctx context.Context, all []*member) map[*member]identity {
 	ctx, cancel := context.WithTimeout(ctx, identifyAllTime)
 	defer cancel()
-	said := make([]identity, len(all))
-	var greeting sync.WaitGroup
-	turns := make(chan struct{}, identifyParallel)
+	list := make([]identity, len(all))
+	var asking errgroup.Group
+	asking.SetLimit(identifyParallel)
 	for i, m := range all {
-		turns <- struct{}{} // in order: there may not be time for all
-		greeting.Go(func() {
-			defer func() { <-turns }()
+		asking.Go(func() error {
 			if ctx.Err() != nil {
-				return // its turn is in the next look
+				return nil // the next lookup asks it
 			}
 			ctx, cancel := context.WithTimeout(ctx, identifyTime)
 			defer cancel()
-			said[i].asked = true
+			list[i].asked = true
 			if node, instance, err := d.askIdentity(ctx, m.target); err == nil {
-				said[i].node, said[i].instance = node, instance
+				list[i].node, list[i].instance = node, instance
 			}
+			return nil
 		})
 	}
-	greeting.Wait()
-	return said
+	_ = asking.Wait() // no function returns an error
+	answers := map[*member]identity{}
+	for i, m := range all {
+		answers[m] = list[i]
+	}
+	return answers
 }
 
-// follow forgets an address that is not in the answer any more when its node has answered at one that is, as another
-// process: it has moved, as a pod does that is replaced.
+// removeMoved removes an address that is no longer in the answer when another process of its node has answered at one
+// that is: a pod was replaced.
 func (d *directory) removeMoved(present map[string]*dnsName) {
-	left, here := map[string][]*member{}, map[string][]string{} // by node: members, instances
+	removed, here := map[string][]*member{}, map[string][]string{} // by node: members, instances
 	addr := func(address string) netip.Addr { a, _ := netip.ParseAddrPort(address); return a.Addr() }
 	for address, m := range d.members {
-		name := present[address]
 		switch {
 		case m.node == "":
-		case name.removed(addr(address)):
-			left[m.node] = append(left[m.node], m)
+		case present[address].removed(addr(address)):
+			removed[m.node] = append(removed[m.node], m)
 		default:
 			here[m.node] = append(here[m.node], m.instance)
 		}
 	}
-	for node, members := range left {
+	for node, members := range removed {
 		for _, m := range members {
 			if len(here[node]) > 0 && !slices.Contains(here[node], m.instance) {
 				delete(present[m.address].seen, addr(m.address))
@@ -327,7 +323,7 @@ func (d *directory) removeMoved(present map[string]*dnsName) {
 	}
 }
 
-// tell counts the lookups, and says what has changed.
+// report counts the lookups, and reports changes.
 func (d *directory) report(errs []error, count map[*dnsName]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -336,14 +332,14 @@ func (d *directory) report(errs []error, count map[*dnsName]int) {
 		st := d.stats[name.address]
 		st.Peers = count[name]
 		st.Lookups[result]++
-		if what := fmt.Sprint(result, st.Peers); what != name.lastReport {
-			name.lastReport = what
+		if report := fmt.Sprint(result, st.Peers); report != name.lastReport {
+			name.lastReport = report
 			d.resolved(name.address, st.Peers, errs[i])
 		}
 	}
 }
 
-// What a lookup came to: the label of probe_dns_lookups_total.
+// Results of a lookup: the label of probe_dns_lookups_total.
 const (
 	lookupOK       = "ok"
 	lookupNotFound = "not_found"
@@ -351,7 +347,7 @@ const (
 	lookupFailed   = "failed"
 )
 
-// LookupResults are all that a lookup can come to.
+// LookupResults are all results of a lookup.
 func LookupResults() []string { return []string{lookupOK, lookupNotFound, lookupTimeout, lookupFailed} }
 
 func lookupResult(err error) string {
@@ -367,7 +363,7 @@ func lookupResult(err error) string {
 	return lookupFailed
 }
 
-// Stats are copies of what was counted, in order of the configuration.
+// Stats are copies of what was counted, in the order of the configuration.
 func (d *directory) Stats() []NameStats {
 	if d == nil {
 		return nil
@@ -381,9 +377,4 @@ func (d *directory) Stats() []NameStats {
 		list = append(list, st)
 	}
 	return list
-}
-
-// lookUpAddresses asks the system's resolver.
-func lookUpAddresses(ctx context.Context, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }

@@ -11,26 +11,25 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Bounds on what a node tells of itself for a peer's doctor: how much, how long it may gather, and how long what was
-// gathered is told again. Gathering costs a thousand reads.
+// Limits of the facts that this node reports to a peer's doctor: how long they may be gathered, and for how long they
+// are answered again. Gathering costs a thousand reads.
 const (
 	factsTime      = 10 * time.Second
 	factsCacheTime = 5 * time.Second
 )
 
-// ErrNoFacts says that the peer is a railscope that is too old to tell facts.
-var ErrNoFacts = errors.New("the peer's railscope does not know the question")
+// ErrNoFacts is that the peer's railscope is too old to report facts.
+var ErrNoFacts = errors.New("the peer's railscope does not support this question")
 
-// FetchFacts asks a peer, host:port, for what it calls itself, and for its facts. They are whatever its
-// NodeOptions.Facts made, up to 1 MiB of JSON; nothing in them has been checked. A peer that is too old fails with
-// [ErrNoFacts], wrapped with its version, any other with a [*Failure].
+// FetchFacts asks a peer, host:port, for its name and its facts: unchecked JSON of its NodeOptions.Facts, up to 1 MiB. A
+// peer that is too old fails with [ErrNoFacts], wrapped with its version, any other with a [*Failure].
 func FetchFacts(ctx context.Context, peer string, sec Security) (node string, facts []byte, err error) {
 	c, err := newClient(peer, credentials{sec, newSecretFiles()})
 	if err != nil {
 		return "", nil, err
 	}
 	defer c.close()
-	h, err := c.hello(ctx) // it knows best why nobody, or somebody else, answers
+	h, err := c.hello(ctx) // first, for its clear errors
 	if err != nil {
 		return "", nil, err
 	}
@@ -38,7 +37,7 @@ func FetchFacts(ctx context.Context, peer string, sec Security) (node string, fa
 	return h.Node, facts, err
 }
 
-// facts asks for them. The peer's railscope is of the given version.
+// facts asks for them. version is that of the peer's railscope.
 func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -51,13 +50,13 @@ func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	case res.StatusCode != http.StatusOK:
 		return nil, responseFailure(failure.StageHello, res.Response, res.body[:min(len(res.body), 4096)])
 	case !json.Valid(res.body):
-		return nil, failure.New(failure.StageHello, failure.Protocol, "facts that are no JSON: %.40q", res.body)
+		return nil, failure.New(failure.StageHello, failure.Protocol, "the facts are not JSON: %.40q", res.body)
 	}
 	return res.body, nil
 }
 
-// facts is what this node last told of itself. One gathering is in flight at a time, and what it came to, a failure
-// too, is told for a while to whoever asks: peers that ask often cost no more than one that asks now and then.
+// facts are those that this node last reported. One gathering runs at a time, and its result, also an error, is kept for
+// a while: peers that ask often cost no more than one that asks now and then.
 type facts struct {
 	gather func(context.Context) ([]byte, error)
 
@@ -81,37 +80,36 @@ func (f *facts) get(ctx context.Context) ([]byte, error) {
 	if !f.at.IsZero() && time.Since(f.at) < factsCacheTime {
 		return f.data, f.err
 	}
-	// An asker that hangs up does not make the next one gather anew.
+	// After an asker that hangs up, the next one does not gather again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factsTime)
 	defer cancel()
 	f.data, f.err = f.gather(ctx)
 	if f.err == nil && len(f.data) > maxBody {
-		f.data, f.err = nil, fmt.Errorf("%d bytes of facts: the most are %d", len(f.data), maxBody)
+		f.data, f.err = nil, fmt.Errorf("%d bytes of facts: the limit is %d", len(f.data), maxBody)
 	}
 	f.at = time.Now()
 	return f.data, f.err
 }
 
-// serveFacts answers with this node's facts: only to peers that have proved who
-// they are, because facts say what runs here.
+// serveFacts answers with this node's facts, but only to authenticated peers: facts say what runs here.
 func (r *Responder) serveFacts(w http.ResponseWriter, req *http.Request) {
 	switch {
-	case r.facts.gather == nil:
-		writeFailure(w, http.StatusNotFound, failure.New(failure.StageHello, failure.Protocol, "this node tells no facts"))
+	case r.node.facts.gather == nil:
+		writeFailure(w, http.StatusNotFound, failure.New(failure.StageHello, failure.Protocol, "this node reports no facts"))
 		return
 	case r.opts.Security.TokenFile == "" && r.opts.Security.ClientCAFile == "":
 		writeFailure(w, http.StatusForbidden, failure.New(failure.StageHello, failure.Unauthorized,
-			"the peer answers anyone (insecure: true), and so tells nobody what runs on it: give both ends a "+
+			"the peer answers anyone (insecure: true), so it does not report what runs on it: give both ends a "+
 				"token_file"))
 		return
 	}
-	data, err := r.facts.get(req.Context())
+	data, err := r.node.facts.get(req.Context())
 	if err != nil {
 		writeFailure(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other,
-			"the peer cannot tell its facts: %v", err))
+			"the peer cannot gather its facts: %v", err))
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // the asker is gone: it will not miss the answer
+	_, _ = w.Write(data) // on an error the asker is gone
 }

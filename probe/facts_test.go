@@ -47,7 +47,7 @@ func TestFetchFacts(t *testing.T) {
 			`"` + strings.Repeat("x", maxBody-2) + `"`, "", ""},
 		{"too much", says(`"`+strings.Repeat("x", maxBody-1)+`"`, nil), sesame, sesame, "", failure.Other,
 			"1048577 bytes of facts"},
-		{"no JSON", says("<html>", nil), sesame, sesame, "", failure.Protocol, "no JSON"},
+		{"not JSON", says("<html>", nil), sesame, sesame, "", failure.Protocol, "not JSON"},
 		{"it cannot", says("", errors.New("disk on fire")), sesame, sesame, "", failure.Other, "disk on fire"},
 		{"another token", says("{}", nil), sesame, other, "", failure.Unauthorized,
 			"both ends need the same token_file"},

@@ -9,17 +9,13 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// baselineStreams are the connections per rail of the TCP baselines.
-var baselineStreams = []int{1, 4}
-
-// controlLane is the name of the only lane where no two addresses are in one
-// subnet: it goes the way of the control channel.
+// controlLane is the name of the only lane when no two addresses are in one subnet: the path of the control channel.
 const controlLane = "control"
 
-// fallback makes the transfer by TCP, because RDMA cannot be had.
+// fallback makes the transfer over TCP, because RDMA failed.
 func (r *round) fallback(ctx context.Context) error {
 	r.bursts = 2
-	res, err := r.tcp(ctx, failure.StageStealing, 1, r.part(2))
+	res, err := r.tcp(ctx, failure.StageStealing, 1)
 	if err != nil {
 		r.addFailure(err)
 		return err
@@ -29,12 +25,11 @@ func (r *round) fallback(ctx context.Context) error {
 	return nil
 }
 
-// baseline makes the transfer by TCP for comparison. What fails here is noted;
-// it takes nothing from what RDMA has shown.
+// baseline makes the transfer over TCP for comparison. A failure here is recorded, and changes nothing else.
 func (r *round) baseline(ctx context.Context) {
 	best := 0.0
 	for _, streams := range baselineStreams {
-		res, err := r.tcp(ctx, failure.StageBaseline, streams, r.part(4))
+		res, err := r.tcp(ctx, failure.StageBaseline, streams)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.addFailure(err)
@@ -45,24 +40,23 @@ func (r *round) baseline(ctx context.Context) {
 		best = max(best, res.BytesPerSecond)
 	}
 	if best > 0 && r.res.Stealing != nil {
-		speedup := *r.res.Stealing / best
-		r.res.Speedup = &speedup
+		r.res.Speedup = new(*r.res.Stealing / best)
 	}
 }
 
-// tcpLane is one way of TCP to the peer: which address it leaves from, and which it goes to.
+// tcpLane is one TCP path to the peer.
 type tcpLane struct {
 	name          string
 	netdev        string
 	local, remote netip.Addr
 }
 
-// tcp makes one striped burst of total bytes with so many connections per rail.
-func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total int64) (TCPResult, error) {
+// tcp makes one striped burst with so many connections per rail.
+func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPResult, error) {
 	res := TCPResult{Streams: streams}
 	r.progress(Progress{Stage: stage})
 	lanes := r.lanes()
-	if stage == failure.StageBaseline { // like is to be compared with like
+	if stage == failure.StageBaseline { // of the rails that RDMA used
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
 			return slices.ContainsFunc(r.paths, func(p *path) bool {
 				return p.local.Name == l.name && p.result.Failure != nil
@@ -77,12 +71,12 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	if err != nil {
 		return res, err
 	}
-	// The lanes take the place of the paths: what befalls them is no rail's failure by RDMA.
+	// Lanes stand in for the paths: their failures are not failures of rails by RDMA.
 	paths := make([]*path, len(lanes))
 	for i, l := range lanes {
 		paths[i] = &path{local: r.rail(l.name), result: &RailResult{Rail: l.name}}
 	}
-	done, err := r.burst(ctx, stage, paths, true, total)
+	done, err := r.burst(ctx, stage, paths, r.plan.burstBytes(stage, len(paths)))
 	if err != nil {
 		return res, err
 	}
@@ -105,18 +99,17 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int, total
 	return res, err
 }
 
-// openTCP opens both ends and connects them, and returns the lanes that came
-// about. The peer's end goes first: somebody must listen.
+// openTCP opens both ends, the listening one first, connects them, and returns the lanes that are connected.
 func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tcpLane, error) {
-	req := openRequest{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams}
-	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer(), Depth: r.opts.Depth, QueuePairs: streams,
+	req := openRequest{Transport: worker.TCP, Buffer: r.plan.buffer(), Depth: r.plan.Depth, QueuePairs: streams}
+	args := worker.OpenArgs{Transport: worker.TCP, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: streams,
 		Key: r.lease.grant.Key}
 	for _, l := range lanes {
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
 		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
 	}
 	f := failure.As(failure.StageRelease, r.session.end())
-	if f != nil && f.Reason == failure.Other { // a death is noted where it happened
+	if f != nil && f.Reason == failure.Other { // a crash was recorded when it happened
 		r.addFailure(f)
 	}
 	reply, err := r.client.open(ctx, req)
@@ -132,8 +125,8 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 			worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
 	}
 	connected, err := r.session.current.Connect(ctx, connect)
-	if err == nil && ctx.Err() != nil { // what the lanes say now is only that the lease has gone with the time
-		err = failure.New(failure.StageConnect, failure.Timeout, "the time of the round is over")
+	if err == nil && ctx.Err() != nil { // failures of lanes then only mean that the lease ended
+		err = failure.New(failure.StageConnect, failure.Timeout, "the round did not finish within its timeout")
 	}
 	if err != nil {
 		return nil, err
@@ -148,20 +141,20 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 	return lanes, nil
 }
 
-// rail returns this node's rail of that name; without one, nothing of it is known but the name.
+// rail returns this node's rail of that name; of another, only the name is known.
 func (r *round) rail(name string) localRail {
 	if i := slices.IndexFunc(r.rails, func(o localRail) bool { return o.Name == name }); i >= 0 {
 		return r.rails[i]
 	}
-	var none localRail
-	none.Name = name
-	return none
+	var unknown localRail
+	unknown.Name = name
+	return unknown
 }
 
-// lanes are the ways of TCP to the peer: one per rail, from its address to the peer's in the same subnet. Where one end
-// has lost its RDMA device, its interface and address are still there; where nothing fits, the way that the control
-// channel takes does. What the peer claims is believed only within the subnets of this node's rails, and not of this
-// node's own addresses: it must not lead this node anywhere else.
+// lanes are the TCP paths to the peer: one per rail, from its address to the peer's in the same subnet, also when one
+// end has lost its RDMA device; if no addresses match, the path of the control channel. The addresses that a peer
+// reports are used only within the subnets of this node's rails, and not if they are this node's own: a peer must not
+// direct traffic elsewhere.
 func (r *round) lanes() []tcpLane {
 	var list []tcpLane
 	own := map[netip.Addr]bool{}
@@ -194,10 +187,8 @@ func (r *round) lanes() []tcpLane {
 			add(p.Name, a.Netdev, a.Prefix, p.Prefixes)
 		}
 	}
-	if len(list) == 0 {
-		if remote := r.client.remote.Load(); remote != nil {
-			list = append(list, tcpLane{name: controlLane, remote: *remote})
-		}
+	if remote := r.client.remote.Load(); len(list) == 0 && remote != nil {
+		list = append(list, tcpLane{name: controlLane, remote: *remote})
 	}
 	return list
 }

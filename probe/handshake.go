@@ -11,39 +11,43 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// protocolVersion is that of the control channel. Later versions of railscope add
-// optional fields to its messages and keep the number.
+// protocolVersion is that of the control channel. Later versions of railscope add optional fields to its messages and
+// keep the number.
 const protocolVersion = 2
 
-// maxChallenge bounds the one message that is read from strangers, and its
-// answer: room for fields that later versions add.
+// maxChallenge is the size limit of the one message that is read from strangers, and of its answer: room for fields
+// that later versions add.
 const maxChallenge = 4 << 10
 
-// How a target wants peers to prove who they are.
+// What a target requires of peers.
 const (
 	proofToken = "token"
-	proofNone  = "none" // by the certificate, or not at all
+	proofNone  = "none" // a certificate, or nothing
 )
 
-// challengeRequest begins every connection. It says nothing of its sender.
+// exporterLabel binds a session to its TLS connection (as RFC 9266 does for other protocols).
+const exporterLabel = "EXPORTER-railscope-probe-2"
+
+// challengeRequest begins every connection. It says nothing about its sender.
 type challengeRequest struct {
 	Version int    `json:"version"`
 	Nonce   []byte `json:"nonce"`   // 32 bytes
-	Address string `json:"address"` // that was dialled; for a good error only, keys are made of what each end sees
+	Address string `json:"address"` // that was dialled; for a clear error only, keys depend on what each end sees
 }
 
-// challengeReply is what anyone may know of a target.
+// challengeReply is what a target tells anyone.
 type challengeReply struct {
 	Version int    `json:"version"`
 	Nonce   []byte `json:"nonce"` // 32 bytes
-	Proof   string `json:"proof"` // what it wants of peers: token or none
+	Proof   string `json:"proof"` // that it requires of peers: token or none
 }
 
 func (c *challengeRequest) check() error {
@@ -61,14 +65,15 @@ func (c *challengeReply) check() error {
 	return nil
 }
 
-// targetConn is what the target knows of one connection. All that it keeps of
-// strangers is here, so it is bounded by the connections, and gone with them.
+// targetConn is what the target knows of one connection. Everything that it keeps of strangers is here: the limit of
+// connections bounds it.
 type targetConn struct {
-	local netip.AddrPort // at which the asker reached this node
+	limited *connlimit.Conn // nil: there is no limit
+	local   netip.AddrPort  // at which the asker reached this node
 
 	mu      sync.Mutex // protects all following fields
 	pending *binding   // after a challenge, until it is answered
-	session *session   // once the asker has proved that it has the token
+	session *session   // after the asker has proved the token
 }
 
 type targetConnKey struct{}
@@ -76,30 +81,28 @@ type targetConnKey struct{}
 // withTargetConn is for [http.Server.ConnContext].
 func withTargetConn(ctx context.Context, c net.Conn) context.Context {
 	local, _ := netip.ParseAddrPort(c.LocalAddr().String())
-	return context.WithValue(ctx, targetConnKey{}, &targetConn{local: plainAddress(local)})
+	return context.WithValue(ctx, targetConnKey{},
+		&targetConn{limited: connlimit.Of(c), local: plainAddress(local)})
 }
 
-// trackConnections lets a server remember of each connection who is at its other
-// end, and keeps it at one request at a time on each.
-func trackConnections(srv *http.Server) {
-	before := srv.ConnContext
-	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if before != nil {
-			ctx = before(ctx, c)
-		}
-		return withTargetConn(ctx, c)
+// targetConnOf returns the connection of a request.
+func targetConnOf(req *http.Request) *targetConn {
+	return req.Context().Value(targetConnKey{}).(*targetConn)
+}
+
+// prove lifts the limits of strangers from the connection of an authenticated request.
+func (c *targetConn) prove() {
+	if c.limited != nil {
+		c.limited.Prove()
 	}
-	srv.DisableGeneralOptionsHandler = true // strangers get no answer but those of this package
-	srv.Protocols = new(http.Protocols)
-	srv.Protocols.SetHTTP1(true)
 }
 
-// turnAway refuses a request that nobody has proved, and its connection.
+// reject answers a request of a stranger, and closes its connection, of which there are few.
 func (r *Responder) reject(w http.ResponseWriter, req *http.Request, reason string, status int, f *failure.Failure) {
 	if reason != alreadyCounted {
 		r.node.refused.Count(reason, req.RemoteAddr)
 	}
-	w.Header().Set("Connection", "close") // a stranger holds none of the few connections
+	w.Header().Set("Connection", "close")
 	writeFailure(w, status, f)
 }
 
@@ -107,8 +110,8 @@ func unauthorized(format string, args ...any) *failure.Failure {
 	return failure.New(failure.StageHello, failure.Unauthorized, format, args...)
 }
 
-// greet answers a challenge. It reads no secret and keeps one nonce for the
-// connection, so it costs little however many ask.
+// answerChallenge answers a challenge. It reads no secret and keeps one nonce per connection, so it costs little
+// however many ask.
 func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 	var ask challengeRequest
 	reason := refusedMalformed
@@ -122,8 +125,7 @@ func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 		err = ask.check()
 	}
 	if err != nil {
-		r.reject(w, req, reason, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
-			"the peer does not understand the request: %v", err))
+		r.reject(w, req, reason, http.StatusBadRequest, malformed(failure.StageHello, err))
 		return
 	}
 	if ask.Version != protocolVersion {
@@ -133,12 +135,12 @@ func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	reply := challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone}
-	if conn, _ := req.Context().Value(targetConnKey{}).(*targetConn); r.creds.TokenFile != "" && conn != nil {
+	if conn := targetConnOf(req); r.creds.TokenFile != "" {
 		dialled, _ := netip.ParseAddrPort(ask.Address)
 		if plainAddress(dialled) != conn.local {
 			r.reject(w, req, refusedUnauthorized, http.StatusConflict, unauthorized(
 				"the connection was made to %.64q and reached the peer at another address: "+
-					"with a token nothing between two nodes may translate addresses or act as proxy; "+
+					"with a token, nothing between two nodes may translate addresses or act as a proxy; "+
 					"probe the node's own address", ask.Address))
 			return
 		}
@@ -151,39 +153,36 @@ func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 	writeJSON(w, reply)
 }
 
-// admit lets a request pass if its sender has proved that it is a peer, and answers it otherwise. What the handler then
-// answers to the writer that it returns is proved to the sender by finish.
+// authenticate lets a request pass if its sender has proved to be a peer, and answers it otherwise. finish sends what
+// the handler wrote to the returned writer, with this node's proof.
 func (r *Responder) authenticate(
 	w http.ResponseWriter, req *http.Request,
 ) (signed http.ResponseWriter, finish func(), ok bool) {
-	if err := r.creds.checkCertificate(req.TLS); err != nil {
-		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized("%v", err))
+	reject := func(format string, args ...any) (http.ResponseWriter, func(), bool) {
+		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(format, args...))
 		return nil, nil, false
 	}
+	if err := r.creds.checkCertificate(req.TLS); err != nil {
+		return reject("%v", err)
+	}
+	conn := targetConnOf(req)
 	if r.creds.TokenFile == "" {
-		prove(req.Context())
+		conn.prove()
 		return w, func() {}, r.readBody(w, req, "")
 	}
-	conn, _ := req.Context().Value(targetConnKey{}).(*targetConn)
 	p, err := parseProof(req.Header.Get(headerProof))
-	if conn == nil || err != nil {
-		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(
-			"the request does not prove a token: both ends need the same token_file"))
-		return nil, nil, false
+	if err != nil {
+		return reject("the request does not prove a token: both ends need the same token_file")
 	}
 	list, err := r.creds.tokens()
-	if err != nil { // where the file lies is no business of those who have not proved the token
-		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized,
-			unauthorized("the peer cannot use its own token_file"))
-		return nil, nil, false
+	if err != nil { // whose path is not for those who have not proved the token
+		return reject("the peer cannot use its own token_file")
 	}
 	s := conn.authenticate(req, p, list)
 	if s == nil {
-		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized,
-			unauthorized("the token is not this node's: both ends need the same token_file"))
-		return nil, nil, false
+		return reject("the token is not this node's: both ends need the same token_file")
 	}
-	prove(req.Context())
+	conn.prove()
 	out := &signedWriter{ResponseWriter: w, session: s, method: req.Method, path: req.RequestURI, count: p.count}
 	if !r.readBody(out, req, p.digest) {
 		out.finish()
@@ -192,8 +191,8 @@ func (r *Responder) authenticate(
 	return out, out.finish, true
 }
 
-// admit returns the session of a proved request, nil if it is not. The first request on a connection chooses the token.
-// A failed proof costs the challenge and the session: whoever made it has to begin anew.
+// authenticate returns the session of a proved request, nil if it is not. The first request on a connection chooses the
+// token. A failed proof costs the challenge and the session: the sender has to begin anew.
 func (c *targetConn) authenticate(req *http.Request, p proof, list tokens) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,18 +204,25 @@ func (c *targetConn) authenticate(req *http.Request, p proof, list tokens) *sess
 	if s == nil || len(p.macs) == 0 || !list.contains(s.token) || p.count != s.count+1 || p.digest == digestOfStream {
 		return nil
 	}
-	want := s.ofRequest(req.Method, req.RequestURI, p.count, p.digest)
-	for i, mac := range p.macs {
-		if (i == 0 || req.URL.Path == pathProve) && hmac.Equal(mac, want) {
-			s.count++
-			c.session = s
-			return s
-		}
+	macs := p.macs
+	if req.URL.Path != pathProve {
+		macs = macs[:1]
 	}
-	return nil
+	if !s.provesRequest(req, p, macs) {
+		return nil
+	}
+	s.count++
+	c.session = s
+	return s
 }
 
-// chosen returns the session of the token that proves the request, of those that this node has; nil if none does.
+// provesRequest reports whether one of the MACs is that of the request.
+func (s *session) provesRequest(req *http.Request, p proof, macs [][]byte) bool {
+	want := s.ofRequest(req.Method, req.RequestURI, p.count, p.digest)
+	return slices.ContainsFunc(macs, func(mac []byte) bool { return hmac.Equal(mac, want) })
+}
+
+// matchToken returns the session of the token of this node that proves the request; nil if none does.
 func (b binding) matchToken(req *http.Request, p proof, list tokens) *session {
 	if req.TLS != nil {
 		material, err := req.TLS.ExportKeyingMaterial(exporterLabel, nil, keySize)
@@ -230,19 +236,14 @@ func (b binding) matchToken(req *http.Request, p proof, list tokens) *session {
 		if err != nil {
 			return nil
 		}
-		want := s.ofRequest(req.Method, req.RequestURI, p.count, p.digest)
-		for _, mac := range p.macs {
-			if hmac.Equal(mac, want) {
-				return s
-			}
+		if s.provesRequest(req, p, p.macs) {
+			return s
 		}
 	}
 	return nil
 }
 
-// exporterLabel binds a session to the TLS connection it runs over (RFC 9266 does the same for other protocols).
-const exporterLabel = "EXPORTER-railscope-probe-2"
-
+// contains compares all tokens in constant time.
 func (t tokens) contains(token string) bool {
 	found := false
 	for _, other := range t {
@@ -253,7 +254,7 @@ func (t tokens) contains(token string) bool {
 	return found
 }
 
-// readBody reads the body of a request whose sender is known, and refuses one that is too large or not what was proved.
+// readBody reads the body of an authenticated request, and refuses one that is too large or not what was proved.
 func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want string) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err == nil && want != "" && digest(body) != want {
@@ -261,17 +262,16 @@ func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want stri
 	}
 	if err != nil {
 		w.Header().Set("Connection", "close")
-		writeFailure(w, http.StatusBadRequest, failure.New(failure.StageLease, failure.Protocol,
-			"the peer does not understand the request: %v", err))
+		writeFailure(w, http.StatusBadRequest, malformed(failure.StageLease, err))
 		return false
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	// From here on the server reads only to see whether the asker is still there.
+	// From here on the server reads only to notice that the asker is gone.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return true
 }
 
-// signedWriter keeps an answer until it is whole, and sends it with its proof.
+// signedWriter buffers an answer, and sends it with its proof.
 type signedWriter struct {
 	http.ResponseWriter
 	session      *session
@@ -302,14 +302,13 @@ func (s *signedWriter) Write(b []byte) (int, error) {
 	return s.body.Write(b)
 }
 
-// stream lets what is written leave at once. Each line then has its own proof.
+// stream sends what is written at once. Each line then has its own proof.
 func (s *signedWriter) stream() {
 	s.WriteHeader(http.StatusOK)
 	s.streams = true
 	s.sendHeader(digestOfStream)
 }
 
-// head sends the header.
 func (s *signedWriter) sendHeader(digest string) {
 	mac := s.session.ofAnswer(s.method, s.path, s.count, s.status, digest)
 	s.Header().Set(headerProof, proof{s.count, digest, [][]byte{mac}}.String())
@@ -322,7 +321,7 @@ func (s *signedWriter) line(event []byte) leaseLine {
 	return leaseLine{Event: event, Proof: fmt.Sprintf("%x", s.session.ofEvent(s.path, s.count, s.lines, event))}
 }
 
-// finish sends what was kept.
+// finish sends what was buffered.
 func (s *signedWriter) finish() {
 	if s.streams {
 		return
@@ -330,8 +329,5 @@ func (s *signedWriter) finish() {
 	s.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(requestTime))
 	s.sendHeader(digest(s.body.Bytes()))
-	_, _ = s.ResponseWriter.Write(s.body.Bytes()) // the asker is gone: it will not miss the answer
+	_, _ = s.ResponseWriter.Write(s.body.Bytes()) // on an error the asker is gone
 }
-
-// isV1 reports whether a path is of the protocol before this one.
-func isV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }

@@ -3,17 +3,18 @@ package probe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// lowScaling is below what the sum of the solos rails share a bottleneck.
+// lowScaling is the scaling below which rails share a bottleneck.
 const lowScaling = 0.9
 
-// judge says how even the stealing burst was, and how the rails together
-// compare with each alone. A path that broke has carried nothing.
+// judge computes the balance of the stealing burst, and compares all rails together with each alone. A path that failed
+// has carried nothing.
 func (r *round) judge() {
 	var loads []rail.Load
 	var judged []*path
@@ -21,7 +22,7 @@ func (r *round) judge() {
 	all := true
 	for _, p := range r.paths {
 		if p.peer == nil {
-			continue // no rail of the peer's to share the load with
+			continue // it cannot share the load
 		}
 		rate := 0.0
 		if p.result.Stealing != nil && p.result.Failure == nil {
@@ -46,16 +47,15 @@ func (r *round) judge() {
 		r.res.Imbalance = &imbalance
 	}
 	if all && solos > 0 {
-		scaling := *r.res.Stealing / solos
-		r.res.Scaling = &scaling
-		if scaling < lowScaling {
+		r.res.Scaling = new(*r.res.Stealing / solos)
+		if *r.res.Scaling < lowScaling {
 			r.res.Shared = shared(r.livePaths())
 		}
 	}
 }
 
-// load is what the path carried, for comparison. Its rate is the greater of both
-// ends': a port that is down or has trained down stays with its siblings.
+// load is what the path carried, for comparison. Its rate is the higher of both ends': a port that is down or trained
+// down stays in the group of its siblings.
 func (p *path) load(carried float64) rail.Load {
 	l := rail.Load{Group: rail.Group{LinkLayer: p.local.LinkLayer, Rate: max(p.local.status.Limits.Rate, p.peer.Rate)},
 		Rate: carried}
@@ -65,37 +65,33 @@ func (p *path) load(carried float64) rail.Load {
 	return l
 }
 
-// shared finds what several rails hang on: a PCIe link, a physical port.
+// shared returns what several rails share: a PCIe link, a physical port.
 func shared(paths []*path) []Shared {
 	var list []Shared
-	for _, kind := range []struct {
-		what string
-		key  func(rail.Limits) string
-	}{
-		{"PCIe link", func(l rail.Limits) string { return l.LinkKey }},
-		{"physical port", func(l rail.Limits) string { return l.PortKey }},
-	} {
-		var keys []string
-		rails := map[string][]string{}
+	add := func(what string, key func(rail.Limits) string) {
+		first := map[string]int{} // key → place in list
+		found := []Shared{}
 		for _, p := range paths {
-			if key := kind.key(p.local.status.Limits); key != "" {
-				if rails[key] == nil {
-					keys = append(keys, key)
-				}
-				rails[key] = append(rails[key], p.local.Name)
+			k := key(p.local.status.Limits)
+			if k == "" {
+				continue
 			}
-		}
-		for _, key := range keys {
-			if len(rails[key]) > 1 {
-				list = append(list, Shared{Rails: rails[key], What: kind.what + " " + key})
+			i, ok := first[k]
+			if !ok {
+				i, found = len(found), append(found, Shared{What: what + " " + k})
+				first[k] = i
 			}
+			found[i].Rails = append(found[i].Rails, p.local.Name)
 		}
+		list = append(list, slices.DeleteFunc(found, func(s Shared) bool { return len(s.Rails) < 2 })...)
 	}
+	add("PCIe link", func(l rail.Limits) string { return l.LinkKey })
+	add("physical port", func(l rail.Limits) string { return l.PortKey })
 	return list
 }
 
-// equalParts is what a static burst of total bytes came to: its goodput, and its finish skew, 1 − slowest rail's rate ÷
-// fastest's. Where the burst was stopped before, the rates tell how long the parts would have taken.
+// equalParts returns goodput and finish skew (1 − slowest rail's rate ÷ fastest's) of a static burst of total bytes. If
+// it was stopped early, they are what its rates would have given.
 func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
 	var most, least float64 // seconds for a part
 	part := float64(total) / float64(len(done.Rails))
@@ -113,14 +109,12 @@ func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
 		rate = positive(float64(total) / most)
 	}
 	if len(done.Rails) > 1 {
-		v := 1 - least/most
-		skew = &v
+		skew = new(1 - least/most)
 	}
 	return rate, skew
 }
 
-// mismatches are the components whose versions differ between both ends in a
-// way that matters: not in what only a build changes.
+// mismatches are the components with incompatible versions at both ends. One firmware mismatch is enough.
 func mismatches(here, there versions, paths []*path) []Mismatch {
 	var list []Mismatch
 	compare := func(component, a, b string, significant func(string) string) {
@@ -137,7 +131,7 @@ func mismatches(here, there versions, paths []*path) []Mismatch {
 			compare("firmware", p.local.Firmware, p.peer.Firmware, func(v string) string { return v })
 			if len(list) > before {
 				list[before].Here = fmt.Sprintf("%s (rail %s)", p.local.Firmware, p.local.Name)
-				break // one is enough to look
+				break
 			}
 		}
 	}

@@ -10,26 +10,24 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// labels remembers what each address that was found is called in metrics: for the life of the process, whatever its
-// node calls itself later, and whether or not it leaves the DNS in between. Counters would start anew with each name.
-// Safe for concurrent use.
+// labelCache keeps the label of each address that was found for the life of the process, whatever its node reports later
+// and also while it is not in the DNS: a new label would reset the counters. Safe for concurrent use.
 type labelCache struct {
 	mu    sync.Mutex
-	known map[string]*list.Element // by address; of labelled
-	order *list.List               // those that were peers last come first
+	known map[string]*list.Element // by address; of labelEntry
+	order *list.List               // the most recent peers first
 }
 
 type labelEntry struct{ address, label string }
 
-// maxLabels bounds what is remembered: as many as there may be peers. Of more
-// those are forgotten that have not been peers for longest.
+// maxLabels is the number of labels that are kept: as many as there may be peers. The least recent are dropped.
 const maxLabels = maxPeers
 
 func newLabelCache() *labelCache {
 	return &labelCache{known: map[string]*list.Element{}, order: list.New()}
 }
 
-// of returns the label of an address that is a peer now; empty when it never was one.
+// get returns the label of a peer; empty if the address never was one.
 func (l *labelCache) get(address string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +39,6 @@ func (l *labelCache) get(address string) string {
 	return e.Value.(labelEntry).label
 }
 
-// fix remembers the label of an address.
 func (l *labelCache) set(address, label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +51,8 @@ func (l *labelCache) set(address, label string) {
 	}
 }
 
-// writtenLabel is the label of a peer that people wrote: what they wrote. Only a
-// name that is longer than a label may be is cut, so that no two are alike.
+// configuredLabel is the label of a configured peer: its address. One that is longer than a label may be is cut, and
+// made unique.
 func configuredLabel(address string) string {
 	label := text.Label(address)
 	if label == address {
@@ -73,9 +70,8 @@ func (p *Prober) labelLocked(address string) string {
 	return configuredLabel(address)
 }
 
-// relabelLocked gives every peer that was found its label, after the targets have changed: the one that it had, else
-// what it calls itself, else its host. Nobody gets what another peer or this node is called; who would goes by its
-// address.
+// relabelLocked labels every peer that was found, after the targets have changed: with its label so far, else the name
+// that it reports, else its host. If another peer or this node has that label, it is the address.
 func (p *Prober) relabelLocked() {
 	before := p.labels
 	p.labels = make(map[string]string, len(p.order))
@@ -90,7 +86,7 @@ func (p *Prober) relabelLocked() {
 		p.node.labels.set(address, label)
 	}
 	var others []string
-	for _, address := range p.order { // who has one keeps it, also from who comes back
+	for _, address := range p.order { // a label in use precedes one of a peer that returns
 		if label := before[address]; p.targets[address].found && label != "" && !taken[label] {
 			give(address, label)
 		} else if p.targets[address].found {
@@ -109,8 +105,7 @@ func (p *Prober) relabelLocked() {
 	}
 }
 
-// firstLabel is what a peer that was found goes by when it becomes one. What
-// looks like the address of another is no name.
+// reportedLabel is the name that a peer reports, unless it looks like an address of another; else its host.
 func reportedLabel(t target) string {
 	host, _, _ := net.SplitHostPort(t.address)
 	name := text.Label(t.node)

@@ -92,7 +92,7 @@ func TestLanes(t *testing.T) {
 				}
 			}
 		}
-		r.pair()
+		r.makePaths()
 		var got []string
 		for _, l := range r.lanes() {
 			local := ""

@@ -204,6 +204,12 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
+// requestAlone is a request on a connection without limits.
+func requestAlone(method, path string, body io.Reader) *http.Request {
+	req := httptest.NewRequest(method, path, body)
+	return req.WithContext(context.WithValue(req.Context(), targetConnKey{}, &targetConn{}))
+}
+
 // leaseAlone grants a lease of a responder without a network, so that its time
 // can be a bubble's, and returns how to renew it and its stream. By each renewal
 // something has moved, or nothing ever does.
@@ -218,7 +224,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 	from, to := io.Pipe()
 	go func() {
 		body := strings.NewReader(`{"node":"c","instance":"c","bytes":1}`)
-		resp.handler().ServeHTTP(streamed{to, http.Header{}}, httptest.NewRequest(http.MethodPost, pathLease, body))
+		resp.handler().ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, pathLease, body))
 		to.Close()
 	}()
 	events := newEventReader(from, nil, pathLease)
@@ -233,7 +239,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 		}
 		resp.mu.Unlock()
 		w := httptest.NewRecorder()
-		resp.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew",
+		resp.handler().ServeHTTP(w, requestAlone(http.MethodPost, pathLease+"/"+e.Grant.ID+"/renew",
 			strings.NewReader("{}")))
 		var f failure.Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil {
@@ -275,7 +281,7 @@ func TestLeaseLasts(t *testing.T) {
 		}
 		last := time.Now()
 		if f := ended(); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
-			"nothing was heard") || time.Since(last) != leaseTTL {
+			"no request from its holder") || time.Since(last) != leaseTTL {
 			t.Errorf("after %v it ended with %v", time.Since(last), f)
 		}
 		if why := renew(); why != failure.LeaseLost {
@@ -301,7 +307,7 @@ func TestLeaseEndsAtLast(t *testing.T) {
 		}()
 		defer close(stop)
 		f := ended()
-		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "no round takes longer") || time.Since(granted).
+		if f.Reason != failure.LeaseLost || !strings.Contains(f.Detail, "the maximum of a round") || time.Since(granted).
 			Round(time.Second) != MaxTimeout {
 			t.Errorf("after %v it ended with %v", time.Since(granted), f)
 		}
@@ -327,7 +333,7 @@ func TestLeaseIdle(t *testing.T) {
 		defer close(stop)
 		f := ended()
 		if took := time.Since(granted); f.Reason != failure.LeaseLost || !strings.Contains(f.Detail,
-			"nothing has come in") || took < idleLease || took > idleLease+time.Second {
+			"nothing arrived") || took < idleLease || took > idleLease+time.Second {
 			t.Errorf("after %v it ended with %v", took, f)
 		}
 	})
@@ -400,7 +406,7 @@ func TestLeaseDenied(t *testing.T) {
 			t.Errorf("%s: it cost %.0f bytes", why, before-after)
 		}
 	}
-	deny("itself", failure.Self, p.b.instance, 1, "itself")
+	deny("itself", failure.Self, p.b.instance, 1, "this node")
 	deny("more than a budget's worth", failure.Budget, "c", DefaultOptions().Budget+1, "budget")
 	deny("more than there is", failure.Budget, "c", 1<<62, "budget")
 	first.mustTake()
@@ -415,7 +421,7 @@ func TestLeaseDenied(t *testing.T) {
 	p.resp.mu.Lock()
 	p.resp.quietUntil = time.Now().Add(time.Minute)
 	p.resp.mu.Unlock()
-	deny("after other traffic", failure.Cooldown, "c", 1, "ask again in 1m0s")
+	deny("after other traffic", failure.Cooldown, "c", 1, "retry in 1m0s")
 	p.resp.mu.Lock()
 	p.resp.quietUntil, p.resp.draining = time.Time{}, true
 	p.resp.mu.Unlock()

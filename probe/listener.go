@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long a door waits before it tries to listen again, and before it accepts
-// again after an error that passes, such as too many open files.
+// How long to wait before listening is retried, and before connections are accepted again after a temporary error such
+// as too many open files.
 const (
 	firstRetry  = time.Second
 	lastRetry   = 30 * time.Second
 	acceptRetry = 100 * time.Millisecond
 )
 
-// door is the listener of the control channel. It outlives the responders behind it, so that a reload closes no port,
-// and it tries again when its address cannot be listened on.
+// controlListener is the listener of the control channel. It outlives responders, so that a reload closes no port, and
+// listens again if its address was not available.
 type controlListener struct {
 	address string // as configured
 	service *Service
@@ -33,129 +34,122 @@ type controlListener struct {
 	l  net.Listener
 }
 
-// openDoor returns the door at an address that was listened on with l, or not with err.
+// newControlListener accepts on l, or retries after err if that is nil.
 func newControlListener(address string, l net.Listener, err error, s *Service) *controlListener {
-	d := &controlListener{address: address, service: s, l: l}
-	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.up.Store(l != nil)
+	c := &controlListener{address: address, service: s, l: l}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.up.Store(l != nil)
 	if l == nil {
 		s.events.Stopped(err)
 	}
-	d.running.Go(d.run)
-	return d
+	c.running.Go(c.run)
+	return c
 }
 
-// close closes the door. Connections that came in stay.
-func (d *controlListener) close() {
-	d.stop()
-	d.mu.Lock()
-	if d.l != nil {
-		_ = d.l.Close() // nothing was written to it
+// close closes the listener. Accepted connections stay open.
+func (c *controlListener) close() {
+	c.stop()
+	c.mu.Lock()
+	if c.l != nil {
+		_ = c.l.Close() // nothing was written to it
 	}
-	d.mu.Unlock()
-	d.running.Wait()
+	c.mu.Unlock()
+	c.running.Wait()
 }
 
-// announce tells where peers are answered, if they are.
-func (d *controlListener) announce() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.up.Load() && d.l != nil {
-		d.service.events.Answering(d.l.Addr())
+// announce reports the address on which peers are answered, if they are.
+func (c *controlListener) announce() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.up.Load() && c.l != nil {
+		c.service.events.Answering(c.l.Addr())
 	}
 }
 
-// run accepts, and listens again after the listener has died, until the door is closed.
-func (d *controlListener) run() {
-	for d.ctx.Err() == nil {
-		d.mu.Lock()
-		l := d.l
-		d.mu.Unlock()
+// run accepts connections, and listens again after an error, until the listener is closed.
+func (c *controlListener) run() {
+	for c.ctx.Err() == nil {
+		c.mu.Lock()
+		l := c.l
+		c.mu.Unlock()
 		if l == nil {
-			d.relisten()
+			c.relisten()
 			continue
 		}
-		err := d.accept(l)
-		_ = l.Close() // it is of no more use
-		d.up.Store(false)
-		d.mu.Lock()
-		d.l = nil
-		d.mu.Unlock()
-		if d.ctx.Err() == nil {
-			d.service.events.Stopped(err)
+		err := c.accept(l)
+		_ = l.Close() // no longer used
+		c.up.Store(false)
+		c.mu.Lock()
+		c.l = nil
+		c.mu.Unlock()
+		if c.ctx.Err() == nil {
+			c.service.events.Stopped(err)
 		}
 	}
 }
 
-// accept hands on connections until the listener or the door ends.
-func (d *controlListener) accept(l net.Listener) error {
+// accept passes on connections until l fails or the listener is closed.
+func (c *controlListener) accept(l net.Listener) error {
 	for {
-		c, err := l.Accept()
+		conn, err := l.Accept()
 		switch {
-		case d.ctx.Err() != nil:
+		case c.ctx.Err() != nil:
 			if err == nil {
-				_ = c.Close() // nobody is there any more to answer
+				_ = conn.Close() // nobody answers any more
 			}
-			return d.ctx.Err()
+			return c.ctx.Err()
 		case err != nil && isTemporary(err):
-			d.wait(acceptRetry)
+			c.wait(acceptRetry)
 			continue
 		case err != nil:
 			return err
 		}
 		select {
-		case d.service.conns <- c:
-		case <-d.ctx.Done():
-			_ = c.Close() // likewise
+		case c.service.conns <- conn:
+		case <-c.ctx.Done():
+			_ = conn.Close() // likewise
 		}
 	}
 }
 
-// passes reports whether an error of Accept says nothing of the listener.
+// isTemporary reports whether Accept can succeed after this error.
 func isTemporary(err error) bool {
-	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
-		unix.ECONNRESET, unix.EINTR, unix.EAGAIN} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
+		unix.ECONNRESET, unix.EINTR, unix.EAGAIN}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
 }
 
-// reopen listens, however often it has to try.
-func (d *controlListener) relisten() {
+// relisten retries until it listens.
+func (c *controlListener) relisten() {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		d.wait(wait)
-		if d.ctx.Err() != nil {
+		c.wait(wait)
+		if c.ctx.Err() != nil {
 			return
 		}
-		l, err := d.service.listen(d.address)
+		l, err := c.service.listen(c.address)
 		if err != nil {
-			continue // it was said when it began
+			continue // the first error was reported
 		}
-		d.mu.Lock()
-		if d.ctx.Err() != nil {
+		c.mu.Lock()
+		if c.ctx.Err() != nil {
 			_ = l.Close() // close did not see it
 			l = nil
 		}
-		d.l = l
-		d.up.Store(l != nil)
-		d.mu.Unlock()
-		d.announce()
+		c.l = l
+		c.up.Store(l != nil)
+		c.mu.Unlock()
+		c.announce()
 		return
 	}
 }
 
-func (d *controlListener) wait(t time.Duration) {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
+func (c *controlListener) wait(t time.Duration) {
 	select {
-	case <-timer.C:
-	case <-d.ctx.Done():
+	case <-time.After(t):
+	case <-c.ctx.Done():
 	}
 }
 
-// tap is the listener of one responder: what comes through the door, while the responder is in force.
+// responderListener passes the connections of a [controlListener] to one responder while its options are in force.
 type responderListener struct {
 	conns  <-chan net.Conn
 	closed chan struct{}
@@ -167,20 +161,20 @@ func newResponderListener(conns <-chan net.Conn) *responderListener {
 }
 
 // Accept implements [net.Listener].
-func (t *responderListener) Accept() (net.Conn, error) {
+func (l *responderListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-t.conns:
+	case c := <-l.conns:
 		return c, nil
-	case <-t.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-// Close implements [net.Listener]. The door stays open.
-func (t *responderListener) Close() error {
-	t.once.Do(func() { close(t.closed) })
+// Close implements [net.Listener]. The control listener stays open.
+func (l *responderListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (t *responderListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *responderListener) Addr() net.Addr { return &net.TCPAddr{} }

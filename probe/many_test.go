@@ -62,7 +62,8 @@ func TestManyRounds(t *testing.T) {
 	goroutines := 0
 	start := time.Now()
 	for i := range rounds {
-		r := round{node: p.a, opts: p.opts, peer: p.peer, full: i%p.opts.SoloEvery == 0, progress: func(Progress) {}}
+		r := round{node: p.a, plan: plan{Options: p.opts, full: i%p.opts.SoloEvery == 0}, peer: p.peer,
+			progress: func(Progress) {}}
 		if res := r.run(context.Background()); res.Outcome != OK || len(res.Failures) > 0 {
 			t.Fatalf("round %d: %s because of %q (%s), %v", i, res.Outcome, res.Reason, res.Detail, res.Failures)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,100 +11,91 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// NodeOptions are what a [Node] stands on. Zero values of optional ones are what a real machine wants.
+// NodeOptions are what a [Node] depends on. Optional fields may be zero.
 type NodeOptions struct {
 	Version string // of railscope
-	Name    string // what this node calls itself where the configuration does not say; optional: the host's name
-	Sysfs   string // where sysfs is mounted
+	Name    string // of this node unless it is configured; optional: the host name
+	Sysfs   string // mount point of sysfs
 	Rails   func() ([]rail.Rail, error)
 
-	Worker    []string          // command of the worker process, which calls [WorkerMain]
-	Env       []string          // beside this process's own, for the worker
-	Log       func(line string) // gets what the worker writes to stderr; optional
-	Addresses func() (map[string][]netip.Prefix,
-		error) // of each interface; optional: asks the kernel
-	Lookup func(ctx context.Context, host string) ([]netip.Addr,
-		error) // addresses of a DNS name; optional: asks the system's resolver
-	Facts func(context.Context) ([]byte,
-		error) // what this node tells a peer's doctor, JSON of 1 MiB at most; optional. One call at a time
-	Server func(*http.Server) // prepares the control channel's server, its log for one; optional
+	Worker []string          // command of the worker process, which calls [WorkerMain]
+	Env    []string          // of the worker, in addition to that of this process
+	Log    func(line string) // receives the worker's stderr; optional
 
-	// is told of the first refusal of a reason by the control channel, until there were none for a while; optional
-	Refused func(reason, from string)
+	// Addresses of each interface; optional: those of the kernel.
+	Addresses func() (map[string][]netip.Prefix, error)
+	// Lookup resolves a DNS name; optional: with the system's resolver.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Facts are what a peer's doctor may know of this node, at most 1 MiB of JSON; optional. Never called concurrently.
+	Facts func(context.Context) ([]byte, error)
 
-	Maintenance func() bool // no round starts, and no lease is granted, while it returns true; optional
+	Server  func(*http.Server)        // configures the server of the control channel; optional
+	Refused func(reason, from string) // called for the first refusal of a reason, and again after a pause; optional
 
-	// takes the place of the worker process, for the demo; nil wherever figures are to be believed
-	Simulation *Simulation
+	Maintenance func() bool // while it returns true, no round starts and no lease is granted; optional
+	Simulation  *Simulation // replaces the worker process in the demo; nil otherwise
 }
 
-// Node is this machine as the probe sees it: its rails, its one worker process, its one place for a transfer, its
-// budget. One per process; asking and answering share it. Safe for concurrent use.
+// Node is this machine as the probe sees it: its rails, its one worker process, its one slot for a transfer, its
+// budgets. Rounds and answers share it. One per process. Safe for concurrent use.
 type Node struct {
 	opts         NodeOptions
 	instance     string
 	worker       *worker.Worker
 	slot         *slot
-	askBudget    *budget // of the rounds that this node makes
-	answerBudget *budget // of the leases that it grants
+	askBudget    *budget // of rounds
+	answerBudget *budget // of leases
 	statusLanes  lane.Group[localRail]
 	trafficLanes lane.Group[traffic]
 	recent       recentTransfers
-	turns        turns
 	facts        *facts
 	secrets      *secretFiles
 	refused      *connlimit.Refusals
-	labels       *labelCache // of peers that were found
+	labels       *labelCache
 
-	railsMu sync.Mutex               // one look at the rails at a time: a second would find the lanes taken
-	ports   map[rail.Rail]*railPorts // protected by looking
-	netdevs map[string]bool          // interfaces that were rails' since the start; protected by looking
+	railsMu sync.Mutex               // one reading of the rails at a time: a second would find the lanes taken
+	ports   map[rail.Rail]*railPorts // protected by railsMu
+	netdevs map[string]bool          // interfaces of rails since the start; protected by railsMu
 
 	mu       sync.Mutex      // protects all following fields
-	nodeName string          // its name
-	rdmaCore string          // version, as far as the worker has told
-	maxMTU   map[portKey]int // bytes, as far as the worker has told
+	nodeName string          // as reported to peers
+	rdmaCore string          // version; empty until the worker has reported it
+	maxMTU   map[portKey]int // bytes, as reported by the worker
 }
 
-// portKey is a port of this node, whatever rail it is.
+// portKey is a port of this node, independent of rails.
 type portKey struct {
 	device string
 	port   int
 }
 
-// Simulation is a network of sockets on this machine in the place of RDMA.
+// Simulation is a network of sockets on this machine in place of RDMA.
 type Simulation = worker.Simulation
 
-// How long one device may take to say how it is, all of its GID table included, and how long to tell its counters.
-const (
-	statusBudget = 3 * time.Second
-	deviceBudget = time.Second
-)
-
-// NewNode returns the node. Nothing is started before it is needed.
+// NewNode returns the node. The worker starts when it is needed.
 func NewNode(opts NodeOptions) *Node {
 	if opts.Addresses == nil {
 		opts.Addresses = interfaceAddresses
 	}
 	if opts.Lookup == nil {
-		opts.Lookup = lookUpAddresses
+		opts.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
 	}
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
 	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{},
-		ports: map[rail.Rail]*railPorts{}, facts: newFacts(opts.Facts),
+		ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabelCache(),
 		askBudget: newBudget(DefaultOptions().Budget), answerBudget: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
@@ -114,7 +104,7 @@ func NewNode(opts NodeOptions) *Node {
 	return n
 }
 
-// maintenance reports whether people are at work on this node.
+// maintenance reports whether this node is in maintenance.
 func (n *Node) maintenance() bool { return n.opts.Maintenance != nil && n.opts.Maintenance() }
 
 // name is what the node calls itself.
@@ -124,7 +114,7 @@ func (n *Node) name() string {
 	return n.nodeName
 }
 
-// rename changes what the node calls itself; empty is the name it was made with, or the host's.
+// setName changes the node's name; empty is that of its options, or of the host.
 func (n *Node) setName(name string) {
 	if name = cmp.Or(name, n.opts.Name); name == "" {
 		name, _ = os.Hostname()
@@ -140,130 +130,16 @@ func (n *Node) Close() { n.worker.Close() }
 // WorkerMain is what the worker process runs; it returns the exit code.
 func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
 
-// ownRail is one of this node's rails at one moment.
-type localRail struct {
-	rail.Rail
-	status   rail.Status
-	err      error      // why status is not known
-	traffic  *rail.Port // used in the lane of its rail in meters
-	capacity float64
-	prefixes []netip.Prefix // of its interface
-}
-
-// rails looks at this node's rails, each device in a lane of its own.
-func (n *Node) rails() ([]localRail, error) {
-	n.railsMu.Lock()
-	defer n.railsMu.Unlock()
-	list, err := n.opts.Rails()
-	addresses, addrErr := n.opts.Addresses()
-	var names []string
-	for _, r := range list {
-		names = append(names, r.Name)
-	}
-	ports := n.portsLocked(list)
-	rails := make([]localRail, len(list))
-	limits := make([]rail.Limits, len(list))
-	for i, res := range n.statusLanes.Run(statusBudget, names, func(name string) localRail {
-		status, err := ports[name].status.Status()
-		return localRail{status: status, err: err}
-	}) {
-		rails[i] = res.Value
-		if res.Err != nil {
-			rails[i] = localRail{err: res.Err}
-		}
-		rails[i].Rail, rails[i].traffic = list[i], ports[list[i].Name].traffic
-		rails[i].prefixes = addresses[list[i].Netdev]
-		n.rememberLocked(list[i].Netdev)
-		limits[i] = rails[i].status.Limits
-	}
-	for i, c := range rail.Capacities(limits) {
-		rails[i].capacity = c
-	}
-	return rails, errors.Join(err, addrErr)
-}
-
-// railPorts reads one rail. Each reader is used in the rail's lane of one group.
-type railPorts struct {
-	status  *rail.Port // in Node.statuses
-	traffic *rail.Port // in Node.meters; it leaves no file open
-}
-
-// portsLocked returns the readers of rails, by name. They are kept: a GID table of a thousand entries takes long to
-// read, but only the first time, and a counter that the driver refused is left alone.
-func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
-	ports := map[string]*railPorts{}
-	for _, r := range list {
-		if n.ports[r] == nil {
-			n.ports[r] = &railPorts{rail.NewPort(n.opts.Sysfs, r, nil), rail.NewPort(n.opts.Sysfs, r, nil)}
-		}
-		ports[r.Name] = n.ports[r]
-	}
-	for r, p := range n.ports {
-		if ports[r.Name] == p {
-			continue
-		}
-		closed := n.statusLanes.Run(deviceBudget, []string{r.Name}, func(string) localRail {
-			p.status.Close()
-			return localRail{}
-		})
-		if closed[0].State == lane.Done {
-			delete(n.ports, r)
-		}
-	}
-	return ports
-}
-
-// gid chooses the GID for a connection to a peer with these addresses: as
-// [rail.ChooseGID] does, but among those in the peer's subnet, if there are any.
-func (n *Node) gid(r localRail, peer []netip.Prefix) rail.Choice {
-	own := rail.Own(n.opts.Sysfs, r.Netdev)
-	choice := rail.ChooseGID(r.status.GIDs, r.LinkLayer, own)
-	if !choice.OK || r.LinkLayer == "InfiniBand" {
-		return choice
-	}
-	near := slices.DeleteFunc(slices.Clone(r.status.GIDs), func(g rail.GID) bool {
-		i := slices.IndexFunc(r.prefixes, func(p netip.Prefix) bool { return p.Addr() == g.Addr.Unmap() })
-		return i < 0 || !inSubnet(r.prefixes[i], peer).IsValid()
-	})
-	if better := rail.ChooseGID(near, r.LinkLayer, own); better.OK && better.GID.Type == rail.TypeRoCEv2 {
-		better.Reason += ", in the peer's subnet"
-		return better
-	}
-	return choice
-}
-
-// usable says why a rail cannot take part, or nil.
-func (r localRail) unusable(choice rail.Choice) *failure.Failure {
-	fail := func(reason failure.Reason, format string, args ...any) *failure.Failure {
-		f := failure.New(failure.StageOpen, reason, format, args...)
-		f.Rail = r.Name
-		return f
-	}
-	switch {
-	case r.err != nil:
-		return fail(failure.Other, "%s does not say how it is: %v", r.Device, r.err)
-	case !r.status.Limits.Active:
-		return fail(failure.PortDown, "%s port %d is %q: look at its cable and at `ip link show %s`", r.Device, r.Port,
-			r.status.State, r.Netdev)
-	case !choice.OK:
-		return fail(failure.NoGID, "%s: %s", r.Device, choice.Reason)
-	}
-	return nil
-}
-
-// hello is what this node says of itself.
+// hello is what this node reports about itself.
 func (n *Node) hello() hello {
-	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{},
-		Addresses: []address{}}
-	rails, _ := n.rails() // what cannot be read is not there to be used
+	h := hello{Node: n.name(), Instance: n.instance, Versions: n.versions(), Rails: []helloRail{}}
+	rails, _ := n.rails() // without those that cannot be read
 	for _, r := range rails[:min(len(rails), worker.MaxRails)] {
+		limits := r.status.Limits
 		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
-			State:  r.status.State,
-			Active: r.status.Limits.Active, Rate: r.status.Limits.Rate, Capacity: r.capacity,
-			NetdevMTU: r.status.NetdevMTU,
-			MTU:       r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr, Firmware: r.Firmware,
-			Driver:   r.Driver,
-			Software: r.software(),
+			State: r.status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.capacity,
+			NetdevMTU: r.status.NetdevMTU, MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr,
+			Firmware: r.Firmware, Driver: r.Driver, Software: r.software(),
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
 	}
 	all := n.addresses()
@@ -273,7 +149,7 @@ func (n *Node) hello() hello {
 
 // addresses are those of all interfaces, in order.
 func (n *Node) addresses() []address {
-	byNetdev, _ := n.opts.Addresses() // none is a value, too
+	byNetdev, _ := n.opts.Addresses() // none, if they cannot be read
 	list := []address{}
 	for netdev, prefixes := range byNetdev {
 		for _, p := range prefixes {
@@ -284,15 +160,7 @@ func (n *Node) addresses() []address {
 	return list
 }
 
-// rememberLocked notes that an interface is a rail's.
-func (n *Node) rememberLocked(netdev string) {
-	if n.netdevs == nil {
-		n.netdevs = map[string]bool{}
-	}
-	n.netdevs[netdev] = true
-}
-
-// railAddresses are those of the interfaces that are rails', or were before their RDMA device went.
+// railAddresses are those of interfaces of rails, also if the RDMA device is gone.
 func (n *Node) railAddresses() []address {
 	n.railsMu.Lock()
 	defer n.railsMu.Unlock()
@@ -301,7 +169,28 @@ func (n *Node) railAddresses() []address {
 	})
 }
 
-// versions are those known without asking the worker, which may be at work.
+// interfaceAddresses are those of all interfaces that are up, without loopback and link-local ones.
+func interfaceAddresses() (map[string][]netip.Prefix, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	all := map[string][]netip.Prefix{}
+	for _, i := range list {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		addrs, _ := i.Addrs() // none, if it has just been removed
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+				all[i.Name] = append(all[i.Name], p)
+			}
+		}
+	}
+	return all, nil
+}
+
+// versions are those that are known. The worker is not asked: it may be busy.
 func (n *Node) versions() versions {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -313,12 +202,9 @@ func (n *Node) versions() versions {
 	return v
 }
 
-// learn asks the worker which rdma-core there is, unless that is known. What it does not tell stays unknown.
+// loadRDMACore asks the worker for the version of rdma-core, unless it is known.
 func (n *Node) loadRDMACore(ctx context.Context) {
-	n.mu.Lock()
-	known := n.rdmaCore != ""
-	n.mu.Unlock()
-	if known {
+	if n.versions().RDMACore != "" {
 		return
 	}
 	info, err := n.worker.Info(ctx)
@@ -330,7 +216,7 @@ func (n *Node) loadRDMACore(ctx context.Context) {
 	n.rdmaCore = info.RDMACore
 }
 
-// open begins a session of the worker, and keeps what that says of ports: nothing where it goes by TCP.
+// open opens a session of the worker, and keeps what an RDMA session reports about the ports.
 func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
 	session, opened, err := n.worker.Open(ctx, args)
 	n.mu.Lock()
@@ -343,34 +229,10 @@ func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session,
 	return session, opened, err
 }
 
-// MaxMTU is the largest RDMA MTU in bytes that the port can do, whatever its interface is set to: max_mtu of
-// ibv_query_port(3), which sysfs does not have. 0 until a round, asked for or answered, has opened the port.
+// MaxMTU is the largest RDMA MTU in bytes that the port supports, independent of its interface: max_mtu of
+// ibv_query_port(3), which sysfs does not have. 0 until a round, asked or answered, has opened the port.
 func (n *Node) MaxMTU(device string, port int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.maxMTU[portKey{device, port}]
-}
-
-// interfaceAddresses asks the kernel for the addresses of all interfaces that are up and lead out of the machine.
-func interfaceAddresses() (map[string][]netip.Prefix, error) {
-	list, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list network interfaces: %w", err)
-	}
-	all := map[string][]netip.Prefix{}
-	for _, i := range list {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue // it went away in this moment
-		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
-				all[i.Name] = append(all[i.Name], p)
-			}
-		}
-	}
-	return all, nil
 }

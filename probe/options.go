@@ -2,54 +2,52 @@ package probe
 
 import "time"
 
-// Options say whom to probe and how. Start from [DefaultOptions].
+// Options are the peers to probe and how. Start from [DefaultOptions].
 type Options struct {
-	Listen   string   // host:port to answer peers on; empty: do not answer
-	Name     string   // what this node calls itself; empty: the host's name
+	Listen   string   // host:port on which peers are answered; empty: none are
+	Name     string   // of this node; empty: the host name
 	Peers    []string // host:port
-	DNS      []string // host:port: every address of the host is a peer, looked up again and again
+	DNS      []string // host:port: every address of the host is a peer, looked up periodically
 	Security Security
 
-	Interval       time.Duration // a round to every peer
+	Interval       time.Duration // between two rounds with a peer
 	Timeout        time.Duration // of a round
 	LatencySamples int           // 8 B writes per rail and round
-	Transfer       int64         // striped bytes of a round: half with equal parts, half by stealing
+	Transfer       int64         // bytes that a round stripes: half in equal parts, half by stealing
 	Chunk          int64         // bytes of one write of a burst
 	Depth          int           // chunks in flight per rail
 	QueuePairs     int           // per rail
 	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
-	Budget         int64         // bytes per hour that this node asks for, and as many that it answers
-	BusyAbove      float64       // of a rail's capacity: more traffic of others than this, and there is no round
-	// of the port of every rail, bytes per second; 0: what each port has, and nothing of a software device
-	ExpectedRate float64
-	// of what is expected: less goodput makes the round [Degraded]; 0: no rail is judged slow
-	MinOfExpected float64
-	TrafficClass  uint8  // of RDMA packets: DSCP<<2
-	Memory        string // where the bytes lie: host
+	Budget         int64         // bytes per hour of rounds that this node asks, and as many of those that it answers
+	BusyAbove      float64       // no round while others use more than this part of a rail's capacity
+	ExpectedRate   float64       // of every port, bytes per second; 0: its own, and none of a software device
+	MinOfExpected  float64       // a round with less of the expected goodput is [Degraded]; 0: not judged
+	TrafficClass   uint8         // of RDMA packets: DSCP<<2
+	Memory         string        // of the transfer: host
 }
 
-// Security is how peers prove who they are. One of TokenFile, ClientCAFile and Insecure is needed to answer.
+// Security is how peers authenticate. To answer, one of TokenFile, ClientCAFile and Insecure is required.
 type Security struct {
-	TokenFile    string // holds the secret that all peers share, or two of them, the one to ask with first
-	CertFile     string // with KeyFile: TLS; read again when they change
+	TokenFile    string // contains the secret that all peers share, or two, of which the first is for asking
+	CertFile     string // with KeyFile: TLS
 	KeyFile      string
 	ClientCAFile string // signs the certificates of all peers, in both directions
 
-	// ClientAllowedNames are DNS names, also *.DOMAIN, and URIs, one of which the
-	// certificate of an asker must carry; empty: any that the authority has signed.
+	// ClientAllowedNames are DNS names, also *.DOMAIN, and URIs, one of which an asker's certificate must contain;
+	// empty: any certificate that the authority has signed.
 	ClientAllowedNames []string
 
 	Insecure bool   // answer anyone
-	Name     string // whom the certificate of a peer that is asked must name; empty: the host that was asked
+	Name     string // that the certificate of an asked peer must contain; empty: its host
 }
 
-// DefaultPort is the port of the control channel where none is given.
+// DefaultPort is the default port of the control channel.
 const DefaultPort = "10092"
 
-// MaxTimeout is the longest that a round may take, and so a lease of its target.
+// MaxTimeout is the longest that a round, and the lease for it, may take.
 const MaxTimeout = 10 * time.Minute
 
-// DefaultOptions are what holds where the configuration says nothing.
+// DefaultOptions are those of an empty configuration.
 func DefaultOptions() Options {
 	return Options{
 		Interval:       time.Minute,
@@ -67,17 +65,17 @@ func DefaultOptions() Options {
 	}
 }
 
-// Stats is what the probe counts beside the results of rounds.
+// Stats are what the probe counts beside the results of rounds.
 type Stats struct {
 	Running        bool    // peers are asked or answered
-	BudgetBytes    float64 // left at this moment, of asking or answering, whichever has less
-	Leases         int     // granted to others at this moment: 0 or 1
+	BudgetBytes    float64 // left now, of asking or answering, whichever has less
+	Leases         int     // granted to peers now: 0 or 1
 	WorkerRestarts uint64  // after the worker process crashed or was killed
 	Names          []NameStats
 
-	Up       bool          // peers are asked and answered as the options say
+	Up       bool          // peers are asked and answered as configured
 	Interval time.Duration // from one round with a peer to the next; 0: nobody is asked
-	Refused  []Refusal     // by the control channel, since the start, in a fixed order
+	Refused  []Refusal     // by the control channel since the start, in a fixed order
 }
 
 // Refusal is how often the control channel refused for a reason.
@@ -86,9 +84,9 @@ type Refusal struct {
 	Count  uint64
 }
 
-// NameStats is what is counted of a DNS name that stands for many peers.
+// NameStats are the counts of a DNS name with many peers.
 type NameStats struct {
 	Name    string            // host:port, as configured
-	Peers   int               // that it stands for at this moment, without this node
-	Lookups map[string]uint64 // since the options are in force, by what they came to: [LookupResults]
+	Peers   int               // behind it now, without this node
+	Lookups map[string]uint64 // since the options were applied, by result: [LookupResults]
 }

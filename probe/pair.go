@@ -5,37 +5,31 @@ import (
 	"slices"
 )
 
-// pair is one of this node's rails and the peer's that it is to meet; peer is -1 where there is none.
-type pair struct{ own, peer int }
-
-// pairRails pairs rails by name, then by subnet. Where the addresses tell that two rails of one name cannot see each
-// other, as when cables are crossed, the subnet has the last word; what is left over is paired by name, for there may
-// be a router. own and peers are prefixes by rail, with the names.
-func pairRails(ownNames []string, own [][]netip.Prefix, peerNames []string, peers [][]netip.Prefix) []pair {
-	pairs := make([]pair, len(ownNames))
-	taken := make([]bool, len(peerNames))
-	for i := range pairs {
-		pairs[i] = pair{i, -1}
-	}
-	match := func(fits func(i, j int) bool) {
-		for i := range pairs {
-			for j := range peerNames {
-				if pairs[i].peer < 0 && !taken[j] && fits(i, j) {
-					pairs[i].peer, taken[j] = j, true
+// pairRails returns for each of this node's rails the index of the peer's rail to measure it with; -1: none. Rails are
+// paired by name and subnet. If these disagree, as with crossed cables, the subnet decides; rails that are left over
+// are paired by name, because a router may connect them.
+func pairRails(own []localRail, peers []helloRail) []int {
+	pairs := slices.Repeat([]int{-1}, len(own))
+	taken := make([]bool, len(peers))
+	pair := func(match func(i, j int) bool) {
+		for i := range own {
+			for j := range peers {
+				if pairs[i] < 0 && !taken[j] && match(i, j) {
+					pairs[i], taken[j] = j, true
 				}
 			}
 		}
 	}
-	sameName := func(i, j int) bool { return ownNames[i] == peerNames[j] }
-	sameNet := func(i, j int) bool { return sharedPrefix(own[i], peers[j]).IsValid() }
-	match(func(i, j int) bool { return sameName(i, j) && sameNet(i, j) })
-	match(sameNet)
-	match(sameName)
+	sameName := func(i, j int) bool { return own[i].Name == peers[j].Name }
+	sameNet := func(i, j int) bool { return sharedPrefix(own[i].prefixes, peers[j].Prefixes).IsValid() }
+	pair(func(i, j int) bool { return sameName(i, j) && sameNet(i, j) })
+	pair(sameNet)
+	pair(sameName)
 	return pairs
 }
 
-// sharedPrefix returns an address of ours that lies in one subnet with one of theirs, with that subnet; the zero value
-// when there is none. IPv4 goes before IPv6, link-local addresses do not count: every interface has one.
+// sharedPrefix returns one of our addresses that is in one subnet with one of theirs, with that subnet; the zero value
+// if there is none. IPv4 precedes IPv6. Link-local addresses do not count: every interface has one.
 func sharedPrefix(ours, theirs []netip.Prefix) netip.Prefix {
 	for _, v4 := range []bool{true, false} {
 		for _, o := range ours {
@@ -47,13 +41,12 @@ func sharedPrefix(ours, theirs []netip.Prefix) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// inSubnet returns the first of list that lies in p's subnet and is not p's own address.
+// inSubnet returns the first address of list that is in p's subnet and is not p's own.
 func inSubnet(p netip.Prefix, list []netip.Prefix) netip.Addr {
-	i := slices.IndexFunc(list, func(q netip.Prefix) bool {
-		return p.Masked().Contains(q.Addr()) && q.Addr() != p.Addr()
-	})
-	if i < 0 {
-		return netip.Addr{}
+	for _, q := range list {
+		if p.Masked().Contains(q.Addr()) && q.Addr() != p.Addr() {
+			return q.Addr()
+		}
 	}
-	return list[i].Addr()
+	return netip.Addr{}
 }

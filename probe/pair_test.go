@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/railscope/railscope/internal/rail"
 )
 
 func prefixes(texts string) [][]netip.Prefix {
@@ -48,12 +50,20 @@ func TestPairRails(t *testing.T) {
 		ownNames := strings.Fields(tc.ownNames)
 		theirs := prefixes(tc.theirs)
 		var got []string
-		for _, p := range pairRails(ownNames, prefixes(tc.own), peerNames, theirs) {
+		var own []localRail
+		for i, prefixes := range prefixes(tc.own) {
+			own = append(own, localRail{Rail: rail.Rail{Name: ownNames[i]}, prefixes: prefixes})
+		}
+		var peers []helloRail
+		for i, name := range peerNames {
+			peers = append(peers, helloRail{Name: name, Prefixes: theirs[i]})
+		}
+		for i, j := range pairRails(own, peers) {
 			peer := "none"
-			if p.peer >= 0 {
-				peer = peerNames[p.peer]
+			if j >= 0 {
+				peer = peerNames[j]
 			}
-			got = append(got, fmt.Sprintf("%s-%s", ownNames[p.own], peer))
+			got = append(got, fmt.Sprintf("%s-%s", ownNames[i], peer))
 		}
 		if s := strings.Join(got, " "); s != tc.want {
 			t.Errorf("%s: %s, want %s", tc.why, s, tc.want)

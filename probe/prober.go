@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Prober asks the peers, each in its time, and hands on what every round came to.
+// Prober runs a round with each peer at its time, and reports the results.
 type Prober struct {
 	node      *Node
 	opts      Options
@@ -23,28 +23,27 @@ type Prober struct {
 	now       func() time.Time
 	runRound  func(ctx context.Context, r *round) Result
 
-	outMu         sync.Mutex // one result or change of the peers at a time; before mu
-	published     []string   // peers, as last told; protected by out
-	everPublished bool       // something was told; protected by out
+	outMu         sync.Mutex // one result or change of the peers at a time; locked before mu
+	published     []string   // labels of peers, as last published; protected by outMu
+	everPublished bool       // protected by outMu
 
 	mu          sync.Mutex        // protects all following fields
 	targets     map[string]target // by address
-	order       []string          // addresses: as configured, then those that were found
-	self        map[string]bool   // addresses that turned out to be this node
-	names       map[string]string // address → as the peer calls itself, for the schedule; until it has said so, its host
+	order       []string          // addresses: configured, then found
+	self        map[string]bool   // addresses that turned out to be this node's
+	names       map[string]string // address → name that the peer reports, for the schedule; before it does, its host
 	peers       map[string]string // the reverse
-	sortedNames []string          // names of all nodes, sorted; nil when they changed
+	sortedNames []string          // of all nodes; nil after a change
 	rounds      map[string]int    // address → rounds that were not skipped
 	labels      map[string]string // address → label, of peers that were found
 }
 
-// NewProber returns the prober. observe gets exactly one result per peer and
-// round, from one goroutine at a time; events are told who the peers are.
+// NewProber returns the prober. observe gets exactly one result per peer and round; it is not called concurrently.
+// events report the peers.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
 	p := &Prober{node: node, opts: opts, observe: observe, events: events.withDefaults(), now: time.Now,
 		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{},
-		self:  map[string]bool{},
-		names: map[string]string{}, peers: map[string]string{}, rounds: map[string]int{}}
+		self: map[string]bool{}, names: map[string]string{}, peers: map[string]string{}, rounds: map[string]int{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
 	if p.directory == nil {
@@ -53,8 +52,8 @@ func NewProber(node *Node, opts Options, observe func(Result), events Events) *P
 	return p
 }
 
-// set makes the configured nodes and these the ones to ask, and reports whether
-// they are others than before. Rounds that go on are not disturbed.
+// set sets the configured nodes and these as the ones to ask, and reports whether that changes them. Running rounds are
+// not disturbed.
 func (p *Prober) set(found []target) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +91,7 @@ func (p *Prober) set(found []target) (changed bool) {
 	return changed
 }
 
-// forgetLocked forgets what is known of a peer that is none any more.
+// forgetLocked forgets a peer that was removed.
 func (p *Prober) forgetLocked(address string) {
 	delete(p.peers, p.names[address])
 	delete(p.names, address)
@@ -101,8 +100,8 @@ func (p *Prober) forgetLocked(address string) {
 	p.sortedNames = nil
 }
 
-// called notes what a peer calls itself. Of two nodes with one name, this one perhaps among them, the second goes by
-// its address; nobody else does by that, even if it came first and calls itself so.
+// setName sets the name that a peer reports. Of two nodes with one name, of which one may be this node, the second is
+// named by its address. Nobody else has an address as a name, even if it came first and reports it.
 func (p *Prober) setName(address, name string) {
 	name = text.Label(name)
 	if _, taken := p.targets[name]; taken || name == text.Label(p.node.name()) {
@@ -120,7 +119,7 @@ func (p *Prober) setName(address, name string) {
 	}
 }
 
-// publish tells who the peers are, if they are not those of before.
+// publish reports the peers if they have changed.
 func (p *Prober) publish() {
 	p.outMu.Lock()
 	defer p.outMu.Unlock()
@@ -140,7 +139,7 @@ func (p *Prober) publishLocked() {
 	}
 }
 
-// Run asks the peers until ctx is done, and returns when the rounds that were going on have ended.
+// Run asks the peers until ctx is done, and returns after the running rounds.
 func (p *Prober) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -160,26 +159,23 @@ func (p *Prober) Run(ctx context.Context) {
 	due := p.schedule(asking)
 	for {
 		address, at := earliest(due)
-		timer := time.NewTimer(time.Until(at))
-		if address == "" {
-			timer.Stop() // there is none, or all are being asked
+		var next <-chan time.Time
+		if address != "" {
+			next = time.After(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case list := <-found:
-			timer.Stop()
 			if p.set(list) {
 				p.publish()
-				due = p.schedule(asking) // everybody's place in it has changed
+				due = p.schedule(asking)
 			}
 		case address := <-ended:
-			timer.Stop()
 			if delete(asking, address); p.isTarget(address) {
 				due[address] = time.Now().Add(p.untilDue(address))
 			}
-		case <-timer.C:
+		case <-next:
 			delete(due, address)
 			if !p.isTarget(address) {
 				continue
@@ -196,7 +192,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// asks reports whether the address is one to ask.
+// isTarget reports whether the address is one to ask.
 func (p *Prober) isTarget(address string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +214,7 @@ func (p *Prober) schedule(asking map[string]bool) map[string]time.Time {
 	return due
 }
 
-// earliest returns the peer that is to be asked next; empty when there is none.
+// earliest returns the peer that is asked next; empty: none.
 func earliest(due map[string]time.Time) (peer string, at time.Time) {
 	for name, t := range due {
 		if peer == "" || t.Before(at) {
@@ -236,15 +232,15 @@ func (p *Prober) round(ctx context.Context, address string) {
 	p.mu.Unlock()
 	opts := p.opts
 	opts.Security = t.security(opts.Security)
-	r := round{node: p.node, opts: opts, peer: address, full: full, progress: func(Progress) {}}
+	r := round{node: p.node, plan: plan{Options: opts, full: full}, peer: address, progress: func(Progress) {}}
 	res := p.runRound(ctx, &r)
 	if ctx.Err() != nil && res.Outcome != OK {
-		return // the round was broken off because the prober ends: it says nothing of the peer
+		return // the prober stopped the round
 	}
 	p.report(address, res)
 }
 
-// report hands on what a round with a peer came to, if it still is one.
+// report reports the result of a round, if its peer still is one.
 func (p *Prober) report(address string, res Result) {
 	p.outMu.Lock()
 	defer p.outMu.Unlock()
@@ -256,7 +252,7 @@ func (p *Prober) report(address string, res Result) {
 	if ok && res.Outcome != Skipped {
 		p.rounds[address]++
 	}
-	if ok && t.found && res.Reason == failure.Self && res.PeerNode == "" { // by its hello, before it has a name here
+	if ok && t.found && res.Reason == failure.Self && res.PeerNode == "" { // before it reported a name
 		p.self[address], ok = true, false
 		delete(p.targets, address)
 		p.order = slices.DeleteFunc(slices.Clone(p.order), func(a string) bool { return a == address })
@@ -270,14 +266,14 @@ func (p *Prober) report(address string, res Result) {
 	}
 }
 
-// wait returns how long it is until a peer is to be asked, by what all nodes know of each other: their names.
+// untilDue returns the time until a peer is asked, which all nodes compute from their names.
 func (p *Prober) untilDue(address string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return untilRound(p.namesLocked(), text.Label(p.node.name()), p.names[address], p.opts.Interval, p.now())
 }
 
-// allLocked returns the names of all nodes, sorted.
+// namesLocked returns the names of all nodes, sorted.
 func (p *Prober) namesLocked() []string {
 	if p.sortedNames == nil {
 		p.sortedNames = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())),
@@ -298,14 +294,14 @@ func (p *Prober) cycle() time.Duration {
 	return cycleOf(len(p.namesLocked()), p.opts.Interval)
 }
 
-// Bench makes one full round with a peer now. tell gets how far it is, from several goroutines, but from one at a time.
-func Bench(ctx context.Context, node *Node, opts Options, peer string, tell func(Progress)) Result {
+// Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
+func Bench(ctx context.Context, node *Node, opts Options, peer string, progress func(Progress)) Result {
 	node.askBudget.resize(opts.Budget)
 	var mu sync.Mutex
-	r := round{node: node, opts: opts, peer: peer, full: true, progress: func(p Progress) {
+	r := round{node: node, plan: plan{Options: opts, full: true}, peer: peer, progress: func(p Progress) {
 		mu.Lock()
 		defer mu.Unlock()
-		tell(p)
+		progress(p)
 	}}
 	return r.run(ctx)
 }

@@ -2,13 +2,13 @@ package probe
 
 import "github.com/railscope/railscope/internal/connlimit"
 
-// Why the control channel refuses: [connlimit.Connections], [connlimit.Address], [connlimit.Timeout], and these.
+// Reasons of refusals, beside those of connlimit.
 const (
 	refusedUnauthorized = "unauthorized" // neither token nor certificate of a peer
 	refusedVersion      = "version"      // another version of the protocol
-	refusedMalformed    = "malformed"    // not a request of railscope's
+	refusedMalformed    = "malformed"    // not a request of railscope
 
-	alreadyCounted = "" // already counted, as a connection that was closed before its request was complete
+	alreadyCounted = "" // as a connection that closed before its request was complete
 )
 
 // newRefusals counts what the control channel refuses.

@@ -7,22 +7,22 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Outcome is what a round came to: exactly one of these.
+// Outcome is the result of a round: exactly one of these.
 type Outcome string
 
 // The outcomes of a round.
 const (
-	OK       Outcome = "ok"       // by RDMA, and what arrived is what was sent
-	Degraded Outcome = "degraded" // the same, but a rail is dead or slow: [Result.Degraded]
-	Fallback Outcome = "fallback" // the peer can be reached, but not by RDMA
-	Failed   Outcome = "failed"   // neither way, or what arrived is not what was sent
-	Skipped  Outcome = "skipped"  // nothing is wrong; it was not the time
+	OK       Outcome = "ok"       // by RDMA, and verified
+	Degraded Outcome = "degraded" // likewise, but a rail is dead or slow: [Result.Degraded]
+	Fallback Outcome = "fallback" // the peer is reachable, but not by RDMA
+	Failed   Outcome = "failed"   // not reachable, or the data is corrupt
+	Skipped  Outcome = "skipped"  // not a failure; not the right moment
 )
 
-// Outcomes are all of them.
+// Outcomes are all outcomes.
 func Outcomes() []Outcome { return []Outcome{OK, Degraded, Fallback, Failed, Skipped} }
 
-// Transport is how the bytes went.
+// Transport is how the bytes were sent.
 type Transport string
 
 // The transports.
@@ -32,10 +32,10 @@ const (
 	NoTransport Transport = "none"
 )
 
-// Transports are all of them.
+// Transports are all transports.
 func Transports() []Transport { return []Transport{RDMA, TCP, NoTransport} }
 
-// What goes wrong is said in the same words everywhere.
+// Failures have the same form everywhere.
 type (
 	// Failure is one thing that went wrong: stage, reason, rail, detail.
 	Failure = failure.Failure
@@ -45,26 +45,24 @@ type (
 	Reason = failure.Reason
 )
 
-// Result is what one round came to. Figures that were not measured are nil,
-// never 0. Values are not changed after they left the round.
+// Result is the result of one round. Figures that were not measured are nil, never 0. It is not changed afterwards.
 type Result struct {
-	// as configured; of one that a DNS name stands for, what it calls itself, or its address until it has said so
-	Peer     string
-	PeerNode string // as it calls itself; empty when it did not say
+	Peer     string // as configured; behind a DNS name, the name that it reports, or its address until it does
+	PeerNode string // the name that it reports; empty: none
 	Start    time.Time
 	Duration time.Duration
 
 	Outcome   Outcome
 	Transport Transport
-	Reason    Reason    // of the fallback, the failure, the skip; empty for a round by RDMA
+	Reason    Reason    // of the fallback, failure or skip; empty for a round by RDMA
 	Detail    string    // the same for people
-	Failures  []Failure // everything that went wrong, in order; of a round by RDMA, those of single rails
-	Verified  bool      // the target found what was sent, after every burst
+	Failures  []Failure // all, in order; of a round by RDMA, those of single rails
+	Verified  bool      // the target found the data intact after every burst
 
-	Rails []RailResult // in order of this node's rails; also those that failed
+	Rails []RailResult // in order of this node's rails, also failed ones
 
-	Stealing *float64 // goodput of the striped burst, bytes per second, whichever rail has room taking the next chunk
-	Static   *float64 // the same with equal parts fixed before
+	Stealing *float64 // goodput of the burst in which the next chunk goes to a rail with room, bytes per second
+	Static   *float64 // likewise with equal parts, assigned in advance
 
 	Imbalance  *float64 // of the stealing burst: 1 − the smallest share ([rail.Imbalance])
 	Scaling    *float64 // Stealing ÷ sum of the solos of this round
@@ -72,23 +70,23 @@ type Result struct {
 	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
 
 	TCP        []TCPResult // TCP figures: the baselines of a round by RDMA, or the fallback's own
-	Bytes      int64       // payload moved in all, of all bursts
-	Mismatches []Mismatch  // components whose version differs from the peer's in a way that matters
-	Shared     []Shared    // what rails share that scale badly, when Scaling is low
+	Bytes      int64       // payload moved by all bursts
+	Mismatches []Mismatch  // components whose version is incompatible with the peer's
+	Shared     []Shared    // what the rails share, if Scaling is low
 
-	MinOfExpected float64 // the part of Expected below which goodput is too low; 0: no rail is judged slow
+	MinOfExpected float64 // part of Expected below which a rail is slow; 0: not judged
 }
 
-// Corrupted reports whether something arrived that was not what was sent.
+// Corrupted reports whether the received data was not the data sent.
 func (r Result) Corrupted() bool {
 	return r.Reason == failure.DataMismatch || slices.ContainsFunc(r.Failures, func(f Failure) bool {
 		return f.Reason == failure.DataMismatch
 	})
 }
 
-// RailResult is one rail's part.
+// RailResult is the result of one rail.
 type RailResult struct {
-	Rail, Device string // this node's; Device is empty where only TCP addresses are known
+	Rail, Device string // this node's; Device is empty if only TCP addresses are known
 	Port         int
 	Netdev       string
 	PCIAddress   string
@@ -97,19 +95,17 @@ type RailResult struct {
 	GIDIndex     int
 	GID          string
 	GIDReason    string // why this one
-	PathMTU      int    // bytes, the least of both ends; 0 unknown
+	PathMTU      int    // bytes, the smaller of both ends'; 0 unknown
 
 	Latency  *Latency
 	Solo     *Flow
 	Static   *Flow
 	Stealing *Flow
-	Capacity *float64 // bytes per second that the rail could carry, the least of both ends; nil unknown
-	// bytes per second that it should carry to the peer's; nil: nothing is expected, as of a software device
-	Expected *float64
-	// goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
-	Share *float64
+	Capacity *float64 // bytes per second that the rail could carry, the lower of both ends'; nil: unknown
+	Expected *float64 // bytes per second to the peer's rail; nil: none, as of a software device
+	Share    *float64 // goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
 
-	CounterBytes    *int64   // what the port counter moved by in the stealing burst, headers and all
+	CounterBytes    *int64   // difference of the port counter over the stealing burst, headers included
 	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|
 
 	Failure *Failure // the first; nil: none
@@ -131,7 +127,7 @@ func (f Flow) BytesPerSecond() float64 {
 
 // Latency is the full round trips of 8 B writes, one outstanding: post to completion, CLOCK_MONOTONIC.
 type Latency struct {
-	Samples []time.Duration // in order of size
+	Samples []time.Duration // ascending
 }
 
 // Quantile returns the sample below which the part q of all lies (nearest rank), 0 ≤ q ≤ 1.
@@ -147,22 +143,31 @@ func (l Latency) Quantile(q float64) time.Duration {
 type TCPResult struct {
 	Streams        int // per rail
 	BytesPerSecond float64
-	Retransmits    uint64        // segments sent again, of all streams (TCP_INFO tcpi_total_retrans)
-	PathMTU        int           // bytes, the least of all streams
+	Retransmits    uint64        // segments, of all streams (TCP_INFO tcpi_total_retrans)
+	PathMTU        int           // bytes, the smallest of all streams
 	RTT            time.Duration // smoothed, the largest of all streams, after the burst
 }
 
-// Mismatch is a component of which both ends run different versions.
+// Mismatch is a component whose versions at both ends differ.
 type Mismatch struct {
-	Component   string // one of Components
-	Here, There string
+	Component string `json:"component"` // one of Components
+	Here      string `json:"here"`
+	There     string `json:"there"`
 }
 
-// Components are those that are compared.
+// Components are those whose versions are compared.
 func Components() []string { return []string{"railscope", "kernel", "rdma-core", "firmware"} }
 
-// Shared is a thing that several rails hang on.
+// Progress is how far a stage of a round has come.
+type Progress struct {
+	Stage Stage
+	Rail  string // empty: all of them
+	Done  int64  // bytes; of the latency stage, writes
+	Total int64  // 0: not known
+}
+
+// Shared is something that several rails share.
 type Shared struct {
-	Rails []string
-	What  string // "PCIe link 0000:01:00", for people
+	Rails []string `json:"rails"`
+	What  string   `json:"what"` // "PCIe link 0000:01:00", for people
 }

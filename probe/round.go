@@ -13,28 +13,28 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// round is one visit to one peer. It begins and ends in run; everything else is a step of it. Steps return an error
-// when there is no going on: a [*failure.Failure] with stage and reason. What befalls single rails is noted with the
-// rail, and the round goes on with the others.
+// round is one visit to one peer. It starts and ends in run; every other method is a step of it, and plan.go has the
+// order, sizes and times of the steps. A step returns an error, a [*failure.Failure], when the round cannot go on. The
+// failure of one rail is recorded with the rail, and the round goes on with the others.
 type round struct {
 	node     *Node
-	opts     Options
+	plan     plan
 	peer     string // host:port
-	full     bool   // with solos and baselines
 	progress func(Progress)
 
-	client  *client
-	remote  hello // what the peer said of itself
-	rails   []localRail
-	paths   []*path
-	lease   *heldLease
-	planned int64 // bytes taken from the budget
-	session workerSession
-	bursts  int // still to come, at most
-	res     Result
+	client   *client
+	remote   hello
+	rails    []localRail
+	paths    []*path
+	lease    *heldLease
+	hasSlot  bool
+	reserved int64 // bytes of the node's budget
+	session  workerSession
+	bursts   int // still to come, at most
+	res      Result
 }
 
-// path is one of this node's rails on the way to the peer's.
+// path is one of this node's rails with the peer's rail that it is paired with.
 type path struct {
 	local  localRail
 	peer   *helloRail // nil: none
@@ -44,38 +44,125 @@ type path struct {
 	result *RailResult
 }
 
-// waitForSlot is how long a round waits while this node answers a peer, and
-// releaseTime what is kept of the round's time to end it in order.
-const (
-	waitForSlot = 2 * time.Second
-	releaseTime = time.Second
-)
-
-// run makes the round, from hello to release, and returns what it came to.
+// run makes the round, from hello to release, and returns its result.
 func (r *round) run(ctx context.Context) Result {
-	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.opts.MinOfExpected}
+	r.res = Result{Peer: r.peer, Start: time.Now(), Transport: NoTransport, MinOfExpected: r.plan.MinOfExpected}
 	r.session.node = r.node
-	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.plan.Timeout)
 	defer cancel()
-	var err error
-	if r.node.maintenance() {
-		err = failure.New(failure.StageHello, failure.Maintenance, "this node is in maintenance")
-	} else {
-		err = r.exchangeHello(ctx)
+	err := r.exchangeHello(ctx)
+	if err == nil {
+		err = r.acquire(ctx)
 	}
 	if err == nil {
-		if err = r.acquire(ctx); err == nil {
-			err = r.transfer(ctx)
-			r.release(ctx)
-		}
-		r.free()
+		err = r.transfer(ctx)
+		r.release(ctx)
 	}
+	r.free()
 	r.setOutcome(err)
 	r.res.Duration = time.Since(r.res.Start)
 	return r.res
 }
 
-// transfer moves the bytes: by RDMA, and for comparison by TCP; or, when RDMA cannot be had, by TCP alone.
+// exchangeHello asks the peer who it is, and pairs the rails.
+func (r *round) exchangeHello(ctx context.Context) error {
+	if r.node.maintenance() {
+		return failure.New(failure.StageHello, failure.Maintenance, "this node is in maintenance")
+	}
+	r.progress(Progress{Stage: failure.StageHello})
+	c, err := newClient(r.peer, credentials{r.plan.Security, r.node.secrets})
+	if err != nil {
+		return err
+	}
+	r.client = c
+	if r.remote, err = c.hello(ctx); err != nil {
+		return err
+	}
+	if r.remote.Instance == r.node.instance {
+		return failure.New(failure.StageHello, failure.Self, "%s is this node", r.peer)
+	}
+	r.res.PeerNode = r.remote.Node
+	r.rails, err = r.node.rails()
+	r.rails = r.rails[:min(len(r.rails), worker.MaxRails)]
+	r.plan.rails = len(r.rails)
+	if err != nil && len(r.rails) == 0 {
+		r.addFailure(failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
+	}
+	r.makePaths()
+	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
+	return nil
+}
+
+// makePaths makes one path per rail of this node.
+func (r *round) makePaths() {
+	r.res.Rails = make([]RailResult, len(r.rails))
+	expected := expectations(r.rails, r.plan.ExpectedRate)
+	for i, j := range pairRails(r.rails, r.remote.Rails) {
+		p := &path{local: r.rails[i], result: &r.res.Rails[i]}
+		*p.result = RailResult{Rail: p.local.Name, Device: p.local.Device, Port: p.local.Port, Netdev: p.local.Netdev,
+			PCIAddress: p.local.PCIAddress, GIDIndex: -1, Capacity: positive(p.local.capacity)}
+		var prefixes []netip.Prefix
+		if j >= 0 {
+			p.peer = &r.remote.Rails[j]
+			p.result.PeerRail, p.result.PeerDevice = p.peer.Name, p.peer.Device
+			prefixes = p.peer.Prefixes
+			if p.local.capacity > 0 && p.peer.Capacity > 0 {
+				p.result.Capacity = positive(min(p.local.capacity, p.peer.Capacity))
+			}
+		}
+		switch {
+		case p.peer == nil:
+		case r.plan.ExpectedRate > 0:
+			p.result.Expected = positive(expected[i])
+		case !p.local.software() && !p.peer.Software:
+			p.result.Expected = p.result.Capacity
+		}
+		p.gid = r.node.gid(p.local, prefixes)
+		if p.gid.OK {
+			p.result.GIDIndex, p.result.GID = p.gid.GID.Index, p.gid.GID.Addr.Unmap().String()
+		}
+		p.result.GIDReason = p.gid.Reason
+		r.paths = append(r.paths, p)
+	}
+}
+
+// positive returns a pointer to v, or nil for 0, which stands for unknown.
+func positive(v float64) *float64 {
+	if v <= 0 {
+		return nil
+	}
+	return &v
+}
+
+// acquire acquires what a transfer needs: this node's slot, bytes of its budget, rails without other traffic, and the
+// peer's lease.
+func (r *round) acquire(ctx context.Context) error {
+	r.progress(Progress{Stage: failure.StageLease})
+	holder, ok := r.node.slot.acquire(ctx, slotTime, netip.Addr{}, "asking "+r.remote.Node)
+	switch {
+	case !ok && ctx.Err() != nil:
+		return timeUp(ctx)
+	case !ok:
+		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
+	}
+	r.hasSlot = true
+	r.node.slot.start(netip.Addr{})
+	bytes := r.plan.bytes()
+	if wait, ok := r.node.askBudget.reserve(bytes); !ok {
+		return budgetFailure("this node's", bytes, wait)
+	}
+	r.reserved = bytes
+	if f := r.node.busy(ctx, r.rails, r.plan.BusyAbove); f != nil {
+		return f
+	}
+	r.node.loadRDMACore(ctx)
+	lease, err := r.client.acquireLease(ctx,
+		leaseRequest{Node: r.node.name(), Instance: r.node.instance, Bytes: bytes})
+	r.lease = lease
+	return err
+}
+
+// transfer moves the bytes: by RDMA, and for comparison over TCP; or, if RDMA fails, over TCP alone.
 func (r *round) transfer(ctx context.Context) error {
 	ctx, stop := r.watchLease(ctx)
 	defer stop()
@@ -83,7 +170,7 @@ func (r *round) transfer(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.res.Transport = RDMA
-		if r.full {
+		if r.plan.full {
 			r.baseline(ctx)
 		}
 	case r.fallsBack(ctx, err):
@@ -93,7 +180,7 @@ func (r *round) transfer(ctx context.Context) error {
 		}
 	}
 	if f := cause(ctx); f != nil {
-		return f // the reason, of which err is only a consequence
+		return f // err is only a consequence
 	}
 	if f := timeUp(ctx); f != nil && err != nil && r.res.Transport == NoTransport {
 		return f
@@ -101,7 +188,7 @@ func (r *round) transfer(ctx context.Context) error {
 	return err
 }
 
-// fallsBack reports whether TCP is worth a try after err: RDMA did not work, and that is all that is wrong.
+// fallsBack reports whether TCP is worth an attempt after err: only RDMA failed.
 func (r *round) fallsBack(ctx context.Context, err error) bool {
 	switch f := failure.As("", err); f.Reason {
 	case failure.PeerLost, failure.PeerUnreachable, failure.LeaseLost, failure.Protocol, failure.Unauthorized,
@@ -112,7 +199,7 @@ func (r *round) fallsBack(ctx context.Context, err error) bool {
 	}
 }
 
-// watch returns a context that ends when the lease does.
+// watchLease returns a context that ends when the lease does.
 func (r *round) watchLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
@@ -134,134 +221,19 @@ func cause(ctx context.Context) *failure.Failure {
 	return f
 }
 
-// over says why the round's context is done, or nil while it is not.
+// timeUp returns why the round's context is done, or nil while it is not.
 func timeUp(ctx context.Context) *failure.Failure {
 	f := cause(ctx)
 	switch {
 	case ctx.Err() == nil || f != nil:
 		return f
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return failure.New(failure.StageRelease, failure.Timeout, "the round's time was over before it was done")
+		return failure.New(failure.StageRelease, failure.Timeout, "the round did not finish within its timeout")
 	}
-	return failure.New(failure.StageRelease, failure.Canceled, "told to stop")
+	return failure.New(failure.StageRelease, failure.Canceled, "interrupted")
 }
 
-// hello asks the peer who it is, and pairs the rails.
-func (r *round) exchangeHello(ctx context.Context) error {
-	r.progress(Progress{Stage: failure.StageHello})
-	c, err := newClient(r.peer, credentials{r.opts.Security, r.node.secrets})
-	if err != nil {
-		return err
-	}
-	r.client = c
-	if r.remote, err = c.hello(ctx); err != nil {
-		return err
-	}
-	if r.remote.Instance == r.node.instance {
-		return failure.New(failure.StageHello, failure.Self, "%s is this node itself", r.peer)
-	}
-	r.res.PeerNode = r.remote.Node
-	r.rails, err = r.node.rails()
-	r.rails = r.rails[:min(len(r.rails), worker.MaxRails)]
-	if err != nil && len(r.rails) == 0 {
-		r.addFailure(failure.New(failure.StageOpen, failure.Other, "the rails of this node cannot be told: %v", err))
-	}
-	r.pair()
-	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
-	return nil
-}
-
-// pair makes the paths, one per own rail.
-func (r *round) pair() {
-	var names, peerNames []string
-	var own, theirs [][]netip.Prefix
-	for _, o := range r.rails {
-		names, own = append(names, o.Name), append(own, o.prefixes)
-	}
-	for _, p := range r.remote.Rails {
-		peerNames, theirs = append(peerNames, p.Name), append(theirs, p.Prefixes)
-	}
-	r.res.Rails = make([]RailResult, len(r.rails))
-	expected := expectations(r.rails, r.opts.ExpectedRate)
-	for i, m := range pairRails(names, own, peerNames, theirs) {
-		p := &path{local: r.rails[i], result: &r.res.Rails[i]}
-		*p.result = RailResult{Rail: p.local.Name, Device: p.local.Device, Port: p.local.Port, Netdev: p.local.Netdev,
-			PCIAddress: p.local.PCIAddress, GIDIndex: -1, Capacity: positive(p.local.capacity)}
-		var prefixes []netip.Prefix
-		if m.peer >= 0 {
-			p.peer = &r.remote.Rails[m.peer]
-			p.result.PeerRail, p.result.PeerDevice = p.peer.Name, p.peer.Device
-			prefixes = p.peer.Prefixes
-			if p.local.capacity > 0 && p.peer.Capacity > 0 {
-				p.result.Capacity = positive(min(p.local.capacity, p.peer.Capacity))
-			}
-		}
-		switch {
-		case p.peer == nil:
-		case r.opts.ExpectedRate > 0:
-			p.result.Expected = positive(expected[m.own])
-		case !p.local.software() && !p.peer.Software:
-			p.result.Expected = p.result.Capacity
-		}
-		p.gid = r.node.gid(p.local, prefixes)
-		if p.gid.OK {
-			p.result.GIDIndex, p.result.GID = p.gid.GID.Index, p.gid.GID.Addr.Unmap().String()
-		}
-		p.result.GIDReason = p.gid.Reason
-		r.paths = append(r.paths, p)
-	}
-}
-
-// known makes a figure of a number that is 0 when it is not known.
-func positive(v float64) *float64 {
-	if v <= 0 {
-		return nil
-	}
-	return &v
-}
-
-// obtain gets all that allows a transfer: this node's place, bytes of the
-// budget, rails that nobody else needs, and the peer's lease.
-func (r *round) acquire(ctx context.Context) error {
-	r.progress(Progress{Stage: failure.StageLease})
-	wait, cancel := context.WithTimeout(ctx, waitForSlot)
-	defer cancel()
-	if holder, ok := r.node.slot.wait(wait, "asking "+r.remote.Node); !ok {
-		r.node.turns.refused(netip.Addr{})
-		if ctx.Err() != nil {
-			return timeUp(ctx)
-		}
-		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
-	}
-	r.planned = 1 // the slot is taken
-	r.node.turns.begin(netip.Addr{})
-	plan := roundBytes(r.opts, r.full, len(r.rails))
-	if wait, ok := r.node.askBudget.reserve(plan); !ok {
-		return failure.New(failure.StageLease, failure.Budget,
-			"this node's probe budget is used up; there will be %d bytes in %v", plan, wait.Round(time.Second))
-	}
-	r.planned += plan
-	if f := r.node.busy(ctx, r.rails, r.opts.BusyAbove); f != nil {
-		return f
-	}
-	r.node.loadRDMACore(ctx)
-	lease, err := r.client.acquireLease(ctx, leaseRequest{Node: r.node.name(), Instance: r.node.instance, Bytes: plan})
-	r.lease = lease
-	return err
-}
-
-// roundBytes is the most that a round writes: both striped halves, and in a full one the solos, half as much, and two
-// baselines of a quarter; or the fallback's half after as much by RDMA as came before it.
-func roundBytes(o Options, full bool, rails int) int64 {
-	small := int64(rails+1) *
-		(fullPackets*4096 + 8*int64(o.LatencySamples) + 4096) // first writes, latencies, what is rounded up
-	if full {
-		return 2*o.Transfer + small
-	}
-	return o.Transfer + o.Transfer/2 + small
-}
-
-// release ends what this node holds open, and gives the lease back.
+// release closes the session, and releases the lease.
 func (r *round) release(ctx context.Context) {
 	r.progress(Progress{Stage: failure.StageRelease})
 	if err := r.session.end(); err != nil {
@@ -274,19 +246,22 @@ func (r *round) release(ctx context.Context) {
 	}
 }
 
-// giveUp gives back this node's place and the bytes that were not used.
+// free returns what the round acquired of this node, however it ended.
 func (r *round) free() {
-	r.client.close()
-	if r.planned == 0 {
+	if r.client != nil {
+		r.client.close()
+	}
+	if !r.hasSlot {
 		return
 	}
-	_ = r.session.end() // release did, if the round came to it
-	r.node.askBudget.settle(r.planned-1, r.res.Bytes)
-	r.node.turns.end()
-	r.node.slot.free()
+	_ = r.session.end() // release reported the error, unless the round did not come to it
+	if r.reserved > 0 {
+		r.node.askBudget.settle(r.reserved, r.res.Bytes)
+	}
+	r.node.slot.release()
 }
 
-// note keeps what went wrong, once.
+// addFailure records a failure, once.
 func (r *round) addFailure(err error) {
 	f := failure.As(failure.StageOpen, err)
 	if f != nil && !slices.Contains(r.res.Failures, *f) {
@@ -294,7 +269,7 @@ func (r *round) addFailure(err error) {
 	}
 }
 
-// conclude says in one word what the round came to. err is why it was not by RDMA, or nil.
+// setOutcome sets the outcome. err is why the round was not by RDMA, or nil.
 func (r *round) setOutcome(err error) {
 	f := failure.As(failure.StageOpen, err)
 	switch {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Every node works out alone when it asks whom, and no two rounds of a fleet meet: a round-robin tournament by the
-// circle method, over the sorted names of all nodes, with the wall clock for a conductor. In each slot every node has
-// at most one partner; in the slot's first half the one that sorts first asks, in the second half the other. Every pair
-// meets once in n−1 slots (n if n is odd). Lists or clocks that differ cost nothing but a denied lease now and then.
+// Each node computes on its own when it asks whom, and no two rounds of a fleet overlap: a round-robin tournament by the
+// circle method, over the sorted names of all nodes and the wall clock. In each slot every node has at most one partner;
+// the one that sorts first asks in the first half, the other in the second. Every pair meets once in n−1 slots (n if n
+// is odd). Different lists or clocks cost only a denied lease now and then.
 
-// minHalf is the least time a node gets to ask: a round, and some air.
+// minHalf is the least time in which a node may ask: a round and a margin.
 const minHalf = 500 * time.Millisecond
 
-// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 go
-// round, m stands still, with m = n−1 made odd. i and j must differ and be below n.
+// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 rotate, m
+// does not, with m = n−1 made odd. i and j must differ and be below n.
 func pairSlot(i, j, n int) (slot, slots int) {
 	m := n - 1 | 1
 	switch {
@@ -27,17 +27,15 @@ func pairSlot(i, j, n int) (slot, slots int) {
 	return (i + j) % m, m
 }
 
-// cycleOf is how long it takes so many nodes until each has asked every other
-// once: the interval, unless that is too short.
+// cycleOf is the time in which each of so many nodes asks every other once: the interval, unless that is too short.
 func cycleOf(nodes int, interval time.Duration) time.Duration {
 	slots := max(nodes-1, 0) | 1
 	return max(interval, time.Duration(2*slots)*minHalf)
 }
 
-// untilRound returns how long self waits, from now on the wall clock, until it asks peer: more than nothing, and at
-// most one cycle. It is a duration so that whoever waits does so by the monotonic clock: a wall clock that is set back
-// by hours, or forward, moves the rounds within their cycle, and does nothing else. names are those of all nodes,
-// sorted, without doubles, and hold both.
+// untilRound returns how long self waits from now, on the wall clock, until it asks peer: more than 0, at most one cycle.
+// It is a duration, waited for on the monotonic clock: setting the wall clock only moves rounds within their cycle.
+// names are those of all nodes, sorted and unique, with both of these.
 func untilRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Duration {
 	i, _ := slices.BinarySearch(names, self)
 	j, _ := slices.BinarySearch(names, peer)
@@ -47,7 +45,7 @@ func untilRound(names []string, self, peer string, interval time.Duration, now t
 	if i > j {
 		offset += cycle / time.Duration(2*slots)
 	}
-	// Not all pairs of nodes in the world at the full minute.
+	// Spread fleets over the cycle: otherwise all would start at the full minute.
 	offset += time.Duration(hash(names[0]+"\x00"+names[len(names)-1]) % uint64(cycle))
 	wait := now.Truncate(cycle).Add(offset % cycle).Sub(now.Round(0))
 	if wait <= 0 {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,9 +16,8 @@ import (
 	"github.com/railscope/railscope/internal/secret"
 )
 
-// Bounds on the files of tokens and certificates: how large one may be, how long a request waits for it, after how long
-// another read is tried beside one that hangs, 8 times as long for each that hangs already, and how many may hang for
-// one file.
+// Limits for token and certificate files: size, how long a request waits for one, after how long another read is tried
+// beside one that hangs (8 times as long for each further one), and how many may hang for one file.
 const (
 	maxSecretFile    = 1 << 20
 	maxTokens        = secret.MaxTokens
@@ -26,30 +26,30 @@ const (
 	maxStuckReads    = 4
 )
 
-// secretFiles reads tokens and certificates each time they are needed, so that a replaced file holds from the next
-// request on. A file that hangs, is gone or makes no sense leaves the last good value in use. Safe for concurrent use.
+// secretFiles reads tokens and certificates whenever they are needed, so that a replaced file applies to the next
+// request. If a file hangs, is gone or invalid, its last good value stays in use. Safe for concurrent use.
 type secretFiles struct {
 	read  func(path string) ([]byte, error)
 	lanes lane.Group[content]
 
 	mu        sync.Mutex // protects all following fields
 	entries   map[string]*secretValue
-	warned    map[string][sha256.Size]byte // token file → content that was warned of
+	warned    map[string][sha256.Size]byte // token file → content with a warning
 	fault     func(path string, err error)
 	weakToken func(path string, bytes int)
 }
 
-// content is what a read came to.
+// content is the result of a read.
 type content struct {
 	data []byte
 	err  error
 }
 
-// secretValue is what a file, or a pair of files, was last good for.
+// secretValue is the last good value of a file, or a pair of files.
 type secretValue struct {
-	lock  chan struct{} // holds one while somebody reads; protects all following fields
+	lock  chan struct{} // a semaphore; protects all following fields
 	good  any
-	fault string // why the files cannot be used now; empty: they can
+	fault string // why the files cannot be used; empty: they can
 }
 
 func newSecretFiles() *secretFiles {
@@ -62,14 +62,14 @@ func newSecretFiles() *secretFiles {
 	}
 }
 
-// report sets who is told of files that cannot be used, and of weak tokens.
+// setObservers sets the functions that are called for files that cannot be used, and for weak tokens.
 func (s *secretFiles) setObservers(fault func(path string, err error), short func(path string, bytes int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault, s.weakToken = fault, short
 }
 
-// warnAgain lets the warnings of weak tokens come again, once.
+// resetWarnings repeats the warnings of weak tokens, once.
 func (s *secretFiles) resetWarnings() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,10 +85,10 @@ func (s *secretFiles) value(key string) *secretValue {
 	return s.entries[key]
 }
 
-// loadSecret returns what parse makes of the files, or the last good value while they cannot be read or make no sense.
+// loadSecret returns what parse makes of the files, or the last good value while that fails.
 func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
 	v := s.value(kind + "\x00" + strings.Join(paths, "\x00"))
-	v.lock <- struct{}{} // held for a little more than secretTime at most
+	v.lock <- struct{}{}
 	defer func() { <-v.lock }()
 	var good T
 	data, err := s.readAll(paths)
@@ -129,9 +129,9 @@ func (s *secretFiles) readAll(paths []string) ([][]byte, error) {
 	return all, nil
 }
 
-// readOne reads a file within secretTime. While a read hangs the others do not wait for it. After secretStuck another
-// is tried, because a file system that was repaired may never let go of the threads that were waiting for it; and after
-// 4 and 32 minutes more, so that a long outage does not use up all tries.
+// readOne reads a file within secretReadTime. Reads of other files do not wait for one that hangs. After
+// secretRetryAfter another read is tried, because a repaired file system may never wake the threads that wait for it;
+// and after 4 and 32 minutes more, so that a long outage does not use up all attempts.
 func (s *secretFiles) readOne(path string) ([]byte, error) {
 	for i, patience := 0, secretRetryAfter; i < maxStuckReads; i, patience = i+1, 8*patience {
 		res := s.lanes.Run(secretReadTime, []string{path + "\x00" + strconv.Itoa(i)}, func(string) content {
@@ -150,12 +150,11 @@ func (s *secretFiles) readOne(path string) ([]byte, error) {
 	return nil, errHangs(path)
 }
 
-// errHangs has no time in it, so that a file that hangs is one fault, logged once.
+// errHangs contains no time, so that it is logged once.
 func errHangs(path string) error {
-	return fmt.Errorf("%s: reading it does not end: is its file system there?", path)
+	return fmt.Errorf("%s: read hangs: is its file system available?", path)
 }
 
-// tokens returns those of a token file.
 func (s *secretFiles) tokens(path string) (tokens, error) {
 	return loadSecret(s, "token", []string{path}, func(data [][]byte) (tokens, error) {
 		list, err := secret.Tokens(data[0])
@@ -168,12 +167,9 @@ func (s *secretFiles) tokens(path string) (tokens, error) {
 	})
 }
 
-// warn tells of a token that can be guessed, once for each content.
+// warn reports a token that can be guessed, once for each content.
 func (s *secretFiles) warn(path string, list tokens, content [sha256.Size]byte) {
-	shortest := len(list[0])
-	for _, t := range list {
-		shortest = min(shortest, len(t))
-	}
+	shortest := len(slices.MinFunc(list, func(a, b string) int { return len(a) - len(b) }))
 	s.mu.Lock()
 	short, warned := s.weakToken, s.warned[path] == content
 	s.warned[path] = content
@@ -183,7 +179,6 @@ func (s *secretFiles) warn(path string, list tokens, content [sha256.Size]byte) 
 	}
 }
 
-// certificate returns a certificate with its key.
 func (s *secretFiles) certificate(cert, key string) (*tls.Certificate, error) {
 	return loadSecret(s, "certificate", []string{cert, key}, func(data [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(data[0], data[1])
@@ -194,12 +189,11 @@ func (s *secretFiles) certificate(cert, key string) (*tls.Certificate, error) {
 	})
 }
 
-// pool returns the authorities of a file.
 func (s *secretFiles) pool(path string) (*x509.CertPool, error) {
 	return loadSecret(s, "authorities", []string{path}, func(data [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(data[0]) {
-			return nil, errors.New(path + " holds no certificate in PEM")
+			return nil, errors.New(path + " contains no PEM certificate")
 		}
 		return pool, nil
 	})

@@ -110,7 +110,7 @@ func TestSecretFileKept(t *testing.T) {
 			time.Sleep(time.Second)
 			expect("it still hangs", "second token, 16+ bytes", 0)
 		}
-		said("it hangs", "reading it does not end")
+		said("it hangs", "read hangs")
 		s.set("third token, 16+ bytes", nil, nil)
 		expect("repaired, but the read of before is still in the kernel", "second token, 16+ bytes", 0)
 		close(hang)

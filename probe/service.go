@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Service is the probe of a running exporter: the prober and the responder of
-// the configuration in force, on one node. Safe for concurrent use.
+// Service is the probe of a running exporter: the prober and the responder of the applied configuration. Safe for
+// concurrent use.
 type Service struct {
 	node    *Node
 	observe func(Result)
 	events  Events
 	listen  func(address string) (net.Listener, error)
-	conns   chan net.Conn // from the door to whichever responder is in force
+	conns   chan net.Conn // from the listener to the current responder
 
-	active    atomic.Bool                     // something is in force
-	listener  atomic.Pointer[controlListener] // whoever counts must not wait for a change to end; nil: nobody is answered
+	active    atomic.Bool                     // options are applied
+	listener  atomic.Pointer[controlListener] // Stats must not wait for a change; nil: nobody is answered
 	responder atomic.Pointer[Responder]       // likewise
 	prober    atomic.Pointer[Prober]          // likewise
 
@@ -32,25 +32,24 @@ type Service struct {
 	closed  bool
 }
 
-// Events are told to whoever keeps the log and the series. Nil ones are told to nobody.
+// Events are for the log and the series. Each is optional.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
-	// peers are not answered for now: the address cannot be listened on; it is tried again
-	Stopped func(err error)
-	// Peers are those whose results come from now on, by [Result.Peer]. It is never called while a result is observed.
+	Stopped   func(err error)     // peers are not answered: listening failed, and is retried
+	// Peers are those whose results follow, by [Result.Peer]. It is never called while a result is observed.
 	Peers func(peers []string)
-	// Resolved tells of a DNS name, host:port, for how many peers it stands, when that changes or the lookup begins to
-	// fail or to succeed. With an error they are those of before.
+	// Resolved is called for a DNS name, host:port, with its number of peers, when that changes or its lookup starts to
+	// fail or to succeed. With an error, they are those of before.
 	Resolved func(name string, peers int, err error)
-	// SecretFile is told when a token or certificate file that was good cannot be used any more, so that what it held
-	// last stays in use, and, with nil, when it can again.
+	// SecretFile is called when a good token or certificate file can no longer be used and its last content stays in
+	// use, and with nil when it can be used again.
 	SecretFile func(path string, err error)
-	// WeakToken is told of a token file whose shortest token has so few bytes that
-	// it can be guessed: once for each content, and again when options are applied.
+	// WeakToken is called for a token file whose shortest token has so few bytes that it can be guessed: once for each
+	// content, and again when options are applied.
 	WeakToken func(path string, bytes int)
 }
 
-// orNobody returns events that can be called.
+// withDefaults returns events that can all be called.
 func (e Events) withDefaults() Events {
 	if e.Answering == nil {
 		e.Answering = func(net.Addr) {}
@@ -73,7 +72,7 @@ func (e Events) withDefaults() Events {
 	return e
 }
 
-// NewService returns a service that does nothing yet.
+// NewService returns a service that is idle until options are applied.
 func NewService(node *Node, observe func(Result), events Events) *Service {
 	events = events.withDefaults()
 	node.secrets.setObservers(events.SecretFile, events.WeakToken)
@@ -81,27 +80,16 @@ func NewService(node *Node, observe func(Result), events Events) *Service {
 		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
 }
 
-// Apply is [Service.Prepare] and [Change.Commit] in one.
-func (s *Service) Apply(ctx context.Context, opts *Options) error {
-	change, err := s.Prepare(opts, false)
-	if err != nil {
-		return err
-	}
-	change.Commit(ctx)
-	return nil
-}
-
-// Change is a change of the options in force that can no longer fail.
+// Change is a change of the applied options that can no longer fail.
 type Change struct {
 	service   *Service
 	opts      *Options
 	responder *Responder
-	listener  *controlListener // of the new options, which may be the old one
+	listener  *controlListener // of the new options; may be the current one
 }
 
-// Prepare checks options, nil for none, and opens the address that they name. An error changes nothing of what is in
-// force. With retry, an address that cannot be listened on is no error: it is tried again until it can. What is
-// returned must be committed.
+// Prepare checks options, nil for none, and opens the address that they name. An error changes nothing. With retry, an
+// address that cannot be listened on is not an error, but retried. The result must be committed.
 func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +103,7 @@ func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	if c.listener = s.listener.Load(); c.listener != nil && c.listener.address == opts.Listen {
-		return c, nil // also while it waits for its address
+		return c, nil // also while it retries
 	}
 	l, err := s.openLocked(opts.Listen)
 	if err != nil && !retry {
@@ -125,8 +113,8 @@ func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	return c, nil
 }
 
-// openLocked listens on an address. Where the old one keeps it taken, as the same port on all addresses does, that is
-// closed first, and opened again if it was in vain.
+// openLocked listens on an address. If the current listener occupies it, as with the same port on all addresses, that is
+// closed first, and opened again after an error.
 func (s *Service) openLocked(address string) (net.Listener, error) {
 	l, err := s.listen(address)
 	old := s.listener.Load()
@@ -142,8 +130,8 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 	return nil, err
 }
 
-// listenAgain listens on an address that was ours until now. It tries for a moment: a worker that is being forked holds
-// all descriptors until it runs its own program.
+// listenAgain listens on an address that was just ours. It retries for a moment: a worker that is being forked holds all
+// descriptors until it runs its own program.
 func (s *Service) listenAgain(address string) (net.Listener, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
 		l, err := s.listen(address)
@@ -159,8 +147,8 @@ func samePort(a, b string) bool {
 	return errA == nil && errB == nil && portA == portB
 }
 
-// Commit puts the options in force, in the place of those that were: their rounds
-// are broken off, their leases end. A door that stays is never closed meanwhile.
+// Commit applies the options and replaces the previous ones: their rounds and leases end. A listener that stays is never
+// closed meanwhile.
 func (c *Change) Commit(ctx context.Context) {
 	s := c.service
 	s.mu.Lock()
@@ -181,7 +169,7 @@ func (c *Change) Commit(ctx context.Context) {
 	}
 }
 
-// startLocked starts prober and responder; r is nil where nobody is to be answered.
+// startLocked starts prober and responder; r is nil if nobody is answered.
 func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.running = &sync.WaitGroup{}
@@ -208,7 +196,7 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	s.active.Store(true)
 }
 
-// Close ends everything, and the worker process.
+// Close ends rounds, leases, listener and worker process.
 func (s *Service) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +220,7 @@ func (s *Service) endLocked() {
 	s.prober.Store(nil)
 }
 
-// Stats is what the service counts beside the results.
+// Stats are counts beside the results.
 func (s *Service) Stats() Stats {
 	st := Stats{Running: s.active.Load(), BudgetBytes: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
 		WorkerRestarts: s.node.worker.Restarts()}

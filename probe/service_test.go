@@ -288,3 +288,13 @@ func TestProberStops(t *testing.T) {
 	}
 	p.clean()
 }
+
+// Apply is [Service.Prepare] and [Change.Commit] in one.
+func (s *Service) Apply(ctx context.Context, opts *Options) error {
+	change, err := s.Prepare(opts, false)
+	if err != nil {
+		return err
+	}
+	change.Commit(ctx)
+	return nil
+}

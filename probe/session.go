@@ -33,16 +33,16 @@ type tokens []string
 // it: a relay in the middle makes the two differ.
 type binding struct {
 	asker, target []byte         // nonces
-	address       netip.AddrPort // that the asker dialled, and at which the target was reached
+	address       netip.AddrPort // dialled by the asker, and at which the target was reached
 	tls           []byte         // exported keying material; empty without TLS
 }
 
-// session is the keys of one connection, and how many requests it has carried.
+// session is the keys of one connection, and the number of its requests.
 type session struct {
-	token   string // of which the keys were derived
+	token   string // that the keys are derived from
 	request []byte // key of the asker's messages
 	answer  []byte // key of the target's messages
-	data    []byte // key from which those of leases are derived
+	data    []byte // that the keys of leases are derived from
 	count   uint64 // requests so far
 }
 
@@ -69,8 +69,7 @@ func (b binding) session(token string) (*session, error) {
 		key     *[]byte
 		purpose string
 	}{{&s.request, "asker to target"}, {&s.answer, "target to asker"}, {&s.data, "data"}} {
-		info := fields([]byte(protocolName), []byte(k.purpose), []byte("asker"), []byte("target"),
-			[]byte(plainAddress(b.address).String()), b.tls)
+		info := fields(protocolName, k.purpose, "asker", "target", plainAddress(b.address).String(), string(b.tls))
 		if *k.key, err = hkdf.Expand(sha256.New, prk, string(info), keySize); err != nil {
 			return nil, fmt.Errorf("derive the session key: %w", err)
 		}
@@ -78,9 +77,9 @@ func (b binding) session(token string) (*session, error) {
 	return s, nil
 }
 
-// dataKey is the key of a lease's TCP port. Both ends derive it, it never travels.
+// dataKey is the key of a lease's TCP port. Both ends derive it, it is never sent.
 func (s *session) dataKey(lease string) (key [keySize]byte) {
-	b, err := hkdf.Expand(sha256.New, s.data, string(fields([]byte("lease"), []byte(lease))), keySize)
+	b, err := hkdf.Expand(sha256.New, s.data, string(fields("lease", lease)), keySize)
 	if err != nil {
 		panic(err) // only for more than 255 times the size of the hash
 	}
@@ -89,7 +88,7 @@ func (s *session) dataKey(lease string) (key [keySize]byte) {
 }
 
 // fields joins values so that no two lists of values give the same bytes.
-func fields(values ...[]byte) []byte {
+func fields(values ...string) []byte {
 	var out []byte
 	for _, v := range values {
 		out = binary.BigEndian.AppendUint64(out, uint64(len(v)))
@@ -99,14 +98,9 @@ func fields(values ...[]byte) []byte {
 }
 
 func mac(key []byte, values ...string) []byte {
-	mac := hmac.New(sha256.New, key)
-	var size [8]byte
-	for _, v := range values {
-		binary.BigEndian.PutUint64(size[:], uint64(len(v)))
-		mac.Write(size[:])
-		mac.Write([]byte(v))
-	}
-	return mac.Sum(nil)
+	h := hmac.New(sha256.New, key)
+	h.Write(fields(values...))
+	return h.Sum(nil)
 }
 
 // digest is how a body goes into a proof.

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
@@ -9,52 +10,41 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// open begins the target's session: scratch memory, and its ends of the rails. The session that the lease had before is
-// ended first, whatever comes of this one.
+// open opens the target's session: scratch memory, and its ends of the rails. The previous session of the lease is
+// closed first, also if this one fails.
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
 	err = l.do(ctx, func(ctx context.Context) error {
 		l.endSessionLocked()
-		opened, err := r.openSession(ctx, l, req)
+		opened, err := r.openSessionLocked(ctx, l, req)
 		reply = opened
 		return err
 	})
 	return reply, err
 }
 
-// openSession opens it. Call with the lease's mu held.
-func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest) (openReply, error) {
+// openSessionLocked opens it. Call with the lease's mu held.
+func (r *Responder) openSessionLocked(ctx context.Context, l *lease, req *openRequest) (openReply, error) {
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
 		QueuePairs: req.QueuePairs, Key: l.key[:]}
+	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
 		if args.Grant = l.bytes - l.session.received; args.Grant <= 0 {
 			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget,
-				"all %d bytes that were granted have come in over TCP", l.bytes))
+				"all %s that were granted have arrived over TCP", mib(l.bytes)))
 		}
 	}
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
-	rails, _ := r.node.rails()
-	at := map[string]int{} // rail → place in the request
-	byName := map[string]localRail{}
-	for _, own := range rails {
-		byName[own.Name] = own
-	}
+	index := map[string]int{} // rail → its place in the request
 	for i, want := range req.Rails {
-		own, there := byName[want.Rail]
 		arg := worker.RailArg{Name: want.Rail}
 		if req.Transport == worker.RDMA {
-			if !there {
-				reply.Ends[i].Failure = railFailure(want.Rail, failure.NoDevice, "the peer has no rail %s any more",
-					want.Rail)
-				continue
-			}
-			choice := r.node.gid(own, want.Prefixes)
-			if f := own.unusable(choice); f != nil {
+			var f *failure.Failure
+			if arg, f = r.railArg(rails, want); f != nil {
 				reply.Ends[i].Failure = f
 				continue
 			}
-			arg = rdmaRail(own, choice)
 		}
-		at[want.Rail] = i
+		index[want.Rail] = i
 		args.Rails = append(args.Rails, arg)
 	}
 	if len(args.Rails) == 0 {
@@ -70,12 +60,11 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	reply.TCPPort = opened.TCPPort
 	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
 	for _, end := range opened.Ends {
-		i := at[end.Name]
+		i := index[end.Name]
 		reply.Ends[i] = end
 		if end.Failure != nil {
 			end.Failure.Stage = failure.StageOpen
-		}
-		if remote := req.Rails[i].Remote; end.Failure == nil && req.Transport == worker.RDMA {
+		} else if remote := req.Rails[i].Remote; req.Transport == worker.RDMA {
 			connect.Rails = append(connect.Rails, worker.ConnectRail{Name: end.Name, Remote: remote,
 				PathMTU: pathMTU(end, remote), InFlight: time.Second})
 		}
@@ -85,7 +74,7 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	}
 	connected, err := l.session.current.Connect(ctx, connect)
 	for _, f := range connected.Failures {
-		if i, ok := at[f.Rail]; ok {
+		if i, ok := index[f.Rail]; ok {
 			f.Stage = failure.StageConnect
 			reply.Ends[i].Failure = &f
 		}
@@ -96,19 +85,25 @@ func (r *Responder) openSession(ctx context.Context, l *lease, req *openRequest)
 	return reply, nil
 }
 
-func railFailure(name string, reason failure.Reason, format string, args ...any) *failure.Failure {
-	f := failure.New(failure.StageOpen, reason, format, args...)
-	f.Rail = name
-	return f
+// railArg is a rail that the asker wants to use, or why it cannot.
+func (r *Responder) railArg(rails []localRail, want openRail) (worker.RailArg, *failure.Failure) {
+	i := slices.IndexFunc(rails, func(own localRail) bool { return own.Name == want.Rail })
+	if i < 0 {
+		f := failure.New(failure.StageOpen, failure.NoDevice, "the peer no longer has rail %s", want.Rail)
+		f.Rail = want.Rail
+		return worker.RailArg{}, f
+	}
+	choice := r.node.gid(rails[i], want.Prefixes)
+	return rdmaRail(rails[i], choice), rails[i].unusable(choice)
 }
 
-// rdmaRail is a rail with its GID as the worker wants to hear of it.
+// rdmaRail is a rail with its GID, for the worker.
 func rdmaRail(own localRail, choice rail.Choice) worker.RailArg {
 	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
 		GID: choice.GID.Addr, Netdev: own.Netdev}
 }
 
-// pathMTU is the least of both ends, in bytes.
+// pathMTU is the smaller of both ends', in bytes.
 func pathMTU(a, b worker.End) int {
 	if b.ActiveMTU == 0 {
 		return a.ActiveMTU
@@ -120,7 +115,7 @@ func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArg
 	err = l.do(ctx, func(ctx context.Context) error {
 		if l.session.current == nil {
 			return failure.New(failure.StageVerify, failure.Protocol,
-				"nothing was opened, so nothing can have been written")
+				"verify before open")
 		}
 		verified, err := l.session.current.Verify(ctx, *args)
 		if err != nil {

@@ -93,7 +93,7 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 		t.Fatalf("%d bytes written", n)
 	}
 	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != failure.Budget || !strings.Contains(f.Detail,
-		"1048576") {
+		"all 1.0 MiB") {
 		t.Errorf("another session: %v", f)
 	}
 	if text, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
@@ -112,13 +112,13 @@ func TestLeaseTooMuch(t *testing.T) {
 		says          string
 	}{
 		{8 * gib, gib, ""},
-		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, an eighth of its hourly budget or one round of " +
-			"default size: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
+		{8 * gib, gib + 1, "grants at most 1024.0 MiB to one lease, 1/8 of its hourly budget or one round with " +
+			"default options: lower transfer on this node to 511 MiB, or raise budget on the peer to 8193 MiB/h"},
 		{8 * gib, 1 << 40, "raise budget on the peer to 8388609 MiB/h"},
-		{gib / 16, defaultRound(), "grants at most 64.0 MiB to one lease, all of its hourly budget: " +
+		{gib / 16, defaultPlan().bytes(), "grants at most 64.0 MiB to one lease, all of its hourly budget: " +
 			"lower transfer on this node to 31 MiB, or raise budget on the peer to 130 MiB/h"},
-		{1 << 20, defaultRound(), "all of its hourly budget: raise budget on the peer to 130 MiB/h"},
-		{gib, defaultRound(), ""},
+		{1 << 20, defaultPlan().bytes(), "all of its hourly budget: raise budget on the peer to 130 MiB/h"},
+		{gib, defaultPlan().bytes(), ""},
 		{gib, gib / 4, "lower transfer on this node to 64 MiB"},
 	} {
 		p.b.answerBudget.resize(tc.budget)
@@ -178,7 +178,7 @@ func TestLeaseIdleUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
 		for counted, want := range map[bool]bool{true: true, false: false} {
-			g := guard{rails: []localRail{{}}, start: map[string]rail.Traffic{"": {}}, receiving: true, granted: 1}
+			g := guard{rails: []localRail{{}}, start: map[string]rail.Traffic{"": {}}, granted: 1}
 			now := map[string]rail.Traffic{}
 			if counted {
 				now[""] = rail.Traffic{}
@@ -201,10 +201,10 @@ func TestAskedOverrun(t *testing.T) {
 		if _, ok := n.askBudget.reserve(600); !ok {
 			t.Fatal("no budget")
 		}
-		if _, ok := n.slot.take("test"); !ok {
+		if _, ok := n.slot.acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round{node: n, client: &client{}, planned: 601, res: Result{Bytes: 4000}, session: workerSession{node: n}}
+		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600, res: Result{Bytes: 4000}, session: workerSession{node: n}}
 		r.free()
 		if wait, ok := n.askBudget.reserve(1); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
 			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
@@ -239,7 +239,7 @@ func TestBeyondGrant(t *testing.T) {
 		{why: "of unknown capacity, more", rails: []reading{{in: 30 * mb}}, granted: 10 * mb, unknown: true,
 			over: 4 * mb},
 	} {
-		g := guard{above: 0.2, granted: tc.granted, receiving: true, start: map[string]rail.Traffic{}}
+		g := guard{above: 0.2, granted: tc.granted, start: map[string]rail.Traffic{}}
 		now := map[string]rail.Traffic{}
 		start := time.Now()
 		for i, r := range tc.rails {

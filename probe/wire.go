@@ -13,16 +13,15 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// The control channel: HTTP with JSON, both ends of it railscope. Whatever comes from the other end is checked here
-// before anything else looks at it. Versions of railscope add fields to these messages: nobody refuses a field that it
-// does not know, and nobody needs one that version 2 did not have.
+// The control channel: HTTP with JSON between two railscopes. Messages are checked here before anything else reads
+// them. Later versions add fields: an unknown field is ignored, and a field that version 2 did not have is optional.
 //
-//	POST   /v2/hello               challengeRequest → challengeReply, the only thing that strangers are answered.
-//	                               With a token each connection begins so, and all further messages on it are proved.
-//	POST   /v2/prove               {} → {}: both ends prove that they have the token
+//	POST   /v2/hello               challengeRequest → challengeReply, the only answer to strangers. With a token,
+//	                               each connection begins with it, and all other messages on it are proved.
+//	POST   /v2/prove               {} → {}: both ends prove the token
 //	GET    /v2/node                → hello
-//	GET    /v2/facts               → what NodeOptions.Facts makes: JSON that the probe does not look at
-//	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, later how it ended
+//	GET    /v2/facts               → NodeOptions.Facts: JSON that the probe does not read
+//	POST   /v2/lease               leaseRequest → leaseEvent, one per leaseLine: the grant, and how it ended
 //	                               The lease lasts as long as this answer does, and is renewed by every other request.
 //	POST   /v2/lease/ID/open       openRequest → openReply
 //	POST   /v2/lease/ID/verify     worker.VerifyArgs → worker.Verified
@@ -35,29 +34,29 @@ const (
 	pathFacts = "/v2/facts"
 	pathLease = "/v2/lease"
 
-	pathHelloV1 = "/v1/hello" // by which a railscope of protocol 1 is known
+	pathHelloV1 = "/v1/hello" // identifies a railscope of protocol 1
 )
 
-// Bounds on what a peer may say.
+// Limits on what a peer may send.
 const (
 	maxBody      = 1 << 20 // bytes of one message
 	maxText      = 256     // bytes of a name or version
 	maxDetail    = 1024    // bytes of a sentence
 	maxAddresses = 256
 	maxTTL       = time.Minute
-	minPort      = 1024 // of a transfer by TCP: those below are services of the system
+	minPort      = 1024 // of a transfer over TCP: system services are below
 )
 
-// hello is what a node says of itself.
+// hello is what a node reports about itself.
 type hello struct {
 	Node      string      `json:"node"`
-	Instance  string      `json:"instance"` // random; tells two nodes of one name apart
+	Instance  string      `json:"instance"` // random, of the process
 	Versions  versions    `json:"versions"`
 	Rails     []helloRail `json:"rails"`
 	Addresses []address   `json:"addresses"` // of all its interfaces
 }
 
-// versions are what must be alike, more or less, for two nodes to get along.
+// versions are those of the components that should be similar on two nodes.
 type versions struct {
 	Railscope string `json:"railscope"`
 	Kernel    string `json:"kernel"`
@@ -70,16 +69,16 @@ type helloRail struct {
 	Device    string         `json:"device"`
 	Port      int            `json:"port"`
 	Netdev    string         `json:"netdev"`
-	State     string         `json:"state"` // as the kernel says: "4: ACTIVE"
+	State     string         `json:"state"` // of the kernel: "4: ACTIVE"
 	Active    bool           `json:"active"`
 	Rate      float64        `json:"rate"`     // bytes per second; 0 unknown
 	Capacity  float64        `json:"capacity"` // bytes per second; 0 unknown
 	NetdevMTU int            `json:"netdev_mtu"`
-	MTU       int            `json:"mtu"` // RoCE MTU by the netdev's; 0 unknown
-	GID       netip.Addr     `json:"gid"` // that it would use
+	MTU       int            `json:"mtu"` // of RoCE, from the netdev's; 0 unknown
+	GID       netip.Addr     `json:"gid"` // chosen without a peer
 	Firmware  string         `json:"firmware"`
 	Driver    string         `json:"driver"`
-	Software  bool           `json:"software,omitempty"` // a device made of a network interface alone (rxe, siw)
+	Software  bool           `json:"software,omitempty"` // rxe, siw
 	Prefixes  []netip.Prefix `json:"prefixes"`           // addresses of its interface, with their subnets
 }
 
@@ -89,11 +88,11 @@ type address struct {
 	Prefix netip.Prefix `json:"prefix"`
 }
 
-// leaseRequest asks for the peer's only bandwidth lease.
+// leaseRequest asks for the peer's only lease.
 type leaseRequest struct {
 	Node     string `json:"node"`
 	Instance string `json:"instance"`
-	Bytes    int64  `json:"bytes"` // that will be written at most
+	Bytes    int64  `json:"bytes"` // written at most
 }
 
 // leaseLine is one line of the answer.
@@ -102,16 +101,16 @@ type leaseLine struct {
 	Proof string          `json:"proof,omitempty"` // of the event and its place, in hexadecimal; with a token
 }
 
-// leaseEvent is what a line says.
+// leaseEvent is the content of a line.
 type leaseEvent struct {
 	Grant *grant           `json:"grant,omitempty"`
-	End   *failure.Failure `json:"end,omitempty"` // denied, or over before it was released
+	End   *failure.Failure `json:"end,omitempty"` // denied, or ended before it was released
 }
 
 // grant is a lease.
 type grant struct {
 	ID string `json:"id"`
-	// 32 bytes: who has it may use the lease's TCP port. With a token both ends derive it
+	// 32 bytes, for the lease's TCP port. With a token both ends derive it
 	Key []byte        `json:"key,omitempty"`
 	TTL time.Duration `json:"ttl"` // after the last request
 }
@@ -139,15 +138,15 @@ type openReply struct {
 	TCPPort uint16       `json:"tcp_port"`
 }
 
-// released says what a lease was used for.
+// released reports what a lease was used for.
 type released struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// check refuses a hello that no railscope would send.
+// check refuses a hello that no railscope sends.
 func (h *hello) check() error {
 	if len(h.Rails) > worker.MaxRails || len(h.Addresses) > maxAddresses {
-		return fmt.Errorf("%d rails and %d addresses: the most are %d and %d", len(h.Rails), len(h.Addresses),
+		return fmt.Errorf("%d rails and %d addresses: the limits are %d and %d", len(h.Rails), len(h.Addresses),
 			worker.MaxRails, maxAddresses)
 	}
 	texts := []string{h.Node, h.Instance, h.Versions.Railscope, h.Versions.Kernel, h.Versions.RDMACore}
@@ -156,7 +155,7 @@ func (h *hello) check() error {
 		texts = append(texts, r.Name, r.Device, r.Netdev, r.State, r.Firmware, r.Driver)
 		switch {
 		case r.Name == "" || seen[r.Name]:
-			return fmt.Errorf("a rail without a name of its own: %.40q", r.Name)
+			return fmt.Errorf("a rail without a unique name: %.40q", r.Name)
 		case r.Port < 1 || r.Port > 255:
 			return fmt.Errorf("port %d of rail %.40q", r.Port, r.Name)
 		case !(r.Rate >= 0 && r.Rate < 1e15) || !(r.Capacity >= 0 && r.Capacity < 1e15):
@@ -189,11 +188,11 @@ func (o *openRequest) check() error {
 	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
 		return fmt.Errorf("transport %.40q", o.Transport)
 	case o.Buffer < 4096 || o.Buffer > scratch:
-		return fmt.Errorf("a buffer of %d bytes: 4096 to %d are possible", o.Buffer, scratch)
+		return fmt.Errorf("a buffer of %d bytes: must be 4096 to %d", o.Buffer, scratch)
 	case o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 || o.QueuePairs > 64:
 		return fmt.Errorf("%d chunks in flight over %d queue pairs", o.Depth, o.QueuePairs)
 	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:
-		return fmt.Errorf("%d rails: 1 to %d are possible", len(o.Rails), worker.MaxRails)
+		return fmt.Errorf("%d rails: must be 1 to %d", len(o.Rails), worker.MaxRails)
 	}
 	seen := map[string]bool{}
 	for _, r := range o.Rails {
@@ -214,7 +213,7 @@ func (o *openRequest) check() error {
 	return nil
 }
 
-// check refuses an answer that does not fit the request.
+// check refuses an answer that does not match the request.
 func (o *openReply) check(req *openRequest) error {
 	if len(o.Ends) != len(req.Rails) {
 		return fmt.Errorf("%d ends for %d rails", len(o.Ends), len(req.Rails))
@@ -230,7 +229,7 @@ func (o *openReply) check(req *openRequest) error {
 		}
 	}
 	if req.Transport == worker.TCP && o.TCPPort < minPort {
-		return fmt.Errorf("TCP port %d: those of transfers are %d and above", o.TCPPort, minPort)
+		return fmt.Errorf("TCP port %d: must be at least %d", o.TCPPort, minPort)
 	}
 	return nil
 }
@@ -238,8 +237,7 @@ func (o *openReply) check(req *openRequest) error {
 func checkEnd(e worker.End, qps int) error {
 	switch {
 	case len(e.QPNs) > qps || len(e.PSNs) != len(e.QPNs):
-		return fmt.Errorf("%d queue pairs and %d sequence numbers where %d were asked for", len(e.QPNs),
-			len(e.PSNs), qps)
+		return fmt.Errorf("%d queue pairs and %d sequence numbers instead of %d", len(e.QPNs), len(e.PSNs), qps)
 	case e.ActiveMTU < 0 || e.ActiveMTU > 1<<20 || e.MaxMTU < 0 || e.MaxMTU > 1<<20:
 		return fmt.Errorf("MTU %d of at most %d", e.ActiveMTU, e.MaxMTU)
 	}
@@ -249,7 +247,7 @@ func checkEnd(e worker.End, qps int) error {
 func checkTexts(texts ...string) error {
 	for _, s := range texts {
 		if len(s) > maxText || !printable(s) {
-			return fmt.Errorf("a name that is too long or cannot be printed: %.40q", s)
+			return fmt.Errorf("a name that is too long or not printable: %.40q", s)
 		}
 	}
 	return nil
@@ -259,7 +257,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// clean bounds what a peer says went wrong: it becomes labels and messages. A stage that is none becomes the one given.
+// sanitize limits a failure that a peer reports: it becomes labels and messages. An unknown stage becomes the given one.
 func sanitize(f *failure.Failure, stage failure.Stage) {
 	f.Detail = terminal.Plain(f.Detail)
 	if len(f.Detail) > maxDetail {

@@ -81,7 +81,7 @@ func FuzzHello(f *testing.F) {
 		own := localRail{prefixes: prefixes("10.0.0.1/24 fd00::1/64")[0]}
 		r := round{remote: h, node: &Node{opts: NodeOptions{Addresses: interfaceAddresses}}, client: &client{},
 			rails: []localRail{own}}
-		r.pair()
+		r.makePaths()
 		for _, l := range r.lanes() {
 			if !own.prefixes[0].Masked().Contains(l.remote) && !own.prefixes[1].Masked().Contains(l.remote) {
 				t.Errorf("led to %v", l.remote)

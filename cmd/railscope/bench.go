@@ -74,7 +74,7 @@ func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer)
 	if s.format == "json" {
 		err = report.WriteJSON(w, res)
 	} else {
-		err = report.WriteTable(w, res, report.Options{Color: page().Color})
+		err = report.WriteTable(w, res, page().Color)
 	}
 	return cmp.Or(err, benchError(res))
 }

@@ -178,7 +178,7 @@ func TestBenchInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the exit code is checked
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "told to stop") {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "interrupted") {
 		t.Errorf("exit %d, it said %q", code, &out)
 	}
 }

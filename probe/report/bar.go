@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Bar shows on one line of a terminal how far a round has come. Safe for concurrent use.
+// Bar shows the progress of a round on one line of a terminal. Safe for concurrent use.
 type Bar struct {
 	mu    sync.Mutex // protects all following fields
 	w     io.Writer
@@ -63,20 +63,19 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	if p.Rail != "" {
 		what += ", rail " + p.Rail
 	}
-	what = fmt.Sprintf("%-16s", shorten(terminal.Plain(what), 16))
+	what = shorten(terminal.Plain(what), 16)
 	if p.Total <= 0 {
-		return strings.TrimSpace(what)
+		return what
 	}
 	part := min(max(float64(p.Done)/float64(p.Total), 0), 1)
 	full := int(part * barWidth)
-	line := fmt.Sprintf("%s [%s%s] %3.0f %%", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
+	line := fmt.Sprintf("%-16s [%s%s] %3.0f %%  ", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
 		part*100)
-	if p.Stage == failure.StageLatency {
-		return line + fmt.Sprintf("  %d of %d writes", p.Done, p.Total)
+	switch {
+	case p.Stage == failure.StageLatency:
+		return line + fmt.Sprintf("%d of %d writes", p.Done, p.Total)
+	case took > 0 && p.Done > b.from:
+		return line + fmt.Sprintf("%s  %s Gb/s", mebibytes(p.Done), gigabits(float64(p.Done-b.from)/took.Seconds()))
 	}
-	line += "  " + mebibytes(p.Done)
-	if took > 0 && p.Done > b.from {
-		line += fmt.Sprintf("  %s Gb/s", gigabits(float64(p.Done-b.from)/took.Seconds()))
-	}
-	return line
+	return line + mebibytes(p.Done)
 }

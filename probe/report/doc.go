@@ -1,3 +1,2 @@
-// Package report prints what a round of the probe came to: a table for people,
-// an object for scripts, and a line that says how far a round has come.
+// Package report prints the result of a round: a table for people, an object for scripts, and a progress bar.
 package report

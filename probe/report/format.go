@@ -7,40 +7,39 @@ import (
 	"unicode/utf8"
 )
 
-// gigabits is a rate in Gb/s; of one below, as software devices have, the Mb/s still tell two apart.
+func decimal(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+
+func ratio(v float64) string { return decimal(v, 2) }
+
+// gigabits is a rate in Gb/s, with the digits of Mb/s below 1 Gb/s, as software devices have.
 func gigabits(bytesPerSecond float64) string {
-	v, decimals := bytesPerSecond*8/1e9, 2
+	v := bytesPerSecond * 8 / 1e9
 	if v < 0.995 {
-		decimals = 4
+		return decimal(v, 4)
 	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
+	return decimal(v, 2)
 }
 
-// micros is a time in µs, in six columns up to a second.
+// microseconds is a time in µs, in six columns up to a second.
 func microseconds(d time.Duration) string {
 	v, decimals := float64(d)/1e3, 2
 	for limit := 99.995; decimals > 0 && v >= limit; limit *= 10 {
 		decimals--
 	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
+	return decimal(v, decimals)
 }
 
-func mebibytes(bytes int64) string {
-	return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
-}
+func mebibytes(bytes int64) string { return decimal(float64(bytes)/(1<<20), 1) + " MiB" }
 
-// percent is a part in hundredths, with a decimal where 0 would be a lie.
-func percent(ratio float64) string {
-	decimals := 0
-	if v := ratio * 100; v > 0 && v < 9.5 {
-		decimals = 1
+// percent is a part in percent, with a decimal below 10 %.
+func percent(part float64) string {
+	if v := part * 100; v > 0 && v < 9.5 {
+		return decimal(v, 1) + " %"
 	}
-	return strconv.FormatFloat(ratio*100, 'f', decimals, 64) + " %"
+	return decimal(part*100, 0) + " %"
 }
 
-func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-
-// shorten cuts s to width columns. The ends of names tell rails apart, so those are kept.
+// shorten cuts s to width columns and keeps its end, which distinguishes names of rails.
 func shorten(s string, width int) string {
 	n := utf8.RuneCountInString(s)
 	if n <= width {
@@ -49,11 +48,11 @@ func shorten(s string, width int) string {
 	return "…" + string([]rune(s)[n-width+1:])
 }
 
-// list names rails: "rail 0", "rails 0 and 1", "rails 0, 1 and 2".
+// railNames names rails: "rail 0", "rails 0 and 1", "rails 0, 1 and 2".
 func railNames(rails []string) string {
-	if len(rails) == 1 {
+	last := len(rails) - 1
+	if last == 0 {
 		return "rail " + rails[0]
 	}
-	last := len(rails) - 1
 	return "rails " + strings.Join(rails[:last], ", ") + " and " + rails[last]
 }

@@ -1,16 +1,18 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/probe"
 )
 
-// jsonResult is the object of --format=json. Every key is always there; what was not measured is null.
+// jsonResult is the object of --format=json. Every key is always present; what was not measured is null.
 type jsonResult struct {
 	Peer       string          `json:"peer"`
 	Outcome    probe.Outcome   `json:"outcome"`
@@ -32,19 +34,8 @@ type jsonResult struct {
 
 	MinOfExpected *float64          `json:"min_of_expected"`
 	Findings      []finding.Finding `json:"findings"`
-	Shared        []jsonShared      `json:"shared"`
-	Mismatches    []jsonMismatch    `json:"mismatches"`
-}
-
-type jsonShared struct {
-	Rails []string `json:"rails"`
-	What  string   `json:"what"`
-}
-
-type jsonMismatch struct {
-	Component string `json:"component"`
-	Here      string `json:"here"`
-	There     string `json:"there"`
+	Shared        []probe.Shared    `json:"shared"`
+	Mismatches    []probe.Mismatch  `json:"mismatches"`
 }
 
 type jsonRail struct {
@@ -85,23 +76,17 @@ type jsonFailure struct {
 // WriteJSON writes the result as one object for scripts.
 func WriteJSON(w io.Writer, r probe.Result) error {
 	out := jsonResult{
-		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason), ""),
-		Detail: nonZero(r.Detail, ""), Verified: r.Verified,
+		Peer: r.Peer, Outcome: r.Outcome, Transport: r.Transport, Reason: nonZero(string(r.Reason)),
+		Detail: nonZero(r.Detail), Verified: r.Verified, Duration: r.Duration.Seconds(),
 		Stealing: finite(r.Stealing), Static: finite(r.Static), Imbalance: finite(r.Imbalance),
-		Scaling:    finite(r.Scaling),
-		FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup), Duration: r.Duration.Seconds(),
-		Rails: []jsonRail{}, Failures: []jsonFailure{}, Shared: []jsonShared{}, Mismatches: []jsonMismatch{},
-		MinOfExpected: nonZero(r.MinOfExpected, 0), Findings: append([]finding.Finding{}, Findings(r)...),
+		Scaling: finite(r.Scaling), FinishSkew: finite(r.FinishSkew), Speedup: finite(r.Speedup),
+		Rails: []jsonRail{}, Failures: []jsonFailure{},
+		Shared: append([]probe.Shared{}, r.Shared...), Mismatches: append([]probe.Mismatch{}, r.Mismatches...),
+		MinOfExpected: nonZero(r.MinOfExpected), Findings: append([]finding.Finding{}, Findings(r)...),
 	}
 	if best := bestTCP(r); best != nil {
 		out.TCP = finite(&best.BytesPerSecond)
-		out.TCPRTT = nonZero(seconds(best.RTT), 0)
-	}
-	for _, s := range r.Shared {
-		out.Shared = append(out.Shared, jsonShared(s))
-	}
-	for _, m := range r.Mismatches {
-		out.Mismatches = append(out.Mismatches, jsonMismatch(m))
+		out.TCPRTT = nonZero(seconds(best.RTT))
 	}
 	for i := range r.Rails {
 		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
@@ -117,11 +102,10 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 
 func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
-		Rail: r.Rail, Device: nonZero(r.Device, ""), Port: nonZero(r.Port, 0), PeerDevice: nonZero(r.PeerDevice, ""),
-		PathMTU: nonZero(r.PathMTU, 0),
-		Solo:    rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static), CounterBytes: r.CounterBytes,
+		Rail: r.Rail, Device: nonZero(r.Device), Port: nonZero(r.Port), PeerDevice: nonZero(r.PeerDevice),
+		PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static),
 		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
-		Failure: newJSONFailure(r.Failure),
+		CounterBytes: r.CounterBytes, Failure: newJSONFailure(r.Failure),
 	}
 	if r.GID != "" {
 		out.GIDIndex = &r.GIDIndex
@@ -131,8 +115,7 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 	}
 	if l := r.Latency; l != nil && len(l.Samples) > 0 {
 		at := func(q float64) float64 { return seconds(l.Quantile(q)) }
-		out.Latency = &jsonLatency{Samples: len(l.Samples), Min: seconds(l.Samples[0]), P50: at(0.5), P95: at(0.95),
-			P99: at(0.99), Max: at(1)}
+		out.Latency = &jsonLatency{len(l.Samples), seconds(l.Samples[0]), at(0.5), at(0.95), at(0.99), at(1)}
 	}
 	return out
 }
@@ -141,18 +124,18 @@ func newJSONFailure(f *probe.Failure) *jsonFailure {
 	if f == nil {
 		return nil
 	}
-	return &jsonFailure{Rail: nonZero(f.Rail, ""), Stage: f.Stage, Reason: f.Reason, Detail: nonZero(f.Detail, "")}
+	return &jsonFailure{Rail: nonZero(f.Rail), Stage: f.Stage, Reason: f.Reason, Detail: nonZero(f.Detail)}
 }
 
-// unless returns v, or nil for the value that stands for nothing.
-func nonZero[T comparable](v, nothing T) *T {
-	if v == nothing {
+// nonZero returns v, or nil for the zero value.
+func nonZero[T comparable](v T) *T {
+	if v == *new(T) {
 		return nil
 	}
 	return &v
 }
 
-// finite is v if JSON can say it.
+// finite returns v, or nil for what JSON cannot represent.
 func finite(v *float64) *float64 {
 	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
 		return nil
@@ -167,16 +150,15 @@ func rate(f *probe.Flow) *float64 {
 	return new(f.BytesPerSecond())
 }
 
-// seconds does not show the error of the division: a nanosecond is 1e-09.
+// seconds are rounded to a nanosecond, without the error of the division.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e9) / 1e9 }
 
 // bestTCP is the fastest burst over TCP; nil: none.
 func bestTCP(r probe.Result) *probe.TCPResult {
-	var best *probe.TCPResult
-	for i := range r.TCP {
-		if best == nil || r.TCP[i].BytesPerSecond > best.BytesPerSecond {
-			best = &r.TCP[i]
-		}
+	if len(r.TCP) == 0 {
+		return nil
 	}
-	return best
+	return new(slices.MaxFunc(r.TCP, func(a, b probe.TCPResult) int {
+		return cmp.Compare(a.BytesPerSecond, b.BytesPerSecond)
+	}))
 }

@@ -180,7 +180,7 @@ func TestTable(t *testing.T) {
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := WriteTable(&b, r, Options{}); err != nil {
+			if err := WriteTable(&b, r, false); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".table", b.Bytes())
@@ -200,10 +200,10 @@ func TestTable(t *testing.T) {
 func TestColor(t *testing.T) {
 	for name, r := range results() {
 		var with, without bytes.Buffer
-		if err := WriteTable(&with, r, Options{Color: true}); err != nil {
+		if err := WriteTable(&with, r, true); err != nil {
 			t.Fatal(err)
 		}
-		if err := WriteTable(&without, r, Options{}); err != nil {
+		if err := WriteTable(&without, r, false); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.NewReplacer(terminal.Red, "", terminal.Green, "", terminal.Yellow, "", terminal.Reset, "").
@@ -277,7 +277,7 @@ func TestFindings(t *testing.T) {
 			t.Errorf("%s is %s, its worst finding %s: %+v", name, r.Outcome, worst, Findings(r))
 		}
 		var table bytes.Buffer
-		if err := WriteTable(&table, r, Options{}); err != nil {
+		if err := WriteTable(&table, r, false); err != nil {
 			t.Fatal(err)
 		}
 		if said := strings.Contains(table.String(), "evenly"); said && len(Findings(r)) > 0 {
@@ -292,7 +292,7 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
 func TestWriteError(t *testing.T) {
-	if WriteTable(full{}, round(92), Options{}) == nil || WriteJSON(full{}, round(92)) == nil {
+	if WriteTable(full{}, round(92), false) == nil || WriteJSON(full{}, round(92)) == nil {
 		t.Error("an error of the writer was lost")
 	}
 }

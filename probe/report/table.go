@@ -2,8 +2,9 @@ package report
 
 import (
 	"bufio"
+	"cmp"
+	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,15 +17,9 @@ import (
 // maxColumns is how wide a line of the table may be.
 const maxColumns = 100
 
-// Options say how to print.
-type Options struct {
-	Color bool // the terminal has colours
-}
-
-// WriteTable writes the result for people: what it comes to in one sentence,
-// what is off, each rail, and all of them together.
-func WriteTable(w io.Writer, r probe.Result, opts Options) error {
-	p := printer{w: bufio.NewWriter(w), color: opts.Color}
+// WriteTable writes the result for people: a sentence, the findings, each rail, and all of them together.
+func WriteTable(w io.Writer, r probe.Result, color bool) error {
+	p := printer{w: bufio.NewWriter(w), color: color}
 	text, colour, found := verdict(r)
 	for _, line := range terminal.Wrap(terminal.Plain(text), maxColumns) {
 		p.line(p.paint(line, colour))
@@ -34,13 +29,11 @@ func WriteTable(w io.Writer, r probe.Result, opts Options) error {
 			p.line("  " + []string{"- ", "  "}[min(i, 1)] + line)
 		}
 	}
-	if rows := railRows(r); len(rows) > 1 {
-		p.line("")
-		p.grid(rows)
-	}
-	if rows := totals(r); len(rows) > 0 {
-		p.line("")
-		p.grid(rows)
+	for _, rows := range [][][]cell{railRows(r), totals(r)} {
+		if len(rows) > 0 {
+			p.line("")
+			p.grid(rows)
+		}
 	}
 	return p.w.Flush() // it has kept the first error
 }
@@ -53,9 +46,9 @@ type cell struct {
 	name   bool // may be shortened
 }
 
-func name(s string) cell { return cell{text: dash(terminal.Plain(s)), name: true} }
+func name(s string) cell { return cell{text: cmp.Or(terminal.Plain(s), "-"), name: true} }
 
-func number(s string) cell { return cell{text: dash(s), right: true} }
+func number(s string) cell { return cell{text: cmp.Or(s, "-"), right: true} }
 
 func (c cell) colorIf(off bool, colour string) cell {
 	if off {
@@ -64,14 +57,7 @@ func (c cell) colorIf(off bool, colour string) cell {
 	return c
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// railRows is a line per rail, after one of titles; nothing but titles where nothing was measured of any.
+// railRows are titles and a row per rail; none if nothing was measured.
 func railRows(r probe.Result) [][]cell {
 	striped := "STRIPED Gb/s"
 	if r.Transport == probe.TCP {
@@ -88,7 +74,7 @@ func railRows(r probe.Result) [][]cell {
 		rows = append(rows, railRow(one, slow, short))
 	}
 	if !measured {
-		return rows[:1]
+		return nil
 	}
 	return rows
 }
@@ -98,22 +84,20 @@ func railRow(r *probe.RailResult, slow, short bool) []cell {
 	if r.Port > 1 {
 		device += "/" + strconv.Itoa(r.Port)
 	}
-	if device == "" {
-		device = r.Netdev
-	}
 	failed := r.Failure != nil
-	quantiles := []cell{number(""), number(""), number("")}
-	if r.Latency != nil && len(r.Latency.Samples) > 0 {
-		for i, q := range []float64{0.5, 0.99, 1} {
-			quantiles[i] = number(microseconds(r.Latency.Quantile(q)))
+	row := []cell{name(r.Rail).colorIf(failed, terminal.Red),
+		name(cmp.Or(device, r.Netdev)).colorIf(failed, terminal.Red), name(r.PeerDevice)}
+	for _, q := range []float64{0.5, 0.99, 1} {
+		latency := ""
+		if r.Latency != nil && len(r.Latency.Samples) > 0 {
+			latency = microseconds(r.Latency.Quantile(q))
 		}
+		row = append(row, number(latency))
 	}
 	expected := ""
 	if r.Stealing != nil && r.Expected != nil && *r.Expected > 0 {
 		expected = percent(r.Stealing.BytesPerSecond() / *r.Expected)
 	}
-	row := []cell{name(r.Rail).colorIf(failed, terminal.Red), name(device).colorIf(failed, terminal.Red), name(r.PeerDevice)}
-	row = append(row, quantiles...)
 	return append(row, number(flow(r.Solo)), number(flow(r.Stealing)).colorIf(slow, terminal.Yellow),
 		number(expected).colorIf(slow || short, terminal.Yellow))
 }
@@ -125,35 +109,36 @@ func flow(f *probe.Flow) string {
 	return gigabits(f.BytesPerSecond())
 }
 
-// totals is a line per figure of all rails together.
+// totals are a row per figure of all rails together.
 func totals(r probe.Result) [][]cell {
 	var rows [][]cell
 	add := func(title, value, unit string, off bool) {
 		rows = append(rows, []cell{{text: title}, number(value).colorIf(off, terminal.Yellow), {text: unit}})
 	}
-	some := func(title string, v *float64, show func(float64) string, unit string, off func(float64) bool) {
-		if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
-			add(title, show(*v), unit, off != nil && off(*v))
+	addFigure := func(title string, v *float64, format func(float64) string, unit string, off func(float64) bool) {
+		if finite(v) != nil {
+			add(title, format(*v), unit, off != nil && off(*v))
 		}
 	}
-	some("striped", r.Stealing, gigabits, "Gb/s, the next chunk to the rail that has room", nil)
-	some("in equal parts", r.Static, gigabits, "Gb/s", nil)
+	addFigure("striped", r.Stealing, gigabits, "Gb/s, the next chunk to the rail that has room", nil)
+	addFigure("in equal parts", r.Static, gigabits, "Gb/s", nil)
 	if best := bestTCP(r); best != nil {
-		unit := "Gb/s, " + strconv.Itoa(best.Streams) + " stream"
-		if best.Streams != 1 {
-			unit += "s"
+		streams := "streams"
+		if best.Streams == 1 {
+			streams = "stream"
 		}
-		add("TCP", gigabits(best.BytesPerSecond), unit+" per rail", false)
+		add("TCP", gigabits(best.BytesPerSecond), fmt.Sprintf("Gb/s, %d %s per rail", best.Streams, streams), false)
 	}
-	some("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slowerBelow })
+	addFigure("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slowerBelow })
 	if len(r.Rails) > 1 {
-		some("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing",
+		addFigure("imbalance", r.Imbalance, ratio, "0 even, 1 a rail carried nothing",
 			func(v float64) bool { return v > unevenAbove })
-		some("scaling", r.Scaling, ratio, "together ÷ sum of each alone", func(v float64) bool { return v < sharedBelow })
-		some("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewedAbove })
+		addFigure("scaling", r.Scaling, ratio, "together ÷ sum of each alone",
+			func(v float64) bool { return v < sharedBelow })
+		addFigure("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewedAbove })
 	}
 	if r.Bytes > 0 {
-		unit := "MiB moved in " + strconv.FormatFloat(r.Duration.Seconds(), 'f', 2, 64) + " s"
+		unit := fmt.Sprintf("MiB moved in %.2f s", r.Duration.Seconds())
 		if r.Verified {
 			unit += ", verified"
 		}
@@ -178,7 +163,7 @@ func (p printer) paint(s, colour string) string {
 	return colour + s + terminal.Reset
 }
 
-// grid writes rows in columns, two blanks between them. Where a line would be too long, the widest names are shortened.
+// grid writes rows in columns, two blanks between them. If lines would be too long, the widest names are shortened.
 func (p printer) grid(rows [][]cell) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -208,7 +193,7 @@ func (p printer) grid(rows [][]cell) {
 	}
 }
 
-// fit takes from the widest columns of names what is too much.
+// fit narrows the widest columns of names until a line fits.
 func fit(widths []int, titles []cell) {
 	const least = 6
 	for {

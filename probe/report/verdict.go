@@ -10,58 +10,63 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// verdict is the round in one sentence, its colour, and what is to be listed below it.
+// verdict is the round in one sentence, its colour, and the findings to list below it.
 func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
-	found = slices.DeleteFunc(Findings(r), headline)
+	found = slices.DeleteFunc(Findings(r), func(f finding.Finding) bool {
+		return f.Check == checkFallback || f.Check == checkCorrupted || f.Check == checkFailed // as in the sentence
+	})
 	reason := strings.TrimRight(why(r.Reason, r.Detail), ". ")
+	stop := "."
+	if strings.HasSuffix(reason, "?") || strings.HasSuffix(reason, "!") {
+		stop = ""
+	}
 	switch r.Outcome {
 	case probe.Skipped:
-		return fmt.Sprintf("%s was not probed: %s Nothing is wrong.", r.Peer, sentence(reason)), "", found
+		return fmt.Sprintf("%s was not probed: %s%s Nothing is wrong.", r.Peer, reason, stop), "", found
 	case probe.Fallback:
 		text = fmt.Sprintf("RDMA to %s failed: %s; ", r.Peer, reason)
 		if best := bestTCP(r); best != nil {
-			return text + fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond)),
-				terminal.Red, found
+			text += fmt.Sprintf("the same transfer over TCP: %s Gb/s.", gigabits(best.BytesPerSecond))
+		} else {
+			text += "the peer is reachable over TCP."
 		}
-		return text + "the peer can be reached by TCP.", terminal.Red, found
+		return text, terminal.Red, found
 	case probe.Failed:
-		return fmt.Sprintf("The probe of %s failed: %s", r.Peer, sentence(reason)), terminal.Red, found
-	case probe.Degraded:
-		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, throughput(r)), terminal.Yellow, found
+		return fmt.Sprintf("The probe of %s failed: %s%s", r.Peer, reason, stop), terminal.Red, found
 	}
-	text = fmt.Sprintf("RDMA to %s works%s", r.Peer, throughput(r))
-	switch {
+	used := 0
+	for _, one := range r.Rails {
+		if carried(one) {
+			used++
+		}
+	}
+	carry := ""
+	if used > 0 && r.Stealing != nil {
+		carry = throughput(used, len(r.Rails), *r.Stealing)
+	}
+	switch text = fmt.Sprintf("RDMA to %s works%s", r.Peer, carry); {
+	case r.Outcome == probe.Degraded:
+		return fmt.Sprintf("RDMA to %s is degraded%s:", r.Peer, carry), terminal.Yellow, found
 	case len(found) > 0:
 		return text + ", but:", terminal.Yellow, found
-	case activeRails(r) > 1 && r.Imbalance != nil && *r.Imbalance <= unevenAbove:
+	case used > 1 && r.Imbalance != nil && *r.Imbalance <= unevenAbove:
 		text += ", evenly"
 	}
 	return text + ".", terminal.Green, found
 }
 
-// carries is how much the rails carried together; empty where that is not known.
-func throughput(r probe.Result) string {
-	used := activeRails(r)
-	if used == 0 || r.Stealing == nil {
-		return ""
-	}
-	who, verb := fmt.Sprintf("%d rails", used), "carry"
-	switch {
-	case used < len(r.Rails):
-		who = fmt.Sprintf("%d of %d rails", used, len(r.Rails))
-	case used == 1:
-		who = "1 rail"
-	}
+// throughput is how much so many of all rails carried together.
+func throughput(used, all int, bytesPerSecond float64) string {
+	rails, verb := "rails", "carry"
 	if used == 1 {
 		verb = "carries"
 	}
-	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, gigabits(*r.Stealing))
-}
-
-// ended is a sentence with its end.
-func sentence(s string) string {
-	if strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
-		return s
+	if all == 1 {
+		rails = "rail"
 	}
-	return s + "."
+	who := fmt.Sprintf("%d %s", used, rails)
+	if used < all {
+		who = fmt.Sprintf("%d of %d rails", used, all)
+	}
+	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, gigabits(bytesPerSecond))
 }

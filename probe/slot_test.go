@@ -12,13 +12,16 @@ import (
 func TestTurns(t *testing.T) {
 	a, b, self := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.Addr{}
 	type step struct {
-		do   func(*turns)
+		do   func(*slot)
 		wait map[netip.Addr]time.Duration
 	}
-	begin := func(who netip.Addr) func(*turns) { return func(t *turns) { t.begin(who) } }
-	refused := func(who netip.Addr) func(*turns) { return func(t *turns) { t.refused(who) } }
-	sleep := func(d time.Duration) func(*turns) { return func(*turns) { time.Sleep(d) } }
-	end := func(t *turns) { t.end() }
+	begin := func(who netip.Addr) func(*slot) { return func(s *slot) { s.start(who) } }
+	refused := func(who netip.Addr) func(*slot) { return func(s *slot) { s.deny(who) } }
+	sleep := func(d time.Duration) func(*slot) { return func(*slot) { time.Sleep(d) } }
+	end := func(s *slot) {
+		s.place <- struct{}{} // which release frees
+		s.release()
+	}
 	for why, steps := range map[string][]step{
 		"alone": {{do: begin(a)}, {do: sleep(time.Minute)},
 			{do: end, wait: map[netip.Addr]time.Duration{a: 0, b: 0, self: 0}}},
@@ -44,11 +47,11 @@ func TestTurns(t *testing.T) {
 		"refused between two": {{do: begin(a)}, {do: end}, {do: refused(b), wait: map[netip.Addr]time.Duration{a: 0}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
+			slot := newSlot()
 			for i, s := range steps {
-				s.do(&turns)
+				s.do(slot)
 				for who, want := range s.wait {
-					if got := turns.wait(who); got != want {
+					if got := slot.cooldown(who); got != want {
 						t.Errorf("%s, step %d: %v waits %v, want %v", why, i, who, got, want)
 					}
 				}

@@ -1,0 +1,153 @@
+package probe
+
+import (
+	"context"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// guardInterval is how often rails are read during a burst or a lease. On some adapters a reading costs a firmware
+// command.
+const guardInterval = 250 * time.Millisecond
+
+// What the probe's own traffic may be on the wire at most: payload in packets of 256 bytes with all headers, and
+// acknowledgements for it.
+const (
+	maxWireRatio = 1.3
+	maxAckRatio  = 0.4
+)
+
+// maxRepeats is how often all bytes may arrive again where packets are lost: those that follow a lost one are resent.
+const maxRepeats = 8
+
+// guard watches rails while the probe uses them, and fails when others use them as well.
+type guard struct {
+	node  *Node
+	rails []localRail
+	above float64 // of a rail's capacity, that others may use
+
+	burst   *burstProgress // what the probe sends; nil: it receives
+	granted int64          // bytes of payload that it may receive
+
+	check     func(now map[string]rail.Traffic) *failure.Failure // examines each reading; optional
+	start     map[string]rail.Traffic                            // the first reading; nil: when watch starts
+	uncounted int64                                              // payload of the probe from before start
+}
+
+// watch returns a failure as soon as more than the part above of a rail's capacity is not the probe's, on average since
+// the start, or nil when ctx is done. A reading during a burst is judged when the worker has reported the bytes of that
+// time: on a busy machine the report is late, and the probe's bytes would count as those of others.
+func (g *guard) watch(ctx context.Context) *failure.Failure {
+	if g.start == nil {
+		g.uncounted, g.start = g.node.recent.uncounted(), g.node.traffic(g.rails)
+	}
+	var updated <-chan struct{}
+	if g.burst != nil {
+		updated = g.burst.updated
+	}
+	tick := time.NewTicker(guardInterval)
+	defer tick.Stop()
+	var now map[string]rail.Traffic // to be judged; nil: none
+	var when time.Time              // after now was read
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-updated:
+		case <-tick.C:
+			if now == nil {
+				now, when = g.node.traffic(g.rails), time.Now()
+			}
+		}
+		if now == nil || g.burst != nil && !g.burst.covers(when) {
+			continue
+		}
+		for r, d := range deltas(g.rails, g.start, now) {
+			if f := g.judge(r, d); f != nil {
+				return f
+			}
+		}
+		if g.check != nil {
+			if f := g.check(now); f != nil {
+				return f
+			}
+		}
+		now = nil
+	}
+}
+
+// judge compares what a rail carried with what the probe may have caused.
+func (g *guard) judge(r localRail, d delta) *failure.Failure {
+	out, in := d.out, d.in
+	if g.burst == nil {
+		// How much of in is the asker's, only the asker knows: at most the grant, unless packets are lost. Then those
+		// that follow a lost one arrive again, any number of times.
+		out -= maxAckRatio * d.in
+		in -= maxWireRatio * float64(g.granted)
+		if d.resentToUs {
+			in = 0
+		}
+	} else {
+		in -= maxAckRatio * d.out
+		out -= maxWireRatio * float64(g.burst.sent(r.Name))
+		if d.resent {
+			out = 0
+		}
+	}
+	return r.overused(d, out-d.late(g.uncounted), in-d.late(g.uncounted), g.above)
+}
+
+// readable reports whether the counters of all rails were read.
+func (g *guard) readable(now map[string]rail.Traffic) bool {
+	n := 0
+	for range deltas(g.rails, g.start, now) {
+		n++
+	}
+	return n == len(g.rails)
+}
+
+// exact reports whether they were read, and are not late.
+func (g *guard) exact(now map[string]rail.Traffic) bool {
+	for _, d := range deltas(g.rails, g.start, now) {
+		if d.lateCounter {
+			return false
+		}
+	}
+	return g.readable(now)
+}
+
+// beyondGrant is how many bytes arrived over all rails beyond what the asker may write and others may use; on a rail of
+// unknown capacity, others may use as much as was granted.
+func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
+	granted := maxWireRatio * float64(g.granted)
+	sum, times := 0.0, 1.0
+	for r, d := range deltas(g.rails, g.start, now) {
+		if d.resentToUs {
+			times = maxRepeats
+		}
+		others := granted
+		if r.capacity > 0 {
+			others = g.above * r.capacity * d.seconds
+		}
+		sum += max(d.in-d.late(g.uncounted)-others, 0)
+	}
+	return int64(max(sum-times*granted, 0))
+}
+
+// beyondOthers is how many of the received bytes must be the asker's: traffic of others goes both ways, and uses at
+// most the part above of a rail.
+func (g *guard) beyondOthers(now map[string]rail.Traffic) int64 {
+	sum, times := 0.0, 1.0
+	for r, d := range deltas(g.rails, g.start, now) {
+		if r.capacity <= 0 {
+			continue
+		}
+		if d.resentToUs {
+			times = maxRepeats
+		}
+		sum += max(d.in-d.out-d.late(g.uncounted)-g.above*r.capacity*d.seconds, 0)
+	}
+	return int64(sum / times)
+}

@@ -1,0 +1,141 @@
+package probe
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/railscope/railscope/internal/lane"
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// Time limits of one device, for its status with all of its GID table and for its counters.
+const (
+	statusBudget = 3 * time.Second
+	deviceBudget = time.Second
+)
+
+// localRail is one of this node's rails at one moment.
+type localRail struct {
+	rail.Rail
+	status   rail.Status
+	err      error      // why status is not known
+	traffic  *rail.Port // used in the lane of its rail in Node.trafficLanes
+	capacity float64
+	prefixes []netip.Prefix // of its interface
+}
+
+// rails reads this node's rails, each device in its own lane.
+func (n *Node) rails() ([]localRail, error) {
+	n.railsMu.Lock()
+	defer n.railsMu.Unlock()
+	list, err := n.opts.Rails()
+	addresses, addrErr := n.opts.Addresses()
+	var names []string
+	for _, r := range list {
+		names = append(names, r.Name)
+	}
+	ports := n.portsLocked(list)
+	rails := make([]localRail, len(list))
+	limits := make([]rail.Limits, len(list))
+	for i, res := range n.statusLanes.Run(statusBudget, names, func(name string) localRail {
+		status, err := ports[name].status.Status()
+		return localRail{status: status, err: err}
+	}) {
+		rails[i] = res.Value
+		if res.Err != nil {
+			rails[i] = localRail{err: res.Err}
+		}
+		rails[i].Rail, rails[i].traffic = list[i], ports[list[i].Name].traffic
+		rails[i].prefixes = addresses[list[i].Netdev]
+		n.netdevs[list[i].Netdev] = true
+		limits[i] = rails[i].status.Limits
+	}
+	for i, c := range rail.Capacities(limits) {
+		rails[i].capacity = c
+	}
+	return rails, errors.Join(err, addrErr)
+}
+
+// railPorts are the readers of one rail, each used in the rail's lane of one group.
+type railPorts struct {
+	status  *rail.Port // in Node.statusLanes
+	traffic *rail.Port // in Node.trafficLanes; it keeps no file open
+}
+
+// portsLocked returns the readers of rails, by name. They are kept: only the first reading of a large GID table is
+// slow, and a counter that the driver refused is not read again.
+func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
+	ports := map[string]*railPorts{}
+	for _, r := range list {
+		if n.ports[r] == nil {
+			n.ports[r] = &railPorts{rail.NewPort(n.opts.Sysfs, r, nil), rail.NewPort(n.opts.Sysfs, r, nil)}
+		}
+		ports[r.Name] = n.ports[r]
+	}
+	for r, p := range n.ports {
+		if ports[r.Name] == p {
+			continue
+		}
+		closed := n.statusLanes.Run(deviceBudget, []string{r.Name}, func(string) localRail {
+			p.status.Close()
+			return localRail{}
+		})
+		if closed[0].State == lane.Done {
+			delete(n.ports, r)
+		}
+	}
+	return ports
+}
+
+// gid chooses the GID for a connection to a peer with these addresses: by [rail.ChooseGID], among those in the peer's
+// subnet if there are any.
+func (n *Node) gid(r localRail, peer []netip.Prefix) rail.Choice {
+	own := rail.Own(n.opts.Sysfs, r.Netdev)
+	choice := rail.ChooseGID(r.status.GIDs, r.LinkLayer, own)
+	if !choice.OK || r.LinkLayer == "InfiniBand" {
+		return choice
+	}
+	near := slices.DeleteFunc(slices.Clone(r.status.GIDs), func(g rail.GID) bool {
+		i := slices.IndexFunc(r.prefixes, func(p netip.Prefix) bool { return p.Addr() == g.Addr.Unmap() })
+		return i < 0 || !inSubnet(r.prefixes[i], peer).IsValid()
+	})
+	if better := rail.ChooseGID(near, r.LinkLayer, own); better.OK && better.GID.Type == rail.TypeRoCEv2 {
+		better.Reason += ", in the peer's subnet"
+		return better
+	}
+	return choice
+}
+
+// unusable returns why a rail cannot take part, or nil.
+func (r localRail) unusable(choice rail.Choice) (f *failure.Failure) {
+	switch {
+	case r.err != nil:
+		f = failure.New(failure.StageOpen, failure.Other, "read the status of %s: %v", r.Device, r.err)
+	case !r.status.Limits.Active:
+		f = failure.New(failure.StageOpen, failure.PortDown,
+			"%s port %d is %q: check its cable, and run `ip link show %s`", r.Device, r.Port, r.status.State, r.Netdev)
+	case !choice.OK:
+		f = failure.New(failure.StageOpen, failure.NoGID, "%s: %s", r.Device, choice.Reason)
+	default:
+		return nil
+	}
+	f.Rail = r.Name
+	return f
+}
+
+// software reports whether the rail's device is not an adapter (rxe, siw): its rate is only a configured number, and
+// nothing can be expected of it.
+func (r localRail) software() bool { return r.Software || r.PCIAddress == "" }
+
+// expectations are the capacities of the rails in bytes per second if every port had this rate.
+func expectations(rails []localRail, rate float64) []float64 {
+	limits := make([]rail.Limits, len(rails))
+	for i, r := range rails {
+		limits[i] = r.status.Limits
+		limits[i].Rate = rate
+	}
+	return rail.Capacities(limits)
+}
