@@ -344,7 +344,11 @@ func TestFoundPeers(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.0.0.3 ok", "b failed", "x:1 ok", "b failed"}, f.results); diff != "" {
 		t.Error(diff)
 	}
-	if got := f.rounds; !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
+	got := map[string]int{}
+	for address, one := range f.peers {
+		got[address] = one.rounds
+	}
+	if !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
 		t.Errorf("rounds %v", got)
 	}
 	if due := f.schedule(map[string]bool{"x:1": true}); len(due) != 1 || due["10.0.0.3:7"].IsZero() {
@@ -376,8 +380,8 @@ func TestFoundPeersAreApart(t *testing.T) {
 		if got := f.told[len(f.told)-1]; got != step.want {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
-		if len(f.peers) != len(f.names) {
-			t.Errorf("step %d: %d names of %d peers", i, len(f.peers), len(f.names))
+		if len(f.peers) != len(f.byName) {
+			t.Errorf("step %d: %d names of %d peers", i, len(f.byName), len(f.peers))
 		}
 	}
 }

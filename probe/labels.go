@@ -1,54 +1,58 @@
 package probe
 
 import (
-	"container/list"
+	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/railscope/railscope/internal/text"
 )
 
+// maxLabels is the number of labels that are kept: as many as there may be peers. The least recently used are dropped.
+const maxLabels = maxPeers
+
 // labelCache keeps the label of each address that was found for the life of the process, whatever its node reports later
 // and also while it is not in the DNS: a new label would reset the counters. Safe for concurrent use.
 type labelCache struct {
-	mu    sync.Mutex
-	known map[string]*list.Element // by address; of labelEntry
-	order *list.List               // the most recent peers first
+	mu    sync.Mutex // protects all following fields
+	known map[string]labelEntry
+	uses  int // of all entries
 }
 
-type labelEntry struct{ address, label string }
-
-// maxLabels is the number of labels that are kept: as many as there may be peers. The least recent are dropped.
-const maxLabels = maxPeers
-
-func newLabelCache() *labelCache {
-	return &labelCache{known: map[string]*list.Element{}, order: list.New()}
+type labelEntry struct {
+	label string
+	used  int // uses at its last one
 }
 
 // get returns the label of a peer; empty if the address never was one.
 func (l *labelCache) get(address string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.known[address]
-	if e == nil {
-		return ""
+	e, ok := l.known[address]
+	if ok {
+		l.setLocked(address, e.label)
 	}
-	l.order.MoveToFront(e)
-	return e.Value.(labelEntry).label
+	return e.label
 }
 
 func (l *labelCache) set(address, label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.known[address]; e != nil {
-		l.order.Remove(e)
+	l.setLocked(address, label)
+	if len(l.known) > maxLabels {
+		delete(l.known, slices.MinFunc(slices.Collect(maps.Keys(l.known)), func(a, b string) int {
+			return cmp.Compare(l.known[a].used, l.known[b].used)
+		}))
 	}
-	l.known[address] = l.order.PushFront(labelEntry{address, label})
-	for l.order.Len() > maxLabels {
-		delete(l.known, l.order.Remove(l.order.Back()).(labelEntry).address)
-	}
+}
+
+func (l *labelCache) setLocked(address, label string) {
+	l.uses++
+	l.known[address] = labelEntry{label, l.uses}
 }
 
 // configuredLabel is the label of a configured peer: its address. One that is longer than a label may be is cut, and
@@ -64,44 +68,39 @@ func configuredLabel(address string) string {
 
 // labelLocked is the label of a peer.
 func (p *Prober) labelLocked(address string) string {
-	if p.targets[address].found {
-		return p.labels[address]
+	if one := p.peers[address]; one != nil && one.found {
+		return one.label
 	}
 	return configuredLabel(address)
 }
 
-// relabelLocked labels every peer that was found, after the targets have changed: with its label so far, else the name
+// relabelLocked labels every peer that was found, after the peers have changed: with its label so far, else the name
 // that it reports, else its host. If another peer or this node has that label, it is the address.
 func (p *Prober) relabelLocked() {
-	before := p.labels
-	p.labels = make(map[string]string, len(p.order))
 	taken := map[string]bool{text.Label(p.node.name()): true}
-	for address, t := range p.targets {
-		if !t.found {
+	for address, one := range p.peers {
+		if !one.found {
 			taken[configuredLabel(address)] = true
 		}
 	}
-	give := func(address, label string) {
-		p.labels[address], taken[label] = label, true
-		p.node.labels.set(address, label)
+	set := func(one *peer, label string) {
+		one.label, taken[label] = label, true
+		p.node.labels.set(one.address, label)
 	}
-	var others []string
+	var others []*peer
 	for _, address := range p.order { // a label in use precedes one of a peer that returns
-		if label := before[address]; p.targets[address].found && label != "" && !taken[label] {
-			give(address, label)
-		} else if p.targets[address].found {
-			others = append(others, address)
+		if one := p.peers[address]; one.found && one.label != "" && !taken[one.label] {
+			set(one, one.label)
+		} else if one.found {
+			others = append(others, one)
 		}
 	}
-	for _, address := range others {
-		label := p.node.labels.get(address)
-		if label == "" {
-			label = reportedLabel(p.targets[address])
-		}
+	for _, one := range others {
+		label := cmp.Or(p.node.labels.get(one.address), reportedLabel(one.target))
 		if taken[label] {
-			label = text.Label(address)
+			label = text.Label(one.address)
 		}
-		give(address, label)
+		set(one, label)
 	}
 }
 

@@ -66,16 +66,10 @@ type Node struct {
 	ports   map[rail.Rail]*railPorts // protected by railsMu
 	netdevs map[string]bool          // interfaces of rails since the start; protected by railsMu
 
-	mu       sync.Mutex      // protects all following fields
-	nodeName string          // as reported to peers
-	rdmaCore string          // version; empty until the worker has reported it
-	maxMTU   map[portKey]int // bytes, as reported by the worker
-}
-
-// portKey is a port of this node, independent of rails.
-type portKey struct {
-	device string
-	port   int
+	mu       sync.Mutex     // protects all following fields
+	nodeName string         // as reported to peers
+	rdmaCore string         // version; empty until the worker has reported it
+	maxMTU   map[string]int // bytes by [rail.Key], as reported by the worker
 }
 
 // Simulation is a network of sockets on this machine in place of RDMA.
@@ -94,9 +88,9 @@ func NewNode(opts NodeOptions) *Node {
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[portKey]int{},
+	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[string]int{},
 		ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
-		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: newLabelCache(),
+		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: &labelCache{known: map[string]labelEntry{}},
 		askBudget: newBudget(DefaultOptions().Budget), answerBudget: newBudget(DefaultOptions().Budget),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 			Simulation: opts.Simulation})}
@@ -223,7 +217,7 @@ func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session,
 	defer n.mu.Unlock()
 	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
 		if r := args.Rails[i]; end.MaxMTU > 0 {
-			n.maxMTU[portKey{r.Device, r.Port}] = end.MaxMTU
+			n.maxMTU[rail.Key(r.Device, r.Port)] = end.MaxMTU
 		}
 	}
 	return session, opened, err
@@ -234,5 +228,5 @@ func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session,
 func (n *Node) MaxMTU(device string, port int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.maxMTU[portKey{device, port}]
+	return n.maxMTU[rail.Key(device, port)]
 }

@@ -27,23 +27,28 @@ type Prober struct {
 	published     []string   // labels of peers, as last published; protected by outMu
 	everPublished bool       // protected by outMu
 
-	mu          sync.Mutex        // protects all following fields
-	targets     map[string]target // by address
-	order       []string          // addresses: configured, then found
-	self        map[string]bool   // addresses that turned out to be this node's
-	names       map[string]string // address → name that the peer reports, for the schedule; before it does, its host
-	peers       map[string]string // the reverse
-	sortedNames []string          // of all nodes; nil after a change
-	rounds      map[string]int    // address → rounds that were not skipped
-	labels      map[string]string // address → label, of peers that were found
+	mu          sync.Mutex       // protects all following fields
+	peers       map[string]*peer // by address
+	order       []string         // addresses: configured, then found
+	self        map[string]bool  // addresses that turned out to be this node's
+	byName      map[string]string
+	sortedNames []string // of all nodes; nil after a change
+}
+
+// peer is one node to ask.
+type peer struct {
+	target
+	name   string // that it reports, for the schedule, or else its address; before it does, its host
+	label  string // if it was found
+	rounds int    // that were not skipped
 }
 
 // NewProber returns the prober. observe gets exactly one result per peer and round; it is not called concurrently.
 // events report the peers.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
 	p := &Prober{node: node, opts: opts, observe: observe, events: events.withDefaults(), now: time.Now,
-		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) }, targets: map[string]target{},
-		self: map[string]bool{}, names: map[string]string{}, peers: map[string]string{}, rounds: map[string]int{}}
+		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) }, peers: map[string]*peer{},
+		self: map[string]bool{}, byName: map[string]string{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
 	if p.directory == nil {
@@ -57,14 +62,22 @@ func NewProber(node *Node, opts Options, observe func(Result), events Events) *P
 func (p *Prober) set(found []target) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	targets, order := map[string]target{}, []string{}
+	before := p.peers
+	p.peers = map[string]*peer{}
+	var order, added []string
 	add := func(t target) {
-		if _, twice := targets[t.address]; !twice {
-			targets[t.address], order = t, append(order, t.address)
+		if p.peers[t.address] != nil {
+			return
 		}
+		one := before[t.address]
+		if one == nil {
+			one, added = &peer{}, append(added, t.address)
+		}
+		one.target = t
+		p.peers[t.address], order = one, append(order, t.address)
 	}
-	for _, peer := range p.opts.Peers {
-		add(target{address: peer})
+	for _, address := range p.opts.Peers {
+		add(target{address: address})
 	}
 	present := map[string]bool{}
 	for _, t := range found {
@@ -73,50 +86,43 @@ func (p *Prober) set(found []target) (changed bool) {
 		}
 	}
 	maps.DeleteFunc(p.self, func(address string, _ bool) bool { return !present[address] })
+	for address, one := range before {
+		if p.peers[address] == nil {
+			p.forgetLocked(one)
+		}
+	}
+	for _, address := range added {
+		host, _, _ := net.SplitHostPort(address)
+		p.setNameLocked(p.peers[address], cmp.Or(p.peers[address].node, host))
+	}
 	changed = !slices.Equal(order, p.order)
-	before := p.targets
-	p.targets, p.order = targets, order
-	for address := range before {
-		if _, stays := targets[address]; !stays {
-			p.forgetLocked(address)
-		}
-	}
-	for _, address := range order {
-		if _, known := before[address]; !known {
-			host, _, _ := net.SplitHostPort(address)
-			p.setName(address, cmp.Or(targets[address].node, host))
-		}
-	}
+	p.order = order
 	p.relabelLocked()
 	return changed
 }
 
-// forgetLocked forgets a peer that was removed.
-func (p *Prober) forgetLocked(address string) {
-	delete(p.peers, p.names[address])
-	delete(p.names, address)
-	delete(p.rounds, address)
-	delete(p.labels, address)
+// forgetLocked forgets the name of a peer that was removed.
+func (p *Prober) forgetLocked(one *peer) {
+	delete(p.byName, one.name)
 	p.sortedNames = nil
 }
 
-// setName sets the name that a peer reports. Of two nodes with one name, of which one may be this node, the second is
-// named by its address. Nobody else has an address as a name, even if it came first and reports it.
-func (p *Prober) setName(address, name string) {
+// setNameLocked sets the name that a peer reports. Of two nodes with one name, of which one may be this node, the second
+// is named by its address. Nobody else has an address as a name, even if it came first and reports it.
+func (p *Prober) setNameLocked(one *peer, name string) {
 	name = text.Label(name)
-	if _, taken := p.targets[name]; taken || name == text.Label(p.node.name()) {
-		name = address
+	other, taken := p.byName[name]
+	if p.peers[name] != nil || name == text.Label(p.node.name()) || taken && other != one.address {
+		name = one.address
 	}
-	if other, taken := p.peers[name]; taken && other != address {
-		name = address
+	if one.name == name {
+		return
 	}
-	if old := p.names[address]; old != name {
-		if other, taken := p.peers[name]; taken {
-			p.setName(other, other)
-		}
-		delete(p.peers, old)
-		p.names[address], p.peers[name], p.sortedNames = name, address, nil
+	if other := p.peers[p.byName[name]]; other != nil {
+		p.setNameLocked(other, other.address)
 	}
+	delete(p.byName, one.name)
+	one.name, p.byName[name], p.sortedNames = name, one.address, nil
 }
 
 // publish reports the peers if they have changed.
@@ -196,8 +202,7 @@ func (p *Prober) Run(ctx context.Context) {
 func (p *Prober) isTarget(address string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, ok := p.targets[address]
-	return ok
+	return p.peers[address] != nil
 }
 
 // schedule is when to ask each peer that is not being asked.
@@ -226,12 +231,13 @@ func earliest(due map[string]time.Time) (peer string, at time.Time) {
 
 // round asks one peer.
 func (p *Prober) round(ctx context.Context, address string) {
+	opts, full := p.opts, false
 	p.mu.Lock()
-	full := p.rounds[address]%p.opts.SoloEvery == 0
-	t := p.targets[address]
+	if one := p.peers[address]; one != nil {
+		full = one.rounds%opts.SoloEvery == 0
+		opts.Security = one.security(opts.Security)
+	}
 	p.mu.Unlock()
-	opts := p.opts
-	opts.Security = t.security(opts.Security)
 	r := round{node: p.node, plan: plan{Options: opts, full: full}, peer: address, progress: func(Progress) {}}
 	res := p.runRound(ctx, &r)
 	if ctx.Err() != nil && res.Outcome != OK {
@@ -245,23 +251,24 @@ func (p *Prober) report(address string, res Result) {
 	p.outMu.Lock()
 	defer p.outMu.Unlock()
 	p.mu.Lock()
-	t, ok := p.targets[address]
-	if ok && res.PeerNode != "" {
-		p.setName(address, res.PeerNode)
+	one := p.peers[address]
+	known := one != nil
+	if known && res.PeerNode != "" {
+		p.setNameLocked(one, res.PeerNode)
 	}
-	if ok && res.Outcome != Skipped {
-		p.rounds[address]++
+	if known && res.Outcome != Skipped {
+		one.rounds++
 	}
-	if ok && t.found && res.Reason == failure.Self && res.PeerNode == "" { // before it reported a name
-		p.self[address], ok = true, false
-		delete(p.targets, address)
+	if known && one.found && res.Reason == failure.Self && res.PeerNode == "" { // before it reported a name
+		p.self[address], known = true, false
+		delete(p.peers, address)
 		p.order = slices.DeleteFunc(slices.Clone(p.order), func(a string) bool { return a == address })
-		p.forgetLocked(address)
+		p.forgetLocked(one)
 	}
 	res.Peer = p.labelLocked(address)
 	p.mu.Unlock()
 	p.publishLocked()
-	if ok {
+	if known {
 		p.observe(res)
 	}
 }
@@ -270,14 +277,17 @@ func (p *Prober) report(address string, res Result) {
 func (p *Prober) untilDue(address string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return untilRound(p.namesLocked(), text.Label(p.node.name()), p.names[address], p.opts.Interval, p.now())
+	name := ""
+	if one := p.peers[address]; one != nil { // a result has not just shown that it is this node
+		name = one.name
+	}
+	return untilRound(p.namesLocked(), text.Label(p.node.name()), name, p.opts.Interval, p.now())
 }
 
 // namesLocked returns the names of all nodes, sorted.
 func (p *Prober) namesLocked() []string {
 	if p.sortedNames == nil {
-		p.sortedNames = slices.AppendSeq(append(make([]string, 0, len(p.names)+1), text.Label(p.node.name())),
-			maps.Values(p.names))
+		p.sortedNames = append(slices.Collect(maps.Keys(p.byName)), text.Label(p.node.name()))
 		slices.Sort(p.sortedNames)
 		p.sortedNames = slices.Compact(p.sortedNames)
 	}

@@ -241,7 +241,7 @@ func TestProberNames(t *testing.T) {
 	p := NewProber(n, opts, func(Result) {}, Events{})
 	check := func(want string) {
 		t.Helper()
-		if got := fmt.Sprint(p.names["x:1"], p.names["x:2"], p.names["a:3"]); got != want {
+		if got := fmt.Sprint(p.peers["x:1"].name, p.peers["x:2"].name, p.peers["a:3"].name); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		at := map[time.Time]string{}
@@ -255,13 +255,13 @@ func TestProberNames(t *testing.T) {
 		}
 	}
 	check(fmt.Sprint("x", "x:2", "a:3"))
-	p.setName("x:2", "y")
+	p.setNameLocked(p.peers["x:2"], "y")
 	check(fmt.Sprint("x", "y", "a:3"))
-	p.setName("x:1", "y")
+	p.setNameLocked(p.peers["x:1"], "y")
 	check(fmt.Sprint("x:1", "y", "a:3"))
-	p.setName("x:2", "z")
-	p.setName("x:1", "y")
-	p.setName("a:3", "b")
+	p.setNameLocked(p.peers["x:2"], "z")
+	p.setNameLocked(p.peers["x:1"], "y")
+	p.setNameLocked(p.peers["a:3"], "b")
 	check(fmt.Sprint("y", "z", "b"))
 }
 
