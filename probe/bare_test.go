@@ -165,3 +165,26 @@ func (a *authority) issue(dir, name string) Security {
 		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
 		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
 }
+
+// withDefaults returns events that can all be called.
+func (e Events) withDefaults() Events {
+	if e.Answering == nil {
+		e.Answering = func(net.Addr) {}
+	}
+	if e.Stopped == nil {
+		e.Stopped = func(error) {}
+	}
+	if e.Peers == nil {
+		e.Peers = func([]string) {}
+	}
+	if e.Resolved == nil {
+		e.Resolved = func(string, int, error) {}
+	}
+	if e.SecretFile == nil {
+		e.SecretFile = func(string, error) {}
+	}
+	if e.WeakToken == nil {
+		e.WeakToken = func(string, int) {}
+	}
+	return e
+}

@@ -289,7 +289,7 @@ func newFound(t *testing.T, static ...string) *foundPeers {
 		if f.results = append(f.results, r.Peer+" "+string(r.Outcome)); !slices.Contains(peers, r.Peer) {
 			t.Errorf("a result of %q, when the peers are %q", r.Peer, peers)
 		}
-	}, Events{Peers: func(list []string) { peers, f.told = list, append(f.told, fmt.Sprint(list)) }})
+	}, Events{Peers: func(list []string) { peers, f.told = list, append(f.told, fmt.Sprint(list)) }}.withDefaults())
 	return f
 }
 
@@ -448,7 +448,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(peers))
-	}})
+	}}.withDefaults())
 	prober.directory.every = 50 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -506,7 +506,7 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		opts := (&zone{}).options()
 		opts.Security = a
 		var asked Result
-		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{})
+		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{}.withDefaults())
 		p.set([]target{{address: peer, tlsName: name, found: true}})
 		if p.round(t.Context(),
 			peer); (asked.Reason == failure.TLS) != (want == failure.TLS) || asked.PeerNode == "" !=

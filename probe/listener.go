@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,6 @@ const (
 type controlListener struct {
 	address string // as configured
 	service *Service
-	up      atomic.Bool
 	ctx     context.Context // done when it is closed
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -38,7 +36,6 @@ type controlListener struct {
 func newControlListener(address string, l net.Listener, err error, s *Service) *controlListener {
 	c := &controlListener{address: address, service: s, l: l}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.up.Store(l != nil)
 	if l == nil {
 		s.events.Stopped(err)
 	}
@@ -49,39 +46,48 @@ func newControlListener(address string, l net.Listener, err error, s *Service) *
 // close closes the listener. Accepted connections stay open.
 func (c *controlListener) close() {
 	c.stop()
-	c.mu.Lock()
-	if c.l != nil {
-		_ = c.l.Close() // nothing was written to it
+	if l := c.current(); l != nil {
+		_ = l.Close() // nothing was written to it
 	}
-	c.mu.Unlock()
 	c.running.Wait()
+}
+
+// current is the listener; nil while it retries.
+func (c *controlListener) current() net.Listener {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.l
+}
+
+// set sets the listener; nil to retry.
+func (c *controlListener) set(l net.Listener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l != nil && c.ctx.Err() != nil {
+		_ = l.Close() // close did not see it
+		l = nil
+	}
+	c.l = l
 }
 
 // announce reports the address on which peers are answered, if they are.
 func (c *controlListener) announce() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.up.Load() && c.l != nil {
-		c.service.events.Answering(c.l.Addr())
+	if l := c.current(); l != nil {
+		c.service.events.Answering(l.Addr())
 	}
 }
 
 // run accepts connections, and listens again after an error, until the listener is closed.
 func (c *controlListener) run() {
 	for c.ctx.Err() == nil {
-		c.mu.Lock()
-		l := c.l
-		c.mu.Unlock()
+		l := c.current()
 		if l == nil {
 			c.relisten()
 			continue
 		}
 		err := c.accept(l)
 		_ = l.Close() // no longer used
-		c.up.Store(false)
-		c.mu.Lock()
-		c.l = nil
-		c.mu.Unlock()
+		c.set(nil)
 		if c.ctx.Err() == nil {
 			c.service.events.Stopped(err)
 		}
@@ -125,20 +131,11 @@ func (c *controlListener) relisten() {
 		if c.ctx.Err() != nil {
 			return
 		}
-		l, err := c.service.listen(c.address)
-		if err != nil {
-			continue // the first error was reported
+		if l, err := c.service.listen(c.address); err == nil { // the first error was reported
+			c.set(l)
+			c.announce()
+			return
 		}
-		c.mu.Lock()
-		if c.ctx.Err() != nil {
-			_ = l.Close() // close did not see it
-			l = nil
-		}
-		c.l = l
-		c.up.Store(l != nil)
-		c.mu.Unlock()
-		c.announce()
-		return
 	}
 }
 

@@ -116,7 +116,7 @@ func doored(t *testing.T) (*Service, *fakeNet, *told) {
 	e, n := &told{}, newFakeNet()
 	s := NewService(NewNode(NodeOptions{Name: "a", Worker: []string{"/nonexistent"}}), func(Result) {}, Events{
 		Answering: func(a net.Addr) { e.say("answering " + a.String()) },
-		Stopped:   func(err error) { e.say("stopped: " + err.Error()) }})
+		Stopped:   func(err error) { e.say("stopped: " + err.Error()) }}.withDefaults())
 	s.listen = n.listen
 	t.Cleanup(s.Close)
 	return s, n, e
@@ -276,7 +276,7 @@ func TestSamePortElsewhere(t *testing.T) {
 // refused and no request is lost.
 func TestReloadKeepsThePort(t *testing.T) {
 	t.Parallel()
-	s := NewService(bareNode(t, "a"), func(Result) {}, Events{})
+	s := NewService(bareNode(t, "a"), func(Result) {}, Events{}.withDefaults())
 	t.Cleanup(s.Close)
 	opts := answeringOptions(freeAddress(), "a")
 	if err := s.Apply(t.Context(), opts); err != nil {

@@ -46,7 +46,7 @@ type peer struct {
 // NewProber returns the prober. observe gets exactly one result per peer and round; it is not called concurrently.
 // events report the peers.
 func NewProber(node *Node, opts Options, observe func(Result), events Events) *Prober {
-	p := &Prober{node: node, opts: opts, observe: observe, events: events.withDefaults(), now: time.Now,
+	p := &Prober{node: node, opts: opts, observe: observe, events: events, now: time.Now,
 		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) }, peers: map[string]*peer{},
 		self: map[string]bool{}, byName: map[string]string{}}
 	p.directory = newDirectory(node, opts, p.events.Resolved)

@@ -129,7 +129,7 @@ func TestClockSteps(t *testing.T) {
 				opts.Interval, opts.Peers = interval, []string{"b:1", "c:1", "d:1", "e:1"}
 				asked := map[string][]time.Duration{}
 				var mu sync.Mutex
-				p := NewProber(NewNode(NodeOptions{Name: "a"}), opts, func(Result) {}, Events{})
+				p := NewProber(NewNode(NodeOptions{Name: "a"}), opts, func(Result) {}, Events{}.withDefaults())
 				start := time.Now()
 				var offset atomic.Int64
 				p.now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }

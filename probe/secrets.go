@@ -76,57 +76,43 @@ func (s *secretFiles) resetWarnings() {
 	clear(s.warned)
 }
 
-func (s *secretFiles) value(key string) *secretValue {
+// loadSecret returns what parse makes of the files, or the last good value while that fails.
+func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
+	key := kind + "\x00" + strings.Join(paths, "\x00")
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.entries[key] == nil {
 		s.entries[key] = &secretValue{lock: make(chan struct{}, 1)}
 	}
-	return s.entries[key]
-}
-
-// loadSecret returns what parse makes of the files, or the last good value while that fails.
-func loadSecret[T any](s *secretFiles, kind string, paths []string, parse func(data [][]byte) (T, error)) (T, error) {
-	v := s.value(kind + "\x00" + strings.Join(paths, "\x00"))
+	v, fault := s.entries[key], s.fault
+	s.mu.Unlock()
 	v.lock <- struct{}{}
 	defer func() { <-v.lock }()
-	var good T
-	data, err := s.readAll(paths)
-	if err == nil {
-		good, err = parse(data)
+	var value T
+	var err error
+	data := make([][]byte, len(paths))
+	for i := 0; i < len(paths) && err == nil; i++ {
+		data[i], err = s.readOne(paths[i])
 	}
-	s.mu.Lock()
-	fault := s.fault
-	s.mu.Unlock()
+	if err == nil {
+		value, err = parse(data)
+	}
 	if err == nil {
 		if v.fault != "" {
 			v.fault = ""
 			fault(paths[0], nil)
 		}
-		v.good = good
-		return good, nil
+		v.good = value
+		return value, nil
 	}
-	last, had := v.good.(T)
-	if !had {
-		return good, err
+	last, ok := v.good.(T)
+	if !ok {
+		return value, err
 	}
 	if v.fault != err.Error() {
 		v.fault = err.Error()
 		fault(paths[0], err)
 	}
 	return last, nil
-}
-
-func (s *secretFiles) readAll(paths []string) ([][]byte, error) {
-	all := make([][]byte, len(paths))
-	for i, path := range paths {
-		data, err := s.readOne(path)
-		if err != nil {
-			return nil, err
-		}
-		all[i] = data
-	}
-	return all, nil
 }
 
 // readOne reads a file within secretReadTime. Reads of other files do not wait for one that hangs. After

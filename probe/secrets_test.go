@@ -236,7 +236,7 @@ func TestServiceReportsFiles(t *testing.T) {
 	sec := withToken(t, "sesame")
 	weak, fault := make(chan int, 4), make(chan error, 4)
 	s := NewService(bareNode(t, "b"), func(Result) {}, Events{
-		WeakToken: func(_ string, n int) { weak <- n }, SecretFile: func(_ string, err error) { fault <- err }})
+		WeakToken: func(_ string, n int) { weak <- n }, SecretFile: func(_ string, err error) { fault <- err }}.withDefaults())
 	defer s.Close()
 	opts := optionsWith(sec)
 	opts.Listen = freeAddress()

@@ -32,7 +32,7 @@ type Service struct {
 	closed  bool
 }
 
-// Events are for the log and the series. Each is optional.
+// Events are for the log and the series. All are required.
 type Events struct {
 	Answering func(addr net.Addr) // peers are answered there
 	Stopped   func(err error)     // peers are not answered: listening failed, and is retried
@@ -49,32 +49,8 @@ type Events struct {
 	WeakToken func(path string, bytes int)
 }
 
-// withDefaults returns events that can all be called.
-func (e Events) withDefaults() Events {
-	if e.Answering == nil {
-		e.Answering = func(net.Addr) {}
-	}
-	if e.Stopped == nil {
-		e.Stopped = func(error) {}
-	}
-	if e.Peers == nil {
-		e.Peers = func([]string) {}
-	}
-	if e.Resolved == nil {
-		e.Resolved = func(string, int, error) {}
-	}
-	if e.SecretFile == nil {
-		e.SecretFile = func(string, error) {}
-	}
-	if e.WeakToken == nil {
-		e.WeakToken = func(string, int) {}
-	}
-	return e
-}
-
 // NewService returns a service that is idle until options are applied.
 func NewService(node *Node, observe func(Result), events Events) *Service {
-	events = events.withDefaults()
 	node.secrets.setObservers(events.SecretFile, events.WeakToken)
 	return &Service{node: node, observe: observe, events: events, conns: make(chan net.Conn),
 		listen: func(address string) (net.Listener, error) { return net.Listen("tcp", address) }}
@@ -224,8 +200,8 @@ func (s *Service) endLocked() {
 func (s *Service) Stats() Stats {
 	st := Stats{Running: s.active.Load(), BudgetBytes: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
 		WorkerRestarts: s.node.worker.Restarts()}
-	door := s.listener.Load()
-	st.Up = st.Running && (door == nil || door.up.Load())
+	listener := s.listener.Load()
+	st.Up = st.Running && (listener == nil || listener.current() != nil)
 	s.node.refused.Each(func(reason string, n uint64) { st.Refused = append(st.Refused, Refusal{reason, n}) })
 	if r := s.responder.Load(); r != nil {
 		st.Leases = r.Leases()

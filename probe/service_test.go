@@ -45,7 +45,7 @@ func newServed(t *testing.T, n *Node) *served {
 			defer s.mu.Unlock()
 			s.stopped = append(s.stopped, err)
 		},
-	})
+	}.withDefaults())
 	t.Cleanup(s.Close)
 	return s
 }
@@ -238,7 +238,7 @@ func TestProberNames(t *testing.T) {
 	n := bareNode(t, "a")
 	opts := DefaultOptions()
 	opts.Peers = []string{"x:1", "x:2", "a:3"}
-	p := NewProber(n, opts, func(Result) {}, Events{})
+	p := NewProber(n, opts, func(Result) {}, Events{}.withDefaults())
 	check := func(want string) {
 		t.Helper()
 		if got := fmt.Sprint(p.peers["x:1"].name, p.peers["x:2"].name, p.peers["a:3"].name); got != want {
@@ -275,7 +275,7 @@ func TestProberStops(t *testing.T) {
 	results := make(chan Result, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	prober := NewProber(p.a, opts, func(r Result) { results <- r }, Events{})
+	prober := NewProber(p.a, opts, func(r Result) { results <- r }, Events{}.withDefaults())
 	go func() { defer close(done); prober.Run(ctx) }()
 	if !within(20*time.Second, func() bool { return p.resp.Leases() > 0 && len(p.fabric.Left()) > 4 }) {
 		t.Fatal("no round begins")

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/railscope/railscope/internal/secret"
 )
 
 // Every message of the control channel carries an HMAC under a key that both
@@ -133,7 +135,7 @@ func parseProof(s string) (proof, error) {
 		return p, errNoProof
 	}
 	parts := strings.Split(s, " ")
-	if len(parts) < 3 || len(parts) > 2+maxTokens {
+	if len(parts) < 3 || len(parts) > 2+secret.MaxTokens {
 		return p, errNoProof
 	}
 	count, err := strconv.ParseUint(parts[0], 10, 63)
