@@ -82,8 +82,8 @@ func (t *wiretap) text() string {
 	return t.heard.String()
 }
 
-// tapped lets a node answer, and hears what goes over the wire.
-func tapped(t *testing.T, n *Node, sec Security) (peer string, wire *wiretap) {
+// answeringTapped lets a node answer, and records the bytes on the wire.
+func answeringTapped(t *testing.T, n *Node, sec Security) (peer string, wire *wiretap) {
 	t.Helper()
 	opts := DefaultOptions()
 	opts.Security = sec
@@ -96,15 +96,7 @@ func tapped(t *testing.T, n *Node, sec Security) (peer string, wire *wiretap) {
 		t.Fatal(err)
 	}
 	wire = &wiretap{Listener: l}
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- r.Serve(ctx, wire) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	serve(t, r, wire)
 	return l.Addr().String(), wire
 }
 
@@ -229,7 +221,7 @@ func TestTokenNeverTravels(t *testing.T) {
 func TestTamperedRequests(t *testing.T) {
 	t.Parallel()
 	n := bareNode(t, "b")
-	peer, wire := tapped(t, n, withToken(t, secretToken))
+	peer, wire := answeringTapped(t, n, withToken(t, secretToken))
 	other := dialWire(t, peer, secretToken)
 	const lease = `{"node":"c","instance":"c","bytes":1}`
 	for _, tc := range []struct {
@@ -314,8 +306,8 @@ func withRequest(res *http.Response, method, path string) *http.Response {
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)
-	peer, wire := tapped(t, bareNode(t, "b"), sec)
-	if h, f := hi(t, peer, sec); f != nil || h.Node != "b" {
+	peer, wire := answeringTapped(t, bareNode(t, "b"), sec)
+	if h, f := askHello(t, peer, sec); f != nil || h.Node != "b" {
 		t.Fatal(f)
 	}
 	wire.mu.Lock()
@@ -362,9 +354,9 @@ func TestRelay(t *testing.T) {
 			if tc.self {
 				target = asker
 			}
-			peer, wire := tapped(t, target, sec)
+			peer, wire := answeringTapped(t, target, sec)
 			var attacker string
-			attacker = stranger(t, func(c net.Conn) {
+			attacker = strangerServer(t, func(c net.Conn) {
 				up, err := net.Dial("tcp", peer)
 				if err != nil {
 					return
@@ -403,7 +395,7 @@ func TestRelay(t *testing.T) {
 		t.Parallel()
 		dir, ca := t.TempDir(), newAuthority(t)
 		peer := answering(t, bareNode(t, "b"), ca.issue(dir, "b"))
-		relay := stranger(t, func(c net.Conn) {
+		relay := strangerServer(t, func(c net.Conn) {
 			up, err := net.Dial("tcp", peer)
 			if err != nil {
 				return
@@ -412,7 +404,7 @@ func TestRelay(t *testing.T) {
 			go func() { _, _ = io.Copy(up, c) }()
 			_, _ = io.Copy(c, up)
 		})
-		if h, f := hi(t, relay, ca.issue(dir, "a")); f != nil || h.Node != "b" {
+		if h, f := askHello(t, relay, ca.issue(dir, "a")); f != nil || h.Node != "b" {
 			t.Errorf("%v", f)
 		}
 	})
@@ -456,7 +448,7 @@ func TestAttackerOnPeersPort(t *testing.T) {
 			var mu sync.Mutex
 			var heard strings.Builder
 			var paths []string
-			peer := stranger(t, func(c net.Conn) {
+			peer := strangerServer(t, func(c net.Conn) {
 				in := bufio.NewReader(c)
 				var nonce, back []byte
 				for {
@@ -492,7 +484,7 @@ func TestAttackerOnPeersPort(t *testing.T) {
 				"does not prove that the peer has this node's token") {
 				t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}
-			if _, _, err := FetchFacts(t.Context(), peer, sec); typed(t, err).Reason != failure.Unauthorized {
+			if _, _, err := FetchFacts(t.Context(), peer, sec); asFailure(t, err).Reason != failure.Unauthorized {
 				t.Errorf("facts: %v", err)
 			}
 			mu.Lock()
@@ -551,7 +543,7 @@ func TestTamperedAnswers(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
-			peer, wire := tapped(t, bareNode(t, "railnode"), sec)
+			peer, wire := answeringTapped(t, bareNode(t, "railnode"), sec)
 			wire.mu.Lock()
 			wire.answers = func(b []byte) []byte {
 				if !bytes.Contains(b, []byte(`"proof":"token"`)) { // not the challenge, which proves nothing
@@ -560,7 +552,7 @@ func TestTamperedAnswers(t *testing.T) {
 				return b
 			}
 			wire.mu.Unlock()
-			if h, f := hi(t, peer, sec); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
+			if h, f := askHello(t, peer, sec); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 				"does not prove") {
 				t.Errorf("believed %+v: %v", h, f)
 			}
@@ -668,7 +660,7 @@ func TestHelloFlood(t *testing.T) { // not beside others: it looks at the heap
 	if res, text := w.ask("GET", pathNode, ""); res.StatusCode != http.StatusOK {
 		t.Errorf("the session of before: %s, %s", res.Status, text)
 	}
-	if _, f := hi(t, peer, sec); f != nil {
+	if _, f := askHello(t, peer, sec); f != nil {
 		t.Errorf("a peer afterwards: %v", f)
 	}
 	large := `{"version":2,"nonce":"` + strings.Repeat("A", maxChallenge) + `"}`
@@ -728,7 +720,7 @@ func TestConnectionGone(t *testing.T) {
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errConnectionGone }}}}
 		c.idle = append(c.idle, k)
 	}
-	if _, err := c.hello(t.Context()); typed(t, err) == nil || typed(t, err).Reason != failure.PeerUnreachable {
+	if _, err := c.hello(t.Context()); asFailure(t, err) == nil || asFailure(t, err).Reason != failure.PeerUnreachable {
 		t.Errorf("after %d tries: %v", maxAttempts, err)
 	}
 }

@@ -129,8 +129,8 @@ func (c credentials) checkCertificate(state *tls.ConnectionState) error {
 	return nil
 }
 
-// namedBy reports whether a certificate has one of the names: a DNS name, where a leading *. matches one label, or a URI.
-// The common name does not count.
+// namedBy reports whether a certificate has one of the names: a DNS name, where a leading *. matches one label, or a
+// URI. The common name does not count.
 func namedBy(cert *x509.Certificate, allowed []string) bool {
 	return slices.ContainsFunc(allowed, func(pattern string) bool {
 		return slices.ContainsFunc(cert.DNSNames, func(name string) bool { return sameName(name, pattern) }) ||

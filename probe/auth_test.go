@@ -71,7 +71,7 @@ func TestSecurity(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
-			h, f := hi(t, answering(t, bareNode(t, "b"), tc.answerer), tc.asker)
+			h, f := askHello(t, answering(t, bareNode(t, "b"), tc.answerer), tc.asker)
 			switch {
 			case tc.reason == "" && (f != nil || h.Node != "b"):
 				t.Errorf("refused: %v, hello of %q", f, h.Node)
@@ -101,7 +101,7 @@ func TestSecurityFollows(t *testing.T) {
 	} {
 		file(t, here, step.here)
 		file(t, there, step.there)
-		if _, f := hi(t, peer,
+		if _, f := askHello(t, peer,
 			Security{TokenFile: here}); (f == nil) != (step.reason == "") || f != nil && f.Reason != step.reason {
 			t.Errorf("step %d: %v, want %q", i, f, step.reason)
 		}
@@ -110,11 +110,11 @@ func TestSecurityFollows(t *testing.T) {
 	old, renewed := newAuthority(t), newAuthority(t)
 	a, b := old.issue(dir, "a"), old.issue(dir, "b")
 	peer = answering(t, bareNode(t, "b"), b)
-	if _, f := hi(t, peer, a); f != nil {
+	if _, f := askHello(t, peer, a); f != nil {
 		t.Fatal(f)
 	}
 	next := renewed.issue(dir, "a") // over the files of before
-	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
+	if _, f := askHello(t, peer, a); f == nil || f.Reason != failure.TLS {
 		t.Errorf("with a certificate of the next CA on one end only: %v", f)
 	}
 	renewed.issue(dir, "b")
@@ -123,7 +123,7 @@ func TestSecurityFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	file(t, a.ClientCAFile, string(content))
-	if _, f := hi(t, peer, a); f != nil {
+	if _, f := askHello(t, peer, a); f != nil {
 		t.Errorf("when both ends have the next CA: %v", f)
 	}
 }
@@ -167,9 +167,9 @@ func TestResponderWantsProof(t *testing.T) {
 	}
 }
 
-// stranger is something that is not railscope: it does this with every
+// strangerServer is not a railscope: it does this with every
 // connection.
-func stranger(t *testing.T, serve func(net.Conn)) string {
+func strangerServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,7 +217,7 @@ func greets(then func(net.Conn)) func(net.Conn) {
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
-	elsewhere := "http://" + stranger(t, func(net.Conn) { t.Error("the asker went where it was sent") }) + "/v1/hello"
+	elsewhere := "http://" + strangerServer(t, func(net.Conn) { t.Error("the asker followed a redirect") }) + "/v1/hello"
 	for _, tc := range []struct {
 		why, peer string
 		reason    failure.Reason
@@ -229,33 +229,33 @@ func TestStrangers(t *testing.T) {
 		{"no port", "127.0.0.1:none", failure.PeerUnreachable, "invalid port"},
 		{"an address that goes nowhere", "[100::1]:1", failure.PeerUnreachable,
 			"is the peer up, and its port open to this node?"},
-		{"hangs up", stranger(t, func(net.Conn) {}), failure.PeerUnreachable,
+		{"hangs up", strangerServer(t, func(net.Conn) {}), failure.PeerUnreachable,
 			"closed the connection without an answer"},
-		{"another web server", stranger(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")),
+		{"another web server", strangerServer(t, says("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found", "")),
 			failure.Protocol, "is that railscope's probe port?"},
-		{"a web server's page", stranger(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
-		{"JSON of something else", stranger(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "invalid answer"},
-		{"a login page", stranger(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n",
+		{"a web server's page", strangerServer(t, says(ok+"<html>", "")), failure.Protocol, "is not railscope's"},
+		{"JSON of something else", strangerServer(t, says(ok+`{"status":"up"}`, "")), failure.Protocol, "invalid answer"},
+		{"a login page", strangerServer(t, says("HTTP/1.1 302 Found\r\nLocation: "+elsewhere+"\r\nContent-Length: 0\r\n\r\n",
 			"")), failure.Protocol, "302"},
-		{"SSH", stranger(t, says("SSH-2.0-OpenSSH_9.2\r\n", "")), failure.Protocol, "is that railscope's probe port?"},
-		{"garbage without end", stranger(t, says("\x00\x01\x02", strings.Repeat("\x00garbage", 512))), failure.Protocol,
+		{"SSH", strangerServer(t, says("SSH-2.0-OpenSSH_9.2\r\n", "")), failure.Protocol, "is that railscope's probe port?"},
+		{"garbage without end", strangerServer(t, says("\x00\x01\x02", strings.Repeat("\x00garbage", 512))), failure.Protocol,
 			"is that railscope's probe port?"},
-		{"headers without end", stranger(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")),
+		{"headers without end", strangerServer(t, says("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 4000)+"\r\n")),
 			failure.Protocol, "exceeded"},
-		{"a body without end", stranger(t, says(ok, strings.Repeat(" ", 4096))), failure.Protocol, "more than"},
-		{"a million rails", stranger(t,
+		{"a body without end", strangerServer(t, says(ok, strings.Repeat(" ", 4096))), failure.Protocol, "more than"},
+		{"a million rails", strangerServer(t,
 			says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 1_000_000)+`]}`, "")),
 			failure.Protocol, "more than"},
-		{"a hundred rails", stranger(t,
+		{"a hundred rails", strangerServer(t,
 			greets(says(ok+`{"node":"b","instance":"x","rails":[`+strings.Repeat(`{"name":"0"},`, 100)+`{}]}`, ""))),
 			failure.Protocol, "101 rails"},
-		{"a node without end", stranger(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol,
+		{"a node without end", strangerServer(t, greets(says(ok, strings.Repeat(" ", 4096)))), failure.Protocol,
 			"more than 1048576"},
 		{"a reason to be skipped",
-			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")),
+			strangerServer(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"hello","reason":"draining"}`, "")),
 			failure.Protocol, "invalid answer"},
 		{"a refusal of its own making",
-			stranger(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+
+			strangerServer(t, says("HTTP/1.1 409 Conflict\r\n\r\n"+`{"stage":"x","reason":"y\nz","detail":"\u0000`+
 				strings.Repeat("d", 3000)+`"}`, "")), failure.Protocol, "invalid answer"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestStrangers(t *testing.T) {
 // round's own time.
 func TestStrangerIsSilent(t *testing.T) {
 	t.Parallel()
-	peer := stranger(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); _, _ = c.Read(make([]byte, 1)) })
+	peer := strangerServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); _, _ = c.Read(make([]byte, 1)) })
 	opts := DefaultOptions()
 	opts.Timeout = time.Second
 	start := time.Now()

@@ -100,8 +100,8 @@ func TestGuardJudge(t *testing.T) {
 	}
 }
 
-// TestMoved: what was moved is late for a moment only.
-func TestMoved(t *testing.T) {
+// TestRecentTransfers: a transfer is uncounted for a moment only.
+func TestRecentTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m recentTransfers
 		for range 100 {

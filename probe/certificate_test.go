@@ -34,11 +34,11 @@ func TestCertificateChange(t *testing.T) {
 	}
 	file(t, old.file, read(t, newAuthority(t).file))
 	_, err = c.hello(context.Background())
-	if f := typed(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
+	if f := asFailure(t, err); f == nil || f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 		"does not accept this node's certificate") || len(c.conns) != 1 {
 		t.Errorf("on the connection of before: %v, over %d connections", f, len(c.conns))
 	}
-	if _, f := hi(t, peer, a); f == nil || f.Reason != failure.TLS {
+	if _, f := askHello(t, peer, a); f == nil || f.Reason != failure.TLS {
 		t.Errorf("on the next one: %v", f)
 	}
 }
@@ -78,7 +78,7 @@ func TestClientAllowedNames(t *testing.T) {
 			t.Parallel()
 			answerer := b
 			answerer.ClientAllowedNames = tc.allowed
-			_, f := hi(t, answering(t, bareNode(t, "b"), answerer),
+			_, f := askHello(t, answering(t, bareNode(t, "b"), answerer),
 				ca.issueURI(t.TempDir(), "a", "spiffe://example.com/railscope"))
 			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 				"client_allowed_names")) {
@@ -120,7 +120,7 @@ func TestAddressFamilies(t *testing.T) {
 	sec := withToken(t, secretToken)
 	_, port, _ := net.SplitHostPort(answeringAt(t, bareNode(t, "b"), optionsWith(sec), ":0"))
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1", "localhost"} {
-		if _, f := hi(t, net.JoinHostPort(host, port), sec); f != nil {
+		if _, f := askHello(t, net.JoinHostPort(host, port), sec); f != nil {
 			t.Errorf("%s: %v", host, f)
 		}
 	}

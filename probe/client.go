@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -76,59 +75,59 @@ func (c *client) close() {
 	c.idle, c.conns = nil, nil
 }
 
+// request is one request. With streams, an answer with status OK is read line by line.
+type request struct {
+	stage        failure.Stage
+	method, path string
+	body         []byte
+	streams      bool
+}
+
+func (r request) fail(reason failure.Reason, format string, args ...any) *failure.Failure {
+	return failure.New(r.stage, reason, format, args...)
+}
+
 // call sends a request and decodes the answer.
 func (c *client) call(ctx context.Context, stage failure.Stage, method, path string, in, out any,
 	limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	res, err := c.request(ctx, stage, method, path, in, false)
+	body, _ := json.Marshal(in) // cannot fail: no message has a field that can
+	req := request{stage: stage, method: method, path: path, body: body}
+	res, err := c.send(ctx, req)
 	if err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(res.body, out); err != nil {
-		return notRailscope(stage, method, path, err)
+		return req.fail(failure.Protocol, "the answer to %s %s is not railscope's: %v", method, path, err)
 	}
 	return nil
 }
 
-func notRailscope(stage failure.Stage, method, path string, err error) error {
-	return failure.New(stage, failure.Protocol, "the answer to %s %s is not railscope's: %v", method, path, err)
-}
-
-func invalidAnswer(stage failure.Stage, err error) error {
-	return failure.New(stage, failure.Protocol, "invalid answer from the peer: %v", err)
-}
-
-// request sends a request and returns the answer if its status is OK.
-func (c *client) request(ctx context.Context, stage failure.Stage, method, path string, in any,
-	streams bool) (*response, error) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return nil, failure.As(stage, err)
-	}
-	res, err := c.roundTrip(ctx, stage, method, path, body, streams)
+// send sends a request and returns the answer if its status is OK.
+func (c *client) send(ctx context.Context, req request) (*response, error) {
+	res, err := c.roundTrip(ctx, req)
 	if err != nil || res.StatusCode == http.StatusOK {
 		return res, err
 	}
-	return nil, responseFailure(stage, res.Response, res.body)
+	return nil, responseFailure(req.stage, res.Response, res.body)
 }
 
 // roundTrip sends a request and returns the answer, whatever its status. A connection that the peer has closed since
 // its last request is replaced.
-func (c *client) roundTrip(ctx context.Context, stage failure.Stage, method, path string, body []byte,
-	streams bool) (*response, error) {
+func (c *client) roundTrip(ctx context.Context, req request) (*response, error) {
 	for attempt := 1; ; attempt++ {
-		k, err := c.getConn(ctx, stage)
+		k, err := c.getConn(ctx, req.stage)
 		if err != nil {
 			return nil, err
 		}
-		res, err := k.exchange(ctx, c, stage, method, path, body, streams)
+		res, err := k.exchange(ctx, c, req)
 		if errors.Is(err, errConnectionGone) {
 			k.http.CloseIdleConnections()
 			if attempt < maxAttempts {
 				continue
 			}
-			return nil, c.connFailure(ctx, stage, err)
+			return nil, c.connFailure(ctx, req.stage, err)
 		}
 		if err == nil && res.events == nil && !res.Close {
 			c.mu.Lock()
@@ -223,111 +222,32 @@ func closedUnanswered(err error) bool {
 
 func (c *client) hello(ctx context.Context) (hello, error) {
 	var h hello
-	if err := c.call(ctx, failure.StageHello, http.MethodGet, pathNode, struct{}{}, &h, answerTime); err != nil {
-		return h, err
+	err := c.call(ctx, failure.StageHello, http.MethodGet, pathNode, struct{}{}, &h, answerTime)
+	if err == nil {
+		err = checkAnswer(failure.StageHello, h.check())
 	}
-	if err := h.check(); err != nil {
-		return h, invalidAnswer(failure.StageHello, err)
-	}
-	return h, nil
+	return h, err
 }
 
 func (c *client) open(ctx context.Context, req openRequest) (openReply, error) {
 	var reply openReply
-	if err := c.call(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime); err != nil {
-		return reply, err
+	err := c.call(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime)
+	if err == nil {
+		err = checkAnswer(failure.StageConnect, reply.check(&req))
 	}
-	if err := reply.check(&req); err != nil {
-		return reply, invalidAnswer(failure.StageConnect, err)
+	return reply, err
+}
+
+// checkAnswer makes a failure of an error in the peer's answer, and nil of nil.
+func checkAnswer(stage failure.Stage, err error) error {
+	if err == nil {
+		return nil
 	}
-	return reply, nil
+	return failure.New(stage, failure.Protocol, "invalid answer from the peer: %v", err)
 }
 
 func (c *client) verify(ctx context.Context, args worker.VerifyArgs) (worker.Verified, error) {
 	var v worker.Verified
 	err := c.call(ctx, failure.StageVerify, http.MethodPost, c.lease+"/verify", args, &v, verifyTime)
 	return v, err
-}
-
-// heldLease is a lease while this node holds it. The peer reports on a stream that it has ended.
-type heldLease struct {
-	grant    grant
-	ended    chan struct{} // closed when it has ended, for whatever reason
-	stop     context.CancelFunc
-	renewing sync.WaitGroup
-	reason   *failure.Failure // why it ended before it was released; set before ended is closed
-}
-
-// acquireLease asks for the lease and holds it until release, also after ctx is done, so that it ends in order.
-func (c *client) acquireLease(ctx context.Context, ask leaseRequest) (*heldLease, error) {
-	stream, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := func() { cancel(nil) }
-	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	timeout := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %v", answerTime)) })
-	res, err := c.request(stream, failure.StageLease, http.MethodPost, pathLease, ask, true)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	event, err := res.events.next()
-	if !timeout.Stop() || err != nil || event.Grant == nil {
-		defer stop()
-		res.Body.Close()
-		switch {
-		case err == nil && event.End != nil:
-			return nil, event.End
-		case stream.Err() != nil:
-			return nil, c.connFailure(stream, failure.StageLease, context.Cause(stream))
-		case err == nil:
-			err = errors.New("neither a grant nor a reason")
-		}
-		return nil, failure.New(failure.StageLease, failure.Protocol, "request a lease: %v", err)
-	}
-	h := &heldLease{grant: *event.Grant, ended: make(chan struct{}), stop: stop}
-	c.lease = pathLease + "/" + h.grant.ID
-	h.renewing.Go(func() {
-		defer close(h.ended)
-		defer res.Body.Close()
-		event, err := res.events.next()
-		switch {
-		case stream.Err() != nil: // it was released, or the round is over
-		case err == nil && event.End != nil:
-			h.reason = event.End
-		default:
-			h.reason = failure.New(failure.StageLease, failure.PeerLost,
-				"the peer ended the lease without a reason: %v", err)
-		}
-	})
-	h.renewing.Go(func() { c.renew(stream, h) })
-	return h, nil
-}
-
-// renew renews the lease while it is held.
-func (c *client) renew(ctx context.Context, h *heldLease) {
-	tick := time.NewTicker(h.grant.TTL / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.ended:
-			return
-		case <-tick.C:
-			// After a failure the stream has the reason, or the next request.
-			_ = c.call(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
-		}
-	}
-}
-
-// release releases the lease, also when the round was canceled.
-func (c *client) release(ctx context.Context, h *heldLease, bytes int64) (err error) {
-	select {
-	case <-h.ended:
-	default:
-		err = c.call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil,
-			answerTime)
-	}
-	h.stop()
-	h.renewing.Wait()
-	return err
 }

@@ -1,11 +1,9 @@
 package probe
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/hmac"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -94,7 +91,8 @@ func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*clientConn
 func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientConn, dialled netip.AddrPort) error {
 	ask := challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled.String()}
 	body, _ := json.Marshal(ask) // cannot fail: no field of it can
-	res, err := k.send(ctx, http.MethodPost, pathHello, body, nil)
+	req := request{stage: stage, method: http.MethodPost, path: pathHello, body: body}
+	res, err := k.send(ctx, req)
 	if err != nil {
 		return c.connFailure(ctx, stage, err)
 	}
@@ -105,23 +103,23 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 	case res.StatusCode != http.StatusOK:
 		return c.challengeFailure(ctx, stage, k, res, text)
 	case err != nil:
-		return tooLong(stage, maxChallenge, http.MethodPost, pathHello)
+		return req.tooLong(maxChallenge)
 	}
 	var peer challengeReply
 	if err := json.Unmarshal(text, &peer); err != nil {
-		return notRailscope(stage, http.MethodPost, pathHello, err)
+		return req.fail(failure.Protocol, "the answer to POST %s is not railscope's: %v", pathHello, err)
 	}
 	if err := peer.check(); err != nil {
-		return invalidAnswer(stage, err)
+		return checkAnswer(stage, err)
 	}
 	switch {
 	case peer.Version != protocolVersion:
 		return versionFailure(stage, peer.Version, "")
 	case peer.Proof == proofToken && len(c.tokens) == 0:
-		return failure.New(stage, failure.Unauthorized,
+		return req.fail(failure.Unauthorized,
 			"the peer requires a token and this node has none: both ends need the same token_file")
 	case peer.Proof != proofToken && len(c.tokens) > 0:
-		return failure.New(stage, failure.Unauthorized,
+		return req.fail(failure.Unauthorized,
 			"this node has a token and the peer has none to prove itself with: give both ends a token_file, or neither")
 	case len(c.tokens) == 0:
 		return nil
@@ -129,14 +127,14 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 	b := binding{asker: ask.Nonce, target: peer.Nonce, address: dialled}
 	if res.TLS != nil {
 		if b.tls, err = res.TLS.ExportKeyingMaterial(exporterLabel, nil, keySize); err != nil {
-			return failure.New(stage, failure.TLS, "%v", err)
+			return req.fail(failure.TLS, "%v", err)
 		}
 	}
 	return c.proveToken(ctx, stage, k, b)
 }
 
-func tooLong(stage failure.Stage, limit int, method, path string) error {
-	return failure.New(stage, failure.Protocol, "an answer of more than %d bytes to %s %s", limit, method, path)
+func (r request) tooLong(limit int) error {
+	return r.fail(failure.Protocol, "an answer of more than %d bytes to %s %s", limit, r.method, r.path)
 }
 
 // proveToken sends a proof for each token that this node has, and uses the one with which the peer answers.
@@ -150,7 +148,7 @@ func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientC
 		s.count = 1
 		sessions[i] = s
 	}
-	res, err := k.send(ctx, http.MethodPost, pathProve, []byte("{}"), sessions)
+	res, err := k.send(ctx, request{method: http.MethodPost, path: pathProve, body: []byte("{}")}, sessions...)
 	if errors.Is(err, errConnectionGone) {
 		return err
 	}
@@ -203,14 +201,14 @@ func (c *client) challengeFailure(
 		}
 	case isFailure && f.Reason != failure.Unauthorized && f.Reason != failure.Protocol:
 		sanitize(&f, stage)
-		return invalidAnswer(stage, fmt.Errorf("%s to POST %s", f.Reason, pathHello))
+		return checkAnswer(stage, fmt.Errorf("%s to POST %s", f.Reason, pathHello))
 	}
 	return responseFailure(stage, res, text)
 }
 
 // helloV1 asks as protocol 1 did, without a token.
 func (c *client) helloV1(ctx context.Context, k *clientConn) (h hello, err error) {
-	res, err := k.send(ctx, http.MethodGet, pathHelloV1, nil, nil)
+	res, err := k.send(ctx, request{method: http.MethodGet, path: pathHelloV1})
 	if err != nil {
 		return h, err
 	}
@@ -241,56 +239,51 @@ func versionFailure(stage failure.Stage, version int, railscope string) error {
 }
 
 // send sends a request. With sessions, it carries a proof for each of them.
-func (k *clientConn) send(
-	ctx context.Context, method, path string, body []byte, sessions []*session,
-) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, k.base+path, bytes.NewReader(body))
+func (k *clientConn) send(ctx context.Context, r request, sessions ...*session) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, k.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if len(sessions) > 0 {
-		p := proof{count: sessions[0].count, digest: digest(body)}
+		p := proof{count: sessions[0].count, digest: digest(r.body)}
 		for _, s := range sessions {
-			p.macs = append(p.macs, s.ofRequest(method, req.URL.RequestURI(), p.count, p.digest))
+			p.macs = append(p.macs, s.ofRequest(r.method, req.URL.RequestURI(), p.count, p.digest))
 		}
 		req.Header.Set(headerProof, p.String())
 	}
 	return k.http.Do(req)
 }
 
-// exchange sends a request and returns its answer, whatever its status. With streams, an answer with status OK is read
-// line by line.
-func (k *clientConn) exchange(
-	ctx context.Context, c *client, stage failure.Stage, method, path string, body []byte, streams bool,
-) (*response, error) {
+// exchange sends a request and returns its answer, whatever its status.
+func (k *clientConn) exchange(ctx context.Context, c *client, req request) (*response, error) {
 	var sessions []*session
 	if k.session != nil {
 		k.session.count++
 		sessions = []*session{k.session}
 	}
-	res, err := k.send(ctx, method, path, body, sessions)
+	res, err := k.send(ctx, req, sessions...)
 	if errors.Is(err, errConnectionGone) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, c.connFailure(ctx, stage, err)
+		return nil, c.connFailure(ctx, req.stage, err)
 	}
-	if streams && res.StatusCode == http.StatusOK {
+	if req.streams && res.StatusCode == http.StatusOK {
 		if k.session != nil && !k.session.proves(res, digestOfStream) {
 			res.Body.Close()
-			return nil, unprovenFailure(stage, res, nil)
+			return nil, unprovenFailure(req.stage, res, nil)
 		}
 		return &response{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
 	}
 	text, err := readUpTo(res, maxBody)
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, tooLong(stage, maxBody, method, path)
+		return nil, req.tooLong(maxBody)
 	case err != nil:
-		return nil, c.connFailure(ctx, stage, err)
+		return nil, c.connFailure(ctx, req.stage, err)
 	case k.session != nil && !k.session.proves(res, digest(text)):
-		err := unprovenFailure(stage, res, text)
+		err := unprovenFailure(req.stage, res, text)
 		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed
 			err = fmt.Errorf("%w: %w", errConnectionGone, err)
 		}
@@ -320,74 +313,3 @@ func readUpTo(res *http.Response, limit int) ([]byte, error) {
 	}
 	return text, err
 }
-
-// eventReader reads the stream of a lease.
-type eventReader struct {
-	lines   *bufio.Reader
-	session *session // nil: nothing is proved
-	path    string
-	count   uint64 // of the request
-	line    uint64
-}
-
-// maxLine limits one line of the stream: a sentence, escaped, and its proof.
-const maxLine = 16 << 10
-
-func newEventReader(from io.Reader, s *session, path string) *eventReader {
-	e := &eventReader{lines: bufio.NewReaderSize(from, maxLine), session: s, path: path}
-	if s != nil {
-		e.count = s.count
-	}
-	return e
-}
-
-// next reads one event.
-func (r *eventReader) next() (leaseEvent, error) {
-	var line leaseLine
-	var e leaseEvent
-	text, err := r.lines.ReadSlice('\n')
-	if err != nil {
-		return e, err
-	}
-	if err := json.Unmarshal(text, &line); err != nil {
-		return e, err
-	}
-	if r.line++; r.session != nil {
-		mac, err := hex.DecodeString(line.Proof)
-		if err != nil || !hmac.Equal(mac, r.session.ofEvent(r.path, r.count, r.line, line.Event)) {
-			return e, errors.New("a line without a valid proof")
-		}
-	}
-	if err := json.Unmarshal(line.Event, &e); err != nil {
-		return e, err
-	}
-	if g := e.Grant; g != nil {
-		if err := g.check(r.session != nil); err != nil {
-			return leaseEvent{}, err
-		}
-		if r.session != nil {
-			key := r.session.dataKey(g.ID)
-			g.Key = key[:]
-		}
-	}
-	if e.End != nil {
-		sanitize(e.End, failure.StageLease)
-		e.End.Stage = failure.StageLease
-	}
-	return e, nil
-}
-
-// check refuses a grant that no railscope sends. A derived key is not sent.
-func (g *grant) check(derived bool) error {
-	switch {
-	case !derived && len(g.Key) != keySize, derived && len(g.Key) != 0:
-		return fmt.Errorf("a grant with a key of %d bytes", len(g.Key))
-	case g.TTL < time.Second || g.TTL > maxTTL:
-		return fmt.Errorf("a grant for %v", g.TTL)
-	case g.ID == "" || len(g.ID) > maxText || strings.Trim(g.ID, alphanumeric) != "":
-		return fmt.Errorf("a grant with the ID %.40q", g.ID)
-	}
-	return nil
-}
-
-const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -164,7 +164,8 @@ func TestBudgetOfBrokenRound(t *testing.T) {
 		t.Errorf("%s because of %q, %d bytes", res.Outcome, res.Reason, res.Bytes)
 	}
 	p.clean()
-	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining(), "answered": p.b.answerBudget.remaining()} {
+	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining(),
+		"answered": p.b.answerBudget.remaining()} {
 		if used := float64(p.opts.Budget) - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
 			t.Errorf("%s: charged %.0f bytes of %d", what, used, res.Bytes)
 		}

@@ -272,7 +272,7 @@ func TestDirectoryBounds(t *testing.T) {
 	})
 }
 
-// found is a prober of DNS names without rounds: results are reported by hand.
+// foundPeers is a prober of DNS names without rounds: results are reported by hand.
 type foundPeers struct {
 	*Prober
 	told    []string
@@ -497,7 +497,7 @@ func TestFoundPeersShowTheName(t *testing.T) {
 	for name, want := range map[string]failure.Reason{"": failure.TLS, "others.ns.svc": failure.TLS,
 		"peers.ns.svc": ""} {
 		var got failure.Reason
-		if _, f := hi(t, peer, target{address: peer, tlsName: name}.security(a)); f != nil {
+		if _, f := askHello(t, peer, target{address: peer, tlsName: name}.security(a)); f != nil {
 			got = f.Reason
 		}
 		if got != want {

@@ -160,11 +160,11 @@ func (p *pairOfNodes) serveOn(l net.Listener) {
 	served := make(chan error, 1)
 	p.resp, p.stop, p.served = resp, stop, served
 	go func() { served <- resp.Serve(ctx, l) }()
-	p.t.Cleanup(p.shut)
+	p.t.Cleanup(p.stopServing)
 }
 
-// shut ends b's responder.
-func (p *pairOfNodes) shut() {
+// stopServing ends b's responder.
+func (p *pairOfNodes) stopServing() {
 	if p.stop == nil {
 		return
 	}

@@ -21,8 +21,8 @@ const (
 // ErrNoFacts is that the peer's railscope is too old to report facts.
 var ErrNoFacts = errors.New("the peer's railscope does not support this question")
 
-// FetchFacts asks a peer, host:port, for its name and its facts: unchecked JSON of its NodeOptions.Facts, up to 1 MiB. A
-// peer that is too old fails with [ErrNoFacts], wrapped with its version, any other with a [*Failure].
+// FetchFacts asks a peer, host:port, for its name and its facts: unchecked JSON of its NodeOptions.Facts, up to 1 MiB.
+// A peer that is too old fails with [ErrNoFacts], wrapped with its version, any other with a [*Failure].
 func FetchFacts(ctx context.Context, peer string, sec Security) (node string, facts []byte, err error) {
 	c, err := newClient(peer, credentials{sec, newSecretFiles()})
 	if err != nil {
@@ -41,7 +41,7 @@ func FetchFacts(ctx context.Context, peer string, sec Security) (node string, fa
 func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	res, err := c.roundTrip(ctx, failure.StageHello, http.MethodGet, pathFacts, []byte("{}"), false)
+	res, err := c.roundTrip(ctx, request{failure.StageHello, http.MethodGet, pathFacts, []byte("{}"), false})
 	switch {
 	case err != nil:
 		return nil, err
@@ -55,8 +55,8 @@ func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	return res.body, nil
 }
 
-// facts are those that this node last reported. One gathering runs at a time, and its result, also an error, is kept for
-// a while: peers that ask often cost no more than one that asks now and then.
+// facts are those that this node last reported. One gathering runs at a time, and its result, also an error, is kept
+// for a while: peers that ask often cost no more than one that asks now and then.
 type facts struct {
 	gather func(context.Context) ([]byte, error)
 

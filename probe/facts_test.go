@@ -16,8 +16,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// telling is a node that tells facts.
-func telling(t *testing.T, gather func(context.Context) ([]byte, error)) *Node {
+// nodeWithFacts is a node that reports facts.
+func nodeWithFacts(t *testing.T, gather func(context.Context) ([]byte, error)) *Node {
 	t.Helper()
 	n := bareNode(t, "b")
 	n.facts.gather = gather
@@ -56,11 +56,11 @@ func TestFetchFacts(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
-			node, data, err := FetchFacts(t.Context(), answering(t, telling(t, tc.gather), tc.answerer), tc.asker)
+			node, data, err := FetchFacts(t.Context(), answering(t, nodeWithFacts(t, tc.gather), tc.answerer), tc.asker)
 			if string(data) != tc.want || data != nil && node != "b" {
 				t.Errorf("%q told %.40q, want %.40q", node, data, tc.want)
 			}
-			if f := typed(t, err); f == nil && tc.reason != "" || f != nil &&
+			if f := asFailure(t, err); f == nil && tc.reason != "" || f != nil &&
 				(f.Reason != tc.reason || !strings.Contains(f.Detail, tc.says)) {
 				t.Errorf("got %v, want %s with %q", f, tc.reason, tc.says)
 			}
@@ -74,7 +74,7 @@ func TestFetchFacts(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		_, _, err := FetchFacts(t.Context(), freeAddress(), sesame)
-		if f := typed(t, err); f.Reason != failure.PeerUnreachable {
+		if f := asFailure(t, err); f.Reason != failure.PeerUnreachable {
 			t.Errorf("%v", f)
 		}
 	})
@@ -87,7 +87,7 @@ func TestFetchFacts(t *testing.T) {
 		go func() { _ = srv.Serve(l) }()
 		defer srv.Close()
 		_, _, err = FetchFacts(t.Context(), l.Addr().String(), sesame)
-		if f := typed(t, err); f.Reason != failure.Protocol {
+		if f := asFailure(t, err); f.Reason != failure.Protocol {
 			t.Errorf("%v", f)
 		}
 	})

@@ -23,7 +23,7 @@ func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
-	h.mustTake()
+	h.mustAcquire()
 	rails := func(n int) string {
 		var list []string
 		for i := range n {
@@ -159,7 +159,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
-	h.mustTake()
+	h.mustAcquire()
 	if _, f := h.do(http.MethodPost, h.id+"/open", byTCP); f.Reason != "" {
 		t.Fatal(f)
 	}
@@ -193,7 +193,7 @@ func TestAnswererGoes(t *testing.T) {
 	t.Run("shuts down in the middle", func(t *testing.T) {
 		t.Parallel()
 		p := newPair(t, 1, slow)
-		res := p.during(failure.StageSolo, p.shut)
+		res := p.during(failure.StageSolo, p.stopServing)
 		if res.Outcome != Skipped || res.Reason != failure.Draining {
 			t.Errorf("%s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 		}
@@ -243,7 +243,7 @@ func (p *pairOfNodes) through() (cut func()) {
 	p.t.Helper()
 	to := p.peer
 	broken := make(chan struct{})
-	p.peer = stranger(p.t, func(c net.Conn) {
+	p.peer = strangerServer(p.t, func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
 		if err != nil {
 			return

@@ -15,8 +15,8 @@ import (
 // maxLabels is the number of labels that are kept: as many as there may be peers. The least recently used are dropped.
 const maxLabels = maxPeers
 
-// labelCache keeps the label of each address that was found for the life of the process, whatever its node reports later
-// and also while it is not in the DNS: a new label would reset the counters. Safe for concurrent use.
+// labelCache keeps the label of each address that was found for the life of the process, whatever its node reports
+// later and also while it is not in the DNS: a new label would reset the counters. Safe for concurrent use.
 type labelCache struct {
 	mu    sync.Mutex // protects all following fields
 	known map[string]labelEntry

@@ -59,7 +59,7 @@ func TestNothingOutlivesLease(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
 			h := p.holder()
-			h.mustTake()
+			h.mustAcquire()
 			text, f := h.do(http.MethodPost, h.id+"/open", tc.first)
 			if f.Reason != "" {
 				t.Fatal(f)

@@ -257,7 +257,7 @@ func (m *leaseModel) onlyWhatMayBe() {
 
 // try sends a request and returns the answer, whatever comes of it.
 func (h *holder) try(ctx context.Context, method, path, body string) string {
-	res, err := h.client.roundTrip(ctx, failure.StageLease, method, path, []byte(body), false)
+	res, err := h.client.roundTrip(ctx, request{failure.StageLease, method, path, []byte(body), false})
 	if err != nil {
 		return err.Error()
 	}
@@ -288,7 +288,7 @@ func TestLeaseModel(t *testing.T) {
 			for range leases {
 				m.held = p.holder()
 				m.note("TAKE")
-				if f := m.held.take("c", 1<<20); f != nil {
+				if f := m.held.acquire("c", 1<<20); f != nil {
 					m.fatal("%v", f)
 				}
 				for range m.rand.IntN(most) {

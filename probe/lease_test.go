@@ -52,7 +52,7 @@ func (p *pairOfNodes) holder() *holder {
 func (h *holder) send(method, path, body string) *response {
 	h.p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	res, err := h.client.roundTrip(ctx, failure.StageLease, method, path, []byte(body), path == pathLease)
+	res, err := h.client.roundTrip(ctx, request{failure.StageLease, method, path, []byte(body), path == pathLease})
 	if err != nil {
 		h.p.t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func (h *holder) do(method, path, body string) (text string, f failure.Failure) 
 	return string(res.body), f
 }
 
-// take takes the lease, or returns why not.
-func (h *holder) take(asker string, n int64) *failure.Failure {
+// acquire acquires the lease, or returns why not.
+func (h *holder) acquire(asker string, n int64) *failure.Failure {
 	h.p.t.Helper()
 	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"bytes":%d}`, asker, asker, n))
 	if res.StatusCode != http.StatusOK {
@@ -93,10 +93,10 @@ func (h *holder) take(asker string, n int64) *failure.Failure {
 	return nil
 }
 
-// mustTake takes the lease.
-func (h *holder) mustTake() {
+// mustAcquire acquires the lease.
+func (h *holder) mustAcquire() {
 	h.p.t.Helper()
-	if f := h.take("c", 1<<20); f != nil {
+	if f := h.acquire("c", 1<<20); f != nil {
 		h.p.t.Fatal(f)
 	}
 }
@@ -153,7 +153,7 @@ func TestLeaseEnds(t *testing.T) {
 		}, failure.LeaseLost, 0},
 		{"the holder hangs up", func(_ *pairOfNodes, h *holder) { h.drop() }, "", soon},
 		{"the holder is silent", func(p *pairOfNodes, _ *holder) { p.resp.lapse() }, failure.LeaseLost, soon},
-		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.shut() }, failure.Draining, soon},
+		{"the answerer shuts down", func(p *pairOfNodes, _ *holder) { p.stopServing() }, failure.Draining, soon},
 		{"the answerer's worker is killed", func(p *pairOfNodes, h *holder) {
 			p.signal("b", unix.SIGKILL)
 			if _, f := h.do(http.MethodPost, h.id+"/verify", `{"ranges":[]}`); f.Reason != failure.WorkerCrashed {
@@ -167,7 +167,7 @@ func TestLeaseEnds(t *testing.T) {
 				t.Parallel()
 				p := newPair(t, 1, nil)
 				h := p.holder()
-				h.mustTake()
+				h.mustAcquire()
 				if open != "" {
 					if text, f := h.do(http.MethodPost, h.id+"/open", open); f.Reason != "" {
 						t.Fatalf("open: %v %s", f, text)
@@ -198,7 +198,7 @@ func TestLeaseEnds(t *testing.T) {
 				if _, f := h.do(http.MethodPost, h.id+"/renew", "{}"); f.Reason != failure.LeaseLost {
 					t.Errorf("renewing it: %v", f)
 				}
-				p.holder().mustTake()
+				p.holder().mustAcquire()
 			})
 		}
 	}
@@ -361,7 +361,7 @@ func TestLeaseIsCounted(t *testing.T) {
 			p := newPair(t, 1, nil)
 			p.b.answerBudget.resize(granted) // which refills by 28 KiB a second
 			h := p.holder()
-			if f := h.take("c", granted); f != nil {
+			if f := h.acquire("c", granted); f != nil {
 				t.Fatal(f)
 			}
 			p.count("b", 0, "port_rcv_data", tc.came)
@@ -398,7 +398,7 @@ func TestLeaseDenied(t *testing.T) {
 	deny := func(why string, want failure.Reason, asker string, bytes int64, says string) {
 		t.Helper()
 		before := p.b.answerBudget.remaining()
-		f := p.holder().take(asker, bytes)
+		f := p.holder().acquire(asker, bytes)
 		if f == nil || f.Reason != want || !strings.Contains(f.Detail, says) {
 			t.Errorf("%s: %v, want %s: %s", why, f, want, says)
 		}
@@ -409,7 +409,7 @@ func TestLeaseDenied(t *testing.T) {
 	deny("itself", failure.Self, p.b.instance, 1, "this node")
 	deny("more than a budget's worth", failure.Budget, "c", DefaultOptions().Budget+1, "budget")
 	deny("more than there is", failure.Budget, "c", 1<<62, "budget")
-	first.mustTake()
+	first.mustAcquire()
 	deny("another's", failure.Busy, "d", 1, "answering c")
 	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||
 		res.Transport != NoTransport {
@@ -439,7 +439,7 @@ func TestLeaseForMany(t *testing.T) {
 	for i := range 20 {
 		h := p.holder()
 		askers.Go(func() {
-			f := h.take(fmt.Sprint("asker ", i), 1)
+			f := h.acquire(fmt.Sprint("asker ", i), 1)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -456,11 +456,11 @@ func TestLeaseForMany(t *testing.T) {
 	if granted != 1 || busy != 19 {
 		t.Errorf("%d granted, %d busy", granted, busy)
 	}
-	p.shut()
+	p.stopServing()
 	p.serve()
 	for i := range 30 {
 		h := p.holder()
-		if f := h.take("c", 1); f != nil {
+		if f := h.acquire("c", 1); f != nil {
 			t.Fatalf("lease %d: %v", i, f)
 		}
 		if _, f := h.do(http.MethodDelete, h.id, "{}"); f.Reason != "" {

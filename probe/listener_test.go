@@ -93,7 +93,7 @@ func (l *fakeListener) Close() error {
 
 func (l *fakeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.address, Net: "fake"} }
 
-// events are what a service tells, in order.
+// told are the events of a service, in order.
 type told struct {
 	mu   sync.Mutex
 	said []string
@@ -111,8 +111,8 @@ func (e *told) all() string {
 	return strings.Join(e.said, ", ")
 }
 
-// doored is a service on a fake network, and what it tells.
-func doored(t *testing.T) (*Service, *fakeNet, *told) {
+// newListeningService is a service on a fake network, and its events.
+func newListeningService(t *testing.T) (*Service, *fakeNet, *told) {
 	e, n := &told{}, newFakeNet()
 	s := NewService(NewNode(NodeOptions{Name: "a", Worker: []string{"/nonexistent"}}), func(Result) {}, Events{
 		Answering: func(a net.Addr) { e.say("answering " + a.String()) },
@@ -132,7 +132,7 @@ func answeringOptions(listen, name string) *Options {
 // again, at least every 30 s, until it is free.
 func TestPortTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, n, e := doored(t)
+		s, n, e := newListeningService(t)
 		n.take("x:1", true)
 		change, err := s.Prepare(answeringOptions("x:1", "a"), true)
 		if err != nil {
@@ -170,7 +170,7 @@ func TestPortTaken(t *testing.T) {
 // pass leave it alone.
 func TestListenerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, n, e := doored(t)
+		s, n, e := newListeningService(t)
 		if err := s.Apply(t.Context(), answeringOptions("x:1", "a")); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestListenerDies(t *testing.T) {
 // everything as it was, the listener and what runs behind it included.
 func TestRefusedChangeChangesNothing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
-		s, n, e := doored(t)
+		s, n, e := newListeningService(t)
 		old := answeringOptions("0.0.0.0:1", "old")
 		old.Budget = 1 << 30
 		if err := s.Apply(t.Context(), old); err != nil {
@@ -244,7 +244,7 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 // keeps taken, is opened after that is closed; in vain, the old one is back.
 func TestSamePortElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, n, _ := doored(t)
+		s, n, _ := newListeningService(t)
 		conflict := func(address string) (net.Listener, error) {
 			n.mu.Lock()
 			held := len(n.open) > 0
@@ -310,7 +310,7 @@ func TestReloadKeepsThePort(t *testing.T) {
 		if err := s.Apply(context.Background(), &next); err != nil {
 			t.Error(err)
 		}
-		if h, f := hi(t, opts.Listen, opts.Security); f != nil || h.Node != next.Name {
+		if h, f := askHello(t, opts.Listen, opts.Security); f != nil || h.Node != next.Name {
 			t.Errorf("change %d: %q, %v", i, h.Node, f)
 		}
 	}

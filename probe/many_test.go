@@ -21,8 +21,8 @@ func descriptors(t *testing.T, pid string) int {
 	return len(list)
 }
 
-// resident is a process's memory in MiB.
-func resident(t *testing.T, pid string) float64 {
+// residentMemory is that of a process in MiB.
+func residentMemory(t *testing.T, pid string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/statm")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestManyRounds(t *testing.T) {
 			debug.FreeOSMemory()
 			goroutines = runtime.NumGoroutine()
 			for _, pid := range pids() {
-				before, memory, fds = append(before, pid), append(memory, resident(t, pid)),
+				before, memory, fds = append(before, pid), append(memory, residentMemory(t, pid)),
 					append(fds, descriptors(t, pid))
 			}
 		}
@@ -83,7 +83,7 @@ func TestManyRounds(t *testing.T) {
 		if i >= len(before) || before[i] != pid {
 			t.Fatalf("processes %v, there were %v", pids(), before)
 		}
-		now, open := resident(t, pid), descriptors(t, pid)
+		now, open := residentMemory(t, pid), descriptors(t, pid)
 		t.Logf("process %d: %.1f MiB after %d rounds, %.1f after %d; %d descriptors, %d", i, memory[i], warm, now,
 			rounds, fds[i], open)
 		if now > memory[i]*1.2+8 {

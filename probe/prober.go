@@ -107,8 +107,8 @@ func (p *Prober) forgetLocked(one *peer) {
 	p.sortedNames = nil
 }
 
-// setNameLocked sets the name that a peer reports. Of two nodes with one name, of which one may be this node, the second
-// is named by its address. Nobody else has an address as a name, even if it came first and reports it.
+// setNameLocked sets the name that a peer reports. Of two nodes with one name, of which one may be this node, the
+// second is named by its address. Nobody else has an address as a name, even if it came first and reports it.
 func (p *Prober) setNameLocked(one *peer, name string) {
 	name = text.Label(name)
 	other, taken := p.byName[name]

@@ -156,16 +156,29 @@ func (r *Responder) routes() http.Handler {
 	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.node.hello()) })
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
-	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, r.open))
-	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, r.verify))
+	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, locked(r.open)))
+	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, locked(r.verify)))
 	mux.HandleFunc("POST "+pathLease+"/{id}/renew", withLease(r, nil, empty))
 	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
 	return mux
 }
 
+// leaseFunc answers a request on a lease.
+type leaseFunc[T any] func(context.Context, *lease, *T) (any, error)
+
+// locked lets fn use the worker for the lease.
+func locked[T any](fn leaseFunc[T]) leaseFunc[T] {
+	return func(ctx context.Context, l *lease, args *T) (result any, err error) {
+		err = l.do(ctx, func(ctx context.Context) error {
+			result, err = fn(ctx, l, args)
+			return err
+		})
+		return result, err
+	}
+}
+
 // withLease decodes a request on a lease, refuses it if the lease has ended, and answers with the result of fn.
-func withLease[T any](r *Responder, check func(*T) error,
-	fn func(context.Context, *lease, *T) (any, error)) http.HandlerFunc {
+func withLease[T any](r *Responder, check func(*T) error, fn leaseFunc[T]) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		args := new(T)
 		if !decode(w, req, args, check) {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Each node computes on its own when it asks whom, and no two rounds of a fleet overlap: a round-robin tournament by the
-// circle method, over the sorted names of all nodes and the wall clock. In each slot every node has at most one partner;
-// the one that sorts first asks in the first half, the other in the second. Every pair meets once in n−1 slots (n if n
-// is odd). Different lists or clocks cost only a denied lease now and then.
+// Each node computes on its own when it asks whom, and no two rounds of a fleet overlap: a round-robin tournament by
+// the circle method, over the sorted names of all nodes and the wall clock. In each slot every node has at most one
+// partner; the one that sorts first asks in the first half, the other in the second. Every pair meets once in n−1 slots
+// (n if n is odd). Different lists or clocks cost only a denied lease now and then.
 
 // minHalf is the least time in which a node may ask: a round and a margin.
 const minHalf = 500 * time.Millisecond
 
-// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 rotate, m
-// does not, with m = n−1 made odd. i and j must differ and be below n.
+// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 rotate,
+// m does not, with m = n−1 made odd. i and j must differ and be below n.
 func pairSlot(i, j, n int) (slot, slots int) {
 	m := n - 1 | 1
 	switch {
@@ -33,9 +33,9 @@ func cycleOf(nodes int, interval time.Duration) time.Duration {
 	return max(interval, time.Duration(2*slots)*minHalf)
 }
 
-// untilRound returns how long self waits from now, on the wall clock, until it asks peer: more than 0, at most one cycle.
-// It is a duration, waited for on the monotonic clock: setting the wall clock only moves rounds within their cycle.
-// names are those of all nodes, sorted and unique, with both of these.
+// untilRound returns how long self waits from now, on the wall clock, until it asks peer: more than 0, at most one
+// cycle. It is a duration, waited for on the monotonic clock: setting the wall clock only moves rounds within their
+// cycle. names are those of all nodes, sorted and unique, with both of these.
 func untilRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Duration {
 	i, _ := slices.BinarySearch(names, self)
 	j, _ := slices.BinarySearch(names, peer)

@@ -236,7 +236,8 @@ func TestServiceReportsFiles(t *testing.T) {
 	sec := withToken(t, "sesame")
 	weak, fault := make(chan int, 4), make(chan error, 4)
 	s := NewService(bareNode(t, "b"), func(Result) {}, Events{
-		WeakToken: func(_ string, n int) { weak <- n }, SecretFile: func(_ string, err error) { fault <- err }}.withDefaults())
+		WeakToken:  func(_ string, n int) { weak <- n },
+		SecretFile: func(_ string, err error) { fault <- err }}.withDefaults())
 	defer s.Close()
 	opts := optionsWith(sec)
 	opts.Listen = freeAddress()
@@ -289,7 +290,7 @@ func TestTokenRotation(t *testing.T) {
 	steps := []string{a, a + "\n" + b + "\n", b + "\n" + a + "\n", b + "\n"}
 	for i, here := range steps {
 		for j, there := range steps {
-			_, f := hi(t, answering(t, bareNode(t, "b"), withToken(t, there)), withToken(t, here))
+			_, f := askHello(t, answering(t, bareNode(t, "b"), withToken(t, there)), withToken(t, here))
 			if far := i-j > 2 || j-i > 2; far != (f != nil) || f != nil && f.Reason != failure.Unauthorized {
 				t.Errorf("from step %d to step %d: %v", i, j, f)
 			}

@@ -89,8 +89,8 @@ func (s *Service) Prepare(opts *Options, retry bool) (*Change, error) {
 	return c, nil
 }
 
-// openLocked listens on an address. If the current listener occupies it, as with the same port on all addresses, that is
-// closed first, and opened again after an error.
+// openLocked listens on an address. If the current listener occupies it, as with the same port on all addresses, that
+// is closed first, and opened again after an error.
 func (s *Service) openLocked(address string) (net.Listener, error) {
 	l, err := s.listen(address)
 	old := s.listener.Load()
@@ -106,8 +106,8 @@ func (s *Service) openLocked(address string) (net.Listener, error) {
 	return nil, err
 }
 
-// listenAgain listens on an address that was just ours. It retries for a moment: a worker that is being forked holds all
-// descriptors until it runs its own program.
+// listenAgain listens on an address that was just ours. It retries for a moment: a worker that is being forked holds
+// all descriptors until it runs its own program.
 func (s *Service) listenAgain(address string) (net.Listener, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) {
 		l, err := s.listen(address)
@@ -123,8 +123,8 @@ func samePort(a, b string) bool {
 	return errA == nil && errB == nil && portA == portB
 }
 
-// Commit applies the options and replaces the previous ones: their rounds and leases end. A listener that stays is never
-// closed meanwhile.
+// Commit applies the options and replaces the previous ones: their rounds and leases end. A listener that stays is
+// never closed meanwhile.
 func (c *Change) Commit(ctx context.Context) {
 	s := c.service
 	s.mu.Lock()

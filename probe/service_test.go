@@ -83,7 +83,7 @@ func TestServiceApply(t *testing.T) {
 	opts := p.opts
 	opts.Listen, opts.Name, opts.Peers = freeAddress(), "here", []string{freeAddress()}
 	hello := func() (string, failure.Reason) {
-		h, f := hi(t, opts.Listen, opts.Security)
+		h, f := askHello(t, opts.Listen, opts.Security)
 		if f != nil {
 			return "", f.Reason
 		}
@@ -215,7 +215,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 	goroutines, fds := 0, 0
 	for i := range 6 {
 		s.apply(t, &opts)
-		hi(t, opts.Listen, opts.Security)
+		askHello(t, opts.Listen, opts.Security)
 		time.Sleep(200 * time.Millisecond)
 		s.apply(t, nil)
 		p.clean()

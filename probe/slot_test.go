@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestTurns: who held the place while others were turned away waits as long as it
+// TestFairness: a peer that held the slot while others were turned away waits as long as it
 // held it, or until one of them has had it; nobody else waits.
-func TestTurns(t *testing.T) {
+func TestFairness(t *testing.T) {
 	a, b, self := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.Addr{}
 	type step struct {
 		do   func(*slot)

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -15,9 +14,9 @@ import (
 // halfPost is a request without proof whose body never comes.
 const halfPost = "POST /v2/hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
-// strange opens n connections to address, sends something on each, and returns
+// openConnections opens n connections to address, sends something on each, and returns
 // them. They are closed when the test ends.
-func strange(t *testing.T, address string, n int, send string) (list []net.Conn) {
+func openConnections(t *testing.T, address string, n int, send string) (list []net.Conn) {
 	t.Helper()
 	for range n {
 		c, err := net.Dial("tcp", address)
@@ -40,7 +39,7 @@ func TestStrangersLeaveRoom(t *testing.T) {
 	p := newPair(t, 1, nil)
 	for name, send := range map[string]string{"half a request": halfPost, "nothing": "",
 		"half a header": "POST /v2/hello HTTP/1.1\r\nX-A:"} {
-		strange(t, p.peer, 2*maxConnections, send)
+		openConnections(t, p.peer, 2*maxConnections, send)
 		if res := p.round(); res.Outcome != OK {
 			t.Errorf("%s: a round beside them: %s because of %q (%s)", name, res.Outcome, res.Reason, res.Detail)
 		}
@@ -53,8 +52,8 @@ func TestStrangersLeaveRoom(t *testing.T) {
 func TestStrangerTime(t *testing.T) {
 	t.Parallel()
 	const limit = 500 * time.Millisecond
-	plain := impatient(t, limit, Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
-	secure := impatient(t, limit, newAuthority(t).issue(t.TempDir(), "b"))
+	plain := answeringFor(t, limit, Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
+	secure := answeringFor(t, limit, newAuthority(t).issue(t.TempDir(), "b"))
 	for name, tc := range map[string]struct{ address, send string }{
 		"silence":        {plain, ""},
 		"half a header":  {plain, "POST /v2/hello HTTP/1.1\r\nX-A:"},
@@ -65,7 +64,7 @@ func TestStrangerTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
-			c := strange(t, tc.address, 1, tc.send)[0]
+			c := openConnections(t, tc.address, 1, tc.send)[0]
 			_ = c.SetReadDeadline(start.Add(requestTime - time.Second)) // net/http's own limits end it later
 			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("open after %v", time.Since(start))
@@ -74,8 +73,8 @@ func TestStrangerTime(t *testing.T) {
 	}
 }
 
-// impatient answers peers, and gives strangers only so much time.
-func impatient(t *testing.T, limit time.Duration, sec Security) (address string) {
+// answeringFor answers peers with this time limit for strangers.
+func answeringFor(t *testing.T, limit time.Duration, sec Security) (address string) {
 	t.Helper()
 	opts := DefaultOptions()
 	opts.Security = sec
@@ -91,15 +90,7 @@ func impatient(t *testing.T, limit time.Duration, sec Security) (address string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- r.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	serve(t, r, l)
 	return l.Addr().String()
 }
 
@@ -109,7 +100,7 @@ func TestProvenStays(t *testing.T) {
 	t.Parallel()
 	const limit = 1500 * time.Millisecond
 	sec := Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")}
-	address := impatient(t, limit, sec)
+	address := answeringFor(t, limit, sec)
 	c, err := newClient(address, credentials{sec, newSecretFiles()})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +113,7 @@ func TestProvenStays(t *testing.T) {
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		dialled = dialled || !i.Reused
 	}})
-	strange(t, address, 2*maxConnections, halfPost)
+	openConnections(t, address, 2*maxConnections, halfPost)
 	time.Sleep(limit)
 	if _, err := c.hello(ctx); err != nil || dialled {
 		t.Errorf("another connection was needed: %t, %v", dialled, err)
@@ -142,7 +133,7 @@ func TestRefusalsByReason(t *testing.T) {
 	} {
 		n := bareNode(t, "a")
 		peer := answering(t, n, Security{TokenFile: file(t, t.TempDir()+"/token", "sesame sesame sesame")})
-		c := strange(t, peer, 1, tc.send)[0]
+		c := openConnections(t, peer, 1, tc.send)[0]
 		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}

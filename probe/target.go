@@ -11,25 +11,15 @@ import (
 )
 
 // open opens the target's session: scratch memory, and its ends of the rails. The previous session of the lease is
-// closed first, also if this one fails.
-func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (reply any, err error) {
-	err = l.do(ctx, func(ctx context.Context) error {
-		l.endSessionLocked()
-		opened, err := r.openSessionLocked(ctx, l, req)
-		reply = opened
-		return err
-	})
-	return reply, err
-}
-
-// openSessionLocked opens it. Call with the lease's mu held.
-func (r *Responder) openSessionLocked(ctx context.Context, l *lease, req *openRequest) (openReply, error) {
+// closed first, also if this one fails. Call with the lease's mu held.
+func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, error) {
+	l.endSessionLocked()
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
 		QueuePairs: req.QueuePairs, Key: l.key[:]}
 	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
 		if args.Grant = l.bytes - l.session.received; args.Grant <= 0 {
-			return openReply{}, onPeer(failure.New(failure.StageOpen, failure.Budget,
+			return nil, onPeer(failure.New(failure.StageOpen, failure.Budget,
 				"all %s that were granted have arrived over TCP", mib(l.bytes)))
 		}
 	}
@@ -55,7 +45,7 @@ func (r *Responder) openSessionLocked(ctx context.Context, l *lease, req *openRe
 	}
 	opened, err := l.session.begin(ctx, args)
 	if err != nil {
-		return reply, onPeer(err)
+		return nil, onPeer(err)
 	}
 	reply.TCPPort = opened.TCPPort
 	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
@@ -73,14 +63,14 @@ func (r *Responder) openSessionLocked(ctx context.Context, l *lease, req *openRe
 		return reply, nil
 	}
 	connected, err := l.session.current.Connect(ctx, connect)
+	if err != nil {
+		return nil, onPeer(err)
+	}
 	for _, f := range connected.Failures {
 		if i, ok := index[f.Rail]; ok {
 			f.Stage = failure.StageConnect
 			reply.Ends[i].Failure = &f
 		}
-	}
-	if err != nil {
-		return reply, onPeer(err)
 	}
 	return reply, nil
 }
@@ -111,18 +101,14 @@ func pathMTU(a, b worker.End) int {
 	return min(a.ActiveMTU, b.ActiveMTU)
 }
 
-func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (v any, err error) {
-	err = l.do(ctx, func(ctx context.Context) error {
-		if l.session.current == nil {
-			return failure.New(failure.StageVerify, failure.Protocol,
-				"verify before open")
-		}
-		verified, err := l.session.current.Verify(ctx, *args)
-		if err != nil {
-			return onPeer(err)
-		}
-		v = verified
-		return nil
-	})
-	return v, err
+// verify verifies what the holder has written. Call with the lease's mu held.
+func (r *Responder) verify(ctx context.Context, l *lease, args *worker.VerifyArgs) (any, error) {
+	if l.session.current == nil {
+		return nil, failure.New(failure.StageVerify, failure.Protocol, "verify before open")
+	}
+	v, err := l.session.current.Verify(ctx, *args)
+	if err != nil {
+		return nil, onPeer(err)
+	}
+	return v, nil
 }

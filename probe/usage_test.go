@@ -31,7 +31,7 @@ func TestTCPGrant(t *testing.T) {
 			p := newPair(t, 1, nil)
 			h := p.holder()
 			before := p.b.answerBudget.remaining()
-			if f := h.take("c", tc.granted); f != nil {
+			if f := h.acquire("c", tc.granted); f != nil {
 				t.Fatal(f)
 			}
 			p.resp.mu.Lock()
@@ -86,7 +86,7 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
 	h := p.holder()
-	if f := h.take("c", 1<<20); f != nil {
+	if f := h.acquire("c", 1<<20); f != nil {
 		t.Fatal(f)
 	}
 	if n := flood(t, h.openTCP(), h.key, 1<<20, 64<<10); n != 1<<20 {
@@ -124,7 +124,7 @@ func TestLeaseTooMuch(t *testing.T) {
 		p.b.answerBudget.resize(tc.budget)
 		before := p.b.answerBudget.remaining()
 		h := p.holder()
-		f := h.take("c", tc.bytes)
+		f := h.acquire("c", tc.bytes)
 		if tc.says == "" {
 			if f != nil {
 				t.Errorf("%d of %d: %v", tc.bytes, tc.budget, f)
@@ -159,7 +159,7 @@ func TestLeaseHungUp(t *testing.T) {
 	before := p.b.answerBudget.remaining()
 	for range 3 {
 		h := p.holder()
-		if f := h.take("c", 1<<30); f != nil {
+		if f := h.acquire("c", 1<<30); f != nil {
 			t.Fatal(f)
 		}
 		h.drop()
@@ -204,7 +204,8 @@ func TestAskedOverrun(t *testing.T) {
 		if _, ok := n.slot.acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600, res: Result{Bytes: 4000}, session: workerSession{node: n}}
+		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600, res: Result{Bytes: 4000},
+			session: workerSession{node: n}}
 		r.free()
 		if wait, ok := n.askBudget.reserve(1); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
 			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
@@ -264,7 +265,7 @@ func TestGrantOverRails(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
 	h := p.holder()
-	if f := h.take("c", 100<<20); f != nil {
+	if f := h.acquire("c", 100<<20); f != nil {
 		t.Fatal(f)
 	}
 	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" || len(p.fabric.Left()) == 0 {
@@ -309,7 +310,7 @@ func TestOverrunIsDebt(t *testing.T) {
 			p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
 			p.b.answerBudget.resize(512 * mib)
 			h := p.holder()
-			if f := h.take("c", 100*mib); f != nil {
+			if f := h.acquire("c", 100*mib); f != nil {
 				t.Fatal(f)
 			}
 			if tc.open != "" {
@@ -332,7 +333,7 @@ func TestOverrunIsDebt(t *testing.T) {
 			p.resp.mu.Lock()
 			p.resp.quietUntil = time.Time{}
 			p.resp.mu.Unlock()
-			f := p.holder().take("d", 1)
+			f := p.holder().acquire("d", 1)
 			if owed := tc.left < 0; owed != (f != nil) || owed &&
 				(f.Reason != failure.Budget || p.b.answerBudget.remaining() != 0) {
 				t.Errorf("the next lease: %v, %.0f bytes remain", f, p.b.answerBudget.remaining())

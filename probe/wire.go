@@ -257,7 +257,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// sanitize limits a failure that a peer reports: it becomes labels and messages. An unknown stage becomes the given one.
+// sanitize limits a failure that a peer reports: it becomes labels and messages. stage replaces an unknown one.
 func sanitize(f *failure.Failure, stage failure.Stage) {
 	f.Detail = terminal.Plain(f.Detail)
 	if len(f.Detail) > maxDetail {

@@ -56,6 +56,12 @@ func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serve(t, r, l)
+	return l.Addr().String()
+}
+
+// serve serves until the test ends.
+func serve(t *testing.T, r *Responder, l net.Listener) {
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ctx, l) }()
@@ -65,23 +71,22 @@ func answeringAt(t *testing.T, n *Node, opts Options, address string) string {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
 }
 
-// hi asks a peer who it is.
-func hi(t *testing.T, peer string, sec Security) (hello, *failure.Failure) {
+// askHello asks a peer for its hello.
+func askHello(t *testing.T, peer string, sec Security) (hello, *failure.Failure) {
 	t.Helper()
 	c, err := newClient(peer, credentials{sec, newSecretFiles()})
 	if err != nil {
-		return hello{}, typed(t, err)
+		return hello{}, asFailure(t, err)
 	}
 	defer c.close()
 	h, err := c.hello(t.Context())
-	return h, typed(t, err)
+	return h, asFailure(t, err)
 }
 
-// typed is the failure that every error of the client is.
-func typed(t *testing.T, err error) *failure.Failure {
+// asFailure returns the failure of an error of the client.
+func asFailure(t *testing.T, err error) *failure.Failure {
 	t.Helper()
 	if err == nil {
 		return nil
