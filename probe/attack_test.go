@@ -514,7 +514,7 @@ func TestReasonsOfStrangers(t *testing.T) {
 			t.Parallel()
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set(headerProtocol, "2")
-				writeFailure(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
+				write(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
 			}))
 			defer srv.Close()
 			peer := strings.TrimPrefix(srv.URL, "http://")

@@ -24,7 +24,6 @@ func (c credentials) tokens() (tokens, error) {
 	return c.files.tokens(c.TokenFile)
 }
 
-// tls reports whether the control channel is TLS.
 func (s Security) tls() bool { return s.CertFile != "" || s.ClientCAFile != "" }
 
 // check refuses to answer peers that prove nothing, unless Insecure is set, and files that cannot be used.

@@ -64,7 +64,6 @@ func (b *budget) maxLease() int64 {
 	return min(max(int64(b.perHour/leasesPerHour), defaultPlan().bytes()), int64(b.perHour))
 }
 
-// remaining is how many bytes can be reserved now.
 func (b *budget) remaining() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -80,7 +80,6 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, t
 	return done, r.verify(ctx, stage, args.Seed, done)
 }
 
-// addBurst adds the bytes of a burst, and records the failures of its paths.
 func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Stage) {
 	r.res.Bytes += done.Bytes
 	for i, b := range done.Rails[:min(len(done.Rails), len(paths))] {
@@ -90,7 +89,6 @@ func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Sta
 	}
 }
 
-// verify has the target verify what the burst wrote.
 func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, done worker.BurstDone) error {
 	args := worker.VerifyArgs{Seed: seed, Ranges: done.Done[:min(len(done.Done), maxRanges)]}
 	if len(args.Ranges) == 0 {

@@ -87,7 +87,6 @@ func (r request) fail(reason failure.Reason, format string, args ...any) *failur
 	return failure.New(r.stage, reason, format, args...)
 }
 
-// call sends a request and decodes the answer.
 func (c *client) call(ctx context.Context, stage failure.Stage, method, path string, in, out any,
 	limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -138,7 +137,6 @@ func (c *client) roundTrip(ctx context.Context, req request) (*response, error) 
 	}
 }
 
-// getConn returns a connection for one request.
 func (c *client) getConn(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {

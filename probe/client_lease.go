@@ -71,7 +71,6 @@ func (c *client) acquireLease(ctx context.Context, ask leaseRequest) (*heldLease
 	return h, nil
 }
 
-// renew renews the lease while it is held.
 func (c *client) renew(ctx context.Context, h *heldLease) {
 	tick := time.NewTicker(h.grant.TTL / 3)
 	defer tick.Stop()
@@ -121,7 +120,6 @@ func newEventReader(from io.Reader, s *session, path string) *eventReader {
 	return e
 }
 
-// next reads one event.
 func (r *eventReader) next() (leaseEvent, error) {
 	var line leaseLine
 	var e leaseEvent

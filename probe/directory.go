@@ -39,7 +39,6 @@ type target struct {
 	pending bool   // it may still report its name
 }
 
-// security are the settings for this target.
 func (t target) security(s Security) Security {
 	s.Name = cmp.Or(t.tlsName, s.Name)
 	return s
@@ -155,7 +154,6 @@ func (d *directory) refresh(ctx context.Context) []target {
 	return list
 }
 
-// resolve looks up the addresses of one name.
 func (d *directory) resolve(ctx context.Context, name *dnsName) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
@@ -174,7 +172,6 @@ func (d *directory) resolve(ctx context.Context, name *dnsName) error {
 	return nil
 }
 
-// removed reports whether an address is no longer in the answer.
 func (n *dnsName) removed(a netip.Addr) bool { return n.seen[a].Before(n.answered) }
 
 // addresses are those of the last answer, then those removed since, both in order.
@@ -323,7 +320,6 @@ func (d *directory) removeMoved(present map[string]*dnsName) {
 	}
 }
 
-// report counts the lookups, and reports changes.
 func (d *directory) report(errs []error, count map[*dnsName]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -95,17 +95,17 @@ func (f *facts) get(ctx context.Context) ([]byte, error) {
 func (r *Responder) serveFacts(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case r.node.facts.gather == nil:
-		writeFailure(w, http.StatusNotFound, failure.New(failure.StageHello, failure.Protocol, "this node reports no facts"))
+		write(w, http.StatusNotFound, failure.New(failure.StageHello, failure.Protocol, "this node reports no facts"))
 		return
 	case r.opts.Security.TokenFile == "" && r.opts.Security.ClientCAFile == "":
-		writeFailure(w, http.StatusForbidden, failure.New(failure.StageHello, failure.Unauthorized,
+		write(w, http.StatusForbidden, failure.New(failure.StageHello, failure.Unauthorized,
 			"the peer answers anyone (insecure: true), so it does not report what runs on it: give both ends a "+
 				"token_file"))
 		return
 	}
 	data, err := r.node.facts.get(req.Context())
 	if err != nil {
-		writeFailure(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other,
+		write(w, http.StatusInternalServerError, failure.New(failure.StageHello, failure.Other,
 			"the peer cannot gather its facts: %v", err))
 		return
 	}

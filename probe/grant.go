@@ -25,7 +25,7 @@ func (r *Responder) serveLease(w http.ResponseWriter, req *http.Request) {
 	from, _ := netip.ParseAddrPort(req.RemoteAddr)
 	l, denied := r.grant(req.Context(), ask, from.Addr().Unmap())
 	if denied != nil {
-		writeFailure(w, http.StatusConflict, denied)
+		write(w, http.StatusConflict, denied)
 		return
 	}
 	out := http.NewResponseController(w)

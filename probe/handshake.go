@@ -85,7 +85,6 @@ func withTargetConn(ctx context.Context, c net.Conn) context.Context {
 		&targetConn{limited: connlimit.Of(c), local: plainAddress(local)})
 }
 
-// targetConnOf returns the connection of a request.
 func targetConnOf(req *http.Request) *targetConn {
 	return req.Context().Value(targetConnKey{}).(*targetConn)
 }
@@ -103,7 +102,7 @@ func (r *Responder) reject(w http.ResponseWriter, req *http.Request, reason stri
 		r.node.refused.Count(reason, req.RemoteAddr)
 	}
 	w.Header().Set("Connection", "close")
-	writeFailure(w, status, f)
+	write(w, status, f)
 }
 
 func unauthorized(format string, args ...any) *failure.Failure {
@@ -150,45 +149,48 @@ func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 		conn.mu.Unlock()
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	writeJSON(w, reply)
+	write(w, http.StatusOK, reply)
 }
 
-// authenticate lets a request pass if its sender has proved to be a peer, and answers it otherwise. finish sends what
-// the handler wrote to the returned writer, with this node's proof.
-func (r *Responder) authenticate(
-	w http.ResponseWriter, req *http.Request,
-) (signed http.ResponseWriter, finish func(), ok bool) {
-	reject := func(format string, args ...any) (http.ResponseWriter, func(), bool) {
+// authenticate passes a request to next if its sender has proved to be a peer, and refuses it otherwise. With a token,
+// what next writes is sent with this node's proof.
+func (r *Responder) authenticate(w http.ResponseWriter, req *http.Request, next http.Handler) {
+	reject := func(format string, args ...any) {
 		r.reject(w, req, refusedUnauthorized, http.StatusUnauthorized, unauthorized(format, args...))
-		return nil, nil, false
 	}
 	if err := r.creds.checkCertificate(req.TLS); err != nil {
-		return reject("%v", err)
+		reject("%v", err)
+		return
 	}
 	conn := targetConnOf(req)
 	if r.creds.TokenFile == "" {
 		conn.prove()
-		return w, func() {}, r.readBody(w, req, "")
+		if r.readBody(w, req, "") {
+			next.ServeHTTP(w, req)
+		}
+		return
 	}
 	p, err := parseProof(req.Header.Get(headerProof))
 	if err != nil {
-		return reject("the request does not prove a token: both ends need the same token_file")
+		reject("the request does not prove a token: both ends need the same token_file")
+		return
 	}
 	list, err := r.creds.tokens()
 	if err != nil { // whose path is not for those who have not proved the token
-		return reject("the peer cannot use its own token_file")
+		reject("the peer cannot use its own token_file")
+		return
 	}
 	s := conn.authenticate(req, p, list)
 	if s == nil {
-		return reject("the token is not this node's: both ends need the same token_file")
+		reject("the token is not this node's: both ends need the same token_file")
+		return
 	}
 	conn.prove()
 	out := &signedWriter{ResponseWriter: w, session: s, method: req.Method, path: req.RequestURI, count: p.count}
-	if !r.readBody(out, req, p.digest) {
-		out.finish()
-		return nil, nil, false
+	if r.readBody(out, req, p.digest) {
+		next.ServeHTTP(out, req)
 	}
-	return out, out.finish, true
+	out.finish()
 }
 
 // authenticate returns the session of a proved request, nil if it is not. The first request on a connection chooses the
@@ -216,7 +218,6 @@ func (c *targetConn) authenticate(req *http.Request, p proof, list tokens) *sess
 	return s
 }
 
-// provesRequest reports whether one of the MACs is that of the request.
 func (s *session) provesRequest(req *http.Request, p proof, macs [][]byte) bool {
 	want := s.ofRequest(req.Method, req.RequestURI, p.count, p.digest)
 	return slices.ContainsFunc(macs, func(mac []byte) bool { return hmac.Equal(mac, want) })
@@ -262,7 +263,7 @@ func (r *Responder) readBody(w http.ResponseWriter, req *http.Request, want stri
 	}
 	if err != nil {
 		w.Header().Set("Connection", "close")
-		writeFailure(w, http.StatusBadRequest, malformed(failure.StageLease, err))
+		write(w, http.StatusBadRequest, malformed(failure.StageLease, err))
 		return false
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
@@ -315,13 +316,11 @@ func (s *signedWriter) sendHeader(digest string) {
 	s.ResponseWriter.WriteHeader(s.status)
 }
 
-// line returns an event as a line of the stream, with its proof.
 func (s *signedWriter) line(event []byte) leaseLine {
 	s.lines++
 	return leaseLine{Event: event, Proof: fmt.Sprintf("%x", s.session.ofEvent(s.path, s.count, s.lines, event))}
 }
 
-// finish sends what was buffered.
 func (s *signedWriter) finish() {
 	if s.streams {
 		return

@@ -66,7 +66,6 @@ func configuredLabel(address string) string {
 	return fmt.Sprintf("%s-%016x", label[:min(len(label), text.MaxLabel-digits)], hash(address))
 }
 
-// labelLocked is the label of a peer.
 func (p *Prober) labelLocked(address string) string {
 	if one := p.peers[address]; one != nil && one.found {
 		return one.label

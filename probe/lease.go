@@ -72,7 +72,6 @@ func (l *lease) close() {
 	l.endSessionLocked()
 }
 
-// endSessionLocked closes the session that is open, if any.
 func (l *lease) endSessionLocked() {
 	_ = l.session.end() // closed, or its worker was killed
 	l.tcpBytes.Store(l.session.received)
@@ -87,22 +86,6 @@ func (l *lease) written() int64 {
 	return l.bytes
 }
 
-// do runs fn, which works for the lease, unless the lease has ended. The context ends with the lease or the request.
-func (l *lease) do(request context.Context, fn func(ctx context.Context) error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx.Err() != nil {
-		return l.failure()
-	}
-	ctx, cancel := context.WithCancel(request)
-	defer cancel()
-	defer context.AfterFunc(l.ctx, cancel)()
-	err := fn(ctx)
-	l.renew()
-	return err
-}
-
-// failure is why the lease has ended.
 func (l *lease) failure() *failure.Failure {
 	f := failure.As(failure.StageLease, context.Cause(l.ctx))
 	if f == nil || f.Reason == failure.Other {

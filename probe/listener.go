@@ -124,7 +124,6 @@ func isTemporary(err error) bool {
 		unix.ECONNRESET, unix.EINTR, unix.EAGAIN}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
 }
 
-// relisten retries until it listens.
 func (c *controlListener) relisten() {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		c.wait(wait)

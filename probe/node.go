@@ -98,10 +98,8 @@ func NewNode(opts NodeOptions) *Node {
 	return n
 }
 
-// maintenance reports whether this node is in maintenance.
 func (n *Node) maintenance() bool { return n.opts.Maintenance != nil && n.opts.Maintenance() }
 
-// name is what the node calls itself.
 func (n *Node) name() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +139,6 @@ func (n *Node) hello() hello {
 	return h
 }
 
-// addresses are those of all interfaces, in order.
 func (n *Node) addresses() []address {
 	byNetdev, _ := n.opts.Addresses() // none, if they cannot be read
 	list := []address{}

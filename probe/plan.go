@@ -73,7 +73,6 @@ func (p plan) bytes() int64 {
 // defaultPlan is a full round with default options over as many rails as there may be.
 func defaultPlan() plan { return plan{DefaultOptions(), true, worker.MaxRails} }
 
-// bursts is how many a round makes by RDMA and as baselines at most.
 func (p plan) bursts() int {
 	if p.full {
 		return 2 + p.rails + len(baselineStreams)

@@ -101,7 +101,6 @@ func (p *Prober) set(found []target) (changed bool) {
 	return changed
 }
 
-// forgetLocked forgets the name of a peer that was removed.
 func (p *Prober) forgetLocked(one *peer) {
 	delete(p.byName, one.name)
 	p.sortedNames = nil
@@ -125,7 +124,6 @@ func (p *Prober) setNameLocked(one *peer, name string) {
 	one.name, p.byName[name], p.sortedNames = name, one.address, nil
 }
 
-// publish reports the peers if they have changed.
 func (p *Prober) publish() {
 	p.outMu.Lock()
 	defer p.outMu.Unlock()
@@ -198,7 +196,6 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// isTarget reports whether the address is one to ask.
 func (p *Prober) isTarget(address string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +226,6 @@ func earliest(due map[string]time.Time) (peer string, at time.Time) {
 	return peer, at
 }
 
-// round asks one peer.
 func (p *Prober) round(ctx context.Context, address string) {
 	opts, full := p.opts, false
 	p.mu.Lock()
@@ -284,7 +280,6 @@ func (p *Prober) untilDue(address string) time.Duration {
 	return untilRound(p.namesLocked(), text.Label(p.node.name()), name, p.opts.Interval, p.now())
 }
 
-// namesLocked returns the names of all nodes, sorted.
 func (p *Prober) namesLocked() []string {
 	if p.sortedNames == nil {
 		p.sortedNames = append(slices.Collect(maps.Keys(p.byName)), text.Label(p.node.name()))

@@ -27,7 +27,6 @@ func (r *round) rdma(ctx context.Context) error {
 	return nil
 }
 
-// livePaths are the paths that have not failed.
 func (r *round) livePaths() []*path {
 	return slices.DeleteFunc(slices.Clone(r.paths), func(p *path) bool { return p.result.Failure != nil })
 }
@@ -91,9 +90,8 @@ func (r *round) connect(ctx context.Context) error {
 			r.failPath(p, f.Stage, f)
 			continue
 		}
-		p.mtu = pathMTU(p.end, ends[i])
-		p.result.PathMTU = p.mtu
-		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.local.Name, Remote: ends[i], PathMTU: p.mtu,
+		p.result.PathMTU = pathMTU(p.end, ends[i])
+		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.local.Name, Remote: ends[i], PathMTU: p.result.PathMTU,
 			InFlight: r.plan.ackTime(p.result.Capacity)})
 	}
 	if len(args.Rails) == 0 {
@@ -108,7 +106,6 @@ func (r *round) connect(ctx context.Context) error {
 	return err
 }
 
-// openLocal opens this node's ends.
 func (r *round) openLocal(ctx context.Context) error {
 	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.plan.buffer(), Depth: r.plan.Depth,
 		QueuePairs: r.plan.QueuePairs, Key: r.lease.grant.Key}
@@ -148,7 +145,7 @@ func (r *round) reach(ctx context.Context) error {
 func (r *round) fullPacket(ctx context.Context) error {
 	byMTU := map[int][]*path{}
 	for _, p := range r.livePaths() {
-		byMTU[p.mtu] = append(byMTU[p.mtu], p)
+		byMTU[p.result.PathMTU] = append(byMTU[p.result.PathMTU], p)
 	}
 	for mtu, paths := range byMTU {
 		if err := r.writeSmall(ctx, failure.StageMTU, paths, int64(mtu), fullPackets); err != nil {
@@ -182,7 +179,6 @@ func (r *round) writeSmall(ctx context.Context, stage failure.Stage, paths []*pa
 	return nil
 }
 
-// latency measures the paths one after the other.
 func (r *round) latency(ctx context.Context) error {
 	for _, p := range r.livePaths() {
 		r.progress(Progress{Stage: failure.StageLatency, Rail: p.local.Name})
@@ -258,8 +254,8 @@ func (p *path) compareCounters(before, after map[string]rail.Traffic) {
 		return
 	}
 	p.result.CounterBytes = new(int64(d.out))
-	if p.mtu > 0 && p.local.LinkLayer == "Ethernet" && p.result.Stealing.Bytes > 0 {
-		wire := wireBytes(p.result.Stealing.Bytes, p.mtu, p.gid.GID.IPv4())
+	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && p.result.Stealing.Bytes > 0 {
+		wire := wireBytes(p.result.Stealing.Bytes, p.result.PathMTU, p.gid.GID.IPv4())
 		p.result.CounterMismatch = new(max(d.out/wire-1, 1-d.out/wire))
 	}
 }

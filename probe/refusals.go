@@ -11,7 +11,6 @@ const (
 	alreadyCounted = "" // as a connection that closed before its request was complete
 )
 
-// newRefusals counts what the control channel refuses.
 func newRefusals(report func(reason, from string)) *connlimit.Refusals {
 	return connlimit.NewRefusals(report, connlimit.Address, connlimit.Connections, connlimit.Timeout,
 		refusedUnauthorized, refusedVersion, refusedMalformed)

@@ -140,20 +140,16 @@ func (r *Responder) handler() http.Handler {
 			}
 			r.answerChallenge(w, req)
 		default:
-			if out, finish, ok := r.authenticate(w, req); ok {
-				routes.ServeHTTP(out, req)
-				finish()
-			}
+			r.authenticate(w, req, routes)
 		}
 	})
 }
 
-// routes are for authenticated peers.
 func (r *Responder) routes() http.Handler {
 	empty := func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
-	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.node.hello()) })
+	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, struct{}{}) })
+	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, r.node.hello()) })
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, locked(r.open)))
@@ -166,14 +162,19 @@ func (r *Responder) routes() http.Handler {
 // leaseFunc answers a request on a lease.
 type leaseFunc[T any] func(context.Context, *lease, *T) (any, error)
 
-// locked lets fn use the worker for the lease.
+// locked lets fn use the worker for the lease, unless that has ended. The context ends with the lease or the request.
 func locked[T any](fn leaseFunc[T]) leaseFunc[T] {
-	return func(ctx context.Context, l *lease, args *T) (result any, err error) {
-		err = l.do(ctx, func(ctx context.Context) error {
-			result, err = fn(ctx, l, args)
-			return err
-		})
-		return result, err
+	return func(request context.Context, l *lease, args *T) (any, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.ctx.Err() != nil {
+			return nil, l.failure()
+		}
+		ctx, cancel := context.WithCancel(request)
+		defer cancel()
+		defer context.AfterFunc(l.ctx, cancel)()
+		defer l.renew()
+		return fn(ctx, l, args)
 	}
 }
 
@@ -188,17 +189,17 @@ func withLease[T any](r *Responder, check func(*T) error, fn leaseFunc[T]) http.
 		l := r.current
 		r.mu.Unlock()
 		if l == nil || l.id != req.PathValue("id") {
-			writeFailure(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
+			write(w, http.StatusGone, failure.New(failure.StageLease, failure.LeaseLost,
 				"the peer does not know this lease: it has ended, or the peer was restarted"))
 			return
 		}
 		l.renew()
 		result, err := fn(req.Context(), l, args)
 		if err != nil {
-			writeFailure(w, http.StatusConflict, failure.As(failure.StageLease, err))
+			write(w, http.StatusConflict, failure.As(failure.StageLease, err))
 			return
 		}
-		writeJSON(w, result)
+		write(w, http.StatusOK, result)
 	}
 }
 
@@ -211,7 +212,7 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 		err = check(args)
 	}
 	if err != nil {
-		writeFailure(w, http.StatusBadRequest, malformed(failure.StageLease, err))
+		write(w, http.StatusBadRequest, malformed(failure.StageLease, err))
 	}
 	return err == nil
 }
@@ -219,10 +220,6 @@ func decode[T any](w http.ResponseWriter, req *http.Request, args *T, check func
 func malformed(stage failure.Stage, err error) *failure.Failure {
 	return failure.New(stage, failure.Protocol, "the peer found the request malformed: %v", err)
 }
-
-func writeJSON(w http.ResponseWriter, v any) { write(w, http.StatusOK, v) }
-
-func writeFailure(w http.ResponseWriter, status int, f *failure.Failure) { write(w, status, f) }
 
 func write(w http.ResponseWriter, status int, v any) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTime))

@@ -40,7 +40,6 @@ type path struct {
 	peer   *helloRail // nil: none
 	gid    rail.Choice
 	end    worker.End // ours, once opened
-	mtu    int        // bytes
 	result *RailResult
 }
 
@@ -93,7 +92,6 @@ func (r *round) exchangeHello(ctx context.Context) error {
 	return nil
 }
 
-// makePaths makes one path per rail of this node.
 func (r *round) makePaths() {
 	r.res.Rails = make([]RailResult, len(r.rails))
 	expected := expectations(r.rails, r.plan.ExpectedRate)
@@ -261,7 +259,6 @@ func (r *round) free() {
 	r.node.slot.release()
 }
 
-// addFailure records a failure, once.
 func (r *round) addFailure(err error) {
 	f := failure.As(failure.StageOpen, err)
 	if f != nil && !slices.Contains(r.res.Failures, *f) {

@@ -16,8 +16,8 @@ import (
 	"github.com/railscope/railscope/internal/secret"
 )
 
-// Every message of the control channel carries an HMAC under a key that both
-// ends derive from the token. docs/adr/0021-control-channel.md has the reasons.
+// Every message of the control channel carries an HMAC under a key that both ends derive from the token:
+// docs/adr/0021-control-channel.md.
 const (
 	protocolName = "railscope probe 2" // part of every key
 	nonceSize    = 32
@@ -31,8 +31,7 @@ const (
 // tokens are the secrets of a token file.
 type tokens []string
 
-// binding is what both ends of one connection put into its keys, each as it sees
-// it: a relay in the middle makes the two differ.
+// binding is what both ends of one connection put into its keys, each as it sees it: with a relay they differ.
 type binding struct {
 	asker, target []byte         // nonces
 	address       netip.AddrPort // dialled by the asker, and at which the target was reached
@@ -54,8 +53,7 @@ func newNonce() []byte {
 	return b
 }
 
-// plainAddress is an address as both ends of a connection write it: IPv4 as IPv4,
-// and without the zone, which is a matter of one host alone.
+// plainAddress is an address as both ends of a connection write it: IPv4 as IPv4, without the zone of one host.
 func plainAddress(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
@@ -131,30 +129,21 @@ var errNoProof = errors.New("malformed or missing " + headerProof + " header")
 // parseProof reads the header. It accepts only what String writes.
 func parseProof(s string) (proof, error) {
 	var p proof
-	if len(s) > 256 {
-		return p, errNoProof
-	}
 	parts := strings.Split(s, " ")
-	if len(parts) < 3 || len(parts) > 2+secret.MaxTokens {
+	if len(s) > 256 || len(parts) < 3 || len(parts) > 2+secret.MaxTokens {
 		return p, errNoProof
 	}
-	count, err := strconv.ParseUint(parts[0], 10, 63)
-	if err != nil || count == 0 {
-		return p, errNoProof
-	}
-	p.count, p.digest = count, parts[1]
-	if p.digest != digestOfStream && !isDigest(p.digest) {
-		return p, errNoProof
-	}
+	var err error
+	p.count, err = strconv.ParseUint(parts[0], 10, 63)
+	p.digest = parts[1]
+	valid := err == nil && p.count > 0 && (p.digest == digestOfStream || isDigest(p.digest))
 	for _, part := range parts[2:] {
-		if !isDigest(part) {
-			return p, errNoProof
-		}
-		mac, _ := hex.DecodeString(part) // isDigest has checked it
+		mac, err := hex.DecodeString(part)
+		valid = valid && err == nil && isDigest(part)
 		p.macs = append(p.macs, mac)
 	}
-	if p.String() != s {
-		return p, errNoProof
+	if !valid || p.String() != s {
+		return proof{}, errNoProof
 	}
 	return p, nil
 }
@@ -163,12 +152,10 @@ func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// ofRequest is the MAC of a request.
 func (s *session) ofRequest(method, path string, count uint64, digest string) []byte {
 	return mac(s.request, "request", method, path, strconv.FormatUint(count, 10), digest)
 }
 
-// ofAnswer is the MAC of the answer to a request.
 func (s *session) ofAnswer(method, path string, count uint64, status int, digest string) []byte {
 	return mac(s.answer, "answer", method, path, strconv.FormatUint(count, 10), strconv.Itoa(status), digest)
 }

@@ -77,7 +77,6 @@ func (s *slot) deny(who netip.Addr) {
 	s.denied, s.denySelf = true, s.denySelf || !who.IsValid()
 }
 
-// release frees the slot.
 func (s *slot) release() {
 	s.mu.Lock()
 	if now := time.Now(); !s.since.IsZero() && s.denied && s.user.IsValid() {

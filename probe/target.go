@@ -87,7 +87,6 @@ func (r *Responder) railArg(rails []localRail, want openRail) (worker.RailArg, *
 	return rdmaRail(rails[i], choice), rails[i].unusable(choice)
 }
 
-// rdmaRail is a rail with its GID, for the worker.
 func rdmaRail(own localRail, choice rail.Choice) worker.RailArg {
 	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
 		GID: choice.GID.Addr, Netdev: own.Netdev}

@@ -23,7 +23,6 @@ type leaseUsage struct {
 	since    time.Time // when that last changed
 }
 
-// newLeaseUsage examines the guard's readings.
 func newLeaseUsage(l *lease, g *guard) *leaseUsage {
 	u := &leaseUsage{lease: l, guard: g, since: time.Now()}
 	g.check = u.check
@@ -109,7 +108,6 @@ func (u *leaseUsage) cost() int64 {
 // payload is the least payload of so many bytes on the wire.
 func payload(wire int64) int64 { return int64(float64(wire) / maxWireRatio) }
 
-// received is how many bytes arrived over all rails.
 func received(rails []localRail, start, now map[string]rail.Traffic) (sum int64) {
 	for _, d := range deltas(rails, start, now) {
 		sum += int64(d.in)

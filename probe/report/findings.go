@@ -92,7 +92,6 @@ func (f *findings) rail(name, check string, severity finding.Severity, format st
 	f.add(check, severity, "rail "+name, f.doctor, format, args...)
 }
 
-// outcome adds why the round was not by RDMA.
 func (f *findings) outcome() {
 	r := f.result
 	reason := why(r.Reason, r.Detail)
@@ -132,7 +131,6 @@ func (f *findings) failures() {
 
 func carried(r probe.RailResult) bool { return r.Stealing != nil && r.Stealing.Bytes > 0 }
 
-// why is reason and detail.
 func why(reason probe.Reason, detail string) string {
 	if detail == "" {
 		return string(reason)
