@@ -28,8 +28,7 @@ import (
 // secretToken is one that can be searched for.
 const secretToken = "correct-horse-battery-staple-4711"
 
-// wiretap is a listener that hears what goes over its connections, and may change it.
-// Both ends see the addresses that there are.
+// wiretap is a listener that records the bytes of its connections, and may change them. Both ends see real addresses.
 type wiretap struct {
 	net.Listener
 	answers func([]byte) []byte // changes what the target sends; nil: nothing
@@ -100,14 +99,13 @@ func answeringTapped(t *testing.T, n *Node, sec Security) (peer string, wire *wi
 	return l.Addr().String(), wire
 }
 
-// withToken is a security with a token of its own.
+// withToken is a Security with its own token.
 func withToken(t *testing.T, token string) Security {
 	t.Helper()
 	return Security{TokenFile: file(t, filepath.Join(t.TempDir(), "token"), token)}
 }
 
-// wireConn is an asker that knows the protocol and sends the bytes that the test
-// wants.
+// wireConn is an asker that knows the protocol and sends arbitrary bytes.
 type wireConn struct {
 	t       *testing.T
 	conn    net.Conn
@@ -115,7 +113,7 @@ type wireConn struct {
 	session *session
 }
 
-// dialWire connects, and proves the token.
+// dialWire connects and proves the token.
 func dialWire(t *testing.T, peer, token string) *wireConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", peer)
@@ -143,7 +141,7 @@ func dialWire(t *testing.T, peer, token string) *wireConn {
 	return w
 }
 
-// send sends a request with a header as proof, and returns the answer.
+// send sends a request with a proof header, and returns the answer.
 func (w *wireConn) send(method, path, body, proof string) (*http.Response, []byte) {
 	w.t.Helper()
 	if _, err := fmt.Fprintf(w.conn, "%s %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", method,
@@ -161,13 +159,13 @@ func (w *wireConn) send(method, path, body, proof string) (*http.Response, []byt
 	return res, text
 }
 
-// proofOf is the right one for the next request.
+// proofOf is the correct proof of the next request.
 func (w *wireConn) proofOf(method, path, body string) proof {
 	count := w.session.count + 1
 	return proof{count, digest([]byte(body)), [][]byte{w.session.ofRequest(method, path, count, digest([]byte(body)))}}
 }
 
-// ask sends a request as it should be.
+// ask sends a correct request.
 func (w *wireConn) ask(method, path, body string) (*http.Response, []byte) {
 	w.t.Helper()
 	p := w.proofOf(method, path, body)
@@ -175,9 +173,8 @@ func (w *wireConn) ask(method, path, body string) (*http.Response, []byte) {
 	return w.send(method, path, body, p.String())
 }
 
-// TestTokenNeverTravels: nothing that goes over the control channel in a whole
-// round is the token, or could be made of it without a key, or opens the lease's
-// TCP port.
+// TestTokenNeverTravels: in a whole round, nothing on the control channel is the token, allows computing it without a
+// key, or opens the lease's TCP port.
 func TestTokenNeverTravels(t *testing.T) {
 	t.Parallel()
 	p := makePair(t, 0, nil)
@@ -215,9 +212,8 @@ func TestTokenNeverTravels(t *testing.T) {
 	}
 }
 
-// TestTamperedRequests: a request that is not, byte by byte, what a peer that has
-// the token asks next on this connection is refused, changes nothing, and ends the
-// session.
+// TestTamperedRequests: a request that differs in any byte from the next one of a peer with the token is refused, has
+// no effect, and ends the session.
 func TestTamperedRequests(t *testing.T) {
 	t.Parallel()
 	n := bareNode(t, "b")
@@ -295,14 +291,13 @@ func TestTamperedRequests(t *testing.T) {
 	}
 }
 
-// withRequest says of an answer to what it is one.
+// withRequest sets the request of an answer.
 func withRequest(res *http.Response, method, path string) *http.Response {
 	res.Request, _ = http.NewRequest(method, "http://x"+path, nil)
 	return res
 }
 
-// TestReplay: what a peer sent once, all of it and in order, is worth nothing
-// afterwards.
+// TestReplay: recorded requests, complete and in order, are worthless later.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)
@@ -333,8 +328,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestRelay: whoever is asked in a peer's place and passes everything on to the
-// peer, or to the asker itself, gets nothing for it.
+// TestRelay: a relay that forwards everything to the peer, or back to the asker, gains nothing.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)
@@ -416,9 +410,8 @@ func optionsWith(sec Security) Options {
 	return o
 }
 
-// TestAttackerOnPeersPort: who is asked in a peer's place learns a nonce, the
-// address at which it was asked and a proof, and nothing that it answers is
-// believed; also when it sends back what it was sent.
+// TestAttackerOnPeersPort: an attacker on a peer's address receives a nonce, the dialled address and a proof, and no
+// answer of it is believed, not even the asker's own messages.
 func TestAttackerOnPeersPort(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)
@@ -531,7 +524,7 @@ func TestReasonsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestTamperedAnswers: an answer that was changed on its way is not believed.
+// TestTamperedAnswers: an answer that was changed on the way is not believed.
 func TestTamperedAnswers(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)
@@ -618,8 +611,8 @@ func TestTamperedLeaseStream(t *testing.T) {
 	}
 }
 
-// TestHelloFlood: however many strangers ask for challenges, a peer's session goes
-// on, new peers are answered, and memory does not grow.
+// TestHelloFlood: while strangers send any number of challenges, a peer's session continues, new peers are answered,
+// and memory does not grow.
 func TestHelloFlood(t *testing.T) { // not beside others: it looks at the heap
 	sec := withToken(t, secretToken)
 	peer := answering(t, bareNode(t, "b"), sec)
@@ -674,8 +667,7 @@ func TestHelloFlood(t *testing.T) { // not beside others: it looks at the heap
 	}
 }
 
-// TestStrangersBodyIsNotRead: the body of a request that is not proved is not
-// waited for.
+// TestStrangersBodyIsNotRead: the body of an unproven request is not read.
 func TestStrangersBodyIsNotRead(t *testing.T) {
 	t.Parallel()
 	peer := answering(t, bareNode(t, "b"), withToken(t, secretToken))
@@ -696,9 +688,8 @@ func TestStrangersBodyIsNotRead(t *testing.T) {
 	}
 }
 
-// TestConnectionGone: a connection that is closed while it is idle is replaced by
-// another, with keys of its own; the request fails only when that happens again
-// and again.
+// TestConnectionGone: a connection that closes while it is idle is replaced by another with its own keys; the request
+// fails only if that happens repeatedly.
 func TestConnectionGone(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, secretToken)

@@ -15,7 +15,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestSecurity: who may ask whom, and what the one who may not is told.
+// TestSecurity: which asker is answered by which target, and the reason if it is not.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,8 +84,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// TestSecurityFollows: token and certificates are read again, the next
-// connection is by what the files hold then.
+// TestSecurityFollows: the next connection uses the current content of token and certificate files.
 func TestSecurityFollows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -128,8 +127,7 @@ func TestSecurityFollows(t *testing.T) {
 	}
 }
 
-// TestResponderWantsProof: nobody is answered who need not prove anything,
-// unless that is written out.
+// TestResponderWantsProof: peers that prove nothing are only answered with Insecure.
 func TestResponderWantsProof(t *testing.T) {
 	dir := t.TempDir()
 	token, ca := file(t, filepath.Join(dir, "token"), "sesame"), newAuthority(t)
@@ -167,8 +165,7 @@ func TestResponderWantsProof(t *testing.T) {
 	}
 }
 
-// strangerServer is not a railscope: it does this with every
-// connection.
+// strangerServer is not a railscope: it calls fn for every connection.
 func strangerServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,7 +188,7 @@ func strangerServer(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// says answers whatever is asked with these words, again and again.
+// says answers every request with this text.
 func says(words, more string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 4096))
@@ -202,7 +199,7 @@ func says(words, more string) func(net.Conn) {
 	}
 }
 
-// greets answers a challenge as a target without a token does, and goes on.
+// greets answers a challenge as a target without a token, and continues with next.
 func greets(then func(net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		reply, _ := json.Marshal(challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone})
@@ -212,8 +209,7 @@ func greets(then func(net.Conn)) func(net.Conn) {
 	}
 }
 
-// TestStrangers: whatever listens on a peer's port, the round ends with a
-// reason, soon, and memory stays bounded.
+// TestStrangers: whatever listens on a peer's port, the round ends soon and with a reason, and memory stays bounded.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
@@ -277,8 +273,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestStrangerIsSilent: who accepts and says nothing costs no more than the
-// round's own time.
+// TestStrangerIsSilent: a peer that accepts and stays silent costs no more than the round's timeout.
 func TestStrangerIsSilent(t *testing.T) {
 	t.Parallel()
 	peer := strangerServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); _, _ = c.Read(make([]byte, 1)) })
@@ -292,8 +287,7 @@ func TestStrangerIsSilent(t *testing.T) {
 	}
 }
 
-// TestStrangersLearnNothing: who has not proved the token learns nothing of this
-// node but that it has one, and keeps no connection.
+// TestStrangersLearnNothing: without the token, a client learns only that there is one, and keeps no connection.
 func TestStrangersLearnNothing(t *testing.T) {
 	t.Parallel()
 	token := file(t, filepath.Join(t.TempDir(), "token"), "sesame")
@@ -344,7 +338,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 	}
 }
 
-// challengeFor is what an asker sends first.
+// challengeFor is the first message of an asker.
 func challengeFor(t *testing.T, dialled string) string {
 	t.Helper()
 	b, err := json.Marshal(challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled})

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestBudget: the bucket holds an hour's worth, refills evenly, and knows what
-// was used.
+// TestBudget: the bucket holds an hour's worth, refills evenly, and remembers what was used.
 func TestBudget(t *testing.T) {
 	type step struct {
 		do   func(b *budget) (wait time.Duration, ok bool)

@@ -16,8 +16,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// TestGuardJudge: what is the probe's own, and what is not. A second has passed,
-// the rail carries 100 MB a second, 20 are allowed to others.
+// TestGuardJudge: which traffic is the probe's. One second has passed, the rail carries 100 MB/s, others may use 20.
 func TestGuardJudge(t *testing.T) {
 	const mb = 1e6
 	type reading struct{ out, in, retransmits, repeats uint64 }
@@ -117,8 +116,7 @@ func TestRecentTransfers(t *testing.T) {
 	})
 }
 
-// TestBusyLate: statistics of an interface that are refreshed late count the round
-// before, which is nobody else's.
+// TestBusyLate: late interface statistics count the previous round, which is not traffic of others.
 func TestBusyLate(t *testing.T) {
 	for moved, want := range map[int64]bool{0: true, 100 << 20: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -143,9 +141,8 @@ func TestBusyLate(t *testing.T) {
 	}
 }
 
-// TestGuardWaitsForWord: on a busy machine the guard hears late what the worker
-// has moved. The bytes of that time are the probe's; what others send meanwhile
-// is seen nevertheless.
+// TestGuardWaitsForWord: on a busy machine the worker reports late. The bytes of that time are the probe's; traffic of
+// others is still noticed.
 func TestGuardWaitsForWord(t *testing.T) {
 	const capacity, payload = 1e9, 0.94e9 // bytes a second
 	for _, tc := range []struct {
@@ -205,8 +202,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 	}
 }
 
-// foreign lets traffic that is not the probe's be counted on a rail, from now
-// until the function it returns is called: 40 of 50 GB a second.
+// foreign counts traffic of others on a rail until the returned function is called: 40 of 50 GB/s.
 func (p *pairOfNodes) foreign(node string, i int, counter string) (stop func()) {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters",
@@ -235,8 +231,7 @@ type writerAt struct{ f *os.File }
 
 func (w writerAt) Write(p []byte) (int, error) { return w.f.WriteAt(p, 0) }
 
-// TestBusyBefore: while others use a rail of either end, in either direction,
-// there is no round, and nothing is wrong.
+// TestBusyBefore: while others use a rail of either end, in either direction, the round is skipped.
 func TestBusyBefore(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{"a", "b"} {
@@ -260,8 +255,8 @@ func TestBusyBefore(t *testing.T) {
 	}
 }
 
-// TestBusyDuring: others who come in the middle of a burst have the rails soon;
-// the round is skipped, and the peer is left alone for a while.
+// TestBusyDuring: when others start in the middle of a burst, they soon have the rails; the round is skipped, and the
+// peer gets a cooldown.
 func TestBusyDuring(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

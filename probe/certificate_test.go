@@ -14,8 +14,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestCertificateChange: a connection ends at its next request when the authority
-// that admitted it is not accepted any more.
+// TestCertificateChange: a connection ends at its next request when its authority is no longer accepted.
 func TestCertificateChange(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), newAuthority(t)
@@ -52,8 +51,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestClientAllowedNames: of those whom the authority has certified only the named
-// are answered.
+// TestClientAllowedNames: of all certified peers, only the named ones are answered.
 func TestClientAllowedNames(t *testing.T) {
 	t.Parallel()
 	dir, ca := t.TempDir(), newAuthority(t)
@@ -88,7 +86,7 @@ func TestClientAllowedNames(t *testing.T) {
 	}
 }
 
-// issueURI writes a certificate that has a URI beside its names.
+// issueURI writes a certificate that also contains a URI.
 func (a *authority) issueURI(dir, name, uri string) Security {
 	a.t.Helper()
 	u, err := url.Parse(uri)
@@ -108,8 +106,7 @@ func (a *authority) issueURI(dir, name, uri string) Security {
 		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
 }
 
-// TestAddressFamilies: an address is the same to both ends, over IPv6 and where a
-// socket for both families takes a connection over IPv4.
+// TestAddressFamilies: both ends see the same address, over IPv6 and with an IPv4 connection to a dual-stack socket.
 func TestAddressFamilies(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "[::1]:0")

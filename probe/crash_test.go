@@ -14,8 +14,8 @@ import (
 
 func slowly(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
 
-// TestWorkerKilled: a worker that is killed in the middle of a burst costs that
-// round its RDMA; after the back-off the next is as ever. On either end.
+// TestWorkerKilled: a worker killed in the middle of a burst costs that round its RDMA; after the back-off the next
+// round is ok. On either end.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{"a", "b"} {
@@ -58,8 +58,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 }
 
-// TestWorkerStopped: a worker that does not answer and does not end is killed,
-// and the round goes by TCP.
+// TestWorkerStopped: a worker that neither answers nor ends is killed, and the round falls back to TCP.
 func TestWorkerStopped(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
@@ -80,7 +79,7 @@ func TestWorkerStopped(t *testing.T) {
 	p.clean()
 }
 
-// TestWorkerHangsInPost: so does a provider that does not return.
+// TestWorkerHangsInPost: so is one whose provider does not return.
 func TestWorkerHangsInPost(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -92,8 +91,7 @@ func TestWorkerHangsInPost(t *testing.T) {
 	}
 }
 
-// TestWorkerHangsThere: the answerer's worker hangs; the asker hears of it in
-// time, and is not lost.
+// TestWorkerHangsThere: the target's worker hangs; the asker is told in time, and continues.
 func TestWorkerHangsThere(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -106,8 +104,7 @@ func TestWorkerHangsThere(t *testing.T) {
 	}
 }
 
-// TestCancel: whoever is told to stop stops at once, whatever goes on, and
-// nobody's worker has to be killed for it.
+// TestCancel: an interrupted round stops at once in any stage, and no worker has to be killed.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect,
@@ -147,8 +144,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestBudgetOfBrokenRound: what was moved before a round was broken off is
-// charged, to both.
+// TestBudgetOfBrokenRound: bytes moved before a round was interrupted are charged to both nodes.
 func TestBudgetOfBrokenRound(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)

@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// TestDegraded: what of a round by RDMA makes it degraded. Figures are megabytes
-// per second; -1 is not measured, or not expected.
+// TestDegraded: what makes a round by RDMA degraded. Figures are MB/s; -1 is not measured, or not expected.
 func TestDegraded(t *testing.T) {
 	const none = -1
 	type one struct {
@@ -93,8 +92,8 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
-// TestRoundBelowExpected: ports that carry a part of their rate make a round
-// degraded, however even they are, but not devices made of an interface alone.
+// TestRoundBelowExpected: adapters that carry a part of their rate make a round degraded, even if they are balanced;
+// software devices do not.
 func TestRoundBelowExpected(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// zone is a DNS with one name, and who answers at its addresses.
+// zone is a DNS with one name, and the nodes at its addresses.
 type zone struct {
 	mu       sync.Mutex
 	addrs    []string
@@ -61,7 +61,7 @@ func (z *zone) greet(_ context.Context, t target) (node, instance string, err er
 	return node, z.nodes[host], nil
 }
 
-// directory is one of the node "self", which has the address 10.0.0.1.
+// directory is that of the node "self" with the address 10.0.0.1.
 func (z *zone) directory(t *testing.T, static ...string) (*directory, *Node) {
 	n := bareNode(t, "self")
 	n.instance = "self"
@@ -84,7 +84,7 @@ func (z *zone) options() Options {
 	return opts
 }
 
-// listed looks the names up and says whom they stand for.
+// listed looks up the names and returns their nodes.
 func listed(t *testing.T, d *directory) string {
 	t.Helper()
 	var list []string
@@ -99,8 +99,7 @@ func listed(t *testing.T, d *directory) string {
 
 var errNone = &net.DNSError{Err: "no such host", Name: "peers.ns.svc", IsNotFound: true}
 
-// TestDirectory follows one name through its life: who is a peer after which
-// answer, and what is told.
+// TestDirectory: the peers and events after each answer for one name.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{nodes: map[string]string{"10.0.0.2": "b", "10.0.0.3": "c", "fd00::3": "c", "10.0.0.9": "self"}}
@@ -159,8 +158,8 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
-// TestGreetingOrder: nodes that start together and find the same addresses do not
-// all ask the same ones first: one that is asked by a thousand at once answers few.
+// TestGreetingOrder: nodes that start together and find the same addresses ask them in different orders: a node that is
+// asked by a thousand at once answers few.
 func TestGreetingOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]int{}
@@ -191,8 +190,7 @@ func TestGreetingOrder(t *testing.T) {
 	})
 }
 
-// TestDirectoryKnowsNodes: a node is one peer, however it is found and whenever it
-// begins to answer.
+// TestDirectoryKnowsNodes: a node is one peer, however it is found and whenever it starts to answer.
 func TestDirectoryKnowsNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{nodes: map[string]string{"10.0.0.2": "b"}}
@@ -233,8 +231,7 @@ func TestDirectoryKnowsNodes(t *testing.T) {
 	})
 }
 
-// TestDirectoryBounds: neither an answer without end nor a fleet that is silent
-// makes it take more than its share.
+// TestDirectoryBounds: an endless answer and a silent fleet are bounded.
 func TestDirectoryBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{}
@@ -272,7 +269,7 @@ func TestDirectoryBounds(t *testing.T) {
 	})
 }
 
-// foundPeers is a prober of DNS names without rounds: results are reported by hand.
+// foundPeers is a prober of DNS names without rounds: the test reports results.
 type foundPeers struct {
 	*Prober
 	told    []string
@@ -295,9 +292,8 @@ func newFound(t *testing.T, static ...string) *foundPeers {
 
 func at(address, node string) target { return target{address: address, node: node, found: true} }
 
-// TestFoundPeers: a peer that was found goes by what it called itself when it
-// became one, whatever becomes of it, and its series are told of before its
-// results come.
+// TestFoundPeers: a found peer keeps the label of the name that it first reported, and its series are announced before
+// its results.
 func TestFoundPeers(t *testing.T) {
 	f := newFound(t, "x:1")
 	told := func(want ...string) {
@@ -360,8 +356,7 @@ func TestFoundPeers(t *testing.T) {
 	}
 }
 
-// TestFoundPeersAreApart: whatever they call themselves, and in whatever order
-// they come, no two peers have one name.
+// TestFoundPeersAreApart: no two peers have the same name, whatever they report and in whatever order.
 func TestFoundPeersAreApart(t *testing.T) {
 	f := newFound(t, "x:1")
 	for i, step := range []struct {
@@ -386,8 +381,7 @@ func TestFoundPeersAreApart(t *testing.T) {
 	}
 }
 
-// TestFoundPeersAgree: nodes that find each other by one name work out the same
-// tournament, each without itself.
+// TestFoundPeersAgree: nodes that find each other by one name compute the same tournament, each without itself.
 func TestFoundPeersAgree(t *testing.T) {
 	const nodes = 6
 	meet := map[string]time.Time{}
@@ -422,9 +416,8 @@ func TestFoundPeersAgree(t *testing.T) {
 	}
 }
 
-// TestFoundPeersAreAsked: two nodes and a name that both are found by. One asks
-// the other, not itself; while a round goes on a node joins that does not answer,
-// and the round is not disturbed.
+// TestFoundPeersAreAsked: of two nodes behind one name, one asks the other and not itself; a silent node that joins
+// does not disturb the running round.
 func TestFoundPeersAreAsked(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 })
@@ -485,8 +478,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	p.clean()
 }
 
-// TestFoundPeersShowTheName: the certificate of a peer that was found must be for
-// the name that was looked up, whatever address it has.
+// TestFoundPeersShowTheName: the certificate of a found peer must contain the name that was looked up, not its address.
 func TestFoundPeersShowTheName(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)
@@ -516,8 +508,7 @@ func TestFoundPeersShowTheName(t *testing.T) {
 	}
 }
 
-// TestNodeNames: what the configuration says comes first, then the command line,
-// then the host.
+// TestNodeNames: the configuration precedes the command line, which precedes the host name.
 func TestNodeNames(t *testing.T) {
 	n := NewNode(NodeOptions{Name: "spark-01"})
 	for _, tc := range []struct{ configured, want string }{{"", "spark-01"}, {"left", "left"}, {"", "spark-01"}} {

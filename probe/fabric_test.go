@@ -18,9 +18,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// pairOfNodes is two nodes a and b on a fake fabric: a asks, b answers. All
-// else is real: worker processes, control channel, TCP over the loopback
-// interface.
+// pairOfNodes are two nodes on a fake fabric: a asks, b answers. Everything else is real: worker processes, control
+// channel, TCP over the loopback interface.
 type pairOfNodes struct {
 	t      *testing.T
 	fabric *fakeverbs.Fabric
@@ -32,8 +31,7 @@ type pairOfNodes struct {
 	resp   *Responder
 }
 
-// device is rail i of a node: addresses are such that they can be bound on the
-// loopback interface.
+// device is rail i of a node. Its addresses can be bound on the loopback interface.
 func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device {
 	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i),
 		GIDs: fakeverbs.RoCE(address4(node, i))}
@@ -49,7 +47,7 @@ func address4(node string, i int) string {
 	return fmt.Sprintf("127.7.%d.%d", i, last)
 }
 
-// newPair brings up both nodes with so many rails each.
+// newPair starts both nodes with so many rails each.
 func newPair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
 	p := preparePair(t, rails, change)
@@ -57,7 +55,7 @@ func newPair(t *testing.T, rails int, change func(node string, i int, d *fakever
 	return p
 }
 
-// preparePair does the same, but b does not answer yet.
+// preparePair does not start b's responder.
 func preparePair(t *testing.T, rails int, change func(node string, i int, d *fakeverbs.Device)) *pairOfNodes {
 	t.Helper()
 	if !builtWithC {
@@ -111,8 +109,7 @@ func (p *pairOfNodes) node(name string, rails int) *Node {
 	return n
 }
 
-// workerCommand is this binary, or what RAILSCOPE_TEST_WORKER_COMMAND says: the
-// same for another architecture, and what runs it.
+// workerCommand is this binary, or RAILSCOPE_TEST_WORKER_COMMAND: the same for another architecture, and what runs it.
 func workerCommand() []string {
 	if other := strings.Fields(os.Getenv("RAILSCOPE_TEST_WORKER_COMMAND")); len(other) > 0 {
 		return other
@@ -120,8 +117,7 @@ func workerCommand() []string {
 	return os.Args[:1]
 }
 
-// logged gets what workers say. They are this binary: under the race detector
-// they have one, too.
+// logged receives stderr of the workers, which are this binary, with the race detector if it has it.
 func (p *pairOfNodes) logged(node, line string) {
 	if strings.Contains(line, "DATA RACE") {
 		p.t.Errorf("worker of %s: %s", node, line)
@@ -180,7 +176,7 @@ func (p *pairOfNodes) stopServing() {
 	p.stop = nil
 }
 
-// round makes one full round from a to b, and checks what holds after any.
+// round makes one full round from a to b, and checks that nothing is left.
 func (p *pairOfNodes) round() Result {
 	p.t.Helper()
 	res := Bench(context.Background(), p.a, p.opts, p.peer, func(Progress) {})
@@ -188,8 +184,7 @@ func (p *pairOfNodes) round() Result {
 	return res
 }
 
-// clean checks that nothing is left of a round: no queue pair, no memory, no
-// lease, nobody's place taken.
+// clean checks that nothing is left of a round: no queue pair, memory, lease or taken slot.
 func (p *pairOfNodes) clean() {
 	p.t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {

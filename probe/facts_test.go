@@ -24,8 +24,7 @@ func nodeWithFacts(t *testing.T, gather func(context.Context) ([]byte, error)) *
 	return n
 }
 
-// TestFetchFacts: what a peer tells arrives as it is, and what it does not tell
-// has a reason.
+// TestFetchFacts: facts arrive unchanged, and missing ones have a reason.
 func TestFetchFacts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,8 +92,7 @@ func TestFetchFacts(t *testing.T) {
 	})
 }
 
-// TestFactsShared: however many ask, one gathering is in flight, and what it
-// came to holds for a while, a failure too.
+// TestFactsShared: one gathering runs at a time, and its result, also an error, is kept for a while.
 func TestFactsShared(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("no")} {
 		synctest.Test(t, func(t *testing.T) {

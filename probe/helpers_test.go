@@ -24,7 +24,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// bareNode is a node without rails, for what only the control channel shows.
+// bareNode is a node without rails, for tests of the control channel.
 func bareNode(t *testing.T, name string) *Node {
 	t.Helper()
 	n := NewNode(NodeOptions{Version: "1.2.3", Sysfs: t.TempDir(),
@@ -38,7 +38,7 @@ func bareNode(t *testing.T, name string) *Node {
 	return n
 }
 
-// answering lets a node answer peers until the test ends, and returns where.
+// answering lets a node answer peers until the test ends, and returns its address.
 func answering(t *testing.T, n *Node, sec Security) string {
 	t.Helper()
 	opts := DefaultOptions()
@@ -98,7 +98,7 @@ func asFailure(t *testing.T, err error) *failure.Failure {
 	return f
 }
 
-// file writes a file, over what was there.
+// file writes a file.
 func file(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -107,7 +107,7 @@ func file(t *testing.T, path, content string) string {
 	return path
 }
 
-// authority is a CA of the test's own.
+// authority is a CA of the test.
 type authority struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -138,7 +138,7 @@ func pemOf(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// sign makes a certificate of a template, for a key.
+// sign signs a certificate from a template, for a key.
 func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 	a.t.Helper()
 	tmpl.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -154,8 +154,7 @@ func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 	return der
 }
 
-// issue writes a certificate and its key for a node on the loopback interface,
-// over what was there.
+// issue writes a certificate and its key for a node on the loopback interface.
 func (a *authority) issue(dir, name string) Security {
 	a.t.Helper()
 	key := newKey(a.t)

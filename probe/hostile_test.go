@@ -17,8 +17,8 @@ import (
 // rdmaOpen is a request to open rail 0, with changes.
 func rdmaOpen(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(byRDMA) }
 
-// TestHostileRequests: what no railscope would ask is refused, and has no
-// effect: no memory, no queue pair, and the worker lives.
+// TestHostileRequests: requests that no railscope sends are refused without effect: no memory, no queue pair, and the
+// worker lives.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -105,7 +105,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// hostileVerify asks for what is not there, or for more than there is.
+// hostileVerify requests ranges that do not exist or are too large.
 func (p *pairOfNodes) hostileVerify(h *holder) {
 	p.t.Helper()
 	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
@@ -131,7 +131,7 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 	}
 }
 
-// TestHostileLeaseRequests: nobody gets a lease for nothing.
+// TestHostileLeaseRequests: invalid lease requests are refused.
 func TestHostileLeaseRequests(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -153,8 +153,7 @@ func TestHostileLeaseRequests(t *testing.T) {
 	}
 }
 
-// TestAnswerOutlastsReading: the deadline for reading a request does not break
-// off what takes longer than that to answer.
+// TestAnswerOutlastsReading: the read deadline of a request does not interrupt a slow answer.
 func TestAnswerOutlastsReading(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -186,7 +185,7 @@ func TestAnswerOutlastsReading(t *testing.T) {
 	<-renewed
 }
 
-// TestAnswererGoes: the answerer ends in the middle of a round, or between two.
+// TestAnswererGoes: the target stops in the middle of a round, or between two.
 func TestAnswererGoes(t *testing.T) {
 	t.Parallel()
 	slow := func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 }
@@ -219,7 +218,7 @@ func TestAnswererGoes(t *testing.T) {
 	})
 }
 
-// during makes a round and does something as soon as bytes of a stage move.
+// during makes a round and calls fn as soon as bytes of a stage move.
 func (p *pairOfNodes) during(stage failure.Stage, do func()) Result {
 	p.t.Helper()
 	done := make(chan struct{})
@@ -237,8 +236,7 @@ func (p *pairOfNodes) during(stage failure.Stage, do func()) Result {
 	return res
 }
 
-// through leads the control channel through a line that can be cut: both ends
-// see the connections break.
+// through sends the control channel through a proxy that can be cut: both ends see the connections break.
 func (p *pairOfNodes) through() (cut func()) {
 	p.t.Helper()
 	to := p.peer

@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// judged is a rail of a round as judge sees it: megabytes per second; -1 is nil.
+// judged is a rail of a round for judge, in MB/s; -1 is nil.
 type judged struct {
 	stealing, solo, capacity float64
 	failed, unpaired         bool
@@ -116,8 +116,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestEqualParts: the slowest rail decides, also where the burst was stopped
-// before all parts were done; then by the rates so far.
+// TestEqualParts: the slowest rail decides; if the burst was stopped early, by the rates so far.
 func TestEqualParts(t *testing.T) {
 	const second = time.Second
 	for _, tc := range []struct {
@@ -191,7 +190,7 @@ func TestMismatches(t *testing.T) {
 	}
 }
 
-// TestWireBytes: full packets of RoCE v2, as ports count them.
+// TestWireBytes: full RoCE v2 packets as ports count them.
 func TestWireBytes(t *testing.T) {
 	for _, tc := range []struct {
 		payload int64

@@ -12,15 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// labelled is the last list of peers that was told of.
+// labelled is the last list of peers that was published.
 func (f *foundPeers) labelled(list ...target) []string {
 	f.set(list)
 	f.publish()
 	return strings.Fields(strings.Trim(f.told[len(f.told)-1], "[]"))
 }
 
-// TestPeerLabelText: whatever a peer calls itself, its label is plain and not
-// long, and no two peers have one.
+// TestPeerLabelText: labels are plain, short and unique, whatever peers report.
 func TestPeerLabelText(t *testing.T) {
 	f := newFound(t, "spark-02:10092", "[fe80::1%eth0]:10092", strings.Repeat("a.", 120)+"1:10092",
 		strings.Repeat("a.", 120)+"2:10092")
@@ -49,9 +48,8 @@ func TestPeerLabelText(t *testing.T) {
 	}
 }
 
-// TestPeerLabelStays: one address has one label for the life of the process,
-// though it says another name in every round, leaves the DNS and comes back, or
-// the configuration is read anew.
+// TestPeerLabelStays: an address keeps its label for the life of the process, also if it reports other names, leaves
+// the DNS and returns, or the configuration is reloaded.
 func TestPeerLabelStays(t *testing.T) {
 	f := newFound(t)
 	a, b := at("10.0.0.2:7", "a"), at("10.0.0.3:7", "")
@@ -85,8 +83,7 @@ func TestPeerLabelStays(t *testing.T) {
 	check("the other has gone", again.labelled(a, b))
 }
 
-// TestPeerLabelsBounded: addresses without end are forgotten, those first that
-// were peers longest ago.
+// TestPeerLabelsBounded: the least recently used labels are dropped.
 func TestPeerLabelsBounded(t *testing.T) {
 	l := &labelCache{known: map[string]labelEntry{}}
 	for i := range maxLabels + 100 {
@@ -103,8 +100,8 @@ func TestPeerLabelsBounded(t *testing.T) {
 	}
 }
 
-// TestPeerLabelWaitsForTheName: a node that begins to answer within three looks,
-// or that there was no time to ask, is a peer by its name, not by its address.
+// TestPeerLabelWaitsForTheName: a node that answers within three lookups, or that there was no time to ask, is labelled
+// by its name, not by its address.
 func TestPeerLabelWaitsForTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{nodes: map[string]string{"10.0.0.2": "b"}}

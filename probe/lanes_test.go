@@ -13,7 +13,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// TestLanes: which ways of TCP there are, by the addresses of both ends.
+// TestLanes: the TCP paths for the addresses of both ends.
 func TestLanes(t *testing.T) {
 	// Rails are "name=prefix prefix", others "netdev=prefix"; of both nodes.
 	parse := func(text string) (names []string, all [][]netip.Prefix) {
@@ -107,7 +107,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// unplug takes a device out of a node's sysfs; its interface stays.
+// unplug removes a device from a node's sysfs; its interface stays.
 func (p *pairOfNodes) unplug(node, device string) {
 	p.t.Helper()
 	if err := os.Remove(filepath.Join(p.fabric.Sysfs(node), "class/infiniband", device)); err != nil {
@@ -115,7 +115,7 @@ func (p *pairOfNodes) unplug(node, device string) {
 	}
 }
 
-// TestRailsGone: rails that are not there, on either end.
+// TestRailsGone: missing rails on either end.
 func TestRailsGone(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -152,8 +152,8 @@ func TestRailsGone(t *testing.T) {
 	}
 }
 
-// TestGIDChanges: between rounds the table changes, and the next round chooses
-// anew; between choice and use it changes, and the rail says so.
+// TestGIDChanges: when the table changes between rounds, the next round chooses again; when it changes between choice
+// and use, the rail fails with a reason.
 func TestGIDChanges(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -189,8 +189,7 @@ func TestGIDChanges(t *testing.T) {
 	one(5)
 }
 
-// TestGIDInPeersSubnet: of several addresses the one that the peer can see is
-// taken.
+// TestGIDInPeersSubnet: of several addresses, the one in the peer's subnet is used.
 func TestGIDInPeersSubnet(t *testing.T) {
 	n := &Node{opts: NodeOptions{Sysfs: t.TempDir()}}
 	gid := func(i int, addr string) rail.GID {
@@ -207,7 +206,7 @@ func TestGIDInPeersSubnet(t *testing.T) {
 	}
 }
 
-// TestPathMTU: the least of both ends is the path's.
+// TestPathMTU: the path MTU is the smaller of both ends'.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
 	for node, other := range map[string]string{"a": "b", "b": "a"} {
@@ -223,8 +222,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestMaxMTU: what a port could do is known after a round, at both ends, whatever
-// the port does; not of ports that were not opened.
+// TestMaxMTU: the maximum MTU of opened ports is known after a round at both ends, whatever their current MTU.
 func TestMaxMTU(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
@@ -249,8 +247,7 @@ func TestMaxMTU(t *testing.T) {
 	}
 }
 
-// TestCrossedCables: rails whose names say one thing and whose subnets say
-// another pair by subnet.
+// TestCrossedCables: if names and subnets disagree, rails are paired by subnet.
 func TestCrossedCables(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
@@ -269,7 +266,7 @@ func TestCrossedCables(t *testing.T) {
 	}
 }
 
-// TestVersionsDiffer: the round says so, and goes on.
+// TestVersionsDiffer: different versions are reported, and the round continues.
 func TestVersionsDiffer(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(node string, i int, d *fakeverbs.Device) {
@@ -285,8 +282,7 @@ func TestVersionsDiffer(t *testing.T) {
 	}
 }
 
-// TestFallbackByControl: with no two addresses in one subnet, TCP goes where the
-// control channel goes.
+// TestFallbackByControl: if no two addresses are in one subnet, TCP uses the path of the control channel.
 func TestFallbackByControl(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Down = true })

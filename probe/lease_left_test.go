@@ -47,8 +47,8 @@ func writesByTCP(ctx context.Context, port uint16, key [32]byte) bool {
 	return err == nil
 }
 
-// TestNothingOutlivesLease: the session that a lease had first is gone with the
-// lease, although a second open left it without one.
+// TestNothingOutlivesLease: the first session of a lease ends with the lease, also if a second open left it without
+// one.
 func TestNothingOutlivesLease(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ why, first, second string }{
@@ -83,7 +83,7 @@ func TestNothingOutlivesLease(t *testing.T) {
 	}
 }
 
-// listening are the TCP ports on which a node's worker listens.
+// listening returns the open listener and its address.
 func (p *pairOfNodes) listening(node string) (ports []string) {
 	p.t.Helper()
 	sockets := map[string]bool{}

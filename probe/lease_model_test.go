@@ -22,8 +22,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// leaseModel is a holder that does to node b whatever chance says, and knows what
-// may be open there: at most what the last open of the lease that is held made.
+// leaseModel is a holder that sends random requests to node b, and knows what may be open there: at most what the last
+// open of the current lease made.
 type leaseModel struct {
 	*pairOfNodes
 	rand *rand.Rand
@@ -43,13 +43,13 @@ type keyhole struct {
 	key  [32]byte
 }
 
-// act is one thing that a holder, or fate, can do. Those at the end are rare.
+// act is one action of a holder, or an event. Those at the end are rare.
 type act struct {
 	what string
 	do   func(m *leaseModel)
 }
 
-// faults are what b's provider may do in the course of an open.
+// faults are those of b's provider during an open.
 var faults = map[string]func(k *fakeverbs.Knobs){
 	"list":  func(k *fakeverbs.Knobs) { k.ListErrno = uint64(syscall.ENOSYS) },
 	"open":  func(k *fakeverbs.Knobs) { k.OpenErrno = uint64(syscall.EACCES) },
@@ -133,7 +133,7 @@ func (m *leaseModel) request(path, body string) string {
 	return m.held.try(context.Background(), method, m.held.id+path, body)
 }
 
-// open asks for a session, after which nothing may be left of the one before.
+// open opens a session, after which nothing may be left of the previous one.
 func (m *leaseModel) open(transport, body string) string {
 	m.t.Helper()
 	text := m.request("/open", body)
@@ -145,7 +145,7 @@ func (m *leaseModel) open(transport, body string) string {
 	return text
 }
 
-// keep remembers the TCP port that an answer names, 0 for none.
+// keep records the TCP port of an answer, 0 for none.
 func (m *leaseModel) keep(h *holder, answer string) uint16 {
 	var reply openReply
 	if json.Unmarshal([]byte(answer), &reply) != nil || reply.TCPPort == 0 {
@@ -157,7 +157,7 @@ func (m *leaseModel) keep(h *holder, answer string) uint16 {
 	return reply.TCPPort
 }
 
-// openRDMA opens rails of b for an end of a's, and writes if that can be.
+// openRDMA opens rails of b for an end of a's, and writes if possible.
 func (m *leaseModel) openRDMA(rails ...string) {
 	m.t.Helper()
 	own, err := m.a.rails()
@@ -206,7 +206,7 @@ func (m *leaseModel) writesByRDMA() bool {
 	return err == nil
 }
 
-// abandon begins an open and hangs up on it, in the middle or before.
+// abandon begins an open and hangs up, in the middle or before.
 func (m *leaseModel) abandon(bodies ...string) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Duration(m.rand.IntN(4000))*time.Microsecond)
 	defer cancel()
@@ -214,7 +214,7 @@ func (m *leaseModel) abandon(bodies ...string) {
 	m.mayBe = "either"
 }
 
-// ends lets the lease end, and looks at what is left when it is counted as over.
+// ends ends the lease, and checks what is left when it is no longer counted.
 func (m *leaseModel) ends(by func()) {
 	m.t.Helper()
 	by()
@@ -231,7 +231,7 @@ func (m *leaseModel) ends(by func()) {
 	}
 }
 
-// onlyWhatMayBe looks for what is open at b and should not be.
+// onlyWhatMayBe checks for anything that is open at b and should not be.
 func (m *leaseModel) onlyWhatMayBe() {
 	m.t.Helper()
 	if m.mayBe != worker.RDMA && m.mayBe != "either" {
@@ -255,7 +255,7 @@ func (m *leaseModel) onlyWhatMayBe() {
 	m.ports = nil
 }
 
-// try sends a request and returns the answer, whatever comes of it.
+// try sends a request and returns the answer, whatever it is.
 func (h *holder) try(ctx context.Context, method, path, body string) string {
 	res, err := h.client.roundTrip(ctx, request{failure.StageLease, method, path, []byte(body), false})
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// holder asks b for leases as no railscope would: it says what the test wants,
-// and renews nothing by itself.
+// holder asks b for leases as no railscope does: it sends what the test wants, and renews nothing.
 type holder struct {
 	p      *pairOfNodes
 	client *client
@@ -63,7 +62,7 @@ func (h *holder) send(method, path, body string) *response {
 	return res
 }
 
-// do sends a request and returns the answer, and why it was refused.
+// do sends a request and returns the answer, or its failure.
 func (h *holder) do(method, path, body string) (text string, f failure.Failure) {
 	h.p.t.Helper()
 	res := h.send(method, path, body)
@@ -101,7 +100,7 @@ func (h *holder) mustAcquire() {
 	}
 }
 
-// ended waits until the stream says why the lease is over.
+// ended waits until the stream reports why the lease has ended.
 func (h *holder) ended() failure.Failure {
 	h.p.t.Helper()
 	e, err := h.events.next()
@@ -111,13 +110,13 @@ func (h *holder) ended() failure.Failure {
 	return *e.End
 }
 
-// byRDMA opens rail 0 at b for an end that a might have.
+// byRDMA opens rail 0 at b for an end of a.
 const byRDMA = `{"transport":"rdma","buffer":1048576,"depth":4,"queue_pairs":1,"rails":[{"rail":"0","remote":{"name":"0","qpns":[1],"psns":[1],"gid":"::ffff:127.7.0.1","active_mtu":4096}}]}`
 
 // byTCP lets b listen.
 const byTCP = `{"transport":"tcp","buffer":1048576,"depth":4,"queue_pairs":1,"rails":[{"rail":"0"}]}`
 
-// within reports whether something comes true soon.
+// within reports whether a condition becomes true soon.
 func within(limit time.Duration, fn func() bool) bool {
 	for deadline := time.Now().Add(limit); !fn(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -127,15 +126,14 @@ func within(limit time.Duration, fn func() bool) bool {
 	return true
 }
 
-// lapse lets the time of the lease that is granted be over.
+// lapse lets the TTL of the lease expire.
 func (r *Responder) lapse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current.idleTimer.Reset(0)
 }
 
-// TestLeaseEnds: however a lease ends, nothing of it is left, and the next is
-// granted.
+// TestLeaseEnds: however a lease ends, nothing of it is left, and the next is granted.
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
 	const soon = leaseTTL * 8 / 10 // before silence would end it
@@ -210,9 +208,8 @@ func requestAlone(method, path string, body io.Reader) *http.Request {
 	return req.WithContext(context.WithValue(req.Context(), targetConnKey{}, &targetConn{}))
 }
 
-// leaseAlone grants a lease of a responder without a network, so that its time
-// can be a bubble's, and returns how to renew it and its stream. By each renewal
-// something has moved, or nothing ever does.
+// leaseAlone grants a lease without a network, so that a synctest bubble has its time, and returns how to renew it and
+// its end. With moving, each renewal counts received bytes.
 func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended func() failure.Failure) {
 	t.Helper()
 	opts := DefaultOptions()
@@ -268,8 +265,7 @@ type streamed struct {
 func (s streamed) Header() http.Header { return s.header }
 func (s streamed) WriteHeader(int)     {}
 
-// TestLeaseLasts: whoever renews in time keeps the lease, and whoever does not
-// loses it at that time.
+// TestLeaseLasts: a lease that is renewed in time lasts, and another ends at its time.
 func TestLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		renew, ended := leaseAlone(t, true)
@@ -290,7 +286,7 @@ func TestLeaseLasts(t *testing.T) {
 	})
 }
 
-// TestLeaseEndsAtLast: nobody keeps the lease for ever by renewing it.
+// TestLeaseEndsAtLast: renewals do not extend a lease beyond its maximum.
 func TestLeaseEndsAtLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted := time.Now()
@@ -314,8 +310,7 @@ func TestLeaseEndsAtLast(t *testing.T) {
 	})
 }
 
-// TestLeaseIdle: a lease for which nothing comes in ends, however often it is
-// renewed.
+// TestLeaseIdle: a lease without incoming data ends, however often it is renewed.
 func TestLeaseIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted := time.Now()
@@ -339,8 +334,7 @@ func TestLeaseIdle(t *testing.T) {
 	})
 }
 
-// TestLeaseIsCounted: what a holder says it wrote costs the budget, and what came
-// in, when that is more.
+// TestLeaseIsCounted: the budget is charged what a holder reports, or what arrived if that is more.
 func TestLeaseIsCounted(t *testing.T) {
 	t.Parallel()
 	const granted, mib, kib = 100 << 20, 1 << 20, 1 << 10
@@ -375,7 +369,7 @@ func TestLeaseIsCounted(t *testing.T) {
 	}
 }
 
-// count lets a rail's counter move by so many bytes.
+// count adds bytes to a rail's counter.
 func (p *pairOfNodes) count(node string, i int, counter string, bytes int64) {
 	p.t.Helper()
 	path := filepath.Join(p.fabric.Sysfs(node), fmt.Sprintf("class/infiniband/mlx5_%d/ports/1/counters", i), counter)
@@ -390,7 +384,7 @@ func (p *pairOfNodes) count(node string, i int, counter string, bytes int64) {
 	file(p.t, path, fmt.Sprintf("%020d\n", n+bytes/4))
 }
 
-// TestLeaseDenied: the reasons, and that none of them costs anything.
+// TestLeaseDenied: the reasons for a denial, which costs nothing.
 func TestLeaseDenied(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -428,8 +422,7 @@ func TestLeaseDenied(t *testing.T) {
 	deny("shutting down", failure.Draining, "c", 1, "shutting down")
 }
 
-// TestLeaseForMany: of many that ask at once one gets the lease, and those who
-// get it one after the other never find it taken.
+// TestLeaseForMany: of many simultaneous requests one gets the lease; those that follow each other never find it taken.
 func TestLeaseForMany(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -471,8 +464,7 @@ func TestLeaseForMany(t *testing.T) {
 	}
 }
 
-// TestAskersMeet: of two nodes that ask a third at once one is served, and the
-// other is skipped, not failed.
+// TestAskersMeet: of two nodes that ask a third at once, one is served, and the other is skipped, not failed.
 func TestAskersMeet(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 5e6 })

@@ -17,8 +17,7 @@ import (
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
-// fakeNet is what can be listened on: one listener for an address, and none on
-// those that others have.
+// fakeNet allows one listener per address, and none on addresses that others use.
 type fakeNet struct {
 	mu    sync.Mutex
 	taken map[string]bool
@@ -59,7 +58,7 @@ func (n *fakeNet) take(address string, taken bool) {
 	n.taken[address] = taken
 }
 
-// listening returns what is listened on, and on what.
+// listening returns the open listener and its address.
 func (n *fakeNet) listening() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,8 +127,7 @@ func answeringOptions(listen, name string) *Options {
 	return &opts
 }
 
-// TestPortTaken: an address that another program has ends nothing. It is tried
-// again, at least every 30 s, until it is free.
+// TestPortTaken: an address that another program uses stops nothing. It is retried at least every 30 s.
 func TestPortTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n, e := newListeningService(t)
@@ -166,8 +164,7 @@ func TestPortTaken(t *testing.T) {
 	})
 }
 
-// TestListenerDies: a listener that ends by itself is opened again; errors that
-// pass leave it alone.
+// TestListenerDies: a listener that fails is opened again; temporary errors do not affect it.
 func TestListenerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n, e := newListeningService(t)
@@ -199,8 +196,8 @@ func TestListenerDies(t *testing.T) {
 	})
 }
 
-// TestRefusedChangeChangesNothing: options that cannot be put in force leave
-// everything as it was, the listener and what runs behind it included.
+// TestRefusedChangeChangesNothing: options that cannot be applied leave everything unchanged, listener and responder
+// included.
 func TestRefusedChangeChangesNothing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		s, n, e := newListeningService(t)
@@ -240,8 +237,8 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSamePortElsewhere: the same port on another address, which the old one
-// keeps taken, is opened after that is closed; in vain, the old one is back.
+// TestSamePortElsewhere: the same port on another address is opened after the current listener, which occupies it, is
+// closed; after an error that is opened again.
 func TestSamePortElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n, _ := newListeningService(t)
@@ -272,8 +269,7 @@ func TestSamePortElsewhere(t *testing.T) {
 	})
 }
 
-// TestReloadKeepsThePort: while options change again and again, no connection is
-// refused and no request is lost.
+// TestReloadKeepsThePort: during repeated reloads, no connection is refused and no request is lost.
 func TestReloadKeepsThePort(t *testing.T) {
 	t.Parallel()
 	s := NewService(bareNode(t, "a"), func(Result) {}, Events{}.withDefaults())

@@ -10,8 +10,7 @@ import (
 	"github.com/railscope/railscope/internal/testenv"
 )
 
-// TestMain is also the program of worker processes: the tests start their own
-// binary for them.
+// TestMain also runs worker processes: the tests start their own binary for them.
 func TestMain(m *testing.M) {
 	if os.Getenv("RAILSCOPE_TEST_WORKER") != "" {
 		os.Exit(WorkerMain())

@@ -35,8 +35,8 @@ func residentMemory(t *testing.T, pid string) float64 {
 	return float64(pages*os.Getpagesize()) / (1 << 20)
 }
 
-// TestManyRounds: memory and descriptors do not grow from round to round, in this
-// process and in both workers. RAILSCOPE_TEST_ROUNDS=1000 for a longer look.
+// TestManyRounds: memory and descriptors do not grow from round to round, in this process and in both workers.
+// RAILSCOPE_TEST_ROUNDS=1000 runs it longer.
 func TestManyRounds(t *testing.T) {
 	rounds, warm := 30, 10
 	if n, err := strconv.Atoi(os.Getenv("RAILSCOPE_TEST_ROUNDS")); err == nil && n > 2 {

@@ -10,7 +10,7 @@ import (
 
 const builtWithC = false
 
-// TestRoundWithoutC: a build without C says so, and goes by TCP.
+// TestRoundWithoutC: a build without C reports that, and uses TCP.
 func TestRoundWithoutC(t *testing.T) {
 	p := makePair(t, 2, nil)
 	p.serve()

@@ -11,8 +11,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// TestRoundByRDMA is a full round over two rails alike: everything is measured,
-// everything is verified, nothing is left.
+// TestRoundByRDMA: a full round over two equal rails measures and verifies everything, and leaves nothing.
 func TestRoundByRDMA(t *testing.T) {
 	p := newPair(t, 2, nil)
 	res := p.round()
@@ -45,9 +44,8 @@ func TestRoundByRDMA(t *testing.T) {
 	}
 }
 
-// TestRoundFallsBack: when no rail can do RDMA the round goes by TCP, and says
-// in which stage it was lost and why. Faults are planted in the library, on the
-// wire, in the devices; on this node or on the peer.
+// TestRoundFallsBack: when RDMA fails on all rails, the round uses TCP and reports stage and reason. Faults are in the
+// library, on the wire and in the devices, on either node.
 func TestRoundFallsBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -147,8 +145,8 @@ func TestRoundFallsBack(t *testing.T) {
 	}
 }
 
-// TestRoundSurvivesProvider: a provider that hangs costs the round, the worker is
-// killed and the next round has another.
+// TestRoundSurvivesProvider: a provider that hangs costs the round; the worker is killed and the next round has
+// another.
 func TestRoundSurvivesProvider(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -171,8 +169,7 @@ func TestRoundSurvivesProvider(t *testing.T) {
 	}
 }
 
-// TestRoundOfOneRail: what befalls one rail is that rail's; the round is still by
-// RDMA, and says how much is missing.
+// TestRoundOfOneRail: one rail's failure does not stop the round, which is still by RDMA and reports it.
 func TestRoundOfOneRail(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -209,8 +206,7 @@ func TestRoundOfOneRail(t *testing.T) {
 	}
 }
 
-// TestRoundImbalance: a rail at a third is seen in the striped figures, and does
-// not hold the other up.
+// TestRoundImbalance: a rail at 1/3 shows in the striped figures, and does not slow the other.
 func TestRoundImbalance(t *testing.T) {
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
 		if d.Rate = 15e6; i == 1 {
@@ -228,8 +224,7 @@ func TestRoundImbalance(t *testing.T) {
 	})
 }
 
-// chances makes rounds until one is as it should be: rates are those of a clock,
-// and a machine that is busy with other things is late at times, not always.
+// chances makes rounds until one is good: rates are measured, and on a busy machine a round may be late.
 func (p *pairOfNodes) chances(good func(Result) bool) {
 	p.t.Helper()
 	for range 5 {
@@ -240,7 +235,7 @@ func (p *pairOfNodes) chances(good func(Result) bool) {
 	p.t.Error("no round of five is as it should be")
 }
 
-// TestRoundSharedBottleneck: two rails on one wire scale badly, and it is named.
+// TestRoundSharedBottleneck: two rails on one link scale badly, and the link is named.
 func TestRoundSharedBottleneck(t *testing.T) {
 	p := newPair(t, 2, func(_ string, i int, d *fakeverbs.Device) {
 		d.Rate, d.Group, d.PCIAddress = 60e6, 1, fmt.Sprintf("0000:01:00.%d", i)
@@ -255,8 +250,7 @@ func TestRoundSharedBottleneck(t *testing.T) {
 	})
 }
 
-// TestRoundDataMismatch: one spoiled byte fails the round; TCP would not mend
-// that.
+// TestRoundDataMismatch: one corrupt byte fails the round; TCP would not fix that.
 func TestRoundDataMismatch(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)

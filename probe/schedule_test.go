@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestTournament: whatever the number of nodes, every pair meets in exactly one
-// slot, and nobody has two partners in one.
+// TestTournament: for any number of nodes, every pair meets in exactly one slot, and no node has two partners in one.
 func TestTournament(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8, 9, 64, 101} {
 		busy := map[[2]int]int{} // slot, player → partner
@@ -37,8 +36,8 @@ func TestTournament(t *testing.T) {
 	}
 }
 
-// TestNextRound simulates a fleet on one clock: within one cycle every node asks
-// every other once, and at no moment is a node in two rounds.
+// TestNextRound simulates a fleet on one clock: within one cycle every node asks every other once, and no node is in
+// two rounds at once.
 func TestNextRound(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, tc := range []struct {
@@ -116,8 +115,8 @@ func TestNextRoundOfMany(t *testing.T) {
 	}
 }
 
-// TestClockSteps: whatever somebody does to the wall clock, every peer is asked
-// again within one cycle, and never twice in a moment.
+// TestClockSteps: whatever happens to the wall clock, every peer is asked again within one cycle, and never twice at
+// once.
 func TestClockSteps(t *testing.T) {
 	const interval = time.Minute
 	for name, step := range map[string]time.Duration{"back": -5 * time.Hour, "forward": 5 * time.Hour,

@@ -19,7 +19,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// secretStore is files without a disk: what a read comes to is up to the test.
+// secretStore is a fake file system: the test decides the result of each read.
 type secretStore struct {
 	*secretFiles
 	mu      sync.Mutex // protects all following fields, but for said
@@ -47,19 +47,18 @@ func newSecretStore() *secretStore {
 	return s
 }
 
-// set says what reads come to from now on.
+// set sets the result of reads from now on.
 func (s *secretStore) set(content string, err error, hang chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.content, s.err, s.hang, s.reads = content, err, hang, 0
 }
 
-// lanesEnd is long enough for what idles in a lane to end: no bubble may leave it.
+// lanesEnd is long enough for idle lanes to end: none may outlive a bubble.
 const lanesEnd = 2 * time.Minute
 
-// TestSecretFileKept: a token file that is gone, empty, not a token's or hangs
-// after it was good leaves its last token in use, which is said once; what it
-// holds next counts at once, and nobody waits long, however long a read hangs.
+// TestSecretFileKept: a good token file that is removed, emptied, invalid or hangs keeps its last token in use, which
+// is reported once. A new content applies at once, and nobody waits long for a read that hangs.
 func TestSecretFileKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSecretStore()
@@ -141,8 +140,8 @@ func TestSecretFileKept(t *testing.T) {
 	})
 }
 
-// TestSecretFileLongOutage: a file system that was away for ten minutes counts again
-// though the kernel never lets go of the reads that it began meanwhile.
+// TestSecretFileLongOutage: after ten minutes without its file system a file is read again, although the kernel never
+// returns the reads of that time.
 func TestSecretFileLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSecretFiles()
@@ -182,8 +181,7 @@ func TestSecretFileLongOutage(t *testing.T) {
 	})
 }
 
-// TestSecretFileConcurrent: many requests at once read a file that answers slowly
-// without one of them being refused.
+// TestSecretFileConcurrent: concurrent requests that read a slow file are all answered.
 func TestSecretFileConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSecretFiles()
@@ -201,8 +199,7 @@ func TestSecretFileConcurrent(t *testing.T) {
 	})
 }
 
-// TestWeakToken: a token under 16 bytes is a warning, once for each content, and
-// no error.
+// TestWeakToken: a token of less than 16 bytes causes a warning, once for each content, and no error.
 func TestWeakToken(t *testing.T) {
 	t.Parallel()
 	s := newSecretStore()
@@ -229,8 +226,7 @@ func TestWeakToken(t *testing.T) {
 	}
 }
 
-// TestServiceReportsFiles: the service hands on what there is to say of token
-// files.
+// TestServiceReportsFiles: the service reports faults of token files.
 func TestServiceReportsFiles(t *testing.T) {
 	t.Parallel()
 	sec := withToken(t, "sesame")
@@ -261,8 +257,7 @@ func TestServiceReportsFiles(t *testing.T) {
 	}
 }
 
-// TestPipeForToken: a pipe in the place of a token or certificate is refused at
-// once.
+// TestPipeForToken: a pipe instead of a token or certificate file is refused at once.
 func TestPipeForToken(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -282,8 +277,7 @@ func TestPipeForToken(t *testing.T) {
 	}
 }
 
-// TestTokenRotation: in each step from one token to another every node can ask
-// every other, whichever step that has reached.
+// TestTokenRotation: in each step of a token change every node can ask every other, whichever step each has reached.
 func TestTokenRotation(t *testing.T) {
 	t.Parallel()
 	const a, b = "the token of before", "the token from now on"
@@ -298,9 +292,8 @@ func TestTokenRotation(t *testing.T) {
 	}
 }
 
-// TestTokenChange: a token that is no longer in the file ends the sessions that
-// were made with it, at their next request; an asker that has the next token goes
-// on with that.
+// TestTokenChange: sessions of a token that is no longer in the file end at their next request; an asker with the new
+// token continues with that.
 func TestTokenChange(t *testing.T) {
 	t.Parallel()
 	const before, next = "the token of before", "the token from now on"

@@ -17,7 +17,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// served is a service on a node, and what it tells.
+// served is a service on a node, and its events.
 type served struct {
 	*Service
 	mu      sync.Mutex
@@ -63,19 +63,17 @@ func (s *served) apply(t *testing.T, opts *Options) {
 	}
 }
 
-// addresses counts what freeAddress gave away.
+// addresses counts those of freeAddress.
 var addresses atomic.Uint32
 
-// freeAddress is an address that nobody listens on, and that nobody else will:
-// the loopback network has one for each caller, at a port that only this process
-// uses. DefaultPort may be taken on all addresses.
+// freeAddress is an unused address: each call returns another one of the loopback network, at a port that only this
+// process uses. DefaultPort may be in use on all addresses.
 func freeAddress() string {
 	n := addresses.Add(1)
 	return fmt.Sprintf("127.9.%d.%d:%d", n/250, n%250+1, 20000+os.Getpid()%10000)
 }
 
-// TestServiceApply: what is in force is what was applied last, and nothing of
-// what was before.
+// TestServiceApply: the options that were applied last replace all earlier ones.
 func TestServiceApply(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -131,8 +129,8 @@ func TestServiceApply(t *testing.T) {
 	}
 }
 
-// TestServiceReload: in the middle of a burst the peers change. The round is
-// broken off at once and tells nothing; the new peers are asked.
+// TestServiceReload: when the peers change in the middle of a burst, the round stops at once without a result, and the
+// new peers are asked.
 func TestServiceReload(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 2e6 })
@@ -166,8 +164,7 @@ func TestServiceReload(t *testing.T) {
 	}
 }
 
-// TestProbersTakeTurns: two nodes that probe each other never meet, and each
-// round has one result.
+// TestProbersTakeTurns: two nodes that probe each other never meet, and each round has one result.
 func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)
 	const periods, interval = 3, 2 * time.Second
@@ -204,8 +201,7 @@ func TestProbersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestServiceLeavesNothing: whatever was started ends, and so do its
-// descriptors.
+// TestServiceLeavesNothing: everything that was started ends, and its descriptors are closed.
 func TestServiceLeavesNothing(t *testing.T) {
 	p := newPair(t, 1, nil)
 	p.round() // what nodes keep open between rounds is open now
@@ -232,8 +228,7 @@ func TestServiceLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestProberNames: two peers of one name, or of this node's, are told apart; a
-// peer that is renamed is followed.
+// TestProberNames: two peers with one name, or with this node's, have different names; a renamed peer is followed.
 func TestProberNames(t *testing.T) {
 	n := bareNode(t, "a")
 	opts := DefaultOptions()
@@ -265,8 +260,7 @@ func TestProberNames(t *testing.T) {
 	check(fmt.Sprint("y", "z", "b"))
 }
 
-// TestProberStops: it ends soon after its context, in the middle of a round, and
-// says nothing of that round.
+// TestProberStops: the prober ends soon after its context, in the middle of a round, without a result.
 func TestProberStops(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)

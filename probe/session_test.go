@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// someBinding is what two ends of a connection agree on.
+// someBinding is that of both ends of a connection.
 func someBinding() binding {
 	return binding{asker: bytes.Repeat([]byte{1}, nonceSize), target: bytes.Repeat([]byte{2}, nonceSize),
 		address: netip.MustParseAddrPort("10.0.0.2:10092"), tls: []byte("exported")}
@@ -24,8 +24,7 @@ func mustSession(t testing.TB, b binding, token string) *session {
 	return s
 }
 
-// TestSessionKeys: whatever differs between the two ends, no key is the same; and
-// no two keys of one session are.
+// TestSessionKeys: if anything differs between the two ends, all keys do; and no two keys of one session are equal.
 func TestSessionKeys(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -66,8 +65,8 @@ func TestSessionKeys(t *testing.T) {
 	}
 }
 
-// TestMACsDiffer: no message can stand for another: neither another method, path,
-// count, status, body or direction, nor fields that were joined differently.
+// TestMACsDiffer: no message can replace another: not with another method, path, count, status, body or direction, nor
+// with fields joined differently.
 func TestMACsDiffer(t *testing.T) {
 	t.Parallel()
 	s := mustSession(t, someBinding(), "sesame")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFairness: a peer that held the slot while others were turned away waits as long as it
-// held it, or until one of them has had it; nobody else waits.
+// TestFairness: a peer that held the slot while others were denied waits as long as it held it, or until one of them
+// has had it; nobody else waits.
 func TestFairness(t *testing.T) {
 	a, b, self := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.Addr{}
 	type step struct {

@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// halfPost is a request without proof whose body never comes.
+// halfPost is a request without proof whose body never arrives.
 const halfPost = "POST /v2/hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
-// openConnections opens n connections to address, sends something on each, and returns
-// them. They are closed when the test ends.
+// openConnections opens n connections, sends text on each, and returns them. They are closed when the test ends.
 func openConnections(t *testing.T, address string, n int, send string) (list []net.Conn) {
 	t.Helper()
 	for range n {
@@ -32,8 +31,8 @@ func openConnections(t *testing.T, address string, n int, send string) (list []n
 	return list
 }
 
-// TestStrangersLeaveRoom: as many strangers as there are connections keep no peer
-// from its round, whatever they send.
+// TestStrangersLeaveRoom: as many strangers as there are connections do not keep a peer from its round, whatever they
+// send.
 func TestStrangersLeaveRoom(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -47,8 +46,7 @@ func TestStrangersLeaveRoom(t *testing.T) {
 	p.clean()
 }
 
-// TestStrangerTime: no stranger keeps a connection for longer than its time, at
-// whatever point of a request it stops, also within TLS.
+// TestStrangerTime: a stranger's connection ends at its time limit, wherever in a request it stops, also within TLS.
 func TestStrangerTime(t *testing.T) {
 	t.Parallel()
 	const limit = 500 * time.Millisecond
@@ -94,8 +92,7 @@ func answeringFor(t *testing.T, limit time.Duration, sec Security) (address stri
 	return l.Addr().String()
 }
 
-// TestProvenStays: a peer's connection outlives the time that strangers have, and
-// strangers do not displace it.
+// TestProvenStays: a peer's connection outlives the strangers' time limit, and strangers do not displace it.
 func TestProvenStays(t *testing.T) {
 	t.Parallel()
 	const limit = 1500 * time.Millisecond
@@ -120,8 +117,8 @@ func TestProvenStays(t *testing.T) {
 	}
 }
 
-// TestRefusalsByReason: what strangers send is counted once, under the reason for
-// which it is refused; a request that is not complete is none.
+// TestRefusalsByReason: each refused request of a stranger is counted once, by its reason; an incomplete request is not
+// counted.
 func TestRefusalsByReason(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ send, reason string }{

@@ -17,8 +17,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// TestTCPGrant: whatever a holder writes over TCP, no more than its grant is taken
-// in, over all sessions of the lease; more ends it, with a reason.
+// TestTCPGrant: over TCP, at most the grant is accepted, over all sessions of the lease; more ends it, with a reason.
 func TestTCPGrant(t *testing.T) {
 	t.Parallel()
 	const chunk = 64 << 10
@@ -64,8 +63,7 @@ func TestTCPGrant(t *testing.T) {
 	}
 }
 
-// flood writes so many bytes to a port, or as many as it can, and returns how many
-// were acknowledged.
+// flood writes up to total bytes to a port, and returns how many were acknowledged.
 func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -81,7 +79,7 @@ func flood(t *testing.T, port uint16, key [32]byte, total int64, chunk int) int6
 	return res.Bytes
 }
 
-// TestTCPGrantIsUsedUp: with nothing left of the grant no port is opened.
+// TestTCPGrantIsUsedUp: when nothing of the grant is left, no port is opened.
 func TestTCPGrantIsUsedUp(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -101,8 +99,8 @@ func TestTCPGrantIsUsedUp(t *testing.T) {
 	}
 }
 
-// TestLeaseTooMuch: one lease is at most an eighth of the budget, or a round of
-// default size, and whoever asks for more learns what to do.
+// TestLeaseTooMuch: one lease is at most 1/8 of the budget, or a round with default options, and the refusal says how
+// to change that.
 func TestLeaseTooMuch(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
@@ -151,8 +149,7 @@ func TestLeaseTooMuch(t *testing.T) {
 	}
 }
 
-// TestLeaseHungUp: a holder that hangs up and wrote nothing costs nothing: others
-// need the budget.
+// TestLeaseHungUp: a holder that hangs up without writing costs no budget.
 func TestLeaseHungUp(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
@@ -172,8 +169,7 @@ func TestLeaseHungUp(t *testing.T) {
 	}
 }
 
-// TestLeaseIdleUncounted: where a rail's counters cannot be read, nothing says that
-// nothing comes in.
+// TestLeaseIdleUncounted: a lease whose counters cannot be read does not end as idle.
 func TestLeaseIdleUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
@@ -192,8 +188,7 @@ func TestLeaseIdleUncounted(t *testing.T) {
 	})
 }
 
-// TestAskedOverrun: a round that moved more than it had taken of the budget owes
-// the rest.
+// TestAskedOverrun: a round that moved more than it reserved owes the rest.
 func TestAskedOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := bareNode(t, "a")
@@ -213,8 +208,8 @@ func TestAskedOverrun(t *testing.T) {
 	})
 }
 
-// TestBeyondGrant: what is too much to come in over all rails, of which others may
-// use a fifth; and how much of it must have been the asker's.
+// TestBeyondGrant: how much arrived beyond the grant over all rails, of which others may use 1/5; and how much of it
+// must be the asker's.
 func TestBeyondGrant(t *testing.T) {
 	const mb = 1e6
 	type reading struct{ in, out, repeats uint64 }
@@ -259,8 +254,7 @@ func TestBeyondGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOverRails: an asker that writes over RDMA what it was granted on every
-// rail, and so more than it was granted, loses the lease and its queue pairs.
+// TestGrantOverRails: an asker that writes its whole grant on every rail by RDMA loses the lease and its queue pairs.
 func TestGrantOverRails(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.PortRate = slowPort })
@@ -282,13 +276,11 @@ func TestGrantOverRails(t *testing.T) {
 	}
 }
 
-// slowPort is a rate of which others may use so little that it does not matter in
-// the time of a test.
+// slowPort is a rate of which others may use so little that it does not matter during a test.
 const slowPort = "0.1 Gb/sec (1X SDR)"
 
-// TestOverrunIsDebt: what came in beyond the grant, and must have been the
-// asker's, is paid for before anyone is granted a lease again; and no more is
-// owed than an hour's budget.
+// TestOverrunIsDebt: bytes beyond the grant that must be the asker's delay the next lease; the debt is at most an
+// hour's budget.
 func TestOverrunIsDebt(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20

@@ -13,8 +13,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// protocol1 answers as a railscope of protocol 1 does: with a token it refuses
-// everything, without one it does not know the paths of version 2.
+// protocol1 answers as a railscope of protocol 1: with a token it refuses everything, without one it does not know the
+// paths of version 2.
 func protocol1(token bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -34,8 +34,8 @@ func protocol1(token bool) http.Handler {
 	})
 }
 
-// TestOtherVersions: a peer with another version of the protocol is skipped, with
-// a reason of its own; whatever is no railscope is not.
+// TestOtherVersions: a peer with another protocol version is skipped with its own reason; something that is not a
+// railscope is not.
 func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	sesame := withToken(t, "sesame")
@@ -85,8 +85,8 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// TestProtocol1ConnectionGone: a peer of protocol 1 is recognised also when its
-// connection is lost between the two questions.
+// TestProtocol1ConnectionGone: a peer of protocol 1 is recognised also if its connection closes between the two
+// requests.
 func TestProtocol1ConnectionGone(t *testing.T) {
 	t.Parallel()
 	var gone atomic.Bool
@@ -104,8 +104,8 @@ func TestProtocol1ConnectionGone(t *testing.T) {
 	}
 }
 
-// TestProtocol1Refused: whoever asks as protocol 1 did learns that there is
-// another, whatever the request carries and whatever proof this node wants.
+// TestProtocol1Refused: an asker of protocol 1 gets the version as the reason, whatever its request contains and this
+// node requires.
 func TestProtocol1Refused(t *testing.T) {
 	t.Parallel()
 	sesame := withToken(t, "sesame")
@@ -149,7 +149,7 @@ func TestProtocol1Refused(t *testing.T) {
 	}
 }
 
-// TestUnknownFields: fields that later versions add are passed over by both ends.
+// TestUnknownFields: both ends ignore fields of later versions.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	peer := answering(t, bareNode(t, "b"), Security{Insecure: true})

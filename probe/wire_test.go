@@ -12,7 +12,7 @@ import (
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// checkClean says what of a failure that came from a peer could do harm.
+// checkClean checks that a failure from a peer is harmless.
 func checkClean(t *testing.T, f *failure.Failure) {
 	t.Helper()
 	if f == nil {
@@ -117,7 +117,7 @@ func FuzzOpenRequest(f *testing.F) {
 	})
 }
 
-// TestOpenReplyPort: a target does not lead an asker to a port of the system's.
+// TestOpenReplyPort: a target cannot direct an asker to a system port.
 func TestOpenReplyPort(t *testing.T) {
 	req := openRequest{Transport: worker.TCP, Rails: make([]openRail, 1)}
 	for port, ok := range map[uint16]bool{0: false, 1: false, 22: false, 1023: false, 1024: true, 65535: true} {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers are the processes that this one has started and that are not dead,
-// by the environment that the fabric gave them.
+// workers are the live processes that this one has started, by the environment of the fabric.
 func workers(t *testing.T, env string) (pids []int) {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -45,7 +44,7 @@ func (p *pairOfNodes) workers(name string) []int {
 	return of
 }
 
-// signal sends a signal to a node's only worker, when it is there.
+// signal sends a signal to a node's only worker, if it runs.
 func (p *pairOfNodes) signal(name string, sig unix.Signal) (pid int) {
 	p.t.Helper()
 	if !within(5*time.Second, func() bool { return len(p.workers(name)) == 1 }) {

@@ -12,8 +12,7 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// TestBar: ten lines a second at most, a rate of the stage going on, and
-// nothing left when it is cleared.
+// TestBar: at most ten lines a second, the rate of the current stage, and nothing left after Clear.
 func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -29,7 +29,7 @@ const (
 	mb = 1 << 20
 )
 
-// burst is what a rail carried at so many Gb/s.
+// burst is a rail's flow at so many Gb/s.
 func burst(mib int64, gigabits float64) *probe.Flow {
 	return &probe.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9)}
 }
@@ -89,7 +89,7 @@ func changed(r probe.Result, change func(*probe.Result)) probe.Result {
 	return r
 }
 
-// withFailure is r with a failure of one of its rails.
+// withFailure adds a failure of one rail.
 func withFailure(r probe.Result, index int, f probe.Failure) probe.Result {
 	f.Rail = r.Rails[index].Rail
 	r.Failures = append(r.Failures, f)
@@ -175,7 +175,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestTable holds the whole output for people, and that it fits a terminal.
+// TestTable: the whole output for people, which fits a terminal.
 func TestTable(t *testing.T) {
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestColor: colours change nothing but colours.
+// TestColor: colours change nothing else.
 func TestColor(t *testing.T) {
 	for name, r := range results() {
 		var with, without bytes.Buffer
@@ -222,7 +222,7 @@ func TestColor(t *testing.T) {
 	}
 }
 
-// TestJSON holds the object, and that every key is always there.
+// TestJSON: the whole object; every key is always present.
 func TestJSON(t *testing.T) {
 	keys := func(r probe.Result) (all []string) {
 		var b bytes.Buffer
@@ -258,8 +258,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestFindings: a round that is not good has a finding that says why, one that is
-// good has none worse than a note, and each can be read by itself.
+// TestFindings: a round that is not good has a finding that says why, a good one has none above info, and each can be
+// read alone.
 func TestFindings(t *testing.T) {
 	check := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 	for name, r := range results() {
@@ -286,7 +286,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// full refuses what is written.
+// full fails every write.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, os.ErrClosed }
