@@ -112,41 +112,47 @@ func (c *client) send(ctx context.Context, req request) (*response, error) {
 	return nil, responseFailure(req.stage, res.Response, res.body)
 }
 
-// roundTrip sends a request and returns the answer, whatever its status. A connection that the peer has closed since
-// its last request is replaced.
+// roundTrip sends a request and returns the answer, whatever its status. A connection that the peer has closed before
+// the request is replaced.
 func (c *client) roundTrip(ctx context.Context, req request) (*response, error) {
-	for attempt := 1; ; attempt++ {
+	var lastErr error
+	for range maxAttempts {
 		k, err := c.getConn(ctx, req.stage)
-		if err != nil {
-			return nil, err
-		}
-		res, err := k.exchange(ctx, c, req)
-		if errors.Is(err, errConnectionGone) {
-			k.http.CloseIdleConnections()
-			if attempt < maxAttempts {
-				continue
-			}
-			return nil, c.connFailure(ctx, req.stage, err)
+		var res *response
+		if err == nil {
+			res, err = k.exchange(ctx, c, req)
 		}
 		if err == nil && res.events == nil && !res.Close {
 			c.mu.Lock()
 			c.idle = append(c.idle, k)
 			c.mu.Unlock()
 		}
-		return res, err
+		if !errors.Is(err, errConnectionGone) {
+			return res, err
+		}
+		if k != nil {
+			k.http.CloseIdleConnections()
+		}
+		lastErr = err
 	}
+	if f, ok := errors.AsType[*failure.Failure](lastErr); ok { // what was answered before it closed
+		return nil, f
+	}
+	return nil, c.connFailure(ctx, req.stage, lastErr)
 }
 
-func (c *client) getConn(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
+// getConn returns an idle connection, or a new one.
+func (c *client) getConn(ctx context.Context, stage failure.Stage) (*clientConn, error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
-		k, c.idle = c.idle[n-1], c.idle[:n-1]
-	}
-	c.mu.Unlock()
-	if k != nil {
+		defer c.mu.Unlock()
+		k := c.idle[n-1]
+		c.idle = c.idle[:n-1]
 		return k, nil
 	}
-	if k, err = c.dial(ctx, stage); err != nil {
+	c.mu.Unlock()
+	k, err := c.dial(ctx, stage)
+	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

@@ -34,19 +34,7 @@ type response struct {
 }
 
 // dial connects to the peer, and both ends prove themselves to each other.
-func (c *client) dial(ctx context.Context, stage failure.Stage) (k *clientConn, err error) {
-	for range maxAttempts {
-		if k, err = c.dialOnce(ctx, stage); !errors.Is(err, errConnectionGone) {
-			return k, err
-		}
-	}
-	if f, ok := errors.AsType[*failure.Failure](err); ok { // what was answered before it closed
-		return nil, f
-	}
-	return nil, c.connFailure(ctx, stage, err)
-}
-
-func (c *client) dialOnce(ctx context.Context, stage failure.Stage) (*clientConn, error) {
+func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, error) {
 	raw, err := (&net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}).DialContext(ctx, "tcp", c.peer)
 	if err != nil {
 		return nil, c.connFailure(ctx, stage, err)

@@ -23,9 +23,8 @@ type Prober struct {
 	now       func() time.Time
 	runRound  func(ctx context.Context, r *round) Result
 
-	outMu         sync.Mutex // one result or change of the peers at a time; locked before mu
-	published     []string   // labels of peers, as last published; protected by outMu
-	everPublished bool       // protected by outMu
+	outMu     sync.Mutex // one result or change of the peers at a time; locked before mu
+	published []string   // labels of peers, as last published; nil: never; protected by outMu
 
 	mu          sync.Mutex       // protects all following fields
 	peers       map[string]*peer // by address
@@ -132,13 +131,13 @@ func (p *Prober) publish() {
 
 func (p *Prober) publishLocked() {
 	p.mu.Lock()
-	var labels []string
+	labels := []string{}
 	for _, address := range p.order {
 		labels = append(labels, p.labelLocked(address))
 	}
 	p.mu.Unlock()
-	if !p.everPublished || !slices.Equal(labels, p.published) {
-		p.everPublished, p.published = true, labels
+	if p.published == nil || !slices.Equal(labels, p.published) {
+		p.published = labels
 		p.events.Peers(slices.Clone(labels))
 	}
 }
@@ -147,20 +146,14 @@ func (p *Prober) publishLocked() {
 func (p *Prober) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	found := make(chan []target)
+	found, ended := make(chan []target), make(chan string)
+	asking := map[string]bool{}
+	var due map[string]time.Time // nil until the DNS names are resolved
 	if p.directory != nil {
 		running.Go(func() { p.directory.run(ctx, found) })
-		select {
-		case list := <-found:
-			p.set(list)
-			p.publish()
-		case <-ctx.Done():
-			return
-		}
+	} else {
+		due = p.schedule(asking)
 	}
-	ended := make(chan string)
-	asking := map[string]bool{}
-	due := p.schedule(asking)
 	for {
 		address, at := earliest(due)
 		var next <-chan time.Time
@@ -171,7 +164,7 @@ func (p *Prober) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case list := <-found:
-			if p.set(list) {
+			if changed := p.set(list); changed || due == nil {
 				p.publish()
 				due = p.schedule(asking)
 			}
