@@ -195,7 +195,10 @@ func (n *Node) versions() versions {
 
 // loadRDMACore asks the worker for the version of rdma-core, unless it is known.
 func (n *Node) loadRDMACore(ctx context.Context) {
-	if n.versions().RDMACore != "" {
+	n.mu.Lock()
+	known := n.rdmaCore != ""
+	n.mu.Unlock()
+	if known {
 		return
 	}
 	info, err := n.worker.Info(ctx)

@@ -10,7 +10,8 @@ import (
 )
 
 // plan is what one round does: its steps in order, their sizes and times, and the bytes that it reserves. It follows
-// from the options alone, because the lease is requested before anything is opened. round.go starts and ends a round:
+// from the options and the number of rails, because the lease is requested before anything is opened. round.go starts
+// and ends a round:
 //
 //	hello → lease → rdmaSteps → two TCP baselines* → release       * only in full rounds
 //	                    └ no rail is left: one burst over TCP instead

@@ -149,7 +149,9 @@ func (r *Responder) routes() http.Handler {
 	empty := func(context.Context, *lease, *struct{}) (any, error) { return struct{}{}, nil }
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathProve, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, struct{}{}) })
-	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, r.node.hello()) })
+	mux.HandleFunc("GET "+pathNode, func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, r.node.hello())
+	})
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, locked(r.open)))

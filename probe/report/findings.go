@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/railscope/railscope/internal/finding"
 	"github.com/railscope/railscope/internal/rail"
@@ -184,8 +185,8 @@ func (f *findings) sharedBottleneck() {
 	if len(alone) == 0 {
 		alone = []string{"?"}
 	}
-	text := fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", railNames(alone),
-		percent(*r.Scaling))
+	text := []string{fmt.Sprintf("%s together reach %s of their sum: they share a bottleneck", railNames(alone),
+		percent(*r.Scaling))}
 	for _, s := range r.Shared {
 		who := "all"
 		switch {
@@ -196,9 +197,9 @@ func (f *findings) sharedBottleneck() {
 		case len(alone) == 2:
 			who = "both"
 		}
-		text += "; " + who + " sit on " + s.What
+		text = append(text, who+" sit on "+s.What)
 	}
-	f.peer("shared_bottleneck", finding.Info, "%s", text)
+	f.peer("shared_bottleneck", finding.Info, "%s", strings.Join(text, "; "))
 }
 
 // finishSkew adds the slowest rail of the static burst, if the rails have equal capacity and the stealing burst did not
