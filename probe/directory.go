@@ -232,7 +232,7 @@ func (d *directory) identify(ctx context.Context, present map[string]*dnsName) {
 	}
 	// In an order that differs between nodes: in a fleet that starts at once, all would ask the same nodes first.
 	order := slices.SortedFunc(slices.Values(ask), func(a, b *member) int {
-		return cmp.Or(a.tries-b.tries, cmp.Compare(hash(d.node.instance+a.address), hash(d.node.instance+b.address)))
+		return cmp.Or(a.tries-b.tries, cmp.Compare(hash(a.address+d.node.instance), hash(b.address+d.node.instance)))
 	})
 	configured := slices.Collect(maps.Values(d.configured)) // again: they may have been restarted
 	for m, answer := range d.identifyAll(ctx, configured) {
@@ -269,14 +269,15 @@ type identity struct {
 
 // identifyAll asks the members in order, some at a time: there may not be time for all.
 func (d *directory) identifyAll(ctx context.Context, all []*member) map[*member]identity {
-	ctx, cancel := context.WithTimeout(ctx, identifyAllTime)
+	end := time.Now().Add(identifyAllTime)
+	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	list := make([]identity, len(all))
 	var asking errgroup.Group
 	asking.SetLimit(identifyParallel)
 	for i, m := range all {
 		asking.Go(func() error {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || !time.Now().Before(end) {
 				return nil // the next lookup asks it
 			}
 			ctx, cancel := context.WithTimeout(ctx, identifyTime)
