@@ -62,11 +62,12 @@ type Port struct {
 
 	state, physState, rate, mtu portFile
 
-	portKey func() string // see Rail.PortKey; read once
-	gids    *GIDTable
-	bytes   byteCounter
-	events  [2][]*sysfs.Attr // retransmits and repeats; see Traffic
-	buf     [128]byte
+	portKey func() string // read once
+
+	gids   *GIDTable
+	bytes  byteCounter
+	events [2][]*sysfs.Attr // retransmits and repeats; see Traffic
+	buf    [128]byte
 }
 
 // NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
@@ -107,6 +108,9 @@ func (p *Port) Close() {
 	}
 	p.ForgetBytes()
 }
+
+// PortKey returns the key of the physical port; see [Rail.PortKey].
+func (p *Port) PortKey() string { return p.portKey() }
 
 // State returns the logical state (enum ib_port_state).
 func (p *Port) State() (int, error) { return p.id(p.state) }

@@ -29,16 +29,16 @@ func PlainName(s string) string { return replace(s, '\uFFFD') }
 
 func replace(s string, with rune) string {
 	return strings.Map(func(c rune) rune {
-		if shown(c) {
+		if Shown(c) {
 			return c
 		}
 		return with
 	}, s)
 }
 
-// shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
+// Shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
 // which are invisible letters and marks.
-func shown(c rune) bool {
+func Shown(c rune) bool {
 	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
