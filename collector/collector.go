@@ -3,8 +3,8 @@
 //
 //	kernel, NVML → <source>.Source.Read → Sample{row, labels, value} → exporter
 //
-// In a source, table.go makes the rows with [Table]; source.go finds the devices and passes their keys to a [Set], which
-// opens, reads and closes them; device.go reads one device into a [Reading], and what rarely changes as [Facts].
+// In a source, table.go makes the rows with [Table]; source.go finds the devices and passes their keys to a [Set],
+// which opens, reads and closes them; device.go reads one device into a [Reading], and what rarely changes as [Facts].
 // CONTRIBUTING.md describes how to add a counter or a source. The API may change at any time.
 package collector
 

@@ -32,7 +32,7 @@ func TestUse(t *testing.T) {
 			first, firstKnown := g.Use(10 * time.Second)
 			used := map[string]float64{}
 			_ = g.Read(func(s collector.Sample) { // what is wrong with a capture is another test's
-				if s.Metric == g.table.memoryUsed && len(s.Labels) == 1 {
+				if s.Metric == g.memoryUsed && len(s.Labels) == 1 {
 					used[s.Labels[0]] = s.Value
 				}
 			})

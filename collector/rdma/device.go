@@ -53,11 +53,11 @@ func (s *Source) open(k key) *port {
 		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
 		gids: rail.NewGIDTable(r.Dir, r.Port), own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
-	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.table.ports, set: p.set}
-	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.table.ports, set: p.set},
-		{path: filepath.Join(dir, "counters_ext"), index: s.table.legacy, set: p.set}}
+	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.ports, set: p.set}
+	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set},
+		{path: filepath.Join(dir, "counters_ext"), index: s.legacy, set: p.set}}
 	if k.first {
-		p.dirs = append(p.dirs, &counterDir{path: filepath.Join(r.Dir, "hw_counters"), index: s.table.deviceWide,
+		p.dirs = append(p.dirs, &counterDir{path: filepath.Join(r.Dir, "hw_counters"), index: s.deviceWide,
 			set: newCounterSet([]string{r.Device})})
 	}
 	if s.live {

@@ -92,7 +92,7 @@ func (s *Source) emitCapacity(rails []rail.Rail, answered []*port, emit func(col
 	}
 	for i, c := range rail.Capacities(limits) {
 		if l := labels[rails[i].Name]; c > 0 && l != nil {
-			emit(collector.Sample{Metric: s.table.capacity, Labels: l, Value: c})
+			emit(collector.Sample{Metric: s.capacity, Labels: l, Value: c})
 		}
 	}
 }

@@ -211,8 +211,8 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and letters
-// without case, unless the names are otherwise equal.
+// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
+// letters without case, unless the names are otherwise equal.
 func naturalCompare(a, b string) int {
 	return cmp.Or(strings.Compare(naturalKey(a), naturalKey(b)), strings.Compare(a, b))
 }

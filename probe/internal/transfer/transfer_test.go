@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestSum(t *testing.T) {
 	if err != nil || d.Bytes != 12 || d.Elapsed != 40 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := Sum([]BurstRail{failed, {Failure: failure.New("", failure.Timeout, "")}}, nil, 1); err != broken ||
+	if d, err := Sum([]BurstRail{failed, {Failure: failure.New("", failure.Timeout, "")}}, nil, 1); !errors.Is(err, broken) ||
 		d.Elapsed != 0 {
 		t.Errorf("%+v, %v; want %v", d, err, broken)
 	}

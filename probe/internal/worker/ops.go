@@ -26,7 +26,7 @@ const (
 	opCancel  = "cancel" // has no answer: the current request ends early
 )
 
-// What the transports share.
+// End and the others are what the transports share.
 type (
 	End       = transfer.End
 	BurstArgs = transfer.BurstArgs

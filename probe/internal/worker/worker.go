@@ -226,7 +226,7 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 			timer.Reset(grace)
 		case <-timer.C:
 			w.kill(p)
-			<-answered // the connection is closed: no progress after this
+			<-answered //nolint:errcheck // the connection is closed: no progress after this
 			return failure.New(stage, failure.WorkerTimeout,
 				"the worker process did not answer %q in time and was killed: a provider hangs", op)
 		}

@@ -4,11 +4,12 @@ package claimtest
 
 import (
 	"fmt"
-	"github.com/railscope/railscope/probe/internal/transfer"
 	"math"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // wire is a simulated rail: a queue that moves bytes at a rate, and a delay.
