@@ -26,7 +26,9 @@ const (
 	opCancel  = "cancel" // has no answer: the current request ends early
 )
 
-// End and the others are what the transports share.
+// Shared by the transports.
+//
+//nolint:revive // one comment for all
 type (
 	End       = transfer.End
 	BurstArgs = transfer.BurstArgs
