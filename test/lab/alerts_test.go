@@ -18,7 +18,15 @@ import (
 
 // long asks for what takes longer than CI has. run.sh writes "test." before every
 // flag.
-var long = flag.Bool("test.long", false, "ten minutes of health by the rules as they are shipped, and every fault")
+var long = flag.Bool("test.long", false, "ten minutes of health by the rules as they are shipped, every fault, and what takes long")
+
+// onlyLong skips what a shorter test of the same covers, or what measures for long.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if !*long {
+		t.Skip("only with -long")
+	}
+}
 
 // healthyFor is how long two healthy nodes must not wake anybody.
 const healthyFor = 10 * time.Minute

@@ -256,6 +256,7 @@ func TestDoctorPeer(t *testing.T) {
 		})
 	}
 	t.Run("it hangs", func(t *testing.T) {
+		onlyLong(t) // virtual time covers the deadline
 		node(2).Run(t, "kill", "-STOP", fmt.Sprint(e.process.PID))
 		defer node(2).Run(t, "kill", "-CONT", fmt.Sprint(e.process.PID))
 		d := finds(t, []string{"peer"}, flags...)

@@ -141,6 +141,7 @@ func TestProbeFourRails(t *testing.T) {
 // same way, there and back. The emulated CPUs are late now and then, for seconds
 // together, so both take turns, and of the medians the second smallest counts.
 func TestProbeLatency(t *testing.T) {
+	onlyLong(t) // ten seconds for each pair of samples
 	freshRails(t, 1)
 	meet(t, 0)
 	answer(t)

@@ -21,7 +21,7 @@ var (
 
 const (
 	scrapeInterval = 2 * time.Second
-	scrapeFor      = 30 * time.Second
+	scrapeFor      = 15 * time.Second
 )
 
 // TestPrometheus lets a real Prometheus in node 2 scrape node 1 for half a minute,

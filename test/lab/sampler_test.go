@@ -110,6 +110,9 @@ func TestSamplerImbalance(t *testing.T) {
 		{"alike", []string{shape, shape}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.about == 0 {
+				onlyLong(t) // TestAlertsFaults begins with even rails
+			}
 			freshRails(t, 2)
 			slowRails(t)
 			meet(t, 0, 1)
