@@ -95,7 +95,7 @@ func (w *watch) start(t *testing.T, n node, before ...string) {
 	t.Helper()
 	argv := append(before, railscope, "serve", w.config(t, n), "--collector.nccl", "--nccl.log=/tmp/nccl/*.log",
 		"--log.level=debug")
-	e := &exporter{n, n.Start(w.t, argv...)}
+	e := &exporter{node: n, process: n.Start(w.t, argv...)}
 	w.exporters[n] = e
 	w.t.Cleanup(func() {
 		if w.exporters[n] != e {

@@ -117,13 +117,13 @@ ip -batch - <<-end
 	address flush dev eth1
 	address add 192.168.100.11/24 dev bond0
 end`)
-	e.restart(t)
+	e = e.restart(t)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
 		`port_up{rail="1"}`: 1})
 
 	// Now neither has one: both rails go by the bond's.
 	node(1).Run(t, "ip", "addr", "del", node(1).address(0)+"/24", "dev", "eth0")
-	e.restart(t)
+	e = e.restart(t)
 	m := e.shows(t, want{`gid_misbound{rail="0"}`: 1, `gid_misbound{rail="1"}`: 1, `port_up{rail="0"}`: 1,
 		`port_up{rail="1"}`: 1})
 	for rail := range 2 {
@@ -139,6 +139,6 @@ for i in 0 1; do
 	ip link set "eth$i" up
 	ip addr add "192.168.10$i.1/24" dev "eth$i"
 done`)
-	e.restart(t)
+	e = e.restart(t)
 	e.shows(t, want{`gid_misbound{rail="0"}`: 0, `gid_misbound{rail="1"}`: 0, `bond_info{bond="bond0"}`: gone})
 }

@@ -169,8 +169,9 @@ func (w want) check(m metrics) error {
 
 // exporter is a `railscope serve` in one of the nodes.
 type exporter struct {
-	node    node
-	process *process
+	node     node
+	process  *process
+	replaced bool // by restart
 }
 
 // serve starts railscope in a node and waits until it answers. When the test
@@ -179,6 +180,9 @@ func serve(t *testing.T, n node, flags ...string) *exporter {
 	t.Helper()
 	e := launch(t, n, flags...)
 	t.Cleanup(func() {
+		if e.replaced {
+			return
+		}
 		e.scrape(t)
 		e.process.Stop(t)
 		if t.Failed() {
@@ -192,7 +196,7 @@ func serve(t *testing.T, n node, flags ...string) *exporter {
 // it then is up to the test.
 func launch(t *testing.T, n node, flags ...string) *exporter {
 	t.Helper()
-	e := &exporter{n, n.Start(t, append([]string{railscope, "serve"}, flags...)...)}
+	e := &exporter{node: n, process: n.Start(t, append([]string{railscope, "serve"}, flags...)...)}
 	eventually(t, commandTime, func() error {
 		if !e.process.Running() {
 			return fmt.Errorf("node %d: railscope ended: %w", n, e.process.failure())
@@ -203,11 +207,12 @@ func launch(t *testing.T, n node, flags ...string) *exporter {
 	return e
 }
 
-// restart has the exporter read all facts now, GIDs among them, which it otherwise does every 30 s.
-func (e *exporter) restart(t *testing.T, flags ...string) {
+// restart returns a new exporter in place of this one: it reads all facts at once, GIDs among them, and not every 30 s.
+func (e *exporter) restart(t *testing.T, flags ...string) *exporter {
 	t.Helper()
 	e.process.Stop(t)
-	*e = *launch(t, e.node, flags...)
+	e.replaced = true
+	return serve(t, e.node, flags...)
 }
 
 func (e *exporter) url() string { return "http://" + e.node.control() + ":10091/metrics" }

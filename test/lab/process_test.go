@@ -17,7 +17,7 @@ func serveProcesses(t *testing.T, flags ...string) *exporter {
 	argv := append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
 		"--bounding-set=-all",
 		railscope, "serve", "--collector.process"}, flags...)
-	e := &exporter{1, node(1).Start(t, argv...)}
+	e := &exporter{node: 1, process: node(1).Start(t, argv...)}
 	eventually(t, commandTime, func() error {
 		if !e.process.Running() {
 			return fmt.Errorf("railscope ended: %w", e.process.failure())
