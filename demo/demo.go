@@ -29,7 +29,7 @@ const (
 // Rate is the rate of a rail's port in Gb/s: the kernel's lowest, which two cores carry over loopback on two rails.
 const Rate = 2.5
 
-// Notice tells readers of figures that they are simulated.
+// Notice says that all figures are simulated.
 const Notice = "Demo: these nodes are simulated. Rails are shaped TCP connections on this machine, not RDMA; GPUs " +
 	"and the job on them are simulated too."
 

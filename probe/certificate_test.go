@@ -2,10 +2,7 @@ package probe
 
 import (
 	"context"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,33 +74,13 @@ func TestClientAllowedNames(t *testing.T) {
 			answerer := b
 			answerer.ClientAllowedNames = tc.allowed
 			_, f := askHello(t, answering(t, bareNode(t, "b"), answerer),
-				ca.issueURI(t.TempDir(), "a", "spiffe://example.com/railscope"))
+				ca.issue(t.TempDir(), "a", "spiffe://example.com/railscope"))
 			if tc.ok != (f == nil) || f != nil && (f.Reason != failure.Unauthorized || !strings.Contains(f.Detail,
 				"client_allowed_names")) {
 				t.Errorf("%v", f)
 			}
 		})
 	}
-}
-
-// issueURI writes a certificate that also contains a URI.
-func (a *authority) issueURI(dir, name, uri string) Security {
-	a.t.Helper()
-	u, err := url.Parse(uri)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	key := newKey(a.t)
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
-		URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return Security{ClientCAFile: a.file,
-		CertFile: file(a.t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", der)),
-		KeyFile:  file(a.t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", private))}
 }
 
 // TestAddressFamilies: both ends see the same address, over IPv6 and with an IPv4 connection to a dual-stack socket.

@@ -91,7 +91,7 @@ func TestWorkerHangsInPost(t *testing.T) {
 	}
 }
 
-// TestWorkerHangsThere: the target's worker hangs; the asker is told in time, and continues.
+// TestWorkerHangsThere: the target's worker hangs; the asker learns it in time, and continues.
 func TestWorkerHangsThere(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)

@@ -43,7 +43,7 @@ type challengeRequest struct {
 	Address string `json:"address"` // that was dialled; for a clear error only, keys depend on what each end sees
 }
 
-// challengeReply is what a target tells anyone.
+// challengeReply is what a target answers to anyone, without proof.
 type challengeReply struct {
 	Version int    `json:"version"`
 	Nonce   []byte `json:"nonce"` // 32 bytes

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -155,12 +156,20 @@ func (a *authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) []byte {
 }
 
 // issue writes a certificate and its key for a node on the loopback interface.
-func (a *authority) issue(dir, name string) Security {
+func (a *authority) issue(dir, name string, uris ...string) Security {
 	a.t.Helper()
-	key := newKey(a.t)
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
+	cert := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"peers.ns.svc"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key)
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	for _, uri := range uris {
+		u, err := url.Parse(uri)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		cert.URIs = append(cert.URIs, u)
+	}
+	key := newKey(a.t)
+	der := a.sign(cert, key)
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)

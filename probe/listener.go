@@ -145,7 +145,7 @@ func (c *controlListener) wait(t time.Duration) {
 	}
 }
 
-// responderListener passes the connections of a [controlListener] to one responder while its options are in force.
+// responderListener passes the connections of a [controlListener] to one responder while its options apply.
 type responderListener struct {
 	conns  <-chan net.Conn
 	closed chan struct{}

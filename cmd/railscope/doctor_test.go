@@ -185,7 +185,7 @@ func TestPeerFix(t *testing.T) {
 		want string
 	}{
 		{fmt.Errorf("%w: it is version 0.0.9", probe.ErrNoFacts), "same version"},
-		{fmt.Errorf("%w: the peer tells form 2", facts.ErrVersion), "same version"},
+		{fmt.Errorf("%w: the peer speaks version 2, this node 3", facts.ErrVersion), "same version"},
 		{&probe.Failure{Reason: "unauthorized"}, "--token-file=FILE"},
 		{&probe.Failure{Reason: "tls"}, "probe.tls"},
 		{&probe.Failure{Reason: "protocol"}, "not to that of its metrics"},

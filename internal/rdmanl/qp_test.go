@@ -84,7 +84,7 @@ func TestQueuePairs(t *testing.T) {
 	k.done()
 }
 
-// TestQueuePairsErrors: each failure is told from the others, and is not taken for a device without queue pairs; the
+// TestQueuePairsErrors: each failure differs from the others, and is not taken for a device without queue pairs; the
 // next question begins anew.
 func TestQueuePairsErrors(t *testing.T) {
 	list := listing(handle(0, "d"))
@@ -262,7 +262,7 @@ func TestQueuePairsMemory(t *testing.T) {
 	}
 }
 
-// TestQueuePairsStuck: a kernel that stops in the middle of a dump is told from one that never began.
+// TestQueuePairsStuck: a kernel that stops in the middle of a dump differs from one that never began.
 func TestQueuePairsStuck(t *testing.T) {
 	m := &many{left: 10_000, pids: 4, stuck: true}
 	seen := 0

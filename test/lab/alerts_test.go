@@ -18,7 +18,8 @@ import (
 
 // long asks for what takes longer than CI has. run.sh writes "test." before every
 // flag.
-var long = flag.Bool("test.long", false, "ten minutes of health by the rules as they are shipped, every fault, and what takes long")
+var long = flag.Bool("test.long", false,
+	"ten minutes of health by the rules as they are shipped, every fault, and what takes long")
 
 // onlyLong skips what a shorter test of the same covers, or what measures for long.
 func onlyLong(t *testing.T) {

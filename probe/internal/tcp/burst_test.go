@@ -76,7 +76,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestSlowLane: a lane at a third of the other's rate carries about a quarter, and the lanes end together.
+// TestSlowLane: a lane at 1/3 of the other's rate carries about a quarter, and the lanes end together.
 func TestSlowLane(t *testing.T) {
 	settle(t)
 	tg, dst := target(t, 2, 8<<20)

@@ -33,8 +33,8 @@ func TestSum(t *testing.T) {
 	if err != nil || d.Bytes != 12 || d.Elapsed != 40 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := Sum([]BurstRail{failed, {Failure: failure.New("", failure.Timeout, "")}}, nil, 1); !errors.Is(err, broken) ||
-		d.Elapsed != 0 {
+	late := BurstRail{Failure: failure.New("", failure.Timeout, "")}
+	if d, err := Sum([]BurstRail{failed, late}, nil, 1); !errors.Is(err, broken) || d.Elapsed != 0 {
 		t.Errorf("%+v, %v; want %v", d, err, broken)
 	}
 	if _, err := Sum(nil, nil, 1); failure.As("", err).Reason != failure.Other {
