@@ -54,7 +54,7 @@ func probeNow() []*panel {
 		stat("Latency p99", docFigures,
 			"99th percentile of the round trip of 8 B RDMA writes in the selected time, for the worst pair and "+
 				"rail.").
-			query(`max(`+overall(0.99, "probe_latency_seconds", "<path>", "instance, peer, rail")+`)`, "").unit("s").
+			query(`max(`+overall(0.99, "probe_latency_seconds", "<latency>", "instance, peer, rail")+`)`, "").unit("s").
 			colours(grey).nothing("no RDMA"),
 		stat("Last good round", docProbe,
 			"Time since the last round with result ok, for the worst pair. Many times `interval`: a rail is "+
@@ -102,16 +102,16 @@ func probeGoodput() []*panel {
 
 func probeLatency() []*panel {
 	quantiles := func(q float64) string {
-		return quantile(q, "probe_latency_seconds", "<path>", "instance, rail", "$__rate_interval")
+		return quantile(q, "probe_latency_seconds", "<latency>", "instance, rail", "$__rate_interval")
 	}
 	return []*panel{
 		heatmap("Latency", docFigures,
 			"Round trips of 8 B RDMA writes for the selection. A second band is a second path or congestion; "+
 				"single high values are retransmissions.", "s").size(12, 9).
-			query(spread("probe_latency_seconds", "<path>"), "{{le}}").atLeastEvery("2m"),
+			query(spread("probe_latency_seconds", "<latency>"), "{{le}}").atLeastEvery("2m"),
 		timeseries("Latency by rail", docFigures,
 			"Median and 99th percentile over the selected peers. Rails should differ by a few µs only. A 99th "+
-				"percentile far above the median: congestion or loss.").size(12, 9).
+				"percentile far above the median: congestion or loss. Without native histograms, of all rails.").size(12, 9).
 			query(quantiles(0.5), perRail("p50")).query(quantiles(0.99), perRail("p99")).unit("s").from(0).
 			atLeastEvery("2m"),
 	}
@@ -120,8 +120,9 @@ func probeLatency() []*panel {
 func probeLatencyOfRails() []*panel {
 	return []*panel{
 		heatmap("Latency of rail $rail", docFigures,
-			"Round trips of 8 B RDMA writes by rail. All rails should look alike.", "s").size(6, 8).
-			query(spread("probe_latency_seconds", "<path>"), "{{le}}").atLeastEvery("2m").eachOf("rail", 4),
+			"Round trips of 8 B RDMA writes by rail. All rails should look alike. Needs native histograms: without "+
+				"them, each shows all rails.", "s").size(6, 8).
+			query(spread("probe_latency_seconds", "<latency>"), "{{le}}").atLeastEvery("2m").eachOf("rail", 4),
 	}
 }
 
@@ -232,8 +233,8 @@ func probePath() []*panel {
 			query(`8 * sum by (instance, rail) (rate(railscope_probe_rail_bytes_total{<path>}[$__rate_interval]))`,
 				perRail("")).unit("bps").from(0).atLeastEvery("2m"),
 		timeseries("Remaining budget", docBudget,
-			"Bytes that may be transferred now. At 0, rounds are skipped until the budget has refilled.").
-			query(`min by (instance) (railscope_probe_budget_bytes{<node>})`, "{{instance}}").unit("bytes").from(0),
+			"Time of each rail that rounds may use now. At 0, rounds are skipped until the budget has refilled.").
+			query(`min by (instance) (railscope_probe_budget_seconds{<node>})`, "{{instance}}").unit("s").from(0),
 		timeseries("Leases and restarts", docBudget,
 			"Leases that peers hold on this node, and restarts of the worker process. Repeated restarts: a "+
 				"fault in the RDMA provider, check its version.").

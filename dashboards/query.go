@@ -5,12 +5,14 @@ import (
 	"strings"
 )
 
-// selectors replace <node>, <rail>, <peer> and <path> in queries by the selected
-// variables. Every selector has one of them.
+// selectors replace <node>, <rail>, <peer>, <path> and <latency> in queries by the
+// selected variables. Every selector has one of them. Classic histograms of latency
+// have no rail.
 var selectors = strings.NewReplacer(
 	"<node>", `job=~"$job", instance=~"$instance"`,
 	"<rail>", `job=~"$job", instance=~"$instance", rail=~"$rail"`,
 	"<peer>", `job=~"$job", instance=~"$instance", peer=~"$peer"`,
+	"<latency>", `job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail|"`,
 	"<path>", `job=~"$job", instance=~"$instance", peer=~"$peer", rail=~"$rail"`,
 )
 

@@ -213,6 +213,7 @@ func (n *Node) Probe(o *probe.NodeOptions) {
 		}
 		return all, nil
 	}
+	o.Class = nil // the processes of this machine are not those of the demo
 	o.Simulation = &probe.Simulation{
 		Through: func(name, transport string, to io.Writer) io.Writer {
 			r, err := ParseRail(name)

@@ -29,7 +29,7 @@ func probeOf(stats probe.Stats, peers ...string) *exporterprobe.Source {
 }
 
 func probeStats() probe.Stats {
-	return probe.Stats{Running: true, BudgetBytes: 8 << 30, Leases: 1, WorkerRestarts: 2, Up: true,
+	return probe.Stats{Running: true, BudgetSeconds: 18, Leases: 1, WorkerRestarts: 2, Up: true,
 		Interval: time.Minute,
 		Refused:  []probe.Refusal{{Reason: "timeout", Count: 3}, {Reason: "unauthorized", Count: 0}}}
 }
@@ -58,7 +58,7 @@ func healthy(peer string) probe.Result {
 			GIDIndex: 3, GID: fmt.Sprintf("::ffff:10.0.%d.1", i), GIDReason: "RoCE v2, IPv4", PathMTU: 4096,
 			Latency: &probe.Latency{Samples: []time.Duration{900, 2000, 2100, 2100, 5000 * time.Duration(i+1),
 				200 * time.Millisecond}},
-			Solo: flow(64, 5*time.Millisecond), Static: flow(32, 3*time.Millisecond),
+			Solo: flow(64, 5*time.Millisecond), Bytes: 128 << 20, Retransmits: new(uint64(2)),
 			Stealing: flow(32, 3*time.Millisecond),
 			Expected: new(1.25e10), CounterMismatch: new(0.001 * float64(i+1)),
 		})
@@ -125,7 +125,7 @@ func TestProbeGolden(t *testing.T) {
 	})
 }
 
-// TestProbeNative: protobuf has both classic and native buckets.
+// TestProbeNative: protobuf has a native histogram per rail, other formats classic buckets of all rails.
 func TestProbeNative(t *testing.T) {
 	p := newTestProbe(peerA)
 	p.Observe(healthy(peerA))
@@ -144,7 +144,7 @@ func TestProbeNative(t *testing.T) {
 			continue
 		}
 		h := family.GetMetric()[0].GetHistogram()
-		if len(family.GetMetric()) != 2 || h.GetSampleCount() != 6 || len(h.GetBucket()) != 18 || h.GetSchema() != 3 ||
+		if len(family.GetMetric()) != 2 || h.GetSampleCount() != 6 || len(h.GetBucket()) != 0 || h.GetSchema() != 3 ||
 			len(h.GetPositiveSpan()) == 0 {
 			t.Errorf("%d series, the first %v", len(family.GetMetric()), h)
 		}
@@ -152,7 +152,7 @@ func TestProbeNative(t *testing.T) {
 	}
 	open, err := s.Exposition(expfmt.NewFormat(expfmt.TypeOpenMetrics), false)
 	if err != nil || !strings.Contains(string(open),
-		`railscope_probe_latency_seconds_bucket{peer="a:10092",rail="0",le="1e-06"} 1`) {
+		`railscope_probe_latency_seconds_bucket{peer="a:10092",rail="",le="1e-06"} 2`) {
 		t.Errorf("OpenMetrics: %v\n%s", err, open)
 	}
 }
@@ -196,7 +196,7 @@ func TestProbeVanish(t *testing.T) {
 		noDevice = `fallback_info{peer="a:10092",reason="no_device"}`
 		bytes1   = `rail_bytes_total{peer="a:10092",rail="1"}`
 		corrupt  = `verification_failures_total{peer="a:10092"}`
-		count1   = `latency_seconds_count{peer="a:10092",rail="1"}`
+		writes   = `latency_seconds_count{peer="a:10092",rail=""}`
 	)
 	for _, tt := range []struct {
 		name   string
@@ -213,7 +213,7 @@ func TestProbeVanish(t *testing.T) {
 			scaling: "0.98", solo1: "1.34217728e+10", tcp4: "2.75e+09", noDevice: "", up1: "1"}},
 		{"without solos: those stay, the rest is new", []probe.Result{healthy(peerA), brief(peerA)}, map[string]string{
 			goodput: "2.1e+10", scaling: "0.98", speedup: "8", solos: "1", solo1: "1.34217728e+10", tcp1: "1e+09",
-			tcp4: "2.75e+09", count1: "12"}},
+			tcp4: "2.75e+09", writes: "24"}},
 		{"without solos ever", []probe.Result{brief(peerA)}, map[string]string{goodput: "2.1e+10", solos: "0",
 			scaling: "", speedup: "", solo1: "", tcp1: ""}},
 		{"a skipped round changes counters only", []probe.Result{healthy(peerA), skipped(peerA)}, map[string]string{
@@ -235,7 +235,7 @@ func TestProbeVanish(t *testing.T) {
 			`rail_up{peer="a:10092",rail="0"}`:                                       "0",
 			noDevice:                                                                 "1", tcp1: "1.1e+09", tcp4: "",
 			success: "1.7776368015e+09", bytes1: "1.34217728e+08",
-			count1: "6", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
+			writes: "12", `tcp_retransmits_total{peer="a:10092"}`: "8"}},
 		{"failed: TCP goes, too", []probe.Result{fallback(peerA), failed(peerA)},
 			map[string]string{tcp1: "", none: "1", noDevice: "",
 				`fallback_info{peer="a:10092",reason="peer_unreachable"}`: "1", `rail_up{peer="a:10092",rail="0"}`: "",
@@ -253,7 +253,7 @@ func TestProbeVanish(t *testing.T) {
 		{"a rail that is gone has no gauges",
 			[]probe.Result{healthy(peerA), with(brief(peerA), func(r *probe.Result) { r.Rails = r.Rails[:1] }),
 				brief(peerA)}, map[string]string{
-				up1: "1", solo1: "", bytes1: "2.01326592e+08"}},
+				up1: "1", solo1: "", bytes1: "2.68435456e+08"}},
 		{"what arrived was not what was sent", []probe.Result{with(healthy(peerA), func(r *probe.Result) {
 			r.Outcome, r.Reason, r.Verified, r.Failures = probe.Failed, "data_mismatch", false,
 				[]probe.Failure{{Stage: "verify", Reason: "data_mismatch"}}
@@ -301,8 +301,8 @@ func TestProbeSetPeers(t *testing.T) {
 	p.SetPeers([]string{peerA, peerB})
 	got := seriesOf(t, p)
 	for name, want := range map[string]string{
-		`rounds_total{peer="a:10092",result="ok"}`: "0", `latency_seconds_count{peer="a:10092",rail="0"}`: "",
-		`rounds_total{peer="b:10092",result="ok"}`: "1", `latency_seconds_count{peer="b:10092",rail="0"}`: "6",
+		`rounds_total{peer="a:10092",result="ok"}`: "0", `latency_seconds_count{peer="a:10092",rail=""}`: "",
+		`rounds_total{peer="b:10092",result="ok"}`: "1", `latency_seconds_count{peer="b:10092",rail=""}`: "12",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

@@ -289,9 +289,11 @@ func partsText(t *testing.T) (text string, hgx hgxParts) {
 	withOne := probed(2, one).minus(probed(1, one))
 	hgx.peerRail = probed(2, two).minus(probed(1, two)).minus(withOne)
 	hgx.peer = withOne.minus(hgx.peerRail)
-	row("peer that this node asks", hgx.peer,
-		"while all is well; each kind of failure, and each reason of skipping, that occurred is one more")
-	row("peer and rail", hgx.peerRail, fmt.Sprintf("with one histogram of %d buckets", buckets(probing(1, one), "")))
+	hgx.peerRail.native++ // the histogram that the text does not have
+	hgx.peer.native--     // and that of all rails, which it has instead
+	row("peer", hgx.peer, fmt.Sprintf("that this node asks, with one histogram of %d buckets; each kind of failure, and "+
+		"each reason of skipping, that occurred is one more", buckets(probing(1, one), "")))
+	row("peer and rail", hgx.peerRail, "with a native histogram instead of that of the peer")
 	return b.String(), hgx
 }
 
@@ -311,6 +313,7 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 		{"DGX Spark, all 4 ports, 1 peer", "spark", "", "gb10", 1, 1},
 		{"HGX, 8 rails, 4 GPUs, no peer", "hgx", "", "h200", 4, 0},
 		{"HGX, 8 rails, 4 GPUs, 1 peer", "hgx", "", "h200", 4, 1},
+		{"HGX, 8 rails, 8 GPUs, the default 4 peers", "hgx", "", "h200", 8, 4},
 		{"HGX, 8 rails, 4 GPUs, 16 peers", "hgx", "", "h200", 4, 16},
 	} {
 		root, rails := capture(t, node.capture, node.include)
@@ -318,7 +321,10 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 			sampling(rails, node.gpus), probing(node.peers, rails))...)
 		exportertest.Text(t, s)
 		text := exportertest.Text(t, s)
-		c := count(text, "")
+		c := count(text, "").plus(counted{native: (len(rails) - 1) * node.peers}) // histograms that the text does not have
+		if most := 2000; node.gpus == 8 && max(c.classic, c.native) > most {
+			t.Errorf("%s has %v series: the limit is %d", node.what, c, most)
+		}
 		fmt.Fprintf(&b, "| %s | %v | %.0f kB | %.0f kB | %.0f | %.0f MB |\n",
 			node.what, c, kb(len(text)), kb(zipped(t, text)), float64(c.classic)/scrape, perDay(c.classic))
 		if sum := hgx.of(8, node.gpus,
@@ -326,8 +332,8 @@ func nodesText(t *testing.T, hgx hgxParts) string {
 			t.Errorf("%s has %v series, and by the sum of its parts %v", node.what, c, sum)
 		}
 	}
-	ten := hgx.of(10, 8, 1)
-	fmt.Fprintf(&b, "| HGX, 10 rails, 8 GPUs, 1 peer, by the figures above | %v | | | %.0f | %.0f MB |\n", ten,
+	ten := hgx.of(10, 8, 4)
+	fmt.Fprintf(&b, "| HGX, 10 rails, 8 GPUs, 4 peers, by the figures above | %v | | | %.0f | %.0f MB |\n", ten,
 		float64(ten.classic)/scrape, perDay(ten.classic))
 	fmt.Fprintf(&b, "| 10,000 of these | %.1f M, or %.1f M native | | | %.2f M | %.0f GB |\n",
 		float64(ten.classic)/1e2, float64(ten.native)/1e2, float64(ten.classic)/scrape/1e2, perDay(ten.classic)*10)

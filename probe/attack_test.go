@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -219,7 +220,7 @@ func TestTamperedRequests(t *testing.T) {
 	n := bareNode(t, "b")
 	peer, wire := answeringTapped(t, n, withToken(t, secretToken))
 	other := dialWire(t, peer, secretToken)
-	const lease = `{"node":"c","instance":"c","bytes":1}`
+	const lease = `{"node":"c","instance":"c","rail_seconds":1e-9}`
 	for _, tc := range []struct {
 		why  string
 		send func(w *wireConn) (*http.Response, []byte)
@@ -506,7 +507,7 @@ func TestReasonsOfStrangers(t *testing.T) {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set(headerProtocol, "2")
+				w.Header().Set(headerProtocol, strconv.Itoa(protocolVersion))
 				write(w, http.StatusBadRequest, failure.New(failure.StageVerify, reason, "because"))
 			}))
 			defer srv.Close()

@@ -333,7 +333,7 @@ func TestStrangersLearnNothing(t *testing.T) {
 	var reply map[string]any
 	if err := json.NewDecoder(res.Body).
 		Decode(&reply); err != nil || len(reply) != 3 || reply["nonce"] == "" || reply["proof"] != "token" ||
-		reply["version"] != 2.0 {
+		reply["version"] != float64(protocolVersion) {
 		t.Errorf("a challenge is answered with %v, %v", reply, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,28 +20,19 @@ func (r *round) timeLeft(ctx context.Context) time.Duration {
 	return max(time.Until(end)-releaseTime, minBurst)
 }
 
-func pathNames(paths []*path) (names []string) {
-	for _, p := range paths {
-		names = append(names, p.local.Name)
-	}
-	return names
-}
-
-// burst moves total bytes over the paths, guarded at both ends, and has the target verify them. Failures of paths are
+// burst makes a burst over paths, guarded at both ends, and has the target verify what arrived. Failures of paths are
 // recorded; the error is that of the round.
-func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, total int64) (worker.BurstDone, error) {
-	limit, deadline := r.plan.burstTimes(r.timeLeft(ctx), r.bursts)
-	r.bursts--
-	args := worker.BurstArgs{Rails: pathNames(paths), Total: total, Chunk: r.plan.Chunk, Depth: r.plan.Depth,
-		Stealing: stage != failure.StageSolo && stage != failure.StageStatic, Seed: newSeed(), Limit: limit,
-		Deadline: deadline}
+func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, args worker.BurstArgs) (worker.BurstDone,
+	error) {
 	var rails []localRail
-	for _, p := range paths {
+	progress := Progress{Stage: stage}
+	for i, p := range paths {
 		rails = append(rails, p.local)
+		progress.Total += max(burstWrites*args.Loads[i].Chunk, int64(p.rate()*args.Window.Seconds()))
 	}
 	guarded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sent := newBurstProgress(args.Rails, r.plan.inFlight())
+	sent := newBurstProgress(args.Loads)
 	g := guard{node: r.node, rails: rails, above: r.plan.BusyAbove, burst: sent}
 	var guarding sync.WaitGroup
 	guarding.Go(func() {
@@ -50,20 +40,19 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, t
 			cancel(f)
 		}
 	})
-	progress := Progress{Stage: stage, Total: total}
 	if len(paths) == 1 {
 		progress.Rail = paths[0].local.Name
 	}
 	r.progress(progress)
 	done, err := r.session.current.Burst(guarded, stage, args, func(at time.Time, bytes []int64) {
 		p := progress
-		p.Done = sent.set(at, bytes)
+		p.Done = min(sent.set(at, bytes), p.Total)
 		r.progress(p)
 	})
 	f := cause(guarded)
 	cancel(nil)
 	guarding.Wait()
-	moved := max(done.Bytes, sent.sum())
+	moved := max(movedBytes(done), sent.sum())
 	r.node.recent.add(moved)
 	if f == nil {
 		f = timeUp(ctx) // the worker may have stopped so early that no error shows it
@@ -75,28 +64,44 @@ func (r *round) burst(ctx context.Context, stage failure.Stage, paths []*path, t
 	case err != nil:
 		r.res.Bytes += moved
 		return done, err
+	case len(done.Rails) != len(paths):
+		return done, failure.New(stage, failure.Other, "the worker reported %d rails of %d", len(done.Rails), len(paths))
 	}
 	r.addBurst(done, paths, stage)
-	return done, r.verify(ctx, stage, args.Seed, done)
+	return done, r.verify(ctx, stage, paths, args.Loads, done)
+}
+
+func movedBytes(done worker.BurstDone) (sum int64) {
+	for _, b := range done.Rails {
+		sum += b.Bytes
+	}
+	return sum
 }
 
 func (r *round) addBurst(done worker.BurstDone, paths []*path, stage failure.Stage) {
-	r.res.Bytes += done.Bytes
+	r.res.Bytes += movedBytes(done)
 	for i, b := range done.Rails[:min(len(done.Rails), len(paths))] {
+		paths[i].result.Bytes += b.Bytes
 		if b.Failure != nil {
 			r.failPath(paths[i], stage, b.Failure)
 		}
 	}
 }
 
-func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, done worker.BurstDone) error {
-	args := worker.VerifyArgs{Seed: seed, Ranges: done.Done[:min(len(done.Done), maxRanges)]}
-	if len(args.Ranges) == 0 {
-		return nil // nothing completed, and the paths have the failures
-	}
+// verify has the target compare what a burst wrote, over the paths that completed it, and stop the others.
+func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, loads []worker.Load,
+	done worker.BurstDone) error {
+	args := worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths()}
 	var want int64
-	for _, g := range args.Ranges {
-		want += g.Length
+	for i, b := range done.Rails {
+		if b.Failure != nil {
+			continue
+		}
+		chunk := loads[i].Chunk
+		args.Rails = append(args.Rails, worker.VerifyRail{Rail: paths[i].peerName(), Chunk: chunk, Writes: b.Writes})
+		for _, writes := range b.Writes {
+			want += min(writes, r.buffer/int64(len(b.Writes))/chunk) * chunk
+		}
 	}
 	v, err := r.client.verify(ctx, args)
 	switch {
@@ -104,11 +109,57 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, seed uint64, do
 		return err
 	case v.Mismatch >= 0:
 		return failure.New(failure.StageVerify, failure.DataMismatch,
-			"after the %s burst the target found wrong bytes, the first at offset %d of its memory", stage, v.Mismatch)
+			"after the %s burst the target found wrong bytes, the first at offset %d of the memory of rail %.40q", stage,
+			v.Mismatch, v.Rail)
 	case v.Bytes != want:
 		return failure.New(failure.StageVerify, failure.Protocol, "the target verified %d bytes of %d", v.Bytes, want)
 	}
 	return nil
+}
+
+// failedPaths are the peer's names of the connected paths that failed since the last call: it has to stop them.
+func (r *round) failedPaths() (names []string) {
+	for _, p := range r.paths {
+		if p.connected && p.result.Failure != nil {
+			p.connected = false
+			names = append(names, p.peerName())
+		}
+	}
+	return names
+}
+
+// stopFailed has the target stop the paths that failed: what is still on the way must not arrive in a later burst.
+func (r *round) stopFailed(ctx context.Context) error {
+	names := r.failedPaths()
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := r.client.verify(ctx, worker.VerifyArgs{Seed: r.seed, Stop: names})
+	return err
+}
+
+// peerName is the peer's name for the path.
+func (p *path) peerName() string {
+	if p.peer != nil {
+		return p.peer.Name
+	}
+	return p.local.Name
+}
+
+// rate is what the path should carry, in bytes per second.
+func (p *path) rate() float64 {
+	if p.result.Capacity != nil {
+		return *p.result.Capacity
+	}
+	return unknownRate
+}
+
+// rtt is the shortest round trip of a small write over the path; 0: not measured.
+func (p *path) rtt() time.Duration {
+	if p.result.Latency == nil {
+		return 0
+	}
+	return p.result.Latency.Samples[0]
 }
 
 // newSeed returns a seed for the pattern that no earlier burst had.
@@ -120,17 +171,16 @@ func newSeed() uint64 {
 
 // burstProgress is how many bytes of a burst have completed, by rail. Safe for concurrent use.
 type burstProgress struct {
-	names    []string
-	inFlight int64         // bytes that each rail has in flight at most
-	updated  chan struct{} // holds a token after set
+	loads   []worker.Load
+	updated chan struct{} // holds a token after set
 
 	mu    sync.Mutex // protects all following fields
 	bytes []int64
 	at    time.Time // when bytes was read
 }
 
-func newBurstProgress(names []string, inFlight int64) *burstProgress {
-	return &burstProgress{names: names, inFlight: inFlight, updated: make(chan struct{}, 1)}
+func newBurstProgress(loads []worker.Load) *burstProgress {
+	return &burstProgress{loads: loads, updated: make(chan struct{}, 1)}
 }
 
 // set sets the bytes that had completed at a moment, and returns their sum.
@@ -162,28 +212,26 @@ func (b *burstProgress) covers(when time.Time) bool {
 }
 
 // sent is how many bytes a rail has sent at most: those completed, and those in flight.
-func (b *burstProgress) sent(rail string) int64 {
+func (b *burstProgress) sent(rail string) (bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.names, rail); i >= 0 && i < len(b.bytes) {
-		return b.bytes[i] + b.inFlight
+	for i, l := range b.loads {
+		if l.Rail != rail {
+			continue
+		}
+		bytes = int64(l.Depth) * l.Chunk
+		if i < len(b.bytes) {
+			bytes += b.bytes[i]
+		}
 	}
-	return b.inFlight
+	return bytes
 }
 
-// flow is what rail i of a burst carried; nil when nothing completed.
+// flow is what rail i of a burst carried; nil when that could not be measured.
 func flow(done worker.BurstDone, i int) *Flow {
-	if i >= len(done.Rails) || done.Rails[i].Bytes == 0 || done.Rails[i].Last <= done.Rails[i].First {
-		return nil
-	}
 	b := done.Rails[i]
-	return &Flow{Bytes: b.Bytes, Active: b.Last - b.First}
-}
-
-// goodput is that of the whole burst, first post to last completion; nil when nothing completed.
-func goodput(done worker.BurstDone) *float64 {
-	if done.Elapsed <= 0 {
+	if b.Failure != nil || b.Disturbed || b.Rate() == 0 {
 		return nil
 	}
-	return positive(float64(done.Bytes) / done.Elapsed.Seconds())
+	return &Flow{Bytes: b.Measured, Active: b.Last - b.First}
 }

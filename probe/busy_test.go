@@ -14,6 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // TestGuardJudge: which traffic is the probe's. One second has passed, the rail carries 100 MB/s, others may use 20.
@@ -29,7 +30,7 @@ func TestGuardJudge(t *testing.T) {
 		gone           bool // the rail was not read
 		unknown        bool // its capacity
 		late           int64
-		slow           bool // its counters
+		period         time.Duration // of its counters
 		says           string
 	}{
 		{why: "idle"},
@@ -56,13 +57,15 @@ func TestGuardJudge(t *testing.T) {
 			now: reading{in: 95 * mb, out: 30 * mb, repeats: 1}},
 		{why: "the asker's once more, others out", receiving: true, granted: 10 * mb,
 			now: reading{in: 50 * mb, out: 45 * mb, repeats: 1}, says: "going out"},
-		{why: "our own of before", now: reading{out: 70 * mb, in: 70 * mb}, late: 50 * mb, slow: true},
+		{why: "our own of before", now: reading{out: 70 * mb, in: 70 * mb}, late: 50 * mb, period: time.Millisecond},
 		{why: "our own of before, where counters tell at once", now: reading{out: 70 * mb}, late: 50 * mb,
 			says: "going out"},
-		{why: "our own of before, and others", now: reading{out: 90 * mb}, late: 50 * mb, slow: true,
+		{why: "our own of before, and others", now: reading{out: 90 * mb}, late: 50 * mb, period: time.Millisecond,
 			says: "25 % of its capacity going out"},
 		{why: "the asker's of before", receiving: true, granted: 10 * mb, now: reading{in: 70 * mb}, late: 50 * mb,
-			slow: true},
+			period: time.Millisecond},
+		{why: "others' of two seconds", now: reading{out: 39 * mb}, period: time.Second},
+		{why: "others', even of two seconds", now: reading{out: 41 * mb}, period: time.Second, says: "20 % of its capacity"},
 		{why: "who knows", now: reading{out: 95 * mb}, unknown: true},
 		{why: "cannot be read", now: reading{out: 95 * mb}, gone: true},
 	} {
@@ -72,16 +75,15 @@ func TestGuardJudge(t *testing.T) {
 			r.capacity = 0
 		}
 		at := time.Unix(1000, 0)
-		start := map[string]rail.Traffic{"0": {Transmit: 7, Receive: 7, Retransmits: 7, Repeats: 7, Slow: tc.slow,
-			At: at}}
-		now := map[string]rail.Traffic{"0": {Transmit: 7 + tc.now.out, Receive: 7 + tc.now.in,
-			Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, At: at.Add(time.Second)}}
+		start := map[string]rail.Traffic{"0": {Port: [2]uint64{7, 7}, Retransmits: 7, Repeats: 7, Period: tc.period, At: at}}
+		now := map[string]rail.Traffic{"0": {Port: [2]uint64{rail.Transmit: 7 + tc.now.out, rail.Receive: 7 + tc.now.in},
+			Retransmits: 7 + tc.now.retransmits, Repeats: 7 + tc.now.repeats, Period: tc.period, At: at.Add(time.Second)}}
 		if tc.gone {
 			delete(now, "0")
 		}
-		g := guard{above: 0.2, uncounted: tc.late, granted: tc.granted}
+		g := guard{rails: []localRail{r}, above: 0.2, uncounted: tc.late, granted: tc.granted}
 		if !tc.receiving {
-			g.burst = newBurstProgress([]string{"0"}, tc.underway)
+			g.burst = newBurstProgress([]worker.Load{{Rail: "0", Chunk: tc.underway, Depth: 1}})
 			g.burst.set(at, []int64{tc.sent})
 		}
 		var f *failure.Failure
@@ -99,26 +101,138 @@ func TestGuardJudge(t *testing.T) {
 	}
 }
 
-// TestRecentTransfers: a transfer is uncounted for a moment only.
+// TestRecentTransfers: a transfer is uncounted for a moment only, and forgotten later.
 func TestRecentTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m recentTransfers
-		for range 100 {
+		for range 1000 {
 			m.add(1 << 20)
 			time.Sleep(counterDelay / 4)
 		}
-		if got := m.uncounted(); got != 4<<20 || len(m.list) > 5 {
+		if got := m.uncounted(counterDelay); got != 4<<20 || m.uncounted(2*counterDelay) != 8<<20 || len(m.list) > 61 {
 			t.Errorf("%d bytes of %d transfers", got, len(m.list))
 		}
-		if time.Sleep(counterDelay); m.uncounted() != 0 {
-			t.Errorf("later %d", m.uncounted())
+		if time.Sleep(counterDelay); m.uncounted(counterDelay) != 0 {
+			t.Errorf("later %d", m.uncounted(counterDelay))
 		}
 	})
 }
 
+// TestSettledTraffic: counters that move once a second are read when they have counted the last burst; others at once,
+// and those of an interface too.
+func TestSettledTraffic(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r    rail.Rail
+		want time.Duration
+	}{
+		"bnxt": {rail.Rail{Name: "0", Driver: "bnxt_en"}, 700 * time.Millisecond},
+		"mlx5": {rail.Rail{Name: "0", Driver: "mlx5_core"}, 0},
+		"rxe":  {rail.Rail{Name: "0", Software: true, Netdev: "eth0"}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := bareNode(t, "a")
+			r := localRail{Rail: tc.r}
+			r.Dir, r.Port = t.TempDir(), 1
+			dir := filepath.Join(r.Dir, "ports/1/counters")
+			names := []string{"port_xmit_data", "port_rcv_data"}
+			if tc.r.Software {
+				dir, names = filepath.Join(n.opts.Sysfs, "class/net/eth0/statistics"), []string{"tx_bytes", "rx_bytes"}
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				file(t, filepath.Join(dir, name), "1\n")
+			}
+			r.traffic = rail.NewPort(n.opts.Sysfs, r.Rail, nil)
+			n.recent.add(1)
+			time.Sleep(300 * time.Millisecond)
+			start := time.Now()
+			if got := n.settledTraffic(t.Context(), []localRail{r}); len(got) != 1 || time.Since(start) != tc.want {
+				t.Errorf("%s: %v after %v, want %v", name, got, time.Since(start), tc.want)
+			}
+			time.Sleep(time.Hour) // no lane stays for longer
+		})
+	}
+}
+
+// TestBusyRecently: where the traffic of the last seconds is known, it decides at once: that of the function and that of
+// the physical port, without the probe's own.
+func TestBusyRecently(t *testing.T) {
+	const gb = 1e9
+	rates := func(receive, transmit float64) [2]float64 { return [2]float64{receive, transmit} }
+	for _, tc := range []struct {
+		why  string
+		mean rail.MeanTraffic
+		own  int64
+		says string
+	}{
+		{why: "idle"},
+		{why: "a little", mean: rail.MeanTraffic{Rate: rates(1.9*gb, 1.9*gb)}},
+		{why: "RDMA of this function", mean: rail.MeanTraffic{Rate: rates(0, 2.1*gb)}, says: "21 % of its capacity going out"},
+		{why: "TCP, or a virtual function", mean: rail.MeanTraffic{Port: rates(5*gb, 0), Physical: true},
+			says: "25 % of its capacity going in"},
+		{why: "both functions of the port, a little", mean: rail.MeanTraffic{Rate: rates(1.9*gb, 0), Port: rates(3.9*gb, 0),
+			Physical: true}},
+		{why: "not the physical port's", mean: rail.MeanTraffic{Port: rates(5*gb, 0)}},
+		{why: "the probe's own", mean: rail.MeanTraffic{Rate: rates(2.5*gb, 0)}, own: 4 << 30},
+		{why: "the probe's own, and others", mean: rail.MeanTraffic{Rate: rates(5*gb, 0)}, own: 4 << 30, says: "going in"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := bareNode(t, "a")
+			n.UseTraffic(func(rail.Rail) (rail.MeanTraffic, bool) {
+				tc.mean.Over = 5 * time.Second
+				return tc.mean, true
+			})
+			if tc.own > 0 {
+				n.recent.add(tc.own)
+			}
+			time.Sleep(3 * time.Second)
+			r := localRail{capacity: 10 * gb, portCapacity: 20 * gb}
+			r.Name = "0"
+			start := time.Now()
+			f := n.busy(t.Context(), []localRail{r, r}, 0.2) // each had half of the probe's own
+			if (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) || time.Since(start) > 0 {
+				t.Errorf("%s: %v after %v, want %q", tc.why, f, time.Since(start), tc.says)
+			}
+		})
+	}
+}
+
+// TestSharedPort: two functions of one physical port are one in its counters, which count both.
+func TestSharedPort(t *testing.T) {
+	const mb = 1e6
+	rails := make([]localRail, 2)
+	before, now := map[string]rail.Traffic{}, map[string]rail.Traffic{}
+	at := time.Unix(1000, 0)
+	for i := range rails {
+		r := &rails[i]
+		r.Name, r.capacity, r.portCapacity, r.status.Limits.PortKey = fmt.Sprint(i), 50*mb, 100*mb, "port"
+		before[r.Name] = rail.Traffic{At: at, Physical: true}
+		now[r.Name] = rail.Traffic{At: at.Add(time.Second), Physical: true, Port: [2]uint64{rail.Transmit: 95 * mb}}
+	}
+	for _, tc := range []struct {
+		sent []int64
+		says string
+	}{{[]int64{40 * mb, 40 * mb}, ""}, {[]int64{80 * mb, 0}, ""}, {[]int64{40 * mb, 0}, "43 %"}} {
+		g := guard{rails: rails, above: 0.2, burst: newBurstProgress([]worker.Load{{Rail: "0"}, {Rail: "1"}})}
+		g.burst.set(at, tc.sent)
+		count := 0
+		for r, d := range deltas(rails, before, now) {
+			f := g.judge(r, d)
+			if count++; (f == nil) != (tc.says == "") || f != nil && !strings.Contains(f.Detail, tc.says) {
+				t.Errorf("%v: %v, want %q", tc.sent, f, tc.says)
+			}
+		}
+		if count != 1 {
+			t.Errorf("%d ports", count)
+		}
+	}
+}
+
 // TestBusyLate: late interface statistics count the previous round, which is not traffic of others.
 func TestBusyLate(t *testing.T) {
-	for moved, want := range map[int64]bool{0: true, 100 << 20: false} {
+	for moved, want := range map[int64]bool{0: true, 1000 << 20: false} {
 		synctest.Test(t, func(t *testing.T) {
 			n := bareNode(t, "a")
 			dir := filepath.Join(n.opts.Sysfs, "class/net/eth0/statistics")
@@ -127,7 +241,7 @@ func TestBusyLate(t *testing.T) {
 			}
 			file(t, filepath.Join(dir, "rx_bytes"), "0\n")
 			file(t, filepath.Join(dir, "tx_bytes"), "0\n")
-			time.AfterFunc(busyWindow/2, func() { file(t, filepath.Join(dir, "tx_bytes"), fmt.Sprintln(105<<20)) })
+			time.AfterFunc(time.Second, func() { file(t, filepath.Join(dir, "tx_bytes"), fmt.Sprintln(1300<<20)) })
 			n.recent.add(moved)
 			r := localRail{capacity: 1e9}
 			r.Name, r.Netdev, r.Dir, r.Port = "0", "eth0", t.TempDir(), 1
@@ -170,7 +284,7 @@ func TestGuardWaitsForWord(t *testing.T) {
 			defer cancel()
 			var wire sync.WaitGroup
 			defer wire.Wait()
-			sent, start := newBurstProgress([]string{"0"}, 8<<20), time.Now()
+			sent, start := newBurstProgress([]worker.Load{{Rail: "0", Chunk: 1 << 20, Depth: 8}}), time.Now()
 			count := func() {
 				file(t, filepath.Join(counters, "port_xmit_data"),
 					fmt.Sprintf("%d\n", int64(capacity*time.Since(start).Seconds()/4)))
@@ -272,7 +386,6 @@ func TestBusyDuring(t *testing.T) {
 		t.Run(fmt.Sprint(tc.node, " rail ", tc.rail), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 2, func(_ string, _ int, d *fakeverbs.Device) { d.Rate = 4e6 })
-			p.opts.Transfer = 32 << 20
 			var at time.Time
 			var stop func()
 			res := p.during(failure.StageSolo, func() {
@@ -290,7 +403,6 @@ func TestBusyDuring(t *testing.T) {
 			stop()
 			p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
 			p.fabric.Set("a", "mlx5_1", func(k *fakeverbs.Knobs) { k.Rate = 200e6 })
-			p.opts.Transfer = 1 << 20
 			if res = p.round(); res.Reason != tc.next || (res.Outcome == OK) != (tc.next == "") {
 				t.Errorf("right afterwards: %s because of %q: %s", res.Outcome, res.Reason, res.Detail)
 			}

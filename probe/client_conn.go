@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -175,8 +176,12 @@ func (c *client) challengeFailure(
 ) error {
 	var f failure.Failure
 	isFailure := json.Unmarshal(text, &f) == nil && f.Reason != ""
-	current := res.Header.Get(headerProtocol) != ""
+	header := res.Header.Get(headerProtocol)
+	version, _ := strconv.Atoi(header) // 0 if it is none
+	current := header != ""
 	switch {
+	case version > 1 && version < protocolVersion:
+		return versionFailure(stage, version, "")
 	case !current && res.StatusCode == http.StatusUnauthorized && isFailure && f.Reason == failure.Unauthorized:
 		return versionFailure(stage, 1, "")
 	case !current && res.StatusCode == http.StatusNotFound && !isFailure:

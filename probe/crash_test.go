@@ -63,7 +63,6 @@ func TestWorkerStopped(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
 	p.opts.Timeout = 40 * time.Second
-	p.opts.Transfer = 1 << 20
 	before := p.a.worker
 	start := time.Now()
 	go func() {
@@ -108,11 +107,10 @@ func TestWorkerHangsThere(t *testing.T) {
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []failure.Stage{failure.StageHello, failure.StageLease, failure.StageConnect,
-		failure.StageReach, failure.StageSolo, failure.StageStatic, failure.StageStealing, failure.StageBaseline} {
+		failure.StageReach, failure.StageSolo, failure.StageStriped, failure.StageBaseline} {
 		t.Run(string(stage), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 2, nil)
-			p.opts.Transfer = 8 << 20
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var at time.Time
@@ -148,8 +146,9 @@ func TestCancel(t *testing.T) {
 func TestBudgetOfBrokenRound(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, slowly)
-	p.opts.Budget = 64 << 20 // 19 kB a second
-	p.b.answerBudget.resize(p.opts.Budget)
+	const budget = 64 << 20 // 19 kB a second
+	p.opts.Budget = Budget{Bytes: budget}
+	p.setBudget(budget)
 	ctx, cancel := context.WithCancel(t.Context())
 	res := Bench(ctx, p.a, p.opts, p.peer, func(g Progress) {
 		if g.Stage == failure.StageSolo && g.Done > 1<<20 {
@@ -160,9 +159,9 @@ func TestBudgetOfBrokenRound(t *testing.T) {
 		t.Errorf("%s because of %q, %d bytes", res.Outcome, res.Reason, res.Bytes)
 	}
 	p.clean()
-	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining(),
-		"answered": p.b.answerBudget.remaining()} {
-		if used := float64(p.opts.Budget) - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
+	for what, left := range map[string]float64{"asked": p.a.askBudget.remaining() * p.rate("a"),
+		"answered": p.answerBytes()} {
+		if used := budget - left; used < 0.9*float64(res.Bytes) || used > float64(res.Bytes) {
 			t.Errorf("%s: charged %.0f bytes of %d", what, used, res.Bytes)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,27 +17,24 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// How addresses of DNS names become peers. An address that is no longer in the answer remains a peer for a while: its
-// pod is being replaced, or its node is down, which rounds have to report.
+// How addresses of DNS names become peers. An address that is no longer in the answer stays in the list for a while:
+// its pod is being replaced, or its node is down, which rounds have to report.
 const (
-	lookupEvery      = 30 * time.Second
-	lookupTime       = 5 * time.Second // for one name
-	forgetAfter      = 5 * time.Minute
-	identifyTime     = 5 * time.Second  // for one address
-	identifyAllTime  = 2 * identifyTime // for all new ones
-	identifyParallel = 32
-	identifyTries    = 3               // after which a silent address is a peer without a name
-	identifyPause    = 2 * time.Minute // likewise, if there was no time to ask
-	maxPeers         = 10000           // of all names together
+	lookupEvery = 30 * time.Second // of a name
+	readEvery   = 5 * time.Second  // of files
+	lookupTime  = 5 * time.Second  // for one name or pattern
+	forgetAfter = 5 * time.Minute
+	maxNodes    = 10000 // of all names and files together
+
+	lookupParallel = 32 // names of configured peers
+	filePrefix     = "file:"
 )
 
 // target is one node to ask.
 type target struct {
 	address string // host:port
-	node    string // name that it reports; empty: not yet
 	tlsName string // that its certificate must contain; empty: its host
-	found   bool   // by a DNS name: its address means nothing to people
-	pending bool   // it may still report its name
+	found   bool   // by a name or file: its address means nothing to people
 }
 
 func (t target) security(s Security) Security {
@@ -44,71 +42,66 @@ func (t target) security(s Security) Security {
 	return s
 }
 
-// directory finds the nodes behind DNS names: all addresses but this node's own, each node once.
+// directory finds the nodes of DNS names and files, and chooses whom of them to ask. Nobody else is contacted.
 type directory struct {
-	node        *Node
-	resolved    func(name string, peers int, err error)
-	names       []*dnsName
-	every       time.Duration // between two lookups
-	askIdentity func(context.Context, target) (node, instance string, err error)
+	node     *Node
+	opts     Options
+	resolved func(name string, peers int, err error)
+	sources  []*source
+	now      func() time.Time // wall clock: the day
 
-	members    map[string]*member // by host:port
-	configured map[string]*member // peers that are configured by address; a found one may be one of them
+	nodes   map[string]target // all that were found, by address
+	own     []string          // of these, this node's
+	ring    ring              // of nodes
+	ringDay string
 
-	mu    sync.Mutex // protects stats
-	stats map[string]*NameStats
+	configured     map[string][]string // addresses of each configured peer
+	nextConfigured time.Time           // when to look them up
+
+	mu    sync.Mutex // protects all following fields
+	stats []NameStats
+	self  string // address at which this node answered itself; empty: none
 }
 
-// dnsName is one name of many nodes.
-type dnsName struct {
-	address    string // host:port
-	host, port string
-	seen       map[netip.Addr]time.Time // when each address was last in an answer
-	answered   time.Time                // when the last answer arrived
+// source is a DNS name or the pattern of files.
+type source struct {
+	name   string // as configured
+	every  time.Duration
+	tls    string                                      // target.tlsName of its nodes
+	lookup func(ctx context.Context) ([]string, error) // with an error: those known so far
+
+	next       time.Time // when to look up
+	addresses  []string
+	err        error
 	lastReport string
 }
 
-// member is one address.
-type member struct {
-	target
-	instance    string // of its process; empty: it has not answered yet
-	tries       int    // attempts without an answer
-	since       time.Time
-	self        bool   // it is this node
-	duplicateOf string // address of another member, or of a configured peer, that is the same node
-}
-
-// newDirectory returns the directory of the options' DNS names, nil without any. resolved is called for a name when the
-// number of its peers or its error changes.
+// newDirectory returns the directory of the options' DNS names and files, nil without any. resolved is called for one
+// when the number of its peers or its error changes.
 func newDirectory(node *Node, opts Options, resolved func(name string, peers int, err error)) *directory {
-	if len(opts.DNS) == 0 {
+	if len(opts.DNS)+len(opts.Files) == 0 {
 		return nil
 	}
-	d := &directory{node: node, resolved: resolved, every: lookupEvery, members: map[string]*member{},
-		configured: map[string]*member{}, stats: map[string]*NameStats{}}
-	for _, peer := range opts.Peers {
-		d.configured[peer] = &member{target: target{address: peer}}
-	}
+	d := &directory{node: node, opts: opts, resolved: resolved, now: time.Now, configured: map[string][]string{}}
 	for _, name := range opts.DNS {
 		host, port, _ := net.SplitHostPort(name) // the configuration has checked it
-		d.names = append(d.names, &dnsName{address: name, host: host, port: port, seen: map[netip.Addr]time.Time{}})
-		d.stats[name] = &NameStats{Name: name, Lookups: map[string]uint64{}}
+		n := &dnsName{host: host, port: port, resolve: node.opts.Lookup, seen: map[netip.Addr]time.Time{}}
+		d.sources = append(d.sources, &source{name: name, every: lookupEvery, tls: strings.TrimSuffix(host, "."),
+			lookup: n.lookup})
 	}
-	d.askIdentity = func(ctx context.Context, t target) (string, string, error) {
-		c, err := newClient(t.address, credentials{t.security(opts.Security), node.secrets})
-		if err != nil {
-			return "", "", err
-		}
-		defer c.close()
-		h, err := c.hello(ctx)
-		return h.Node, h.Instance, err
+	for _, pattern := range opts.Files {
+		d.sources = append(d.sources, &source{name: filePrefix + pattern, every: readEvery,
+			lookup: newPeerFiles(pattern).lookup})
+	}
+	for _, s := range d.sources {
+		d.stats = append(d.stats, NameStats{Name: s.name, Lookups: map[string]uint64{}})
 	}
 	return d
 }
 
-// run looks up all names periodically and sends their nodes, until ctx is done.
+// run looks up all names and files periodically and sends the nodes to ask, until ctx is done.
 func (d *directory) run(ctx context.Context, found chan<- []target) {
-	tick := time.NewTicker(d.every)
+	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	for {
 		list := d.refresh(ctx)
@@ -125,213 +118,215 @@ func (d *directory) run(ctx context.Context, found chan<- []target) {
 	}
 }
 
-// refresh looks up all names and returns their nodes, sorted by address. A name whose lookup fails keeps its nodes.
+// refresh looks up what is due and returns the nodes to ask. A name or file whose lookup fails keeps its nodes.
 func (d *directory) refresh(ctx context.Context) []target {
-	errs := make([]error, len(d.names))
-	var lookups sync.WaitGroup
-	for i, name := range d.names {
-		lookups.Go(func() { errs[i] = d.resolve(ctx, name) })
-	}
-	lookups.Wait()
-	present := d.present()
-	maps.DeleteFunc(d.members, func(address string, _ *member) bool { return present[address] == nil })
-	d.identify(ctx, present)
-	d.removeMoved(present)
-	var list []target
-	count := map[*dnsName]int{}
-	for _, address := range slices.Sorted(maps.Keys(d.members)) {
-		m := d.members[address]
-		if !m.self && d.members[m.duplicateOf] == nil && d.configured[m.duplicateOf] == nil {
-			t := m.target
-			t.pending = m.instance == "" && m.tries < identifyTries && time.Since(m.since) < identifyPause
-			list = append(list, t)
-			count[present[address]]++
-		}
-	}
-	if ctx.Err() == nil {
-		d.report(errs, count)
-	}
-	return list
-}
-
-func (d *directory) resolve(ctx context.Context, name *dnsName) error {
-	ctx, cancel := context.WithTimeout(ctx, lookupTime)
-	defer cancel()
-	addrs, err := d.node.opts.Lookup(ctx, name.host)
-	if err != nil {
-		return err
-	}
 	now := time.Now()
-	name.answered = now
-	for _, a := range addrs {
-		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
-			name.seen[a] = now
-		}
-	}
-	maps.DeleteFunc(name.seen, func(_ netip.Addr, seen time.Time) bool { return now.Sub(seen) >= forgetAfter })
-	return nil
-}
-
-func (n *dnsName) removed(a netip.Addr) bool { return n.seen[a].Before(n.answered) }
-
-// addresses are those of the last answer, then those removed since, both in order.
-func (n *dnsName) addresses() []netip.Addr {
-	return slices.SortedFunc(maps.Keys(n.seen), func(a, b netip.Addr) int {
-		switch removed := n.removed(a); {
-		case removed == n.removed(b):
-			return a.Compare(b)
-		case removed:
-			return 1
-		}
-		return -1
-	})
-}
-
-// present are the addresses of all names, without this node's own, and the name of each.
-func (d *directory) present() map[string]*dnsName {
-	own := map[netip.Addr]bool{}
-	byNetdev, _ := d.node.opts.Addresses() // without them, identify finds this node
-	for _, prefixes := range byNetdev {
-		for _, p := range prefixes {
-			own[p.Addr().Unmap()] = true
-		}
-	}
-	present := map[string]*dnsName{}
-	for _, name := range d.names {
-		for _, a := range name.addresses() {
-			address := net.JoinHostPort(a.String(), name.port)
-			if own[a] || present[address] != nil {
-				continue
-			}
-			if len(present) == maxPeers {
-				break
-			}
-			present[address] = name
-		}
-	}
-	return present
-}
-
-// identify asks the addresses that have not answered yet for the name and instance of their node: names are the labels
-// of peers, and the base of the schedule. An address that does not answer is a peer all the same, and its rounds fail.
-func (d *directory) identify(ctx context.Context, present map[string]*dnsName) {
-	var ask []*member
-	for _, address := range slices.Sorted(maps.Keys(present)) {
-		m := d.members[address]
-		if m == nil {
-			m = &member{since: time.Now(),
-				target: target{address: address, tlsName: strings.TrimSuffix(present[address].host, "."), found: true}}
-			d.members[address] = m
-		}
-		if m.instance == "" {
-			ask = append(ask, m)
-		}
-	}
-	if len(ask) == 0 {
-		return
-	}
-	// In an order that differs between nodes: in a fleet that starts at once, all would ask the same nodes first.
-	order := slices.SortedFunc(slices.Values(ask), func(a, b *member) int {
-		return cmp.Or(a.tries-b.tries, cmp.Compare(hash(a.address+d.node.instance), hash(b.address+d.node.instance)))
-	})
-	configured := slices.Collect(maps.Values(d.configured)) // again: they may have been restarted
-	for m, answer := range d.identifyAll(ctx, configured) {
-		m.instance = cmp.Or(answer.instance, m.instance)
-	}
-	answers := d.identifyAll(ctx, order)
-	// A node with addresses of both families is one node, and so is one that is also configured.
-	known := map[string]string{} // instance → address
-	for _, m := range slices.Concat(slices.Collect(maps.Values(d.members)), configured) {
-		if m.instance != "" && m.duplicateOf == "" {
-			known[m.instance] = m.address
-		}
-	}
-	for _, m := range ask {
-		answer := answers[m]
-		if answer.asked {
-			m.tries++
-		}
-		if m.node, m.instance = answer.node, answer.instance; m.instance == "" {
+	var lookups sync.WaitGroup
+	var looked []int
+	for i, s := range d.sources {
+		if now.Before(s.next) {
 			continue
 		}
-		m.self = m.instance == d.node.instance
-		if m.duplicateOf = known[m.instance]; m.duplicateOf == "" {
-			known[m.instance] = m.address
+		s.next = now.Add(s.every)
+		looked = append(looked, i)
+		lookups.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, lookupTime)
+			defer cancel()
+			s.addresses, s.err = s.lookup(ctx)
+		})
+	}
+	if !now.Before(d.nextConfigured) {
+		d.nextConfigured = now.Add(lookupEvery)
+		lookups.Go(func() { d.resolveConfigured(ctx) })
+	}
+	lookups.Wait()
+	if day := d.now().UTC().Format(time.DateOnly); len(looked) > 0 || day != d.ringDay {
+		count := d.merge(day)
+		if ctx.Err() == nil {
+			d.report(looked, count)
 		}
 	}
+	return d.choose()
 }
 
-// identity is the answer of a node; empty without one.
-type identity struct {
-	node, instance string
-	asked          bool // there was time to
-}
-
-// identifyAll asks the members in order, some at a time: there may not be time for all.
-func (d *directory) identifyAll(ctx context.Context, all []*member) map[*member]identity {
-	end := time.Now().Add(identifyAllTime)
-	ctx, cancel := context.WithDeadline(ctx, end)
+// resolveConfigured looks up the names of configured peers: one that is found as well is one peer.
+func (d *directory) resolveConfigured(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
-	list := make([]identity, len(all))
-	var asking errgroup.Group
-	asking.SetLimit(identifyParallel)
-	for i, m := range all {
-		asking.Go(func() error {
-			if ctx.Err() != nil || !time.Now().Before(end) {
-				return nil // the next lookup asks it
+	var all errgroup.Group
+	all.SetLimit(lookupParallel)
+	answers := make([][]string, len(d.opts.Peers))
+	for i, peer := range d.opts.Peers {
+		host, port, _ := net.SplitHostPort(peer)
+		all.Go(func() error {
+			addrs, err := d.node.opts.Lookup(ctx, host) // of an address, that address
+			for _, a := range addrs {
+				answers[i] = append(answers[i], net.JoinHostPort(a.Unmap().String(), port))
 			}
-			ctx, cancel := context.WithTimeout(ctx, identifyTime)
-			defer cancel()
-			list[i].asked = true
-			if node, instance, err := d.askIdentity(ctx, m.target); err == nil {
-				list[i].node, list[i].instance = node, instance
+			if err != nil {
+				answers[i] = d.configured[peer]
 			}
 			return nil
 		})
 	}
-	_ = asking.Wait() // no function returns an error
-	answers := map[*member]identity{}
-	for i, m := range all {
-		answers[m] = list[i]
+	_ = all.Wait() // no function returns an error
+	for i, peer := range d.opts.Peers {
+		d.configured[peer] = append(answers[i], canonical(peer))
 	}
-	return answers
 }
 
-// removeMoved removes an address that is no longer in the answer when another process of its node has answered at one
-// that is: a pod was replaced.
-func (d *directory) removeMoved(present map[string]*dnsName) {
-	removed, here := map[string][]*member{}, map[string][]string{} // by node: members, instances
-	addr := func(address string) netip.Addr { a, _ := netip.ParseAddrPort(address); return a.Addr() }
-	for address, m := range d.members {
-		switch {
-		case m.node == "":
-		case present[address].removed(addr(address)):
-			removed[m.node] = append(removed[m.node], m)
-		default:
-			here[m.node] = append(here[m.node], m.instance)
-		}
-	}
-	for node, members := range removed {
-		for _, m := range members {
-			if len(here[node]) > 0 && !slices.Contains(here[node], m.instance) {
-				delete(present[m.address].seen, addr(m.address))
-				delete(d.members, m.address)
+// merge makes nodes of the addresses of all sources, and returns how many each has, without this node.
+func (d *directory) merge(day string) (count []int) {
+	nodes, from := map[string]target{}, map[string]int{}
+	for i, s := range d.sources {
+		for _, address := range slices.Sorted(slices.Values(s.addresses)) {
+			if _, known := nodes[address]; !known && len(nodes) < maxNodes {
+				nodes[address], from[address] = target{address: address, tlsName: s.tls, found: true}, i
 			}
 		}
 	}
+	count = make([]int, len(d.sources))
+	if own := d.ownOf(nodes); len(own) > 0 {
+		d.own = own
+	} else { // an interface without its address for a moment does not change whom to ask
+		d.own = slices.DeleteFunc(d.own, func(address string) bool { _, listed := nodes[address]; return !listed })
+	}
+	for address, i := range from {
+		if !slices.Contains(d.own, address) {
+			count[i]++
+		}
+	}
+	if day != d.ringDay || !maps.Equal(nodes, d.nodes) {
+		d.nodes, d.ringDay, d.ring = nodes, day, newRing(slices.Collect(maps.Keys(nodes)), d.now())
+	}
+	return count
 }
 
-func (d *directory) report(errs []error, count map[*dnsName]int) {
+// ownOf returns the addresses of this node in order: its own, with the port on which it answers, or its own name.
+func (d *directory) ownOf(nodes map[string]target) (own []string) {
+	host, port, err := net.SplitHostPort(d.opts.Listen)
+	if err != nil {
+		return nil // it answers nobody
+	}
+	hostName, _ := os.Hostname()
+	hosts := []string{host, d.node.name(), hostName}
+	if a, err := netip.ParseAddr(host); host == "" || err == nil && a.IsUnspecified() {
+		hosts = append(hosts, "127.0.0.1", "::1")
+		byNetdev, _ := d.node.opts.Addresses() // without them, rounds find this node
+		for _, prefixes := range byNetdev {
+			for _, p := range prefixes {
+				hosts = append(hosts, p.Addr().String())
+			}
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, name := range d.names {
-		result := lookupResult(errs[i])
-		st := d.stats[name.address]
-		st.Peers = count[name]
-		st.Lookups[result]++
-		if report := fmt.Sprint(result, st.Peers); report != name.lastReport {
-			name.lastReport = report
-			d.resolved(name.address, st.Peers, errs[i])
+	for _, address := range append(joined(hosts, port), d.self) {
+		if _, listed := nodes[address]; listed {
+			own = append(own, address)
+		}
+	}
+	slices.Sort(own)
+	return slices.Compact(own)
+}
+
+func joined(hosts []string, port string) (list []string) {
+	for _, host := range hosts {
+		if host != "" {
+			list = append(list, canonical(net.JoinHostPort(host, port)))
+		}
+	}
+	return list
+}
+
+// choose returns the nodes that follow this one in the ring, in order of address, without those that are configured as
+// well.
+func (d *directory) choose() []target {
+	self := d.node.name()
+	if len(d.own) > 0 {
+		self = d.own[0]
+	}
+	next := d.ring.after(self, d.now(), d.opts.Fanout+len(d.own))
+	next = slices.DeleteFunc(next, func(address string) bool { return slices.Contains(d.own, address) })
+	list := []target{}
+	for _, address := range next[:min(len(next), d.opts.Fanout)] {
+		if !d.isConfigured(address) {
+			list = append(list, d.nodes[address])
+		}
+	}
+	slices.SortFunc(list, func(a, b target) int { return cmp.Compare(a.address, b.address) })
+	return list
+}
+
+func (d *directory) isConfigured(address string) bool {
+	for _, known := range d.configured {
+		if slices.Contains(known, address) {
+			return true
+		}
+	}
+	return false
+}
+
+// setSelf records that this node answered itself at an address: through a translated address, or another name.
+func (d *directory) setSelf(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.self = address
+}
+
+// canonical returns host:port in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: all nodes
+// must have the same address of a node.
+func canonical(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
+}
+
+// dnsName is a name with an address for each node.
+type dnsName struct {
+	host, port string
+	resolve    func(ctx context.Context, host string) ([]netip.Addr, error)
+	seen       map[netip.Addr]time.Time // when each address was last in an answer
+}
+
+// lookup returns the addresses of the last minutes. A node with addresses of both families is one: if there are IPv4
+// addresses, the others do not count.
+func (n *dnsName) lookup(ctx context.Context) (list []string, err error) {
+	addrs, err := n.resolve(ctx, n.host)
+	if now := time.Now(); err == nil {
+		for _, a := range addrs {
+			if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
+				n.seen[a] = now
+			}
+		}
+		maps.DeleteFunc(n.seen, func(_ netip.Addr, seen time.Time) bool { return now.Sub(seen) >= forgetAfter })
+	}
+	both := slices.ContainsFunc(slices.Collect(maps.Keys(n.seen)), netip.Addr.Is4)
+	for a := range n.seen {
+		if a.Is4() || !both {
+			list = append(list, net.JoinHostPort(a.String(), n.port))
+		}
+	}
+	return list, err
+}
+
+func (d *directory) report(looked []int, count []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, s := range d.sources {
+		d.stats[i].Peers = count[i]
+		if slices.Contains(looked, i) {
+			d.stats[i].Lookups[lookupResult(s.err)]++
+		}
+		report := fmt.Sprint(lookupResult(s.err), count[i])
+		if strings.HasPrefix(s.name, filePrefix) { // of a name, the text differs each time
+			report = fmt.Sprint(s.err, count[i])
+		}
+		if report != s.lastReport {
+			s.lastReport = report
+			d.resolved(s.name, count[i], s.err)
 		}
 	}
 }
@@ -354,7 +349,7 @@ func lookupResult(err error) string {
 		return lookupOK
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &dns) && dns.IsTimeout:
 		return lookupTimeout
-	case dns != nil && dns.IsNotFound:
+	case dns != nil && dns.IsNotFound, errors.Is(err, os.ErrNotExist):
 		return lookupNotFound
 	}
 	return lookupFailed
@@ -367,11 +362,9 @@ func (d *directory) Stats() []NameStats {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []NameStats
-	for _, name := range d.names {
-		st := *d.stats[name.address]
-		st.Lookups = maps.Clone(st.Lookups)
-		list = append(list, st)
+	list := slices.Clone(d.stats)
+	for i := range list {
+		list[i].Lookups = maps.Clone(list[i].Lookups)
 	}
 	return list
 }

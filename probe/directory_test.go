@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,14 +19,13 @@ import (
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
-// zone is a DNS with one name, and the nodes at its addresses.
+// zone is a DNS with the name of all nodes.
 type zone struct {
 	mu       sync.Mutex
 	addrs    []string
 	err      error
-	nodes    map[string]string // address → node; its instance is the same word, and after a slash which one
-	greeted  []string
-	resolved []string // what was told of the name
+	others   map[string]string // further names → address
+	resolved []string          // what was reported of the name
 }
 
 func (z *zone) set(err error, addrs ...string) {
@@ -39,6 +37,9 @@ func (z *zone) set(err error, addrs ...string) {
 func (z *zone) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	if a := z.others[host]; a != "" {
+		return []netip.Addr{netip.MustParseAddr(a)}, nil
+	}
 	if host != "peers.ns.svc" {
 		return nil, fmt.Errorf("asked for %q", host)
 	}
@@ -49,33 +50,18 @@ func (z *zone) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 	return list, z.err
 }
 
-func (z *zone) greet(_ context.Context, t target) (node, instance string, err error) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.greeted = append(z.greeted, t.address)
-	host, _, _ := net.SplitHostPort(t.address)
-	if node = z.nodes[host]; node == "" {
-		return "", "", errors.New("nobody answers")
-	}
-	node, _, _ = strings.Cut(node, "/")
-	return node, z.nodes[host], nil
-}
-
-// directory is that of the node "self" with the address 10.0.0.1.
-func (z *zone) directory(t *testing.T, static ...string) (*directory, *Node) {
+// directory is that of the node "self" with the address 10.0.0.1, which asks all others.
+func (z *zone) directory(t *testing.T, static ...string) *directory {
 	n := bareNode(t, "self")
-	n.instance = "self"
 	n.opts.Lookup = z.lookup
 	n.opts.Addresses = func() (map[string][]netip.Prefix, error) {
 		return map[string][]netip.Prefix{"eth0": {netip.MustParsePrefix("10.0.0.1/24")}}, nil
 	}
 	opts := z.options()
-	opts.Peers = static
-	d := newDirectory(n, opts, func(name string, peers int, err error) {
+	opts.Peers, opts.Listen, opts.Fanout = static, ":10092", 100
+	return newDirectory(n, opts, func(name string, peers int, err error) {
 		z.resolved = append(z.resolved, fmt.Sprint(name, " ", peers, " ", err))
 	})
-	d.askIdentity = z.greet
-	return d, n
 }
 
 func (z *zone) options() Options {
@@ -84,16 +70,17 @@ func (z *zone) options() Options {
 	return opts
 }
 
-// listed looks up the names and returns their nodes.
+// listed looks up the names and returns the nodes to ask, in order.
 func listed(t *testing.T, d *directory) string {
 	t.Helper()
 	var list []string
 	for _, m := range d.refresh(t.Context()) {
-		list = append(list, m.address+"="+m.node)
+		list = append(list, m.address)
 		if m.tlsName != "peers.ns.svc" || !m.found {
 			t.Errorf("%+v", m)
 		}
 	}
+	slices.Sort(list)
 	return strings.Join(list, " ")
 }
 
@@ -102,10 +89,10 @@ var errNone = &net.DNSError{Err: "no such host", Name: "peers.ns.svc", IsNotFoun
 // TestDirectory: the peers and events after each answer for one name.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := &zone{nodes: map[string]string{"10.0.0.2": "b", "10.0.0.3": "c", "fd00::3": "c", "10.0.0.9": "self"}}
-		d, n := z.directory(t)
-		defer n.Close()
-		const b, c, e = "10.0.0.2:10092=b", "10.0.0.3:10092=c", "10.0.0.5:10092="
+		z := &zone{}
+		d := z.directory(t)
+		defer d.node.Close()
+		const b, c, e, f = "10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.5:10092", "[fd00::7]:10092"
 		for i, step := range []struct {
 			after time.Duration
 			err   error
@@ -114,22 +101,25 @@ func TestDirectory(t *testing.T) {
 			told  string // empty: nothing
 		}{
 			{0, errNone, nil, "", "peers.ns.svc:10092 0 lookup peers.ns.svc: no such host"},
-			{0, errNone, nil, "", ""},
-			// This node by its address, and by what it answers at another one; what is no address of a node.
-			{0, nil, []string{"10.0.0.2", "10.0.0.1", "10.0.0.9", "0.0.0.0", "ff02::1"}, b,
-				"peers.ns.svc:10092 1 <nil>"},
-			{0, nil, []string{"10.0.0.2"}, b, ""},
-			// A node with addresses of both families is one; who does not answer is a peer.
-			{0, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e,
+			{lookupEvery, errNone, nil, "", ""},
+			// Addresses of one family are used as they are.
+			{lookupEvery, nil, []string{"fd00::7"}, f, "peers.ns.svc:10092 1 <nil>"},
+			{forgetAfter, nil, []string{"10.0.0.2", "fd00::7"}, b, ""},
+			// This node by its address; what is no address of a node; both families of a node.
+			{lookupEvery, nil, []string{"10.0.0.2", "10.0.0.1", "0.0.0.0", "ff02::1", "fd00::2", "fd00::1"}, b, ""},
+			{lookupEvery, nil, []string{"fd00::3", "10.0.0.5", "::ffff:10.0.0.3", "10.0.0.2"}, b + " " + c + " " + e,
 				"peers.ns.svc:10092 3 <nil>"},
+			{lookupEvery - 1, nil, nil, b + " " + c + " " + e, ""}, // not due yet
 			{time.Hour, errors.New("refused"), nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 refused"},
-			{0, context.DeadlineExceeded, nil, b + " " + c + " " + e, "peers.ns.svc:10092 3 context deadline exceeded"},
-			{0, nil, []string{"10.0.0.2", "10.0.0.3", "fd00::3", "10.0.0.5"}, b + " " + c + " " + e,
+			{lookupEvery, errors.New("refused, port 4711"), nil, b + " " + c + " " + e, ""},
+			{lookupEvery, context.DeadlineExceeded, nil, b + " " + c + " " + e,
+				"peers.ns.svc:10092 3 context deadline exceeded"},
+			{lookupEvery, nil, []string{"10.0.0.2", "10.0.0.3", "10.0.0.5"}, b + " " + c + " " + e,
 				"peers.ns.svc:10092 3 <nil>"},
 			// A pod that is replaced is away for a moment, one that is deleted for good.
-			{time.Minute, nil, []string{"fd00::3"}, b + " " + c + " " + e, ""},
-			{forgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "fd00::3"}, b + " " + c + " " + e, ""},
-			{time.Minute, nil, []string{"10.0.0.2", "fd00::3"}, b + " [fd00::3]:10092=c", "peers.ns.svc:10092 2 <nil>"},
+			{time.Minute, nil, []string{"10.0.0.3"}, b + " " + c + " " + e, ""},
+			{forgetAfter - 2*time.Minute, nil, []string{"10.0.0.2", "10.0.0.3"}, b + " " + c + " " + e, ""},
+			{time.Minute, nil, []string{"10.0.0.2", "10.0.0.3"}, b + " " + c, "peers.ns.svc:10092 2 <nil>"},
 		} {
 			time.Sleep(step.after)
 			z.set(step.err, step.addrs...)
@@ -141,129 +131,129 @@ func TestDirectory(t *testing.T) {
 				t.Errorf("step %d: told %q, want %q", i, got, step.told)
 			}
 		}
-		const silent = "10.0.0.5:10092"
-		asked := len(z.greeted)
-		z.greeted = slices.DeleteFunc(z.greeted, func(a string) bool { return a == silent })
-		slices.Sort(z.greeted)
-		want := []string{"10.0.0.2:10092", "10.0.0.3:10092", "10.0.0.9:10092", "[fd00::3]:10092"}
-		if diff := cmp.Diff(want, z.greeted); diff != "" || asked-len(z.greeted) != 6 {
-			t.Errorf("greeted %q, want each once, and %s each time, not %d times: %s", z.greeted, silent,
-				asked-len(z.greeted), diff)
-		}
-		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 7, "not_found": 2,
-			"failed": 1, "timeout": 1}}}
+		stats := []NameStats{{Name: "peers.ns.svc:10092", Peers: 2, Lookups: map[string]uint64{"ok": 8, "not_found": 2,
+			"failed": 2, "timeout": 1}}}
 		if diff := cmp.Diff(stats, d.Stats()); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-// TestGreetingOrder: nodes that start together and find the same addresses ask them in different orders: a node that is
-// asked by a thousand at once answers few.
-func TestGreetingOrder(t *testing.T) {
+// TestDirectorySelf: a node is known by its address and port, by its name and port, and by its own answer.
+func TestDirectorySelf(t *testing.T) {
+	const other = "10.0.0.2:10092"
+	for _, tc := range []struct {
+		name, listen string
+		list         []string
+		learned      string
+		want         []string
+	}{
+		{"all addresses", ":10092", []string{"10.0.0.1:10092", other, "127.0.0.1:10092"}, "", []string{other}},
+		{"IPv6 that listens for IPv4", "[::]:10092", []string{"10.0.0.1:10092", other}, "", []string{other}},
+		{"another port", ":10092", []string{"10.0.0.1:10092", "10.0.0.1:7000", other}, "",
+			[]string{"10.0.0.1:7000", other}},
+		{"one of its addresses", "10.0.0.1:10092", []string{"10.0.0.1:10092", "127.0.0.1:10092"}, "",
+			[]string{"127.0.0.1:10092"}},
+		{"its name", ":10092", []string{"self:10092", "self:7000", other}, "", []string{"self:7000", other}},
+		{"a translated address", ":10092", []string{"192.0.2.1:10092", other}, "192.0.2.1:10092", []string{other}},
+		{"it answers nobody", "", []string{"10.0.0.1:10092", other}, "", []string{"10.0.0.1:10092", other}},
+	} {
+		d := (&zone{}).directory(t)
+		d.opts.Listen = tc.listen
+		d.sources = []*source{{lookup: func(context.Context) ([]string, error) { return tc.list, nil }}}
+		d.setSelf(tc.learned)
+		var got []string
+		for _, m := range d.refresh(t.Context()) {
+			got = append(got, m.address)
+		}
+		slices.Sort(got)
+		slices.Sort(tc.want)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
+		}
+		if n := d.Stats()[0].Peers; n != len(tc.want) {
+			t.Errorf("%s: %d peers in the statistics", tc.name, n)
+		}
+	}
+}
+
+// TestDirectoryKnowsConfigured: a peer that is configured and found is one peer.
+func TestDirectoryKnowsConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := map[string]int{}
-		for _, instance := range []string{"one", "another"} {
-			z := &zone{}
-			for i := range 200 {
-				z.addrs = append(z.addrs, fmt.Sprintf("10.1.0.%d", i))
-			}
-			d, n := z.directory(t)
-			n.instance = instance
-			d.askIdentity = func(ctx context.Context, _ target) (string, string, error) { // there is time for 64
-				<-ctx.Done()
-				return "", "", ctx.Err()
-			}
-			d.refresh(t.Context())
-			for address, m := range d.members {
-				asked[address] += m.tries
-			}
-			n.Close()
+		z := &zone{others: map[string]string{"spark-02": "10.0.0.2", "10.0.0.3": "10.0.0.3"}}
+		d := z.directory(t, "spark-02:10092", "10.0.0.3:10092", "spark-04:7000")
+		defer d.node.Close()
+		z.set(nil, "10.0.0.2", "10.0.0.3", "10.0.0.4")
+		const want = "10.0.0.4:10092"
+		if got := listed(t, d); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
-		both := 0
-		for _, times := range asked {
-			both += times / 2
-		}
-		if both > 30 { // 64²÷200 = 20 of independent orders
-			t.Errorf("of the 64 that each asks first both ask %d", both)
+		time.Sleep(lookupEvery)
+		delete(z.others, "spark-02") // it cannot be resolved any more
+		if got := listed(t, d); got != want {
+			t.Errorf("after a failure %q, want %q", got, want)
 		}
 	})
 }
 
-// TestDirectoryKnowsNodes: a node is one peer, however it is found and whenever it starts to answer.
-func TestDirectoryKnowsNodes(t *testing.T) {
+// TestDirectoryFanout: of many nodes those of the ring are asked, all others are not contacted, and the next day others
+// are asked, on the wall clock.
+func TestDirectoryFanout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := &zone{nodes: map[string]string{"10.0.0.2": "b"}}
-		d, n := z.directory(t, "spark-02:10092", "spark-07:10092")
-		defer n.Close()
-		for i, step := range []struct {
-			why   string
-			nodes map[string]string
-			addrs []string
-			want  string
-		}{
-			{"written, and found by its address", map[string]string{"spark-02": "b", "10.0.0.2": "b", "10.0.0.3": "c"},
-				[]string{"10.0.0.2", "10.0.0.3"}, "10.0.0.3:10092=c"},
-			{"both ends of one that was restarted", map[string]string{"spark-02": "b/2", "fd00::2": "b/2"},
-				[]string{"10.0.0.2", "10.0.0.3", "fd00::2"}, "10.0.0.3:10092=c"},
-			{"found by both families before it answers", nil, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4",
-				"fd00::4"}, "10.0.0.3:10092=c 10.0.0.4:10092= [fd00::4]:10092="},
-			{"it answers", map[string]string{"10.0.0.4": "d", "fd00::4": "d"},
-				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.4", "fd00::4"},
-				"10.0.0.3:10092=c 10.0.0.4:10092=d"},
-			{"it moves: a pod that was replaced", map[string]string{"10.0.0.14": "d/2"},
-				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14"}, "10.0.0.14:10092=d 10.0.0.3:10092=c"},
-			{"two nodes of one name", map[string]string{"10.0.0.15": "d/3"},
-				[]string{"10.0.0.2", "10.0.0.3", "fd00::2", "10.0.0.14", "10.0.0.15"},
-				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
-			{"it is this node, and says so late", nil, []string{"10.0.0.3", "10.0.0.9"},
-				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c 10.0.0.9:10092="},
-			{"it is this node", map[string]string{"10.0.0.9": "self"}, []string{"10.0.0.3", "10.0.0.9"},
-				"10.0.0.14:10092=d 10.0.0.15:10092=d 10.0.0.3:10092=c"},
-		} {
-			time.Sleep(time.Second)
-			maps.Copy(z.nodes, step.nodes)
-			z.set(nil, step.addrs...)
-			if got := listed(t, d); got != step.want {
-				t.Errorf("step %d, %s: %q, want %q", i, step.why, got, step.want)
+		z := &zone{}
+		for i := range 200 {
+			z.addrs = append(z.addrs, fmt.Sprintf("10.0.0.%d", i+1))
+		}
+		d := z.directory(t)
+		defer d.node.Close()
+		d.opts.Fanout = 4
+		now := anyDay
+		d.now = func() time.Time { return now }
+		asked := func() (list []string) {
+			for _, m := range d.refresh(t.Context()) {
+				list = append(list, m.address)
 			}
+			return list
+		}
+		var all []string
+		for _, a := range z.addrs {
+			all = append(all, a+":10092")
+		}
+		first := asked()
+		want := newRing(all, now).after("10.0.0.1:10092", now, 4)
+		if slices.Sort(want); !slices.Equal(first, want) {
+			t.Errorf("%q, want %q", first, want)
+		}
+		now = anyDay.Add(11 * time.Hour)
+		if got := asked(); !slices.Equal(got, first) {
+			t.Errorf("later that day %q, want %q", got, first)
+		}
+		now = anyDay.Add(13 * time.Hour)
+		if got := asked(); slices.Equal(got, first) || len(got) != 4 {
+			t.Errorf("the next day %q again", got)
 		}
 	})
 }
 
-// TestDirectoryBounds: an endless answer and a silent fleet are bounded.
+// TestDirectoryBounds: an endless answer and a silent DNS are bounded.
 func TestDirectoryBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{}
-		d, n := z.directory(t)
-		defer n.Close()
-		d.askIdentity = func(ctx context.Context, _ target) (string, string, error) {
-			<-ctx.Done()
-			return "", "", ctx.Err()
+		d := z.directory(t)
+		defer d.node.Close()
+		for i := range maxNodes + 50 {
+			z.addrs = append(z.addrs, netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)}).String())
 		}
-		var addrs []string
-		for i := range maxPeers + 50 {
-			addrs = append(addrs, netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)}).String())
-		}
-		z.set(nil, addrs...)
-		start := time.Now()
-		if got := len(d.refresh(t.Context())); got != maxPeers || time.Since(start) > identifyAllTime {
-			t.Errorf("%d peers after %v", got, time.Since(start))
-		}
-		for i := range addrs {
-			addrs[i] = netip.AddrFrom4([4]byte{12, 0, byte(i >> 8), byte(i)}).String()
-		}
-		time.Sleep(lookupEvery)
-		z.set(nil, addrs...)
-		if got := d.refresh(t.Context()); len(got) != maxPeers || !strings.HasPrefix(got[0].address, "12.") {
-			t.Errorf("after others took all places %d peers, the first %s", len(got), got[0].address)
+		if got := len(d.refresh(t.Context())); got != 100 || d.Stats()[0].Peers != maxNodes {
+			t.Errorf("%d peers of %d nodes", got, d.Stats()[0].Peers)
 		}
 		d.node.opts.Lookup = func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		start = time.Now()
-		if got := len(d.refresh(t.Context())); got != maxPeers || time.Since(start) > lookupTime+identifyAllTime {
+		d = newDirectory(d.node, d.opts, d.resolved)
+		start := time.Now()
+		if got := len(d.refresh(t.Context())); got != 0 || time.Since(start) > lookupTime {
 			t.Errorf("with a DNS that is silent %d peers after %v", got, time.Since(start))
 		}
 	})
@@ -290,128 +280,94 @@ func newFound(t *testing.T, static ...string) *foundPeers {
 	return f
 }
 
-func at(address, node string) target { return target{address: address, node: node, found: true} }
-
-// TestFoundPeers: a found peer keeps the label of the name that it first reported, and its series are announced before
-// its results.
-func TestFoundPeers(t *testing.T) {
-	f := newFound(t, "x:1")
-	told := func(want ...string) {
-		t.Helper()
-		if diff := cmp.Diff(want, f.told); diff != "" {
-			t.Error(diff)
-		}
-		f.told = nil
+// published sets the nodes that are found, and publishes them.
+func (f *foundPeers) published(addresses ...string) {
+	list := []target{}
+	for _, address := range addresses {
+		list = append(list, target{address: address, found: true})
 	}
-	set := func(changed bool, list ...target) {
-		t.Helper()
-		if got := f.set(list); got != changed {
-			t.Errorf("changed: %v", got)
-		}
-		f.publish()
-	}
-	told() // nobody, before the names were looked up
-	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"),
-		at("10.0.0.6:7", "self"))
-	told("[x:1 b 10.0.0.3 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]")
-	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""), at("10.0.0.4:7", "b"), at("10.0.0.5:7", "x:1"),
-		at("10.0.0.6:7", "self"))
-	told()
-	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
-	told("[x:1 b 10.0.0.3]")
-	// A pod that was replaced is the peer that it was.
-	set(true, at("10.0.0.12:7", "b"), at("10.0.0.3:7", ""))
-	set(true, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
-	told()
-	// It says its name at last, which the schedule goes by; one that left says something.
-	f.report("10.0.0.3:7", Result{Outcome: OK, PeerNode: "c"})
-	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.PeerUnreachable})
-	f.report("10.0.0.4:7", Result{Outcome: OK, PeerNode: "d"})
-	f.report("x:1", Result{Outcome: OK, PeerNode: "y"})
-	told()
-	// It says at last that it is this node, after it said that it is another: so it stays.
-	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self, PeerNode: "b"})
-	told()
-	// It turns out to be this node, seen through another address: gone, and not back.
-	f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self, PeerNode: ""})
-	told("[x:1 10.0.0.3]")
-	set(false, at("10.0.0.2:7", "b"), at("10.0.0.3:7", ""))
-	told()
-	if diff := cmp.Diff([]string{"10.0.0.3 ok", "b failed", "x:1 ok", "b failed"}, f.results); diff != "" {
-		t.Error(diff)
-	}
-	got := map[string]int{}
-	for address, one := range f.peers {
-		got[address] = one.rounds
-	}
-	if !cmp.Equal(got, map[string]int{"10.0.0.3:7": 1, "x:1": 1}) {
-		t.Errorf("rounds %v", got)
-	}
-	if due := f.schedule(map[string]bool{"x:1": true}); len(due) != 1 || due["10.0.0.3:7"].IsZero() {
-		t.Errorf("while x:1 is being asked, to be asked: %v", due)
-	}
-	f.untilDue("x:1")
-	if want := []string{"c", "self", "y"}; !slices.Equal(f.sortedNames, want) {
-		t.Errorf("the schedule goes by %q, want %q", f.sortedNames, want)
-	}
+	f.set(list)
+	f.publish()
 }
 
-// TestFoundPeersAreApart: no two peers have the same name, whatever they report and in whatever order.
+// ends ends a round with a peer that reports a name; an empty one cannot be reached.
+func (f *foundPeers) ends(address, node string) {
+	res := Result{Outcome: OK, Transport: RDMA, PeerNode: node}
+	if node == "" {
+		res = Result{Outcome: Failed, Transport: NoTransport, Reason: failure.PeerUnreachable}
+	}
+	f.report(address, res)
+}
+
+// TestFoundPeers: a found peer has series after its first round, under the name that it reports.
+func TestFoundPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFound(t, "x:1")
+		defer f.node.Close()
+		told := func(want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, f.told); diff != "" {
+				t.Error(diff)
+			}
+			f.told = nil
+		}
+		told() // nobody, before the names were looked up
+		f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
+		told("[x:1]")
+		f.ends("10.0.0.2:7", "b")
+		told("[x:1 b]")
+		f.ends("10.0.0.3:7", "") // by its address until it answers
+		told("[x:1 b 10.0.0.3]")
+		f.ends("10.0.0.3:7", "c")
+		told("[x:1 b c]")
+		f.ends("10.0.0.3:7", "d") // it keeps its first name
+		f.ends("10.0.0.3:7", "")
+		f.ends("x:1", "y")
+		f.ends("10.0.0.9:7", "z") // no peer
+		told()
+		time.Sleep(time.Minute) // no round for a whole cycle: its series show that
+		f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
+		told("[x:1 b c 10.0.0.4]")
+		f.published("10.0.0.5:7", "10.0.0.3:7") // the next day
+		told("[x:1 c]")
+		f.published("10.0.0.2:7", "10.0.0.3:7")
+		told()
+		f.report("10.0.0.2:7", Result{Outcome: Failed, Reason: failure.Self}) // this node, at another address
+		told()
+		if f.directory.self != "10.0.0.2:7" {
+			t.Errorf("this node is %q", f.directory.self)
+		}
+		want := []string{"b ok", "10.0.0.3 failed", "c ok", "c ok", "c failed", "x:1 ok"}
+		if diff := cmp.Diff(want, f.results); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestFoundPeersAreApart: no two peers have the same label, whatever they report and in whatever order.
 func TestFoundPeersAreApart(t *testing.T) {
 	f := newFound(t, "x:1")
 	for i, step := range []struct {
-		list []target
-		want string
+		reported [][2]string
+		want     string
 	}{
-		{[]target{at("10.0.0.2:7", "10.0.0.3:7")}, "[x:1 10.0.0.2:7]"},
-		{[]target{at("10.0.0.2:7", "10.0.0.3:7"), at("10.0.0.3:7", "self")}, "[x:1 10.0.0.2:7 10.0.0.3:7]"},
-		{[]target{at("10.0.0.2:7", ""), at("10.0.0.3:7", ""), at("10.0.0.4:7", "10.0.0.5:7"),
-			at("10.0.0.5:7", "10.0.0.6:7")}, "[x:1 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.5:7]"},
-		{[]target{at("10.0.0.4:7", ""), at("10.0.0.5:7", ""), at("10.0.0.6:7", "x:1")},
-			"[x:1 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7]"},
+		{[][2]string{{"10.0.0.2:7", "10.0.0.3:7"}}, "[x:1 10.0.0.2:7]"},
+		{[][2]string{{"10.0.0.2:7", "10.0.0.3:7"}, {"10.0.0.3:7", "self"}}, "[x:1 10.0.0.2:7 10.0.0.3:7]"},
+		{[][2]string{{"10.0.0.4:7", "b"}, {"10.0.0.5:7", "b"}, {"10.0.0.6:7", "x:1"}},
+			"[x:1 b 10.0.0.5:7 10.0.0.6:7]"},
+		{[][2]string{{"10.0.0.5:7", "b"}, {"10.0.0.4:7", "b"}}, "[x:1 10.0.0.5:7 b]"},
+		{[][2]string{{"10.0.0.5:7", "b"}}, "[x:1 10.0.0.5:7]"},
 	} {
-		f.set(step.list)
-		f.publish()
+		var list []string
+		for _, r := range step.reported {
+			list = append(list, r[0])
+		}
+		f.published(list...)
+		for _, r := range step.reported {
+			f.ends(r[0], r[1])
+		}
 		if got := f.told[len(f.told)-1]; got != step.want {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
-		}
-		if len(f.peers) != len(f.byName) {
-			t.Errorf("step %d: %d names of %d peers", i, len(f.byName), len(f.peers))
-		}
-	}
-}
-
-// TestFoundPeersAgree: nodes that find each other by one name compute the same tournament, each without itself.
-func TestFoundPeersAgree(t *testing.T) {
-	const nodes = 6
-	meet := map[string]time.Time{}
-	now := time.Unix(1_800_000_000, 0)
-	for i := range nodes {
-		f := newFound(t)
-		f.node.setName(fmt.Sprint("node-", i))
-		var list []target
-		for j := range nodes {
-			if j != i {
-				list = append(list, at(fmt.Sprintf("10.0.0.%d:7", j+1), fmt.Sprint("node-", j)))
-			}
-		}
-		f.set(list)
-		f.now = func() time.Time { return now }
-		for j := range nodes {
-			if j != i {
-				meet[fmt.Sprint(i, j)] = now.Add(f.untilDue(fmt.Sprintf("10.0.0.%d:7", j+1)))
-			}
-		}
-	}
-	for i := range nodes {
-		times := map[time.Time]bool{}
-		for j := range nodes {
-			if j != i {
-				times[meet[fmt.Sprint(i, j)]], times[meet[fmt.Sprint(j, i)]] = true, true
-			}
-		}
-		if len(times) != 2*(nodes-1) {
-			t.Errorf("node %d takes part in %d rounds at different moments, want %d", i, len(times), 2*(nodes-1))
 		}
 	}
 }
@@ -427,8 +383,9 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	z.set(nil, "127.0.0.1", own)
 	p.a.opts.Lookup = z.lookup
 	opts := p.opts
-	opts.DNS, opts.Interval, opts.Transfer = []string{"peers.ns.svc:" + port}, 2*time.Second, 1<<20
-	answeringAt(t, p.a, opts, net.JoinHostPort(own, port))
+	opts.DNS, opts.Interval = []string{"peers.ns.svc:" + port}, 2*time.Second
+	opts.Listen = net.JoinHostPort(own, port)
+	answeringAt(t, p.a, opts, opts.Listen)
 
 	var mu sync.Mutex
 	var told []string
@@ -442,7 +399,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 		defer mu.Unlock()
 		told = append(told, fmt.Sprint(peers))
 	}}.withDefaults())
-	prober.directory.every = 50 * time.Millisecond
+	prober.directory.sources[0].every = 0 // at every refresh
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { prober.Run(ctx) })
@@ -461,7 +418,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	if want := []string{"[b]", fmt.Sprintf("[b %s]", silent)}; !slices.Equal(told, want) {
+	if want := []string{"[]", "[b]", fmt.Sprintf("[b %s]", silent)}; !slices.Equal(told, want) {
 		t.Errorf("told of %q, want %q", told, want)
 	}
 	for _, r := range results["b"] {

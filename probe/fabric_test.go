@@ -34,7 +34,7 @@ type pairOfNodes struct {
 // device is rail i of a node. Its addresses can be bound on the loopback interface.
 func device(node string, i int, change func(*fakeverbs.Device)) fakeverbs.Device {
 	d := fakeverbs.Device{Name: fmt.Sprintf("mlx5_%d", i), Netdev: fmt.Sprintf("fabric%d", i),
-		GIDs: fakeverbs.RoCE(address4(node, i))}
+		GIDs: fakeverbs.RoCE(address4(node, i)), PortRate: "10 Gb/sec (1X QDR)"}
 	d.Rate = 200e6
 	if change != nil {
 		change(&d)
@@ -74,7 +74,7 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	p.opts = DefaultOptions()
 	p.opts.Security.TokenFile = token
 	p.opts.LatencySamples = 20
-	p.opts.Transfer, p.opts.Chunk = 4<<20, 64<<10
+	p.opts.Depth = 128 // what a rail has in flight lasts 60 ms: longer than a busy machine holds up the polling thread
 	p.opts.Timeout = 20 * time.Second
 	p.opts.MinOfExpected = 0 // the devices are slower than they say, and the machine may be busy
 	for _, name := range []string{"a", "b"} {

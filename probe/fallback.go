@@ -14,8 +14,7 @@ const controlLane = "control"
 
 // fallback makes the transfer over TCP, because RDMA failed.
 func (r *round) fallback(ctx context.Context) error {
-	r.bursts = 2
-	res, err := r.tcp(ctx, failure.StageStealing, 1)
+	res, err := r.tcp(ctx, failure.StageStriped, 1)
 	if err != nil {
 		r.addFailure(err)
 		return err
@@ -67,27 +66,30 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 		return res, failure.New(stage, failure.NoAddress,
 			"no address of this node is in one subnet with one of the peer's, and the peer's own is not known")
 	}
-	lanes, err := r.openTCP(ctx, lanes, streams)
+	paths := r.tcpPaths(lanes)
+	var loads []worker.Load
+	for _, p := range paths {
+		loads = append(loads, r.plan.tcpLoad(p, streams))
+	}
+	connected, err := r.openTCP(ctx, lanes, loads, streams)
 	if err != nil {
 		return res, err
 	}
-	// Lanes stand in for the paths: their failures are not failures of rails by RDMA.
-	paths := make([]*path, len(lanes))
-	for i, l := range lanes {
-		paths[i] = &path{local: r.rail(l.name), result: &RailResult{Rail: l.name}}
-	}
-	done, err := r.burst(ctx, stage, paths, r.plan.burstBytes(stage, len(paths)))
+	paths = slices.DeleteFunc(paths, func(p *path) bool { return !connected[p.local.Name] })
+	loads = slices.DeleteFunc(loads, func(l worker.Load) bool { return !connected[l.Rail] })
+	done, err := r.burst(ctx, stage, paths, r.plan.tcpBurst(loads, r.timeLeft(ctx)))
 	if err != nil {
 		return res, err
 	}
-	rate := goodput(done)
-	if rate == nil {
+	for _, b := range done.Rails {
+		res.BytesPerSecond += b.Rate()
+	}
+	if res.BytesPerSecond == 0 {
 		if f := paths[0].result.Failure; f != nil {
 			return res, f
 		}
 		return res, failure.New(stage, failure.Timeout, "no byte got through")
 	}
-	res.BytesPerSecond = *rate
 	infos, err := r.session.current.TCPInfo(ctx)
 	for _, i := range infos {
 		res.Retransmits += i.Retransmits
@@ -99,10 +101,21 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	return res, err
 }
 
-// openTCP opens both ends, the listening one first, connects them, and returns the lanes that are connected.
-func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tcpLane, error) {
-	req := openRequest{Transport: worker.TCP, Buffer: r.plan.buffer(), Depth: r.plan.Depth, QueuePairs: streams}
-	args := worker.OpenArgs{Transport: worker.TCP, Buffer: req.Buffer, Depth: req.Depth, QueuePairs: streams,
+// tcpPaths stand in for the paths of lanes: their failures are not failures of rails by RDMA.
+func (r *round) tcpPaths(lanes []tcpLane) []*path {
+	paths := make([]*path, len(lanes))
+	for i, l := range lanes {
+		own := r.rail(l.name)
+		paths[i] = &path{local: own, result: &RailResult{Rail: l.name, Capacity: positive(own.capacity)}}
+	}
+	return paths
+}
+
+// openTCP opens both ends, the listening one first, connects them, and returns the names of the lanes that are connected.
+func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Load, streams int) (map[string]bool, error) {
+	r.seed, r.buffer = newSeed(), r.plan.memory(loads, streams)
+	req := openRequest{Transport: worker.TCP, Buffer: r.buffer, Depth: r.plan.Depth, QueuePairs: streams}
+	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer, Seed: r.seed, Depth: req.Depth, QueuePairs: streams,
 		Key: r.lease.grant.Key}
 	for _, l := range lanes {
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
@@ -131,14 +144,18 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, streams int) ([]tc
 	if err != nil {
 		return nil, err
 	}
+	names := map[string]bool{}
+	for _, l := range lanes {
+		names[l.name] = true
+	}
 	for _, f := range connected.Failures {
 		r.addFailure(&f)
-		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool { return l.name == f.Rail })
+		delete(names, f.Rail)
 	}
-	if len(lanes) == 0 && len(connected.Failures) > 0 {
+	if len(names) == 0 && len(connected.Failures) > 0 {
 		return nil, &connected.Failures[0]
 	}
-	return lanes, nil
+	return names, nil
 }
 
 // rail returns this node's rail of that name; of another, only the name is known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -60,8 +61,15 @@ func deny(reason failure.Reason, format string, args ...any) *failure.Failure {
 	return failure.New(failure.StageLease, reason, format, args...)
 }
 
-// grant decides, in this order: whether this node is up, whether the request is too large, whether the slot is free,
-// whether it is too soon or the turn of others, whether budget is left, and whether others use the rails.
+// later is deny of what may be granted after a while.
+func later(wait time.Duration, reason failure.Reason, format string, args ...any) *failure.Failure {
+	f := deny(reason, format, args...)
+	f.RetryAfter = wait
+	return f
+}
+
+// grant decides, in this order: whether this node is up, whether the slot is free, whether it is too soon or the turn of
+// others, whether the request is too large, whether budget is left, and whether others use the rails.
 func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr) (*lease, *failure.Failure) {
 	if ask.Instance == r.node.instance {
 		return nil, deny(failure.Self, "the peer is this node")
@@ -75,12 +83,9 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 	if r.node.maintenance() {
 		return nil, deny(failure.Draining, "the peer is in maintenance") // a reason that earlier versions know
 	}
-	if limit := r.node.answerBudget.maxLease(); ask.Bytes > limit {
-		return nil, tooMuch(ask.Bytes, limit)
-	}
 	holder, ok := r.node.slot.acquire(ctx, 0, from, "answering "+ask.Node)
 	if !ok {
-		return nil, deny(failure.Busy, "the peer is %s", holder)
+		return nil, later(retryLeast, failure.Busy, "the peer is %s", holder)
 	}
 	l, denied := r.startLease(ctx, ask, from, quiet)
 	if denied != nil {
@@ -93,63 +98,59 @@ func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr
 func (r *Responder) startLease(ctx context.Context, ask leaseRequest, from netip.Addr,
 	quiet time.Duration) (*lease, *failure.Failure) {
 	if quiet > 0 {
-		return nil, deny(failure.Cooldown, "other traffic has just ended a lease; retry in %v",
+		return nil, later(quiet, failure.Cooldown, "other traffic has just ended a lease; retry in %v",
 			quiet.Round(time.Second))
 	}
 	if wait := r.node.slot.cooldown(from); wait > 0 {
-		return nil, deny(failure.Cooldown, "others were denied while this node held the last lease; retry in %v",
+		return nil, later(wait, failure.Cooldown, "others were denied while this node held the last lease; retry in %v",
 			wait.Round(time.Second))
 	}
-	if wait, ok := r.node.answerBudget.reserve(ask.Bytes); !ok {
-		return nil, budgetFailure("the peer's", ask.Bytes, wait)
-	}
 	rails, _ := r.node.rails() // without those that cannot be read
+	use := granted{rate: railRate(rails), time: seconds(ask.RailSeconds)}
+	use.bytes = int64(math.Ceil(ask.RailSeconds*use.rate - 1e-3)) // less than a byte is lost in the message
+	r.node.fitBudget(use.rate)
+	if limit := r.node.answerBudget.maxLease(); use.time > limit {
+		return nil, tooMuch(use.time, limit)
+	}
+	if len(rails) == 0 {
+		use.time = 0
+	}
+	if wait, ok := r.node.answerBudget.reserve(use.time); !ok {
+		return nil, budgetFailure("the peer's", use.time, wait)
+	}
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
-		r.node.answerBudget.settle(ask.Bytes, 0)
+		r.node.answerBudget.settle(use.time, 0)
 		return nil, onPeer(f)
 	}
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, granted: ask.Bytes,
-		uncounted: r.node.recent.uncounted(), start: r.node.traffic(rails)}
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, granted: use.bytes,
+		uncounted: r.node.recent.uncounted(counterDelay), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		r.node.answerBudget.settle(ask.Bytes, 0)
+		r.node.answerBudget.settle(use.time, 0)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, r.node, ask, r.ttl, r.maxLifetime)
+	l := newLease(ctx, r.node, use, r.ttl, r.maxLifetime)
 	r.current = l
 	r.node.slot.start(from)
 	r.leases.Go(func() { r.runLease(l, &g) })
 	return l, nil
 }
 
-// budgetFailure is that a budget does not hold so many bytes yet.
-func budgetFailure(whose string, bytes int64, wait time.Duration) *failure.Failure {
-	return deny(failure.Budget, "%s probe budget is used up: %s will be available in %v", whose, mib(bytes),
-		wait.Round(time.Second))
+// budgetFailure is that a budget does not hold so much time yet.
+func budgetFailure(whose string, need, wait time.Duration) *failure.Failure {
+	return later(wait, failure.Budget, "%s probe budget is used up: %v of the rails' time will be available in %v", whose,
+		need.Round(time.Microsecond), wait.Round(time.Second))
 }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
-// tooMuch refuses a lease of more bytes than one may have, and says how to change that.
-func tooMuch(bytes, limit int64) *failure.Failure {
-	const mebi = 1 << 20
-	usual := defaultPlan().bytes()
-	part, lower, raise := "1/8 of its hourly budget or one round with default options", "", bytes*leasesPerHour/mebi+1
-	if limit < usual {
-		part = "all of its hourly budget"
-	}
-	if bytes <= usual {
-		raise = bytes/mebi + 1
-	}
-	rest := defaultPlan()
-	rest.Transfer = 0
-	if transfer := (limit - rest.bytes()) / 2 / mebi; transfer > 0 {
-		lower = fmt.Sprintf("lower transfer on this node to %d MiB, or ", transfer)
-	}
-	return deny(failure.Budget,
-		"the round needs up to %s, and the peer grants at most %s to one lease, %s: %sraise budget on the peer to "+
-			"%d MiB/h", mib(bytes), mib(limit), part, lower, raise)
+// tooMuch refuses a lease of more time than one may have, and says how to change that.
+func tooMuch(need, limit time.Duration) *failure.Failure {
+	share := math.Ceil(1000*need.Seconds()*leasesPerHour/time.Hour.Seconds()) / 1000
+	return deny(failure.Budget, "the round needs up to %v of the rails' time, and the peer grants at most %v to one lease, "+
+		"1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
+		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*share)
 }
 
 // runLease watches a lease until it has ended and nothing of it is left. Only then can others have one.
@@ -168,7 +169,9 @@ func (r *Responder) runLease(l *lease, g *guard) {
 	l.close()
 	watching.Wait()
 	r.node.recent.add(l.written())
-	r.node.answerBudget.settle(l.bytes, usage.cost())
+	if l.time > 0 {
+		r.node.answerBudget.settle(l.time, railTime(usage.cost(), l.rate))
+	}
 	r.mu.Lock()
 	r.current = nil
 	r.mu.Unlock()

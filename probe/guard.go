@@ -2,15 +2,19 @@ package probe
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// guardInterval is how often rails are read during a burst or a lease. On some adapters a reading costs a firmware
-// command.
-const guardInterval = 250 * time.Millisecond
+// guardInterval is how often rails are read during a burst or a lease, unless a reading takes longer than 1/guardShare of
+// it: on some adapters it costs firmware commands.
+const (
+	guardInterval = 250 * time.Millisecond
+	guardShare    = 20
+)
 
 // What the probe's own traffic may be on the wire at most: payload in packets of 256 bytes with all headers, and
 // acknowledgements for it.
@@ -32,22 +36,20 @@ type guard struct {
 	granted int64          // bytes of payload that it may receive
 
 	check     func(now map[string]rail.Traffic) *failure.Failure // examines each reading; optional
-	start     map[string]rail.Traffic                            // the first reading; nil: when watch starts
+	start     map[string]rail.Traffic                            // the first reading; nil: at the first tick
 	uncounted int64                                              // payload of the probe from before start
 }
 
-// watch returns a failure as soon as more than the part above of a rail's capacity is not the probe's, on average since
-// the start, or nil when ctx is done. A reading during a burst is judged when the worker has reported the bytes of that
+// watch returns a failure as soon as more than the part above of a port's capacity is not the probe's, on average since
+// the start, or nil when ctx is done. A burst is read from its second tick on: one on a fast link has ended before, and
+// costs no reading. A reading during a burst is judged when the worker has reported the bytes of that
 // time: on a busy machine the report is late, and the probe's bytes would count as those of others.
 func (g *guard) watch(ctx context.Context) *failure.Failure {
-	if g.start == nil {
-		g.uncounted, g.start = g.node.recent.uncounted(), g.node.traffic(g.rails)
-	}
 	var updated <-chan struct{}
 	if g.burst != nil {
 		updated = g.burst.updated
 	}
-	tick := time.NewTicker(guardInterval)
+	tick := time.NewTicker(g.node.guardInterval)
 	defer tick.Stop()
 	var now map[string]rail.Traffic // to be judged; nil: none
 	var when time.Time              // after now was read
@@ -57,9 +59,14 @@ func (g *guard) watch(ctx context.Context) *failure.Failure {
 			return nil
 		case <-updated:
 		case <-tick.C:
-			if now == nil {
+			begin := time.Now()
+			switch {
+			case g.start == nil:
+				g.uncounted, g.start = g.node.recent.uncounted(counterDelay), g.node.traffic(g.rails)
+			case now == nil:
 				now, when = g.node.traffic(g.rails), time.Now()
 			}
+			tick.Reset(max(guardInterval, guardShare*time.Since(begin)))
 		}
 		if now == nil || g.burst != nil && !g.burst.covers(when) {
 			continue
@@ -91,7 +98,11 @@ func (g *guard) judge(r localRail, d delta) *failure.Failure {
 		}
 	} else {
 		in -= maxAckRatio * d.out
-		out -= maxWireRatio * float64(g.burst.sent(r.Name))
+		for _, of := range g.rails {
+			if of.portKey() == r.portKey() {
+				out -= maxWireRatio * float64(g.burst.sent(of.Name))
+			}
+		}
 		if d.resent {
 			out = 0
 		}
@@ -101,17 +112,16 @@ func (g *guard) judge(r localRail, d delta) *failure.Failure {
 
 // readable reports whether the counters of all rails were read.
 func (g *guard) readable(now map[string]rail.Traffic) bool {
-	n := 0
-	for range deltas(g.rails, g.start, now) {
-		n++
-	}
-	return n == len(g.rails)
+	return !slices.ContainsFunc(g.rails, func(r localRail) bool {
+		_, ok := portTraffic(g.start, now, r.Name)
+		return !ok
+	})
 }
 
 // exact reports whether they were read, and are not late.
 func (g *guard) exact(now map[string]rail.Traffic) bool {
 	for _, d := range deltas(g.rails, g.start, now) {
-		if d.lateCounter {
+		if d.period > 0 {
 			return false
 		}
 	}
@@ -129,7 +139,7 @@ func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
 		}
 		others := granted
 		if r.capacity > 0 {
-			others = g.above * r.capacity * d.seconds
+			others = g.above * r.capacity * (d.seconds + d.period.Seconds())
 		}
 		sum += max(d.in-d.late(g.uncounted)-others, 0)
 	}
@@ -140,14 +150,15 @@ func (g *guard) beyondGrant(now map[string]rail.Traffic) int64 {
 // most the part above of a rail.
 func (g *guard) beyondOthers(now map[string]rail.Traffic) int64 {
 	sum, times := 0.0, 1.0
-	for r, d := range deltas(g.rails, g.start, now) {
+	for r, d := range functionDeltas(g.rails, g.start, now) {
 		if r.capacity <= 0 {
 			continue
 		}
 		if d.resentToUs {
 			times = maxRepeats
 		}
-		sum += max(d.in-d.out-d.late(g.uncounted)-g.above*r.capacity*d.seconds, 0)
+		sum += max(d.in-d.out-d.late(g.uncounted)-
+			g.above*r.capacity*(d.seconds+d.period.Seconds()), 0)
 	}
 	return int64(sum / times)
 }

@@ -21,7 +21,7 @@ import (
 
 // protocolVersion is that of the control channel. Later versions of railscope add optional fields to its messages and
 // keep the number.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // maxChallenge is the size limit of the one message that is read from strangers, and of its answer: room for fields
 // that later versions add.
@@ -34,7 +34,7 @@ const (
 )
 
 // exporterLabel binds a session to its TLS connection (as RFC 9266 does for other protocols).
-const exporterLabel = "EXPORTER-railscope-probe-2"
+const exporterLabel = "EXPORTER-railscope-probe-3"
 
 // challengeRequest begins every connection. It says nothing about its sender.
 type challengeRequest struct {
@@ -127,10 +127,10 @@ func (r *Responder) answerChallenge(w http.ResponseWriter, req *http.Request) {
 		r.reject(w, req, reason, http.StatusBadRequest, malformed(failure.StageHello, err))
 		return
 	}
-	if ask.Version != protocolVersion {
-		r.reject(w, req, refusedVersion, http.StatusBadRequest, failure.New(failure.StageHello, failure.Protocol,
-			"peer speaks protocol version %d, this node %d: install the same version of railscope on both",
-			protocolVersion, ask.Version))
+	if ask.Version != protocolVersion { // it skips its round
+		r.node.refused.Count(refusedVersion, req.RemoteAddr)
+		w.Header().Set("Connection", "close")
+		write(w, http.StatusOK, challengeReply{Version: protocolVersion})
 		return
 	}
 	reply := challengeReply{Version: protocolVersion, Nonce: newNonce(), Proof: proofNone}

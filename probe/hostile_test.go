@@ -45,15 +45,15 @@ func TestHostileRequests(t *testing.T) {
 		{"a list", "/open", "[]", "cannot unmarshal"},
 		{"numbers for names", "/open", `{"transport":1}`, "cannot unmarshal"},
 		{"another transport", "/open", rdmaOpen(`"rdma"`, `"ucx"`), "transport"},
-		{"a terabyte", "/open", rdmaOpen("1048576", "1099511627776"), "a buffer of"},
+		{"a terabyte", "/open", rdmaOpen("1048576", "1099511627776"), "for each of 1 rails"},
 		{"more than an integer", "/open", rdmaOpen("1048576", "9223372036854775808"), "cannot unmarshal"},
-		{"a negative buffer", "/open", rdmaOpen("1048576", "-1"), "a buffer of"},
-		{"a tiny buffer", "/open", rdmaOpen("1048576", "4095"), "a buffer of"},
+		{"a negative buffer", "/open", rdmaOpen("1048576", "-1"), "for each of 1 rails"},
+		{"a tiny buffer", "/open", rdmaOpen("1048576", "4095"), "for each of 1 rails"},
 		{"no depth", "/open", rdmaOpen(`"depth":4`, `"depth":0`), "in flight"},
 		{"much depth", "/open", rdmaOpen(`"depth":4`, `"depth":1025`), "in flight"},
 		{"negative depth", "/open", rdmaOpen(`"depth":4`, `"depth":-4`), "in flight"},
 		{"no queue pairs", "/open", rdmaOpen(`"queue_pairs":1`, `"queue_pairs":0`), "queue pairs"},
-		{"many queue pairs", "/open", rdmaOpen(`"queue_pairs":1`, `"queue_pairs":65`), "queue pairs"},
+		{"many queue pairs", "/open", rdmaOpen(`"queue_pairs":1`, `"queue_pairs":17`), "queue pairs"},
 		{"more ends than queue pairs", "/open", rdmaOpen(`[1]`, `[1,2]`), "instead of 1"},
 		{"queue pairs without numbers", "/open", rdmaOpen(`"psns":[1]`, `"psns":[]`), "sequence numbers"},
 		{"a number that is none", "/open", rdmaOpen(`"qpns":[1]`, `"qpns":[4294967296]`), "cannot unmarshal"},
@@ -69,7 +69,7 @@ func TestHostileRequests(t *testing.T) {
 			open(`[{"rail":"0","prefixes":[` + strings.Repeat(`"10.0.0.1/8",`, 256) + `"10.0.0.1/8"]}]`),
 			"257 addresses"},
 		{"more than a message holds", "/open", `{"transport":"` + strings.Repeat("x", maxBody) + `"}`, "too large"},
-		{"verify before open", "/verify", `{"seed":1,"ranges":[{"offset":0,"length":8}]}`, "verify before open"},
+		{"verify before open", "/verify", `{"seed":1,"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[1]}]}`, "verify before open"},
 	} {
 		if _, f := h.do(http.MethodPost, h.id+tc.path,
 			tc.body); f.Reason != failure.Protocol || !strings.Contains(f.Detail, tc.says) {
@@ -105,29 +105,35 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// hostileVerify requests ranges that do not exist or are too large.
+// hostileVerify requests to verify what does not exist or is too large.
 func (p *pairOfNodes) hostileVerify(h *holder) {
 	p.t.Helper()
 	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
 		p.t.Fatal(f)
 	}
-	for _, ranges := range []string{
-		`{"offset":1048576,"length":1}`, `{"offset":-8,"length":8}`, `{"offset":0,"length":-1}`,
-		`{"offset":0,"length":1048577}`,
-		`{"offset":1048568,"length":9}`, `{"offset":9223372036854775800,"length":9223372036854775800}`,
-		`{"offset":4,"length":8}`,
-		`{"offset":8,"length":8},{"offset":0,"length":8}`, strings.Repeat(`{"offset":0,"length":1048576},`,
-			4000) + `{"offset":0,"length":1048576}`,
-		strings.Repeat(`{"offset":0,"length":0},`, 5000) + `{"offset":0,"length":0}`,
+	of := func(chunk, writes string) string {
+		return fmt.Sprintf(`{"seed":1,"pass":1,"rails":[{"rail":"0","chunk":%s,"writes":%s}]}`, chunk, writes)
+	}
+	twice := `{"rail":"0","chunk":4096,"writes":[1]}`
+	for body, want := range map[string]failure.Reason{
+		of("0", "[1]"): failure.Other, of("-4096", "[1]"): failure.Other, of("1048577", "[1]"): failure.Other,
+		of("4096", "[]"): failure.Other, of("4096", "[1,1]"): failure.Other,
+		of("4096", "["+strings.Repeat("1,", 16)+"1]"):                          failure.Protocol,
+		`{"rails":[` + twice + "," + twice + `]}`:                              failure.Protocol,
+		`{"rails":[` + strings.Repeat(`{},`, 64) + `{}]}`:                      failure.Protocol,
+		`{"stop":[` + strings.Repeat(`"0",`, 64) + `"0"]}`:                     failure.Protocol,
+		`{"pass":-1,"rails":[` + twice + `]}`:                                  failure.Other,
+		`{"pass":9223372036854775807,"rails":[` + twice + `]}`:                 failure.Other,
+		`{"rails":[{"rail":"1","chunk":4096,"writes":[1]}]}`:                   failure.Other,
+		`{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[-1]}]}`:         failure.Timeout, // nobody wrote
+		`{"pass":2,"rails":[{"rail":"0","chunk":1,"writes":[1099511627777]}]}`: failure.Timeout,
 	} {
-		if text, f := h.do(http.MethodPost, h.id+"/verify",
-			`{"seed":1,"ranges":[`+ranges+`]}`); f.Reason != failure.Other || f.Stage != failure.StageVerify {
-			p.t.Errorf("verify %.80s: %v %s", ranges, f, text)
+		if text, f := h.do(http.MethodPost, h.id+"/verify", body); f.Reason != want {
+			p.t.Errorf("verify %.80s: %v %s, want %q", body, f, text, want)
 		}
 	}
-	if _, f := h.do(http.MethodPost, h.id+"/verify",
-		`{"seed":1,"ranges":[{"offset":0,"length":1048576}]}`); f.Reason != "" {
-		p.t.Errorf("verify all of it: %v", f)
+	if _, f := h.do(http.MethodPost, h.id+"/verify", `{"stop":["0","no such rail"]}`); f.Reason != "" {
+		p.t.Errorf("stop: %v", f)
 	}
 }
 
@@ -137,11 +143,11 @@ func TestHostileLeaseRequests(t *testing.T) {
 	p := newPair(t, 1, nil)
 	h := p.holder()
 	for _, body := range []string{
-		"", "x", "{}", `{"node":"c","instance":"i","bytes":0}`, `{"node":"c","instance":"i","bytes":-1}`,
-		`{"node":"c","instance":"i","bytes":1e300}`,
-		`{"node":"","instance":"i","bytes":1}`, `{"node":"c","instance":"","bytes":1}`,
-		`{"node":"c\n","instance":"i","bytes":1}`,
-		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","bytes":1}`,
+		"", "x", "{}", `{"node":"c","instance":"i","rail_seconds":0}`, `{"node":"c","instance":"i","rail_seconds":-1}`,
+		`{"node":"c","instance":"i","rail_seconds":1e300}`, `{"node":"c","instance":"i","bytes":1}`,
+		`{"node":"","instance":"i","rail_seconds":1}`, `{"node":"c","instance":"","rail_seconds":1}`,
+		`{"node":"c\n","instance":"i","rail_seconds":1}`,
+		`{"node":"` + strings.Repeat("c", 300) + `","instance":"i","rail_seconds":1}`,
 		`{"node":"` + strings.Repeat("c", maxBody) + `"}`,
 	} {
 		if _, f := h.do(http.MethodPost, pathLease, body); f.Reason != failure.Protocol {

@@ -7,26 +7,28 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
-	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // lowScaling is the scaling below which rails share a bottleneck.
 const lowScaling = 0.9
 
-// judge computes the balance of the stealing burst, and compares all rails together with each alone. A path that failed
-// has carried nothing.
+// judge computes from the striped burst what all rails carry together, and what they would carry with equal parts, their
+// balance, and how that compares with each alone. A path that failed has carried nothing.
 func (r *round) judge() {
 	var loads []rail.Load
 	var judged []*path
-	var solos float64
+	var sum, solos float64
 	all := true
+	slowest, fastest := math.Inf(1), 0.0
+	live := 0
 	for _, p := range r.paths {
 		if p.peer == nil {
 			continue // it cannot share the load
 		}
 		rate := 0.0
-		if p.result.Stealing != nil && p.result.Failure == nil {
+		if p.result.Failure == nil && p.result.Stealing != nil {
 			rate = p.result.Stealing.BytesPerSecond()
+			sum, slowest, fastest, live = sum+rate, min(slowest, rate), max(fastest, rate), live+1
 		}
 		loads, judged = append(loads, p.load(rate)), append(judged, p)
 		if p.result.Failure == nil && p.result.Solo != nil {
@@ -35,8 +37,12 @@ func (r *round) judge() {
 			all = all && p.result.Failure != nil
 		}
 	}
-	if len(loads) == 0 || r.res.Stealing == nil {
+	if live == 0 {
 		return
+	}
+	r.res.Stealing, r.res.Static = new(sum), new(float64(live)*slowest)
+	if live > 1 {
+		r.res.FinishSkew = new(1 - slowest/fastest)
 	}
 	for i, share := range rail.Shares(loads) {
 		if !math.IsNaN(share) {
@@ -88,30 +94,6 @@ func shared(paths []*path) []Shared {
 	add("PCIe link", func(l rail.Limits) string { return l.LinkKey })
 	add("physical port", func(l rail.Limits) string { return l.PortKey })
 	return list
-}
-
-// equalParts returns goodput and finish skew (1 − slowest rail's rate ÷ fastest's) of a static burst of total bytes. If
-// it was stopped early, they are what its rates would have given.
-func equalParts(done worker.BurstDone, total int64) (rate, skew *float64) {
-	var most, least float64 // seconds for a part
-	part := float64(total) / float64(len(done.Rails))
-	for i, b := range done.Rails {
-		if b.Bytes == 0 || b.Last <= b.First {
-			return nil, nil
-		}
-		took := (b.Last - b.First).Seconds() * part / float64(b.Bytes)
-		if i == 0 || took < least {
-			least = took
-		}
-		most = max(most, took)
-	}
-	if rate = goodput(done); done.Bytes < total && most > 0 {
-		rate = positive(float64(total) / most)
-	}
-	if len(done.Rails) > 1 {
-		skew = new(1 - least/most)
-	}
-	return rate, skew
 }
 
 // mismatches are the components with incompatible versions at both ends. One firmware mismatch is enough.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // judged is a rail of a round for judge, in MB/s; -1 is nil.
@@ -63,18 +62,17 @@ func TestJudge(t *testing.T) {
 			{20, 20, 50, false, false, 50}, {100, 100, 100, false, false, 100}}, 0.5, 1},
 		{"dead, its rate unknown", 200, []judged{{100, 100, 100, false, false, 100}, {100, 100, 100, false, false, 100},
 			{none, none, 0, true, false, 0}}, 1, 1},
-		{"nothing was measured", none, []judged{{100, 100, 0, false, false, 0}}, none, none},
+		{"nothing was measured", none, []judged{{none, 100, 0, false, false, 0}}, none, none},
 	} {
 		r := round{}
 		for i, l := range tc.rails {
 			r.paths = append(r.paths, l.path(i))
 		}
-		if tc.stealing >= 0 {
-			v := tc.stealing * 1e6
-			r.res.Stealing = &v
-		}
 		r.judge()
-		for what, v := range map[string][2]float64{"imbalance": {value(r.res.Imbalance), tc.imbalance},
+		if tc.stealing >= 0 {
+			tc.stealing *= 1e6
+		}
+		for what, v := range map[string][2]float64{"stealing": {value(r.res.Stealing), tc.stealing}, "imbalance": {value(r.res.Imbalance), tc.imbalance},
 			"scaling": {value(r.res.Scaling), tc.scaling}} {
 			if math.Abs(v[0]-v[1]) > 1e-9 {
 				t.Errorf("%s: %s %v, want %v", tc.why, what, v[0], v[1])
@@ -116,35 +114,30 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestEqualParts: the slowest rail decides; if the burst was stopped early, by the rates so far.
+// TestEqualParts: with equal parts, the slowest rail decides.
 func TestEqualParts(t *testing.T) {
-	const second = time.Second
 	for _, tc := range []struct {
-		why        string
-		took       []time.Duration
-		bytes      []int64
-		rate, skew float64 // -1: none
+		why          string
+		rates        []float64 // MB/s; -1: it failed
+		static, skew float64   // -1: none
 	}{
-		{"no rail", nil, nil, -1, -1},
-		{"one", []time.Duration{2 * second}, []int64{1200}, 600, -1},
-		{"alike", []time.Duration{2 * second, 2 * second}, []int64{600, 600}, 600, 0},
-		{"one at a third", []time.Duration{second, 3 * second}, []int64{600, 600}, 400, 2. / 3},
-		{"three", []time.Duration{4 * second, second, 2 * second}, []int64{400, 400, 400}, 300, 0.75},
-		{"cut short, alike", []time.Duration{second, second}, []int64{100, 100}, 200, 0},
-		{"cut short, one at a third", []time.Duration{second, second}, []int64{300, 100}, 200, 2. / 3},
-		{"one did nothing", []time.Duration{second, 0}, []int64{600, 0}, -1, -1},
+		{"no rail", nil, -1, -1},
+		{"one", []float64{600}, 600, -1},
+		{"alike", []float64{300, 300}, 600, 0},
+		{"one at a third", []float64{600, 200}, 400, 2. / 3},
+		{"three", []float64{100, 400, 200}, 300, 0.75},
+		{"one of three failed", []float64{100, -1, 200}, 200, 0.5},
+		{"all failed", []float64{-1, -1}, -1, -1},
 	} {
-		var done worker.BurstDone
-		for i, d := range tc.took {
-			done.Rails = append(done.Rails, worker.BurstRail{Bytes: tc.bytes[i], First: second, Last: second + d})
-			done.Bytes += tc.bytes[i]
-			done.Elapsed = max(done.Elapsed, d)
+		r := round{}
+		for i, rate := range tc.rates {
+			r.paths = append(r.paths, judged{stealing: rate, solo: -1, failed: rate < 0}.path(i))
 		}
-		rate, skew := equalParts(done, 1200)
-		if got := value(rate); math.Abs(got-tc.rate) > 1e-9 {
-			t.Errorf("%s: %v bytes per second, want %v", tc.why, got, tc.rate)
+		r.judge()
+		if got := value(r.res.Static); math.Abs(got-tc.static) > 1e-9 && math.Abs(got-tc.static*1e6) > 1e-3 {
+			t.Errorf("%s: %v bytes per second, want %v MB/s", tc.why, got, tc.static)
 		}
-		if got := value(skew); math.Abs(got-tc.skew) > 1e-9 {
+		if got := value(r.res.FinishSkew); math.Abs(got-tc.skew) > 1e-9 {
 			t.Errorf("%s: skew %v, want %v", tc.why, got, tc.skew)
 		}
 	}

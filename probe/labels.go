@@ -1,58 +1,40 @@
 package probe
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/railscope/railscope/internal/text"
 )
 
-// maxLabels is the number of labels that are kept: as many as there may be peers. The least recently used are dropped.
-const maxLabels = maxPeers
-
-// labelCache keeps the label of each address that was found for the life of the process, whatever its node reports
-// later and also while it is not in the DNS: a new label would reset the counters. Safe for concurrent use.
+// labelCache keeps the label of each found peer that has reported its name, also over a reload: a new label would reset
+// the counters. Safe for concurrent use.
 type labelCache struct {
-	mu    sync.Mutex // protects all following fields
-	known map[string]labelEntry
-	uses  int // of all entries
+	mu    sync.Mutex        // protects known
+	known map[string]string // by address
 }
 
-type labelEntry struct {
-	label string
-	used  int // uses at its last one
-}
-
-// get returns the label of a peer; empty if the address never was one.
+// get returns the label of a peer; empty if it has none yet.
 func (l *labelCache) get(address string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e, ok := l.known[address]
-	if ok {
-		l.setLocked(address, e.label)
-	}
-	return e.label
+	return l.known[address]
 }
 
 func (l *labelCache) set(address, label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.setLocked(address, label)
-	if len(l.known) > maxLabels {
-		delete(l.known, slices.MinFunc(slices.Collect(maps.Keys(l.known)), func(a, b string) int {
-			return cmp.Compare(l.known[a].used, l.known[b].used)
-		}))
-	}
+	l.known[address] = label
 }
 
-func (l *labelCache) setLocked(address, label string) {
-	l.uses++
-	l.known[address] = labelEntry{label, l.uses}
+// keep forgets all labels but those of these peers.
+func (l *labelCache) keep(peers map[string]*peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.known, func(address, _ string) bool { return peers[address] == nil })
 }
 
 // configuredLabel is the label of a configured peer: its address. One that is longer than a label may be is cut, and
@@ -66,54 +48,47 @@ func configuredLabel(address string) string {
 	return fmt.Sprintf("%s-%016x", label[:min(len(label), text.MaxLabel-digits)], hash(address))
 }
 
-func (p *Prober) labelLocked(address string) string {
-	if one := p.peers[address]; one != nil && one.found {
-		return one.label
-	}
-	return configuredLabel(address)
-}
-
-// relabelLocked labels every peer that was found, after the peers have changed: with its label so far, else the name
-// that it reports, else its host. If another peer or this node has that label, it is the address.
+// relabelLocked labels the found peers after a change: with the name that a peer reported first, else its host. If
+// another peer or this node has that label, it is the address. Who has a label by its name keeps it.
 func (p *Prober) relabelLocked() {
 	taken := map[string]bool{text.Label(p.node.name()): true}
-	for address, one := range p.peers {
-		if !one.found {
-			taken[configuredLabel(address)] = true
-		}
-	}
-	set := func(one *peer, label string) {
-		one.label, taken[label] = label, true
-		p.node.labels.set(one.address, label)
-	}
 	var others []*peer
-	for _, address := range p.order { // a label in use precedes one of a peer that returns
-		if one := p.peers[address]; one.found && one.label != "" && !taken[one.label] {
-			set(one, one.label)
-		} else if one.found {
+	for _, address := range p.order {
+		one := p.peers[address]
+		known := p.node.labels.get(address)
+		switch {
+		case !one.found:
+			one.label = configuredLabel(address)
+		case known != "" && !taken[known]:
+			one.label = known
+		default:
 			others = append(others, one)
+			continue
 		}
+		taken[one.label] = true
 	}
 	for _, one := range others {
-		label := cmp.Or(p.node.labels.get(one.address), reportedLabel(one.target))
-		if taken[label] {
-			label = text.Label(one.address)
+		if one.label = reportedLabel(one); taken[one.label] {
+			one.label = text.Label(one.address)
 		}
-		set(one, label)
+		taken[one.label] = true
+		if one.node != "" {
+			p.node.labels.set(one.address, one.label)
+		}
 	}
 }
 
 // reportedLabel is the name that a peer reports, unless it looks like an address of another; else its host.
-func reportedLabel(t target) string {
-	host, _, _ := net.SplitHostPort(t.address)
-	name := text.Label(t.node)
+func reportedLabel(one *peer) string {
+	host, _, _ := net.SplitHostPort(one.address)
+	name := text.Label(one.node)
 	_, err := netip.ParseAddr(name)
 	_, portErr := netip.ParseAddrPort(name)
 	switch {
 	case name == "", name == host:
 		return text.Label(host)
 	case err == nil || portErr == nil:
-		return text.Label(t.address)
+		return text.Label(one.address)
 	}
 	return name
 }

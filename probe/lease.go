@@ -15,13 +15,20 @@ const (
 	closeTime = 15 * time.Second // for the worker to close a session, before it is killed
 )
 
+// granted is how much a lease may use.
+type granted struct {
+	rate  float64       // of the rails together, in bytes per second
+	bytes int64         // what they carry in the time that was asked for
+	time  time.Duration // of each rail, reserved of the budget; 0: there are no rails
+}
+
 // lease is the right of one peer to write to scratch memory of this node. It ends when it is released, when its holder
 // is gone or silent, after the longest time that a round may take, or when it is revoked; queue pairs and memory go
 // with it.
 type lease struct {
-	id    string
-	key   [32]byte
-	bytes int64 // granted
+	id  string
+	key [32]byte
+	granted
 
 	ctx      context.Context // done when the lease has ended; its cause is why
 	end      context.CancelCauseFunc
@@ -38,8 +45,8 @@ type lease struct {
 	rdma    rdmaUsage
 }
 
-func newLease(parent context.Context, node *Node, ask leaseRequest, ttl, lifetime time.Duration) *lease {
-	l := &lease{id: rand.Text(), bytes: ask.Bytes, finished: make(chan struct{}), ttl: ttl}
+func newLease(parent context.Context, node *Node, g granted, ttl, lifetime time.Duration) *lease {
+	l := &lease{id: rand.Text(), granted: g, finished: make(chan struct{}), ttl: ttl}
 	l.session.node = node
 	_, _ = rand.Read(l.key[:]) // never fails (crypto/rand)
 	l.reported.Store(-1)

@@ -41,7 +41,7 @@ func portOf(t *testing.T, reply string) uint16 {
 // writesByTCP reports whether the key of a lease still writes to a port.
 func writesByTCP(ctx context.Context, port uint16, key [32]byte) bool {
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
-	c, _ := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: to}}, 1, key)
+	c, _ := tcp.Dial(ctx, []tcp.Lane{{Rail: "0", Remote: to}}, 1, 4096, key)
 	defer c.Close()
 	_, err := c.Latency(ctx, "0", 1)
 	return err == nil

@@ -72,10 +72,27 @@ func (h *holder) do(method, path, body string) (text string, f failure.Failure) 
 	return string(res.body), f
 }
 
-// acquire acquires the lease, or returns why not.
+// rate is that of a node's rails together, in bytes per second.
+func (p *pairOfNodes) rate(node string) float64 {
+	p.t.Helper()
+	rails, err := map[string]*Node{"a": p.a, "b": p.b}[node].rails()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return railRate(rails)
+}
+
+// setBudget sets the budget for b's answers, in bytes per hour.
+func (p *pairOfNodes) setBudget(bytes int64) { p.b.answerBudget.resize(railTime(bytes, p.rate("b"))) }
+
+// answerBytes are the bytes that remain of it.
+func (p *pairOfNodes) answerBytes() float64 { return p.b.answerBudget.remaining() * p.rate("b") }
+
+// acquire acquires the lease of so many bytes, or returns why not.
 func (h *holder) acquire(asker string, n int64) *failure.Failure {
 	h.p.t.Helper()
-	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"bytes":%d}`, asker, asker, n))
+	res := h.send(http.MethodPost, pathLease, fmt.Sprintf(`{"node":%q,"instance":%q,"rail_seconds":%g}`, asker, asker,
+		float64(n)/h.p.rate("b")))
 	if res.StatusCode != http.StatusOK {
 		var f failure.Failure
 		if err := json.Unmarshal(res.body, &f); err != nil {
@@ -220,7 +237,7 @@ func leaseAlone(t *testing.T, moving bool) (renew func() failure.Reason, ended f
 	}
 	from, to := io.Pipe()
 	go func() {
-		body := strings.NewReader(`{"node":"c","instance":"c","bytes":1}`)
+		body := strings.NewReader(`{"node":"c","instance":"c","rail_seconds":1e-9}`)
 		resp.handler().ServeHTTP(streamed{to, http.Header{}}, requestAlone(http.MethodPost, pathLease, body))
 		to.Close()
 	}()
@@ -353,7 +370,7 @@ func TestLeaseIsCounted(t *testing.T) {
 		t.Run(tc.why, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, 1, nil)
-			p.b.answerBudget.resize(granted) // which refills by 28 KiB a second
+			p.setBudget(granted) // which refills by 28 KiB a second
 			h := p.holder()
 			if f := h.acquire("c", granted); f != nil {
 				t.Fatal(f)
@@ -362,7 +379,7 @@ func TestLeaseIsCounted(t *testing.T) {
 			if _, f := h.do(http.MethodDelete, h.id, fmt.Sprintf(`{"bytes":%d}`, tc.says)); f.Reason != "" {
 				t.Fatal(f)
 			}
-			if cost := granted - int64(p.b.answerBudget.remaining()); cost > tc.cost+kib || cost < tc.cost-mib {
+			if cost := granted - int64(p.answerBytes()); cost > tc.cost+kib || cost < tc.cost-mib {
 				t.Errorf("it cost %d KiB, want %d", cost/kib, tc.cost/kib)
 			}
 		})
@@ -391,18 +408,20 @@ func TestLeaseDenied(t *testing.T) {
 	first := p.holder()
 	deny := func(why string, want failure.Reason, asker string, bytes int64, says string) {
 		t.Helper()
-		before := p.b.answerBudget.remaining()
+		before := p.answerBytes()
 		f := p.holder().acquire(asker, bytes)
 		if f == nil || f.Reason != want || !strings.Contains(f.Detail, says) {
 			t.Errorf("%s: %v, want %s: %s", why, f, want, says)
 		}
-		if after := p.b.answerBudget.remaining(); after < before {
+		if after := p.answerBytes(); after < before {
 			t.Errorf("%s: it cost %.0f bytes", why, before-after)
 		}
 	}
 	deny("itself", failure.Self, p.b.instance, 1, "this node")
-	deny("more than a budget's worth", failure.Budget, "c", DefaultOptions().Budget+1, "budget")
-	deny("more than there is", failure.Budget, "c", 1<<62, "budget")
+	hour := int64(DefaultOptions().Budget.Share * 3600 * p.rate("b"))
+	deny("more than 1/8 of the budget", failure.Budget, "c", hour/8+1e6, "at most 2.25s to one lease")
+	deny("more than there is", failure.Budget, "c", int64((MaxTimeout.Seconds()-1)*p.rate("b")), "raise budget on the peer to 133")
+	deny("longer than any round", failure.Protocol, "c", 1<<62, "malformed")
 	first.mustAcquire()
 	deny("another's", failure.Busy, "d", 1, "answering c")
 	if res := p.ask(); res.Outcome != Skipped || res.Reason != failure.Busy || len(res.Failures) != 0 ||

@@ -202,7 +202,7 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		s, n, e := newListeningService(t)
 		old := answeringOptions("0.0.0.0:1", "old")
-		old.Budget = 1 << 30
+		old.Budget = Budget{Share: 0.001}
 		if err := s.Apply(t.Context(), old); err != nil {
 			t.Fatal(err)
 		}
@@ -218,15 +218,14 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 				Security: Security{TokenFile: "/nonexistent/token"}}, ""},
 		} {
 			n.take(tc.taken, true)
-			tc.opts.Name, tc.opts.Budget = "new", 2<<30
+			tc.opts.Name, tc.opts.Budget = "new", Budget{Share: 0.1}
 			if err := s.Apply(t.Context(), &tc.opts); err == nil {
 				t.Errorf("%s: it was applied", name)
 			}
 			if got := n.listening(); got != "0.0.0.0:1" || n.open["0.0.0.0:1"] != l {
 				t.Errorf("%s: listening on %q", name, got)
 			}
-			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetBytes > 1<<
-				30 {
+			if s.responder.Load() != responder || s.node.name() != "old" || !s.Stats().Up || s.Stats().BudgetSeconds > 4 {
 				t.Errorf("%s: %q, %+v", name, s.node.name(), s.Stats())
 			}
 		}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -24,8 +25,13 @@ type localRail struct {
 	err      error      // why status is not known
 	traffic  *rail.Port // used in the lane of its rail in Node.trafficLanes
 	capacity float64
-	prefixes []netip.Prefix // of its interface
+	// portCapacity is that of all rails of its physical port together.
+	portCapacity float64
+	prefixes     []netip.Prefix // of its interface
 }
+
+// portKey identifies the physical port.
+func (r localRail) portKey() string { return cmp.Or(r.status.Limits.PortKey, "rail "+r.Name) }
 
 // rails reads this node's rails, each device in its own lane.
 func (n *Node) rails() ([]localRail, error) {
@@ -53,8 +59,13 @@ func (n *Node) rails() ([]localRail, error) {
 		n.netdevs[list[i].Netdev] = true
 		limits[i] = rails[i].status.Limits
 	}
+	ofPort := map[string]float64{}
 	for i, c := range rail.Capacities(limits) {
 		rails[i].capacity = c
+		ofPort[rails[i].portKey()] += c
+	}
+	for i := range rails {
+		rails[i].portCapacity = ofPort[rails[i].portKey()]
 	}
 	return rails, errors.Join(err, addrErr)
 }
@@ -62,7 +73,7 @@ func (n *Node) rails() ([]localRail, error) {
 // railPorts are the readers of one rail, each used in the rail's lane of one group.
 type railPorts struct {
 	status  *rail.Port // in Node.statusLanes
-	traffic *rail.Port // in Node.trafficLanes; it keeps no file open
+	traffic *rail.Port // in Node.trafficLanes; between two reads it keeps no file open, but memory
 }
 
 // portsLocked returns the readers of rails, by name. They are kept: only the first reading of a large GID table is
@@ -72,6 +83,7 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 	for _, r := range list {
 		if n.ports[r] == nil {
 			n.ports[r] = &railPorts{rail.NewPort(n.opts.Sysfs, r, nil), rail.NewPort(n.opts.Sysfs, r, nil)}
+			n.ports[r].traffic.UseStatistics(n.opts.Ethtool)
 		}
 		ports[r.Name] = n.ports[r]
 	}
@@ -83,7 +95,11 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 			p.status.Close()
 			return localRail{}
 		})
-		if closed[0].State == lane.Done {
+		freed := n.trafficLanes.Run(deviceBudget, []string{r.Name}, func(string) traffic {
+			p.traffic.Close()
+			return traffic{}
+		})
+		if closed[0].State == lane.Done && freed[0].State == lane.Done {
 			delete(n.ports, r)
 		}
 	}
@@ -117,6 +133,9 @@ func (r localRail) unusable(choice rail.Choice) (f *failure.Failure) {
 	case !r.status.Limits.Active:
 		f = failure.New(failure.StageOpen, failure.PortDown,
 			"%s port %d is %q: check its cable, and run `ip link show %s`", r.Device, r.Port, r.status.State, r.Netdev)
+	case r.LinkLayer == rail.IWARP:
+		f = failure.New(failure.StageOpen, failure.IWARP, "%s is an iWARP device: the probe measures RoCE and InfiniBand",
+			r.Device)
 	case !choice.OK:
 		f = failure.New(failure.StageOpen, failure.NoGID, "%s: %s", r.Device, choice.Reason)
 	default:

@@ -43,10 +43,8 @@ func TestManyRounds(t *testing.T) {
 		rounds, warm = n, max(n/10, 1)
 	}
 	p := newPair(t, 2, nil)
-	p.opts.Transfer, p.opts.Chunk = 256<<10, 16<<10
-	p.opts.Budget = 1 << 40
-	p.b.answerBudget.resize(p.opts.Budget)
-	p.a.askBudget.resize(p.opts.Budget)
+	p.opts.Burst, p.opts.Budget = time.Millisecond, Budget{Share: 1}
+	p.b.setBudget(p.opts.Budget)
 	pids := func() []string {
 		list := []string{"self"}
 		for _, node := range []string{"a", "b"} {

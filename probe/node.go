@@ -11,12 +11,15 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/connlimit"
+	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
@@ -26,6 +29,8 @@ type NodeOptions struct {
 	Name    string // of this node unless it is configured; optional: the host name
 	Sysfs   string // mount point of sysfs
 	Rails   func() ([]rail.Rail, error)
+	// Ethtool answers for the interfaces below Sysfs; optional: the kernel if Sysfs is its own, else nothing.
+	Ethtool ethtool.Ioctl
 
 	Worker []string          // command of the worker process, which calls [WorkerMain]
 	Env    []string          // of the worker, in addition to that of this process
@@ -38,6 +43,9 @@ type NodeOptions struct {
 	// Facts are what a peer's doctor may know of this node, at most 1 MiB of JSON; optional. Never called concurrently.
 	Facts func(context.Context) ([]byte, error)
 
+	// Class is which class the RDMA traffic of this node's jobs has; optional: 0. It may take seconds.
+	Class func(context.Context) Class
+
 	Server  func(*http.Server)        // configures the server of the control channel; optional
 	Refused func(reason, from string) // called for the first refusal of a reason, and again after a pause; optional
 
@@ -49,6 +57,7 @@ type NodeOptions struct {
 // budgets. Rounds and answers share it. One per process. Safe for concurrent use.
 type Node struct {
 	opts         NodeOptions
+	socket       *ethtool.Socket // nil: not opened
 	instance     string
 	worker       *worker.Worker
 	slot         *slot
@@ -57,16 +66,20 @@ type Node struct {
 	statusLanes  lane.Group[localRail]
 	trafficLanes lane.Group[traffic]
 	recent       recentTransfers
+	meanTraffic  MeanTraffic // nil: see UseTraffic
 	facts        *facts
 	secrets      *secretFiles
 	refused      *connlimit.Refusals
 	labels       *labelCache
 
+	guardInterval time.Duration
+
 	railsMu sync.Mutex               // one reading of the rails at a time: a second would find the lanes taken
 	ports   map[rail.Rail]*railPorts // protected by railsMu
 	netdevs map[string]bool          // interfaces of rails since the start; protected by railsMu
 
-	mu       sync.Mutex     // protects all following fields
+	mu       sync.Mutex // protects all following fields
+	budget   Budget
 	nodeName string         // as reported to peers
 	rdmaCore string         // version; empty until the worker has reported it
 	maxMTU   map[string]int // bytes by [rail.Key], as reported by the worker
@@ -85,18 +98,38 @@ func NewNode(opts NodeOptions) *Node {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
 	}
+	if opts.Class == nil {
+		opts.Class = func(context.Context) Class { return Class{Source: "default: processes are not read"} }
+	}
 	if opts.Server == nil {
 		opts.Server = func(*http.Server) {}
 	}
-	n := &Node{opts: opts, instance: rand.Text(), slot: newSlot(), maxMTU: map[string]int{},
-		ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
-		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: &labelCache{known: map[string]labelEntry{}},
-		askBudget: newBudget(DefaultOptions().Budget), answerBudget: newBudget(DefaultOptions().Budget),
+	var socket *ethtool.Socket
+	if opts.Ethtool == nil && sysfs.Live(opts.Sysfs) {
+		var err error
+		if socket, err = ethtool.Open(); err == nil { // without one, only traffic of RDMA is known
+			opts.Ethtool = socket.Ioctl
+		}
+	}
+	n := &Node{guardInterval: guardInterval, opts: opts, socket: socket, instance: rand.Text(), slot: newSlot(),
+		maxMTU: map[string]int{},
+		ports:  map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
+		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: &labelCache{known: map[string]string{}},
+		askBudget: newBudget(0), answerBudget: newBudget(0),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 			Simulation: opts.Simulation})}
 	n.setName("")
+	n.setBudget(DefaultOptions().Budget)
 	return n
 }
+
+// MeanTraffic returns what a rail has carried over the last seconds, the probe's own included; ok is false if that is not
+// known. It must not block.
+type MeanTraffic func(rail.Rail) (mean rail.MeanTraffic, ok bool)
+
+// UseTraffic sets what the traffic of others is judged by before each round; without it, the rails are watched for a
+// moment. Call it before the first round.
+func (n *Node) UseTraffic(mean MeanTraffic) { n.meanTraffic = mean }
 
 func (n *Node) maintenance() bool { return n.opts.Maintenance != nil && n.opts.Maintenance() }
 
@@ -117,7 +150,12 @@ func (n *Node) setName(name string) {
 }
 
 // Close ends the worker process.
-func (n *Node) Close() { n.worker.Close() }
+func (n *Node) Close() {
+	n.worker.Close()
+	if n.socket != nil {
+		_ = n.socket.Close() // nothing was written to it
+	}
+}
 
 // WorkerMain is what the worker process runs; it returns the exit code.
 func WorkerMain() int { return worker.Main(os.Getenv("RAILSCOPE_LIBIBVERBS")) }
@@ -131,7 +169,7 @@ func (n *Node) hello() hello {
 		h.Rails = append(h.Rails, helloRail{Name: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev,
 			State: r.status.State, Active: limits.Active, Rate: limits.Rate, Capacity: r.capacity,
 			NetdevMTU: r.status.NetdevMTU, MTU: r.ActiveMTU(r.status.NetdevMTU), GID: n.gid(r, nil).GID.Addr,
-			Firmware: r.Firmware, Driver: r.Driver, Software: r.software(),
+			Firmware: r.Firmware, Driver: r.Driver, Software: r.software(), Members: r.Members,
 			Prefixes: r.prefixes[:min(len(r.prefixes), maxAddresses)]})
 	}
 	all := n.addresses()

@@ -7,22 +7,25 @@ type Options struct {
 	Listen   string   // host:port on which peers are answered; empty: none are
 	Name     string   // of this node; empty: the host name
 	Peers    []string // host:port
-	DNS      []string // host:port: every address of the host is a peer, looked up periodically
+	DNS      []string // host:port: every address of the host is a node, looked up periodically
+	Files    []string // absolute patterns of file_sd files, which list nodes
+	Fanout   int      // how many of the nodes of DNS and Files are asked, others each day
 	Security Security
 
 	Interval       time.Duration // between two rounds with a peer
 	Timeout        time.Duration // of a round
 	LatencySamples int           // 8 B writes per rail and round
-	Transfer       int64         // bytes that a round stripes: half in equal parts, half by stealing
-	Chunk          int64         // bytes of one write of a burst
-	Depth          int           // chunks in flight per rail
-	QueuePairs     int           // per rail
+	Burst          time.Duration // measured by a burst, with all rails at full depth
+	Depth          int           // writes in flight per rail
+	QueuePairs     int           // per rail, or Auto: one, and on a bond two per member
 	SoloEvery      int           // rounds between solo bursts, and between TCP baselines
-	Budget         int64         // bytes per hour of rounds that this node asks, and as many of those that it answers
+	Budget         Budget        // of rounds that this node asks, and again of those that it answers
 	BusyAbove      float64       // no round while others use more than this part of a rail's capacity
 	ExpectedRate   float64       // of every port, bytes per second; 0: its own, and none of a software device
 	MinOfExpected  float64       // a round with less of the expected goodput is [Degraded]; 0: not judged
-	TrafficClass   uint8         // of RDMA packets: DSCP<<2
+	TrafficClass   int           // of RDMA packets, DSCP<<2 and ECN, or Auto: that of the jobs
+	ServiceLevel   int           // 0 to 15, or Auto
+	PKey           uint16        // partition on InfiniBand; 0: the first of each port
 	Memory         string        // of the transfer: host
 }
 
@@ -50,17 +53,19 @@ const MaxTimeout = 10 * time.Minute
 // DefaultOptions are those of an empty configuration.
 func DefaultOptions() Options {
 	return Options{
+		Fanout:         4,
 		Interval:       time.Minute,
 		Timeout:        30 * time.Second,
 		LatencySamples: 200,
-		Transfer:       64 << 20,
-		Chunk:          1 << 20,
-		Depth:          8,
-		QueuePairs:     1,
+		Burst:          5 * time.Millisecond,
+		Depth:          16,
+		QueuePairs:     Auto,
 		SoloEvery:      5,
-		Budget:         8 << 30,
+		Budget:         Budget{Share: 0.005},
 		BusyAbove:      0.2,
 		MinOfExpected:  0.7,
+		TrafficClass:   Auto,
+		ServiceLevel:   Auto,
 		Memory:         "host",
 	}
 }
@@ -68,7 +73,7 @@ func DefaultOptions() Options {
 // Stats are what the probe counts beside the results of rounds.
 type Stats struct {
 	Running        bool    // peers are asked or answered
-	BudgetBytes    float64 // left now, of asking or answering, whichever has less
+	BudgetSeconds  float64 // of each rail's time left now, of asking or answering, whichever has less
 	Leases         int     // granted to peers now: 0 or 1
 	WorkerRestarts uint64  // after the worker process crashed or was killed
 	Names          []NameStats
@@ -84,9 +89,9 @@ type Refusal struct {
 	Count  uint64
 }
 
-// NameStats are the counts of a DNS name with many peers.
+// NameStats are the counts of a DNS name or of files that list nodes.
 type NameStats struct {
-	Name    string            // host:port, as configured
-	Peers   int               // behind it now, without this node
+	Name    string            // host:port, or file:PATTERN
+	Peers   int               // that it lists now, without this node
 	Lookups map[string]uint64 // since the options were applied, by result: [LookupResults]
 }

@@ -4,27 +4,27 @@ import (
 	"context"
 	"time"
 
-	"github.com/railscope/railscope/probe/internal/failure"
-	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
-// plan is what one round does: its steps in order, their sizes and times, and the bytes that it reserves. It follows
-// from the options and the number of rails, because the lease is requested before anything is opened. round.go starts
-// and ends a round:
+// plan is what one round does: its steps in order, their sizes and times, and what it reserves. round.go starts and
+// ends a round:
 //
 //	hello → lease → rdmaSteps → two TCP baselines* → release       * only in full rounds
 //	                    └ no rail is left: one burst over TCP instead
 type plan struct {
 	Options
-	full  bool // with solo bursts and TCP baselines
-	rails int  // of this node
+	full     bool    // with solo bursts and TCP baselines
+	rails    int     // of this node
+	rate     float64 // of the rails of the slower end together, in bytes per second
+	software bool    // a device of either end is not an adapter
 }
 
-// rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last three is one or more bursts, and the target
+// rdmaSteps are the steps of a transfer by RDMA, in order. Each of the last two is one or more bursts, and the target
 // verifies each burst.
 func (r *round) rdmaSteps() []func(context.Context) error {
-	return []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.latency, r.solos, r.static, r.stealing}
+	return []func(context.Context) error{r.connect, r.reach, r.fullPacket, r.latency, r.solos, r.striped}
 }
 
 // Times of a round's steps.
@@ -33,21 +33,28 @@ const (
 	busyWindow  = 100 * time.Millisecond // in which the rails are watched for traffic of others
 	reachTime   = 12 * time.Second       // for a first write: all retries, with the longest timeout
 	latencyTime = 2 * time.Second        // for all samples of one rail
-	maxBurst    = 3 * time.Second        // in which a burst starts chunks: enough to measure a slow link
+	maxBurst    = 3 * time.Second        // in which a burst by RDMA starts writes: enough to measure a slow link
 	minBurst    = 200 * time.Millisecond // the same, however little time is left
-	drainTime   = 12 * time.Second       // for chunks in flight at the end of a burst, all retries included
+	drainTime   = 12 * time.Second       // for writes in flight at the end of a burst, all retries included
 	releaseTime = time.Second            // kept of the round's time to end it in order
 
-	// minInFlight is what a burst keeps in flight on a slow path, however slow (claim.c): two chunks may take longer,
-	// but are acknowledged in parts.
+	tcpWarmup = 20 * time.Millisecond  // in which TCP leaves slow start
+	tcpWindow = 40 * time.Millisecond  // that is measured then
+	maxTCP    = 200 * time.Millisecond // in which a burst over TCP starts writes
+
+	// minInFlight is what a burst keeps in flight on a slow path, however slow (RS_QUEUE in burst.c).
 	minInFlight = 250 * time.Millisecond
 )
 
 // Sizes of a round's steps.
 const (
-	fullPackets = 4        // of the mtu step, per rail
-	scratch     = 64 << 20 // bytes of memory that a transfer is spread over at most, at each end
-	maxRanges   = 4096     // that the target is asked to verify
+	burstWrites = 64 // that a burst measures at least, per rail
+	fullPackets = 4  // of the mtu step, per queue pair
+	minChunk    = transfer.Page
+	maxTCPChunk = 256 << 10
+	tcpWrites   = 8 // that a burst over TCP measures at least, per rail
+
+	unknownRate = 1.25e9 // bytes per second, of a rail without a known capacity
 
 	// retryCount is that of a queue pair: six retries, and the write has failed. Soft-RoCE takes 7, the maximum, for
 	// no limit (rxe_comp.c).
@@ -60,60 +67,95 @@ const (
 // baselineStreams are the connections per rail of the TCP baselines.
 var baselineStreams = []int{1, 4}
 
-// bytes is the most that a round writes: both striped bursts, and in a full round the solos, as much as one of them,
-// and two baselines of half as much; or one fallback burst after as much by RDMA as preceded it.
-func (p plan) bytes() int64 {
-	perRail := fullPackets*4096 + 8*int64(p.LatencySamples) + 4096 // first writes, latencies, rounding
-	small := int64(p.rails+1) * perRail
+// load is what a burst by RDMA keeps in flight on a path. A measured window holds 64 writes; a fast path has more.
+func (p plan) load(path *path) worker.Load {
+	rate := path.rate()
+	chunk := p.chunk(rate*p.Burst.Seconds()/burstWrites, transfer.MaxChunk)
+	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: max(2*burstWrites*chunk, int64(4*rate*p.Burst.Seconds())),
+		Depth: p.Depth, RTT: path.rtt()}
+}
+
+// tcpLoad is the same over TCP. Writes are small enough for a slow path, where few complete in time.
+func (p plan) tcpLoad(path *path, streams int) worker.Load {
+	rate := path.rate()
+	chunk := p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
+	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: int64(rate * maxTCP.Seconds()),
+		Depth: max(p.Depth, 2*streams)}
+}
+
+// chunk returns a size of writes in whole pages, so that the target's memory for all rails stays within its bound.
+func (p plan) chunk(bytes float64, most int64) int64 {
+	share := int64(worker.MaxMemory) / int64(max(p.rails, 1)) / p.slots(p.QueuePairs)
+	return max(min(int64(bytes), most, share)/transfer.Page*transfer.Page, minChunk)
+}
+
+// slots is how many writes the memory of a rail at the target has room for: twice those that each queue pair or
+// connection has in flight. Writes go to the one with the fewest, so they differ by one.
+func (p plan) slots(streams int) int64 {
+	streams = max(streams, 1)
+	return 2 * int64((p.Depth+streams-1)/streams+1) * int64(streams)
+}
+
+// memory is what each rail needs at the target, in bytes.
+func (p plan) memory(loads []worker.Load, streams int) (bytes int64) {
+	for _, l := range loads {
+		bytes = max(bytes, l.Chunk*p.slots(streams))
+	}
+	return bytes
+}
+
+// ackTime is how long an acknowledgement may take: until all writes in flight have left, on a path with 1/64 of its
+// rate. RC would retransmit what only waits in a deep queue on a slow link.
+func (p plan) ackTime(path *path) time.Duration {
+	bytes := float64(p.Depth) * float64(p.load(path).Chunk)
+	return max(time.Duration(bytes/(path.rate()/64)*float64(time.Second)), minInFlight)
+}
+
+// small is a burst of count writes of one size over each queue pair.
+func (p plan) small(paths []*path, size, count int, deadline time.Duration) worker.BurstArgs {
+	args := worker.BurstArgs{Slow: reachTime, Deadline: min(reachTime, deadline), Software: p.software}
+	for _, path := range paths {
+		depth := max(p.QueuePairs, min(count*p.QueuePairs, p.Depth))
+		args.Loads = append(args.Loads, worker.Load{Rail: path.local.Name, Chunk: int64(size), Cap: int64(size * depth),
+			Depth: depth})
+	}
+	return args
+}
+
+// burst is a burst by RDMA. left is the time that the round has.
+func (p plan) burst(loads []worker.Load, left time.Duration) worker.BurstArgs {
+	slow := max(min(maxBurst, left/2), minBurst)
+	return worker.BurstArgs{Loads: loads, Window: p.Burst, Writes: burstWrites, Slow: slow, Software: p.software,
+		Deadline: min(slow+drainTime, left)}
+}
+
+// tcpBurst is the same over TCP.
+func (p plan) tcpBurst(loads []worker.Load, left time.Duration) worker.BurstArgs {
+	return worker.BurstArgs{Loads: loads, Warmup: tcpWarmup, Window: tcpWindow, Writes: tcpWrites, Slow: maxTCP,
+		Deadline: min(maxTCP+drainTime, left)}
+}
+
+// bytes is the most that a round writes over paths by RDMA, and over paths by TCP: all bursts repeated as often as they
+// may be, each until its cap and then what is in flight.
+func (p plan) bytes(paths, tcp []*path) (sum int64) {
+	most := func(l worker.Load) int64 { return l.Cap + int64(l.Depth+1)*l.Chunk }
+	bursts, overTCP := int64(1+worker.MaxRepeats), baselineStreams[:1]
 	if p.full {
-		return 2*p.Transfer + small
+		bursts, overTCP = 2*bursts, baselineStreams
 	}
-	return p.Transfer + p.Transfer/2 + small
+	for _, path := range paths {
+		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples) + 4096 // first writes, latencies
+		sum += bursts*most(p.load(path)) + small
+	}
+	for _, path := range tcp {
+		for _, streams := range overTCP {
+			sum += most(p.tcpLoad(path, streams)) + int64(streams)*maxTCPChunk
+		}
+	}
+	return sum
 }
 
-// defaultPlan is a full round with default options over as many rails as there may be.
-func defaultPlan() plan { return plan{DefaultOptions(), true, worker.MaxRails} }
-
-func (p plan) bursts() int {
-	if p.full {
-		return 2 + p.rails + len(baselineStreams)
-	}
-	return 2
-}
-
-// burstBytes is the size of one burst: half of the transfer for each striped burst, the same for all solos together,
-// and a quarter for each baseline. paths is how many rails there are to measure.
-func (p plan) burstBytes(stage failure.Stage, paths int) int64 {
-	switch stage {
-	case failure.StageSolo:
-		return p.part(2 * int64(paths))
-	case failure.StageBaseline:
-		return p.part(4)
-	}
-	return p.part(2)
-}
-
-// part is 1/of the transfer, in words of the pattern.
-func (p plan) part(of int64) int64 { return max(p.Transfer/of/pattern.Word, 1) * pattern.Word }
-
-// burstTimes returns how long one burst starts chunks, and when it is stopped, with time left of the round and so many
-// bursts to come.
-func (p plan) burstTimes(left time.Duration, bursts int) (limit, deadline time.Duration) {
-	limit = min(maxBurst, left*6/10/time.Duration(max(bursts, 1)))
-	return max(limit, minBurst), min(limit+drainTime, left)
-}
-
-// buffer is the size of the memory at each end, a multiple of the chunk.
-func (p plan) buffer() int64 { return max(min(p.part(2), scratch)/p.Chunk, 1) * p.Chunk }
-
-// inFlight is the most bytes that one rail has in flight.
-func (p plan) inFlight() int64 { return int64(p.Depth) * p.Chunk }
-
-// ackTime is how long an acknowledgement may take: until all chunks in flight have left, on a path with 1/64 of its
-// capacity in bytes per second. RC would retransmit what only waits in a deep queue on a slow link.
-func (p plan) ackTime(capacity *float64) time.Duration {
-	if capacity == nil {
-		return time.Second
-	}
-	return max(time.Duration(float64(p.inFlight())/(*capacity/64)*float64(time.Second)), minInFlight)
+// railTime is the most that a round costs in time of all rails together.
+func (p plan) railTime(paths, tcp []*path) time.Duration {
+	return railTime(p.bytes(paths, tcp), p.rate)
 }

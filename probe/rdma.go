@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -11,13 +12,15 @@ import (
 
 // rdma makes the transfer by RDMA. It returns an error when no rail is left.
 func (r *round) rdma(ctx context.Context) error {
-	r.bursts = r.plan.bursts()
 	for _, step := range r.rdmaSteps() {
 		if err := step(ctx); err != nil {
 			return err
 		}
 		if f := timeUp(ctx); f != nil {
 			return f
+		}
+		if err := r.stopFailed(ctx); err != nil {
+			return err
 		}
 		if f := r.noPath(); f != nil {
 			return f
@@ -83,16 +86,17 @@ func (r *round) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: r.plan.TrafficClass}
+	args := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: r.res.Class.TrafficClass,
+		ServiceLevel: r.res.Class.ServiceLevel}
 	for i, p := range paths {
 		if f := ends[i].Failure; f != nil {
 			f.Detail = "on the peer: " + f.Detail
 			r.failPath(p, f.Stage, f)
 			continue
 		}
-		p.result.PathMTU = pathMTU(p.end, ends[i])
+		p.connected, p.result.PathMTU = true, pathMTU(p.end, ends[i])
 		args.Rails = append(args.Rails, worker.ConnectRail{Name: p.local.Name, Remote: ends[i], PathMTU: p.result.PathMTU,
-			InFlight: r.plan.ackTime(p.result.Capacity)})
+			InFlight: r.plan.ackTime(p)})
 	}
 	if len(args.Rails) == 0 {
 		return nil
@@ -106,9 +110,20 @@ func (r *round) connect(ctx context.Context) error {
 	return err
 }
 
+// memory is what each rail needs at the target.
+func (r *round) memory() int64 {
+	var loads []worker.Load
+	for _, p := range r.livePaths() {
+		loads = append(loads, r.plan.load(p))
+	}
+	return r.plan.memory(loads, r.plan.QueuePairs)
+}
+
 func (r *round) openLocal(ctx context.Context) error {
-	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.plan.buffer(), Depth: r.plan.Depth,
-		QueuePairs: r.plan.QueuePairs, Key: r.lease.grant.Key}
+	r.seed, r.buffer = newSeed(), r.memory()
+	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer, Seed: r.seed,
+		Depth: max(r.plan.Depth, r.plan.QueuePairs), QueuePairs: r.plan.QueuePairs, PKey: r.plan.PKey,
+		Key: r.lease.grant.Key}
 	paths := r.livePaths()
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.local, p.gid))
@@ -127,8 +142,9 @@ func (r *round) openLocal(ctx context.Context) error {
 
 // openPeer asks the peer for its ends of the paths, and returns them in the same order.
 func (r *round) openPeer(ctx context.Context, paths []*path) ([]worker.End, error) {
-	req := openRequest{Transport: worker.RDMA, Buffer: r.plan.buffer(), Depth: r.plan.Depth,
-		QueuePairs: r.plan.QueuePairs, TrafficClass: r.plan.TrafficClass}
+	req := openRequest{Transport: worker.RDMA, Buffer: r.buffer, Depth: max(r.plan.Depth, r.plan.QueuePairs),
+		QueuePairs: r.plan.QueuePairs, TrafficClass: r.res.Class.TrafficClass, ServiceLevel: r.res.Class.ServiceLevel,
+		PKey: r.plan.PKey}
 	for _, p := range paths {
 		req.Rails = append(req.Rails, openRail{Rail: p.peer.Name, Remote: p.end, Prefixes: p.local.prefixes})
 	}
@@ -136,7 +152,7 @@ func (r *round) openPeer(ctx context.Context, paths []*path) ([]worker.End, erro
 	return reply.Ends, err
 }
 
-// reach writes 8 B over every path at once: a path that fails here carries nothing.
+// reach writes 8 B over every queue pair at once: a path that fails here carries nothing.
 func (r *round) reach(ctx context.Context) error {
 	return r.writeSmall(ctx, failure.StageReach, r.livePaths(), 8, 1)
 }
@@ -148,7 +164,7 @@ func (r *round) fullPacket(ctx context.Context) error {
 		byMTU[p.result.PathMTU] = append(byMTU[p.result.PathMTU], p)
 	}
 	for mtu, paths := range byMTU {
-		if err := r.writeSmall(ctx, failure.StageMTU, paths, int64(mtu), fullPackets); err != nil {
+		if err := r.writeSmall(ctx, failure.StageMTU, paths, mtu, fullPackets); err != nil {
 			return err
 		}
 	}
@@ -166,12 +182,10 @@ func (r *round) fullPacket(ctx context.Context) error {
 	return nil
 }
 
-// writeSmall writes count messages of one size over each path, all paths at once.
-func (r *round) writeSmall(ctx context.Context, stage failure.Stage, paths []*path, size, count int64) error {
+// writeSmall writes count messages of one size over each queue pair, all at once.
+func (r *round) writeSmall(ctx context.Context, stage failure.Stage, paths []*path, size, count int) error {
 	r.progress(Progress{Stage: stage})
-	args := worker.BurstArgs{Total: size * count * int64(len(paths)), Chunk: size, Depth: 1, Limit: reachTime,
-		Deadline: min(reachTime, r.timeLeft(ctx)), Rails: pathNames(paths)}
-	done, err := r.session.current.Burst(ctx, stage, args, nil)
+	done, err := r.session.current.Burst(ctx, stage, r.plan.small(paths, size, count, r.timeLeft(ctx)), nil)
 	if err != nil {
 		return err
 	}
@@ -202,10 +216,8 @@ func (r *round) solos(ctx context.Context) error {
 	if !r.plan.full {
 		return nil
 	}
-	paths := r.livePaths()
-	total := r.plan.burstBytes(failure.StageSolo, len(paths))
-	for _, p := range paths {
-		done, err := r.burst(ctx, failure.StageSolo, []*path{p}, total)
+	for _, p := range r.livePaths() {
+		done, err := r.burst(ctx, failure.StageSolo, []*path{p}, r.plan.burst([]worker.Load{r.plan.load(p)}, r.timeLeft(ctx)))
 		if err != nil {
 			return err
 		}
@@ -214,48 +226,65 @@ func (r *round) solos(ctx context.Context) error {
 	return nil
 }
 
-// static stripes with equal parts, assigned in advance: a slow rail finishes late.
-func (r *round) static(ctx context.Context) error {
-	paths := r.livePaths()
-	total := r.plan.burstBytes(failure.StageStatic, len(paths))
-	done, err := r.burst(ctx, failure.StageStatic, paths, total)
-	if err != nil || len(r.livePaths()) < len(paths) {
-		return err // without one of its parts the figure means nothing
+// striped measures all paths at once. If one fails, the burst is made again without it: what they share has changed.
+func (r *round) striped(ctx context.Context) error {
+	for {
+		paths := r.livePaths()
+		if len(paths) == 0 {
+			return nil
+		}
+		var loads []worker.Load
+		for _, p := range paths {
+			loads = append(loads, r.plan.load(p))
+		}
+		before := r.node.settledTraffic(ctx, r.rails)
+		done, err := r.burst(ctx, failure.StageStriped, paths, r.plan.burst(loads, r.timeLeft(ctx)))
+		after := r.node.settledTraffic(ctx, r.rails)
+		if err != nil {
+			return err
+		}
+		if done.Failed() {
+			continue
+		}
+		if done.Disturbed() {
+			r.disturbed = disturbed(done, paths)
+			return nil
+		}
+		for i, p := range paths {
+			p.result.Stealing = flow(done, i)
+			p.compareCounters(before, after, done.Rails[i].Bytes)
+		}
+		r.judge()
+		return nil
 	}
-	r.res.Static, r.res.FinishSkew = equalParts(done, total)
-	for i, p := range paths {
-		p.result.Static = flow(done, i)
-	}
-	return nil
 }
 
-// stealing stripes over whichever rail has room: the combined rate.
-func (r *round) stealing(ctx context.Context) error {
-	paths := r.livePaths()
-	before := r.node.traffic(r.rails)
-	done, err := r.burst(ctx, failure.StageStealing, paths, r.plan.burstBytes(failure.StageStealing, len(paths)))
-	after := r.node.traffic(r.rails)
-	if err != nil || len(r.livePaths()) == 0 {
-		return err
+// disturbed says why a burst has no figure.
+func disturbed(done worker.BurstDone, paths []*path) *failure.Failure {
+	var gap time.Duration
+	for i, b := range done.Rails {
+		if gap = max(gap, b.Gap); b.Measured == 0 {
+			return failure.New(failure.StageStriped, failure.Disturbed, "too few writes completed over rail %s within %v while "+
+				"all rails were at full depth: nothing can be said of the rails", paths[i].local.Name, maxBurst)
+		}
 	}
-	r.res.Stealing = goodput(done)
-	for i, p := range paths {
-		p.result.Stealing = flow(done, i)
-		p.compareCounters(before, after)
-	}
-	r.judge()
-	return nil
+	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to %v, "+
+		"longer than the queues of the adapters last, in each of %d bursts: nothing can be said of the rails; give "+
+		"railscope more CPU time", gap.Round(time.Microsecond), 1+worker.MaxRepeats)
 }
 
 // compareCounters compares what the port counted with what was written.
-func (p *path) compareCounters(before, after map[string]rail.Traffic) {
+func (p *path) compareCounters(before, after map[string]rail.Traffic, payload int64) {
 	d, ok := trafficBetween(before, after, p.local.Name)
 	if !ok || p.result.Stealing == nil {
 		return
 	}
 	p.result.CounterBytes = new(int64(d.out))
-	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && p.result.Stealing.Bytes > 0 {
-		wire := wireBytes(p.result.Stealing.Bytes, p.result.PathMTU, p.gid.GID.IPv4())
+	if b, a := before[p.local.Name], after[p.local.Name]; a.CountsRetransmits && a.Retransmits >= b.Retransmits {
+		p.result.Retransmits = new(a.Retransmits - b.Retransmits)
+	}
+	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && payload > 0 {
+		wire := wireBytes(payload, p.result.PathMTU, p.gid.GID.IPv4())
 		p.result.CounterMismatch = new(max(d.out/wire-1, 1-d.out/wire))
 	}
 }

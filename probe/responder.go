@@ -155,7 +155,7 @@ func (r *Responder) routes() http.Handler {
 	mux.HandleFunc("GET "+pathFacts, r.serveFacts)
 	mux.HandleFunc("POST "+pathLease, r.serveLease)
 	mux.HandleFunc("POST "+pathLease+"/{id}/open", withLease(r, (*openRequest).check, locked(r.open)))
-	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, nil, locked(r.verify)))
+	mux.HandleFunc("POST "+pathLease+"/{id}/verify", withLease(r, checkVerify, locked(r.verify)))
 	mux.HandleFunc("POST "+pathLease+"/{id}/renew", withLease(r, nil, empty))
 	mux.HandleFunc("DELETE "+pathLease+"/{id}", withLease(r, nil, r.release))
 	return mux

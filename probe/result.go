@@ -55,19 +55,22 @@ type Result struct {
 
 	Outcome   Outcome
 	Transport Transport
-	Reason    Reason    // of the fallback, failure or skip; empty for a round by RDMA
-	Detail    string    // the same for people
-	Failures  []Failure // all, in order; of a round by RDMA, those of single rails
-	Verified  bool      // the target found the data intact after every burst
+	Reason    Reason // of the fallback, failure or skip; empty for a round by RDMA
+	// RetryAfter is the least time after which a skipped round may succeed; 0: not within the interval.
+	RetryAfter time.Duration
+	Detail     string    // the same for people
+	Failures   []Failure // all, in order; of a round by RDMA, those of single rails
+	Verified   bool      // the target found the data intact after every burst
 
+	Class Class        // of RDMA packets
 	Rails []RailResult // in order of this node's rails, also failed ones
 
-	Stealing *float64 // goodput of the burst in which the next chunk goes to a rail with room, bytes per second
-	Static   *float64 // likewise with equal parts, assigned in advance
+	Stealing *float64 // sum of the rails' goodput in the striped burst, bytes per second: each takes what it can
+	Static   *float64 // the slowest rail's goodput × the rails: what equal parts would reach
 
-	Imbalance  *float64 // of the stealing burst: 1 − the smallest share ([rail.Imbalance])
+	Imbalance  *float64 // of the striped burst: 1 − the smallest share ([rail.Imbalance])
 	Scaling    *float64 // Stealing ÷ sum of the solos of this round
-	FinishSkew *float64 // of the static burst: 1 − slowest rail's rate ÷ fastest's
+	FinishSkew *float64 // 1 − slowest rail's goodput ÷ fastest's, in the striped burst
 	Speedup    *float64 // Stealing ÷ best TCP baseline of this round
 
 	TCP        []TCPResult // TCP figures: the baselines of a round by RDMA, or the fallback's own
@@ -99,14 +102,15 @@ type RailResult struct {
 	PathMTU      int    // bytes, the smaller of both ends'; 0 unknown
 
 	Latency  *Latency
+	Bytes    int64 // payload that completed, in all bursts by RDMA
 	Solo     *Flow
-	Static   *Flow
-	Stealing *Flow
+	Stealing *Flow    // of the striped burst
 	Capacity *float64 // bytes per second that the rail could carry, the lower of both ends'; nil: unknown
 	Expected *float64 // bytes per second to the peer's rail; nil: none, as of a software device
-	Share    *float64 // goodput of the stealing burst ÷ Capacity, relative to the best rail of the group; nil: not judged
+	Share    *float64 // goodput of the striped burst ÷ Capacity, relative to the best rail of the group; nil: not judged
 
-	CounterBytes    *int64   // difference of the port counter over the stealing burst, headers included
+	CounterBytes    *int64   // difference of the port counter over the striped burst, headers included
+	Retransmits     *uint64  // events after which the rail retransmits, as its counters show them, over the striped burst
 	CounterMismatch *float64 // |CounterBytes ÷ (payload with headers) − 1|
 
 	Failure *Failure // the first; nil: none
@@ -114,8 +118,8 @@ type RailResult struct {
 
 // Flow is what one rail carried in one burst.
 type Flow struct {
-	Bytes  int64         // payload that completed
-	Active time.Duration // first post to last completion, CLOCK_MONOTONIC
+	Bytes  int64         // payload, from one completion to another with all rails at full depth
+	Active time.Duration // between these two, CLOCK_MONOTONIC
 }
 
 // BytesPerSecond is the flow's goodput while it was active.

@@ -22,25 +22,29 @@ type round struct {
 	peer     string // host:port
 	progress func(Progress)
 
-	client   *client
-	remote   hello
-	rails    []localRail
-	paths    []*path
-	lease    *heldLease
-	hasSlot  bool
-	reserved int64 // bytes of the node's budget
-	session  workerSession
-	bursts   int // still to come, at most
-	res      Result
+	client    *client
+	remote    hello
+	rails     []localRail
+	paths     []*path
+	lease     *heldLease
+	hasSlot   bool
+	cost      time.Duration // that the round may have, of all rails
+	reserved  time.Duration // of it, of the node's budget
+	session   workerSession
+	seed      uint64           // of the source
+	buffer    int64            // bytes of each rail's memory at the target
+	disturbed *failure.Failure // why the striped burst has no figure
+	res       Result
 }
 
 // path is one of this node's rails with the peer's rail that it is paired with.
 type path struct {
-	local  localRail
-	peer   *helloRail // nil: none
-	gid    rail.Choice
-	end    worker.End // ours, once opened
-	result *RailResult
+	local     localRail
+	peer      *helloRail // nil: none
+	gid       rail.Choice
+	end       worker.End // ours, once opened
+	connected bool       // and not stopped at the target
+	result    *RailResult
 }
 
 // run makes the round, from hello to release, and returns its result.
@@ -83,11 +87,13 @@ func (r *round) exchangeHello(ctx context.Context) error {
 	r.res.PeerNode = r.remote.Node
 	r.rails, err = r.node.rails()
 	r.rails = r.rails[:min(len(r.rails), worker.MaxRails)]
-	r.plan.rails = len(r.rails)
+	r.plan.rails, r.plan.rate = len(r.rails), min(railRate(r.rails), peerRate(r.remote.Rails))
 	if err != nil && len(r.rails) == 0 {
 		r.addFailure(failure.New(failure.StageOpen, failure.Other, "cannot list the rails of this node: %v", err))
 	}
 	r.makePaths()
+	r.plan.QueuePairs = queuePairs(r.plan.QueuePairs, r.paths)
+	r.res.Class = r.node.class(ctx, r.plan.Options)
 	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
 	return nil
 }
@@ -112,9 +118,10 @@ func (r *round) makePaths() {
 		case p.peer == nil:
 		case r.plan.ExpectedRate > 0:
 			p.result.Expected = positive(expected[i])
-		case !p.local.software() && !p.peer.Software:
+		case !p.software():
 			p.result.Expected = p.result.Capacity
 		}
+		r.plan.software = r.plan.software || p.software()
 		p.gid = r.node.gid(p.local, prefixes)
 		if p.gid.OK {
 			p.result.GIDIndex, p.result.GID = p.gid.GID.Index, p.gid.GID.Addr.Unmap().String()
@@ -124,6 +131,9 @@ func (r *round) makePaths() {
 	}
 }
 
+// software reports whether a device of either end is not an adapter.
+func (p *path) software() bool { return p.local.software() || p.peer != nil && p.peer.Software }
+
 // positive returns a pointer to v, or nil for 0, which stands for unknown.
 func positive(v float64) *float64 {
 	if v <= 0 {
@@ -132,32 +142,44 @@ func positive(v float64) *float64 {
 	return &v
 }
 
-// acquire acquires what a transfer needs: this node's slot, bytes of its budget, rails without other traffic, and the
-// peer's lease.
+// acquire acquires what a transfer needs: what this node grants, and the peer's lease.
 func (r *round) acquire(ctx context.Context) error {
 	r.progress(Progress{Stage: failure.StageLease})
+	if err := r.reserve(ctx); err != nil {
+		return err
+	}
+	r.node.loadRDMACore(ctx)
+	lease, err := r.client.acquireLease(ctx, r.leaseRequest())
+	r.lease = lease
+	return err
+}
+
+func (r *round) leaseRequest() leaseRequest {
+	return leaseRequest{Node: r.node.name(), Instance: r.node.instance, RailSeconds: r.cost.Seconds()}
+}
+
+// reserve acquires what a transfer needs of this node: its slot, bytes of its budget, and rails without other traffic.
+func (r *round) reserve(ctx context.Context) error {
 	holder, ok := r.node.slot.acquire(ctx, slotTime, netip.Addr{}, "asking "+r.remote.Node)
 	switch {
 	case !ok && ctx.Err() != nil:
 		return timeUp(ctx)
 	case !ok:
-		return failure.New(failure.StageLease, failure.Busy, "this node is %s", holder)
+		return later(retryLeast, failure.Busy, "this node is %s", holder)
 	}
 	r.hasSlot = true
 	r.node.slot.start(netip.Addr{})
-	bytes := r.plan.bytes()
-	if wait, ok := r.node.askBudget.reserve(bytes); !ok {
-		return budgetFailure("this node's", bytes, wait)
+	r.cost = min(r.plan.railTime(r.paths, r.tcpPaths(r.lanes())), MaxTimeout)
+	if r.node.fitBudget(railRate(r.rails)); len(r.rails) > 0 {
+		if wait, ok := r.node.askBudget.reserve(r.cost); !ok {
+			return budgetFailure("this node's", r.cost, wait)
+		}
+		r.reserved = r.cost
 	}
-	r.reserved = bytes
 	if f := r.node.busy(ctx, r.rails, r.plan.BusyAbove); f != nil {
 		return f
 	}
-	r.node.loadRDMACore(ctx)
-	lease, err := r.client.acquireLease(ctx,
-		leaseRequest{Node: r.node.name(), Instance: r.node.instance, Bytes: bytes})
-	r.lease = lease
-	return err
+	return nil
 }
 
 // transfer moves the bytes: by RDMA, and for comparison over TCP; or, if RDMA fails, over TCP alone.
@@ -254,7 +276,9 @@ func (r *round) free() {
 	}
 	_ = r.session.end() // release reported the error, unless the round did not come to it
 	if r.reserved > 0 {
-		r.node.askBudget.settle(r.reserved, r.res.Bytes)
+		used := railTime(r.res.Bytes, railRate(r.rails))
+		r.node.askBudget.settle(r.reserved, used)
+		r.node.askBudget.note(r.plan.full, used)
 	}
 	r.node.slot.release()
 }
@@ -269,6 +293,9 @@ func (r *round) addFailure(err error) {
 // setOutcome sets the outcome. err is why the round was not by RDMA, or nil.
 func (r *round) setOutcome(err error) {
 	f := failure.As(failure.StageOpen, err)
+	if f == nil && r.disturbed != nil && !r.res.Degraded() {
+		f = r.disturbed
+	}
 	switch {
 	case f == nil && r.res.Degraded():
 		r.res.Outcome = Degraded
@@ -277,7 +304,7 @@ func (r *round) setOutcome(err error) {
 		r.res.Outcome = OK
 		return
 	case f.Reason.Skips():
-		r.res.Outcome, r.res.Transport = Skipped, NoTransport
+		r.res.Outcome, r.res.Transport, r.res.RetryAfter = Skipped, NoTransport, f.RetryAfter
 	case r.res.Transport == TCP:
 		r.res.Outcome = Fallback
 	default:

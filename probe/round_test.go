@@ -34,8 +34,8 @@ func TestRoundByRDMA(t *testing.T) {
 	}
 	for i, r := range res.Rails {
 		if r.PeerRail != r.Rail || r.PathMTU != 4096 || r.GIDIndex != 3 || r.GID != address4("a",
-			i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Static == nil ||
-			r.Stealing == nil {
+			i) || r.Latency == nil || len(r.Latency.Samples) != 20 || r.Solo == nil || r.Stealing == nil ||
+			r.Bytes < r.Solo.Bytes+r.Stealing.Bytes {
 			t.Errorf("rail %d: %+v", i, r)
 		}
 		if r.CounterMismatch == nil || *r.CounterMismatch > 0.01 {
@@ -180,7 +180,7 @@ func TestRoundOfOneRail(t *testing.T) {
 	}{
 		{"down", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
 		{"blocked", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
-		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 5 << 19 }, failure.StageStealing,
+		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 45 << 20 }, failure.StageStriped,
 			failure.RetryExceeded},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -213,7 +213,6 @@ func TestRoundImbalance(t *testing.T) {
 			d.Rate = 5e6
 		}
 	})
-	p.opts.Transfer = 8 << 20
 	p.chances(func(res Result) bool {
 		if res.Outcome != OK || res.Stealing == nil || res.Static == nil || res.Scaling == nil {
 			t.Fatalf("%s because of %q (%s), %+v", res.Outcome, res.Reason, res.Detail, res)
@@ -254,7 +253,7 @@ func TestRoundSharedBottleneck(t *testing.T) {
 func TestRoundDataMismatch(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1, nil)
-	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 60 })
+	p.fabric.Set("a", "mlx5_0", func(k *fakeverbs.Knobs) { k.Corrupt = 200 })
 	res := p.round()
 	if res.Outcome != Failed || res.Reason != failure.DataMismatch || res.Verified || res.Failures[len(res.Failures)-
 		1].Stage != failure.StageVerify {

@@ -2,56 +2,112 @@ package probe
 
 import (
 	"hash/fnv"
-	"slices"
 	"time"
 )
 
-// Each node computes on its own when it asks whom, and no two rounds of a fleet overlap: a round-robin tournament by
-// the circle method, over the sorted names of all nodes and the wall clock. In each slot every node has at most one
-// partner; the one that sorts first asks in the first half, the other in the second. Every pair meets once in n−1 slots
-// (n if n is odd). Different lists or clocks cost only a denied lease now and then.
+// A node asks each of its peers once in a cycle, at an offset by a hash of the pair: no node knows the schedule of
+// another. A round that finds the peer's only slot taken is tried again after a random time until the cycle ends.
+// Everything runs on the monotonic clock, so that a step of the wall clock changes nothing.
 
-// minHalf is the least time in which a node may ask: a round and a margin.
-const minHalf = 500 * time.Millisecond
+const (
+	retryLeast, retryMost = time.Second, 5 * time.Second // before a round that was denied is tried again
 
-// pairSlot returns in which slot of how many the players i and j of n meet, by the circle method: players 0…m−1 rotate,
-// m does not, with m = n−1 made odd. i and j must differ and be below n.
-func pairSlot(i, j, n int) (slot, slots int) {
-	m := n - 1 | 1
-	switch {
-	case i == m:
-		return 2 * j % m, m
-	case j == m:
-		return 2 * i % m, m
-	}
-	return (i + j) % m, m
+	// assumedRound is the duration of a round before any was measured.
+	assumedRound = 250 * time.Millisecond
+	// maxLoad is the most of a node's time that its rounds and answers may take before the cycle is made longer.
+	// TestFleet measures what that does to the longest gap of a pair.
+	maxLoad = 0.7
+)
+
+// schedule is when each peer is asked. Not safe for concurrent use.
+type schedule struct {
+	self     string // name of this node
+	interval time.Duration
+	random   func(n time.Duration) time.Duration // in [0, n)
+
+	turns map[string]*turn // by address
+	took  time.Duration    // mean duration of the last rounds that moved bytes
 }
 
-// cycleOf is the time in which each of so many nodes asks every other once: the interval, unless that is too short.
-func cycleOf(nodes int, interval time.Duration) time.Duration {
-	slots := max(nodes-1, 0) | 1
-	return max(interval, time.Duration(2*slots)*minHalf)
+// turn is one peer's.
+type turn struct {
+	began  time.Time // the cycle, at the pair's offset
+	next   time.Time // attempt of this cycle, or began of the next one
+	asking bool
+	missed bool // the last cycle ended without a round: it was denied to its end
 }
 
-// untilRound returns how long self waits from now, on the wall clock, until it asks peer: more than 0, at most one
-// cycle. It is a duration, waited for on the monotonic clock: setting the wall clock only moves rounds within their
-// cycle. names are those of all nodes, sorted and unique, with both of these.
-func untilRound(names []string, self, peer string, interval time.Duration, now time.Time) time.Duration {
-	i, _ := slices.BinarySearch(names, self)
-	j, _ := slices.BinarySearch(names, peer)
-	slot, slots := pairSlot(i, j, len(names))
-	cycle := cycleOf(len(names), interval)
-	offset := cycle / time.Duration(slots) * time.Duration(slot)
-	if i > j {
-		offset += cycle / time.Duration(2*slots)
+func newSchedule(self string, interval time.Duration, random func(time.Duration) time.Duration) *schedule {
+	return &schedule{self: self, interval: interval, random: random, turns: map[string]*turn{}, took: assumedRound}
+}
+
+// set replaces the peers. Those that stay keep their turn.
+func (s *schedule) set(peers []string, now time.Time) {
+	before := s.turns
+	s.turns = make(map[string]*turn, len(peers))
+	for _, peer := range peers {
+		s.turns[peer] = before[peer]
 	}
-	// Spread fleets over the cycle: otherwise all would start at the full minute.
-	offset += time.Duration(hash(names[0]+"\x00"+names[len(names)-1]) % uint64(cycle))
-	wait := now.Truncate(cycle).Add(offset % cycle).Sub(now.Round(0))
-	if wait <= 0 {
-		wait += cycle
+	cycle := s.cycle()
+	for peer, t := range s.turns {
+		if t == nil {
+			first := now.Add(time.Duration(hash(peer+"\x00"+s.self) % uint64(cycle)))
+			s.turns[peer] = &turn{began: first, next: first}
+		}
 	}
-	return wait
+}
+
+// cycle is the time from one round with a peer to the next; 0 without peers. It is the interval, or as many of them as
+// rounds and answers need: there are about as many answers as rounds.
+func (s *schedule) cycle() time.Duration {
+	if len(s.turns) == 0 {
+		return 0
+	}
+	needed := time.Duration(float64(2*len(s.turns)) * float64(s.took) / maxLoad)
+	return max((needed+s.interval-1)/s.interval, 1) * s.interval
+}
+
+// next returns the peer that is asked next, and when; empty: none.
+func (s *schedule) next() (peer string, at time.Time) {
+	for name, t := range s.turns {
+		if !t.asking && (peer == "" || t.next.Before(at)) {
+			peer, at = name, t.next
+		}
+	}
+	return peer, at
+}
+
+func (s *schedule) begin(peer string) { s.turns[peer].asking = true }
+
+// end ends a round with a peer, and reports whether its result is that of the cycle: a round that was denied and is
+// tried again has none.
+func (s *schedule) end(peer string, r *Result, now time.Time) (final bool) {
+	if r.Transport != NoTransport {
+		s.took += (r.Duration - s.took) / 8
+	}
+	t := s.turns[peer]
+	if t == nil {
+		return true
+	}
+	t.asking = false
+	over := t.began.Add(s.cycle())
+	if r.RetryAfter > 0 {
+		most := retryMost
+		if t.missed {
+			most = 2 * retryLeast
+		}
+		again := now.Add(max(r.RetryAfter, retryLeast+s.random(most-retryLeast)))
+		if again.Before(over) {
+			t.next = again
+			return false
+		}
+	}
+	t.missed = r.RetryAfter > 0
+	for !over.After(now) {
+		over = over.Add(s.cycle())
+	}
+	t.began, t.next = over, over
+	return true
 }
 
 // hash spreads names over 64 bits (FNV-1a).

@@ -1,166 +1,117 @@
 package probe
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestTournament: for any number of nodes, every pair meets in exactly one slot, and no node has two partners in one.
-func TestTournament(t *testing.T) {
-	for _, n := range []int{2, 3, 4, 5, 8, 9, 64, 101} {
-		busy := map[[2]int]int{} // slot, player → partner
-		for i := range n {
-			for j := range n {
-				if i == j {
-					continue
-				}
-				slot, slots := pairSlot(i, j, n)
-				if back, _ := pairSlot(j, i, n); back != slot {
-					t.Fatalf("%d nodes: %d meets %d in slot %d, but the reverse is in %d", n, i, j, slot, back)
-				}
-				if want := n - 1 + n%2; slots != want || slot < 0 || slot >= slots {
-					t.Fatalf("%d nodes: slot %d of %d, want %d slots", n, slot, slots, want)
-				}
-				if other, taken := busy[[2]int{slot, i}]; taken && other != j {
-					t.Fatalf("%d nodes: %d meets %d and %d in slot %d", n, i, other, j, slot)
-				}
-				busy[[2]int{slot, i}] = j
-			}
-		}
-	}
-}
-
-// TestNextRound simulates a fleet on one clock: within one cycle every node asks every other once, and no node is in
-// two rounds at once.
-func TestNextRound(t *testing.T) {
+// TestSchedule: every peer has its own offset and one turn in a cycle, whenever its rounds end.
+func TestSchedule(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, tc := range []struct {
-		nodes    int
+		peers    int
 		interval time.Duration
+		took     time.Duration
 		cycle    time.Duration
-		half     time.Duration // that each round has for itself
 	}{
-		{2, time.Minute, time.Minute, 30 * time.Second},
-		{3, time.Minute, time.Minute, 10 * time.Second},
-		{8, 10 * time.Second, 10 * time.Second, 714 * time.Millisecond},
-		{100, time.Minute, 99 * time.Second, 500 * time.Millisecond}, // too many for a minute
+		{1, time.Second, 250 * time.Millisecond, time.Second},
+		{4, time.Minute, 4 * time.Second, time.Minute}, // the default fan-out, with slow rounds
+		{8, time.Minute, 4 * time.Second, 2 * time.Minute},
+		{100, time.Minute, time.Second, 5 * time.Minute},
+		{9999, time.Minute, time.Second, 477 * time.Minute},
 	} {
-		var names []string
-		for i := range tc.nodes {
-			names = append(names, fmt.Sprintf("node-%03d", i))
+		s := newSchedule("self", tc.interval, func(time.Duration) time.Duration { return 0 })
+		s.took = tc.took
+		s.set(fleet(tc.peers), start)
+		if got := s.cycle(); got != tc.cycle {
+			t.Errorf("%d peers, rounds of %v: a cycle of %v, want %v", tc.peers, tc.took, got, tc.cycle)
 		}
-		slices.Sort(names)
-		at := map[string][]time.Time{} // node → when it takes part in a round
-		for _, self := range names {
-			for _, peer := range names {
-				if self == peer {
-					continue
-				}
-				wait := untilRound(names, self, peer, tc.interval, start)
-				next := start.Add(wait)
-				if wait <= 0 || wait > tc.cycle {
-					t.Fatalf("%d nodes: %s asks %s after %v, in a cycle of %v", tc.nodes, self, peer, wait, tc.cycle)
-				}
-				if again := untilRound(names, self, peer, tc.interval, next); again != tc.cycle {
-					t.Fatalf("%d nodes: %s asks %s again after %v, want %v", tc.nodes, self, peer, again, tc.cycle)
-				}
-				// On a circle, so that the first and the last of a cycle are neighbours.
-				moment := time.Unix(0, next.UnixNano()%int64(tc.cycle))
-				at[self], at[peer] = append(at[self], moment), append(at[peer], moment)
+		asked := map[string]time.Time{}
+		offsets := map[time.Time]bool{}
+		for range 3 * tc.peers {
+			peer, at := s.next()
+			if last, again := asked[peer]; again && at.Sub(last) != tc.cycle || !again && at.Sub(start) >= tc.cycle {
+				t.Fatalf("%d peers: %s at %v, last %v", tc.peers, peer, at.Sub(start), last.Sub(start))
+			}
+			asked[peer], offsets[at] = at, true
+			s.begin(peer)
+			if !s.end(peer, &Result{Outcome: OK, Transport: RDMA, Duration: tc.took}, at.Add(tc.took)) {
+				t.Fatal("a round without a result")
 			}
 		}
-		for node, times := range at {
-			slices.SortFunc(times, time.Time.Compare)
-			for i := range times {
-				gap := times[(i+1)%len(times)].Sub(times[i])
-				if i == len(times)-1 {
-					gap += tc.cycle
-				}
-				if gap < tc.half-time.Millisecond {
-					t.Errorf("%d nodes: two rounds of %s are %v apart, want %v", tc.nodes, node, gap, tc.half)
-				}
-			}
+		if len(asked) != tc.peers || len(offsets) < 3*tc.peers*99/100 {
+			t.Errorf("%d of %d peers, at %d times", len(asked), tc.peers, len(offsets))
 		}
 	}
 }
 
-// TestNextRoundOfMany: 10,000 nodes cost no memory per peer.
-func TestNextRoundOfMany(t *testing.T) {
-	names := make([]string, 10_000)
-	for i := range names {
-		names[i] = fmt.Sprintf("node-%05d", i)
+// TestScheduleRetries: a round that was denied is tried again until its cycle ends, and then has one result.
+func TestScheduleRetries(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	denied := func(after time.Duration) *Result {
+		return &Result{Outcome: Skipped, Transport: NoTransport, Reason: failure.Busy, RetryAfter: after}
 	}
+	for _, tc := range []struct {
+		name string
+		res  *Result
+		wait time.Duration // until the next attempt; 0: none, the result is final
+	}{
+		{"the slot is taken", denied(retryLeast), 3 * time.Second},
+		{"the budget is refilled in a while", denied(20 * time.Second), 20 * time.Second},
+		{"not within the cycle", denied(time.Hour), 0},
+		{"a job uses the rails", denied(0), 0},
+		{"done", &Result{Outcome: OK, Transport: RDMA}, 0},
+	} {
+		s := newSchedule("self", time.Minute, func(n time.Duration) time.Duration { return n / 2 })
+		s.set([]string{"b:1"}, start)
+		_, first := s.next()
+		now, attempts := first, 0
+		for {
+			s.begin("b:1")
+			if peer, _ := s.next(); peer != "" {
+				t.Errorf("%s: %s is asked twice at once", tc.name, peer)
+			}
+			attempts++
+			final := s.end("b:1", tc.res, now)
+			_, at := s.next()
+			if final {
+				if at.Sub(first) != time.Minute {
+					t.Errorf("%s: the next cycle after %v", tc.name, at.Sub(first))
+				}
+				break
+			}
+			if at.Sub(now) != tc.wait {
+				t.Errorf("%s: again after %v, want %v", tc.name, at.Sub(now), tc.wait)
+			}
+			now = at
+		}
+		want := 1
+		if tc.wait > 0 {
+			want = int((time.Minute-1)/tc.wait) + 1
+		}
+		if attempts != want {
+			t.Errorf("%s: %d attempts, want %d", tc.name, attempts, want)
+		}
+	}
+}
+
+// TestScheduleSet: peers that stay keep their turn; one that left during its round leaves nothing.
+func TestScheduleSet(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	if n := testing.AllocsPerRun(100, func() {
-		untilRound(names, "node-00007", "node-09999", time.Minute, now)
-	}); n > 3 {
-		t.Errorf("%v allocations for one peer", n)
+	s := newSchedule("self", time.Minute, func(time.Duration) time.Duration { return 0 })
+	s.set([]string{"b:1", "c:1"}, now)
+	before := *s.turns["b:1"]
+	s.begin("c:1")
+	s.set([]string{"b:1", "d:1"}, now.Add(10*time.Second))
+	if *s.turns["b:1"] != before || len(s.turns) != 2 {
+		t.Errorf("%+v, it was %+v; %d turns", *s.turns["b:1"], before, len(s.turns))
 	}
-	seen := map[time.Time]string{}
-	for _, peer := range names {
-		if peer == names[7] {
-			continue
-		}
-		next := now.Add(untilRound(names, names[7], peer, time.Minute, now))
-		if other := seen[next]; other != "" {
-			t.Fatalf("%s and %s are asked at the same moment", other, peer)
-		}
-		seen[next] = peer
+	if !s.end("c:1", &Result{Outcome: Skipped, RetryAfter: time.Second}, now) || len(s.turns) != 2 {
+		t.Error("a peer that left is asked again")
 	}
-}
-
-// TestClockSteps: whatever happens to the wall clock, every peer is asked again within one cycle, and never twice at
-// once.
-func TestClockSteps(t *testing.T) {
-	const interval = time.Minute
-	for name, step := range map[string]time.Duration{"back": -5 * time.Hour, "forward": 5 * time.Hour,
-		"a little back": -20 * time.Second, "a little forward": 20 * time.Second,
-		"to the epoch": -30 * 365 * 24 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opts := DefaultOptions()
-				opts.Interval, opts.Peers = interval, []string{"b:1", "c:1", "d:1", "e:1"}
-				asked := map[string][]time.Duration{}
-				var mu sync.Mutex
-				p := NewProber(NewNode(NodeOptions{Name: "a"}), opts, func(Result) {}, Events{}.withDefaults())
-				start := time.Now()
-				var offset atomic.Int64
-				p.now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
-				p.runRound = func(_ context.Context, r *round) Result {
-					mu.Lock()
-					defer mu.Unlock()
-					asked[r.peer] = append(asked[r.peer], time.Since(start))
-					return Result{Outcome: OK, Start: time.Now()}
-				}
-				ctx, stop := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() { defer close(done); p.Run(ctx) }()
-				time.Sleep(10*interval + 7*time.Second)
-				synctest.Wait()
-				offset.Store(int64(step))
-				time.Sleep(10 * interval)
-				stop()
-				<-done
-				for peer, times := range asked {
-					if n := len(times); n < 19 || n > 21 {
-						t.Errorf("%s was asked %d times in 20 intervals", peer, n)
-					}
-					for i := range times[1:] {
-						if gap := times[i+1] - times[i]; gap > 2*interval {
-							t.Errorf("%s was not asked for %v", peer, gap)
-						}
-					}
-				}
-				if len(asked) != len(opts.Peers) {
-					t.Errorf("asked %v", asked)
-				}
-			})
-		})
+	if s.set(nil, now); s.cycle() != 0 {
+		t.Errorf("a cycle of %v without peers", s.cycle())
 	}
 }

@@ -38,8 +38,8 @@ type Events struct {
 	Stopped   func(err error)     // peers are not answered: listening failed, and is retried
 	// Peers are those whose results follow, by [Result.Peer]. It is never called while a result is observed.
 	Peers func(peers []string)
-	// Resolved is called for a DNS name, host:port, with its number of peers, when that changes or its lookup starts to
-	// fail or to succeed. With an error, they are those of before.
+	// Resolved is called for a DNS name, host:port, or file:PATTERN with the number of nodes that it lists, when that
+	// changes or its lookup starts to fail or to succeed. With an error, they are those of before.
 	Resolved func(name string, peers int, err error)
 	// SecretFile is called when a good token or certificate file can no longer be used and its last content stays in
 	// use, and with nil when it can be used again.
@@ -149,8 +149,7 @@ func (c *Change) Commit(ctx context.Context) {
 func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.running = &sync.WaitGroup{}
-	s.node.askBudget.resize(opts.Budget)
-	s.node.answerBudget.resize(opts.Budget)
+	s.node.setBudget(opts.Budget)
 	s.node.setName(opts.Name)
 	if r != nil {
 		s.responder.Store(r)
@@ -162,7 +161,7 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 			}
 		})
 	}
-	if len(opts.Peers)+len(opts.DNS) > 0 {
+	if len(opts.Peers)+len(opts.DNS)+len(opts.Files) > 0 {
 		p := NewProber(s.node, opts, s.observe, s.events)
 		s.prober.Store(p)
 		s.running.Go(func() { p.Run(ctx) })
@@ -198,7 +197,7 @@ func (s *Service) endLocked() {
 
 // Stats are counts beside the results.
 func (s *Service) Stats() Stats {
-	st := Stats{Running: s.active.Load(), BudgetBytes: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
+	st := Stats{Running: s.active.Load(), BudgetSeconds: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
 		WorkerRestarts: s.node.worker.Restarts()}
 	listener := s.listener.Load()
 	st.Up = st.Running && (listener == nil || listener.current() != nil)

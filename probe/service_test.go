@@ -93,10 +93,10 @@ func TestServiceApply(t *testing.T) {
 			t.Errorf("%q %s, peers %q", name, r, s.peers)
 		}
 	}
-	opts.Name, opts.Budget = "there", 1<<20
+	opts.Name, opts.Budget = "there", Budget{Share: 0.0001}
 	s.apply(t, &opts)
-	if name, _ := hello(); name != "there" || s.Stats().BudgetBytes > 1<<20 {
-		t.Errorf("changed: %q, budget %.0f", name, s.Stats().BudgetBytes)
+	if name, _ := hello(); name != "there" || s.Stats().BudgetSeconds > 1 {
+		t.Errorf("changed: %q, budget %v s", name, s.Stats().BudgetSeconds)
 	}
 	for range 2 {
 		s.apply(t, nil)
@@ -164,13 +164,13 @@ func TestServiceReload(t *testing.T) {
 	}
 }
 
-// TestProbersTakeTurns: two nodes that probe each other never meet, and each round has one result.
+// TestProbersTakeTurns: two nodes that probe each other get their rounds, and each cycle has one result.
 func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)
-	const periods, interval = 3, 2 * time.Second
+	const periods, interval = 3, 4 * time.Second
 	var services []*served
 	addrs := []string{freeAddress(), freeAddress()}
-	var hosts []string // a node must be called what others call it: the schedule goes by names
+	var hosts []string
 	for _, addr := range addrs {
 		host, _, _ := strings.Cut(addr, ":")
 		hosts = append(hosts, host)
@@ -178,8 +178,8 @@ func TestProbersTakeTurns(t *testing.T) {
 	for i, n := range []*Node{p.a, p.b} {
 		s := newServed(t, n)
 		opts := p.opts
-		opts.Listen, opts.Name, opts.Peers, opts.Interval, opts.Transfer = addrs[i], hosts[i], []string{addrs[1-i]},
-			interval, 1<<20
+		opts.Listen, opts.Name, opts.Peers, opts.Interval = addrs[i], hosts[i], []string{addrs[1-i]},
+			interval
 		s.apply(t, &opts)
 		services = append(services, s)
 	}
@@ -190,13 +190,18 @@ func TestProbersTakeTurns(t *testing.T) {
 		made = append(made, slices.DeleteFunc(s.all(), func(r Result) bool { return r.Start.Before(both) }))
 	}
 	for i, results := range made { // while both answer
-		if n := len(results); n < periods-1 || n > periods+1 {
-			t.Errorf("%s made %d rounds in %d periods", hosts[i], n, periods)
-		}
+		n := 0
 		for _, r := range results {
-			if r.Outcome != OK || r.PeerNode != hosts[1-i] {
+			switch {
+			case r.Outcome == OK && r.PeerNode == hosts[1-i]:
+				n++
+			case r.Outcome == Skipped && r.Reason == failure.Busy: // the other one asked at this moment
+			default:
 				t.Errorf("%s asked %q: %s because of %q (%s)", hosts[i], r.PeerNode, r.Outcome, r.Reason, r.Detail)
 			}
+		}
+		if n < periods-1 || n > periods+1 {
+			t.Errorf("%s made %d rounds in %d periods", hosts[i], n, periods)
 		}
 	}
 }
@@ -226,38 +231,6 @@ func TestServiceLeavesNothing(t *testing.T) {
 		t.Errorf("%d goroutines, %d descriptors; there were %d and %d\n%s", runtime.NumGoroutine(),
 			descriptors(t, "self"), goroutines, fds, buf[:runtime.Stack(buf, true)])
 	}
-}
-
-// TestProberNames: two peers with one name, or with this node's, have different names; a renamed peer is followed.
-func TestProberNames(t *testing.T) {
-	n := bareNode(t, "a")
-	opts := DefaultOptions()
-	opts.Peers = []string{"x:1", "x:2", "a:3"}
-	p := NewProber(n, opts, func(Result) {}, Events{}.withDefaults())
-	check := func(want string) {
-		t.Helper()
-		if got := fmt.Sprint(p.peers["x:1"].name, p.peers["x:2"].name, p.peers["a:3"].name); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		at := map[time.Time]string{}
-		for _, peer := range opts.Peers {
-			p.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
-			next := p.now().Add(p.untilDue(peer))
-			if other, taken := at[next]; taken {
-				t.Errorf("%s and %s at the same time", other, peer)
-			}
-			at[next] = peer
-		}
-	}
-	check(fmt.Sprint("x", "x:2", "a:3"))
-	p.setNameLocked(p.peers["x:2"], "y")
-	check(fmt.Sprint("x", "y", "a:3"))
-	p.setNameLocked(p.peers["x:1"], "y")
-	check(fmt.Sprint("x:1", "y", "a:3"))
-	p.setNameLocked(p.peers["x:2"], "z")
-	p.setNameLocked(p.peers["x:1"], "y")
-	p.setNameLocked(p.peers["a:3"], "b")
-	check(fmt.Sprint("y", "z", "b"))
 }
 
 // TestProberStops: the prober ends soon after its context, in the middle of a round, without a result.

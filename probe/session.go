@@ -19,7 +19,7 @@ import (
 // Every message of the control channel carries an HMAC under a key that both ends derive from the token:
 // docs/adr/0021-control-channel.md.
 const (
-	protocolName = "railscope probe 2" // part of every key
+	protocolName = "railscope probe 3" // part of every key
 	nonceSize    = 32
 	keySize      = sha256.Size
 

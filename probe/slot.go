@@ -34,6 +34,10 @@ func (s *slot) acquire(ctx context.Context, wait time.Duration, who netip.Addr, 
 	select {
 	case s.place <- struct{}{}:
 	default:
+		if wait <= 0 {
+			s.deny(who)
+			return cmp.Or(s.holder(), "busy"), false
+		}
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		select {

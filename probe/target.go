@@ -15,7 +15,7 @@ import (
 func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, error) {
 	l.endSessionLocked()
 	args := worker.OpenArgs{Transport: req.Transport, Target: true, Buffer: req.Buffer, Depth: req.Depth,
-		QueuePairs: req.QueuePairs, Key: l.key[:]}
+		QueuePairs: req.QueuePairs, PKey: req.PKey, Key: l.key[:]}
 	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
 		if args.Grant = l.bytes - l.session.received; args.Grant <= 0 {
@@ -48,7 +48,8 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 		return nil, onPeer(err)
 	}
 	reply.TCPPort = opened.TCPPort
-	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass}
+	connect := worker.ConnectArgs{RetryCount: retryCount, TrafficClass: req.TrafficClass,
+		ServiceLevel: req.ServiceLevel}
 	for _, end := range opened.Ends {
 		i := index[end.Name]
 		reply.Ends[i] = end
@@ -89,7 +90,7 @@ func (r *Responder) railArg(rails []localRail, want openRail) (worker.RailArg, *
 
 func rdmaRail(own localRail, choice rail.Choice) worker.RailArg {
 	return worker.RailArg{Name: own.Name, Device: own.Device, Port: own.Port, GIDIndex: choice.GID.Index,
-		GID: choice.GID.Addr, Netdev: own.Netdev}
+		GID: choice.GID.Addr, NUMANode: own.NUMANode, Netdev: own.Netdev}
 }
 
 // pathMTU is the smaller of both ends', in bytes.

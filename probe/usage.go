@@ -49,7 +49,7 @@ func (u *leaseUsage) check(now map[string]rail.Traffic) *failure.Failure {
 // watchTCP polls what arrived over TCP, and ends the lease when it exceeds the grant. By then the worker has closed its
 // port.
 func (u *leaseUsage) watchTCP(ctx context.Context) {
-	tick := time.NewTicker(guardInterval)
+	tick := time.NewTicker(u.guard.node.guardInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -109,7 +109,7 @@ func (u *leaseUsage) cost() int64 {
 func payload(wire int64) int64 { return int64(float64(wire) / maxWireRatio) }
 
 func received(rails []localRail, start, now map[string]rail.Traffic) (sum int64) {
-	for _, d := range deltas(rails, start, now) {
+	for _, d := range functionDeltas(rails, start, now) {
 		sum += int64(d.in)
 	}
 	return sum

@@ -54,21 +54,26 @@ func TestOtherVersions(t *testing.T) {
 		says    string
 	}{
 		{"protocol 1 with a token", protocol1(true), sesame, Skipped, failure.PeerVersion,
-			"peer speaks protocol version 1, this node 2: upgrade railscope on the peer"},
+			"peer speaks protocol version 1, this node 3: upgrade railscope on the peer"},
 		{"protocol 1 with a token, asked without", protocol1(true), Security{}, Skipped, failure.PeerVersion,
 			"version 1"},
 		{"protocol 1 without a token", protocol1(false), Security{}, Skipped, failure.PeerVersion,
-			"peer speaks protocol version 1 (railscope 0.0.9), this node 2"},
+			"peer speaks protocol version 1 (railscope 0.0.9), this node 3"},
 		{"protocol 1 without a token, asked with one", protocol1(false), sesame, Skipped, failure.PeerVersion,
 			"version 1"},
-		{"protocol 3", answer(200, `{"version":3,"later":true}`), sesame, Skipped, failure.PeerVersion,
-			"peer speaks protocol version 3, this node 2: upgrade railscope on this node"},
+		{"protocol 2", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set(headerProtocol, "2")
+			answer(400, `{"stage":"hello","reason":"protocol","detail":"peer speaks protocol version 2, this node 3"}`).
+				ServeHTTP(w, req)
+		}), sesame, Skipped, failure.PeerVersion, "peer speaks protocol version 2, this node 3: upgrade railscope on the peer"},
+		{"protocol 4", answer(200, `{"version":4,"later":true}`), sesame, Skipped, failure.PeerVersion,
+			"peer speaks protocol version 4, this node 3: upgrade railscope on this node"},
 		{"a page that is not there", http.NotFoundHandler(), sesame, Failed, failure.Protocol,
 			"is that railscope's probe port?"},
 		{"a page for those who are known", answer(401, "who are you"), sesame, Failed, failure.Unauthorized,
 			"who are you"},
 		{"a refusal of this version", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			w.Header().Set(headerProtocol, "2")
+			w.Header().Set(headerProtocol, "3")
 			protocol1(true).ServeHTTP(w, req)
 		}), sesame, Failed, failure.Unauthorized, "both ends need the same token_file"},
 	} {
@@ -129,7 +134,7 @@ func TestProtocol1Refused(t *testing.T) {
 				if err != nil || res.StatusCode != http.StatusGone || !res.Close || f.Reason != failure.Protocol ||
 					f.Stage != failure.StageHello ||
 					!strings.Contains(f.Detail,
-						"peer speaks protocol version 2, this node 1: install the peer's version of railscope") {
+						"peer speaks protocol version 3, this node 1: install the peer's version of railscope") {
 					t.Errorf("%s with %q: %s, %v, %v", path, proof, res.Status, f, err)
 				}
 			}
@@ -155,7 +160,7 @@ func TestUnknownFields(t *testing.T) {
 	peer := answering(t, bareNode(t, "b"), Security{Insecure: true})
 	for path, body := range map[string]string{
 		pathHello: strings.Replace(challengeFor(t, peer), "{", `{"later":{"a":[1]},`, 1),
-		pathLease: `{"later":1,"node":"c","instance":"c","bytes":1}`,
+		pathLease: `{"later":1,"node":"c","instance":"c","rail_seconds":1e-9}`,
 	} {
 		res, err := http.Post("http://"+peer+path, "application/json", strings.NewReader(body))
 		if err != nil {

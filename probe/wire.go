@@ -10,6 +10,7 @@ import (
 
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
 	"github.com/railscope/railscope/probe/internal/worker"
 )
 
@@ -79,6 +80,7 @@ type helloRail struct {
 	Firmware  string         `json:"firmware"`
 	Driver    string         `json:"driver"`
 	Software  bool           `json:"software,omitempty"` // rxe, siw
+	Members   int            `json:"members,omitempty"`  // of the bond that its device is
 	Prefixes  []netip.Prefix `json:"prefixes"`           // addresses of its interface, with their subnets
 }
 
@@ -92,7 +94,8 @@ type address struct {
 type leaseRequest struct {
 	Node     string `json:"node"`
 	Instance string `json:"instance"`
-	Bytes    int64  `json:"bytes"` // written at most
+	// Time of each of the target's rails that the round takes at most, at full load.
+	RailSeconds float64 `json:"rail_seconds"`
 }
 
 // leaseLine is one line of the answer.
@@ -118,10 +121,12 @@ type grant struct {
 // openRequest asks for scratch memory and its ends of the rails.
 type openRequest struct {
 	Transport    string     `json:"transport"` // rdma or tcp
-	Buffer       int64      `json:"buffer"`    // bytes
+	Buffer       int64      `json:"buffer"`    // bytes, for each rail
 	Depth        int        `json:"depth"`
 	QueuePairs   int        `json:"queue_pairs"` // queue pairs per rail
 	TrafficClass uint8      `json:"traffic_class"`
+	ServiceLevel uint8      `json:"service_level"`
+	PKey         uint16     `json:"pkey,omitempty"` // of InfiniBand; 0: the first of each port
 	Rails        []openRail `json:"rails"`
 }
 
@@ -162,6 +167,8 @@ func (h *hello) check() error {
 			return fmt.Errorf("rate %v, capacity %v of rail %.40q", r.Rate, r.Capacity, r.Name)
 		case r.MTU < 0 || r.MTU > 1<<20 || r.NetdevMTU < 0 || r.NetdevMTU > 1<<20:
 			return fmt.Errorf("MTU %d, of its interface %d, of rail %.40q", r.MTU, r.NetdevMTU, r.Name)
+		case r.Members < 0 || r.Members > worker.MaxRails:
+			return fmt.Errorf("%d members of rail %.40q", r.Members, r.Name)
 		case len(r.Prefixes) > maxAddresses:
 			return fmt.Errorf("%d addresses of rail %.40q", len(r.Prefixes), r.Name)
 		}
@@ -177,8 +184,8 @@ func (h *hello) check() error {
 }
 
 func (l *leaseRequest) check() error {
-	if l.Bytes < 1 || l.Node == "" || l.Instance == "" {
-		return fmt.Errorf("a lease of %d bytes for %.40q", l.Bytes, l.Node)
+	if !(l.RailSeconds > 0 && l.RailSeconds <= MaxTimeout.Seconds()) || l.Node == "" || l.Instance == "" {
+		return fmt.Errorf("a lease of %v seconds for %.40q", l.RailSeconds, l.Node)
 	}
 	return checkTexts(l.Node, l.Instance)
 }
@@ -187,12 +194,15 @@ func (o *openRequest) check() error {
 	switch {
 	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
 		return fmt.Errorf("transport %.40q", o.Transport)
-	case o.Buffer < 4096 || o.Buffer > scratch:
-		return fmt.Errorf("a buffer of %d bytes: must be 4096 to %d", o.Buffer, scratch)
-	case o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 || o.QueuePairs > 64:
+	case o.Depth < 1 || o.Depth > worker.MaxDepth || o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs:
 		return fmt.Errorf("%d chunks in flight over %d queue pairs", o.Depth, o.QueuePairs)
+	case o.ServiceLevel > 15:
+		return fmt.Errorf("service level %d: must be 0 to 15", o.ServiceLevel)
 	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:
 		return fmt.Errorf("%d rails: must be 1 to %d", len(o.Rails), worker.MaxRails)
+	case o.Buffer < transfer.Page || o.Buffer > int64(worker.MaxMemory/len(o.Rails)):
+		return fmt.Errorf("%d bytes for each of %d rails: must be %d to %d", o.Buffer, len(o.Rails), transfer.Page,
+			worker.MaxMemory/len(o.Rails))
 	}
 	seen := map[string]bool{}
 	for _, r := range o.Rails {
@@ -213,6 +223,21 @@ func (o *openRequest) check() error {
 	return nil
 }
 
+// checkVerify refuses a request that would cost more than comparing the memory once.
+func checkVerify(v *worker.VerifyArgs) error {
+	if len(v.Rails) > worker.MaxRails || len(v.Stop) > worker.MaxRails {
+		return fmt.Errorf("%d rails to verify and %d to stop: the limit is %d", len(v.Rails), len(v.Stop), worker.MaxRails)
+	}
+	seen := map[string]bool{}
+	for _, r := range v.Rails {
+		if seen[r.Rail] || len(r.Writes) > worker.MaxQueuePairs {
+			return fmt.Errorf("rail %.40q twice, or with %d queue pairs", r.Rail, len(r.Writes))
+		}
+		seen[r.Rail] = true
+	}
+	return nil
+}
+
 // check refuses an answer that does not match the request.
 func (o *openReply) check(req *openRequest) error {
 	if len(o.Ends) != len(req.Rails) {
@@ -222,8 +247,10 @@ func (o *openReply) check(req *openRequest) error {
 		if err := checkEnd(o.Ends[i], req.QueuePairs); err != nil {
 			return err
 		}
-		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA && len(o.Ends[i].QPNs) == 0 {
-			return fmt.Errorf("neither queue pairs nor a failure for rail %.40q", req.Rails[i].Rail)
+		if f := o.Ends[i].Failure; f == nil && req.Transport == worker.RDMA &&
+			(len(o.Ends[i].QPNs) == 0 || o.Ends[i].Size != req.Buffer) {
+			return fmt.Errorf("neither queue pairs with %d bytes of memory nor a failure for rail %.40q", req.Buffer,
+				req.Rails[i].Rail)
 		} else if f != nil {
 			sanitize(f, failure.StageConnect)
 		}
@@ -240,6 +267,8 @@ func checkEnd(e worker.End, qps int) error {
 		return fmt.Errorf("%d queue pairs and %d sequence numbers instead of %d", len(e.QPNs), len(e.PSNs), qps)
 	case e.ActiveMTU < 0 || e.ActiveMTU > 1<<20 || e.MaxMTU < 0 || e.MaxMTU > 1<<20:
 		return fmt.Errorf("MTU %d of at most %d", e.ActiveMTU, e.MaxMTU)
+	case e.AckDelay > 31: // 5 bits
+		return fmt.Errorf("an acknowledgement delay of 4.096 µs × 2^%d", e.AckDelay)
 	}
 	return checkTexts(e.Name)
 }
@@ -263,6 +292,7 @@ func sanitize(f *failure.Failure, stage failure.Stage) {
 	if len(f.Detail) > maxDetail {
 		f.Detail = strings.ToValidUTF8(f.Detail[:maxDetail], "") + "…"
 	}
+	f.RetryAfter = min(max(f.RetryAfter, 0), time.Hour)
 	if !f.Stage.Known() {
 		f.Stage = stage
 	}

@@ -100,8 +100,8 @@ func FuzzOpenRequest(f *testing.F) {
 		if json.Unmarshal(in, &o) != nil || o.check() != nil {
 			return
 		}
-		if o.Buffer < 4096 || o.Buffer > worker.MaxBuffer || o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 ||
-			o.QueuePairs > 64 || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails || o.Transport != worker.RDMA &&
+		if o.Buffer < 4096 || o.Buffer*int64(len(o.Rails)) > worker.MaxMemory || o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 ||
+			o.QueuePairs > worker.MaxQueuePairs || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails || o.Transport != worker.RDMA &&
 			o.Transport != worker.TCP {
 			t.Errorf("accepted %+v", o)
 		}

@@ -34,9 +34,11 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 		s.options[key] = flag.String()
 		return flag
 	}
-	option("transfer", "Bytes of a striped burst, such as 64MiB.").PlaceHolder("SIZE")
-	option("chunk", "Bytes of one write, such as 1MiB.").PlaceHolder("SIZE")
-	option("depth", "Chunks in flight per rail.").PlaceHolder("N")
+	option("burst", "Time for which a burst measures, such as 5ms.").PlaceHolder("DURATION")
+	option("depth", "Writes in flight per rail.").PlaceHolder("N")
+	for key := range config.Replaced() { // refused with what to write instead
+		option(key, "").Hidden()
+	}
 	option("latency_samples", "Writes of 8 B per rail.").PlaceHolder("N")
 	option("min_of_expected", "Minimum goodput of a rail, and of all together, as a fraction of what is expected "+
 		"(more than 0, at most 1; 0.7). The exit code is 1 below it.").PlaceHolder("RATIO")
@@ -98,7 +100,7 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 		return opts, "", fmt.Errorf("--%s %s", strings.ReplaceAll(bad.Key, "_", "-"), bad.Text)
 	}
 	opts = *probeOptions(&config.Config{Expect: cfg.Expect, Probe: p})
-	opts.Budget = max(opts.Budget, 3*opts.Transfer+1<<26) // does not delay a round by hand
+	opts.Budget = probe.Budget{Share: 1} // does not delay a round by hand
 	return opts, peer, checkToken(s.tokenFile)
 }
 

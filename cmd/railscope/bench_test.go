@@ -24,11 +24,13 @@ func TestBenchMisuse(t *testing.T) {
 		{"no such token file", []string{"a", "--token-file=/no/such/file"},
 			`railscope: --token-file "/no/such/file": no such file or directory; it must hold the secret that all ` +
 				`peers share, or two of them, one per line`},
-		{"an unknown unit", []string{"a", "--transfer=64Mib"},
-			`railscope: --transfer must be a size such as 64MiB .*, from 64KiB to 64GiB, not "64Mib"`},
-		{"a chunk that is too small", []string{"a", "--chunk=1KiB"}, `railscope: --chunk must be .*`},
+		{"an option of before", []string{"a", "--transfer=64MiB"},
+			`railscope: --transfer no longer exists: a burst is measured over time, not over bytes; set burst, 5ms by default`},
+		{"another one", []string{"a", "--chunk=1MiB"}, `railscope: --chunk no longer exists: .*`},
+		{"a burst without a unit", []string{"a", "--burst=5"},
+			`railscope: --burst must be a duration such as .*, from 1ms to 1s, not "5"`},
 		{"too deep", []string{"a", "--depth=1000"}, `railscope: --depth must be .*`},
-		{"no depth", []string{"a", "--depth=0"}, `railscope: --depth must be a whole number, from 1 to 128, not 0`},
+		{"no depth", []string{"a", "--depth=0"}, `railscope: --depth must be a whole number, from 2 to 128, not 0`},
 		{"too many samples", []string{"a", "--latency-samples=1000000"}, `railscope: --latency-samples must be .*`},
 		{"nothing is too little", []string{"a", "--min-of-expected=0"},
 			`railscope: --min-of-expected must be a ratio such as 0\.2, more than 0 and at most 1, not 0`},
@@ -72,7 +74,7 @@ func TestProbeWithoutRDMA(t *testing.T) {
 	peer := answering.line(t, `"msg":"Answering.*"listen":"([^"]+)"`)
 	answering.url = "http://" + answering.line(t, `"address":"([^"]+)"`)
 
-	out, errs, code := bench1(t, peer, "--token-file="+token, "--format=json", "--transfer=1MiB")
+	out, errs, code := bench1(t, peer, "--token-file="+token, "--format=json")
 	var res map[string]any
 	if err := json.Unmarshal([]byte(out), &res); err != nil || code != 1 || errs != "" {
 		t.Fatalf("exit %d, %q, %q: %v", code, out, errs, err)
@@ -86,7 +88,7 @@ func TestProbeWithoutRDMA(t *testing.T) {
 	}
 
 	config := file(t, "probe: {name: a, token_file: "+token+", peers: ["+peer+
-		"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+		"], interval: 1s, timeout: 1s}\n")
 	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir()}, "--config.file="+config)
 	asking.line(t, `"result":"(fallback)"`)
 	series := `railscope_probe_rounds_total{peer="` + peer + `",result="fallback"} `
@@ -133,7 +135,7 @@ func TestPeersByDNS(t *testing.T) {
 
 	// Where localhost is ::1 too, that is a peer that does not answer.
 	config := file(t, "probe: {token_file: "+token+", peers: [dns+localhost:"+port+
-		"], interval: 1s, timeout: 1s, transfer: 1MiB}\n")
+		"], interval: 1s, timeout: 1s}\n")
 	asking := start(t, []string{"RAILSCOPE_PATH_SYSFS=" + t.TempDir(), "RAILSCOPE_NODE_NAME=gpu-a"},
 		"--config.file="+config)
 	asking.line(t, `"msg":"(Looked up peers)","name":"localhost:`+port)

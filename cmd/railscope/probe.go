@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
+	"sync"
 
 	"github.com/prometheus/common/version"
 
 	"github.com/railscope/railscope/doctor/facts"
 	exporterprobe "github.com/railscope/railscope/exporter/probe"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/rdmanl"
 	"github.com/railscope/railscope/internal/secret"
+	"github.com/railscope/railscope/internal/trafficclass"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/report"
 )
@@ -37,10 +40,29 @@ func newProbeNode(c *common, change func(*probe.NodeOptions), finder *rail.Finde
 		},
 		Server: func(srv *http.Server) { srv.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) },
 	}
+	opts.Class = jobClass(c, logger)
 	if change != nil {
 		change(&opts)
 	}
 	return probe.NewNode(opts)
+}
+
+// jobClass returns a function that finds the class of the RDMA traffic of this node's jobs, and logs a change.
+func jobClass(c *common, logger *slog.Logger) func(context.Context) probe.Class {
+	reader := trafficclass.New(c.procfs, rdmanl.NewForDumps(deviceBudget))
+	var mu sync.Mutex
+	var last probe.Class
+	return func(ctx context.Context) probe.Class {
+		now := reader.Choose(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if now.TrafficClass != last.TrafficClass || now.ServiceLevel != last.ServiceLevel {
+			logger.Info("Probe uses another traffic class", "traffic_class", now.TrafficClass, "service_level",
+				now.ServiceLevel, "source", now.Source)
+		}
+		last = now
+		return now
+	}
 }
 
 // probing is the probe of a running exporter with its metrics.

@@ -90,7 +90,7 @@ func TestMisuse(t *testing.T) {
 		{"wrong value of another command", []string{"RAILSCOPE_DOCTOR_FORMAT=yaml"}, []string{"doctor"}, 2,
 			`railscope: invalid RAILSCOPE_DOCTOR_FORMAT: .*'yaml'; the default is text .*`},
 		{"no number", nil, []string{"bench", "spark-02", "--depth=deep"}, 2,
-			`railscope: --depth must be a whole number, from 1 to 128, not "deep"`},
+			`railscope: --depth must be a whole number, from 2 to 128, not "deep"`},
 		{"no connection", nil, []string{"--web.max-connections=0"}, 2,
 			`railscope: --web\.max-connections must be 1 or more, not 0 \(see railscope --help\)`},
 		{"an empty address", nil, []string{"--web.listen-address="}, 2,

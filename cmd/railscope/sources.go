@@ -141,6 +141,9 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 			gpus = nil
 		}
 		sampling := s.newSampler(c, m, finder, gpus, logger)
+		if m.notice == "" { // the demo's job pauses only when a round begins
+			node.UseTraffic(sampling.MeanTraffic)
+		}
 		made["sampler"], running = exportersampler.NewSource(sampling.Snapshot), append(running, sampling.Run)
 	}
 	for _, f := range sourceFlags() {

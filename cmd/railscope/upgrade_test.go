@@ -40,7 +40,7 @@ func TestRollingUpgrade(t *testing.T) {
 			config := func(i int) string {
 				return file(t,
 					fmt.Sprintf("probe: {name: node-%d, listen: '%s', %s, peers: ['%s'], interval: 1s, timeout: "+
-						"1s, transfer: 1MiB}\n",
+						"1s}\n",
 						i, addresses[i], tc.proof, addresses[1-i]))
 			}
 			begin := func(i int, cmd *exec.Cmd) {

@@ -41,6 +41,7 @@ type account struct {
 	history  [directions]history
 	reach    reach
 	tcp      [directions]tcpRate
+	physical [directions]physicalRate
 }
 
 // now is what is counted so far.

@@ -6,6 +6,7 @@
 //	second → device.go: the port's state and limits; sampler.go: Sampler.second judges balance; gpu.go: GPU memory
 //	5 s    → tcp.go: what is not RDMA → fallback.go: is that suspicious
 //	scrape → Sampler.Snapshot copies everything and reads nothing
+//	round  → Sampler.MeanTraffic: what rails and physical ports have carried over the last 5 s
 //
 // A read of a driver can hang and cannot be cancelled. One goroutine reads all devices. When it hangs, another one
 // reads the other devices. So a hang costs the samples of its device, and delays the others once by 75 ms.

@@ -2,6 +2,8 @@ package sampler
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -219,7 +221,7 @@ func TestTCPBytes(t *testing.T) {
 	eth0.Stats = stats(50, 0)
 	look("50 more")
 	k.Netdevs["eth1"] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:07:00.1", Stats: stats(1e9, 1e9)}
-	r.members[1].close() // as when its directory is another one
+	replaceDir(t, filepath.Join(sys, "class/net/eth1"))
 	look("another machine's eth1")
 	k.Netdevs["eth1"] = &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(1e9, 1e9)}
 	look("a new eth1")
@@ -246,9 +248,33 @@ func TestTCPBytes(t *testing.T) {
 	if rates[Receive].known {
 		t.Error("the rate is still known")
 	}
-	other := &tcpReader{rail: rail.Rail{Driver: "bnxt_en", Netdev: "eth0"}, sysfs: sys, ioctl: k.Ioctl}
-	if l := other.read(); l.ok {
-		t.Error("of a driver that mixes both something was told")
+	k.Netdevs["eth0"] = &ethtooltest.Netdev{Driver: "bnxt_en", Bus: "0000:01:00.0",
+		Stats: []ethtooltest.Stat{{Name: "rx_bytes", Value: 7}, {Name: "tx_bytes", Value: 8}}}
+	other := &tcpReader{rail: rail.Rail{Netdev: "eth0", LinkLayer: "Ethernet"}, sysfs: sys, ioctl: k.Ioctl}
+	defer other.Close()
+	if l := other.read(); l.ok || !l.hasPhysical || l.physical != [directions]uint64{Receive: 7, Transmit: 8} {
+		t.Errorf("of a driver that mixes both: %+v", l)
+	}
+}
+
+// replaceDir replaces the directory of an interface, as when another takes its name.
+func replaceDir(t *testing.T, dir string) {
+	t.Helper()
+	target, err := os.Readlink(filepath.Join(dir, "device"))
+	if err == nil {
+		err = os.Mkdir(dir+".new", 0o755)
+	}
+	if err == nil {
+		err = os.Symlink(target, filepath.Join(dir+".new", "device"))
+	}
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err == nil {
+		err = os.Rename(dir+".new", dir)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

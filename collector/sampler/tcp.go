@@ -2,11 +2,9 @@ package sampler
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +17,6 @@ import (
 // tcpEvery is the time between two reads of a rail's TCP traffic, which is all that is not RDMA: on mlx5 a read makes
 // the firmware collect all statistics.
 const tcpEvery = 5 * time.Second
-
-// membersEvery is the number of reads between two listings of a bond's members.
-const membersEvery = 10
 
 // frameExtra is the maximum that the interface counts of an RDMA packet above its MTU: Ethernet header and VLAN tag.
 const frameExtra = 18
@@ -47,9 +42,7 @@ type tcpReader struct {
 	open  rail.OpenFile
 	last  tcpReading
 
-	// Of mlx5.
-	members []*vport // the interface, or the members of the bond
-	stale   int      // reads until the members are listed again
+	stats *rail.Statistics // of hardware
 
 	// Of a software device.
 	port    *rail.Port // bytes and MTU
@@ -65,6 +58,9 @@ type tcpReading struct {
 	mtu    uint64
 	opens  int // changes when the values cannot be compared with those before
 	at     time.Time
+
+	physical    [directions]uint64 // bytes of the physical port, also if ok is false
+	hasPhysical bool
 }
 
 // watchTCP reads the TCP traffic of all rails until ctx is done, each in its own lane: ethtool waits for a lock that
@@ -87,8 +83,10 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, r := range rails {
+			a := s.accounts[r.Key()]
 			for d := range directions {
-				s.accounts[r.Key()].tcp[d].add(readings[r], d)
+				a.tcp[d].add(readings[r], d)
+				a.physical[d].add(readings[r], d)
 			}
 		}
 		s.suspectLocked()
@@ -133,129 +131,37 @@ func (r *tcpReader) read() (reading tcpReading) {
 		return reading
 	case r.rail.Software:
 		return r.readSoftware()
-	case r.ioctl == nil || !strings.HasPrefix(r.rail.Driver, "mlx5"):
-		return reading // RDMA and TCP are not counted separately
+	case r.ioctl == nil:
+		return reading
 	}
-	return r.readVports()
+	return r.readStatistics()
 }
 
-// readVports adds up the counters of all members.
-func (r *tcpReader) readVports() (reading tcpReading) {
-	if r.stale--; r.stale < 0 {
-		r.stale = membersEvery
-		r.setMembers(members(filepath.Join(r.sysfs, "class/net"), r.rail.Netdev))
+// readStatistics reads what the driver counts.
+func (r *tcpReader) readStatistics() (reading tcpReading) {
+	if r.stats == nil {
+		r.stats = rail.NewStatistics(r.sysfs, r.rail.Netdev, r.ioctl)
 	}
-	for _, m := range r.members {
-		if !m.read() {
-			return tcpReading{}
-		}
-		for d := range reading.values {
-			reading.values[d] += m.values[d]
-		}
-		reading.opens += m.opened
+	all, ok := r.stats.Read()
+	if !ok {
+		return tcpReading{}
 	}
-	reading.ok, reading.exact, reading.at = len(r.members) > 0, true, time.Now()
+	reading.ok, reading.exact, reading.values = all.HasStack, all.HasStack, all.Stack
+	reading.physical, reading.hasPhysical = all.Physical, all.HasPhysical && r.rail.LinkLayer == "Ethernet"
+	reading.opens, reading.at = all.Generation, all.At
 	return reading
-}
-
-// setMembers sets the members. If they have changed, their sum cannot be compared with that before.
-func (r *tcpReader) setMembers(names []string) {
-	if slices.EqualFunc(names, r.members, func(name string, m *vport) bool { return name == m.name }) {
-		return
-	}
-	opened := 1
-	for _, m := range r.members {
-		opened += m.opened
-		m.close()
-	}
-	r.members = nil
-	for _, name := range names {
-		dir := filepath.Join(r.sysfs, "class/net", name)
-		r.members = append(r.members, &vport{name: name, dir: dir, ioctl: r.ioctl, opened: opened})
-	}
 }
 
 // Close implements collector.Device.
 func (r *tcpReader) Close() {
-	for _, m := range r.members {
-		m.close()
+	if r.stats != nil {
+		r.stats.Close()
 	}
 	if r.port != nil {
 		r.port.Close()
 		for _, packets := range r.packets {
 			packets.Close()
 		}
-	}
-}
-
-// members returns the members of a bond, or the interface itself if it is not a bond.
-func members(net, name string) (list []string) {
-	entries, _ := sysfs.List(filepath.Join(net, name))
-	if !slices.ContainsFunc(entries, func(e sysfs.Entry) bool { return e.Name == "bonding" }) {
-		return []string{name}
-	}
-	for _, e := range entries {
-		if member, ok := strings.CutPrefix(e.Name, "lower_"); ok {
-			list = append(list, member)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// vport is one function's part of an mlx5 port: {rx,tx}_vport_unicast_bytes count the traffic of the network stack,
-// {rx,tx}_vport_rdma_unicast_bytes that of RDMA (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c,
-// vport_stats_desc).
-type vport struct {
-	name, dir string
-	ioctl     ethtool.Ioctl
-	stats     *ethtool.Device
-	at        [directions]int // of the counters among the statistics; -1 if missing
-	values    [directions]uint64
-	inode     uint64
-	opened    int
-}
-
-// read reads the counters, and reports whether they exist. The PCI address proves that sysfs and ethtool mean the same
-// interface.
-func (v *vport) read() bool {
-	inode, err := sysfs.Inode(v.dir)
-	if err != nil {
-		return false
-	}
-	if v.stats == nil || inode != v.inode {
-		v.close()
-		d, err := ethtool.NewDevice(v.name, v.ioctl)
-		if err != nil {
-			return false
-		}
-		v.stats, v.inode = d, inode
-		v.opened++
-		target, err := os.Readlink(filepath.Join(v.dir, "device"))
-		if _, bus, errDriver := d.Driver(); err != nil || errDriver != nil || bus != filepath.Base(target) {
-			v.close()
-			return false
-		}
-	}
-	values, err := v.stats.Read(v.find)
-	if err != nil || v.at[Receive] < 0 || v.at[Transmit] < 0 {
-		return false
-	}
-	for d, at := range v.at {
-		v.values[d] = values[at]
-	}
-	return true
-}
-
-func (v *vport) find(names []string) {
-	v.at[Receive] = slices.Index(names, "rx_vport_unicast_bytes")
-	v.at[Transmit] = slices.Index(names, "tx_vport_unicast_bytes")
-}
-
-func (v *vport) close() {
-	if v.stats != nil {
-		_ = v.stats.Close() // nothing was written to it
-		v.stats = nil
 	}
 }
 

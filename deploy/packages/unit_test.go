@@ -3,6 +3,7 @@ package packages
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -28,6 +29,20 @@ func TestUnitBounds(t *testing.T) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n < tc.least || n > tc.most {
 			t.Errorf("%s=%s%s, want %d to %d", tc.key, m[1], tc.unit, tc.least, tc.most)
 		}
+	}
+}
+
+// TestUnitFilter: the system calls that the unit allows, in the order of systemd.exec(5): the first list is the default,
+// later ones change it.
+func TestUnitFilter(t *testing.T) {
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^SystemCallFilter=(.*)$`).FindAllStringSubmatch(
+		read(t, "../systemd/railscope.service"), -1) {
+		got = append(got, m[1])
+	}
+	// sched_setaffinity is one of @resources; without it the probe polls from any socket.
+	if want := []string{"@system-service", "~@privileged @resources", "sched_setaffinity"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

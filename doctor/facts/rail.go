@@ -45,13 +45,9 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	if out.LinkLayer == "" { // the finder could not read it
 		out.LinkLayer = r.text(dir, "link_layer")
 	}
-	node := r.text(v.Dir, "node_type")
-	if strings.HasPrefix(node, "4:") {
-		out.LinkLayer = "iWARP" // RDMA over TCP, which the kernel calls Ethernet
-	}
 	switch {
-	case !v.Software || node == "":
-	case strings.HasSuffix(node, "RNIC"):
+	case !v.Software:
+	case v.LinkLayer == rail.IWARP:
 		out.Provider = "siw"
 	default:
 		out.Provider = "rxe"

@@ -22,9 +22,10 @@ type peer struct {
 	last *probe.Result       // not skipped, with what only earlier rounds measured; nil: none yet
 	past map[string]*history // of solo goodputs, by rail
 
-	latency map[string]*latency // by rail
-	recent  []page.Round        // the last rounds, latest first, skipped ones included
-	samples []collector.Sample
+	latency     *latency            // of all rails; nil: none yet
+	railLatency map[string]*latency // by rail
+	recent      []page.Round        // the last rounds, latest first, skipped ones included
+	samples     []collector.Sample
 }
 
 // count is one counter of a peer: the row, and its labels after the peer.
@@ -35,7 +36,7 @@ type count struct {
 
 func newPeer(name string, rows *rows) *peer {
 	p := &peer{name: name, rows: rows, counts: map[count]float64{}, past: map[string]*history{},
-		latency: map[string]*latency{}}
+		railLatency: map[string]*latency{}}
 	for _, o := range probe.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -92,16 +93,21 @@ func (p *peer) count(r probe.Result) {
 		p.add(p.rows.soloRounds, 1)
 	}
 	for _, rail := range r.Rails {
-		for _, f := range []*probe.Flow{rail.Solo, rail.Static, rail.Stealing} {
-			if f != nil && f.Bytes >= 0 {
-				p.add(p.rows.railBytes, float64(f.Bytes), rail.Rail)
-			}
+		if rail.Bytes > 0 {
+			p.add(p.rows.railBytes, float64(rail.Bytes), rail.Rail)
+		}
+		if rail.Retransmits != nil {
+			p.add(p.rows.railRetransmits, float64(*rail.Retransmits), rail.Rail)
 		}
 		if l := rail.Latency; l != nil && len(l.Samples) > 0 {
-			if p.latency[rail.Rail] == nil {
-				p.latency[rail.Rail] = newLatency(p.rows.latency, p.name, rail.Rail)
+			if p.latency == nil {
+				p.latency = newLatency(p.rows.latency, p.name, "")
 			}
-			p.latency[rail.Rail].observe(l.Samples)
+			if p.railLatency[rail.Rail] == nil {
+				p.railLatency[rail.Rail] = newLatency(p.rows.latency, p.name, rail.Rail)
+			}
+			p.latency.observe(l.Samples)
+			p.railLatency[rail.Rail].observe(l.Samples)
 		}
 	}
 }

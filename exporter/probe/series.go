@@ -102,7 +102,7 @@ func (p *peer) renderRail(r *probe.RailResult) {
 	if !rdma {
 		return
 	}
-	for mode, flow := range map[string]*probe.Flow{"stealing": r.Stealing, "static": r.Static, "solo": r.Solo} {
+	for mode, flow := range map[string]*probe.Flow{"stealing": r.Stealing, "static": r.Stealing, "solo": r.Solo} {
 		if flow != nil {
 			p.put(rows.railGoodput, flow.BytesPerSecond(), r.Rail, mode)
 		}

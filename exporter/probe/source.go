@@ -72,7 +72,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
-	put(p.rows.budget, stats.BudgetBytes)
+	put(p.rows.budget, stats.BudgetSeconds)
 	put(p.rows.leases, float64(stats.Leases))
 	put(p.rows.restarts, float64(stats.WorkerRestarts))
 	put(p.rows.up, collector.Bool(stats.Up))
@@ -103,28 +103,39 @@ func (p *Source) Histograms() map[*collector.Metric]table.Histograms {
 	return map[*collector.Metric]table.Histograms{p.rows.latency: p.latencies}
 }
 
-func (p *Source) latencies(each func(prometheus.Metric)) {
+// latencies are native histograms of each peer and rail, or classic ones of each peer: with classic buckets, the rails
+// of a peer would be 21 series each.
+func (p *Source) latencies(native bool, each func(prometheus.Metric)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.order {
-		for _, h := range peer.latency {
-			each(h)
+		if peer.latency != nil && !native {
+			each(peer.latency)
+		}
+		for _, h := range peer.railLatency {
+			if native {
+				each(h)
+			}
 		}
 	}
 }
 
-// latency is the histogram of a peer and rail, with classic and native buckets.
+// latency is a histogram.
 type latency struct {
 	prometheus.Histogram
 	written *dto.Metric // as of the last round: a scrape is more frequent
 }
 
+// newLatency returns the native histogram of a rail, or the classic one of all rails, whose label is empty.
 func newLatency(row *collector.Metric, peer, rail string) *latency {
-	return &latency{Histogram: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: table.FullName(row), Help: row.Help,
-		Buckets:                     prometheus.ExponentialBuckets(1e-6, 2, 18), // 1 µs to 131.072 ms
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
-	}, row.Labels).WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)}
+	opts := prometheus.HistogramOpts{Name: table.FullName(row), Help: row.Help}
+	if rail == "" {
+		opts.Buckets = prometheus.ExponentialBuckets(1e-6, 2, 18) // 1 µs to 131.072 ms
+	} else {
+		opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = 1.1, 160
+	}
+	return &latency{Histogram: prometheus.NewHistogramVec(opts, row.Labels).
+		WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)}
 }
 
 // observe adds the samples of a round.

@@ -14,7 +14,7 @@ type rows struct {
 	tcp, tcpMTU                                          *collector.Metric
 	// Of a peer and a rail.
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
-	counters, pathMTU, gid, degradation                   *collector.Metric
+	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
 	// Of the probe.
 	budget, leases, restarts *collector.Metric
 	up, interval, refused    *collector.Metric
@@ -57,17 +57,17 @@ func newRows() *rows {
 		"When the last round ended, Unix time, whatever its result, skipped included. Absent before the first.")
 	r.duration = peer.Gauge("probe_duration_seconds", "Duration of the last round that was not skipped.")
 	r.goodput = peer.With("mode").Gauge("probe_goodput_bytes_per_second", "RDMA goodput over all rails at once in the "+
-		"last round. mode=stealing: the next chunk goes to the rail that has room. mode=static: each rail sends an equal "+
-		"part. Absent when the last round did not measure it.")
+		"last round. mode=stealing: each rail carries what it can. mode=static: rails × the slowest, which a job with equal "+
+		"parts would reach. Absent when the last round did not measure it.")
 	r.imbalance = peer.Ref("internal/rail/balance.go").Gauge("probe_imbalance_ratio", "1 − the smallest share of a rail "+
-		"in the last stealing burst; a share is goodput ÷ capacity, relative to the best rail of its group (link layer and "+
+		"in the last striped burst; a share is goodput ÷ capacity, relative to the best rail of its group (link layer and "+
 		"rate). Of the worst group. 0.39 when one rail carried 61 % of the others, 1 when one carried nothing. Absent where "+
 		"no group has two rails.")
 	r.scaling = peer.Gauge("probe_scaling_ratio",
 		"Goodput of all rails at once ÷ the sum of each alone. Below 0.9 the rails share a bottleneck, such as a PCIe link. "+
 			"Of the last round with solo bursts; absent after a round that was not by RDMA.")
 	r.skew = peer.Gauge("probe_finish_skew_ratio",
-		"In the last burst with equal parts: 1 − rate of the slowest rail ÷ rate of the fastest.")
+		"In the last striped burst: 1 − goodput of the slowest rail ÷ goodput of the fastest.")
 	r.speedup = peer.Gauge("probe_speedup_ratio", "RDMA goodput ÷ the best TCP goodput, of the last round with both; "+
 		"absent after a round that was not by RDMA.")
 	r.tcp = peer.With("streams").Gauge("probe_tcp_goodput_bytes_per_second",
@@ -77,19 +77,23 @@ func newRows() *rows {
 
 	rail := r.Group(result, "peer", "rail")
 	r.latency = rail.Histogram("probe_latency_seconds",
-		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion.")
+		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape negotiates "+
+			"native histograms; else of all rails, with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",
 		"1 when the rail carried RDMA to the peer in the last round, 0 when it did not.")
-	r.railGoodput = rail.With("mode").Gauge("probe_rail_goodput_bytes_per_second", "RDMA goodput of the rail while it "+
-		"was active. mode=solo: alone, in the last round that measured it (absent when the rail fails). mode=stealing and "+
-		"mode=static: in the last round, with all other rails.")
+	r.railGoodput = rail.With("mode").Gauge("probe_rail_goodput_bytes_per_second", "RDMA goodput of the rail at "+
+		"full depth. mode=solo: alone, in the last round that measured it (absent when the rail fails). mode=stealing and "+
+		"mode=static: in the last round, with all other rails; one burst gives both, so they are equal.")
 	r.railBytes = rail.Counter("probe_rail_bytes_total",
-		"Payload that the probe sent over the rail in all bursts, by RDMA or TCP: its part of the port's traffic.")
+		"Payload that the probe sent over the rail by RDMA, in all bursts: its part of the port's traffic.")
+	r.railRetransmits = rail.Ref("internal/rail/status.go").Counter("probe_rail_retransmits_total",
+		"Events after which the adapter retransmits, as the counters of the rail show them, during striped bursts. Absent "+
+			"where the driver does not count them.")
 	r.railExpected = rail.Gauge("probe_rail_expected_bytes_per_second",
 		"Expected goodput of the rail: the least of port and PCIe link, of both ends. Absent for software devices (rxe, "+
 			"siw), for which none is expected.")
 	r.counters = rail.Gauge("probe_counter_mismatch_ratio", "Difference between the port's counter and the bytes that "+
-		"the last stealing burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
+		"the last striped burst sent, as a ratio: other traffic, retransmissions, or bytes on another path.")
 	r.pathMTU = rail.Gauge("probe_path_mtu_bytes",
 		"Largest payload of an RDMA packet on the path, the smaller of both ends.")
 	r.gid = rail.With("gid_index", "gid", "reason").Ref("internal/rail/choose.go").Gauge("probe_gid_info",
@@ -99,8 +103,8 @@ func newRows() *rows {
 			"solo bursts.")
 
 	probe := r.Group("probe/options.go")
-	r.budget = probe.Gauge("probe_budget_bytes", "Bytes that may be sent now before the hourly budget is used up, by "+
-		"this node's rounds or by its answers to peers, whichever is less.")
+	r.budget = probe.Gauge("probe_budget_seconds", "Time of each rail that may be used now before the hourly budget is "+
+		"used up, by this node's rounds or by its answers to peers, whichever is less.")
 	r.leases = probe.Gauge("probe_leases", "Leases of this node's scratch memory that peers hold.")
 	r.restarts = probe.Counter("probe_worker_restarts_total",
 		"Restarts of the worker process after it crashed or was killed.")
@@ -108,16 +112,18 @@ func newRows() *rows {
 		"probe.listen and asks its peers. 0 when it cannot listen; it retries at least every 30 s. Absent when no probe is "+
 		"configured.")
 	r.interval = probe.Ref("probe/schedule.go").Gauge("probe_interval_seconds",
-		"Time between two rounds with one peer: probe.interval, or longer when there are too many nodes for that. Absent "+
-			"when there are no peers to ask.")
+		"Time between two rounds with one peer: probe.interval, or a multiple when there are too many peers for that. "+
+			"Absent when there are no peers to ask.")
 	r.refused = probe.With("reason").Ref("probe/refusals.go").Counter("probe_refused_total", "Clients that the probe "+
 		"port refused. unauthorized: neither a valid token nor a peer's certificate. connections: all 64 places, or the 32 "+
 		"for unauthenticated clients, are taken. address: one address has half of them. timeout: no proof, request or read "+
 		"of the answer within 10 s. version: another protocol version. malformed: not a request of railscope.")
 	name := r.Group("probe/directory.go", "name")
-	r.dnsPeers = name.Gauge("probe_dns_peers", "Peers behind a DNS name of the configuration (dns+NAME), this node "+
-		"excluded. An address counts for 5 minutes after its last answer; when a lookup fails, all are kept.")
-	r.dnsLookups = name.With("result").Counter("probe_dns_lookups_total", "Lookups of the name, one every 30 s: ok, "+
-		"not_found (no such name, or no address), timeout, failed.")
+	r.dnsPeers = name.Gauge("probe_dns_peers", "Nodes that a DNS name (dns+NAME) or files (file:PATTERN) of the "+
+		"configuration list, this node excluded; probe.fanout of them are asked. An address of a name counts for 5 minutes "+
+		"after its last answer; when a lookup fails, all are kept.")
+	r.dnsLookups = name.With("result").Counter("probe_dns_lookups_total", "Lookups of the name, one every 30 s, or "+
+		"reads of the files, every 5 s: ok, not_found (no such name or file, or no address), timeout, failed (of a file: "+
+		"invalid or unreadable).")
 	return r
 }

@@ -12,7 +12,7 @@ import (
 
 // utilization calls each with the histogram of every rail and direction in the last snapshot. The sampler counts both
 // classic and native buckets.
-func (s *Source) utilization(each func(prometheus.Metric)) {
+func (s *Source) utilization(_ bool, each func(prometheus.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.snap.Rails {

@@ -36,8 +36,11 @@ func (s *Scraper) encodeLocked(format expfmt.Format) error {
 		s.text = s.table.AppendText(s.text)
 		return nil
 	}
-	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(s.table); err != nil {
+	reg, series := prometheus.NewPedanticRegistry(), prometheus.Collector(s.table)
+	if format.FormatType() != expfmt.TypeOpenMetrics { // protobuf
+		series = s.table.Native()
+	}
+	if err := reg.Register(series); err != nil {
 		return err
 	}
 	families, err := reg.Gather()

@@ -101,9 +101,9 @@ func namedOutside(label string) bool {
 	return false
 }
 
-// Histograms calls each with every series of a histogram, which has the row's full name, help and labels. Whoever
-// observes the values keeps the series; a scrape does not set them.
-type Histograms func(each func(prometheus.Metric))
+// Histograms calls each with every series of a histogram, which has the row's full name, help and labels; native is
+// whether the format has native buckets. Whoever observes the values keeps the series; a scrape does not set them.
+type Histograms func(native bool, each func(prometheus.Metric))
 
 // Begin starts a scrape of these rows, nil is all: of their series, those that it does not set are dropped at its end.
 // Series of the others stay, with the value that they had or one that is set.
@@ -223,13 +223,22 @@ func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector] with the series of the last scrape.
-func (t *Table) Collect(ch chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector] with the series of the last scrape and classic histograms.
+func (t *Table) Collect(ch chan<- prometheus.Metric) { t.collect(ch, false) }
+
+// Native is the table with native histograms.
+func (t *Table) Native() prometheus.Collector { return native{t} }
+
+type native struct{ *Table }
+
+func (n native) Collect(ch chan<- prometheus.Metric) { n.collect(ch, true) }
+
+func (t *Table) collect(ch chan<- prometheus.Metric, native bool) {
 	kinds := map[collector.Kind]prometheus.ValueType{
 		collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue}
 	for _, f := range t.families {
 		if f.histograms != nil {
-			f.histograms(func(m prometheus.Metric) { ch <- m })
+			f.histograms(native, func(m prometheus.Metric) { ch <- m })
 		}
 		for _, s := range f.ordered {
 			ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,

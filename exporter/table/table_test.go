@@ -202,7 +202,7 @@ func TestAppendValue(t *testing.T) {
 
 // collected are the series of a collector.
 func collected(c prometheus.Collector) Histograms {
-	return func(each func(prometheus.Metric)) {
+	return func(_ bool, each func(prometheus.Metric)) {
 		list := make(chan prometheus.Metric)
 		go func() { defer close(list); c.Collect(list) }()
 		for m := range list {

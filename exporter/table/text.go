@@ -72,7 +72,7 @@ type ClassicMetric interface{ WriteClassic(out *dto.Metric) }
 // half the time of expfmt. A series that cannot be written is left out.
 func appendHistograms(b []byte, f *family) []byte {
 	var series []*dto.Metric
-	f.histograms(func(s prometheus.Metric) {
+	f.histograms(false, func(s prometheus.Metric) {
 		var m dto.Metric
 		if c, ok := s.(ClassicMetric); ok {
 			c.WriteClassic(&m)

@@ -45,22 +45,25 @@ type Probe struct {
 	Name      string   `yaml:"name"`   // of this node; empty: the host's name
 	Peers     []string `yaml:"peers"`  // host:port
 	DNS       []string `yaml:"-"`      // host:port of the peers written as dns+host
+	Files     []string `yaml:"-"`      // absolute patterns of the files written as file:pattern
 	TokenFile string   `yaml:"token_file"`
 	TLS       TLS      `yaml:"tls"`
 	Insecure  bool     `yaml:"insecure"` // answer anyone
 
+	Fanout         Count    `yaml:"fanout"`
 	Interval       Duration `yaml:"interval"`
 	Timeout        Duration `yaml:"timeout"`
 	LatencySamples Count    `yaml:"latency_samples"`
-	Transfer       Size     `yaml:"transfer"`
-	Chunk          Size     `yaml:"chunk"`
+	Burst          Duration `yaml:"burst"`
 	Depth          Count    `yaml:"depth"`
-	QueuePairs     Count    `yaml:"queue_pairs"`
+	QueuePairs     AutoInt  `yaml:"queue_pairs"`
 	SoloEvery      Count    `yaml:"solo_every"`
 	Budget         Budget   `yaml:"budget"`
 	BusyAbove      Ratio    `yaml:"busy_above"`
 	MinOfExpected  Ratio    `yaml:"min_of_expected"`
-	TrafficClass   Count    `yaml:"traffic_class"` // DSCP << 2
+	TrafficClass   AutoInt  `yaml:"traffic_class"` // DSCP << 2 and ECN
+	ServiceLevel   AutoInt  `yaml:"service_level"`
+	PKey           PKey     `yaml:"pkey"`
 	Memory         string   `yaml:"memory"`
 }
 
@@ -75,17 +78,19 @@ type TLS struct {
 // DefaultProbe returns the defaults of the keys below probe.
 func DefaultProbe() *Probe {
 	return &Probe{
+		Fanout:         4,
 		Interval:       Duration(time.Minute),
 		Timeout:        Duration(30 * time.Second),
 		LatencySamples: 200,
-		Transfer:       64 << 20,
-		Chunk:          1 << 20,
-		Depth:          8,
-		QueuePairs:     1,
+		Burst:          Duration(5 * time.Millisecond),
+		Depth:          16,
+		QueuePairs:     Auto,
 		SoloEvery:      5,
-		Budget:         8 << 30,
+		Budget:         Budget{Share: 0.005},
 		BusyAbove:      0.2,
 		MinOfExpected:  0.7,
+		TrafficClass:   Auto,
+		ServiceLevel:   Auto,
 		Memory:         "host",
 	}
 }

@@ -295,9 +295,9 @@ func FuzzParse(f *testing.F) {
 		"rails: {include: \"(\\n\"}",
 		"a: &a [*a]", "- \t", "? [a]\n: b", "%YAML 1.1\n---\n", "rails: {names: {\"a\\nb\": \"c\\nd/1\"}}",
 		"a: !!binary |\n x",
-		"probe: {peers: [a, '[fd00::1]:5'], interval: 10s, transfer: 1MiB, chunk: 8KiB, budget: 1GiB/d, " +
+		"probe: {peers: [a, '[fd00::1]:5'], interval: 10s, burst: 5ms, budget: 1GiB/d, " +
 			"busy_above: 0.5}",
-		"probe: {listen: ':10092', insecure: true, name: x, traffic_class: 104, memory: host, depth: 1, timeout: 1s}",
+		"probe: {listen: ':10092', insecure: true, name: x, traffic_class: 104, memory: host, depth: 2, timeout: 1s}",
 		"probe: {token_file: /dev/zero}", "probe: {peers: [\"a\\nb\", *a]}", "--- |\n a\n--- >\n b", "\xfe\xff\x00a",
 	} {
 		f.Add([]byte(s))

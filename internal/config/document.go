@@ -86,6 +86,9 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
 		} else if of = fields(t)[key.Value]; of == nil {
+			if why := Replaced()[key.Value]; path == "probe" && why != "" {
+				return d.errorf(key, "probe.%s %s", key.Value, why)
+			}
 			known := slices.Sorted(maps.Keys(fields(t)))
 			return d.errorf(key, "unknown key %q in %s%s", key.Value, name, Suggest(key.Value, known))
 		}

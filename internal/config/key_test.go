@@ -34,8 +34,8 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	for name, def := range map[string]string{"probe.interval": "1m", "probe.transfer": "64MiB",
-		"probe.budget": "8GiB/h", "probe.busy_above": "0.2", "probe.depth": "8", "probe.insecure": "false",
+	for name, def := range map[string]string{"probe.interval": "1m", "probe.burst": "5ms",
+		"probe.budget": "0.5%", "probe.busy_above": "0.2", "probe.depth": "16", "probe.insecure": "false",
 		"probe.memory": "host"} {
 		for _, k := range config.Keys() {
 			if k.Name == name && k.Default != def {

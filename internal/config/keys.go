@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/secret"
 )
 
@@ -75,13 +76,14 @@ func keys(c *Config) []Key {
 		{Name: "probe.name", Form: "text", Default: "the host's name", Bounds: "printable, 253 bytes at most",
 			want:    "printable text of at most 253 bytes without spaces around it",
 			invalid: text(&p.Name, validNodeName), About: "Name of this node for its peers. Without it, `--node.name`."},
-		{Name: "probe.peers", Form: "list of host, host:port or dns+name:port",
-			Bounds: fmt.Sprintf("%d at most, each once; %d names", maxPeers, maxNames),
+		{Name: "probe.peers", Form: "list of host, host:port, dns+name:port or file:pattern",
+			Bounds: fmt.Sprintf("%d at most, each once; %d names and patterns", maxPeers, maxNames),
 			want:   fmt.Sprintf("a list, such as [spark-02, spark-03:%s]", DefaultPort),
 			item:   fmt.Sprintf("host or host:port, such as spark-02:%s or [fd00::2]:%s", DefaultPort, DefaultPort),
 			About: "Peers to ask. The default port is " + DefaultPort + "; an IPv6 address is in brackets. The label " +
 				"`peer` is the peer as written here, with its port. `" + dnsPrefix + "name` stands for all addresses " +
-				"of a name, such as that of a headless Service: [peers by DNS](probe.md#peers-from-dns)."},
+				"of a name, such as that of a headless Service, `" + filePrefix + "pattern` for the targets of files: " +
+				"of these nodes [`fanout` are asked](probe.md#fan-out)."},
 		{Name: "probe.token_file", Form: fileForm, want: "the name of a file",
 			Bounds: fmt.Sprintf("1 or 2 lines, %d bytes at most", secret.MaxToken),
 			About: "Holds the secret that all peers share, or two of them, one per line. This node asks with both " +
@@ -111,36 +113,71 @@ func figures(p *Probe) []Key {
 	const ratio = "more than 0 and at most 1"
 	const leastRatio = Ratio(math.SmallestNonzeroFloat64) // excludes 0
 	return []Key{
+		figure("probe.fanout", &p.Fanout, 1, 100, "", "Nodes to ask of those that `"+dnsPrefix+"` and `"+filePrefix+
+			"` peers list, [others each day](probe.md#fan-out). Use the same number on all nodes. Peers with an address are "+
+			"all asked."),
 		figure("probe.interval", &p.Interval, Duration(time.Second), Duration(24*time.Hour), "",
-			"Time between two rounds to a peer."),
+			"Time between two rounds to a peer. It becomes a multiple when rounds and answers would take more than 70 % of "+
+				"the time."),
 		figure("probe.timeout", &p.Timeout, Duration(time.Second), Duration(10*time.Minute), "",
 			"Longest time of a round. At most the interval; the default is lowered to a shorter interval."),
 		figure("probe.latency_samples", &p.LatencySamples, 1, 100000, "", "8 B writes per rail and round."),
-		figure("probe.transfer", &p.Transfer, 64*kib, 64*gib, "",
-			"Striped bytes of a round: half in equal parts, half by work stealing. A full round moves twice as much: "+
-				"half of the transfer in addition over single rails, and half by TCP."),
-		figure("probe.chunk", &p.Chunk, page, 64*mib, "", "Bytes of one write of a burst. A multiple of 4KiB and at "+
-			"most the transfer; the default is lowered to a smaller transfer."),
-		figure("probe.depth", &p.Depth, 1, 128, "", "Chunks in flight per rail."),
-		figure("probe.queue_pairs", &p.QueuePairs, 1, 16, "", "Queue pairs per rail."),
+		figure("probe.burst", &p.Burst, Duration(time.Millisecond), Duration(time.Second), "",
+			"Time for which a burst measures, with all rails at full depth. On a slow link it lasts until 64 writes "+
+				"completed, at most 3s. One write has the bytes that a rail carries in 1/64 of it, from 4KiB to 1MiB."),
+		figure("probe.depth", &p.Depth, 2, 128, "", "Writes in flight per rail."),
+		automatic("probe.queue_pairs", &p.QueuePairs, 1, rail.MaxQueuePairs,
+			"Queue pairs per rail. `auto` is 1, and 2 per member on a bond: its hash sends one queue pair over one member."),
 		figure("probe.solo_every", &p.SoloEvery, 1, 10000, "",
 			"One round in this many, starting with the first, is full: each rail alone, and TCP for comparison."),
-		figure("probe.budget", &p.Budget, mib, math.MaxInt64, "1MiB/h or more", fmt.Sprintf(
-			"Bytes of the rounds that this node starts, and as many again of those that it answers. May be written "+
-				"per `/m`, `/h` or `/d`. At least %d times the transfer, the most that a round moves. One lease takes "+
-				"at most 1/8 of it, or one round of default size: peers with a transfer above 64MiB need 17 times that "+
-				"transfer here.", roundTransfers)),
+		budgetKey(&p.Budget),
 		figure("probe.busy_above", &p.BusyAbove, leastRatio, 1, ratio+", of a rail's capacity",
 			"With more traffic of others than this no round starts, and a running one is stopped."),
 		figure("probe.min_of_expected", &p.MinOfExpected, leastRatio, 1, ratio,
 			"A round is `degraded` when the goodput of a rail, or of all together, is below this part of "+
 				"[what is expected](probe.md#degraded)."),
-		figure("probe.traffic_class", &p.TrafficClass, 0, 252, "from 0 to 252, a multiple of 4",
-			"Of RDMA packets: DSCP × 4. Use that of your jobs, so that the probe takes the same switch queue."),
+		automatic("probe.traffic_class", &p.TrafficClass, 0, 255,
+			"Of RDMA packets: DSCP × 4 + ECN. `auto` is [that of the jobs](probe.md#traffic-class), so that the probe uses "+
+				"the same queue of switches."),
+		automatic("probe.service_level", &p.ServiceLevel, 0, 15,
+			"Of RDMA packets on InfiniBand, and the priority in a VLAN. `auto` is that of the jobs."),
+		figure("probe.pkey", &p.PKey, 1, math.MaxUint16, "from 0x0001 to 0xffff, without 0x8000", "Partition of the "+
+			"probe on InfiniBand, such as `0x8001`. Without bit 15, limited membership is enough. Without the key, the "+
+			"first partition of each port."),
 		{Name: "probe.memory", Form: "word", Default: p.Memory, Bounds: "`host`", About: "Memory of the transferred bytes.",
 			want:    "host (GPU memory is not supported yet)",
 			invalid: text(&p.Memory, func(s string) bool { return s == "host" })},
 	}
+}
+
+// budgetKey is the row of a budget, which has two forms.
+func budgetKey(v *Budget) Key {
+	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", Budget{Share: leastShare}, Budget{Share: mostShare}, leastBudget)
+	return Key{Name: "probe.budget", Form: "percentage or size/h", Default: v.String(), Bounds: bounds,
+		want: "a share of time such as 0.5%, or a size per hour such as 8GiB/h, " + bounds,
+		About: "[Time of each rail](probe.md#budget) that rounds may use which this node starts, and as much again for those " +
+			"that it answers, which use the other direction. A size per hour is converted by the rate of all rails, and may be " +
+			"written per `/m`, `/h` or `/d`.",
+		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
+		invalid: func() string {
+			if v.valid() {
+				return ""
+			}
+			return v.String()
+		}}
+}
+
+// automatic makes the row of a number that may be auto.
+func automatic(name string, v *AutoInt, least, most AutoInt, about string) Key {
+	row := figure(name, v, least, most, "", about)
+	bounded := row.invalid
+	row.invalid = func() string {
+		if *v == Auto {
+			return ""
+		}
+		return bounded()
+	}
+	return row
 }
 
 // figure makes the row of a number, whose default is its value now. Empty bounds are those of least and most.
@@ -150,7 +187,8 @@ func figure[T figureType](name string, v *T, least, most T, bounds, about string
 	return Key{Name: name, Form: form, Default: (*v).String(), About: about, Bounds: bounds, want: want + bounds,
 		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
 		invalid: func() string {
-			if *v >= least && *v <= most {
+			var unset T
+			if *v >= least && *v <= most || *v == unset && (*v).String() == "" {
 				return ""
 			}
 			return (*v).String()

@@ -4,22 +4,27 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// dnsPrefix marks a name of which every address is a peer.
-const dnsPrefix = "dns+"
+// Marks of a name of which every address is a node, and of files that list nodes.
+const (
+	dnsPrefix  = "dns+"
+	filePrefix = "file:"
+)
 
-// Maximum numbers of peers, of names among them to look up, and of tls.client_allowed_names.
+// Maximum numbers of peers, of names and patterns of files among them, and of tls.client_allowed_names.
 const (
 	maxPeers        = 10000
 	maxNames        = 16
 	maxAllowedNames = 1000
 )
 
-// checkPeers checks the peers, and moves names to look up from p.Peers to p.DNS.
+// checkPeers checks the peers, and moves names to look up from p.Peers to p.DNS, and patterns of files to p.Files.
 func (d *document) checkPeers(p *Probe) error {
 	list := d.nodes["probe.peers"]
 	if len(p.Peers) > maxPeers {
@@ -30,6 +35,21 @@ func (d *document) checkPeers(p *Probe) error {
 	lines := map[string]int{}
 	for i, s := range written {
 		item := resolve(list.Content[i])
+		if pattern, file := strings.CutPrefix(s, filePrefix); file {
+			if pattern = filepath.Clean(pattern); !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(d.file), pattern)
+			}
+			if !validPeerFile(pattern) {
+				return d.errorf(item, "a peer with %s must be JSON or YAML files, with * only in the last element, such as "+
+					"%s/etc/railscope/peers/*.yml, not %q", filePrefix, filePrefix, s)
+			}
+			if line, found := lines[filePrefix+pattern]; found {
+				return d.errorf(item, "duplicate %s; the first is in line %d", s, line)
+			}
+			lines[filePrefix+pattern] = item.Line
+			p.Files = append(p.Files, pattern)
+			continue
+		}
 		host, dns := strings.CutPrefix(s, dnsPrefix)
 		peer, ok := ParsePeer(host)
 		switch {
@@ -50,10 +70,19 @@ func (d *document) checkPeers(p *Probe) error {
 			p.Peers = append(p.Peers, peer)
 		}
 	}
-	if len(p.DNS) > maxNames {
-		return d.errorf(list, "probe.peers has %d names with %s; %d at most", len(p.DNS), dnsPrefix, maxNames)
+	if n := len(p.DNS) + len(p.Files); n > maxNames {
+		return d.errorf(list, "probe.peers has %d items with %s or %s; %d at most", n, dnsPrefix, filePrefix, maxNames)
 	}
 	return nil
+}
+
+// validPeerFile reports whether a pattern names files as Prometheus' file_sd allows: by their extension, with wildcards
+// in the last element.
+func validPeerFile(pattern string) bool {
+	dir, last := filepath.Split(pattern)
+	_, err := filepath.Match(last, "")
+	return err == nil && !strings.ContainsAny(dir, "*?[\\") &&
+		slices.Contains([]string{".json", ".yml", ".yaml"}, strings.ToLower(filepath.Ext(last)))
 }
 
 // checkAllowedNames checks the names that a peer's certificate may have.

@@ -9,30 +9,34 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	page = 4096 // a chunk is a multiple of it
-	// roundTransfers is the most that one round moves, in transfers: the striped bytes, in some rounds half as many over
-	// single rails and as many by TCP, and small ones.
-	roundTransfers = 3
-)
-
 // Problem is an invalid option of the probe.
 type Problem struct {
 	Key  string // below probe, such as latency_samples; empty: all of it
 	Text string // follows the key: what is wrong, and what would be valid
 }
 
+// Replaced returns the keys below probe of earlier versions that no longer exist, and what to write instead.
+func Replaced() map[string]string {
+	const why = "no longer exists: a burst is measured over time, not over bytes; "
+	return map[string]string{
+		"transfer": why + "set burst, 5ms by default",
+		"chunk":    why + "the size of a write follows from the rail's rate and burst",
+	}
+}
+
 // Override sets numbers by key below probe, such as latency_samples, from a command line, except for those that are
 // empty. It returns the first problem; nil: all are valid.
 func (p *Probe) Override(texts map[string]*string) *Problem {
+	for key, why := range Replaced() {
+		if text := texts[key]; text != nil && *text != "" {
+			return &Problem{key, why}
+		}
+	}
 	for _, k := range figures(p) {
 		key := strings.TrimPrefix(k.Name, "probe.")
 		if text := texts[key]; text != nil && *text != "" && k.set(*text) != nil {
 			return &Problem{key, fmt.Sprintf("must be %s, not %q", k.want, *text)}
 		}
-	}
-	if chunk := texts["chunk"]; chunk == nil || *chunk == "" {
-		p.Chunk = min(p.Chunk, max(p.Transfer/page*page, page))
 	}
 	return p.Check()
 }
@@ -43,15 +47,6 @@ func (p *Probe) Check() *Problem {
 		if value := k.invalid(); value != "" {
 			return &Problem{strings.TrimPrefix(k.Name, "probe."), fmt.Sprintf("must be %s, not %s", k.want, value)}
 		}
-	}
-	switch tc := p.TrafficClass; {
-	case p.Chunk%page != 0:
-		return &Problem{"chunk", fmt.Sprintf("must be a multiple of 4KiB, not %v", p.Chunk)}
-	case p.Chunk > p.Transfer:
-		return &Problem{"chunk", fmt.Sprintf("%v is more than the transfer, %v", p.Chunk, p.Transfer)}
-	case tc&3 != 0:
-		return &Problem{"traffic_class", fmt.Sprintf("%d sets the ECN bits, which belong to the network: "+
-			"write %d (DSCP %d)", tc, tc&^3, tc>>2)}
 	}
 	return nil
 }
@@ -65,9 +60,6 @@ func (d *document) checkProbe(p *Probe, l *Loader) error {
 		return err
 	}
 	// A default must not conflict with a value that is valid.
-	if d.nodes["probe.chunk"] == nil {
-		p.Chunk = min(p.Chunk, p.Transfer/page*page)
-	}
 	if d.nodes["probe.timeout"] == nil {
 		p.Timeout = min(p.Timeout, p.Interval)
 	}
@@ -90,9 +82,6 @@ func (p *Probe) conflict() *Problem {
 	}{
 		{p.Timeout > p.Interval, "timeout", fmt.Sprintf("%v is more than the interval, %v: a round must end before "+
 			"the next begins", p.Timeout, p.Interval)},
-		{Size(p.Budget)/roundTransfers < p.Transfer, "budget", fmt.Sprintf("%v is less than one round may move, %v: "+
-			"%d times the transfer (striped, over single rails, and by TCP)", p.Budget, p.Transfer*roundTransfers,
-			roundTransfers)},
 		{p.Insecure && p.TokenFile != "", "insecure", "is true, but there is a token_file" + known},
 		{p.Insecure && t.ClientCAFile != "", "insecure", "is true, but there is tls.client_ca_file" + known},
 		{t.CertFile != "" && t.KeyFile == "", "tls", "has cert_file without key_file: write both or neither"},
@@ -103,7 +92,8 @@ func (p *Probe) conflict() *Problem {
 			"key_file, which answering peers needs"},
 		{answers && !proven && !p.Insecure, "listen", "needs token_file or tls.client_ca_file, so that only peers are " +
 			"answered; or insecure: true, to answer anyone"},
-		{!answers && len(p.Peers)+len(p.DNS) == 0, "", "has neither listen nor peers: no peer to answer or to ask"},
+		{!answers && len(p.Peers)+len(p.DNS)+len(p.Files) == 0, "", "has neither listen nor peers: no peer to answer or " +
+			"to ask"},
 	} {
 		if c.bad {
 			return &Problem{c.key, c.text}

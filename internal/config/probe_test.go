@@ -49,26 +49,29 @@ peers: [spark-02, spark-03:7000]
 token_file: ` + in("token") + `
 tls: {cert_file: crt, key_file: key, client_ca_file: ca, client_allowed_names: [spark-02, "*.gpu.example.com", "spiffe://example.com/railscope"]}
 insecure: false
+fanout: 8
 interval: 1m30s
 timeout: 1m
 latency_samples: 100
-transfer: 1GiB
-chunk: 512KiB
+burst: 20ms
 depth: 16
 queue_pairs: 2
 solo_every: 10
-budget: 16GiB/h
+budget: 1.5%
 busy_above: 1
 min_of_expected: 0.85
-traffic_class: 104
+traffic_class: 106
+service_level: 3
+pkey: 0x8001
 memory: host`, func(o *config.Probe) {
 			*o = config.Probe{Listen: "0.0.0.0:10092", Name: "spark-01, left",
 				Peers:     []string{"spark-02:10092", "spark-03:7000"},
 				TokenFile: in("token"), TLS: config.TLS{CertFile: in("crt"), KeyFile: in("key"), ClientCAFile: in("ca"),
 					ClientAllowedNames: []string{"spark-02", "*.gpu.example.com", "spiffe://example.com/railscope"}},
-				Interval: config.Duration(90 * time.Second), Timeout: config.Duration(time.Minute), LatencySamples: 100,
-				Transfer: 1 << 30, Chunk: 512 << 10, Depth: 16,
-				QueuePairs: 2, SoloEvery: 10, Budget: 16 << 30, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 104,
+				Fanout: 8, Interval: config.Duration(90 * time.Second), Timeout: config.Duration(time.Minute),
+				LatencySamples: 100, Burst: config.Duration(20 * time.Millisecond), Depth: 16, QueuePairs: 2, SoloEvery: 10,
+				Budget: config.Budget{Share: 0.015}, BusyAbove: 1, MinOfExpected: 0.85, TrafficClass: 106,
+				ServiceLevel: 3, PKey: 0x8001,
 				Memory: "host"}
 		}},
 		{"only asking", "peers: [a]", func(o *config.Probe) { o.Peers = []string{"a:10092"} }},
@@ -101,34 +104,45 @@ memory: host`, func(o *config.Probe) {
 					[]string{"spark-02:10092"}
 			}},
 		{"only peers by DNS", "peers: [dns+peers]", func(o *config.Probe) { o.DNS = []string{"peers:10092"} }},
+		{"files", "peers: ['file:/etc/railscope/peers/*.yml', file:more.JSON, spark-02]", func(o *config.Probe) {
+			o.Files, o.Peers = []string{"/etc/railscope/peers/*.yml", in("more.JSON")}, []string{"spark-02:10092"}
+		}},
 		{"alias", "name: &n spark\npeers: [*n]", func(o *config.Probe) {
 			o.Name, o.Peers = "spark", []string{"spark:10092"}
 		}},
 		{"no peers", "listen: :1\ninsecure: TRUE\npeers:", func(o *config.Probe) { o.Listen, o.Insecure = ":1", true }},
-		{"plain bytes, powers of ten, a budget by the day",
-			"peers: [a]\ntransfer: 1048576\nchunk: 40960\nbudget: 240MB/d", func(o *config.Probe) {
-				o.Peers, o.Transfer, o.Chunk, o.Budget = []string{"a:10092"}, 1<<20, 40960, 1e7
-			}},
-		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *config.Probe) {
-			o.Peers, o.Budget = []string{"a:10092"}, 60<<30
+		{"powers of ten, a budget by the day", "peers: [a]\nbudget: 240MB/d", func(o *config.Probe) {
+			o.Peers, o.Budget = []string{"a:10092"}, config.Budget{Bytes: 1e7}
 		}},
-		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\ntransfer: 64KiB\nchunk: 4KiB\n" +
-			"depth: 1\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0",
+		{"a budget by the minute", "peers: [a]\nbudget: 1GiB/m", func(o *config.Probe) {
+			o.Peers, o.Budget = []string{"a:10092"}, config.Budget{Bytes: 60 << 30}
+		}},
+		{"the least", "peers: [a]\ninterval: 1s\ntimeout: 1s\nlatency_samples: 1\nburst: 1ms\n" +
+			"depth: 2\nqueue_pairs: 1\nsolo_every: 1\nbudget: 1MiB/h\nbusy_above: 0.001\ntraffic_class: 0\nservice_level: 0\n" +
+			"pkey: 1",
 			func(o *config.Probe) {
-				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"},
-					config.Duration(time.Second), config.Duration(time.Second), 1, 64<<10, 4<<10
-				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 1, 1, 1, 1<<20, 0.001
+				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Burst = []string{"a:10092"},
+					config.Duration(time.Second), config.Duration(time.Second), 1, config.Duration(time.Millisecond)
+				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.BusyAbove = 2, 1, 1,
+					config.Budget{Bytes: 1 << 20}, 0.001
+				o.TrafficClass, o.ServiceLevel, o.PKey = 0, 0, 1
 			}},
-		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\ntransfer: 64GiB\nchunk: " +
-			"64MiB\ndepth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 320GiB/h\ntraffic_class: 252",
+		{"the most", "peers: [a]\ninterval: 24h\ntimeout: 10m\nlatency_samples: 100000\nburst: 1s\n" +
+			"depth: 128\nqueue_pairs: 16\nsolo_every: 10000\nbudget: 25%\ntraffic_class: 255\n" +
+			"service_level: 15\npkey: 65535",
 			func(o *config.Probe) {
-				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Transfer, o.Chunk = []string{"a:10092"},
-					config.Duration(24*time.Hour), config.Duration(10*time.Minute), 100000, 64<<30, 64<<20
-				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000, 320<<30, 252
+				o.Peers, o.Interval, o.Timeout, o.LatencySamples, o.Burst = []string{"a:10092"},
+					config.Duration(24*time.Hour), config.Duration(10*time.Minute), 100000, config.Duration(time.Second)
+				o.Depth, o.QueuePairs, o.SoloEvery, o.Budget, o.TrafficClass = 128, 16, 10000,
+					config.Budget{Share: 0.25}, 255
+				o.ServiceLevel, o.PKey = 15, 0xffff
 			}},
-		{"defaults follow what is written", "peers: [a]\ninterval: 10s\ntransfer: 70000", func(o *config.Probe) {
-			o.Peers, o.Interval, o.Timeout, o.Transfer, o.Chunk = []string{"a:10092"}, config.Duration(10*time.Second),
-				config.Duration(10*time.Second), 70000, 68<<10
+		{"auto", "peers: [a]\nqueue_pairs: auto\ntraffic_class: auto\nservice_level: auto", func(o *config.Probe) {
+			o.Peers = []string{"a:10092"}
+		}},
+		{"defaults follow what is written", "peers: [a]\ninterval: 10s", func(o *config.Probe) {
+			o.Peers, o.Interval, o.Timeout = []string{"a:10092"}, config.Duration(10*time.Second),
+				config.Duration(10*time.Second)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,17 +168,23 @@ func TestProbeRefuses(t *testing.T) {
 	dir, file := secrets(t)
 	const wantName2 = `a peer with dns+ must be a name that has an address for each peer, such as ` +
 		`dns+railscope-peers.railscope.svc:10092, not `
+	const wantFile = `a peer with file: must be JSON or YAML files, with * only in the last element, such as ` +
+		`file:/etc/railscope/peers/*.yml, not `
 	const wantPeer = `an item of probe.peers must be host or host:port, such as spark-02:10092 or [fd00::2]:10092, not `
 	const wantName = `probe.name must be printable text of at most 253 bytes without spaces around it, not `
 	for _, tt := range []struct{ name, in, want string }{ // want comes after the file's name
 		// Keys and types.
-		{"a key misspelt", "peers: [a]\ntransfr: 1MiB", `3: unknown key "transfr" in probe; did you mean "transfer"?`},
+		{"a key misspelt", "peers: [a]\nbrst: 5ms", `3: unknown key "brst" in probe; did you mean "burst"?`},
+		{"a key of before", "peers: [a]\ntransfer: 1MiB", "3: probe.transfer no longer exists: a burst is measured over " +
+			"time, not over bytes; set burst, 5ms by default"},
+		{"another one", "peers: [a]\nchunk: 1MiB", "3: probe.chunk no longer exists: a burst is measured over time, not " +
+			"over bytes; the size of a write follows from the rail's rate and burst"},
 		{"a key misspelt, in tls", "tls: {certfile: x}",
 			`2: unknown key "certfile" in probe.tls; did you mean "cert_file"?`},
 		{"an unknown key", "zzz: 1",
-			`2: unknown key "zzz" in probe; known keys: budget, busy_above, chunk, depth, insecure, interval, ` +
-				`latency_samples, listen, memory, min_of_expected, name, peers, queue_pairs, solo_every, timeout, ` +
-				`tls, token_file, traffic_class, transfer`},
+			`2: unknown key "zzz" in probe; known keys: budget, burst, busy_above, depth, fanout, insecure, interval, ` +
+				`latency_samples, listen, memory, min_of_expected, name, peers, pkey, queue_pairs, service_level, ` +
+				`solo_every, timeout, tls, token_file, traffic_class`},
 		{"a key twice", "depth: 1\ndepth: 1", `3: duplicate key "depth" in probe; the first is in line 2`},
 		{"a list", "[a]", `2: probe must be keys with values, not a list`},
 		{"tls is a word", "tls: yes", `2: probe.tls must be keys with values, not "yes"`},
@@ -194,11 +214,12 @@ func TestProbeRefuses(t *testing.T) {
 			`2: probe.latency_samples must be a whole number, from 1 to 100000, not 0`},
 		{"samples too many", "latency_samples: 100001",
 			`2: probe.latency_samples must be a whole number, from 1 to 100000, not 100001`},
-		{"depth broken", "depth: 1.5", `2: probe.depth must be a whole number, from 1 to 128, not "1.5"`},
-		{"depth too large", "depth: 129", `2: probe.depth must be a whole number, from 1 to 128, not 129`},
+		{"depth broken", "depth: 1.5", `2: probe.depth must be a whole number, from 2 to 128, not "1.5"`},
+		{"depth too large", "depth: 129", `2: probe.depth must be a whole number, from 2 to 128, not 129`},
 		{"depth out of all", "depth: 99999999999999999999",
-			`2: probe.depth must be a whole number, from 1 to 128, not "99999999999999999999"`},
-		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be a whole number, from 1 to 16, not 17`},
+			`2: probe.depth must be a whole number, from 2 to 128, not "99999999999999999999"`},
+		{"queue pairs", "queue_pairs: 17", `2: probe.queue_pairs must be auto or a whole number, from 1 to 16, not 17`},
+		{"no queue pairs", "queue_pairs: 0", `2: probe.queue_pairs must be auto or a whole number, from 1 to 16, not 0`},
 		{"solo_every", "solo_every: 0", `2: probe.solo_every must be a whole number, from 1 to 10000, not 0`},
 		{"solo_every too large", "solo_every: 10001",
 			`2: probe.solo_every must be a whole number, from 1 to 10000, not 10001`},
@@ -219,61 +240,43 @@ func TestProbeRefuses(t *testing.T) {
 				`"20%"`},
 		{"busy_above is no number", "busy_above: NaN",
 			`2: probe.busy_above must be a ratio such as 0.2, more than 0 and at most 1, of a rail's capacity, not "NaN"`},
-		{"traffic class with ECN", "traffic_class: 106",
-			`2: probe.traffic_class 106 sets the ECN bits, which belong to the network: write 104 (DSCP 26)`},
 		{"traffic class too large", "traffic_class: 256",
-			`2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not 256`},
+			`2: probe.traffic_class must be auto or a whole number, from 0 to 255, not 256`},
 		{"traffic class by name", "traffic_class: af31",
-			`2: probe.traffic_class must be a whole number, from 0 to 252, a multiple of 4, not "af31"`},
+			`2: probe.traffic_class must be auto or a whole number, from 0 to 255, not "af31"`},
+		{"service level", "service_level: 16",
+			`2: probe.service_level must be auto or a whole number, from 0 to 15, not 16`},
+		{"auto by its number", "service_level: -1",
+			`2: probe.service_level must be auto or a whole number, from 0 to 15, not "-1"`},
+		{"partition of nobody", "pkey: 0x8000",
+			`2: probe.pkey must be a partition key, from 0x0001 to 0xffff, without 0x8000, not "0x8000"`},
+		{"partition too large", "pkey: 65536",
+			`2: probe.pkey must be a partition key, from 0x0001 to 0xffff, without 0x8000, not "65536"`},
 		// Sizes.
-		{"transfer without bytes", "transfer: 64M",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not "64M"`},
-		{"transfer broken", "transfer: 1.5GiB",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not "1.5GiB"`},
-		{"transfer negative", "transfer: -1",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not "-1"`},
-		{"transfer overflows", "transfer: 8388608TiB",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not "8388608TiB"`},
-		{"transfer is a list", "transfer: [1]",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not a list`},
-		{"transfer too small", "transfer: 65535",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not 65535`},
-		{"transfer is 0", "transfer: 0",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not 0`},
-		{"transfer too large", "transfer: 65GiB",
-			`2: probe.transfer must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 64KiB to 64GiB, not 65GiB`},
-		{"chunk too small", "chunk: 2KiB",
-			`2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 4KiB to 64MiB, not 2KiB`},
-		{"chunk too large", "chunk: 65MiB",
-			`2: probe.chunk must be a size such as 64MiB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for ` +
-				`bytes), from 4KiB to 64MiB, not 65MiB`},
-		{"chunk crooked", "chunk: 5000", `2: probe.chunk must be a multiple of 4KiB, not 5000`},
-		{"chunk over the transfer", "transfer: 1MiB\nchunk: 2MiB",
-			`3: probe.chunk 2MiB is more than the transfer, 1MiB`},
+		{"burst too short", "burst: 0.5ms", `2: probe.burst must be a duration such as 90s or 1m30s, from 1ms to ` +
+			`1s, not 500µs`},
+		{"burst too long", "burst: 2s", `2: probe.burst must be a duration such as 90s or 1m30s, from 1ms to ` +
+			`1s, not 2s`},
 		{"budget without time", "budget: 8GiB",
-			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB"`},
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "8GiB"`},
 		{"budget by the year", "budget: 8GiB/y",
-			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "8GiB/y"`},
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "8GiB/y"`},
 		{"budget overflows", "budget: 4194304TiB/m",
-			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not "4194304TiB/m"`},
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "4194304TiB/m"`},
 		{"budget too small", "budget: 1MB/h",
-			`2: probe.budget must be a size per hour such as 8GiB/h, 1MiB/h or more, not 1000000/h`},
-		{"budget under a round", "budget: 150MiB/h",
-			`2: probe.budget 150MiB/h is less than one round may move, 192MiB: 3 times the transfer (striped, over ` +
-				`single rails, and by TCP)`},
-		{"the budget that is there unless written", "peers: [a]\ntransfer: 3GiB",
-			`2: probe.budget 8GiB/h is less than one round may move, 9GiB: 3 times the transfer (striped, over ` +
-				`single rails, and by TCP)`},
-		// Words.
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 1000000/h`},
+		{"budget without %", "budget: 0.005",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "0.005"`},
+		{"budget is no number", "budget: x%",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "x%"`},
+		{"all of the time", "budget: 100%",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 100%`},
+		{"no time", "budget: 0%",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 0/h`},
+		{"less than no time", "budget: -1%",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not -1%`},
+		{"budget of nothing", "budget: NaN%",
+			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not NaN%`},
 		{"memory to come", "memory: cuda_dmabuf",
 			`2: probe.memory must be host (GPU memory is not supported yet), not "cuda_dmabuf"`},
 		{"unknown memory", "memory: disk",
@@ -310,7 +313,15 @@ func TestProbeRefuses(t *testing.T) {
 		{"a name like a URL", "peers: ['dns://a:1']", `2: ` + wantPeer + `"dns://a:1"`},
 		{"a name twice", "peers: ['dns+a', 'dns+A:10092']", `2: duplicate peer A:10092; the first is in line 2`},
 		{"a name that is a peer", "peers: ['a', 'dns+a']", `2: duplicate peer a:10092; the first is in line 2`},
-		{"too many names", "peers: [" + seventeen() + "]", `2: probe.peers has 17 names with dns+; 16 at most`},
+		{"too many names", "peers: [" + seventeen() + "]", `2: probe.peers has 17 items with dns+ or file:; 16 at most`},
+		{"a file of another kind", "peers: ['file:/etc/peers/*.txt']", `2: ` + wantFile + `"file:/etc/peers/*.txt"`},
+		{"a file without a name", "peers: ['file:']", `2: ` + wantFile + `"file:"`},
+		{"a directory with a wildcard", "peers: ['file:/etc/*/peers.yml']", `2: ` + wantFile + `"file:/etc/*/peers.yml"`},
+		{"a broken pattern", "peers: ['file:/etc/[a.yml']", `2: ` + wantFile + `"file:/etc/[a.yml"`},
+		{"a file twice", "peers: ['file:/a.yml', 'file:/b/../a.yml', 'file:/a.yml']",
+			`2: duplicate file:/b/../a.yml; the first is in line 2`},
+		{"fanout is 0", "peers: [a]\nfanout: 0", `3: probe.fanout must be a whole number, from 1 to 100, not 0`},
+		{"fanout is all", "peers: [a]\nfanout: all", `3: probe.fanout must be a whole number, from 1 to 100, not "all"`},
 		{"a peer twice", "peers:\n- a\n- b\n- A:10092", `5: duplicate peer A:10092; the first is in line 3`},
 		{"a name twice, once to the root", "peers: [spark, spark.]",
 			`2: duplicate peer spark.:10092; the first is in line 2`},
@@ -462,7 +473,7 @@ func acceptable(o *config.Probe) error {
 		return fmt.Errorf("out of range: %+v", o.Check())
 	case o.Listen == "" && len(o.Peers)+len(o.DNS) == 0,
 		o.Listen != "" && o.TokenFile == "" && o.TLS.ClientCAFile == "" && !o.Insecure,
-		o.Timeout > o.Interval, config.Size(o.Budget) < 3*o.Transfer, o.TrafficClass&3 != 0, o.Memory != "host",
+		o.Timeout > o.Interval, o.PKey != 0 && o.PKey&0x7fff == 0, o.Memory != "host",
 		strings.ContainsAny(o.Name, "\n\x00"):
 		return fmt.Errorf("accepted %+v", o)
 	}

@@ -59,6 +59,55 @@ func (c Count) String() string { return strconv.Itoa(int(c)) }
 
 func (Count) describe() (form, want string) { return "number", "a whole number, " }
 
+// AutoInt is a whole number, or [Auto].
+type AutoInt int
+
+// Auto stands for a number that railscope finds.
+const Auto AutoInt = -1
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *AutoInt) UnmarshalText(b []byte) error {
+	if string(b) == "auto" {
+		*a = Auto
+		return nil
+	}
+	v, err := strconv.ParseUint(string(b), 10, 31)
+	*a = AutoInt(v)
+	return err
+}
+
+func (a AutoInt) String() string {
+	if a == Auto {
+		return "auto"
+	}
+	return strconv.Itoa(int(a))
+}
+
+func (AutoInt) describe() (form, want string) {
+	return "`auto` or number", "auto or a whole number, "
+}
+
+// PKey is the partition key of InfiniBand, 0 if there is none.
+type PKey uint16
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *PKey) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 0, 16)
+	if *k = PKey(v); v&0x7fff == 0 { // bit 15 only says that the port is a full member
+		return errValue
+	}
+	return err
+}
+
+func (k PKey) String() string {
+	if k == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%#04x", uint16(k))
+}
+
+func (PKey) describe() (form, want string) { return "number", "a partition key, " }
+
 // Ratio is a part of 1.
 type Ratio float64
 
@@ -141,27 +190,49 @@ func (Size) describe() (form, want string) {
 	return "size", "a size such as 64MiB (" + unitNames + "), "
 }
 
-// Budget is a number of bytes per hour, such as 8GiB/h.
-type Budget int64
+// Budget is a share of time, such as 0.5%, or a number of bytes per hour, such as 8GiB/h.
+type Budget struct {
+	Share float64 // part of 1; 0 with Bytes
+	Bytes Size    // per hour; 0: Share
+}
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (g *Budget) UnmarshalText(b []byte) error {
+	if number, isShare := strings.CutSuffix(string(b), "%"); isShare {
+		v, err := strconv.ParseFloat(number, 64)
+		*g = Budget{Share: v / 100}
+		return err
+	}
 	text, per, _ := strings.Cut(string(b), "/")
 	var bytes Size
 	err := bytes.UnmarshalText([]byte(text))
 	switch {
 	case err == nil && per == "h":
-		*g = Budget(bytes)
 	case err == nil && per == "d":
-		*g = Budget(bytes / 24)
+		bytes /= 24
 	case err == nil && per == "m" && bytes <= math.MaxInt64/60:
-		*g = Budget(bytes * 60)
+		bytes *= 60
 	default:
 		return errValue
 	}
+	*g = Budget{Bytes: bytes}
 	return nil
 }
 
-func (g Budget) String() string { return Size(g).String() + "/h" }
+func (g Budget) String() string {
+	if g.Share != 0 {
+		return strconv.FormatFloat(g.Share*100, 'f', -1, 64) + "%"
+	}
+	return g.Bytes.String() + "/h"
+}
 
-func (Budget) describe() (form, want string) { return "size/h", "a size per hour such as 8GiB/h, " }
+// Bounds of a budget. A rail that is used for more than 1/4 of its time is no longer spare.
+const (
+	leastShare  = 0.00001
+	mostShare   = 0.25
+	leastBudget = Size(mib)
+)
+
+func (g Budget) valid() bool {
+	return g.Share >= leastShare && g.Share <= mostShare || g.Share == 0 && g.Bytes >= leastBudget
+}

@@ -23,6 +23,8 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 		return Choice{Reason: "the GID table is empty"}
 	case len(table) == 0:
 		return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
+	case linkLayer == IWARP:
+		return Choice{GID: table[0], OK: true, Reason: "iWARP, which is RDMA over TCP: its GID is no address"}
 	case !isEthernet(linkLayer):
 		return Choice{GID: table[0], OK: true, Reason: "not Ethernet: the port's first GID"}
 	}
@@ -38,7 +40,7 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 
 // isEthernet reports whether the type and interface of GIDs count. EFA's link layer is Unspecified.
 func isEthernet(linkLayer string) bool {
-	return linkLayer != "InfiniBand" && linkLayer != "Unspecified"
+	return !slices.Contains([]string{"InfiniBand", "Unspecified", IWARP}, linkLayer)
 }
 
 // worstGID is the rank of RoCE v1.

@@ -67,6 +67,7 @@ func TestChooseGID(t *testing.T) {
 		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0,
 			"not Ethernet: the port's first GID"},
 		{"EFA", "Unspecified", table(gid(0, ll, "", "")), 0, "not Ethernet: the port's first GID"},
+		{"iWARP", IWARP, table(gid(0, ll, v1, own)), 0, "iWARP, which is RDMA over TCP: its GID is no address"},
 		{"InfiniBand, empty", "InfiniBand", nil, -1, "the GID table is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -68,11 +68,17 @@ func (d device) examine() (out examined) {
 		}
 		r := base
 		r.Port, r.LinkLayer, r.Netdev = n, d.text("ports", e.Name, "link_layer"), d.netdev(n)
+		if strings.HasPrefix(d.text("node_type"), "4:") { // RDMA_NODE_RNIC
+			r.LinkLayer = IWARP
+		}
 		out.ports = append(out.ports, r)
 	}
 	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
 	if len(out.ports) > 0 && bondNamed.MatchString(d.name) {
 		out.bonded = d.bonded(out.ports[0].Netdev)
+		for i := range out.ports {
+			out.ports[i].Members = len(out.bonded)
+		}
 	}
 	return out
 }

@@ -24,9 +24,26 @@ const time10 = 10 * time.Second // a budget that no test comes near
 // line is a rail as one line, all of it but Dir and what changes with the
 // inode.
 func line(r Rail) string {
-	return fmt.Sprintf("%s %s/%d netdev=%s %s pci=%s numa=%d driver=%s hca=%s board=%s fw=%s node=%s image=%s",
+	s := fmt.Sprintf("%s %s/%d netdev=%s %s pci=%s numa=%d driver=%s hca=%s board=%s fw=%s node=%s image=%s",
 		r.Name, r.Device, r.Port, r.Netdev, r.LinkLayer, r.PCIAddress, r.NUMANode, r.Driver, r.HCAType, r.BoardID,
 		r.Firmware, r.NodeGUID, r.SystemImageGUID)
+	if r.Members > 0 {
+		s += fmt.Sprintf(" members=%d", r.Members)
+	}
+	return s
+}
+
+// TestIWARP: the kernel calls the link layer of an RNIC Ethernet.
+func TestIWARP(t *testing.T) {
+	root := sysfstest.Unpack(t, "testdata/mlx5-bond.txtar")
+	file := root.Sys("class/infiniband/mlx5_bond_0/node_type")
+	if err := os.WriteFile(file, []byte("4: RNIC\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rails := NewFinder(root.Sys(), Options{}, nil, time10).Snapshot().Rails
+	if len(rails) != 1 || rails[0].LinkLayer != IWARP {
+		t.Errorf("%+v", rails)
+	}
 }
 
 // view is a snapshot that can be compared whole.
@@ -85,7 +102,7 @@ func TestFinderOnMachines(t *testing.T) {
 		}}},
 		{"mlx5-bond", view{Rails: []string{
 			"0 mlx5_bond_0/1 netdev=bond0 Ethernet pci=0000:17:00.0 numa=0 driver=mlx5_core hca=MT4125 " +
-				"board=MT_0000000359 fw=22.36.1010 node=b859:9f03:00aa:0002 image=b859:9f03:00aa:0002",
+				"board=MT_0000000359 fw=22.36.1010 node=b859:9f03:00aa:0002 image=b859:9f03:00aa:0002 members=2",
 		}}},
 		{"rxe-bonded", view{Rails: []string{
 			"0 rxe0/1 netdev=eth0 Ethernet pci= numa=-1 driver= hca= board= fw= node=5054:00ff:fe12:3400 " +

@@ -57,6 +57,7 @@ func (f portFile) uint(buf []byte) (uint64, error) {
 // safe for concurrent use, and a read may hang: each user has its own Port, in a lane.
 type Port struct {
 	rail   Rail
+	sysfs  string // root
 	open   OpenFile
 	netdev string // directory of the interface; empty if there is none
 
@@ -68,6 +69,9 @@ type Port struct {
 	bytes  byteCounter
 	events [2][]*sysfs.Attr // retransmits and repeats; see Traffic
 	buf    [128]byte
+
+	statistics *Statistics // nil: not used
+	pace       pace        // of the bytes that Traffic reads
 }
 
 // NewPort returns the reader of a rail's port in the tree at sysfsRoot. open may be nil, for [KeepOpen].
@@ -75,7 +79,7 @@ func NewPort(sysfsRoot string, r Rail, open OpenFile) *Port {
 	if open == nil {
 		open = KeepOpen
 	}
-	p := &Port{rail: r, open: open, gids: NewGIDTable(r.Dir, r.Port)}
+	p := &Port{rail: r, sysfs: sysfsRoot, open: open, gids: NewGIDTable(r.Dir, r.Port)}
 	if r.Netdev != "" {
 		p.netdev = filepath.Join(sysfsRoot, "class/net", r.Netdev)
 		p.mtu = p.file(p.netdev, "mtu")
@@ -99,8 +103,15 @@ func (p *Port) file(elem ...string) portFile {
 	return portFile{p.open(path), path}
 }
 
-// Close closes all files. A later read opens what it needs.
+// Close closes all files and frees all memory. A later read opens what it needs.
 func (p *Port) Close() {
+	p.closeFiles()
+	if p.statistics != nil {
+		p.statistics.Close()
+	}
+}
+
+func (p *Port) closeFiles() {
 	for _, f := range []portFile{p.state, p.physState, p.rate, p.mtu} {
 		if f.File != nil {
 			f.Close()

@@ -9,6 +9,12 @@ import (
 	"strings"
 )
 
+// IWARP is the link layer of a device that has RDMA over TCP.
+const IWARP = "iWARP"
+
+// MaxQueuePairs is the most that the probe connects over one rail.
+const MaxQueuePairs = 16
+
 // Rail is one RDMA port with its device and interface. Values are not changed after the finder returned them.
 type Rail struct {
 	Name   string // "0", "1", … in natural order of devices and ports, or as configured
@@ -22,10 +28,11 @@ type Rail struct {
 
 	// Netdev is the network interface of the port, that of the bond if the device is one of a bond; empty if unknown.
 	Netdev     string
-	LinkLayer  string // Ethernet or InfiniBand, as the kernel reports it
+	LinkLayer  string // Ethernet or InfiniBand, as the kernel reports it; [IWARP] of an RNIC, which it calls Ethernet
 	PCIAddress string // domain:bus:device.function; empty for a software device
 	Place      string // PCI address and auxiliary device, or net: and the place of a software device's interface
 	NUMANode   int    // -1 if unknown
+	Members    int    // functions in the bond whose only device this is; 0: no bond
 	Software   bool   // a device on top of a network interface (rxe, siw)
 	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty if unknown
 

@@ -3,8 +3,10 @@ package rail
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -46,11 +48,27 @@ func (p *Port) Status() (Status, error) {
 
 // Traffic is what a rail carried since its device or interface came up.
 type Traffic struct {
-	Transmit, Receive uint64 // bytes on the wire, with headers
+	Transmit, Receive uint64 // bytes on the wire of this function, with headers
 	Retransmits       uint64 // events after which it retransmits; 0 if the driver does not count them
 	Repeats           uint64 // events that show retransmission by the other end; likewise
-	Slow              bool   // up to 2 s of traffic may be missing: drivers update an interface's statistics late
-	At                time.Time
+	CountsRetransmits bool   // the driver does
+
+	// Port is the bytes of the physical port by direction: also of virtual functions and TCP. Where the driver does not
+	// count these (Physical is false), it is those of this function.
+	Port       [Directions]uint64
+	Physical   bool
+	Generation int // Port of another generation cannot be compared
+
+	Period time.Duration // up to so much of the traffic may be missing: the counters do not move more often
+	At     time.Time
+}
+
+// MeanTraffic is what a rail has carried on average over some seconds, in bytes per second by direction.
+type MeanTraffic struct {
+	Rate     [Directions]float64 // of this function
+	Port     [Directions]float64 // of the physical port: also of virtual functions and TCP
+	Physical bool                // Port is known
+	Over     time.Duration       // all of it was within this time before now
 }
 
 // eventNames are the counters of retransmits and of repeats: those of mlx5, irdma and bnxt, and of rxe
@@ -61,9 +79,16 @@ var eventNames = [...][]string{
 	{"out_of_sequence", "duplicate_request", "out_of_seq_request", "oos_drop_count", "dup_req"},
 }
 
-// Traffic reads the bytes, as [Port.Bytes] does, and the events. It leaves no file open.
+// UseStatistics lets Traffic read the bytes of the physical port from the driver's statistics.
+func (p *Port) UseStatistics(ioctl ethtool.Ioctl) {
+	if ioctl != nil && p.netdev != "" && p.rail.LinkLayer == "Ethernet" && !p.rail.Software {
+		p.statistics = NewStatistics(p.sysfs, p.rail.Netdev, ioctl)
+	}
+}
+
+// Traffic reads the bytes, as [Port.Bytes] does, those of the physical port, and the events. It leaves no file open.
 func (p *Port) Traffic() (t Traffic, err error) {
-	defer p.Close()
+	defer p.closeFiles()
 	t.At = time.Now()
 	if t.Transmit, _, err = p.Bytes(Transmit); err != nil {
 		return t, err
@@ -71,13 +96,57 @@ func (p *Port) Traffic() (t Traffic, err error) {
 	if t.Receive, _, err = p.Bytes(Receive); err != nil {
 		return t, err
 	}
-	t.Slow = p.BytesShared()
-	t.Retransmits, t.Repeats = p.countEvents(0, t.At), p.countEvents(1, t.At)
+	t.Port, t.Period = [Directions]uint64{Receive: t.Receive, Transmit: t.Transmit}, p.bytesPeriod()
+	if p.statistics != nil {
+		if s, ok := p.statistics.Read(); ok && s.HasPhysical {
+			t.Port, t.Physical, t.Generation, t.Period = s.Physical, true, s.Generation, max(t.Period, s.Period)
+		}
+	}
+	t.Period = p.pace.note(t.Port[Transmit]+t.Port[Receive], t.At, t.Period)
+	t.Retransmits, t.CountsRetransmits = p.countEvents(0, t.At)
+	t.Repeats, _ = p.countEvents(1, t.At)
 	return t, nil
 }
 
-// countEvents adds up the counters of one kind that the driver has.
-func (p *Port) countEvents(kind int, now time.Time) (sum uint64) {
+// bytesPeriod is how often the bytes of the function change at least under load. A read of most drivers asks the adapter
+// (process_mad, get_hw_stats), unless the kernel has cached the answer.
+func (p *Port) bytesPeriod() time.Duration {
+	switch {
+	case p.BytesShared():
+		return sharedPeriod
+	case strings.HasPrefix(p.rail.Driver, "bnxt"): // what the adapter writes to memory once a second (bnxt.c, bnxt_timer)
+		return time.Second
+	}
+	return p.BytesAge()
+}
+
+// sharedPeriod is that of an interface's counters: some drivers update them every 2 s.
+const sharedPeriod = 2 * time.Second
+
+// pace is how often a counter is seen to move.
+type pace struct {
+	value        uint64
+	last, before time.Time     // of the last two readings
+	moved        bool          // between these two
+	seen         time.Duration // shortest time in which it moved twice; 0: never
+}
+
+// note notes a reading, and returns the period of the counter: the one that is known of its driver, or less if it has
+// moved more often.
+func (p *pace) note(value uint64, at time.Time, known time.Duration) time.Duration {
+	moved := !p.last.IsZero() && value != p.value
+	if twice := at.Sub(p.before); moved && p.moved && (p.seen == 0 || twice < p.seen) {
+		p.seen = twice
+	}
+	p.value, p.last, p.before, p.moved = value, at, p.last, moved
+	if p.seen > 0 {
+		return min(known, p.seen)
+	}
+	return known
+}
+
+// countEvents adds up the counters of one kind that the driver has; known is false if it has none.
+func (p *Port) countEvents(kind int, now time.Time) (sum uint64, known bool) {
 	if p.events[kind] == nil {
 		for _, name := range eventNames[kind] {
 			path := filepath.Join(p.dir(), "hw_counters", name)
@@ -85,9 +154,9 @@ func (p *Port) countEvents(kind int, now time.Time) (sum uint64) {
 		}
 	}
 	for _, counter := range p.events[kind] {
-		n, _ := counter.Counter(now) // 0 on an error
+		n, err := counter.Counter(now) // 0 on an error
 		counter.Close()
-		sum += n
+		sum, known = sum+n, known || err == nil
 	}
-	return sum
+	return sum, known
 }

@@ -80,12 +80,12 @@ func TestStatusAndTraffic(t *testing.T) {
 	}
 	if got, err := NewPort(root, rails[0], nil).
 		Traffic(); err != nil || got.Transmit != 4000 || got.Receive != 8000 || got.Retransmits != 7 || got.Repeats !=
-		0 || got.Slow || got.At.IsZero() {
+		0 || got.Period != 0 || got.At.IsZero() {
 		t.Errorf("mlx5: %+v, %v", got, err)
 	}
 	if got, err := NewPort(root, rails[1], nil).
 		Traffic(); err != nil || got.Transmit != 77 || got.Receive != 88 || got.Retransmits != 5 || got.Repeats != 7 ||
-		!got.Slow {
+		got.Period != sharedPeriod {
 		t.Errorf("rxe: %+v, %v", got, err)
 	}
 }

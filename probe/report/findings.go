@@ -1,9 +1,7 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -17,7 +15,6 @@ import (
 const (
 	unevenAbove   = 0.1  // imbalance; from [rail.ImbalancedAbove] on the round is degraded
 	sharedBelow   = 0.9  // scaling
-	skewedAbove   = 0.2  // finish skew
 	slowerBelow   = 0.95 // speed-up
 	mismatchAbove = 0.05 // counter against bytes sent
 	smallPathMTU  = 1024 // that an interface MTU of 1500 allows, of 4096
@@ -44,7 +41,6 @@ func Findings(r probe.Result) []finding.Finding {
 		f.belowExpected()
 		f.imbalance()
 		f.sharedBottleneck()
-		f.finishSkew()
 		if r.Speedup != nil && *r.Speedup < slowerBelow {
 			f.peer("slower_than_tcp", finding.Info, "RDMA is slower than TCP here (speed-up %s)", ratio(*r.Speedup))
 		}
@@ -200,34 +196,6 @@ func (f *findings) sharedBottleneck() {
 		text = append(text, who+" sit on "+s.What)
 	}
 	f.peer("shared_bottleneck", finding.Info, "%s", strings.Join(text, "; "))
-}
-
-// finishSkew adds the slowest rail of the static burst, if the rails have equal capacity and the stealing burst did not
-// show it.
-func (f *findings) finishSkew() {
-	r := f.result
-	if r.FinishSkew == nil || *r.FinishSkew <= skewedAbove || r.Imbalance != nil && *r.Imbalance > unevenAbove {
-		return
-	}
-	measured := slices.DeleteFunc(slices.Clone(r.Rails), func(one probe.RailResult) bool { return one.Static == nil })
-	if len(measured) == 0 {
-		return
-	}
-	slower := func(a, b probe.RailResult) int {
-		return cmp.Compare(a.Static.BytesPerSecond(), b.Static.BytesPerSecond())
-	}
-	first, last := slices.MaxFunc(measured, slower), slices.MinFunc(measured, slower)
-	for _, one := range measured {
-		if one.Capacity != nil && first.Capacity != nil && math.Abs(*one.Capacity / *first.Capacity - 1) > unevenAbove {
-			return
-		}
-	}
-	if last.Static.BytesPerSecond() <= 0 {
-		return
-	}
-	f.rail(last.Rail, "finish_skew", finding.Info,
-		"rail %s took %.1f times as long as rail %s for an equal part (finish skew %s)", last.Rail,
-		first.Static.BytesPerSecond()/last.Static.BytesPerSecond(), first.Rail, ratio(*r.FinishSkew))
 }
 
 func (f *findings) counters() {

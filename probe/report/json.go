@@ -29,6 +29,7 @@ type jsonResult struct {
 	TCP        *float64        `json:"tcp_bytes_per_second"`
 	TCPRTT     *float64        `json:"tcp_rtt_seconds"`
 	Duration   float64         `json:"duration_seconds"`
+	Class      *jsonClass      `json:"class"`
 	Rails      []jsonRail      `json:"rails"`
 	Failures   []jsonFailure   `json:"failures"`
 
@@ -36,6 +37,12 @@ type jsonResult struct {
 	Findings      []finding.Finding `json:"findings"`
 	Shared        []probe.Shared    `json:"shared"`
 	Mismatches    []probe.Mismatch  `json:"mismatches"`
+}
+
+type jsonClass struct {
+	TrafficClass uint8  `json:"traffic_class"`
+	ServiceLevel uint8  `json:"service_level"`
+	Source       string `json:"source"`
 }
 
 type jsonRail struct {
@@ -54,6 +61,7 @@ type jsonRail struct {
 	Expected      *float64     `json:"expected_bytes_per_second"`
 	Share         *float64     `json:"share_ratio"`
 	CounterBytes  *int64       `json:"counter_bytes"`
+	Retransmits   *uint64      `json:"retransmits"`
 	Failure       *jsonFailure `json:"failure"`
 }
 
@@ -88,6 +96,9 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 		out.TCP = finite(&best.BytesPerSecond)
 		out.TCPRTT = nonZero(seconds(best.RTT))
 	}
+	if r.Class.Source != "" {
+		out.Class = new(jsonClass(r.Class))
+	}
 	for i := range r.Rails {
 		out.Rails = append(out.Rails, newJSONRail(&r.Rails[i]))
 	}
@@ -103,9 +114,9 @@ func WriteJSON(w io.Writer, r probe.Result) error {
 func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
 		Rail: r.Rail, Device: nonZero(r.Device), Port: nonZero(r.Port), PeerDevice: nonZero(r.PeerDevice),
-		PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Static),
+		PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Stealing),
 		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
-		CounterBytes: r.CounterBytes, Failure: newJSONFailure(r.Failure),
+		CounterBytes: r.CounterBytes, Retransmits: r.Retransmits, Failure: newJSONFailure(r.Failure),
 	}
 	if r.GID != "" {
 		out.GIDIndex = &r.GIDIndex

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,12 +40,12 @@ func round(gigabits ...float64) probe.Result {
 	r := probe.Result{
 		Peer: "spark-02:10092", PeerNode: "spark-02", Start: time.Unix(1e9, 0), Duration: 1432 * time.Millisecond,
 		Outcome: probe.OK, Transport: probe.RDMA, Verified: true, Bytes: 320 * mb, MinOfExpected: 0.7,
+		Class: probe.Class{TrafficClass: 106, ServiceLevel: 3, Source: "NCCL_IB_TC of python (PID 4711)"},
 		TCP: []probe.TCPResult{{Streams: 1, BytesPerSecond: 9.4 * gb},
 			{Streams: 4, BytesPerSecond: 12.4 * gb, Retransmits: 7, PathMTU: 9000, RTT: 87 * time.Microsecond}},
 	}
 	var sum, solos float64
 	var loads []rail.Load
-	slowest, fastest := time.Duration(0), time.Duration(math.MaxInt64)
 	for i, g := range gigabits {
 		var samples []time.Duration
 		for n := range 200 {
@@ -57,16 +58,16 @@ func round(gigabits ...float64) probe.Result {
 			PeerRail: fmt.Sprint(i), PeerDevice: fmt.Sprintf("rocep1s0f%d", i), GIDIndex: 3,
 			GID: "::ffff:192.168.101.1", PathMTU: 4096,
 			Latency: &probe.Latency{Samples: samples}, Capacity: new(100.0 * gb), Expected: new(100.0 * gb),
-			Solo: burst(64, g+1), Static: burst(32, g-1), Stealing: burst(int64(g), g),
+			Solo: burst(64, g+1), Stealing: burst(int64(g), g),
 			CounterBytes: new(int64(33 * mb)), CounterMismatch: new(0.001),
 		}
 		sum, solos = sum+g, solos+g+1
 		loads = append(loads, rail.Load{Rate: g, Capacity: 100})
-		slowest, fastest = max(slowest, one.Static.Active), min(fastest, one.Static.Active)
 		r.Rails = append(r.Rails, one)
 	}
-	r.Stealing, r.Static, r.Speedup = new(sum*gb), new((sum-2)*gb), new(sum/12.4)
-	r.Scaling, r.FinishSkew = new(sum/solos), new(1-float64(fastest)/float64(slowest))
+	slowest, fastest := slices.Min(gigabits), slices.Max(gigabits)
+	r.Stealing, r.Static, r.Speedup = new(sum*gb), new(float64(len(gigabits))*slowest*gb), new(sum/12.4)
+	r.Scaling, r.FinishSkew = new(sum/solos), new(1-slowest/fastest)
 	if imbalance, known := rail.Imbalance(loads); known {
 		r.Imbalance = &imbalance
 		for i, share := range rail.Shares(loads) {
@@ -124,7 +125,6 @@ func results() map[string]probe.Result {
 		"single": changed(round(97), func(r *probe.Result) { r.TCP, r.Speedup, r.Scaling = nil, nil, nil }),
 		"many-faults": changed(round(90, 90, 90), func(r *probe.Result) {
 			r.FinishSkew, r.Scaling, r.Speedup = new(0.5), new(0.7), new(0.9)
-			r.Rails[2].Static = burst(32, 40)
 			r.Rails[0].PathMTU, r.Rails[2].PathMTU, r.Rails[1].CounterMismatch = 1024, 256, new(0.31)
 			r.Mismatches = []probe.Mismatch{{Component: "rdma-core", Here: "44.0", There: "50.0\x1b[2J"}}
 			r.Shared = []probe.Shared{{Rails: []string{"0", "1"}, What: "PCIe link 0000:01:00"},

@@ -68,7 +68,7 @@ func railRows(r probe.Result) [][]cell {
 	measured := false
 	for i := range r.Rails {
 		one := &r.Rails[i]
-		measured = measured || one.Latency != nil || one.Solo != nil || one.Static != nil || one.Stealing != nil
+		measured = measured || one.Latency != nil || one.Solo != nil || one.Stealing != nil
 		slow := one.Share != nil && *one.Share < 1-unevenAbove
 		short := slices.ContainsFunc(r.Shortfalls(), func(s probe.Shortfall) bool { return s.Rail == one.Rail })
 		rows = append(rows, railRow(one, slow, short))
@@ -120,8 +120,8 @@ func totals(r probe.Result) [][]cell {
 			add(title, format(*v), unit, off != nil && off(*v))
 		}
 	}
-	addFigure("striped", r.Stealing, gigabits, "Gb/s, the next chunk to the rail that has room", nil)
-	addFigure("in equal parts", r.Static, gigabits, "Gb/s", nil)
+	addFigure("striped", r.Stealing, gigabits, "Gb/s, each rail as much as it can", nil)
+	addFigure("in equal parts", r.Static, gigabits, "Gb/s, rails × the slowest", nil)
 	if best := bestTCP(r); best != nil {
 		streams := "streams"
 		if best.Streams == 1 {
@@ -135,7 +135,11 @@ func totals(r probe.Result) [][]cell {
 			func(v float64) bool { return v > unevenAbove })
 		addFigure("scaling", r.Scaling, ratio, "together ÷ sum of each alone",
 			func(v float64) bool { return v < sharedBelow })
-		addFigure("finish skew", r.FinishSkew, ratio, "of equal parts", func(v float64) bool { return v > skewedAbove })
+		addFigure("finish skew", r.FinishSkew, ratio, "1 − slowest rail ÷ fastest", nil)
+	}
+	if r.Class.Source != "" {
+		add("traffic class", strconv.Itoa(int(r.Class.TrafficClass)),
+			fmt.Sprintf("service level %d, %s", r.Class.ServiceLevel, terminal.Plain(r.Class.Source)), false)
 	}
 	if r.Bytes > 0 {
 		unit := fmt.Sprintf("MiB moved in %.2f s", r.Duration.Seconds())

@@ -42,10 +42,10 @@ func TestProbeMetrics(t *testing.T) {
 		`port_mtu_bytes{rail="0",kind="max"}`: 4096, `port_mtu_bytes{rail="1",kind="max"}`: 4096,
 	}
 	first := e.probed(t, 1, ok)
-	samples := `probe_latency_seconds_count{rail="1"}`
+	const samples = `probe_latency_seconds_count` // of both rails
 	next := e.probed(t, 1, ok)
-	if was, is := first.must(t, samples), next.must(t, samples); is != was+50 {
-		t.Errorf("%s grew from %v to %v in one round, want 50 more", samples, was, is)
+	if was, is := first.must(t, samples), next.must(t, samples); is != was+2*50 {
+		t.Errorf("%s grew from %v to %v in one round, want 100 more", samples, was, is)
 	}
 	for _, series := range []string{
 		`probe_goodput_bytes_per_second{mode="stealing"}`, `probe_goodput_bytes_per_second{mode="static"}`,
@@ -54,7 +54,7 @@ func TestProbeMetrics(t *testing.T) {
 		`probe_scaling_ratio`, `probe_speedup_ratio`, `probe_tcp_goodput_bytes_per_second{streams="1"}`,
 		`probe_tcp_goodput_bytes_per_second{streams="4"}`,
 		`probe_tcp_path_mtu_bytes`, `probe_duration_seconds`, `probe_last_round_timestamp_seconds`,
-		`probe_budget_bytes`,
+		`probe_budget_seconds`,
 	} {
 		if v := next.must(t, series); v <= 0 {
 			t.Errorf("%s is %v after a round that went well", series, v)

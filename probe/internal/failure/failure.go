@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Stage is the step of a round that failed.
@@ -21,8 +22,7 @@ const (
 	StageMTU      Stage = "mtu"      // a write of one full packet
 	StageLatency  Stage = "latency"  // 8 B writes, one outstanding
 	StageSolo     Stage = "solo"     // one rail alone
-	StageStatic   Stage = "static"   // all rails, equal parts
-	StageStealing Stage = "stealing" // all rails, whichever has room
+	StageStriped  Stage = "striped"  // all rails at once
 	StageVerify   Stage = "verify"   // the target compares what arrived
 	StageBaseline Stage = "baseline" // the same over TCP, for comparison
 	StageRelease  Stage = "release"  // returning the lease
@@ -40,8 +40,11 @@ const (
 	NoProvider Reason = "no_provider"  // the kernel has the device, libibverbs does not list it
 	NoDevice   Reason = "no_device"    // one end has no RDMA device
 	DevPerm    Reason = "dev_perm"     // ibv_open_device: EACCES, EPERM, ENOENT, ENODEV of /dev/infiniband/uverbs*
+	IWARP      Reason = "iwarp"        // an RNIC: irdma in iWARP mode, cxgb4, siw
+	NoRC       Reason = "no_rc"        // ibv_create_qp: EOPNOTSUPP; EFA has no RC queue pairs
+	PKey       Reason = "pkey"         // the configured partition key is not in the port's table
 	Memlock    Reason = "memlock"      // ENOMEM of ibv_reg_mr, ibv_create_cq, ibv_create_qp: RLIMIT_MEMLOCK
-	PortDown   Reason = "port_down"    // the port is not ACTIVE
+	PortDown   Reason = "port_down"    // the port is not ACTIVE, or IBV_EVENT_PORT_ERR
 	NoGID      Reason = "no_gid"       // no usable entry in the GID table
 	GIDChanged Reason = "gid_changed"  // the entry has changed since it was chosen
 	NoPeerRail Reason = "no_peer_rail" // the peer has no matching rail
@@ -58,7 +61,8 @@ const (
 	RemoteAccess  Reason = "remote_access"  // IBV_WC_REM_ACCESS_ERR, REM_INV_REQ_ERR, REM_OP_ERR
 	LocalProt     Reason = "local_prot"     // IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR, LOC_QP_OP_ERR
 	Flush         Reason = "flush"          // IBV_WC_WR_FLUSH_ERR, with no error before it
-	DeviceFatal   Reason = "device_fatal"   // EIO, ENODEV in use, IBV_WC_FATAL_ERR: the device was removed or reset
+	DeviceFatal   Reason = "device_fatal"   // EIO, ENODEV in use, IBV_WC_FATAL_ERR, IBV_EVENT_DEVICE_FATAL: it is gone
+	QPError       Reason = "qp_error"       // IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR, QP_FATAL, CQ_ERR
 	Timeout       Reason = "timeout"        // no progress before the deadline
 
 	// The worker process.
@@ -92,6 +96,7 @@ const (
 	Canceled    Reason = "canceled"     // stopped by the caller
 	Maintenance Reason = "maintenance"  // the maintenance file exists
 	PeerVersion Reason = "peer_version" // the peer speaks another protocol version, as in a rolling upgrade
+	Disturbed   Reason = "disturbed"    // this node's processors were busy, so no goodput could be measured
 
 	Other Reason = "other" // none of these; see the detail
 )
@@ -99,7 +104,7 @@ const (
 // Skips reports whether the reason is not a failure: the round was skipped.
 func (r Reason) Skips() bool {
 	switch r {
-	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion:
+	case Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed:
 		return true
 	}
 	return false
@@ -111,6 +116,9 @@ type Failure struct {
 	Stage  Stage  `json:"stage"`
 	Reason Reason `json:"reason"`
 	Detail string `json:"detail,omitempty"` // for people: what failed, with errno or status, and what to do
+
+	// RetryAfter is for a round that was skipped: the least time after which it may succeed. 0: not within the interval.
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
 }
 
 // New returns a failure that is not of a single rail.
@@ -143,17 +151,17 @@ func As(stage Stage, err error) *Failure {
 // Stages returns all stages, in the order of a round.
 func Stages() []Stage {
 	return []Stage{StageHello, StageLease, StageOpen, StageConnect, StageReach, StageMTU, StageLatency, StageSolo,
-		StageStatic, StageStealing, StageVerify, StageBaseline, StageRelease}
+		StageStriped, StageVerify, StageBaseline, StageRelease}
 }
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{
-		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, Memlock, PortDown, NoGID, GIDChanged, NoPeerRail,
-		RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess, LocalProt, Flush,
-		DeviceFatal, Timeout, WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerUnreachable, Unauthorized, TLS, Protocol,
-		PeerLost, LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress, DataMismatch, Busy, Cooldown,
-		Budget, Draining, Canceled, Maintenance, PeerVersion, Other,
+		NoCgo, NoLibrary, NoUverbs, NoProvider, NoDevice, DevPerm, IWARP, NoRC, PKey, Memlock, PortDown, NoGID,
+		GIDChanged, NoPeerRail, RTREinval, RTRUnreachable, RTRNoRoute, RetryExceeded, MTUBlackHole, RNR, RemoteAccess,
+		LocalProt, Flush, DeviceFatal, QPError, Timeout, WorkerCrashed, WorkerTimeout, WorkerBackoff, PeerUnreachable,
+		Unauthorized, TLS, Protocol, PeerLost, LeaseLost, Self, TCPRefused, TCPUnreachable, TCPBroken, NoAddress,
+		DataMismatch, Busy, Cooldown, Budget, Draining, Canceled, Maintenance, PeerVersion, Disturbed, Other,
 	}
 }
 

@@ -47,17 +47,18 @@ func RoCE(addr string) []GID {
 
 // Device is one RDMA device of a node.
 type Device struct {
-	Name       string // "mlx5_0"
-	Port       int    // its only port; 0: 1
-	Netdev     string // empty: "eth-" and the name
-	GIDs       []GID  // index is the position
-	ActiveMTU  int    // bytes; 0: 4096
-	MaxMTU     int    // bytes; 0: 4096
-	NetdevMTU  int    // bytes; 0: 9000
-	InfiniBand bool   // the link layer is not Ethernet
-	PCIAddress string // "0000:01:00.0"; empty: one slot for each device
-	PortRate   string // of ports/N/rate; empty: 400 Gb/sec (4X NDR)
-	Firmware   string // empty: 28.39.1002
+	Name       string   // "mlx5_0"
+	Port       int      // its only port; 0: 1
+	Netdev     string   // empty: "eth-" and the name
+	GIDs       []GID    // index is the position
+	ActiveMTU  int      // bytes; 0: 4096
+	MaxMTU     int      // bytes; 0: 4096
+	NetdevMTU  int      // bytes; 0: 9000
+	InfiniBand bool     // the link layer is not Ethernet
+	PKeys      []uint16 // at most 8; nil: 0xffff
+	PCIAddress string   // "0000:01:00.0"; empty: one slot for each device
+	PortRate   string   // of ports/N/rate; empty: 400 Gb/sec (4X NDR)
+	Firmware   string   // empty: 28.39.1002
 
 	Knobs // initial
 }
@@ -132,6 +133,9 @@ func (f *Fabric) Add(node string, d Device) {
 	s.maxMTU.Store(enumMTU(f.tb, d.MaxMTU))
 	s.guid.Store(d.guid(n))
 	s.store(d.GIDs)
+	for i, pkey := range d.PKeys {
+		s.pkeys[i].Store(uint64(pkey))
+	}
 	for i, v := range d.words() {
 		s.knobs[i].Store(v)
 	}
@@ -150,6 +154,9 @@ func (d *Device) fill(n int) {
 	setDefault(&d.PCIAddress, fmt.Sprintf("0000:%02x:00.0", n+1))
 	setDefault(&d.PortRate, "400 Gb/sec (4X NDR)")
 	setDefault(&d.Firmware, "28.39.1002")
+	if d.PKeys == nil {
+		d.PKeys = []uint16{0xffff}
+	}
 	d.GIDs = d.filled(d.GIDs)
 }
 
@@ -215,6 +222,14 @@ func (f *Fabric) Set(node, device string, change func(*Knobs)) {
 	}
 }
 
+// Writes returns how many writes a device has posted since its knobs were last set.
+func (f *Fabric) Writes(node, device string) uint64 {
+	f.tb.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shared.devices[f.find(node, device)].writes.Load()
+}
+
 // SetGIDs changes a device's GID table, which raises an event.
 func (f *Fabric) SetGIDs(node, device string, gids []GID) {
 	f.tb.Helper()
@@ -233,6 +248,7 @@ type Event uint32
 
 // Events for tests to raise.
 const (
+	EventQPAccess    Event = 3
 	EventDeviceFatal Event = 8
 	EventPortActive  Event = 9
 	EventPortErr     Event = 10
@@ -280,6 +296,31 @@ func (f *Fabric) find(node, device string) int {
 	}
 	f.tb.Fatalf("node %s has no device %s", node, device)
 	return 0
+}
+
+// QueuePair is how a queue pair was connected.
+type QueuePair struct {
+	Global                           bool // packets have a GRH
+	DLID, ServiceLevel, TrafficClass int
+	FlowLabel                        uint32
+	PKey                             uint16
+}
+
+// QueuePairs returns those of a device that are open, in the order of creation.
+func (f *Fabric) QueuePairs(node, device string) (list []QueuePair) {
+	f.tb.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.find(node, device)
+	for i := range f.shared.objects {
+		o := &f.shared.objects[i]
+		if kind := o.kind.Load(); kind < uint64(len(kinds)) && kinds[kind] == "QP" && o.device.Load() == uint64(n) {
+			list = append(list, QueuePair{Global: o.global.Load() != 0, DLID: int(o.dlid.Load()),
+				ServiceLevel: int(o.sl.Load()), TrafficClass: int(o.trafficClass.Load()),
+				FlowLabel: uint32(o.flowLabel.Load()), PKey: uint16(o.pkey.Load())})
+		}
+	}
+	return list
 }
 
 func goString(b []byte) string {

@@ -13,6 +13,7 @@ const (
 	maxDevices = 32
 	maxGIDs    = 16
 	maxGroups  = 16
+	maxPKeys   = 8
 	maxObjects = 2048
 	magic      = 0x66616b6576657262
 )
@@ -27,6 +28,7 @@ type sharedDevice struct {
 	counters                                     [512]byte
 	port, linkLayer, activeMTU, maxMTU, guid     word
 	gids                                         [maxGIDs]sharedGID
+	pkeys                                        [maxPKeys]word
 	knobs                                        [numKnobs]word
 	busy, posts, writes, bytes                   word
 	xmit, received, xmitPackets, receivedPackets word
@@ -34,7 +36,10 @@ type sharedDevice struct {
 
 type sharedObject struct {
 	kind, pid, device, gen, pd word
-	_                          [4 + 11]word
+	_                          [4 + 30]word
+	global, dlid, sl           word
+	trafficClass, flowLabel    word
+	pkey                       word
 }
 
 type sharedFabric struct {
@@ -52,7 +57,7 @@ const fabricSize = int(unsafe.Sizeof(sharedFabric{}))
 var kinds = []string{"free", "context", "PD", "CQ", "MR", "QP", "AH"}
 
 // numKnobs is their number in fabric.h.
-const numKnobs = 25
+const numKnobs = 34
 
 // Knobs are limits and faults of a device, which a test changes during transfers. The zero value has none. Setting them
 // restarts all counts: "the n-th" is counted from the last [Fabric.Set].
@@ -71,10 +76,20 @@ type Knobs struct {
 	FailStatus uint32 // a work completion status; 0: 12, retry exceeded
 	FailVendor uint32 // its vendor error
 	Corrupt    uint64 // the n-th write succeeds with one wrong byte
+	Lose       uint64 // the n-th write succeeds without its bytes
+	Late       uint64 // the bytes of the n-th write arrive with the next write with immediate, long after the acknowledgement
+	Park       bool   // a write that times out comes with a post after that, if the peer's queue pair still accepts it
 
 	// the call's error; ListErrno of any device is the node's
 	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64
-	InitErrno, RTRErrno, RTSErrno                                  uint64 // error of ibv_modify_qp to that state
+	RTRDelay                                                       time.Duration // that ibv_modify_qp takes to RTR, less than 1 s
+	InitErrno, RTRErrno, RTSErrno                                  uint64        // error of ibv_modify_qp to that state
+
+	GRHRequired bool   // the port is InfiniBand and accepts no packet without a GRH
+	IWARP       bool   // the device is an RNIC
+	InlineErrno uint64 // error of ibv_create_qp with inline data
+	AckDelay    uint64 // local_ca_ack_delay
+	OddMTU      uint64 // active_mtu in place of the device's, in any value
 
 	Hidden   bool   // the device is not in the list
 	CrashAt  uint64 // the n-th post is a segmentation fault
@@ -96,6 +111,7 @@ func (k Knobs) words() [numKnobs]uint64 {
 		k.FailEvery, uint64(k.FailStatus), uint64(k.FailVendor), uint64(k.RetryTimeout),
 		k.ListErrno, k.OpenErrno, k.RegMRErrno, k.CreateCQErrno, k.CreateQPErrno, k.InitErrno, k.RTRErrno, k.RTSErrno,
 		bit(k.Hidden), k.CrashAt, bit(k.HangOpen), bit(k.HangPost), bit(k.HangPoll), k.Corrupt, bit(k.Blocked),
+		k.Lose, k.Late, bit(k.Park), bit(k.GRHRequired), bit(k.IWARP), k.InlineErrno, k.AckDelay, k.OddMTU, uint64(k.RTRDelay),
 	}
 }
 

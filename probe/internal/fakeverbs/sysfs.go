@@ -40,9 +40,12 @@ func colons(v uint64) string {
 func (d *Device) write(sys string, n int) error {
 	pci := d.pciDir(sys)
 	ib, net, port := filepath.Join(pci, "infiniband", d.Name), filepath.Join(pci, "net", d.Netdev), d.portDir(sys)
-	linkLayer := "Ethernet"
+	linkLayer, nodeType := "Ethernet", "1: CA"
 	if d.InfiniBand {
 		linkLayer = "InfiniBand"
+	}
+	if d.IWARP {
+		nodeType = "4: RNIC"
 	}
 	files := map[string]string{
 		filepath.Join(pci, "numa_node"):          "0",
@@ -50,7 +53,7 @@ func (d *Device) write(sys string, n int) error {
 		filepath.Join(pci, "current_link_width"): "16",
 		filepath.Join(pci, "max_link_speed"):     "32.0 GT/s PCIe",
 		filepath.Join(pci, "max_link_width"):     "16",
-		filepath.Join(ib, "node_type"):           "1: CA",
+		filepath.Join(ib, "node_type"):           nodeType,
 		filepath.Join(ib, "fw_ver"):              d.Firmware,
 		filepath.Join(ib, "hca_type"):            "MT4129",
 		filepath.Join(ib, "board_id"):            "MT_0000000838",

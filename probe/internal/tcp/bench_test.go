@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
@@ -42,11 +43,11 @@ func BenchmarkCopy(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	src, done := source(64<<20, 1), make([]byte, 1)
+	src, done := source(1), make([]byte, 1)
 	b.SetBytes(benched)
 	for b.Loop() {
 		for sent := 0; sent < benched; {
-			n, err := c.Write(src[sent%len(src):][:1<<20])
+			n, err := c.Write(src[:1<<20])
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -62,23 +63,30 @@ func BenchmarkCopy(b *testing.B) {
 func BenchmarkBurst(b *testing.B) {
 	for _, n := range []struct{ lanes, streams int }{{1, 1}, {2, 1}, {2, 4}, {8, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", n.lanes, n.streams), func(b *testing.B) {
-			tg, dst := target(b, n.lanes, 64<<20)
-			c, src := dial(b, tg.Addrs(), n.streams), source(len(dst), 1)
-			b.SetBytes(benched)
+			tg := target(b, n.lanes, n.streams, 64<<20/n.lanes)
+			c, src := tg.dial(b), source(1)
+			o := transfer.BurstArgs{Loads: loads(n.lanes, 1<<20, 8), Window: time.Hour, Slow: time.Minute}
+			for i := range o.Loads {
+				o.Loads[i].Cap = benched
+			}
+			moved := int64(0)
 			for b.Loop() {
-				r, err := c.Burst(b.Context(), src, transfer.BurstArgs{Total: benched, Chunk: 1 << 20, Depth: 8})
-				if err != nil || r.Bytes != benched {
-					b.Fatal(r.Bytes, err)
+				r, err := c.Burst(b.Context(), src, o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, l := range r.Rails {
+					moved += l.Bytes
 				}
 			}
+			b.SetBytes(moved / int64(b.N))
 		})
 	}
 }
 
 // BenchmarkRoundTrip is one sample of the latency.
 func BenchmarkRoundTrip(b *testing.B) {
-	tg, _ := target(b, 1, 8)
-	c := dial(b, tg.Addrs(), 1)
+	c := target(b, 1, 1, 8).dial(b)
 	if _, err := c.Latency(b.Context(), "rail0", b.N); err != nil {
 		b.Fatal(err)
 	}

@@ -2,80 +2,86 @@ package tcp
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
-// Burst writes buf to the target's buffer of the same size, over the named rails, or over all if there are no names.
-// It uses neither Seed nor Deadline. A lane that breaks has ended; when stealing, the others send what it did not
-// deliver. When ctx ends, all lanes end. The error is a [failure.Failure]: invalid arguments, or no lane of the burst
-// is left. The result always says what was acknowledged.
-func (c *Conn) Burst(ctx context.Context, buf []byte, args transfer.BurstArgs) (transfer.BurstDone, error) {
-	lanes, err := c.find(args.Rails)
-	if err != nil {
-		return transfer.BurstDone{}, err
+// Burst keeps every lane at full depth for a time, and measures what the target acknowledges on each meanwhile, after
+// the connections have left slow start. Without a window each connection writes once as much as it may have in flight.
+// A lane that breaks ends the burst for all, and one that has before keeps it from starting. The error is a
+// [failure.Failure]: invalid arguments, or no lane is left. The result always says what was acknowledged.
+func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs) (done transfer.BurstDone, err error) {
+	b := &burst{args: args, source: source, counted: make([]int, len(args.Loads))}
+	for _, l := range args.Loads {
+		lane, err := c.find(l.Rail)
+		if err != nil {
+			return done, err
+		}
+		if l.Chunk < 1 || l.Chunk > transfer.MaxChunk || l.Chunk > lane.ring || l.Cap < 1 || l.Depth < 1 ||
+			slices.Contains(b.lanes, lane) {
+			return done, failure.New("", failure.Other, "a burst in chunks of %d, %d deep, over %s", l.Chunk, l.Depth, l.Rail)
+		}
+		b.lanes = append(b.lanes, lane)
+		b.rails = append(b.rails, transfer.BurstRail{Writes: make([]int64, len(lane.streams)), Failure: lane.failed()})
 	}
-	if len(buf) == 0 || args.Total <= 0 || args.Chunk <= 0 || args.Chunk > MaxChunk || args.Depth <= 0 {
-		return transfer.BurstDone{}, failure.New("", failure.Other,
-			"a burst of %d bytes in chunks of %d, %d deep, from a buffer of %d", args.Total, args.Chunk, args.Depth,
-			len(buf))
+	if len(b.lanes) == 0 || len(source) < transfer.SourceLen {
+		return done, failure.New("", failure.Other, "a burst over %d lanes from %d bytes", len(b.lanes), len(source))
+	}
+	if (transfer.BurstDone{Rails: b.rails}).Failed() {
+		b.stopped.Store(true)
 	}
 	stop := c.watch(ctx)
-	b := &burst{args: args, buf: buf, lanes: lanes, rails: make([]transfer.BurstRail, len(lanes)), start: time.Now()}
-	b.moved.L = &b.mu
-	alive := make([]bool, len(lanes))
-	for i, l := range lanes {
-		b.rails[i].Failure = l.failed()
-		alive[i] = b.rails[i].Failure == nil
-	}
-	b.plan = newPlan(args, int64(len(buf)), alive)
+	b.start = time.Now()
+	timer := time.AfterFunc(args.Slow, func() { b.stopped.Store(true) })
 	var wg sync.WaitGroup
-	for i, l := range lanes {
-		for _, s := range l.streams {
-			if alive[i] {
-				f := &flow{lane: i, stream: s, sent: make(chan transfer.Range, args.Depth)}
-				wg.Go(func() { b.send(f) })
-				wg.Go(func() { b.collect(f) })
-			}
+	for i, l := range b.lanes {
+		l.acked.Store(0)
+		for n, s := range l.streams {
+			f := &flow{lane: i, number: n, stream: s, sent: make(chan struct{}, max(args.Loads[i].Depth/len(l.streams), 1))}
+			wg.Go(func() { b.send(f) })
+			wg.Go(func() { b.collect(f) })
 		}
 	}
 	wg.Wait()
-	stop()
-	return transfer.Sum(b.rails, b.done, int64(len(buf)))
+	timer.Stop()
+	stop() // if ctx has ended, so have all lanes
+	return b.result()
 }
 
 // burst is a burst in progress.
 type burst struct {
-	args  transfer.BurstArgs
-	buf   []byte
-	lanes []*lane
-	start time.Time
+	args    transfer.BurstArgs
+	source  []byte
+	lanes   []*lane
+	start   time.Time
+	stopped atomic.Bool // no more chunks
 
-	mu    sync.Mutex // protects all following fields
-	moved sync.Cond  // a chunk was acknowledged, or a lane has ended
-	plan  *plan
-	rails []transfer.BurstRail
-	done  []transfer.Range
+	mu        sync.Mutex // protects all following fields
+	measuring bool
+	rails     []transfer.BurstRail
+	counted   []int // chunks that were measured
 }
 
 // flow is a stream in a burst.
 type flow struct {
-	lane     int
-	stream   *stream
-	sent     chan transfer.Range // waiting for acknowledgement, in order; has room for all
-	inFlight int                 // chunks; protected by burst.mu
+	lane, number int
+	stream       *stream
+	sent         chan struct{} // one for each chunk in flight
 }
 
-// send writes chunks until there are none for the lane.
+// send writes chunks until the burst is stopped, or those of a burst without a window.
 func (b *burst) send(f *flow) {
 	defer close(f.sent)
-	for s, ok := b.claim(f); ok; s, ok = b.claim(f) {
-		f.sent <- s
-		at := s.Offset % int64(len(b.buf))
-		if err := f.stream.write(at, b.buf[at:at+s.Length]); err != nil {
+	chunk, writes := b.args.Loads[f.lane].Chunk, &b.rails[f.lane].Writes[f.number]
+	for ; !b.stopped.Load() && (b.args.Window > 0 || *writes < int64(cap(f.sent))); *writes++ {
+		at, from := transfer.Place(*writes, b.lanes[f.lane].ring, chunk, b.args.Pass)
+		f.sent <- struct{}{}
+		if err := f.stream.write(at, b.source[from:from+chunk]); err != nil {
 			b.fail(f.lane, err)
 			return
 		}
@@ -84,78 +90,84 @@ func (b *burst) send(f *flow) {
 
 // collect waits for the acknowledgements of what send has written.
 func (b *burst) collect(f *flow) {
-	for s := range f.sent {
-		if err := f.stream.waitAck(int(s.Length)); err != nil {
+	chunk := b.args.Loads[f.lane].Chunk
+	broken := false
+	for range f.sent {
+		if broken {
+			continue // send must not wait for room
+		}
+		if err := f.stream.waitAck(int(chunk)); err != nil {
+			broken = true
 			b.fail(f.lane, err)
-			return
+			continue
 		}
-		b.complete(f, s)
+		b.complete(f.lane, chunk)
 	}
 }
 
-// claim waits for a chunk. It waits only while something is in flight, which is acknowledged in bounded time or its
-// lane breaks.
-func (b *burst) claim(f *flow) (transfer.Range, bool) {
-	streams := len(b.lanes[f.lane].streams)
+// complete counts a chunk that the target has.
+func (b *burst) complete(i int, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for {
-		now := time.Since(b.start)
-		if b.args.Limit > 0 && now >= b.args.Limit {
-			b.plan.stopped = true
+	now, r := time.Since(b.start), &b.rails[i]
+	b.lanes[i].acked.Add(n)
+	switch r.Bytes += n; {
+	case b.args.Window == 0, b.stopped.Load(): // nothing is measured, or the lanes run empty
+		return
+	case !b.measuring:
+		b.measuring = now >= b.args.Warmup
+		for _, r := range b.rails {
+			b.measuring = b.measuring && r.Bytes > 0
 		}
-		// One stream of many must not use up the lane's window.
-		if f.inFlight*streams < b.plan.lanes[f.lane].window || b.plan.ended(f.lane) {
-			switch s, answer := b.plan.claim(f.lane, now); answer {
-			case granted:
-				f.inFlight++
-				if rail := &b.rails[f.lane]; rail.First == 0 {
-					rail.First = max(now, 1)
-				}
-				return s, true
-			case finished:
-				return transfer.Range{}, false
-			}
+	case r.First == 0:
+		r.First, r.Last = now, now
+	default:
+		r.Measured, r.Last = r.Measured+n, now
+		b.counted[i]++
+	}
+	ended := true
+	for i, r := range b.rails {
+		if r.Bytes >= b.args.Loads[i].Cap {
+			ended = true
+			break
 		}
-		b.moved.Wait()
+		ended = ended && b.counted[i] >= max(b.args.Writes, 1) && r.Last-r.First >= b.args.Window
+	}
+	if ended {
+		b.stopped.Store(true)
 	}
 }
 
-// complete notes that the target has a chunk.
-func (b *burst) complete(f *flow, s transfer.Range) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Since(b.start)
-	f.inFlight--
-	if !b.plan.complete(f.lane, s, now) {
-		return // its lane has ended, and another sends it again
-	}
-	b.lanes[f.lane].acked.Add(s.Length)
-	rail := &b.rails[f.lane]
-	rail.Bytes, rail.Writes, rail.Last = rail.Bytes+s.Length, rail.Writes+1, now
-	b.done = append(b.done, s)
-	b.moved.Broadcast()
-}
-
-// fail ends a lane.
+// fail ends a lane, and the burst.
 func (b *burst) fail(lane int, err error) {
-	f := b.lanes[lane].fail(broken(err))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.rails[lane].Failure = f
-	b.plan.remove(lane)
-	b.moved.Broadcast()
+	_ = b.lanes[lane].fail(broken(err))
+	b.stopped.Store(true)
+}
+
+func (b *burst) result() (transfer.BurstDone, error) {
+	done := transfer.BurstDone{Rails: b.rails}
+	failed := 0
+	for i := range b.rails {
+		r := &b.rails[i]
+		if r.Failure = b.lanes[i].failed(); r.Failure != nil {
+			failed++
+		}
+		r.Disturbed = b.args.Window > 0 && r.Measured == 0
+	}
+	if failed == len(b.rails) {
+		return done, b.rails[0].Failure
+	}
+	return done, nil
 }
 
 // Latency writes 8 zero bytes to the start of the target's buffer n times over one rail, one at a time, and returns the
 // times from send to acknowledgement. On an error, a [failure.Failure], the lane has ended, and so have all if ctx has;
 // the samples so far are returned.
 func (c *Conn) Latency(ctx context.Context, rail string, n int) ([]time.Duration, error) {
-	lanes, err := c.find([]string{rail})
+	l, err := c.find(rail)
 	if err != nil {
 		return nil, err
 	}
-	l := lanes[0]
 	defer c.watch(ctx)()
 	if f := l.failed(); f != nil {
 		return nil, f

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -44,6 +43,7 @@ type Conn struct {
 // lane is a Lane and its connections.
 type lane struct {
 	Lane
+	ring  int64 // bytes that each connection owns at the target
 	acked atomic.Int64
 
 	mu      sync.Mutex // protects all following fields
@@ -58,22 +58,18 @@ type stream struct {
 	out   io.Writer // conn, or a wrapper of it
 	raw   syscall.RawConn
 	acked uint64
+
+	timeout time.Duration // for an acknowledgement
 }
 
-// find returns the lanes of the named rails, all if there are no names.
-func (c *Conn) find(rails []string) ([]*lane, error) {
-	if rails == nil {
-		return c.lanes, nil
-	}
-	lanes := make([]*lane, len(rails))
-	for i, name := range rails {
-		at := slices.IndexFunc(c.lanes, func(l *lane) bool { return l.Rail == name })
-		if at < 0 {
-			return nil, failure.New("", failure.Other, "unknown rail %q", name)
+// find returns the lane of a rail.
+func (c *Conn) find(rail string) (*lane, error) {
+	for _, l := range c.lanes {
+		if l.Rail == rail {
+			return l, nil
 		}
-		lanes[i] = c.lanes[at]
 	}
-	return lanes, nil
+	return nil, failure.New("", failure.Other, "the session has no rail %q", rail)
 }
 
 // fail ends the lane with a failure, unless it has ended with another before, and returns the first.
@@ -143,7 +139,7 @@ func (c *Conn) Info() []transfer.TCPInfo {
 	return infos
 }
 
-// Progress returns the bytes that the target has acknowledged on each lane since Dial.
+// Progress returns the bytes that the target has acknowledged on each lane in the current or last burst.
 func (c *Conn) Progress() []int64 {
 	bytes := make([]int64, len(c.lanes))
 	for i, l := range c.lanes {
@@ -185,7 +181,7 @@ func (s *stream) write(at int64, payload []byte) error {
 
 // waitAck waits until the target has acknowledged n more bytes.
 func (s *stream) waitAck(n int) error {
-	if err := s.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(s.timeout)); err != nil {
 		return err
 	}
 	var ack [ackLen]byte

@@ -22,13 +22,14 @@ const (
 	handshakeTries = 4               // during a flood of the target's port it may displace this stream
 )
 
-// Dial connects to a target over all lanes at once, each with as many streams. failures has one element per lane, nil
-// if it is connected. It takes a bounded time; when ctx ends later the lanes stay.
-func Dial(ctx context.Context, lanes []Lane, streams int, key [32]byte) (c *Conn, failures []*failure.Failure) {
+// Dial connects to a target over all lanes at once, each with as many streams, which share the bytes of memory that the
+// lane has there. failures has one element per lane, nil if it is connected. It takes a bounded time; when ctx ends
+// later the lanes stay.
+func Dial(ctx context.Context, lanes []Lane, streams int, memory int64, key [32]byte) (c *Conn, failures []*failure.Failure) {
 	c, failures = &Conn{}, make([]*failure.Failure, len(lanes))
 	var wg sync.WaitGroup
 	for i, at := range lanes {
-		l := &lane{Lane: at}
+		l := &lane{Lane: at, ring: memory / int64(max(streams, 1))}
 		c.lanes = append(c.lanes, l)
 		if streams < 1 || streams > MaxConns/len(lanes) {
 			failures[i] = l.fail(failure.New(failure.StageConnect, failure.Other,
@@ -84,7 +85,7 @@ func (l *lane) addStream(ctx context.Context, conn *net.TCPConn, key [32]byte, l
 			_ = conn.Close()
 		}
 	}()
-	s := &stream{conn: conn, out: conn}
+	s := &stream{conn: conn, out: conn, timeout: ackTimeout}
 	if l.Through != nil {
 		s.out = l.Through(conn)
 	}

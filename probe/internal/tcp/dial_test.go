@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,14 +15,13 @@ import (
 
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
-	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // TestDialFails: each lane has its reason, and the last one works.
 func TestDialFails(t *testing.T) {
 	settle(t)
-	tg, dst := target(t, 1, 1<<20)
-	good := tg.Addrs()[0]
+	tg := target(t, 6, 2, 1<<20)
+	good := tg.Addrs()[5]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestDialFails(t *testing.T) {
 	}
 	want := []failure.Reason{failure.TCPRefused, failure.NoAddress, failure.NoAddress, failure.NoAddress,
 		failure.TCPUnreachable, ""}
-	c, failures := Dial(t.Context(), all, 2, secret(1))
+	c, failures := Dial(t.Context(), all, 2, 1<<20, secret(1))
 	defer c.Close()
 	for i, f := range failures {
 		switch {
@@ -49,22 +49,30 @@ func TestDialFails(t *testing.T) {
 			t.Log(f)
 		}
 	}
-	r := deliver(t, c, dst, 1, transfer.BurstArgs{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
-	if r.Rails[5].Bytes != 1<<20 || r.Rails[0].Failure != failures[0] {
-		t.Errorf("%+v", r.Rails)
+	o := some(6, 1<<20)
+	for i := range o.Loads {
+		o.Loads[i].Rail = all[i].Rail
+	}
+	r, err := c.Burst(t.Context(), source(1), o)
+	if err != nil || r.Rails[5].Bytes != 0 || r.Rails[0].Failure != failures[0] {
+		t.Errorf("a burst over all, which one that failed ends: %+v, %v", r.Rails, err)
+	}
+	o.Loads = o.Loads[5:]
+	if r, err = c.Burst(t.Context(), source(1), o); err != nil || r.Rails[0].Bytes < 1<<20 || r.Rails[0].Failure != nil {
+		t.Errorf("a burst over the good one: %+v, %v", r.Rails, err)
 	}
 }
 
 // TestDialByRoute: a lane without a local address uses the one that the routes choose.
 func TestDialByRoute(t *testing.T) {
 	settle(t)
-	tg, dst := target(t, 1, 1<<20)
-	c, failures := Dial(t.Context(), []Lane{{Rail: "control", Remote: tg.Addrs()[0]}}, 1, secret(1))
+	tg := target(t, 1, 1, 1<<20)
+	c, failures := Dial(t.Context(), []Lane{{Rail: "rail0", Remote: tg.Addrs()[0]}}, 1, 1<<20, secret(1))
 	defer c.Close()
 	if failures[0] != nil {
 		t.Fatal(failures[0])
 	}
-	deliver(t, c, dst, 1, transfer.BurstArgs{Total: 1 << 20, Chunk: 64 << 10, Depth: 4})
+	tg.deliver(t, c, some(1, 1<<20))
 }
 
 // TestNotConnected classifies errors that are hard to provoke here.
@@ -91,7 +99,7 @@ func TestSilentTarget(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	_, failures := Dial(ctx, lanes([]netip.AddrPort{l.Addr().(*net.TCPAddr).AddrPort()}), 1, secret(1))
+	_, failures := Dial(ctx, lanes([]netip.AddrPort{l.Addr().(*net.TCPAddr).AddrPort()}), 1, 4096, secret(1))
 	if failures[0] == nil || failures[0].Reason != failure.Canceled {
 		t.Error(failures[0])
 	}
@@ -100,14 +108,14 @@ func TestSilentTarget(t *testing.T) {
 // TestTooMany asks for more connections than a target accepts, and for none.
 func TestTooMany(t *testing.T) {
 	settle(t)
-	tg, _ := target(t, 2, 4096)
+	tg := target(t, 2, 1, 4096)
 	for _, streams := range []int{-1, 0, MaxConns/2 + 1} {
-		_, failures := Dial(t.Context(), lanes(tg.Addrs()), streams, secret(1))
+		_, failures := Dial(t.Context(), lanes(tg.Addrs()), streams, 4096, secret(1))
 		if reason := failures[1].Reason; reason != failure.Other {
 			t.Errorf("%d streams: %v", streams, failures)
 		}
 	}
-	if c, failures := Dial(t.Context(), nil, 1, secret(1)); len(failures) != 0 || len(c.Progress()) != 0 {
+	if c, failures := Dial(t.Context(), nil, 1, 4096, secret(1)); len(failures) != 0 || len(c.Progress()) != 0 {
 		t.Error("lanes where there are none")
 	}
 }
@@ -115,7 +123,8 @@ func TestTooMany(t *testing.T) {
 // TestStrangers: a connection without a proof gets a random number only, and writes nothing.
 func TestStrangers(t *testing.T) {
 	settle(t)
-	tg, dst := target(t, 1, 4096)
+	tg := target(t, 1, 1, 4096)
+	dst := tg.memory[0]
 	pattern.Fill(dst, 9, 0)
 	frame := func(at uint64, n uint32, payload int) string {
 		return string(frame(at, n, make([]byte, payload)))
@@ -124,9 +133,14 @@ func TestStrangers(t *testing.T) {
 	after := func(frames string) func([nonceLen]byte) string {
 		return func(n [nonceLen]byte) string { return good(n) + frames }
 	}
-	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(2))
+	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, 4096, secret(2))
 	if failures[0] == nil || failures[0].Reason != failure.TCPBroken {
 		t.Errorf("a wrong key: %v", failures[0])
+	}
+	proved := func(lane, stream uint32) func([nonceLen]byte) string {
+		return func(n [nonceLen]byte) string {
+			return string(intro(secret(1), n, newNonce(), lane, stream)) + frame(0, 8, 8)
+		}
 	}
 	for name, tc := range map[string]struct {
 		say     func(n [nonceLen]byte) string // to the target's nonce
@@ -145,6 +159,10 @@ func TestStrangers(t *testing.T) {
 			b[introLen-5]++
 			return string(b) + frame(0, 8, 8)
 		}, false},
+		"no such lane":        {proved(1, 0), false},
+		"no such stream":      {proved(0, 1), false},
+		"a huge lane":         {proved(1<<32-1, 0), false},
+		"a huge stream":       {proved(0, 1<<32-1), false},
 		"beyond the buffer":   {after(frame(4096, 8, 8)), true},
 		"across the end":      {after(frame(4089, 8, 8)), true},
 		"around the integers": {after(frame(1<<64-8, 16, 16)), true},
@@ -176,6 +194,63 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestRings: a connection writes to its own part of its lane's memory, and to no other.
+func TestRings(t *testing.T) {
+	settle(t)
+	tg := target(t, 2, 3, 3*64+2) // two bytes are nobody's
+	for name, tc := range map[string]struct {
+		lane, stream uint32
+		at           uint64
+		n            uint32
+		from         int // in the lane's memory; -1: refused
+	}{
+		"the first":             {0, 0, 0, 8, 0},
+		"the end of the first":  {0, 0, 56, 8, 56},
+		"past it":               {0, 0, 57, 8, -1},
+		"the next one's":        {0, 0, 64, 8, -1},
+		"all of the next":       {0, 1, 0, 64, 64},
+		"the last":              {1, 2, 8, 8, 136},
+		"what is nobody's":      {1, 2, 64, 2, -1},
+		"more than a ring":      {1, 2, 0, 65, -1},
+		"before it, all around": {1, 1, 1<<64 - 8, 8, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, _ := tg.Received()
+			c, err := net.Dial("tcp", tg.Addrs()[0].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(4 * time.Second))
+			if err := handshake(c, secret(1), newNonce(), tc.lane, tc.stream); err != nil {
+				t.Fatal(err)
+			}
+			part := make([]byte, tc.n)
+			pattern.Fill(part, 5, 0)
+			c.Write(frame(tc.at, tc.n, part))
+			_, err = io.ReadFull(c, make([]byte, ackLen))
+			after, _ := tg.Received()
+			if took := after - before; (err == nil) != (tc.from >= 0) || took != int64(tc.n) && took != 0 ||
+				(took > 0) != (tc.from >= 0) {
+				t.Fatalf("%v, %d bytes taken", err, took)
+			}
+			if tc.from >= 0 && pattern.Check(tg.memory[tc.lane][tc.from:][:tc.n], 5, 0) >= 0 {
+				t.Error("it is not where it belongs")
+			}
+		})
+	}
+	tg.Close()
+	for lane, want := range []string{"100000011111111100000000", "000000000000000001000000"} {
+		got := ""
+		for at := 0; at+8 <= tg.size; at += 8 {
+			got += map[bool]string{true: "0", false: "1"}[bytes.Equal(tg.memory[lane][at:at+8], make([]byte, 8))]
+		}
+		if got != want {
+			t.Errorf("lane %d: words\n%s are written, want\n%s", lane, got, want)
+		}
+	}
+}
+
 // reflected returns an introduction with the proof that a target would give.
 func reflected(n [nonceLen]byte) string {
 	own := newNonce()
@@ -187,15 +262,15 @@ func reflected(n [nonceLen]byte) string {
 // TestCrowd: a target serves up to its limit of connections, closes the others, and serves again when there is room.
 func TestCrowd(t *testing.T) {
 	settle(t)
-	tg, _ := target(t, 1, 4096)
-	c := dial(t, tg.Addrs(), MaxConns)
-	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(1))
+	tg := target(t, 1, MaxConns, 1<<20)
+	c := tg.dial(t)
+	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, 4096, secret(1))
 	if failures[0] == nil || failures[0].Reason != failure.TCPBroken {
 		t.Errorf("one more: %v", failures[0])
 	}
 	c.Close()
 	for range 100 {
-		again, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(1))
+		again, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, 4096, secret(1))
 		again.Close()
 		if failures[0] == nil {
 			return
@@ -209,7 +284,7 @@ func TestCrowd(t *testing.T) {
 func TestListen(t *testing.T) {
 	settle(t)
 	foreign := netip.MustParseAddr("192.0.2.1")
-	if tg, err := Listen(t.Context(), foreign, make([]byte, 8), secret(1), plenty); err == nil || tg != nil {
+	if tg, err := Listen(t.Context(), foreign, [][]byte{make([]byte, 8)}, 1, secret(1), plenty); err == nil || tg != nil {
 		t.Errorf("target %v, error %v", tg, err)
 	}
 }

@@ -20,18 +20,19 @@ import (
 func TestGrant(t *testing.T) {
 	const chunk, granted = 4096, 1<<20 + 1
 	settle(t)
-	tg, dst := targetOf(t, 2, 1<<16, granted)
-	c := dial(t, tg.Addrs(), 4)
-	r, err := c.Burst(t.Context(), source(len(dst), 1),
-		transfer.BurstArgs{Stealing: true, Total: 1 << 30, Chunk: chunk, Depth: 8})
+	tg := targetOf(t, 2, 4, 1<<16, granted)
+	c := tg.dial(t)
+	r, err := c.Burst(t.Context(), source(1),
+		transfer.BurstArgs{Loads: loads(2, chunk, 8), Window: time.Hour, Slow: time.Hour})
 	if reason(err) != failure.TCPBroken {
 		t.Errorf("more than was granted: %v", err)
 	}
 	n, exceeded := tg.Received()
-	if !exceeded || n > granted || n < r.Bytes || n <= granted-8*chunk {
-		t.Errorf("took %d bytes of %d (exceeded: %v), %d acknowledged", n, granted, exceeded, r.Bytes)
+	acked := r.Rails[0].Bytes + r.Rails[1].Bytes
+	if !exceeded || n > granted || n < acked || n <= granted-8*chunk {
+		t.Errorf("took %d bytes of %d (exceeded: %v), %d acknowledged", n, granted, exceeded, acked)
 	}
-	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, secret(1))
+	_, failures := Dial(t.Context(), lanes(tg.Addrs()), 1, 4096, secret(1))
 	if failures[0] == nil || failures[0].Reason != failure.TCPRefused {
 		t.Errorf("afterwards: %v", failures[0])
 	}
@@ -131,14 +132,14 @@ func flood(t *testing.T, to string, from string) (opened func() int) {
 // TestFlood: connections without a proof neither keep out nor disturb the asker, and their number is bounded.
 func TestFlood(t *testing.T) {
 	settle(t)
-	tg, dst := target(t, 1, 1<<20)
+	tg := target(t, 1, 4, 1<<20)
 	to := tg.Addrs()[0]
 	stops := []func() int{flood(t, to.String(), "127.0.2.1"), flood(t, to.String(), "127.0.2.2"),
 		flood(t, to.String(), "127.0.2.3")}
 	waitFor(t, func() bool { tg.mu.Lock(); defer tg.mu.Unlock(); return len(tg.waiting) > maxUnprovenFrom })
 	for i := range 5 {
-		c := dial(t, tg.Addrs(), 4)
-		deliver(t, c, dst, uint64(i), transfer.BurstArgs{Stealing: true, Total: 4 << 20, Chunk: 64 << 10, Depth: 4})
+		c := tg.dial(t)
+		tg.deliver(t, c, some(1, 4<<20))
 		tg.mu.Lock()
 		waiting, proven := len(tg.waiting), len(tg.proven)
 		tg.mu.Unlock()
@@ -217,7 +218,7 @@ func TestWaiting(t *testing.T) {
 // TestSilentAsker: a connection without a proof is closed in time, also one that sends its bytes one by one.
 func TestSilentAsker(t *testing.T) {
 	settle(t)
-	tg, err := listen(t.Context(), netip.Addr{}, make([]byte, 8), secret(1), plenty, 100*time.Millisecond)
+	tg, err := listen(t.Context(), netip.Addr{}, [][]byte{make([]byte, 8)}, 1, secret(1), plenty, 100*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ func TestSilentAsker(t *testing.T) {
 // other port accepts.
 func TestLyingTarget(t *testing.T) {
 	settle(t)
-	tg, _ := target(t, 1, 4096)
+	tg := target(t, 1, 1, 4096)
 	for name, say := range map[string][]byte{
 		"silent until asked": nil,
 		"a web server":       []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 11\r\n\r\nBad Request"),
@@ -277,7 +278,7 @@ func TestLyingTarget(t *testing.T) {
 		}()
 		at := lanes(tg.Addrs())
 		at[0].Remote = l.Addr().(*net.TCPAddr).AddrPort()
-		_, failures := Dial(t.Context(), at, 1, secret(1))
+		_, failures := Dial(t.Context(), at, 1, 4096, secret(1))
 		l.Close()
 		if failures[0] == nil || failures[0].Reason != failure.TCPBroken {
 			t.Errorf("%s: %v", name, failures[0])

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -19,9 +15,10 @@ const (
 	acceptRetry  = 50 * time.Millisecond // after an accept that failed
 )
 
-// Target lets askers who know a key write into a buffer. Close it.
+// Target lets askers who know a key write into memory. Close it.
 type Target struct {
-	buf      []byte
+	memory   [][]byte // by lane
+	streams  int      // connections of a lane, each of which owns an equal part of its memory
 	key      [32]byte
 	grant    *grant
 	listener *net.TCPListener
@@ -35,15 +32,16 @@ type Target struct {
 	proven  map[*net.TCPConn]struct{}
 }
 
-// Listen lets askers who know key write into buf, on a free port of an address, or of all addresses if it is zero,
-// until ctx ends, the target is closed or an asker sends more than granted bytes. Other goroutines may read buf at any
-// time, and see what has been acknowledged to the asker.
-func Listen(ctx context.Context, at netip.Addr, buf []byte, key [32]byte, granted int64) (*Target, error) {
-	return listen(ctx, at, buf, key, granted, proofTimeout)
+// Listen lets askers who know key write into the memory of each lane, over as many streams, on a free port of an
+// address, or of all addresses if it is zero, until ctx ends, the target is closed or an asker sends more than granted
+// bytes. Other goroutines may read what has been acknowledged to the asker.
+func Listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, key [32]byte,
+	granted int64) (*Target, error) {
+	return listen(ctx, at, memory, streams, key, granted, proofTimeout)
 }
 
 // listen is [Listen] with another timeout for proofs.
-func listen(ctx context.Context, at netip.Addr, buf []byte, key [32]byte, granted int64,
+func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, key [32]byte, granted int64,
 	timeout time.Duration) (*Target, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false) // the asker chooses the path of a connection
@@ -55,7 +53,7 @@ func listen(ctx context.Context, at netip.Addr, buf []byte, key [32]byte, grante
 	if err != nil {
 		return nil, fmt.Errorf("tcp target: %w", err)
 	}
-	t := &Target{buf: buf, key: key, grant: newGrant(granted), listener: l.(*net.TCPListener), timeout: timeout,
+	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), listener: l.(*net.TCPListener), timeout: timeout,
 		proven: map[*net.TCPConn]struct{}{}}
 	t.stop = context.AfterFunc(ctx, t.shutdown)
 	t.wg.Go(t.accept)
@@ -132,8 +130,11 @@ func (t *Target) start(c *net.TCPConn) bool {
 	return true
 }
 
-// admit moves a connection from waiting to proven, unless there are too many.
-func (t *Target) admit(c *net.TCPConn) bool {
+// admit moves a connection from waiting to proven, unless there are too many or it is of no lane.
+func (t *Target) admit(c *net.TCPConn, lane, stream uint32) bool {
+	if uint64(lane) >= uint64(len(t.memory)) || uint64(stream) >= uint64(t.streams) {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || len(t.proven) >= MaxConns || !t.waiting.remove(c) {
@@ -152,39 +153,19 @@ func (t *Target) serve(c *net.TCPConn) error {
 	if err := errors.Join(tune(raw, ""), c.SetDeadline(time.Now().Add(t.timeout))); err != nil {
 		return err
 	}
-	s := socket{c, raw}
-	if err := serveHandshake(s, t.key, newNonce(), func() bool { return t.admit(c) }); err != nil {
+	var ring []byte
+	if err := serveHandshake(c, t.key, newNonce(), func(lane, stream uint32) bool {
+		if !t.admit(c, lane, stream) {
+			return false
+		}
+		size := len(t.memory[lane]) / t.streams
+		ring = t.memory[lane][int(stream)*size:][:size]
+		return true
+	}); err != nil {
 		return err
 	}
 	if err := c.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	return receive(s, t.buf, t.grant)
-}
-
-// socket is a connection whose reads the race detector does not see as writes: two lanes may write the same bytes to
-// one place, when a burst wraps around the buffer or a chunk is sent again on another lane.
-type socket struct {
-	*net.TCPConn
-	raw syscall.RawConn
-}
-
-func (s socket) Read(p []byte) (n int, err error) {
-	closed := s.raw.Read(func(fd uintptr) bool {
-		for {
-			n, _, err = unix.Recvfrom(int(fd), p, 0)
-			if !errors.Is(err, unix.EINTR) {
-				return !errors.Is(err, unix.EAGAIN)
-			}
-		}
-	})
-	switch {
-	case closed != nil:
-		return 0, closed
-	case err != nil:
-		return 0, err
-	case n == 0 && len(p) > 0:
-		return 0, io.EOF
-	}
-	return n, nil
+	return receive(c, ring, t.grant)
 }

@@ -22,37 +22,40 @@ func home(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(n)}
 // plenty is a grant that no test uses up.
 const plenty = 1 << 50
 
-// testTarget is a target that lanes reach by several addresses.
+// testTarget is a target with a lane for each of its addresses.
 type testTarget struct {
 	*Target
-	addrs int
+	size int // bytes of a lane
 }
 
 // Addrs returns where the lanes connect.
 func (t testTarget) Addrs() []netip.AddrPort {
 	var list []netip.AddrPort
-	for i := range t.addrs {
+	for i := range t.memory {
 		list = append(list, netip.AddrPortFrom(home(i+1), t.Port()))
 	}
 	return list
 }
 
-// target is reached by as many addresses, and has a buffer of as many bytes.
-func target(t testing.TB, addrs, size int) (testTarget, []byte) {
+// target has as many lanes, each with as many streams and bytes.
+func target(t testing.TB, lanes, streams, size int) testTarget {
 	t.Helper()
-	return targetOf(t, addrs, size, plenty)
+	return targetOf(t, lanes, streams, size, plenty)
 }
 
 // targetOf returns a target that accepts at most granted bytes.
-func targetOf(t testing.TB, addrs, size int, granted int64) (testTarget, []byte) {
+func targetOf(t testing.TB, lanes, streams, size int, granted int64) testTarget {
 	t.Helper()
-	buf := make([]byte, size)
-	tg, err := Listen(t.Context(), netip.Addr{}, buf, secret(1), granted)
+	var memory [][]byte
+	for range lanes {
+		memory = append(memory, make([]byte, size))
+	}
+	tg, err := Listen(t.Context(), netip.Addr{}, memory, streams, secret(1), granted)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(tg.Close)
-	return testTarget{tg, addrs}, buf
+	return testTarget{tg, size}
 }
 
 // lanes returns a lane for each address, each from its own address.
@@ -64,49 +67,78 @@ func lanes(to []netip.AddrPort) []Lane {
 	return all
 }
 
-// dial connects, and fails the test if a lane does not.
-func dial(t testing.TB, to []netip.AddrPort, streams int) *Conn {
-	t.Helper()
-	c, failures := Dial(t.Context(), lanes(to), streams, secret(1))
-	t.Cleanup(c.Close)
+// dial connects over all lanes, and fails the test if one does not.
+func (t testTarget) dial(tb testing.TB) *Conn {
+	tb.Helper()
+	return t.dialTo(tb, t.Addrs())
+}
+
+// dialTo does so through other addresses.
+func (t testTarget) dialTo(tb testing.TB, to []netip.AddrPort) *Conn {
+	tb.Helper()
+	c, failures := Dial(tb.Context(), lanes(to), t.streams, int64(t.size), secret(1))
+	tb.Cleanup(c.Close)
 	for _, f := range failures {
 		if f != nil {
-			t.Fatal(f)
+			tb.Fatal(f)
 		}
 	}
 	return c
 }
 
-// source returns a buffer that holds the pattern of seed.
-func source(size int, seed uint64) []byte {
-	buf := make([]byte, size)
+// source returns what an asker writes from: the pattern of a seed.
+func source(seed uint64) []byte {
+	buf := make([]byte, transfer.SourceLen)
 	pattern.Fill(buf, seed, 0)
 	return buf
 }
 
+// loads are alike for as many lanes.
+func loads(lanes int, chunk int64, depth int) (list []transfer.Load) {
+	for i := range lanes {
+		list = append(list, transfer.Load{Rail: fmt.Sprint("rail", i), Chunk: chunk, Cap: 1 << 50, Depth: depth})
+	}
+	return list
+}
+
+// some are the arguments of a burst that moves as many bytes over each lane, or a bit more.
+func some(lanes int, bytes int64) transfer.BurstArgs {
+	o := transfer.BurstArgs{Loads: loads(lanes, 64<<10, 8), Window: time.Hour, Slow: 10 * time.Second}
+	for i := range o.Loads {
+		o.Loads[i].Cap = bytes
+	}
+	return o
+}
+
 // deliver runs a burst that must succeed, and checks what arrived.
-func deliver(t testing.TB, c *Conn, dst []byte, seed uint64, o transfer.BurstArgs) transfer.BurstDone {
-	t.Helper()
-	r, err := c.Burst(t.Context(), source(len(dst), seed), o)
+func (t testTarget) deliver(tb testing.TB, c *Conn, o transfer.BurstArgs) transfer.BurstDone {
+	tb.Helper()
+	r, err := c.Burst(tb.Context(), source(1), o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if r.Bytes != o.Total {
-		t.Errorf("%d of %d bytes acknowledged", r.Bytes, o.Total)
-	}
-	arrived(t, r, dst, seed)
+	t.arrived(tb, r, o)
 	return r
 }
 
-// arrived fails the test unless the target has everything that the result says.
-func arrived(t testing.TB, r transfer.BurstDone, dst []byte, seed uint64) {
-	t.Helper()
-	for _, d := range r.Done {
-		for at := d.Offset; at < d.Offset+d.Length; at += 4096 {
-			part := dst[at:min(at+4096, d.Offset+d.Length)]
-			if bad := pattern.Check(part, seed, at); bad >= 0 {
-				t.Fatalf("byte %d is not what was sent, in %+v", bad, d)
+// arrived fails the test unless the target has everything that the result says, of the lanes that did not fail.
+func (t testTarget) arrived(tb testing.TB, r transfer.BurstDone, o transfer.BurstArgs) {
+	tb.Helper()
+	for n, l := range r.Rails {
+		var lane int
+		_, _ = fmt.Sscanf(o.Loads[n].Rail, "rail%d", &lane)
+		chunk, ring, sum := o.Loads[n].Chunk, int64(t.size/t.streams), int64(0)
+		for s, writes := range l.Writes {
+			sum += writes * chunk
+			for i := max(writes-ring/chunk, 0); i < writes && l.Failure == nil; i++ {
+				at, from := transfer.Place(i, ring, chunk, o.Pass)
+				if bad := pattern.Check(t.memory[lane][int64(s)*ring+at:][:chunk], 1, from); bad >= 0 {
+					tb.Fatalf("lane %d, stream %d, write %d at %d: byte %d is wrong", lane, s, i, at, bad-from)
+				}
 			}
+		}
+		if l.Failure == nil && l.Bytes != sum || l.Bytes > sum || l.Measured > l.Bytes {
+			tb.Errorf("lane %d wrote %d bytes: %+v", lane, sum, l)
 		}
 	}
 }

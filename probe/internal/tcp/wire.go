@@ -22,12 +22,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/railscope/railscope/probe/internal/transfer"
 )
 
 // The wire format. The limits on what an asker may send are constants, which bound the target's costs.
 const (
 	magic       = "rail"
-	version     = 2
+	version     = 3
 	nonceLen    = 32
 	proofLen    = sha256.Size
 	greetingLen = 4 + 4 + nonceLen            // magic, version, nonce
@@ -35,16 +37,14 @@ const (
 	headLen     = 8 + 4                       // offset, length
 	ackLen      = 8                           // bytes received so far
 
-	// MaxChunk is the most bytes of one frame.
-	MaxChunk = 16 << 20
 	// MaxConns is the most connections to one target: lanes times streams.
 	MaxConns = 256
 )
 
 // The roles in a proof: one end's proof is never valid as the other's.
 const (
-	askerRole  = "railscope data port 2, asker"
-	targetRole = "railscope data port 2, target"
+	askerRole  = "railscope data port 3, asker"
+	targetRole = "railscope data port 3, target"
 )
 
 var (
@@ -81,7 +81,7 @@ func intro(key [32]byte, target, asker [nonceLen]byte, lane, stream uint32) []by
 
 // serveHandshake greets an asker with a nonce. When the asker has proved itself and admit has room for it, it sends the
 // target's own proof.
-func serveHandshake(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func() bool) error {
+func serveHandshake(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func(lane, stream uint32) bool) error {
 	if _, err := rw.Write(greeting(n)); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func serveHandshake(rw io.ReadWriter, key [32]byte, n [nonceLen]byte, admit func
 	if !hmac.Equal(got[nonceLen:nonceLen+proofLen], proof(key, askerRole, n, asker, lane, stream)) {
 		return errors.New("invalid proof")
 	}
-	if !admit() {
+	if !admit(lane, stream) {
 		return errors.New("too many connections")
 	}
 	_, err := rw.Write(proof(key, targetRole, n, asker, lane, stream))
@@ -125,7 +125,7 @@ func handshake(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream 
 	return nil
 }
 
-// receive reads frames into buf and acknowledges them, until one is invalid, rw fails or the grant is used up. The
+// receive reads frames into the memory of a connection and acknowledges them, until one is invalid, rw fails or the grant is used up. The
 // error is io.EOF when rw ends between two frames.
 func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	var (
@@ -160,7 +160,7 @@ func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 func payload(buf []byte, head [headLen]byte) ([]byte, error) {
 	at, n := binary.BigEndian.Uint64(head[:8]), uint64(binary.BigEndian.Uint32(head[8:]))
 	size := uint64(len(buf))
-	if n == 0 || n > MaxChunk || n > size || at > size-n {
+	if n == 0 || n > transfer.MaxChunk || n > size || at > size-n {
 		return nil, errFrame
 	}
 	return buf[at : at+n : at+n], nil

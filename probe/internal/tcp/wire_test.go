@@ -58,7 +58,7 @@ func FuzzTarget(f *testing.F) {
 		all := bytes.Repeat([]byte{0xa5}, int(size)+2*guard)
 		buf := all[guard : guard+int(size)] // its capacity reaches into the guard
 		s := &said{Reader: bytes.NewReader(data)}
-		greeted := serveHandshake(s, key, own, func() bool { return true }) == nil
+		greeted := serveHandshake(s, key, own, func(uint32, uint32) bool { return true }) == nil
 		known := len(data) >= introLen && bytes.Equal(data[:introLen], intro(key, own, [nonceLen]byte(data[:nonceLen]),
 			binary.BigEndian.Uint32(data[introLen-8:]), binary.BigEndian.Uint32(data[introLen-4:])))
 		if greeted != known {

@@ -1,43 +1,109 @@
 package transfer
 
 import (
-	"errors"
-	"slices"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// TestMerge maps longer transfers to a buffer of 100 bytes.
-func TestMerge(t *testing.T) {
-	for _, tc := range []struct{ ranges, want []Range }{
-		{nil, nil},
-		{[]Range{{0, 100}}, []Range{{0, 100}}},
-		{[]Range{{40, 100}}, []Range{{0, 100}}},
-		{[]Range{{30, 10}, {10, 20}}, []Range{{10, 30}}},
-		{[]Range{{90, 20}}, []Range{{0, 10}, {90, 10}}},
-		{[]Range{{10, 20}, {120, 20}, {260, 10}}, []Range{{10, 30}, {60, 10}}},
-		{[]Range{{0, 50}, {110, 10}}, []Range{{0, 50}}},
+// TestPlace: a table. That C does the same is a test of package verbs.
+func TestPlace(t *testing.T) {
+	for _, tc := range []struct {
+		i, ring, chunk int64
+		pass           int
+		at, source     int64
+	}{
+		{0, 1 << 20, 1 << 16, 0, 0, 0},
+		{1, 1 << 20, 1 << 16, 0, 1 << 16, 61 * Page},
+		{15, 1 << 20, 1 << 16, 0, 15 << 16, 915 * Page},
+		{16, 1 << 20, 1 << 16, 0, 0, Page},
+		{17, 1 << 20, 1 << 16, 0, 1 << 16, 62 * Page},
+		{17, 1 << 20, 1 << 16, 67, 1 << 16, 129 * Page},
+		{16 * 1024, 1 << 20, 1 << 16, 0, 0, 0}, // starts over
+		{0, 1 << 20, 1 << 16, 1 << 30, 0, 0},
+		{2, 10000, 4096, 0, 0, Page}, // the rest of the ring is not used
+		{3, 10000, 4096, 0, 4096, 62 * Page},
+		{5, 4096, 4096, 0, 0, 5 * Page},
+		{5, 100, 4096, 0, 0, 5 * Page},
+		{7, 64, 8, 0, 56, 427 * Page},
 	} {
-		if got := merge(tc.ranges, 100); !slices.Equal(got, tc.want) {
-			t.Errorf("merge(%v) = %v, want %v", tc.ranges, got, tc.want)
+		if at, source := Place(tc.i, tc.ring, tc.chunk, tc.pass); at != tc.at || source != tc.source {
+			t.Errorf("Place(%d, %d, %d, %d) = %d, %d; want %d, %d", tc.i, tc.ring, tc.chunk, tc.pass, at, source, tc.at,
+				tc.source)
 		}
 	}
 }
 
-// TestSum: rails without a completed byte do not count for the time, and the error is the first rail's if none is left.
-func TestSum(t *testing.T) {
-	broken := failure.New("", failure.TCPBroken, "cut")
-	failed := BurstRail{First: 1, Failure: broken}
-	d, err := Sum([]BurstRail{failed, {Bytes: 5, First: 10, Last: 30}, {Bytes: 7, First: 20, Last: 50}}, nil, 100)
-	if err != nil || d.Bytes != 12 || d.Elapsed != 40 {
-		t.Errorf("%+v, %v", d, err)
+// TestPlacesDiffer: writes of one pass lie side by side within the ring, all come from the source, and neither an
+// earlier pass nor a pass of the burst before left the same bytes in a place.
+func TestPlacesDiffer(t *testing.T) {
+	const perBurst = 67 // passes by which the next burst is shifted: worker.maxPasses
+	for _, tc := range []struct{ ring, chunk int64 }{{1 << 20, 1 << 16}, {34 * MaxChunk, MaxChunk}, {100000, 4096},
+		{4096, 4096}, {64, 8}} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			slots := tc.ring / tc.chunk
+			held := map[int64]map[int64]int{} // by place: which write came from where
+			for burst := range 3 {
+				for i := range slots * perBurst {
+					at, source := Place(i, tc.ring, tc.chunk, burst*perBurst)
+					if at != i%slots*tc.chunk || at+tc.chunk > tc.ring {
+						t.Fatalf("write %d lies at %d", i, at)
+					}
+					if source < 0 || source+tc.chunk > SourceLen {
+						t.Fatalf("write %d comes from %d", i, source)
+					}
+					if held[at] == nil {
+						held[at] = map[int64]int{}
+					}
+					if n := held[at][source]; n > 0 {
+						t.Fatalf("burst %d: write %d leaves at %d the same bytes as one of burst %d", burst, i, at, n-1)
+					}
+					held[at][source] = burst + 1
+				}
+			}
+		})
 	}
-	late := BurstRail{Failure: failure.New("", failure.Timeout, "")}
-	if d, err := Sum([]BurstRail{failed, late}, nil, 1); !errors.Is(err, broken) || d.Elapsed != 0 {
-		t.Errorf("%+v, %v; want %v", d, err, broken)
+}
+
+// TestRate: only measured bytes count, and only measured time.
+func TestRate(t *testing.T) {
+	for _, tc := range []struct {
+		rail BurstRail
+		want float64
+	}{
+		{BurstRail{}, 0},
+		{BurstRail{Bytes: 1000, Measured: 500, First: time.Second, Last: 3 * time.Second}, 250},
+		{BurstRail{Bytes: 1000, First: time.Second, Last: 3 * time.Second}, 0},
+		{BurstRail{Bytes: 1000, Measured: 500, First: time.Second, Last: time.Second}, 0},
+		{BurstRail{Bytes: 1000, First: -1}, 0},
+		{BurstRail{Measured: 50e9, First: 0, Last: time.Second}, 50e9},
+	} {
+		if got := tc.rail.Rate(); got != tc.want {
+			t.Errorf("%+v: %v, want %v", tc.rail, got, tc.want)
+		}
 	}
-	if _, err := Sum(nil, nil, 1); failure.As("", err).Reason != failure.Other {
-		t.Errorf("no rails: %v", err)
+}
+
+// TestBurstDone: a rail that failed needs no figure, one that works does.
+func TestBurstDone(t *testing.T) {
+	good, gap := BurstRail{Measured: 1, Last: 1}, BurstRail{Measured: 1, Last: 1, Disturbed: true}
+	broken := BurstRail{Disturbed: true, Failure: failure.New("", failure.TCPBroken, "cut")}
+	for _, tc := range []struct {
+		rails             []BurstRail
+		failed, disturbed bool
+	}{
+		{nil, false, false},
+		{[]BurstRail{good, good}, false, false},
+		{[]BurstRail{good, gap}, false, true},
+		{[]BurstRail{broken, good}, true, false},
+		{[]BurstRail{broken, gap}, true, true},
+		{[]BurstRail{broken}, true, false},
+	} {
+		d := BurstDone{Rails: tc.rails}
+		if d.Failed() != tc.failed || d.Disturbed() != tc.disturbed {
+			t.Errorf("%+v: failed %v, disturbed %v", tc.rails, d.Failed(), d.Disturbed())
+		}
 	}
 }

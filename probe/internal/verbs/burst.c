@@ -1,9 +1,19 @@
-/* A burst: one loop on one thread over all rails, from the first post to the last completion. Every wait is bounded. */
+/*
+ * A burst: one loop on one thread over all rails, from the first post to the last completion. It keeps every rail at
+ * full depth for a time, and measures within that. Every wait in it is bounded.
+ *
+ * What a rail carries is counted from one completion to another, so neither the start nor the end of the burst is in
+ * the figure. Both are taken only in sweeps that followed the one before at once: a completion that waited to be polled
+ * has a time that is too late.
+ */
 #include "rail.h"
 
 #include <errno.h>
+#include <stddef.h>
 
-enum { POLLED = 16 }; /* completions per poll */
+enum { POLLED = 32 }; /* completions taken at a time */
+
+enum phase { FILL, MEASURE, DRAIN };
 
 struct burst {
 	const int32_t *cancelled;
@@ -11,186 +21,243 @@ struct burst {
 	const struct rs_plan *plan;
 	struct rs_rail **rail;
 	struct rs_part *part;
-	struct rs_share *share;
-	struct rs_write *writes;
-	struct rs_range *todo;
-	uint32_t n, todos; /* todos: of the stack */
-	int64_t start;
+	struct rs_lane *lane;
+	uint32_t n;
+	enum phase phase;
+	int64_t start, full; /* since when every rail is at full depth */
 };
 
-static struct rs_write *writes(struct burst *b, uint32_t i)
+static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
 {
-	return b->writes + (size_t)i * b->plan->depth;
-}
-
-/* Takes a rail out of the burst. When stealing, the others write what it had in flight. */
-static void remove_rail(struct burst *b, uint32_t i)
-{
-	struct rs_write *w = writes(b, i);
-	b->share[i] = (struct rs_share){.done = b->share[i].done};
-	for (uint32_t k = 0; k < b->plan->depth && b->plan->stealing; k++) {
-		if (w[k].id)
-			b->todo[b->todos++] = w[k].range;
-		w[k].id = 0;
-	}
-}
-
-static void complete(struct burst *b, uint32_t i, const struct ibv_wc *wc, int64_t t)
-{
-	struct rs_share *share = &b->share[i];
+	struct rs_lane *l = &b->lane[i];
+	uint32_t q = wc->wr_id & (RS_MAX_QPS - 1);
 	if (wc->status != IBV_WC_SUCCESS) {
 		rs_fail(b->rail[i], rs_completion(wc));
-		if (share->alive)
-			remove_rail(b, i);
 		return;
 	}
-	uint64_t k = wc->wr_id & 0xffff;
-	if (!share->alive || k >= b->plan->depth || writes(b, i)[k].id != wc->wr_id)
-		return; /* of a removed rail, or unknown */
-	struct rs_write *w = &writes(b, i)[k];
-	w->id = 0;
-	share->inflight -= w->range.length;
-	share->done += w->range.length;
-	share->writes--;
-	share->window += share->window < b->plan->depth;
-	b->part[i].writes++;
-	b->part[i].last = t - b->start;
-	__atomic_store_n(&b->progress[i], share->done, __ATOMIC_RELAXED);
+	if (wc->wr_id < l->first_id || l->inflight[q] == 0)
+		return; /* of a burst before this one */
+	l->inflight[q]--;
+	l->writes--;
+	if (l->ended)
+		return; /* this one has no bytes */
+	l->pending += b->plan->load[i].chunk;
+	l->waiting++;
+	b->part[i].bytes += b->plan->load[i].chunk;
+	__atomic_store_n(&b->progress[i], b->part[i].bytes, __ATOMIC_RELAXED);
 }
 
-/* Handles the completions of a rail; returns their number. */
-static int poll_rail(struct burst *b, uint32_t i)
+/* Moves the end of what is measured to now, or puts its beginning here. Both times may be too late by the gap before. */
+static void mark(struct burst *b, uint32_t i, int64_t t, int64_t gap)
+{
+	struct rs_lane *l = &b->lane[i];
+	struct rs_part *p = &b->part[i];
+	if (p->first < 0) {
+		p->first = t;
+		l->late_first = gap;
+	} else {
+		l->late_last = gap;
+		p->measured += l->pending;
+		l->counted += l->waiting;
+		p->gap = l->widest > p->gap ? l->widest : p->gap;
+	}
+	p->last = t;
+	l->pending = l->widest = 0;
+	l->waiting = 0;
+}
+
+/* Takes the completions of a rail; returns how many there were. */
+static int reap(struct burst *b, uint32_t i)
 {
 	struct ibv_wc wc[POLLED];
+	struct rs_lane *l = &b->lane[i];
 	int n = ibv_poll_cq(b->rail[i]->cq, POLLED, wc);
-	int64_t t = rs_now();
-	if (n < 0 && b->share[i].alive) {
+	int64_t t = rs_now() - b->start, gap = t - l->visited;
+	l->visited = t;
+	if (n < 0)
 		rs_fail(b->rail[i], (struct rs_error){.op = "poll CQ", .err = -EIO});
-		remove_rail(b, i);
-	}
 	for (int k = 0; k < n; k++)
-		complete(b, i, &wc[k], t);
+		settle(b, i, &wc[k]);
+	if (gap > l->widest)
+		l->widest = gap;
+	/* The longer it takes, the less a gap matters. A software device completes writes while the kernel has the
+	 * processor: its gaps are no error of ours. */
+	int64_t since = t - b->full, window = since > b->plan->window ? since : b->plan->window;
+	if (n > 0 && b->phase == MEASURE && (b->plan->software || gap <= window / RS_EDGE))
+		mark(b, i, t, gap);
 	return n > 0 ? n : 0;
 }
 
-/* Cuts a rail's next write from the unclaimed ranges. Its offset is within the total, and it ends at a multiple of the
- * buffer's size at the latest. */
-static struct rs_range next_write(struct burst *b, uint32_t i, int64_t t)
+/* How many writes a rail may have in flight: two at first, and one more for each that completed. On a slow link no more
+ * than it carries in RS_QUEUE: a burst that is stopped waits for them, and RC must not take a queue for a loss. */
+static uint32_t depth(const struct burst *b, uint32_t i)
 {
-	struct rs_range *from = &b->todo[b->plan->stealing && b->todos ? b->todos - 1 : i];
-	int64_t unclaimed = 0, left = b->plan->limit > 0 ? b->plan->limit - (t - b->start) : INT64_MAX;
-	if (!b->plan->stealing)
-		unclaimed = from->length;
-	for (uint32_t k = 0; k < b->todos; k++)
-		unclaimed += b->todo[k].length;
-	if (unclaimed == 0)
-		return (struct rs_range){0};
-	struct rs_range cut = {.at = from->at, .length = rs_claim(b->share, b->n, i, unclaimed, left, b->plan)};
-	int64_t end = b->plan->size - cut.at % b->plan->size;
-	if (cut.length > from->length)
-		cut.length = from->length;
-	if (cut.length > end)
-		cut.length = end;
-	from->at += cut.length;
-	from->length -= cut.length;
-	if (b->plan->stealing && from->length == 0)
-		b->todos--;
-	return cut;
+	const struct rs_load *load = &b->plan->load[i];
+	int64_t completed = b->part[i].bytes / load->chunk, most = completed + 2;
+	if (b->plan->window == 0)
+		return load->depth;
+	if (b->lane[i].visited > 0) {
+		double queue = (double)completed / (double)b->lane[i].visited * RS_QUEUE;
+		most = queue < (double)most ? (int64_t)queue : most;
+	}
+	if (most < 2)
+		most = 2;
+	return most < load->depth ? (uint32_t)most : load->depth;
 }
 
-/* Posts as many writes as a rail may have in flight. */
-static void post_writes(struct burst *b, uint32_t i, int64_t t)
+/* Posts as much as a rail may have in flight, evenly over its queue pairs. */
+static void feed(struct burst *b, uint32_t i)
 {
-	struct rs_share *share = &b->share[i];
-	while (share->alive) {
-		struct rs_range cut = next_write(b, i, t);
-		if (cut.length == 0)
-			return;
-		uint32_t k = 0;
-		while (writes(b, i)[k].id) /* one is free: there are as many as the largest window */
-			k++;
-		writes(b, i)[k] = (struct rs_write){.id = rs_wr_id(b->rail[i], k), .range = cut};
-		if (b->part[i].first < 0)
-			b->part[i].first = t - b->start;
-		share->writes++;
-		share->inflight += cut.length;
-		cut.at %= b->plan->size;
-		if (rs_post(b->rail[i], writes(b, i)[k].id, cut).op)
-			remove_rail(b, i);
+	const struct rs_load *load = &b->plan->load[i];
+	struct rs_rail *r = b->rail[i];
+	struct rs_lane *l = &b->lane[i];
+	for (uint32_t most = depth(b, i); !r->failed.op && l->writes < most;) {
+		uint32_t q = 0;
+		for (uint32_t k = 1; k < r->spec.qps; k++)
+			q = l->inflight[k] < l->inflight[q] ? k : q;
+		l->inflight[q]++;
+		l->writes++;
+		rs_post(r, q, load->chunk);
 	}
 }
 
-/* Polls and posts on each rail once; returns the number of completions. */
-static int sweep(struct burst *b, int stop)
+/* Ends what each rail that works has written, as soon as nothing else is in flight on it: one that hangs must not keep
+ * the others from being verified. Returns how many writes it posted. */
+static uint32_t feed_last(struct burst *b)
 {
-	int n = 0;
-	for (uint32_t i = 0; i < b->n; i++)
-		n += poll_rail(b, i);
-	int64_t t = rs_now();
-	for (uint32_t i = 0; i < b->n; i++)
-		b->share[i].age = b->part[i].first < 0 ? 0 : t - b->start - b->part[i].first;
-	for (uint32_t i = 0; i < b->n && !stop; i++)
-		post_writes(b, i, t);
-	return n;
+	uint32_t writes = 0;
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct rs_rail *r = b->rail[i];
+		struct rs_lane *l = &b->lane[i];
+		if (l->writes > 0 || l->ended)
+			continue;
+		l->ended = 1;
+		for (uint32_t q = 0; q < r->spec.qps && !r->failed.op; q++) {
+			if (rs_post_last(r, q).op)
+				break;
+			l->inflight[q]++;
+			l->writes++;
+			writes++;
+		}
+	}
+	return writes;
 }
 
-/* Runs until everything completed or no rail is left; otherwise returns why not. */
-static int32_t run(struct burst *b)
+/* Whether the times of the edges are off by less than a part of what lies between them. */
+static int precise(const struct burst *b, uint32_t i, int64_t part)
 {
-	int64_t progress = b->start, end = b->plan->deadline;
+	const struct rs_lane *l = &b->lane[i];
+	return b->plan->software || b->part[i].last - b->part[i].first >= part * (l->late_first + l->late_last);
+}
+
+static int all_measured(const struct burst *b)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->lane[i].counted < b->plan->writes || b->part[i].last - b->part[i].first < b->plan->window ||
+		    !precise(b, i, 100))
+			return 0;
+	return 1;
+}
+
+/* Which phase it is after a sweep. */
+static enum phase next(struct burst *b, int64_t t)
+{
+	int full = 1;
+	if (b->plan->window == 0) /* nothing is measured: one write or a few for each queue pair, all of which are posted */
+		return DRAIN;
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (b->rail[i]->failed.op || b->part[i].bytes >= b->plan->load[i].cap)
+			return DRAIN; /* whoever failed, a window that all rails share has ended */
+		full = full && b->part[i].bytes >= b->plan->load[i].chunk * depth(b, i);
+	}
+	if (t >= b->plan->slow || (b->phase == MEASURE && all_measured(b)))
+		return DRAIN;
+	if (b->phase == FILL && full) {
+		b->full = t;
+		return MEASURE;
+	}
+	return b->phase;
+}
+
+/* Until all is done or nobody is left; returns why not. */
+static int32_t drive(struct burst *b)
+{
+	int64_t t = 0, progress = 0, end = b->plan->deadline;
 	int32_t why = 0;
-	for (int64_t t = 0;;) {
+	for (;;) {
+		uint32_t writes = 0;
+		int n = 0;
 		if (!why && rs_cancelled(b->cancelled)) {
 			why = -ECANCELED;
+			b->phase = DRAIN;
 			end = t + RS_CANCEL_WAIT < end ? t + RS_CANCEL_WAIT : end;
 		}
-		int n = sweep(b, why || (b->plan->limit > 0 && t >= b->plan->limit));
-		uint32_t inflight = 0;
-		for (uint32_t i = 0; i < b->n; i++)
-			inflight += b->share[i].writes;
-		if (inflight == 0)
-			return why;
+		for (uint32_t i = 0; i < b->n; i++) {
+			n += reap(b, i);
+			if (b->phase < DRAIN)
+				feed(b, i);
+			writes += b->rail[i]->failed.op ? 0 : b->lane[i].writes;
+		}
 		t = rs_now() - b->start;
+		if (b->phase < DRAIN)
+			b->phase = next(b, t);
+		if (b->phase == DRAIN && !why)
+			writes += feed_last(b);
+		if (writes == 0)
+			return why;
 		if (t >= end)
 			break;
 		if (n > 0)
-			progress = t + b->start;
-		else
-			rs_relax(t + b->start - progress);
+			progress = t;
+		else if (b->plan->software || t - progress > RS_SPIN)
+			rs_relax(t - progress);
 	}
-	for (uint32_t i = 0; i < b->n; i++) {
-		if (b->share[i].writes > 0)
+	for (uint32_t i = 0; i < b->n; i++)
+		if (b->lane[i].writes > 0)
 			rs_fail(b->rail[i], (struct rs_error){.op = "write", .err = why ? why : -ETIMEDOUT});
-	}
 	return why ? why : -ETIMEDOUT;
 }
 
-/* Notes each rail's failure, and stops rails that failed. */
-static void finish(struct burst *b)
+/* A gap longer than a full queue lasts may have let the rail idle: what was measured is then ours, not the rail's. So is
+ * a time whose edges are off by more than 2 %. */
+static void judge(struct burst *b, uint32_t i)
 {
-	for (uint32_t i = 0; i < b->n; i++) {
-		b->part[i].bytes = b->share[i].done;
-		if (b->part[i].first < 0)
-			b->part[i].first = 0;
-		if (!b->rail[i]->failed.op)
-			continue;
-		b->part[i].error = b->rail[i]->failed;
-		rs_rail_stop(b->rail[i]);
+	const struct rs_load *load = &b->plan->load[i];
+	struct rs_part *p = &b->part[i];
+	int64_t time = p->last - p->first;
+	if (b->plan->window == 0)
+		return; /* nothing was to be measured */
+	if (p->measured == 0 || time <= 0) {
+		p->disturbed = 1;
+		return;
 	}
+	double rate = (double)p->measured / (double)time;
+	double lasts = (double)(depth(b, i) - 1) * (double)load->chunk / rate - (double)load->rtt;
+	p->disturbed = !precise(b, i, 50) || (!b->plan->software && (double)p->gap > lasts);
 }
 
 int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
-		 const struct rs_plan *plan, struct rs_part *part, struct rs_share *share, struct rs_write *writes,
-		 struct rs_range *todo)
+		 const struct rs_plan *plan, struct rs_part *part, struct rs_lane *lane)
 {
 	struct burst b = {.cancelled = cancelled, .progress = progress, .plan = plan, .rail = rail, .n = n, .part = part,
-			  .share = share, .writes = writes, .todo = todo, .todos = plan->stealing};
+			  .lane = lane, .start = rs_now()};
 	for (uint32_t i = 0; i < n; i++) {
-		part[i] = (struct rs_part){.first = -1, .error = rs_usable(rail[i])};
-		share[i] = (struct rs_share){.alive = !part[i].error.op, .window = plan->depth < 2 ? plan->depth : 2};
+		part[i] = (struct rs_part){.first = -1};
+		lane[i] = (struct rs_lane){.first_id = (rail[i]->posts + 1) * RS_MAX_QPS};
+		for (uint32_t q = 0; q < RS_MAX_QPS; q++)
+			rail[i]->written[q] = 0;
+		rail[i]->ring = plan->load[i].ring;
+		rail[i]->pass = plan->pass;
+		rs_fail(rail[i], rs_usable(rail[i]));
 	}
-	b.start = rs_now();
-	int32_t why = run(&b);
-	finish(&b);
+	int32_t why = drive(&b);
+	for (uint32_t i = 0; i < n; i++) {
+		judge(&b, i);
+		for (uint32_t q = 0; q < RS_MAX_QPS; q++)
+			part[i].written[q] = rail[i]->written[q];
+		part[i].error = rail[i]->failed;
+		if (part[i].error.op)
+			rs_rail_stop(rail[i]);
+	}
 	return why;
 }

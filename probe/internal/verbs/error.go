@@ -36,6 +36,12 @@ func (f fault) failure() *failure.Failure {
 		s.WriteString(": " + f.text)
 	case reason == failure.NoProvider:
 		s.WriteString(": libibverbs does not list it")
+	case reason == failure.IWARP:
+		s.WriteString(": an iWARP device")
+	case reason == failure.PKey:
+		s.WriteString(": not in the port's table")
+	case strings.HasPrefix(f.op, "IBV_EVENT_"):
+		s.WriteString(" reported by the device")
 	case reason == failure.Timeout:
 		s.WriteString(": not completed in time")
 	case reason == failure.Canceled:
@@ -65,6 +71,14 @@ func remedy(r failure.Reason) string {
 			"device rules",
 		failure.Memlock: "allow this process to lock memory: ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, " +
 			"--ulimit memlock=-1 in a container",
+		failure.NoRC: "the device has no RC queue pairs, which this probe needs; use the fabric's own benchmark " +
+			"(EFA: fi_rma_bw of fabtests)",
+		failure.IWARP: "the probe measures RoCE and InfiniBand; switch an irdma device to RoCE: devlink dev param set " +
+			"pci/ADDRESS name enable_iwarp value false cmode runtime, then the same with enable_roce and true",
+		failure.PKey: "compare probe.pkey with /sys/class/infiniband/DEVICE/ports/PORT/pkeys, which the subnet manager " +
+			"fills",
+		failure.PortDown:  "the link failed during the round: check cable, transceiver and switch port",
+		failure.QPError:   "the device stopped a queue pair: check the kernel log",
 		failure.RTREinval: "check the GID index and its type, and the MTU of both ends",
 		failure.RTRUnreachable: "no answer to ARP or neighbour discovery for the peer's GID: check subnets, VLANs and " +
 			"which rails are paired",
@@ -85,6 +99,12 @@ func errnoReason(op string, errno syscall.Errno) failure.Reason {
 	}{
 		{"load libibverbs", nil, failure.NoLibrary},
 		{"find device", nil, failure.NoProvider},
+		{"find pkey", nil, failure.PKey},
+		{"open device", []syscall.Errno{syscall.EPROTONOSUPPORT}, failure.IWARP},
+		{"create QP", []syscall.Errno{syscall.EOPNOTSUPP}, failure.NoRC},
+		{"IBV_EVENT_PORT_ERR", nil, failure.PortDown},
+		{"IBV_EVENT_DEVICE_FATAL", nil, failure.DeviceFatal},
+		{"IBV_EVENT_QP_FATAL,IBV_EVENT_QP_ACCESS_ERR,IBV_EVENT_QP_REQ_ERR,IBV_EVENT_CQ_ERR", nil, failure.QPError},
 		{"poll CQ", nil, failure.DeviceFatal},
 		{"list devices", []syscall.Errno{syscall.ENOSYS}, failure.NoUverbs},
 		{"list devices", []syscall.Errno{syscall.EACCES, syscall.EPERM}, failure.DevPerm},

@@ -10,21 +10,32 @@ struct rs_rail {
 	struct rs_lib lib; /* a copy: the original is Go memory */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	struct ibv_cq *cq;
+	struct ibv_cq *cq;     /* of writes */
+	struct ibv_cq *arrive; /* of the peer's last writes */
 	struct ibv_mr *mr;
 	struct ibv_qp *qp[RS_MAX_QPS];
 	struct rs_spec spec;
 	uint32_t max_inline, ethernet, connected;
+	uint32_t global;      /* the port accepts no packet without a GRH */
+	uint16_t pkey_index;
+	union ibv_gid gid;
 	uint64_t remote_addr;
 	uint32_t rkey;
-	uint64_t posts;         /* in all; makes every wr_id unique */
+	uint64_t posts;               /* in all; makes every wr_id unique */
+	int64_t written[RS_MAX_QPS];  /* writes of this burst */
+	int64_t ring, pass;           /* bytes of the peer's memory per queue pair; pages of the first shift */
 	struct rs_error failed; /* the first failure of a write: nothing is posted after it */
 };
 
 enum {
 	RS_US = 1000,
 	RS_MS = 1000 * RS_US,
-	RS_CANCEL_WAIT = 100 * RS_MS /* for writes in flight after a cancel */
+	RS_CANCEL_WAIT = 100 * RS_MS, /* for writes in flight after a cancel */
+	RS_QUEUE = 250 * RS_MS,       /* that a rail may need for its writes in flight */
+	RS_SPIN = 20 * RS_MS,         /* without a completion, before a burst yields the processor */
+	RS_EDGE = 256,                /* a window is at least that many times the gap at its edges */
+	RS_PAGE = 4096,
+	RS_SHIFTS = 1024 /* places in the source, a page apart */
 };
 
 static inline int rs_cancelled(const int32_t *flag)
@@ -37,11 +48,13 @@ int64_t rs_now(void);
 /* Yields the processor after an idle time: where the kernel does the work (Soft-RoCE), it may need this very one. */
 void rs_relax(int64_t idle);
 
-/* A wr_id: the write's slot, and a number that no other write has. */
-uint64_t rs_wr_id(struct rs_rail *rail, uint32_t slot);
+/* Posts the next write of a queue pair: to the next place of the ring that it owns in the peer's memory, from the same
+ * place of the source, shifted by one page in each pass. */
+struct rs_error rs_post(struct rs_rail *rail, uint32_t q, int64_t length);
 
-/* Posts a write from range of the rail's memory to the same range of the peer's. */
-struct rs_error rs_post(struct rs_rail *rail, uint64_t id, struct rs_range range);
+/* Posts the write with immediate that ends what a queue pair writes. When the peer's receive completes, all writes
+ * before it are in memory (IBTA 1.5, 9.5 and o9-20). A READ is no documented fence under relaxed ordering. */
+struct rs_error rs_post_last(struct rs_rail *rail, uint32_t q);
 
 struct rs_error rs_completion(const struct ibv_wc *wc);
 
@@ -50,8 +63,5 @@ struct rs_error rs_fail(struct rs_rail *rail, struct rs_error e);
 
 /* Why the rail cannot write, if so. */
 struct rs_error rs_usable(struct rs_rail *rail);
-
-/* Moves the queue pairs to ERR: writes in flight do not arrive later. */
-void rs_rail_stop(struct rs_rail *rail);
 
 #endif

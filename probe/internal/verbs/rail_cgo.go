@@ -10,7 +10,15 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
+)
+
+// The bound of package rail is that of C.
+const (
+	_ = uint(rail.MaxQueuePairs - C.RS_MAX_QPS)
+	_ = uint(C.RS_MAX_QPS - rail.MaxQueuePairs)
 )
 
 // Rail is one port of one device, with queue pairs to one peer. After a write failed on it, it writes no more and
@@ -19,18 +27,19 @@ type Rail struct {
 	c      *C.struct_rs_rail // nil: closed
 	spec   Spec
 	info   Info
-	buffer *Buffer // registered here
+	memory []byte // registered here: a target's, or the source
+	remote int64  // bytes of the peer's memory
 }
 
 // OpenRail opens a device and creates queue pairs in state INIT: peers may write once they are connected and know the
-// registered memory. Reasons: NoProvider, DevPerm, Memlock, NoGID, DeviceFatal.
+// registered memory. Reasons: NoProvider, IWARP, DevPerm, NoGID, PKey, NoRC, Memlock, DeviceFatal.
 func (l *Library) OpenRail(s Spec) (*Rail, error) {
 	if len(s.Device) >= C.RS_NAME || s.Port < 1 || s.Port > 255 || s.GIDIndex < 0 || s.GIDIndex > 255 ||
-		s.QueuePairs < 1 || s.QueuePairs > C.RS_MAX_QPS || s.Depth < 1 || s.Depth > 1024 {
+		s.QueuePairs < 1 || s.QueuePairs > rail.MaxQueuePairs || s.Depth < 1 || s.Depth > 1024 {
 		return nil, misuse(s.Device, "port, GID index, queue pairs or depth out of range")
 	}
 	spec := C.struct_rs_spec{port: C.uint32_t(s.Port), gid_index: C.uint32_t(s.GIDIndex), qps: C.uint32_t(s.QueuePairs),
-		depth: C.uint32_t(s.Depth)}
+		depth: C.uint32_t(s.Depth), pkey: C.uint32_t(s.PKey)}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&spec.device)), C.RS_NAME), s.Device)
 	r := &Rail{spec: s, info: Info{End: transfer.End{
 		QPNs: make([]uint32, s.QueuePairs),
@@ -48,7 +57,7 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 		r.info.QPNs[i] = uint32(info.qpn[i])
 	}
 	r.info.GID = netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid)))
-	r.info.LID = uint16(info.lid)
+	r.info.LID, r.info.AckDelay = uint16(info.lid), uint8(min(info.ack_delay, 31))
 	r.info.State, r.info.ActiveMTU, r.info.MaxMTU = int(info.state), int(info.active_mtu), int(info.max_mtu)
 	return r, nil
 }
@@ -56,22 +65,28 @@ func (l *Library) OpenRail(s Spec) (*Rail, error) {
 // Info returns what was found when the rail was opened, and its registered memory.
 func (r *Rail) Info() Info { return r.info }
 
-// Register registers the buffer that this rail writes from and its peer may write to, with relaxed ordering where the
-// library has it. A rail has one buffer. Reason: Memlock.
-func (r *Rail) Register(b *Buffer) error {
-	if r.c == nil || b.data == nil {
+// Register registers memory of a [Buffer], with relaxed ordering where the library has it: the source that this rail
+// writes from, or a target's, which its peer may write to. A rail has one. Reason: Memlock.
+func (r *Rail) Register(memory []byte, target bool) error {
+	if r.c == nil || len(memory) == 0 {
 		return misuse(r.spec.Device, "closed")
 	}
-	memory, rkey := unsafe.Pointer(&b.data[0]), C.uint32_t(0)
-	if err := check(C.rs_rail_register(r.c, memory, C.uint64_t(len(b.data)), &rkey), r.spec.Device); err != nil {
+	at, rkey, remote := unsafe.Pointer(&memory[0]), C.uint32_t(0), C.uint32_t(0)
+	if target {
+		remote = 1
+	}
+	if err := check(C.rs_rail_register(r.c, at, C.uint64_t(len(memory)), remote, &rkey), r.spec.Device); err != nil {
 		return err
 	}
-	r.buffer, r.info.Addr, r.info.RKey = b, uint64(uintptr(memory)), uint32(rkey)
+	if r.memory = memory; target {
+		r.info.Addr, r.info.RKey, r.info.Size = uint64(uintptr(at)), uint32(rkey), int64(len(memory))
+	}
 	return nil
 }
 
 // Connect connects the queue pairs to the peer's, in order. The step to RTR uses the network: RTREinval,
-// RTRUnreachable, RTRNoRoute. The error names the state.
+// RTRUnreachable, RTRNoRoute. The error names the state. If the device reported a cause meanwhile, it is PortDown,
+// DeviceFatal or QPError, as in every call from here on.
 func (r *Rail) Connect(to transfer.End, a Attr) error {
 	if r.c == nil {
 		return misuse(r.spec.Device, "closed")
@@ -82,14 +97,30 @@ func (r *Rail) Connect(to transfer.End, a Attr) error {
 	c := C.struct_rs_remote{
 		addr: C.uint64_t(to.Addr), rkey: C.uint32_t(to.RKey), lid: C.uint32_t(to.LID),
 		mtu: C.uint32_t(a.PathMTU), timeout: C.uint8_t(a.Timeout), retries: C.uint8_t(a.RetryCount),
-		traffic_class: C.uint8_t(a.TrafficClass),
+		traffic_class: C.uint8_t(a.TrafficClass), service_level: C.uint8_t(a.ServiceLevel),
 	}
 	gid := to.GID.As16()
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.gid)), len(gid)), gid[:])
 	for i := range to.QPNs {
 		c.qpn[i], c.psn[i] = C.uint32_t(to.QPNs[i]), C.uint32_t(to.PSNs[i])
+		c.flow_label[i] = C.uint32_t(flowLabel(r.info.GID, to.GID, i))
 	}
-	return check(C.rs_rail_connect(r.c, &c), r.spec.Device)
+	r.remote = to.Size
+	return r.explain(check(C.rs_rail_connect(r.c, &c), r.spec.Device))
+}
+
+// explain returns what the device has reported about the rail since the last call, in place of err, which follows from
+// it. Without such an event it returns err.
+func (r *Rail) explain(err error) error {
+	event := failure.As("", check(C.rs_rail_event(r.c), r.spec.Device))
+	if event == nil {
+		return err
+	}
+	r.Stop()
+	if f := failure.As("", err); f != nil {
+		event.Detail += "; then " + f.Detail
+	}
+	return event
 }
 
 // Close closes everything of the rail in any case, and returns the first failure. Closing again does nothing.
@@ -98,6 +129,6 @@ func (r *Rail) Close() error {
 		return nil
 	}
 	c := r.c
-	r.c, r.buffer = nil, nil
+	r.c, r.memory = nil, nil
 	return check(C.rs_rail_close(c), r.spec.Device)
 }

@@ -183,20 +183,27 @@ func TestRegister(t *testing.T) {
 	r := must(l.OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	refuses := must(l.OpenRail(Spec{Device: "mlx5_1", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	defer refuses.Close()
-	if err := r.Register(b); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 {
+	if err := r.Register(b.Bytes(), true); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 || r.Info().Size != 4096 {
 		t.Errorf("%+v, %v", r.Info(), err)
 	}
-	if err := r.Register(b); err == nil {
+	if err := r.Register(b.Bytes(), true); err == nil {
 		t.Error("registered twice")
 	}
-	if err := refuses.Register(b); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
+	if err := refuses.Register(b.Bytes(), true); reason(err) != failure.Memlock || !strings.Contains(err.Error(),
 		"LimitMEMLOCK=infinity") {
 		t.Errorf("%v", err)
 	}
 	r.Close()
-	if err := r.Register(b); err == nil {
+	if err := r.Register(b.Bytes(), true); err == nil {
 		t.Error("registered on a closed rail")
 	}
+	if err := refuses.Register(nil, true); err == nil {
+		t.Error("registered nothing")
+	}
+	if err := r.Expect(); err == nil {
+		t.Error("a closed rail expects writes")
+	}
+	r.Stop() // does nothing
 	if err := r.Connect(transfer.End{}, attr()); err == nil {
 		t.Error("connected a closed rail")
 	}

@@ -49,7 +49,7 @@ func (run *Run) usable(rails []*Rail) error {
 	}
 	for i, r := range rails {
 		switch {
-		case r.c == nil || r.buffer == nil || r.buffer.data == nil:
+		case r.c == nil || r.memory == nil:
 			return misuse(r.spec.Device, "closed, or without a buffer")
 		case slices.Contains(rails[:i], r):
 			return misuse(r.spec.Device, "the same rail twice")
@@ -65,87 +65,102 @@ func (run *Run) Latency(r *Rail, n int, limit time.Duration) ([]time.Duration, e
 	if err := run.usable([]*Rail{r}); err != nil {
 		return nil, err
 	}
-	if n < 1 || n > 1<<20 || limit <= 0 || len(r.buffer.data) < 8 {
-		return nil, misuse(r.spec.Device, "samples, limit or buffer out of range")
+	if n < 1 || n > 1<<20 || limit <= 0 || len(r.memory) < transfer.SourceLen {
+		return nil, misuse(r.spec.Device, "samples, limit or source out of range")
 	}
 	samples, taken := make([]time.Duration, n), C.uint32_t(0)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := check(C.rs_latency(run.flag(), r.c, C.uint32_t(n), C.int64_t(limit),
 		(*C.int64_t)(unsafe.Pointer(&samples[0])), &taken), r.spec.Device)
-	return samples[:taken], err
+	return samples[:taken], r.explain(err)
 }
 
-// Burst writes from a buffer to the same offsets of the peers', over all rails at once, and returns when all writes in
-// flight completed or were abandoned. A rail that fails is left out; when stealing, the others take over its part. It
-// fails when no rail is left (with the first rail's failure), after Cancel (Canceled) and after the deadline (Timeout).
-// The result always says what completed.
-func (run *Run) Burst(rails []*Rail, b *Buffer, o transfer.BurstArgs) (transfer.BurstDone, error) {
+// Burst keeps all rails at full depth for a time, measures what each carries, and returns when all writes in flight
+// completed or were abandoned. It fails when no rail is left (with the first rail's failure), after Cancel (Canceled)
+// and after the deadline (Timeout). The result always says what completed.
+func (run *Run) Burst(rails []*Rail, o transfer.BurstArgs) (transfer.BurstDone, error) {
 	var done transfer.BurstDone
 	if err := run.usable(rails); err != nil {
 		return done, err
 	}
-	c := make([]*C.struct_rs_rail, len(rails))
+	if len(o.Loads) != len(rails) || o.Window < 0 || o.Writes < 0 || o.Slow <= 0 || o.Deadline <= 0 || o.Pass < 0 {
+		return done, misuse("burst", "loads, times, writes or pass out of range")
+	}
+	c, loads := make([]*C.struct_rs_rail, len(rails)), make([]C.struct_rs_load, len(rails))
 	for i, r := range rails {
-		if r.buffer != b {
-			return done, misuse(r.spec.Device, "another buffer is registered")
-		}
-		if o.Depth < 1 || o.Depth > r.spec.Depth {
-			o.Depth = r.spec.Depth
+		l := o.Loads[i]
+		ring := r.remote / int64(r.spec.QueuePairs)
+		if l.Chunk < 1 || l.Chunk > transfer.MaxChunk || l.Chunk > ring || l.Cap < 1 || l.Depth < 1 || l.RTT < 0 ||
+			len(r.memory) < transfer.SourceLen {
+			return done, misuse(r.spec.Device, "chunk, cap, depth, RTT or source out of range")
 		}
 		c[i] = r.c
-	}
-	if o.Total < 1 || o.Total > 1<<48 || o.Chunk < 8 || o.Chunk > 1<<30 || o.Deadline <= 0 {
-		return done, misuse("burst", "total, chunk or deadline out of range")
+		loads[i] = C.struct_rs_load{chunk: C.int64_t(l.Chunk), cap: C.int64_t(l.Cap), rtt: C.int64_t(l.RTT),
+			ring: C.int64_t(ring), depth: C.uint32_t(min(l.Depth, r.spec.Depth))}
 	}
 	for i := range run.done {
 		run.done[i].Store(0)
 	}
-	plan := C.struct_rs_plan{total: C.int64_t(o.Total), size: C.int64_t(len(b.data)), chunk: C.int64_t(o.Chunk),
-		limit: C.int64_t(o.Limit), deadline: C.int64_t(o.Deadline), depth: C.uint32_t(o.Depth)}
-	if o.Stealing {
-		plan.stealing = 1
+	plan := C.struct_rs_plan{window: C.int64_t(o.Window), slow: C.int64_t(o.Slow), deadline: C.int64_t(o.Deadline),
+		writes: C.uint32_t(o.Writes), pass: C.uint32_t(o.Pass), load: &loads[0]}
+	if o.Software {
+		plan.software = 1
 	}
-	parts, shares := make([]C.struct_rs_part, len(rails)), make([]C.struct_rs_share, len(rails))
-	writes := make([]C.struct_rs_write, len(rails)*o.Depth)
-	todo := make([]C.struct_rs_range, len(writes)+len(rails))
-	for i, r := range o.Divide(len(rails)) {
-		todo[i] = C.struct_rs_range{C.int64_t(r.Offset), C.int64_t(r.Length)}
-	}
+	parts, lanes := make([]C.struct_rs_part, len(rails)), make([]C.struct_rs_lane, len(rails))
+	var pin runtime.Pinner
+	pin.Pin(&loads[0])
+	defer pin.Unpin()
 	runtime.LockOSThread()
 	why := C.rs_burst(run.flag(), (*C.int64_t)(unsafe.Pointer(&run.done[0])), &c[0], C.uint32_t(len(c)), &plan,
-		&parts[0], &shares[0], &writes[0], &todo[0])
+		&parts[0], &lanes[0])
 	runtime.UnlockOSThread()
-	list := make([]transfer.BurstRail, len(rails))
+	var first error
+	failed := 0
 	for i, p := range parts {
-		list[i] = transfer.BurstRail{Bytes: int64(p.bytes), Writes: int(p.writes), First: time.Duration(p.first),
-			Last: time.Duration(p.last), Failure: failure.As("", check(p.error, rails[i].spec.Device))}
-	}
-	for _, w := range writes {
-		if w.id != 0 {
-			todo = append(todo, w._range)
+		rail := transfer.BurstRail{Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first),
+			Last: time.Duration(p.last), Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0,
+			Failure: failure.As("", rails[i].explain(check(p.error, rails[i].spec.Device)))}
+		for q := range rails[i].spec.QueuePairs {
+			rail.Writes = append(rail.Writes, int64(p.written[q]))
 		}
+		if rail.Failure != nil {
+			failed++
+			first = cmp.Or(first, error(rail.Failure))
+		}
+		done.Rails = append(done.Rails, rail)
 	}
-	done, err := transfer.Sum(list, complement(todo, o.Total), int64(len(b.data)))
-	if why != 0 {
-		err = fault{op: "write", errno: syscall.Errno(-why)}.failure()
+	switch {
+	case why != 0:
+		return done, fault{op: "write", errno: syscall.Errno(-why)}.failure()
+	case failed == len(rails):
+		return done, first
 	}
-	return done, err
+	return done, nil
 }
 
-// complement returns the parts of the total that are not missing.
-func complement(missing []C.struct_rs_range, total int64) (done []transfer.Range) {
-	missing = append(missing, C.struct_rs_range{at: C.int64_t(total)})
-	slices.SortFunc(missing, func(a, b C.struct_rs_range) int { return cmp.Compare(a.at, b.at) })
-	at := int64(0)
-	for _, m := range missing {
-		if m.length == 0 && int64(m.at) < total {
-			continue // an empty place
-		}
-		if int64(m.at) > at {
-			done = append(done, transfer.Range{Offset: at, Length: int64(m.at) - at})
-		}
-		at = int64(m.at + m.length)
+// Stop moves the queue pairs to an error state: nothing that is still on the way arrives later.
+func (r *Rail) Stop() {
+	if r.c != nil {
+		C.rs_rail_stop(r.c)
 	}
-	return done
+}
+
+// Expect prepares the rail for the writes that end the peer's bursts. Call it before the peer connects.
+func (r *Rail) Expect() error {
+	if r.c == nil {
+		return misuse(r.spec.Device, "closed")
+	}
+	return check(C.rs_rail_expect(r.c), r.spec.Device)
+}
+
+// Arrived waits until everything that the peer wrote over this rail in its burst with this pass is in memory, for at
+// most limit (Timeout).
+func (run *Run) Arrived(r *Rail, pass int, limit time.Duration) error {
+	if err := run.usable([]*Rail{r}); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return r.explain(check(C.rs_rail_arrived(run.flag(), r.c, C.uint32_t(pass), C.int64_t(limit)), r.spec.Device))
 }

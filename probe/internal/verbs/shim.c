@@ -6,7 +6,9 @@
 #include "rail.h"
 
 #include <dlfcn.h>
+#include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -22,7 +24,8 @@
 #define SYMBOLS(X)                                                                                                     \
 	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device)   \
 	X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)             \
-	X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_reg_mr_iova2)
+	X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_query_device)     \
+	X(ibv_query_pkey) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_reg_mr_iova2)
 
 #define INDEX(name) S_##name,
 enum { SYMBOLS(INDEX) S_COUNT, S_OPTIONAL = S_ibv_reg_mr_iova2 };
@@ -125,6 +128,10 @@ static struct rs_error open_device(struct rs_rail *r)
 	for (int i = 0; i < n; i++) {
 		if (strcmp(CALL(&r->lib, ibv_get_device_name)(devices[i]), r->spec.device))
 			continue;
+		if (devices[i]->transport_type == IBV_TRANSPORT_IWARP) {
+			e = fault("open device", -EPROTONOSUPPORT);
+			break;
+		}
 		errno = 0;
 		r->context = CALL(&r->lib, ibv_open_device)(devices[i]);
 		e = fault("open device", r->context ? 0 : failed());
@@ -134,24 +141,54 @@ static struct rs_error open_device(struct rs_rail *r)
 	return e;
 }
 
+/* Bytes of an enum ibv_mtu, which comes from a driver. */
+static uint32_t mtu_bytes(uint32_t mtu)
+{
+	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
+
+/* Bit 15 of an entry says that the port is a full member. Two limited members cannot exchange packets. */
+static struct rs_error find_pkey(struct rs_rail *r, uint32_t entries)
+{
+	uint32_t found = 0;
+	if (!r->spec.pkey || r->ethernet)
+		return ok;
+	for (uint32_t i = 0; i < entries && found != (r->spec.pkey | 0x8000); i++) {
+		__be16 entry;
+		if (CALL(&r->lib, ibv_query_pkey)(r->context, (uint8_t)r->spec.port, (int)i, &entry))
+			continue;
+		uint32_t pkey = be16toh(entry);
+		if (pkey != r->spec.pkey && pkey != (r->spec.pkey | 0x8000))
+			continue;
+		found = pkey;
+		r->pkey_index = (uint16_t)i;
+	}
+	return fault("find pkey", found ? 0 : -ENOENT);
+}
+
 static struct rs_error query(struct rs_rail *r, struct rs_info *info)
 {
+	struct ibv_device_attr device;
 	struct ibv_port_attr port;
-	union ibv_gid gid;
 	memset(&port, 0, sizeof port); /* an old ABI fills only a part */
 	int32_t err = TRY(CALL(&r->lib, ibv_query_port)(r->context, (uint8_t)r->spec.port, (void *)&port));
 	if (err)
 		return fault("query port", err);
-	err = TRY(CALL(&r->lib, ibv_query_gid)(r->context, (uint8_t)r->spec.port, (int)r->spec.gid_index, &gid));
+	err = TRY(CALL(&r->lib, ibv_query_gid)(r->context, (uint8_t)r->spec.port, (int)r->spec.gid_index, &r->gid));
 	if (err)
 		return fault("query GID", err);
+	err = TRY(CALL(&r->lib, ibv_query_device)(r->context, &device));
+	if (err)
+		return fault("query device", err);
 	r->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+	r->global = r->ethernet || (port.flags & IBV_QPF_GRH_REQUIRED);
 	info->state = (int32_t)port.state;
-	info->active_mtu = 128u << port.active_mtu;
-	info->max_mtu = 128u << port.max_mtu;
+	info->active_mtu = mtu_bytes(port.active_mtu);
+	info->max_mtu = mtu_bytes(port.max_mtu);
 	info->lid = port.lid;
-	memcpy(info->gid, gid.raw, sizeof info->gid);
-	return ok;
+	info->ack_delay = device.local_ca_ack_delay;
+	memcpy(info->gid, r->gid.raw, sizeof info->gid);
+	return find_pkey(r, port.pkey_tbl_len);
 }
 
 /* Every queue pair could hold all writes in flight: which completes first is unknown. */
@@ -159,8 +196,8 @@ static struct ibv_qp *create_qp(struct rs_rail *r, uint32_t max_inline)
 {
 	struct ibv_qp_init_attr attr = {
 		.send_cq = r->cq,
-		.recv_cq = r->cq,
-		.cap = {.max_send_wr = r->spec.depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+		.recv_cq = r->arrive,
+		.cap = {.max_send_wr = r->spec.depth, .max_recv_wr = RS_RECEIVES, .max_send_sge = 1, .max_recv_sge = 1,
 			.max_inline_data = max_inline},
 		.qp_type = IBV_QPT_RC,
 	};
@@ -174,12 +211,13 @@ static struct ibv_qp *create_qp(struct rs_rail *r, uint32_t max_inline)
 static struct rs_error init_qp(struct rs_rail *r, uint32_t i)
 {
 	r->qp[i] = create_qp(r, 8);
-	if (!r->qp[i])
+	if (!r->qp[i] && errno == EINVAL)
 		r->qp[i] = create_qp(r, 0); /* a device without inline data refuses 8 */
 	if (!r->qp[i])
 		return fault("create QP", failed());
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = r->pkey_index,
 		.port_num = (uint8_t)r->spec.port,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
@@ -194,11 +232,15 @@ static struct rs_error prepare(struct rs_rail *r, struct rs_info *info)
 		e = query(r, info);
 	if (e.op)
 		return e;
+	fcntl(r->context->async_fd, F_SETFL, fcntl(r->context->async_fd, F_GETFL) | O_NONBLOCK);
 	errno = 0;
 	if (!(r->pd = CALL(&r->lib, ibv_alloc_pd)(r->context)))
 		return fault("allocate PD", failed());
 	errno = 0;
 	if (!(r->cq = CALL(&r->lib, ibv_create_cq)(r->context, (int)r->spec.depth, NULL, NULL, 0)))
+		return fault("create CQ", failed());
+	errno = 0;
+	if (!(r->arrive = CALL(&r->lib, ibv_create_cq)(r->context, (int)(r->spec.qps * RS_RECEIVES), NULL, NULL, 0)))
 		return fault("create CQ", failed());
 	for (uint32_t i = 0; i < r->spec.qps && !e.op; i++) {
 		e = init_qp(r, i);
@@ -224,9 +266,9 @@ struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spe
 	return e;
 }
 
-struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size, uint32_t *rkey)
+struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size, uint32_t target, uint32_t *rkey)
 {
-	unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	unsigned access = target ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
 	if (r->mr)
 		return fault("register memory", -EBUSY);
 	errno = 0;
@@ -241,6 +283,25 @@ struct rs_error rs_rail_register(struct rs_rail *r, void *memory, uint64_t size,
 	return ok;
 }
 
+/* Whether packets need a GRH: a router forwards by it. Subnet prefixes are the first half of a GID. */
+static void address(const struct rs_rail *r, uint32_t i, const struct rs_remote *to, struct ibv_ah_attr *ah)
+{
+	int elsewhere = !r->ethernet && memcmp(r->gid.raw, to->gid, 8) != 0;
+	*ah = (struct ibv_ah_attr){.port_num = (uint8_t)r->spec.port, .dlid = (uint16_t)to->lid, .sl = to->service_level};
+	if (!r->global && !elsewhere)
+		return;
+	/* With routers that have no SA of their own, the prefix holds a LID of the other subnet: FLID, as in NCCL. */
+	uint16_t flid = (uint16_t)(to->gid[4] << 8 | to->gid[5]);
+	if (elsewhere && flid && memcmp(r->gid.raw + 6, to->gid + 6, 2))
+		ah->dlid = flid;
+	ah->is_global = 1;
+	ah->grh.sgid_index = (uint8_t)r->spec.gid_index;
+	ah->grh.hop_limit = 64;
+	ah->grh.traffic_class = to->traffic_class;
+	ah->grh.flow_label = to->flow_label[i];
+	memcpy(ah->grh.dgid.raw, to->gid, sizeof to->gid);
+}
+
 static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_remote *to)
 {
 	struct ibv_qp_attr attr = {
@@ -249,17 +310,10 @@ static struct rs_error to_rtr(struct rs_rail *r, uint32_t i, const struct rs_rem
 		.rq_psn = to->psn[i],
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12, /* 0.64 ms; IBTA 9.7.5.2.8 */
-		.ah_attr = {.port_num = (uint8_t)r->spec.port, .dlid = (uint16_t)to->lid},
 	};
+	address(r, i, to, &attr.ah_attr);
 	while (attr.path_mtu < IBV_MTU_4096 && 128u << attr.path_mtu < to->mtu)
 		attr.path_mtu++;
-	if (r->ethernet) {
-		attr.ah_attr.is_global = 1;
-		attr.ah_attr.grh.sgid_index = (uint8_t)r->spec.gid_index;
-		attr.ah_attr.grh.hop_limit = 64;
-		attr.ah_attr.grh.traffic_class = to->traffic_class;
-		memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof to->gid);
-	}
 	return fault("RTR", TRY(CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)));
@@ -301,6 +355,37 @@ void rs_rail_stop(struct rs_rail *r)
 			CALL(&r->lib, ibv_modify_qp)(r->qp[i], &attr, IBV_QP_STATE);
 }
 
+enum { EVENTS = 256 }; /* read at a time: more only repeat themselves */
+
+/* Events of the device, of this port and of queue pairs; worse ones have a higher rank. Others need no action. */
+#define EVENT(name, rank) {name, #name, rank}
+static const struct {
+	enum ibv_event_type type;
+	const char *name;
+	int rank;
+} events[] = {
+	EVENT(IBV_EVENT_DEVICE_FATAL, 3),  EVENT(IBV_EVENT_PORT_ERR, 2), EVENT(IBV_EVENT_QP_FATAL, 1),
+	EVENT(IBV_EVENT_QP_ACCESS_ERR, 1), EVENT(IBV_EVENT_QP_REQ_ERR, 1), EVENT(IBV_EVENT_CQ_ERR, 1),
+};
+
+struct rs_error rs_rail_event(struct rs_rail *r)
+{
+	struct ibv_async_event event;
+	struct rs_error worst = ok;
+	int rank = 0;
+	for (int i = 0; i < EVENTS && CALL(&r->lib, ibv_get_async_event)(r->context, &event) == 0; i++) {
+		int elsewhere = event.event_type == IBV_EVENT_PORT_ERR && event.element.port_num != (int)r->spec.port;
+		for (size_t k = 0; k < sizeof events / sizeof events[0]; k++) {
+			if (events[k].type != event.event_type || events[k].rank <= rank || elsewhere)
+				continue;
+			rank = events[k].rank;
+			worst = fault(events[k].name, -EIO);
+		}
+		CALL(&r->lib, ibv_ack_async_event)(&event); /* destroying a QP waits for it */
+	}
+	return worst;
+}
+
 struct rs_error rs_rail_close(struct rs_rail *r)
 {
 	int32_t first = 0, err;
@@ -310,6 +395,7 @@ struct rs_error rs_rail_close(struct rs_rail *r)
 	for (uint32_t i = 0; i < RS_MAX_QPS; i++)
 		UNDO(ibv_destroy_qp, r->qp[i])
 	UNDO(ibv_dereg_mr, r->mr)
+	UNDO(ibv_destroy_cq, r->arrive)
 	UNDO(ibv_destroy_cq, r->cq)
 	UNDO(ibv_dealloc_pd, r->pd)
 	UNDO(ibv_close_device, r->context)

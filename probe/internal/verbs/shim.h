@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 enum {
-	RS_SYMBOLS = 17, /* functions of libibverbs in use */
+	RS_SYMBOLS = 21, /* functions of libibverbs in use */
 	RS_NAME = 64,    /* of a device: IBV_SYSFS_NAME_MAX of rdma-core */
-	RS_MAX_QPS = 16  /* per rail */
+	RS_MAX_QPS = 16, /* per rail */
+	RS_RECEIVES = 8  /* per queue pair of a target: as many bursts may end before it looks */
 };
 
 struct rs_error {
@@ -44,8 +45,9 @@ struct rs_rail; /* one port of one device, with queue pairs to one peer */
 
 struct rs_info {
 	int32_t state; /* enum ibv_port_state */
-	uint32_t active_mtu, max_mtu;
+	uint32_t active_mtu, max_mtu; /* bytes; 0: unknown */
 	uint32_t lid;
+	uint32_t ack_delay; /* that the device may need for an acknowledgement: 4.096 us << ack_delay (IBTA 9.7.6.1.3) */
 	uint8_t gid[16];
 	uint32_t qpn[RS_MAX_QPS];
 };
@@ -53,6 +55,7 @@ struct rs_info {
 struct rs_spec {
 	char device[RS_NAME];
 	uint32_t port, gid_index, qps, depth;
+	uint32_t pkey; /* of InfiniBand; 0: the first of the port's table */
 	uint32_t psn[RS_MAX_QPS];
 };
 
@@ -61,14 +64,25 @@ struct rs_remote {
 	uint32_t rkey, lid;
 	uint8_t gid[16];
 	uint32_t qpn[RS_MAX_QPS], psn[RS_MAX_QPS];
-	uint32_t mtu; /* bytes */
-	uint8_t timeout, retries, traffic_class;
+	uint32_t flow_label[RS_MAX_QPS]; /* 20 bits; 0: the driver's choice */
+	uint32_t mtu;			 /* bytes */
+	uint8_t timeout, retries, traffic_class, service_level;
 };
 
 struct rs_error rs_rail_open(const struct rs_lib *lib, const struct rs_spec *spec, struct rs_rail **rail,
 			     struct rs_info *info);
-struct rs_error rs_rail_register(struct rs_rail *rail, void *memory, uint64_t size, uint32_t *rkey);
+/* The peer may write to the memory of a target only. */
+struct rs_error rs_rail_register(struct rs_rail *rail, void *memory, uint64_t size, uint32_t target, uint32_t *rkey);
 struct rs_error rs_rail_connect(struct rs_rail *rail, const struct rs_remote *remote);
+/* Prepares every queue pair for the writes that end the peer's bursts. */
+struct rs_error rs_rail_expect(struct rs_rail *rail);
+/* Waits until every queue pair has ended the burst with this pass: all that it wrote is in memory then. */
+struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *rail, uint32_t pass, int64_t limit);
+/* Moves the queue pairs to ERR: nothing that is still on the way arrives later. */
+void rs_rail_stop(struct rs_rail *rail);
+/* What the device reported about this rail since the last call: that it, its port or a queue pair failed. It does not
+ * wait. */
+struct rs_error rs_rail_event(struct rs_rail *rail);
 /* Frees the rail in any case, and returns the first failure. */
 struct rs_error rs_rail_close(struct rs_rail *rail);
 
@@ -79,52 +93,49 @@ struct rs_error rs_rail_close(struct rs_rail *rail);
 struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *rail, uint32_t n, int64_t limit, int64_t *sample,
 			   uint32_t *taken);
 
-struct rs_range {
-	int64_t at, length;
+/* What one rail carries in a burst. */
+struct rs_load {
+	int64_t chunk;  /* of one write */
+	int64_t cap;    /* bytes after which the burst ends, whatever was measured */
+	int64_t rtt;    /* of a small write */
+	int64_t ring;   /* bytes of the peer's memory that each queue pair owns */
+	uint32_t depth; /* writes in flight, over all queue pairs */
 };
 
 struct rs_plan {
-	int64_t total;           /* to write */
-	int64_t size;            /* of the buffer, and of the peer's */
-	int64_t chunk;           /* most of one write */
-	int64_t limit, deadline; /* since the start */
-	uint32_t depth;          /* writes in flight per rail */
-	uint32_t stealing;
+	int64_t window;         /* to measure, with every rail at full depth */
+	int64_t slow, deadline; /* since the start: no posts after the one, writes in flight are abandoned after the other */
+	uint32_t writes;        /* fewest within the measured time, per rail */
+	uint32_t software;      /* the kernel does the work of the devices */
+	uint32_t pass;          /* pages by which the source is shifted in the first pass over a ring */
+	const struct rs_load *load;
 };
 
 struct rs_part {
-	int64_t bytes, writes;
-	int64_t first, last; /* first post, last completion; since the start */
+	int64_t bytes;       /* completed */
+	int64_t measured;    /* of them, between two completions with every rail at full depth */
+	int64_t first, last; /* those two; since the start */
+	int64_t gap;         /* the longest time between two polls from first to last */
+	uint32_t disturbed;  /* the rail may have been idle in a gap: no figure */
+	int64_t written[RS_MAX_QPS];
 	struct rs_error error;
 };
 
 /* The state of a rail during a burst. */
-struct rs_share {
-	int64_t inflight; /* bytes posted and not completed */
-	int64_t done;     /* bytes completed */
-	int64_t age;      /* since its first post */
-	uint32_t writes;  /* in flight */
-	uint32_t window;  /* most writes in flight: 2, and one more per completion, up to the plan's depth */
-	uint32_t alive;
+struct rs_lane {
+	uint32_t inflight[RS_MAX_QPS], writes; /* per queue pair, and of the rail */
+	uint64_t first_id;                     /* wr_id: earlier ones are of another burst */
+	int64_t visited;                       /* when its completions were last taken */
+	int64_t pending, widest;               /* bytes completed and longest gap since part->last */
+	int64_t late_first, late_last;         /* by which part->first and part->last may be too late */
+	uint32_t waiting, counted;             /* writes completed since part->last, and before */
+	uint32_t ended;                        /* its last writes are posted: those with immediate */
 };
 
-struct rs_write {
-	uint64_t id; /* wr_id; 0: free */
-	struct rs_range range;
-};
-
-/* Writes plan->total bytes over n rails, and returns 0, -ECANCELED or -ETIMEDOUT. The caller gives the memory: share
- * for n rails, writes for plan->depth of each rail, and todo, which begins with the whole total when stealing, or with
- * a range per rail, and has room for all writes besides. What is left in writes and todo has not completed. Another
- * thread may set cancelled, and read the bytes completed per rail in progress. */
+/* Keeps n rails at full depth for a time, measures what each carries, and returns 0, -ECANCELED or -ETIMEDOUT. The
+ * caller gives the memory. A rail that fails ends the burst for all: what they share has changed. Another thread may
+ * set cancelled, and read the bytes completed per rail in progress. */
 int32_t rs_burst(const int32_t *cancelled, int64_t *progress, struct rs_rail **rail, uint32_t n,
-		 const struct rs_plan *plan, struct rs_part *part, struct rs_share *share, struct rs_write *writes,
-		 struct rs_range *todo);
-
-/* ---- scheduling: claim.c; runs without a device ---- */
-
-/* How many of the unclaimed bytes rail i of n writes next; 0: none now. left is the time until the plan's limit. */
-int64_t rs_claim(const struct rs_share *share, uint32_t n, uint32_t i, int64_t unclaimed, int64_t left,
-		 const struct rs_plan *plan);
+		 const struct rs_plan *plan, struct rs_part *part, struct rs_lane *lane);
 
 #endif

@@ -7,6 +7,9 @@ package verbs
 
 import (
 	"errors"
+	"hash/fnv"
+	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,8 +23,9 @@ type Spec struct {
 	Device     string // name in libibverbs and sysfs: mlx5_0
 	Port       int    // from 1
 	GIDIndex   int    // entry of the port's GID table, from 0
-	QueuePairs int    // to the peer, 1 to 16
+	QueuePairs int    // to the peer, 1 to [rail.MaxQueuePairs]
 	Depth      int    // writes in flight over all queue pairs, 1 to 1024
+	PKey       uint16 // InfiniBand partition, without bit 15 also as its limited member; 0: the port's first
 }
 
 // PortActive is a port state: enum ibv_port_state of rdma-core's libibverbs/verbs.h.
@@ -38,7 +42,19 @@ type Attr struct {
 	PathMTU      int   // bytes: 256, 512, 1024, 2048, 4096
 	Timeout      uint8 // of an acknowledgement: 4.096 µs × 2^Timeout; 1 to 31 (IBTA 9.7.6.1.3)
 	RetryCount   uint8 // 0 to 7
-	TrafficClass uint8 // DSCP<<2
+	TrafficClass uint8 // DSCP<<2 and ECN
+	ServiceLevel uint8 // 0 to 15; of RoCE, the priority where a VLAN has one
+}
+
+// flowLabel returns the 20 bits that, from one GID to another, stand for the queue pair with this index in hashes of
+// switches: on RoCE v2 the kernel makes the UDP source port of them (rdma_flow_label_to_udp_sport in ib_verbs.h). They
+// are the same in each round, so that figures of one path are compared. 0 would leave the choice to the driver.
+func flowLabel(from, to netip.Addr, index int) uint32 {
+	h := fnv.New32a()
+	a, b := from.As16(), to.As16()
+	_, _ = h.Write(slices.Concat(a[:], b[:], []byte{byte(index)}))
+	sum := h.Sum32()
+	return max((sum^sum>>20)&0xfffff, 1)
 }
 
 // TimeoutExponent returns the smallest [Attr] timeout, between min and max, that is not shorter than inFlight.

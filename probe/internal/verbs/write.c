@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "rail.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -38,30 +39,93 @@ struct rs_error rs_usable(struct rs_rail *r)
 	return r->failed;
 }
 
-uint64_t rs_wr_id(struct rs_rail *r, uint32_t slot)
+static struct rs_error post(struct rs_rail *r, uint32_t q, struct ibv_send_wr *wr)
 {
-	return ++r->posts << 16 | slot;
-}
-
-struct rs_error rs_post(struct rs_rail *r, uint64_t id, struct rs_range range)
-{
-	struct ibv_sge sge = {.addr = (uintptr_t)r->mr->addr + (uint64_t)range.at,
-			      .length = (uint32_t)range.length,
-			      .lkey = r->mr->lkey};
-	struct ibv_send_wr *bad, wr = {
-		.wr_id = id,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = IBV_SEND_SIGNALED | (sge.length <= r->max_inline ? IBV_SEND_INLINE : 0),
-		.wr.rdma = {.remote_addr = r->remote_addr + (uint64_t)range.at, .rkey = r->rkey},
-	};
+	struct ibv_send_wr *bad;
+	wr->wr_id = ++r->posts * RS_MAX_QPS + q;
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->wr.rdma.rkey = r->rkey;
 	errno = 0;
-	int rc = ibv_post_send(r->qp[r->posts % r->spec.qps], &wr, &bad);
+	int rc = ibv_post_send(r->qp[q], wr, &bad);
 	if (rc == 0)
 		return (struct rs_error){0};
 	int32_t err = rc == -1 && errno ? errno : abs(rc);
 	return rs_fail(r, (struct rs_error){.op = "post write", .err = -err});
+}
+
+struct rs_error rs_post(struct rs_rail *r, uint32_t q, int64_t length)
+{
+	/* Place in package transfer: the target looks there. */
+	int64_t slots = r->ring / length > 0 ? r->ring / length : 1, i = r->written[q]++;
+	int64_t at = i % slots * length, source = (i % slots * 61 + i / slots + r->pass) % RS_SHIFTS * RS_PAGE;
+	struct ibv_sge sge = {.addr = (uintptr_t)r->mr->addr + (uint64_t)source,
+			      .length = (uint32_t)length,
+			      .lkey = r->mr->lkey};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = sge.length <= r->max_inline ? IBV_SEND_INLINE : 0,
+		.wr.rdma = {.remote_addr = r->remote_addr + (uint64_t)(q * r->ring + at)},
+	};
+	return post(r, q, &wr);
+}
+
+struct rs_error rs_post_last(struct rs_rail *r, uint32_t q)
+{
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htonl((uint32_t)r->pass),
+		.wr.rdma = {.remote_addr = r->remote_addr},
+	};
+	return post(r, q, &wr);
+}
+
+static struct rs_error receive(struct rs_rail *r, uint32_t q)
+{
+	struct ibv_recv_wr *bad, wr = {.wr_id = q};
+	errno = 0;
+	int rc = ibv_post_recv(r->qp[q], &wr, &bad);
+	if (rc == 0)
+		return (struct rs_error){0};
+	return (struct rs_error){.op = "post receive", .err = -(rc == -1 && errno ? errno : abs(rc))};
+}
+
+struct rs_error rs_rail_expect(struct rs_rail *r)
+{
+	struct rs_error e = {0};
+	for (uint32_t i = 0; i < r->spec.qps * RS_RECEIVES && !e.op; i++)
+		e = receive(r, i % r->spec.qps);
+	return e;
+}
+
+struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uint32_t pass, int64_t limit)
+{
+	int64_t start = rs_now();
+	for (uint32_t missing = (1u << r->spec.qps) - 1; missing;) {
+		struct ibv_wc wc;
+		int n = ibv_poll_cq(r->arrive, 1, &wc);
+		int64_t waited = rs_now() - start;
+		if (n < 0)
+			return (struct rs_error){.op = "poll CQ", .err = -EIO};
+		if (n > 0 && wc.status != IBV_WC_SUCCESS)
+			return rs_completion(&wc);
+		if (n > 0) {
+			uint32_t q = (uint32_t)wc.wr_id % RS_MAX_QPS;
+			struct rs_error e = receive(r, q);
+			if (e.op)
+				return e;
+			if (ntohl(wc.imm_data) == pass) /* else of a burst that nobody asked about */
+				missing &= ~(1u << q);
+		} else if (waited > limit) {
+			return (struct rs_error){.op = "write", .err = -ETIMEDOUT};
+		} else if (rs_cancelled(cancelled)) {
+			return (struct rs_error){.op = "write", .err = -ECANCELED};
+		} else {
+			rs_relax(waited);
+		}
+	}
+	return (struct rs_error){0};
 }
 
 struct rs_error rs_completion(const struct ibv_wc *wc)
@@ -105,11 +169,10 @@ struct rs_error rs_latency(const int32_t *cancelled, struct rs_rail *r, uint32_t
 		if (rs_cancelled(cancelled))
 			return (struct rs_error){.op = "write", .err = -ECANCELED};
 		uint32_t at = i < WARMUP ? 0 : i - WARMUP;
-		uint64_t id = rs_wr_id(r, 0);
 		int64_t posted = rs_now();
-		e = rs_post(r, id, (struct rs_range){.length = 8});
+		e = rs_post(r, 0, 8);
 		if (!e.op)
-			e = await(cancelled, r, id, posted, limit, &t);
+			e = await(cancelled, r, r->posts * RS_MAX_QPS, posted, limit, &t);
 		if (e.op) {
 			rs_rail_stop(r);
 			return e;

@@ -3,7 +3,6 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -90,11 +89,9 @@ func twoEnds(t *testing.T) (f *fakeverbs.Fabric, a, b *Worker) {
 	return f, a, b
 }
 
-const size = 1 << 20
-
 func openArgs(i int) OpenArgs {
 	gid := netip.AddrFrom16(netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i)).As16())
-	return OpenArgs{Transport: RDMA, Buffer: size, Depth: 4, QueuePairs: 1,
+	return OpenArgs{Transport: RDMA, Target: i == 2, Buffer: size, Seed: seed, Depth: 4, QueuePairs: 1,
 		Rails: []RailArg{{Name: "0", Device: "mlx5_0", Port: 1, GIDIndex: 3, GID: gid}}}
 }
 
@@ -121,11 +118,6 @@ func open(t *testing.T, w *Worker, args OpenArgs) (*Session, Opened) {
 		t.Fatal(err, o.Ends)
 	}
 	return s, o
-}
-
-func burst(ctx context.Context, s *Session, total int64) (BurstDone, error) {
-	return s.Burst(ctx, failure.StageSolo, BurstArgs{Rails: []string{"0"}, Total: total, Chunk: 64 << 10, Depth: 4,
-		Seed: 7, Limit: 20 * time.Second, Deadline: 20 * time.Second}, nil)
 }
 
 // reason returns the reason of an error, which is always a failure.

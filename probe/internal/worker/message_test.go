@@ -154,7 +154,7 @@ func tame(in []byte) bool {
 		var c ConnectArgs
 		_ = json.Unmarshal(r.Args, &o)
 		_ = json.Unmarshal(r.Args, &c)
-		if o.Buffer > 1<<20 && o.Buffer <= MaxBuffer {
+		if o.Buffer > 1<<20 && o.Buffer <= MaxMemory {
 			return false
 		}
 		for _, rail := range c.Rails {
@@ -182,10 +182,11 @@ func FuzzServe(f *testing.F) {
 		`{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],`+
 			`"buffer":4096,"depth":1,"queue_pairs":1}}`))
 	f.Add(all(target,
-		`{"id":2,"op":"verify","args":{"seed":1,"ranges":[{"offset":0,"length":65536},{"offset":-1,"length":9}]}}`,
+		`{"id":2,"op":"verify","args":{"seed":1,"pass":67,"rails":[{"rail":"0","chunk":4096,"writes":[17]}],"stop":["1"]}}`,
+		`{"id":2,"op":"verify","args":{"seed":2,"pass":1,"rails":[{"rail":"0","chunk":1,"writes":[9223372036854775807]}]}}`,
 		`{"id":3,"op":"close"}`))
 	f.Add(all(asker, `{"id":2,"op":"connect","args":{"rails":[{"name":"0","tcp":"127.0.0.1:1"},{"name":"1"}]}}`,
-		`{"id":3,"op":"burst","args":{"rails":["0"],"total":65536,"chunk":4096,"depth":1,"limit":1,"deadline":1000000}}`,
+		`{"id":3,"op":"burst","args":{"loads":[{"rail":"0","chunk":4096,"cap":65536,"depth":1}],"slow":1,"deadline":1000000}}`,
 		`{"id":4,"op":"latency","args":{"rail":"0","n":3,"limit":1}}`, `{"id":5,"op":"tcp_info"}`,
 		`{"id":6,"op":"cancel"}`, `{"id":6,"op":"close"}`))
 	f.Add(all(`{"id":9,"op":"cancel"}`, `{"id":9,"op":"burst"}`, `{"id":9,"op":"verify","args":7}`,

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/transfer"
 )
@@ -34,7 +35,7 @@ type (
 	BurstArgs = transfer.BurstArgs
 	BurstDone = transfer.BurstDone
 	BurstRail = transfer.BurstRail
-	Range     = transfer.Range
+	Load      = transfer.Load
 	TCPInfo   = transfer.TCPInfo
 )
 
@@ -54,11 +55,13 @@ type OpenArgs struct {
 	Transport  string    `json:"transport"`
 	Target     bool      `json:"target"` // the peer writes here
 	Rails      []RailArg `json:"rails"`
-	Buffer     int64     `json:"buffer"` // bytes
+	Buffer     int64     `json:"buffer"` // bytes of memory of each rail at the target
+	Seed       uint64    `json:"seed"`   // of an asker's source
 	Depth      int       `json:"depth"`
-	QueuePairs int       `json:"queue_pairs"`   // queue pairs, or TCP connections, per rail
-	Key        []byte    `json:"key,omitempty"` // 32 bytes that both ends know, for TCP
-	Grant      int64     `json:"grant"`         // bytes that a TCP target accepts; RDMA cannot refuse bytes
+	QueuePairs int       `json:"queue_pairs"`    // queue pairs, or TCP connections, per rail
+	PKey       uint16    `json:"pkey,omitempty"` // of queue pairs on InfiniBand; 0: the port's first
+	Key        []byte    `json:"key,omitempty"`  // 32 bytes that both ends know, for TCP
+	Grant      int64     `json:"grant"`          // bytes that a TCP target accepts; RDMA cannot refuse bytes
 }
 
 // RailArg is this node's end of a rail.
@@ -68,6 +71,7 @@ type RailArg struct {
 	Port     int        `json:"port,omitempty"`
 	GIDIndex int        `json:"gid_index"`
 	GID      netip.Addr `json:"gid"`              // expected at GIDIndex; zero: any
+	NUMANode int        `json:"numa_node"`        // of the device; -1: unknown
 	Local    netip.Addr `json:"local"`            // TCP: source address
 	Netdev   string     `json:"netdev,omitempty"` // TCP: interface
 }
@@ -83,6 +87,7 @@ type ConnectArgs struct {
 	Rails        []ConnectRail `json:"rails"`
 	RetryCount   uint8         `json:"retry_count"`
 	TrafficClass uint8         `json:"traffic_class"`
+	ServiceLevel uint8         `json:"service_level"`
 }
 
 // ConnectRail is one of them.
@@ -111,16 +116,26 @@ type Latencies struct {
 	Samples []time.Duration `json:"samples"`
 }
 
-// VerifyArgs ask a target to compare ranges of its buffer with a pattern.
+// VerifyArgs ask a target to compare its memory with what a burst wrote.
 type VerifyArgs struct {
-	Seed   uint64  `json:"seed"`
-	Ranges []Range `json:"ranges"`
+	Seed  uint64       `json:"seed"`  // of the source
+	Pass  int          `json:"pass"`  // of the burst
+	Rails []VerifyRail `json:"rails"` // that completed it
+	Stop  []string     `json:"stop"`  // rails that failed: nothing may arrive on them any more
+}
+
+// VerifyRail is what a burst wrote over one rail.
+type VerifyRail struct {
+	Rail   string  `json:"rail"`
+	Chunk  int64   `json:"chunk"`
+	Writes []int64 `json:"writes"` // by queue pair or connection
 }
 
 // Verified is the answer.
 type Verified struct {
-	Mismatch int64 `json:"mismatch"` // offset of the first wrong byte; -1: none
-	Bytes    int64 `json:"bytes"`    // compared
+	Rail     string `json:"rail,omitempty"` // the first with a wrong byte
+	Mismatch int64  `json:"mismatch"`       // its offset in the rail's memory; -1: none
+	Bytes    int64  `json:"bytes"`          // compared
 }
 
 // Intake is what a target received over TCP.
@@ -131,8 +146,14 @@ type Intake struct {
 
 // Bounds of a session.
 const (
-	MaxRails   = 64
-	MaxBuffer  = 1 << 30
-	maxSamples = 100_000
-	maxRanges  = 4096
+	MaxRails      = 64
+	MaxQueuePairs = rail.MaxQueuePairs
+	MaxDepth      = 1024      // writes in flight per rail
+	MaxMemory     = 512 << 20 // bytes of a target, over all rails
+	maxSamples    = 100_000
+	MaxRepeats    = 3  // of a burst that was disturbed
+	maxPasses     = 67 // over a ring in one burst: no two bursts write the same to a place
+	maxPass       = 1 << 30
+	maxWrites     = 1 << 40
+	arriveTime    = 2 * time.Second // for the end of a burst whose writes completed
 )

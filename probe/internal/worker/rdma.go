@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,15 +37,15 @@ func (v *verbsLibrary) info(path string) (info Info) {
 
 // rdmaEngine is a session over queue pairs.
 type rdmaEngine struct {
-	buffer *verbs.Buffer
-	rails  map[string]*verbs.Rail
+	rails map[string]*verbs.Rail
+	nodes map[string]int // NUMA node of each
 
 	canceled atomic.Bool
 	run      atomic.Pointer[verbs.Run] // in progress
 }
 
-// open registers one buffer on every rail that opens. The others have a failure in their end.
-func (v *verbsLibrary) open(path string, args OpenArgs) (engine, []End, error) {
+// open opens the rails, each with its memory. Those that fail have a failure in their end.
+func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte) (engine, []End, error) {
 	lib, err := v.load(path)
 	if err != nil {
 		return nil, nil, err
@@ -52,33 +53,46 @@ func (v *verbsLibrary) open(path string, args OpenArgs) (engine, []End, error) {
 	if err := lib.Check(); err != nil {
 		return nil, nil, err
 	}
-	hugePages(true)
-	buffer, err := verbs.NewBuffer(int(args.Buffer))
-	hugePages(false)
-	if err != nil {
-		return nil, nil, err
-	}
-	e, ends := &rdmaEngine{buffer: buffer, rails: map[string]*verbs.Rail{}}, make([]End, len(args.Rails))
-	for i, r := range args.Rails {
-		rail, err := openRail(lib, r, args, buffer)
-		if err != nil {
+	e, ends := &rdmaEngine{rails: map[string]*verbs.Rail{}, nodes: map[string]int{}}, make([]End, len(args.Rails))
+	rails := make([]*verbs.Rail, len(args.Rails))
+	atOnce(len(rails), func(i int) {
+		r := args.Rails[i]
+		var err error
+		if rails[i], err = openRail(lib, r, args, memory[r.Name]); err != nil {
 			ends[i].Failure = failure.As("", err)
 			ends[i].Failure.Rail = r.Name
 		} else {
-			e.rails[r.Name], ends[i] = rail, rail.Info().End
+			ends[i] = rails[i].Info().End
 		}
 		ends[i].Name = r.Name
+	})
+	for i, r := range rails {
+		if r != nil {
+			e.rails[args.Rails[i].Name], e.nodes[args.Rails[i].Name] = r, args.Rails[i].NUMANode
+		}
 	}
 	return e, ends, nil
 }
 
-func openRail(lib *verbs.Library, r RailArg, args OpenArgs, buffer *verbs.Buffer) (*verbs.Rail, error) {
+// atOnce calls fn for each of n rails, all at the same time: an address that is not resolved costs each a second. Verbs
+// are safe for concurrent use, and rails share no device's context.
+func atOnce(n int, fn func(i int)) {
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { fn(i) })
+	}
+	calls.Wait()
+}
+
+func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory []byte) (*verbs.Rail, error) {
 	rail, err := lib.OpenRail(verbs.Spec{Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex,
-		QueuePairs: args.QueuePairs, Depth: args.Depth})
+		QueuePairs: args.QueuePairs, Depth: args.Depth, PKey: args.PKey})
 	if err != nil {
 		return nil, err
 	}
-	err = rail.Register(buffer)
+	if err = rail.Register(memory, args.Target); err == nil && args.Target {
+		err = rail.Expect()
+	}
 	info := rail.Info()
 	switch {
 	case err != nil:
@@ -96,7 +110,6 @@ func openRail(lib *verbs.Library, r RailArg, args OpenArgs, buffer *verbs.Buffer
 	return rail, nil
 }
 
-func (e *rdmaEngine) bytes() []byte      { return e.buffer.Bytes() }
 func (e *rdmaEngine) tcpInfo() []TCPInfo { return nil }
 func (e *rdmaEngine) intake() Intake     { return Intake{} }
 
@@ -107,8 +120,8 @@ func (e *rdmaEngine) rail(name string) (*verbs.Rail, error) {
 	return nil, failure.New("", failure.Other, "unknown rail %q", name)
 }
 
-// Bounds of the transport's timeout for an acknowledgement, as exponents: 67 ms, the usual value, and 1 s, so that a
-// dead path is found within ten seconds.
+// Bounds of the transport's timeout for an acknowledgement, as exponents: 67 ms, the usual value, or what the peer's
+// device may need, and 1 s, so that a dead path is found within ten seconds.
 const (
 	minTimeout = 14
 	maxTimeout = 18
@@ -116,10 +129,12 @@ const (
 
 func (e *rdmaEngine) connect(args ConnectArgs) Connected {
 	var c Connected
-	for _, r := range args.Rails {
-		if err := e.connectRail(r, args); err != nil {
+	errs := make([]error, len(args.Rails))
+	atOnce(len(errs), func(i int) { errs[i] = e.connectRail(args.Rails[i], args) })
+	for i, err := range errs {
+		if err != nil {
 			f := failure.As("", err)
-			f.Rail = r.Name
+			f.Rail = args.Rails[i].Name
 			c.Failures = append(c.Failures, *f)
 		}
 	}
@@ -134,8 +149,9 @@ func (e *rdmaEngine) connectRail(r ConnectRail, args ConnectArgs) error {
 	if !r.Remote.GID.IsValid() {
 		return failure.New("", failure.Protocol, "the peer sent no GID")
 	}
-	return rail.Connect(r.Remote, verbs.Attr{PathMTU: r.PathMTU, RetryCount: args.RetryCount,
-		Timeout: verbs.TimeoutExponent(r.InFlight, minTimeout, maxTimeout), TrafficClass: args.TrafficClass})
+	timeout := verbs.TimeoutExponent(r.InFlight, max(minTimeout, min(r.Remote.AckDelay, maxTimeout)), maxTimeout)
+	return rail.Connect(r.Remote, verbs.Attr{PathMTU: r.PathMTU, RetryCount: args.RetryCount, Timeout: timeout,
+		TrafficClass: args.TrafficClass, ServiceLevel: args.ServiceLevel})
 }
 
 // begin returns a run that cancel and progress know of until end is called.
@@ -155,7 +171,8 @@ func (e *rdmaEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	}
 	run, end := e.begin(1)
 	defer end()
-	samples, err := run.Latency(rail, args.N, args.Limit)
+	var samples []time.Duration
+	onNode(nodesDir, e.nodes[args.Rail], func() { samples, err = run.Latency(rail, args.N, args.Limit) })
 	if f := failure.As("", err); f != nil {
 		f.Rail = args.Rail
 		return nil, f
@@ -163,17 +180,34 @@ func (e *rdmaEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	return samples, nil
 }
 
-func (e *rdmaEngine) burst(args BurstArgs) (BurstDone, error) {
-	rails := make([]*verbs.Rail, len(args.Rails))
-	for i, name := range args.Rails {
-		var err error
-		if rails[i], err = e.rail(name); err != nil {
+func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error) {
+	rails, nodes := make([]*verbs.Rail, len(args.Loads)), make([]int, len(args.Loads))
+	for i, l := range args.Loads {
+		if rails[i], err = e.rail(l.Rail); err != nil {
 			return BurstDone{}, err
 		}
+		nodes[i] = e.nodes[l.Rail]
 	}
 	run, end := e.begin(len(rails))
 	defer end()
-	return run.Burst(rails, e.buffer, args)
+	onNode(nodesDir, mostOf(nodes), func() { done, err = run.Burst(rails, args) })
+	return done, err
+}
+
+func (e *rdmaEngine) arrived(name string, pass int) error {
+	rail, err := e.rail(name)
+	if err != nil {
+		return err
+	}
+	run, end := e.begin(1)
+	defer end()
+	return run.Arrived(rail, pass, arriveTime)
+}
+
+func (e *rdmaEngine) stopRail(name string) {
+	if rail := e.rails[name]; rail != nil {
+		rail.Stop()
+	}
 }
 
 func (e *rdmaEngine) progress() []int64 {
@@ -197,5 +231,5 @@ func (e *rdmaEngine) close() error {
 			errs = append(errs, fmt.Errorf("rail %s: %w", name, err))
 		}
 	}
-	return errors.Join(append(errs, e.buffer.Close())...)
+	return errors.Join(errs...)
 }

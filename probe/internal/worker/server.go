@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,11 +12,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/resident"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/pattern"
+	"github.com/railscope/railscope/probe/internal/transfer"
+	"github.com/railscope/railscope/probe/internal/verbs"
 )
 
 // engine is the transport of a session, in the worker process. All methods but cancel and progress are called by one
@@ -23,10 +27,11 @@ import (
 type engine interface {
 	connect(ConnectArgs) Connected
 	latency(LatencyArgs) ([]time.Duration, error)
-	burst(BurstArgs) (BurstDone, error) // an error beside results of rails is dropped: their failures say more
+	burst(source []byte, args BurstArgs) (BurstDone, error) // an error beside results of rails is dropped
+	arrived(rail string, pass int) error                    // returns when a target has all of a burst
+	stopRail(name string)                                   // nothing arrives at a target any more
 	tcpInfo() []TCPInfo
 	intake() Intake // valid after close
-	bytes() []byte  // the buffer
 	progress() []int64
 	cancel()
 	close() error
@@ -59,6 +64,14 @@ type server struct {
 	simulation *Simulation // replaces libibverbs and the network; nil: none
 	verbs      verbsLibrary
 	idle       chan struct{} // closed when serve has returned and the last request has ended
+
+	// Of the session; only the current request uses them.
+	buffers []*verbs.Buffer   // all memory
+	memory  map[string][]byte // registered on each rail: a target's part, which its peer writes to, or an asker's source
+	sources [][]byte          // of everything that an asker writes, one on each NUMA node; what a target compares with
+	seed    *uint64           // of sources; nil: they are not filled
+	streams int               // queue pairs or connections of a rail
+	pass    int               // of the last burst
 
 	mu       sync.Mutex // protects all following fields, and writing to out
 	out      io.Writer
@@ -186,31 +199,103 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	switch {
 	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
 		return opened, failure.New("", failure.Other, "%d rails: 1 to %d are possible", len(args.Rails), MaxRails)
-	case args.Buffer < pattern.Word || args.Buffer > MaxBuffer:
-		return opened, failure.New("", failure.Other, "a buffer of %d bytes: %d to %d are possible", args.Buffer,
-			pattern.Word, MaxBuffer)
+	case args.QueuePairs < 1 || args.QueuePairs > MaxQueuePairs || args.Depth < 1 || args.Depth > MaxDepth:
+		return opened, failure.New("", failure.Other, "%d writes in flight over %d queue pairs", args.Depth, args.QueuePairs)
+	case args.Buffer < transfer.Page || args.Buffer > MaxMemory/int64(len(args.Rails)):
+		return opened, failure.New("", failure.Other, "%d bytes for each of %d rails: %d to %d are possible", args.Buffer,
+			len(args.Rails), transfer.Page, MaxMemory/len(args.Rails))
 	}
 	for i, r := range args.Rails {
 		if slices.ContainsFunc(args.Rails[:i], func(o RailArg) bool { return o.Name == r.Name }) {
 			return opened, failure.New("", failure.Other, "two rails with the name %.40q", r.Name)
 		}
 	}
+	if err := s.allocate(args); err != nil {
+		return opened, err
+	}
 	var e engine
 	switch {
 	case s.simulation != nil:
-		e, opened, err = s.simulation.open(args)
+		e, opened, err = s.simulation.open(args, s.memory)
 	case args.Transport == TCP:
-		e, opened, err = openTCP(args, netip.Addr{})
+		e, opened, err = openTCP(args, s.memory, netip.Addr{})
 	default:
-		e, opened.Ends, err = s.verbs.open(s.library, args)
+		e, opened.Ends, err = s.verbs.open(s.library, args, s.memory)
 	}
 	if err != nil {
-		return Opened{}, err
+		return Opened{}, errors.Join(err, s.release())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.engine = e
 	return opened, nil
+}
+
+// allocate maps the memory of a session, for each rail on the NUMA node of its device.
+func (s *server) allocate(args OpenArgs) (err error) {
+	hugePages(true)
+	defer hugePages(false)
+	s.seed, s.pass, s.streams, s.memory = nil, 0, args.QueuePairs, map[string][]byte{}
+	buffer := func(node, size int) []byte {
+		var b *verbs.Buffer
+		onNode(nodesDir, node, func() { b, err = verbs.NewBuffer(size) })
+		if err != nil {
+			return nil
+		}
+		s.buffers = append(s.buffers, b)
+		return b.Bytes()
+	}
+	rails := map[int][]string{} // by node
+	for _, r := range args.Rails {
+		rails[r.NUMANode] = append(rails[r.NUMANode], r.Name)
+	}
+	if args.Target {
+		s.sources = append(s.sources, buffer(-1, transfer.SourceLen))
+	}
+	for node, names := range rails {
+		if err != nil {
+			break
+		}
+		if !args.Target {
+			s.sources = append(s.sources, buffer(node, transfer.SourceLen))
+			for _, name := range names {
+				s.memory[name] = s.sources[len(s.sources)-1]
+			}
+			continue
+		}
+		part := buffer(node, int(args.Buffer)*len(names))
+		for i := 0; i < len(names) && err == nil; i++ {
+			s.memory[names[i]] = part[int64(i)*args.Buffer:][:args.Buffer]
+		}
+	}
+	if err != nil {
+		return errors.Join(err, s.release())
+	}
+	if !args.Target {
+		s.fill(args.Seed)
+	}
+	return nil
+}
+
+// fill fills the sources, unless they are.
+func (s *server) fill(seed uint64) {
+	if s.seed != nil && *s.seed == seed {
+		return
+	}
+	for _, source := range s.sources {
+		pattern.Fill(source, seed, 0)
+	}
+	s.seed = &seed
+}
+
+// release unmaps the memory of a session.
+func (s *server) release() error {
+	var errs []error
+	for _, b := range s.buffers {
+		errs = append(errs, b.Close())
+	}
+	s.buffers, s.sources, s.memory = nil, nil, nil
+	return errors.Join(errs...)
 }
 
 // close ends the session, and returns what it received.
@@ -224,6 +309,7 @@ func (s *server) close() (Intake, error) {
 	s.mu.Lock()
 	s.engine = nil
 	s.mu.Unlock()
+	err = errors.Join(err, s.release())
 	debug.FreeOSMemory()
 	return in, err
 }
@@ -231,37 +317,47 @@ func (s *server) close() (Intake, error) {
 // progressInterval is how often a burst reports its progress.
 const progressInterval = 50 * time.Millisecond
 
-// burst fills the buffer with the burst's pattern, and moves it.
-func (s *server) burst(id uint64, args BurstArgs) (BurstDone, error) {
-	buf := s.engine.bytes()
-	switch {
-	case args.Total < 1 || args.Chunk < 1 || args.Depth < 1 || args.Chunk > int64(len(buf)):
-		return BurstDone{}, failure.New("", failure.Other,
-			"a burst of %d bytes in chunks of %d, %d in flight, from a buffer of %d", args.Total, args.Chunk,
-			args.Depth, len(buf))
-	case len(args.Rails) == 0 || len(args.Rails) > MaxRails:
-		return BurstDone{}, failure.New("", failure.Other, "a burst over %d rails", len(args.Rails))
+// burst makes a burst, and repeats one that was disturbed while there is time. Each try shifts the source by other pages.
+func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
+	if len(args.Loads) == 0 || len(args.Loads) > MaxRails {
+		return res, failure.New("", failure.Other, "a burst over %d rails", len(args.Loads))
 	}
-	pattern.Fill(buf[:min(args.Total, int64(len(buf)))], args.Seed, 0)
+	for i, l := range args.Loads {
+		if slices.ContainsFunc(args.Loads[:i], func(o Load) bool { return o.Rail == l.Rail }) {
+			return res, failure.New("", failure.Other, "a burst over rail %.40q twice", l.Rail)
+		}
+	}
+	earlier := make([]atomic.Int64, len(args.Loads)) // bytes of earlier tries
 	done := make(chan struct{})
 	var reporting sync.WaitGroup
-	reporting.Go(func() { s.report(id, done) })
-	res, err := s.engine.burst(args)
+	reporting.Go(func() { s.report(id, earlier, done) })
+	for end, try := time.Now().Add(args.Deadline), 0; ; try++ {
+		s.pass += maxPasses
+		args.Pass, args.Deadline = s.pass, time.Until(end)
+		res, err = s.engine.burst(s.sources[0], args)
+		if err != nil || res.Failed() || !res.Disturbed() || try == MaxRepeats || time.Until(end) < args.Slow {
+			break
+		}
+		for i, r := range res.Rails {
+			earlier[i].Add(r.Bytes)
+		}
+	}
 	close(done)
 	reporting.Wait()
-	if len(res.Rails) > 0 {
+	if res.Pass = s.pass; len(res.Rails) > 0 {
 		err = nil
 	}
-	for i, r := range res.Rails {
-		if r.Failure != nil {
-			r.Failure.Rail = args.Rails[i]
+	for i := range res.Rails {
+		res.Rails[i].Bytes += earlier[i].Load()
+		if f := res.Rails[i].Failure; f != nil {
+			f.Rail = args.Loads[i].Rail
 		}
 	}
 	return res, err
 }
 
-// report sends progress of the current burst until it is done.
-func (s *server) report(id uint64, done <-chan struct{}) {
+// report sends progress of the current burst until it is done. earlier is what its earlier tries moved, by rail.
+func (s *server) report(id uint64, earlier []atomic.Int64, done <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for {
@@ -272,6 +368,9 @@ func (s *server) report(id uint64, done <-chan struct{}) {
 			s.mu.Lock()
 			at := monotonic()
 			if bytes := s.engine.progress(); bytes != nil { // else it has ended meanwhile
+				for i := range min(len(bytes), len(earlier)) {
+					bytes[i] += earlier[i].Load()
+				}
 				_ = writeMessage(s.out, response{ID: id, Progress: bytes, At: at}) // serve sees the connection end
 			}
 			s.mu.Unlock()
@@ -279,26 +378,52 @@ func (s *server) report(id uint64, done <-chan struct{}) {
 	}
 }
 
-// verify looks for the pattern in the ranges of the buffer that the peer claims to have written.
+// verify compares the memory of rails with what the peer claims to have written in a burst.
 func (s *server) verify(args VerifyArgs) (Verified, error) {
-	buf := s.engine.bytes()
-	if len(args.Ranges) > maxRanges {
-		return Verified{}, failure.New("", failure.Other, "%d ranges to verify: at most %d are possible",
-			len(args.Ranges), maxRanges)
+	if args.Pass < 0 || args.Pass > maxPass {
+		return Verified{}, failure.New("", failure.Other, "verify a burst with pass %d", args.Pass)
 	}
+	for _, rail := range args.Stop {
+		s.engine.stopRail(rail)
+	}
+	s.fill(args.Seed)
 	v := Verified{Mismatch: -1}
-	end := int64(0) // of the previous range: no byte is compared twice
-	for _, r := range args.Ranges {
-		size := int64(len(buf))
-		if r.Offset < end || r.Length < 0 || r.Offset > size || r.Length > size-r.Offset || r.Offset%pattern.Word != 0 {
-			return Verified{}, failure.New("", failure.Other, "verify %d bytes at %d of a buffer of %d, after %d bytes",
-				r.Length, r.Offset, size, end)
+	for _, r := range args.Rails {
+		memory := s.memory[r.Rail]
+		if r.Chunk < 1 || r.Chunk > transfer.MaxChunk || len(r.Writes) != s.streams ||
+			int64(len(memory)) < r.Chunk*int64(len(r.Writes)) {
+			return Verified{}, failure.New("", failure.Other, "verify chunks of %d bytes of %d queue pairs over %.40q", r.Chunk,
+				len(r.Writes), r.Rail)
 		}
-		end = r.Offset + r.Length
-		if at := pattern.Check(buf[r.Offset:end], args.Seed, r.Offset); at >= 0 && v.Mismatch < 0 {
-			v.Mismatch = at
+		if err := s.engine.arrived(r.Rail, args.Pass); err != nil {
+			return Verified{}, err
 		}
-		v.Bytes += r.Length
+		ring := int64(len(memory) / len(r.Writes))
+		for q, writes := range r.Writes {
+			at, n := s.compare(memory[int64(q)*ring:][:ring], r.Chunk, writes, args.Pass)
+			if v.Bytes += n; at >= 0 && v.Mismatch < 0 {
+				v.Rail, v.Mismatch = r.Rail, int64(q)*ring+at
+			}
+		}
 	}
 	return v, nil
+}
+
+// compare compares one ring with the last pass over each of its places. It returns the offset of the first wrong byte,
+// -1 if there is none, and how many bytes were compared.
+func (s *server) compare(ring []byte, chunk, writes int64, pass int) (wrong, n int64) {
+	slots := max(int64(len(ring))/chunk, 1)
+	wrong = -1
+	for i := max(min(writes, maxWrites)-slots, 0); i < min(writes, maxWrites); i++ {
+		at, from := transfer.Place(i, int64(len(ring)), chunk, pass)
+		got, want := ring[at:at+chunk], s.sources[0][from:from+chunk]
+		if n += chunk; wrong < 0 && !bytes.Equal(got, want) {
+			k := 0
+			for got[k] == want[k] {
+				k++
+			}
+			wrong = at + int64(k)
+		}
+	}
+	return wrong, n
 }

@@ -47,8 +47,8 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 const simulatedMTU = 4096
 
 // open opens a session over TCP. In place of queue pairs, the address of a target's memory is its port.
-func (s *Simulation) open(args OpenArgs) (engine, Opened, error) {
-	tcp, opened, err := openTCP(args, loopback)
+func (s *Simulation) open(args OpenArgs, memory map[string][]byte) (engine, Opened, error) {
+	tcp, opened, err := openTCP(args, memory, loopback)
 	if err != nil {
 		return nil, Opened{}, err
 	}
@@ -63,7 +63,7 @@ func (s *Simulation) open(args OpenArgs) (engine, Opened, error) {
 		}
 		end.PSNs = make([]uint32, args.QueuePairs)
 		end.GID, end.ActiveMTU, end.MaxMTU = args.Rails[i].GID, simulatedMTU, simulatedMTU
-		end.Addr = uint64(opened.TCPPort)
+		end.Addr, end.Size = uint64(opened.TCPPort), args.Buffer
 	}
 	return &simulatedEngine{tcp, s}, opened, nil
 }
@@ -98,9 +98,9 @@ func (e *simulatedEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	return e.tcpEngine.latency(args)
 }
 
-func (e *simulatedEngine) burst(args BurstArgs) (done BurstDone, err error) {
-	for _, rail := range args.Rails {
-		if f := e.fault(rail); f != nil {
+func (e *simulatedEngine) burst(source []byte, args BurstArgs) (done BurstDone, err error) {
+	for _, l := range args.Loads {
+		if f := e.fault(l.Rail); f != nil {
 			done.Rails = append(done.Rails, BurstRail{Failure: f})
 		}
 	}
@@ -108,7 +108,7 @@ func (e *simulatedEngine) burst(args BurstArgs) (done BurstDone, err error) {
 		return done, nil
 	}
 	defer e.s.Moved()
-	return e.tcpEngine.burst(args)
+	return e.tcpEngine.burst(source, args)
 }
 
 // fault returns why RDMA fails on a rail.

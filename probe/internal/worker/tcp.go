@@ -15,7 +15,6 @@ import (
 type tcpEngine struct {
 	args   OpenArgs
 	key    [32]byte
-	buffer []byte
 	target *tcp.Target // nil: an asker
 	conn   *tcp.Conn   // without lanes until connect
 
@@ -25,12 +24,12 @@ type tcpEngine struct {
 	stop context.CancelFunc
 }
 
-// openTCP opens the session. A target listens at an address, or at all if it is zero.
-func openTCP(args OpenArgs, at netip.Addr) (*tcpEngine, Opened, error) {
+// openTCP opens the session. A target has memory for each rail, and listens at an address, or at all if it is zero.
+func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine, Opened, error) {
 	if len(args.Key) != 32 {
 		return nil, Opened{}, failure.New("", failure.Other, "a key of %d bytes instead of 32", len(args.Key))
 	}
-	e := &tcpEngine{args: args, key: [32]byte(args.Key), buffer: make([]byte, args.Buffer), conn: new(tcp.Conn)}
+	e := &tcpEngine{args: args, key: [32]byte(args.Key), conn: new(tcp.Conn)}
 	opened := Opened{Ends: make([]End, len(args.Rails))}
 	for i, r := range args.Rails {
 		opened.Ends[i].Name = r.Name
@@ -43,8 +42,12 @@ func openTCP(args OpenArgs, at netip.Addr) (*tcpEngine, Opened, error) {
 	if args.Transport != TCP { // simulated RDMA, which cannot refuse bytes
 		granted = math.MaxInt64
 	}
+	var lanes [][]byte
+	for _, r := range args.Rails {
+		lanes = append(lanes, memory[r.Name])
+	}
 	var err error
-	if e.target, err = tcp.Listen(e.ctx, at, e.buffer, e.key, granted); err != nil {
+	if e.target, err = tcp.Listen(e.ctx, at, lanes, args.QueuePairs, e.key, granted); err != nil {
 		e.stop()
 		return nil, Opened{}, failure.As("", err)
 	}
@@ -66,7 +69,7 @@ func (e *tcpEngine) connect(args ConnectArgs) (c Connected) {
 		lanes = append(lanes, lane)
 	}
 	var failures []*failure.Failure
-	e.conn, failures = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.key)
+	e.conn, failures = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.args.Buffer, e.key)
 	for _, f := range failures {
 		if f != nil {
 			c.Failures = append(c.Failures, *f)
@@ -81,12 +84,14 @@ func (e *tcpEngine) latency(args LatencyArgs) ([]time.Duration, error) {
 	return e.conn.Latency(ctx, args.Rail, args.N)
 }
 
-func (e *tcpEngine) burst(args BurstArgs) (BurstDone, error) {
+func (e *tcpEngine) burst(source []byte, args BurstArgs) (BurstDone, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, max(args.Deadline, time.Millisecond))
 	defer cancel()
-	args.Chunk = min(args.Chunk, tcp.MaxChunk)
-	return e.conn.Burst(ctx, e.buffer, args)
+	return e.conn.Burst(ctx, source, args)
 }
+
+func (e *tcpEngine) arrived(string, int) error { return nil } // acknowledged is arrived
+func (e *tcpEngine) stopRail(string)           {}             // a connection that broke is closed
 
 func (e *tcpEngine) intake() Intake {
 	if e.target == nil || e.args.Transport != TCP {
@@ -97,7 +102,6 @@ func (e *tcpEngine) intake() Intake {
 }
 
 func (e *tcpEngine) tcpInfo() []TCPInfo { return e.conn.Info() }
-func (e *tcpEngine) bytes() []byte      { return e.buffer }
 func (e *tcpEngine) progress() []int64  { return e.conn.Progress() }
 func (e *tcpEngine) cancel()            { e.stop() }
 

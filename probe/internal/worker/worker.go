@@ -21,8 +21,10 @@ type Options struct {
 
 const (
 	quick         = 10 * time.Second // for an operation without a limit
-	grace         = 2 * time.Second  // after a deadline, before the process is killed
-	minBackoff    = time.Second      // RDMA is not tried after a crash; doubled each time
+	perRail       = time.Second      // more, to open, connect or close each rail: a kernel may do one after the other
+	perQueuePair  = 100 * time.Millisecond
+	grace         = 2 * time.Second // after a deadline, before the process is killed
+	minBackoff    = time.Second     // RDMA is not tried after a crash; doubled each time
 	maxBackoff    = 5 * time.Minute
 	maxUnkillable = 2 // killed processes that the kernel does not release
 )
@@ -86,10 +88,11 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 		return nil, Opened{}, err
 	}
 	s := &Session{worker: w, proc: p, rdma: args.Transport == RDMA}
-	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, quick, args)
+	s.setup = quick + time.Duration(len(args.Rails))*(perRail+time.Duration(args.QueuePairs)*perQueuePair)
+	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, s.setup, args)
 	if err != nil {
 		// The worker may have opened it: if it was canceled, or the answer is invalid.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), quick+grace)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.setup+grace)
 		defer cancel()
 		_ = s.Close(late)
 		return nil, Opened{}, err
@@ -180,7 +183,8 @@ type Session struct {
 	worker *Worker
 	proc   *process
 	rdma   bool
-	intake *Intake // of the whole session; nil before the end, and if the worker crashed
+	setup  time.Duration // longest time to open, connect or close the rails
+	intake *Intake       // of the whole session; nil before the end, and if the worker crashed
 }
 
 // call sends one request and waits for its answer until ctx is done or limit is over. Then it cancels the request, and
@@ -242,7 +246,7 @@ func ask[R any](ctx context.Context, s *Session, stage failure.Stage, op string,
 
 // Connect connects rails to the peer's ends.
 func (s *Session) Connect(ctx context.Context, args ConnectArgs) (Connected, error) {
-	return ask[Connected](ctx, s, failure.StageConnect, opConnect, quick, args)
+	return ask[Connected](ctx, s, failure.StageConnect, opConnect, s.setup, args)
 }
 
 // Latency measures one rail.
@@ -292,7 +296,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.proc.ended() {
 		return nil // the kernel closed everything
 	}
-	in, err := ask[Intake](ctx, s, failure.StageRelease, opClose, quick, nil)
+	in, err := ask[Intake](ctx, s, failure.StageRelease, opClose, s.setup, nil)
 	if err == nil {
 		s.intake = &in
 		return nil

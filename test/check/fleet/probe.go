@@ -8,7 +8,7 @@ import (
 
 // prober adds what the probe of a node says of its peers: all other nodes.
 func (n node) prober(nodes int) {
-	n.gauge("probe_budget_bytes", func(t float64) float64 { return 8<<30 - math.Mod(t*2e5, 2e9) })
+	n.gauge("probe_budget_seconds", func(t float64) float64 { return 18 - math.Mod(t*5e-4, 5) })
 	n.gauge("probe_leases", is(1))
 	n.counter("probe_worker_restarts_total", is(0))
 	for to := 1; to <= nodes; to++ {

@@ -64,7 +64,8 @@ static void do_open(struct endpoint *e, const char *name, size_t size, int acces
 	}
 	struct ibv_qp_init_attr init = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 0};
 	init.cap.max_send_wr = (unsigned)depth;
-	init.cap.max_send_sge = init.cap.max_recv_wr = init.cap.max_recv_sge = 1;
+	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	init.cap.max_recv_wr = 2;
 	init.cap.max_inline_data = 64;
 	if (!(e->qp = ibv_create_qp(e->pd, &init))) {
 		answer("create_qp", errno);
@@ -118,18 +119,33 @@ static void do_rts(struct endpoint *e, unsigned psn, int without)
 		IBV_QP_MAX_QP_RD_ATOMIC) & ~without));
 }
 
-static void do_write(struct endpoint *e, unsigned long long to, unsigned rkey, unsigned size, int count, unsigned flags, unsigned key_off)
+static void do_write(struct endpoint *e, unsigned long long to, unsigned rkey, unsigned size, int count, unsigned flags, unsigned key_off, unsigned imm)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)e->buf, .length = size, .lkey = e->mr->lkey + key_off};
 	int err = 0;
 
 	for (int i = 0; i < count && !err; i++) {
 		struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = flags};
+		if (imm) {
+			wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+			wr.imm_data = htonl(imm);
+		}
 		wr.wr.rdma.remote_addr = to;
 		wr.wr.rdma.rkey = rkey;
 		err = ibv_post_send(e->qp, &wr, &bad);
 	}
 	answer("post", err);
+}
+
+static void do_recv(struct endpoint *e, int count)
+{
+	int err = 0;
+
+	for (int i = 0; i < count && !err; i++) {
+		struct ibv_recv_wr *bad, wr = {.wr_id = (uint64_t)i};
+		err = ibv_post_recv(e->qp, &wr, &bad);
+	}
+	answer("recv", err);
 }
 
 static double seconds(void)
@@ -139,7 +155,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* do_poll waits for completions and prints wr_id:status/vendor of each, and the time of all. */
+/* do_poll waits for completions and prints wr_id:status/vendor of each, an immediate, and the time of all. */
 static void do_poll(struct endpoint *e, int want, double limit)
 {
 	double start = seconds();
@@ -147,7 +163,9 @@ static void do_poll(struct endpoint *e, int want, double limit)
 
 	for (int got = 0, n; got < want && seconds() - start < limit; got += n) {
 		n = ibv_poll_cq(e->cq, 1, &wc);
-		if (n > 0)
+		if (n > 0 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+			printf("%llu:imm%u ", (unsigned long long)wc.wr_id, ntohl(wc.imm_data));
+		else if (n > 0)
 			printf("%llu:%d/%u ", (unsigned long long)wc.wr_id, wc.status, wc.vendor_err);
 	}
 	printf("in %.6f\n", seconds() - start);
@@ -223,7 +241,9 @@ int main(void)
 		else if (!strcmp(cmd, "rts"))
 			do_rts(e, (unsigned)n[0], (int)n[1]);
 		else if (!strcmp(cmd, "write"))
-			do_write(e, n[0], (unsigned)n[1], (unsigned)n[2], (int)n[3], (unsigned)n[4], (unsigned)n[5]);
+			do_write(e, n[0], (unsigned)n[1], (unsigned)n[2], (int)n[3], (unsigned)n[4], (unsigned)n[5], (unsigned)n[6]);
+		else if (!strcmp(cmd, "recv"))
+			do_recv(e, (int)n[0]);
 		else if (!strcmp(cmd, "poll"))
 			do_poll(e, (int)n[0], (double)n[1] / 1000);
 		else if (!strcmp(cmd, "err"))

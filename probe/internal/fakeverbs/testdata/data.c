@@ -120,7 +120,44 @@ static struct object *peer_of(struct fabric *f, struct fqp *q, struct device *d,
 		return NULL; /* the address is gone */
 	if (they->dest_qpn != q->ibv.qp_num || they->rq_psn != us->sq_psn || they->dgid_hi != us->sgid_hi || they->dgid_lo != us->sgid_lo)
 		return NULL;
+	if ((they->pkey ^ us->pkey) & 0x7fff || !((they->pkey | us->pkey) & 0x8000))
+		return NULL; /* another partition, or two limited members */
 	return they;
+}
+
+/* delayed is a write whose bytes are not where the acknowledgement says: late ones come with the next immediate, parked
+ * ones after a failure, when the queue pair that they are for still accepts them. */
+static struct {
+	uint64_t after, at, length; /* when, and where in the region */
+	unsigned char *bytes;
+	uint32_t qp, mr; /* numbers: both may be gone by then */
+	bool parked;
+} delayed;
+
+static void delay(const struct ibv_send_wr *wr, const struct iovec *from, uint64_t length, uint64_t qp, uint64_t after, bool parked)
+{
+	free(delayed.bytes);
+	delayed.after = after;
+	delayed.at = wr->wr.rdma.remote_addr;
+	delayed.length = 0;
+	delayed.bytes = malloc(length);
+	delayed.qp = (uint32_t)qp;
+	delayed.mr = wr->wr.rdma.rkey & ~(1u << 31);
+	delayed.parked = parked;
+	for (int i = 0; i < wr->num_sge && delayed.bytes; i++) {
+		memcpy(delayed.bytes + delayed.length, from[i].iov_base, from[i].iov_len);
+		delayed.length += from[i].iov_len;
+	}
+}
+
+static void deliver(struct fabric *f)
+{
+	struct object *qp = object_of(f, QP, delayed.qp), *mr = object_of(f, MR, delayed.mr);
+	if (qp && mr && delayed.at >= mr->iova && delayed.at - mr->iova + delayed.length <= mr->length &&
+	    (!delayed.parked || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS))
+		copy(mr->pid, mr->addr + (delayed.at - mr->iova), &(struct iovec){delayed.bytes, delayed.length}, 1, delayed.length);
+	free(delayed.bytes);
+	delayed.bytes = NULL;
 }
 
 /* transfer executes a write, or makes it fail. With the fabric locked. */
@@ -140,11 +177,24 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 		fail(e, (enum ibv_wc_status)d->k.fail_status, (uint32_t)d->k.fail_vendor);
 		return;
 	}
+	if (delayed.bytes && now_ns() >= delayed.after && (delayed.parked || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
+		deliver(f);
 	bool dropped = d->k.down || d->k.blocked || (d->k.drop_after && carried > d->k.drop_after) || (d->k.drop_larger && e->bytes > d->k.drop_larger);
 	struct object *they = dropped ? NULL : peer_of(f, q, d, &e->peer);
+	uint64_t at = wr->wr.rdma.remote_addr;
+	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;
 	if (!they) {
+		if (d->k.park && e->bytes)
+			delay(wr, iov, e->bytes, q->o->dest_qpn, now_ns() + d->k.retry_timeout, true);
 		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
 		return;
+	}
+	if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		if (they->recvs == they->arrived) {
+			fail(e, IBV_WC_RNR_RETRY_EXC_ERR, VENDOR_RETRY);
+			return;
+		}
+		e->they = they;
 	}
 	if (!(they->access & IBV_ACCESS_REMOTE_WRITE) || (e->bytes > they->mtu && q->o->mtu > they->mtu)) {
 		fail(e, IBV_WC_REM_INV_REQ_ERR, VENDOR_REMOTE_INVALID);
@@ -154,12 +204,16 @@ static void transfer(struct fqp *q, const struct ibv_send_wr *wr, struct entry *
 	e->packets = e->bytes ? (e->bytes + q->o->mtu - 1) / q->o->mtu : 1;
 	if (e->bytes == 0)
 		return; /* without bytes, the key does not matter */
-	uint64_t at = wr->wr.rdma.remote_addr;
-	struct object *mr = wr->wr.rdma.rkey >> 31 ? object_of(f, MR, wr->wr.rdma.rkey & ~(1u << 31)) : NULL;
 	int err = EFAULT;
 	if (mr && mr->pid == they->pid && mr->pd == they->pd && (mr->access & IBV_ACCESS_REMOTE_WRITE) && at >= mr->iova && e->bytes <= mr->length &&
-	    at - mr->iova <= mr->length - e->bytes)
+	    at - mr->iova <= mr->length - e->bytes) {
+		if ((d->k.lose && written == d->k.lose) || (d->k.late && written == d->k.late)) {
+			if (written == d->k.late)
+				delay(wr, iov, e->bytes, q->o->dest_qpn, 0, false);
+			return;
+		}
 		err = copy(mr->pid, mr->addr + (at - mr->iova), iov, wr->num_sge, e->bytes);
+	}
 	if (err == ESRCH) {
 		fail(e, IBV_WC_RETRY_EXC_ERR, VENDOR_RETRY);
 	} else if (err) {
@@ -192,7 +246,7 @@ static int post_one(struct fqp *q, const struct ibv_send_wr *wr)
 	struct fctx *x = ctx_of(q->ibv.context);
 	struct entry e = {.signaled = q->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED};
 
-	if (wr->opcode != IBV_WR_RDMA_WRITE || wr->num_sge < 0 || (unsigned)wr->num_sge > q->cap.max_send_sge)
+	if ((wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) || wr->num_sge < 0 || (unsigned)wr->num_sge > q->cap.max_send_sge)
 		return EINVAL;
 	for (int i = 0; i < wr->num_sge; i++)
 		e.bytes += wr->sg_list[i].length;
@@ -210,8 +264,12 @@ static int post_one(struct fqp *q, const struct ibv_send_wr *wr)
 	} else {
 		transfer(q, wr, &e);
 		e.due = due_at(x->dev->f, x->dev->d, &e);
-		if (e.wc.status != IBV_WC_SUCCESS)
+		if (e.wc.status != IBV_WC_SUCCESS) {
 			q->o->state = IBV_QPS_ERR;
+		} else if (e.they) {
+			e.they->imms[e.they->arrived++ % MAX_RECVS] = wr->imm_data;
+			e.they->arrive_at = later(e.due, q->last_due);
+		}
 	}
 	fabric_unlock(x->dev->f);
 	e.due = q->last_due = later(e.due, q->last_due);
@@ -241,11 +299,40 @@ int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 	return 0;
 }
 
-/* Nothing here sends, so nothing is ever received. */
+/* A receive is used by a write with immediate only: nothing here sends. */
 int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	(void)qp, (void)wr, (void)bad;
+	struct fqp *q = (struct fqp *)qp;
+
+	for (; wr; wr = wr->next) {
+		pthread_mutex_lock(&process_lock);
+		bool room = q->o->recvs - q->received < q->cap.max_recv_wr;
+		if (room)
+			q->recv_ids[q->o->recvs++ % MAX_RECVS] = wr->wr_id;
+		pthread_mutex_unlock(&process_lock);
+		if (!room) {
+			*bad = wr;
+			return ENOMEM;
+		}
+	}
 	return 0;
+}
+
+/* arrivals completes receives, and flushes those of a queue pair in error. */
+static int arrivals(struct fcq *cq, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	for (struct fqp *q = cq->receivers; q && got < n; q = q->next_receiver)
+		if (q->received >= q->o->arrived && q->received < q->o->recvs && q->o->state == IBV_QPS_ERR) {
+			q->o->arrived++;
+			wc[got++] = (struct ibv_wc){.wr_id = q->recv_ids[q->received++ % MAX_RECVS], .status = IBV_WC_WR_FLUSH_ERR,
+				.vendor_err = VENDOR_FLUSH, .qp_num = q->ibv.qp_num};
+		} else if (q->received < q->o->arrived && q->o->arrive_at <= now_ns())
+			wc[got++] = (struct ibv_wc){.wr_id = q->recv_ids[q->received % MAX_RECVS],
+				.imm_data = (uint32_t)q->o->imms[q->received++ % MAX_RECVS], .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+				.wc_flags = IBV_WC_WITH_IMM, .qp_num = q->ibv.qp_num};
+	return got;
 }
 
 static void write_counter(struct fctx *x, struct device *d, int which, uint64_t value)
@@ -344,7 +431,8 @@ int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (ctx_of(cq->context)->dev->d->k.hang_poll)
 		return 0;
 	pthread_mutex_lock(&process_lock);
-	int got = poll_locked((struct fcq *)cq, n, wc);
+	int got = arrivals((struct fcq *)cq, n, wc);
+	got += poll_locked((struct fcq *)cq, n - got, wc + got);
 	pthread_mutex_unlock(&process_lock);
 	return got;
 }

@@ -47,7 +47,7 @@ struct ibv_device **ibv_get_device_list(int *num)
 		if (!dev)
 			continue;
 		dev->ibv.node_type = IBV_NODE_CA;
-		dev->ibv.transport_type = IBV_TRANSPORT_IB;
+		dev->ibv.transport_type = d->k.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 		snprintf(dev->ibv.name, sizeof dev->ibv.name, "%s", d->name);
 		snprintf(dev->ibv.dev_name, sizeof dev->ibv.dev_name, "uverbs%d", i);
 		dev->f = f;
@@ -89,9 +89,11 @@ static int query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr 
 	a.state = d->k.down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	a.phys_state = d->k.down ? 3 : 5;
 	a.max_mtu = (enum ibv_mtu)d->max_mtu;
-	a.active_mtu = (enum ibv_mtu)d->active_mtu;
+	a.active_mtu = (enum ibv_mtu)(d->k.odd_mtu ? d->k.odd_mtu : d->active_mtu);
 	a.gid_tbl_len = MAX_GIDS;
-	a.pkey_tbl_len = 1;
+	a.pkey_tbl_len = MAX_PKEYS;
+	a.lid = lid_of(ctx_of(c)->dev->f, d);
+	a.flags = d->k.grh_required ? IBV_QPF_GRH_REQUIRED : 0;
 	a.max_msg_sz = 1u << 30;
 	a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 	a.link_layer = (uint8_t)d->link_layer;
@@ -203,7 +205,8 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 	attr->max_sge = 30;
 	attr->max_cqe = 1 << 20;
 	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
-	attr->max_pkeys = 1;
+	attr->max_pkeys = MAX_PKEYS;
+	attr->local_ca_ack_delay = (uint8_t)d->k.ack_delay;
 	attr->phys_port_cnt = (uint8_t)d->port;
 	return 0;
 }
@@ -241,8 +244,10 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 
 int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
 {
-	if (port != ctx_of(c)->dev->d->port || index != 0)
+	struct device *d = ctx_of(c)->dev->d;
+
+	if (port != d->port || index < 0 || index >= MAX_PKEYS)
 		return -1;
-	*pkey = 0xffff;
+	*pkey = htobe16((uint16_t)d->pkeys[index]);
 	return 0;
 }

@@ -168,14 +168,25 @@ static bool same_prefix(uint64_t hi1, uint64_t lo1, uint64_t hi2, uint64_t lo2, 
 	return hi == 0 && (bits >= 128 || lo >> (128 - bits) == 0);
 }
 
+/* lid_of is the address within a subnet of InfiniBand: all LIDs differ, also between subnets. */
+uint16_t lid_of(struct fabric *f, struct device *d)
+{
+	return d->link_layer == IBV_LINK_LAYER_ETHERNET ? 0 : (uint16_t)(d - f->devices + 1);
+}
+
 /* reach resolves an address as the kernel does for an AH and at RTR: 0 or an
  * errno. */
 int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, struct device **peer)
 {
 	uint64_t hi, lo;
 
-	if (ah->port_num != d->port || (!ah->is_global && d->link_layer == IBV_LINK_LAYER_ETHERNET))
+	bool ethernet = d->link_layer == IBV_LINK_LAYER_ETHERNET;
+	if (ah->port_num != d->port || (!ah->is_global && (ethernet || d->k.grh_required)))
 		return EINVAL;
+	if (!ah->is_global) {
+		*peer = ah->dlid && ah->dlid <= MAX_DEVICES ? &f->devices[ah->dlid - 1] : NULL;
+		return *peer && (*peer)->used && (*peer)->gids[0].type && !d->k.down ? 0 : ENETUNREACH;
+	}
 	if (ah->grh.sgid_index >= MAX_GIDS || !d->gids[ah->grh.sgid_index].type)
 		return EINVAL;
 	if (d->k.down)
@@ -183,7 +194,7 @@ int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, stru
 	struct gid *ours = &d->gids[ah->grh.sgid_index];
 	gid_words(&ah->grh.dgid, &hi, &lo);
 	*peer = device_with_gid(f, hi, lo, 0);
-	if (!*peer || (*peer)->k.down || !same_prefix(ours->hi, ours->lo, hi, lo, ours->bits))
+	if (!*peer || (*peer)->k.down || (ethernet && !same_prefix(ours->hi, ours->lo, hi, lo, ours->bits)))
 		return ETIMEDOUT;
 	return 0;
 }

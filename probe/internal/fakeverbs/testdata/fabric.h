@@ -20,7 +20,7 @@
 #undef ibv_get_device_list
 #undef ibv_query_port
 
-enum { MAX_DEVICES = 32, MAX_GIDS = 16, MAX_GROUPS = 16, MAX_OBJECTS = 2048 };
+enum { MAX_RECVS = 16, MAX_DEVICES = 32, MAX_GIDS = 16, MAX_GROUPS = 16, MAX_PKEYS = 8, MAX_OBJECTS = 2048 };
 #define FABRIC_MAGIC 0x66616b6576657262ULL
 
 typedef _Atomic uint64_t word;
@@ -36,7 +36,8 @@ struct knobs {
 	word rate, latency, group, down, drop_after, drop_larger;
 	word fail_every, fail_status, fail_vendor, retry_timeout;
 	word list_errno, open_errno, reg_errno, cq_errno, qp_errno, init_errno, rtr_errno, rts_errno;
-	word hidden, crash_at, hang_open, hang_post, hang_poll, corrupt, blocked;
+	word hidden, crash_at, hang_open, hang_post, hang_poll, corrupt, blocked, lose, late, park;
+	word grh_required, iwarp, inline_errno, ack_delay, odd_mtu, rtr_delay;
 };
 
 struct device {
@@ -44,6 +45,7 @@ struct device {
 	char node[64], name[64], counters[512]; /* directory of the port's counters */
 	word port, link_layer, active_mtu, max_mtu, guid;
 	struct gid gids[MAX_GIDS];
+	word pkeys[MAX_PKEYS]; /* 0: the entry is empty */
 	struct knobs k;
 	word busy;                 /* until then the wire is taken, CLOCK_MONOTONIC */
 	word posts, writes, bytes; /* since the knobs were last set */
@@ -58,6 +60,8 @@ struct object {
 	word addr, iova, length, access;                       /* MR; access of a QP, too */
 	word state, dest_qpn, sq_psn, rq_psn, mtu, sgid_index; /* QP */
 	word sgid_hi, sgid_lo, dgid_hi, dgid_lo, sgid_type;    /* QP, from RTR on */
+	word recvs, arrived, arrive_at, imms[16];              /* QP: receives posted, used, and when the last one completes */
+	word global, dlid, sl, tclass, flow_label, pkey;           /* QP, from RTR on; pkey from INIT on */
 };
 
 struct fabric {
@@ -88,6 +92,7 @@ struct entry { /* one work request that was posted */
 	uint64_t due, bytes, packets;
 	uint64_t wire; /* for how long it takes the wire */
 	struct device *peer;
+	struct object *they; /* the QP that a write with immediate arrives at */
 	bool signaled;
 	struct ibv_wc wc;
 };
@@ -96,13 +101,15 @@ struct fcq {
 	struct ibv_cq ibv;
 	struct object *o;
 	struct fqp *qps; /* that send with it */
+	struct fqp *receivers;
 	int users;       /* QPs that use it */
 };
 
 struct fqp {
 	struct ibv_qp ibv;
 	struct object *o;
-	struct fqp *next;
+	struct fqp *next, *next_receiver;
+	uint64_t recv_ids[MAX_RECVS], received;
 	struct ibv_qp_attr attr;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
@@ -124,6 +131,7 @@ uint32_t object_number(struct fabric *f, struct object *o); /* 24 bits: QP numbe
 struct object *object_of(struct fabric *f, enum kind kind, uint32_t number);
 struct device *device_with_gid(struct fabric *f, uint64_t hi, uint64_t lo, uint64_t type);
 int reach(struct fabric *f, struct device *d, const struct ibv_ah_attr *ah, struct device **peer);
+uint16_t lid_of(struct fabric *f, struct device *d);
 void gid_words(const union ibv_gid *gid, uint64_t *hi, uint64_t *lo);
 uint64_t now_ns(void);
 bool failed(uint64_t err); /* sets errno */

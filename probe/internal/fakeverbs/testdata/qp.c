@@ -9,10 +9,12 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	if (failed(x->dev->d->k.qp_errno))
 		return NULL;
 	if (init->qp_type != IBV_QPT_RC || !init->send_cq || !init->recv_cq || init->srq || cap->max_send_wr < 1 || cap->max_send_wr > 8192 ||
-	    cap->max_send_sge > 30 || cap->max_inline_data > 1024) {
+	    cap->max_send_sge > 30 || cap->max_inline_data > 1024 || cap->max_recv_wr > MAX_RECVS) {
 		errno = EINVAL;
 		return NULL;
 	}
+	if (cap->max_inline_data > 0 && failed(x->dev->d->k.inline_errno))
+		return NULL;
 	struct fqp *q = calloc(1, sizeof *q);
 	struct entry *ring = calloc(cap->max_send_wr, sizeof *ring);
 	if (!q || !ring || !(q->o = object_new(x->dev->f, QP, x->dev->d))) {
@@ -32,7 +34,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	q->next = send->qps;
 	send->qps = q;
 	send->users++;
-	((struct fcq *)init->recv_cq)->users++;
+	struct fcq *recv = (struct fcq *)init->recv_cq;
+	q->next_receiver = recv->receivers;
+	recv->receivers = q;
+	recv->users++;
 	pthread_mutex_unlock(&process_lock);
 	return &q->ibv;
 }
@@ -61,7 +66,13 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 			break;
 		}
 	send->users--;
-	((struct fcq *)qp->recv_cq)->users--;
+	struct fcq *recv = (struct fcq *)qp->recv_cq;
+	for (struct fqp **p = &recv->receivers; *p; p = &(*p)->next_receiver)
+		if (*p == q) {
+			*p = q->next_receiver;
+			break;
+		}
+	recv->users--;
 	pthread_mutex_unlock(&process_lock);
 	struct fabric *f = ctx_of(qp->context)->dev->f;
 	fabric_lock(f);
@@ -104,8 +115,10 @@ static int to_init(struct fqp *q, struct device *d, struct ibv_qp_attr *a, int m
 {
 	if (d->k.init_errno)
 		return (int)d->k.init_errno;
-	if (((mask & IBV_QP_PORT) && a->port_num != d->port) || ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0))
+	if (((mask & IBV_QP_PORT) && a->port_num != d->port) || ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index >= MAX_PKEYS))
 		return EINVAL;
+	if (mask & IBV_QP_PKEY_INDEX)
+		q->o->pkey = d->pkeys[a->pkey_index];
 	if (mask & IBV_QP_PORT)
 		q->attr.port_num = a->port_num;
 	return 0;
@@ -126,6 +139,15 @@ static int to_rtr(struct fqp *q, struct fabric *f, struct device *d, struct ibv_
 	struct gid *ours = &d->gids[a->ah_attr.grh.sgid_index];
 	uint64_t hi, lo;
 	gid_words(&a->ah_attr.grh.dgid, &hi, &lo);
+	if (!a->ah_attr.is_global) {
+		hi = peer->gids[0].hi;
+		lo = peer->gids[0].lo;
+	}
+	o->global = a->ah_attr.is_global;
+	o->dlid = a->ah_attr.dlid;
+	o->sl = a->ah_attr.sl;
+	o->tclass = a->ah_attr.grh.traffic_class;
+	o->flow_label = a->ah_attr.grh.flow_label;
 	o->dgid_hi = hi;
 	o->dgid_lo = lo;
 	o->sgid_index = a->ah_attr.grh.sgid_index;
@@ -199,6 +221,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct fctx *x = ctx_of(qp->context);
 
+	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR)
+		usleep((useconds_t)(x->dev->d->k.rtr_delay / 1000)); /* before the locks: others go on */
 	pthread_mutex_lock(&process_lock);
 	fabric_lock(x->dev->f);
 	int err = modify((struct fqp *)qp, x->dev->f, x->dev->d, attr, mask);

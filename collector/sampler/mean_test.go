@@ -1,0 +1,64 @@
+package sampler
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+)
+
+// TestMeanTraffic: the mean of the last 5 s, of the function up to now and of the physical port up to its last read.
+func TestMeanTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rail.Rail{Name: "0", Device: "mlx5_0", Port: 1}
+		a := &account{}
+		s := &Sampler{accounts: map[string]*account{r.Key(): a}}
+		port := uint64(0)
+		second := func(bytes uint64) {
+			time.Sleep(time.Second)
+			s.seconds++
+			for d := range directions {
+				a.bytes[d] += bytes * uint64(1+d)
+				a.seconds[d]++
+				a.history[d].add(s.seconds, a.now(d))
+			}
+			if port += 1000; s.seconds%5 == 0 {
+				reading := tcpReading{at: time.Now(), physical: [directions]uint64{port, 2 * port}, hasPhysical: true}
+				for d := range directions {
+					a.physical[d].add(reading, d)
+				}
+			}
+		}
+		want := func(what string, known bool, want rail.MeanTraffic) {
+			t.Helper()
+			got, ok := s.MeanTraffic(r)
+			if ok != known || known && got != want {
+				t.Errorf("%s: %+v, %v; want %+v, %v", what, got, ok, want, known)
+			}
+		}
+		want("before the first second", false, rail.MeanTraffic{})
+		for range 4 {
+			second(100)
+		}
+		want("too early", false, rail.MeanTraffic{})
+		for range 4 {
+			second(100)
+		}
+		want("the port was read once", true, rail.MeanTraffic{Rate: [2]float64{100, 200}, Over: 5 * time.Second})
+		for range 4 {
+			second(600)
+		}
+		want("later", true, rail.MeanTraffic{Rate: [2]float64{500, 1000}, Port: [2]float64{1000, 2000}, Physical: true,
+			Over: 7 * time.Second})
+		for d := range directions {
+			a.physical[d].add(tcpReading{}, d)
+		}
+		want("the port cannot be read", true, rail.MeanTraffic{Rate: [2]float64{500, 1000}, Over: 5 * time.Second})
+		s.seconds += 3
+		want("the rail is gone", false, rail.MeanTraffic{})
+		if _, ok := s.MeanTraffic(rail.Rail{Name: "1", Device: "mlx5_1", Port: 1}); ok {
+			t.Error("a rail that was never there")
+		}
+	})
+}

@@ -1,0 +1,238 @@
+package rail
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/sysfs"
+)
+
+// physicalCounters are one driver's names of the bytes of the physical port. Several names are added.
+type physicalCounters struct {
+	driver string // prefix
+	names  [Directions][]string
+	period time.Duration // in which they change at least once under load; 0: each read asks the adapter
+}
+
+// unknownPeriod is that of counters of which it is not documented when they change.
+const unknownPeriod = time.Second
+
+// physicalDrivers are the drivers whose statistics have the bytes of the physical port, with those of virtual functions
+// and of TCP. A function that is not the port's owner does not have them.
+func physicalDrivers() []physicalCounters {
+	var mana [Directions][]string // mana_phy_stats: per traffic class
+	for class := range 8 {
+		mana[Receive] = append(mana[Receive], fmt.Sprintf("hc_tc%d_rx_byte_phy", class))
+		mana[Transmit] = append(mana[Transmit], fmt.Sprintf("hc_tc%d_tx_byte_phy", class))
+	}
+	return []physicalCounters{
+		// mlx5/core/en_stats.c, pport_802_3_stats_desc; mlx5e_stats_update
+		{"mlx5", [Directions][]string{{"rx_bytes_phy"}, {"tx_bytes_phy"}}, 0},
+		// bnxt_ethtool.c, bnxt_port_stats_arr; bnxt.c, bnxt_timer: BNXT_PERIODIC_STATS_SP_EVENT
+		{"bnxt_en", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, time.Second},
+		// ice_ethtool.c, ice_gstrings_pf_stats; __ice_get_ethtool_stats
+		{"ice", [Directions][]string{{"rx_bytes.nic"}, {"tx_bytes.nic"}}, 0},
+		// i40e_ethtool.c, i40e_gstrings_stats; i40e_get_ethtool_stats
+		{"i40e", [Directions][]string{{"port.rx_bytes"}, {"port.tx_bytes"}}, 0},
+		// hns3pf/hclge_main.c, g_mac_stats_string; hns3_get_stats
+		{"hns3", [Directions][]string{{"mac_rx_total_oct_num"}, {"mac_tx_total_oct_num"}}, 0},
+		// ionic_stats.c, ionic_port_stats_desc: memory that the firmware writes
+		{"ionic", [Directions][]string{{"octets_rx_ok"}, {"octets_tx_ok"}}, unknownPeriod},
+		{"mana", mana, unknownPeriod},
+	}
+}
+
+// stackNames count the network stack's bytes without RDMA, which a driver's interface counters may include
+// (mlx5/core/en_stats.c, vport_stats_desc).
+func stackNames() [Directions][]string {
+	return [Directions][]string{{"rx_vport_unicast_bytes"}, {"tx_vport_unicast_bytes"}}
+}
+
+// StatisticsReading is what the drivers of a port's interfaces have counted.
+type StatisticsReading struct {
+	Physical    [Directions]uint64 // bytes of the physical port: of all functions and protocols
+	HasPhysical bool
+	Period      time.Duration      // up to so much of Physical may be missing
+	Stack       [Directions]uint64 // bytes of the network stack of this function, without RDMA
+	HasStack    bool
+	Generation  int // of another generation, the values cannot be compared
+	At          time.Time
+}
+
+// Statistics reads the driver statistics ("ethtool -S") of a rail's interface, of a bond those of its members. On some
+// adapters a read makes the firmware collect all of them. Not safe for concurrent use, and a read may hang.
+type Statistics struct {
+	net, netdev string
+	ioctl       ethtool.Ioctl
+	members     []*member
+	stale       int // reads until the members are listed again
+}
+
+// membersEvery is the number of reads between two listings of a bond's members.
+const membersEvery = 10
+
+// NewStatistics returns the statistics of an interface of the tree at sysfsRoot, for which ioctl answers.
+func NewStatistics(sysfsRoot, netdev string, ioctl ethtool.Ioctl) *Statistics {
+	return &Statistics{net: filepath.Join(sysfsRoot, "class/net"), netdev: netdev, ioctl: ioctl}
+}
+
+// Read reads all members. ok is false if one of them has none of the statistics, or cannot be read.
+func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
+	if s.stale--; s.stale < 0 {
+		s.stale = membersEvery
+		s.setMembers(bondMembers(s.net, s.netdev))
+	}
+	sum.HasPhysical, sum.HasStack = len(s.members) > 0, len(s.members) > 0
+	for _, m := range s.members {
+		if !m.read() {
+			return StatisticsReading{}, false
+		}
+		for d := range Directions {
+			sum.Physical[d] += m.physical.values[d]
+			sum.Stack[d] += m.stack.values[d]
+		}
+		sum.HasPhysical = sum.HasPhysical && m.physical.found
+		sum.HasStack = sum.HasStack && m.stack.found
+		sum.Period = max(sum.Period, m.period)
+		sum.Generation += m.opened
+	}
+	sum.At = time.Now()
+	return sum, sum.HasPhysical || sum.HasStack
+}
+
+// Close frees all memory. A later read opens what it needs.
+func (s *Statistics) Close() {
+	for _, m := range s.members {
+		m.close()
+	}
+}
+
+// setMembers sets the members. If they have changed, their sum cannot be compared with that before.
+func (s *Statistics) setMembers(names []string) {
+	if slices.EqualFunc(names, s.members, func(name string, m *member) bool { return name == m.name }) {
+		return
+	}
+	opened := 1
+	for _, m := range s.members {
+		opened += m.opened
+		m.close()
+	}
+	s.members = nil
+	for _, name := range names {
+		s.members = append(s.members, &member{name: name, dir: filepath.Join(s.net, name), ioctl: s.ioctl, opened: opened})
+	}
+}
+
+// bondMembers returns the members of a bond, or the interface itself if it is not a bond.
+func bondMembers(net, name string) (list []string) {
+	entries, _ := sysfs.List(filepath.Join(net, name))
+	if !slices.ContainsFunc(entries, func(e sysfs.Entry) bool { return e.Name == "bonding" }) {
+		return []string{name}
+	}
+	for _, e := range entries {
+		if member, ok := strings.CutPrefix(e.Name, "lower_"); ok {
+			list = append(list, member)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// member is one interface.
+type member struct {
+	name, dir       string
+	ioctl           ethtool.Ioctl
+	device          *ethtool.Device // nil: not open
+	driver          string
+	inode           uint64
+	opened          int
+	physical, stack columns
+	period          time.Duration
+}
+
+// columns are the places of some statistics among all, and their sums.
+type columns struct {
+	found  bool
+	at     [Directions][]int
+	values [Directions]uint64
+}
+
+// find finds the columns of names; if one is missing, none are found.
+func (c *columns) find(all []string, names [Directions][]string) {
+	*c = columns{found: len(names[Receive]) > 0}
+	for d, list := range names {
+		for _, name := range list {
+			i := slices.Index(all, name)
+			c.found = c.found && i >= 0
+			c.at[d] = append(c.at[d], i)
+		}
+	}
+}
+
+func (c *columns) sum(values []uint64) {
+	if !c.found {
+		return
+	}
+	for d, list := range c.at {
+		c.values[d] = 0
+		for _, i := range list {
+			c.values[d] += values[i]
+		}
+	}
+}
+
+// read reads the statistics, and reports whether there are any. The bus address proves that sysfs and ethtool mean the
+// same interface.
+func (m *member) read() bool {
+	inode, err := sysfs.Inode(m.dir)
+	if err != nil {
+		return false
+	}
+	if m.device == nil || inode != m.inode {
+		m.close()
+		if m.device, err = ethtool.NewDevice(m.name, m.ioctl); err != nil {
+			m.device = nil
+			return false
+		}
+		m.inode = inode
+		m.opened++
+		target, err := os.Readlink(filepath.Join(m.dir, "device"))
+		driver, bus, errDriver := m.device.Driver()
+		if err != nil || errDriver != nil || bus != filepath.Base(target) {
+			m.close()
+			return false
+		}
+		m.driver = driver
+	}
+	values, err := m.device.Read(m.find)
+	if err != nil {
+		return false
+	}
+	m.physical.sum(values)
+	m.stack.sum(values)
+	return m.physical.found || m.stack.found
+}
+
+func (m *member) find(all []string) {
+	m.stack.find(all, stackNames())
+	m.physical = columns{}
+	for _, d := range physicalDrivers() {
+		if strings.HasPrefix(m.driver, d.driver) {
+			m.physical.find(all, d.names)
+			m.period = d.period
+			return
+		}
+	}
+}
+
+func (m *member) close() {
+	if m.device != nil {
+		_ = m.device.Close() // nothing was written to it
+		m.device = nil
+	}
+}

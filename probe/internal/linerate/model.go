@@ -1,0 +1,107 @@
+//go:build cgo && linux
+
+// Package linerate runs the loop of package verbs, unmodified, over a model of adapters in virtual time: at rates that
+// no test machine has. It is for tests.
+package linerate
+
+// #include "model.h"
+import "C"
+
+import "time"
+
+// Rail is a modelled adapter and its path.
+type Rail struct {
+	Rate    float64       // payload, bytes per second
+	RTT     time.Duration // from the last byte on the wire to the completion
+	Stops   time.Duration // from then on nothing completes; 0: never
+	Loses   int           // number of the write that is lost once, from 1; 0: none
+	Timeout time.Duration // of an acknowledgement
+	Shared  bool          // behind the link of Model.Link
+
+	Expected float64 // what the burst is planned for; 0: Rate
+}
+
+// Model is what the loop runs on.
+type Model struct {
+	Rails []Rail  // at most 16
+	Link  float64 // bytes per second of the link that rails share
+
+	Stall  time.Duration // that the polling thread loses
+	First  time.Duration // when it does so for the first time
+	Every  time.Duration // and then again; 0: once
+	Random uint64        // not 0: Every is a mean, also of the first; the seed
+}
+
+// Load is what one rail is to carry: struct rs_load.
+type Load struct {
+	Chunk, Cap int64
+	Depth      int
+}
+
+// Burst is struct rs_plan.
+type Burst struct {
+	Window, Slow, Deadline time.Duration
+	Writes                 int
+	Loads                  []Load
+}
+
+// Part is what one rail came to: struct rs_part.
+type Part struct {
+	Bytes, Measured  int64
+	First, Last, Gap time.Duration
+	Disturbed        bool
+	Failed           int // enum ibv_wc_status, or -errno
+}
+
+// Goodput in bytes per second.
+func (p Part) Goodput() float64 { return float64(p.Measured) / (p.Last - p.First).Seconds() }
+
+// Result is what the burst came to.
+type Result struct {
+	Rails   []Part
+	Elapsed time.Duration
+	Err     int // -errno
+}
+
+// Costs of an ideal adapter's calls.
+const (
+	postCost  = 120 * time.Nanosecond
+	pollCost  = 15 * time.Nanosecond
+	entryCost = 20 * time.Nanosecond
+	clockCost = 22 * time.Nanosecond
+)
+
+// Run makes one burst. It is not safe for concurrent use: the C code has one clock.
+func Run(m Model, b Burst) Result {
+	c := C.struct_lr_model{
+		rails: C.uint32_t(len(m.Rails)), link_rate: C.double(m.Link / 1e9),
+		post: C.int64_t(postCost), poll: C.int64_t(pollCost), entry: C.int64_t(entryCost), clock: C.int64_t(clockCost),
+		stall: C.int64_t(m.Stall), first: C.int64_t(m.First), every: C.int64_t(m.Every), random: C.uint64_t(m.Random),
+	}
+	for i, r := range m.Rails {
+		c.rail[i] = C.struct_lr_rail{
+			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), stops: C.int64_t(r.Stops), loses: C.int64_t(r.Loses),
+			timeout: C.int64_t(r.Timeout),
+		}
+		if r.Shared {
+			c.rail[i].link = 1
+		}
+	}
+	o := C.struct_lr_burst{
+		window: C.int64_t(b.Window), slow: C.int64_t(b.Slow), deadline: C.int64_t(b.Deadline), writes: C.uint32_t(b.Writes),
+	}
+	for i, l := range b.Loads {
+		o.load[i] = C.struct_lr_load{chunk: C.int64_t(l.Chunk), cap: C.int64_t(l.Cap), depth: C.uint32_t(l.Depth)}
+	}
+	var out C.struct_lr_result
+	C.lr_run(&c, &o, &out)
+	res := Result{Elapsed: time.Duration(out.elapsed), Err: int(out.error)}
+	for i := range m.Rails {
+		p := out.rail[i]
+		res.Rails = append(res.Rails, Part{
+			Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first), Last: time.Duration(p.last),
+			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0, Failed: int(p.failed),
+		})
+	}
+	return res
+}

@@ -1,0 +1,291 @@
+//go:build cgo && linux
+
+package linerate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+)
+
+func gbps(v float64) float64 { return v * 1e9 / 8 }
+
+// outcome is what a round would report of a model: goodput by rail, or disturbed.
+type outcome struct {
+	goodput   []float64
+	disturbed bool
+	failed    []bool
+	writes    []int64 // of the last try
+	bytes     int64   // of all tries
+	took      time.Duration
+}
+
+// plan is what probe/plan.go makes of the defaults: 5 ms, 16 deep, one queue pair, 512 MiB at the target.
+func plan(m Model) Burst {
+	const depth = 16
+	b := Burst{Window: 5 * ms, Slow: 3 * time.Second, Deadline: 15 * time.Second, Writes: 64}
+	share := int64(512<<20) / int64(len(m.Rails)) / (2 * (depth + 1))
+	for _, r := range m.Rails {
+		expected := cmp.Or(r.Expected, r.Rate)
+		chunk := max(min(int64(expected*b.Window.Seconds()/64), 1<<20, share)&^4095, 4096)
+		b.Loads = append(b.Loads, Load{Chunk: chunk, Cap: max(128*chunk, int64(4*expected*b.Window.Seconds())), Depth: depth})
+	}
+	return b
+}
+
+// measure makes a burst over all rails, and repeats it at most three times when it was disturbed.
+func measure(m Model) (o outcome) {
+	b := plan(m)
+	for range 4 {
+		res := Run(m, b)
+		o = outcome{took: o.took + res.Elapsed, bytes: o.bytes}
+		for i, p := range res.Rails {
+			o.goodput = append(o.goodput, p.Goodput())
+			o.disturbed = o.disturbed || p.Disturbed
+			o.failed = append(o.failed, p.Failed != 0)
+			o.writes = append(o.writes, p.Bytes/b.Loads[i].Chunk)
+			o.bytes += p.Bytes
+		}
+		if !o.disturbed {
+			break
+		}
+		if m.Random != 0 {
+			m.Random += 7919 // other stalls the next time
+		}
+		if m.Every == 0 {
+			m.Stall = 0 // there was only one
+		}
+	}
+	return o
+}
+
+func (o outcome) sum() (sum float64) {
+	for _, g := range o.goodput {
+		sum += g
+	}
+	return sum
+}
+
+// off is by how much the worst rail differs from the model, in goodput or in its share of the sum.
+func (o outcome) off(want func(i int) float64) (worst float64) {
+	all := 0.0
+	for i := range o.goodput {
+		all += want(i)
+	}
+	for i, g := range o.goodput {
+		worst = max(worst, math.Abs(g/want(i)-1), math.Abs(g/o.sum()/(want(i)/all)-1))
+	}
+	return worst
+}
+
+func alike(n int, r Rail) (rails []Rail) {
+	r.Timeout = 67 * ms // 4.096 µs × 2^14
+	for range n {
+		rails = append(rails, r)
+	}
+	return rails
+}
+
+// The bounds of a figure that is reported.
+const (
+	maxOff     = 0.02
+	maxScaling = 0.03
+)
+
+// stalls are what a polling thread suffers.
+var stalls = []struct {
+	name  string
+	model Model
+}{
+	{"none", Model{}},
+	{"0.1 once", Model{Stall: 100 * us, First: 2 * ms}},
+	{"1 once", Model{Stall: ms, First: 2 * ms}},
+	{"10 once", Model{Stall: 10 * ms, First: 2 * ms}},
+	{"1 at first", Model{Stall: ms, First: 50 * us}},
+	{"0.05 in 0.4", Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}},
+	{"1 in 3", Model{Stall: ms, First: 300 * us, Every: 3 * ms}},
+	{"0.1 in ~2", Model{Stall: 100 * us, Every: 2 * ms, Random: 1}},
+	{"1 in ~10", Model{Stall: ms, Every: 10 * ms, Random: 2}},
+	{"10 in ~20", Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}},
+}
+
+// cells are the outcomes of one place of the table.
+type cells struct {
+	n, disturbed int
+	off, scaling float64 // the worst of those that are not
+}
+
+func (c cells) String() string {
+	switch c.disturbed {
+	case 0:
+		return fmt.Sprintf("%.2f", 100*c.off)
+	case c.n:
+		return fmt.Sprintf("- %d/%d", c.disturbed, c.n)
+	}
+	return fmt.Sprintf("%.2f %d/%d", 100*c.off, c.disturbed, c.n)
+}
+
+// TestLineRate: at every rate, on every number of rails, with a polling thread that is stalled in every way, a burst
+// reports what the model carries, or that it was disturbed. Without stalls nothing is disturbed.
+func TestLineRate(t *testing.T) {
+	var head strings.Builder
+	for _, s := range stalls {
+		fmt.Fprintf(&head, " %11s", s.name)
+	}
+	t.Logf("Stalls of the polling thread in ms. Cells: largest error of a rail's goodput or share in %%, RTT 2 to 50 µs; " +
+		"disturbed/all")
+	t.Logf("rails × Gb/s %s", head.String())
+	all := cells{}
+	for _, rails := range []int{1, 2, 8, 10, 16} {
+		for _, rate := range []float64{25, 100, 200, 400, 800} {
+			var line strings.Builder
+			for _, s := range stalls {
+				c := lineRate(t, s.name, s.model, rails, rate)
+				fmt.Fprintf(&line, " %11v", c)
+				all.n, all.disturbed = all.n+c.n, all.disturbed+c.disturbed
+				all.off, all.scaling = max(all.off, c.off), max(all.scaling, c.scaling)
+			}
+			t.Logf("%2d × %3.0f Gb/s%s", rails, rate, line.String())
+		}
+	}
+	t.Logf("%d cells, %d disturbed; largest error %.2f %%, of scaling %.4f", all.n, all.disturbed, 100*all.off, all.scaling)
+}
+
+// lineRate measures one place of the table.
+func lineRate(t *testing.T, name string, m Model, rails int, rate float64) (c cells) {
+	t.Helper()
+	seed := m.Random
+	want := func(int) float64 { return gbps(rate) }
+	for _, rtt := range []time.Duration{2 * us, 4 * us, 50 * us} {
+		if m.Rails = alike(rails, Rail{Rate: gbps(rate), RTT: rtt}); seed != 0 {
+			m.Random = seed + uint64(rails)*1000 + uint64(rate) + uint64(rtt)
+		}
+		o := measure(m)
+		c.n++
+		if o.disturbed {
+			c.disturbed++
+			if name == "none" {
+				t.Errorf("%d × %v Gb/s, RTT %v: disturbed by nothing", rails, rate, rtt)
+			}
+			continue
+		}
+		c.off = max(c.off, o.off(want))
+		if off := o.off(want); off > maxOff {
+			t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: off by %.3f", rails, rate, rtt, name, off)
+		}
+		m.Rails = m.Rails[:1]
+		if solo := measure(m); !solo.disturbed {
+			scaling := math.Abs(o.sum()/(float64(rails)*solo.goodput[0]) - 1)
+			if c.scaling = max(c.scaling, scaling); scaling > maxScaling {
+				t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: scaling off by %.3f", rails, rate, rtt, name, scaling)
+			}
+		}
+	}
+	return c
+}
+
+// TestFractions: a rail at any fraction of its rate has its own figure beside full ones, or there is none.
+func TestFractions(t *testing.T) {
+	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")
+	for _, f := range []float64{1, 0.98, 0.9, 2. / 3, 0.5, 1. / 3, 0.25, 0.1, 0.05, 0.03, 0.01, 0.001} {
+		m := Model{Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us, Expected: gbps(400)})}
+		m.Rails[3].Rate *= f
+		o := measure(m)
+		want := func(i int) float64 { return m.Rails[i].Rate }
+		if o.disturbed {
+			t.Logf("%5.3f  disturbed, %5d MiB in %v", f, o.bytes>>20, o.took.Round(100*us))
+			if f >= 0.03 {
+				t.Errorf("a rail at %v: disturbed by nothing", f)
+			}
+			continue
+		}
+		t.Logf("%5.3f  %.2f %.2f, %5d MiB in %v", f, 100*math.Abs(o.goodput[3]/want(3)-1),
+			100*math.Abs(o.goodput[0]/want(0)-1), o.bytes>>20, o.took.Round(100*us))
+		if off := o.off(want); off > maxOff {
+			t.Errorf("a rail at %v: off by %.3f", f, off)
+		}
+	}
+}
+
+// TestLostPackets: a packet lost anywhere in a burst, also the last of its data and its very end, costs the time that
+// its repair takes, and no more.
+func TestLostPackets(t *testing.T) {
+	fine := Model{Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us})}
+	whole := measure(fine)
+	last := int(whole.writes[4])
+	for _, c := range []struct {
+		name    string
+		loses   int
+		timeout bool // nothing follows that shows the loss
+	}{{"none", 0, false}, {"the first", 1, false}, {"in the middle", last / 2, false}, {"the last", last, true},
+		{"the end", last + 1, true}} {
+		m := Model{Rails: slices.Clone(fine.Rails)}
+		m.Rails[4].Loses = c.loses
+		o := measure(m)
+		if timeout := o.took > m.Rails[4].Timeout; timeout != c.timeout {
+			t.Errorf("%s: it took %v", c.name, o.took)
+		}
+		if off := o.off(func(int) float64 { return gbps(400) }); o.disturbed || off > maxOff {
+			t.Errorf("%s: disturbed %v, off by %.3f", c.name, o.disturbed, off)
+		}
+		t.Logf("%-14s %.2f %% in %v", c.name, 100*o.off(func(int) float64 { return gbps(400) }), o.took)
+	}
+}
+
+// TestFaults: what is wrong with a rail is in its figure, and not in the others'.
+func TestFaults(t *testing.T) {
+	fine := Rail{Rate: gbps(400), RTT: 4 * us}
+	with := func(n int, r Rail) []Rail {
+		rails := alike(n, fine)
+		r.Timeout = 67 * ms
+		rails[n/2] = r
+		return rails
+	}
+	for _, c := range []struct {
+		name  string
+		model Model
+		want  func(i int) float64 // goodput of rail i in Gb/s
+		fails bool                // the rail in the middle
+	}{
+		{"one of 16 at 1/40", Model{Rails: with(16, Rail{Rate: gbps(10), RTT: 4 * us, Expected: gbps(400)})}, nil, false},
+		{"25 beside 400 Gb/s", Model{Rails: with(2, Rail{Rate: gbps(25), RTT: 4 * us})}, nil, false},
+		{"a far rail", Model{Rails: with(8, Rail{Rate: gbps(400), RTT: 100 * us})}, nil, false},
+		{"a slow link", Model{Rails: alike(1, Rail{Rate: gbps(0.03), RTT: 200 * us})}, nil, false},
+		{"two slow links", Model{Rails: alike(2, Rail{Rate: gbps(1), RTT: 50 * us})}, nil, false},
+		{"a rail that stops", Model{Rails: with(8, Rail{Rate: gbps(400), RTT: 4 * us, Stops: 2 * ms})}, nil, true},
+		{"two rails share a link", Model{Link: gbps(400), Rails: append(alike(6, fine),
+			alike(2, Rail{Rate: gbps(400), RTT: 4 * us, Shared: true})...)},
+			func(i int) float64 { return gbps([]float64{400, 200}[i/6]) }, false},
+		{"all rails share a link", Model{Link: gbps(1600), Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us, Shared: true})},
+			func(int) float64 { return gbps(200) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := measure(c.model)
+			for i, g := range o.goodput {
+				want := c.model.Rails[i].Rate
+				if c.want != nil {
+					want = c.want(i)
+				}
+				if o.failed[i] != (c.fails && i == len(o.goodput)/2) {
+					t.Errorf("rail %d failed: %v", i, o.failed[i])
+				}
+				if !o.failed[i] && !o.disturbed && math.Abs(g/want-1) > maxOff {
+					t.Errorf("rail %d: %.1f Gb/s, want %.1f", i, g*8/1e9, want*8/1e9)
+				}
+			}
+			if o.disturbed && !c.fails {
+				t.Error("disturbed by nothing")
+			}
+			t.Logf("disturbed %v, %d MiB in %v", o.disturbed, o.bytes>>20, o.took)
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+)
+
+// TestLatency also checks TCP_INFO.
+func TestLatency(t *testing.T) {
+	settle(t)
+	tg := target(t, 2, 2, 1<<20)
+	c := tg.dial(t)
+	for lane := range 2 {
+		samples, err := c.Latency(t.Context(), fmt.Sprint("rail", lane), 200)
+		if err != nil || len(samples) != 200 || slices.Min(samples) <= 0 {
+			t.Errorf("%d samples, %v", len(samples), err)
+		}
+		slices.Sort(samples)
+		t.Logf("median %v, p99 %v", samples[100], samples[198])
+	}
+	infos := c.Info()
+	c.Close()
+	for i, info := range infos {
+		if info.PathMTU <= 0 || info.RTT <= 0 {
+			t.Errorf("lane %d: %+v", i, info)
+		}
+		if after := c.Info()[i]; after.PathMTU != info.PathMTU {
+			t.Errorf("lane %d, closed: %+v, was %+v", i, after, info)
+		}
+	}
+	if _, err := c.Latency(t.Context(), "rail2", 1); reason(err) != failure.Other {
+		t.Errorf("a lane that does not exist: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c = tg.dial(t)
+	if s, err := c.Latency(ctx, "rail0", 1<<30); !errors.As(err, new(*failure.Failure)) || len(s) == 1<<30 {
+		t.Errorf("canceled: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+//go:build cgo
+
+package verbs
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/transfer"
+)
+
+// TestLatency measures a device of known latency: no sample is less, and their sum is at most the elapsed time. Limits
+// leave room for a busy machine.
+func TestLatency(t *testing.T) {
+	const samples, limit = 20, 500 * time.Millisecond
+	for _, queuePairs := range []int{1, 4} {
+		e := connected(t, 4096, queuePairs, 8, fakeverbs.Knobs{Latency: 2 * time.Millisecond})
+		slow := func(delay time.Duration) {
+			e.fabric.Set("A", "mlx5_0", func(k *fakeverbs.Knobs) { k.Latency = delay })
+		}
+		begin := time.Now()
+		got, err := e.run.Latency(e.rails[0], samples, 5*time.Second)
+		if took := time.Since(begin); err != nil || len(got) != samples || slices.Min(got) < 2*
+			time.Millisecond || sum(got) > took {
+			t.Errorf("in %v: %v, %v", took, got, err)
+		}
+		e.want[0] = slices.Clone(e.memory[0].Bytes())
+		copy(e.want[0][:8], e.source.Bytes()[(samples+2)*transfer.Page:]) // the last one, after three that warm up
+		if at := e.wrong(0); at >= 0 {
+			t.Errorf("byte %d is not what was written", at)
+		}
+		slow(20 * time.Millisecond)
+		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) < 1 || len(got) > 25 {
+			t.Errorf("within %v, 20 ms each: %v, %v", limit, got, err)
+		}
+		slow(200 * time.Millisecond)
+		if got, err = e.run.Latency(e.rails[0], 1000, limit); err != nil || len(got) != 1 {
+			t.Errorf("within %v, 200 ms each: %v, %v", limit, got, err)
+		}
+	}
+}
+
+func sum(list []time.Duration) (all time.Duration) {
+	for _, d := range list {
+		all += d
+	}
+	return all
+}
+
+// TestLatencyFails: no answer, a refusal, and a cancel.
+func TestLatencyFails(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		knobs fakeverbs.Knobs
+		want  failure.Reason
+		least int // samples
+	}{
+		{"hangs", fakeverbs.Knobs{HangPoll: true}, failure.Timeout, 0},
+		{"blocked", fakeverbs.Knobs{Blocked: true}, failure.RetryExceeded, 0},
+		{"tenth", fakeverbs.Knobs{FailEvery: 10, FailStatus: 13}, failure.RNR, 6},
+		{"cancelled", fakeverbs.Knobs{Latency: time.Hour}, failure.Canceled, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := connected(t, 4096, 1, 8, tc.knobs)
+			limit := time.Minute
+			switch tc.want {
+			case failure.Timeout:
+				limit = 200 * time.Millisecond
+			case failure.Canceled:
+				defer time.AfterFunc(50*time.Millisecond, e.run.Cancel).Stop()
+			}
+			begin := time.Now()
+			got, err := e.run.Latency(e.rails[0], 100, limit)
+			if took := time.Since(begin); reason(err) != tc.want || len(got) != tc.least || took > bySurprise {
+				t.Errorf("%d samples, %v after %v; want %d, %s", len(got), err, took, tc.least, tc.want)
+			}
+		})
+	}
+}
+
+// BenchmarkLatency measures the cost of a write without a wire.
+func BenchmarkLatency(b *testing.B) {
+	e := connected(b, 4096, 1, 8, fakeverbs.Knobs{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.run.Latency(e.rails[0], 100, time.Second); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
