@@ -40,7 +40,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	const budget = time.Second
 	finder := rail.NewFinder(root.Sys(), rail.Options{}, nil, budget)
 	return []collector.Source{
-		rdma.New(root.Sys(), finder.Rails, budget),
+		rdma.New(root.Sys(), finder.Snapshot, budget),
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
 		netdev.New(root.Sys(), finder.Rails, budget),
 		pcie.New(root.Sys(), finder.Rails, budget),

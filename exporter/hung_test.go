@@ -45,7 +45,7 @@ func TestHungFile(t *testing.T) {
 
 			const budget = 3 * time.Second
 			finder := rail.NewFinder(sys, rail.Options{}, nil, budget)
-			s := exportertest.Within(t, 2*budget, rdma.New(sys, finder.Rails, budget))
+			s := exportertest.Within(t, 2*budget, rdma.New(sys, finder.Snapshot, budget))
 
 			if strings.Contains(file, "link_layer") || file == "fw_ver" {
 				spoil() // read when the device is first looked at

@@ -91,9 +91,10 @@ func capture(t *testing.T, name, include string) (_ sysfstest.Root, rails []stri
 // without GPUs.
 func defaults(root sysfstest.Root, include string) []collector.Source {
 	const budget = time.Second
-	rails := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget).Rails
+	finder := rail.NewFinder(root.Sys(), rail.Options{Include: regexp.MustCompile(include)}, nil, budget)
+	rails := finder.Rails
 	return []collector.Source{
-		rdma.New(root.Sys(), rails, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
+		rdma.New(root.Sys(), finder.Snapshot, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
 		netdev.New(root.Sys(), rails, budget),
 		pcie.New(root.Sys(), rails, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
 	}

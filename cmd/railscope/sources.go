@@ -113,10 +113,8 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 	if m.ethtool != nil {
 		interfaces.Ethtool(m.ethtool)
 	}
-	ports := rdma.New(c.sysfs, finder.Rails, deviceBudget)
-	ports.Excluded(finder.Excluded)
-	ports.Missing(finder.Missing)
-	ports.MaxMTU(node.MaxMTU)
+	ports := rdma.New(c.sysfs, finder.Snapshot, deviceBudget)
+	ports.MaxMTU = node.MaxMTU
 	made := map[string]collector.Source{
 		"rdma":      ports,
 		"bond":      bond.New(c.sysfs, c.procfs, finder.Rails, deviceBudget),

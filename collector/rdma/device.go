@@ -48,7 +48,7 @@ func (s *Source) open(k key) *port {
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
 	with := func(more ...string) []string { return slices.Concat(labels, more) }
-	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, openFile), maxMTU: s.maxMTU,
+	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, openFile), maxMTU: s.MaxMTU,
 		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
 		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},

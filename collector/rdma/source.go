@@ -16,13 +16,14 @@ import (
 // Source is the source of RDMA ports.
 type Source struct {
 	*table
-	sysfs    string
-	rails    func() ([]rail.Rail, error)
-	excluded func() []string
-	missing  func() []rail.Missing
-	maxMTU   func(device string, port int) int
-	budget   time.Duration
-	live     bool // the running kernel's sysfs
+	// MaxMTU returns the largest RDMA MTU of a port in bytes, which the kernel only reports to a process that opens the
+	// device; 0 is unknown. It must not block, and be safe for concurrent use. Set it before the first Read.
+	MaxMTU func(device string, port int) int
+
+	sysfs  string
+	find   func() rail.Snapshot
+	budget time.Duration
+	live   bool // the running kernel's sysfs
 
 	set    *collector.Set[key, *port]
 	limits map[string]rail.Limits // by rail name, of the last reading
@@ -37,33 +38,21 @@ type key struct {
 }
 
 // New returns the source for the tree at sysfsRoot. A port that does not answer within budget is left out of that read.
-func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
-	s := &Source{sysfs: sysfsRoot, rails: rails, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
-		excluded: func() []string { return nil }, missing: func() []rail.Missing { return nil },
-		maxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}}
+func New(sysfsRoot string, find func() rail.Snapshot, budget time.Duration) *Source {
+	s := &Source{sysfs: sysfsRoot, find: find, budget: budget, live: sysfs.Live(sysfsRoot), table: newTable(),
+		MaxMTU: func(string, int) int { return 0 }, limits: map[string]rail.Limits{}}
 	s.set = collector.NewSet(budget, func(k key) string { return k.rail.Device }, s.open)
 	return s
 }
 
-// Excluded makes the source report the devices that the configuration leaves out, to distinguish them from devices that
-// are gone. Call it before the first Read.
-func (s *Source) Excluded(devices func() []string) { s.excluded = devices }
-
-// Missing makes the source report the rails that are known and not there. Call it before the first Read.
-func (s *Source) Missing(rails func() []rail.Missing) { s.missing = rails }
-
-// MaxMTU makes the source report the largest RDMA MTU of ports, in bytes, which the kernel only reports to a process
-// that opens the device; 0 is unknown. of must not block, and be safe for concurrent use. Call it before the first
-// Read.
-func (s *Source) MaxMTU(of func(device string, port int) int) { s.maxMTU = of }
-
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
-	rails, err := s.rails()
-	for _, device := range s.excluded() {
+	found := s.find()
+	rails := found.Rails
+	for _, device := range found.Excluded {
 		emit(collector.Sample{Metric: s.table.excluded, Labels: []string{device}, Value: 1})
 	}
-	for _, m := range s.missing() {
+	for _, m := range found.Missing {
 		labels := []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}
 		emit(collector.Sample{Metric: s.table.missing, Labels: labels, Value: 1})
 	}
@@ -72,11 +61,11 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		keys[i] = key{r, i == 0 || rails[i-1].ID != r.ID}
 	}
 	answered, faults := s.set.Read(keys, emit)
-	if len(rails) == 0 && err == nil {
+	if len(rails) == 0 && found.Err == nil {
 		return fmt.Errorf("no RDMA port below %s that is a rail: %w", s.sysfs, collector.ErrAbsent)
 	}
 	s.emitCapacity(rails, answered, emit)
-	return errors.Join(append(faults, err)...)
+	return errors.Join(append(faults, found.Err)...)
 }
 
 // emitCapacity emits what each rail that answered could carry. A port that does not answer keeps its last share.

@@ -16,10 +16,10 @@ import (
 
 // List is the output of `railscope rails`. Unknown figures are absent.
 type List struct {
-	Rails    []Rail    `json:"rails"`
-	LeftOut  []LeftOut `json:"left_out"`
-	Missing  []Missing `json:"missing"`
-	Problems []string  `json:"problems"` // what could not be read
+	Rails    []Rail         `json:"rails"`
+	LeftOut  []rail.LeftOut `json:"left_out"`
+	Missing  []rail.Missing `json:"missing"`
+	Problems []string       `json:"problems"` // what could not be read
 }
 
 // Rail is one rail.
@@ -47,21 +47,6 @@ type Rail struct {
 	CharacterDevices []string `json:"character_devices"` // that a program needs to use the rail
 }
 
-// LeftOut is an RDMA port that is not a rail: a [rail.LeftOut].
-type LeftOut struct {
-	Device string `json:"device"`
-	Port   int    `json:"port"`
-	Reason string `json:"reason"`
-}
-
-// Missing is a known rail that is absent: a [rail.Missing].
-type Missing struct {
-	Name       string `json:"rail"`
-	Device     string `json:"device"`
-	Port       int    `json:"port"`
-	PCIAddress string `json:"pci_address"`
-}
-
 // port is what was read of one rail.
 type port struct {
 	rail   Rail
@@ -73,7 +58,8 @@ type port struct {
 // for each rail.
 func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
 	snap := finder.Snapshot()
-	list := List{Rails: []Rail{}, LeftOut: []LeftOut{}, Missing: []Missing{}, Problems: messages(snap.Err)}
+	list := List{Rails: []Rail{}, LeftOut: append([]rail.LeftOut{}, snap.LeftOut...),
+		Missing: append([]rail.Missing{}, snap.Missing...), Problems: messages(snap.Err)}
 	names := make([]string, len(snap.Rails))
 	byName := map[string]rail.Rail{}
 	for i, r := range snap.Rails {
@@ -97,12 +83,6 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 	}
 	for i, capacity := range rail.Capacities(limits) {
 		list.Rails[i].Capacity = capacity
-	}
-	for _, l := range snap.LeftOut {
-		list.LeftOut = append(list.LeftOut, LeftOut(l))
-	}
-	for _, m := range snap.Missing {
-		list.Missing = append(list.Missing, Missing(m))
 	}
 	return list
 }

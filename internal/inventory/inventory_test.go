@@ -73,8 +73,8 @@ func golden(t *testing.T, name, got string) {
 func TestNoRails(t *testing.T) {
 	root := sysfstest.Unpack(t, "../rail/testdata/no-rdma.txtar")
 	list := read(root.Sys())
-	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []inventory.LeftOut{},
-		Missing: []inventory.Missing{}, Problems: []string{}}, list); diff != "" {
+	if diff := cmp.Diff(inventory.List{Rails: []inventory.Rail{}, LeftOut: []rail.LeftOut{},
+		Missing: []rail.Missing{}, Problems: []string{}}, list); diff != "" {
 		t.Error(diff)
 	}
 	var b bytes.Buffer
@@ -112,8 +112,8 @@ N/A
 			Reason:           "the GID table is empty: the interface is down, or the driver made no entries",
 			CharacterDevices: []string{},
 		}},
-		LeftOut: []inventory.LeftOut{},
-		Missing: []inventory.Missing{},
+		LeftOut: []rail.LeftOut{},
+		Missing: []rail.Missing{},
 	}
 	got := list
 	got.Problems = nil

@@ -109,12 +109,6 @@ func (f *Finder) Rails() ([]Rail, error) {
 	return s.Rails, s.Err
 }
 
-// Excluded returns Snapshot.Excluded. Of these devices only place and node GUID are read.
-func (f *Finder) Excluded() []string { return f.Snapshot().Excluded }
-
-// Missing returns Snapshot.Missing.
-func (f *Finder) Missing() []Missing { return f.Snapshot().Missing }
-
 // Snapshot scans, unless the last scan is recent.
 func (f *Finder) Snapshot() Snapshot {
 	f.mu.Lock()

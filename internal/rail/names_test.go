@@ -179,7 +179,7 @@ func TestExcludedIsNotMissing(t *testing.T) {
 		f.SetOptions(Options{Include: regexp.MustCompile("_[1-9]$")})
 		m.add("mlx5_2", "eth2")
 		m.expect(f, "excluded", "mlx5_1:1 mlx5_2:2")
-		if diff := cmp.Diff([]string{"mlx5_0"}, f.Excluded()); diff != "" {
+		if diff := cmp.Diff([]string{"mlx5_0"}, f.Snapshot().Excluded); diff != "" {
 			t.Error(diff)
 		}
 		release := make(chan struct{})

@@ -48,9 +48,9 @@ func (r Rail) Key() string { return Key(r.Device, r.Port) }
 
 // LeftOut is an RDMA port that is not a rail, with the reason.
 type LeftOut struct {
-	Device string
-	Port   int
-	Reason string
+	Device string `json:"device"`
+	Port   int    `json:"port"`
+	Reason string `json:"reason"`
 }
 
 // Key names a port as rails.names does: "device/port" or "PCI address/port".

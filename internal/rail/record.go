@@ -26,9 +26,10 @@ type Record struct {
 
 // Missing is a known rail that is absent.
 type Missing struct {
-	Name, Device string
-	Port         int
-	PCIAddress   string
+	Name       string `json:"rail"`
+	Device     string `json:"device"`
+	Port       int    `json:"port"`
+	PCIAddress string `json:"pci_address"`
 }
 
 // Bounds of records, also of those from a file.
