@@ -1,6 +1,6 @@
 package facts
 
-import "github.com/railscope/railscope/internal/sysfs"
+import "time"
 
 // The seams of tests outside of the package.
 
@@ -20,10 +20,5 @@ func (g *Gatherer) SetEnviron(f func(root string, pid int, wanted func(string) b
 	g.environ = f
 }
 
-// OnList is called for each directory of libraries that is listed.
-func (g *Gatherer) OnList(f func(dir string)) {
-	g.libraries.list = func(dir string) ([]sysfs.Entry, error) {
-		f(dir)
-		return sysfs.List(dir)
-	}
-}
+// SearchAgain makes the next reading search for libraries.
+func (g *Gatherer) SearchAgain() { g.installed.at = time.Time{} }

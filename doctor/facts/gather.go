@@ -51,7 +51,7 @@ type Gatherer struct {
 	kernel    Kernel
 	lanes     lane.Group[*reader]
 	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
-	libraries libraryCache
+	installed installed
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
 	calls sync.Map // lane → *reader of the call in it

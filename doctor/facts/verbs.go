@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,9 +106,9 @@ func (g *Gatherer) providerConfigs() (map[string]string, error) {
 
 // firstMatch returns the first file that matches a pattern below this process's root.
 func (g *Gatherer) firstMatch(pattern string) string {
-	dir, base := filepath.Split(pattern)
-	for _, name := range g.libraries.glob(g.own(dir), base) {
-		return filepath.Join(dir, name)
+	found, _ := fs.Glob(os.DirFS(g.o.OwnRoot), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
+	if len(found) == 0 {
+		return ""
 	}
-	return ""
+	return "/" + found[0]
 }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/railscope/railscope/internal/gpudirect"
 	"github.com/railscope/railscope/internal/rail"
@@ -24,7 +26,6 @@ const dpkgStatus = "/var/lib/dpkg/status"
 const (
 	maxVersions    = 128      // kept of a node
 	maxLibraryDirs = 512      // searched
-	maxExpanded    = 2048     // paths that a pattern becomes
 	maxStatusFile  = 64 << 20 // bytes of dpkg's list of packages
 )
 
@@ -109,65 +110,67 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
+// searchEvery is how often the locations are searched for a live page, which examines the node every minute: they hold
+// thousands of names and seldom change.
+const searchEvery = 10 * time.Minute
+
+// installed is the result of the last complete search. It belongs to the lane that searches.
+type installed struct {
+	at   time.Time
+	list []Installed
+}
+
 // readInstalledVersions searches the well-known locations below the host's root. It stops early with ctx.
 func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*Facts) {
 	if g.o.Rootfs == "" {
 		return nil
 	}
-	var list []Installed
-	var err error
-	searched := 0
-	for _, in := range locations() {
-		for _, glob := range in.globs {
-			for _, dir := range g.expand(glob) {
-				if err != nil || !isDir(filepath.Join(g.o.Rootfs, dir)) {
-					continue
-				}
-				if searched++; searched > maxLibraryDirs {
-					err = fmt.Errorf("more than %d directories of libraries", maxLibraryDirs)
-				} else if err = ctx.Err(); err == nil {
-					list = append(list, g.versionsIn(dir, in.names)...)
-				}
-			}
+	list := g.installed.list
+	if now := time.Now(); now.Sub(g.installed.at) >= searchEvery {
+		var err error
+		if list, err = g.findInstalled(ctx); err != nil {
+			r.say("versions of libraries: %v; those found so far are compared", err)
+		} else {
+			g.installed = installed{now, list}
 		}
-	}
-	if err != nil {
-		r.say("versions of libraries: %v; those found so far are compared", err)
-	}
-	if v := g.packagedUCX(); v != "" {
-		list = append(list, Installed{Component: "ucx", Version: clean(v), Where: dpkgStatus})
 	}
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
-// expand returns the paths below the host's root that match a pattern. The last element need not exist.
-func (g *Gatherer) expand(pattern string) []string {
-	dirs := []string{"/"}
-	for part := range strings.SplitSeq(strings.TrimPrefix(pattern, "/"), "/") {
-		var next []string
-		for _, dir := range dirs {
-			names := []string{part}
-			if strings.Contains(part, "*") {
-				names = g.libraries.glob(filepath.Join(g.o.Rootfs, dir), part)
-			}
-			for _, name := range names[:min(len(names), maxExpanded-len(next))] {
-				next = append(next, filepath.Join(dir, name))
+func (g *Gatherer) findInstalled(ctx context.Context) (list []Installed, err error) {
+	if v := g.packagedUCX(); v != "" {
+		list = append(list, Installed{Component: "ucx", Version: clean(v), Where: dpkgStatus})
+	}
+	root, searched := os.DirFS(g.o.Rootfs), 0
+	for _, in := range locations() {
+		for _, pattern := range in.globs {
+			dirs, _ := fs.Glob(root, strings.TrimPrefix(pattern, "/")) // all patterns are valid
+			for _, dir := range dirs {
+				if !isDir(filepath.Join(g.o.Rootfs, dir)) {
+					continue
+				}
+				if searched++; searched > maxLibraryDirs {
+					return list, fmt.Errorf("more than %d directories of libraries", maxLibraryDirs)
+				}
+				if err := ctx.Err(); err != nil {
+					return list, err
+				}
+				list = append(list, g.versionsIn("/"+dir, in.names)...)
 			}
 		}
-		dirs = next
 	}
-	return dirs
+	return list, nil
 }
 
 // versionsIn returns the versions that the names in a directory and its ucx.pc show.
 func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Installed) {
 	path := filepath.Join(g.o.Rootfs, dir)
-	for _, name := range g.libraries.match(path, names[0].pattern.String(), func(name string) bool {
-		return slices.ContainsFunc(names, func(n componentName) bool { return n.pattern.MatchString(name) })
-	}) {
+	entries, _ := sysfs.List(path) // what cannot be listed shows no version
+	for _, e := range entries {
 		for _, n := range names {
-			if m := n.pattern.FindStringSubmatch(name); m != nil {
-				list = append(list, Installed{Component: n.component, Version: clean(m[1]), Where: clean(filepath.Join(dir, name))})
+			if m := n.pattern.FindStringSubmatch(e.Name); m != nil {
+				where := clean(filepath.Join(dir, e.Name))
+				list = append(list, Installed{Component: n.component, Version: clean(m[1]), Where: where})
 			}
 		}
 	}
