@@ -56,3 +56,12 @@ type Source interface {
 	// calls it, and it returns in bounded time; emit is called until it returns, by one goroutine at a time.
 	Read(emit func(Sample)) error
 }
+
+// GPUUse is the use of a GPU at one moment.
+type GPUUse struct {
+	Index     int
+	Used      uint64 // bytes of memory in use, as gpu_memory_used_bytes
+	UsedKnown bool
+	Busy      bool // its utilisation is 10 % or more; without that figure: it has compute processes
+	BusyKnown bool
+}

@@ -168,13 +168,7 @@ func (s *sourceSettings) newSampler(c *common, m machine, finder *rail.Finder, g
 		}
 	}
 	if gpus != nil {
-		opts.GPUs = func() (list []sampler.GPU, known bool) {
-			uses, known := gpus.Use(gpuUseBudget)
-			for _, u := range uses {
-				list = append(list, sampler.GPU(u))
-			}
-			return list, known
-		}
+		opts.GPUs = func() ([]collector.GPUUse, bool) { return gpus.Use(gpuUseBudget) }
 	}
 	return sampler.New(opts)
 }

@@ -51,7 +51,6 @@ func (b *bond) files() map[string]*sysfs.Attr {
 		"ad_aggregator": &b.aggregator, "ad_num_ports": &b.ports, "ad_partner_mac": &b.partnerMAC}
 }
 
-// Close implements [collector.Device].
 func (b *bond) Close() {
 	for _, f := range b.files() {
 		f.Close()
@@ -127,17 +126,13 @@ func (b *bond) option(r *collector.Reading, file string) (word string, ok bool) 
 
 const lacp = "802.3ad"
 
-// modes are the names of bond_mode_tbl in drivers/net/bonding/bond_options.c, and whether a bond of the mode spreads
-// flows by xmit_hash_policy (bond_mode_uses_xmit_hash() in include/net/bonding.h).
-func modes() map[string]bool {
-	return map[string]bool{"balance-rr": false, "active-backup": false, "balance-xor": true, "broadcast": false,
-		lacp: true, "balance-tlb": true, "balance-alb": true}
-}
-
 // readConfiguration emits bond_info and keeps the mode, "" if it is unknown.
 func (b *bond) readConfiguration(r *collector.Reading) {
 	mode, ok := b.option(r, "mode")
-	hashes, valid := modes()[mode]
+	// The names of bond_mode_tbl in drivers/net/bonding/bond_options.c, and whether a bond of the mode spreads flows by
+	// xmit_hash_policy (bond_mode_uses_xmit_hash() in include/net/bonding.h).
+	hashes, valid := map[string]bool{"balance-rr": false, "active-backup": false, "balance-xor": true,
+		"broadcast": false, lacp: true, "balance-tlb": true, "balance-alb": true}[mode]
 	if b.mode = mode; !valid {
 		b.mode = ""
 		if ok {

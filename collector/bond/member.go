@@ -17,9 +17,6 @@ const (
 	sides
 )
 
-// sideNames are the values of the side label.
-func sideNames() [sides]string { return [sides]string{"actor", "partner"} }
-
 // portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX, LACP_STATE_* in include/net/bond_3ad.h).
 func portStates() [8]string {
 	return [8]string{"activity", "timeout", "aggregation", "synchronization", "collecting", "distributing",
@@ -44,7 +41,7 @@ func newMember(b *bond, name string) *member {
 	for file, f := range m.files() {
 		f.Path = filepath.Join(b.net, name, file)
 	}
-	for side, text := range sideNames() {
+	for side, text := range [sides]string{"actor", "partner"} {
 		m.churnLabels[side] = []string{b.name, name, text}
 		for bit, state := range portStates() {
 			m.portStateLabels[side][bit] = []string{b.name, name, text, state}

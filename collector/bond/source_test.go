@@ -23,7 +23,7 @@ func lacpState(member string, actor, partner int) string {
 	var b strings.Builder
 	for side, bits := range []int{actor, partner} {
 		for bit, state := range portStates() {
-			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + sideNames()[side] +
+			b.WriteString(`bond_member_port_state{bond="bond0",member="` + member + `",side="` + []string{"actor", "partner"}[side] +
 				`",state="` + state + `"} ` + string('0'+byte(bits>>bit&1)) + "\n")
 		}
 	}

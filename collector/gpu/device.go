@@ -138,7 +138,10 @@ func (d *device) readThrottling() {
 	if s, err := d.Numbers(nvml.QueryThrottles); err == nil {
 		supported = s[0]
 	}
-	now, reasons := v[0], throttleReasons()
+	now := v[0]
+	// In the order of their bits from bit 0 (nvml.h nvmlClocksEventReason*).
+	reasons := []string{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost",
+		"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"}
 	for bit, reason := range reasons {
 		if mask := uint64(1) << bit; (supported|now)&mask != 0 {
 			d.emit(d.throttled, collector.Bool(now&mask != 0), reason)

@@ -28,7 +28,7 @@ type Source struct {
 	procfs string
 	opts   Options
 	reader *nvml.Reader[collector.Reading]
-	users  *nvml.Reader[Use]
+	users  *nvml.Reader[collector.GPUUse]
 	seen   atomic.Bool // there has been a GPU
 }
 

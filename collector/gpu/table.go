@@ -151,12 +151,3 @@ func (t *table) addHealth(gpu collector.Group) {
 	t.query(nvml.QueryClockMemory, field{row: clock, label: "memory"})
 	t.query(nvml.QueryClockGraphics, field{row: clock, label: "graphics"})
 }
-
-// throttleReasons are the reasons for a lower clock, in the order of their bits from bit 0 (nvml.h
-// nvmlClocksEventReason*).
-func throttleReasons() []string {
-	return []string{
-		"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
-		"hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting",
-	}
-}

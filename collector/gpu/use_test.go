@@ -11,14 +11,17 @@ import (
 	"github.com/railscope/railscope/collector"
 )
 
+// h200 is the first GPU of the capture h200.
+var h200 = collector.GPUUse{Used: 20092120064, UsedKnown: true, Busy: true, BusyKnown: true}
+
 // TestUse: what GPUs hold and do, on machines of all kinds, as the gpu source
 // tells it, before that has looked for the first time and after.
 func TestUse(t *testing.T) {
 	for capture, tc := range map[string]struct {
-		want  []Use
+		want  []collector.GPUUse
 		known bool
 	}{
-		"h200":     {[]Use{{0, 20092120064, true, true, true}, {1, 0, true, false, true}}, true},
+		"h200":     {[]collector.GPUUse{h200, {Index: 1, UsedKnown: true, BusyKnown: true}}, true},
 		"mig":      {nil, true}, // by what it says of itself, below
 		"nogpu":    {nil, true},
 		"nodevice": {nil, false},
@@ -71,7 +74,7 @@ func TestUseHangs(t *testing.T) {
 	}
 	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "hang")
 	list, known := g.Use(time.Second)
-	if want := []Use{{0, 20092120064, true, true, true}, {Index: 1}}; !known || !cmp.Equal(list, want) {
+	if want := []collector.GPUUse{h200, {Index: 1}}; !known || !cmp.Equal(list, want) {
 		t.Errorf("while it hangs: %v, %v", list, known)
 	}
 	f.Set(t, "nvmlDeviceGetUtilizationRates.1", "0 0 0")

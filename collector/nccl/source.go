@@ -30,7 +30,7 @@ const (
 
 // Source reads log files of NCCL between scrapes; [Source.Read] only copies.
 type Source struct {
-	table *table
+	*table
 	where string // the globs
 	jobs  *jobs
 	f     *tailer
@@ -41,8 +41,6 @@ type Source struct {
 	faults error      // of the passes since
 	active time.Time  // when the last pass ended, or the first began; zero before
 }
-
-var _ collector.Source = (*Source)(nil)
 
 // New returns the source for the files that match globs (path/filepath.Match). It opens nothing yet. The error names
 // the invalid glob and a valid one.
@@ -58,12 +56,6 @@ func New(globs []string) (*Source, error) {
 	jobs := newJobs(t)
 	return &Source{table: t, where: strings.Join(globs, " or "), jobs: jobs, f: newTailer(list, jobs)}, nil
 }
-
-// Name returns "nccl".
-func (s *Source) Name() string { return "nccl" }
-
-// Metrics returns the rows.
-func (s *Source) Metrics() []*collector.Metric { return s.table.Metrics() }
 
 // Run reads the files until ctx is done, and closes them.
 func (s *Source) Run(ctx context.Context) {

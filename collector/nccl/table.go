@@ -18,7 +18,7 @@ type table struct {
 }
 
 func newTable() *table {
-	t := new(table)
+	t := &table{Table: collector.Table{Source: "nccl"}}
 	job, own := t.Group(refNCCL, "job"), t.Group(refOwn)
 	const option = "--nccl.log"
 	t.network = job.With("network").Gauge("nccl_network_info",

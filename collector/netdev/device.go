@@ -139,7 +139,11 @@ func (l *locked) Read(r *collector.Reading) {
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
 	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
-		l.statistics.forget()
+		// mlx5 takes the link down and up when PFC moves to another priority, which can change the names of statistics
+		// but not their number: see ADR 3.
+		if d := l.statistics.device; d != nil {
+			d.Forget()
+		}
 	}
 	l.speedFacts.Read(r, func() { l.readSpeed(r) }) // a firmware command
 	if l.ioctl != nil {

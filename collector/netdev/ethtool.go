@@ -30,14 +30,6 @@ type column struct {
 	labels    [][]string
 }
 
-// forget makes the next read fetch the names again, after the carrier changed: mlx5 takes the link down and up when PFC
-// moves to another priority, which can change the names but not their number. See ADR 3.
-func (s *statistics) forget() {
-	if s.device != nil {
-		s.device.Forget()
-	}
-}
-
 // close frees the memory.
 func (s *statistics) close() {
 	if s.device != nil {

@@ -145,7 +145,7 @@ func (s *Source) addMembers(on map[string][]string) (faults []error) {
 func (s *Source) findMembers(names []string) (faults []error) {
 	members := make(map[string][]string, len(names))
 	for _, res := range s.bonds.Run(s.budget/2, names, func(name string) []string {
-		return bondMembers(filepath.Join(s.net, name))
+		return rail.BondMembers(filepath.Join(s.net, name))
 	}) {
 		if res.State != lane.Done {
 			faults = append(faults, collector.LaneFault(res.Key, res.State, fmt.Errorf("list members of a bond: %w", res.Err)))
@@ -155,25 +155,6 @@ func (s *Source) findMembers(names []string) (faults []error) {
 	}
 	s.members = members
 	return faults
-}
-
-// bondMembers returns the members of the interface in dir if it is a bond, from the links in the directory, because
-// reading bonding/slaves waits for the RTNL lock.
-func bondMembers(dir string) (members []string) {
-	if sysfs.Exists(filepath.Join(dir, "bonding")) != nil {
-		return nil
-	}
-	entries, _ := sysfs.List(dir) // reading the interface itself reports the error
-	for _, e := range entries {
-		name, found := strings.CutPrefix(e.Name, "lower_")
-		if !found {
-			name, found = strings.CutPrefix(e.Name, "slave_") // before Linux 3.18
-		}
-		if found && sysfs.ValidNetdev(name) {
-			members = append(members, name)
-		}
-	}
-	return members
 }
 
 // askLinks reads the interfaces by netlink, if sysfs is this machine's. Where the kernel does not answer, because

@@ -37,8 +37,8 @@ type Options struct {
 // Source reports which processes hold which queue pairs on which rails and how much GPU memory, and which jobs hold GPU
 // memory and have no queue pair.
 type Source struct {
-	opts  Options
-	table *table
+	opts Options
+	*table
 	clock func() uint64 // [proc.Now]
 
 	pairs   qpReader
@@ -50,8 +50,6 @@ type Source struct {
 
 	queuePairs, memory, without *seriesKeeper
 }
-
-var _ collector.Source = (*Source)(nil)
 
 // New returns the process source. It needs the host's PID namespace: in another one a Read fails with
 // [collector.ReasonNamespace] and emits nothing, because the kernel does not report the owners of queue pairs there.
@@ -71,12 +69,6 @@ func New(opts Options) *Source {
 	p.pairs = qpReader{kernel: opts.Kernel, clock: func() uint64 { return p.clock() }}
 	return p
 }
-
-// Name returns "process".
-func (p *Source) Name() string { return "process" }
-
-// Metrics returns the rows.
-func (p *Source) Metrics() []*collector.Metric { return p.table.Metrics() }
 
 // processReading is the result of one Read, before it is summed.
 type processReading struct {
@@ -114,7 +106,11 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	faults = append(faults, p.identify(r))
 	if r.holders != nil {
 		p.addQueuePairs(r)
-		p.addMemory(r)
+		for _, h := range r.holdings {
+			if o := r.holders[h.pid]; o != nil {
+				p.memory.add(h.memory, h.gpu, o.pod, o.container, o.Comm)
+			}
+		}
 		p.judge(r)
 		for _, q := range r.tallies {
 			device := []string{q.device}
@@ -189,14 +185,6 @@ func (p *Source) addQueuePairs(r *processReading) {
 		}
 		if q.rest > 0 {
 			p.queuePairs.add(float64(q.rest), p.queuePairs.overflow...)
-		}
-	}
-}
-
-func (p *Source) addMemory(r *processReading) {
-	for _, h := range r.holdings {
-		if o := r.holders[h.pid]; o != nil {
-			p.memory.add(h.memory, h.gpu, o.pod, o.container, o.Comm)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type table struct {
 }
 
 func newTable() *table {
-	t := new(table)
+	t := &table{Table: collector.Table{Source: "process"}}
 	const dump = "RDMA_NLDEV_CMD_RES_QP_GET"
 	queuePairs := t.Group(refRestrack)
 	t.queuePairs = queuePairs.With("rail", "pod", "container", "comm", "state").Gauge("process_queue_pairs",

@@ -14,12 +14,6 @@ import (
 	"github.com/railscope/railscope/internal/rdmanl"
 )
 
-// processGrace is how old a job is before it is judged: until then it may not have opened its first connection.
-const processGrace = 2 * time.Minute
-
-// notJobs are the beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
-var notJobs = []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}
-
 // jobSpan is the size of a job, by the environment of a process.
 type jobSpan int
 
@@ -136,6 +130,8 @@ type job struct {
 
 // jobsOf gathers the processes that compute into jobs, by group.
 func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job {
+	// The beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
+	notJobs := []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}
 	jobs := map[string]*job{}
 	for _, h := range holdings {
 		o := holders[h.pid]
@@ -163,7 +159,7 @@ func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job 
 // verdict returns how a job spans nodes or GPUs, so that it should have queue pairs; empty if it cannot be judged.
 func (j *job) verdict(at uint64) string {
 	switch age := at - min(at, j.oldest.Start); {
-	case age < uint64(processGrace/time.Second)*proc.Tick:
+	case age < 120*proc.Tick: // until then it may not have opened its first connection
 	case j.foreign && !j.connected: // its queue pairs may not be visible here
 	case j.spans == spanNodes:
 		return "nodes"

@@ -34,7 +34,6 @@ type port struct {
 	hwLabels   [2][]string // by sysfs, by netlink
 	hwLifespan collector.Facts
 
-	gids       *rail.GIDTable
 	own        func(netdev string) bool // whether a GID's interface is the rail's
 	gidHistory *gidHistory
 	gidFacts   collector.Facts
@@ -48,11 +47,11 @@ func (s *Source) open(k key) *port {
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
 	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
 	with := func(more ...string) []string { return slices.Concat(labels, more) }
-	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, openFile), maxMTU: s.MaxMTU,
+	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, nil), maxMTU: s.MaxMTU,
 		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
 		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
 		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
-		gids: rail.NewGIDTable(r.Dir, r.Port), own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
+		own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.ports, set: p.set}
 	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set},
 		{path: filepath.Join(dir, "counters_ext"), index: s.legacy, set: p.set}}
@@ -66,9 +65,6 @@ func (s *Source) open(k key) *port {
 	return p
 }
 
-func openFile(path string) rail.File { return &sysfs.Kept{File: sysfs.File{Path: path}} }
-
-// Close implements [collector.Device].
 func (p *port) Close() {
 	p.port.Close()
 	for _, d := range append(p.dirs, p.hw) {

@@ -21,7 +21,7 @@ func (s *Source) gidHistory(rail string) *gidHistory {
 
 func (p *port) readGIDs(r *collector.Reading) {
 	t, labels := p.table, p.set.labels
-	list, errs := p.gids.Read()
+	list, errs := p.port.GIDs()
 	for _, err := range errs {
 		if errors.Is(err, rail.ErrNoTable) {
 			return

@@ -23,14 +23,6 @@ type reach struct {
 	group    rail.Group // by the highest rate so far
 }
 
-// update records what a rail can carry now.
-func (r *reach) update(capacity, rate float64) {
-	if capacity > 0 {
-		r.capacity = capacity
-	}
-	r.group.Rate = max(r.group.Rate, rate)
-}
-
 // judge compares what rails carried in a window of seconds. A group without a busy rail is not judged: stray packets on
 // an idle node are not an imbalance.
 func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced bool) {

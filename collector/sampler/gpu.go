@@ -1,15 +1,10 @@
 package sampler
 
-import "slices"
+import (
+	"slices"
 
-// GPU is the state of a GPU at one moment.
-type GPU struct {
-	Index     int
-	Used      uint64 // bytes of memory in use
-	UsedKnown bool
-	Busy      bool // it computes
-	BusyKnown bool
-}
+	"github.com/railscope/railscope/collector"
+)
 
 // GPUPeaks is the peak of a GPU's memory in use, in bytes.
 type GPUPeaks struct {
@@ -30,15 +25,8 @@ type gpuHistory struct {
 	last  [60]uint64 // memory in use plus 1, by second modulo length; 0 if unknown
 }
 
-func (s *Sampler) readGPUs() {
-	list, known := s.opts.GPUs()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gpus.add(list, known)
-}
-
 // add adds a second. known means that list has all GPUs.
-func (b *gpuHistories) add(list []GPU, known bool) {
+func (b *gpuHistories) add(list []collector.GPUUse, known bool) {
 	b.n++
 	for _, h := range b.list {
 		h.last[b.n%len(h.last)] = 0

@@ -1,10 +1,12 @@
 package sampler
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
@@ -19,7 +21,7 @@ type Options struct {
 	Interval time.Duration
 	// GPUs returns the state of the GPUs, and whether these are all that exist. It is called every second and returns
 	// in bounded time. nil means that there are no GPUs.
-	GPUs func() (list []GPU, known bool)
+	GPUs func() (list []collector.GPUUse, known bool)
 	// Paced is called when the interval of a device changes, with how long a read of it usually takes. It must not
 	// block, and may be nil.
 	Paced func(device string, every, took time.Duration)
@@ -28,12 +30,6 @@ type Options struct {
 	// Alarm makes the alarms that wake readers, by default [KernelAlarm]. Tests in fake time need [RuntimeAlarm].
 	Alarm func() Alarm
 }
-
-// tcpBudget is how long a read of a rail's TCP traffic may take.
-const tcpBudget = time.Second
-
-// endBudget is how long Run waits for goroutines to end.
-const endBudget = time.Second
 
 // unionReach is how late a sample may be and still count as time in which any rail was busy.
 const unionReach = 2 * time.Second
@@ -100,7 +96,14 @@ func (s *Sampler) Run(ctx context.Context) {
 	s.updateDevices()
 	s.running.Go(func() { s.watchTCP(ctx) })
 	if s.opts.GPUs != nil {
-		s.running.Go(func() { s.every(ctx, time.Second, s.readGPUs) })
+		s.running.Go(func() {
+			s.every(ctx, time.Second, func() {
+				list, known := s.opts.GPUs()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.gpus.add(list, known)
+			})
+		})
 	}
 	s.every(ctx, time.Second, func() {
 		s.updateDevices()
@@ -112,11 +115,9 @@ func (s *Sampler) Run(ctx context.Context) {
 		s.running.Wait()
 		close(ended)
 	}()
-	timer := time.NewTimer(endBudget)
-	defer timer.Stop()
 	select {
 	case <-ended:
-	case <-timer.C:
+	case <-time.After(time.Second): // a read hangs
 	}
 }
 
@@ -197,8 +198,10 @@ func (s *Sampler) second() {
 		accounts[i], limits[i] = a, a.limits
 	}
 	for i, c := range rail.Capacities(limits) {
-		accounts[i].capacity = c
-		accounts[i].reach.update(c, limits[i].Rate)
+		a := accounts[i]
+		a.capacity = c
+		a.reach.capacity = cmp.Or(c, a.reach.capacity)
+		a.reach.group.Rate = max(a.reach.group.Rate, limits[i].Rate)
 	}
 	slowest := s.opts.Interval
 	for _, d := range s.devices {

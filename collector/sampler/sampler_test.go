@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/lane/lanetest"
 )
 
@@ -266,14 +267,14 @@ func TestGPUPeaks(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		m := newMachine()
 		begin := time.Now()
-		s := m.sampler(DefaultInterval, Options{GPUs: func() ([]GPU, bool) {
+		s := m.sampler(DefaultInterval, Options{GPUs: func() ([]collector.GPUUse, bool) {
 			used := uint64(0)
 			if since := time.Since(begin).Round(time.Second); since == 5*time.Second {
 				used = 900
 			} else if since == 100*time.Second {
 				used = 300
 			}
-			return []GPU{{Index: 1, Used: used, UsedKnown: time.Since(begin) < 200*time.Second}, {Index: 0}}, true
+			return []collector.GPUUse{{Index: 1, Used: used, UsedKnown: time.Since(begin) < 200*time.Second}, {Index: 0}}, true
 		}})
 		var snap Snapshot
 		at := func(when time.Duration, want ...GPUPeaks) {

@@ -18,9 +18,6 @@ import (
 // the firmware collect all statistics.
 const tcpEvery = 5 * time.Second
 
-// frameExtra is the maximum that the interface counts of an RDMA packet above its MTU: Ethernet header and VLAN tag.
-const frameExtra = 18
-
 // tcpRate is the TCP traffic of a rail in one direction.
 type tcpRate struct {
 	exact  bool   // the driver counts RDMA separately, and total is valid
@@ -67,7 +64,7 @@ type tcpReading struct {
 // some drivers hold for long.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
-	readers := collector.NewSet(tcpBudget, rail.Rail.String, func(r rail.Rail) *tcpReader {
+	readers := collector.NewSet(time.Second, rail.Rail.String, func(r rail.Rail) *tcpReader {
 		return &tcpReader{rail: r, id: int(ids.Add(1)), sysfs: s.opts.Sysfs, ioctl: s.ioctl, open: s.open}
 	})
 	defer readers.Close()
@@ -115,12 +112,12 @@ func (t *tcpRate) add(r tcpReading, d int) {
 	if what != counted || also != counted {
 		return
 	}
+	const frameExtra = 18 // that the interface counts of an RDMA packet above its MTU: Ethernet header and VLAN tag
 	rdma := float64(packets) * float64(r.mtu+frameExtra)
 	t.known, t.rdma = true, min(rdma, float64(grew))/took.Seconds()
 	t.least = max(0, float64(grew)-rdma) / took.Seconds()
 }
 
-// Read implements collector.Device.
 func (r *tcpReader) Read(*collector.Reading) { r.last = r.read() }
 
 func (r *tcpReader) read() (reading tcpReading) {

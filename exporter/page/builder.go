@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/rail"
 )
 
 // builder makes snapshots of the series. Not safe for concurrent use.
@@ -155,16 +157,10 @@ func (b *builder) gpus(s *Snapshot) {
 			Peak:  get("gpu_memory_used_peak_bytes", "window", "1m"),
 			Start: get("gpu_memory_used_peak_bytes", "window", "start")})
 	})
-	slices.SortFunc(s.GPUs, func(a, b GPU) int { return natural(a.Index, b.Index) })
+	slices.SortFunc(s.GPUs, func(a, b GPU) int { return rail.NaturalCompare(a.Index, b.Index) })
 	b.each("gpudirect_info", []string{"mode", "reason"}, func(l []string, _ float64) {
 		s.GPUDirect = l[0] + ": " + l[1]
 	})
-}
-
-// natural orders names that end in numbers by number.
-func natural(a, b string) int {
-	return cmp.Or(cmp.Compare(len(strings.TrimRight(a, "0123456789")), len(strings.TrimRight(b, "0123456789"))),
-		cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
 // known returns v where it is a number.

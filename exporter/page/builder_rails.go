@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // rails fills in the rails.
@@ -35,7 +38,7 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 		}
 		s.Rails = append(s.Rails, r)
 	})
-	slices.SortFunc(s.Rails, func(a, b Rail) int { return natural(a.Name, b.Name) })
+	slices.SortFunc(s.Rails, func(a, b Rail) int { return rail.NaturalCompare(a.Name, b.Name) })
 	b.nearGPUs(s)
 	b.traffic(s, now)
 	b.congestion(s, now)
@@ -61,10 +64,10 @@ func (b *builder) nearGPUs(s *Snapshot) {
 	})
 	for i := range s.Rails {
 		r := &s.Rails[i]
-		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), natural); {
+		switch list := slices.SortedFunc(slices.Values(nodes[r.NUMA]), rail.NaturalCompare); {
 		case len(list) == 0:
 		case list[0] == "": // NVML does not report it
-			r.GPUs = plural(len(list), "GPU")
+			r.GPUs = terminal.Count(len(list), "GPU")
 		default:
 			r.GPUs = "GPU " + strings.Join(list, " ")
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // judge makes the verdict: the worst of what the series, the rounds and doctor report, or that all is well. It checks
@@ -37,13 +38,6 @@ func (s *Snapshot) judge() {
 	s.attachFindings()
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 func (s *Snapshot) upRails() string {
 	n := 0
 	for _, r := range s.Rails {
@@ -51,7 +45,7 @@ func (s *Snapshot) upRails() string {
 			n++
 		}
 	}
-	return plural(n, "rail") + " up"
+	return terminal.Count(n, "rail") + " up"
 }
 
 // load is whether the rails of a node without problems are busy; empty without a sampler.
@@ -163,10 +157,10 @@ func (p *problems) findings(findings []Finding) {
 		n[f.Level()]++
 	}
 	if n[Bad] > 0 {
-		p.add(Warn, "%s found by doctor", plural(n[Bad], "fault"))
+		p.add(Warn, "%s found by doctor", terminal.Count(n[Bad], "fault"))
 	}
 	if n[Warn] > 0 {
-		p.add(Warn, "%s found by doctor", plural(n[Warn], "warning"))
+		p.add(Warn, "%s found by doctor", terminal.Count(n[Warn], "warning"))
 	}
 }
 

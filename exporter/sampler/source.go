@@ -20,8 +20,8 @@ import (
 // can scrape at any interval.
 type Source struct {
 	snapshot func(*sampler.Snapshot)
-	rows     *rows
-	desc     *prometheus.Desc // of the histogram
+	*rows
+	desc *prometheus.Desc // of the histogram
 
 	mu   sync.Mutex // protects all following fields
 	snap sampler.Snapshot
@@ -33,12 +33,6 @@ func NewSource(snapshot func(*sampler.Snapshot)) *Source {
 	h := r.utilization
 	return &Source{snapshot: snapshot, rows: r, desc: prometheus.NewDesc(table.FullName(h), h.Help, h.Labels, nil)}
 }
-
-// Name implements [collector.Source].
-func (s *Source) Name() string { return "sampler" }
-
-// Metrics implements [collector.Source].
-func (s *Source) Metrics() []*collector.Metric { return s.rows.Metrics() }
 
 // Histograms implements scrape.HistogramSource.
 func (s *Source) Histograms() map[*collector.Metric]table.Histograms {

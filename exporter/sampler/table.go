@@ -16,7 +16,7 @@ type rows struct {
 const code = "collector/sampler/"
 
 func newRows() *rows {
-	r := &rows{}
+	r := &rows{Table: collector.Table{Source: "sampler"}}
 	flow := r.Group(code+"tally.go", "rail", "direction")
 	r.utilization = flow.Histogram("rail_utilization_ratio", "Utilization of the rail in every sample: rate ÷ "+
 		"capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and this rail used "+

@@ -74,8 +74,12 @@ func (d device) examine() (out examined) {
 		out.ports = append(out.ports, r)
 	}
 	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
-	if len(out.ports) > 0 && bondNamed.MatchString(d.name) {
-		out.bonded = d.bonded(out.ports[0].Netdev)
+	if len(out.ports) > 0 && out.ports[0].Netdev != "" && bondNamed.MatchString(d.name) {
+		for _, member := range BondMembers(filepath.Join(d.sysfs, "class/net", out.ports[0].Netdev)) {
+			if function := functionOf(filepath.Join(d.sysfs, "class/net", member)); function != "" {
+				out.bonded = append(out.bonded, filepath.Base(function))
+			}
+		}
 		for i := range out.ports {
 			out.ports[i].Members = len(out.bonded)
 		}
@@ -83,20 +87,20 @@ func (d device) examine() (out examined) {
 	return out
 }
 
-// bonded returns the PCI addresses of the functions whose interfaces are members of a bond.
-func (d device) bonded(bond string) (addresses []string) {
-	list, err := sysfs.List(filepath.Join(d.sysfs, "class/net", bond))
-	if bond == "" || err != nil {
+// BondMembers returns the members of the bond whose interface is at dir, sorted, by the links there: reading
+// bonding/slaves waits for the RTNL lock. An interface that is not a bond has none.
+func BondMembers(dir string) (members []string) {
+	if !exists(dir, "bonding") {
 		return nil
 	}
+	list, _ := sysfs.List(dir) // whoever reads the interface reports the error
 	for _, e := range list {
-		if member, found := strings.CutPrefix(e.Name, "lower_"); found {
-			if function := functionOf(filepath.Join(d.sysfs, "class/net", member)); function != "" {
-				addresses = append(addresses, filepath.Base(function))
-			}
+		if member, found := strings.CutPrefix(e.Name, "lower_"); found && sysfs.ValidNetdev(member) {
+			members = append(members, member)
 		}
 	}
-	return addresses
+	slices.Sort(members)
+	return members
 }
 
 // functionOf returns the directory of the PCI function that a link in sysfs points to or below; empty if none.
@@ -193,7 +197,7 @@ func (d device) functionNetdev(port int) string {
 // gidNetdev returns the interface of the lowest GID that has one.
 func (d device) gidNetdev(dir string) string {
 	list, _ := sysfs.List(dir)
-	slices.SortFunc(list, func(a, b sysfs.Entry) int { return naturalCompare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b sysfs.Entry) int { return NaturalCompare(a.Name, b.Name) })
 	for _, e := range list {
 		if name, err := sysfs.ReadString(dir, e.Name); err == nil && name != "" {
 			return name
@@ -217,9 +221,9 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-// naturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
+// NaturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
 // letters without case, unless the names are otherwise equal.
-func naturalCompare(a, b string) int {
+func NaturalCompare(a, b string) int {
 	return cmp.Or(strings.Compare(naturalKey(a), naturalKey(b)), strings.Compare(a, b))
 }
 

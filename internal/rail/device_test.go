@@ -40,11 +40,11 @@ func TestNaturalCompare(t *testing.T) {
 		{"", "a", -1},
 		{"", "", 0},
 	} {
-		if got := cmp.Compare(naturalCompare(tt.a, tt.b), 0); got != tt.want {
-			t.Errorf("naturalCompare(%q, %q): %d, want %d", tt.a, tt.b, got, tt.want)
+		if got := cmp.Compare(NaturalCompare(tt.a, tt.b), 0); got != tt.want {
+			t.Errorf("NaturalCompare(%q, %q): %d, want %d", tt.a, tt.b, got, tt.want)
 		}
-		if got := cmp.Compare(naturalCompare(tt.b, tt.a), 0); got != -tt.want {
-			t.Errorf("naturalCompare(%q, %q): %d, want %d", tt.b, tt.a, got, -tt.want)
+		if got := cmp.Compare(NaturalCompare(tt.b, tt.a), 0); got != -tt.want {
+			t.Errorf("NaturalCompare(%q, %q): %d, want %d", tt.b, tt.a, got, -tt.want)
 		}
 	}
 }
@@ -55,10 +55,10 @@ func FuzzNaturalCompare(f *testing.F) {
 	f.Add("mlx5_2", "mlx5_10", "mlx5_bond_0")
 	f.Add("0", "00", "a")
 	f.Fuzz(func(t *testing.T, a, b, c string) {
-		if naturalCompare(a, a) != 0 || cmp.Compare(naturalCompare(a, b), 0) != -cmp.Compare(naturalCompare(b, a), 0) {
+		if NaturalCompare(a, a) != 0 || cmp.Compare(NaturalCompare(a, b), 0) != -cmp.Compare(NaturalCompare(b, a), 0) {
 			t.Fatalf("%q, %q", a, b)
 		}
-		if naturalCompare(a, b) <= 0 && naturalCompare(b, c) <= 0 && naturalCompare(a, c) > 0 {
+		if NaturalCompare(a, b) <= 0 && NaturalCompare(b, c) <= 0 && NaturalCompare(a, c) > 0 {
 			t.Fatalf("%q <= %q <= %q, and yet the first is the greatest", a, b, c)
 		}
 	})

@@ -160,7 +160,7 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 		f.devices[id] = d
 		devices = append(devices, d)
 	}
-	slices.SortFunc(devices, func(a, b *deviceState) int { return naturalCompare(a.name, b.name) })
+	slices.SortFunc(devices, func(a, b *deviceState) int { return NaturalCompare(a.name, b.name) })
 	err := f.examine(devices, all)
 	f.locate(devices)
 	snap := f.makeSnapshot(devices)

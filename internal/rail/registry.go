@@ -260,7 +260,7 @@ func (m *matching) missing(bonded map[string]bool, present []string) (list []Mis
 		}
 		list = append(list, gone)
 	}
-	slices.SortFunc(list, func(a, b Missing) int { return naturalCompare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Missing) int { return NaturalCompare(a.Name, b.Name) })
 	return list
 }
 

@@ -83,7 +83,7 @@ func show(tb testing.TB, b *registry, w world) string {
 		seen = append(seen, sightingOf(tb, word))
 	}
 	slices.SortStableFunc(seen, func(a, b sighting) int {
-		return naturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port))
+		return NaturalCompare(Key(a.Device, a.Port), Key(b.Device, b.Port))
 	})
 	names, missing := b.assign(seen, w.names, taken)
 	var out []string

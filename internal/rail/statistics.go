@@ -85,7 +85,11 @@ func NewStatistics(sysfsRoot, netdev string, ioctl ethtool.Ioctl) *Statistics {
 func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
 	if s.stale--; s.stale < 0 {
 		s.stale = membersEvery
-		s.setMembers(bondMembers(s.net, s.netdev))
+		names := BondMembers(filepath.Join(s.net, s.netdev))
+		if names == nil { // it is not a bond
+			names = []string{s.netdev}
+		}
+		s.setMembers(names)
 	}
 	sum.HasPhysical, sum.HasStack = len(s.members) > 0, len(s.members) > 0
 	for _, m := range s.members {
@@ -126,21 +130,6 @@ func (s *Statistics) setMembers(names []string) {
 	for _, name := range names {
 		s.members = append(s.members, &member{name: name, dir: filepath.Join(s.net, name), ioctl: s.ioctl, opened: opened})
 	}
-}
-
-// bondMembers returns the members of a bond, or the interface itself if it is not a bond.
-func bondMembers(net, name string) (list []string) {
-	entries, _ := sysfs.List(filepath.Join(net, name))
-	if !slices.ContainsFunc(entries, func(e sysfs.Entry) bool { return e.Name == "bonding" }) {
-		return []string{name}
-	}
-	for _, e := range entries {
-		if member, ok := strings.CutPrefix(e.Name, "lower_"); ok {
-			list = append(list, member)
-		}
-	}
-	slices.Sort(list)
-	return list
 }
 
 // member is one interface.
