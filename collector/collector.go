@@ -19,8 +19,7 @@ const (
 	Histogram             // not in samples: the exporter keeps it
 )
 
-// Metric is one row of a source's table, the only place where a metric exists: describing, collecting, linting and
-// docs/metrics.md all walk the rows.
+// Metric is one row of a source's table, the only place where a metric exists; lint and docs/metrics.md walk the rows.
 type Metric struct {
 	Name   string   // without the prefix railscope_
 	Help   string   // one sentence: what it counts, and what a rising value means where that helps

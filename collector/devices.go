@@ -32,8 +32,7 @@ func (r *Reading) Add(m *Metric, labels []string, value float64) {
 	r.samples = append(r.samples, Sample{Metric: m, Labels: labels, Value: value})
 }
 
-// Record adds a sample for each of the label sets, or the fault of reading the value if err is not nil; see
-// [Reading.Fail].
+// Record adds a sample for each set of labels or, if err is not nil, the fault; see [Reading.Fail].
 func (r *Reading) Record(m *Metric, value float64, err error, labels ...[]string) {
 	if r.Fail(err); err == nil {
 		for _, l := range labels {
@@ -63,8 +62,7 @@ func (r *Reading) Emit(emit func(Sample)) []error {
 // FactsEvery is how often facts are read: configuration and hardware, not counters and states.
 const FactsEvery = 30 * time.Second
 
-// Facts are the samples of a part of a device that is read every [FactsEvery] and repeated in between. The zero value
-// is ready to use.
+// Facts are samples that are read every [FactsEvery] and repeated in between. The zero value is ready to use.
 type Facts struct {
 	until   time.Time
 	samples []Sample
@@ -123,9 +121,8 @@ func NewSet[K comparable, D Device](budget time.Duration, name func(K) string, o
 	return &Set[K, D]{budget: budget, name: name, open: open}
 }
 
-// Read makes the set that of keys, no two of them equal, reads every device, and emits the samples in the order of
-// keys. It returns the devices that answered, which may be used until the next Read, and one [*Fault] for everything
-// that could not be read. One goroutine at a time.
+// Read makes the set that of keys, all different, reads every device, and emits the samples in that order. It returns
+// the devices that answered, for use until the next Read, and a [*Fault] for each failure. One goroutine at a time.
 func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []error) {
 	s.update(keys)
 	members := s.members

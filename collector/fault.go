@@ -85,8 +85,7 @@ func LaneFault(device string, state lane.State, err error) *Fault {
 	return &Fault{Device: device, Reason: reason, Err: err}
 }
 
-// Rails calls find, and returns a fault where it found none. Single devices that could not be examined are reported by
-// the rdma source.
+// Rails calls find, and returns a fault if there is none. The rdma source reports single devices that failed.
 func Rails(find func() ([]rail.Rail, error)) (rails []rail.Rail, faults []error) {
 	rails, err := find()
 	if len(rails) == 0 && err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -47,8 +47,7 @@ type counterFile struct {
 	value   uint64
 }
 
-// write writes a value that has changed. Values only grow, so no digits of the old one remain. On an error, such as a
-// full disk, the file keeps its content.
+// write writes a value that has changed; a longer one, as values only grow. On an error the file keeps its content.
 func (f *counterFile) write(value uint64) {
 	if f.content != nil && f.value == value {
 		return
@@ -59,7 +58,6 @@ func (f *counterFile) write(value uint64) {
 	}
 }
 
-// update writes all counters of the node.
 func (n *Node) update() {
 	for r := range n.files {
 		for i, c := range n.counters(r) {

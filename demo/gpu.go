@@ -41,7 +41,6 @@ func (n library) GPU(index int) (nvml.Device, error) {
 	return gpu{n, index}, nil
 }
 
-// gpu is one of them.
 type gpu struct {
 	library
 	index int

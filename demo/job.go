@@ -50,7 +50,6 @@ type moment struct {
 	loaded     float64 // part of its memory that is allocated
 }
 
-// at returns what the job does at a time.
 func (j *job) at(now time.Time) moment {
 	since := now.Sub(j.began)
 	m := moment{step: int(since / stepTime), part: (since % stepTime).Seconds() / stepTime.Seconds(),

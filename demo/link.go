@@ -36,7 +36,6 @@ type port struct {
 	down                 bool
 }
 
-// The transports, as indices.
 const (
 	byRDMA = iota
 	byTCP
@@ -52,7 +51,6 @@ type link struct {
 	late  [Nodes]time.Duration // how late the sender was
 }
 
-// port returns the counters of a node's end.
 func (l *link) port(node int) port {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +66,6 @@ func (l *link) carry(from, transport int, payload float64) {
 	l.ports[1-from].received[transport].add(bytes, packets)
 }
 
-// onWire returns what payload takes on the wire.
 func onWire(transport int, payload float64) (bytes, packets uint64) {
 	each, header := rocePayload, roceHeader
 	if transport == byTCP {

@@ -69,8 +69,7 @@ func (t *tree) zeros(dir, names string) {
 	}
 }
 
-// link makes a symbolic link to a target below the root. Its last part is the target's name, as readers of sysfs
-// expect.
+// link makes a symbolic link to a target below the root, whose name ends the link, as readers of sysfs expect.
 func (t *tree) link(target string, elem ...string) {
 	path := t.path(elem...)
 	if t.err != nil {
@@ -83,7 +82,6 @@ func (t *tree) link(target string, elem ...string) {
 	t.err = err
 }
 
-// write makes the files of the node.
 func (n *Node) write() error {
 	sys, proc := &tree{root: n.Sysfs}, &tree{root: n.Procfs}
 	for r := range Rails {
@@ -136,7 +134,6 @@ func (t *tree) function(bridge, address, vendor, class string) string {
 	return dir
 }
 
-// writeRail makes the files of one rail: PCI function, RDMA device, interface.
 func (n *Node) writeRail(sys *tree, r int) {
 	pci := sys.function(bridge(r), nicAddress(r), "0x15b3", "0x020000")
 	sys.files(filepath.Join("bus/pci/drivers", driver), "uevent", "")

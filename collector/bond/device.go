@@ -15,7 +15,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// bond is one bond.
 type bond struct {
 	table *table
 	name  string
@@ -113,8 +112,7 @@ func (b *bond) number(r *collector.Reading, f *sysfs.Attr, absent ...string) (v 
 	return v, err == nil
 }
 
-// option returns the first word of a file that is read as a fact: "802.3ad 4" is the mode 802.3ad. Only the mode exists
-// in every kernel.
+// option returns the first word of a fact's file: "802.3ad 4" is the mode 802.3ad. Only the mode is in every kernel.
 func (b *bond) option(r *collector.Reading, file string) (word string, ok bool) {
 	text, err := sysfs.ReadString(b.dir, file)
 	if file == "mode" || !errors.Is(err, unix.ENOENT) {
@@ -237,8 +235,7 @@ func (b *bond) readAggregator(r *collector.Reading) bool {
 	return id > 0
 }
 
-// readLACPFacts emits the keys of the active aggregator, which are hidden as the partner is, and reads /proc: a side
-// churns once a minute at most.
+// readLACPFacts emits the aggregator's keys, hidden as the partner is, and reads /proc: churn takes a minute.
 func (b *bond) readLACPFacts(r *collector.Reading, hasAggregator bool) {
 	b.readProc(r)
 	if !hasAggregator {

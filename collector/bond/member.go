@@ -23,7 +23,6 @@ func portStates() [8]string {
 		"defaulted", "expired"}
 }
 
-// member is an interface that is enslaved to a bond.
 type member struct {
 	name            string
 	carrier         sysfs.Attr
@@ -50,7 +49,6 @@ func newMember(b *bond, name string) *member {
 	return m
 }
 
-// files are the files of the member, by name.
 func (m *member) files() map[string]*sysfs.Attr {
 	return map[string]*sysfs.Attr{"carrier": &m.carrier, "bonding_slave/mii_status": &m.status,
 		"bonding_slave/link_failure_count": &m.failures, "bonding_slave/state": &m.state,
@@ -67,15 +65,13 @@ func closeMembers(list []*member) {
 	}
 }
 
-// readMembers emits the state of every member, and how many of them are up: only if all could be read, because a lower
-// count would be a false alarm.
+// readMembers emits each member's state, and how many are up if all could be read: fewer would be a false alarm.
 func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
 		carrier, err := m.carrier.Carrier(r.Time)
 		r.Record(b.table.memberCarrier, collector.Bool(carrier), err, m.labels)
-		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status() in
-		// include/net/bonding.h).
+		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status()).
 		isUp, ok := b.readState(r, &m.status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")
 		if all = all && ok; isUp {
 			up++
@@ -93,8 +89,7 @@ func (b *bond) readMembers(r *collector.Reading) {
 	}
 }
 
-// readLACPMembers emits the aggregator, port states and churn of each member. A member in no aggregator has N/A in
-// these files.
+// readLACPMembers emits aggregator, port states and churn. A member in no aggregator has N/A in these files.
 func (b *bond) readLACPMembers(r *collector.Reading) {
 	for _, m := range b.members {
 		if v, ok := b.number(r, &m.aggregator, "N/A"); ok {

@@ -17,15 +17,13 @@ const (
 	maxMembers = 128
 )
 
-// churnKey is a side of a member's link.
 type churnKey struct {
 	member string
 	side   int
 }
 
-// parseProc returns how often the sides of each member's link did not synchronize in time, of /proc/net/bonding/<bond>
-// as bond_info_show_slave() of drivers/net/bonding/bond_procfs.c prints it. It ignores unknown lines: the format grows.
-// An invalid number is left out, with a [*sysfs.Error] in errs.
+// parseProc returns how often each side of a member's link did not synchronize in time (bond_info_show_slave() of
+// drivers/net/bonding/bond_procfs.c). Unknown lines are ignored; invalid numbers are in errs.
 func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 	churn = make(map[churnKey]uint64)
 	var member string // "" outside of a valid section
@@ -56,8 +54,7 @@ func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 	return churn, errs
 }
 
-// readProc reads /proc/net/bonding/<bond>. It may be absent where procfs is of another network namespace, which is a
-// fault, because churn is then unknown.
+// readProc reads /proc/net/bonding/<bond>. Without it, as in another network namespace, churn is unknown: a fault.
 func (b *bond) readProc(r *collector.Reading) {
 	text, err := sysfs.ReadSeq(b.proc, maxProc)
 	if err != nil {

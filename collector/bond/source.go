@@ -30,8 +30,7 @@ type key struct {
 	inode uint64
 }
 
-// New returns the source of the bonds below sysfs (/sys) and procfs (/proc). A bond that does not answer within budget
-// is left out of that read.
+// New returns the source of the bonds below sysfs and procfs. One that does not answer within budget is left out.
 func New(sysfs, procfs string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{table: newTable(), sysfs: sysfs, procfs: procfs, rails: rails}
 	s.bonds = collector.NewSet(budget, func(k key) string { return k.name }, s.open)
@@ -66,8 +65,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(append(faults, more...)...)
 }
 
-// names returns the bonds of this network namespace. Without the file the driver is not loaded; an empty one means that
-// there is no bond.
+// names returns the bonds of this network namespace. Without the file the driver is not loaded.
 func (s *Source) names() (names []string, faults []error) {
 	path := filepath.Join(s.sysfs, "class/net/bonding_masters")
 	text, err := sysfs.ReadString(path)
@@ -89,7 +87,6 @@ func (s *Source) names() (names []string, faults []error) {
 	return slices.Compact(names), faults
 }
 
-// emitRails emits which of the rails are on a bond.
 func (s *Source) emitRails(b *bond, rails []rail.Rail, emit func(collector.Sample)) {
 	for _, r := range rails {
 		on := r.Netdev

@@ -47,7 +47,6 @@ func newTable() *table {
 	return t
 }
 
-// addLACP adds the rows of 802.3ad bonds.
 func (t *table) addLACP(bond collector.Group) {
 	member := bond.With("member")
 	t.aggregator = bond.Gauge("bond_aggregator_id", "Active LACP aggregator; absent without one.", "bonding/ad_aggregator")

@@ -12,7 +12,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// device is one GPU while it is read.
 type device struct {
 	nvml.GPU
 	*table
@@ -52,9 +51,8 @@ func (d *device) emit(row *collector.Metric, value float64, labels ...string) {
 	d.out.Add(row, append([]string{d.index}, labels...), value)
 }
 
-// failed records an error, and reports whether there is one. With MIG on, NVML returns the figures of the GPU to
-// privileged callers only, not to a container that holds an instance (nvml.h, "in MIG mode, if device handle is
-// provided").
+// failed records an error, and reports whether there is one. With MIG on, NVML returns the GPU's figures to privileged
+// callers only (nvml.h, "in MIG mode, if device handle is provided").
 func (d *device) failed(err error) bool {
 	if nvml.Unreachable(err) {
 		d.lost = err
@@ -108,7 +106,6 @@ func pciAddress(busID string) (string, error) {
 	return strings.Repeat("0", max(0, 4-len(domain))) + domain + m[2], nil
 }
 
-// readNumbers emits the rows that are fields of a query.
 func (d *device) readNumbers() {
 	for _, q := range d.queries {
 		v, err := d.Numbers(q.Query)
@@ -172,7 +169,6 @@ func (d *device) readMIG() {
 	}
 }
 
-// readInstance emits the rows of a MIG instance.
 func (d *device) readInstance(instance nvml.Instance) {
 	gi, ci := strconv.Itoa(instance.GPUInstance), strconv.Itoa(instance.ComputeInstance)
 	failed := func(err error) bool {

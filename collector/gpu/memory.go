@@ -42,7 +42,6 @@ func (d *device) emitPart(row *collector.Metric, v uint64, of nvml.Memory, label
 	}
 }
 
-// emitUsed emits the used memory, and how it is known.
 func (d *device) emitUsed(v uint64, source string) {
 	d.used, d.usedKnown = v, true
 	d.emit(d.memoryUsed, float64(v))

@@ -17,8 +17,7 @@ import (
 type Options struct {
 	// Budget is how long a Read waits for NVML, and then for the GPUs; 0 means 1 s.
 	Budget time.Duration
-	// Processes is how many processes of each GPU get their own series, those that hold most; 0 means no series of
-	// processes.
+	// Processes is how many processes of each GPU get their own series, those that hold most; 0 means none.
 	Processes int
 }
 

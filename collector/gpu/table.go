@@ -14,8 +14,7 @@ const (
 	sourceMeminfo   = "meminfo"
 )
 
-// table is the rows. The label gpu is the NVML index: the place in PCI order among the GPUs that the driver had when it
-// was initialised.
+// table is the rows. The label gpu is the NVML index: the place in PCI order when the driver was initialised.
 type table struct {
 	collector.Table
 	info, memoryTotal, memoryUsed, memoryFree, memoryReserved, memorySource *collector.Metric
@@ -95,10 +94,8 @@ func (t *table) addMIG(gpu collector.Group) {
 	t.migFree = memory.Gauge("gpu_mig_memory_free_bytes", "Free memory"+shared)
 }
 
-// query adds a query with its fields.
 func (t *table) query(q nvml.Query, fields ...field) { t.queries = append(t.queries, query{q, fields}) }
 
-// addUse adds the BAR1 window and utilisation.
 func (t *table) addUse(gpu collector.Group) {
 	const bar1 = "nvmlDeviceGetBAR1MemoryInfo"
 	t.query(nvml.QueryBAR1,

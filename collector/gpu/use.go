@@ -23,7 +23,6 @@ func (s *Source) Use(budget time.Duration) (list []collector.GPUUse, known bool)
 	return list, true
 }
 
-// readUse reads the use of one GPU.
 func (s *Source) readUse(gpu nvml.GPU) (collector.GPUUse, error) {
 	d := s.newDevice(gpu, 0)
 	d.readMemory()

@@ -23,7 +23,6 @@ type Source struct {
 	lanes         lane.Group[model]
 }
 
-// model is the model of a GPU.
 type model struct {
 	name string
 	err  error
@@ -81,7 +80,6 @@ func (s *Source) peermem() (*bool, error) {
 	return new(false), nil
 }
 
-// parse reads a file and parses it.
 func parse[T any](parse func(string) (T, error), elem ...string) (*T, error) {
 	text, err := sysfs.ReadString(elem...)
 	if err != nil {
@@ -94,8 +92,7 @@ func parse[T any](parse func(string) (T, error), elem ...string) (*T, error) {
 	return &v, nil
 }
 
-// gpus counts the driver's GPUs that could be read, and reports whether a GB10 is among them. Each is read in its own
-// lane: a GPU that hangs blocks its own file.
+// gpus counts the GPUs that could be read, each in its own lane, and reports whether one is a GB10.
 func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 	entries, err := sysfs.List(dir)
 	if err != nil {

@@ -19,7 +19,6 @@ type glob struct {
 	pattern string // of the name
 }
 
-// newGlob parses a pattern.
 func newGlob(pattern string) (g glob, err error) {
 	clean := filepath.Clean(pattern)
 	_, err = filepath.Match(pattern, "")

@@ -32,7 +32,6 @@ const (
 	sameName   = "same_name" // has the name of a newer one
 )
 
-// listing is the result of listing the files.
 type listing struct {
 	began   time.Time
 	files   map[string]int // by state
@@ -43,8 +42,7 @@ type listing struct {
 
 func newListing() *listing { return &listing{began: time.Now(), files: map[string]int{}} }
 
-// fail keeps the first faults. They have no device: source_errors_total would keep the name of every log that ever
-// existed.
+// fail keeps the first faults, without a device: source_errors_total would keep the name of every log.
 func (l *listing) fail(err error) {
 	if len(l.faults) < 8 {
 		l.faults = append(l.faults, collector.NewFault("", err))
@@ -68,7 +66,6 @@ func (f *tailer) candidate(l *listing, g *glob, path string, st *unix.Stat_t) ca
 		mtime: min(st.Mtim.Nano(), l.began.UnixNano())}
 }
 
-// list lists the files and opens the newest, equally many of each owner.
 func (f *tailer) list() *listing {
 	l := newListing()
 	var found []candidate
@@ -99,8 +96,7 @@ func (f *tailer) list() *listing {
 	return l
 }
 
-// directories returns the directories that match a glob, level by level. A link to a directory is not followed below
-// the fixed part, and counted.
+// directories returns the directories that match, level by level. Links below the fixed part are only counted.
 func (f *tailer) directories(l *listing, g *glob) []candidate {
 	dirs := []candidate{{path: g.fixed}}
 	for pattern := range strings.SplitSeq(g.relative(g.dir), "/") {
@@ -139,8 +135,7 @@ func interleave(list []candidate) []candidate {
 	return list
 }
 
-// scan adds the entries of a directory that match a pattern and are of a kind, S_IFREG or S_IFDIR, without following
-// links, until the limits are reached.
+// scan adds a directory's entries that match a pattern and are of a kind, S_IFREG or S_IFDIR, up to the limits.
 func (f *tailer) scan(l *listing, found []candidate, g *glob, dir, pattern string, kind uint32) []candidate {
 	fd, err := g.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	switch {
@@ -275,8 +270,7 @@ func (f *tailer) choose(l *listing, found []candidate) {
 	f.before = before
 }
 
-// logName returns the name of a log. If a log of another owner has that name, the UID is appended: one user must not
-// displace the log of another.
+// logName returns the name of a log, with the UID if another owner has that name: nobody may displace others' logs.
 func logName(one *candidate, file *file, owners map[string]uint32) string {
 	if file != nil {
 		return file.log.name

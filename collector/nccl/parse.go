@@ -61,10 +61,9 @@ const (
 	ibNetwork     = "IB"
 )
 
-// parse calls each with the facts of a line: mostly none, and then it does not allocate. If writers interleave, a line
-// holds several messages; an incomplete one yields at most that it is a warning. Colours are removed from line in
-// place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc, src/init.cc, src/graph/topo.cc, src/plugin/net.cc,
-// src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
+// parse calls each with the facts of a line, mostly none, without allocating. If writers interleave, a line holds
+// several messages. Colours are removed in place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc,
+// src/init.cc, src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
 func parse(line []byte, each func(event)) {
 	if bytes.IndexByte(line, 0x1b) >= 0 {
 		line = plain(line)
@@ -100,7 +99,6 @@ func mark(line []byte) int {
 	}
 }
 
-// plain removes the escape sequences of a terminal, in place.
 func plain(line []byte) []byte {
 	out := line[:0]
 	for i := 0; i < len(line); i++ {
@@ -152,7 +150,6 @@ func hasPrefix(text []byte, prefix string) bool {
 	return len(text) >= len(prefix) && string(text[:len(prefix)]) == prefix
 }
 
-// netMessage parses a message that begins with NET/.
 func netMessage(text []byte) event {
 	switch {
 	case hasPrefix(text, "NET/IB : No device found"):
@@ -219,7 +216,6 @@ func viaChannel(text []byte) event {
 	return e
 }
 
-// localChannel parses how a channel runs within a node.
 func localChannel(via []byte) event {
 	switch {
 	case !clean(via, alphanumeric+" ./_-[]()"):
@@ -232,13 +228,11 @@ func localChannel(via []byte) event {
 	return event{kind: channel, transport: otherTransport}
 }
 
-// setting returns the value in "NCCL_X set by environment to 1.".
 func setting(text []byte) []byte {
 	_, value, _ := bytes.Cut(text, []byte(" to "))
 	return bytes.TrimSuffix(value, []byte("."))
 }
 
-// numberAfter returns the number that follows key.
 func numberAfter(text []byte, key string) (value int, ok bool) {
 	i := bytes.Index(text, []byte(key))
 	if i < 0 {

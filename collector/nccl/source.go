@@ -19,8 +19,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// How often logs are read. Listing takes at most 1/500 of the time: directories of very many files are listed less
-// often.
+// How often logs are read. Listing takes at most 1/500 of the time, for directories of very many files.
 const (
 	passEvery = 2 * time.Second
 	listEvery = 10 * time.Second
@@ -42,8 +41,7 @@ type Source struct {
 	active time.Time  // when the last pass ended, or the first began; zero before
 }
 
-// New returns the source for the files that match globs (path/filepath.Match). It opens nothing yet. The error names
-// the invalid glob and a valid one.
+// New returns the source for the files that match globs (path/filepath.Match). An error names a valid glob, too.
 func New(globs []string) (*Source, error) {
 	list := make([]glob, len(globs))
 	for i, pattern := range globs {
@@ -95,8 +93,7 @@ func (s *Source) Pass() (more bool) {
 	return more
 }
 
-// Read emits what the logs have reported so far; see [collector.Source]. If no file matches the globs, the error is
-// ErrAbsent.
+// Read emits what the logs have reported so far. If no file matches the globs, the error is ErrAbsent.
 func (s *Source) Read(emit func(collector.Sample)) error {
 	s.mu.Lock()
 	last, err, active := s.last, s.faults, s.active

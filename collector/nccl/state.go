@@ -15,7 +15,6 @@ const (
 	maxTransports = 16
 )
 
-// jobs is the state of all logs.
 type jobs struct {
 	table *table
 
@@ -31,7 +30,6 @@ func newJobs(t *table) *jobs {
 	return &jobs{table: t, list: map[string]*job{}, warnings: map[string]uint64{}, completions: map[string]uint64{}}
 }
 
-// job is the state of one log. One goroutine reads it, from its beginning.
 type job struct {
 	all  *jobs
 	name string
@@ -48,8 +46,7 @@ type logState struct {
 	gaps                        bool               // part of the log was not read
 }
 
-// open adds a job's log. If the job has one, the state is kept: logs are rotated while their job runs, and it does not
-// report again how it runs.
+// open adds a job's log. One of the same name keeps its state: logs are rotated while their job runs.
 func (s *jobs) open(name string) *job {
 	j := &job{all: s, name: name}
 	s.mu.Lock()
@@ -63,12 +60,10 @@ func (s *jobs) open(name string) *job {
 	return j
 }
 
-// line reads a whole line, which it may change.
 func (j *job) line(text []byte, isNew bool) {
 	parse(text, func(e event) { j.apply(e, isNew) })
 }
 
-// apply updates the state with an event.
 func (j *job) apply(e event, isNew bool) {
 	j.all.mu.Lock()
 	defer j.all.mu.Unlock()
@@ -155,7 +150,6 @@ func (j *job) fallback() (fell, known bool) {
 	return sockets && j.nodes != 1, chosen
 }
 
-// emit emits the state of all logs.
 func (s *jobs) emit(emit func(collector.Sample)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +169,6 @@ func (s *jobs) emit(emit func(collector.Sample)) {
 	emit(collector.Sample{Metric: t.skipped, Value: float64(s.skipped)})
 }
 
-// emit emits a job's series.
 func (j *job) emit(emit func(collector.Sample)) {
 	list := slices.Concat(j.networks, j.devices)
 	if !j.gaps { // else some channels are missing

@@ -2,7 +2,6 @@ package nccl
 
 import "github.com/railscope/railscope/collector"
 
-// Where the meaning is written.
 const (
 	refNCCL = "NCCL 2.10 to 2.30: src/init.cc, src/graph/topo.cc, src/transport/net.cc, src/transport/net_ib; " +
 		"docs/nccl.md"

@@ -33,8 +33,7 @@ func defaultLimits() limits {
 		tail: 1 << 20, lag: 64 << 20, pass: 16 << 20, idle: 7 * 24 * time.Hour}
 }
 
-// tailer reads what is appended to files by polling them. It is not safe for concurrent use. It never blocks on a file:
-// pipes are not opened, and only regular files are read.
+// tailer polls regular files for what is appended, so that it never blocks on one. Not safe for concurrent use.
 type tailer struct {
 	limits limits
 	globs  []glob
@@ -46,13 +45,11 @@ type tailer struct {
 	buf    []byte
 }
 
-// fileID identifies a file, under any name.
 type fileID struct{ dev, ino uint64 }
 
 //nolint:unconvert // 32 bits on some architectures
 func statID(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
 
-// file is one that is followed.
 type file struct {
 	id     fileID
 	glob   *glob
@@ -79,14 +76,12 @@ func newTailer(globs []glob, jobs *jobs) *tailer {
 		buf: make([]byte, bufferSize), owner: func(st *unix.Stat_t) uint32 { return st.Uid }}
 }
 
-// close closes all files.
 func (f *tailer) close() {
 	for _, file := range f.files {
 		f.drop(file)
 	}
 }
 
-// drop closes a file and ends its log.
 func (f *tailer) drop(file *file) {
 	f.detach(file)
 	file.log.apply(event{kind: closed}, true)
@@ -98,8 +93,7 @@ func (f *tailer) detach(file *file) {
 	delete(f.files, file.id)
 }
 
-// add begins to read a file, of which the first old bytes are not new. It returns nil if the file has been removed or
-// replaced since it was listed: the next listing sees it.
+// add begins to read a file, of which the first old bytes are not new; nil if it was replaced since it was listed.
 func (f *tailer) add(c *candidate, job string, old int64) (*file, error) {
 	for _, other := range f.files {
 		if other.log.name == job && !other.chosen {
@@ -124,8 +118,7 @@ func (f *tailer) finish(file *file) {
 	_ = f.read(file, &budget)
 }
 
-// pass reads what has been appended, a bounded amount, and reports whether there was more. A file that cannot be read
-// is closed and reported in the error.
+// pass reads a bounded amount of what was appended, and reports whether there was more. It closes files that fail.
 func (f *tailer) pass() (more bool, err error) {
 	order := slices.SortedFunc(maps.Values(f.files), func(a, b *file) int { return strings.Compare(a.path, b.path) })
 	budget := f.limits.pass
@@ -147,7 +140,6 @@ func (f *tailer) pass() (more bool, err error) {
 	return more, errors.Join(faults...)
 }
 
-// read reads what has been appended to one file.
 func (f *tailer) read(file *file, budget *int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(file.fd, &st); err != nil {
@@ -156,8 +148,7 @@ func (f *tailer) read(file *file, budget *int64) error {
 	if file.done && st.Size == file.size && st.Mtim == file.mtime {
 		return nil
 	}
-	// A file that was truncated and rewritten between two passes can be longer than before; its first line, with a time
-	// or a process ID, differs.
+	// A rewritten file can be longer than before; its first line, with a time or a process ID, differs.
 	head := make([]byte, min(st.Size, headSize))
 	n, err := unix.Pread(file.fd, head, 0)
 	if err != nil {

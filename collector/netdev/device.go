@@ -47,7 +47,6 @@ func newUnlocked(s *Source, k key) *unlocked {
 	return u
 }
 
-// Read implements [collector.Device].
 func (u *unlocked) Read(r *collector.Reading) {
 	t := u.source.table
 	if link := u.link(r.Time); link != nil {
@@ -104,7 +103,6 @@ func (u *unlocked) readOperState(r *collector.Reading) {
 	}
 }
 
-// Close implements [collector.Device].
 func (u *unlocked) Close() {
 	u.up.Close()
 	for i := range u.numbers {
@@ -133,7 +131,6 @@ func newLocked(s *Source, k key) *locked {
 	return l
 }
 
-// Read implements [collector.Device].
 func (l *locked) Read(r *collector.Reading) {
 	carrier, err := l.carrier.Carrier(r.Time)
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
@@ -169,7 +166,6 @@ func (l *locked) readSpeed(r *collector.Reading) {
 	}
 }
 
-// Close implements [collector.Device].
 func (l *locked) Close() {
 	for _, f := range []*sysfs.Attr{&l.carrier, &l.speed, &l.changes} {
 		f.Close()

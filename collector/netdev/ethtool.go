@@ -30,7 +30,6 @@ type column struct {
 	labels    [][]string
 }
 
-// close frees the memory.
 func (s *statistics) close() {
 	if s.device != nil {
 		_ = s.device.Close() // nothing was written to it
@@ -38,8 +37,7 @@ func (s *statistics) close() {
 	}
 }
 
-// readStatistics emits what ethtool reports. That an interface has no statistics, or that ethtool does not know it, is
-// reported once.
+// readStatistics emits what ethtool reports. That an interface has no statistics is reported once.
 func (l *locked) readStatistics(r *collector.Reading) {
 	s := &l.statistics
 	if s.refused {

@@ -50,8 +50,7 @@ type key struct {
 	locked bool   // the part that takes the RTNL lock
 }
 
-// New returns the source of the interfaces below path (/sys) that the rails are on. An interface that does not answer
-// within budget is left out of that read.
+// New returns the source of the rails' interfaces below path (/sys). One that is slower than budget is left out.
 func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(),
 		live: sysfs.Live}
@@ -65,8 +64,7 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *
 	return s
 }
 
-// Ethtool makes the source read the driver's statistics by ioctl, for a captured tree. Call it before the first Read;
-// it returns the source.
+// Ethtool sets ioctl, for a captured tree, before the first Read, and returns the source.
 func (s *Source) Ethtool(ioctl ethtool.Ioctl) *Source {
 	s.ioctl = ioctl
 	return s
@@ -105,7 +103,6 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(append(faults, more...)...)
 }
 
-// interfaces returns the interfaces that rails are on, with their rails.
 func (s *Source) interfaces() (on map[string][]string, faults []error) {
 	rails, faults := collector.Rails(s.rails)
 	on = make(map[string][]string)
@@ -140,8 +137,7 @@ func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	return faults
 }
 
-// findMembers lists the members of each interface. A bond that does not answer keeps those that it had, because they
-// have their own lanes.
+// findMembers lists the members of each interface. A bond that does not answer keeps those that it had.
 func (s *Source) findMembers(names []string) (faults []error) {
 	members := make(map[string][]string, len(names))
 	for _, res := range s.bonds.Run(s.budget/2, names, func(name string) []string {

@@ -75,7 +75,6 @@ func newTable() *table {
 	return t
 }
 
-// number adds a row of a file.
 func (t *table) number(add func(name, help string, from ...string) *collector.Metric, file, name, help string) {
 	index, _ := rtnl.Index(file) // a test compares each
 	t.numbers = append(t.numbers, number{add(name, help, file), file, index})

@@ -13,7 +13,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// function is one PCI function.
 type function struct {
 	table  *table
 	dir    string
@@ -23,7 +22,6 @@ type function struct {
 	buf    [sysfs.MaxFile]byte
 }
 
-// errorCount is the file of the errors of one severity.
 type errorCount struct {
 	file   sysfs.Attr
 	total  string     // the line that holds the sum
@@ -48,14 +46,12 @@ func (s *Source) open(k key) *function {
 	return f
 }
 
-// Close implements [collector.Device].
 func (f *function) Close() {
 	for i := range f.aer {
 		f.aer[i].file.Close()
 	}
 }
 
-// Read implements [collector.Device].
 func (f *function) Read(r *collector.Reading) {
 	f.facts.Read(r, func() { f.readFacts(r) })
 	for i := range f.aer {

@@ -25,15 +25,13 @@ type Source struct {
 	functions *collector.Set[key, *function]
 }
 
-// key is a PCI function with what is behind it.
 type key struct {
 	address string
 	rails   string // names, one a line; empty for a GPU
 	kind    string // nic or gpu
 }
 
-// New returns the source for the tree at sysfsRoot. A function that does not answer within budget is left out of that
-// read.
+// New returns the source of the tree at sysfsRoot. A function that is slower than budget is left out.
 func New(sysfsRoot string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
 	s := &Source{sysfs: sysfsRoot, rails: rails, table: newTable()}
 	s.functions = collector.NewSet(budget, func(k key) string { return k.address }, s.open)
@@ -65,8 +63,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(faults...)
 }
 
-// scanGPUs searches all PCI functions for GPUs, once a minute: there are hundreds of functions, and GPUs are rarely
-// plugged in.
+// scanGPUs searches the hundreds of PCI functions for GPUs, which are rarely plugged in, once a minute.
 func (s *Source) scanGPUs() {
 	if time.Since(s.scanned) < time.Minute {
 		return

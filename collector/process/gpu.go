@@ -14,7 +14,6 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// gpuHolding is what one process holds of one GPU.
 type gpuHolding struct {
 	gpu     string // index
 	uuid    string // of the GPU, or of the MIG device; empty when not known
@@ -23,15 +22,13 @@ type gpuHolding struct {
 	compute bool    // it computes; not only a window on a screen
 }
 
-// gpuHeld is the result of reading one GPU.
 type gpuHeld struct {
 	list []*gpuHolding
 	err  error // why it is not complete
 	mig  bool  // err is the answer of a parent of MIG instances to a caller without privileges
 }
 
-// holdings lists the processes that hold GPU memory. A machine without GPUs has no holdings and no faults: the gpu
-// source reports missing GPUs.
+// holdings lists the processes that hold GPU memory. Missing GPUs are no fault: the gpu source reports them.
 func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding, present bool, faults []error) {
 	_, gpus, err := r.Read(budget)
 	if nvml.Absent(err) {
@@ -53,7 +50,6 @@ func holdings(r *nvml.Reader[gpuHeld], budget time.Duration) (list []*gpuHolding
 	return list, true, faults
 }
 
-// readHoldings lists the processes of one GPU.
 func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	compute, err := gpu.Processes(false)
 	switch held.err = err; {
@@ -77,8 +73,7 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	return held, nil
 }
 
-// merge makes one holding of each process, however often it is listed. For a process with one MIG instance, uuid is
-// gi/ci.
+// merge makes one holding of each process. For one with a single MIG instance, uuid is gi/ci.
 func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 	byPID := map[uint32]*gpuHolding{}
 	all := slices.Concat(compute, graphics)
@@ -104,7 +99,6 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 	return slices.Collect(maps.Values(byPID))
 }
 
-// migUUID returns the UUID of the MIG device gi/ci.
 func migUUID(d nvml.Device, instance string) string {
 	list, _ := d.Instances()
 	for _, mig := range list {

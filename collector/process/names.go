@@ -21,15 +21,13 @@ const (
 	namesTime  = 5 * time.Second  // for the kubelet to answer; a scrape does not wait so long
 )
 
-// podNames names pods and containers. All of it is optional: without a name a pod has its UID, and a container the
-// beginning of its ID.
+// podNames names pods and containers where it can: else a pod has its UID, a container the beginning of its ID.
 type podNames struct {
 	rootfs string
 	lanes  lane.Group[struct{}]
 	answer atomic.Pointer[podsKnown] // written in the lane, so that a slow answer counts, too; nil: none yet
 }
 
-// podsKnown is the last answer of the kubelet.
 type podsKnown struct {
 	kubelet.Names
 	devices []kubelet.Device
@@ -40,8 +38,7 @@ type podsKnown struct {
 
 func (n *podNames) last() *podsKnown { return cmp.Or(n.answer.Load(), &podsKnown{}) }
 
-// known returns the names, after reading them if an owner has none yet. It waits for budget at most; later answers are
-// used by the next read.
+// known returns the names, read first if an owner has none. It waits for budget; later answers are for later reads.
 func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (*podsKnown, error) {
 	last := n.last()
 	var stuck error
@@ -71,8 +68,7 @@ func (k *podsKnown) complete(holders map[uint32]*holder) bool {
 	return true
 }
 
-// refresh reads the kubelet's directories and, if they do not name all, calls its socket: that takes longer, and needs
-// root.
+// refresh reads the kubelet's directories. If they do not name all, it calls the socket, which needs root.
 func (n *podNames) refresh(holders map[uint32]*holder) {
 	k := *n.last()
 	var err error

@@ -27,8 +27,7 @@ type ownerCache struct {
 	kept   map[int]*keptTask
 }
 
-// keptTask is what was read of a process or thread when its directory had this inode; another one under its PID has
-// another inode.
+// keptTask is what was read of a task while its directory had this inode; another task with its PID has another.
 type keptTask struct {
 	proc.Stat
 	inode   uint64
@@ -37,14 +36,12 @@ type keptTask struct {
 	cgroup  *proc.Cgroup // nil: not read yet
 }
 
-// Bounds of the owners.
 const (
 	fresh   = 30 * time.Second // after which a task is read again: most are moved and renamed soon after they start
 	maxKept = 4096             // tasks
 	maxTree = 32               // parents that are followed
 )
 
-// ownersFound is the result of one lookup.
 type ownersFound struct {
 	holders map[uint32]*holder // by thread or process, without those that have ended; nil if not identified
 	err     error
@@ -112,8 +109,7 @@ func (b *ownerCache) task(pid int) (*keptTask, error) {
 	return t, nil
 }
 
-// holder finds the process that a thread belongs to; nil if another thread has its ID now. byPID are the processes
-// found so far.
+// holder finds the process of a thread; nil if another thread has its ID now. byPID are the processes found so far.
 func (b *ownerCache) holder(tid int, before uint64, byPID map[int]*holder) (*holder, error) {
 	thread, err := b.task(tid)
 	if err != nil {

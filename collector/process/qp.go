@@ -18,8 +18,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Bounds of one dump of queue pairs. It may take longer than a scrape waits: then it is used by a later one, while it
-// is fresh.
+// Bounds of one dump of queue pairs. One that takes longer than a scrape waits is used by a later scrape.
 const (
 	qpTime   = 10 * time.Second
 	qpFresh  = 2 * time.Minute
@@ -47,7 +46,6 @@ type qpOwner struct {
 	state  rdmanl.QPState
 }
 
-// qpTally is the result of one dump.
 type qpTally struct {
 	device string
 	owners map[qpOwner]uint32
@@ -59,7 +57,6 @@ type qpTally struct {
 	err    error // why it failed
 }
 
-// qpReader lists the queue pairs of all devices.
 type qpReader struct {
 	kernel func() Kernel
 	clock  func() uint64
@@ -68,7 +65,6 @@ type qpReader struct {
 	last   map[string]*atomic.Pointer[qpTally] // by device; written in its lane
 }
 
-// qpFound is what is known of all queue pairs.
 type qpFound struct {
 	devices []string   // all
 	tallies []*qpTally // of those that were listed
@@ -122,7 +118,6 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	return found, faults
 }
 
-// listDevices asks for the names of all devices.
 func (q *qpReader) listDevices() (found qpFound) {
 	kernel := q.kernel()
 	defer kernel.Close()
@@ -189,8 +184,7 @@ func (p *Source) railsOf(device string, rails []rail.Rail) (of []rail.Rail, none
 	return where(func(r rail.Rail) bool { return r.PCIAddress == filepath.Base(physical) }), false
 }
 
-// railName returns the name of the rail of a port; empty without one. A queue pair that is not bound to a port yet
-// (0) belongs to the only rail.
+// railName returns a port's rail; empty without one. A queue pair without a port yet (0) is on the only rail.
 func railName(rails []rail.Rail, port uint32) string {
 	for _, r := range rails {
 		if uint32(r.Port) == port || port == 0 && len(rails) == 1 {

@@ -124,7 +124,6 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	return errors.Join(faults...)
 }
 
-// gather reads queue pairs and GPUs side by side.
 func (p *Source) gather() (*processReading, []error) {
 	r := &processReading{begun: p.clock()}
 	var faults, qpFaults, gpuFaults []error
@@ -171,8 +170,7 @@ func (p *Source) identify(r *processReading) error {
 	return errors.Join(res.Value.err, err)
 }
 
-// addQueuePairs sums the queue pairs. Those of a thread that has ended have no owner; those of a process that has ended
-// are gone.
+// addQueuePairs sums the queue pairs. Those of an ended thread have no owner; those of an ended process are gone.
 func (p *Source) addQueuePairs(r *processReading) {
 	for _, q := range r.tallies {
 		rails, _ := p.railsOf(q.device, r.rails)

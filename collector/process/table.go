@@ -2,7 +2,6 @@ package process
 
 import "github.com/railscope/railscope/collector"
 
-// Where the rows come from.
 const (
 	refRestrack = "drivers/infiniband/core/nldev.c fill_res_qp_entry; include/uapi/rdma/rdma_netlink.h " +
 		"RDMA_NLDEV_CMD_RES_QP_GET"
@@ -12,7 +11,6 @@ const (
 // other is every label of the series that sums what is over the limit.
 const other = "other"
 
-// table is the rows.
 type table struct {
 	collector.Table
 	queuePairs, memory, without, age, seconds *collector.Metric

@@ -33,7 +33,6 @@ var launchers = []struct{ all, local string }{
 	{"SLURM_STEP_NUM_NODES", ""},                           // srun
 }
 
-// spanOf reads the size of a job from an environment.
 func spanOf(env map[string]string) jobSpan {
 	for _, l := range launchers {
 		all, err1 := strconv.Atoi(env[l.all])
@@ -117,7 +116,6 @@ func (b *spanCache) of(h *holder) (span spanKnown, read bool) {
 	return span, read
 }
 
-// job is one group of processes that hold GPU memory.
 type job struct {
 	members   []*holder
 	oldest    *holder

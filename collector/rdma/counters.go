@@ -36,7 +36,6 @@ func (x *index) add(m *collector.Metric) *collector.Metric {
 	return m
 }
 
-// counter is one counter of one port.
 type counter struct {
 	entry
 	dir    string // counters, hw_counters or counters_ext
@@ -66,7 +65,6 @@ func newCounterSet(labels []string) *counterSet {
 	return &counterSet{labels, map[string]*counter{}, map[*collector.Metric]*counter{}, map[string]*counter{}}
 }
 
-// get returns the counter of a name in a directory, creating it if needed.
 func (s *counterSet) get(x *index, dir, name string) *counter {
 	if c := s.all[dir+"/"+name]; c != nil {
 		return c
@@ -98,7 +96,6 @@ func (s *counterSet) toNative(x *index, c *counter) {
 	c.labels = append(slices.Clone(s.labels), label)
 }
 
-// drop closes and removes a counter.
 func (s *counterSet) drop(c *counter) {
 	c.file.Close()
 	delete(s.all, c.dir+"/"+c.name)
@@ -154,7 +151,6 @@ func (d *counterDir) close() {
 	d.list, d.next = nil, time.Time{}
 }
 
-// read reads every file of the directory.
 func (d *counterDir) read(t *table, r *collector.Reading) {
 	if err := d.refresh(r.Time); err != nil {
 		r.Fail(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// port is one RDMA port.
 type port struct {
 	table  *table
 	rail   rail.Rail
@@ -75,7 +74,6 @@ func (p *port) Close() {
 	}
 }
 
-// Read implements [collector.Device].
 func (p *port) Read(r *collector.Reading) {
 	r.Add(p.table.info, p.infoLabels, 1)
 	p.readState(r)
@@ -125,7 +123,6 @@ func (p *port) readMTU(r *collector.Reading) {
 	}
 }
 
-// readHWCounters reads hw_counters/, by netlink where the kernel answers.
 func (p *port) readHWCounters(r *collector.Reading) {
 	if p.readNetlink(r) {
 		r.Add(p.table.hwSource, p.hwLabels[1], 1)
@@ -160,8 +157,7 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	return true
 }
 
-// readBytes emits the bytes of a port without a counter of all bytes: of irdma, which counts by IP version, and of a
-// software device.
+// readBytes emits the bytes of a port without a counter of all bytes: of irdma and of software devices.
 func (p *port) readBytes(r *collector.Reading) {
 	if !p.rail.Software && p.set.owner[p.table.ipv4ReceiveBytes] == nil {
 		return

@@ -46,7 +46,6 @@ func newTable() *table {
 	return t
 }
 
-// addState adds identity and state of a port.
 func (t *table) addState(port collector.Group) {
 	t.info = port.With("netdev", "pci_address", "numa_node", "link_layer", "hca_type", "board_id", "firmware").Gauge(
 		"rail_info", "Identity and location of a rail, always 1. numa_node is -1 where it is unknown.")
@@ -72,7 +71,6 @@ func (t *table) addState(port collector.Group) {
 			"round.", "mtu")
 }
 
-// addFacts adds the rows of a port that are not its counters.
 func (t *table) addFacts(port collector.Group) {
 	t.saturated = port.Ref("IBTA spec vol. 1, 16.1.3.5").With("counter").Gauge("port_saturated_info",
 		"1 for a narrow counter at its maximum, where it stays until it is cleared; no series otherwise.")
@@ -117,7 +115,6 @@ func (c counters) saturating(bits int, name, help, counter string, others ...str
 	c.counter(name, help, others...)
 }
 
-// words is for a counter of 32-bit words.
 func (c counters) words(name, help, counter string, others ...string) *collector.Metric {
 	c.Group = c.Scaled(4, counter)
 	return c.counter(name, help, others...)

@@ -30,8 +30,7 @@ const (
 // DropReason names a reason as the label of metrics does.
 func DropReason(i int) string { return [Reasons]string{"reset", "gap", "slow"}[i] }
 
-// account has the sums of a rail's samples. It outlives the device, so that nothing steps back when it returns. The
-// sampler's mutex protects it.
+// account has a rail's sums and outlives the device: nothing steps back. The sampler's mutex protects it.
 type account struct {
 	capacity float64 // bytes per second; 0 while unknown
 	tally    [directions]Tally
@@ -44,7 +43,6 @@ type account struct {
 	physical [directions]physicalRate
 }
 
-// now is what is counted so far.
 func (a *account) now(direction int) point {
 	return point{a.bytes[direction], a.seconds[direction], a.tally[direction].Busy}
 }

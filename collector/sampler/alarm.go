@@ -68,8 +68,7 @@ func (a *kernelAlarm) passed(clear bool) bool {
 	return passed
 }
 
-// Wait does not read the descriptor, which would cost two system calls. So an event before the wait is lost, but then
-// the time has passed.
+// Wait does not read the descriptor, which would cost two system calls: an event before it is lost, but then due.
 func (a *kernelAlarm) Wait() bool {
 	for {
 		a.polls = 0

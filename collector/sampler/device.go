@@ -15,15 +15,13 @@ const (
 	tries    = 3
 )
 
-// The state of a port is read every stateEvery, and its limits every limitsEvery reads of the same state: on mlx5 the
-// rate costs firmware commands.
+// How often a port's state is read, and after how many reads of the same state its limits: mlx5 asks its firmware.
 const (
 	stateEvery  = time.Second
 	limitsEvery = 10
 )
 
-// imprecise is the part of its interval, 1/4, up to which a read is a sample. A longer one is dropped, and the next
-// sample covers both.
+// imprecise: a read that takes more than 1/4 of its interval is dropped, and the next sample covers both.
 const imprecise = 4
 
 // longest is the longest time that one sample may cover: the mean of a longer time hides what happened in it.
@@ -81,7 +79,6 @@ type reading struct {
 	ok   bool
 }
 
-// readFor is the age of the current read.
 func (d *device) readFor() time.Duration {
 	began := d.began.Load()
 	if began == 0 {
@@ -100,7 +97,6 @@ func (d *device) due() time.Time {
 // slow reports whether reading the device usually takes longer than limit.
 func (d *device) slow(limit time.Duration) bool { return d.took > limit && d.pace.usual() > limit }
 
-// read reads what is due: the counters, the state of the ports, or both.
 func (d *device) read() {
 	start := time.Now()
 	d.began.Store(int64(start.Sub(d.s.epoch)) | 1) // never 0
@@ -211,7 +207,6 @@ func (d *device) record(tick int64, start time.Time, took time.Duration) {
 	}
 }
 
-// addSamplesLocked makes samples of a port's readings.
 func (d *device) addSamplesLocked(p *port, tick int64) {
 	c, every := d.cost, d.pace.every()
 	for i := range p.readings {
@@ -266,8 +261,7 @@ func (d *device) close() {
 	}
 }
 
-// same reports whether the device's rails are the same but for their names: a device that hangs must not be read again
-// because the configuration renamed it.
+// same ignores names: a device that hangs must not be read again because the configuration renamed it.
 func (d *device) same(rails []rail.Rail) bool {
 	return slices.EqualFunc(rails, d.ports, func(r rail.Rail, p *port) bool {
 		r.Name = p.rail.Name

@@ -53,7 +53,6 @@ type suspicion struct {
 	balanced, idle int // reads
 }
 
-// suspectLocked judges the time since the last read.
 func (s *Sampler) suspectLocked() {
 	before := s.suspect.before
 	s.suspect.before = make(map[string][directions]point, len(s.rails))

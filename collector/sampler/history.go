@@ -50,9 +50,8 @@ func (h *history) over(seconds int) point {
 	return point{to.bytes - from.bytes, to.seconds - from.seconds, to.busy - from.busy}
 }
 
-// rates appends the rate of each of the last seconds to list, oldest first, and returns the rate of the last one to two
-// seconds up to now, all in bytes per second. A rate is NaN without samples. If samples are further apart than seconds,
-// a second without one repeats the rate before it.
+// rates appends the rate of each of the last seconds to list, oldest first, and returns the rate now, in bytes per
+// second; NaN without samples. A second between two samples repeats the rate before it.
 func (h *history) rates(list []float64, interval time.Duration, now point) ([]float64, float64) {
 	var from, mark point
 	rate, late := math.NaN(), time.Duration(0)

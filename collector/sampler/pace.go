@@ -29,7 +29,6 @@ type pace struct {
 
 func newPace(interval time.Duration) pace { return pace{interval: interval, stride: 1, least: 1} }
 
-// every is the time between two reads.
 func (p *pace) every() time.Duration { return p.interval * time.Duration(p.stride) }
 
 // atLeast sets the minimum time between two reads.
@@ -58,7 +57,6 @@ func (p *pace) needed(took time.Duration) int {
 	return min(p.most(), max(p.least, int((took*share+p.interval-1)/p.interval)))
 }
 
-// usual is the median of the last reads.
 func (p *pace) usual() time.Duration {
 	sorted := p.took
 	slices.Sort(sorted[:])

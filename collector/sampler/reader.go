@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// The shared reader is replaced when it is hangAfter late. If that happens twice within manyHang, each device is read
-// alone, so that hangs do not add up.
+// The shared reader is replaced when it is hangAfter late; the second time within manyHang, by one for each device.
 const (
 	hangAfter = 75 * time.Millisecond
 	manyHang  = time.Second
@@ -45,7 +44,6 @@ func (rs *readers) start() {
 	rs.running.Go(rs.guard)
 }
 
-// newLocked starts a reader.
 func (rs *readers) newLocked(devices ...*device) *reader {
 	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: devices}
 	for _, d := range devices {

@@ -22,8 +22,7 @@ type Options struct {
 	// GPUs returns the state of the GPUs, and whether these are all that exist. It is called every second and returns
 	// in bounded time. nil means that there are no GPUs.
 	GPUs func() (list []collector.GPUUse, known bool)
-	// Paced is called when the interval of a device changes, with how long a read of it usually takes. It must not
-	// block, and may be nil.
+	// Paced is called when a device's interval changes, with how long a read takes. It must not block, and may be nil.
 	Paced func(device string, every, took time.Duration)
 	// Ethtool answers for the interfaces below Sysfs. By default it is the kernel if Sysfs is its own, else nothing.
 	Ethtool ethtool.Ioctl
@@ -77,8 +76,7 @@ func (s *Sampler) when(tick int64) time.Time {
 	return s.epoch.Add(time.Duration(tick) * s.opts.Interval)
 }
 
-// after is when the next period begins after t. All periods begin at the epoch, so that what is due at the same time
-// needs one wake-up.
+// after is when the next period begins. All begin at the epoch: what is due together needs one wake-up.
 func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
 	return t.Add(period - t.Sub(s.epoch)%period)
 }
@@ -136,7 +134,6 @@ func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
 	}
 }
 
-// updateDevices starts and stops devices to match the rails that exist now.
 func (s *Sampler) updateDevices() {
 	rails, err := s.opts.Rails()
 	if len(rails) == 0 && err != nil {

@@ -18,7 +18,6 @@ import (
 // the firmware collect all statistics.
 const tcpEvery = 5 * time.Second
 
-// tcpRate is the TCP traffic of a rail in one direction.
 type tcpRate struct {
 	exact  bool   // the driver counts RDMA separately, and total is valid
 	total  uint64 // bytes since the start
@@ -46,7 +45,6 @@ type tcpReader struct {
 	packets [directions]rail.File
 }
 
-// tcpReading is the result of one read.
 type tcpReading struct {
 	ok     bool
 	exact  bool

@@ -1,7 +1,6 @@
 package sampler
 
-// union measures for how long any rail was busy, by a mark for each tick in a ring. A sample that comes after its ticks
-// were counted changes nothing. The sampler's mutex protects it.
+// union measures how long any rail was busy, by a mark per tick in a ring. The sampler's mutex protects it.
 type union struct {
 	ticks   []uint8 // by tick modulo length: a bit for each direction
 	counted int64   // the last tick that is counted

@@ -8,8 +8,7 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// addressFor returns the lines that give a rail's interface an IPv4 address that continues the pattern of the other
-// rails, if they have one.
+// addressFor returns the lines that give a rail an IPv4 address, one that continues the others' pattern if possible.
 func addressFor(f *facts.Facts, r *facts.Rail) []string {
 	p, like, ok := propose(f, r)
 	if !ok {

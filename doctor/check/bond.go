@@ -66,7 +66,6 @@ func checkBondNoLAG(f *facts.Facts, b *facts.Bond, report reporter) {
 	report(protectManagement(f, out, b.Name, on...))
 }
 
-// oneAdapter reports whether all members of a bond are functions of one PCI slot.
 func oneAdapter(f *facts.Facts, b *facts.Bond) bool {
 	slot := ""
 	for _, m := range b.Members {
@@ -79,8 +78,7 @@ func oneAdapter(f *facts.Facts, b *facts.Bond) bool {
 	return slot != ""
 }
 
-// changeMode changes the mode of a bond to the nearest that carries RDMA, which the kernel allows only while the bond
-// is down and has no members.
+// changeMode changes a bond to the nearest mode that carries RDMA, possible only while it is down and empty.
 func changeMode(b *facts.Bond) []string {
 	mode := "active-backup" // needs no support by the switch, like balance-tlb and balance-alb
 	if b.Mode == "balance-rr" || b.Mode == "broadcast" {

@@ -32,8 +32,7 @@ type Finding struct {
 	Fix      []string `json:"mend"`    // lines for a root shell, or comments that begin with # and say what to do
 }
 
-// reporter takes the findings of a check. The caller of the check sets Node, Check, Severity and Subject unless the
-// finding has them.
+// reporter takes the findings of a check, and completes them with Node, Check, Severity and Subject.
 type reporter func(Finding)
 
 // Check is one row of the table of checks of one node.
@@ -82,8 +81,7 @@ func (report reporter) about(subject string) reporter {
 	}
 }
 
-// Checks are all checks of one node, in the order of their findings. Those of the system find nothing on a machine
-// without rails.
+// Checks are all checks of one node, in the order of their findings.
 func Checks() []Check {
 	return append([]Check{
 		{"no_rails", Fault, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},

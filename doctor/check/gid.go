@@ -17,8 +17,7 @@ func gidJudged(f *facts.Facts, r *facts.Rail) bool {
 
 func overIPv4(g facts.GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() }
 
-// routableIPv4 reports whether any entry is RoCE v2 over routable IPv4, and whether one belongs to the rail's own
-// interface.
+// routableIPv4 reports whether an entry is RoCE v2 over routable IPv4, and whether one is on the rail's interface.
 func routableIPv4(r *facts.Rail) (any, own bool) {
 	for _, g := range r.GIDs {
 		if overIPv4(g) && !g.Addr.Unmap().IsLinkLocalUnicast() {
@@ -97,8 +96,7 @@ func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 			"share. The port stays ACTIVE and does not show it.", cmp.Or(g.Netdev, "the kernel"))}, n.Master, r))
 }
 
-// release removes a rail from the bond or bridge over it. If that has the address that continues the pattern of the
-// other rails, the rail gets it back.
+// release removes a rail from the bond or bridge over it, and gives it back an address that was the rail's.
 func release(f *facts.Facts, r *facts.Rail, master string) []string {
 	lines := []string{
 		note("removes %s from %s, which may lose its connection: use a console, not a session over %s",

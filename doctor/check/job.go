@@ -9,7 +9,6 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// verdict is what is wrong with one variable of one environment.
 type verdict struct {
 	severity Severity
 	what     string // what the value does, lower case
@@ -17,7 +16,6 @@ type verdict struct {
 	fix      string // what to set it to; empty to unset it
 }
 
-// jobCheck is a check of one variable in the environments of processes.
 type jobCheck struct {
 	id, variable, about string
 	judge               func(f *facts.Facts, env facts.Env) verdict // without a severity: nothing is wrong
@@ -37,7 +35,6 @@ func jobChecks() []jobCheck {
 	}
 }
 
-// jobTable are the rows of these checks.
 func jobTable() (list []Check) {
 	for _, c := range jobChecks() {
 		list = append(list, Check{c.id, "", c.about, c.run})
@@ -119,7 +116,6 @@ func (g *jobGroup) holders(variable string) (where string, fix []string) {
 	return where, fix
 }
 
-// edit is the command that sets a variable in a file, or deletes it.
 func edit(variable, value, file string) string {
 	const line = `^[[:space:]]*(export[[:space:]]+)?%s[[:space:]]*=`
 	script := fmt.Sprintf("/"+line+"/d", variable)

@@ -17,8 +17,7 @@ const whyNCCL = "NCCL then uses slow TCP sockets between nodes, and only its log
 // integer matches what strtoll with base 0 reads of a text.
 var integer = regexp.MustCompile(`^[\s\v]*([+-]?(?:0[xX][[:xdigit:]]+|0[0-7]*|[1-9][0-9]*))`)
 
-// number parses a parameter as NCCL does, by strtoll with base 0 (src/misc/param.cc): it ignores what follows the
-// number, and returns 0 without one.
+// number parses a parameter as NCCL does, by strtoll with base 0 (src/misc/param.cc); 0 without a number.
 func number(text string) int64 {
 	m := integer.FindStringSubmatch(text)
 	if m == nil {

@@ -57,7 +57,6 @@ func linkBytes(speed float64, width int) float64 {
 	return rail.Link{GigaTransfers: speed, Width: width}.BytesPerSecond()
 }
 
-// generation is speed and width of a link, for people.
 func generation(speed float64, width int) string { return fmt.Sprintf("%g GT/s x%d", speed, width) }
 
 func checkPCIeLink(f *facts.Facts, report reporter) {
@@ -154,7 +153,6 @@ func checkNUMA(f *facts.Facts, report reporter) {
 	}
 }
 
-// nearestRail returns the distance to the nearest of the nodes that have a rail.
 func nearestRail(f *facts.Facts, node int, in map[int]*facts.Rail) (best facts.Distance, ok bool) {
 	for _, d := range f.NUMA {
 		if d.From == node && in[d.To] != nil && (!ok || d.Value < best.Value) {

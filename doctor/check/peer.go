@@ -17,8 +17,7 @@ type pair struct {
 	a, b        *facts.Rail
 }
 
-// eachPair is a check of the rails that both nodes have under one name and that are up: one that is down is a finding
-// of its node.
+// eachPair is a check of the rails that both nodes have under one name and that are up.
 func eachPair(check func(pair, reporter)) func(here, there *facts.Facts, report reporter) {
 	return func(here, there *facts.Facts, report reporter) {
 		for i := range here.Rails {

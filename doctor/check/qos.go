@@ -61,7 +61,6 @@ func qosRows() []qosRow {
 	return rows
 }
 
-// lines are the commands that give a rail a value.
 func (row qosRow) lines(r *facts.Rail, value string) (lines []string) {
 	if value == "unset" {
 		return []string{note("only reloading the driver of %s unsets the %s: better set one on all rails", r.Device,
@@ -90,14 +89,12 @@ func (row qosRow) lines(r *facts.Rail, value string) (lines []string) {
 	return lines
 }
 
-// qosValue is the value of one setting of one rail.
 type qosValue struct {
 	rail         *facts.Rail
 	value, where string
 }
 
-// qosValues returns the values of a setting on active rails, by kind of rail: only for adapters of one kind is it
-// certain that they mean the same by it and do the same work.
+// qosValues returns a setting's values on active rails, by kind of rail: only those of one kind are comparable.
 func qosValues(f *facts.Facts, name string) map[string][]qosValue {
 	out := map[string][]qosValue{}
 	for _, r := range f.Where(func(r *facts.Rail) bool { return r.Active() && r.Kind != "" }) {
@@ -142,7 +139,6 @@ func eachSetting(group qosGroup, f *facts.Facts, do func(row qosRow, kind string
 	}
 }
 
-// checkQoS finds rails of one kind that differ.
 func checkQoS(group qosGroup) func(*facts.Facts, reporter) {
 	return func(f *facts.Facts, report reporter) {
 		eachSetting(group, f, func(row qosRow, _ string, values []qosValue) {
@@ -174,8 +170,7 @@ func (row qosRow) fixAll(rails []*facts.Rail, value string) (lines []string) {
 	return lines
 }
 
-// comparePeerQoS finds settings that two nodes each have alike on all rails of a kind, but unlike each other. If the
-// rails of one node differ, that is the finding.
+// comparePeerQoS finds settings that are alike on all rails of a kind on each node, but differ between the nodes.
 func comparePeerQoS(group qosGroup) func(here, there *facts.Facts, report reporter) {
 	return func(here, there *facts.Facts, report reporter) {
 		eachSetting(group, here, func(row qosRow, kind string, a []qosValue) {

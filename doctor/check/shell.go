@@ -10,12 +10,10 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// untypable encloses a name that cannot be typed, until the line is printed. No text of ours has it, and none from
-// outside keeps it.
+// untypable encloses a name that cannot be typed, until the line is printed; no other text has it.
 const untypable = "\x00"
 
-// shellWord is a name as one word of a line for a shell. Names come from the kernel or from a peer, and either allows
-// more than a shell takes literally.
+// shellWord is a name as one word for a shell. Kernels and peers allow more than a shell takes literally.
 func shellWord(s string) string {
 	if word, ok := text.ShellWord(s); ok {
 		return word
@@ -32,7 +30,6 @@ func sh(format string, args ...any) string {
 	return fmt.Sprintf(format, words...)
 }
 
-// note is a line that a shell ignores.
 func note(format string, args ...any) string {
 	return "# " + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
 }
@@ -44,8 +41,7 @@ func bounce(netdev string) []string {
 		sh("ip link set dev %s down && ip link set dev %s up", netdev, netdev)}
 }
 
-// typable are the lines as they are printed. If a name in them cannot be typed, all commands are dropped: anything
-// similar would be the name of another interface.
+// typable are the lines as printed, without any command if one has a name that cannot be typed.
 func typable(lines []string) []string {
 	refused := ""
 	for _, line := range lines {
@@ -94,5 +90,4 @@ func railsOf(rails []*facts.Rail) string {
 	return fmt.Sprintf("rails %s (%s)", listed(names), listed(devices))
 }
 
-// gigabits prints bytes per second in Gb/s.
 func gigabits(bytesPerSecond float64) string { return fmt.Sprintf("%.4g Gb/s", bytesPerSecond*8/1e9) }

@@ -8,13 +8,11 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// firstTable is the number of the first routing table that a fix creates: 4791 is RoCE's UDP port, and unlikely to be
-// in use.
+// firstTable is the number of the first routing table of a fix, by RoCE's UDP port 4791: unlikely to be in use.
 const firstTable = 47910
 
-// checkSameSubnet checks what rails in one subnet need: each answers ARP for its own address only and asks with it
-// (arp_ignore or arp_filter, arp_announce), and packets from its address leave by it. A strict rp_filter is then
-// harmless.
+// checkSameSubnet checks what rails in one subnet need: each answers and asks ARP with its own address only (arp_ignore
+// or arp_filter, arp_announce), and packets from that address leave by it.
 func checkSameSubnet(f *facts.Facts, report reporter) {
 	for _, s := range f.Subnets() {
 		var lacks, fix, rails, at []string

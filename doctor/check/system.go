@@ -11,8 +11,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// enoughMemlock is what a modest transfer over a few rails needs: queues and a buffer for each. Real jobs lock
-// gigabytes.
+// enoughMemlock is what a modest transfer needs: queues and a buffer for each rail. Real jobs lock gigabytes.
 const enoughMemlock = 64 << 20
 
 func checkMemlock(f *facts.Facts, report reporter) {
@@ -75,8 +74,7 @@ func eachUverbs(state string, find func(f *facts.Facts, u facts.Uverbs, nodes st
 	}
 }
 
-// containerFlags are the options that give a container all device nodes of the rails; if they are unknown, the whole
-// directory.
+// containerFlags are the options that give a container the device nodes of the rails, or the whole directory.
 func containerFlags(f *facts.Facts) string {
 	if len(f.Devices.Nodes) == 0 {
 		return "--device=/dev/infiniband"

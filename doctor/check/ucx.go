@@ -8,14 +8,12 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// The transports of UCX that use RDMA: the reliable ones, the reliable ones that few adapters have, and datagrams
-// (src/uct/ib).
+// The transports of UCX that use RDMA (src/uct/ib): reliable ones, those that few adapters have, and datagrams.
 func ucxReliable() []string  { return []string{"rc_verbs", "rc_mlx5", "dc_mlx5"} }
 func ucxRare() []string      { return []string{"gga_mlx5", "srd"} }
 func ucxDatagrams() []string { return []string{"ud_verbs", "ud_mlx5"} }
 
-// ucxAlias is the RDMA transports that a name in UCX_TLS stands for (ucp_tl_aliases in src/ucp/core/ucp_context.c),
-// without those that are only for wire-up.
+// ucxAlias is the RDMA transports of a name in UCX_TLS (ucp_tl_aliases in src/ucp/core/ucp_context.c).
 func ucxAlias() map[string][]string {
 	return map[string][]string{
 		"ib": slices.Concat(ucxReliable(), ucxRare(), ucxDatagrams()),
@@ -32,7 +30,6 @@ func ucxOthers() []string {
 		"ze_ipc", "ze_gdr"}
 }
 
-// ucxTransports is what UCX_TLS leaves.
 type ucxTransports struct {
 	reliable, datagrams, tcp bool
 	known                    bool // every name is known here

@@ -52,7 +52,6 @@ func components() []component {
 	}
 }
 
-// versionTable are the rows of these checks.
 func versionTable() (list []PeerCheck) {
 	for _, c := range components() {
 		list = append(list, PeerCheck{"peer_" + c.id, Warning, c.about, c.compare})

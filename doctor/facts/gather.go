@@ -83,8 +83,7 @@ func New(o Options) *Gatherer {
 	return g
 }
 
-// Gather reads everything in the scope once. A thing that does not answer costs its part of the facts and the budget,
-// however many do not.
+// Gather reads everything in the scope. What does not answer costs its facts and one budget for all.
 func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	g.reading.Lock()
 	defer g.reading.Unlock()
@@ -146,7 +145,6 @@ func hostname(procfs string) string {
 // maxDevices bounds the devices without rails: virtual functions may be thousands.
 const maxDevices = 1024
 
-// addRails adds what the finder knows.
 func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	if snap.Err != nil {
 		for line := range strings.SplitSeq(snap.Err.Error(), "\n") {
@@ -176,7 +174,6 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	}
 }
 
-// arrange sorts the lists that several lanes fill.
 func (f *Facts) arrange() {
 	slices.SortFunc(f.Netdevs, func(a, b Netdev) int { return strings.Compare(a.Name, b.Name) })
 	f.Netdevs = slices.CompactFunc(f.Netdevs, func(a, b Netdev) bool { return a.Name == b.Name })
@@ -184,8 +181,7 @@ func (f *Facts) arrange() {
 	f.arrangeVersions()
 }
 
-// run does each piece of work in its lane, puts what was found into the facts, and adds to Unread what could not be
-// read.
+// run does each piece of work in its lane, and adds to the facts what was found, and to Unread what could not be.
 func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	if ctx.Err() != nil {
 		return // the facts are not wanted any more

@@ -38,7 +38,6 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 	return func(f *Facts) { f.GPUDirect = d }
 }
 
-// readModels counts the GPUs.
 func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported bool) {
 	entries, err := sysfs.List(dir)
 	if err != nil {

@@ -129,8 +129,7 @@ func (e *environs) unread() (list []string) {
 	return list
 }
 
-// addEnvironReaders adds the readers of the current processes' environments, and of the configuration files that set
-// the same variables.
+// addEnvironReaders adds the readers of processes' environments and of files that set the same variables.
 func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) *environs {
 	e := &environs{byKey: map[string]*Env{}, pending: map[int]bool{}}
 	todo["configuration files of NCCL and UCX"] = func(*reader) func(*Facts) { g.readJobFiles(e); return nil }
@@ -184,8 +183,7 @@ func (g *Gatherer) readProcess(pid int, home string, begun uint64, e *environs) 
 	e.add(Env{Vars: vars, Foreign: err == nil && home != "" && net != home}, Process{pid, clean(comm)})
 }
 
-// readEnviron is [proc.Environ], but a kernel thread, which has no environment, fails with [os.ErrNotExist] instead of
-// permission denied.
+// readEnviron is [proc.Environ], but kernel threads, without an environment, fail with [os.ErrNotExist].
 func readEnviron(root string, pid int, wanted func(string) bool) (map[string]string, bool, error) {
 	vars, cut, err := proc.Environ(root, pid, wanted)
 	if sysfs.Reason(err) == sysfs.ReasonPermission && proc.KernelThread(root, pid) {
@@ -215,7 +213,6 @@ func (g *Gatherer) readJobFiles(e *environs) {
 	}
 }
 
-// finish adds what the readers found to the facts.
 func (e *environs) finish(f *Facts) {
 	e.mu.Lock() // a reader that hangs may still return
 	defer e.mu.Unlock()
@@ -228,7 +225,6 @@ func (e *environs) finish(f *Facts) {
 	f.Unread = append(f.Unread, e.unread()...)
 }
 
-// readNamed reads all RDMA ports, and which interfaces the environments name.
 func (g *Gatherer) readNamed(envs []Env) work {
 	return func(r *reader) func(*Facts) {
 		jobs := Jobs{Devices: g.rdmaPorts(r)}
@@ -254,7 +250,6 @@ func (g *Gatherer) readNamed(envs []Env) work {
 	}
 }
 
-// rdmaPorts lists all RDMA ports.
 func (g *Gatherer) rdmaPorts(r *reader) (list []RDMAPort) {
 	for _, device := range r.names(g.o.Sysfs, "class/infiniband") {
 		for _, name := range r.names(g.o.Sysfs, "class/infiniband", device, "ports") {

@@ -14,8 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
-// Kernel answers what is in no file of sysfs or procfs. A nil function is not called. Interfaces are named by their
-// index.
+// Kernel answers what is in no file. A nil function is not called. Interfaces are named by their index.
 type Kernel struct {
 	Live bool           // the files are the running kernel's: what they lack does not exist
 	RDMA rdmadev.Finder // of device nodes and netdevs of RDMA devices
@@ -28,7 +27,6 @@ type Kernel struct {
 	OpenDevice func(path string) error                          // opens a device to read and write, and closes it
 }
 
-// runningKernel queries the kernel of this machine.
 func runningKernel(sysfs string, timeout time.Duration) Kernel {
 	k := rtnetlink{timeout}
 	return Kernel{Live: true, Addresses: k.addresses, Path: k.path, Gateways: k.gateways, PFC: kernelPFC,
@@ -47,8 +45,7 @@ func openDevice(path string) error {
 // maxPaths bounds the addresses of an interface, the other addresses, and the routes.
 const maxPaths = 256
 
-// readAddresses reads the addresses of the interfaces, by which interface rails in one subnet send, and what each
-// interface reaches through a gateway.
+// readAddresses reads the addresses of interfaces, and their routes within shared subnets and through gateways.
 func (g *Gatherer) readAddresses(n Network) work {
 	if g.kernel.Addresses == nil {
 		return nil
@@ -110,7 +107,6 @@ func (g *Gatherer) readRoutes(r *reader, n *Network) {
 	}
 }
 
-// rtnetlink queries addresses and routes.
 type rtnetlink struct{ timeout time.Duration }
 
 // with calls do with a socket that has the timeout.

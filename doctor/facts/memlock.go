@@ -5,8 +5,7 @@ import "github.com/railscope/railscope/internal/proc"
 // capIPCLock is CAP_IPC_LOCK of include/uapi/linux/capability.h.
 const capIPCLock = 14
 
-// readMemlock reads how much memory this process may lock. A limit applies only to processes that are not exempt, so
-// all of it must be read.
+// readMemlock reads how much memory this process may lock, and whether it is exempt, which must both be known.
 func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 	r.at(g.o.Procfs, "self/limits")
 	self, err := proc.Self(g.o.Procfs)

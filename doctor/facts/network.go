@@ -195,8 +195,7 @@ func (f *Network) Halves(r *Rail) []*Rail {
 	})
 }
 
-// WorkingHalf returns the half of the rail's port that works while this one cannot be used; nil if this one works, or
-// neither.
+// WorkingHalf returns the half of the rail's port that works while this one cannot be used, or nil.
 func (f *Network) WorkingHalf(r *Rail) *Rail {
 	if unknown := r.StateID == 0 || r.Active() && !r.GIDsRead; unknown || r.Active() && r.Quality() >= OwnIPv6 {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// readUptime reads how long the kernel has been up.
 func (g *Gatherer) readUptime(r *reader) func(*Facts) {
 	seconds, _, _ := strings.Cut(r.text(g.o.Procfs, "uptime"), " ")
 	v, _ := strconv.ParseFloat(seconds, 64) // 0: unknown
@@ -34,8 +33,7 @@ func (g *Gatherer) readGPUs(r *reader) func(*Facts) {
 	return func(f *Facts) { f.GPUs = gpus }
 }
 
-// readNUMA reads the distances between NUMA nodes: node/distance has a value for each node that is online, in their
-// order (drivers/base/node.c).
+// readNUMA reads the distances between NUMA nodes; the files have one for each online node (drivers/base/node.c).
 func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	dir := filepath.Join(g.o.Sysfs, "devices/system/node")
 	var ids []int
@@ -61,8 +59,7 @@ func (g *Gatherer) readNUMA(r *reader) func(*Facts) {
 	return func(f *Facts) { f.NUMA = list }
 }
 
-// readAdapters finds the PCI functions that support RDMA, if there is no rail: those of a driver with an RDMA module,
-// and Mellanox's without a driver.
+// readAdapters finds PCI functions that support RDMA: of a driver with an RDMA module, or Mellanox's without one.
 func (g *Gatherer) readAdapters(r *reader) func(*Facts) {
 	var list []Adapter
 	dir := filepath.Join(g.o.Sysfs, "bus/pci/devices")

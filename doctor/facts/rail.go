@@ -27,7 +27,6 @@ func drivers() map[string]driver {
 	}
 }
 
-// railOf is what the finder knows of a rail.
 func railOf(v rail.Rail) Rail {
 	r := Rail{Name: v.Name, Device: v.Device, Port: v.Port, Netdev: v.Netdev, LinkLayer: v.LinkLayer, Driver: v.Driver,
 		Software: v.Software, PCIAddress: v.PCIAddress, NUMANode: v.NUMANode, Board: v.SystemImageGUID}

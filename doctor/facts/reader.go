@@ -75,7 +75,6 @@ func (r *reader) int(elem ...string) int {
 	return 0
 }
 
-// names lists a directory.
 func (r *reader) names(elem ...string) (names []string) {
 	list, err := sysfs.List(r.at(elem...))
 	r.fail(err)

@@ -98,8 +98,7 @@ type Setting struct {
 	Where string `json:"where"`
 }
 
-// Jobs is what processes set in their environment that decides how NCCL and UCX connect, and what exists of what it
-// names.
+// Jobs is what processes set that decides how NCCL and UCX connect, and what exists of what it names.
 type Jobs struct {
 	Envs        []Env             `json:"envs"`
 	Devices     []RDMAPort        `json:"devices"`              // all RDMA ports of this network namespace
@@ -109,8 +108,7 @@ type Jobs struct {
 	Conclusions []Conclusion      `json:"conclusions"`          // only in a peer's facts, which have only Read beside it
 }
 
-// Conclusion is what a node reports to peers about the environments of its processes: which check found them wrong, and
-// how many.
+// Conclusion is what a node reports to peers about its processes: which check found them wrong, and how many.
 type Conclusion struct {
 	Check     string `json:"check"`
 	Severity  string `json:"severity"`

@@ -39,7 +39,6 @@ func (g *Gatherer) libraryDirs() []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return !isDir(g.own(d)) })
 }
 
-// readVerbs finds libibverbs and the providers that the rails need.
 func (g *Gatherer) readVerbs(rails []Rail) work {
 	if g.o.OwnRoot == "" {
 		return nil
@@ -67,8 +66,7 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 	}
 }
 
-// findProvider finds the library of a provider: where its configuration names it, else in the library's own
-// directories, which are small, else in all.
+// findProvider finds a provider's library: by its configuration, in libibverbs' own directories, or in all.
 func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]string) Provider {
 	p := Provider{Name: name}
 	for driver, path := range configs {
@@ -89,8 +87,7 @@ func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]s
 	return p
 }
 
-// providerConfigs returns the drivers that /etc/libibverbs.d names, with the file (read_config in rdma-core's
-// libibverbs/dynamic_driver.c).
+// providerConfigs returns the drivers that /etc/libibverbs.d names (rdma-core, libibverbs/dynamic_driver.c).
 func (g *Gatherer) providerConfigs() (map[string]string, error) {
 	names := map[string]string{}
 	err := g.configLines("/etc/libibverbs.d", func(path, line string) {

@@ -29,8 +29,7 @@ const (
 	maxStatusFile  = 64 << 20 // bytes of dpkg's list of packages
 )
 
-// location is where a kind of software is installed, and the names there that show a component's version, in the
-// pattern's first group.
+// location is where software is installed, and the names there whose first group is a component's version.
 type location struct {
 	globs []string
 	names []componentName
@@ -83,7 +82,6 @@ func (f *Facts) arrangeVersions() {
 	}
 }
 
-// readRunningVersions reads the versions of kernel, drivers and firmware.
 func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	var list []Installed
 	add := func(component, of, version, where string) {
@@ -110,8 +108,7 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
 }
 
-// searchEvery is how often the locations are searched for a live page, which examines the node every minute: they hold
-// thousands of names and seldom change.
+// searchEvery is how often a live page, which examines every minute, searches the locations: thousands of names.
 const searchEvery = 10 * time.Minute
 
 // installed is the result of the last complete search. It belongs to the lane that searches.

@@ -79,8 +79,7 @@ func (r *Report) add(list ...check.Finding) {
 	r.Findings = append(r.Findings, list...)
 }
 
-// AddPeerFailure adds the fault that the peer did not send its facts, so that nothing was compared. fix says what to
-// do.
+// AddPeerFailure adds the fault that nothing was compared, as the peer sent no facts. fix says what to do.
 func (r *Report) AddPeerFailure(peer string, err error, fix ...string) {
 	r.add(check.Finding{Node: r.Nodes[0].Node, Check: check.PeerUnanswered, Severity: check.Fault, Subject: peer,
 		Evidence: err.Error(), Why: "The two nodes could not be compared.", Fix: append([]string{}, fix...)})

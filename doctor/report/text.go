@@ -24,8 +24,7 @@ type Page struct {
 	Columns int // of the terminal; 0 for none
 }
 
-// WriteText writes the report for people: what was examined, each finding with its evidence, why it matters and its
-// fix, and a summary.
+// WriteText writes the report for people: what was examined, the findings with their fixes, and a summary.
 func (r Report) WriteText(w io.Writer, page Page) error {
 	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1}
 	if page.Columns > 0 {
@@ -56,7 +55,6 @@ func (r Report) WriteText(w io.Writer, page Page) error {
 	return p.w.Flush() // it has kept the first error
 }
 
-// node prints what was examined on a node.
 func (p printer) node(n Node) {
 	name, text := terminal.Plain(n.Node), terminal.Count(len(n.Rails), "rail")
 	var rails []string

@@ -8,8 +8,7 @@ import (
 	"github.com/railscope/railscope/internal/connlimit"
 )
 
-// newServerLog returns a log for net/http, which logs what clients cause each time. Each kind of line, given by its
-// first three words, is logged once until it stops.
+// newServerLog returns a log for net/http: each kind of line, by its first three words, once until it stops.
 func newServerLog(logger *slog.Logger) *log.Logger {
 	kinds := connlimit.NewRefusals(func(_, text string) {
 		logger.Warn("Web server reports (logged once until it stops)", "err", text)

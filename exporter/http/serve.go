@@ -34,9 +34,8 @@ const (
 	DefaultMaxConnections = 512
 )
 
-// Serve binds the addresses of flags, reads every source once, reports ready, and serves until ctx is done. Then it
-// ends the streams of open pages, lets in-flight scrapes finish and returns nil. An error has what could not be bound
-// or read, and the fix, in one line.
+// Serve binds the addresses of flags, reads every source once, reports ready, and serves until ctx is done; in-flight
+// scrapes then finish, and it returns nil. An error has what failed, and the fix, in one line.
 func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *slog.Logger) error {
 	listeners, err := listen(flags, logger)
 	if err != nil {

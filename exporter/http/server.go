@@ -139,8 +139,7 @@ func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "ready\n") //nolint:errcheck // the client is gone
 }
 
-// reload applies the configuration again. It refuses pages of other sites: a browser within the network may have one
-// open.
+// reload applies the configuration again, but not for pages of other sites, which a browser inside may have open.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !s.opts.Lifecycle:

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// maxSlow is how many answers may wait for their clients to read them. A healthy client reads in milliseconds, and each
-// waiting answer holds its text.
+// maxSlow is how many answers may wait for clients, each holding its text. A healthy client reads in milliseconds.
 const maxSlow = 64
 
 // slowAnswers ends the oldest answer when too many wait for their clients. Safe for concurrent use.
@@ -23,10 +22,8 @@ type slowAnswer struct {
 	all *slowAnswers
 }
 
-// Unwrap is for [http.ResponseController].
 func (a *slowAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Write implements [http.ResponseWriter].
 func (a *slowAnswer) Write(b []byte) (int, error) {
 	a.all.add(a)
 	defer a.all.remove(a)

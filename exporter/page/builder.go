@@ -57,8 +57,7 @@ func (b *builder) each(row string, labels []string, each func(l []string, v floa
 	b.series.Each(row, labels, func(values []string, v float64) { each(slices.Clone(values), v) })
 }
 
-// value returns the value of a series, nil if there is none. The labels are names and values in turn; a row is always
-// asked for with the same names.
+// value returns a series' value, nil if there is none. labels are names and values in turn, the same names each time.
 func (b *builder) value(row string, labels ...string) *float64 {
 	var names, values []string
 	for label := range slices.Chunk(labels, 2) {
@@ -78,7 +77,6 @@ func (b *builder) of(name, value string) func(row string, labels ...string) *flo
 	}
 }
 
-// is reports whether a value is known and equals want.
 func is(v *float64, want float64) bool { return v != nil && *v == want }
 
 // none is the reason why a source shows nothing; it is empty when it does.

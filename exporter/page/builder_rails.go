@@ -13,7 +13,6 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// rails fills in the rails.
 func (b *builder) rails(s *Snapshot, now time.Time) {
 	labels := []string{"rail", "device", "port", "netdev", "pci_address", "numa_node"}
 	b.each("rail_info", labels, func(l []string, _ float64) {
@@ -51,7 +50,6 @@ func stateName(id float64) string {
 	return cmp.Or(names[id], fmt.Sprintf("state %v", id))
 }
 
-// nearGPUs fills in the GPUs of each rail's NUMA node.
 func (b *builder) nearGPUs(s *Snapshot) {
 	index, nodes := map[string]string{}, map[string][]string{}
 	b.each("gpu_info", []string{"gpu", "pci_address"}, func(l []string, _ float64) {
@@ -164,7 +162,6 @@ type reading struct {
 	value float64
 }
 
-// congestion fills in the counters that moved in the last minute.
 func (b *builder) congestion(s *Snapshot, now time.Time) {
 	for _, w := range watchedRows() {
 		b.each(w.row, append([]string{"rail"}, w.labels...), func(l []string, v float64) {

@@ -76,7 +76,6 @@ func (d *drawing) part(name, id string, data any) (template.HTML, error) {
 	return template.HTML(html), err //nolint:gosec // html/template has escaped it
 }
 
-// draw draws a snapshot.
 func (d *drawing) draw(s *Snapshot) (_ *drawn, err error) {
 	d.drawn = &drawn{parts: map[string]string{}}
 	d.drawn.main, err = d.execute("main", s)

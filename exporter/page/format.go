@@ -110,7 +110,6 @@ func share(ratio *float64) string {
 	return strconv.FormatFloat(math.Round(min(max(*ratio, 0), 1)*1000)/10, 'f', -1, 64)
 }
 
-// micro writes a latency in seconds.
 func micro(v *float64) string {
 	if *v >= 0.001 {
 		return digits(*v*1e3, false) + "\u00a0ms"
@@ -118,7 +117,6 @@ func micro(v *float64) string {
 	return digits(*v*1e6, false) + "\u00a0µs"
 }
 
-// pcieSpeed is the generation of a PCIe link.
 func pcieSpeed(transfers *float64) string {
 	if transfers == nil {
 		return ""
@@ -194,7 +192,6 @@ func span(from, to time.Time) string {
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// outcomeLevel is how well a round went.
 func outcomeLevel(r Round) Level {
 	switch r.Outcome {
 	case "ok":
@@ -207,7 +204,6 @@ func outcomeLevel(r Round) Level {
 	return Idle
 }
 
-// roundsInWords counts rounds and their outcomes.
 func roundsInWords(rounds []Round) string {
 	n := map[string]int{}
 	for _, r := range rounds {
@@ -226,7 +222,6 @@ func roundsInWords(rounds []Round) string {
 	return head + strings.Join(words, ", ")
 }
 
-// bar is a round as it is drawn.
 type bar struct {
 	Level        Level
 	X, Y, Height int

@@ -142,7 +142,6 @@ func (p *Page) page(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, text) //nolint:errcheck // the client is gone
 }
 
-// Timing of streams.
 const (
 	retry      = time.Second      // after which a page that lost its stream reconnects
 	writeLimit = 10 * time.Second // for one event, after which the client is dropped

@@ -110,7 +110,6 @@ func (p *Page) tick() {
 	}
 }
 
-// makeLocked reads and draws.
 func (p *Page) makeLocked(now time.Time) error {
 	sources := fastSources()
 	if now.Sub(p.slow) >= slowEvery {
@@ -167,7 +166,6 @@ func (p *Page) runDoctor(start time.Time) {
 	}
 }
 
-// message is the data of an event.
 type message struct {
 	Layout string            `json:"layout"`
 	At     string            `json:"at"`

@@ -78,7 +78,6 @@ func (p *problems) notes(notes []Note, level Level) {
 	}
 }
 
-// rails adds the rails that are down, as one problem, and the notes of the others.
 func (p *problems) rails(rails []Rail) {
 	var down []string
 	for _, r := range rails {
@@ -139,8 +138,7 @@ func (p *problems) bonds(bonds []Bond) {
 	}
 }
 
-// balance adds the first direction in which the rails are uneven. The verdict does not have the figure, since screen
-// readers announce each change.
+// balance adds the first uneven direction, without the figure: screen readers announce each change.
 func (p *problems) balance(balance [2]Balance) {
 	for d, b := range balance {
 		if b.Imbalance != nil && *b.Imbalance > rail.ImbalancedAbove {
@@ -150,7 +148,6 @@ func (p *problems) balance(balance [2]Balance) {
 	}
 }
 
-// findings adds the numbers of doctor's faults and warnings.
 func (p *problems) findings(findings []Finding) {
 	n := map[Level]int{}
 	for _, f := range findings {
@@ -164,7 +161,6 @@ func (p *problems) findings(findings []Finding) {
 	}
 }
 
-// attachFindings adds doctor's findings about a rail to that rail.
 func (s *Snapshot) attachFindings() {
 	for _, f := range s.Exam.Findings {
 		subject, _ := strings.CutPrefix(f.Subject, "rail ")

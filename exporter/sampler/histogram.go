@@ -10,8 +10,7 @@ import (
 	"github.com/railscope/railscope/exporter/table"
 )
 
-// utilization calls each with the histogram of every rail and direction in the last snapshot. The sampler counts both
-// classic and native buckets.
+// utilization calls each with the histogram, classic and native, of every rail and direction in the last snapshot.
 func (s *Source) utilization(_ bool, each func(prometheus.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +31,6 @@ type series struct {
 	tally  sampler.Tally
 }
 
-// Desc implements [prometheus.Metric].
 func (s *series) Desc() *prometheus.Desc { return s.desc }
 
 // Write implements [prometheus.Metric] with both kinds of buckets.
@@ -56,7 +54,6 @@ func (s *series) Write(out *dto.Metric) error {
 	return nil
 }
 
-// WriteClassic implements [table.ClassicMetric].
 func (s *series) WriteClassic(out *dto.Metric) {
 	out.Label = prometheus.MakeLabelPairs(s.desc, s.labels)
 	out.Histogram = &dto.Histogram{SampleCount: &s.tally.Samples, SampleSum: &s.tally.Sum, Bucket: s.classic()}

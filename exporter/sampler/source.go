@@ -16,8 +16,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Source emits the figures of the sampler. Counters only grow and a scrape only copies, so that any number of servers
-// can scrape at any interval.
+// Source emits the sampler's figures. Counters only grow, so that any number of servers can scrape at any interval.
 type Source struct {
 	snapshot func(*sampler.Snapshot)
 	*rows
@@ -39,7 +38,6 @@ func (s *Source) Histograms() map[*collector.Metric]table.Histograms {
 	return map[*collector.Metric]table.Histograms{s.rows.utilization: s.utilization}
 }
 
-// put emits a sample.
 type put = func(m *collector.Metric, v float64, labels ...string)
 
 // Read implements [collector.Source].
@@ -122,8 +120,7 @@ func (s *Source) emitDevices(put put) (faults []error) {
 	return faults
 }
 
-// Recent appends the rates of a rail in the last seconds to list, and returns its rate now, as of the last read. All
-// are in bytes per second.
+// Recent appends a rail's rates of the last seconds to list, and returns its rate now, all in bytes per second.
 func (s *Source) Recent(rail string, direction int, list []float64) (recent []float64, now float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,6 @@ package sampler
 
 import "github.com/railscope/railscope/collector"
 
-// rows are the metrics of the sampler.
 type rows struct {
 	collector.Table
 

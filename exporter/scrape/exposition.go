@@ -61,8 +61,7 @@ func (s *Scraper) encodeLocked(format expfmt.Format) error {
 	return err
 }
 
-// compressLocked compresses s.text. A stateless compressor holds 0.3 MB instead of 0.8, for 2 % more bytes, and is
-// not slower after a pause.
+// compressLocked compresses s.text, statelessly: 0.3 MB of memory instead of 0.8, for 2 % more bytes.
 func (s *Scraper) compressLocked() ([]byte, error) {
 	packed := bytes.NewBuffer(make([]byte, 0, len(s.text)/6))
 	s.zip.Reset(packed)

@@ -20,8 +20,7 @@ const (
 	enoughDescriptors = 65536
 )
 
-// faults counts the faults of sources, and logs each when it begins and when it is over rather than at every scrape.
-// Not safe for concurrent use.
+// faults counts the faults of sources, and logs where each begins and ends. Not safe for concurrent use.
 type faults struct {
 	logger *slog.Logger
 	counts map[faultKey]*faultCount
@@ -56,7 +55,6 @@ func (s *faults) add(source string, f *collector.Fault) {
 	c.n, c.last, c.open = c.n+1, time.Now(), true
 }
 
-// devices returns the number of series of a source's devices.
 func (s *faults) devices(source string) (n int) {
 	for key := range s.counts {
 		if key.source == source && key.device != "" {

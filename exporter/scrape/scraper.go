@@ -36,8 +36,7 @@ type Options struct {
 	Maintenance func() bool
 }
 
-// Scraper reads the sources on request. At most one read is in flight per source, and callers that overlap share it.
-// Safe for concurrent use.
+// Scraper reads the sources on request, each at most once at a time, for all callers. Safe for concurrent use.
 type Scraper struct {
 	opts    Options
 	list    []collector.Source
@@ -60,7 +59,6 @@ type Scraper struct {
 	process  *process
 }
 
-// result is the outcome of one read of a source.
 type result struct {
 	samples []collector.Sample
 	err     error
@@ -123,9 +121,8 @@ func (s *Scraper) Reloaded(ok bool) {
 	}
 }
 
-// Update reads the sources of these names, nil is all, and passes the series to view: of the other sources those of
-// their last read. failed has the reasons of the sources that failed, as in source_errors_total, since errors name
-// processes and files. view may not keep anything.
+// Update reads the sources of these names, nil is all, and passes all series to view, which keeps nothing of them.
+// failed has why sources failed, as in source_errors_total: errors name processes and files.
 func (s *Scraper) Update(names []string, view func(series *table.Table, failed map[string]string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -100,8 +100,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// note counts the first deadline that passed within a request. Connections without data are not counted: browsers open
-// some for later.
+// note counts the first deadline that passed within a request, not on connections without data, which browsers open.
 func (c *Conn) note(heard bool, err error) {
 	c.mu.Lock()
 	c.heard = c.heard || heard

@@ -32,8 +32,7 @@ type Options struct {
 	Strangers    int
 	StrangerTime time.Duration // after which an unproven connection is closed
 
-	// Refused is called for each connection that is refused or timed out, with its address. It must not block, nor call
-	// the limit.
+	// Refused is called for each connection that is refused or timed out; it must not block, nor call the limit.
 	Refused func(reason, from string)
 }
 

@@ -65,9 +65,8 @@ func NewDevice(name string, ioctl Ioctl) (*Device, error) {
 }
 
 // newBuffer maps memory for the largest answer, followed by a page that cannot be written. The kernel copies as many
-// values or names as the driver has at that moment (ethtool_get_stats() in net/ethtool/ioctl.c; since Linux 6.19, and
-// in stable kernels of 2026, it compares the count first). In ordinary memory, a driver that gained statistics since
-// they were counted would overwrite what follows; here the copy ends at the guard page with EFAULT.
+// values as the driver has at that moment (ethtool_get_stats() in net/ethtool/ioctl.c; since Linux 6.19 it compares the
+// count first): a driver that gained statistics meanwhile gets EFAULT there, and overwrites nothing.
 func newBuffer() ([]byte, error) {
 	page := unix.Getpagesize()
 	size := (namesHead + MaxStatistics*nameSize + page - 1) / page * page

@@ -66,8 +66,7 @@ func ParseDriver(text string) (Driver, error) {
 	return Driver{Open: strings.HasSuffix(m[1], "Open Kernel Module"), Major: major, Version: m[2]}, nil
 }
 
-// Modules are the kernel modules by which adapters reach GPU memory through peer memory: the driver's own, and the
-// older one beside it.
+// Modules are the kernel modules of peer memory: the driver's own, and the older one beside it.
 func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 
 // Possible reports whether kernel and driver are new enough for dma-buf, and why or why not. Either may be nil if it is

@@ -81,7 +81,6 @@ func number(n, least int) string {
 	return strconv.Itoa(n)
 }
 
-// gigabits formats bytes per second as Gb/s.
 func gigabits(bytesPerSecond float64) string {
 	if bytesPerSecond == 0 {
 		return "-"

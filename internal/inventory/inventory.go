@@ -47,15 +47,13 @@ type Rail struct {
 	CharacterDevices []string `json:"character_devices"` // that a program needs to use the rail
 }
 
-// port is what was read of one rail.
 type port struct {
 	rail   Rail
 	limits rail.Limits
 	err    error // what could not be read
 }
 
-// Read lists the rails of the tree at sysfsRoot, and the character devices that nodes finds. It waits at most budget
-// for each rail.
+// Read lists the rails of the tree at sysfsRoot with their character devices. It waits at most budget for each.
 func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget time.Duration) List {
 	snap := finder.Snapshot()
 	list := List{Rails: []Rail{}, LeftOut: append([]rail.LeftOut{}, snap.LeftOut...),
@@ -141,7 +139,6 @@ func physStateName(state int) string {
 	return names[state]
 }
 
-// messages splits a joined error.
 func messages(err error) []string {
 	if err == nil {
 		return []string{}

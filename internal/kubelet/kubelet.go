@@ -67,8 +67,7 @@ func parseContainerLog(entry string) (id string, name Name, ok bool) {
 	return base[dash+1:], Name{Namespace: parts[1], Pod: parts[0], Container: parts[2]}, true
 }
 
-// plausible reports whether all are valid names in Kubernetes (RFC 1123), so that other files in the directory never
-// become labels.
+// plausible reports whether all are valid names in Kubernetes (RFC 1123): no other file becomes a label.
 func plausible(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool {
 		return n == "" || len(n) > 253 || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789-.") != ""

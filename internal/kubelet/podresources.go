@@ -53,9 +53,8 @@ func Devices(ctx context.Context, socket string) ([]Device, error) {
 	return nil, fmt.Errorf("pod-resources List: %w", &sysfs.Error{Path: socket, Reason: reason, Err: err})
 }
 
-// call makes the call and returns the message of the answer. A unary call of gRPC is an HTTP/2 POST of a message behind
-// five bytes, with the status in the trailer: the HTTP client of the standard library makes one, and the modules of
-// gRPC and of the kubelet are not needed for it.
+// call makes the call and returns the message: a unary call of gRPC is an HTTP/2 POST of a message behind five bytes,
+// with the status in the trailer, for which the standard library's client is enough.
 func call(ctx context.Context, socket string) ([]byte, error) {
 	transport := &http.Transport{Protocols: new(http.Protocols), DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

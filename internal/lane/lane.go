@@ -135,8 +135,7 @@ func (r *round[T]) work() {
 	}
 }
 
-// check marks calls that are late, and returns when to check again, whether none is left, and how many calls were
-// started.
+// check marks calls that are late, and returns when to check again, whether all are over, and how many began.
 func (r *round[T]) check(budget time.Duration) (wait time.Duration, over bool, started int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,8 +168,7 @@ func call[T any](key string, fn func(string) T) (res Result[T]) {
 	return res
 }
 
-// idleFor is how long a goroutine waits for the next call before it ends. A new one must grow its stack first, at every
-// scrape.
+// idleFor is how long a goroutine waits for calls. A new one would grow its stack first, at every scrape.
 const idleFor = time.Minute
 
 // start runs fn in a goroutine that is idle, or in a new one.

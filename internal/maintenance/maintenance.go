@@ -14,8 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// Interval is the time between two checks, and CheckTimeout the longest time of one: the path may be on a mount that
-// hangs.
+// Interval is between two checks. CheckTimeout bounds one: the path may be on a mount that hangs.
 const (
 	Interval     = 2 * time.Second
 	CheckTimeout = time.Second

@@ -62,7 +62,6 @@ var meanings = map[Code]struct{ text, reason string }{
 	CodePanic:           {"", ReasonPanic},
 }
 
-// meaning returns text and reason of the code.
 func (c Code) meaning() (text, reason string) {
 	if m, known := meanings[c]; known {
 		return m.text, m.reason
@@ -112,6 +111,5 @@ func reopens(err error) bool {
 	return slices.Contains([]Code{CodeUninitialized, CodeDriverNotLoaded, CodeVersionMismatch}, CodeOf(err))
 }
 
-// Unreachable reports whether err means that the GPU as a whole cannot be reached, so that each further call might take
-// a timeout of the driver.
+// Unreachable reports whether the GPU as a whole cannot be reached: each further call might time out.
 func Unreachable(err error) bool { return reopens(err) || CodeOf(err) == CodeGPULost }

@@ -41,7 +41,6 @@ type library struct {
 	binding gonvml.Interface
 }
 
-// answer queries a device.
 type answer func(gonvml.Device) ([4]uint64, gonvml.Return)
 
 // answers are the calls that answer each query; the first that the library has is used.
@@ -84,7 +83,6 @@ var answers = map[Query][]answer{
 	}},
 }
 
-// one is the answer of a call that returns a single number.
 func one[T uint32 | uint64](call func(gonvml.Device) (T, gonvml.Return)) answer {
 	return func(d gonvml.Device) ([4]uint64, gonvml.Return) {
 		v, ret := call(d)
@@ -116,7 +114,6 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// Open implements [Library].
 func (l *library) Open() error {
 	path := C.CString(l.path)
 	defer C.free(unsafe.Pointer(path))
@@ -133,7 +130,6 @@ func (l *library) Open() error {
 	return fail("nvmlInit_v2", ret)
 }
 
-// Close implements [Library].
 func (l *library) Close() { l.close() }
 
 // close reports whether the library is still loaded.
@@ -152,25 +148,21 @@ func fail(call string, ret gonvml.Return) error {
 	return &Error{Call: call, Code: Code(ret)}
 }
 
-// Driver implements [Library].
 func (l *library) Driver() (string, error) {
 	version, ret := l.binding.SystemGetDriverVersion()
 	return version, fail("nvmlSystemGetDriverVersion", ret)
 }
 
-// Count implements [Library].
 func (l *library) Count() (int, error) {
 	n, ret := l.binding.DeviceGetCount()
 	return n, fail("nvmlDeviceGetCount_v2", ret)
 }
 
-// GPU implements [Library].
 func (l *library) GPU(index int) (Device, error) {
 	d, ret := l.binding.DeviceGetHandleByIndex(index)
 	return &device{d}, fail("nvmlDeviceGetHandleByIndex_v2", ret)
 }
 
-// device is one handle of the library.
 type device struct{ handle gonvml.Device }
 
 // Identity implements [Device]. An error is that of the first call that failed.
@@ -201,12 +193,10 @@ func (d *device) busID() (string, gonvml.Return) {
 	return text(pci.BusId[:]), ret
 }
 
-// text is a C string in an array of char.
 func text(chars []int8) string {
 	return unix.ByteSliceToString(unsafe.Slice((*byte)(unsafe.Pointer(&chars[0])), len(chars)))
 }
 
-// Memory implements [Device].
 func (d *device) Memory() (Memory, error) {
 	m, ret := d.handle.GetMemoryInfo_v2()
 	err := fail("nvmlDeviceGetMemoryInfo_v2", ret)
@@ -221,7 +211,6 @@ func (d *device) Memory() (Memory, error) {
 		fail("nvmlDeviceGetMemoryInfo", ret)
 }
 
-// Numbers implements [Device].
 func (d *device) Numbers(q Query) (v [4]uint64, err error) {
 	ret := gonvml.ERROR_FUNCTION_NOT_FOUND
 	for _, answer := range answers[q] {
@@ -232,7 +221,6 @@ func (d *device) Numbers(q Query) (v [4]uint64, err error) {
 	return v, fail(string(q), ret)
 }
 
-// Processes implements [Device].
 func (d *device) Processes(graphics bool) ([]Process, error) {
 	call, list := "nvmlDeviceGetComputeRunningProcesses_v3", d.handle.GetComputeRunningProcesses
 	if graphics {
@@ -253,7 +241,6 @@ func (d *device) Processes(graphics bool) ([]Process, error) {
 // maxInstances bounds the answer of nvmlDeviceGetMaxMigDeviceCount: seven on every GPU so far.
 const maxInstances = 64
 
-// Instances implements [Device].
 func (d *device) Instances() ([]Instance, error) {
 	n, ret := d.handle.GetMaxMigDeviceCount()
 	if err := fail("nvmlDeviceGetMaxMigDeviceCount", ret); err != nil {

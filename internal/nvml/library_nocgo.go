@@ -4,8 +4,7 @@ package nvml
 
 import "errors"
 
-// NewLibrary returns an NVML that cannot be opened: the library is loaded with dlopen, and this binary was built
-// without cgo.
+// NewLibrary returns an NVML that cannot be opened, because this binary was built without cgo.
 func NewLibrary(path string) Library { return noLibrary{} }
 
 type noLibrary struct{}

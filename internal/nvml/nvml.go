@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Library is the part of libnvidia-ml that is used. Every method may hang in the driver. Between a successful Open and
-// Close the others may be called concurrently; while these two run, and at any other time, none may. Errors are
-// [*Error].
+// Library is the part of libnvidia-ml that is used. Every method may hang. Between Open and Close the others may be
+// called concurrently; at any other time, none may. Errors are [*Error].
 type Library interface {
 	// Open loads the library as it is on disk now, and initialises it; after an error nothing is loaded.
 	Open() error
@@ -23,15 +22,13 @@ type Library interface {
 	GPU(index int) (Device, error)
 }
 
-// Device is one GPU, or one MIG instance of it. Each method queries one thing, so that an error costs nothing else.
-// Errors are [*Error].
+// Device is a GPU or a MIG instance. Each method queries one thing: an error costs nothing else. Errors are [*Error].
 type Device interface {
 	Identity() (Identity, error)
 	Memory() (Memory, error)
 	// Numbers answers one query: the fields in the order its constant says, in NVML's own units, 0 beyond the last.
 	Numbers(Query) ([4]uint64, error)
-	// Processes returns the compute processes, or the graphics processes. A process with several MIG instances is there
-	// once for each.
+	// Processes returns compute or graphics processes, one with several MIG instances once for each.
 	Processes(graphics bool) ([]Process, error)
 	// Instances returns the MIG devices of a GPU whose MIG mode is on.
 	Instances() ([]Instance, error)

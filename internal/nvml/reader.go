@@ -40,9 +40,8 @@ type Reader[T any] struct {
 	gpus    lane.Group[Result[T]]
 }
 
-// NewReader returns a reader that calls read for each GPU, from several goroutines. The error of read is nil, or one
-// for which [Unreachable] holds. Read may outlive the [Reader.Read] that called it, so it shares nothing with its
-// caller.
+// NewReader returns a reader that calls read for each GPU, from several goroutines; its error is nil or [Unreachable].
+// read may outlive the [Reader.Read] that called it, and shares nothing with its caller.
 func NewReader[T any](s *Session, read func(GPU) (T, error)) *Reader[T] {
 	return &Reader[T]{session: s, read: read}
 }
@@ -77,7 +76,6 @@ func (r *Reader[T]) Read(budget time.Duration) (Roster, []Result[T], error) {
 	return roster, results, nil
 }
 
-// visit reads one GPU, in its lane.
 func (r *Reader[T]) visit(key string, roster Roster) Result[T] {
 	index, _ := strconv.Atoi(key) // it is of Itoa
 	res := Result[T]{Index: index}

@@ -8,8 +8,7 @@ import (
 	"github.com/railscope/railscope/internal/lane"
 )
 
-// RetryInterval is the least time from the end of one initialisation of NVML to the next: without persistence mode it
-// takes seconds.
+// RetryInterval is the least time between initialisations of NVML: without persistence mode one takes seconds.
 const RetryInterval = time.Minute
 
 // MaxGPUs bounds the answer of nvmlDeviceGetCount.
@@ -48,9 +47,8 @@ func NewSession(lib Library) *Session {
 	return s
 }
 
-// Release shuts NVML down for d from now: no device file of the driver is open, so that a GPU can be reset and the
-// driver replaced. Readers get [CodeReleased] meanwhile. An error means that a call has not returned; every read
-// retries the shutdown.
+// Release shuts NVML down for d from now, so that a GPU can be reset and the driver replaced; readers get
+// [CodeReleased] meanwhile. An error means that a call has not returned; every read retries.
 func (s *Session) Release(d time.Duration) error {
 	until := time.Now().Add(d).UnixNano()
 	for old := s.released.Load(); old < until && !s.released.CompareAndSwap(old, until); old = s.released.Load() {

@@ -38,7 +38,6 @@ func ReadCgroup(root string, pid int) (Cgroup, error) {
 	return c, err
 }
 
-// add adds what the path of one hierarchy shows.
 func (c *Cgroup) add(path string, unified bool) {
 	if !strings.HasPrefix(path, "/") {
 		return
@@ -58,8 +57,7 @@ func (c *Cgroup) add(path string, unified bool) {
 	}
 }
 
-// containerOf returns the innermost container of a path. The monitor of a container (conmon) is named after it and is
-// not in it.
+// containerOf returns the innermost container of a path. A container's monitor (conmon) is named after it.
 func containerOf(path string) string {
 	all := containerPart.FindAllStringSubmatchIndex(path, -1)
 	if len(all) == 0 {

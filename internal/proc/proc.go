@@ -80,9 +80,8 @@ func PIDs(root string, limit int) (pids []int, err error) {
 	return pids, err
 }
 
-// Namespace returns the name of a process's namespace of a kind ("net", "pid"), the same for two processes in one. It
-// needs the rights that Environ needs; our own is that of "self". One link is read: procfs.Namespaces reads all, and
-// fails with the first that it may not read.
+// Namespace returns the name of a process's namespace of a kind ("net", "pid"). It needs the rights that Environ needs,
+// except of "self". procfs.Namespaces fails with the first that it may not read.
 func Namespace(root, pid, kind string) (string, error) {
 	path := filepath.Join(root, pid, "ns", kind)
 	name, err := os.Readlink(path)
@@ -122,8 +121,7 @@ func Environ(root string, pid int, wanted func(name string) bool) (vars map[stri
 	return Variables(text, wanted), cut, nil
 }
 
-// Variables returns the wanted variables of an environment, VAR=VALUE each ended by a zero byte; nil if it has none of
-// them.
+// Variables returns the wanted variables of an environment, each VAR=VALUE and a zero byte; nil if there are none.
 func Variables(text string, wanted func(name string) bool) map[string]string {
 	var vars map[string]string
 	for entry := range strings.SplitSeq(text, "\x00") {
@@ -139,8 +137,7 @@ func Variables(text string, wanted func(name string) bool) map[string]string {
 	return vars
 }
 
-// Head reads the first limit bytes of a regular file; more reports that there may be more. O_NONBLOCK: opening a pipe
-// must not block.
+// Head reads the first limit bytes of a regular file; more: there may be more. O_NONBLOCK is for pipes.
 func Head(path string, limit int) (text string, more bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -216,8 +213,7 @@ func ReadMemory(root string) (Memory, error) {
 	return m, nil
 }
 
-// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices; true if
-// the kernel has no others.
+// FirstUsers reports whether a process is in the first user namespace, where capabilities count for devices.
 func FirstUsers(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "uid_map"), sysfs.MaxFile)
 	return err != nil || strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
@@ -255,8 +251,7 @@ func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, er
 	})
 }
 
-// call calls the library for one file. The library may panic on what it cannot parse; that is an error of the file,
-// too.
+// call calls the library for one file. A panic of the library, about what it cannot parse, is an error of the file.
 func call[T any](root, path string, get func(procfs.FS) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -293,8 +288,7 @@ func invalid(path, why string) error {
 	return &sysfs.Error{Path: path, Reason: sysfs.ReasonInvalid, Err: errors.New(why)}
 }
 
-// KernelThread reports whether a process has no command line: it is a thread of the kernel, or has ended, and has no
-// environment either.
+// KernelThread reports whether a process has no command line, as kernel threads and those that have ended.
 func KernelThread(root string, pid int) bool {
 	text, _, err := Head(file(root, pid, "cmdline"), 1)
 	return text == "" && err == nil

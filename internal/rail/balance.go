@@ -6,9 +6,8 @@ import "math"
 // rail carries less than 75 % of the best one's load.
 const ImbalancedAbove = 0.25
 
-// Group is a set of rails that are compared with each other: those of one link layer and one rate, the highest that the
-// rail has had, so that a port that trains down stays with its siblings. Rails of unknown rate (0) join the largest
-// group of their link layer.
+// Group is a set of rails that are compared: those of one link layer and one highest rate so far, so that a port that
+// trains down stays. Rails of unknown rate (0) join the largest group of their link layer.
 type Group struct {
 	LinkLayer string
 	Rate      float64 // bytes per second
@@ -71,8 +70,7 @@ func join(groups map[Group][]int) {
 	}
 }
 
-// compare fills in the shares of the members of one group. With fewer than two known capacities, the members are
-// assumed to be equal.
+// compare fills in the shares of a group. With fewer than two known capacities, its members count as equal.
 func compare(loads []Load, members []int, shares []float64) {
 	capacities := 0
 	for _, i := range members {

@@ -13,8 +13,7 @@ type Link struct {
 	Width         int     // lanes
 }
 
-// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", and returns GT/s. "Unknown" is an
-// error.
+// ParseLinkSpeed parses a link speed as the kernel prints it, "32.0 GT/s PCIe", to GT/s; "Unknown" is an error.
 func ParseLinkSpeed(s string) (float64, error) {
 	number, _, found := strings.Cut(s, " GT/s")
 	v, err := strconv.ParseFloat(number, 64)

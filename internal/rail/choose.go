@@ -66,9 +66,8 @@ func rankGID(g GID, own func(netdev string) bool) (rank int, reason string) {
 	return 5, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"
 }
 
-// UsableGIDs returns at most limit entries that a connection could use, in order of the index, the best in the order of
-// [ChooseGID]. Up to 1/4 of them are on another interface than the rail's own. If a port has only RoCE v1, it is the
-// entry that ChooseGID returns.
+// UsableGIDs returns at most limit usable entries in order of index, the best by [ChooseGID], up to 1/4 of them on
+// another interface than the rail's. With only RoCE v1, it is ChooseGID's entry.
 func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, limit int) []GID {
 	if !isEthernet(linkLayer) {
 		return table[:min(len(table), limit)]

@@ -13,8 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// device is one RDMA device while it is examined. Everything it reads is in the kernel's memory; nothing costs a
-// firmware command.
+// device is one RDMA device while it is examined: all of it from the kernel's memory, without firmware commands.
 type device struct {
 	sysfs, dir, name string
 	kernel           Kernel // nil on a captured tree
@@ -25,7 +24,6 @@ var (
 	bondNamed = regexp.MustCompile(`_bond_\d+$`) // the one device of a hardware LAG (mlx5_ib)
 )
 
-// examined is what a device consists of.
 type examined struct {
 	ports   []Rail // without name and ID
 	leftOut []LeftOut
@@ -33,7 +31,6 @@ type examined struct {
 	err     error
 }
 
-// rail returns what all ports of the device have in common.
 func (d device) rail(l location) Rail {
 	r := Rail{Device: d.name, Dir: d.dir, Place: l.place, PCIAddress: l.pciAddress, NUMANode: -1,
 		Software: d.text("parent") != "", Firmware: d.text("fw_ver"), HCAType: d.text("hca_type"),
@@ -127,8 +124,7 @@ type location struct {
 	nodeGUID          string // only of an excluded device
 }
 
-// locate finds where the device is. A software device is at the PCI function of its interface, or else on the
-// interface.
+// locate finds where the device is: a software device at the PCI function of its interface, or on the interface.
 func (d device) locate() (l location) {
 	link := filepath.Join(d.dir, "device")
 	if l.function = functionOf(link); l.function == "" {
@@ -178,8 +174,7 @@ func (d device) netdev(port int) string {
 	return d.gidNetdev(filepath.Join(d.dir, "ports", strconv.Itoa(port), "gid_attrs/ndevs"))
 }
 
-// functionNetdev returns the interface of the PCI function that belongs to the port: the only one, or that of its
-// number.
+// functionNetdev returns the PCI function's interface that belongs to the port: the only one, or that of its number.
 func (d device) functionNetdev(port int) string {
 	dir := filepath.Join(d.dir, "device/net")
 	list, err := sysfs.List(dir)
@@ -206,8 +201,7 @@ func (d device) gidNetdev(dir string) string {
 	return ""
 }
 
-// text returns one of the device's small files, empty if it cannot be read: these identify a device, but none is
-// required, and rxe has few of them.
+// text returns one of the device's small files, empty if it cannot be read: none is required.
 func (d device) text(elem ...string) string {
 	s, err := sysfs.ReadString(append([]string{d.dir}, elem...)...)
 	if err != nil || !printable(s) {

@@ -42,8 +42,7 @@ const (
 	examineEvery = time.Minute
 )
 
-// Finder finds the rails below one sysfs, also after devices vanish, come back or interfaces are renamed. Safe for
-// concurrent use.
+// Finder finds the rails below one sysfs, whatever vanishes, returns or is renamed. Safe for concurrent use.
 type Finder struct {
 	sysfs  string
 	kernel Kernel
@@ -137,7 +136,6 @@ func (f *Finder) Snapshot() Snapshot {
 
 func (f *Finder) class() string { return filepath.Join(f.sysfs, "class/infiniband") }
 
-// device returns the examiner of a device.
 func (f *Finder) device(name string, kernel Kernel) device {
 	return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}
 }
@@ -178,7 +176,6 @@ func selectDevices(devices []*deviceState, due func(*deviceState) bool) (list []
 	return list, names
 }
 
-// examine examines devices side by side, each in its own lane, and returns which failed.
 func (f *Finder) examine(devices []*deviceState, all bool) error {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
@@ -203,8 +200,7 @@ func (f *Finder) examine(devices []*deviceState, all bool) error {
 	return errors.Join(failed...)
 }
 
-// locate finds the place of devices that are not examined, because they do not answer or are excluded. It does not
-// change until the device is removed.
+// locate finds the place, which never changes, of devices that are excluded or do not answer.
 func (f *Finder) locate(devices []*deviceState) {
 	due, names := selectDevices(devices, func(d *deviceState) bool { return d.examined == nil && d.location == nil })
 	_, excluded := selectDevices(devices, func(d *deviceState) bool { return d.excluded })
@@ -222,7 +218,6 @@ func (f *Finder) locate(devices []*deviceState) {
 	}
 }
 
-// makeSnapshot names the rails by the registry.
 func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 	var seen []sighting
 	bonded := map[string]bool{}

@@ -35,9 +35,8 @@ type matching struct {
 	names    map[string]string // "device/port" or "PCI address/port" → configured name
 }
 
-// assign finds the record of each sighting, adds records of new ports, and returns the names of the ports in the order
-// of seen, which is the natural one; other sightings have none. bonded are the PCI addresses of functions that belong
-// to a bond's device.
+// assign finds the record of each sighting, adds records of new ports, and returns the ports' names in the order of
+// seen, empty for other sightings. bonded are the PCI addresses of functions of a bond's device.
 func (g *registry) assign(seen []sighting, names map[string]string, bonded map[string]bool) ([]string, []Missing) {
 	m := &matching{registry: g, seen: seen, of: make([]*Record, len(seen)), held: map[*Record]bool{}, names: names}
 	m.dropAmbiguousGUIDs()
@@ -159,7 +158,6 @@ func (m *matching) update() {
 	}
 }
 
-// number adds records of new ports and of devices that do not answer.
 func (m *matching) number() {
 	for i, s := range m.seen {
 		if m.of[i] != nil || s.kind == excludedDevice {
@@ -211,7 +209,6 @@ func (m *matching) resolveCollisions() {
 	}
 }
 
-// name returns the names of the sightings.
 func (m *matching) name() []string {
 	used := map[string]bool{}
 	result := make([]string, len(m.seen))

@@ -73,8 +73,7 @@ func (f Finder) belongs(node, device string) bool {
 	return dir == "/dev/infiniband/" && (name == "rdma_cm" || err == nil && owner == device)
 }
 
-// Port returns the RDMA port of a network interface as UCX names it, for example mlx5_0:1; false if it has none, or
-// which one is uncertain.
+// Port returns an interface's RDMA port as UCX names it, such as mlx5_0:1; false if it has none or it is uncertain.
 func (f Finder) Port(netdev string) (name string, ok bool) {
 	device := f.deviceOf(netdev)
 	if device == "" {

@@ -131,7 +131,6 @@ func request(name string) netlink.Message {
 		Data: append(make([]byte, unix.SizeofIfInfomsg), attributes...)} // the name selects the interface
 }
 
-// decode returns the link in an answer.
 func decode(m netlink.Message) (*Link, error) {
 	if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
 		return nil, unix.EBADMSG

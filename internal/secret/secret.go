@@ -22,8 +22,7 @@ const (
 // ErrNotRegular means that the path names a pipe, device, socket or directory.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ReadFile returns the content of a regular file of at most limit bytes. It hangs where the file system does: call it
-// in a lane.
+// ReadFile returns a regular file of at most limit bytes. It hangs where the file system does: call it in a lane.
 func ReadFile(path string, limit int) ([]byte, error) {
 	if err := regular(path, os.Stat); err != nil { // before open: opening a device may have effects
 		return nil, err

@@ -40,7 +40,6 @@ func readFile(path string) (sections map[string]json.RawMessage, aside string, e
 	return parse(data)
 }
 
-// parse parses the content of the file.
 func parse(data []byte) (sections map[string]json.RawMessage, aside string, err error) {
 	if err := json.Unmarshal(data, &sections); err != nil {
 		return nil, corruptSuffix, err
@@ -90,8 +89,7 @@ func writeFile(dir string, sections map[string]json.RawMessage) error {
 	return d.Sync()
 }
 
-// create makes a new file. Root gives it to the owner of the directory, who must be able to read it; if that fails it
-// stays root's.
+// create makes a new file, which root gives to the owner of the directory, who must be able to read it.
 func create(path string, access int) (*os.File, error) {
 	f, err := os.OpenFile(path, access|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil || os.Geteuid() != 0 {

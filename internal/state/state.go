@@ -68,8 +68,7 @@ func newStore(dir string, report func(error)) *Store {
 	return &Store{dir: dir, report: report, own: map[string]json.RawMessage{}}
 }
 
-// open takes the lock, reads the file and starts the writer. A directory that does not answer in time is not written
-// either: its content is unknown.
+// open takes the lock, reads the file and starts the writer, unless the directory does not answer in time.
 func (s *Store) open() {
 	err := s.inLane(s.start)
 	s.setError(err)
@@ -79,8 +78,7 @@ func (s *Store) open() {
 	}
 }
 
-// write saves changes until the store is closed. While there is an error it retries without a change, too: another
-// process may have released the lock.
+// write saves changes until the store is closed. After an error it retries: another process may free the lock.
 func (s *Store) write(err error) {
 	defer close(s.done)
 	for {
@@ -141,7 +139,6 @@ func (s *Store) acquire() error {
 	return nil
 }
 
-// save writes the file once, in the lane.
 func (s *Store) save() error {
 	err := s.start()
 	s.mu.Lock()
@@ -278,8 +275,7 @@ func (s *Store) Reject(section string, why error) {
 	s.setError(err)
 }
 
-// Err returns the problem of the directory: while it is not nil, changes are not saved, or the previous content could
-// not be read.
+// Err returns the directory's problem: while not nil, changes are not saved, or the old content was not read.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

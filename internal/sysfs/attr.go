@@ -34,8 +34,7 @@ func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }
 // checkEvery is how often a file of a captured tree is checked for replacement.
 const checkEvery = time.Second
 
-// Kept is a [File] that also notices on a captured tree, within a second, that it was removed or replaced. The zero
-// value with a Path is ready. Not safe for concurrent use.
+// Kept is a [File] that notices, on a captured tree, within a second that it was replaced. Not for concurrent use.
 type Kept struct {
 	File
 	checked time.Time
@@ -53,8 +52,7 @@ func (k *Kept) readAt(buf []byte, now time.Time) ([]byte, error) {
 	return k.File.Read(buf)
 }
 
-// Attr is a [Kept] file that some kernels and drivers lack, or have without a value. The zero value with a Path is
-// ready. Not safe for concurrent use.
+// Attr is a [Kept] file that some kernels or drivers lack, or have without a value. Not safe for concurrent use.
 type Attr struct {
 	Kept
 	seen    bool      // it existed once: that it is gone is an error
@@ -107,8 +105,7 @@ func (a *Attr) Counter(now time.Time) (v uint64, err error) {
 	return v, At(a.Path, err)
 }
 
-// Carrier reads the carrier of an interface. The error is [ErrNone] while the interface is administratively down, for
-// which the kernel returns EINVAL.
+// Carrier reads an interface's carrier; [ErrNone] while it is administratively down (EINVAL).
 func (a *Attr) Carrier(now time.Time) (bool, error) {
 	v, err := a.Uint(now)
 	switch {

@@ -2,9 +2,8 @@ package sysfs
 
 import "golang.org/x/sys/unix"
 
-// Reserve returns how many file descriptors of this process's limit are not used to keep files of devices open, but
-// left to everything else: connections of the web port (512 unless changed) and the probe port (64), the worker,
-// netlink sockets, logs. Of 1,024, the usual limit, it is 640.
+// Reserve returns how many descriptors of this process's limit are left to everything but files of devices: ports (512
+// and 64 connections), the worker, sockets, logs. Of the usual 1,024 it is 640.
 func Reserve() int { return reserve(limit()) }
 
 func reserve(limit uint64) int { return int(limit / 8 * 5) }
@@ -18,8 +17,7 @@ func limit() uint64 {
 	return min(l.Cur, 1<<30)
 }
 
-// keptBelow is the lowest descriptor with which a file is not kept open. The kernel assigns the lowest free one, so its
-// number shows how many are in use, by whatever part of the process.
+// keptBelow is the lowest descriptor that is not kept: the kernel assigns the lowest free one, so it shows the use.
 func keptBelow() int {
 	l := limit()
 	return int(l) - reserve(l)

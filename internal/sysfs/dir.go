@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entry is one name in a directory. Ino changes when the thing behind the name is recreated, which the name does not
-// show.
+// Entry is a name in a directory. Ino changes when the thing behind the name is recreated.
 type Entry struct {
 	Name string
 	Ino  uint64
@@ -42,8 +41,7 @@ func List(path string) ([]Entry, error) {
 	return nil, &Error{path, ReasonTooLarge, fmt.Errorf("more than %d entries", MaxEntries)}
 }
 
-// appendEntries decodes struct linux_dirent64 (include/linux/dirent.h): inode u64, offset s64, record length u16, type
-// u8, name.
+// appendEntries decodes struct linux_dirent64: inode u64, offset s64, record length u16, type u8, name.
 func appendEntries(list []Entry, b []byte) []Entry {
 	const head = int(unsafe.Offsetof(unix.Dirent{}.Name))
 	for len(b) >= head {

@@ -65,9 +65,8 @@ func (f *File) open() error {
 	return nil
 }
 
-// Read reads the file from its start into buf and returns the part filled. A file that fills buf is refused as too
-// large: give one byte more than the longest value. A file whose device went away and came back is opened again. Errors
-// are [*Error].
+// Read reads the file from its start into buf, which must be longer than any value. A file whose device went away and
+// came back is opened again. Errors are [*Error].
 func (f *File) Read(buf []byte) ([]byte, error) {
 	b, err := f.read(buf)
 	if f.unkept {

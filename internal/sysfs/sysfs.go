@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons why a file could not be used. They are values of the reason label of source_errors_total, so the list is
-// short and closed.
+// Reasons why a file could not be used: values of a label of source_errors_total, so the list is short and closed.
 const (
 	ReasonVanished    = "vanished"     // ENOENT, ENODEV, ENXIO, ESRCH: it was listed, now it is gone
 	ReasonPermission  = "permission"   // EACCES, EPERM
@@ -32,8 +31,7 @@ const (
 // enotsupp is ENOTSUPP of include/linux/errno.h, which drivers return although user space has no name for it.
 const enotsupp = unix.Errno(524)
 
-// MaxFile is the most that [ReadString] reads of one file, in bytes: a page, the kernel's own limit for a sysfs
-// attribute.
+// MaxFile is the most that [ReadString] reads, in bytes: a page, the kernel's limit for a sysfs attribute.
 const MaxFile = 4096
 
 // Error is a file that could not be used.
@@ -46,8 +44,7 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("read %s: %v", e.Path, e.Err) }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Reason returns the reason of err, for an [*Error] or a bare errno anywhere in its chain, and [ReasonIO] for anything
-// else.
+// Reason returns the reason of an [*Error] or a bare errno in err's chain, and [ReasonIO] for anything else.
 func Reason(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
@@ -69,9 +66,8 @@ func Reason(err error) string {
 // Fail wraps err, an errno or a parse error, as the failure of path.
 func Fail(path string, err error) *Error { return &Error{path, Reason(err), err} }
 
-// ParseUint parses an unsigned decimal number as the kernel prints counters, with white space around it. It accepts
-// neither sign nor hex nor unit: a guessed number is worse than none. Errors are [*Error] with ReasonEmpty,
-// ReasonInvalid or ReasonRange.
+// ParseUint parses an unsigned decimal number, with white space around it; neither sign nor hex nor unit, since a
+// guessed number is worse than none. Errors are [*Error] with ReasonEmpty, ReasonInvalid or ReasonRange.
 func ParseUint(b []byte) (uint64, error) {
 	b = bytes.TrimSpace(b)
 	v, err := strconv.ParseUint(string(b), 10, 64)
@@ -126,8 +122,7 @@ func clip(b []byte) string {
 	return string(b)
 }
 
-// ReadString returns the content of a small file without the white space around it. It opens, reads and closes; for
-// repeated reads use [File]. Errors are [*Error].
+// ReadString returns a small file without surrounding white space; see [File] for repeated reads. Errors are [*Error].
 func ReadString(elem ...string) (string, error) {
 	f := File{Path: filepath.Join(elem...)}
 	defer f.Close()
@@ -143,15 +138,13 @@ func ReadUint(elem ...string) (uint64, error) {
 	return f.ReadUint()
 }
 
-// Live reports whether path is on a real sysfs, and not on a captured tree. Only then do netlink and ioctl describe the
-// same machine.
+// Live reports whether path is on a real sysfs, of which netlink and ioctl describe the same machine.
 func Live(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.SYSFS_MAGIC
 }
 
-// ValidNetdev reports whether name is a valid name of a netdev, by the rules of dev_valid_name() in net/core/dev.c, so
-// that it can be part of a path.
+// ValidNetdev reports whether name is valid by dev_valid_name() of net/core/dev.c, so that it can be in a path.
 func ValidNetdev(name string) bool {
 	invalid := func(c rune) bool { return c == '/' || c == ':' || c <= ' ' || c == 0x7f }
 	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, invalid)

@@ -23,8 +23,7 @@ const (
 // move the cursor, turn the line around or be invisible. Invalid UTF-8 becomes U+FFFD.
 func Plain(s string) string { return replace(s, ' ') }
 
-// PlainName is Plain with U+FFFD instead of the space, which could turn one name into another. [text.ShellWord] refuses
-// a name with U+FFFD.
+// PlainName is Plain with U+FFFD instead of the space, which could turn one name into another.
 func PlainName(s string) string { return replace(s, '\uFFFD') }
 
 func replace(s string, with rune) string {

@@ -10,9 +10,8 @@ const MaxLabel = 128
 // inLabel are the characters that labels keep.
 const inLabel = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:[]-"
 
-// Label returns s as the value of a label: every character outside of [A-Za-z0-9._:\[\]-], and every invalid byte,
-// becomes one _, and the result has at most [MaxLabel] bytes. It is for names that others choose (peers, devices,
-// interfaces, processes, jobs, pods) and that end up in queries, alerts and terminals. Only the empty text stays empty.
+// Label returns s as a label value: every character outside of [A-Za-z0-9._:\[\]-], and invalid byte, becomes _, at
+// most [MaxLabel] bytes in all. It is for names that others choose and that end up in queries and terminals.
 func Label(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if strings.ContainsRune(inLabel, c) {

@@ -10,8 +10,7 @@ import (
 const plainInShell = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./-"
 
 // ShellWord returns s as one word of a POSIX shell, quoted where necessary. ok is false for text that cannot be typed
-// or seen: control characters, invisible ones, invalid UTF-8. Do not print a command with such a name: any spelling of
-// it would name something else.
+// or seen: do not print a command with it, as any spelling would name something else.
 func ShellWord(s string) (word string, ok bool) {
 	if terminal.Plain(s) != s || strings.ContainsRune(s, '\uFFFD') {
 		return "", false

@@ -79,8 +79,7 @@ func (k *Kernel) Ioctl(name string, req []byte) error {
 	return nil
 }
 
-// answer copies one item of size bytes per statistic behind the head of req,
-// whose count is at the offset count.
+// answer copies an item of size bytes per statistic behind the head of req, whose count is at offset count.
 func (k *Kernel) answer(req []byte, count, head, size int, n *Netdev, item func([]byte, Stat)) error {
 	if asked := binary.NativeEndian.Uint32(req[count:]); k.Checks && asked != 0 && int(asked) != len(n.Stats) {
 		binary.NativeEndian.PutUint32(req[count:], 0)
