@@ -155,9 +155,7 @@ type fakeGPUs struct {
 }
 
 type fakeGPU struct {
-	uuid              string
 	compute, graphics []nvml.Process
-	migs              []nvml.Instance
 	err               error // of Processes
 	mig               uint64
 	nvml.Device
@@ -182,7 +180,6 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 		g.gpus = append(g.gpus, &fakeGPU{})
 	}
 	d := g.gpus[index]
-	d.uuid = f[1]
 	if len(f) == 2 {
 		return
 	}
@@ -194,8 +191,6 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	}
 	if len(f) > 5 {
 		_, err3 = fmt.Sscanf(f[5], "%d/%d", &p.GPUInstance, &p.ComputeInstance)
-		d.migs = append(d.migs, nvml.Instance{GPUInstance: int(p.GPUInstance), ComputeInstance: int(p.ComputeInstance),
-			Device: &fakeGPU{uuid: "MIG-" + f[5]}})
 	}
 	if err1 != nil || err2 != nil || err3 != nil {
 		tb.Fatalf("no process: %q", f)
@@ -207,8 +202,6 @@ func (g *fakeGPUs) add(tb testing.TB, f []string) {
 	}
 }
 
-func (d *fakeGPU) Identity() (nvml.Identity, error)      { return nvml.Identity{UUID: d.uuid}, nil }
-func (d *fakeGPU) Instances() ([]nvml.Instance, error)   { return d.migs, nil }
 func (d *fakeGPU) Numbers(nvml.Query) ([4]uint64, error) { return [4]uint64{d.mig}, nil } // of the MIG mode
 func (d *fakeGPU) Processes(g bool) ([]nvml.Process, error) {
 	if g {

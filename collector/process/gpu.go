@@ -2,12 +2,10 @@ package process
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/railscope/railscope/collector"
@@ -16,7 +14,6 @@ import (
 
 type gpuHolding struct {
 	gpu     string // index
-	uuid    string // of the GPU, or of the MIG device; empty when not known
 	pid     uint32
 	memory  float64 // bytes; NaN when not known
 	compute bool    // it computes; not only a window on a screen
@@ -59,13 +56,7 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	case err == nil:
 		var graphics []nvml.Process
 		graphics, held.err = gpu.Processes(true)
-		id, _ := gpu.Identity() // without it pods are named by other means
-		held.list = merge(strconv.Itoa(gpu.Index), id.UUID, compute, graphics)
-		for _, h := range held.list {
-			if strings.Contains(h.uuid, "/") {
-				h.uuid = migUUID(gpu.Device, h.uuid)
-			}
-		}
+		held.list = merge(strconv.Itoa(gpu.Index), compute, graphics)
 	}
 	if nvml.Unreachable(held.err) {
 		return held, held.err
@@ -73,22 +64,15 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	return held, nil
 }
 
-// merge makes one holding of each process. For one with a single MIG instance, uuid is gi/ci.
-func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
+// merge makes one holding of each process.
+func merge(gpu string, compute, graphics []nvml.Process) []*gpuHolding {
 	byPID := map[uint32]*gpuHolding{}
 	all := slices.Concat(compute, graphics)
 	for i, p := range all {
-		device := uuid
-		if p.GPUInstance != 1<<32-1 {
-			device = fmt.Sprintf("%d/%d", p.GPUInstance, p.ComputeInstance)
-		}
 		h := byPID[p.PID]
 		if h == nil {
-			h = &gpuHolding{gpu: gpu, uuid: device, pid: p.PID, memory: math.NaN()}
+			h = &gpuHolding{gpu: gpu, pid: p.PID, memory: math.NaN()}
 			byPID[p.PID] = h
-		}
-		if h.uuid != device { // several: no single device identifies it
-			h.uuid = "?"
 		}
 		h.compute = h.compute || i < len(compute)
 	}
@@ -97,15 +81,4 @@ func merge(gpu, uuid string, compute, graphics []nvml.Process) []*gpuHolding {
 		byPID[p.PID].memory = float64(p.Memory)
 	}
 	return slices.Collect(maps.Values(byPID))
-}
-
-func migUUID(d nvml.Device, instance string) string {
-	list, _ := d.Instances()
-	for _, mig := range list {
-		if fmt.Sprintf("%d/%d", mig.GPUInstance, mig.ComputeInstance) == instance {
-			id, _ := mig.Identity()
-			return id.UUID
-		}
-	}
-	return ""
 }

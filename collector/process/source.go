@@ -166,7 +166,7 @@ func (p *Source) identify(r *processReading) error {
 	}
 	r.holders = res.Value.holders
 	names, err := p.names.known(p.opts.Budget/4, r.holders)
-	names.label(r.holdings, r.holders)
+	names.label(r.holders)
 	return errors.Join(res.Value.err, err)
 }
 

@@ -1,5 +1,5 @@
-// Package kubelet finds the names of pods on this node: by container and by pod UID, from the kubelet's log
-// directories, and by device, from its pod-resources socket. The Kubernetes API is not used, and both may be missing.
+// Package kubelet finds the names of pods on this node by container and by pod UID, in the names of the directories and
+// files of the kubelet's logs, which may be missing. The Kubernetes API is not used.
 package kubelet
 
 import (
@@ -15,7 +15,6 @@ import (
 
 // Paths of the kubelet below the host's root.
 const (
-	Socket        = "var/lib/kubelet/pod-resources/kubelet.sock"
 	containerLogs = "var/log/containers"
 	podLogs       = "var/log/pods"
 )
