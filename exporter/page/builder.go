@@ -12,9 +12,8 @@ import (
 
 // builder makes snapshots of the series. Not safe for concurrent use.
 type builder struct {
-	o      Options
-	past   map[string]*past          // of counters, by row, rail and labels
-	totals map[string]*[2]byteTotals // by rail; without a sampler
+	o    Options
+	past map[string]*past // of counters, by row, rail and labels
 
 	// Of the snapshot that is being built.
 	series Reading
@@ -23,7 +22,7 @@ type builder struct {
 }
 
 func newBuilder(o Options) *builder {
-	return &builder{o: o, past: map[string]*past{}, totals: map[string]*[2]byteTotals{}}
+	return &builder{o: o, past: map[string]*past{}}
 }
 
 // build makes a snapshot of the series. failed has the reason of each source that failed.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,13 +32,18 @@ func (b *builder) rails(s *Snapshot, now time.Time) {
 			r.Notes = []Note{{Bad, "GIDs on another interface", "connections use another port"}}
 		}
 		for d, name := range directions() {
-			r.Traffic[d] = Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
+			t := Traffic{Direction: name, Capacity: r.Capacity, Total: get("port_" + name + "_bytes_total")}
+			if b.o.Recent != nil {
+				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
+					t.Recent, t.Rate = recent, known(rate)
+				}
+			}
+			r.Traffic[d] = t
 		}
 		s.Rails = append(s.Rails, r)
 	})
 	slices.SortFunc(s.Rails, func(a, b Rail) int { return rail.NaturalCompare(a.Name, b.Name) })
 	b.nearGPUs(s)
-	b.traffic(s, now)
 	b.congestion(s, now)
 }
 
@@ -72,53 +76,8 @@ func (b *builder) nearGPUs(s *Snapshot) {
 	}
 }
 
-// traffic fills in what the rails carry: from the sampler or, without one, from the growth of their counters.
-func (b *builder) traffic(s *Snapshot, now time.Time) {
-	before := b.totals
-	b.totals = map[string]*[2]byteTotals{}
-	for i := range s.Rails {
-		r := &s.Rails[i]
-		totals := cmp.Or(before[r.Name], &[2]byteTotals{})
-		for d := range r.Traffic {
-			t := &r.Traffic[d]
-			if b.o.Recent != nil {
-				if recent, rate, ok := b.o.Recent(r.Name, d, nil); ok {
-					t.Recent, t.Rate = recent, known(rate)
-					continue
-				}
-			}
-			t.Recent, t.Rate = totals[d].add(t.Total, now)
-			b.totals[r.Name] = totals
-		}
-	}
-}
-
-// byteTotals is a byte counter of a rail.
-type byteTotals struct {
-	bytes  float64
-	at     time.Time // zero: not yet
-	recent []float64
-}
-
 // recentSeconds is how far back the lines go.
 const recentSeconds = 120
-
-// add records a counter and returns the rates up to now, and the last.
-func (t *byteTotals) add(total *float64, now time.Time) (recent []float64, rate *float64) {
-	switch took := now.Sub(t.at).Seconds(); {
-	case total == nil:
-		t.at = time.Time{}
-		return nil, nil
-	case t.at.IsZero() || *total < t.bytes || took > 3*slowEvery.Seconds(): // nothing to compare with
-		t.recent = nil
-	case took > 0:
-		rate = new((*total - t.bytes) / took)
-		t.recent = append(t.recent, slices.Repeat([]float64{*rate}, max(1, int(math.Round(took))))...)
-		t.recent = t.recent[max(0, len(t.recent)-recentSeconds):]
-	}
-	t.bytes, t.at = *total, now
-	return slices.Clone(t.recent), rate
-}
 
 // watched is a counter of congestion or loss.
 type watched struct {

@@ -106,37 +106,3 @@ func TestMoved(t *testing.T) {
 		}
 	}
 }
-
-// TestTotals: without a sampler, rates come from the growth of counters.
-func TestTotals(t *testing.T) {
-	var c byteTotals
-	at := then()
-	take := func(after time.Duration, v *float64) (int, float64) {
-		at = at.Add(after)
-		recent, rate := c.add(v, at)
-		if rate == nil {
-			return len(recent), -1
-		}
-		return len(recent), *rate
-	}
-	for i, tc := range []struct {
-		after time.Duration
-		v     *float64
-		n     int
-		rate  float64
-	}{
-		{0, new(1000.0), 0, -1},
-		{time.Second, new(1500.0), 1, 500},
-		{2 * time.Second, new(2500.0), 3, 500},
-		{time.Second, new(2500.0), 4, 0},
-		{time.Second, new(10.0), 0, -1},
-		{time.Second, new(20.0), 1, 10},
-		{time.Second, nil, 0, -1},
-		{time.Second, new(30.0), 0, -1},
-		{time.Hour, new(40.0), 0, -1},
-	} {
-		if n, rate := take(tc.after, tc.v); n != tc.n || rate != tc.rate {
-			t.Errorf("%d: %d seconds and %v, want %d and %v", i, n, rate, tc.n, tc.rate)
-		}
-	}
-}
