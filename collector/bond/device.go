@@ -174,7 +174,7 @@ func (b *bond) readActiveMember(r *collector.Reading) {
 
 // updateMembers updates the list of members, and returns false if it cannot be read.
 func (b *bond) updateMembers(r *collector.Reading) bool {
-	text, err := b.slaves.Kept.Read(b.buf[:])
+	text, err := b.slaves.File.Read(b.buf[:])
 	if err != nil {
 		r.Fail(err)
 		return false

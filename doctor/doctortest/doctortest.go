@@ -129,7 +129,7 @@ func System(t testing.TB, name string, changes ...Tree) facts.Options {
 		}
 	}
 	own := filepath.Join(root.Dir, "root")
-	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: own, OwnRoot: own,
+	return facts.Options{Sysfs: root.Sys(), Procfs: root.Proc(), Rootfs: own,
 		Rails: Rails(root.Sys()),
 		Kernel: &facts.Kernel{
 			OpenDevice: func(string) error { return nil },

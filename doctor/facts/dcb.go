@@ -26,44 +26,40 @@ const (
 
 // kernelPFC queries for which priorities an interface has PFC enabled, as `dcb pfc show` does. A driver without DCB
 // fails with EOPNOTSUPP. The netlink library of the routes does not support DCB.
-func kernelPFC(netdev string) (uint8, error) {
+func kernelPFC(netdev string) (enabled uint8, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err == nil {
+		defer conn.Close()
+		err = conn.SetDeadline(time.Now().Add(dcbWait))
+	}
+	if err == nil {
+		enabled, err = queryPFC(conn, netdev)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
+		err = fmt.Errorf("query PFC of %s: %w", netdev, err)
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(dcbWait)); err != nil {
-		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
-	}
-	return queryPFC(conn, netdev)
+	return enabled, err
 }
 
 // queryPFC sends one DCB_CMD_IEEE_GET (dcbnl_ieee_get in net/dcb/dcbnl.c), which needs no privilege.
 func queryPFC(conn *netlink.Conn, netdev string) (uint8, error) {
-	request, err := pfcRequest(netdev)
+	ae := netlink.NewAttributeEncoder()
+	ae.String(dcbAttrIfname, netdev)
+	attrs, err := ae.Encode()
 	if err != nil {
 		return 0, err
 	}
-	replies, err := conn.Execute(request)
+	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETDCB, Flags: netlink.Request},
+		Data: append([]byte{unix.AF_UNSPEC, dcbCmdIEEEGet, 0, 0}, attrs...)})
 	if err != nil {
-		return 0, fmt.Errorf("query PFC of %s: %w", netdev, err)
+		return 0, err
 	}
 	for _, m := range replies {
 		if enabled, err := decodePFC(m.Data, netdev); err == nil {
 			return enabled, nil
 		}
 	}
-	return 0, fmt.Errorf("query PFC of %s: %w", netdev, unix.EOPNOTSUPP) // it has DCB, but not PFC
-}
-
-func pfcRequest(netdev string) (netlink.Message, error) {
-	ae := netlink.NewAttributeEncoder()
-	ae.String(dcbAttrIfname, netdev)
-	attrs, err := ae.Encode()
-	return netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETDCB, Flags: netlink.Request},
-		Data:   append([]byte{unix.AF_UNSPEC, dcbCmdIEEEGet, 0, 0}, attrs...),
-	}, err
+	return 0, unix.EOPNOTSUPP // it has DCB, but not PFC
 }
 
 // decodePFC returns pfc_en of a reply about netdev.

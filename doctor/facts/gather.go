@@ -26,10 +26,6 @@ type Options struct {
 	Sysfs, Procfs string // where they are mounted
 	Rootfs        string // where the host's root file system is mounted; normally /
 
-	// OwnRoot is the root of this process, with the devices and libraries that it can open. Empty is / if Sysfs is the
-	// running kernel's, else Rootfs.
-	OwnRoot string
-
 	Rails  func() rail.Snapshot // the rails under their configured names
 	Budget time.Duration        // how long one thing may take to answer; 0 is 3 s
 	Kernel *Kernel              // answers what is in no file; nil queries the running kernel, if Sysfs is its own
@@ -49,6 +45,7 @@ const (
 type Gatherer struct {
 	o         Options
 	kernel    Kernel
+	root      string // of this process, with the devices and libraries that it can open
 	lanes     lane.Group[*reader]
 	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
 	installed installed
@@ -74,11 +71,8 @@ func New(o Options) *Gatherer {
 	case sysfs.Live(filepath.Join(o.Sysfs, "class/net")):
 		g.kernel = runningKernel(o.Sysfs, o.Budget)
 	}
-	if g.o.OwnRoot == "" {
-		g.o.OwnRoot = o.Rootfs
-		if g.kernel.Live {
-			g.o.OwnRoot = "/"
-		}
+	if g.root = o.Rootfs; g.kernel.Live && o.Kernel == nil {
+		g.root = "/"
 	}
 	return g
 }
@@ -228,7 +222,7 @@ func firstLine(err error) string {
 }
 
 // own returns a path below this process's own root.
-func (g *Gatherer) own(path string) string { return filepath.Join(g.o.OwnRoot, path) }
+func (g *Gatherer) own(path string) string { return filepath.Join(g.root, path) }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

@@ -40,7 +40,7 @@ func (g *Gatherer) libraryDirs() []string {
 }
 
 func (g *Gatherer) readVerbs(rails []Rail) work {
-	if g.o.OwnRoot == "" {
+	if g.root == "" {
 		return nil
 	}
 	return func(r *reader) func(*Facts) {
@@ -103,7 +103,7 @@ func (g *Gatherer) providerConfigs() (map[string]string, error) {
 
 // firstMatch returns the first file that matches a pattern below this process's root.
 func (g *Gatherer) firstMatch(pattern string) string {
-	found, _ := fs.Glob(os.DirFS(g.o.OwnRoot), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
+	found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
 	if len(found) == 0 {
 		return ""
 	}

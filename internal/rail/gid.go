@@ -80,17 +80,6 @@ func (t *GIDTable) Read() (table []GID, errs []error) {
 	return table, errs
 }
 
-// Glance reads the rail's GID table once, up to the first long run of empty entries: all 1024 of rxe take 1/3 s on a
-// slow machine. Errors are those of [GIDTable.Read].
-func (r Rail) Glance() (table []GID, errs []error) {
-	t := NewGIDTable(r.Dir, r.Port)
-	if err := t.resize(); err != nil {
-		return nil, []error{err}
-	}
-	t.swept = time.Now()
-	return t.Read()
-}
-
 func (t *GIDTable) resize() error {
 	list, err := sysfs.List(filepath.Join(t.dir, "gids"))
 	if sysfs.Reason(err) == sysfs.ReasonVanished {

@@ -246,12 +246,10 @@ func TestGIDTableAbsent(t *testing.T) {
 		tree := newGIDTree(t, 1)
 		table := NewGIDTable(tree.dir, 2)
 		for range 2 {
-			for _, read := range []func() ([]GID, []error){table.Read, Rail{Dir: tree.dir, Port: 2}.Glance} {
-				list, errs := read()
-				if len(list) != 0 || len(errs) != 1 || !errors.Is(errs[0], ErrNoTable) ||
-					sysfs.Reason(errs[0]) != sysfs.ReasonVanished {
-					t.Errorf("%v, %v", list, errs)
-				}
+			list, errs := table.Read()
+			if len(list) != 0 || len(errs) != 1 || !errors.Is(errs[0], ErrNoTable) ||
+				sysfs.Reason(errs[0]) != sysfs.ReasonVanished {
+				t.Errorf("%v, %v", list, errs)
 			}
 		}
 		if err := os.Rename(filepath.Join(tree.dir, "ports/1"), filepath.Join(tree.dir, "ports/2")); err != nil {
@@ -270,10 +268,6 @@ func TestGIDTableGap(t *testing.T) {
 	near, edge := gid(1, "10.0.0.1", TypeRoCEv2, "eth0"), gid(1+gidGap, "10.0.0.2", TypeRoCEv2, "eth1")
 	tree.set(near, edge, gid(2+2*gidGap, "10.0.0.3", TypeRoCEv2, "far"))
 	tree.expect(table, "the last one is too far", near, edge)
-	list, errs := Rail{Dir: tree.dir, Port: 1}.Glance()
-	if len(errs) > 0 || !cmp.Equal(list, []GID{near, edge}, addresses) {
-		t.Errorf("a glance: %v, %v", list, errs)
-	}
 	tree.clear(1)
 	tree.expect(table, "the first one removed", edge)
 }

@@ -22,7 +22,7 @@ const maxLanes = 32
 // ErrNoLink means that a function has no PCIe link, as in a processor or a virtual machine. It is always wrapped.
 var ErrNoLink = errors.New("no PCIe link")
 
-// File is a small file that is kept open; [sysfs.Kept] is one.
+// File is a small file that is kept open; [sysfs.File] is one.
 type File interface {
 	// Read reads the file from its start into buf and returns the part filled.
 	Read(buf []byte) ([]byte, error)
@@ -35,7 +35,7 @@ type File interface {
 type OpenFile func(path string) File
 
 // KeepOpen is the OpenFile of real files.
-func KeepOpen(path string) File { return &sysfs.Kept{File: sysfs.File{Path: path}} }
+func KeepOpen(path string) File { return &sysfs.File{Path: path} }
 
 // portFile is a file that knows its path, for errors.
 type portFile struct {

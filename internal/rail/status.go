@@ -150,7 +150,7 @@ func (p *Port) countEvents(kind int, now time.Time) (sum uint64, known bool) {
 	if p.events[kind] == nil {
 		for _, name := range eventNames[kind] {
 			path := filepath.Join(p.dir(), "hw_counters", name)
-			p.events[kind] = append(p.events[kind], &sysfs.Attr{Kept: sysfs.Kept{File: sysfs.File{Path: path}}})
+			p.events[kind] = append(p.events[kind], &sysfs.Attr{File: sysfs.File{Path: path}})
 		}
 	}
 	for _, counter := range p.events[kind] {

@@ -31,30 +31,9 @@ func (r *Refusal) Note(err error, now time.Time) {
 // Active reports whether the value must not be read now.
 func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }
 
-// checkEvery is how often a file of a captured tree is checked for replacement.
-const checkEvery = time.Second
-
-// Kept is a [File] that notices, on a captured tree, within a second that it was replaced. Not for concurrent use.
-type Kept struct {
-	File
-	checked time.Time
-}
-
-// Read is [File.Read].
-func (k *Kept) Read(buf []byte) ([]byte, error) { return k.readAt(buf, time.Now()) }
-
-func (k *Kept) readAt(buf []byte, now time.Time) ([]byte, error) {
-	if now.Sub(k.checked) >= checkEvery {
-		if k.checked = now; k.Replaced() {
-			k.Close()
-		}
-	}
-	return k.File.Read(buf)
-}
-
-// Attr is a [Kept] file that some kernels or drivers lack, or have without a value. Not safe for concurrent use.
+// Attr is a [File] that some kernels or drivers lack, or have without a value. Not safe for concurrent use.
 type Attr struct {
-	Kept
+	File
 	seen    bool      // it existed once: that it is gone is an error
 	absent  time.Time // until when a file that never existed is not opened
 	refused Refusal
@@ -74,9 +53,6 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	}
 	return b, err
 }
-
-// Seen reports whether the file existed once.
-func (a *Attr) Seen() bool { return a.seen }
 
 // Resting reports whether the file is not read at the moment.
 func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }

@@ -3,6 +3,7 @@ package sysfs
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,18 +17,13 @@ type File struct {
 	opens  int
 	unkept bool      // it is closed after each read
 	copied bool      // not on sysfs: an open file does not report that it was replaced
+	looked time.Time // when that was last checked, which is done once a second
 	id     [2]uint64 // device and inode of what was opened last
 }
 
 // Opens returns how often the file was opened. A change means that the device behind the name may be another, so that a
 // counter need not continue from its previous value.
 func (f *File) Opens() int { return f.opens }
-
-// Replaced reports whether an open file of a captured tree was removed or replaced. On sysfs a read returns ENODEV.
-func (f *File) Replaced() bool {
-	var st unix.Stat_t
-	return f.fd != 0 && f.copied && (unix.Fstat(f.fd-1, &st) != nil || st.Nlink == 0)
-}
 
 // open opens the file if it is not open. O_NONBLOCK is for a named pipe: it opens at once, and is then refused by type.
 func (f *File) open() error {
@@ -67,7 +63,18 @@ func (f *File) open() error {
 
 // Read reads the file from its start into buf, which must be longer than any value. A file whose device went away and
 // came back is opened again. Errors are [*Error].
-func (f *File) Read(buf []byte) ([]byte, error) {
+func (f *File) Read(buf []byte) ([]byte, error) { return f.readAt(buf, time.Now()) }
+
+func (f *File) readAt(buf []byte, now time.Time) ([]byte, error) {
+	if f.fd == 0 {
+		f.looked = now
+	} else if f.copied && now.Sub(f.looked) >= time.Second {
+		f.looked = now
+		var st unix.Stat_t
+		if unix.Fstat(f.fd-1, &st) != nil || st.Nlink == 0 {
+			f.Close()
+		}
+	}
 	b, err := f.read(buf)
 	if f.unkept {
 		f.Close()
