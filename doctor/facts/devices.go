@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/gpudirect"
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -80,4 +83,80 @@ func (g *Gatherer) openUverbs(device, name string) Uverbs {
 	}
 	u.Err = err.Error()
 	return u
+}
+
+// capIPCLock is CAP_IPC_LOCK of include/uapi/linux/capability.h.
+const capIPCLock = 14
+
+// readMemlock reads how much memory this process may lock, and whether it is exempt, which must both be known.
+func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
+	r.at(g.o.Procfs, "self/limits")
+	self, err := proc.Self(g.o.Procfs)
+	if absent(err) && !g.kernel.Live {
+		return nil
+	}
+	m := Memlock{Known: true}
+	if err == nil {
+		m.Soft, m.Hard, err = proc.LockedMemory(g.o.Procfs, self)
+	}
+	var set uint64
+	if err == nil {
+		set, err = proc.Capabilities(g.o.Procfs, self)
+	}
+	if err != nil {
+		r.say("limits on locked memory: %v; compare with `ulimit -l`", err)
+		return nil
+	}
+	m.Exempt = set>>capIPCLock&1 == 1 && proc.FirstUsers(g.o.Procfs, self)
+	return func(f *Facts) { f.Memlock = m }
+}
+
+// readGPUDirect reads how adapters reach the memory of GPUs, as the source gpudirect does. It opens no GPU.
+func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
+	dir := filepath.Join(g.o.Procfs, "driver/nvidia")
+	if !isDir(dir) {
+		return nil
+	}
+	var d GPUDirect
+	for _, module := range gpudirect.Modules() {
+		if d.Module == "" && isDir(filepath.Join(g.o.Sysfs, "module", module)) {
+			d.Module = module
+		}
+	}
+	m := gpudirect.Machine{Peermem: new(d.Module != "")}
+	m.GB10 = g.readModels(r, filepath.Join(dir, "gpus"), &d)
+	m.GPUs, m.GPUsKnown = d.GPUs, len(r.unread) == 0
+	release := r.text(g.o.Procfs, "sys/kernel/osrelease")
+	if k, err := gpudirect.ParseKernel(release); err == nil {
+		m.Kernel, d.Kernel = &k, clean(release)
+	}
+	if v, err := gpudirect.ParseDriver(r.text(dir, "version")); err == nil {
+		m.Driver, d.Driver = &v, clean(v.Version)
+	}
+	mode, reason := m.Mode()
+	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
+		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with nvidia-smi",
+			filepath.Join(dir, "version"))
+	}
+	return func(f *Facts) { f.GPUDirect = d }
+}
+
+func (g *Gatherer) readModels(r *reader, dir string, d *GPUDirect) (unsupported bool) {
+	entries, err := sysfs.List(dir)
+	if err != nil {
+		r.say("GPUDirect: %v; is the NVIDIA driver loaded? compare with nvidia-smi", err)
+		return false
+	}
+	for _, e := range entries[:min(len(entries), maxPorts)] {
+		text, _ := sysfs.ReadString(r.at(dir, e.Name, "information"))
+		model := gpudirect.Model(text)
+		if model == "" {
+			r.say("GPUDirect: %s has no model; compare with nvidia-smi and dmesg", r.current())
+			continue
+		}
+		d.GPUs++
+		d.Model = cmp.Or(d.Model, clean(model))
+		unsupported = unsupported || gpudirect.Unsupported(model)
+	}
+	return unsupported
 }

@@ -2,14 +2,19 @@
 package report
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/terminal"
 )
 
 // Report is what doctor found, on one node or on two.
@@ -102,4 +107,136 @@ func (r Report) Sorted() []check.Finding {
 		return cmp.Compare(a.Severity, b.Severity) // fault before warning
 	})
 	return list
+}
+
+// Width of a line of prose; commands are never wrapped.
+const (
+	maxColumns = 100
+	minColumns = 40
+)
+
+// Page is the terminal or file that a report is written to.
+type Page struct {
+	Color   bool
+	Columns int // of the terminal; 0 for none
+}
+
+// WriteText writes the report for people: what was examined, the findings with their fixes, and a summary.
+func (r Report) WriteText(w io.Writer, page Page) error {
+	p := printer{w: bufio.NewWriter(w), color: page.Color, columns: maxColumns, several: len(r.Nodes) > 1}
+	if page.Columns > 0 {
+		p.columns = max(minColumns, min(page.Columns, maxColumns))
+	}
+	rails, unread := 0, []string{}
+	for _, n := range r.Nodes {
+		p.node(n)
+		rails += len(n.Rails)
+		for _, u := range n.Unread {
+			if p.several {
+				u = n.Node + ": " + u
+			}
+			unread = append(unread, u)
+		}
+	}
+	for _, f := range r.Sorted() {
+		p.finding(f)
+	}
+	if len(unread) > 0 {
+		p.line("\nNot read, and therefore not judged:")
+	}
+	for _, u := range unread {
+		p.prose("  - ", "    ", u)
+	}
+	p.line("")
+	p.summary(r, rails, len(unread) > 0)
+	return p.w.Flush() // it has kept the first error
+}
+
+func (p printer) node(n Node) {
+	name, text := terminal.Plain(n.Node), terminal.Count(len(n.Rails), "rail")
+	var rails []string
+	for _, r := range n.Rails {
+		rails = append(rails, strings.TrimPrefix(r, "rail "))
+	}
+	if len(rails) > 0 {
+		text += ": " + strings.Join(rails, ", ")
+	}
+	if len(n.Bonds) > 0 {
+		text += "; over " + strings.Join(n.Bonds, ", ")
+	}
+	if n.GPUs > 0 {
+		text += "; " + terminal.Count(n.GPUs, "GPU")
+	}
+	for i, line := range terminal.Wrap(name+": "+terminal.Plain(text), p.columns-2) {
+		if rest, ok := strings.CutPrefix(line, name); ok && i == 0 {
+			line = p.paint(terminal.Bold, name) + rest
+		}
+		p.line("%s", strings.Repeat("  ", min(i, 1))+line)
+	}
+}
+
+type printer struct {
+	w       *bufio.Writer
+	color   bool
+	columns int
+	several bool // nodes
+}
+
+func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
+
+func (p printer) paint(color, s string) string {
+	if !p.color {
+		return s
+	}
+	return color + s + terminal.Reset
+}
+
+func (p printer) finding(f check.Finding) {
+	color, word := terminal.Yellow, "WARNING"
+	if f.Severity == check.Fault {
+		color, word = terminal.Red, "FAULT"
+	}
+	subject, on := f.Subject, ""
+	if p.several {
+		subject, on = f.Node+": "+subject, " # on "+f.Node
+	}
+	p.line("\n%s  %s  %s", p.paint(color, word), p.paint(terminal.Bold, terminal.Plain(subject)),
+		p.paint(terminal.Dim, terminal.Plain(f.Check)))
+	p.prose("  read  ", "        ", f.Evidence)
+	p.prose("  why   ", "        ", f.Why)
+	title := "  fix   "
+	for _, line := range f.Fix {
+		if line = terminal.Plain(line); strings.HasPrefix(line, "#") {
+			p.prose(title+"# ", "        # ", strings.TrimSpace(line[1:]))
+		} else {
+			p.line("%s%s%s", title, p.paint(terminal.Green, line), p.paint(terminal.Dim, terminal.Plain(on)))
+		}
+		title = "        "
+	}
+}
+
+func (p printer) prose(first, rest, text string) {
+	for _, line := range terminal.Wrap(terminal.Plain(text), p.columns-utf8.RuneCountInString(first)) {
+		p.line("%s%s", first, line)
+		first = rest
+	}
+}
+
+// summary is the last line, and what applies to the commands above it.
+func (p printer) summary(r Report, rails int, unread bool) {
+	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
+	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }
+	fixable := func(f check.Finding) bool { return slices.ContainsFunc(f.Fix, isCommand) }
+	if slices.ContainsFunc(r.Findings, fixable) {
+		p.prose("", "", "Commands are for root and last until the next boot: add what they set to the system's "+
+			"configuration, too.")
+	}
+	switch {
+	case len(r.Findings) > 0:
+		p.line("%s, %s; %s", terminal.Count(r.Faults, "fault"), terminal.Count(r.Warnings, "warning"), effort)
+	case unread:
+		p.line("Nothing wrong in what could be read: %s", effort)
+	default:
+		p.line("%s", p.paint(terminal.Green, "Nothing wrong: "+effort))
+	}
 }

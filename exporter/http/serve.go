@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/mdlayher/vsock"
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/railscope/railscope/exporter/table"
@@ -143,4 +149,69 @@ func listenError(err error) error {
 		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address", err)
 	}
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
+}
+
+// listen opens the addresses of the flags that all exporters share, or takes the sockets of systemd. The listeners of
+// exporter-toolkit, which does the same, cannot be limited.
+func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
+	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
+		logger.Info("Listening on the sockets of systemd")
+		list, err := activation.Listeners()
+		if err == nil && len(list) == 0 {
+			err = errors.New("no sockets from systemd: start railscope by its socket unit or without --web.systemd-socket")
+		}
+		return list, err
+	}
+	var list []net.Listener
+	for _, address := range *flags.WebListenAddresses {
+		l, err := listenOn(address)
+		if err != nil {
+			for _, l := range list {
+				_ = l.Close() // not served yet
+			}
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// listenOn opens a TCP address, or vsock://:PORT for the host of a virtual machine.
+func listenOn(address string) (net.Listener, error) {
+	if !strings.HasPrefix(address, "vsock://") {
+		return net.Listen("tcp", address)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%s: invalid port: %w", address, err)
+	}
+	return vsock.Listen(uint32(port), nil)
+}
+
+// newServerLog returns a log for net/http: each kind of line, by its first three words, once until it stops.
+func newServerLog(logger *slog.Logger) *log.Logger {
+	kinds := connlimit.NewRefusals(func(_, text string) {
+		logger.Warn("Web server reports (logged once until it stops)", "err", text)
+	})
+	return log.New(writer(func(line []byte) {
+		text := strings.TrimSpace(string(line))
+		if strings.HasPrefix(text, "http: panic") { // our own fault
+			logger.Error("Web server panicked", "err", text)
+			return
+		}
+		words := strings.Fields(text)
+		kinds.Count(strings.Join(words[:min(len(words), 3)], " "), text)
+	}), "", 0)
+}
+
+// writer is an [io.Writer] that cannot fail.
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }

@@ -34,7 +34,7 @@ func newRows() *rows {
 		"nothing. A rail that was up and is down carries nothing. Absent while no group of at least two rails is busy.")
 	r.imbalanced = all.Counter("rails_imbalanced_seconds_total", "Part of rails_busy_seconds_total in which "+
 		"rails_imbalance_ratio was above 0.25: a rail carried less than 75 % of the best of its group.")
-	r.anyBusy = all.Ref(code+"union.go").Counter("rails_busy_seconds_total", "Time in which at least one rail was "+
+	r.anyBusy = all.Ref(code+"balance.go").Counter("rails_busy_seconds_total", "Time in which at least one rail was "+
 		"busy: above 1 % of its capacity. Absent until the capacity of a rail is known.")
 	r.active = all.Gauge("rails_active",
 		"Rails that were busy at any time in the last 10 s. Absent until the capacity of a rail is known.")
@@ -42,7 +42,7 @@ func newRows() *rows {
 		"fallback. rdma_idle_tcp_busy: GPUs compute, no rail carries RDMA and the rails' interfaces carry much other "+
 		"traffic. single_rail: traffic was even and now one rail carries all of it. Absent while it cannot be judged.")
 
-	r.peak = r.Group(code+"gpu.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes", "Peak of the GPU memory in "+
+	r.peak = r.Group(code+"history.go", "gpu", "window").Gauge("gpu_memory_used_peak_bytes", "Peak of the GPU memory in "+
 		"use, checked every second: window=start since railscope started, window=1m in the last minute.")
 
 	device := r.Group(code+"device.go", "device")

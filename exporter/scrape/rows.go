@@ -1,10 +1,18 @@
 package scrape
 
 import (
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/table"
+	"github.com/railscope/railscope/internal/connlimit"
 )
 
 // Info has the labels of build_info.
@@ -39,7 +47,7 @@ func newRows() *rows {
 	r.demo = own.Ref("docs/demo.md").Gauge("demo", "1 when all data is simulated by railscope demo: rails are shaped "+
 		"TCP connections within one machine, GPUs do not exist. Absent otherwise.")
 	r.scrape = own.Gauge("scrape_seconds", "Duration of the reads for this scrape, all sources in parallel.")
-	r.refused = own.With("reason").Ref("exporter/scrape/refusals.go").Counter("web_refused_total", "Clients that the "+
+	r.refused = own.With("reason").Ref("exporter/scrape/rows.go").Counter("web_refused_total", "Clients that the "+
 		"web port refused. connections: --web.max-connections are open. address: one address has half of them. "+
 		"timeout: a request did not arrive, or an answer was not read, in time. streams: 50 live pages are open. "+
 		"body: the request body was too large. cross_site: a page of another site requested a reload.")
@@ -75,4 +83,83 @@ func (s *Scraper) emitOwn(took time.Duration) {
 	for key, c := range s.faults.counts {
 		s.set(r.errors, float64(c.n), key.source, key.device, key.reason)
 	}
+}
+
+// Reasons of the web port to refuse a client, besides those of connlimit.
+const (
+	RefusedBody      = "body"       // the request body is too large
+	RefusedCrossSite = "cross_site" // a page of another site requested a reload
+	RefusedStreams   = "streams"    // too many live pages are open
+)
+
+// newRefusals counts refused clients, and logs the first of each reason.
+func newRefusals(logger *slog.Logger) *connlimit.Refusals {
+	fix := map[string]string{
+		connlimit.Connections: "find out who opens the connections; the limit is --web.max-connections",
+		connlimit.Address:     "raise --web.max-connections if a proxy uses this address: one may open half of them",
+		connlimit.Timeout:     "send a request within 10 s and read its answer within 60 s",
+		RefusedBody:           "send no request body",
+		RefusedCrossSite:      "request the reload from outside a browser",
+		RefusedStreams:        "close a live page",
+	}
+	return connlimit.NewRefusals(func(reason, address string) {
+		logger.Warn("Web port refused a client (logged once until it stops)",
+			"reason", reason, "address", address, "fix", fix[reason])
+	}, slices.Sorted(maps.Keys(fix))...)
+}
+
+// Refuse counts a client that the web port refused.
+func (s *Scraper) Refuse(reason, address string) { s.refused.Count(reason, address) }
+
+// process reads the standard metrics of the process by client_golang. Those of the network are left out, since they
+// count the whole network namespace, and those of virtual memory, which mean nothing for a Go program.
+type process struct {
+	gatherer prometheus.Gatherer
+	rows     map[string]*collector.Metric // by name
+	samples  []collector.Sample
+	until    time.Time // when samples are read again
+}
+
+// processEvery is how long the samples are kept: reading them takes up to half a millisecond, and more on large nodes.
+const processEvery = 5 * time.Second
+
+// newProcess returns the reader of this process, or of gatherer, and adds its rows to a table.
+func newProcess(t *collector.Table, gatherer prometheus.Gatherer) *process {
+	if gatherer == nil {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "go_goroutines"},
+				func() float64 { return float64(runtime.NumGoroutine()) }))
+		gatherer = reg
+	}
+	p := &process{gatherer: gatherer, rows: map[string]*collector.Metric{}}
+	g := t.Group("Prometheus client library conventions, process metrics")
+	for _, m := range []*collector.Metric{
+		g.Counter("process_cpu_seconds_total", "CPU time of railscope, user and system."),
+		g.Gauge("process_open_fds", "Open file descriptors of railscope."),
+		g.Gauge("process_max_fds", "Limit on open file descriptors of railscope."),
+		g.Gauge("process_resident_memory_bytes", "Resident memory of railscope."),
+		g.Gauge("process_start_time_seconds", "When railscope started, Unix time."),
+		g.Gauge("go_goroutines", "Goroutines of railscope. A number that keeps rising means reads that never return."),
+	} {
+		p.rows[m.Name] = m
+	}
+	return p
+}
+
+// read returns what is known. What the kernel does not report is absent.
+func (p *process) read(now time.Time) []collector.Sample {
+	if now.Before(p.until) {
+		return p.samples
+	}
+	p.until, p.samples = now.Add(processEvery), p.samples[:0]
+	families, _ := p.gatherer.Gather() // with an error, what could be gathered
+	for _, f := range families {
+		if row := p.rows[f.GetName()]; row != nil && len(f.GetMetric()) == 1 {
+			m := f.GetMetric()[0] // a counter or a gauge; the other one is 0
+			v := m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			p.samples = append(p.samples, collector.Sample{Metric: row, Value: v})
+		}
+	}
+	return p.samples
 }
