@@ -55,12 +55,6 @@ const (
 	pluginName   = alphanumeric + " ._-+()" // also of a network
 )
 
-// The names of networks in the log. The tutorials' InfiniBand is what NCCL calls IB.
-const (
-	socketNetwork = "Socket"
-	ibNetwork     = "IB"
-)
-
 // parse calls each with the facts of a line, mostly none, without allocating. If writers interleave, a line holds
 // several messages. Colours are removed in place. The strings are those of NCCL 2.10 to 2.30 (src/debug.cc,
 // src/init.cc, src/graph/topo.cc, src/plugin/net.cc, src/transport/{net,p2p,shm,coll_net,net_ib}.cc).
@@ -136,7 +130,7 @@ func message(text []byte) event {
 			return event{kind: disabled}
 		}
 	case hasPrefix(text, "NCCL_NET set "):
-		if bytes.EqualFold(setting(text), []byte(socketNetwork)) {
+		if bytes.EqualFold(setting(text), []byte("Socket")) {
 			return event{kind: forced}
 		}
 	case string(text) == "Failed to initialize NET plugin IB":
@@ -176,7 +170,7 @@ func gdrMessage(text []byte) event {
 	plugin, rest, _ := bytes.Cut(text[len("NET/"):], []byte(" : GPU Direct RDMA "))
 	rest, on := bytes.CutPrefix(rest, []byte("Enabled for HCA "))
 	rest, off := bytes.CutPrefix(rest, []byte("Disabled for HCA "))
-	if on == off || string(plugin) == socketNetwork || hasPrefix(plugin, "GIN") {
+	if on == off || string(plugin) == "Socket" || hasPrefix(plugin, "GIN") {
 		return event{}
 	}
 	rest, quoted := bytes.CutPrefix(bytes.TrimLeft(rest, decimal), []byte(" '"))

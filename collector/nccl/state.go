@@ -85,7 +85,7 @@ func (j *job) apply(e event, isNew bool) {
 		}
 	case network:
 		if string(e.name) == "InfiniBand" { // as tutorials call it
-			e.name = []byte(ibNetwork)
+			e.name = []byte("IB")
 		}
 		if s := j.series(&j.networks, maxNetworks, t.network, e.name); s != nil {
 			s.Value = 1
@@ -137,11 +137,11 @@ func (j *job) series(list *[]collector.Sample, most int, row *collector.Metric, 
 func (j *job) fallback() (fell, known bool) {
 	sockets, chosen := false, len(j.networks) > 0
 	for _, n := range j.networks {
-		sockets = sockets || n.Labels[1] == socketNetwork
+		sockets = sockets || n.Labels[1] == "Socket"
 	}
 	for _, c := range j.channels {
 		plugin, found := strings.CutPrefix(c.Labels[1], netTransport)
-		if found && strings.TrimSuffix(plugin, gdrSuffix) == socketNetwork {
+		if found && strings.TrimSuffix(plugin, gdrSuffix) == "Socket" {
 			return true, true
 		}
 		chosen = chosen || found

@@ -156,11 +156,6 @@ func checkBondMemberDown(f *facts.Facts, b *facts.Bond, report reporter) {
 	}
 }
 
-// actorDefaulted is the bit of this side's LACP state without a partner (include/net/bond_3ad.h, LACP_STATE_DEFAULTED).
-const actorDefaulted = 0x40
-
-const noLACP = "# if the switch does not support LACP: use mode active-backup, which does not need it"
-
 func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 	if b.Mode != "802.3ad" {
 		return
@@ -171,7 +166,7 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 		up = up || m.Status == "up"
 		switch {
 		case m.Status != "up":
-		case m.ActorState != nil && *m.ActorState&actorDefaulted != 0:
+		case m.ActorState != nil && *m.ActorState&0x40 != 0: // LACP_STATE_DEFAULTED of include/net/bond_3ad.h
 			silent = append(silent, m.Name)
 		case b.Aggregator != 0 && m.Aggregator != 0 && m.Aggregator != b.Aggregator:
 			apart = append(apart, fmt.Sprintf("%s in %d", m.Name, m.Aggregator))
@@ -180,7 +175,8 @@ func checkBondLACP(_ *facts.Facts, b *facts.Bond, report reporter) {
 	out := Finding{
 		Why: "Only members that agree with their partner on one aggregate carry traffic: the bond uses one link, or none.",
 		Fix: []string{note("configure the switch ports of these links as one LACP group (mode active); then: cat "+
-			"/proc/net/bonding/%s", shellWord(b.Name)), noLACP}}
+			"/proc/net/bonding/%s", shellWord(b.Name)),
+			"# if the switch does not support LACP: use mode active-backup, which does not need it"}}
 	switch {
 	case len(silent) > 0:
 		out.Evidence = fmt.Sprintf("no LACP partner is heard on %s", listed(silent))

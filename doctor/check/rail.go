@@ -83,16 +83,11 @@ func checkPortDown(f *facts.Facts, r *facts.Rail, report reporter) {
 	report(out)
 }
 
-// A link flaps if it goes down more often than boot and configuration explain.
-const (
-	flapsAtLeast = 20
-	flapsADay    = 4
-)
-
+// checkFlapping finds links that go down more often than boot and configuration explain.
 func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 	n := f.Netdev(r.Netdev)
 	days := f.Uptime / (24 * 3600)
-	if n.Downs == nil || days <= 0 || *n.Downs <= flapsAtLeast || float64(*n.Downs) <= flapsADay*days {
+	if n.Downs == nil || days <= 0 || *n.Downs <= 20 || float64(*n.Downs) <= 4*days {
 		return
 	}
 	report(Finding{

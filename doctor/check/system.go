@@ -161,13 +161,6 @@ func checkProvider(f *facts.Facts, report reporter) {
 	}
 }
 
-// legacyModule is peer memory from before the driver had its own, in 470 (NVIDIA driver README, GPUDirect RDMA Peer
-// Memory Client).
-const (
-	legacyModule   = "nv_peer_mem"
-	ownSinceDriver = "470"
-)
-
 func checkGPUDirect(f *facts.Facts, report reporter) {
 	g := f.GPUDirect
 	if len(f.Rails) == 0 || g.Mode != "none" || g.GPUs == 0 {
@@ -185,7 +178,8 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 func checkPeermemLegacy(f *facts.Facts, report reporter) {
 	g := f.GPUDirect
 	major, _, _ := strings.Cut(g.Driver, ".")
-	own := compareVersions(major, ownSinceDriver) >= 0
+	own := compareVersions(major, "470") >= 0 // NVIDIA driver README, GPUDirect RDMA Peer Memory Client
+	const legacyModule = "nv_peer_mem"
 	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || !own {
 		return
 	}

@@ -85,9 +85,6 @@ func (g *Gatherer) openUverbs(device, name string) Uverbs {
 	return u
 }
 
-// capIPCLock is CAP_IPC_LOCK of include/uapi/linux/capability.h.
-const capIPCLock = 14
-
 // readMemlock reads how much memory this process may lock, and whether it is exempt, which must both be known.
 func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 	r.at(g.o.Procfs, "self/limits")
@@ -107,7 +104,7 @@ func (g *Gatherer) readMemlock(r *reader) func(*Facts) {
 		r.say("limits on locked memory: %v; compare with `ulimit -l`", err)
 		return nil
 	}
-	m.Exempt = set>>capIPCLock&1 == 1 && proc.FirstUsers(g.o.Procfs, self)
+	m.Exempt = set>>unix.CAP_IPC_LOCK&1 == 1 && proc.FirstUsers(g.o.Procfs, self)
 	return func(f *Facts) { f.Memlock = m }
 }
 

@@ -18,9 +18,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// defaultBudget is how long one thing may take to answer. A healthy one takes 1/1000 of it.
-const defaultBudget = 3 * time.Second
-
 // Options say where to read.
 type Options struct {
 	Sysfs, Procfs string // where they are mounted
@@ -62,7 +59,7 @@ type work func(*reader) func(*Facts)
 // New returns the gatherer of this machine, or of the one whose files are at o.Sysfs and o.Procfs.
 func New(o Options) *Gatherer {
 	if o.Budget == 0 {
-		o.Budget = defaultBudget
+		o.Budget = 3 * time.Second // a healthy thing takes 1/1000 of it
 	}
 	g := &Gatherer{o: o, environ: readEnviron}
 	switch {
@@ -136,9 +133,6 @@ func hostname(procfs string) string {
 	return name
 }
 
-// maxDevices bounds the devices without rails: virtual functions may be thousands.
-const maxDevices = 1024
-
 func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	if snap.Err != nil {
 		for line := range strings.SplitSeq(snap.Err.Error(), "\n") {
@@ -157,8 +151,8 @@ func (g *Gatherer) addRails(f *Facts, snap rail.Snapshot) {
 	if _, err := os.Stat(filepath.Join(g.o.Sysfs, "class")); err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("%v: --path.sysfs names where sysfs is mounted", err))
 	}
-	for _, d := range devices[:min(len(devices), maxDevices)] {
-		if len(snap.Rails) == 0 {
+	if len(snap.Rails) == 0 {
+		for _, d := range devices[:min(len(devices), 1024)] { // virtual functions may be thousands
 			f.RDMADevices = append(f.RDMADevices, d.Name)
 		}
 	}

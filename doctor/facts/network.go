@@ -223,14 +223,11 @@ func (f *Network) Unused(r *Rail) bool {
 func (f *Network) used(r *Rail) (used, known bool) {
 	n := f.Netdev(r.Netdev)
 	links := n.Ups
-	if links == nil && r.StateID == stateDown {
+	if links == nil && r.StateID == 1 { // IB_PORT_DOWN of include/rdma/ib_verbs.h
 		links = r.Received
 	}
 	return r.Active() || links != nil && *links > 0 || len(n.Addresses) > 0, links != nil
 }
-
-// stateDown is the state of a port without a link (enum ib_port_state, include/rdma/ib_verbs.h).
-const stateDown = 1
 
 // Active reports whether the port carries data.
 func (r *Rail) Active() bool { return r.StateID == rail.StateActive }

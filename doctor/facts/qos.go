@@ -81,7 +81,8 @@ func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
 	}
 	if g.kernel.Pause != nil {
 		rx, tx, err := g.kernel.Pause(v.Netdev)
-		add("pause", "rx "+onOff(rx)+" tx "+onOff(tx), "ethtool -a", err)
+		word := map[bool]string{true: "on", false: "off"}
+		add("pause", "rx "+word[rx]+" tx "+word[tx], "ethtool -a", err)
 	}
 }
 
@@ -119,13 +120,6 @@ func priorities(on func(int) bool) string {
 	return cmp.Or(strings.Join(list, ","), "none")
 }
 
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
-
 // From include/uapi/linux/dcbnl.h; golang.org/x/sys/unix has only RTM_GETDCB.
 const (
 	dcbCmdIEEEGet  = 21
@@ -135,7 +129,6 @@ const (
 	dcbHead        = 4             // struct dcbmsg: family, command, padding
 	dcbPFCSize     = 8 + 8*8 + 8*8 // struct ieee_pfc: pfc_cap, pfc_en, mbc, delay, then 2 × 8 u64
 	dcbWait        = time.Second   // for the kernel's reply, which comes at once or never
-	pauseParam     = 0x12          // ETHTOOL_GPAUSEPARAM
 	pauseSize      = 4 * 4         // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause
 )
 
@@ -217,7 +210,7 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 // readPause reads the global pause frames of an interface (`ethtool -a`).
 func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {
 	request := make([]byte, pauseSize)
-	binary.NativeEndian.PutUint32(request, pauseParam)
+	binary.NativeEndian.PutUint32(request, unix.ETHTOOL_GPAUSEPARAM)
 	if err := ioctl(netdev, request); err != nil {
 		return false, false, fmt.Errorf("ethtool pause of %s: %w", netdev, err)
 	}

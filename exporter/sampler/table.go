@@ -49,8 +49,7 @@ func newRows() *rows {
 	r.interval = device.Ref(code+"pace.go").Gauge("sampler_interval_seconds", "Time between two samples of the "+
 		"device: --sample.interval, or more where a read takes longer than 1/10 of that, or where the kernel caches "+
 		"the counter for longer than half of it.")
-	r.samples = device.Counter("sampler_samples_total",
-		"Samples taken of the device: one per rail and direction.")
+	r.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
 	r.overruns = device.Counter("sampler_overruns_total", "Samples that were due and not taken: the previous one was "+
 		"late or slow, or the device could not be read. The next one is divided by the time that really passed.")
 	r.dropped = r.Group(code+"account.go", "reason").Counter("sampler_dropped_samples_total", "Dropped samples, of all "+

@@ -194,19 +194,17 @@ func (l List) WriteTable(w io.Writer) error {
 
 // characterDevices are those of all rails, each once: those of one rail first, then what rails share.
 func (l List) characterDevices() []string {
-	var own, shared []string
+	var nodes []string
 	for _, r := range l.Rails {
 		for _, node := range r.CharacterDevices {
-			switch {
-			case slices.Contains(own, node) || slices.Contains(shared, node):
-			case strings.HasSuffix(node, "/rdma_cm"):
-				shared = append(shared, node)
-			default:
-				own = append(own, node)
+			if !slices.Contains(nodes, node) {
+				nodes = append(nodes, node)
 			}
 		}
 	}
-	return append(own, shared...)
+	isCM := func(node string) int { return strings.Count(node, "/rdma_cm") }
+	slices.SortStableFunc(nodes, func(a, b string) int { return isCM(a) - isCM(b) })
+	return nodes
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }

@@ -60,38 +60,28 @@ type Limits struct {
 // port rate and PCIe link, each divided by the active rails that share it. A DGX Spark has two functions per port and
 // two per PCIe link. The value is 0 if the port is not active or nothing is known.
 func Capacities(rails []Limits) []float64 {
-	onLink, onPort := map[string]int{}, map[string]int{}
+	onLink, onPort := map[string]float64{}, map[string]float64{}
 	for _, r := range rails {
 		if r.Active {
 			onLink[r.LinkKey]++
 			onPort[r.PortKey]++
 		}
 	}
+	onLink[""], onPort[""] = 1, 1 // without a key, it is not shared
 	out := make([]float64, len(rails))
 	for i, r := range rails {
-		if !r.Active {
-			continue
-		}
 		least := math.Inf(1)
 		if r.Rate > 0 {
-			least = r.Rate / shared(onPort, r.PortKey)
+			least = r.Rate / onPort[r.PortKey]
 		}
 		if r.Link > 0 {
-			least = min(least, r.Link/shared(onLink, r.LinkKey))
+			least = min(least, r.Link/onLink[r.LinkKey])
 		}
-		if !math.IsInf(least, 1) {
+		if r.Active && !math.IsInf(least, 1) {
 			out[i] = least
 		}
 	}
 	return out
-}
-
-// shared is how many rails share something; without a key, it is not shared.
-func shared(count map[string]int, key string) float64 {
-	if key == "" {
-		return 1
-	}
-	return float64(count[key])
 }
 
 // LinkKey identifies the PCIe link of a function: functions of one slot share it.
@@ -114,18 +104,12 @@ func (r Rail) PortKey(physSwitchID, physPortName string) string {
 	return ""
 }
 
-// Header bytes that the kernel reserves between the netdev's MTU and the RoCE MTU.
-const (
-	headersHardware = 96 // include/rdma/ib_addr.h iboe_get_mtu: GRH, UDP, BTH, XRC, AtomicETH, ICRC
-	headersRXE      = 80 // drivers/infiniband/sw/rxe/rxe_hdr.h RXE_MAX_HDR_LENGTH
-)
-
 // ActiveMTU is the RoCE MTU in bytes that the kernel derives from a netdev's: the largest of 4096, 2048, 1024, 512 and
 // 256 that fits with all headers. If none fits it is 0, on rxe 256 (rxe.c, rxe_set_mtu).
 func (r Rail) ActiveMTU(netdevMTU int) int {
-	headers, least := headersHardware, 0
+	headers, least := 96, 0 // include/rdma/ib_addr.h iboe_get_mtu: GRH, UDP, BTH, XRC, AtomicETH, ICRC
 	if r.Software {
-		headers, least = headersRXE, 256
+		headers, least = 80, 256 // drivers/infiniband/sw/rxe/rxe_hdr.h RXE_MAX_HDR_LENGTH
 	}
 	for mtu := 4096; mtu >= 256; mtu /= 2 {
 		if mtu+headers <= netdevMTU {
