@@ -44,7 +44,6 @@ func (s *Source) open(k key) *bond {
 	return b
 }
 
-// files are the files that are read at every read, by name.
 func (b *bond) files() map[string]*sysfs.Attr {
 	return map[string]*sysfs.Attr{"mii_status": &b.status, "slaves": &b.slaves, "active_slave": &b.active,
 		"ad_aggregator": &b.aggregator, "ad_num_ports": &b.ports, "ad_partner_mac": &b.partnerMAC}
@@ -160,7 +159,6 @@ func printable(s string) bool {
 	return s != "" && len(s) <= 40 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// readActiveMember emits which member carries the traffic.
 func (b *bond) readActiveMember(r *collector.Reading) {
 	name, ok := b.read(r, &b.active)
 	switch {

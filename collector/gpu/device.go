@@ -149,7 +149,6 @@ func (d *device) readThrottling() {
 	d.emit(d.throttled, collector.Bool(now>>len(reasons) != 0), "other")
 }
 
-// readMIG emits the MIG mode, and the memory of each instance when it is on.
 func (d *device) readMIG() {
 	if d.failed(d.migErr) || d.invalid(string(nvml.QueryMIGMode), d.migMode, d.mig, 1) {
 		return
@@ -234,7 +233,6 @@ func (d *device) emitUsed(v uint64, source string) {
 	d.emit(d.memorySource, 1, source)
 }
 
-// readSharedMemory emits the memory of a GPU that shares the machine's.
 func (d *device) readSharedMemory() {
 	machine, err := proc.ReadMemory(d.procfs)
 	if d.out.Fail(err); err == nil {

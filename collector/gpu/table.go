@@ -24,7 +24,6 @@ type table struct {
 	queries []query
 }
 
-// query is a query to NVML, with a sample for every field.
 type query struct {
 	nvml.Query
 	fields []field // in the order of the query's fields
@@ -114,7 +113,6 @@ func (t *table) addUse(gpu collector.Group) {
 			most: 100})
 }
 
-// addHealth adds memory errors, remapped rows, replays, temperature, power and clocks.
 func (t *table) addHealth(gpu collector.Group) {
 	const ecc, remapped = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows"
 	total := gpu.Ref("nvml.h nvmlDeviceGetTotalEccErrors NVML_AGGREGATE_ECC").With("kind").Counter("gpu_ecc_errors_total",

@@ -120,7 +120,6 @@ func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 	return count, gb10, errors.Join(faults...)
 }
 
-// readModel reads the model in /proc/driver/nvidia/gpus/*/information.
 func readModel(path string) (m model) {
 	text, err := sysfs.ReadString(path)
 	if err != nil {

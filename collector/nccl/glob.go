@@ -12,7 +12,6 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// glob is the value of one --nccl.log.
 type glob struct {
 	fixed   string // the part of dir without wildcards
 	dir     string
@@ -41,7 +40,6 @@ func newGlob(pattern string) (g glob, err error) {
 	return g, nil
 }
 
-// relative returns a path of the glob without the fixed part.
 func (g *glob) relative(path string) string {
 	return strings.Trim(strings.TrimPrefix(path, g.fixed), "/")
 }

@@ -49,7 +49,6 @@ func (l *listing) fail(err error) {
 	}
 }
 
-// candidate is a file or directory that matches a glob.
 type candidate struct {
 	glob  *glob
 	path  string
@@ -201,7 +200,6 @@ func (f *tailer) addOpen(l *listing, found []candidate) []candidate {
 	return found
 }
 
-// choose opens the first of found, up to the limit, and closes all other files.
 func (f *tailer) choose(l *listing, found []candidate) {
 	for _, file := range f.files {
 		file.chosen = false

@@ -79,7 +79,6 @@ func parse(line []byte, each func(event)) {
 	}
 }
 
-// mark returns where "NCCL INFO " or "NCCL WARN " begins, or -1.
 func mark(line []byte) int {
 	for from := 0; ; from += len("NCCL ") {
 		i := bytes.Index(line[from:], []byte("NCCL "))
@@ -139,7 +138,6 @@ func message(text []byte) event {
 	return event{}
 }
 
-// hasPrefix is bytes.HasPrefix for a string.
 func hasPrefix(text []byte, prefix string) bool {
 	return len(text) >= len(prefix) && string(text[:len(prefix)]) == prefix
 }

@@ -37,7 +37,6 @@ type job struct {
 	logState
 }
 
-// logState is what a log has reported since its beginning.
 type logState struct {
 	ended                       bool               // the log was rotated or truncated: the next run resets the state
 	networks, devices, channels []collector.Sample // labels: job, name

@@ -12,7 +12,6 @@ type warnRule struct {
 	words []string
 }
 
-// warnRules returns the kinds of warnings. The first match wins.
 func warnRules() []warnRule {
 	return []warnRule{
 		{"ras", []string{" ras/"}}, // by its file: a port that is taken hurts no job

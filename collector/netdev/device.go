@@ -177,7 +177,6 @@ func (l *locked) Close() {
 	l.statistics.close()
 }
 
-// statistics is what is kept of an interface's ethtool statistics.
 type statistics struct {
 	device     *ethtool.Device // nil before the first read
 	identified bool            // it is the interface that sysfs shows
@@ -185,7 +184,6 @@ type statistics struct {
 	columns    []column
 }
 
-// column is one statistic that goes to a row.
 type column struct {
 	at        int // index in the driver's values
 	statistic statistic

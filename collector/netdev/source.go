@@ -119,7 +119,6 @@ func (s *Source) interfaces() (on map[string][]string, faults []error) {
 	return on, faults
 }
 
-// addMembers adds the members of every bond in on, with the rails of the bond.
 func (s *Source) addMembers(on map[string][]string) (faults []error) {
 	names := slices.Sorted(maps.Keys(on))
 	known := slices.Equal(names, slices.Sorted(maps.Keys(s.members)))

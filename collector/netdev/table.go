@@ -16,14 +16,12 @@ type table struct {
 	statistics         map[string]statistic // by the driver's name
 }
 
-// number is a row of a file that is read without a lock.
 type number struct {
 	row   *collector.Metric
 	file  string // below the interface's directory
 	index int    // of the same number by netlink
 }
 
-// statistic is one ethtool statistic and where it goes.
 type statistic struct {
 	row    *collector.Metric
 	rank   int // of statistics for the same row and label values, the lowest is used
@@ -117,7 +115,6 @@ func withNames(g collector.Group, scale float64, from []string) (_ collector.Gro
 	return g, list
 }
 
-// index adds the statistics of a row under each of their names.
 func (t *table) index(row *collector.Metric, list []statistic) {
 	for rank, s := range list {
 		s.row, s.rank = row, rank

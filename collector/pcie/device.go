@@ -81,14 +81,12 @@ func (f *function) readFacts(r *collector.Reading) {
 	}
 }
 
-// fail reports an error, unless the function has no such file.
 func fail(r *collector.Reading, err error) {
 	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished {
 		r.Fail(err)
 	}
 }
 
-// readLink emits speed and width of a link, kind being current or max.
 func (f *function) readLink(r *collector.Reading, kind string, speed, width *collector.Metric) (rail.Link, error) {
 	link, err := rail.ReadLink(f.dir, kind)
 	if err == nil {
@@ -100,7 +98,6 @@ func (f *function) readLink(r *collector.Reading, kind string, speed, width *col
 	return link, err
 }
 
-// readNUMANode reads a number that may be -1.
 func readNUMANode(path string) (int, error) {
 	text, err := sysfs.ReadString(path)
 	if err != nil {
@@ -113,7 +110,6 @@ func readNUMANode(path string) (int, error) {
 	return n, nil
 }
 
-// parseErrorTotal returns the sum that the kernel prints below the errors by type.
 func parseErrorTotal(b []byte, total string) (uint64, error) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(total+" ")); ok {

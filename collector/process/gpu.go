@@ -64,7 +64,6 @@ func readHoldings(gpu nvml.GPU) (held gpuHeld, lost error) {
 	return held, nil
 }
 
-// merge makes one holding of each process.
 func merge(gpu string, compute, graphics []nvml.Process) []*gpuHolding {
 	byPID := map[uint32]*gpuHolding{}
 	all := slices.Concat(compute, graphics)

@@ -15,7 +15,6 @@ import (
 	labeltext "github.com/railscope/railscope/internal/text"
 )
 
-// holder is a process that has queue pairs or GPU memory, and its identity.
 type holder struct {
 	proc.Stat
 	cgroup         proc.Cgroup
@@ -195,7 +194,6 @@ type podNames struct {
 	read   time.Time
 }
 
-// podsKnown is what the kubelet's logs show.
 type podsKnown struct {
 	kubelet.Names
 	err error // why not all logs could be read
@@ -219,7 +217,6 @@ func (n *podNames) known(budget time.Duration, holders map[uint32]*holder) (pods
 	return n.last, unexpected("kubelet", n.last.err)
 }
 
-// complete reports whether every pod's container among holders has a name.
 func (k podsKnown) complete(holders map[uint32]*holder) bool {
 	for _, o := range holders {
 		if o != nil && o.cgroup.Pod != "" && k.Containers[o.cgroup.Container].Pod == "" {
@@ -229,7 +226,6 @@ func (k podsKnown) complete(holders map[uint32]*holder) bool {
 	return true
 }
 
-// label sets the pod and the container of the owners as they are exported.
 func (k podsKnown) label(owners map[uint32]*holder) {
 	for _, o := range owners {
 		if o == nil {

@@ -73,7 +73,6 @@ func New(opts Options) *Source {
 	return p
 }
 
-// processReading is the result of one Read, before it is summed.
 type processReading struct {
 	qpFound
 	begun    uint64 // on the clock of proc.Now
@@ -148,7 +147,6 @@ func (p *Source) gather() (*processReading, []error) {
 	return r, slices.Concat(faults, qpFaults, gpuFaults)
 }
 
-// identify finds the owners of threads and processes, and the names of their pods.
 func (p *Source) identify(r *processReading) error {
 	wanted := map[uint32]uint64{} // see find
 	for _, h := range r.holdings {
@@ -223,7 +221,6 @@ func (k *seriesKeeper) series(labels []string) *keptSeries {
 	return s
 }
 
-// flush emits at most limit series, and resets the sums.
 func (k *seriesKeeper) flush(limit int, emit func(collector.Sample)) {
 	weight := func(s *keptSeries) float64 {
 		if k.named[s.key] {

@@ -51,7 +51,6 @@ func spanOf(env map[string]string) jobSpan {
 	return spanUnknown
 }
 
-// sized reports whether a variable is set by a launcher.
 func sized(name string) bool {
 	return slices.ContainsFunc(launchers, func(l struct{ all, local string }) bool {
 		return name == l.all || name == l.local && name != ""
@@ -73,7 +72,6 @@ type spanKnown struct {
 	same bool // in our network namespace
 }
 
-// readMissing reads the environments that are not known yet, for at most budget.
 func (b *spanCache) readMissing(budget time.Duration, jobs map[string]*job) {
 	var missing []proc.Instance
 	for _, j := range jobs {
@@ -126,7 +124,6 @@ type job struct {
 	foreign   bool // its queue pairs may be in a network namespace that is not visible here
 }
 
-// jobsOf gathers the processes that compute into jobs, by group.
 func jobsOf(holdings []*gpuHolding, holders map[uint32]*holder) map[string]*job {
 	// The beginnings of the names of programs that hold memory of many GPUs for others, or to monitor them.
 	notJobs := []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm"}

@@ -26,7 +26,6 @@ type entry struct {
 
 func newIndex() *index { return &index{rows: map[string]entry{}} }
 
-// add adds a row under its names, and returns it.
 func (x *index) add(m *collector.Metric) *collector.Metric {
 	for i, o := range m.From {
 		if _, exists := x.rows[o.Name]; !exists {
@@ -105,7 +104,6 @@ func (s *counterSet) drop(c *counter) {
 	maps.DeleteFunc(s.natives, func(_ string, n *counter) bool { return n == c })
 }
 
-// counterDir is one directory of counter files, read into a set.
 type counterDir struct {
 	path  string
 	index *index
@@ -117,7 +115,6 @@ type counterDir struct {
 // listEvery is how often a directory of counters is listed: drivers create it once.
 const listEvery = time.Minute
 
-// refresh lists the directory when it is due. A missing directory has no counters.
 func (d *counterDir) refresh(now time.Time) error {
 	if now.Before(d.next) {
 		return nil
@@ -165,7 +162,6 @@ func (d *counterDir) read(t *table, r *collector.Reading) {
 	}
 }
 
-// has lists the directory again and reports whether it still has a counter.
 func (d *counterDir) has(c *counter, now time.Time) bool {
 	d.next = time.Time{}
 	return d.refresh(now) != nil || slices.Contains(d.list, c)

@@ -222,7 +222,6 @@ type gidHistory struct {
 	changes uint64
 }
 
-// update compares the table with the previous one, and returns the number of changes so far.
 func (h *gidHistory) update(list []rail.GID) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -47,7 +47,6 @@ func (a *account) now(direction int) point {
 	return point{a.bytes[direction], a.seconds[direction], a.tally[direction].Busy}
 }
 
-// mark is the last reading of a counter.
 type mark struct {
 	value uint64
 	at    time.Time
@@ -77,7 +76,6 @@ func (m *mark) advance(now mark, most time.Duration) (grew uint64, took time.Dur
 	return now.value - was.value, took, counted
 }
 
-// observe adds a sample, and reports whether the rail was busy in it.
 func (a *account) observe(direction int, grew uint64, took time.Duration) (busy bool) {
 	seconds := took.Seconds()
 	a.bytes[direction] += grew

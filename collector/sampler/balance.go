@@ -55,7 +55,6 @@ type union struct {
 	counted int64   // the last tick that is counted
 }
 
-// mark marks the ticks after from, up to and with to.
 func (u *union) mark(direction int, from, to int64) {
 	n := int64(len(u.ticks))
 	for t := max(from, u.counted) + 1; t <= min(to, u.counted+n); t++ {
@@ -63,7 +62,6 @@ func (u *union) mark(direction int, from, to int64) {
 	}
 }
 
-// count counts the marked ticks up to and with to, once.
 func (u *union) count(to int64) (busy [directions]int64) {
 	n := int64(len(u.ticks))
 	for t := u.counted + 1; t <= min(to, u.counted+n); t++ {

@@ -39,7 +39,6 @@ type Device struct {
 	Err      error         // of the last read of a rail
 }
 
-// device is one RDMA device, until it is removed.
 type device struct {
 	s       *Sampler
 	ports   []*port
@@ -56,7 +55,6 @@ type device struct {
 	quick     int           // samples in a row within readers.share
 }
 
-// port is one rail of a device, until the device is removed.
 type port struct {
 	rail     rail.Rail
 	account  *account

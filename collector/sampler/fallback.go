@@ -142,7 +142,6 @@ func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	return condition{met: gpus.met && tcp >= least && rdma <= idle*tcp, known: true}
 }
 
-// singleRail reports whether one of several balanced rails now carries all traffic.
 func (s *suspicion) singleRail(loads []railLoad) condition {
 	var sum, most, n float64
 	least := -1.

@@ -123,7 +123,6 @@ func (b *gpuHistories) add(list []collector.GPUUse, known bool) {
 	}
 }
 
-// appendTo appends the peaks of the GPUs whose memory was known in the last minute.
 func (b *gpuHistories) appendTo(to []GPUPeaks) []GPUPeaks {
 	for _, h := range b.list {
 		if minute := slices.Max(h.last[:]); minute > 0 {

@@ -31,7 +31,6 @@ func newPace(interval time.Duration) pace { return pace{interval: interval, stri
 
 func (p *pace) every() time.Duration { return p.interval * time.Duration(p.stride) }
 
-// atLeast sets the minimum time between two reads.
 func (p *pace) atLeast(every time.Duration) {
 	p.least = max(p.least, min(p.most(), int((every+p.interval-1)/p.interval)))
 	p.stride = max(p.stride, p.least)

@@ -62,7 +62,6 @@ func (rs *readers) alarmLocked() Alarm {
 	return a
 }
 
-// close ends all readers, one that hangs when its read returns.
 func (rs *readers) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -72,7 +71,6 @@ func (rs *readers) close() {
 	}
 }
 
-// add gives a new device to the shared reader.
 func (rs *readers) add(d *device) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -164,7 +162,6 @@ func (r *reader) schedule() (devices []*device, needed bool) {
 	return r.devices, shared || len(r.devices) > 0
 }
 
-// read reads one device, and reports whether the reader is the shared one.
 func (r *reader) read(d *device) (shared bool) {
 	rs := r.of
 	rs.mu.Lock()

@@ -83,10 +83,8 @@ func New(opts Options) *Sampler {
 	return s
 }
 
-// tick is the number of the last tick at or before t.
 func (s *Sampler) tick(t time.Time) int64 { return int64(t.Sub(s.epoch) / s.opts.Interval) }
 
-// when is the time of a tick.
 func (s *Sampler) when(tick int64) time.Time {
 	return s.epoch.Add(time.Duration(tick) * s.opts.Interval)
 }

@@ -36,7 +36,6 @@ type Tally struct {
 	Busy, Saturated float64                        // seconds
 }
 
-// observe adds a sample: the utilization over the given seconds.
 func (t *Tally) observe(u, seconds float64) {
 	t.Samples++
 	t.Sum += u

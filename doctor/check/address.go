@@ -58,7 +58,6 @@ func above(p netip.Prefix, n int) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom4(a), p.Bits()), true
 }
 
-// addressed reports whether an interface of the node has an address that matches.
 func addressed(f *facts.Facts, match func(netip.Prefix) bool) bool {
 	return slices.ContainsFunc(f.Others, match) ||
 		slices.ContainsFunc(f.Netdevs, func(n facts.Netdev) bool { return slices.ContainsFunc(n.Addresses, match) })

@@ -63,7 +63,6 @@ func (c PeerCheck) Find(here, there *facts.Facts) (list []Finding) {
 	return list
 }
 
-// collect completes findings and appends them to list.
 func collect(list *[]Finding, usual Finding) reporter {
 	return func(f Finding) {
 		f.Node, f.Check = cmp.Or(f.Node, usual.Node), usual.Check
@@ -73,7 +72,6 @@ func collect(list *[]Finding, usual Finding) reporter {
 	}
 }
 
-// about sets the subject of findings that have none.
 func (report reporter) about(subject string) reporter {
 	return func(f Finding) {
 		f.Subject = cmp.Or(f.Subject, subject)

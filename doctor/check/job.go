@@ -42,7 +42,6 @@ func jobTable() (list []Check) {
 	return list
 }
 
-// jobGroup is the environments in which one variable is wrong in the same way.
 type jobGroup struct {
 	verdict   verdict
 	value     string
@@ -51,7 +50,6 @@ type jobGroup struct {
 	files     int
 }
 
-// groups finds the environments whose variable is wrong, grouped by value and verdict.
 func (c jobCheck) groups(f *facts.Facts) (groups []*jobGroup) {
 	if len(f.Rails) == 0 {
 		return nil
@@ -88,7 +86,6 @@ func (c jobCheck) run(f *facts.Facts, report reporter) {
 	}
 }
 
-// holders lists who has the variable, and how to change it.
 func (g *jobGroup) holders(variable string) (where string, fix []string) {
 	var files, processes, pids []string
 	value := g.verdict.fix
@@ -139,7 +136,6 @@ func Share(f *facts.Facts) *facts.Facts {
 	return &out
 }
 
-// conclude judges the environments of this node for a peer.
 func conclude(f *facts.Facts) []facts.Conclusion {
 	list := []facts.Conclusion{}
 	for _, check := range jobChecks() {

@@ -75,7 +75,6 @@ func checkPCIeLink(f *facts.Facts, report reporter) {
 	}
 }
 
-// degraded is the finding of a link that runs below what it supports.
 func (l *pcieLink) degraded() Finding {
 	const reseat = "reseat the adapter and its riser; check the BIOS for a limit of the slot, and for an update"
 	now, ends := linkBytes(l.Speed, l.Width), "both ends support"

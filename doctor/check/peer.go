@@ -11,7 +11,6 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// pair is two rails of one name, this node's and the peer's.
 type pair struct {
 	here, there *facts.Facts
 	a, b        *facts.Rail
@@ -116,14 +115,12 @@ func checkPeerSubnet(p pair, report reporter) {
 	report(out)
 }
 
-// meet reports whether two ends have addresses in a subnet that both know.
 func meet(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool {
 		return slices.ContainsFunc(b, func(q netip.Prefix) bool { return p.Contains(q.Addr()) && q.Contains(p.Addr()) })
 	})
 }
 
-// routed reports whether an interface has a route through a gateway to one of the other end's addresses.
 func routed(n facts.Netdev, to []netip.Prefix) bool {
 	return slices.ContainsFunc(to, func(q netip.Prefix) bool {
 		return slices.ContainsFunc(n.Gateways, func(g netip.Prefix) bool { return g.Contains(q.Addr()) })

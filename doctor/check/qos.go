@@ -9,7 +9,6 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// qosGroup is the check to which a setting belongs.
 type qosGroup int
 
 const (
@@ -126,7 +125,6 @@ func usual(list []qosValue) string {
 	return best
 }
 
-// eachSetting calls do for each setting of a group, by kind of rail.
 func eachSetting(group qosGroup, f *facts.Facts, do func(row qosRow, kind string, values []qosValue)) {
 	for _, row := range qosRows() {
 		if row.group != group {

@@ -78,7 +78,6 @@ func listed[T any](list []T) string {
 	return strings.Join(words, "")
 }
 
-// railsOf lists rails that may be many.
 func railsOf(rails []*facts.Rail) string {
 	if len(rails) == 1 {
 		return rails[0].String()

@@ -10,7 +10,6 @@ import (
 	"github.com/railscope/railscope/doctor/facts"
 )
 
-// component is something whose versions two nodes should have alike.
 type component struct {
 	id, name string // "ucx", "UCX"
 	about    string
@@ -84,7 +83,6 @@ func (c component) compare(here, there *facts.Facts, report reporter) {
 	}
 }
 
-// versionSet is the versions of one component on one node, in order.
 type versionSet struct{ list, where []string }
 
 func (c component) versions(f *facts.Facts) map[string]versionSet {

@@ -99,7 +99,6 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	return f
 }
 
-// readers is the table of what is read, by the name of its lane.
 func (g *Gatherer) readers(ctx context.Context, rails []rail.Rail) map[string]work {
 	todo := map[string]work{
 		"bonds":                   func(r *reader) func(*Facts) { return g.readBonds(r, rails) },
@@ -215,7 +214,6 @@ func firstLine(err error) string {
 	return line
 }
 
-// own returns a path below this process's own root.
 func (g *Gatherer) own(path string) string { return filepath.Join(g.root, path) }
 
 func exists(path string) bool {

@@ -84,7 +84,6 @@ func (e *environs) add(env Env, p Process) {
 	}
 }
 
-// finished counts the result of reading one process.
 func (e *environs) finished(pid int, cut bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,7 +191,6 @@ func readEnviron(root string, pid int, wanted func(string) bool) (map[string]str
 	return vars, cut, err
 }
 
-// readJobFiles reads the files that set the same variables for every job.
 func (g *Gatherer) readJobFiles(e *environs) {
 	if g.o.Rootfs == "" {
 		return

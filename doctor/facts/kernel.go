@@ -70,7 +70,6 @@ func (g *Gatherer) readAddresses(n Network) work {
 	}
 }
 
-// bounded returns the first prefixes in order.
 func bounded(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, netip.Prefix.Compare)
 	return list[:min(len(list), maxPaths)]

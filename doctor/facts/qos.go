@@ -25,7 +25,6 @@ func CongestionParameters() []string {
 		"rp_ai_rate", "rp_hai_rate", "rp_min_rate", "rp_clamp_tgt_rate"}
 }
 
-// qosLane names the lane of a rail's settings.
 func qosLane(v rail.Rail) string { return "PFC and DCQCN of " + rail.Key(v.Device, v.Port) }
 
 // readQoS reads the settings of a rail that is Ethernet hardware. Some are firmware commands.
@@ -104,12 +103,10 @@ func (g *Gatherer) readNetdevSettings(netdev string, q *QoS) {
 	}
 }
 
-// unsupported reports that a driver does not support a request.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
 }
 
-// priorities lists which of the eight are on.
 func priorities(on func(int) bool) string {
 	var list []string
 	for p := range 8 {
@@ -170,7 +167,6 @@ func queryPFC(conn *netlink.Conn, netdev string) (uint8, error) {
 	return 0, unix.EOPNOTSUPP // it has DCB, but not PFC
 }
 
-// decodePFC returns pfc_en of a reply about netdev.
 func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	if len(data) < dcbHead || data[1] != dcbCmdIEEEGet {
 		return 0, fmt.Errorf("%d bytes are not a DCB reply", len(data))
@@ -207,7 +203,6 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	return enabled, nil
 }
 
-// readPause reads the global pause frames of an interface (`ethtool -a`).
 func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {
 	request := make([]byte, pauseSize)
 	binary.NativeEndian.PutUint32(request, unix.ETHTOOL_GPAUSEPARAM)
@@ -217,7 +212,6 @@ func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {
 	return binary.NativeEndian.Uint32(request[8:]) != 0, binary.NativeEndian.Uint32(request[12:]) != 0, nil
 }
 
-// kernelPause reads whether an interface honors and sends global pause frames.
 func kernelPause(netdev string) (rx, tx bool, err error) {
 	socket, err := ethtool.Open()
 	if err != nil {

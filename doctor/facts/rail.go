@@ -37,7 +37,6 @@ func railOf(v rail.Rail) Rail {
 	return r
 }
 
-// readRail reads one rail, its interface and its PCIe link.
 func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	out := railOf(v)
 	dir := filepath.Join(v.Dir, "ports", strconv.Itoa(v.Port))

@@ -18,14 +18,12 @@ type reader struct {
 	put    func(*Facts) // writes what was read; nil: nothing
 }
 
-// at notes and returns the path that is read next.
 func (r *reader) at(elem ...string) string {
 	path := filepath.Join(elem...)
 	r.path.Store(&path)
 	return path
 }
 
-// current is the path that is being read, or was last.
 func (r *reader) current() string {
 	if p := r.path.Load(); p != nil {
 		return *p
@@ -33,7 +31,6 @@ func (r *reader) current() string {
 	return ""
 }
 
-// say records what could not be read, and what to do about it.
 func (r *reader) say(format string, args ...any) {
 	r.unread = append(r.unread, fmt.Sprintf(format, args...))
 }
@@ -89,7 +86,6 @@ func (r *reader) port(sysfsRoot string, v rail.Rail) *rail.Port {
 	return rail.NewPort(sysfsRoot, v, func(path string) rail.File { return file{rail.KeepOpen(path), path, r} })
 }
 
-// file is a file of a port whose reader notes when it is read.
 type file struct {
 	rail.File
 	path   string

@@ -10,7 +10,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// configLines are the lines of the configuration files in a directory, with the file's path.
 func (g *Gatherer) configLines(dir string, each func(path, line string)) error {
 	const most = 256 // files
 	entries, err := sysfs.List(g.own(dir))
@@ -101,7 +100,6 @@ func (g *Gatherer) providerConfigs() (map[string]string, error) {
 	return names, err
 }
 
-// firstMatch returns the first file that matches a pattern below this process's root.
 func (g *Gatherer) firstMatch(pattern string) string {
 	found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
 	if len(found) == 0 {

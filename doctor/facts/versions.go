@@ -66,7 +66,6 @@ func locations() []location {
 	}
 }
 
-// arrangeVersions sorts the versions and drops duplicates.
 func (f *Facts) arrangeVersions() {
 	slices.SortFunc(f.Versions, func(a, b Installed) int {
 		return cmp.Or(strings.Compare(a.Component, b.Component), strings.Compare(a.Of, b.Of),
@@ -159,7 +158,6 @@ func (g *Gatherer) findInstalled(ctx context.Context) (list []Installed, err err
 	return list, nil
 }
 
-// versionsIn returns the versions that the names in a directory and its ucx.pc show.
 func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Installed) {
 	path := filepath.Join(g.o.Rootfs, dir)
 	entries, _ := sysfs.List(path) // what cannot be listed shows no version

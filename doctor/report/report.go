@@ -52,7 +52,6 @@ func Examine(here, there *facts.Facts) Report {
 	return r
 }
 
-// examine adds one node and its findings.
 func (r *Report) examine(f *facts.Facts) {
 	r.addNode(f)
 	for _, c := range check.Checks() {

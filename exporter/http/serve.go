@@ -94,7 +94,6 @@ func Serve(ctx context.Context, handler *Server, flags *web.FlagConfig, logger *
 	return nil
 }
 
-// run reads every source once, reports ready and waits until ctx is done or a listener failed.
 func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logger) error {
 	s.scraper.Update(nil, func(*table.Table, map[string]string) {}) // changes are counted from here
 	s.ready.Store(true)
@@ -109,7 +108,6 @@ func (s *Server) run(ctx context.Context, failed <-chan error, logger *slog.Logg
 	}
 }
 
-// stop lets in-flight scrapes finish, and ends the rest.
 func (s *Server) stop(server *http.Server, logger *slog.Logger) {
 	s.ready.Store(false)
 	systemd.Stopping()
@@ -122,7 +120,6 @@ func (s *Server) stop(server *http.Server, logger *slog.Logger) {
 	}
 }
 
-// affordable returns the number of connections, limited by the file descriptors available.
 func affordable(connections int, logger *slog.Logger) int {
 	const otherDescriptors = 128 // of the reserve, for the probe port, the worker and files that are opened briefly
 	most := max(sysfs.Reserve()-otherDescriptors, 16)
@@ -134,7 +131,6 @@ func affordable(connections int, logger *slog.Logger) int {
 	return connections
 }
 
-// newHTTPServer returns a server with the limits of the web port.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: requestTime, ReadTimeout: requestTime, WriteTimeout: answerTime,
@@ -143,7 +139,6 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// listenError adds the fix to the error of an address that cannot be served.
 func listenError(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w: another program uses the port; stop it, or choose another with --web.listen-address", err)

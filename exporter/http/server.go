@@ -166,7 +166,6 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "reloaded\n") //nolint:errcheck // the client is gone
 }
 
-// pageOptions gives the page its data: the scraper's series, recent rates and rounds.
 func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
 	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
 		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor,

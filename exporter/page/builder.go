@@ -10,7 +10,6 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// builder makes snapshots of the series. Not safe for concurrent use.
 type builder struct {
 	o    Options
 	past map[string]*past // of counters, by row, rail and labels
@@ -69,7 +68,6 @@ func (b *builder) value(row string, labels ...string) *float64 {
 	return b.index[row][strings.Join(values, "\xff")]
 }
 
-// of is value for series that have this label.
 func (b *builder) of(name, value string) func(row string, labels ...string) *float64 {
 	return func(row string, labels ...string) *float64 {
 		return b.value(row, slices.Concat([]string{name, value}, labels)...)
@@ -91,7 +89,6 @@ func (b *builder) none(shown int, source, absent string) string {
 	return absent
 }
 
-// notes adds problems of the node that series report.
 func (b *builder) notes(s *Snapshot) {
 	suspected := map[string][2]string{
 		"rdma_idle_tcp_busy": {"suspected fallback to TCP",
@@ -160,7 +157,6 @@ func (b *builder) gpus(s *Snapshot) {
 	})
 }
 
-// known returns v where it is a number.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil

@@ -85,7 +85,6 @@ type watched struct {
 	labels    []string // beside rail; they are shown
 }
 
-// watchedRows are the counters that are shown when they move.
 func watchedRows() []watched {
 	prio, dir := []string{"direction", "priority"}, []string{"direction"}
 	return []watched{

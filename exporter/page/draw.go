@@ -13,14 +13,12 @@ import (
 //go:embed page.html page.css page.js page.svg
 var files embed.FS
 
-// drawing draws snapshots, under the page's lock.
 type drawing struct {
 	layout string // hash of the page's files
 	page   *template.Template
 	drawn  *drawn // being drawn
 }
 
-// drawn is a snapshot as HTML. It is immutable once drawn.
 type drawn struct {
 	main  string            // <main> with all its content
 	parts map[string]string // elements that change alone, by id
@@ -69,7 +67,6 @@ func shown(c rune) bool {
 	return ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) // nearly all are the first
 }
 
-// part draws an element that changes alone, and keeps it under its id.
 func (d *drawing) part(name, id string, data any) (template.HTML, error) {
 	html, err := d.execute(name, map[string]any{"ID": id, "X": data})
 	d.drawn.parts[id], d.drawn.order = html, append(d.drawn.order, id)
@@ -82,7 +79,6 @@ func (d *drawing) draw(s *Snapshot) (_ *drawn, err error) {
 	return d.drawn, err
 }
 
-// document draws the whole page around a drawing.
 func (d *drawing) document(s *Snapshot, metrics string, last *drawn) (string, error) {
 	main := template.HTML(last.main) //nolint:gosec // html/template has escaped it
 	html, err := d.execute("document", map[string]any{"Layout": d.layout, "Metrics": metrics, "Shown": s, "Main": main})

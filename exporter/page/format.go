@@ -12,7 +12,6 @@ import (
 	"github.com/railscope/railscope/internal/terminal"
 )
 
-// formats are the functions of page.html.
 func formats() template.FuncMap {
 	return template.FuncMap{
 		"fig": fig, "is": is, "rate": rate, "ratio": ratio, "percent": percent, "share": share, "micro": micro,
@@ -84,7 +83,6 @@ func perSecond(v float64) string {
 	return strings.ReplaceAll(scaled(v, 1000, "/s", "k/s", "M/s", "G/s"), "\u00a0/", "/")
 }
 
-// ratio is nil when it is unknown.
 func ratio(part, whole *float64) *float64 {
 	if part == nil || whole == nil || *whole <= 0 {
 		return nil
@@ -102,7 +100,6 @@ func percent(ratio *float64) string {
 	return strconv.FormatFloat(math.Round(*ratio*100), 'f', 0, 64) + "\u00a0%"
 }
 
-// share is a ratio in percent for the width of a bar.
 func share(ratio *float64) string {
 	if ratio == nil {
 		return "0"

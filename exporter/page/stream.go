@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// stream is one page that is open.
 type stream struct {
 	events chan []byte // closed to end the stream
 	fresh  bool        // the next event must be complete; only the producer uses it
@@ -60,7 +59,6 @@ func (p *Page) dropLocked(s *stream) {
 	}
 }
 
-// produce draws once a second until no page is open.
 func (p *Page) produce() {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -193,7 +191,6 @@ func (p *Page) eventLocked(before *drawn) []byte {
 	return b.Bytes()
 }
 
-// document returns the current page, at most one second old.
 func (p *Page) document() (string, error) {
 	p.work.Lock()
 	defer p.work.Unlock()

@@ -106,7 +106,6 @@ func (p *problems) rails(rails []Rail) {
 	}
 }
 
-// peers adds the peers whose last round that was not skipped was not ok.
 func (p *problems) peers(peers []Peer) {
 	for _, peer := range peers {
 		i := slices.IndexFunc(peer.Rounds, func(r Round) bool { return r.Outcome != "skipped" }) // latest first

@@ -98,7 +98,6 @@ func (s *Source) emitRails(put put) {
 	}
 }
 
-// emitDevices emits the figures of sampling, and returns the faults.
 func (s *Source) emitDevices(put put) (faults []error) {
 	for _, d := range s.snap.Devices {
 		put(s.rows.interval, d.Interval.Seconds(), d.Name)
@@ -148,7 +147,6 @@ func (s *Source) utilization(_ bool, each func(prometheus.Metric)) {
 	}
 }
 
-// series is the histogram of one rail and direction.
 type series struct {
 	desc   *prometheus.Desc
 	labels []string

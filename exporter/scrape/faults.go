@@ -27,7 +27,6 @@ type faults struct {
 	scarce time.Time // when descriptors were last scarce
 }
 
-// faultKey is the labels of source_errors_total.
 type faultKey struct{ source, device, reason string }
 
 type faultCount struct {
@@ -64,7 +63,6 @@ func (s *faults) devices(source string) (n int) {
 	return n
 }
 
-// review logs the faults that are over, and drops devices that have not failed for long.
 func (s *faults) review(now time.Time) {
 	for key, c := range s.counts {
 		quiet := now.Sub(c.last)

@@ -63,7 +63,6 @@ func newRows() *rows {
 	return r
 }
 
-// emitOwn emits the rows about railscope itself.
 func (s *Scraper) emitOwn(took time.Duration) {
 	r, o := s.rows, &s.opts
 	s.set(r.build, 1, o.Info.Version, o.Info.Revision, o.Info.GoVersion)
@@ -123,7 +122,6 @@ type process struct {
 // processEvery is how long the samples are kept: reading them takes up to half a millisecond, and more on large nodes.
 const processEvery = 5 * time.Second
 
-// newProcess returns the reader of this process, or of gatherer, and adds its rows to a table.
 func newProcess(t *collector.Table, gatherer prometheus.Gatherer) *process {
 	if gatherer == nil {
 		reg := prometheus.NewRegistry()

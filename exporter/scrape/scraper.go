@@ -172,7 +172,6 @@ func (s *Scraper) read(name string) result {
 	return r
 }
 
-// accept puts the samples of a source into the table and counts its faults.
 func (s *Scraper) accept(name string, r result) {
 	delete(s.failed, name)
 	present := !errors.Is(r.err, collector.ErrAbsent)

@@ -48,7 +48,6 @@ type Table struct {
 	key      []byte             // memory for looking up a series
 }
 
-// family is all series of one row.
 type family struct {
 	row     *collector.Metric
 	desc    *prometheus.Desc
@@ -64,7 +63,6 @@ type family struct {
 	histograms Histograms // of a row of kind Histogram, instead of series; nil: none
 }
 
-// series is one line of the exposition.
 type series struct {
 	prefix string   // name and labels, with a space after them
 	labels []string // values, in the row's order
@@ -138,7 +136,6 @@ func (t *Table) Set(s collector.Sample) bool {
 	return true
 }
 
-// find returns the series with these labels, and adds it when it is new.
 func (t *Table) find(f *family, labels []string) *series {
 	t.key = t.key[:0]
 	for _, l := range labels {

@@ -142,7 +142,6 @@ func (l *Limit) place(c net.Conn) (made, displaced *Conn, reason string) {
 	return made, displaced, reason
 }
 
-// freeLocked frees the place of c, if it has one.
 func (l *Limit) freeLocked(c *Conn) {
 	c.proveLocked()
 	l.open = slices.DeleteFunc(l.open, func(o *Conn) bool { return o == c })

@@ -133,7 +133,6 @@ func (d *Device) values() ([]uint64, error) {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(&req[statsHead])), d.count), nil // aligned: req begins at a page
 }
 
-// load reads the names and calls learn if they changed.
 func (d *Device) load(learn func(names []string)) error {
 	req := d.request()
 	clear(req[:countSize])

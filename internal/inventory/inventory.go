@@ -92,7 +92,6 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 	return list
 }
 
-// describe returns the finder's part of a rail.
 func describe(r rail.Rail) Rail {
 	return Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer,
 		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1,
@@ -209,7 +208,6 @@ func (l List) characterDevices() []string {
 
 func dash(s string) string { return cmp.Or(s, "-") }
 
-// number formats n, or a dash if it is below least: unknown.
 func number(n, least int) string {
 	if n < least {
 		return "-"

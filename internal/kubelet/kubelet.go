@@ -13,7 +13,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Paths of the kubelet below the host's root.
 const (
 	containerLogs = "var/log/containers"
 	podLogs       = "var/log/pods"

@@ -75,7 +75,6 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 	}
 }
 
-// round is the calls of one Run.
 type round[T any] struct {
 	*Group[T]
 	fn      func(key string) T
@@ -86,7 +85,6 @@ type round[T any] struct {
 	done    chan struct{} // closed when all have returned
 }
 
-// enter occupies the lanes that are free.
 func (r *round[T]) enter(keys []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +105,6 @@ func (r *round[T]) enter(keys []string) {
 	r.left = len(r.calls)
 }
 
-// work makes calls until none is left to make.
 func (r *round[T]) work() {
 	for {
 		r.mu.Lock()
@@ -171,7 +168,6 @@ func call[T any](key string, fn func(string) T) (res Result[T]) {
 // idleFor is how long a goroutine waits for calls. A new one would grow its stack first, at every scrape.
 const idleFor = time.Minute
 
-// start runs fn in a goroutine that is idle, or in a new one.
 func (g *Group[T]) start(fn func()) {
 	select {
 	case g.idle <- fn:

@@ -132,7 +132,6 @@ func (l *library) Open() error {
 
 func (l *library) Close() { l.close() }
 
-// close reports whether the library is still loaded.
 func (l *library) close() bool {
 	_ = l.binding.Shutdown() // the library is closed whatever it answers
 	path := C.CString(l.path)
@@ -140,7 +139,6 @@ func (l *library) close() bool {
 	return C.forward_close(path) != 0
 }
 
-// fail converts what a call returned to an error, nil for success.
 func fail(call string, ret gonvml.Return) error {
 	if ret == gonvml.SUCCESS {
 		return nil

@@ -148,7 +148,6 @@ const (
 	ReasonPanic   = "panic"              // the binding panicked on the library's answer
 )
 
-// meanings are the texts of the codes, and the reasons that they are counted under.
 var meanings = map[Code]struct{ text, reason string }{
 	CodeUninitialized:   {"not initialised", "driver_not_loaded"},
 	CodeInvalidArgument: {"invalid argument", "nvml"},

@@ -100,7 +100,6 @@ func (s *Session) whileIdle(fn func()) error {
 	return nil
 }
 
-// ready initialises NVML if needed, and returns why it cannot be used.
 func (s *Session) ready() error {
 	if time.Now().UnixNano() < s.released.Load() {
 		_ = s.shutDown() // the next read retries it
@@ -126,7 +125,6 @@ func (s *Session) ready() error {
 	return s.err
 }
 
-// roster counts the GPUs.
 func (s *Session) roster() (r Roster) {
 	s.front <- struct{}{}
 	defer func() { <-s.front }()

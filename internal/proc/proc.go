@@ -240,7 +240,6 @@ func file(root string, pid int, name string) string {
 	return filepath.Join(root, strconv.Itoa(pid), name)
 }
 
-// read calls the library for one file of a process.
 func read[T any](root string, pid int, name string, get func(procfs.Proc) (T, error)) (T, error) {
 	return call(root, file(root, pid, name), func(fs procfs.FS) (v T, err error) {
 		p, err := fs.Proc(pid)

@@ -105,5 +105,4 @@ func compare(loads []Load, members []int, shares []float64) {
 	}
 }
 
-// known reports whether a rate or capacity can be used as a divisor.
 func known(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

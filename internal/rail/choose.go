@@ -43,7 +43,6 @@ func isEthernet(linkLayer string) bool {
 	return !slices.Contains([]string{"InfiniBand", "Unspecified", IWARP}, linkLayer)
 }
 
-// worstGID is the rank of RoCE v1.
 const worstGID = 6
 
 // rankGID returns the rank of an Ethernet port's entry, 0 for the best, and what speaks for or against it.

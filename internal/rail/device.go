@@ -189,7 +189,6 @@ func (d device) functionNetdev(port int) string {
 	return ""
 }
 
-// gidNetdev returns the interface of the lowest GID that has one.
 func (d device) gidNetdev(dir string) string {
 	list, _ := sysfs.List(dir)
 	slices.SortFunc(list, func(a, b sysfs.Entry) int { return NaturalCompare(a.Name, b.Name) })

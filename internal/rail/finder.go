@@ -63,7 +63,6 @@ type Finder struct {
 	listing  []sysfs.Entry           // that snap was made of
 }
 
-// deviceState is what is known of one device until it is removed.
 type deviceState struct {
 	name, id string
 	excluded bool      // by Options.Include
@@ -166,7 +165,6 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 	return snap
 }
 
-// selectDevices returns the devices for which due is true, and their names.
 func selectDevices(devices []*deviceState, due func(*deviceState) bool) (list []*deviceState, names []string) {
 	for _, d := range devices {
 		if due(d) {

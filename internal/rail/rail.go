@@ -56,7 +56,6 @@ type LeftOut struct {
 // Key names a port as rails.names does: "device/port" or "PCI address/port".
 func Key(device string, port int) string { return device + "/" + strconv.Itoa(port) }
 
-// splitKey is the inverse of [Key].
 func splitKey(key string) (device string, port int) {
 	i := strings.LastIndexByte(key, '/')
 	port, _ = strconv.Atoi(key[i+1:])

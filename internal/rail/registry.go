@@ -26,7 +26,6 @@ type registry struct {
 	records []*Record // in the order of their first sighting
 }
 
-// matching matches the sightings of one scan with the records.
 type matching struct {
 	registry *registry
 	seen     []sighting // in natural order

@@ -124,7 +124,6 @@ func (s *Store) start() error {
 	return cmp.Or(err, s.load(err == nil))
 }
 
-// acquire takes the lock, and creates the directory if it is missing.
 func (s *Store) acquire() error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return s.wrap(err)
