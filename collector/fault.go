@@ -38,8 +38,7 @@ func (f *Fault) Error() string {
 }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// NewFault makes a fault of an error of device. EINVAL, EOPNOTSUPP and ENODEV are expected: drivers return them for a
-// counter that the port does not have.
+// NewFault makes a fault of an error of device. EINVAL, EOPNOTSUPP and ENODEV are expected: the port has no such value.
 func NewFault(device string, err error) *Fault {
 	reason := sysfs.Reason(err)
 	if r, ok := errors.AsType[interface {
@@ -52,8 +51,7 @@ func NewFault(device string, err error) *Fault {
 	return &Fault{Device: device, Reason: reason, Expected: expected, Err: err}
 }
 
-// Faults splits a joined error into its faults. Any other error becomes a fault of the rail device that could not be
-// examined, or one without a device.
+// Faults splits a joined error into its faults. Any other error is one of the rail device or, without one, of none.
 func Faults(err error) []*Fault {
 	switch e := err.(type) { //nolint:errorlint // it takes the tree apart
 	case nil:

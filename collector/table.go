@@ -87,8 +87,7 @@ func (g Group) add(kind Kind, name, help string, from []string) *Metric {
 	return m
 }
 
-// Value converts the kernel's number to the base unit. It divides by a scale below 1, so that 3 microseconds are 3e-06
-// and not 2.9999999999999997e-06.
+// Value converts the kernel's number to the base unit. It divides by a scale below 1: 3 µs are 3e-06, not 2.99…97e-06.
 func (o Origin) Value(raw uint64) float64 {
 	switch {
 	case o.Scale == 0:

@@ -9,8 +9,7 @@ import (
 	"github.com/railscope/railscope/internal/nvml"
 )
 
-// A step of the job computes, then exchanges more and more gradients while it goes on computing, then waits for the
-// last of them. A checkpoint leaves the rails idle.
+// A step computes, then exchanges gradients while computing, then waits for the rest. A checkpoint idles the rails.
 const (
 	stepTime           = 1100 * time.Millisecond // not 1 s: who reads every second must see all phases
 	checkpointInterval = time.Minute

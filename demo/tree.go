@@ -21,8 +21,7 @@ func nicAddress(rail int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10*(ra
 func gpuAddress(gpu int) string  { return fmt.Sprintf("0000:%02x:00.0", 0x10*(gpu+1)+2) }
 func gpuBridge(gpu int) string   { return fmt.Sprintf("0000:00:%02x.0", 0x10+gpu) }
 
-// The counters that stay 0 on a network without faults, as a ConnectX port has them on Linux 6.8
-// (drivers/infiniband/core/sysfs.c, drivers/infiniband/hw/mlx5/counters.c).
+// The counters that stay 0 on a network without faults, as a ConnectX port has them on Linux 6.8.
 const (
 	zeroCounters = "VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery " +
 		"local_link_integrity_errors multicast_rcv_packets multicast_xmit_packets port_rcv_constraint_errors " +

@@ -196,8 +196,7 @@ func (d *device) readInstance(instance nvml.Instance) {
 
 const memoryCall = "nvmlDeviceGetMemoryInfo"
 
-// readMemory emits the memory of the GPU. Only the answer "not supported" or a total of 0 makes it a GPU without its
-// own memory, not a missing function or permission.
+// readMemory emits the GPU's memory. It has none of its own only if NVML says "not supported", or a total of 0.
 func (d *device) readMemory() {
 	m, err := d.Memory()
 	if err == nil && m.Total == 0 || nvml.CodeOf(err) == nvml.CodeNotSupported {

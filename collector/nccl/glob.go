@@ -64,8 +64,7 @@ func (g *glob) job(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// open opens a path below the fixed part without blocking, and without following links there: jobs write there, and
-// could point a name anywhere. The error is the system call's.
+// open opens a path below the fixed part without blocking or following links, as jobs write there; err is an errno.
 func (g *glob) open(path string, flags int) (fd int, err error) {
 	fd, err = openat(unix.AT_FDCWD, g.fixed, unix.O_PATH|unix.O_DIRECTORY)
 	parts := strings.Split(cmp.Or(g.relative(path), "."), "/")

@@ -119,8 +119,7 @@ func (f *tailer) directories(l *listing, g *glob) []candidate {
 	return dirs
 }
 
-// interleave orders a list so that every prefix has equally many of each owner, as far as there are (max-min fair),
-// each owner's in their order. Idle files come last.
+// interleave orders a list so that every prefix has equally many of each owner (max-min fair), idle files last.
 func interleave(list []candidate) []candidate {
 	seen := map[uint32]int{}
 	for i := range list {

@@ -140,8 +140,7 @@ func (l *locked) Read(r *collector.Reading) {
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
 	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
-		// mlx5 takes the link down and up when PFC moves to another priority, which can change the names of statistics
-		// but not their number: see ADR 3.
+		// mlx5 takes the link down when PFC moves to another priority, which changes names of statistics: see ADR 3.
 		if d := l.statistics.device; d != nil {
 			d.Forget()
 		}
@@ -152,8 +151,7 @@ func (l *locked) Read(r *collector.Reading) {
 	}
 }
 
-// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown (SPEED_UNKNOWN), as
-// 0 does for some drivers.
+// readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown, as 0 may.
 func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
 	b, err := l.speed.Read(buf[:], r.Time)
@@ -257,8 +255,7 @@ func (l *locked) identify() error {
 	return err
 }
 
-// index finds the rows of a driver's statistics. Of several names for the same series, the row's first is used; of the
-// same name twice, the first.
+// index finds the rows of a driver's statistics. Of several names for one series, the row's first is used.
 func (l *locked) index(names []string) {
 	columns := l.statistics.columns[:0]
 	for at, name := range names {

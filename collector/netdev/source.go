@@ -1,5 +1,4 @@
-// Package netdev reads the network interfaces that the rails are on, and every member of those that are bonds: the
-// kernel's files and the driver's ethtool statistics.
+// Package netdev reads the interfaces of the rails, and bonds' members: the kernel's files and ethtool statistics.
 package netdev
 
 import (

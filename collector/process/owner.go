@@ -48,8 +48,7 @@ type ownersFound struct {
 	err     error
 }
 
-// find identifies the owners of threads and processes, until deadline. One that started after its time in wanted, in
-// ticks, is another one under the same PID. It runs in a lane.
+// find identifies owners until deadline, in a lane. One that started after its time in wanted has reused the ID.
 func (b *ownerCache) find(wanted map[uint32]uint64, deadline time.Time) ownersFound {
 	out := ownersFound{holders: map[uint32]*holder{}}
 	byPID := map[int]*holder{}

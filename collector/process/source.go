@@ -1,5 +1,4 @@
-// Package process reads which processes hold which queue pairs and how much GPU memory, with their pods, and which jobs
-// hold GPU memory without RDMA.
+// Package process reads which processes hold queue pairs and GPU memory, and which jobs use GPUs without RDMA.
 package process
 
 import (
@@ -31,14 +30,12 @@ type Options struct {
 	// Kernel makes a client of the RDMA core. Nil asks the running kernel, where Sysfs is its sysfs.
 	Kernel func() Kernel
 	NVML   *nvml.Session
-	// Budget is how long a Read waits for the list of devices, and then for each device, GPUs beside them; what follows
-	// takes at most as long again. 0 means 1 s.
+	// Budget is how long a Read waits for the list of devices, and then for devices and GPUs; 0 means 1 s.
 	Budget time.Duration
 	Limit  int // most series of one row; at least 2, 0 means 256
 }
 
-// Source reports which processes hold which queue pairs on which rails and how much GPU memory, and which jobs hold GPU
-// memory and have no queue pair.
+// Source reports who holds queue pairs and GPU memory, and which jobs hold GPU memory without a queue pair.
 type Source struct {
 	opts Options
 	*table

@@ -194,8 +194,7 @@ func (t *table) addLegacyCounters(port collector.Group) {
 		"port_multicast_xmit_packets")
 }
 
-// addDeviceCounters adds the rows of the hw_counters/ that some devices have beside their ports' (EFA: commands to the
-// device).
+// addDeviceCounters adds the rows of the hw_counters/ that some devices have beside their ports' (EFA).
 func (t *table) addDeviceCounters() {
 	efa := counters{t.Group(refEFA, "device"), t.deviceWide}
 	efa.counter("device_commands_submitted_total", "Commands submitted to the device.", "submitted_cmds")

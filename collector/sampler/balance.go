@@ -16,15 +16,13 @@ type Set struct {
 	Balanced   bool    // Imbalance is known: a group of two rails or more was busy
 }
 
-// reach is the last known capacity of a rail. A rail that went down carries nothing of it, which alerts must see; one
-// that was never up may be unused on purpose.
+// reach is the last known capacity: a rail that went down carries nothing of it, one that was never up may be unused.
 type reach struct {
 	capacity float64    // bytes per second; 0 unknown
 	group    rail.Group // by the highest rate so far
 }
 
-// judge compares what rails carried in a window of seconds. A group without a busy rail is not judged: stray packets on
-// an idle node are not an imbalance.
+// judge compares what rails carried in a window of seconds, except in groups without a busy rail: stray packets.
 func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced bool) {
 	s.Known, s.Active, s.Balanced, s.Imbalance = false, 0, false, 0
 	loads, busy := make([]rail.Load, 0, len(accounts)), map[rail.Group]bool{}

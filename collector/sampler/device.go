@@ -230,8 +230,7 @@ func (d *device) addSamplesLocked(p *port, tick int64) {
 	}
 }
 
-// updateLimits reads the port's state, and the rail's limits if the state has changed and every 10 s. What cannot be
-// read is unknown; the rdma source reports the reason.
+// updateLimits reads the state, and the rail's limits if that has changed and every 10 s. What fails is unknown.
 func (d *device) updateLimits(p *port) {
 	var limits rail.Limits
 	switch state, err := p.files.State(); {

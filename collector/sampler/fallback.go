@@ -116,8 +116,7 @@ func (s *suspicion) settle(reason int, evidence condition) {
 	}
 }
 
-// tcpBusy reports whether GPUs compute, RDMA is idle and the rails carry much TCP. It is unknown if no rail counts TCP,
-// or a rail does not count RDMA.
+// tcpBusy reports whether GPUs compute, RDMA is idle and TCP is busy. It is unknown if no rail counts TCP, or RDMA.
 func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
 	var tcp, rdma, fastest float64
 	known := false

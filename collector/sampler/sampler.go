@@ -34,8 +34,7 @@ type Options struct {
 	Rails func() ([]rail.Rail, error)
 	// Interval is the time between two samples of a rail, from MinInterval to MaxInterval.
 	Interval time.Duration
-	// GPUs returns the state of the GPUs, and whether these are all that exist. It is called every second and returns
-	// in bounded time. nil means that there are no GPUs.
+	// GPUs returns the use of GPUs every second, in bounded time, and whether that is all of them; nil: there are none.
 	GPUs func() (list []collector.GPUUse, known bool)
 	// Paced is called when a device's interval changes, with how long a read takes. It must not block, and may be nil.
 	Paced func(device string, every, took time.Duration)

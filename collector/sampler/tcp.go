@@ -14,8 +14,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// tcpEvery is the time between two reads of a rail's TCP traffic, which is all that is not RDMA: on mlx5 a read makes
-// the firmware collect all statistics.
+// tcpEvery is the time between two reads of TCP traffic, for which mlx5's firmware collects all statistics.
 const tcpEvery = 5 * time.Second
 
 type tcpRate struct {
@@ -58,8 +57,7 @@ type tcpReading struct {
 	hasPhysical bool
 }
 
-// watchTCP reads the TCP traffic of all rails until ctx is done, each in its own lane: ethtool waits for a lock that
-// some drivers hold for long.
+// watchTCP reads the TCP traffic of all rails until ctx is done, in lanes: ethtool waits for a lock of the driver's.
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
 	readers := collector.NewSet(time.Second, rail.Rail.String, func(r rail.Rail) *tcpReader {

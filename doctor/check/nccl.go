@@ -122,8 +122,7 @@ func judgeIBHCA(f *facts.Facts, env facts.Env) verdict {
 		why:  "NCCL silently ignores what it does not find: the job uses fewer rails than intended."}
 }
 
-// judgeGIDIndex examines the entry on each active rail that the job may use. An entry is wrong unless it is RoCE v2
-// over routable IPv4, or IPv6 if the rail has no IPv4.
+// judgeGIDIndex finds entries on active rails of the job that are not RoCE v2 over routable IPv4, or IPv6 without it.
 func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 	text := env.Vars["NCCL_IB_GID_INDEX"]
 	index := number(text)

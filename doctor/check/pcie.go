@@ -111,8 +111,7 @@ func checkPCIeShared(f *facts.Facts, report reporter) {
 	}
 }
 
-// remoteDistance is the least distance of a NUMA node of another processor, the kernel's REMOTE_DISTANCE. Nodes within
-// one processor (sub-NUMA clustering, NPS) are at 11 to 17.
+// remoteDistance is the kernel's REMOTE_DISTANCE, of another processor. Within one (SNC, NPS) it is 11 to 17.
 const remoteDistance = 20
 
 func checkNUMA(f *facts.Facts, report reporter) {

@@ -99,8 +99,7 @@ func checkFlapping(f *facts.Facts, r *facts.Rail, report reporter) {
 			shellWord(n.Name), shellWord(cmp.Or(r.PCIAddress, r.Device)))}})
 }
 
-// minMTU is the least MTU of an interface with which any driver makes RoCE MTU 4096: that and 96 bytes of headers
-// (include/rdma/ib_addr.h, iboe_get_mtu), rounded up as usual.
+// minMTU is the least with which any driver makes RoCE MTU 4096: 96 bytes of headers (iboe_get_mtu), rounded up.
 const minMTU = 4200
 
 // bestMTU is what the MTU of a rail's interface should be: the highest of the rails of its rate, and at least minMTU.

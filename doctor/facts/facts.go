@@ -18,8 +18,7 @@ import (
 // Version is the version of the JSON form of [Facts].
 const Version = 2
 
-// Facts is what was read of one node. What could not be read is its zero value, and Unread says why. The tag max is the
-// longest list that a peer may send.
+// Facts is what was read of one node; what could not be is zero, and in Unread. The tag max bounds a peer's lists.
 type Facts struct {
 	Version int    `json:"version"` // of this form; peers with another one are not compared
 	Node    string `json:"node"`
@@ -39,8 +38,7 @@ const (
 	maxUnread   = 256
 )
 
-// Parse reads the facts of a peer. Facts of another version fail with [ErrVersion], wrapped. Texts are cleaned and
-// lists bounded; nothing else in them can be trusted.
+// Parse reads the facts of a peer, cleaned and bounded, but not to be trusted. Another version fails with [ErrVersion].
 func Parse(data []byte) (*Facts, error) {
 	const invalid = "the peer sent invalid facts: %w"
 	var form struct{ Version int }

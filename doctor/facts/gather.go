@@ -52,8 +52,7 @@ type Gatherer struct {
 	pids  sync.Map // processes whose environment is being read: one that hangs is not tried again
 }
 
-// work is what is done in one lane. It changes nothing, because nobody may wait for it any more: the function that it
-// returns writes to the facts.
+// work is what is done in one lane. The function that it returns writes to the facts, if anybody still waits.
 type work func(*reader) func(*Facts)
 
 // New returns the gatherer of this machine, or of the one whose files are at o.Sysfs and o.Procfs.

@@ -91,8 +91,7 @@ type Netdev struct {
 	Addresses []netip.Prefix `json:"addresses" max:"256"` // except link-local ones
 	Gateways  []netip.Prefix `json:"gateways" max:"256"`  // destinations that it reaches through a gateway
 
-	// The effective values of net.ipv4.conf: the larger of all's and its own
-	// (include/linux/inetdevice.h, IN_DEV_MAXCONF, IN_DEV_ORCONF).
+	// The effective values of net.ipv4.conf: the larger of all's and its own (IN_DEV_MAXCONF, IN_DEV_ORCONF).
 	ARPIgnore   *int `json:"arp_ignore"`
 	ARPAnnounce *int `json:"arp_announce"`
 	ARPFilter   *int `json:"arp_filter"`
@@ -208,8 +207,7 @@ func (f *Network) WorkingHalf(r *Rail) *Rail {
 	return nil
 }
 
-// Unused reports whether the port is not meant to be used: the second port of an adapter whose first is used, without
-// an address, that never had a link.
+// Unused reports whether the port is a used adapter's second one, without an address, that never had a link.
 func (f *Network) Unused(r *Rail) bool {
 	used, known := f.used(r)
 	return known && !used && strings.Trim(r.Board, "0:") != "" && slices.ContainsFunc(f.Rails, func(o Rail) bool {
@@ -297,8 +295,7 @@ func (n Netdev) IPv4() (list []netip.Prefix) {
 	return list
 }
 
-// BondCarriesRDMA reports whether drivers make one RDMA device of a bond of this mode
-// (drivers/net/ethernet/mellanox/mlx5/core/lag, drivers/infiniband/hw/bnxt_re).
+// BondCarriesRDMA reports whether drivers make one RDMA device of a bond of this mode (mlx5/core/lag, bnxt_re).
 func BondCarriesRDMA(mode string) bool {
 	return mode == "" || mode == "active-backup" || mode == "balance-xor" || mode == "802.3ad"
 }

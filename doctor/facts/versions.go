@@ -40,8 +40,7 @@ type componentName struct {
 	pattern   *regexp.Regexp
 }
 
-// locations are the directories of shared libraries and of Python packages. rdma-core's version is the second half of
-// libibverbs' (CMakeLists.txt, rdma_library).
+// locations are those of shared libraries and Python packages. rdma-core's version is the second half of libibverbs'.
 func locations() []location {
 	return []location{
 		{[]string{

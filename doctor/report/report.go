@@ -36,8 +36,7 @@ type Node struct {
 	Unread []string `json:"unread"`
 }
 
-// Examine judges this node, and the peer if there is one; there may be nil. Findings are in the order of the checks:
-// each node's, then those between the two.
+// Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's.
 func Examine(here, there *facts.Facts) Report {
 	r := Report{Findings: []check.Finding{}}
 	r.examine(here)

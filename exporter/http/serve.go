@@ -146,8 +146,7 @@ func listenError(err error) error {
 	return fmt.Errorf("cannot listen: %w (see --web.listen-address and --web.config.file)", err)
 }
 
-// listen opens the addresses of the flags that all exporters share, or takes the sockets of systemd. The listeners of
-// exporter-toolkit, which does the same, cannot be limited.
+// listen opens the addresses of the flags, or takes systemd's sockets: exporter-toolkit's listeners have no limits.
 func listen(flags *web.FlagConfig, logger *slog.Logger) ([]net.Listener, error) {
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
 		logger.Info("Listening on the sockets of systemd")

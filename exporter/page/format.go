@@ -131,8 +131,7 @@ const sparkHeight = 32.
 // sparkline is the path of a line and of the area below it.
 type sparkline struct{ Line, Area string }
 
-// spark draws the rates against the capacity, or against the highest of them where that is unknown. The last one is at
-// the right edge; the line is broken where a rate is unknown.
+// spark draws rates against the capacity, or the highest rate; the last one at the right, unknown ones as gaps.
 func spark(recent []float64, capacity *float64) sparkline {
 	top := 0.
 	if capacity != nil {

@@ -38,8 +38,7 @@ type Options struct {
 
 	// Read reads the sources of these names in bounded time, and lets view see the series and why sources failed.
 	Read func(sources []string, view func(series Reading, failed map[string]string))
-	// Recent appends a rail's rate in each of the last seconds, in bytes per second, and returns the current rate; NaN
-	// is unknown. ok is false when the rail is not sampled.
+	// Recent appends a rail's bytes per second in each of the last seconds, and returns the rate now; NaN is unknown.
 	Recent func(rail string, direction int, to []float64) (recent []float64, now float64, ok bool)
 	// Peers returns the peers as configured, with their last rounds; probing is false without a probe.
 	Peers func() (peers []Peer, probing bool)

@@ -204,8 +204,7 @@ func (s *Scraper) set(m *collector.Metric, v float64, labels ...string) {
 	s.table.Set(collector.Sample{Metric: m, Labels: labels, Value: v})
 }
 
-// Exposition reads all sources and returns the series in a format, compressed by gzip if asked for. Calls that
-// overlap share one result, which nobody may change.
+// Exposition reads all sources and returns the series in a format. Overlapping calls share the result: don't change it.
 func (s *Scraper) Exposition(format expfmt.Format, compressed bool) ([]byte, error) {
 	body, err, _ := s.flights.Do(fmt.Sprint(format, compressed), func() (any, error) {
 		s.mu.Lock()

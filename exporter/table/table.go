@@ -15,8 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/text"
 )
 
-// FullName returns the name under which a row is exported. The standard metrics of a process keep their names;
-// process_queue_pairs and the like are about other processes.
+// FullName returns the exported name of a row. The standard metrics of a process, of railscope's own, keep theirs.
 func FullName(m *collector.Metric) string {
 	switch m.Name {
 	case "process_cpu_seconds_total", "process_open_fds", "process_max_fds", "process_resident_memory_bytes",
@@ -99,8 +98,8 @@ func namedOutside(label string) bool {
 	return false
 }
 
-// Histograms calls each with every series of a histogram, which has the row's full name, help and labels; native is
-// whether the format has native buckets. Whoever observes the values keeps the series; a scrape does not set them.
+// Histograms calls each with every series, complete, of a histogram; native is whether the format has native buckets.
+// Whoever observes the values keeps the series.
 type Histograms func(native bool, each func(prometheus.Metric))
 
 // Begin starts a scrape of these rows, nil is all: of their series, those that it does not set are dropped at its end.

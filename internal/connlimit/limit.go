@@ -27,8 +27,7 @@ const (
 type Options struct {
 	Connections int // open at a time; an address has at most half of them
 
-	// Strangers is how many of them may be unproven; when one more comes, the oldest unproven one is closed. 0:
-	// connections need not prove themselves.
+	// Strangers is how many may be unproven; one more closes the oldest of these. 0: none has to prove itself.
 	Strangers    int
 	StrangerTime time.Duration // after which an unproven connection is closed
 
@@ -147,8 +146,7 @@ func (l *Limit) freeLocked(c *Conn) {
 	l.open = slices.DeleteFunc(l.open, func(o *Conn) bool { return o == c })
 }
 
-// addressOf returns the address to which a place is counted: an IPv4 address, or the /64 of an IPv6 address, which one
-// host is given. It is invalid for other networks.
+// addressOf returns the IPv4 address, or /64 of IPv6, to which a place is counted; invalid for other networks.
 func addressOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -172,8 +170,7 @@ type Refusals struct {
 	last  map[string]time.Time
 }
 
-// NewRefusals returns counts of 0 for the reasons. report is called when a refusal follows [Quiet] without one of its
-// reason, with the address; nil: it is not reported.
+// NewRefusals returns counts of 0. report, unless nil, is called with a reason's first refusal after [Quiet].
 func NewRefusals(report func(reason, from string), reasons ...string) *Refusals {
 	return &Refusals{report: report, reasons: reasons, count: map[string]uint64{}, last: map[string]time.Time{}}
 }

@@ -17,8 +17,7 @@ import (
 const (
 	// MaxStatistics is the most that one interface may have. An mlx5 port with 128 channels has about 5000.
 	MaxStatistics = 16384
-	// MaxAge is how long names are used without fetching them again. A changed count is noticed at once; this is for a
-	// change that keeps the count.
+	// MaxAge is how long names are used if their count does not change.
 	MaxAge = time.Minute
 )
 
@@ -191,8 +190,7 @@ func (d *Device) do(what string, req []byte) error {
 	return nil
 }
 
-// Socket sends ethtool requests to the kernel: any socket, for the interfaces of the network namespace that it was
-// opened in. Safe for concurrent use.
+// Socket sends ethtool requests, in the network namespace that it was opened in. Safe for concurrent use.
 type Socket struct{ fd int }
 
 // Open opens a socket.

@@ -1,5 +1,4 @@
-// Package gpudirect decides how RDMA adapters can reach the memory of NVIDIA GPUs, from what kernel and driver report.
-// It reads no files: callers pass the texts.
+// Package gpudirect decides, without reading files, how RDMA adapters can reach the memory of NVIDIA GPUs.
 package gpudirect
 
 import (
@@ -24,8 +23,7 @@ const (
 	NoGPU       Reason = "driver has no GPU"
 )
 
-// The oldest versions that can do dma-buf: Linux 5.12 (ib_umem_dmabuf_get in drivers/infiniband/core/umem_dmabuf.c),
-// the open kernel modules of 515.
+// The oldest versions with dma-buf: Linux 5.12 (drivers/infiniband/core/umem_dmabuf.c), open kernel modules of 515.
 const (
 	kernelMajor, kernelMinor = 5, 12
 	driverMajor              = 515
@@ -69,8 +67,7 @@ func ParseDriver(text string) (Driver, error) {
 // Modules are the kernel modules of peer memory: the driver's own, and the older one beside it.
 func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 
-// Possible reports whether kernel and driver are new enough for dma-buf, and why or why not. Either may be nil if it is
-// unknown; ok is false if the other one does not decide.
+// Possible reports whether kernel and driver, nil if unknown, are new enough for dma-buf; ok: that is decided.
 func Possible(k *Kernel, d *Driver) (possible bool, why Reason, ok bool) {
 	switch {
 	case k != nil && (k.Major < kernelMajor || k.Major == kernelMajor && k.Minor < kernelMinor):
@@ -93,8 +90,7 @@ type Machine struct {
 	Driver    *Driver
 }
 
-// Mode returns how adapters reach GPU memory, and why: peermem, which is preferred, dmabuf, none or unsupported. It is
-// empty if that is unknown.
+// Mode returns how adapters reach GPU memory, and why: peermem, dmabuf, none, unsupported; empty if unknown.
 func (m Machine) Mode() (string, Reason) {
 	possible, why, known := Possible(m.Kernel, m.Driver)
 	switch {

@@ -1,5 +1,4 @@
-// Package inventory lists the rails of a node for people and for scripts: what each one is, what it could carry, and
-// which GID a connection over it would use, with the reason.
+// Package inventory lists a node's rails for people and scripts: what each could carry, and by which GID, and why.
 package inventory
 
 import (

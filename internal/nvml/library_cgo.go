@@ -27,8 +27,7 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// NewLibrary returns the libnvidia-ml at path, or the one that the dynamic linker finds when path is empty. Nothing is
-// loaded before Open. A process has at most one of them open.
+// NewLibrary returns the libnvidia-ml at path, or the linker's if empty. A process has at most one of them open.
 func NewLibrary(path string) Library {
 	if path == "" {
 		path = defaultLibrary

@@ -168,8 +168,7 @@ type Result[T any] struct {
 	Err   error // why the GPU as a whole could not be read, an [*Error]
 }
 
-// Reader reads the GPUs for one user. Each GPU has a lane: a call that hangs costs the reader that GPU until it
-// returns, and no other. Safe for concurrent use.
+// Reader reads the GPUs for one user, each in a lane: one that hangs costs no other. Safe for concurrent use.
 type Reader[T any] struct {
 	session *Session
 	read    func(GPU) (T, error)

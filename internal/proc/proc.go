@@ -40,8 +40,7 @@ type Stat struct {
 	TTY      bool // it has a controlling terminal
 }
 
-// ReadStat reads /proc/PID/stat; of a thread it returns the thread's name and start, and the process's parent. A
-// process that is gone fails with [sysfs.ReasonVanished].
+// ReadStat reads /proc/PID/stat, also of a thread. If it is gone, the error is [sysfs.ReasonVanished].
 func ReadStat(root string, pid int) (Stat, error) {
 	st, err := read(root, pid, "stat", procfs.Proc.Stat)
 	if err != nil {

@@ -2,8 +2,7 @@ package rail
 
 import "math"
 
-// ImbalancedAbove is the imbalance above which rails count as imbalanced, in real traffic and in the probe's bursts: a
-// rail carries less than 75 % of the best one's load.
+// ImbalancedAbove is the imbalance above which rails count as imbalanced: one carries less than 75 % of the best.
 const ImbalancedAbove = 0.25
 
 // Group is a set of rails that are compared: those of one link layer and one highest rate so far, so that a port that

@@ -214,8 +214,7 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' })
 }
 
-// NaturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: digits compare as numbers, and
-// letters without case, unless the names are otherwise equal.
+// NaturalCompare orders mlx5_2 before mlx5_10 and rocep1s0f0 before roceP2p1s0f0: by number, and without case.
 func NaturalCompare(a, b string) int {
 	return cmp.Or(strings.Compare(naturalKey(a), naturalKey(b)), strings.Compare(a, b))
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options define which ports are rails and their names. By default every port that is not a virtual function is one,
-// and they are numbered.
+// Options define which ports are rails, by default all but virtual functions, and their names, by default numbers.
 type Options struct {
 	Include *regexp.Regexp    // on device names; nil includes all
 	Names   map[string]string // "device/port" or "PCI address/port" → rail name
@@ -100,8 +99,7 @@ func (f *Finder) SetOptions(opts Options) {
 	f.listed, f.examined = time.Time{}, time.Time{}
 }
 
-// Rails returns the rails that exist now, in order, and what could not be examined; both may be present. Neither rails
-// nor an error means that the machine has none.
+// Rails returns the rails that exist now, in order, and what could not be examined; neither: there are none.
 func (f *Finder) Rails() ([]Rail, error) {
 	s := f.Snapshot()
 	return s.Rails, s.Err
@@ -139,8 +137,7 @@ func (f *Finder) device(name string, kernel Kernel) device {
 	return device{sysfs: f.sysfs, dir: filepath.Join(f.class(), name), name: name, kernel: kernel}
 }
 
-// scan examines all devices, or only those that have not answered yet. A device that does not answer now stays what it
-// was, unless it was removed meanwhile.
+// scan examines all devices, or those that have not answered yet. One that does not answer stays what it was.
 func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 	before := f.devices
 	f.devices = map[string]*deviceState{}

@@ -52,8 +52,7 @@ func NewGIDTable(dir string, port int) *GIDTable {
 	return &GIDTable{dir: filepath.Join(dir, "ports", strconv.Itoa(port))}
 }
 
-// Read returns the used entries in order of index, and a [*sysfs.Error] for each entry that cannot be read. Without a
-// table, the only error wraps [ErrNoTable].
+// Read returns the used entries in order, and a [*sysfs.Error] for each that failed, or one [ErrNoTable].
 func (t *GIDTable) Read() (table []GID, errs []error) {
 	sweep := time.Since(t.swept) >= sweepEvery
 	if sweep {

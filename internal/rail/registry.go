@@ -83,8 +83,7 @@ func (m *matching) dropAmbiguousGUIDs() {
 	}
 }
 
-// match gives sightings without a record those that fit, present ones before superseded ones: a port one of them, a
-// device whose ports are unknown all of them.
+// match gives sightings records that fit, present ones first: a port one of them, a device of unknown ports all.
 func (m *matching) match(ports bool, fits func(sighting, *Record) bool) {
 	for _, superseded := range []bool{false, true} {
 		for i, s := range m.seen {

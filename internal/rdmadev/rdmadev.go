@@ -15,8 +15,7 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Finder finds device nodes and RDMA devices. The zero value finds nothing. Its functions are rdmamap's, which read the
-// running kernel's sysfs only; a test replaces them.
+// Finder finds device nodes and RDMA devices, by rdmamap, which reads the running kernel's sysfs; zero finds nothing.
 type Finder struct {
 	Sysfs       string // where answers are verified
 	CharDevices func(device string) []string

@@ -43,8 +43,7 @@ const (
 	numbers
 )
 
-// Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
-// file that a link does not have.
+// Index returns the place of a file of class/net/<netdev> for [Link.Number]; ok is false if a link lacks it.
 func Index(file string) (i int, ok bool) {
 	i = slices.Index([]string{"statistics/rx_packets", "statistics/tx_packets", "statistics/rx_bytes",
 		"statistics/tx_bytes", "statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped",

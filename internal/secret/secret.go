@@ -1,5 +1,4 @@
-// Package secret reads small files with tokens, keys and certificates. It refuses everything but regular files, so that
-// a pipe or a device cannot block the reader.
+// Package secret reads small files with tokens, keys and certificates, and never blocks on a pipe or device.
 package secret
 
 import (

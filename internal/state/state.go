@@ -225,8 +225,7 @@ func (s *Store) Set(section string, v any) {
 	}
 }
 
-// Close saves pending changes, waiting for them for at most 2 × answerTime, lets other processes write, and returns why
-// changes could not be saved.
+// Close saves changes, for at most 2 × answerTime, releases the lock, and returns why changes were not saved.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.changed != nil && !s.closed {

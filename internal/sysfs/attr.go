@@ -15,8 +15,7 @@ var ErrNone = errors.New("the device has no such value")
 // each attempt may be a firmware command, and on some adapters a kernel log line (node_exporter issue 3434).
 const RefusedFor = time.Minute
 
-// Refusal remembers that a value was refused, for [RefusedFor]. It is the policy of [Attr] for a value of several
-// files. The zero value was never refused.
+// Refusal is [Attr]'s policy for a value of several files: after a refusal, not read for [RefusedFor].
 type Refusal struct {
 	until time.Time
 }
@@ -67,8 +66,7 @@ func (a *Attr) Uint(now time.Time) (v uint64, err error) {
 	return v, At(a.Path, err)
 }
 
-// Counter is Read and [ParseCounter]. What the driver refuses, by an error or in words, is an error with
-// ReasonUnsupported once, and [ErrNone] for a while.
+// Counter is Read and [ParseCounter]. What the driver refuses is ReasonUnsupported once, then [ErrNone] for a while.
 func (a *Attr) Counter(now time.Time) (v uint64, err error) {
 	var buf [64]byte
 	b, err := a.Read(buf[:], now)

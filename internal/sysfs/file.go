@@ -24,8 +24,7 @@ type File struct {
 	id     [2]uint64 // device and inode of what was opened last
 }
 
-// Opens returns how often the file was opened. A change means that the device behind the name may be another, so that a
-// counter need not continue from its previous value.
+// Opens returns how often the file was opened: after a change, the device and its counters may be others.
 func (f *File) Opens() int { return f.opens }
 
 // open opens the file if it is not open. O_NONBLOCK is for a named pipe: it opens at once, and is then refused by type.
@@ -64,8 +63,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Read reads the file from its start into buf, which must be longer than any value. A file whose device went away and
-// came back is opened again. Errors are [*Error].
+// Read reads the file into buf, which is longer than any value, and opens a device's anew. Errors are [*Error].
 func (f *File) Read(buf []byte) ([]byte, error) { return f.readAt(buf, time.Now()) }
 
 func (f *File) readAt(buf []byte, now time.Time) ([]byte, error) {

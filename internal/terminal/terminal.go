@@ -1,5 +1,4 @@
-// Package terminal prepares text for people: cleaned, in lines that fit, and in colour. Package text does the same for
-// machines.
+// Package terminal prepares text for people: cleaned, in lines that fit, coloured; package text does for machines.
 package terminal
 
 import (
@@ -35,8 +34,7 @@ func replace(s string, with rune) string {
 	}, s)
 }
 
-// Shown reports whether a character is visible. unicode.IsPrint counts some of Unicode's default ignorable characters,
-// which are invisible letters and marks.
+// Shown reports whether a character is visible; unicode.IsPrint counts some invisible letters and marks.
 func Shown(c rune) bool {
 	return unicode.IsPrint(c) && !unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }

@@ -1,5 +1,4 @@
-// Package text cleans text from outside for machines: label values and words of a shell. Package terminal does the same
-// for people.
+// Package text cleans text for machines, label values and words of a shell; package terminal does for people.
 package text
 
 import (
