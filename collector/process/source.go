@@ -201,7 +201,7 @@ type keptSeries struct {
 }
 
 func newSeriesKeeper(row *collector.Metric) *seriesKeeper {
-	return &seriesKeeper{row: row, overflow: slices.Repeat([]string{other}, len(row.Labels)),
+	return &seriesKeeper{row: row, overflow: slices.Repeat([]string{"other"}, len(row.Labels)),
 		sums: map[string]*keptSeries{}}
 }
 

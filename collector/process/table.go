@@ -8,9 +8,6 @@ const (
 	refNVML = "nvml.h nvmlProcessInfo_v2_t usedGpuMemory; docs/process.md"
 )
 
-// other is every label of the series that sums what is over the limit.
-const other = "other"
-
 type table struct {
 	collector.Table
 	queuePairs, memory, without, age, seconds *collector.Metric

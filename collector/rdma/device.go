@@ -39,9 +39,6 @@ type port struct {
 	gidFacts   collector.Facts
 }
 
-// retryNetlink is how long hw_counters that netlink does not have are read from sysfs before netlink is tried again.
-const retryNetlink = 5 * time.Minute
-
 func (s *Source) open(k key) *port {
 	r := k.rail
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
@@ -148,7 +145,7 @@ func (p *port) readNetlink(r *collector.Reading) bool {
 	var err error
 	p.list, err = p.netlink.HWCounters(p.list[:0], p.rail.Device, p.rail.Port)
 	if err != nil || len(p.list) == 0 {
-		p.retry = r.Time.Add(retryNetlink)
+		p.retry = r.Time.Add(5 * time.Minute) // sysfs has them
 		return false
 	}
 	p.hw.close()
@@ -179,9 +176,6 @@ func (p *port) readBytes(r *collector.Reading) {
 	}
 }
 
-// maxGIDSeries is how many entries of a GID table are exported: it may have hundreds.
-const maxGIDSeries = 16
-
 // gidHistory returns the history of a rail, which is kept when the device goes.
 func (s *Source) gidHistory(rail string) *gidHistory {
 	h, _ := s.histories.LoadOrStore(rail, &gidHistory{})
@@ -198,7 +192,7 @@ func (p *port) readGIDs(r *collector.Reading) {
 		r.Fail(err)
 	}
 	r.Add(t.gids, labels, float64(len(list)))
-	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, maxGIDSeries) {
+	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, 16) { // a table may have hundreds
 		entry := []string{strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev}
 		r.Add(t.gid, slices.Concat(labels, entry), 1)
 	}

@@ -9,21 +9,6 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// A rail whose reads fail is left alone for patience, after tries at as many ticks.
-const (
-	patience = time.Second
-	tries    = 3
-)
-
-// How often a port's state is read, and after how many reads of the same state its limits: mlx5 asks its firmware.
-const (
-	stateEvery  = time.Second
-	limitsEvery = 10
-)
-
-// imprecise: a read that takes more than 1/4 of its interval is dropped, and the next sample covers both.
-const imprecise = 4
-
 // longest is the longest time that one sample may cover: the mean of a longer time hides what happened in it.
 func longest(every time.Duration) time.Duration { return max(10*every, time.Second) }
 
@@ -105,7 +90,7 @@ func (d *device) read() {
 		for _, p := range d.ports {
 			d.updateLimits(p)
 		}
-		d.nextState = d.s.after(start, stateEvery)
+		d.nextState = d.s.after(start, time.Second)
 	}
 	d.began.Store(0)
 }
@@ -161,10 +146,10 @@ func (p *port) fail(most time.Duration) (now time.Time) {
 	if p.failed++; p.failed == 1 {
 		p.since = now
 	}
-	if p.failed < tries || sysfs.Reason(p.err) == sysfs.ReasonEmpty && now.Sub(p.since) < most {
+	if p.failed < 3 || sysfs.Reason(p.err) == sysfs.ReasonEmpty && now.Sub(p.since) < most {
 		return now
 	}
-	p.notUntil = now.Add(patience)
+	p.notUntil = now.Add(time.Second)
 	for i := range p.marks {
 		p.marks[i].opens = -1 // the next reading cannot be compared with this one
 	}
@@ -213,7 +198,7 @@ func (d *device) addSamplesLocked(p *port, tick int64) {
 			continue
 		}
 		reading.ok, reading.tick = false, tick
-		if reading.took > every/imprecise {
+		if reading.took > every/4 { // its time is not known well: the next sample covers both
 			c.Dropped[droppedSlow]++
 			continue
 		}
@@ -241,7 +226,8 @@ func (d *device) updateLimits(p *port) {
 		return
 	default:
 		limits = p.files.LimitsIn(state)
-		if p.state, p.untilLimits = state, limitsEvery-1; limits.Active && limits.Rate == 0 {
+		// On mlx5 the rate costs firmware commands.
+		if p.state, p.untilLimits = state, 9; limits.Active && limits.Rate == 0 {
 			p.untilLimits = 0 // it has just come up
 		}
 	}

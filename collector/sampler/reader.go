@@ -7,11 +7,8 @@ import (
 	"time"
 )
 
-// The shared reader is replaced when it is hangAfter late; the second time within manyHang, by one for each device.
-const (
-	hangAfter = 75 * time.Millisecond
-	manyHang  = time.Second
-)
+// hangAfter is how late the shared reader is when it is replaced.
+const hangAfter = 75 * time.Millisecond
 
 // readers read all devices at their ticks. One goroutine reads all fast devices: waking one for each costs more than
 // reading. A device that hangs or is slow has its own goroutine until it is fast again.
@@ -97,7 +94,7 @@ func (rs *readers) guard() {
 		if d != nil && d.readFor() >= hangAfter/2 {
 			others := slices.DeleteFunc(slices.Clone(rs.shared.devices), func(o *device) bool { return o == d })
 			rs.shared.devices = []*device{d}
-			if time.Since(last) < manyHang {
+			if time.Since(last) < time.Second { // so that hangs do not add up
 				for _, o := range others {
 					rs.newLocked(o)
 				}

@@ -227,9 +227,6 @@ func (s *Sampler) second() {
 	}
 }
 
-// stuckAfter is how long a read may take before it counts as stuck.
-const stuckAfter = time.Second
-
 // Rail is what is known of one rail.
 type Rail struct {
 	Name, Device string
@@ -268,7 +265,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 	snap.Devices = snap.Devices[:0]
 	for _, d := range s.devices {
 		cost := *d.cost
-		if took := d.readFor(); took > stuckAfter {
+		if took := d.readFor(); took > time.Second {
 			cost.Stuck = took
 		}
 		snap.Devices = append(snap.Devices, cost)

@@ -63,9 +63,6 @@ func addressed(f *facts.Facts, match func(netip.Prefix) bool) bool {
 		slices.ContainsFunc(f.Netdevs, func(n facts.Netdev) bool { return slices.ContainsFunc(n.Addresses, match) })
 }
 
-// firstTable is the number of the first routing table of a fix, by RoCE's UDP port 4791: unlikely to be in use.
-const firstTable = 47910
-
 // checkSameSubnet checks what rails in one subnet need: each answers and asks ARP with its own address only (arp_ignore
 // or arp_filter, arp_announce), and packets from that address leave by it.
 func checkSameSubnet(f *facts.Facts, report reporter) {
@@ -106,7 +103,7 @@ func lacking(f *facts.Facts, e facts.End, i int) (lacks, fix []string) {
 	if at < 0 || f.Paths[at].Netdev == n.Name {
 		return lacks, fix
 	}
-	table := firstTable + i
+	table := 47910 + i // by RoCE's UDP port 4791: unlikely to be in use
 	return append(lacks, fmt.Sprintf("packets from %s leave by %s", from, cmp.Or(f.Paths[at].Netdev, "no interface"))),
 		append(fix, sh("ip route replace %s dev %s src %s table %v", e.Prefix.Masked(), n.Name, from, table),
 			sh("ip rule add from %s lookup %v", from, table))

@@ -111,9 +111,6 @@ func checkPCIeShared(f *facts.Facts, report reporter) {
 	}
 }
 
-// remoteDistance is the kernel's REMOTE_DISTANCE, of another processor. Within one (SNC, NPS) it is 11 to 17.
-const remoteDistance = 20
-
 func checkNUMA(f *facts.Facts, report reporter) {
 	in := map[int]*facts.Rail{} // the first in each node
 	for _, r := range f.Hardware() {
@@ -133,7 +130,8 @@ func checkNUMA(f *facts.Facts, report reporter) {
 	for _, node := range slices.Sorted(maps.Keys(far)) {
 		evidence := fmt.Sprintf("in NUMA node %d, which has no active rail", node)
 		if nearest, ok := nearestRail(f, node, in); ok {
-			if nearest.Value < remoteDistance {
+			// REMOTE_DISTANCE of the kernel: within one processor (SNC, NPS) it is 11 to 17.
+			if nearest.Value < 20 {
 				continue
 			}
 			evidence += fmt.Sprintf("; the nearest is %s in node %d, at distance %d "+

@@ -5,7 +5,7 @@
 //
 //	Reading (the series of /metrics) ┐
 //	sampler: the last two minutes    ├─ builder → Snapshot → drawing ─┬→ GET /
-//	probe: the last rounds           │   builder.go  snapshot.go  draw.go └→ stream.go → streams
+//	probe: the last rounds           │   builder.go  snapshot.go          └→ streams (stream.go)
 //	doctor: at most once a minute    ┘
 package page
 

@@ -25,14 +25,9 @@ import (
 // function that is called here, in each version that go-nvml may choose. [gonvml.Return] is an error whose SUCCESS is
 // not nil, and whose text needs nvmlErrorString, so it is compared and converted here, and never printed.
 
-const defaultLibrary = "libnvidia-ml.so.1"
-
 // NewLibrary returns the libnvidia-ml at path, or the linker's if empty. A process has at most one of them open.
 func NewLibrary(path string) Library {
-	if path == "" {
-		path = defaultLibrary
-	}
-	return &library{path: path}
+	return &library{path: cmp.Or(path, "libnvidia-ml.so.1")}
 }
 
 type library struct {
@@ -235,9 +230,6 @@ func (d *device) Processes(graphics bool) ([]Process, error) {
 	return processes, nil
 }
 
-// maxInstances bounds the answer of nvmlDeviceGetMaxMigDeviceCount: seven on every GPU so far.
-const maxInstances = 64
-
 func (d *device) Instances() ([]Instance, error) {
 	n, ret := d.handle.GetMaxMigDeviceCount()
 	if err := fail("nvmlDeviceGetMaxMigDeviceCount", ret); err != nil {
@@ -245,7 +237,7 @@ func (d *device) Instances() ([]Instance, error) {
 	}
 	var list []Instance
 	var failed error
-	for i := range min(n, maxInstances) {
+	for i := range min(n, 64) { // seven on every GPU so far
 		instance, err := d.instance(i)
 		switch {
 		case err == nil:

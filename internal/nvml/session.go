@@ -15,11 +15,6 @@ const RetryInterval = time.Minute
 // MaxGPUs bounds the answer of nvmlDeviceGetCount.
 const MaxGPUs = 128
 
-const (
-	idleTimeout    = 100 * time.Millisecond // of initialisation and shutdown, for calls that are in the library
-	releaseTimeout = time.Second            // of [Session.Release]
-)
-
 // Session is this process's use of NVML: it alone initialises the library and shuts it down. It initialises when a
 // [Reader] first reads, and again after the driver was unloaded, at most once in [RetryInterval]. A GPU has one call in
 // flight for all readers, so that one that hangs blocks one thread. No answers are cached. Safe for concurrent use.
@@ -54,7 +49,7 @@ func (s *Session) Release(d time.Duration) error {
 	until := time.Now().Add(d).UnixNano()
 	for old := s.released.Load(); old < until && !s.released.CompareAndSwap(old, until); old = s.released.Load() {
 	}
-	res := s.release.Run(releaseTimeout, []string{"release"}, func(string) error {
+	res := s.release.Run(time.Second, []string{"release"}, func(string) error {
 		s.front <- struct{}{}
 		defer func() { <-s.front }()
 		return s.shutDown()
@@ -85,7 +80,7 @@ func (s *Session) close() {
 
 // whileIdle calls fn while no call about a GPU is in the library.
 func (s *Session) whileIdle(fn func()) error {
-	timer := time.NewTimer(idleTimeout)
+	timer := time.NewTimer(100 * time.Millisecond) // for calls that are in the library
 	defer timer.Stop()
 	for _, turn := range s.turns {
 		select {

@@ -28,9 +28,6 @@ const (
 	ReasonIO          = "io"           // any other errno
 )
 
-// enotsupp is ENOTSUPP of include/linux/errno.h, which drivers return although user space has no name for it.
-const enotsupp = unix.Errno(524)
-
 // MaxFile is the most that [ReadString] reads, in bytes: a page, the kernel's limit for a sysfs attribute.
 const MaxFile = 4096
 
@@ -55,7 +52,7 @@ func Reason(err error) string {
 		return ReasonVanished
 	case unix.EACCES, unix.EPERM:
 		return ReasonPermission
-	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS, enotsupp:
+	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS, 524: // ENOTSUPP of include/linux/errno.h, which has no name here
 		return ReasonUnsupported
 	case unix.EISDIR:
 		return ReasonNotRegular

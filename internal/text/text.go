@@ -10,14 +10,11 @@ import (
 // MaxLabel is the maximum length of a label in bytes.
 const MaxLabel = 128
 
-// inLabel are the characters that labels keep.
-const inLabel = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:[]-"
-
 // Label returns s as a label value: every character outside of [A-Za-z0-9._:\[\]-], and invalid byte, becomes _, at
 // most [MaxLabel] bytes in all. It is for names that others choose and that end up in queries and terminals.
 func Label(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if strings.ContainsRune(inLabel, c) {
+		if strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:[]-", c) {
 			return c
 		}
 		return '_'
