@@ -13,13 +13,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // Link is one network interface.
 type Link struct {
-	Name      string
 	Index     int
 	Address   string // hardware address as sysfs prints it; empty if there is none or it is zero
 	OperState uint8  // RFC 2863, IF_OPER_* of include/uapi/linux/if.h
@@ -43,7 +41,8 @@ const (
 	numbers
 )
 
-// Index returns the place of a file of class/net/<netdev> for [Link.Number]; ok is false if a link lacks it.
+// Index returns the place of the number that a file of class/net/<netdev> holds, for [Link.Number]; ok is false for a
+// file that a link does not have.
 func Index(file string) (i int, ok bool) {
 	i = slices.Index([]string{"statistics/rx_packets", "statistics/tx_packets", "statistics/rx_bytes",
 		"statistics/tx_bytes", "statistics/rx_errors", "statistics/tx_errors", "statistics/rx_dropped",
@@ -59,27 +58,43 @@ func (l *Link) Number(i int) (v uint64, ok bool) { return l.numbers[i], l.has&(1
 
 // Client uses a socket in the network namespace of the thread that opens it, at the first request. The zero value is
 // ready to use. Not safe for concurrent use; a request waits for the kernel's RTNL lock, without limit.
-type Client struct{ conn *netlink.Conn }
+type Client struct {
+	fd       int // file descriptor + 1, so that the zero value is closed
+	sequence uint32
+	buf      []byte
+}
+
+func (c *Client) open() error {
+	if c.fd != 0 {
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a socket: %w", err)
+	}
+	c.fd, c.buf = fd+1, make([]byte, 32<<10)
+	timeout := unix.NsecToTimeval(time.Second.Nanoseconds()) // an answer may be lost
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return fmt.Errorf("set the timeout: %w", err)
+	}
+	return nil
+}
 
 // Close closes the socket; the next request opens it again.
 func (c *Client) Close() {
-	if c.conn != nil {
-		c.conn.Close()
-		c.conn = nil
+	if c.fd != 0 {
+		unix.Close(c.fd - 1)
+		c.fd = 0
 	}
 }
 
-const (
-	batch      = 16          // requests that are sent at once: their answers must fit into the socket's buffer
-	answerTime = time.Second // for an answer, which may be lost
-)
+// batch is how many requests are sent at once: their answers must fit into the socket's buffer.
+const batch = 16
 
 // Links returns the interfaces of the given names that exist.
-func (c *Client) Links(names []string) (links map[string]*Link, err error) {
-	if c.conn == nil {
-		c.conn, err = netlink.Dial(unix.NETLINK_ROUTE, nil)
-	}
-	links = make(map[string]*Link, len(names))
+func (c *Client) Links(names []string) (map[string]*Link, error) {
+	links := make(map[string]*Link, len(names))
+	err := c.open()
 	for some := range slices.Chunk(names, batch) {
 		if err == nil {
 			err = c.query(some, links)
@@ -93,78 +108,113 @@ func (c *Client) Links(names []string) (links map[string]*Link, err error) {
 }
 
 func (c *Client) query(names []string, links map[string]*Link) error {
-	requests := make([]netlink.Message, len(names))
-	for i, name := range names {
-		requests[i] = request(name)
+	first := c.sequence + 1
+	request := c.buf[:0]
+	for _, name := range names {
+		c.sequence++
+		request = appendRequest(request, c.sequence, name)
 	}
-	if _, err := c.conn.SendMessages(requests); err != nil {
+	if err := unix.Sendto(c.fd-1, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	if err := c.conn.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
-		return err
-	}
-	for range names {
-		answers, err := c.conn.Receive()
-		if err != nil && !errors.Is(err, unix.ENODEV) { // there is no such interface
+	for left := len(names); left > 0; {
+		n, _, err := unix.Recvfrom(c.fd-1, c.buf, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
-		for _, m := range answers {
-			link, err := decode(m)
+		for msg := c.buf[:n]; len(msg) >= unix.SizeofNlMsghdr; left-- {
+			size := int(binary.NativeEndian.Uint32(msg))
+			if size < unix.SizeofNlMsghdr || size > len(msg) {
+				return unix.EBADMSG
+			}
+			i := binary.NativeEndian.Uint32(msg[8:]) - first
+			if i >= uint32(len(names)) {
+				return unix.EBADMSG
+			}
+			link, err := decode(msg[:size])
 			if err != nil {
 				return err
 			}
-			links[link.Name] = link
+			if link != nil {
+				links[names[i]] = link
+			}
+			msg = msg[min(align(size), len(msg)):]
 		}
 	}
 	return nil
 }
 
-// request is an RTM_GETLINK for a name: struct ifinfomsg, IFLA_EXT_MASK, IFLA_IFNAME.
-func request(name string) netlink.Message {
+func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
+
+// appendRequest appends an RTM_GETLINK for a name: struct nlmsghdr, struct ifinfomsg, IFLA_EXT_MASK, IFLA_IFNAME.
+func appendRequest(b []byte, sequence uint32, name string) []byte {
 	const skipFamilyStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS: those of IPv6
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(unix.IFLA_EXT_MASK, skipFamilyStatistics)
-	ae.String(unix.IFLA_IFNAME, name)
-	attributes, _ := ae.Encode() // fails only for more than 64 KiB
-	return netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request},
-		Data: append(make([]byte, unix.SizeofIfInfomsg), attributes...)} // the name selects the interface
+	ne := binary.NativeEndian
+	attr := 4 + len(name) + 1
+	b = ne.AppendUint32(b, uint32(unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8+align(attr)))
+	b = ne.AppendUint16(b, unix.RTM_GETLINK)
+	b = ne.AppendUint16(b, unix.NLM_F_REQUEST)
+	b = ne.AppendUint32(b, sequence)
+	b = append(b, make([]byte, 4+unix.SizeofIfInfomsg)...) // no sender; the interface is named below
+	b = ne.AppendUint32(ne.AppendUint16(ne.AppendUint16(b, 8), unix.IFLA_EXT_MASK), skipFamilyStatistics)
+	b = ne.AppendUint16(ne.AppendUint16(b, uint16(attr)), unix.IFLA_IFNAME)
+	b = append(b, name...)
+	return append(b, make([]byte, 1+align(attr)-attr)...)
 }
 
-func decode(m netlink.Message) (*Link, error) {
-	if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+// decode returns the link in an answer, nil if there is no such interface.
+func decode(msg []byte) (*Link, error) {
+	const head = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
+	ne := binary.NativeEndian
+	switch kind := ne.Uint16(msg[4:]); {
+	case kind == unix.NLMSG_ERROR && len(msg) >= unix.SizeofNlMsghdr+4:
+		errno := unix.Errno(-int32(ne.Uint32(msg[unix.SizeofNlMsghdr:])))
+		if errno == unix.ENODEV {
+			return nil, nil
+		}
+		return nil, errno
+	case kind != unix.RTM_NEWLINK || len(msg) < head:
 		return nil, unix.EBADMSG
 	}
-	l := &Link{Index: int(int32(binary.NativeEndian.Uint32(m.Data[4:])))}
-	ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return nil, err
+	l := &Link{Index: int(int32(ne.Uint32(msg[unix.SizeofNlMsghdr+4:])))}
+	for b := msg[head:]; len(b) >= 4; {
+		size := int(ne.Uint16(b))
+		if size < 4 || size > len(b) {
+			return nil, unix.EBADMSG
+		}
+		l.setAttribute(int(ne.Uint16(b[2:])), b[4:size])
+		b = b[min(align(size), len(b)):]
 	}
-	for ad.Next() {
-		l.setAttribute(ad)
-	}
-	return l, ad.Err()
+	return l, nil
 }
 
-func (l *Link) setAttribute(ad *netlink.AttributeDecoder) {
-	switch ad.Type() {
-	case unix.IFLA_IFNAME:
-		l.Name = ad.String()
+func (l *Link) setAttribute(kind int, data []byte) {
+	number := func(i int) {
+		if len(data) == 4 {
+			l.set(i, uint64(binary.NativeEndian.Uint32(data)))
+		}
+	}
+	switch kind {
 	case unix.IFLA_ADDRESS:
-		if address := ad.Bytes(); len(bytes.Trim(address, "\x00")) > 0 {
-			l.Address = net.HardwareAddr(address).String()
+		if len(bytes.Trim(data, "\x00")) > 0 {
+			l.Address = net.HardwareAddr(data).String()
 		}
 	case unix.IFLA_OPERSTATE:
-		l.OperState = ad.Uint8()
+		if len(data) == 1 {
+			l.OperState = data[0]
+		}
 	case unix.IFLA_MTU:
-		l.set(mtu, uint64(ad.Uint32()))
+		number(mtu)
 	case unix.IFLA_CARRIER_CHANGES:
-		l.set(carrierChanges, uint64(ad.Uint32()))
+		number(carrierChanges)
 	case unix.IFLA_CARRIER_UP_COUNT:
-		l.set(carrierUp, uint64(ad.Uint32()))
+		number(carrierUp)
 	case unix.IFLA_CARRIER_DOWN_COUNT:
-		l.set(carrierDown, uint64(ad.Uint32()))
+		number(carrierDown)
 	case unix.IFLA_STATS64:
-		data := ad.Bytes()
 		for i := range min(mtu, len(data)/8) {
 			l.set(i, binary.NativeEndian.Uint64(data[8*i:]))
 		}
