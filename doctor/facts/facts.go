@@ -113,3 +113,140 @@ func clip(s string, most int) string {
 	s = terminal.PlainName(s[:min(len(s), most)])
 	return strings.ToValidUTF8(s[:min(len(s), most)], "") // an invalid byte has become three
 }
+
+// System is what was read of the system around the rails.
+type System struct {
+	Memlock   Memlock     `json:"memlock"`
+	Devices   Devices     `json:"devices"`
+	Verbs     Verbs       `json:"verbs"`
+	Versions  []Installed `json:"versions" max:"128"`
+	GPUDirect GPUDirect   `json:"gpudirect"`
+	QoS       []QoS       `json:"qos" max:"128"`
+	Jobs      Jobs        `json:"jobs"`
+}
+
+// maxPorts bounds the rails whose system is examined, so that facts stay far below a megabyte.
+const maxPorts = 128
+
+// Memlock is how much memory this process may lock. ibv_reg_mr counts against RLIMIT_MEMLOCK unless the process has
+// CAP_IPC_LOCK in the first user namespace (ib_umem_get in drivers/infiniband/core/umem.c).
+type Memlock struct {
+	Known  bool   `json:"known"`
+	Soft   uint64 `json:"soft"`   // bytes; [proc.Unlimited] for no limit
+	Hard   uint64 `json:"hard"`   // bytes, likewise
+	Exempt bool   `json:"exempt"` // has CAP_IPC_LOCK where it counts
+}
+
+// Devices is what this process can open of the RDMA devices.
+type Devices struct {
+	Known   bool     `json:"known"`           // sysfs shows whether ib_uverbs is loaded
+	Class   bool     `json:"class"`           // ib_uverbs is loaded: /sys/class/infiniband_verbs exists
+	Uverbs  []Uverbs `json:"uverbs"`          // one for each device of a rail
+	RDMACM  bool     `json:"rdma_cm"`         // /dev/infiniband/rdma_cm exists
+	NodeDir bool     `json:"dev"`             // /dev exists
+	Nodes   []string `json:"nodes,omitempty"` // device nodes that a container needs for all rails; empty unknown
+}
+
+// Uverbs is the device node of one RDMA device.
+type Uverbs struct {
+	Device string `json:"device"` // for example mlx5_0
+	Node   string `json:"node"`   // for example /dev/infiniband/uverbs0
+	State  string `json:"state"`  // one of the Uverbs constants
+	Mode   string `json:"mode"`   // permissions and owner, if it exists
+	Err    string `json:"error"`  // of opening it
+}
+
+// Results of opening a device node.
+const (
+	UverbsGood    = "good"    // it opened, or was not tried
+	UverbsMissing = "missing" // it does not exist
+	UverbsDenied  = "denied"  // EACCES: its permissions
+	UverbsRules   = "rules"   // EPERM: device rules of a control group
+	UverbsOther   = "other"   // anything else, see Err
+)
+
+// Verbs is what libibverbs would find on this process's file system.
+type Verbs struct {
+	Known     bool       `json:"known"`     // a library directory exists
+	Library   string     `json:"library"`   // path of libibverbs.so.1; empty: none
+	Providers []Provider `json:"providers"` // one for each provider that rails need
+}
+
+// Provider is libibverbs' part for one family of devices.
+type Provider struct {
+	Name    string `json:"name"`
+	Library string `json:"library"` // path of lib<name>-rdmav<N>.so; empty: none
+	Config  string `json:"config"`  // path of the file in /etc/libibverbs.d that names it; empty: none
+}
+
+// Installed is one version that is installed or running. A node may have several of one component.
+type Installed struct {
+	Component string `json:"component"`
+	Of        string `json:"of"` // adapter type or driver: only versions of the same are compared
+	Version   string `json:"version"`
+	Where     string `json:"where"` // the file that shows it
+}
+
+// GPUDirect is how adapters reach the memory of NVIDIA GPUs.
+type GPUDirect struct {
+	GPUs   int    `json:"gpus"`   // known to the NVIDIA driver
+	Model  string `json:"model"`  // of the first
+	Module string `json:"module"` // the peer memory module that is loaded; empty: none
+	Mode   string `json:"mode"`   // peermem, dmabuf, none or unsupported; empty unknown
+	Reason string `json:"reason"`
+	Driver string `json:"driver"` // version
+	Kernel string `json:"kernel"`
+}
+
+// QoS is how one rail is configured for lossless traffic and congestion control.
+type QoS struct {
+	Device   string    `json:"device"`
+	Port     int       `json:"port"`
+	Settings []Setting `json:"settings" max:"64"` // those that could be read
+}
+
+// Setting is one setting as text: two rails agree if their texts are equal.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Where string `json:"where"`
+}
+
+// Jobs is what processes set that decides how NCCL and UCX connect, and what exists of what it names.
+type Jobs struct {
+	Envs        []Env             `json:"envs"`
+	Devices     []RDMAPort        `json:"devices"`              // all RDMA ports of this network namespace
+	Netdevs     []string          `json:"netdevs"`              // existing interfaces that an environment names
+	RDMANames   map[string]string `json:"rdma_names,omitempty"` // UCX's names of their RDMA ports, for example mlx5_0:1
+	Read        int               `json:"looked"`               // processes whose environment was read
+	Conclusions []Conclusion      `json:"conclusions"`          // only in a peer's facts, which have only Read beside it
+}
+
+// Conclusion is what a node reports to peers about its processes: which check found them wrong, and how many.
+type Conclusion struct {
+	Check     string `json:"check"`
+	Severity  string `json:"severity"`
+	Processes int    `json:"processes"`
+	Files     int    `json:"files"` // configuration files that set the variable for every job
+}
+
+// Env is one environment and who has it. Only the variables that the checks examine are kept.
+type Env struct {
+	Vars      map[string]string `json:"vars"`
+	File      string            `json:"file,omitempty"`      // a configuration file instead of processes
+	Foreign   bool              `json:"foreign,omitempty"`   // in another network namespace, with other devices
+	Count     int               `json:"count"`               // processes that have it
+	Processes []Process         `json:"processes,omitempty"` // some of them
+}
+
+// Process is one process.
+type Process struct {
+	PID  int    `json:"pid"`
+	Comm string `json:"comm"`
+}
+
+// RDMAPort is a port of an RDMA device.
+type RDMAPort struct {
+	Device string `json:"device"`
+	Port   int    `json:"port"`
+}
