@@ -81,7 +81,7 @@ func (report reporter) about(subject string) reporter {
 
 // Checks are all checks of one node, in the order of their findings.
 func Checks() []Check {
-	return append([]Check{
+	list := []Check{
 		{"no_rails", Fault, "no rail: no RDMA in the kernel, no RDMA device, or every port excluded", checkNoRails},
 		{"netdev_down", Fault, "the rail's interface is administratively down", eachRail(checkNetdevDown)},
 		{"port_down", Fault, "the rail's port is not ACTIVE although its interface is up", eachRail(checkPortDown)},
@@ -121,12 +121,16 @@ func Checks() []Check {
 		{"pfc", Warning, "rails of one kind differ in PFC, trust or global pause", checkQoS(qosPFC)},
 		{"dcqcn", Warning, "rails of one kind differ in DCQCN priorities or parameters", checkQoS(qosDCQCN)},
 		{"traffic_class", Warning, "rails of one kind differ in traffic class", checkQoS(qosClass)},
-	}, jobTable()...)
+	}
+	for _, c := range jobChecks() {
+		list = append(list, Check{c.id, "", c.about, c.run})
+	}
+	return list
 }
 
 // PeerChecks are all checks of a pair.
 func PeerChecks() []PeerCheck {
-	return append([]PeerCheck{
+	list := []PeerCheck{
 		{"peer_rails", Warning, "the nodes have different numbers of rails", checkPeerRails},
 		{"peer_link_layer", Fault, "rails of one name are Ethernet on one node and InfiniBand on the other",
 			eachPair(checkPeerLinkLayer)},
@@ -137,7 +141,11 @@ func PeerChecks() []PeerCheck {
 		{"peer_pfc", Warning, "PFC, trust or global pause differ from the peer's", comparePeerQoS(qosPFC)},
 		{"peer_dcqcn", Warning, "DCQCN differs from the peer's", comparePeerQoS(qosDCQCN)},
 		{"peer_traffic_class", Warning, "the traffic class of rails differs from the peer's", comparePeerQoS(qosClass)},
-	}, versionTable()...)
+	}
+	for _, c := range components() {
+		list = append(list, PeerCheck{"peer_" + c.id, Warning, c.about, c.compare})
+	}
+	return list
 }
 
 // eachRail is a check of each rail that is meant to be used.

@@ -35,13 +35,6 @@ func jobChecks() []jobCheck {
 	}
 }
 
-func jobTable() (list []Check) {
-	for _, c := range jobChecks() {
-		list = append(list, Check{c.id, "", c.about, c.run})
-	}
-	return list
-}
-
 type jobGroup struct {
 	verdict   verdict
 	value     string

@@ -200,13 +200,6 @@ func components() []component {
 	}
 }
 
-func versionTable() (list []PeerCheck) {
-	for _, c := range components() {
-		list = append(list, PeerCheck{"peer_" + c.id, Warning, c.about, c.compare})
-	}
-	return list
-}
-
 // compare finds what has another version here than there. What one side lacks, or does not show, is not compared.
 func (c component) compare(here, there *facts.Facts, report reporter) {
 	ours, theirs := c.versions(here), c.versions(there)

@@ -33,9 +33,12 @@ func New(root string) Finder {
 // Nodes returns the device nodes that a program needs to use the devices, in order: uverbs of each, and rdma_cm. umad
 // and issm are left out: only subnet managers and their diagnostics open them, and need privileges.
 func (f Finder) Nodes(devices ...string) []string {
+	if f.CharDevices == nil {
+		return nil
+	}
 	var nodes []string
 	for _, device := range devices {
-		for _, node := range f.charDevices(device) {
+		for _, node := range safely(func() []string { return f.CharDevices(device) }) {
 			if f.belongs(node, device) {
 				nodes = append(nodes, node)
 			}
@@ -57,12 +60,10 @@ func Flags(nodes []string) string {
 	return strings.Join(words, " ")
 }
 
-func (f Finder) charDevices(device string) []string {
-	if f.CharDevices == nil {
-		return nil
-	}
-	defer func() { _ = recover() }() // of the library: no nodes
-	return f.CharDevices(device)
+// safely calls the library, which may panic: then there is no result.
+func safely[T any](call func() T) (result T) {
+	defer func() { _ = recover() }()
+	return call()
 }
 
 // belongs reports whether a node is rdma_cm's, or the uverbs node of exactly this device.
@@ -74,8 +75,12 @@ func (f Finder) belongs(node, device string) bool {
 
 // Port returns an interface's RDMA port as UCX names it, such as mlx5_0:1; false if it has none or it is uncertain.
 func (f Finder) Port(netdev string) (name string, ok bool) {
-	device := f.deviceOf(netdev)
-	if device == "" {
+	if f.DeviceOf == nil {
+		return "", false
+	}
+	var err error
+	device := safely(func() (device string) { device, err = f.DeviceOf(netdev); return device })
+	if device == "" || err != nil {
 		return "", false
 	}
 	dir := filepath.Join(f.Sysfs, "class/infiniband", device)
@@ -90,18 +95,6 @@ func (f Finder) Port(netdev string) (name string, ok bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s:%s", device, own[0].Name), true
-}
-
-func (f Finder) deviceOf(netdev string) string {
-	if f.DeviceOf == nil {
-		return ""
-	}
-	defer func() { _ = recover() }() // of the library: no device
-	device, err := f.DeviceOf(netdev)
-	if err != nil {
-		return ""
-	}
-	return device
 }
 
 // hasGIDOn reports whether a GID of the port belongs to the interface.
