@@ -133,16 +133,11 @@ func (s *Sampler) Run(ctx context.Context) {
 
 // every calls fn now and in each period until ctx is done. A call that takes longer than a period delays the next.
 func (s *Sampler) every(ctx context.Context, period time.Duration, fn func()) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	alarm := s.opts.Alarm()
+	stop := context.AfterFunc(ctx, alarm.Close)
+	defer stop()
+	for alarm.Set(0); alarm.Wait(); alarm.Set(time.Until(s.after(time.Now(), period))) {
 		fn()
-		timer.Reset(time.Until(s.after(time.Now(), period)))
 	}
 }
 
