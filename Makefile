@@ -36,7 +36,7 @@ test: deps ## vet, and every test under the race detector
 	go vet -tags lab ./...
 	go test -race ./...
 
-upgrade-test: deps ## test a rolling upgrade from protocol 1
+upgrade-test: deps ## test a rolling upgrade from protocol 2
 	go vet -tags upgrade ./cmd/railscope
 	go test -count=1 -tags upgrade -run TestRollingUpgrade ./cmd/railscope
 

@@ -67,7 +67,7 @@ func probeNow() []*panel {
 func probeGoodput() []*panel {
 	return []*panel{
 		timeseries("Goodput and expected goodput", docFigures,
-			"To the worst peer, all rails at once: work stealing and equal parts, against the expected goodput "+
+			"To the worst peer, all rails at once: each rail what it can, and equal parts, against the expected goodput "+
 				"(dashed). Stealing well below it: a rail is slow or shared. Equal parts below stealing: one rail "+
 				"is slower than the others.").size(12, 9).
 			query(`8 * min by (instance) (sum by (instance, peer) `+
@@ -90,7 +90,7 @@ func probeGoodput() []*panel {
 				perRail("expected")).
 			unit("bps").from(0).lowest().style(".* expected · .*", dashed()...),
 		timeseries("Each rail with all others", docFigures,
-			"To the worst peer: the rail's part of the last work-stealing burst, against the expected rate "+
+			"To the worst peer: the rail's part of the last striped burst, against the expected rate "+
 				"(dashed). Good alone but slow here: the rails share a PCIe link, switch or CPU.").size(12, 9).
 			query(`8 * min by (instance, rail) (railscope_probe_rail_goodput_bytes_per_second{<path>, `+
 				`mode="stealing"})`, perRail("")).
@@ -129,7 +129,7 @@ func probeLatencyOfRails() []*panel {
 func probeBalance() []*panel {
 	return []*panel{
 		timeseries("Imbalance and finish skew", docFigures,
-			"Imbalance: 1 − the smallest share, by capacity. Skew (equal parts): 1 − rate of the slowest rail ÷ "+
+			"Imbalance: 1 − the smallest share, by capacity. Skew: 1 − rate of the slowest rail ÷ "+
 				"rate of the fastest.").
 			query(`max by (instance, peer) (railscope_probe_imbalance_ratio{<peer>})`, "imbalance · "+perPeer).
 			query(`max by (instance, peer) (railscope_probe_finish_skew_ratio{<peer>})`, "skew · "+perPeer).

@@ -138,8 +138,8 @@ func TestRailRate(t *testing.T) {
 	}
 }
 
-// TestBudgetStretches: with more peers than the budget has time for, rounds are as far apart as its pace says. Then none
-// of them is refused for long, although full rounds reserve more than others.
+// TestBudgetStretches: with more peers than the budget has time for, rounds are as far apart as its pace says. Then
+// none of them is refused for long, although full rounds reserve more than others.
 func TestBudgetStretches(t *testing.T) {
 	const (
 		interval  = time.Minute

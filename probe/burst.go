@@ -233,5 +233,5 @@ func flow(done worker.BurstDone, i int) *Flow {
 	if b.Failure != nil || b.Disturbed || b.Rate() == 0 {
 		return nil
 	}
-	return &Flow{Bytes: b.Measured, Active: b.Last - b.First}
+	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes}
 }

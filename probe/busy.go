@@ -50,7 +50,8 @@ type delta struct {
 	period     time.Duration // as much traffic from before the first reading may be counted
 }
 
-// trafficBetween returns what a rail's function carried. ok is false if it was not read, or its counters went backwards.
+// trafficBetween returns what a rail's function carried. ok is false if it was not read, or its counters went
+// backwards.
 func trafficBetween(before, after map[string]rail.Traffic, name string) (d delta, ok bool) {
 	b, okB := before[name]
 	a, okA := after[name]
@@ -146,8 +147,8 @@ func (d delta) late(payload int64) float64 {
 }
 
 // busy returns a failure if a rail carries more than the part above of its capacity: over the last seconds, where these
-// are known, else over a moment in which it is watched, twice the period of its counters, but at most maxBusyWindow. A rail
-// of unknown capacity is never busy.
+// are known, else over a moment in which it is watched, twice the period of its counters, but at most maxBusyWindow. A
+// rail of unknown capacity is never busy.
 func (n *Node) busy(ctx context.Context, rails []localRail, above float64) *failure.Failure {
 	var unknown []localRail
 	sum := 0.0
@@ -277,7 +278,8 @@ func (m *recentTransfers) idle() time.Duration {
 	return time.Since(m.list[len(m.list)-1].ended)
 }
 
-// uncounted is how many bytes counters may include that cover so much time, or not have counted yet if they are as late.
+// uncounted is how many bytes counters may include that cover so much time, or not have counted yet if they are as
+// late.
 func (m *recentTransfers) uncounted(within time.Duration) (sum int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -156,8 +156,8 @@ func TestSettledTraffic(t *testing.T) {
 	}
 }
 
-// TestBusyRecently: where the traffic of the last seconds is known, it decides at once: that of the function and that of
-// the physical port, without the probe's own.
+// TestBusyRecently: where the traffic of the last seconds is known, it decides at once: that of the function and that
+// of the physical port, without the probe's own.
 func TestBusyRecently(t *testing.T) {
 	const gb = 1e9
 	rates := func(receive, transmit float64) [2]float64 { return [2]float64{receive, transmit} }
@@ -169,7 +169,8 @@ func TestBusyRecently(t *testing.T) {
 	}{
 		{why: "idle"},
 		{why: "a little", mean: rail.MeanTraffic{Rate: rates(1.9*gb, 1.9*gb)}},
-		{why: "RDMA of this function", mean: rail.MeanTraffic{Rate: rates(0, 2.1*gb)}, says: "21 % of its capacity going out"},
+		{why: "RDMA of this function", mean: rail.MeanTraffic{Rate: rates(0, 2.1*gb)},
+			says: "21 % of its capacity going out"},
 		{why: "TCP, or a virtual function", mean: rail.MeanTraffic{Port: rates(5*gb, 0), Physical: true},
 			says: "25 % of its capacity going in"},
 		{why: "both functions of the port, a little", mean: rail.MeanTraffic{Rate: rates(1.9*gb, 0), Port: rates(3.9*gb, 0),

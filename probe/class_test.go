@@ -18,7 +18,8 @@ func TestClass(t *testing.T) {
 		{Auto, Auto, jobs},
 		{104, 0, Class{TrafficClass: 104, Source: "configured"}},
 		{0, Auto, Class{ServiceLevel: 3, Source: "configured; service level: UCX_IB_SL of python (PID 7)"}},
-		{Auto, 1, Class{TrafficClass: 106, ServiceLevel: 1, Source: "UCX_IB_SL of python (PID 7); service level: configured"}},
+		{Auto, 1,
+			Class{TrafficClass: 106, ServiceLevel: 1, Source: "UCX_IB_SL of python (PID 7); service level: configured"}},
 	} {
 		if got := n.class(t.Context(), Options{TrafficClass: c.tc, ServiceLevel: c.sl}); got != c.want {
 			t.Errorf("traffic class %d, service level %d: %+v, want %+v", c.tc, c.sl, got, c.want)

@@ -148,12 +148,14 @@ func TestDirectorySelf(t *testing.T) {
 		learned      string
 		want         []string
 	}{
-		{"all addresses", ":10092", []string{"10.0.0.1:10092", other, "127.0.0.1:10092"}, "", []string{other}},
+		{"all addresses", ":10092", []string{"10.0.0.1:10092", other}, "", []string{other}},
+		{"the loopback address", ":10092", []string{"127.0.0.1:10092", other}, "", []string{other}},
 		{"IPv6 that listens for IPv4", "[::]:10092", []string{"10.0.0.1:10092", other}, "", []string{other}},
 		{"another port", ":10092", []string{"10.0.0.1:10092", "10.0.0.1:7000", other}, "",
 			[]string{"10.0.0.1:7000", other}},
 		{"one of its addresses", "10.0.0.1:10092", []string{"10.0.0.1:10092", "127.0.0.1:10092"}, "",
 			[]string{"127.0.0.1:10092"}},
+		{"nobody else", ":10092", []string{"10.0.0.1:10092"}, "", nil},
 		{"its name", ":10092", []string{"self:10092", "self:7000", other}, "", []string{"self:7000", other}},
 		{"a translated address", ":10092", []string{"192.0.2.1:10092", other}, "192.0.2.1:10092", []string{other}},
 		{"it answers nobody", "", []string{"10.0.0.1:10092", other}, "", []string{"10.0.0.1:10092", other}},
@@ -162,14 +164,17 @@ func TestDirectorySelf(t *testing.T) {
 		d.opts.Listen = tc.listen
 		d.sources = []*source{{lookup: func(context.Context) ([]string, error) { return tc.list, nil }}}
 		d.setSelf(tc.learned)
-		var got []string
-		for _, m := range d.refresh(t.Context()) {
-			got = append(got, m.address)
-		}
-		slices.Sort(got)
 		slices.Sort(tc.want)
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s: %s", tc.name, diff)
+		for _, addresses := range []func() (map[string][]netip.Prefix, error){d.node.opts.Addresses,
+			func() (map[string][]netip.Prefix, error) { return nil, nil }} { // then the interface has none for a moment
+			d.node.opts.Addresses = addresses
+			var got []string
+			for _, m := range d.refresh(t.Context()) {
+				got = append(got, m.address)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: %s", tc.name, diff)
+			}
 		}
 		if n := d.Stats()[0].Peers; n != len(tc.want) {
 			t.Errorf("%s: %d peers in the statistics", tc.name, n)
@@ -383,7 +388,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	z.set(nil, "127.0.0.1", own)
 	p.a.opts.Lookup = z.lookup
 	opts := p.opts
-	opts.DNS, opts.Interval = []string{"peers.ns.svc:" + port}, 2*time.Second
+	opts.DNS, opts.Interval = []string{"peers.ns.svc:" + port}, 6*time.Second
 	opts.Listen = net.JoinHostPort(own, port)
 	answeringAt(t, p.a, opts, opts.Listen)
 
@@ -411,7 +416,9 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	enough := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(results["b"]) > 0 && len(results[silent]) > 0
+		return len(results["b"]) > 0 && slices.ContainsFunc(results[silent], func(r Result) bool {
+			return r.Reason == failure.PeerUnreachable // it may be skipped before, while this node asks b
+		})
 	}
 	if !within(20*time.Second, enough) {
 		t.Errorf("results of %v", results)
@@ -425,9 +432,6 @@ func TestFoundPeersAreAsked(t *testing.T) {
 		if r.Outcome != OK || r.PeerNode != "b" {
 			t.Errorf("b: %s because of %q (%s)", r.Outcome, r.Reason, r.Detail)
 		}
-	}
-	if r := results[silent]; len(r) > 0 && r[0].Reason != failure.PeerUnreachable {
-		t.Errorf("who does not answer: %s because of %q", r[0].Outcome, r[0].Reason)
 	}
 	if len(results) > 2 {
 		t.Errorf("results of %v", results)

@@ -19,8 +19,9 @@ func (r *round) fallback(ctx context.Context) error {
 		r.addFailure(err)
 		return err
 	}
-	r.res.TCP = []TCPResult{res}
-	r.res.Verified = true
+	if r.res.Verified = true; res.BytesPerSecond > 0 {
+		r.res.TCP = []TCPResult{res}
+	}
 	return nil
 }
 
@@ -35,7 +36,9 @@ func (r *round) baseline(ctx context.Context) {
 			}
 			break
 		}
-		r.res.TCP = append(r.res.TCP, res)
+		if res.BytesPerSecond > 0 {
+			r.res.TCP = append(r.res.TCP, res)
+		}
 		best = max(best, res.BytesPerSecond)
 	}
 	if best > 0 && r.res.Stealing != nil {
@@ -81,10 +84,12 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	if err != nil {
 		return res, err
 	}
-	for _, b := range done.Rails {
-		res.BytesPerSecond += b.Rate()
+	if !done.Disturbed() { // else a lane is so slow that too few writes arrived in time
+		for _, b := range done.Rails {
+			res.BytesPerSecond += b.Rate()
+		}
 	}
-	if res.BytesPerSecond == 0 {
+	if movedBytes(done) == 0 {
 		if f := paths[0].result.Failure; f != nil {
 			return res, f
 		}

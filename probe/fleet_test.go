@@ -259,8 +259,6 @@ func (n *simNode) round(ctx context.Context, r *round) Result {
 	start := time.Now()
 	r.res = Result{Peer: r.peer, Start: start, Transport: NoTransport}
 	r.session.node = n.node
-	ctx, cancel := context.WithTimeout(ctx, r.plan.Timeout)
-	defer cancel()
 	err := n.visit(ctx, r, n.fleet.at[r.peer])
 	r.free()
 	r.setOutcome(err)
@@ -310,7 +308,7 @@ func (n *simNode) visit(ctx context.Context, r *round, peer *simNode) error {
 		return denied
 	}
 	took := max(n.took, peer.took)
-	sleep(ctx, took*9/10+n.wait(took/5))
+	time.Sleep(took*9/10 + n.wait(took/5))
 	l.reported.Store(1)
 	n.mu.Lock()
 	n.used += used

@@ -68,8 +68,8 @@ func later(wait time.Duration, reason failure.Reason, format string, args ...any
 	return f
 }
 
-// grant decides, in this order: whether this node is up, whether the slot is free, whether it is too soon or the turn of
-// others, whether the request is too large, whether budget is left, and whether others use the rails.
+// grant decides, in this order: whether this node is up, whether the slot is free, whether it is too soon or the turn
+// of others, whether the request is too large, whether budget is left, and whether others use the rails.
 func (r *Responder) grant(ctx context.Context, ask leaseRequest, from netip.Addr) (*lease, *failure.Failure) {
 	if ask.Instance == r.node.instance {
 		return nil, deny(failure.Self, "the peer is this node")
@@ -112,10 +112,9 @@ func (r *Responder) startLease(ctx context.Context, ask leaseRequest, from netip
 	if limit := r.node.answerBudget.maxLease(); use.time > limit {
 		return nil, tooMuch(use.time, limit)
 	}
-	if len(rails) == 0 {
+	if use.free = len(rails) == 0; use.free {
 		use.time = 0
-	}
-	if wait, ok := r.node.answerBudget.reserve(use.time); !ok {
+	} else if wait, ok := r.node.answerBudget.reserve(use.time); !ok {
 		return nil, budgetFailure("the peer's", use.time, wait)
 	}
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
@@ -148,8 +147,8 @@ func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<
 // tooMuch refuses a lease of more time than one may have, and says how to change that.
 func tooMuch(need, limit time.Duration) *failure.Failure {
 	share := math.Ceil(1000*need.Seconds()*leasesPerHour/time.Hour.Seconds()) / 1000
-	return deny(failure.Budget, "the round needs up to %v of the rails' time, and the peer grants at most %v to one lease, "+
-		"1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
+	return deny(failure.Budget, "the round needs up to %v of the rails' time, and the peer grants at most %v to one "+
+		"lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to %.1f%%",
 		need.Round(time.Microsecond), limit.Round(time.Microsecond), 100*share)
 }
 
@@ -169,7 +168,7 @@ func (r *Responder) runLease(l *lease, g *guard) {
 	l.close()
 	watching.Wait()
 	r.node.recent.add(l.written())
-	if l.time > 0 {
+	if !l.free {
 		r.node.answerBudget.settle(l.time, railTime(usage.cost(), l.rate))
 	}
 	r.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// guardInterval is how often rails are read during a burst or a lease, unless a reading takes longer than 1/guardShare of
-// it: on some adapters it costs firmware commands.
+// guardInterval is how often rails are read during a burst or a lease, unless a reading takes longer than 1/guardShare
+// of it: on some adapters it costs firmware commands.
 const (
 	guardInterval = 250 * time.Millisecond
 	guardShare    = 20

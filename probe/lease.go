@@ -19,7 +19,8 @@ const (
 type granted struct {
 	rate  float64       // of the rails together, in bytes per second
 	bytes int64         // what they carry in the time that was asked for
-	time  time.Duration // of each rail, reserved of the budget; 0: there are no rails
+	time  time.Duration // of each rail, reserved of the budget
+	free  bool          // there are no rails, and nothing is charged
 }
 
 // lease is the right of one peer to write to scratch memory of this node. It ends when it is released, when its holder

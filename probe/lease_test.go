@@ -420,7 +420,8 @@ func TestLeaseDenied(t *testing.T) {
 	deny("itself", failure.Self, p.b.instance, 1, "this node")
 	hour := int64(DefaultOptions().Budget.Share * 3600 * p.rate("b"))
 	deny("more than 1/8 of the budget", failure.Budget, "c", hour/8+1e6, "at most 2.25s to one lease")
-	deny("more than there is", failure.Budget, "c", int64((MaxTimeout.Seconds()-1)*p.rate("b")), "raise budget on the peer to 133")
+	deny("more than there is", failure.Budget, "c", int64((MaxTimeout.Seconds()-1)*p.rate("b")),
+		"raise budget on the peer to 133")
 	deny("longer than any round", failure.Protocol, "c", 1<<62, "malformed")
 	first.mustAcquire()
 	deny("another's", failure.Busy, "d", 1, "answering c")

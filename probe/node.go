@@ -123,8 +123,8 @@ func NewNode(opts NodeOptions) *Node {
 	return n
 }
 
-// MeanTraffic returns what a rail has carried over the last seconds, the probe's own included; ok is false if that is not
-// known. It must not block.
+// MeanTraffic returns what a rail has carried over the last seconds, the probe's own included; ok is false if that is
+// not known. It must not block.
 type MeanTraffic func(rail.Rail) (mean rail.MeanTraffic, ok bool)
 
 // UseTraffic sets what the traffic of others is judged by before each round; without it, the rails are watched for a

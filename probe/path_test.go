@@ -10,8 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // connectedAs makes one round, and returns how the queue pairs of both ends were connected in it.
@@ -50,6 +52,28 @@ func TestRoundClass(t *testing.T) {
 	again, asker2, target2 := p.connectedAs()
 	if again.Outcome != OK || !slices.Equal(asker, asker2) || !slices.Equal(target, target2) {
 		t.Errorf("first %+v and %+v, then %+v and %+v", asker, target, asker2, target2)
+	}
+}
+
+// TestPathBounds: what a peer says of its path is within bounds.
+func TestPathBounds(t *testing.T) {
+	for i := range 300 {
+		open := openRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: 1, ServiceLevel: uint8(i),
+			Rails: []openRail{{Rail: "0"}}}
+		if err := open.check(); (err == nil) != (uint8(i) <= 15) {
+			t.Errorf("service level %d: %v", uint8(i), err)
+		}
+		open = openRequest{Transport: worker.RDMA, Buffer: 4096, Depth: 1, QueuePairs: i - 1, Rails: []openRail{{Rail: "0"}}}
+		if err := open.check(); (err == nil) != (i > 1 && i-1 <= rail.MaxQueuePairs) {
+			t.Errorf("%d queue pairs: %v", i-1, err)
+		}
+		if err := checkEnd(worker.End{AckDelay: uint8(i)}, 1); (err == nil) != (uint8(i) <= 31) {
+			t.Errorf("acknowledgement delay %d: %v", uint8(i), err)
+		}
+		h := hello{Node: "a", Instance: "b", Rails: []helloRail{{Name: "0", Port: 1, Members: i - 1}}}
+		if err := h.check(); (err == nil) != (i > 0 && i-1 <= worker.MaxRails) {
+			t.Errorf("%d members: %v", i-1, err)
+		}
 	}
 }
 

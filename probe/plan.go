@@ -51,7 +51,7 @@ const (
 	burstWrites = 64 // that a burst measures at least, per rail
 	fullPackets = 4  // of the mtu step, per queue pair
 	minChunk    = transfer.Page
-	maxTCPChunk = 256 << 10
+	maxTCPChunk = 64 << 10
 	tcpWrites   = 8 // that a burst over TCP measures at least, per rail
 
 	unknownRate = 1.25e9 // bytes per second, of a rail without a known capacity

@@ -46,6 +46,7 @@ func NewProber(node *Node, opts Options, observe func(Result), events Events) *P
 	p := &Prober{node: node, opts: opts, observe: observe, events: events, peers: map[string]*peer{},
 		runRound: func(ctx context.Context, r *round) Result { return r.run(ctx) },
 		schedule: newSchedule(node.name(), opts.Interval, rand.N[time.Duration])}
+	p.schedule.pace = func() time.Duration { return node.askBudget.pace(opts.SoloEvery) }
 	p.directory = newDirectory(node, opts, p.events.Resolved)
 	p.set(nil)
 	if p.directory == nil {

@@ -243,30 +243,40 @@ func (r *round) striped(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done.Failed() {
+		if done.Failed() || r.failIdle(paths, done) {
 			continue
 		}
 		if done.Disturbed() {
-			r.disturbed = disturbed(done, paths)
+			r.disturbed = disturbed(done)
 			return nil
 		}
 		for i, p := range paths {
 			p.result.Stealing = flow(done, i)
-			p.compareCounters(before, after, done.Rails[i].Bytes)
+			p.compareCounters(before, after)
 		}
 		r.judge()
 		return nil
 	}
 }
 
-// disturbed says why a burst has no figure.
-func disturbed(done worker.BurstDone, paths []*path) *failure.Failure {
-	var gap time.Duration
+// failIdle records a failure of each path that completed too few writes to be measured, although the thread that polls
+// them ran, and reports whether there is one.
+func (r *round) failIdle(paths []*path, done worker.BurstDone) (idle bool) {
 	for i, b := range done.Rails {
-		if gap = max(gap, b.Gap); b.Measured == 0 {
-			return failure.New(failure.StageStriped, failure.Disturbed, "too few writes completed over rail %s within %v while "+
-				"all rails were at full depth: nothing can be said of the rails", paths[i].local.Name, maxBurst)
+		if b.Disturbed && b.Measured == 0 && b.Gap < r.plan.Burst {
+			idle = true
+			r.failPath(paths[i], failure.StageStriped, failure.New("", failure.Timeout,
+				"it completed %d bytes while the other rails were busy: less than 1/100 of its rate", b.Bytes))
 		}
+	}
+	return idle
+}
+
+// disturbed says why a burst has no figure.
+func disturbed(done worker.BurstDone) *failure.Failure {
+	var gap time.Duration
+	for _, b := range done.Rails {
+		gap = max(gap, b.Gap)
 	}
 	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to %v, "+
 		"longer than the queues of the adapters last, in each of %d bursts: nothing can be said of the rails; give "+
@@ -274,7 +284,7 @@ func disturbed(done worker.BurstDone, paths []*path) *failure.Failure {
 }
 
 // compareCounters compares what the port counted with what was written.
-func (p *path) compareCounters(before, after map[string]rail.Traffic, payload int64) {
+func (p *path) compareCounters(before, after map[string]rail.Traffic) {
 	d, ok := trafficBetween(before, after, p.local.Name)
 	if !ok || p.result.Stealing == nil {
 		return
@@ -283,8 +293,8 @@ func (p *path) compareCounters(before, after map[string]rail.Traffic, payload in
 	if b, a := before[p.local.Name], after[p.local.Name]; a.CountsRetransmits && a.Retransmits >= b.Retransmits {
 		p.result.Retransmits = new(a.Retransmits - b.Retransmits)
 	}
-	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && payload > 0 {
-		wire := wireBytes(payload, p.result.PathMTU, p.gid.GID.IPv4())
+	if p.result.PathMTU > 0 && p.local.LinkLayer == "Ethernet" && p.result.Stealing.Moved > 0 {
+		wire := wireBytes(p.result.Stealing.Moved, p.result.PathMTU, p.gid.GID.IPv4())
 		p.result.CounterMismatch = new(max(d.out/wire-1, 1-d.out/wire))
 	}
 }

@@ -62,7 +62,7 @@ type Result struct {
 	Failures   []Failure // all, in order; of a round by RDMA, those of single rails
 	Verified   bool      // the target found the data intact after every burst
 
-	Class Class        // of RDMA packets
+	Class Class        // of RDMA packets; without a source: no rail
 	Rails []RailResult // in order of this node's rails, also failed ones
 
 	Stealing *float64 // sum of the rails' goodput in the striped burst, bytes per second: each takes what it can
@@ -120,6 +120,7 @@ type RailResult struct {
 type Flow struct {
 	Bytes  int64         // payload, from one completion to another with all rails at full depth
 	Active time.Duration // between these two, CLOCK_MONOTONIC
+	Moved  int64         // payload of the whole burst, repeats included
 }
 
 // BytesPerSecond is the flow's goodput while it was active.
@@ -200,7 +201,7 @@ func (r Result) Imbalanced() bool {
 }
 
 // Shortfalls are where goodput was below MinOfExpected of what was expected: of all rails together first, then of each
-// rail. A rail is judged by the better of its solo and its part of the stealing burst: what it can do is judged, and
+// rail. A rail is judged by the better of its solo and its part of the striped burst: what it can do is judged, and
 // what it lost to others shows in the sum.
 func (r Result) Shortfalls() []Shortfall {
 	if r.Transport != RDMA || r.MinOfExpected <= 0 {

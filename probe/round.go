@@ -93,7 +93,9 @@ func (r *round) exchangeHello(ctx context.Context) error {
 	}
 	r.makePaths()
 	r.plan.QueuePairs = queuePairs(r.plan.QueuePairs, r.paths)
-	r.res.Class = r.node.class(ctx, r.plan.Options)
+	if len(r.rails) > 0 {
+		r.res.Class = r.node.class(ctx, r.plan.Options)
+	}
 	r.res.Mismatches = mismatches(r.node.versions(), r.remote.Versions, r.paths)
 	return nil
 }

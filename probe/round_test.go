@@ -180,7 +180,7 @@ func TestRoundOfOneRail(t *testing.T) {
 	}{
 		{"down", func(d *fakeverbs.Device) { d.Down = true }, failure.StageOpen, failure.PortDown},
 		{"blocked", func(d *fakeverbs.Device) { d.Blocked = true }, failure.StageReach, failure.RetryExceeded},
-		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 45 << 20 }, failure.StageStriped,
+		{"breaks in the middle", func(d *fakeverbs.Device) { d.DropAfter = 20 << 20 }, failure.StageStriped,
 			failure.RetryExceeded},
 	} {
 		t.Run(tc.why, func(t *testing.T) {

@@ -12,6 +12,9 @@ import (
 const (
 	retryLeast, retryMost = time.Second, 5 * time.Second // before a round that was denied is tried again
 
+	// maxPace is the longest time that the cycle leaves for one round.
+	maxPace = 24 * time.Hour
+
 	// assumedRound is the duration of a round before any was measured.
 	assumedRound = 250 * time.Millisecond
 	// maxLoad is the most of a node's time that its rounds and answers may take before the cycle is made longer.
@@ -24,6 +27,7 @@ type schedule struct {
 	self     string // name of this node
 	interval time.Duration
 	random   func(n time.Duration) time.Duration // in [0, n)
+	pace     func() time.Duration                // between two rounds that the budget allows; nil: any
 
 	turns map[string]*turn // by address
 	took  time.Duration    // mean duration of the last rounds that moved bytes
@@ -58,12 +62,15 @@ func (s *schedule) set(peers []string, now time.Time) {
 }
 
 // cycle is the time from one round with a peer to the next; 0 without peers. It is the interval, or as many of them as
-// rounds and answers need: there are about as many answers as rounds.
+// rounds and answers need, of which there are about as many, and as the budget needs.
 func (s *schedule) cycle() time.Duration {
 	if len(s.turns) == 0 {
 		return 0
 	}
 	needed := time.Duration(float64(2*len(s.turns)) * float64(s.took) / maxLoad)
+	if s.pace != nil {
+		needed = max(needed, time.Duration(len(s.turns))*min(s.pace(), maxPace))
+	}
 	return max((needed+s.interval-1)/s.interval, 1) * s.interval
 }
 

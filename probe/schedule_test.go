@@ -14,16 +14,19 @@ func TestSchedule(t *testing.T) {
 		peers    int
 		interval time.Duration
 		took     time.Duration
+		pace     time.Duration
 		cycle    time.Duration
 	}{
-		{1, time.Second, 250 * time.Millisecond, time.Second},
-		{4, time.Minute, 4 * time.Second, time.Minute}, // the default fan-out, with slow rounds
-		{8, time.Minute, 4 * time.Second, 2 * time.Minute},
-		{100, time.Minute, time.Second, 5 * time.Minute},
-		{9999, time.Minute, time.Second, 477 * time.Minute},
+		{1, time.Second, 250 * time.Millisecond, 0, time.Second},
+		{4, time.Minute, 4 * time.Second, 7 * time.Second, time.Minute}, // the default fan-out, with slow rounds
+		{8, time.Minute, 4 * time.Second, 7 * time.Second, 2 * time.Minute},
+		{16, time.Minute, time.Second, 8190 * time.Millisecond, 3 * time.Minute}, // as the budget allows
+		{100, time.Minute, time.Second, 0, 5 * time.Minute},
+		{10000, time.Minute, time.Second, 1 << 62, 240000 * time.Hour},
+		{9999, time.Minute, time.Second, 0, 477 * time.Minute},
 	} {
 		s := newSchedule("self", tc.interval, func(time.Duration) time.Duration { return 0 })
-		s.took = tc.took
+		s.took, s.pace = tc.took, func() time.Duration { return tc.pace }
 		s.set(fleet(tc.peers), start)
 		if got := s.cycle(); got != tc.cycle {
 			t.Errorf("%d peers, rounds of %v: a cycle of %v, want %v", tc.peers, tc.took, got, tc.cycle)

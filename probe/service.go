@@ -197,7 +197,8 @@ func (s *Service) endLocked() {
 
 // Stats are counts beside the results.
 func (s *Service) Stats() Stats {
-	st := Stats{Running: s.active.Load(), BudgetSeconds: min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
+	st := Stats{Running: s.active.Load(),
+		BudgetSeconds:  min(s.node.askBudget.remaining(), s.node.answerBudget.remaining()),
 		WorkerRestarts: s.node.worker.Restarts()}
 	listener := s.listener.Load()
 	st.Up = st.Running && (listener == nil || listener.current() != nil)

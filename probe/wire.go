@@ -195,7 +195,7 @@ func (o *openRequest) check() error {
 	case o.Transport != worker.RDMA && o.Transport != worker.TCP:
 		return fmt.Errorf("transport %.40q", o.Transport)
 	case o.Depth < 1 || o.Depth > worker.MaxDepth || o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs:
-		return fmt.Errorf("%d chunks in flight over %d queue pairs", o.Depth, o.QueuePairs)
+		return fmt.Errorf("%d writes in flight over %d queue pairs", o.Depth, o.QueuePairs)
 	case o.ServiceLevel > 15:
 		return fmt.Errorf("service level %d: must be 0 to 15", o.ServiceLevel)
 	case len(o.Rails) == 0 || len(o.Rails) > worker.MaxRails:

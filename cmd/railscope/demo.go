@@ -147,9 +147,11 @@ func portError(err error) error {
 func demoProbe(rate float64) probe.Options {
 	opts := probe.DefaultOptions()
 	opts.Interval, opts.Timeout, opts.Burst = 15*time.Second, 15*time.Second, 100*time.Millisecond
-	opts.Budget = probe.Budget{Share: 1} // the rails only exist here
-	opts.SoloEvery = 2                   // a rail that is slow alone is reported after two full rounds
-	opts.BusyAbove = 0.5                 // the simulated job uses more; a loaded machine counts bytes too late for a lower limit
+	// The rails only exist here.
+	opts.Budget = probe.Budget{Share: 1}
+	opts.SoloEvery = 2 // a rail that is slow alone is reported after two full rounds
+	// The simulated job uses more; a loaded machine counts bytes too late for a lower limit.
+	opts.BusyAbove = 0.5
 	return opts
 }
 

@@ -16,6 +16,7 @@ import (
 // TestFanout: of twelve processes that share a file of peers, each asks exactly four others and is asked by exactly
 // four, also after one was killed and another added.
 func TestFanout(t *testing.T) {
+	t.Parallel()
 	const nodes, fanout = 12, 4
 	dir := t.TempDir()
 	token, peers := filepath.Join(dir, "token"), filepath.Join(dir, "peers.json")
@@ -42,7 +43,7 @@ func TestFanout(t *testing.T) {
 	begin := func(i int) {
 		name := fmt.Sprint("node-", i)
 		running[name] = launch(t, env, "--config.file="+file(t, fmt.Sprintf("probe: {name: %s, listen: '%s', token_file: %s, "+
-			"peers: ['file:%s'], interval: 15s, transfer: 1MiB}\n", name, addresses[i], token, peers)))
+			"peers: ['file:%s'], interval: 15s}\n", name, addresses[i], token, peers)))
 	}
 	for i := range nodes {
 		begin(i)

@@ -54,6 +54,8 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case v.CanFloat():
 		v.SetFloat(1)
+	case v.CanUint():
+		v.SetUint(1)
 	default:
 		v.SetInt(1)
 	}

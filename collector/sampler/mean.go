@@ -28,9 +28,9 @@ func (p *physicalRate) add(r tcpReading, d int) {
 	}
 }
 
-// MeanTraffic returns what a rail has carried on average over the last 5 s: this function's RDMA up to now, and the physical
-// port's, with virtual functions and TCP, up to its last read, which was less than 5 s ago. ok is false if neither is
-// known for the last seconds.
+// MeanTraffic returns what a rail has carried on average over the last 5 s: this function's RDMA up to now, and the
+// physical port's, with virtual functions and TCP, up to its last read, which was less than 5 s ago. ok is false if
+// neither is known for the last seconds.
 func (s *Sampler) MeanTraffic(r rail.Rail) (mean rail.MeanTraffic, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

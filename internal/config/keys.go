@@ -152,12 +152,13 @@ func figures(p *Probe) []Key {
 
 // budgetKey is the row of a budget, which has two forms.
 func budgetKey(v *Budget) Key {
-	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", Budget{Share: leastShare}, Budget{Share: mostShare}, leastBudget)
+	bounds := fmt.Sprintf("from %v to %v, or %v/h or more", Budget{Share: leastShare}, Budget{Share: mostShare},
+		leastBudget)
 	return Key{Name: "probe.budget", Form: "percentage or size/h", Default: v.String(), Bounds: bounds,
 		want: "a share of time such as 0.5%, or a size per hour such as 8GiB/h, " + bounds,
-		About: "[Time of each rail](probe.md#budget) that rounds may use which this node starts, and as much again for those " +
-			"that it answers, which use the other direction. A size per hour is converted by the rate of all rails, and may be " +
-			"written per `/m`, `/h` or `/d`.",
+		About: "[Time of each rail](probe.md#budget) that rounds may use which this node starts, and as much again for " +
+			"those that it answers, which use the other direction. A size per hour is converted by the rate of all " +
+			"rails, and may be written per `/m`, `/h` or `/d`.",
 		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
 		invalid: func() string {
 			if v.valid() {

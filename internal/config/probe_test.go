@@ -164,6 +164,10 @@ func below(s string) string {
 	return "probe:\n  " + strings.ReplaceAll(strings.Trim(s, "\n"), "\n", "\n  ") + "\n"
 }
 
+// wantBudget is what a budget must be.
+const wantBudget = "2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, " +
+	"from 0.001% to 25%, or 1MiB/h or more, not "
+
 func TestProbeRefuses(t *testing.T) {
 	dir, file := secrets(t)
 	const wantName2 = `a peer with dns+ must be a name that has an address for each peer, such as ` +
@@ -258,25 +262,25 @@ func TestProbeRefuses(t *testing.T) {
 		{"burst too long", "burst: 2s", `2: probe.burst must be a duration such as 90s or 1m30s, from 1ms to ` +
 			`1s, not 2s`},
 		{"budget without time", "budget: 8GiB",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "8GiB"`},
+			wantBudget + `"8GiB"`},
 		{"budget by the year", "budget: 8GiB/y",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "8GiB/y"`},
+			wantBudget + `"8GiB/y"`},
 		{"budget overflows", "budget: 4194304TiB/m",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "4194304TiB/m"`},
+			wantBudget + `"4194304TiB/m"`},
 		{"budget too small", "budget: 1MB/h",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 1000000/h`},
+			wantBudget + `1000000/h`},
 		{"budget without %", "budget: 0.005",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "0.005"`},
+			wantBudget + `"0.005"`},
 		{"budget is no number", "budget: x%",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not "x%"`},
+			wantBudget + `"x%"`},
 		{"all of the time", "budget: 100%",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 100%`},
+			wantBudget + `100%`},
 		{"no time", "budget: 0%",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not 0/h`},
+			wantBudget + `0/h`},
 		{"less than no time", "budget: -1%",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not -1%`},
+			wantBudget + `-1%`},
 		{"budget of nothing", "budget: NaN%",
-			`2: probe.budget must be a share of time such as 0.5%, or a size per hour such as 8GiB/h, from 0.001% to 25%, or 1MiB/h or more, not NaN%`},
+			wantBudget + `NaN%`},
 		{"memory to come", "memory: cuda_dmabuf",
 			`2: probe.memory must be host (GPU memory is not supported yet), not "cuda_dmabuf"`},
 		{"unknown memory", "memory: disk",

@@ -67,8 +67,8 @@ func TestPortBytes(t *testing.T) {
 			}
 			// The probe's view of the same port.
 			got, err := NewPort(dir, r, nil).Traffic()
-			if got.Receive != tc.want[Receive] || got.Transmit != tc.want[Transmit] || (got.Period >= sharedPeriod) != tc.shared ||
-				!errors.Is(err, tc.err) {
+			if got.Receive != tc.want[Receive] || got.Transmit != tc.want[Transmit] ||
+				(got.Period >= sharedPeriod) != tc.shared || !errors.Is(err, tc.err) {
 				t.Errorf("traffic: %+v, %v", got, err)
 			}
 		})

@@ -87,8 +87,8 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestTrafficPhysical: the physical port's bytes are beside the function's, on Ethernet only, and of a bond those of all
-// members.
+// TestTrafficPhysical: the physical port's bytes are beside the function's, on Ethernet only, and of a bond those of
+// all members.
 func TestTrafficPhysical(t *testing.T) {
 	for name, tc := range map[string]struct {
 		layer, netdev string

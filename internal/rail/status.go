@@ -108,8 +108,8 @@ func (p *Port) Traffic() (t Traffic, err error) {
 	return t, nil
 }
 
-// bytesPeriod is how often the bytes of the function change at least under load. A read of most drivers asks the adapter
-// (process_mad, get_hw_stats), unless the kernel has cached the answer.
+// bytesPeriod is how often the bytes of the function change at least under load. A read of most drivers asks the
+// adapter (process_mad, get_hw_stats), unless the kernel has cached the answer.
 func (p *Port) bytesPeriod() time.Duration {
 	switch {
 	case p.BytesShared():

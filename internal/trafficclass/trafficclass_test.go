@@ -118,8 +118,8 @@ func TestOwnWorker(t *testing.T) {
 
 // TestOtherNamespace: in a container, the kernel does not say whose queue pairs they are.
 func TestOtherNamespace(t *testing.T) {
-	want := Choice{Source: "default: processes cannot be read: 8 queue pairs belong to processes of another PID namespace, " +
-		"or that ended"}
+	want := Choice{Source: "default: processes cannot be read: 8 queue pairs belong to processes of another PID " +
+		"namespace, or that ended"}
 	k := &kernel{pairs: map[uint32]int{0: 8}}
 	if got := New(t.TempDir(), k).Choose(t.Context()); got != want {
 		t.Errorf("%+v, want %+v", got, want)

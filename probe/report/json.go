@@ -122,7 +122,7 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 		out.GIDIndex = &r.GIDIndex
 	}
 	if r.Stealing != nil {
-		out.StealingBytes = &r.Stealing.Bytes
+		out.StealingBytes = &r.Stealing.Moved
 	}
 	if l := r.Latency; l != nil && len(l.Samples) > 0 {
 		at := func(q float64) float64 { return seconds(l.Quantile(q)) }

@@ -32,7 +32,7 @@ const (
 
 // burst is a rail's flow at so many Gb/s.
 func burst(mib int64, gigabits float64) *probe.Flow {
-	return &probe.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9)}
+	return &probe.Flow{Bytes: mib * mb, Active: time.Duration(float64(mib*mb) / (gigabits * gb) * 1e9), Moved: mib * mb}
 }
 
 // round is one of rails of 100 Gb/s that carry, all at once, so many Gb/s.

@@ -57,8 +57,7 @@ func shipped() terms {
 // emulated CPUs, which others use, too, are not the limit; and all rounds are
 // full ones, because a solo stands until the next and one alone proves nothing.
 func hastened(t *testing.T) terms {
-	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "transfer: 1MiB", "chunk: 32KiB",
-		"latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"},
+	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "latency_samples: 50", "solo_every: 1", "budget: 64GiB/h"},
 		2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
 }
 

@@ -127,8 +127,6 @@ probe:
   listen: 0.0.0.0:10092
   token_file: %[1]s
   peers: [192.168.200.2]
-  transfer: 2MiB
-  chunk: 64KiB
   latency_samples: 50
   interval: 10s
 end
@@ -141,7 +139,7 @@ systemctl reload railscope`, etcToken, etcConfig))
 	eventually(t, roundTime, func() error { // node 1 makes rounds of its own, and one at a time
 		r = ended(t, node(2).Start(t, railscope, "bench", node(1).control(), "--token-file=/out/token", "--timeout=90s",
 			"--format=json",
-			"--transfer=2MiB", "--chunk=64KiB", "--latency-samples=20"))
+			"--latency-samples=20"))
 		if r.Outcome == "skipped" {
 			return errors.New(r.String())
 		}

@@ -42,7 +42,7 @@ func TestProbeGoodput(t *testing.T) {
 				for i := range theirs {
 					theirs[i] = max(theirs[i], threeSeconds(i, c.rates[i]).send(t))
 				}
-				r := bench(t, "--transfer=48MiB")
+				r := bench(t, longBursts)
 				r.is(t, c.outcome, "rdma", "")
 				if c.outcome == "degraded" {
 					r.found(t, "imbalance", "rail 1")
@@ -87,7 +87,7 @@ func TestProbeNamesTheSlowRail(t *testing.T) {
 	limit(t, 0, shape)
 	limit(t, 1, "10mbit")
 	answer(t)
-	p := startBench(t, "--format=table", "--transfer=12MiB", "--chunk=256KiB")
+	p := startBench(t, "--format=table")
 	p.end(t, roundTime)
 	text := p.Stdout
 	t.Logf("exit code %d, %s%s", p.RC, p.Stderr, text)
@@ -116,7 +116,7 @@ func TestProbeFourRails(t *testing.T) {
 		limit(t, i, "12mbit")
 	}
 	answer(t)
-	r := bench(t, "--transfer=24MiB", "--chunk=256KiB")
+	r := bench(t)
 	r.is(t, "ok", "rdma", "")
 	var solos float64
 	for _, rail := range r.Rails {
@@ -148,7 +148,7 @@ func TestProbeLatency(t *testing.T) {
 	var ours, theirs []float64
 	for range 7 {
 		theirs = append(theirs, readLatency(t, 0))
-		r := bench(t, "--transfer=64KiB", "--chunk=4KiB", "--latency-samples=1000")
+		r := bench(t, "--latency-samples=1000")
 		r.is(t, "ok", "rdma", "")
 		ours = append(ours, r.Rails[0].Latency.P50*1e6)
 	}
@@ -195,7 +195,7 @@ func readLatency(t *testing.T, rail int) float64 {
 func TestProbeMemory(t *testing.T) {
 	freshRails(t, 2)
 	e := answer(t)
-	asker := serve(t, 1, config(t, 1, withToken, "peers: ["+target+"]", "interval: 20s", "transfer: 64MiB"))
+	asker := serve(t, 1, config(t, 1, withToken, "peers: ["+target+"]", "interval: 20s"))
 	asker.probed(t, 1, want{`probe_transport{transport="rdma"}`: 1})
 	e.shows(t, want{"probe_leases": 0})
 	for _, p := range []*process{e.process, asker.process} {

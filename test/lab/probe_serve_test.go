@@ -11,7 +11,7 @@ import (
 )
 
 // quick is what rounds of a configuration are where speed is not the subject.
-var quick = []string{withToken, "transfer: 2MiB", "chunk: 64KiB", "latency_samples: 50", "interval: 10s",
+var quick = []string{withToken, "latency_samples: 50", "interval: 10s",
 	"solo_every: 2"}
 
 // ask has node 1 probe node 2, again and again.

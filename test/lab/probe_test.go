@@ -18,7 +18,10 @@ const roundTime = 100 * time.Second
 
 // small is what a round moves where speed is not the subject: about 2 s of it,
 // unshaped.
-var small = []string{"--transfer=4MiB", "--chunk=128KiB", "--latency-samples=50"}
+var small = []string{"--latency-samples=50"}
+
+// longBursts makes each burst last 2 to 3 s at the rates of the lab: 64 writes of 144 KiB, and 3 s at most.
+const longBursts = "--burst=30ms"
 
 // report is what `railscope bench --format=json` prints, as far as tests look
 // at it.

@@ -130,7 +130,7 @@ func TestProcessThreads(t *testing.T) {
 	limit(t, 1, shape)
 	e := serveProcesses(t)
 	answer(t)
-	bench := startBench(t, "--transfer=16MiB")
+	bench := startBench(t, longBursts)
 	series := `process_queue_pairs{comm="railscope-probe",state="rts",rail=`
 	e.shows(t, want{series + `"0"}`: some, series + `"1"}`: some})
 	threads := 0

@@ -303,6 +303,7 @@ type QueuePair struct {
 	Global                           bool // packets have a GRH
 	DLID, ServiceLevel, TrafficClass int
 	FlowLabel                        uint32
+	Timeout                          int // of an acknowledgement: 4.096 µs × 2^Timeout
 	PKey                             uint16
 }
 
@@ -317,7 +318,8 @@ func (f *Fabric) QueuePairs(node, device string) (list []QueuePair) {
 		if kind := o.kind.Load(); kind < uint64(len(kinds)) && kinds[kind] == "QP" && o.device.Load() == uint64(n) {
 			list = append(list, QueuePair{Global: o.global.Load() != 0, DLID: int(o.dlid.Load()),
 				ServiceLevel: int(o.sl.Load()), TrafficClass: int(o.trafficClass.Load()),
-				FlowLabel: uint32(o.flowLabel.Load()), PKey: uint16(o.pkey.Load())})
+				FlowLabel: uint32(o.flowLabel.Load()), PKey: uint16(o.pkey.Load()),
+				Timeout: int(o.timeout.Load())})
 		}
 	}
 	return list

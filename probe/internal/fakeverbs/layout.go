@@ -39,7 +39,7 @@ type sharedObject struct {
 	_                          [4 + 30]word
 	global, dlid, sl           word
 	trafficClass, flowLabel    word
-	pkey                       word
+	pkey, timeout              word
 }
 
 type sharedFabric struct {
@@ -77,19 +77,19 @@ type Knobs struct {
 	FailVendor uint32 // its vendor error
 	Corrupt    uint64 // the n-th write succeeds with one wrong byte
 	Lose       uint64 // the n-th write succeeds without its bytes
-	Late       uint64 // the bytes of the n-th write arrive with the next write with immediate, long after the acknowledgement
+	Late       uint64 // the n-th write succeeds, and its bytes come with the next write with immediate
 	Park       bool   // a write that times out comes with a post after that, if the peer's queue pair still accepts it
 
 	// the call's error; ListErrno of any device is the node's
 	ListErrno, OpenErrno, RegMRErrno, CreateCQErrno, CreateQPErrno uint64
-	RTRDelay                                                       time.Duration // that ibv_modify_qp takes to RTR, less than 1 s
-	InitErrno, RTRErrno, RTSErrno                                  uint64        // error of ibv_modify_qp to that state
+	InitErrno, RTRErrno, RTSErrno                                  uint64 // error of ibv_modify_qp to that state
 
-	GRHRequired bool   // the port is InfiniBand and accepts no packet without a GRH
-	IWARP       bool   // the device is an RNIC
-	InlineErrno uint64 // error of ibv_create_qp with inline data
-	AckDelay    uint64 // local_ca_ack_delay
-	OddMTU      uint64 // active_mtu in place of the device's, in any value
+	GRHRequired bool          // the port is InfiniBand and accepts no packet without a GRH
+	IWARP       bool          // the device is an RNIC
+	InlineErrno uint64        // error of ibv_create_qp with inline data
+	AckDelay    uint64        // local_ca_ack_delay
+	RTRDelay    time.Duration // that ibv_modify_qp takes to RTR, less than 1 s
+	OddMTU      uint64        // active_mtu in place of the device's, in any value
 
 	Hidden   bool   // the device is not in the list
 	CrashAt  uint64 // the n-th post is a segmentation fault
@@ -111,7 +111,8 @@ func (k Knobs) words() [numKnobs]uint64 {
 		k.FailEvery, uint64(k.FailStatus), uint64(k.FailVendor), uint64(k.RetryTimeout),
 		k.ListErrno, k.OpenErrno, k.RegMRErrno, k.CreateCQErrno, k.CreateQPErrno, k.InitErrno, k.RTRErrno, k.RTSErrno,
 		bit(k.Hidden), k.CrashAt, bit(k.HangOpen), bit(k.HangPost), bit(k.HangPoll), k.Corrupt, bit(k.Blocked),
-		k.Lose, k.Late, bit(k.Park), bit(k.GRHRequired), bit(k.IWARP), k.InlineErrno, k.AckDelay, k.OddMTU, uint64(k.RTRDelay),
+		k.Lose, k.Late, bit(k.Park),
+		bit(k.GRHRequired), bit(k.IWARP), k.InlineErrno, k.AckDelay, k.OddMTU, uint64(k.RTRDelay),
 	}
 }
 

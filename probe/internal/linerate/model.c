@@ -17,8 +17,8 @@ static int lr_sched_yield(void);
 #define clock_gettime lr_clock_gettime
 #define nanosleep lr_nanosleep
 #define sched_yield lr_sched_yield
-#include "write_c.h" /* a link to ../verbs/write.c: only files of this package are part of its build ID */
-#include "burst_c.h"
+#include "write.h" /* links into package verbs: go builds this package again when they change, and */
+#include "burst.h" /* does not see what lies elsewhere */
 #undef clock_gettime
 #undef nanosleep
 #undef sched_yield

@@ -141,6 +141,9 @@ func TestEnd(t *testing.T) {
 			if took := time.Since(begin); took > 15*time.Second {
 				t.Errorf("after %v", took)
 			}
+			if last := r.Rails[0].Last; last > tc.o.Slow+200*time.Millisecond {
+				t.Errorf("measured until %v, while the lane ran empty", last)
+			}
 			tg.deliver(t, c, some(2, 8*chunk)) // and the lanes are good
 		})
 	}

@@ -25,7 +25,8 @@ const (
 // Dial connects to a target over all lanes at once, each with as many streams, which share the bytes of memory that the
 // lane has there. failures has one element per lane, nil if it is connected. It takes a bounded time; when ctx ends
 // later the lanes stay.
-func Dial(ctx context.Context, lanes []Lane, streams int, memory int64, key [32]byte) (c *Conn, failures []*failure.Failure) {
+func Dial(ctx context.Context, lanes []Lane, streams int, memory int64, key [32]byte) (c *Conn,
+	failures []*failure.Failure) {
 	c, failures = &Conn{}, make([]*failure.Failure, len(lanes))
 	var wg sync.WaitGroup
 	for i, at := range lanes {

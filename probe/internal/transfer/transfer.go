@@ -19,7 +19,7 @@ type End struct {
 	LID       uint16           `json:"lid,omitempty"`        // InfiniBand address; 0 on Ethernet
 	ActiveMTU int              `json:"active_mtu,omitempty"` // bytes: of the link now; 0: unknown
 	MaxMTU    int              `json:"max_mtu,omitempty"`    // bytes: of the device; 0: unknown
-	AckDelay  uint8            `json:"ack_delay,omitempty"`  // that the device may need: 4.096 µs × 2^AckDelay; at most 31
+	AckDelay  uint8            `json:"ack_delay,omitempty"`  // the device may need 4.096 µs × 2^AckDelay; at most 31
 	Addr      uint64           `json:"addr,omitempty"`       // of the registered memory
 	RKey      uint32           `json:"rkey,omitempty"`
 	Size      int64            `json:"size,omitempty"`    // bytes of it; each queue pair owns an equal part

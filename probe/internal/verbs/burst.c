@@ -81,10 +81,13 @@ static int reap(struct burst *b, uint32_t i)
 	if (gap > l->widest)
 		l->widest = gap;
 	/* The longer it takes, the less a gap matters. A software device completes writes while the kernel has the
-	 * processor: its gaps are no error of ours. */
+	 * processor: its gaps are no error of ours. What came after the poll before this one, and before its time was
+	 * taken, is in the gap before. */
 	int64_t since = t - b->full, window = since > b->plan->window ? since : b->plan->window;
-	if (n > 0 && b->phase == MEASURE && (b->plan->software || gap <= window / RS_EDGE))
-		mark(b, i, t, gap);
+	int64_t longest = gap > l->gap ? gap : l->gap;
+	l->gap = gap;
+	if (n > 0 && b->phase == MEASURE && (b->plan->software || longest <= window / RS_EDGE))
+		mark(b, i, t, longest);
 	return n > 0 ? n : 0;
 }
 
@@ -168,7 +171,9 @@ static enum phase next(struct burst *b, int64_t t)
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->rail[i]->failed.op || b->part[i].bytes >= b->plan->load[i].cap)
 			return DRAIN; /* whoever failed, a window that all rails share has ended */
-		full = full && b->part[i].bytes >= b->plan->load[i].chunk * depth(b, i);
+		/* A rail that has not completed a queue by then is so slow that it is full with less in flight. */
+		int64_t least = t < b->plan->window ? depth(b, i) : 2;
+		full = full && b->part[i].bytes >= b->plan->load[i].chunk * least;
 	}
 	if (t >= b->plan->slow || (b->phase == MEASURE && all_measured(b)))
 		return DRAIN;
@@ -229,6 +234,7 @@ static void judge(struct burst *b, uint32_t i)
 		return; /* nothing was to be measured */
 	if (p->measured == 0 || time <= 0) {
 		p->disturbed = 1;
+		p->gap = b->lane[i].widest;
 		return;
 	}
 	double rate = (double)p->measured / (double)time;

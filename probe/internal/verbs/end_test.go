@@ -88,7 +88,7 @@ func TestArrivedEnds(t *testing.T) {
 			e.must(4096)
 			time.AfterFunc(20*time.Millisecond, func() { tc.end(e, run) })
 			begin := time.Now()
-			err := run.Arrived(e.peers[0], e.pass+1, time.Minute)
+			err := run.Arrived(e.peers[0], e.pass+1, 2*bySurprise)
 			if took := time.Since(begin); reason(err) != tc.want || took > bySurprise {
 				t.Errorf("%v after %v, want %s", err, took, tc.want)
 			}

@@ -57,16 +57,18 @@ func TestPathInfiniBand(t *testing.T) {
 		pkey  uint16
 		want  fakeverbs.QueuePair
 	}{
-		{"one subnet", near, fakeverbs.Knobs{}, 0, fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 0xffff}},
+		{"one subnet", near, fakeverbs.Knobs{}, 0, fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 0xffff}},
 		{"GRH required", near, demands, 0,
-			fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
+			fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
 		{"another subnet", far, fakeverbs.Knobs{}, 0,
-			fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
+			fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
 		{"another subnet with a FLID", flid, fakeverbs.Knobs{}, 0,
-			fakeverbs.QueuePair{DLID: 0x31, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
-		{"full member", near, fakeverbs.Knobs{}, 0x8001, fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 0x8001}},
-		{"full before limited", near, fakeverbs.Knobs{}, 1, fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 0x8001}},
-		{"limited member", near, fakeverbs.Knobs{}, 2, fakeverbs.QueuePair{DLID: 2, ServiceLevel: 3, PKey: 2}},
+			fakeverbs.QueuePair{Timeout: 14, DLID: 0x31, ServiceLevel: 3, PKey: 0xffff, Global: true, TrafficClass: 106}},
+		{"full member", near, fakeverbs.Knobs{}, 0x8001,
+			fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 0x8001}},
+		{"full before limited", near, fakeverbs.Knobs{}, 1,
+			fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 0x8001}},
+		{"limited member", near, fakeverbs.Knobs{}, 2, fakeverbs.QueuePair{Timeout: 14, DLID: 2, ServiceLevel: 3, PKey: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := pathOf(t, infiniBand("fe80::e8eb:d303:a0:1", c.knobs, partitions...),
@@ -104,7 +106,8 @@ func TestPathRoCE(t *testing.T) {
 		}
 		labels[q.FlowLabel] = true
 		q.FlowLabel = 0
-		if want := (fakeverbs.QueuePair{Global: true, ServiceLevel: 3, TrafficClass: 106, PKey: 0xffff}); q != want {
+		want := fakeverbs.QueuePair{Timeout: 14, Global: true, ServiceLevel: 3, TrafficClass: 106, PKey: 0xffff}
+		if q != want {
 			t.Errorf("%+v, want %+v", q, want)
 		}
 	}

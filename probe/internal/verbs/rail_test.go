@@ -183,7 +183,8 @@ func TestRegister(t *testing.T) {
 	r := must(l.OpenRail(Spec{Device: "mlx5_0", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	refuses := must(l.OpenRail(Spec{Device: "mlx5_1", Port: 1, GIDIndex: 3, QueuePairs: 1, Depth: 1}))
 	defer refuses.Close()
-	if err := r.Register(b.Bytes(), true); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 || r.Info().Size != 4096 {
+	if err := r.Register(b.Bytes(), true); err != nil || r.Info().Addr == 0 || r.Info().RKey == 0 ||
+		r.Info().Size != 4096 {
 		t.Errorf("%+v, %v", r.Info(), err)
 	}
 	if err := r.Register(b.Bytes(), true); err == nil {

@@ -115,7 +115,7 @@ struct rs_part {
 	int64_t bytes;       /* completed */
 	int64_t measured;    /* of them, between two completions with every rail at full depth */
 	int64_t first, last; /* those two; since the start */
-	int64_t gap;         /* the longest time between two polls from first to last */
+	int64_t gap;         /* the longest time between two polls from first to last, or of all if nothing was measured */
 	uint32_t disturbed;  /* the rail may have been idle in a gap: no figure */
 	int64_t written[RS_MAX_QPS];
 	struct rs_error error;
@@ -125,7 +125,7 @@ struct rs_part {
 struct rs_lane {
 	uint32_t inflight[RS_MAX_QPS], writes; /* per queue pair, and of the rail */
 	uint64_t first_id;                     /* wr_id: earlier ones are of another burst */
-	int64_t visited;                       /* when its completions were last taken */
+	int64_t visited, gap;                  /* when completions were last taken; since the time before */
 	int64_t pending, widest;               /* bytes completed and longest gap since part->last */
 	int64_t late_first, late_last;         /* by which part->first and part->last may be too late */
 	uint32_t waiting, counted;             /* writes completed since part->last, and before */

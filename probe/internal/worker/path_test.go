@@ -49,3 +49,31 @@ func TestConnectAtOnce(t *testing.T) {
 		t.Errorf("left open %v, %d restarts", left, w.Restarts())
 	}
 }
+
+// TestAckDelay: an acknowledgement has the time that the peer's device needs, but at most a second.
+func TestAckDelay(t *testing.T) {
+	for delay, want := range map[uint64]int{0: minTimeout, 14: 14, 16: 16, 31: maxTimeout} {
+		f := fakeverbs.New(t)
+		var ends []End
+		var sessions []*Session
+		for i, node := range []string{"a", "b"} {
+			f.Add(node, fakeverbs.Device{Name: "mlx5_0", GIDs: fakeverbs.RoCE(fmt.Sprintf("10.0.0.%d", i+1)),
+				Knobs: fakeverbs.Knobs{AckDelay: delay * uint64(i)}})
+			w, _ := newWorker(t, "worker", f.Env(node)...)
+			s, o := open(t, w, openArgs(i+1))
+			ends, sessions = append(ends, o.Ends[0]), append(sessions, s)
+		}
+		for i, s := range sessions {
+			c, err := s.Connect(t.Context(), ConnectArgs{RetryCount: 6, ServiceLevel: 5, Rails: []ConnectRail{
+				{Name: "0", Remote: ends[1-i], PathMTU: 4096, InFlight: time.Millisecond}}})
+			if err != nil || len(c.Failures) > 0 {
+				t.Fatal(err, c.Failures)
+			}
+		}
+		asker, target := f.QueuePairs("a", "mlx5_0")[0], f.QueuePairs("b", "mlx5_0")[0]
+		if asker.Timeout != want || target.Timeout != minTimeout || asker.ServiceLevel != 5 {
+			t.Errorf("delay %d: timeout %d, want %d; of the target %d; service level %d", delay, asker.Timeout, want,
+				target.Timeout, asker.ServiceLevel)
+		}
+	}
+}

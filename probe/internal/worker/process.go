@@ -27,7 +27,7 @@ type process struct {
 
 	mu      sync.Mutex // protects all following fields
 	exit    error      // once gone is closed
-	stderr  []string   // its first lines since the last request
+	stderr  []string   // its first lines since the last answer
 	partial []byte     // of a line
 }
 
@@ -149,9 +149,6 @@ func (p *process) wait() {
 
 // exchange sends one request and reads until it is answered, or the connection is closed.
 func (p *process) exchange(req request, progress progressFunc) (response, error) {
-	p.mu.Lock()
-	p.stderr = nil // a crash is explained by what follows
-	p.mu.Unlock()
 	if err := writeMessage(p.conn, req); err != nil {
 		return response{}, err
 	}
@@ -164,6 +161,9 @@ func (p *process) exchange(req request, progress progressFunc) (response, error)
 		case res.ID != req.ID:
 			return res, fmt.Errorf("an answer to request %d instead of %d: %w", res.ID, req.ID, io.ErrUnexpectedEOF)
 		case res.Done:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.stderr = nil // a crash is explained by what follows; the first lines may precede the first request
 			return res, nil
 		case progress != nil:
 			progress(time.Now().Add(-max(time.Duration(monotonic()-res.At), 0)), res.Progress)

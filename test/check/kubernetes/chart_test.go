@@ -67,6 +67,35 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestPeers: pods find each other in the DNS, unless a file lists the nodes.
+func TestPeers(t *testing.T) {
+	c := loadChart(t)
+	const own = "dns+railscope-peers:10092"
+	for _, tc := range []struct{ written, want []string }{
+		{nil, []string{own}},
+		{[]string{"spark-02", "dns+others:1", "file1:7"}, []string{own, "spark-02", "dns+others:1", "file1:7"}},
+		{[]string{"file:/peers/*.yml"}, []string{"file:/peers/*.yml"}},
+		{[]string{"spark-02", "file:/peers/*.yml"}, []string{"spark-02", "file:/peers/*.yml"}},
+	} {
+		vals, err := sigsyaml.Marshal(map[string]any{"rdma": map[string]any{"access": "privileged"}, "probe": map[string]any{
+			"enabled": true, "tokenSecret": map[string]any{"name": "t"}, "peers": append([]string{}, tc.written...)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := template(c, vals)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config struct{ Probe struct{ Peers []string } }
+		if err := sigsyaml.Unmarshal([]byte(configuration(t, decode(t, "peers", text))), &config); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, config.Probe.Peers); diff != "" {
+			t.Errorf("%q: %s", tc.written, diff)
+		}
+	}
+}
+
 // TestRefused: values that cannot work are refused, with what would.
 func TestRefused(t *testing.T) {
 	c := loadChart(t)

@@ -123,8 +123,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if $rails }}{{ $_ := set $config "rails" $rails }}{{ end }}
 {{- with .Values.expect.rate }}{{ $_ := set $config "expect" (dict "rate" .) }}{{ end }}
 {{- if .Values.probe.enabled }}
-{{- $own := printf "dns+%s-peers:%d" (include "railscope.fullname" .) (int .Values.probe.port) }}
-{{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" (prepend (default list .Values.probe.peers) $own) }}
+{{- $peers := default list .Values.probe.peers }}
+{{- if not (regexMatch "(^| )file:" (join " " $peers)) }}
+{{- $peers = prepend $peers (printf "dns+%s-peers:%d" (include "railscope.fullname" .) (int .Values.probe.port)) }}
+{{- end }}
+{{- $probe := dict "listen" (printf ":%d" (int .Values.probe.port)) "token_file" "/run/secrets/railscope/token" "peers" $peers }}
 {{- $_ := set $config "probe" (merge $probe (default dict .Values.probe.options)) }}
 {{- end }}
 {{- toYaml $config }}

@@ -61,7 +61,7 @@ struct object {
 	word state, dest_qpn, sq_psn, rq_psn, mtu, sgid_index; /* QP */
 	word sgid_hi, sgid_lo, dgid_hi, dgid_lo, sgid_type;    /* QP, from RTR on */
 	word recvs, arrived, arrive_at, imms[16];              /* QP: receives posted, used, and when the last one completes */
-	word global, dlid, sl, tclass, flow_label, pkey;           /* QP, from RTR on; pkey from INIT on */
+	word global, dlid, sl, tclass, flow_label, pkey, timeout;           /* QP, from RTR on; pkey from INIT on, timeout from RTS on */
 };
 
 struct fabric {

@@ -177,6 +177,7 @@ static int to_rts(struct fqp *q, struct device *d, struct ibv_qp_attr *a, int ma
 	q->o->sq_psn = a->sq_psn;
 	q->attr.sq_psn = a->sq_psn;
 	q->attr.timeout = a->timeout;
+	q->o->timeout = a->timeout;
 	q->attr.retry_cnt = a->retry_cnt;
 	q->attr.rnr_retry = a->rnr_retry;
 	q->attr.max_rd_atomic = a->max_rd_atomic;
