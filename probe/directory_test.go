@@ -388,7 +388,7 @@ func TestFoundPeersAreAsked(t *testing.T) {
 	z.set(nil, "127.0.0.1", own)
 	p.a.opts.Lookup = z.lookup
 	opts := p.opts
-	opts.DNS, opts.Interval = []string{"peers.ns.svc:" + port}, 6*time.Second
+	opts.DNS, opts.Interval, opts.Budget = []string{"peers.ns.svc:" + port}, 4*time.Second, Budget{Share: 1}
 	opts.Listen = net.JoinHostPort(own, port)
 	answeringAt(t, p.a, opts, opts.Listen)
 

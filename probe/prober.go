@@ -85,7 +85,7 @@ func (p *Prober) set(found []target) {
 		p.node.labels.keep(p.peers)
 	}
 	for address, one := range p.peers {
-		late := now.Sub(one.added) >= p.schedule.cycle()
+		late := now.Sub(one.added) >= 2*p.schedule.cycle() // the first round may end after one
 		one.shown = one.shown || late || !one.found || p.node.labels.get(address) != ""
 	}
 	p.relabelLocked()
