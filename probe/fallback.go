@@ -116,8 +116,10 @@ func (r *round) tcpPaths(lanes []tcpLane) []*path {
 	return paths
 }
 
-// openTCP opens both ends, the listening one first, connects them, and returns the names of the lanes that are connected.
-func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Load, streams int) (map[string]bool, error) {
+// openTCP opens both ends, the listening one first, connects them, and returns the names of the lanes that are
+// connected.
+func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Load, streams int) (map[string]bool,
+	error) {
 	r.seed, r.buffer = newSeed(), r.plan.memory(loads, streams)
 	req := openRequest{Transport: worker.TCP, Buffer: r.buffer, Depth: r.plan.Depth, QueuePairs: streams}
 	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer, Seed: r.seed, Depth: req.Depth, QueuePairs: streams,

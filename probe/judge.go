@@ -12,8 +12,8 @@ import (
 // lowScaling is the scaling below which rails share a bottleneck.
 const lowScaling = 0.9
 
-// judge computes from the striped burst what all rails carry together, and what they would carry with equal parts, their
-// balance, and how that compares with each alone. A path that failed has carried nothing.
+// judge computes from the striped burst what all rails carry together and with equal parts, their balance, and how that
+// compares with each alone. A path that failed has carried nothing.
 func (r *round) judge() {
 	var loads []rail.Load
 	var judged []*path

@@ -278,8 +278,8 @@ func disturbed(done worker.BurstDone) *failure.Failure {
 	for _, b := range done.Rails {
 		gap = max(gap, b.Gap)
 	}
-	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to %v, "+
-		"longer than the queues of the adapters last, in each of %d bursts: nothing can be said of the rails; give "+
+	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to "+
+		"%v, longer than the queues of the adapters last, in each of %d bursts: nothing can be said of the rails; give "+
 		"railscope more CPU time", gap.Round(time.Microsecond), 1+worker.MaxRepeats)
 }
 

@@ -100,9 +100,9 @@ func FuzzOpenRequest(f *testing.F) {
 		if json.Unmarshal(in, &o) != nil || o.check() != nil {
 			return
 		}
-		if o.Buffer < 4096 || o.Buffer*int64(len(o.Rails)) > worker.MaxMemory || o.Depth < 1 || o.Depth > 1024 || o.QueuePairs < 1 ||
-			o.QueuePairs > worker.MaxQueuePairs || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails || o.Transport != worker.RDMA &&
-			o.Transport != worker.TCP {
+		if o.Buffer < 4096 || o.Buffer*int64(len(o.Rails)) > worker.MaxMemory || o.Depth < 1 || o.Depth > 1024 ||
+			o.QueuePairs < 1 || o.QueuePairs > worker.MaxQueuePairs || len(o.Rails) < 1 || len(o.Rails) > worker.MaxRails ||
+			o.Transport != worker.RDMA && o.Transport != worker.TCP {
 			t.Errorf("accepted %+v", o)
 		}
 		seen := map[string]bool{}

@@ -110,7 +110,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 			collector.ErrAbsent)
 	}
 	for _, state := range []string{followed, waiting, idle, special, unreadable, sameName} {
-		emit(collector.Sample{Metric: s.table.files, Labels: []string{state}, Value: float64(last.files[state])})
+		emit(collector.Sample{Metric: s.files, Labels: []string{state}, Value: float64(last.files[state])})
 	}
 	s.jobs.emit(emit)
 	return err

@@ -26,8 +26,8 @@ func pods(p *Source) []string {
 	return list
 }
 
-// TestProcessPodNames: pods and containers are named by the kubelet's logs, else by UID and ID; a fault is reported while
-// logs that name an owner cannot be read.
+// TestProcessPodNames: pods and containers are named by the kubelet's logs, else by UID and ID; a fault is reported
+// while logs that name an owner cannot be read.
 func TestProcessPodNames(t *testing.T) {
 	m := capture(t, "kubernetes")
 	p := m.source(0)

@@ -113,8 +113,8 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 		p.judge(r)
 		for _, q := range r.tallies {
 			device := []string{q.device}
-			emit(collector.Sample{Metric: p.table.age, Labels: device, Value: time.Since(q.ended).Seconds()})
-			emit(collector.Sample{Metric: p.table.seconds, Labels: device, Value: q.took.Seconds()})
+			emit(collector.Sample{Metric: p.age, Labels: device, Value: time.Since(q.ended).Seconds()})
+			emit(collector.Sample{Metric: p.seconds, Labels: device, Value: q.took.Seconds()})
 		}
 	}
 	for _, k := range []*seriesKeeper{p.queuePairs, p.memory, p.without} {

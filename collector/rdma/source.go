@@ -50,11 +50,11 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	found := s.find()
 	rails := found.Rails
 	for _, device := range found.Excluded {
-		emit(collector.Sample{Metric: s.table.excluded, Labels: []string{device}, Value: 1})
+		emit(collector.Sample{Metric: s.excluded, Labels: []string{device}, Value: 1})
 	}
 	for _, m := range found.Missing {
 		labels := []string{m.Name, m.Device, strconv.Itoa(m.Port), m.PCIAddress}
-		emit(collector.Sample{Metric: s.table.missing, Labels: labels, Value: 1})
+		emit(collector.Sample{Metric: s.missing, Labels: labels, Value: 1})
 	}
 	keys := make([]key, len(rails))
 	for i, r := range rails {

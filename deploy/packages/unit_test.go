@@ -32,8 +32,8 @@ func TestUnitBounds(t *testing.T) {
 	}
 }
 
-// TestUnitFilter: the system calls that the unit allows, in the order of systemd.exec(5): the first list is the default,
-// later ones change it.
+// TestUnitFilter: the system calls that the unit allows, in the order of systemd.exec(5): the first list is the
+// default, later ones change it.
 func TestUnitFilter(t *testing.T) {
 	var got []string
 	for _, m := range regexp.MustCompile(`(?m)^SystemCallFilter=(.*)$`).FindAllStringSubmatch(

@@ -58,12 +58,12 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 	}
 	for i, f := range s.snap.Fallback {
 		if f.Known {
-			put(s.rows.fallback, collector.Bool(f.Suspected), sampler.Reason(i))
+			put(s.fallback, collector.Bool(f.Suspected), sampler.Reason(i))
 		}
 	}
 	for _, g := range s.snap.GPUs {
-		put(s.rows.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
-		put(s.rows.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
+		put(s.peak, float64(g.Start), strconv.Itoa(g.Index), "start")
+		put(s.peak, float64(g.Minute), strconv.Itoa(g.Index), "1m")
 	}
 	return errors.Join(s.emitDevices(put)...)
 }
@@ -75,35 +75,35 @@ func (s *Source) emitRails(put put) {
 		for d := range r.Tally {
 			t, direction := &r.Tally[d], sampler.Direction(d)
 			if t.Samples > 0 {
-				put(s.rows.busy, t.Busy, r.Name, direction)
-				put(s.rows.saturated, t.Saturated, r.Name, direction)
+				put(s.busy, t.Busy, r.Name, direction)
+				put(s.saturated, t.Saturated, r.Name, direction)
 			}
 			if r.TCPKnown {
-				put(s.rows.tcp, float64(r.TCP[d]), r.Name, direction)
+				put(s.tcp, float64(r.TCP[d]), r.Name, direction)
 			}
 		}
 	}
 	for d, set := range s.snap.Sets {
 		direction := sampler.Direction(d)
 		if set.Known || set.Busy > 0 {
-			put(s.rows.anyBusy, set.Busy, direction)
-			put(s.rows.imbalanced, set.Imbalanced, direction)
+			put(s.anyBusy, set.Busy, direction)
+			put(s.imbalanced, set.Imbalanced, direction)
 		}
 		if set.Known {
-			put(s.rows.active, float64(set.Active), direction)
+			put(s.active, float64(set.Active), direction)
 		}
 		if set.Balanced {
-			put(s.rows.imbalance, set.Imbalance, direction)
+			put(s.imbalance, set.Imbalance, direction)
 		}
 	}
 }
 
 func (s *Source) emitDevices(put put) (faults []error) {
 	for _, d := range s.snap.Devices {
-		put(s.rows.interval, d.Interval.Seconds(), d.Name)
-		put(s.rows.samples, float64(d.Samples), d.Name)
-		put(s.rows.overruns, float64(d.Overruns), d.Name)
-		put(s.rows.reading, d.Reading.Seconds(), d.Name)
+		put(s.interval, d.Interval.Seconds(), d.Name)
+		put(s.samples, float64(d.Samples), d.Name)
+		put(s.overruns, float64(d.Overruns), d.Name)
+		put(s.reading, d.Reading.Seconds(), d.Name)
 		if d.Stuck > 0 {
 			faults = append(faults, &collector.Fault{Device: d.Name, Reason: sysfs.ReasonTimeout,
 				Err: fmt.Errorf("a sample that began %v ago has not returned", d.Stuck)})
@@ -116,7 +116,7 @@ func (s *Source) emitDevices(put put) (faults []error) {
 		}
 	}
 	for reason, n := range s.snap.Dropped {
-		put(s.rows.dropped, float64(n), sampler.DropReason(reason))
+		put(s.dropped, float64(n), sampler.DropReason(reason))
 	}
 	return faults
 }

@@ -53,8 +53,8 @@ func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 	if err != nil {
 		return nil, fmt.Errorf("tcp target: %w", err)
 	}
-	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), listener: l.(*net.TCPListener), timeout: timeout,
-		proven: map[*net.TCPConn]struct{}{}}
+	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), listener: l.(*net.TCPListener),
+		timeout: timeout, proven: map[*net.TCPConn]struct{}{}}
 	t.stop = context.AfterFunc(ctx, t.shutdown)
 	t.wg.Go(t.accept)
 	return t, nil

@@ -125,8 +125,8 @@ func handshake(rw io.ReadWriter, key [32]byte, own [nonceLen]byte, lane, stream 
 	return nil
 }
 
-// receive reads frames into the memory of a connection and acknowledges them, until one is invalid, rw fails or the grant is used up. The
-// error is io.EOF when rw ends between two frames.
+// receive reads frames into the memory of a connection and acknowledges them, until one is invalid, rw fails or the
+// grant is used up. The error is io.EOF when rw ends between two frames.
 func receive(rw io.ReadWriter, buf []byte, left *grant) error {
 	var (
 		head  [headLen]byte

@@ -317,7 +317,8 @@ func (s *server) close() (Intake, error) {
 // progressInterval is how often a burst reports its progress.
 const progressInterval = 50 * time.Millisecond
 
-// burst makes a burst, and repeats one that was disturbed while there is time. Each try shifts the source by other pages.
+// burst makes a burst, and repeats one that was disturbed while there is time. Each try shifts the source by other
+// pages.
 func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
 	if len(args.Loads) == 0 || len(args.Loads) > MaxRails {
 		return res, failure.New("", failure.Other, "a burst over %d rails", len(args.Loads))
