@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,17 +94,35 @@ func (r *round) verify(ctx context.Context, stage failure.Stage, paths []*path, 
 	done worker.BurstDone) error {
 	args := worker.VerifyArgs{Seed: r.seed, Pass: done.Pass, Stop: r.failedPaths()}
 	var want int64
+	var wanted []int64 // in the order of args.Rails
 	for i, b := range done.Rails {
 		if b.Failure != nil {
 			continue
 		}
+		before := want
 		chunk := loads[i].Chunk
 		args.Rails = append(args.Rails, worker.VerifyRail{Rail: paths[i].peerName(), Chunk: chunk, Writes: b.Writes})
 		for _, writes := range b.Writes {
 			want += min(writes, r.buffer/int64(len(b.Writes))/chunk) * chunk
 		}
+		wanted = append(wanted, want-before)
 	}
 	v, err := r.client.verify(ctx, args)
+	for i, one := range args.Rails {
+		k := slices.IndexFunc(v.Failures, func(f failure.Failure) bool { return f.Rail == one.Rail })
+		if k < 0 {
+			continue
+		}
+		f := v.Failures[k]
+		sanitize(&f, failure.StageVerify)
+		f.Detail = "on the peer: " + f.Detail
+		for _, p := range paths {
+			if p.peerName() == one.Rail {
+				r.failPath(p, failure.StageVerify, &f)
+			}
+		}
+		want -= wanted[i]
+	}
 	switch {
 	case err != nil:
 		return err

@@ -235,7 +235,8 @@ func (c *client) hello(ctx context.Context) (hello, error) {
 
 func (c *client) open(ctx context.Context, req openRequest) (openReply, error) {
 	var reply openReply
-	err := c.call(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply, answerTime)
+	err := c.call(ctx, failure.StageConnect, http.MethodPost, c.lease+"/open", req, &reply,
+		answerTime+2*worker.SetupTime(len(req.Rails), req.QueuePairs)) // to open and to connect
 	if err == nil {
 		err = checkAnswer(failure.StageConnect, reply.check(&req))
 	}

@@ -73,6 +73,7 @@ type source struct {
 	next       time.Time // when to look up
 	addresses  []string
 	err        error
+	answered   bool // once without an error
 	lastReport string
 }
 
@@ -104,11 +105,12 @@ func (d *directory) run(ctx context.Context, found chan<- []target) {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	for {
-		list := d.refresh(ctx)
-		select {
-		case found <- list:
-		case <-ctx.Done():
-			return
+		if list := d.refresh(ctx); d.answered() { // before, the peers of the last configuration are the better guess
+			select {
+			case found <- list:
+			case <-ctx.Done():
+				return
+			}
 		}
 		select {
 		case <-tick.C:
@@ -116,6 +118,11 @@ func (d *directory) run(ctx context.Context, found chan<- []target) {
 			return
 		}
 	}
+}
+
+// answered reports whether a name or file had an answer since the options were applied.
+func (d *directory) answered() bool {
+	return slices.ContainsFunc(d.sources, func(s *source) bool { return s.answered })
 }
 
 // refresh looks up what is due and returns the nodes to ask. A name or file whose lookup fails keeps its nodes.
@@ -133,6 +140,7 @@ func (d *directory) refresh(ctx context.Context) []target {
 			ctx, cancel := context.WithTimeout(ctx, lookupTime)
 			defer cancel()
 			s.addresses, s.err = s.lookup(ctx)
+			s.answered = s.answered || s.err == nil
 		})
 	}
 	if !now.Before(d.nextConfigured) {
@@ -164,14 +172,18 @@ func (d *directory) resolveConfigured(ctx context.Context) {
 				answers[i] = append(answers[i], net.JoinHostPort(a.Unmap().String(), port))
 			}
 			if err != nil {
-				answers[i] = d.configured[peer]
+				answers[i] = d.configured[peer] // as before; nil at first
+			} else {
+				answers[i] = append(answers[i], canonical(peer))
 			}
 			return nil
 		})
 	}
 	_ = all.Wait() // no function returns an error
 	for i, peer := range d.opts.Peers {
-		d.configured[peer] = append(answers[i], canonical(peer))
+		if d.configured[peer] = answers[i]; answers[i] == nil {
+			d.configured[peer] = []string{canonical(peer)}
+		}
 	}
 }
 

@@ -330,7 +330,7 @@ func TestFoundPeers(t *testing.T) {
 		f.ends("x:1", "y")
 		f.ends("10.0.0.9:7", "z") // no peer
 		told()
-		time.Sleep(time.Minute) // no round for a whole cycle: its series show that
+		time.Sleep(2 * time.Minute) // no round for two cycles: its series show that
 		f.published("10.0.0.2:7", "10.0.0.3:7", "10.0.0.4:7")
 		told("[x:1 b c 10.0.0.4]")
 		f.published("10.0.0.5:7", "10.0.0.3:7") // the next day

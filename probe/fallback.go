@@ -72,7 +72,7 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	paths := r.tcpPaths(lanes)
 	var loads []worker.Load
 	for _, p := range paths {
-		loads = append(loads, r.plan.tcpLoad(p, streams))
+		loads = append(loads, r.plan.tcpLoad(p, streams, len(paths)))
 	}
 	connected, err := r.openTCP(ctx, lanes, loads, streams)
 	if err != nil {
@@ -86,7 +86,9 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	}
 	if !done.Disturbed() { // else a lane is so slow that too few writes arrived in time
 		for _, b := range done.Rails {
-			res.BytesPerSecond += b.Rate()
+			if b.Failure == nil {
+				res.BytesPerSecond += b.Rate()
+			}
 		}
 	}
 	if movedBytes(done) == 0 {
@@ -112,6 +114,9 @@ func (r *round) tcpPaths(lanes []tcpLane) []*path {
 	for i, l := range lanes {
 		own := r.rail(l.name)
 		paths[i] = &path{local: own, result: &RailResult{Rail: l.name, Capacity: positive(own.capacity)}}
+		if k := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == l.name }); k >= 0 {
+			paths[i].result.Capacity = r.paths[k].result.Capacity // the lower of both ends'
+		}
 	}
 	return paths
 }
@@ -126,7 +131,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Loa
 		Key: r.lease.grant.Key}
 	for _, l := range lanes {
 		req.Rails = append(req.Rails, openRail{Rail: l.name})
-		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev})
+		args.Rails = append(args.Rails, worker.RailArg{Name: l.name, Local: l.local, Netdev: l.netdev, NUMANode: -1})
 	}
 	f := failure.As(failure.StageRelease, r.session.end())
 	if f != nil && f.Reason == failure.Other { // a crash was recorded when it happened

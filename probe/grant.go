@@ -109,11 +109,10 @@ func (r *Responder) startLease(ctx context.Context, ask leaseRequest, from netip
 	use := granted{rate: railRate(rails), time: seconds(ask.RailSeconds)}
 	use.bytes = int64(math.Ceil(ask.RailSeconds*use.rate - 1e-3)) // less than a byte is lost in the message
 	r.node.fitBudget(use.rate)
-	if limit := r.node.answerBudget.maxLease(); use.time > limit {
-		return nil, tooMuch(use.time, limit)
-	}
 	if use.free = len(rails) == 0; use.free {
 		use.time = 0
+	} else if limit := r.node.answerBudget.maxLease(); use.time > limit {
+		return nil, tooMuch(use.time, limit)
 	} else if wait, ok := r.node.answerBudget.reserve(use.time); !ok {
 		return nil, budgetFailure("the peer's", use.time, wait)
 	}

@@ -125,12 +125,15 @@ func (p *pairOfNodes) hostileVerify(h *holder) {
 		`{"pass":-1,"rails":[` + twice + `]}`:                                  failure.Other,
 		`{"pass":9223372036854775807,"rails":[` + twice + `]}`:                 failure.Other,
 		`{"rails":[{"rail":"1","chunk":4096,"writes":[1]}]}`:                   failure.Other,
-		`{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[-1]}]}`:         failure.Timeout, // nobody wrote
-		`{"pass":2,"rails":[{"rail":"0","chunk":1,"writes":[1099511627777]}]}`: failure.Timeout,
+		`{"pass":2,"rails":[{"rail":"0","chunk":1,"writes":[1099511627777]}]}`: failure.Other,
 	} {
 		if text, f := h.do(http.MethodPost, h.id+"/verify", body); f.Reason != want {
 			p.t.Errorf("verify %.80s: %v %s, want %q", body, f, text, want)
 		}
+	}
+	text, f := h.do(http.MethodPost, h.id+"/verify", `{"pass":1,"rails":[{"rail":"0","chunk":4096,"writes":[-1]}]}`)
+	if f.Reason != "" || !strings.Contains(text, `"rail":"0"`) || !strings.Contains(text, `"reason":"timeout"`) {
+		p.t.Errorf("verify what nobody wrote: %v %s", f, text)
 	}
 	if _, f := h.do(http.MethodPost, h.id+"/verify", `{"stop":["0","no such rail"]}`); f.Reason != "" {
 		p.t.Errorf("stop: %v", f)

@@ -76,10 +76,11 @@ func (p plan) load(path *path) worker.Load {
 }
 
 // tcpLoad is the same over TCP. Writes are small enough for a slow path, where few complete in time.
-func (p plan) tcpLoad(path *path, streams int) worker.Load {
+func (p plan) tcpLoad(path *path, streams, lanes int) worker.Load {
 	rate := path.rate()
 	chunk := p.chunk(rate*maxTCP.Seconds()/1024, maxTCPChunk)
-	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: int64(rate * maxTCP.Seconds()),
+	most := min(rate, p.rate/float64(lanes)) // together no more than the slower end carries in that time
+	return worker.Load{Rail: path.local.Name, Chunk: chunk, Cap: max(int64(most*maxTCP.Seconds()), chunk),
 		Depth: max(p.Depth, 2*streams)}
 }
 
@@ -144,12 +145,15 @@ func (p plan) bytes(paths, tcp []*path) (sum int64) {
 		bursts, overTCP = 2*bursts, baselineStreams
 	}
 	for _, path := range paths {
+		if path.peer == nil || !path.peer.Active || !path.local.status.Limits.Active {
+			continue // it carries nothing
+		}
 		small := fullPackets*4096*int64(p.QueuePairs) + 8*int64(p.LatencySamples) + 4096 // first writes, latencies
 		sum += bursts*most(p.load(path)) + small
 	}
 	for _, path := range tcp {
 		for _, streams := range overTCP {
-			sum += most(p.tcpLoad(path, streams)) + int64(streams)*maxTCPChunk
+			sum += most(p.tcpLoad(path, streams, len(tcp))) + int64(streams)*maxTCPChunk
 		}
 	}
 	return sum

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -161,6 +162,7 @@ func (p *Prober) postpone(address string) bool {
 	if holder == "" {
 		return false
 	}
+	p.node.slot.deny(netip.Addr{}) // who holds it has to let this node have a turn
 	p.report(address, Result{Start: time.Now(), Outcome: Skipped, Transport: NoTransport, Reason: failure.Busy,
 		Detail: "this node is " + holder, RetryAfter: retryLeast})
 	return true
@@ -216,7 +218,7 @@ func (p *Prober) record(address string, res *Result) bool {
 		one.shown = false
 		return false
 	}
-	if res.Outcome != Skipped {
+	if res.Outcome != Skipped || res.Bytes > 0 { // a disturbed round was one
 		one.rounds++
 	}
 	one.shown = true

@@ -243,7 +243,7 @@ func (r *round) striped(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done.Failed() || r.failIdle(paths, done) {
+		if done.Failed() || len(r.livePaths()) < len(paths) || r.failIdle(paths, done) {
 			continue
 		}
 		if done.Disturbed() {
@@ -259,11 +259,16 @@ func (r *round) striped(ctx context.Context) error {
 	}
 }
 
-// failIdle records a failure of each path that completed too few writes to be measured, although the thread that polls
-// them ran, and reports whether there is one.
+// failIdle records a failure of each path that carried next to nothing while others were busy, although the thread that
+// polls them ran, and reports whether there is one.
 func (r *round) failIdle(paths []*path, done worker.BurstDone) (idle bool) {
+	share := func(i int) float64 { return float64(done.Rails[i].Bytes) / paths[i].rate() }
+	best := 0.0
+	for i := range done.Rails {
+		best = max(best, share(i))
+	}
 	for i, b := range done.Rails {
-		if b.Disturbed && b.Measured == 0 && b.Gap < r.plan.Burst {
+		if b.Disturbed && b.Measured == 0 && b.Gap < r.plan.Burst && share(i) < best/100 {
 			idle = true
 			r.failPath(paths[i], failure.StageStriped, failure.New("", failure.Timeout,
 				"it completed %d bytes while the other rails were busy: less than 1/100 of its rate", b.Bytes))

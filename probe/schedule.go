@@ -45,6 +45,10 @@ func newSchedule(self string, interval time.Duration, random func(time.Duration)
 	return &schedule{self: self, interval: interval, random: random, turns: map[string]*turn{}, took: assumedRound}
 }
 
+// maxFirst is the latest that a peer is asked for the first time: with a small budget a cycle can outlast the day for
+// which the peer is one.
+const maxFirst = 10 * time.Minute
+
 // set replaces the peers. Those that stay keep their turn.
 func (s *schedule) set(peers []string, now time.Time) {
 	before := s.turns
@@ -55,7 +59,7 @@ func (s *schedule) set(peers []string, now time.Time) {
 	cycle := s.cycle()
 	for peer, t := range s.turns {
 		if t == nil {
-			first := now.Add(time.Duration(hash(peer+"\x00"+s.self) % uint64(cycle)))
+			first := now.Add(time.Duration(hash(peer+"\x00"+s.self) % uint64(min(cycle, maxFirst))))
 			s.turns[peer] = &turn{began: first, next: first}
 		}
 	}
@@ -89,7 +93,7 @@ func (s *schedule) begin(peer string) { s.turns[peer].asking = true }
 // end ends a round with a peer, and reports whether its result is that of the cycle: a round that was denied and is
 // tried again has none.
 func (s *schedule) end(peer string, r *Result, now time.Time) (final bool) {
-	if r.Transport != NoTransport {
+	if r.Transport != NoTransport || r.Bytes > 0 {
 		s.took += (r.Duration - s.took) / 8
 	}
 	t := s.turns[peer]

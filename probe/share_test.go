@@ -2,13 +2,16 @@ package probe
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
 
 // ratedPath is a path of this rate in Gb/s.
 func ratedPath(rate float64) *path {
-	return &path{result: &RailResult{Capacity: new(rate * 1e9 / 8)}}
+	p := &path{peer: &helloRail{Active: true}, result: &RailResult{Capacity: new(rate * 1e9 / 8)}}
+	p.local.status.Limits.Active = true
+	return p
 }
 
 // TestRoundShare: with the default options and fan-out, the rounds that a node asks and answers in an interval take
@@ -43,6 +46,33 @@ func TestRoundShare(t *testing.T) {
 			if need := round.railTime(paths, paths); need > leastLease || need < cost {
 				t.Errorf("%d × %g Gb/s: a round asks for a lease of %v", rails, rate, need)
 			}
+		}
+	}
+}
+
+// TestLeaseFits: whatever the peer has, a round asks for a lease that the target grants.
+func TestLeaseFits(t *testing.T) {
+	down := ratedPath(400)
+	down.peer.Active = false
+	missing := ratedPath(400)
+	missing.peer = nil
+	rails := func(n int, p *path) []*path { return slices.Repeat([]*path{p}, n) }
+	for why, tc := range map[string]struct {
+		paths []*path
+		own   float64 // Gb/s of this node's rails
+		peer  float64 // of the peer's, as it reports them
+	}{
+		"alike":            {rails(8, ratedPath(400)), 3200, 3200},
+		"no rail there":    {rails(8, missing), 3200, nominalRate * 8 / 1e9},
+		"all down there":   {rails(8, down), 3200, nominalRate * 8 / 1e9},
+		"seven down there": {append(rails(7, down), ratedPath(400)), 3200, 400},
+		"1/8 there":        {rails(8, ratedPath(50)), 3200, 400},
+		"1 × 25 there":     {append(rails(7, missing), ratedPath(25)), 3200, 25},
+		"1/16 here":        {rails(1, ratedPath(25)), 25, 400},
+	} {
+		p := plan{Options: DefaultOptions(), full: true, rails: len(tc.paths), rate: min(tc.own, tc.peer) * 1e9 / 8}
+		if need := p.railTime(tc.paths, tc.paths); need > leastLease {
+			t.Errorf("%s: a round asks for a lease of %v, want at most %v", why, need, leastLease)
 		}
 	}
 }

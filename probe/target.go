@@ -26,7 +26,7 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
 	index := map[string]int{} // rail → its place in the request
 	for i, want := range req.Rails {
-		arg := worker.RailArg{Name: want.Rail}
+		arg := worker.RailArg{Name: want.Rail, NUMANode: -1}
 		if req.Transport == worker.RDMA {
 			var f *failure.Failure
 			if arg, f = r.railArg(rails, want); f != nil {

@@ -29,7 +29,7 @@ func (s *workerSession) end() error {
 	if s.current == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime+s.current.SetupTime())
 	defer cancel()
 	err := s.current.Close(ctx)
 	if in, known := s.current.Total(); known {

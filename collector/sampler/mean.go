@@ -15,14 +15,16 @@ type physicalRate struct {
 	rate float64 // bytes per second, between the last two reads
 	took time.Duration
 	ok   bool
+
+	known bool // it was read once
 }
 
-func (p *physicalRate) add(r tcpReading, d int) {
-	p.ok = false
+func (p *physicalRate) add(r tcpReading, d int, interval time.Duration) {
+	p.known, p.ok = p.known || r.hasPhysical, false
 	if !r.hasPhysical {
 		return
 	}
-	grew, took, what := p.last.advance(mark{value: r.physical[d], at: r.at, opens: r.opens}, 2*tcpEvery)
+	grew, took, what := p.last.advance(mark{value: r.physical[d], at: r.at, opens: r.opens}, 2*interval)
 	if p.ok = what == counted; p.ok {
 		p.rate, p.took = float64(grew)/took.Seconds(), took
 	}
@@ -47,6 +49,9 @@ func (s *Sampler) MeanTraffic(r rail.Rail) (mean rail.MeanTraffic, ok bool) {
 		mean.Over = max(mean.Over, time.Duration(covered.seconds*float64(time.Second)))
 	}
 	receive, transmit := a.physical[Receive], a.physical[Transmit]
+	if (receive.known || transmit.known) && !(receive.ok && transmit.ok) {
+		return rail.MeanTraffic{}, false // this function alone would not show the others
+	}
 	if receive.ok && transmit.ok {
 		mean.Physical = true
 		mean.Port = [directions]float64{Receive: receive.rate, Transmit: transmit.rate}

@@ -26,7 +26,7 @@ func TestMeanTraffic(t *testing.T) {
 			if port += 1000; s.seconds%5 == 0 {
 				reading := tcpReading{at: time.Now(), physical: [directions]uint64{port, 2 * port}, hasPhysical: true}
 				for d := range directions {
-					a.physical[d].add(reading, d)
+					a.physical[d].add(reading, d, tcpEvery)
 				}
 			}
 		}
@@ -45,16 +45,16 @@ func TestMeanTraffic(t *testing.T) {
 		for range 4 {
 			second(100)
 		}
-		want("the port was read once", true, rail.MeanTraffic{Rate: [2]float64{100, 200}, Over: 5 * time.Second})
+		want("the port was read once", false, rail.MeanTraffic{})
 		for range 4 {
 			second(600)
 		}
 		want("later", true, rail.MeanTraffic{Rate: [2]float64{500, 1000}, Port: [2]float64{1000, 2000}, Physical: true,
 			Over: 7 * time.Second})
 		for d := range directions {
-			a.physical[d].add(tcpReading{}, d)
+			a.physical[d].add(tcpReading{}, d, tcpEvery)
 		}
-		want("the port cannot be read", true, rail.MeanTraffic{Rate: [2]float64{500, 1000}, Over: 5 * time.Second})
+		want("the port cannot be read", false, rail.MeanTraffic{})
 		s.seconds += 3
 		want("the rail is gone", false, rail.MeanTraffic{})
 		if _, ok := s.MeanTraffic(rail.Rail{Name: "1", Device: "mlx5_1", Port: 1}); ok {

@@ -79,7 +79,7 @@ func (s *Sampler) watchTCP(ctx context.Context) {
 			a := s.accounts[r.Key()]
 			for d := range directions {
 				a.tcp[d].add(readings[r], d)
-				a.physical[d].add(readings[r], d)
+				a.physical[d].add(readings[r], d, max(tcpEvery, 2*s.opts.Interval))
 			}
 		}
 		s.suspectLocked()

@@ -62,6 +62,7 @@ func (p *peer) observe(r probe.Result) {
 	p.recent = p.recent[:min(len(p.recent), page.KeepRounds)]
 	if r.Outcome == probe.Skipped {
 		p.add(p.rows.skipped, 1, known(r.Reason))
+		p.countRails(r) // a disturbed round moved bytes and has latencies
 		return
 	}
 	p.count(r)
@@ -92,6 +93,11 @@ func (p *peer) count(r probe.Result) {
 	if r.Transport == probe.RDMA && slices.ContainsFunc(r.Rails, hasSolo) {
 		p.add(p.rows.soloRounds, 1)
 	}
+	p.countRails(r)
+}
+
+// countRails adds what a round moved over each rail, and its latencies.
+func (p *peer) countRails(r probe.Result) {
 	for _, rail := range r.Rails {
 		if rail.Bytes > 0 {
 			p.add(p.rows.railBytes, float64(rail.Bytes), rail.Rail)

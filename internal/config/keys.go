@@ -117,14 +117,14 @@ func figures(p *Probe) []Key {
 			"` peers list, [others each day](probe.md#fan-out). Use the same number on all nodes. Peers with an address are "+
 			"all asked."),
 		figure("probe.interval", &p.Interval, Duration(time.Second), Duration(24*time.Hour), "",
-			"Time between two rounds to a peer. It becomes a multiple when rounds and answers would take more than 70 % of "+
-				"the time."),
+			"Time between two rounds to a peer. It becomes a multiple when the budget needs that, or when rounds and "+
+				"answers would take more than 70 % of the time."),
 		figure("probe.timeout", &p.Timeout, Duration(time.Second), Duration(10*time.Minute), "",
 			"Longest time of a round. At most the interval; the default is lowered to a shorter interval."),
 		figure("probe.latency_samples", &p.LatencySamples, 1, 100000, "", "8 B writes per rail and round."),
 		figure("probe.burst", &p.Burst, Duration(time.Millisecond), Duration(time.Second), "",
 			"Time for which a burst measures, with all rails at full depth. On a slow link it lasts until 64 writes "+
-				"completed, at most 3s. One write has the bytes that a rail carries in 1/64 of it, from 4KiB to 1MiB."),
+				"completed, at most 3s. The write size is what a rail carries in 1/64 of it, from 4KiB to 1MiB."),
 		figure("probe.depth", &p.Depth, 2, 128, "", "Writes in flight per rail."),
 		automatic("probe.queue_pairs", &p.QueuePairs, 1, rail.MaxQueuePairs,
 			"Queue pairs per rail. `auto` is 1, and 2 per member on a bond: its hash sends one queue pair over one member."),
@@ -156,8 +156,8 @@ func budgetKey(v *Budget) Key {
 		leastBudget)
 	return Key{Name: "probe.budget", Form: "percentage or size/h", Default: v.String(), Bounds: bounds,
 		want: "a share of time such as 0.5%, or a size per hour such as 8GiB/h, " + bounds,
-		About: "[Time of each rail](probe.md#budget) that rounds may use which this node starts, and as much again for " +
-			"those that it answers, which use the other direction. A size per hour is converted by the rate of all " +
+		About: "[Share of each rail's time](probe.md#budget) for rounds that this node starts. Rounds that it answers have " +
+			"the same share again: they use the other direction. A size per hour is converted by the rate of all " +
 			"rails, and may be written per `/m`, `/h` or `/d`.",
 		set: func(text string) error { return yaml.Unmarshal([]byte(text), v) },
 		invalid: func() string {

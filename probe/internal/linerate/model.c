@@ -131,6 +131,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	spend(sim.model->post);
 	int64_t length = wr->num_sge ? wr->sg_list->length : 0, begin = sim.now > p->free ? sim.now : p->free;
 	int64_t takes = (int64_t)((double)length / r->rate);
+	if (begin + takes > r->pauses && begin < r->resumes)
+		begin = r->resumes;
 	p->free = begin + takes;
 	uint32_t k = (p->head + p->count++) % PENDING;
 	p->done[k] = (struct ibv_wc){.wr_id = wr->wr_id, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RDMA_WRITE};

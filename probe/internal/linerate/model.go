@@ -11,12 +11,13 @@ import "time"
 
 // Rail is a modelled adapter and its path.
 type Rail struct {
-	Rate    float64       // payload, bytes per second
-	RTT     time.Duration // from the last byte on the wire to the completion
-	Stops   time.Duration // from then on nothing completes; 0: never
-	Loses   int           // number of the write that is lost once, from 1; 0: none
-	Timeout time.Duration // of an acknowledgement
-	Shared  bool          // behind the link of Model.Link
+	Rate            float64       // payload, bytes per second
+	RTT             time.Duration // from the last byte on the wire to the completion
+	Stops           time.Duration // from then on nothing completes; 0: never
+	Pauses, Resumes time.Duration // nothing is carried in between
+	Loses           int           // number of the write that is lost once, from 1; 0: none
+	Timeout         time.Duration // of an acknowledgement
+	Shared          bool          // behind the link of Model.Link
 
 	Expected float64 // what the burst is planned for; 0: Rate
 }
@@ -80,7 +81,8 @@ func Run(m Model, b Burst) Result {
 	}
 	for i, r := range m.Rails {
 		c.rail[i] = C.struct_lr_rail{
-			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), stops: C.int64_t(r.Stops), loses: C.int64_t(r.Loses),
+			rate: C.double(r.Rate / 1e9), rtt: C.int64_t(r.RTT), stops: C.int64_t(r.Stops),
+			pauses: C.int64_t(r.Pauses), resumes: C.int64_t(r.Resumes), loses: C.int64_t(r.Loses),
 			timeout: C.int64_t(r.Timeout),
 		}
 		if r.Shared {

@@ -15,6 +15,7 @@ struct lr_rail {
 	double rate;     /* payload, bytes per ns */
 	int64_t rtt;     /* from the last byte on the wire to the completion */
 	int64_t stops;   /* from then on nothing completes; 0: never */
+	int64_t pauses, resumes; /* nothing is carried in between */
 	int64_t loses;   /* number of the write that is lost once, from 1; 0: none */
 	int64_t timeout; /* of an acknowledgement */
 	uint32_t link;   /* rails of one link share its rate; 0: none */

@@ -306,3 +306,36 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestPause: a rail that stands still for most of a burst does not report what it carried in the rest.
+func TestPause(t *testing.T) {
+	for _, c := range []struct {
+		pauses, resumes time.Duration
+		least, most     float64 // part of the rail's rate
+	}{
+		{time.Millisecond, time.Second, 0, 0.1}, // until after the others' cap
+		{1500 * us, 30 * ms, 0, 0.15},           // likewise
+		{800 * us, 12 * ms, 0.05, 0.2},          // carries again, and the burst ends soon after
+		{2 * ms, 2*ms + 100*us, 0.95, 1.01},     // a short one is an average
+		{100 * us, 6 * ms, 0.8, 0.9},            // began before all rails were full
+	} {
+		rails := alike(8, Rail{Rate: gbps(400), RTT: 4 * us})
+		rails[3].Pauses, rails[3].Resumes = c.pauses, c.resumes
+		o := measure(Model{Rails: rails})
+		if o.disturbed {
+			t.Errorf("%v to %v: disturbed", c.pauses, c.resumes)
+			continue
+		}
+		for i, g := range o.goodput {
+			least, most := 0.99, 1.01
+			if i == 3 {
+				least, most = c.least, c.most
+			}
+			if part := g / gbps(400); part < least || part > most {
+				t.Errorf("%v to %v: rail %d carries %.3f of its rate, want %.2f to %.2f", c.pauses, c.resumes, i, part, least,
+					most)
+			}
+		}
+		t.Logf("pause from %v to %v: %.3f of the rate", c.pauses, c.resumes, o.goodput[3]/gbps(400))
+	}
+}

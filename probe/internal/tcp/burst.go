@@ -37,7 +37,7 @@ func (c *Conn) Burst(ctx context.Context, source []byte, args transfer.BurstArgs
 	}
 	stop := c.watch(ctx)
 	b.start = time.Now()
-	timer := time.AfterFunc(args.Slow, func() { b.stopped.Store(true) })
+	timer := time.AfterFunc(args.Slow, b.stop)
 	var wg sync.WaitGroup
 	for i, l := range b.lanes {
 		l.acked.Store(0)
@@ -59,7 +59,8 @@ type burst struct {
 	source  []byte
 	lanes   []*lane
 	start   time.Time
-	stopped atomic.Bool // no more chunks
+	stopped atomic.Bool  // no more chunks
+	over    atomic.Int64 // since when, after start, in ns
 
 	mu        sync.Mutex // protects all following fields
 	measuring bool
@@ -72,6 +73,13 @@ type flow struct {
 	lane, number int
 	stream       *stream
 	sent         chan struct{} // one for each chunk in flight
+}
+
+// stop ends what is measured.
+func (b *burst) stop() {
+	if !b.stopped.Swap(true) {
+		b.over.Store(int64(time.Since(b.start)))
+	}
 }
 
 // send writes chunks until the burst is stopped, or those of a burst without a window.
@@ -134,14 +142,26 @@ func (b *burst) complete(i int, n int64) {
 		ended = ended && b.counted[i] >= max(b.args.Writes, 1) && r.Last-r.First >= b.args.Window
 	}
 	if ended {
-		b.stopped.Store(true)
+		b.stop()
 	}
 }
 
 // fail ends a lane, and the burst.
 func (b *burst) fail(lane int, err error) {
 	_ = b.lanes[lane].fail(broken(err))
-	b.stopped.Store(true)
+	b.stop()
+}
+
+// stretch moves the end of what a lane measured to that of the burst, if it measured too little and stood still then.
+func (b *burst) stretch(i int) {
+	r := &b.rails[i]
+	took := r.Last - r.First
+	if b.counted[i] == 0 || b.counted[i] >= b.args.Writes && took >= b.args.Window {
+		return
+	}
+	if over := time.Duration(b.over.Load()); over-r.Last > 2*took/time.Duration(b.counted[i]) {
+		r.Last = over
+	}
 }
 
 func (b *burst) result() (transfer.BurstDone, error) {
@@ -152,6 +172,7 @@ func (b *burst) result() (transfer.BurstDone, error) {
 		if r.Failure = b.lanes[i].failed(); r.Failure != nil {
 			failed++
 		}
+		b.stretch(i)
 		r.Disturbed = b.args.Window > 0 && r.Measured == 0
 	}
 	if failed == len(b.rails) {

@@ -24,7 +24,7 @@ struct burst {
 	struct rs_lane *lane;
 	uint32_t n;
 	enum phase phase;
-	int64_t start, full; /* since when every rail is at full depth */
+	int64_t start, full, over; /* when every rail was at full depth for the first and for the last time */
 };
 
 static void settle(struct burst *b, uint32_t i, const struct ibv_wc *wc)
@@ -55,6 +55,7 @@ static void mark(struct burst *b, uint32_t i, int64_t t, int64_t gap)
 	if (p->first < 0) {
 		p->first = t;
 		l->late_first = gap;
+		l->early = l->waiting;
 	} else {
 		l->late_last = gap;
 		p->measured += l->pending;
@@ -71,13 +72,17 @@ static int reap(struct burst *b, uint32_t i)
 {
 	struct ibv_wc wc[POLLED];
 	struct rs_lane *l = &b->lane[i];
-	int n = ibv_poll_cq(b->rail[i]->cq, POLLED, wc);
+	int n = 0, got;
+	do { /* all that there are: a gap between two visits means that nothing waited in between */
+		got = ibv_poll_cq(b->rail[i]->cq, POLLED, wc);
+		if (got < 0)
+			rs_fail(b->rail[i], (struct rs_error){.op = "poll CQ", .err = -EIO});
+		for (int k = 0; k < got; k++)
+			settle(b, i, &wc[k]);
+		n += got > 0 ? got : 0;
+	} while (got == POLLED && n < (int)b->plan->load[i].depth);
 	int64_t t = rs_now() - b->start, gap = t - l->visited;
 	l->visited = t;
-	if (n < 0)
-		rs_fail(b->rail[i], (struct rs_error){.op = "poll CQ", .err = -EIO});
-	for (int k = 0; k < n; k++)
-		settle(b, i, &wc[k]);
 	if (gap > l->widest)
 		l->widest = gap;
 	/* The longer it takes, the less a gap matters. A software device completes writes while the kernel has the
@@ -88,7 +93,7 @@ static int reap(struct burst *b, uint32_t i)
 	l->gap = gap;
 	if (n > 0 && b->phase == MEASURE && (b->plan->software || longest <= window / RS_EDGE))
 		mark(b, i, t, longest);
-	return n > 0 ? n : 0;
+	return n;
 }
 
 /* How many writes a rail may have in flight: two at first, and one more for each that completed. On a slow link no more
@@ -178,6 +183,8 @@ static enum phase next(struct burst *b, int64_t t)
 	if (t >= b->plan->slow || (b->phase == MEASURE && all_measured(b)))
 		return DRAIN;
 	if (b->phase == FILL && full) {
+		for (uint32_t i = 0; i < b->n; i++)
+			b->lane[i].pending = b->lane[i].waiting = 0;
 		b->full = t;
 		return MEASURE;
 	}
@@ -204,8 +211,10 @@ static int32_t drive(struct burst *b)
 			writes += b->rail[i]->failed.op ? 0 : b->lane[i].writes;
 		}
 		t = rs_now() - b->start;
-		if (b->phase < DRAIN)
+		if (b->phase < DRAIN) {
 			b->phase = next(b, t);
+			b->over = t;
+		}
 		if (b->phase == DRAIN && !why)
 			writes += feed_last(b);
 		if (writes == 0)
@@ -223,6 +232,26 @@ static int32_t drive(struct burst *b)
 	return why ? why : -ETIMEDOUT;
 }
 
+/* A rail may have stood still before its first completion or after its last: then these are not the edges of what it
+ * carried while all were at full depth. */
+static void stretch(struct burst *b, uint32_t i)
+{
+	struct rs_part *p = &b->part[i];
+	struct rs_lane *l = &b->lane[i];
+	if (l->counted == 0)
+		return;
+	int64_t each = (p->last - p->first) / l->counted, least = b->plan->window / 8;
+	int64_t after = b->over - p->last, before = p->first - b->full;
+	if (after > least && after > 2 * each * (l->waiting + 1)) {
+		p->measured += l->pending;
+		p->last = b->over;
+	}
+	if (before > least && before > 2 * each * (l->early + 1)) {
+		p->measured += (int64_t)l->early * b->plan->load[i].chunk;
+		p->first = b->full;
+	}
+}
+
 /* A gap longer than a full queue lasts may have let the rail idle: what was measured is then ours, not the rail's. So is
  * a time whose edges are off by more than 2 %. */
 static void judge(struct burst *b, uint32_t i)
@@ -232,6 +261,8 @@ static void judge(struct burst *b, uint32_t i)
 	int64_t time = p->last - p->first;
 	if (b->plan->window == 0)
 		return; /* nothing was to be measured */
+	stretch(b, i);
+	time = p->last - p->first;
 	if (p->measured == 0 || time <= 0) {
 		p->disturbed = 1;
 		p->gap = b->lane[i].widest;

@@ -129,6 +129,7 @@ struct rs_lane {
 	int64_t pending, widest;               /* bytes completed and longest gap since part->last */
 	int64_t late_first, late_last;         /* by which part->first and part->last may be too late */
 	uint32_t waiting, counted;             /* writes completed since part->last, and before */
+	uint32_t early;                        /* and between full depth and part->first */
 	uint32_t ended;                        /* its last writes are posted: those with immediate */
 };
 

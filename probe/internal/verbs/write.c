@@ -110,6 +110,10 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 			return (struct rs_error){.op = "poll CQ", .err = -EIO};
 		if (n > 0 && wc.status != IBV_WC_SUCCESS)
 			return rs_completion(&wc);
+		if (waited > limit) /* also if the peer goes on to write */
+			return (struct rs_error){.op = "write", .err = -ETIMEDOUT};
+		if (rs_cancelled(cancelled))
+			return (struct rs_error){.op = "write", .err = -ECANCELED};
 		if (n > 0) {
 			uint32_t q = (uint32_t)wc.wr_id % RS_MAX_QPS;
 			struct rs_error e = receive(r, q);
@@ -117,10 +121,6 @@ struct rs_error rs_rail_arrived(const int32_t *cancelled, struct rs_rail *r, uin
 				return e;
 			if (ntohl(wc.imm_data) == pass) /* else of a burst that nobody asked about */
 				missing &= ~(1u << q);
-		} else if (waited > limit) {
-			return (struct rs_error){.op = "write", .err = -ETIMEDOUT};
-		} else if (rs_cancelled(cancelled)) {
-			return (struct rs_error){.op = "write", .err = -ECANCELED};
 		} else {
 			rs_relax(waited);
 		}

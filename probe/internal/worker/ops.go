@@ -136,6 +136,8 @@ type Verified struct {
 	Rail     string `json:"rail,omitempty"` // the first with a wrong byte
 	Mismatch int64  `json:"mismatch"`       // its offset in the rail's memory; -1: none
 	Bytes    int64  `json:"bytes"`          // compared
+
+	Failures []failure.Failure `json:"failures,omitempty"` // of rails on which the end of the burst did not arrive
 }
 
 // Intake is what a target received over TCP.
@@ -155,5 +157,5 @@ const (
 	maxPasses     = 67 // over a ring in one burst: no two bursts write the same to a place
 	maxPass       = 1 << 30
 	maxWrites     = 1 << 40
-	arriveTime    = 2 * time.Second // for the end of a burst whose writes completed
+	arriveTime    = 4 * time.Second // for the ends of a burst whose writes completed
 )

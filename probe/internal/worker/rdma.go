@@ -194,14 +194,14 @@ func (e *rdmaEngine) burst(_ []byte, args BurstArgs) (done BurstDone, err error)
 	return done, err
 }
 
-func (e *rdmaEngine) arrived(name string, pass int) error {
+func (e *rdmaEngine) arrived(name string, pass int, limit time.Duration) error {
 	rail, err := e.rail(name)
 	if err != nil {
 		return err
 	}
 	run, end := e.begin(1)
 	defer end()
-	return run.Arrived(rail, pass, arriveTime)
+	return run.Arrived(rail, pass, limit)
 }
 
 func (e *rdmaEngine) stopRail(name string) {

@@ -90,8 +90,8 @@ func (e *tcpEngine) burst(source []byte, args BurstArgs) (BurstDone, error) {
 	return e.conn.Burst(ctx, source, args)
 }
 
-func (e *tcpEngine) arrived(string, int) error { return nil } // acknowledged is arrived
-func (e *tcpEngine) stopRail(string)           {}             // a connection that broke is closed
+func (e *tcpEngine) arrived(string, int, time.Duration) error { return nil } // acknowledged is arrived
+func (e *tcpEngine) stopRail(string)                          {}             // a connection that broke is closed
 
 func (e *tcpEngine) intake() Intake {
 	if e.target == nil || e.args.Transport != TCP {

@@ -81,6 +81,14 @@ func (w *Worker) Info(ctx context.Context) (Info, error) {
 	return ask[Info](ctx, &Session{worker: w, proc: p}, failure.StageOpen, opInfo, quick, nil)
 }
 
+// SetupTime is the longest time to open, connect or close so many rails with so many queue pairs each.
+func SetupTime(rails, queuePairs int) time.Duration {
+	return quick + time.Duration(rails)*(perRail+time.Duration(queuePairs)*perQueuePair)
+}
+
+// SetupTime is that of the session.
+func (s *Session) SetupTime() time.Duration { return s.setup }
+
 // Open opens a session. When it returns an error nothing is open: neither of this session nor of one before.
 func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, error) {
 	p, err := w.process(args.Transport == RDMA)
@@ -88,7 +96,7 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 		return nil, Opened{}, err
 	}
 	s := &Session{worker: w, proc: p, rdma: args.Transport == RDMA}
-	s.setup = quick + time.Duration(len(args.Rails))*(perRail+time.Duration(args.QueuePairs)*perQueuePair)
+	s.setup = SetupTime(len(args.Rails), args.QueuePairs)
 	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, s.setup, args)
 	if err != nil {
 		// The worker may have opened it: if it was canceled, or the answer is invalid.
