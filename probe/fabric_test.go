@@ -75,7 +75,7 @@ func makePair(t *testing.T, rails int, change func(node string, i int, d *fakeve
 	p.opts.Security.TokenFile = token
 	p.opts.LatencySamples = 20
 	p.opts.Depth = 128 // what a rail has in flight lasts 60 ms: longer than a busy machine holds up the polling thread
-	p.opts.Timeout = 20 * time.Second
+	p.opts.Timeout = 40 * time.Second
 	p.opts.MinOfExpected = 0 // the devices are slower than they say, and the machine may be busy
 	for _, name := range []string{"a", "b"} {
 		for i := range rails {
