@@ -58,7 +58,7 @@ func shipped() terms {
 // full ones, because a solo stands until the next and one alone proves nothing.
 // They are short enough for two of them in each interval.
 func hastened(t *testing.T) terms {
-	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "burst: 1ms", "depth: 4", "latency_samples: 50",
+	return terms{"12mbit", []string{"busy_above: 0.001", "interval: 8s", "burst: 2ms", "depth: 8", "latency_samples: 50",
 		"solo_every: 1", "budget: 64GiB/h"}, 2 * time.Second, minute, hasten(t), []string{"--query.lookback-delta=5s"}}
 }
 
