@@ -197,7 +197,9 @@ func TestRoundOfOneRail(t *testing.T) {
 				t.Fatalf("%s by %s because of %q (%s), failures %v", res.Outcome, res.Transport, res.Reason, res.Detail,
 					res.Failures)
 			}
-			if f := res.Rails[1].Failure; f == nil || f.Stage != tc.stage || f.Reason != tc.reason || f.Rail != "1" {
+			// A disturbed solo burst is repeated, and the rail may break in it already.
+			if f := res.Rails[1].Failure; f == nil || f.Reason != tc.reason || f.Rail != "1" ||
+				f.Stage != tc.stage && (tc.stage != failure.StageStriped || f.Stage != failure.StageSolo) {
 				t.Errorf("rail 1: %v, want %s: %s", f, tc.stage, tc.reason)
 			}
 			if res.Rails[0].Failure != nil || res.Imbalance == nil || *res.Imbalance != 1 {
