@@ -3,12 +3,14 @@ package probe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 // judged is a rail of a round for judge, in MB/s; -1 is nil.
@@ -194,6 +196,43 @@ func TestWireBytes(t *testing.T) {
 		{1 << 30, 1024, false, 1<<30 + 78<<20}, {0, 1024, true, 0}} {
 		if got := wireBytes(tc.payload, tc.mtu, tc.ipv4); math.Abs(got-tc.want) > 1e-6 {
 			t.Errorf("%d bytes at MTU %d, IPv4 %v: %v, want %v", tc.payload, tc.mtu, tc.ipv4, got, tc.want)
+		}
+	}
+}
+
+// TestFailIdle: of rails without a figure, those fail that carried next to nothing beside others while the polling thread
+// ran.
+func TestFailIdle(t *testing.T) {
+	const chunk = 1 << 20
+	idle := func(bytes int64, gap time.Duration) worker.BurstRail {
+		return worker.BurstRail{Bytes: bytes, Gap: gap, Disturbed: true}
+	}
+	for why, tc := range map[string]struct {
+		rails  []worker.BurstRail
+		failed string // their names
+	}{
+		"one beside seven":          {append(slices.Repeat([]worker.BurstRail{idle(1000*chunk, 0)}, 7), idle(chunk, 0)), "7"},
+		"two, of which one is well": {[]worker.BurstRail{idle(0, 0), idle(1000*chunk, 0)}, "0"},
+		"all alike":                 {[]worker.BurstRail{idle(chunk, 0), idle(chunk, 0)}, ""},
+		"nothing at all":            {[]worker.BurstRail{idle(0, 0), idle(0, 0)}, ""},
+		"the thread did not run":    {[]worker.BurstRail{idle(0, time.Second), idle(1000*chunk, time.Second)}, ""},
+		"it has a figure":           {[]worker.BurstRail{{Bytes: chunk, Measured: chunk}, {Bytes: 1000 * chunk}}, ""},
+	} {
+		r := round{plan: plan{Options: DefaultOptions()}}
+		for i := range tc.rails {
+			p := ratedPath(400)
+			p.local.Name = fmt.Sprint(i)
+			r.paths = append(r.paths, p)
+		}
+		any := r.failIdle(r.paths, worker.BurstDone{Rails: tc.rails})
+		var failed []string
+		for _, p := range r.paths {
+			if f := p.result.Failure; f != nil && f.Reason == failure.Timeout && f.Stage == failure.StageStriped {
+				failed = append(failed, f.Rail)
+			}
+		}
+		if got := strings.Join(failed, " "); got != tc.failed || any != (tc.failed != "") {
+			t.Errorf("%s: rails %q failed, want %q", why, got, tc.failed)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
 )
 
 // TestFairness: a peer that held the slot while others were denied waits as long as it held it, or until one of them
@@ -58,4 +60,51 @@ func TestFairness(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGreedyPeer: a peer that holds the slot whenever this node wants to ask has to wait for as long as it held it.
+func TestGreedyPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFound(t, "x:1")
+		defer f.node.Close()
+		greedy := netip.MustParseAddr("10.0.0.66")
+		f.publish()
+		if _, ok := f.node.slot.acquire(t.Context(), 0, greedy, "answering greedy"); !ok {
+			t.Fatal("the slot is taken")
+		}
+		f.node.slot.start(greedy)
+		time.Sleep(4 * time.Second)
+		if !f.postpone("x:1") {
+			t.Error("asked while the slot is taken")
+		}
+		f.node.slot.release()
+		if wait := f.node.slot.cooldown(greedy); wait != 4*time.Second {
+			t.Errorf("it waits %v, want 4s", wait)
+		}
+		if f.postpone("x:1") {
+			t.Error("not asked although the slot is free")
+		}
+	})
+}
+
+// TestDisturbedCounts: a round that moved bytes counts, whatever its result: the next one is not full again.
+func TestDisturbedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFound(t, "x:1")
+		defer f.node.Close()
+		f.publish()
+		for i, tc := range []struct {
+			res  Result
+			want int
+		}{
+			{Result{Outcome: Skipped, Transport: NoTransport, Reason: failure.Disturbed, Bytes: 1 << 30}, 1},
+			{Result{Outcome: Skipped, Transport: NoTransport, Reason: failure.Busy}, 1},
+			{Result{Outcome: OK, Transport: RDMA, Bytes: 1 << 30}, 2},
+		} {
+			f.report("x:1", tc.res)
+			if got := f.peers["x:1"].rounds; got != tc.want {
+				t.Errorf("after result %d: %d rounds, want %d", i, got, tc.want)
+			}
+		}
+	})
 }

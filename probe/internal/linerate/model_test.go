@@ -30,10 +30,11 @@ type outcome struct {
 }
 
 // plan is what probe/plan.go makes of the defaults: 5 ms, 16 deep, one queue pair, 512 MiB at the target.
-func plan(m Model) Burst {
-	const depth = 16
+func plan(m Model) Burst { return planDepth(m, 16) }
+
+func planDepth(m Model, depth int) Burst {
 	b := Burst{Window: 5 * ms, Slow: 3 * time.Second, Deadline: 15 * time.Second, Writes: 64}
-	share := int64(512<<20) / int64(len(m.Rails)) / (2 * (depth + 1))
+	share := int64(512<<20) / int64(len(m.Rails)) / int64(2*(depth+1))
 	for _, r := range m.Rails {
 		expected := cmp.Or(r.Expected, r.Rate)
 		chunk := max(min(int64(expected*b.Window.Seconds()/64), 1<<20, share)&^4095, 4096)
@@ -43,8 +44,9 @@ func plan(m Model) Burst {
 }
 
 // measure makes a burst over all rails, and repeats it at most three times when it was disturbed.
-func measure(m Model) (o outcome) {
-	b := plan(m)
+func measure(m Model) outcome { return measureBurst(m, plan(m)) }
+
+func measureBurst(m Model, b Burst) (o outcome) {
 	for range 4 {
 		res := Run(m, b)
 		o = outcome{took: o.took + res.Elapsed, bytes: o.bytes}
@@ -337,5 +339,24 @@ func TestPause(t *testing.T) {
 			}
 		}
 		t.Logf("pause from %v to %v: %.3f of the rate", c.pauses, c.resumes, o.goodput[3]/gbps(400))
+	}
+}
+
+// TestDepth: with as many writes in flight as may be configured, a visit of a rail takes all its completions; a thread
+// that cannot keep up with the rails is never their figure.
+func TestDepth(t *testing.T) {
+	for _, depth := range []int{2, 32, 128} {
+		for _, rate := range []float64{25, 400, 800} {
+			m := Model{Rails: alike(16, Rail{Rate: gbps(rate), RTT: 4 * us})}
+			o := measureBurst(m, planDepth(m, depth))
+			off := 0.0
+			for _, g := range o.goodput {
+				off = max(off, math.Abs(g/gbps(rate)-1))
+			}
+			t.Logf("16 × %3.0f Gb/s, %3d deep: off by %.2f %%, disturbed %v", rate, depth, 100*off, o.disturbed)
+			if !o.disturbed && off > maxOff {
+				t.Errorf("16 × %v Gb/s, %d deep: off by %.3f", rate, depth, off)
+			}
+		}
 	}
 }

@@ -183,3 +183,25 @@ func TestStuckTarget(t *testing.T) {
 		t.Errorf("the burst's time: %v after %v", err, time.Since(begin))
 	}
 }
+
+// TestStretch: a lane that stood still at the end of a burst is measured with that time, unless it had enough before.
+func TestStretch(t *testing.T) {
+	const ms = time.Millisecond
+	for why, tc := range map[string]struct {
+		first, last, over time.Duration
+		counted           int
+		want              time.Duration // the end of what is measured
+	}{
+		"three at once, and then nothing": {100 * ms, 100*ms + 50*time.Microsecond, 200 * ms, 2, 200 * ms},
+		"slow, and steady":                {70 * ms, 175 * ms, 200 * ms, 2, 175 * ms},
+		"enough":                          {20 * ms, 70 * ms, 200 * ms, 8, 70 * ms},
+		"one":                             {20 * ms, 20 * ms, 200 * ms, 0, 20 * ms},
+	} {
+		b := &burst{args: transfer.BurstArgs{Writes: 8, Window: 40 * ms}, counted: []int{tc.counted},
+			rails: []transfer.BurstRail{{First: tc.first, Last: tc.last}}}
+		b.over.Store(int64(tc.over))
+		if b.stretch(0); b.rails[0].Last != tc.want {
+			t.Errorf("%s: measured until %v, want %v", why, b.rails[0].Last, tc.want)
+		}
+	}
+}
