@@ -200,8 +200,8 @@ func TestWireBytes(t *testing.T) {
 	}
 }
 
-// TestFailIdle: of rails without a figure, those fail that carried next to nothing beside others while the polling thread
-// ran.
+// TestFailIdle: of rails without a figure, those fail that carried next to nothing beside others while the polling
+// thread ran.
 func TestFailIdle(t *testing.T) {
 	const chunk = 1 << 20
 	idle := func(bytes int64, gap time.Duration) worker.BurstRail {
