@@ -104,21 +104,22 @@ const (
 	maxScaling = 0.02
 )
 
-// stalls are what a polling thread suffers.
+// stalls are what a polling thread suffers, and how many of the 75 bursts of each may be disturbed.
 var stalls = []struct {
-	name  string
-	model Model
+	name      string
+	model     Model
+	disturbed int
 }{
-	{"none", Model{}},
-	{"0.1 once", Model{Stall: 100 * us, First: 2 * ms}},
-	{"1 once", Model{Stall: ms, First: 2 * ms}},
-	{"10 once", Model{Stall: 10 * ms, First: 2 * ms}},
-	{"1 at first", Model{Stall: ms, First: 50 * us}},
-	{"0.05 in 0.4", Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}},
-	{"1 in 3", Model{Stall: ms, First: 300 * us, Every: 3 * ms}},
-	{"0.1 in ~2", Model{Stall: 100 * us, Every: 2 * ms, Random: 1}},
-	{"1 in ~10", Model{Stall: ms, Every: 10 * ms, Random: 2}},
-	{"10 in ~20", Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}},
+	{"none", Model{}, 0},
+	{"0.1 once", Model{Stall: 100 * us, First: 2 * ms}, 0},
+	{"1 once", Model{Stall: ms, First: 2 * ms}, 0},
+	{"10 once", Model{Stall: 10 * ms, First: 2 * ms}, 0},
+	{"1 at first", Model{Stall: ms, First: 50 * us}, 0},
+	{"0.05 in 0.4", Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}, 0},
+	{"1 in 3", Model{Stall: ms, First: 300 * us, Every: 3 * ms}, 45}, // longer than a queue lasts, in every window
+	{"0.1 in ~2", Model{Stall: 100 * us, Every: 2 * ms, Random: 1}, 3},
+	{"1 in ~10", Model{Stall: ms, Every: 10 * ms, Random: 2}, 0},
+	{"10 in ~20", Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}, 0},
 }
 
 // cells are the outcomes of one place of the table.
@@ -138,7 +139,7 @@ func (c cells) String() string {
 }
 
 // TestLineRate: at every rate, on every number of rails, with a polling thread that is stalled in every way, a burst
-// reports what the model carries, or that it was disturbed. Without stalls nothing is disturbed.
+// reports what the model carries, or, under stalls that leave no window free of them, that it was disturbed.
 func TestLineRate(t *testing.T) {
 	var head strings.Builder
 	for _, s := range stalls {
@@ -147,17 +148,23 @@ func TestLineRate(t *testing.T) {
 	t.Log("Stalls of the polling thread in ms. Cells: largest error of a rail's goodput or share in %, RTT 2 to 50 µs; " +
 		"disturbed/all")
 	t.Logf("rails × Gb/s %s", head.String())
-	all := cells{}
+	all, disturbed := cells{}, make([]int, len(stalls))
 	for _, rails := range []int{1, 2, 8, 10, 16} {
 		for _, rate := range []float64{25, 100, 200, 400, 800} {
 			var line strings.Builder
-			for _, s := range stalls {
+			for i, s := range stalls {
 				c := lineRate(t, s.name, s.model, rails, rate)
 				fmt.Fprintf(&line, " %11v", c)
+				disturbed[i] += c.disturbed
 				all.n, all.disturbed = all.n+c.n, all.disturbed+c.disturbed
 				all.off, all.scaling = max(all.off, c.off), max(all.scaling, c.scaling)
 			}
 			t.Logf("%2d × %3.0f Gb/s%s", rails, rate, line.String())
+		}
+	}
+	for i, s := range stalls {
+		if disturbed[i] > s.disturbed {
+			t.Errorf("stalls %s: %d bursts are disturbed, more than %d", s.name, disturbed[i], s.disturbed)
 		}
 	}
 	t.Logf("%d cells, %d disturbed; largest error %.2f %%, of scaling %.2f %%", all.n, all.disturbed, 100*all.off,
@@ -177,19 +184,16 @@ func lineRate(t *testing.T, name string, m Model, rails int, rate float64) (c ce
 		c.n++
 		if o.disturbed {
 			c.disturbed++
-			if name == "none" {
-				t.Errorf("%d × %v Gb/s, RTT %v: disturbed by nothing", rails, rate, rtt)
-			}
 			continue
 		}
-		c.off = max(c.off, o.off(want))
-		if off := o.off(want); off > maxOff {
-			t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: off by %.3f", rails, rate, rtt, name, off)
+		off := o.off(want)
+		if c.off = max(c.off, off); slices.Contains(o.failed, true) || !(off <= maxOff) { // NaN is neither
+			t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: failed %v, off by %.3f", rails, rate, rtt, name, o.failed, off)
 		}
 		m.Rails = m.Rails[:1]
 		if solo := measure(m); !solo.disturbed {
 			scaling := math.Abs(o.sum()/(float64(rails)*solo.goodput[0]) - 1)
-			if c.scaling = max(c.scaling, scaling); scaling > maxScaling {
+			if c.scaling = max(c.scaling, scaling); !(scaling <= maxScaling) {
 				t.Errorf("%d × %v Gb/s, RTT %v, stalls %s: scaling off by %.3f", rails, rate, rtt, name, scaling)
 			}
 		}
@@ -222,7 +226,7 @@ func TestFractions(t *testing.T) {
 		want := func(i int) float64 { return m.Rails[i].Rate }
 		if o.disturbed {
 			t.Logf("%5.3f  disturbed, %5d MiB in %v", f, o.bytes>>20, o.took.Round(100*us))
-			if f >= 0.03 {
+			if f >= 0.01 {
 				t.Errorf("a rail at %v: disturbed by nothing", f)
 			}
 			continue
