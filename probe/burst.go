@@ -246,11 +246,11 @@ func (b *burstProgress) sent(rail string) (bytes int64) {
 	return bytes
 }
 
-// flow is what rail i of a burst carried; nil when that could not be measured.
-func flow(done worker.BurstDone, i int) *Flow {
+// flow is what rail i of a burst by RDMA carried; nil when that could not be measured.
+func flow(loads []worker.Load, done worker.BurstDone, i int) *Flow {
 	b := done.Rails[i]
 	if b.Failure != nil || b.Disturbed || b.Rate() == 0 {
 		return nil
 	}
-	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes}
+	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes, Slow: b.Measured < burstWrites*loads[i].Chunk}
 }

@@ -200,6 +200,56 @@ func TestWireBytes(t *testing.T) {
 	}
 }
 
+// TestFlow: a figure of few writes is marked, and a rail without one has none.
+func TestFlow(t *testing.T) {
+	const chunk = 1 << 20
+	loads := []worker.Load{{Chunk: chunk}}
+	for _, tc := range []struct {
+		rail worker.BurstRail
+		want *Flow
+	}{
+		{worker.BurstRail{Bytes: 80 * chunk, Measured: 64 * chunk, First: time.Millisecond, Last: 6 * time.Millisecond},
+			&Flow{Bytes: 64 * chunk, Active: 5 * time.Millisecond, Moved: 80 * chunk}},
+		{worker.BurstRail{Bytes: 65 * chunk, Measured: 63 * chunk, Last: 3 * time.Second},
+			&Flow{Bytes: 63 * chunk, Active: 3 * time.Second, Moved: 65 * chunk, Slow: true}},
+		{worker.BurstRail{Measured: 64 * chunk, Last: time.Second, Disturbed: true}, nil},
+		{worker.BurstRail{Measured: 64 * chunk, Last: time.Second, Failure: failure.New("", failure.Timeout, "")}, nil},
+		{worker.BurstRail{Bytes: chunk}, nil},
+	} {
+		got := flow(loads, worker.BurstDone{Rails: []worker.BurstRail{tc.rail}}, 0)
+		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+			t.Errorf("%+v: %+v, want %+v", tc.rail, got, tc.want)
+		}
+	}
+}
+
+// TestDisturbedDetail: without a figure, the text names what to change: the processor's time or the depth.
+func TestDisturbedDetail(t *testing.T) {
+	const chunk = 1 << 20
+	done := func(gap time.Duration) worker.BurstDone { // 100 GB/s
+		return worker.BurstDone{Rails: []worker.BurstRail{{Gap: gap, Disturbed: true, Measured: 1e9, Last: 10 * time.Millisecond}}}
+	}
+	load := func(rtt time.Duration) []worker.Load {
+		return []worker.Load{{Rail: "3", Chunk: chunk, Depth: 16, RTT: rtt}}
+	}
+	for _, tc := range []struct {
+		rtt  time.Duration
+		done worker.BurstDone
+		want string
+	}{
+		{4 * time.Microsecond, done(2 * time.Millisecond), "did not run for up to 2ms, longer than the queues"},
+		{100 * time.Microsecond, done(2 * time.Millisecond), "did not run for up to 2ms"},
+		{110 * time.Microsecond, done(60 * time.Microsecond), "raise `depth`"},
+		{160 * time.Microsecond, done(10 * time.Microsecond), "the 16 writes in flight on rail 3 last 157 µs, and a round " +
+			"trip takes 160µs"},
+		{time.Second, worker.BurstDone{Rails: []worker.BurstRail{{Disturbed: true, Gap: time.Second}}}, "for up to 1s"},
+	} {
+		if got := disturbed(load(tc.rtt), tc.done); !strings.Contains(got.Detail, tc.want) {
+			t.Errorf("RTT %v: %q, want %q", tc.rtt, got.Detail, tc.want)
+		}
+	}
+}
+
 // TestFailIdle: of rails without a figure, those fail that carried next to nothing beside others while the polling
 // thread ran.
 func TestFailIdle(t *testing.T) {

@@ -42,6 +42,9 @@ const (
 	tcpWindow = 40 * time.Millisecond  // that is measured then
 	maxTCP    = 200 * time.Millisecond // in which a burst over TCP starts writes
 
+	// minSlack is what writes in flight must last beyond a round trip: no thread polls at shorter gaps all the time.
+	minSlack = 50 * time.Microsecond
+
 	// minInFlight is what a burst keeps in flight on a slow path, however slow (RS_QUEUE in burst.c).
 	minInFlight = 250 * time.Millisecond
 )

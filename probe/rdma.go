@@ -217,11 +217,12 @@ func (r *round) solos(ctx context.Context) error {
 		return nil
 	}
 	for _, p := range r.livePaths() {
-		done, err := r.burst(ctx, failure.StageSolo, []*path{p}, r.plan.burst([]worker.Load{r.plan.load(p)}, r.timeLeft(ctx)))
+		loads := []worker.Load{r.plan.load(p)}
+		done, err := r.burst(ctx, failure.StageSolo, []*path{p}, r.plan.burst(loads, r.timeLeft(ctx)))
 		if err != nil {
 			return err
 		}
-		p.result.Solo = flow(done, 0)
+		p.result.Solo = flow(loads, done, 0)
 	}
 	return nil
 }
@@ -247,11 +248,11 @@ func (r *round) striped(ctx context.Context) error {
 			continue
 		}
 		if done.Disturbed() {
-			r.disturbed = disturbed(done)
+			r.disturbed = disturbed(loads, done)
 			return nil
 		}
 		for i, p := range paths {
-			p.result.Stealing = flow(done, i)
+			p.result.Stealing = flow(loads, done, i)
 			p.compareCounters(before, after)
 		}
 		r.judge()
@@ -278,10 +279,17 @@ func (r *round) failIdle(paths []*path, done worker.BurstDone) (idle bool) {
 }
 
 // disturbed says why a burst has no figure.
-func disturbed(done worker.BurstDone) *failure.Failure {
+func disturbed(loads []worker.Load, done worker.BurstDone) *failure.Failure {
 	var gap time.Duration
-	for _, b := range done.Rails {
+	for i, b := range done.Rails {
 		gap = max(gap, b.Gap)
+		l := loads[i]
+		last := float64(l.Depth-1) * float64(l.Chunk) / b.Rate()
+		if b.Disturbed && last < (l.RTT+minSlack).Seconds() {
+			return failure.New(failure.StageStriped, failure.Disturbed, "the %d writes in flight on rail %s last %.0f µs, "+
+				"and a round trip takes %v: the rail may wait for acknowledgements, so nothing can be said of it; raise "+
+				"`depth`", l.Depth, l.Rail, last*1e6, l.RTT.Round(time.Microsecond))
+		}
 	}
 	return failure.New(failure.StageStriped, failure.Disturbed, "the thread that polls the rails did not run for up to "+
 		"%v, longer than the queues of the adapters last, in each of %d bursts: nothing can be said of the rails; give "+

@@ -121,6 +121,7 @@ type Flow struct {
 	Bytes  int64         // payload, from one completion to another with all rails at full depth
 	Active time.Duration // between these two, CLOCK_MONOTONIC
 	Moved  int64         // payload of the whole burst, repeats included
+	Slow   bool          // fewer than 64 writes in 3 s, or before the other rails had their share
 }
 
 // BytesPerSecond is the flow's goodput while it was active.

@@ -54,6 +54,7 @@ type jsonRail struct {
 	PathMTU       *int         `json:"path_mtu_bytes"`
 	Latency       *jsonLatency `json:"latency_seconds"`
 	Solo          *float64     `json:"solo_bytes_per_second"`
+	Slow          bool         `json:"slow"`
 	StealingBytes *int64       `json:"stealing_bytes"`
 	Stealing      *float64     `json:"stealing_bytes_per_second"`
 	Static        *float64     `json:"static_bytes_per_second"`
@@ -115,7 +116,7 @@ func newJSONRail(r *probe.RailResult) jsonRail {
 	out := jsonRail{
 		Rail: r.Rail, Device: nonZero(r.Device), Port: nonZero(r.Port), PeerDevice: nonZero(r.PeerDevice),
 		PathMTU: nonZero(r.PathMTU), Solo: rate(r.Solo), Stealing: rate(r.Stealing), Static: rate(r.Stealing),
-		Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
+		Slow: fewWrites(r), Capacity: finite(r.Capacity), Expected: finite(r.Expected), Share: finite(r.Share),
 		CounterBytes: r.CounterBytes, Retransmits: r.Retransmits, Failure: newJSONFailure(r.Failure),
 	}
 	if r.GID != "" {
@@ -159,6 +160,11 @@ func rate(f *probe.Flow) *float64 {
 		return nil
 	}
 	return new(f.BytesPerSecond())
+}
+
+// fewWrites reports whether a figure of the rail rests on few writes.
+func fewWrites(r *probe.RailResult) bool {
+	return r.Solo != nil && r.Solo.Slow || r.Stealing != nil && r.Stealing.Slow
 }
 
 // seconds are rounded to a nanosecond, without the error of the division.

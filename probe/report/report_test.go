@@ -111,6 +111,7 @@ func results() map[string]probe.Result {
 			for i := range r.Rails {
 				r.Rails[i].Expected = nil
 			}
+			r.Rails[1].Stealing.Slow = true
 			r.Scaling, r.Speedup = new(0.95), nil
 			*r = judged(*r)
 		}),
@@ -242,8 +243,8 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: other keys: %s", name, diff)
 		}
 	}
-	for _, name := range []string{"healthy", "bottleneck", "many-faults", "rail-down", "thirteen", "fallback", "failed",
-		"skipped"} {
+	for _, name := range []string{"healthy", "software", "bottleneck", "many-faults", "rail-down", "thirteen",
+		"fallback", "failed", "skipped"} {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, results()[name]); err != nil {
 			t.Fatal(err)

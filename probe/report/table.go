@@ -137,6 +137,15 @@ func totals(r probe.Result) [][]cell {
 			func(v float64) bool { return v < sharedBelow })
 		addFigure("finish skew", r.FinishSkew, ratio, "1 − slowest rail ÷ fastest", nil)
 	}
+	few := 0
+	for i := range r.Rails {
+		if fewWrites(&r.Rails[i]) {
+			few++
+		}
+	}
+	if few > 0 {
+		add("slow rails", strconv.Itoa(few), "with fewer than 64 writes in a burst: their figures are rough", false)
+	}
 	if r.Class.Source != "" {
 		add("traffic class", strconv.Itoa(int(r.Class.TrafficClass)),
 			fmt.Sprintf("service level %d, %s", r.Class.ServiceLevel, terminal.Plain(r.Class.Source)), false)
