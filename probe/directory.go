@@ -100,6 +100,21 @@ func newDirectory(node *Node, opts Options, resolved func(name string, peers int
 	return d
 }
 
+// keep takes over the nodes that the directory of the options before knows, which no longer runs: a reload while a
+// lookup fails drops nobody.
+func (d *directory) keep(before *directory) {
+	if d == nil || before == nil {
+		return
+	}
+	for _, s := range d.sources {
+		for _, old := range before.sources {
+			if old.name == s.name {
+				s.lookup, s.addresses, s.answered = old.lookup, old.addresses, old.answered
+			}
+		}
+	}
+}
+
 // run looks up all names and files periodically and sends the nodes to ask, until ctx is done.
 func (d *directory) run(ctx context.Context, found chan<- []target) {
 	tick := time.NewTicker(readEvery)

@@ -466,9 +466,8 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		var asked Result
 		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{}.withDefaults())
 		p.set([]target{{address: peer, tlsName: name, found: true}})
-		if p.round(t.Context(),
-			peer); (asked.Reason == failure.TLS) != (want == failure.TLS) || asked.PeerNode == "" !=
-			(want == failure.TLS) {
+		p.round(t.Context(), peer, false)
+		if refused := want == failure.TLS; (asked.Reason == failure.TLS) != refused || asked.PeerNode == "" != refused {
 			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)
 		}
 	}

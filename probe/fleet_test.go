@@ -46,6 +46,7 @@ type simNode struct {
 
 	took      time.Duration // its rounds
 	clock     time.Duration // of its wall clock, ahead of the others
+	steps     time.Duration // when it steps there, since the start
 	away      away          // while it is dead, busy with a job, or in maintenance
 	liesAsked bool          // it denies everything, and says that it takes an hour
 	liesAsks  bool          // it never releases a lease, and says that it moved nothing
@@ -186,7 +187,12 @@ func (f *simFleet) find(n *simNode) func(context.Context, chan<- []target) {
 	}
 }
 
-func (n *simNode) now() time.Time { return time.Now().Add(n.clock) }
+func (n *simNode) now() time.Time {
+	if time.Since(n.fleet.start) < n.steps {
+		return time.Now()
+	}
+	return time.Now().Add(n.clock)
+}
 
 func (n *simNode) wait(most time.Duration) time.Duration {
 	n.mu.Lock()
@@ -300,12 +306,21 @@ func (n *simNode) visit(ctx context.Context, r *round, peer *simNode) error {
 		if wait, ok := b.reserve(cost); !ok {
 			return budgetFailure("this node's or the peer's", cost, wait)
 		}
-		defer func() { b.settle(cost, used) }()
+		defer func() {
+			b.settle(cost, used)
+			b.note(r.plan.full, used)
+		}()
 	}
-	l, denied := peer.resp.grant(ctx, r.leaseRequest(), n.ip)
-	if denied != nil {
+	var l *lease
+	if err := r.persist(ctx, func() error {
+		var denied *failure.Failure
+		if l, denied = peer.resp.grant(ctx, r.leaseRequest(), n.ip); denied != nil {
+			return denied
+		}
+		return nil
+	}); err != nil {
 		used = 0
-		return denied
+		return err
 	}
 	took := max(n.took, peer.took)
 	time.Sleep(took*9/10 + n.wait(took/5))
@@ -353,7 +368,8 @@ func TestFleet(t *testing.T) {
 	for _, tc := range []struct {
 		nodes int
 		time  time.Duration
-	}{{2, time.Hour}, {10, time.Hour}, {100, 15 * time.Minute}, {1000, 8 * time.Minute}, {10000, 315 * time.Second}} {
+	}{{2, time.Hour}, {10, time.Hour}, {100, 15 * time.Minute}, {1000, 20 * time.Minute},
+		{10000, 630 * time.Second}} {
 		if raceEnabled && tc.nodes > 100 {
 			continue // ten times as slow
 		}
@@ -387,6 +403,10 @@ func runFleet(t *testing.T, n int, length time.Duration) {
 			s.clock = 5 * time.Minute // a new day, right away
 		case k == 8:
 			s.clock = -100 * time.Hour
+		case k == 9:
+			s.clock, s.steps = 30*time.Hour, 90*time.Second
+		case k == 10:
+			s.clock, s.steps = -30*time.Hour, 4*time.Minute
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -30,6 +30,8 @@ func (r *round) rdmaSteps() []func(context.Context) error {
 // Times of a round's steps.
 const (
 	slotTime    = 2 * time.Second        // to wait while this node answers a peer
+	overdueTime = 10 * time.Second       // the same of an overdue round, and to wait for the peer's slot
+	askEvery    = 300 * time.Millisecond // how often it asks for that
 	busyWindow  = 100 * time.Millisecond // in which the rails are watched for traffic of others
 	reachTime   = 12 * time.Second       // for a first write: all retries, with the longest timeout
 	latencyTime = 2 * time.Second        // for all samples of one rail

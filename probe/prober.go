@@ -135,12 +135,12 @@ func (p *Prober) Run(ctx context.Context) {
 			p.publish()
 		case <-ended: // it has its next turn
 		case <-due:
-			if p.postpone(address) {
+			overdue := p.begin(address)
+			if !overdue && p.postpone(address) {
 				continue
 			}
-			p.begin(address)
 			running.Go(func() {
-				p.round(ctx, address)
+				p.round(ctx, address, overdue)
 				select {
 				case ended <- struct{}{}:
 				case <-ctx.Done():
@@ -168,13 +168,14 @@ func (p *Prober) postpone(address string) bool {
 	return true
 }
 
-func (p *Prober) begin(address string) {
+func (p *Prober) begin(address string) (overdue bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.schedule.begin(address)
+	return p.schedule.overdue(address, time.Now())
 }
 
-func (p *Prober) round(ctx context.Context, address string) {
+func (p *Prober) round(ctx context.Context, address string, overdue bool) {
 	opts, full := p.opts, false
 	p.mu.Lock()
 	if one := p.peers[address]; one != nil {
@@ -182,7 +183,8 @@ func (p *Prober) round(ctx context.Context, address string) {
 		opts.Security = one.security(opts.Security)
 	}
 	p.mu.Unlock()
-	r := round{node: p.node, plan: plan{Options: opts, full: full}, peer: address, progress: func(Progress) {}}
+	r := round{node: p.node, plan: plan{Options: opts, full: full}, peer: address, overdue: overdue,
+		progress: func(Progress) {}}
 	res := p.runRound(ctx, &r)
 	if ctx.Err() != nil && res.Outcome != OK {
 		return // the prober stopped the round

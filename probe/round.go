@@ -20,6 +20,7 @@ type round struct {
 	node     *Node
 	plan     plan
 	peer     string // host:port
+	overdue  bool   // earlier ones were denied for half a cycle: this one waits for longer
 	progress func(Progress)
 
 	client    *client
@@ -151,9 +152,28 @@ func (r *round) acquire(ctx context.Context) error {
 		return err
 	}
 	r.node.loadRDMACore(ctx)
-	lease, err := r.client.acquireLease(ctx, r.leaseRequest())
-	r.lease = lease
-	return err
+	return r.persist(ctx, func() (err error) {
+		r.lease, err = r.client.acquireLease(ctx, r.leaseRequest())
+		return err
+	})
+}
+
+// persist asks for a lease. An overdue round keeps this node's slot until the peer's transfer has ended, and asks more
+// often than others.
+func (r *round) persist(ctx context.Context, ask func() error) error {
+	for end := time.Now().Add(overdueTime); ; {
+		err := ask()
+		f := failure.As(failure.StageLease, err)
+		transfer := f != nil && f.Reason == failure.Busy && f.RetryAfter == retryLeast // not a job
+		if !r.overdue || !transfer || !time.Now().Before(end) {
+			return err
+		}
+		select {
+		case <-time.After(askEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func (r *round) leaseRequest() leaseRequest {
@@ -162,7 +182,11 @@ func (r *round) leaseRequest() leaseRequest {
 
 // reserve acquires what a transfer needs of this node: its slot, bytes of its budget, and rails without other traffic.
 func (r *round) reserve(ctx context.Context) error {
-	holder, ok := r.node.slot.acquire(ctx, slotTime, netip.Addr{}, "asking "+r.remote.Node)
+	wait := slotTime
+	if r.overdue {
+		wait = overdueTime
+	}
+	holder, ok := r.node.slot.acquire(ctx, wait, netip.Addr{}, "asking "+r.remote.Node)
 	switch {
 	case !ok && ctx.Err() != nil:
 		return timeUp(ctx)

@@ -6,7 +6,8 @@ import (
 )
 
 // A node asks each of its peers once in a cycle, at an offset by a hash of the pair: no node knows the schedule of
-// another. A round that finds the peer's only slot taken is tried again after a random time until the cycle ends.
+// another. A round that finds the peer's only slot taken is tried again after a random time until the cycle ends. One
+// that was denied for half of the cycle is overdue: it is tried again sooner, and waits for both slots (round.persist).
 // Everything runs on the monotonic clock, so that a step of the wall clock changes nothing.
 
 const (
@@ -88,7 +89,14 @@ func (s *schedule) next() (peer string, at time.Time) {
 	return peer, at
 }
 
+// begin starts a round with a peer.
 func (s *schedule) begin(peer string) { s.turns[peer].asking = true }
+
+// overdue reports whether rounds with a peer were denied for half of a cycle.
+func (s *schedule) overdue(peer string, now time.Time) bool {
+	t := s.turns[peer]
+	return t != nil && (t.missed || now.Sub(t.began) >= s.cycle()/2)
+}
 
 // end ends a round with a peer, and reports whether its result is that of the cycle: a round that was denied and is
 // tried again has none.
@@ -104,7 +112,7 @@ func (s *schedule) end(peer string, r *Result, now time.Time) (final bool) {
 	over := t.began.Add(s.cycle())
 	if r.RetryAfter > 0 {
 		most := retryMost
-		if t.missed {
+		if s.overdue(peer, now) {
 			most = 2 * retryLeast
 		}
 		again := now.Add(max(r.RetryAfter, retryLeast+s.random(most-retryLeast)))

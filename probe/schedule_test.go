@@ -60,12 +60,14 @@ func TestScheduleRetries(t *testing.T) {
 		name string
 		res  *Result
 		wait time.Duration // until the next attempt; 0: none, the result is final
+		late time.Duration // the same in the second half of the cycle
+		want int           // attempts
 	}{
-		{"the slot is taken", denied(retryLeast), 3 * time.Second},
-		{"the budget is refilled in a while", denied(20 * time.Second), 20 * time.Second},
-		{"not within the cycle", denied(time.Hour), 0},
-		{"a job uses the rails", denied(0), 0},
-		{"done", &Result{Outcome: OK, Transport: RDMA}, 0},
+		{"the slot is taken", denied(retryLeast), 3 * time.Second, 1500 * time.Millisecond, 10 + 20},
+		{"the budget is refilled in a while", denied(20 * time.Second), 20 * time.Second, 20 * time.Second, 3},
+		{"not within the cycle", denied(time.Hour), 0, 0, 1},
+		{"a job uses the rails", denied(0), 0, 0, 1},
+		{"done", &Result{Outcome: OK, Transport: RDMA}, 0, 0, 1},
 	} {
 		s := newSchedule("self", time.Minute, func(n time.Duration) time.Duration { return n / 2 })
 		s.set([]string{"b:1"}, start)
@@ -73,6 +75,10 @@ func TestScheduleRetries(t *testing.T) {
 		now, attempts := first, 0
 		for {
 			s.begin("b:1")
+			late := now.Sub(first) >= 30*time.Second
+			if s.overdue("b:1", now) != late {
+				t.Errorf("%s: after %v, overdue is %v", tc.name, now.Sub(first), !late)
+			}
 			if peer, _ := s.next(); peer != "" {
 				t.Errorf("%s: %s is asked twice at once", tc.name, peer)
 			}
@@ -85,17 +91,17 @@ func TestScheduleRetries(t *testing.T) {
 				}
 				break
 			}
-			if at.Sub(now) != tc.wait {
-				t.Errorf("%s: again after %v, want %v", tc.name, at.Sub(now), tc.wait)
+			want := tc.wait
+			if late {
+				want = tc.late
+			}
+			if at.Sub(now) != want {
+				t.Errorf("%s: again after %v, want %v", tc.name, at.Sub(now), want)
 			}
 			now = at
 		}
-		want := 1
-		if tc.wait > 0 {
-			want = int((time.Minute-1)/tc.wait) + 1
-		}
-		if attempts != want {
-			t.Errorf("%s: %d attempts, want %d", tc.name, attempts, want)
+		if attempts != tc.want {
+			t.Errorf("%s: %d attempts, want %d", tc.name, attempts, tc.want)
 		}
 	}
 }

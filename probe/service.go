@@ -129,6 +129,7 @@ func (c *Change) Commit(ctx context.Context) {
 	s := c.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.prober.Load()
 	s.endLocked()
 	if old := s.listener.Swap(c.listener); old != nil && old != c.listener {
 		old.close()
@@ -141,12 +142,12 @@ func (c *Change) Commit(ctx context.Context) {
 	case c.opts == nil:
 		s.events.Peers(nil)
 	default:
-		s.startLocked(ctx, *c.opts, c.responder)
+		s.startLocked(ctx, *c.opts, c.responder, before)
 	}
 }
 
-// startLocked starts prober and responder; r is nil if nobody is answered.
-func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
+// startLocked starts prober and responder; r is nil if nobody is answered, before is nil or the last prober.
+func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, before *Prober) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.running = &sync.WaitGroup{}
 	s.node.setBudget(opts.Budget)
@@ -163,6 +164,9 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder) {
 	}
 	if len(opts.Peers)+len(opts.DNS)+len(opts.Files) > 0 {
 		p := NewProber(s.node, opts, s.observe, s.events)
+		if before != nil {
+			p.directory.keep(before.directory)
+		}
 		s.prober.Store(p)
 		s.running.Go(func() { p.Run(ctx) })
 	} else {

@@ -164,6 +164,40 @@ func TestServiceReload(t *testing.T) {
 	}
 }
 
+// TestReloadKeepsFound: found peers stay over a reload while their name cannot be resolved.
+func TestReloadKeepsFound(t *testing.T) {
+	t.Parallel()
+	n := bareNode(t, "self")
+	z := &zone{}
+	z.set(nil, "127.9.0.1", "127.9.0.2")
+	n.opts.Lookup = z.lookup
+	s := newServed(t, n)
+	opts := z.options()
+	opts.Security.Insecure = true
+	asked := func() string {
+		p := s.prober.Load()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return fmt.Sprint(p.order)
+	}
+	const want = "[127.9.0.1:10092 127.9.0.2:10092]"
+	for i := range 3 {
+		s.apply(t, &opts)
+		if !within(5*time.Second, func() bool { return asked() == want }) {
+			t.Fatalf("after %d reloads: it asks %s", i, asked())
+		}
+		opts.Interval += time.Second
+		z.set(errNone)
+	}
+	other := (&zone{}).options()
+	other.DNS, other.Security = []string{"others.ns.svc:10092"}, opts.Security
+	s.apply(t, &other)
+	time.Sleep(100 * time.Millisecond)
+	if got := asked(); got != "[]" {
+		t.Errorf("of another name: it asks %s", got)
+	}
+}
+
 // TestProbersTakeTurns: two nodes that probe each other get their rounds, and each cycle has one result.
 func TestProbersTakeTurns(t *testing.T) {
 	p := newPair(t, 2, nil)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
@@ -107,4 +108,52 @@ func TestDisturbedCounts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOverdueRound: one that was denied for long waits for the transfers of both nodes, but not for a job.
+func TestOverdueRound(t *testing.T) {
+	taken := later(retryLeast, failure.Busy, "the peer is asking somebody")
+	for _, tc := range []struct {
+		why     string
+		overdue bool
+		own     time.Duration // how long this node's slot is taken
+		denied  *failure.Failure
+		theirs  time.Duration // how long the peer denies
+		took    time.Duration // until the lease is granted or denied
+		granted bool
+	}{
+		{"free", false, 0, nil, 0, 0, true},
+		{"a round in time, this node is taken", false, 5 * time.Second, nil, 0, slotTime, false},
+		{"a round in time, the peer is taken", false, 0, taken, 5 * time.Second, 0, false},
+		{"this node is taken", true, 5 * time.Second, nil, 0, 5 * time.Second, true},
+		{"this node is taken for too long", true, time.Minute, nil, 0, overdueTime, false},
+		{"the peer is taken", true, 0, taken, 5 * time.Second, 17 * askEvery, true},
+		{"the peer is taken for too long", true, 0, taken, time.Minute, 34 * askEvery, false},
+		{"a job", true, 0, deny(failure.Busy, "a job uses the rails"), time.Minute, 0, false},
+		{"a cooldown", true, 0, later(retryLeast, failure.Cooldown, "others' turn"), time.Minute, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := NewNode(NodeOptions{Name: "self", Rails: func() ([]rail.Rail, error) { return nil, nil }})
+			defer n.Close()
+			if tc.own > 0 {
+				n.slot.acquire(t.Context(), 0, netip.MustParseAddr("10.0.0.1"), "answering another")
+				time.AfterFunc(tc.own, n.slot.release)
+			}
+			r := round{node: n, overdue: tc.overdue, plan: plan{Options: DefaultOptions()}, client: new(client)}
+			start := time.Now()
+			err := r.reserve(t.Context())
+			if err == nil {
+				err = r.persist(t.Context(), func() error {
+					if time.Since(start) < tc.theirs {
+						return tc.denied
+					}
+					return nil
+				})
+			}
+			if took := time.Since(start); took != tc.took || (err == nil) != tc.granted {
+				t.Errorf("%s: %v after %v, want %v after %v", tc.why, err, took, tc.granted, tc.took)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
 }
