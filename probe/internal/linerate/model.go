@@ -7,7 +7,12 @@ package linerate
 // #include "model.h"
 import "C"
 
-import "time"
+import (
+	"time"
+
+	"github.com/railscope/railscope/probe/internal/failure"
+	"github.com/railscope/railscope/probe/internal/transfer"
+)
 
 // Rail is a modelled adapter and its path.
 type Rail struct {
@@ -33,37 +38,6 @@ type Model struct {
 	Random uint64        // not 0: Every is a mean, also of the first; the seed
 }
 
-// Load is what one rail is to carry: struct rs_load.
-type Load struct {
-	Chunk, Cap int64
-	Depth      int
-}
-
-// Burst is struct rs_plan.
-type Burst struct {
-	Window, Slow, Deadline time.Duration
-	Writes                 int
-	Loads                  []Load
-}
-
-// Part is what one rail came to: struct rs_part.
-type Part struct {
-	Bytes, Measured  int64
-	First, Last, Gap time.Duration
-	Disturbed        bool
-	Failed           int // enum ibv_wc_status, or -errno
-}
-
-// Goodput in bytes per second.
-func (p Part) Goodput() float64 { return float64(p.Measured) / (p.Last - p.First).Seconds() }
-
-// Result is what the burst came to.
-type Result struct {
-	Rails   []Part
-	Elapsed time.Duration
-	Err     int // -errno
-}
-
 // Costs of an ideal adapter's calls.
 const (
 	postCost  = 120 * time.Nanosecond
@@ -72,8 +46,9 @@ const (
 	clockCost = 22 * time.Nanosecond
 )
 
-// Run makes one burst. It is not safe for concurrent use: the C code has one clock.
-func Run(m Model, b Burst) Result {
+// Run makes one burst, and returns how long it took in virtual time. It is not safe for concurrent use: the C code has
+// one clock.
+func Run(m Model, b transfer.BurstArgs) (done transfer.BurstDone, elapsed time.Duration) {
 	c := C.struct_lr_model{
 		rails: C.uint32_t(len(m.Rails)), link_rate: C.double(m.Link / 1e9),
 		post: C.int64_t(postCost), poll: C.int64_t(pollCost), entry: C.int64_t(entryCost), clock: C.int64_t(clockCost),
@@ -93,17 +68,21 @@ func Run(m Model, b Burst) Result {
 		window: C.int64_t(b.Window), slow: C.int64_t(b.Slow), deadline: C.int64_t(b.Deadline), writes: C.uint32_t(b.Writes),
 	}
 	for i, l := range b.Loads {
-		o.load[i] = C.struct_lr_load{chunk: C.int64_t(l.Chunk), cap: C.int64_t(l.Cap), depth: C.uint32_t(l.Depth)}
+		o.load[i] = C.struct_lr_load{chunk: C.int64_t(l.Chunk), cap: C.int64_t(l.Cap), rtt: C.int64_t(l.RTT),
+			depth: C.uint32_t(l.Depth)}
 	}
 	var out C.struct_lr_result
 	C.lr_run(&c, &o, &out)
-	res := Result{Elapsed: time.Duration(out.elapsed), Err: int(out.error)}
 	for i := range m.Rails {
 		p := out.rail[i]
-		res.Rails = append(res.Rails, Part{
+		rail := transfer.BurstRail{
 			Bytes: int64(p.bytes), Measured: int64(p.measured), First: time.Duration(p.first), Last: time.Duration(p.last),
-			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0, Failed: int(p.failed),
-		})
+			Gap: time.Duration(p.gap), Disturbed: p.disturbed != 0,
+		}
+		if p.failed != 0 {
+			rail.Failure = failure.New("", failure.Other, "status or error %d", p.failed)
+		}
+		done.Rails = append(done.Rails, rail)
 	}
-	return res
+	return done, time.Duration(out.elapsed)
 }

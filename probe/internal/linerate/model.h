@@ -32,7 +32,7 @@ struct lr_model {
 };
 
 struct lr_load {
-	int64_t chunk, cap;
+	int64_t chunk, cap, rtt;
 	uint32_t depth;
 };
 
@@ -51,7 +51,6 @@ struct lr_part {
 struct lr_result {
 	struct lr_part rail[LR_RAILS];
 	int64_t elapsed;
-	int32_t error; /* of the burst: -errno */
 };
 
 void lr_run(const struct lr_model *model, const struct lr_burst *burst, struct lr_result *result);

@@ -1,6 +1,6 @@
 //go:build cgo && linux
 
-package linerate
+package probe
 
 import (
 	"cmp"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/linerate"
+	"github.com/railscope/railscope/probe/internal/worker"
 )
 
 const (
@@ -29,31 +32,30 @@ type outcome struct {
 	took      time.Duration
 }
 
-// plan is what probe/plan.go makes of the defaults: 5 ms, 16 deep, one queue pair, 512 MiB at the target.
-func plan(m Model) Burst { return planDepth(m, 16) }
-
-func planDepth(m Model, depth int) Burst {
-	b := Burst{Window: 5 * ms, Slow: 3 * time.Second, Deadline: 15 * time.Second, Writes: 64}
-	share := int64(512<<20) / int64(len(m.Rails)) / int64(2*(depth+1))
+// planned is the striped burst that a round with the default options, but for the depth, makes over a model's rails.
+func planned(m linerate.Model, depth int) worker.BurstArgs {
+	p := plan{Options: DefaultOptions(), rails: len(m.Rails)}
+	p.Depth = depth
+	var loads []worker.Load
 	for _, r := range m.Rails {
-		expected := cmp.Or(r.Expected, r.Rate)
-		chunk := max(min(int64(expected*b.Window.Seconds()/64), 1<<20, share)&^4095, 4096)
-		b.Loads = append(b.Loads, Load{Chunk: chunk, Cap: max(128*chunk, int64(4*expected*b.Window.Seconds())), Depth: depth})
+		path := &path{result: &RailResult{Capacity: new(cmp.Or(r.Expected, r.Rate)),
+			Latency: &Latency{Samples: []time.Duration{r.RTT}}}}
+		loads = append(loads, p.load(path))
 	}
-	return b
+	return p.burst(loads, time.Minute)
 }
 
 // measure makes a burst over all rails, and repeats it at most three times when it was disturbed.
-func measure(m Model) outcome { return measureBurst(m, plan(m)) }
+func measure(m linerate.Model) outcome { return measureBurst(m, planned(m, DefaultOptions().Depth)) }
 
-func measureBurst(m Model, b Burst) (o outcome) {
-	for range 4 {
-		res := Run(m, b)
-		o = outcome{took: o.took + res.Elapsed, bytes: o.bytes}
-		for i, p := range res.Rails {
-			o.goodput = append(o.goodput, p.Goodput())
+func measureBurst(m linerate.Model, b worker.BurstArgs) (o outcome) {
+	for range 1 + worker.MaxRepeats {
+		done, took := linerate.Run(m, b)
+		o = outcome{took: o.took + took, bytes: o.bytes}
+		for i, p := range done.Rails {
+			o.goodput = append(o.goodput, p.Rate())
 			o.disturbed = o.disturbed || p.Disturbed
-			o.failed = append(o.failed, p.Failed != 0)
+			o.failed = append(o.failed, p.Failure != nil)
 			o.writes = append(o.writes, p.Bytes/b.Loads[i].Chunk)
 			o.bytes += p.Bytes
 		}
@@ -89,7 +91,7 @@ func (o outcome) off(want func(i int) float64) (worst float64) {
 	return worst
 }
 
-func alike(n int, r Rail) (rails []Rail) {
+func alike(n int, r linerate.Rail) (rails []linerate.Rail) {
 	r.Timeout = 67 * ms // 4.096 µs × 2^14
 	for range n {
 		rails = append(rails, r)
@@ -107,19 +109,19 @@ const (
 // stalls are what a polling thread suffers, and how many of the 75 bursts of each may be disturbed.
 var stalls = []struct {
 	name      string
-	model     Model
+	model     linerate.Model
 	disturbed int
 }{
-	{"none", Model{}, 0},
-	{"0.1 once", Model{Stall: 100 * us, First: 2 * ms}, 0},
-	{"1 once", Model{Stall: ms, First: 2 * ms}, 0},
-	{"10 once", Model{Stall: 10 * ms, First: 2 * ms}, 0},
-	{"1 at first", Model{Stall: ms, First: 50 * us}, 0},
-	{"0.05 in 0.4", Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}, 0},
-	{"1 in 3", Model{Stall: ms, First: 300 * us, Every: 3 * ms}, 45}, // longer than a queue lasts, in every window
-	{"0.1 in ~2", Model{Stall: 100 * us, Every: 2 * ms, Random: 1}, 3},
-	{"1 in ~10", Model{Stall: ms, Every: 10 * ms, Random: 2}, 0},
-	{"10 in ~20", Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}, 0},
+	{"none", linerate.Model{}, 0},
+	{"0.1 once", linerate.Model{Stall: 100 * us, First: 2 * ms}, 0},
+	{"1 once", linerate.Model{Stall: ms, First: 2 * ms}, 0},
+	{"10 once", linerate.Model{Stall: 10 * ms, First: 2 * ms}, 0},
+	{"1 at first", linerate.Model{Stall: ms, First: 50 * us}, 0},
+	{"0.05 in 0.4", linerate.Model{Stall: 50 * us, First: 100 * us, Every: 400 * us}, 0},
+	{"1 in 3", linerate.Model{Stall: ms, First: 300 * us, Every: 3 * ms}, 45}, // always for longer than a queue lasts
+	{"0.1 in ~2", linerate.Model{Stall: 100 * us, Every: 2 * ms, Random: 1}, 3},
+	{"1 in ~10", linerate.Model{Stall: ms, Every: 10 * ms, Random: 2}, 0},
+	{"10 in ~20", linerate.Model{Stall: 10 * ms, Every: 20 * ms, Random: 3}, 0},
 }
 
 // cells are the outcomes of one place of the table.
@@ -172,12 +174,12 @@ func TestLineRate(t *testing.T) {
 }
 
 // lineRate measures one place of the table.
-func lineRate(t *testing.T, name string, m Model, rails int, rate float64) (c cells) {
+func lineRate(t *testing.T, name string, m linerate.Model, rails int, rate float64) (c cells) {
 	t.Helper()
 	seed := m.Random
 	want := func(int) float64 { return gbps(rate) }
 	for _, rtt := range []time.Duration{2 * us, 4 * us, 50 * us} {
-		if m.Rails = alike(rails, Rail{Rate: gbps(rate), RTT: rtt}); seed != 0 {
+		if m.Rails = alike(rails, linerate.Rail{Rate: gbps(rate), RTT: rtt}); seed != 0 {
 			m.Random = seed + uint64(rails)*1000 + uint64(rate) + uint64(rtt)
 		}
 		o := measure(m)
@@ -206,7 +208,7 @@ func lineRate(t *testing.T, name string, m Model, rails int, rate float64) (c ce
 func TestEdges(t *testing.T) {
 	worst, cells := 0.0, 0
 	for at := 10 * us; at < 7*ms; at += 10 * us {
-		o := measure(Model{Rails: alike(1, Rail{Rate: gbps(25), RTT: 4 * us}), Stall: 70 * us, First: at})
+		o := measure(linerate.Model{Rails: alike(1, linerate.Rail{Rate: gbps(25), RTT: 4 * us}), Stall: 70 * us, First: at})
 		off := o.off(func(int) float64 { return gbps(25) })
 		if o.disturbed || off > maxEdge {
 			t.Errorf("25 Gb/s, a stall at %v: disturbed %v, off by %.4f", at, o.disturbed, off)
@@ -220,7 +222,7 @@ func TestEdges(t *testing.T) {
 func TestFractions(t *testing.T) {
 	t.Log("one of 8 × 400 Gb/s at a fraction: its error in %, the others' largest, MiB in all")
 	for _, f := range []float64{1, 0.98, 0.9, 2. / 3, 0.5, 1. / 3, 0.25, 0.1, 0.05, 0.03, 0.01, 0.001} {
-		m := Model{Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us, Expected: gbps(400)})}
+		m := linerate.Model{Rails: alike(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us, Expected: gbps(400)})}
 		m.Rails[3].Rate *= f
 		o := measure(m)
 		want := func(i int) float64 { return m.Rails[i].Rate }
@@ -242,7 +244,7 @@ func TestFractions(t *testing.T) {
 // TestLostPackets: a packet lost anywhere in a burst, also the last of its data and its very end, costs the time that
 // its repair takes, and no more.
 func TestLostPackets(t *testing.T) {
-	fine := Model{Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us})}
+	fine := linerate.Model{Rails: alike(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us})}
 	whole := measure(fine)
 	last := int(whole.writes[4])
 	for _, c := range []struct {
@@ -251,7 +253,7 @@ func TestLostPackets(t *testing.T) {
 		timeout bool // nothing follows that shows the loss
 	}{{"none", 0, false}, {"the first", 1, false}, {"in the middle", last / 2, false}, {"the last", last, true},
 		{"the end", last + 1, true}} {
-		m := Model{Rails: slices.Clone(fine.Rails)}
+		m := linerate.Model{Rails: slices.Clone(fine.Rails)}
 		m.Rails[4].Loses = c.loses
 		o := measure(m)
 		if timeout := o.took > m.Rails[4].Timeout; timeout != c.timeout {
@@ -266,8 +268,8 @@ func TestLostPackets(t *testing.T) {
 
 // TestFaults: what is wrong with a rail is in its figure, and not in the others'.
 func TestFaults(t *testing.T) {
-	fine := Rail{Rate: gbps(400), RTT: 4 * us}
-	with := func(n int, r Rail) []Rail {
+	fine := linerate.Rail{Rate: gbps(400), RTT: 4 * us}
+	with := func(n int, r linerate.Rail) []linerate.Rail {
 		rails := alike(n, fine)
 		r.Timeout = 67 * ms
 		rails[n/2] = r
@@ -275,20 +277,23 @@ func TestFaults(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		model Model
+		model linerate.Model
 		want  func(i int) float64 // goodput of rail i in Gb/s
 		fails bool                // the rail in the middle
 	}{
-		{"one of 16 at 1/40", Model{Rails: with(16, Rail{Rate: gbps(10), RTT: 4 * us, Expected: gbps(400)})}, nil, false},
-		{"25 beside 400 Gb/s", Model{Rails: with(2, Rail{Rate: gbps(25), RTT: 4 * us})}, nil, false},
-		{"a far rail", Model{Rails: with(8, Rail{Rate: gbps(400), RTT: 100 * us})}, nil, false},
-		{"a slow link", Model{Rails: alike(1, Rail{Rate: gbps(0.03), RTT: 200 * us})}, nil, false},
-		{"two slow links", Model{Rails: alike(2, Rail{Rate: gbps(1), RTT: 50 * us})}, nil, false},
-		{"a rail that stops", Model{Rails: with(8, Rail{Rate: gbps(400), RTT: 4 * us, Stops: 2 * ms})}, nil, true},
-		{"two rails share a link", Model{Link: gbps(400), Rails: append(alike(6, fine),
-			alike(2, Rail{Rate: gbps(400), RTT: 4 * us, Shared: true})...)},
+		{"one of 16 at 1/40", linerate.Model{Rails: with(16, linerate.Rail{Rate: gbps(10), RTT: 4 * us,
+			Expected: gbps(400)})}, nil, false},
+		{"25 beside 400 Gb/s", linerate.Model{Rails: with(2, linerate.Rail{Rate: gbps(25), RTT: 4 * us})}, nil, false},
+		{"a far rail", linerate.Model{Rails: with(8, linerate.Rail{Rate: gbps(400), RTT: 100 * us})}, nil, false},
+		{"a slow link", linerate.Model{Rails: alike(1, linerate.Rail{Rate: gbps(0.03), RTT: 200 * us})}, nil, false},
+		{"two slow links", linerate.Model{Rails: alike(2, linerate.Rail{Rate: gbps(1), RTT: 50 * us})}, nil, false},
+		{"a rail that stops", linerate.Model{Rails: with(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us, Stops: 2 * ms})},
+			nil, true},
+		{"two rails share a link", linerate.Model{Link: gbps(400), Rails: append(alike(6, fine),
+			alike(2, linerate.Rail{Rate: gbps(400), RTT: 4 * us, Shared: true})...)},
 			func(i int) float64 { return gbps([]float64{400, 200}[i/6]) }, false},
-		{"all rails share a link", Model{Link: gbps(1600), Rails: alike(8, Rail{Rate: gbps(400), RTT: 4 * us, Shared: true})},
+		{"all rails share a link", linerate.Model{Link: gbps(1600), Rails: alike(8, linerate.Rail{Rate: gbps(400),
+			RTT: 4 * us, Shared: true})},
 			func(int) float64 { return gbps(200) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -325,9 +330,9 @@ func TestPause(t *testing.T) {
 		{2 * ms, 2*ms + 100*us, 0.95, 1.01},     // a short one is an average
 		{100 * us, 6 * ms, 0.8, 0.9},            // began before all rails were full
 	} {
-		rails := alike(8, Rail{Rate: gbps(400), RTT: 4 * us})
+		rails := alike(8, linerate.Rail{Rate: gbps(400), RTT: 4 * us})
 		rails[3].Pauses, rails[3].Resumes = c.pauses, c.resumes
-		o := measure(Model{Rails: rails})
+		o := measure(linerate.Model{Rails: rails})
 		if o.disturbed {
 			t.Errorf("%v to %v: disturbed", c.pauses, c.resumes)
 			continue
@@ -351,8 +356,8 @@ func TestPause(t *testing.T) {
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{2, 32, 128} {
 		for _, rate := range []float64{25, 400, 800} {
-			m := Model{Rails: alike(16, Rail{Rate: gbps(rate), RTT: 4 * us})}
-			o := measureBurst(m, planDepth(m, depth))
+			m := linerate.Model{Rails: alike(16, linerate.Rail{Rate: gbps(rate), RTT: 4 * us})}
+			o := measureBurst(m, planned(m, depth))
 			off := 0.0
 			for _, g := range o.goodput {
 				off = max(off, math.Abs(g/gbps(rate)-1))
