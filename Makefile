@@ -46,7 +46,7 @@ nocgo = ./cmd/railscope ./collector/gpu ./collector/sampler ./exporter ./interna
 test-nocgo: ## build without C (counters only, no GPU, no probe), and test what that changes
 	CGO_ENABLED=0 go build -buildvcs=false -o /dev/null ./cmd/railscope
 	CGO_ENABLED=0 go vet ./...
-	CGO_ENABLED=0 go test $(nocgo)
+	CGO_ENABLED=0 go test -short $(nocgo)
 
 asan: deps ## test the packages with C under AddressSanitizer
 	FAKEVERBS_CFLAGS=-fsanitize=address go test -asan ./probe/internal/verbs ./internal/nvml

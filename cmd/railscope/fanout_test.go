@@ -16,6 +16,9 @@ import (
 // TestFanout: of twelve processes that share a file of peers, each asks exactly four others and is asked by exactly
 // four, also after one was killed and another added.
 func TestFanout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute, and the same with and without C")
+	}
 	t.Parallel()
 	const nodes, fanout = 12, 4
 	dir := t.TempDir()

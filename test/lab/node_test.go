@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	poll        = 100 * time.Millisecond // between two looks at a condition
+	poll        = 300 * time.Millisecond // between two looks at a condition
 	commandTime = 30 * time.Second       // for a command that should end at once; the CPUs are emulated
 	linkTime    = 45 * time.Second       // for the nodes to notice a link, or its loss, and for facts to be read again
 )
