@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
 // descriptors is how many a process has open.
@@ -33,6 +35,23 @@ func residentMemory(t *testing.T, pid string) float64 {
 		t.Fatal(err)
 	}
 	return float64(pages*os.Getpagesize()) / (1 << 20)
+}
+
+// TestSlowSetup: time limits over the control channel and in both workers grow with rails and queue pairs. Each end needs
+// longer to connect than any other request may take.
+func TestSlowSetup(t *testing.T) {
+	t.Parallel()
+	const queuePairs, delay = 16, 990 * time.Millisecond // of a rail, one after the other
+	p := newPair(t, 8, func(_ string, _ int, d *fakeverbs.Device) { d.RTRDelay = delay })
+	p.opts.QueuePairs, p.opts.Timeout = queuePairs, 2*time.Minute
+	res := p.round()
+	if res.Outcome != OK || res.Duration < 2*queuePairs*delay || queuePairs*delay < answerTime {
+		t.Errorf("%s because of %q (%s) after %v, %v", res.Outcome, res.Reason, res.Detail, res.Duration, res.Failures)
+	}
+	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
+		t.Errorf("%d workers were killed", n)
+	}
+	p.clean()
 }
 
 // TestManyRounds: memory and descriptors do not grow from round to round, in this process and in both workers.
