@@ -3,8 +3,8 @@ package collector
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
@@ -93,26 +93,21 @@ type Set[K comparable, D Device] struct {
 	budget time.Duration
 	name   func(K) string
 	open   func(K) D
-	lanes  lane.Group[*member[D]]
-	next   int // number of the next device's lane
+	lanes  lane.Lanes[*member[D], struct{}]
 
-	// Of the last Read. Replaced and never changed: a read that starts late may overlap the next Read.
 	keys    []K
-	order   []string // lanes, in step with keys
-	members map[string]*member[D]
-
-	mu sync.Mutex // protects busy and gone of the members
+	members []*member[D] // in step with keys
 }
 
-// member is a device in a set. The goroutine in its lane owns device, opened and reading.
+// member is a device in a set. Its lane reads it; once it is gone, whoever holds mu last closes it.
 type member[D Device] struct {
-	lane    string
 	open    func() D
-	device  D
-	opened  bool
 	reading Reading
+	gone    atomic.Bool // no longer in the set
 
-	busy, gone bool // being read; no longer in the set
+	mu     sync.Mutex // held during a read; protects all following fields
+	device D
+	opened bool
 }
 
 // NewSet returns an empty set. A device that has not answered within budget, counted from when its own read starts, is
@@ -125,17 +120,13 @@ func NewSet[K comparable, D Device](budget time.Duration, name func(K) string, o
 // the devices that answered, for use until the next Read, and a [*Fault] for each failure. One goroutine at a time.
 func (s *Set[K, D]) Read(keys []K, emit func(Sample)) (answered []D, faults []error) {
 	s.update(keys)
-	members := s.members
-	for _, res := range s.lanes.Run(s.budget, s.order, func(lane string) *member[D] {
-		s.read(members[lane])
-		return members[lane]
-	}) {
+	for _, res := range s.lanes.Run(s.budget, s.members, (*member[D]).read) {
 		if res.State != lane.Done {
-			faults = append(faults, LaneFault(members[res.Key].reading.Device, res.State, res.Err))
+			faults = append(faults, LaneFault(res.Key.reading.Device, res.State, res.Err))
 			continue
 		}
-		faults = append(faults, res.Value.reading.Emit(emit)...)
-		answered = append(answered, res.Value.device)
+		faults = append(faults, res.Key.reading.Emit(emit)...)
+		answered = append(answered, res.Key.device)
 	}
 	return answered, faults
 }
@@ -150,56 +141,43 @@ func (s *Set[K, D]) update(keys []K) {
 	}
 	before := make(map[K]*member[D], len(s.keys))
 	for i, k := range s.keys {
-		before[k] = s.members[s.order[i]]
+		before[k] = s.members[i]
 	}
-	s.keys, s.order, s.members = slices.Clone(keys), make([]string, len(keys)), make(map[string]*member[D], len(keys))
+	s.keys, s.members = slices.Clone(keys), make([]*member[D], len(keys))
 	for i, k := range keys {
-		m := before[k]
-		delete(before, k)
-		if m == nil {
-			s.next++
-			m = &member[D]{lane: strconv.Itoa(s.next), open: func() D { return s.open(k) },
-				reading: Reading{Device: s.name(k)}}
+		s.members[i] = before[k]
+		if delete(before, k); s.members[i] == nil {
+			s.members[i] = &member[D]{open: func() D { return s.open(k) }, reading: Reading{Device: s.name(k)}}
 		}
-		s.order[i], s.members[m.lane] = m.lane, m
 	}
 	for _, m := range before {
-		s.retire(m)
+		m.gone.Store(true)
+		m.closeIfGone()
 	}
 }
 
-// retire closes a device, or leaves that to the read in progress.
-func (s *Set[K, D]) retire(m *member[D]) {
-	s.mu.Lock()
-	m.gone = true
-	busy := m.busy
-	s.mu.Unlock()
-	if !busy {
-		m.close()
+// closeIfGone closes a device that left the set, unless it is being read: that read closes it.
+func (m *member[D]) closeIfGone() {
+	if m.gone.Load() && m.mu.TryLock() {
+		m.closeLocked()
+		m.mu.Unlock()
 	}
 }
 
-// read reads one device, in its lane. A device whose read panics is opened again.
-func (s *Set[K, D]) read(m *member[D]) {
-	s.mu.Lock()
-	m.busy = !m.gone
-	s.mu.Unlock()
-	if !m.busy {
-		return
-	}
+// read reads the device, in its lane. A device whose read panics is opened again.
+func (m *member[D]) read() (none struct{}) {
+	m.mu.Lock()
 	completed := false
 	defer func() {
 		if !completed {
-			m.close()
+			m.closeLocked()
 		}
-		s.mu.Lock()
-		m.busy = false
-		gone := m.gone
-		s.mu.Unlock()
-		if gone {
-			m.close()
-		}
+		m.mu.Unlock()
+		m.closeIfGone()
 	}()
+	if m.gone.Load() {
+		return none
+	}
 	if !m.opened {
 		m.device = m.open()
 		m.opened = true
@@ -209,9 +187,10 @@ func (s *Set[K, D]) read(m *member[D]) {
 	r.samples, r.faults, r.Time = r.samples[:0], r.faults[:0], time.Now()
 	m.device.Read(r)
 	completed = true
+	return none
 }
 
-func (m *member[D]) close() {
+func (m *member[D]) closeLocked() {
 	if m.opened {
 		m.opened = false
 		m.device.Close()

@@ -111,7 +111,7 @@ func (s *Scraper) Alive() {
 }
 
 // Reading returns the sources that are being read now.
-func (s *Scraper) Reading() []string { return s.lanes.Busy() }
+func (s *Scraper) Reading() []string { return slices.Sorted(slices.Values(s.lanes.Busy())) }
 
 // Reloaded records whether the configuration that was just read is applied.
 func (s *Scraper) Reloaded(ok bool) {

@@ -27,20 +27,22 @@ const (
 )
 
 // Result is the outcome for one key.
-type Result[T any] struct {
-	Key   string
+type Result[K comparable, T any] struct {
+	Key   K
 	State State
 	Value T         // valid when Done
 	Since time.Time // when the call now in the lane began (Late, Busy)
 	Err   error     // nil when Done
 }
 
-// Group is a set of lanes, one per key. The zero value is ready to use. Safe for concurrent use.
-type Group[T any] struct {
-	mu   sync.Mutex           // protects all fields, and those of the rounds
-	busy map[string]time.Time // start of the call in each occupied lane
-	idle chan func()          // to workers that wait for a call
+// Lanes is a set of lanes, one per key. The zero value is ready to use. Safe for concurrent use.
+type Lanes[K comparable, T any] struct {
+	mu   sync.Mutex      // protects busy and the rounds
+	busy map[K]time.Time // start of the call in each occupied lane
 }
+
+// Group is a set of lanes with names.
+type Group[T any] = Lanes[string, T]
 
 // patience is how long a call delays the next ones, before another goroutine makes them.
 const patience = 2 * time.Millisecond
@@ -48,13 +50,13 @@ const patience = 2 * time.Millisecond
 // Run calls fn once per key, each in its lane, and returns when all have returned or exceeded their budgets. The budget
 // of a call starts when the call does. Results are in the order of keys. The value of a call that returns late is
 // dropped, so fn must not write to anything the caller reads.
-func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) T) []Result[T] {
-	r := &round[T]{Group: g, fn: fn, results: make([]Result[T], len(keys)), done: make(chan struct{})}
+func (g *Lanes[K, T]) Run(budget time.Duration, keys []K, fn func(key K) T) []Result[K, T] {
+	r := &round[K, T]{Lanes: g, fn: fn, results: make([]Result[K, T], len(keys)), done: make(chan struct{})}
 	r.enter(keys)
 	if r.left == 0 {
 		return r.results
 	}
-	r.start(r.work)
+	go r.work()
 	timer := time.NewTimer(min(patience, budget))
 	defer timer.Stop()
 	for started := 0; ; {
@@ -68,44 +70,44 @@ func (g *Group[T]) Run(budget time.Duration, keys []string, fn func(key string) 
 			return r.results
 		}
 		if next == started && next < len(r.calls) {
-			r.start(r.work)
+			go r.work()
 		}
 		started = next
 		timer.Reset(wait)
 	}
 }
 
-type round[T any] struct {
-	*Group[T]
-	fn      func(key string) T
-	calls   []int         // indices of the results that calls are made for
-	results []Result[T]   // not written after the round is over
-	next    int           // of calls: the next to make
-	left    int           // calls that have neither returned nor become late
-	done    chan struct{} // closed when all have returned
+type round[K comparable, T any] struct {
+	*Lanes[K, T]
+	fn      func(key K) T
+	calls   []int          // indices of the results that calls are made for
+	results []Result[K, T] // not written after the round is over
+	next    int            // of calls: the next to make
+	left    int            // calls that have neither returned nor become late
+	done    chan struct{}  // closed when all have returned
 }
 
-func (r *round[T]) enter(keys []string) {
+func (r *round[K, T]) enter(keys []K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.busy == nil {
-		r.busy, r.idle = make(map[string]time.Time), make(chan func())
+		r.busy = make(map[K]time.Time)
 	}
 	now := time.Now()
 	for i, key := range keys {
 		if since, busy := r.busy[key]; busy {
 			err := fmt.Errorf("a read that began %v ago has not returned", now.Sub(since).Round(time.Millisecond))
-			r.results[i] = Result[T]{Key: key, State: Busy, Since: since, Err: err}
+			r.results[i] = Result[K, T]{Key: key, State: Busy, Since: since, Err: err}
 			continue
 		}
 		r.busy[key] = now
-		r.results[i] = Result[T]{Key: key, State: Late}
+		r.results[i] = Result[K, T]{Key: key, State: Late}
 		r.calls = append(r.calls, i)
 	}
 	r.left = len(r.calls)
 }
 
-func (r *round[T]) work() {
+func (r *round[K, T]) work() {
 	for {
 		r.mu.Lock()
 		if r.next == len(r.calls) {
@@ -133,7 +135,7 @@ func (r *round[T]) work() {
 }
 
 // check marks calls that are late, and returns when to check again, whether all are over, and how many began.
-func (r *round[T]) check(budget time.Duration) (wait time.Duration, over bool, started int) {
+func (r *round[K, T]) check(budget time.Duration) (wait time.Duration, over bool, started int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if wait = budget; r.next < len(r.calls) {
@@ -154,7 +156,7 @@ func (r *round[T]) check(budget time.Duration) (wait time.Duration, over bool, s
 	return wait, r.left == 0, r.next
 }
 
-func call[T any](key string, fn func(string) T) (res Result[T]) {
+func call[K comparable, T any](key K, fn func(K) T) (res Result[K, T]) {
 	res.Key = key
 	defer func() {
 		if p := recover(); p != nil {
@@ -165,35 +167,9 @@ func call[T any](key string, fn func(string) T) (res Result[T]) {
 	return res
 }
 
-// idleFor is how long a goroutine waits for calls. A new one would grow its stack first, at every scrape.
-const idleFor = time.Minute
-
-func (g *Group[T]) start(fn func()) {
-	select {
-	case g.idle <- fn:
-	default:
-		go g.work(fn)
-	}
-}
-
-// work runs fn, and then whatever start sends, until nothing comes for a while.
-func (g *Group[T]) work(fn func()) {
-	timer := time.NewTimer(idleFor)
-	defer timer.Stop()
-	for {
-		fn()
-		timer.Reset(idleFor)
-		select {
-		case fn = <-g.idle:
-		case <-timer.C:
-			return
-		}
-	}
-}
-
-// Busy returns the keys of the lanes in which a call is, sorted.
-func (g *Group[T]) Busy() []string {
+// Busy returns the keys of the lanes in which a call is.
+func (g *Lanes[K, T]) Busy() []K {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Sorted(maps.Keys(g.busy))
+	return slices.Collect(maps.Keys(g.busy))
 }

@@ -28,7 +28,7 @@ type seen struct {
 	Age   time.Duration // of the call now in the lane
 }
 
-func view(results []lane.Result[string]) []seen {
+func view(results []lane.Result[string, string]) []seen {
 	var out []seen
 	for _, r := range results {
 		s := seen{Key: r.Key, State: r.State, Value: r.Value}
@@ -50,7 +50,7 @@ func timed(fn func()) time.Duration {
 func TestRunAllDone(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[string]
-		var got []lane.Result[string]
+		var got []lane.Result[string, string]
 		took := timed(func() {
 			got = g.Run(budget, []string{"c", "a", "b"}, func(key string) string {
 				time.Sleep(map[string]time.Duration{"a": 300, "b": 200, "c": 900}[key] *
@@ -276,8 +276,8 @@ func TestRunManyAskers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWorkers: calls that follow one another use the same goroutines, and those
-// end when nobody calls.
+// TestWorkers: there is at most one goroutine for each call, and none when nobody
+// calls.
 func TestWorkers(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		var g lane.Group[int]
@@ -333,7 +333,7 @@ func TestRunOneGoroutine(t *testing.T) {
 			for i := range 64 {
 				keys = append(keys, fmt.Sprint(i))
 			}
-			var got []lane.Result[string]
+			var got []lane.Result[string, string]
 			took := timed(func() {
 				got = g.Run(budget, keys, func(key string) string {
 					mu.Lock()
