@@ -208,54 +208,26 @@ func KernelAlarm() Alarm {
 		a.Close()
 		return RuntimeAlarm()
 	}
-	a.arm = func(fd uintptr) { _ = unix.TimerfdSettime(int(fd), 0, &a.spec, nil) } // cannot fail: the value is valid
-	a.ready = func(uintptr) bool { a.polls++; return a.polls > 1 || a.passed(false) }
 	return a
 }
 
 type kernelAlarm struct {
-	file  *os.File
-	conn  syscall.RawConn
-	ready func(uintptr) bool
-	arm   func(uintptr)
-	polls int // calls of ready in one wait: the second one follows an event
-
-	mu   sync.Mutex // protects all following fields
-	spec unix.ItimerSpec
-	at   time.Time
+	file   *os.File
+	conn   syscall.RawConn
+	passed [8]byte // how often the time has passed, as last read
 }
 
 func (a *kernelAlarm) Set(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	d = max(d, 1) // 0 would disarm it
-	a.at = time.Now().Add(d)
-	a.spec.Value = unix.NsecToTimespec(int64(d))
-	_ = a.conn.Control(a.arm) // fails once it is closed
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm it
+	_ = a.conn.Control(func(fd uintptr) {                                 // fails once it is closed
+		_ = unix.TimerfdSettime(int(fd), 0, &spec, nil) // cannot fail: the value is valid
+	})
 }
 
-// passed reports whether the time has come, and clears it on request.
-func (a *kernelAlarm) passed(clear bool) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	passed := !a.at.IsZero() && !time.Now().Before(a.at)
-	if passed && clear {
-		a.at = time.Time{}
-	}
-	return passed
-}
-
-// Wait does not read the descriptor, which would cost two system calls: an event before it is lost, but then due.
+// Wait blocks in a read, also when Set has just changed a time that had passed.
 func (a *kernelAlarm) Wait() bool {
-	for {
-		a.polls = 0
-		if a.conn.Read(a.ready) != nil {
-			return false
-		}
-		if a.passed(true) { // else the event is of a time that Set has changed
-			return true
-		}
-	}
+	_, err := a.file.Read(a.passed[:])
+	return err == nil
 }
 
 func (a *kernelAlarm) Close() { _ = a.file.Close() } // nothing was written to it
