@@ -2,6 +2,7 @@ package collector
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,34 @@ func (r *Reading) Emit(emit func(Sample)) []error {
 		emit(sample)
 	}
 	return r.faults
+}
+
+// Files are the files below one directory that a device keeps open.
+type Files struct {
+	Dir  string
+	kept map[string]*sysfs.Attr
+}
+
+// NewFiles returns the files below the directory that the elements name.
+func NewFiles(elem ...string) Files {
+	return Files{Dir: filepath.Join(elem...), kept: map[string]*sysfs.Attr{}}
+}
+
+// Attr returns the file of this name, always the same one.
+func (f *Files) Attr(name string) *sysfs.Attr {
+	a := f.kept[name]
+	if a == nil {
+		a = &sysfs.Attr{File: sysfs.File{Path: filepath.Join(f.Dir, name)}}
+		f.kept[name] = a
+	}
+	return a
+}
+
+// Close closes the files. A read opens its file again.
+func (f *Files) Close() {
+	for _, a := range f.kept {
+		a.Close()
+	}
 }
 
 // FactsEvery is how often facts are read: configuration and hardware, not counters and states.

@@ -3,7 +3,6 @@ package bond
 import (
 	"bytes"
 	"errors"
-	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -19,47 +18,36 @@ type bond struct {
 	table *table
 	name  string
 	net   string // <sysfs>/class/net
-	dir   string // <bond>/bonding
 	proc  string // <procfs>/net/bonding/<bond>
 
-	status, slaves, active        sysfs.Attr
-	aggregator, ports, partnerMAC sysfs.Attr
-	facts, lacpFacts              collector.Facts
-	mode                          string
-	members                       []*member           // in the kernel's order
-	known                         map[string]struct{} // every member so far
-	churn                         map[churnKey]uint64 // as last read
-	labels                        []string
+	files            collector.Files // of <bond>/bonding
+	facts, lacpFacts collector.Facts
+	mode             string
+	members          []*member           // in the kernel's order
+	known            map[string]struct{} // every member so far
+	churn            map[churnKey]uint64 // as last read
+	labels           []string
 
 	buf [sysfs.MaxFile + 1]byte
 }
 
 func (s *Source) open(k key) *bond {
 	net := filepath.Join(s.sysfs, "class/net")
-	b := &bond{table: s.table, name: k.name, net: net, dir: filepath.Join(net, k.name, "bonding"),
-		proc: filepath.Join(s.procfs, "net/bonding", k.name), labels: []string{k.name}, known: map[string]struct{}{}}
-	for name, f := range b.files() {
-		f.Path = filepath.Join(b.dir, name)
-	}
-	return b
-}
-
-func (b *bond) files() map[string]*sysfs.Attr {
-	return map[string]*sysfs.Attr{"mii_status": &b.status, "slaves": &b.slaves, "active_slave": &b.active,
-		"ad_aggregator": &b.aggregator, "ad_num_ports": &b.ports, "ad_partner_mac": &b.partnerMAC}
+	return &bond{table: s.table, name: k.name, net: net, proc: filepath.Join(s.procfs, "net/bonding", k.name),
+		files: collector.NewFiles(net, k.name, "bonding"), labels: []string{k.name}, known: map[string]struct{}{}}
 }
 
 func (b *bond) Close() {
-	for _, f := range b.files() {
-		f.Close()
+	b.files.Close()
+	for _, m := range b.members {
+		m.files.Close()
 	}
-	closeMembers(b.members)
 }
 
 // Read implements [collector.Device]. A file that cannot be read costs its own rows only.
 func (b *bond) Read(r *collector.Reading) {
 	b.facts.Read(r, func() { b.readConfiguration(r) })
-	b.readState(r, &b.status, b.table.up, b.labels, "up", "down")
+	b.readState(r, b.files.Attr("mii_status"), b.table.up, b.labels, "up", "down")
 	b.readActiveMember(r)
 	listed := b.updateMembers(r)
 	if listed {
@@ -113,7 +101,7 @@ func (b *bond) number(r *collector.Reading, f *sysfs.Attr, absent ...string) (v 
 
 // option returns the first word of a fact's file: "802.3ad 4" is the mode 802.3ad. Only the mode is in every kernel.
 func (b *bond) option(r *collector.Reading, file string) (word string, ok bool) {
-	text, err := sysfs.ReadString(b.dir, file)
+	text, err := sysfs.ReadString(b.files.Dir, file)
 	if file == "mode" || !errors.Is(err, unix.ENOENT) {
 		r.Fail(err)
 	}
@@ -133,7 +121,7 @@ func (b *bond) readConfiguration(r *collector.Reading) {
 	if b.mode = mode; !valid {
 		b.mode = ""
 		if ok {
-			r.Fail(sysfs.Invalid(filepath.Join(b.dir, "mode"), []byte(mode), "not a bonding mode"))
+			r.Fail(sysfs.Invalid(b.files.Attr("mode").Path, []byte(mode), "not a bonding mode"))
 		}
 		return
 	}
@@ -146,7 +134,7 @@ func (b *bond) readConfiguration(r *collector.Reading) {
 		switch {
 		case !ok:
 		case !printable(word):
-			r.Fail(sysfs.Invalid(filepath.Join(b.dir, file), []byte(word), "not the name of an option"))
+			r.Fail(sysfs.Invalid(b.files.Attr(file).Path, []byte(word), "not the name of an option"))
 		default:
 			values[2+i] = word
 		}
@@ -160,11 +148,12 @@ func printable(s string) bool {
 }
 
 func (b *bond) readActiveMember(r *collector.Reading) {
-	name, ok := b.read(r, &b.active)
+	file := b.files.Attr("active_slave")
+	name, ok := b.read(r, file)
 	switch {
 	case !ok || len(name) == 0:
 	case !sysfs.ValidNetdev(string(name)):
-		r.Fail(sysfs.Invalid(b.active.Path, name, "not an interface name"))
+		r.Fail(sysfs.Invalid(file.Path, name, "not an interface name"))
 	default:
 		r.Add(b.table.activeMember, []string{b.name, string(name)}, 1)
 	}
@@ -172,7 +161,8 @@ func (b *bond) readActiveMember(r *collector.Reading) {
 
 // updateMembers updates the list of members, and returns false if it cannot be read.
 func (b *bond) updateMembers(r *collector.Reading) bool {
-	text, err := b.slaves.File.Read(b.buf[:])
+	file := b.files.Attr("slaves")
+	text, err := file.File.Read(b.buf[:])
 	if err != nil {
 		r.Fail(err)
 		return false
@@ -183,7 +173,7 @@ func (b *bond) updateMembers(r *collector.Reading) bool {
 	}
 	for _, name := range names {
 		if !sysfs.ValidNetdev(name) || name == "++more++" {
-			r.Fail(sysfs.Invalid(b.slaves.Path, []byte(name), "not an interface name"))
+			r.Fail(sysfs.Invalid(file.Path, []byte(name), "not an interface name"))
 			return false
 		}
 	}
@@ -201,21 +191,24 @@ func (b *bond) updateMembers(r *collector.Reading) bool {
 		b.members = append(b.members, m)
 		b.known[name] = struct{}{}
 	}
-	closeMembers(slices.Collect(maps.Values(before)))
+	for _, m := range before {
+		m.files.Close()
+	}
 	return true
 }
 
 // readAggregator emits the active aggregator, and reports whether there is one. The driver prints 0 without one, and an
 // empty file for the partner to a process without CAP_NET_ADMIN.
 func (b *bond) readAggregator(r *collector.Reading) bool {
-	id, known := b.number(r, &b.aggregator, "")
+	id, known := b.number(r, b.files.Attr("ad_aggregator"), "")
 	if id > 0 {
 		r.Add(b.table.aggregator, b.labels, float64(id))
 	}
-	if v, ok := b.number(r, &b.ports, ""); ok {
+	if v, ok := b.number(r, b.files.Attr("ad_num_ports"), ""); ok {
 		r.Add(b.table.aggregatorPorts, b.labels, float64(v))
 	}
-	text, ok := b.read(r, &b.partnerMAC)
+	file := b.files.Attr("ad_partner_mac")
+	text, ok := b.read(r, file)
 	mac, err := net.ParseMAC(string(text))
 	switch {
 	case !ok || !known:
@@ -223,7 +216,7 @@ func (b *bond) readAggregator(r *collector.Reading) bool {
 		r.Add(b.table.partnerPresent, b.labels, 0)
 	case len(text) == 0: // hidden
 	case err != nil || len(mac) != 6 || mac.String() != string(text):
-		r.Fail(sysfs.Invalid(b.partnerMAC.Path, text, "not a MAC address"))
+		r.Fail(sysfs.Invalid(file.Path, text, "not a MAC address"))
 	case string(text) == "00:00:00:00:00:00":
 		r.Add(b.table.partnerPresent, b.labels, 0)
 	default:
@@ -244,7 +237,7 @@ func (b *bond) readLACPFacts(r *collector.Reading, hasAggregator bool) {
 	} {
 		if word, ok := b.option(r, file); ok && word != "" {
 			v, err := sysfs.ParseUint([]byte(word))
-			r.Record(row, float64(v), sysfs.At(filepath.Join(b.dir, file), err), b.labels)
+			r.Record(row, float64(v), sysfs.At(b.files.Attr(file).Path, err), b.labels)
 		}
 	}
 }

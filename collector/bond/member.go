@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +20,8 @@ const (
 	sides
 )
 
+func sideNames() [sides]string { return [sides]string{actor: "actor", partner: "partner"} }
+
 // portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX, LACP_STATE_* in include/net/bond_3ad.h).
 func portStates() [8]string {
 	return [8]string{"activity", "timeout", "aggregation", "synchronization", "collecting", "distributing",
@@ -29,22 +30,15 @@ func portStates() [8]string {
 
 type member struct {
 	name            string
-	carrier         sysfs.Attr
-	status          sysfs.Attr
-	failures, state sysfs.Attr
-	aggregator      sysfs.Attr
-	portState       [sides]sysfs.Attr
+	files           collector.Files // of the interface
 	labels          []string
 	churnLabels     [sides][]string
 	portStateLabels [sides][8][]string
 }
 
 func newMember(b *bond, name string) *member {
-	m := &member{name: name, labels: []string{b.name, name}}
-	for file, f := range m.files() {
-		f.Path = filepath.Join(b.net, name, file)
-	}
-	for side, text := range [sides]string{"actor", "partner"} {
+	m := &member{name: name, labels: []string{b.name, name}, files: collector.NewFiles(b.net, name)}
+	for side, text := range sideNames() {
 		m.churnLabels[side] = []string{b.name, name, text}
 		for bit, state := range portStates() {
 			m.portStateLabels[side][bit] = []string{b.name, name, text, state}
@@ -53,40 +47,25 @@ func newMember(b *bond, name string) *member {
 	return m
 }
 
-func (m *member) files() map[string]*sysfs.Attr {
-	return map[string]*sysfs.Attr{"carrier": &m.carrier, "bonding_slave/mii_status": &m.status,
-		"bonding_slave/link_failure_count": &m.failures, "bonding_slave/state": &m.state,
-		"bonding_slave/ad_aggregator_id":           &m.aggregator,
-		"bonding_slave/ad_actor_oper_port_state":   &m.portState[actor],
-		"bonding_slave/ad_partner_oper_port_state": &m.portState[partner]}
-}
-
-func closeMembers(list []*member) {
-	for _, m := range list {
-		for _, f := range m.files() {
-			f.Close()
-		}
-	}
-}
-
 // readMembers emits each member's state, and how many are up if all could be read: fewer would be a false alarm.
 func (b *bond) readMembers(r *collector.Reading) {
 	up, all := 0, true
 	for _, m := range b.members {
-		carrier, err := m.carrier.Carrier(r.Time)
+		carrier, err := m.files.Attr("carrier").Carrier(r.Time)
 		r.Record(b.table.memberCarrier, collector.Bool(carrier), err, m.labels)
 		// Only "up" counts: a link that goes down or comes back carries nothing new (bond_slave_link_status()).
-		isUp, ok := b.readState(r, &m.status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")
+		status := m.files.Attr("bonding_slave/mii_status")
+		isUp, ok := b.readState(r, status, b.table.memberUp, m.labels, "up", "down", "going down", "going back")
 		if all = all && ok; isUp {
 			up++
 		}
-		if m.status.Resting(r.Time) {
-			r.Fail(sysfs.Fail(m.status.Path, unix.ENOENT))
+		if status.Resting(r.Time) {
+			r.Fail(sysfs.Fail(status.Path, unix.ENOENT))
 		}
-		if v, ok := b.number(r, &m.failures); ok {
+		if v, ok := b.number(r, m.files.Attr("bonding_slave/link_failure_count")); ok {
 			r.Add(b.table.memberFailures, m.labels, float64(v))
 		}
-		b.readState(r, &m.state, b.table.memberActive, m.labels, "active", "backup")
+		b.readState(r, m.files.Attr("bonding_slave/state"), b.table.memberActive, m.labels, "active", "backup")
 	}
 	if all {
 		r.Add(b.table.membersUp, b.labels, float64(up))
@@ -96,16 +75,17 @@ func (b *bond) readMembers(r *collector.Reading) {
 // readLACPMembers emits aggregator, port states and churn. A member in no aggregator has N/A in these files.
 func (b *bond) readLACPMembers(r *collector.Reading) {
 	for _, m := range b.members {
-		if v, ok := b.number(r, &m.aggregator, "N/A"); ok {
+		if v, ok := b.number(r, m.files.Attr("bonding_slave/ad_aggregator_id"), "N/A"); ok {
 			r.Add(b.table.memberAggregator, m.labels, float64(v))
 		}
-		for side := range sides {
+		for side, name := range sideNames() {
 			if n, ok := b.churn[churnKey{m.name, side}]; ok {
 				r.Add(b.table.memberChurned, m.churnLabels[side], float64(n))
 			}
-			v, ok := b.number(r, &m.portState[side], "N/A")
+			file := m.files.Attr("bonding_slave/ad_" + name + "_oper_port_state")
+			v, ok := b.number(r, file, "N/A")
 			if ok && v > 0xff {
-				r.Fail(sysfs.Invalid(m.portState[side].Path, fmt.Append(nil, v), "not a LACP port state"))
+				r.Fail(sysfs.Invalid(file.Path, fmt.Append(nil, v), "not a LACP port state"))
 				continue
 			}
 			for bit := 0; ok && bit < len(m.portStateLabels[side]); bit++ {

@@ -29,12 +29,10 @@ func (k key) labels(more ...string) (list [][]string) {
 
 // unlocked is the part of an interface that the kernel reports without the RTNL lock, or that it reported by netlink.
 type unlocked struct {
-	source  *Source
-	dir     string
-	name    string
-	labels  [][]string
-	up      sysfs.Attr
-	numbers []sysfs.Attr // in step with the table's
+	source *Source
+	name   string
+	labels [][]string
+	files  collector.Files
 
 	index   int // of the interface in sysfs
 	address string
@@ -42,13 +40,7 @@ type unlocked struct {
 }
 
 func newUnlocked(s *Source, k key) *unlocked {
-	u := &unlocked{source: s, dir: filepath.Join(s.net, k.name), name: k.name, labels: k.labels(),
-		numbers: make([]sysfs.Attr, len(s.numbers))}
-	u.up.Path = filepath.Join(u.dir, "operstate")
-	for i, n := range s.numbers {
-		u.numbers[i].Path = filepath.Join(u.dir, n.file)
-	}
-	return u
+	return &unlocked{source: s, name: k.name, labels: k.labels(), files: collector.NewFiles(s.net, k.name)}
 }
 
 func (u *unlocked) Read(r *collector.Reading) {
@@ -65,8 +57,8 @@ func (u *unlocked) Read(r *collector.Reading) {
 		return
 	}
 	u.readOperState(r)
-	for i, n := range t.numbers {
-		v, err := u.numbers[i].Uint(r.Time)
+	for _, n := range t.numbers {
+		v, err := u.files.Attr(n.file).Uint(r.Time)
 		r.Record(n.row, float64(v), err, u.labels...)
 	}
 }
@@ -79,9 +71,9 @@ func (u *unlocked) link(now time.Time) *rtnl.Link {
 		return nil
 	}
 	if !now.Before(u.expires) {
-		index, _ := sysfs.ReadUint(u.dir, "ifindex")
+		index, _ := sysfs.ReadUint(u.files.Dir, "ifindex")
 		u.index, u.expires = int(index), now.Add(collector.FactsEvery)
-		u.address, _ = sysfs.ReadString(u.dir, "address")
+		u.address, _ = sysfs.ReadString(u.files.Dir, "address")
 		u.Close() // files that an earlier read opened
 	}
 	if link.Index != u.index || link.Address != u.address {
@@ -93,7 +85,8 @@ func (u *unlocked) link(now time.Time) *rtnl.Link {
 // readOperState emits the operational state (net/core/net-sysfs.c), which some drivers do not report.
 func (u *unlocked) readOperState(r *collector.Reading) {
 	var buf [64]byte
-	b, err := u.up.Read(buf[:], r.Time)
+	file := u.files.Attr("operstate")
+	b, err := file.Read(buf[:], r.Time)
 	if err != nil {
 		r.Fail(err)
 		return
@@ -103,42 +96,32 @@ func (u *unlocked) readOperState(r *collector.Reading) {
 		r.Record(u.source.up, collector.Bool(word == "up"), nil, u.labels...)
 	case "unknown":
 	default:
-		r.Fail(sysfs.Invalid(u.up.Path, b, "not an operational state"))
+		r.Fail(sysfs.Invalid(file.Path, b, "not an operational state"))
 	}
 }
 
-func (u *unlocked) Close() {
-	u.up.Close()
-	for i := range u.numbers {
-		u.numbers[i].Close()
-	}
-}
+func (u *unlocked) Close() { u.files.Close() }
 
 // locked is the part of an interface that takes the RTNL lock.
 type locked struct {
-	table                   *table
-	key                     key
-	dir                     string
-	labels                  [][]string
-	carrier, speed, changes sysfs.Attr
-	ioctl                   ethtool.Ioctl // nil: no ethtool statistics
-	speedFacts              collector.Facts
-	changed                 uint64 // carrier_changes as of the last read
-	statistics              statistics
+	table      *table
+	key        key
+	labels     [][]string
+	files      collector.Files
+	ioctl      ethtool.Ioctl // nil: no ethtool statistics
+	speedFacts collector.Facts
+	changed    uint64 // carrier_changes as of the last read
+	statistics statistics
 }
 
 func newLocked(s *Source, k key) *locked {
-	l := &locked{table: s.table, key: k, dir: filepath.Join(s.net, k.name), labels: k.labels(), ioctl: s.ioctl}
-	l.carrier.Path = filepath.Join(l.dir, "carrier")
-	l.speed.Path = filepath.Join(l.dir, "speed")
-	l.changes.Path = filepath.Join(l.dir, "carrier_changes")
-	return l
+	return &locked{table: s.table, key: k, labels: k.labels(), files: collector.NewFiles(s.net, k.name), ioctl: s.ioctl}
 }
 
 func (l *locked) Read(r *collector.Reading) {
-	carrier, err := l.carrier.Carrier(r.Time)
+	carrier, err := l.files.Attr("carrier").Carrier(r.Time)
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
-	if v, err := l.changes.Uint(r.Time); err == nil && v != l.changed {
+	if v, err := l.files.Attr("carrier_changes").Uint(r.Time); err == nil && v != l.changed {
 		l.changed, l.speedFacts = v, collector.Facts{}
 		// mlx5 takes the link down when PFC moves to another priority, which changes names of statistics: see ADR 3.
 		if d := l.statistics.device; d != nil {
@@ -154,8 +137,9 @@ func (l *locked) Read(r *collector.Reading) {
 // readSpeed emits the speed. EINVAL, -1 and, before Linux 4.10, 4294967295 mean that it is unknown, as 0 may.
 func (l *locked) readSpeed(r *collector.Reading) {
 	var buf [64]byte
-	b, err := l.speed.Read(buf[:], r.Time)
-	l.speed.Close()
+	file := l.files.Attr("speed")
+	b, err := file.Read(buf[:], r.Time)
+	file.Close()
 	if errors.Is(err, unix.EINVAL) || err == nil && string(bytes.TrimSpace(b)) == "-1" {
 		return
 	}
@@ -163,15 +147,13 @@ func (l *locked) readSpeed(r *collector.Reading) {
 	if err == nil {
 		v, err = sysfs.ParseUint(b)
 	}
-	if r.Fail(sysfs.At(l.speed.Path, err)); err == nil && v > 0 && v < 1<<31 {
+	if r.Fail(sysfs.At(file.Path, err)); err == nil && v > 0 && v < 1<<31 {
 		r.Record(l.table.speed, l.table.speed.From[0].Value(v), nil, l.labels...)
 	}
 }
 
 func (l *locked) Close() {
-	for _, f := range []*sysfs.Attr{&l.carrier, &l.speed, &l.changes} {
-		f.Close()
-	}
+	l.files.Close()
 	l.statistics.close()
 }
 
@@ -240,13 +222,13 @@ var (
 // identify verifies that ethtool's interface is the one in sysfs, which may be mounted from another network namespace:
 // the driver must be on the same PCI function. An interface without one has no statistics of the table.
 func (l *locked) identify() error {
-	target, err := os.Readlink(filepath.Join(l.dir, "device"))
+	target, err := os.Readlink(filepath.Join(l.files.Dir, "device"))
 	address := filepath.Base(target)
 	if err != nil || !pciAddress.MatchString(address) {
 		return nil
 	}
 	_, bus, err := l.statistics.device.Driver()
-	if errors.Is(err, unix.ENODEV) && sysfs.Exists(l.dir) != nil {
+	if errors.Is(err, unix.ENODEV) && sysfs.Exists(l.files.Dir) != nil {
 		return err // removed just now
 	}
 	if errors.Is(err, unix.ENODEV) || err == nil && bus != address {

@@ -15,7 +15,7 @@ import (
 
 type function struct {
 	table  *table
-	dir    string
+	files  collector.Files
 	labels [][]string // of each rail or GPU behind it
 	facts  collector.Facts
 	aer    []errorCount
@@ -23,21 +23,19 @@ type function struct {
 }
 
 type errorCount struct {
-	file   sysfs.Attr
-	total  string     // the line that holds the sum
-	labels [][]string // as those of the function
+	file, total string     // total: the line that holds the sum
+	labels      [][]string // as those of the function
 }
 
 func (s *Source) open(k key) *function {
-	f := &function{table: s.table, dir: filepath.Join(s.sysfs, "bus/pci/devices", k.address)}
+	f := &function{table: s.table, files: collector.NewFiles(s.sysfs, "bus/pci/devices", k.address)}
 	for name := range strings.SplitSeq(k.rails, "\n") {
 		f.labels = append(f.labels, []string{name, k.address, k.kind})
 	}
 	for _, e := range [...]struct{ severity, total string }{
 		{"correctable", "TOTAL_ERR_COR"}, {"nonfatal", "TOTAL_ERR_NONFATAL"}, {"fatal", "TOTAL_ERR_FATAL"},
 	} {
-		count := errorCount{total: e.total}
-		count.file.Path = filepath.Join(f.dir, "aer_dev_"+e.severity)
+		count := errorCount{file: "aer_dev_" + e.severity, total: e.total}
 		for name := range strings.SplitSeq(k.rails, "\n") {
 			count.labels = append(count.labels, []string{name, k.address, k.kind, e.severity})
 		}
@@ -46,27 +44,23 @@ func (s *Source) open(k key) *function {
 	return f
 }
 
-func (f *function) Close() {
-	for i := range f.aer {
-		f.aer[i].file.Close()
-	}
-}
+func (f *function) Close() { f.files.Close() }
 
 func (f *function) Read(r *collector.Reading) {
 	f.facts.Read(r, func() { f.readFacts(r) })
-	for i := range f.aer {
-		count := &f.aer[i]
-		b, err := count.file.Read(f.buf[:], r.Time)
+	for _, count := range f.aer {
+		file := f.files.Attr(count.file)
+		b, err := file.Read(f.buf[:], r.Time)
 		total := uint64(0)
 		if err == nil {
 			total, err = parseErrorTotal(b, count.total)
 		}
-		r.Record(f.table.aer, float64(total), sysfs.At(count.file.Path, err), count.labels...)
+		r.Record(f.table.aer, float64(total), sysfs.At(file.Path, err), count.labels...)
 	}
 }
 
 func (f *function) readFacts(r *collector.Reading) {
-	if err := sysfs.Exists(f.dir); err != nil {
+	if err := sysfs.Exists(f.files.Dir); err != nil {
 		r.Fail(err)
 		return
 	}
@@ -75,7 +69,7 @@ func (f *function) readFacts(r *collector.Reading) {
 		r.Record(f.table.bandwidth, current.BytesPerSecond(), nil, f.labels...)
 	}
 	_, _ = f.readLink(r, "max", f.table.maxSpeed, f.table.maxWidth) // an error was reported
-	node, err := readNUMANode(filepath.Join(f.dir, "numa_node"))
+	node, err := readNUMANode(filepath.Join(f.files.Dir, "numa_node"))
 	if fail(r, err); err == nil && node >= 0 {
 		r.Record(f.table.numa, float64(node), nil, f.labels...)
 	}
@@ -88,7 +82,7 @@ func fail(r *collector.Reading, err error) {
 }
 
 func (f *function) readLink(r *collector.Reading, kind string, speed, width *collector.Metric) (rail.Link, error) {
-	link, err := rail.ReadLink(f.dir, kind)
+	link, err := rail.ReadLink(f.files.Dir, kind)
 	if err == nil {
 		r.Record(speed, link.GigaTransfers*1e9, nil, f.labels...)
 		r.Record(width, float64(link.Width), nil, f.labels...)
