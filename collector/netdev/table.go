@@ -1,7 +1,6 @@
 package netdev
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -82,49 +81,34 @@ func (t *table) number(add func(name, help string, from ...string) *collector.Me
 // and # for a digit from 0 to 7; the label values after rail and netdev are the digit, what follows =, and the
 // direction. For each set of label values, the first name that a driver has is used.
 func (t *table) counter(g collector.Group, scale float64, name, help string, from ...string) {
-	g, list := withNames(g, scale, from)
-	t.index(g.Counter(name, help), list)
+	t.index(g.Counter(name, help), scale, from)
 }
 
 func (t *table) gauge(g collector.Group, scale float64, name, help string, from ...string) {
-	g, list := withNames(g, scale, from)
-	t.index(g.Gauge(name, help), list)
+	t.index(g.Gauge(name, help), scale, from)
 }
 
-// withNames returns the group with the driver's names, and a statistic for each.
-func withNames(g collector.Group, scale float64, from []string) (_ collector.Group, list []statistic) {
+// index adds the driver's names to a row, and the row under each of them to the statistics.
+func (t *table) index(row *collector.Metric, scale float64, from []string) {
 	for _, pattern := range from {
-		name, value, hasValue := strings.Cut(pattern, "=")
-		for _, direction := range []string{"receive", "transmit"} {
-			s := statistic{origin: collector.Origin{Name: strings.Replace(name, "%", direction[:1], 1), Scale: scale}}
-			if strings.Contains(name, "#") {
-				s.values = append(s.values, "#")
+		pattern, value, hasValue := strings.Cut(pattern, "=")
+		for _, direction := range []string{"receive", "transmit"}[:1+strings.Count(pattern, "%")] {
+			name := strings.Replace(pattern, "%", direction[:1], 1)
+			s := statistic{row: row, rank: len(row.From), origin: collector.Origin{Name: name, Scale: scale}}
+			row.From = append(row.From, s.origin)
+			for digit := range 8 {
+				s.values = nil
+				if strings.Contains(name, "#") {
+					s.values = append(s.values, strconv.Itoa(digit))
+				}
+				if hasValue {
+					s.values = append(s.values, value)
+				}
+				if name != pattern {
+					s.values = append(s.values, direction)
+				}
+				t.statistics[strings.Replace(name, "#", strconv.Itoa(digit), 1)] = s
 			}
-			if hasValue {
-				s.values = append(s.values, value)
-			}
-			if s.origin.Name != name {
-				s.values = append(s.values, direction)
-			}
-			g, list = g.From(s.origin), append(list, s)
-			if s.origin.Name == name {
-				break
-			}
-		}
-	}
-	return g, list
-}
-
-func (t *table) index(row *collector.Metric, list []statistic) {
-	for rank, s := range list {
-		s.row, s.rank = row, rank
-		for digit := range 8 {
-			one := s
-			one.values = slices.Clone(s.values)
-			if len(s.values) > 0 && s.values[0] == "#" {
-				one.values[0] = strconv.Itoa(digit)
-			}
-			t.statistics[strings.Replace(s.origin.Name, "#", strconv.Itoa(digit), 1)] = one
 		}
 	}
 }
