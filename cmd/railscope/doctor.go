@@ -18,7 +18,7 @@ import (
 	"github.com/railscope/railscope/doctor/check"
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/doctor/report"
-	exporterhttp "github.com/railscope/railscope/exporter/http"
+	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
@@ -57,11 +57,11 @@ func sharedFacts(g *facts.Gatherer) func(context.Context) ([]byte, error) {
 }
 
 // pageFindings is the part of doctor's findings that the live page shows: strangers see it, so none about processes.
-func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Finding, error) {
-	return func(ctx context.Context) (list []exporterhttp.Finding, err error) {
+func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterpage.Finding, error) {
+	return func(ctx context.Context) (list []exporterpage.Finding, err error) {
 		here := g.Gather(ctx, facts.WithoutJobs)
 		for _, f := range report.Examine(here, nil).Sorted() {
-			list = append(list, exporterhttp.Finding{Fault: f.Severity == check.Fault, Check: f.Check,
+			list = append(list, exporterpage.Finding{Fault: f.Severity == check.Fault, Check: f.Check,
 				Subject: f.Subject, Read: f.Evidence, Why: f.Why, Fix: f.Fix})
 		}
 		return append(list, unjudged(here.Unread)...), ctx.Err()
@@ -69,7 +69,7 @@ func pageFindings(g *facts.Gatherer) func(context.Context) ([]exporterhttp.Findi
 }
 
 // unjudged reports what doctor could not read, which is not known to be healthy.
-func unjudged(unread []string) []exporterhttp.Finding {
+func unjudged(unread []string) []exporterpage.Finding {
 	if len(unread) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func unjudged(unread []string) []exporterhttp.Finding {
 	if more := len(unread) - shown; more > 0 {
 		read += fmt.Sprintf("; and %d more", more)
 	}
-	return []exporterhttp.Finding{{Subject: "not read", Read: read,
+	return []exporterpage.Finding{{Subject: "not read", Read: read,
 		Why: "What could not be read was not judged. railscope doctor on the node lists all of it."}}
 }
 

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/doctor/facts"
-	exporterhttp "github.com/railscope/railscope/exporter/http"
+	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/probe"
 )
@@ -261,7 +261,7 @@ func TestComplaints(t *testing.T) {
 	sys := tree(t)
 	ask := pageFindings(gatherer(&common{sysfs: sys, procfs: t.TempDir(), rootfs: t.TempDir()},
 		rail.NewFinder(sys, rail.Options{}, nil, doctorBudget)))
-	unread := func() (list []exporterhttp.Finding) {
+	unread := func() (list []exporterpage.Finding) {
 		all, err := ask(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	exporterhttp "github.com/railscope/railscope/exporter/http"
+	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/nvml"
@@ -79,8 +80,9 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	}
 	n := &node{finder: finder, watch: watch, running: running, probing: newProbing(probed, logger), logger: logger}
 	n.server = exporterhttp.Options{
-		TelemetryPath: s.telemetryPath, Lifecycle: s.lifecycle, MaxConnections: s.connections,
-		Node: s.nodeName, Notice: m.notice, Doctor: pageFindings(g), Logger: logger,
+		Page: exporterpage.Options{Node: s.nodeName, Notice: m.notice, Metrics: s.telemetryPath,
+			Doctor: pageFindings(g), Logger: logger},
+		Lifecycle: s.lifecycle, MaxConnections: s.connections,
 	}
 	opts := scrape.Options{Budget: sourceBudget, Logger: logger, Info: scrape.Info{
 		Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: runtime.Version(),

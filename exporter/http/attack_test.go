@@ -25,7 +25,7 @@ const halfPost = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r
 // serveUntilEnd serves until the test ends, and returns the address.
 func serveUntilEnd(t *testing.T, opts Options) (address string) {
 	t.Helper()
-	opts.TelemetryPath = "/metrics"
+	opts.Page.Metrics = "/metrics"
 	handler, err := New(exportertest.Scraper(t, exportertest.NewSource("a")), opts)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func TestPageShowsReasons(t *testing.T) {
 	c.Reads = func(func(collector.Sample)) error { return nil }
 	s := exportertest.Scraper(t, a, b, c)
 	var failed map[string]string
-	pageOptions(s, Options{}).Read([]string{"a", "b", "c"},
+	pageOptions(s, page.Options{}).Read([]string{"a", "b", "c"},
 		func(_ page.Reading, f map[string]string) { failed = maps.Clone(f) })
 	if want := map[string]string{"a": "permission", "b": "mlx5_0: io"}; !maps.Equal(failed, want) {
 		t.Errorf("%q, want %q", failed, want)

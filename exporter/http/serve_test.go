@@ -15,6 +15,7 @@ import (
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/page"
 )
 
 // serving is a server on a free port of the loopback interface.
@@ -77,7 +78,7 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 		<-release
 		return answer(emit)
 	}
-	handler, err := New(exportertest.Within(t, time.Minute, f), Options{TelemetryPath: "/metrics"})
+	handler, err := New(exportertest.Within(t, time.Minute, f), Options{Page: page.Options{Metrics: "/metrics"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package http
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -34,25 +33,17 @@ type Server struct {
 
 // Options are what a [Server] needs besides the scraper.
 type Options struct {
-	TelemetryPath  string       // of the metrics; at / they replace the page
+	Page           page.Options // without what the scraper has; Metrics is the path of the metrics: at / no page
 	Reload         func() error // called for a POST to /-/reload; its error is the answer
 	Lifecycle      bool         // allow a reload by HTTP
 	MaxConnections int          // of all clients; 0 is DefaultMaxConnections
-	Logger         *slog.Logger
-	Node           string // name of the node on the page; empty is the host's name
-	Notice         string // shown at the top of the page; empty: none
-	// Doctor examines the node for the page, in bounded time; nil: it is not examined.
-	Doctor func(context.Context) ([]Finding, error)
 }
-
-// Finding is one finding of doctor.
-type Finding = page.Finding
 
 // New returns the handler. Close it after serving.
 func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
 	opts.MaxConnections = cmp.Or(opts.MaxConnections, DefaultMaxConnections)
 	s := &Server{scraper: scraper, opts: opts, mux: http.NewServeMux(), sameSite: http.NewCrossOriginProtection()}
-	path := opts.TelemetryPath
+	path := opts.Page.Metrics
 	if strings.HasSuffix(path, "/") {
 		path += "{$}" // that path, not all below it
 	}
@@ -66,7 +57,7 @@ func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
 		return s, nil
 	}
 	var err error
-	if s.page, err = page.New(pageOptions(scraper, opts)); err != nil {
+	if s.page, err = page.New(pageOptions(scraper, opts.Page)); err != nil {
 		return nil, err
 	}
 	s.page.Register(s.mux)
@@ -166,13 +157,13 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "reloaded\n") //nolint:errcheck // the client is gone
 }
 
-func pageOptions(scraper *scrape.Scraper, opts Options) page.Options {
-	o := page.Options{Node: opts.Node, Notice: opts.Notice, Metrics: opts.TelemetryPath, Version: scraper.Info().Version,
-		Started: time.Now(), Logger: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), Doctor: opts.Doctor,
-		Refused: func(address string) { scraper.Refuse(scrape.RefusedStreams, address) },
-		Read: func(sources []string, view func(page.Reading, map[string]string)) {
-			scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
-		}}
+// pageOptions adds what the scraper has.
+func pageOptions(scraper *scrape.Scraper, o page.Options) page.Options {
+	o.Version, o.Started, o.Logger = scraper.Info().Version, time.Now(), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Refused = func(address string) { scraper.Refuse(scrape.RefusedStreams, address) }
+	o.Read = func(sources []string, view func(page.Reading, map[string]string)) {
+		scraper.Update(sources, func(series *table.Table, failed map[string]string) { view(series, failed) })
+	}
 	for _, src := range scraper.Sources() {
 		switch src := src.(type) {
 		case interface {

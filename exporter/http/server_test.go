@@ -13,12 +13,13 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/exporter/internal/exportertest"
+	"github.com/railscope/railscope/exporter/page"
 )
 
 func testServer(t *testing.T, path string, reload func() error) *Server {
 	t.Helper()
 	s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")),
-		Options{TelemetryPath: path, Reload: reload, Lifecycle: true})
+		Options{Page: page.Options{Metrics: path}, Reload: reload, Lifecycle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,8 @@ func TestReloadByHTTP(t *testing.T) {
 	} {
 		reloads := 0
 		s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")),
-			Options{TelemetryPath: "/metrics", Lifecycle: tc.lifecycle, Reload: func() error { reloads++; return nil }})
+			Options{Page: page.Options{Metrics: "/metrics"}, Lifecycle: tc.lifecycle,
+				Reload: func() error { reloads++; return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
