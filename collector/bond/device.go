@@ -185,7 +185,7 @@ func (b *bond) updateMembers(r *collector.Reading) bool {
 	for _, name := range names {
 		m := before[name]
 		if m == nil {
-			m = newMember(b, name)
+			m = &member{name: name, labels: []string{b.name, name}, files: collector.NewFiles(b.net, name)}
 		}
 		delete(before, name)
 		b.members = append(b.members, m)

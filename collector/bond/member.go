@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,14 +12,8 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// The sides of a LACP link.
-const (
-	actor   = iota // this host
-	partner        // the switch
-	sides
-)
-
-func sideNames() [sides]string { return [sides]string{actor: "actor", partner: "partner"} }
+// sides are the sides of a LACP link: this host and the switch.
+func sides() [2]string { return [2]string{"actor", "partner"} }
 
 // portStates are the bits of a LACP port state, lowest first (IEEE 802.1AX, LACP_STATE_* in include/net/bond_3ad.h).
 func portStates() [8]string {
@@ -29,22 +22,9 @@ func portStates() [8]string {
 }
 
 type member struct {
-	name            string
-	files           collector.Files // of the interface
-	labels          []string
-	churnLabels     [sides][]string
-	portStateLabels [sides][8][]string
-}
-
-func newMember(b *bond, name string) *member {
-	m := &member{name: name, labels: []string{b.name, name}, files: collector.NewFiles(b.net, name)}
-	for side, text := range sideNames() {
-		m.churnLabels[side] = []string{b.name, name, text}
-		for bit, state := range portStates() {
-			m.portStateLabels[side][bit] = []string{b.name, name, text, state}
-		}
-	}
-	return m
+	name   string
+	files  collector.Files // of the interface
+	labels []string
 }
 
 // readMembers emits each member's state, and how many are up if all could be read: fewer would be a false alarm.
@@ -78,18 +58,20 @@ func (b *bond) readLACPMembers(r *collector.Reading) {
 		if v, ok := b.number(r, m.files.Attr("bonding_slave/ad_aggregator_id"), "N/A"); ok {
 			r.Add(b.table.memberAggregator, m.labels, float64(v))
 		}
-		for side, name := range sideNames() {
+		for _, side := range sides() {
 			if n, ok := b.churn[churnKey{m.name, side}]; ok {
-				r.Add(b.table.memberChurned, m.churnLabels[side], float64(n))
+				r.Add(b.table.memberChurned, []string{b.name, m.name, side}, float64(n))
 			}
-			file := m.files.Attr("bonding_slave/ad_" + name + "_oper_port_state")
+			file := m.files.Attr("bonding_slave/ad_" + side + "_oper_port_state")
 			v, ok := b.number(r, file, "N/A")
-			if ok && v > 0xff {
+			switch {
+			case !ok:
+			case v > 0xff:
 				r.Fail(sysfs.Invalid(file.Path, fmt.Append(nil, v), "not a LACP port state"))
-				continue
-			}
-			for bit := 0; ok && bit < len(m.portStateLabels[side]); bit++ {
-				r.Add(b.table.memberPortState, m.portStateLabels[side][bit], float64(v>>bit&1))
+			default:
+				for bit, state := range portStates() {
+					r.Add(b.table.memberPortState, []string{b.name, m.name, side, state}, float64(v>>bit&1))
+				}
 			}
 		}
 	}
@@ -101,21 +83,19 @@ const (
 	maxMembers = 128
 )
 
-type churnKey struct {
-	member string
-	side   int
-}
+type churnKey struct{ member, side string }
 
 // parseProc returns how often each side of a member's link did not synchronize in time (bond_info_show_slave() of
 // drivers/net/bonding/bond_procfs.c). Unknown lines are ignored; invalid numbers are in errs.
 func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
+	counts := map[string]string{"Actor Churned Count": "actor", "Partner Churned Count": "partner"} // to side
 	churn = make(map[churnKey]uint64)
 	var member string // "" outside of a valid section
 	members := 0
 	for line := range bytes.Lines(b) {
 		key, value, found := bytes.Cut(line, []byte(":"))
 		key, value = bytes.TrimSpace(key), bytes.TrimSpace(value)
-		side := slices.Index([]string{"Actor Churned Count", "Partner Churned Count"}, string(key))
+		side := counts[string(key)]
 		switch {
 		case !found:
 		case string(key) == "Slave Interface":
@@ -126,7 +106,7 @@ func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 			if member = string(value); !sysfs.ValidNetdev(member) {
 				member = ""
 			}
-		case side >= 0 && member != "":
+		case side != "" && member != "":
 			v, err := sysfs.ParseUint(value)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s, %s: %w", member, key, err))
