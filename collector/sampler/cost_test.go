@@ -82,8 +82,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		m.mlx5(fmt.Sprintf("mlx5_%d", i), 400, [directions]func(time.Duration) float64{idle, idle})
 	}
 	s := m.sampler(DefaultInterval, Options{})
-	s.readers.start()
-	defer s.readers.close()
+	s.readers.start(b.Context())
 	s.updateDevices()
 	var snap Snapshot
 	b.ReportAllocs()

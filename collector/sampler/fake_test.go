@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ type machine struct {
 	latency func(path string) (before, after time.Duration) // of a read, before and after the time of its value
 	reads   map[string]int
 	rails   []rail.Rail
+	alarms  atomic.Int64 // of readers that are open
 }
 
 func newMachine() *machine {
@@ -135,7 +137,22 @@ func (m *machine) sampler(interval time.Duration, opts Options) *Sampler {
 	opts.Sysfs, opts.Rails, opts.Interval, opts.Alarm = "/sys", m.find, interval, RuntimeAlarm
 	s := New(opts)
 	s.open = m.open
+	s.readers.newAlarm = func() Alarm {
+		m.alarms.Add(1)
+		return countedAlarm{RuntimeAlarm(), sync.OnceFunc(func() { m.alarms.Add(-1) })}
+	}
 	return s
+}
+
+// countedAlarm is an alarm of a reader that counts until it is closed.
+type countedAlarm struct {
+	Alarm
+	closed func()
+}
+
+func (a countedAlarm) Close() {
+	a.Alarm.Close()
+	a.closed()
 }
 
 // run runs s in the bubble for a while and returns what it has then.

@@ -21,13 +21,12 @@ type readers struct {
 	interval time.Duration
 	newAlarm func() Alarm
 	running  *sync.WaitGroup
-	total    atomic.Int64 // devices that are read
+	total    atomic.Int64    // devices that are read
+	ctx      context.Context // of start
+	watch    Alarm           // rings when shared is late
 
-	mu     sync.Mutex // protects all following fields and those of the readers
+	mu     sync.Mutex // protects shared and the fields of the readers
 	shared *reader    // reads all fast devices
-	watch  Alarm      // rings when shared is late
-	all    []Alarm    // that are open
-	closed bool
 }
 
 // reader is one goroutine that reads devices. What a device keeps between reads belongs to it.
@@ -38,39 +37,21 @@ type reader struct {
 	devices []*device
 }
 
-func (rs *readers) start() {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.watch = rs.alarmLocked()
+// start starts the shared reader. All readers end with ctx.
+func (rs *readers) start(ctx context.Context) {
+	rs.ctx, rs.watch = ctx, rs.newAlarm()
+	context.AfterFunc(ctx, rs.watch.Close)
 	rs.shared = rs.newLocked()
 	rs.running.Go(rs.guard)
 }
 
 func (rs *readers) newLocked(devices ...*device) *reader {
-	r := &reader{of: rs, alarm: rs.alarmLocked(), devices: devices}
+	r := &reader{of: rs, alarm: rs.newAlarm(), devices: devices}
 	for _, d := range devices {
 		d.quick = 0 // it stays alone until it proves to be fast
 	}
 	rs.running.Go(r.run)
 	return r
-}
-
-func (rs *readers) alarmLocked() Alarm {
-	a := rs.newAlarm()
-	rs.all = append(rs.all, a)
-	if rs.closed {
-		a.Close()
-	}
-	return a
-}
-
-func (rs *readers) close() {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.closed = true
-	for _, a := range rs.all {
-		a.Close()
-	}
 }
 
 func (rs *readers) add(d *device) {
@@ -116,6 +97,7 @@ func (rs *readers) guard() {
 // run reads the reader's devices when they are due, until there are none or the sampler ends.
 func (r *reader) run() {
 	defer r.end()
+	defer context.AfterFunc(r.of.ctx, r.alarm.Close)()
 	for {
 		devices, needed := r.schedule()
 		if !needed || !r.alarm.Wait() {
@@ -184,7 +166,6 @@ func (r *reader) end() {
 		d.close()
 	}
 	r.alarm.Close()
-	rs.all = slices.DeleteFunc(rs.all, func(a Alarm) bool { return a == r.alarm })
 }
 
 // Alarm wakes one goroutine at a time that can be changed. Safe for concurrent use.

@@ -31,12 +31,8 @@ func (m *machine) hang(long time.Duration, devices ...string) {
 	}
 }
 
-// readersOf returns how many readers the sampler has.
-func readersOf(s *Sampler) int {
-	s.readers.mu.Lock()
-	defer s.readers.mu.Unlock()
-	return len(s.readers.all) - 1 // one alarm is guard's
-}
+// readersOf returns how many readers the machine's sampler has.
+func readersOf(m *machine) int { return int(m.alarms.Load()) - 1 } // one alarm is guard's
 
 // TestManyHang: devices that hang all at once cost the others a few ticks, once, and nothing while they hang. When they
 // answer again, one goroutine reads all.
@@ -48,7 +44,7 @@ func TestManyHang(t *testing.T) {
 			hung := []string{"mlx5_1", "mlx5_3", "mlx5_4", "mlx5_7", "mlx5_10", "mlx5_14"}
 			s := m.sampler(interval, Options{})
 			run(t, s, 2*time.Second+interval/2, func() {
-				if n := readersOf(s); n != 1 {
+				if n := readersOf(m); n != 1 {
 					t.Errorf("%d readers of healthy devices", n)
 				}
 				ticks := func(what string, runs time.Duration, lost int) {
@@ -73,12 +69,12 @@ func TestManyHang(t *testing.T) {
 				ticks("they hang", 10*time.Second, int(2*hangAfter/interval)+1)
 				m.hang(0)
 				ticks("they still hang", 30*time.Second, 0)
-				if n := readersOf(s); n < 1+len(hung) {
+				if n := readersOf(m); n < 1+len(hung) {
 					t.Errorf("%d readers while %d devices hang", n, len(hung))
 				}
 				time.Sleep(30 * time.Second)
 				ticks("they answer", 30*time.Second, 0)
-				if n := readersOf(s); n != 1 {
+				if n := readersOf(m); n != 1 {
 					t.Errorf("%d readers when all answer again", n)
 				}
 			})
@@ -94,7 +90,7 @@ func TestSlowOnesApart(t *testing.T) {
 		m.hang(4*time.Millisecond, "mlx5_2", "mlx5_5") // each of two files, every 100 ms
 		s := m.sampler(DefaultInterval, Options{})
 		run(t, s, 5*time.Second+50*time.Millisecond, func() {
-			if n := readersOf(s); n != 3 {
+			if n := readersOf(m); n != 3 {
 				t.Errorf("%d readers, want one for each slow device and one for the others", n)
 			}
 			var before, after Snapshot
@@ -107,7 +103,7 @@ func TestSlowOnesApart(t *testing.T) {
 					t.Errorf("%s: %d samples every %v", d.Name, n, d.Interval)
 				}
 			}
-			if n := readersOf(s); n != 1 {
+			if n := readersOf(m); n != 1 {
 				t.Errorf("%d readers of quick devices", n)
 			}
 		})
@@ -141,7 +137,7 @@ func TestStuckReplaced(t *testing.T) {
 				t.Errorf("%d samples in 20 s, %v dropped, before %v", n, after.Dropped, before.Dropped)
 			}
 			within(t, "busy", after.Rails[0].Tally[Transmit].Busy-before.Rails[0].Tally[Transmit].Busy, 20)
-			if n := readersOf(s); n != 1 {
+			if n := readersOf(m); n != 1 {
 				t.Errorf("%d readers of one device", n)
 			}
 		})

@@ -93,7 +93,7 @@ func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
 	return t.Add(period - t.Sub(s.epoch)%period)
 }
 
-// Run samples until ctx is done, and waits up to 1 s for reads that hang.
+// Run samples until ctx is done, and then waits for reads, which may hang.
 func (s *Sampler) Run(ctx context.Context) {
 	s.epoch = time.Now()
 	if s.ioctl == nil && sysfs.Live(s.opts.Sysfs) {
@@ -102,7 +102,7 @@ func (s *Sampler) Run(ctx context.Context) {
 			s.ioctl = socket.Ioctl
 		}
 	}
-	s.readers.start()
+	s.readers.start(ctx)
 	s.updateDevices()
 	s.running.Go(func() { s.watchTCP(ctx) })
 	if s.opts.GPUs != nil {
@@ -119,16 +119,7 @@ func (s *Sampler) Run(ctx context.Context) {
 		s.updateDevices()
 		s.second()
 	})
-	s.readers.close()
-	ended := make(chan struct{})
-	go func() {
-		s.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(time.Second): // a read hangs
-	}
+	s.running.Wait()
 }
 
 // every calls fn now and in each period until ctx is done. A call that takes longer than a period delays the next.
