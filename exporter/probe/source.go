@@ -16,7 +16,7 @@ import (
 // Source keeps the results of rounds. A scrape only copies them. Safe for concurrent use.
 type Source struct {
 	stats func() probe.Stats
-	rows  *rows
+	*rows
 
 	mu    sync.Mutex // protects all following fields
 	peers map[string]*peer
@@ -56,12 +56,6 @@ func (p *Source) Observe(r probe.Result) {
 		peer.render()
 	}
 }
-
-// Name implements [collector.Source].
-func (p *Source) Name() string { return "probe" }
-
-// Metrics implements [collector.Source].
-func (p *Source) Metrics() []*collector.Metric { return p.rows.Metrics() }
 
 // Read implements [collector.Source] with the results of past rounds.
 func (p *Source) Read(emit func(collector.Sample)) error {

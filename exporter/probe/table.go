@@ -30,7 +30,7 @@ const (
 )
 
 func newRows() *rows {
-	r := &rows{}
+	r := &rows{Table: collector.Table{Source: "probe"}}
 	peer := r.Group(result, "peer")
 	r.rounds = peer.With("result").Counter("probe_rounds_total", "Rounds by result: ok (by RDMA), degraded (by RDMA, "+
 		"with a rail that is dead or slow), fallback (the peer is reachable, but not by RDMA), failed (not reachable, or "+
