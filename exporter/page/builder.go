@@ -119,7 +119,7 @@ func (b *builder) notes(s *Snapshot) {
 	})
 }
 
-func directions() [2]string { return [2]string{Receive: "receive", Transmit: "transmit"} }
+func directions() [2]string { return [2]string{rail.Receive: "receive", rail.Transmit: "transmit"} }
 
 func (b *builder) bonds(s *Snapshot) {
 	b.each("bond_info", []string{"bond", "mode"}, func(l []string, _ float64) {

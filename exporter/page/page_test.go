@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
 )
 
 var update = flag.Bool("update", false, "write the goldens anew")
@@ -157,7 +159,7 @@ func TestVerdict(t *testing.T) {
 		{"one rail", Snapshot{Rails: []Rail{up}, Balance: [2]Balance{{Active: new(1.0)}, idle}},
 			Note{Level: Good, Text: "1 rail up, busy"}},
 		{"nobody samples", Snapshot{Rails: []Rail{up, second}}, Note{Level: Good, Text: "2 rails up"}},
-		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{Transmit: uneven}},
+		{"uneven", Snapshot{Rails: []Rail{up, second}, Balance: [2]Balance{rail.Transmit: uneven}},
 			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
 		{"one down", Snapshot{Rails: []Rail{up, down}, Balance: [2]Balance{uneven, idle}},
 			Note{Level: Bad, Text: "rail 1 is down; 1 more below"}},
@@ -185,11 +187,11 @@ func TestVerdict(t *testing.T) {
 			Note{Level: Good, Text: "1 rail up"}},
 		{"one of eight at 74 %",
 			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{Transmit: {Imbalance: new(0.26), Active: new(8.0)}}},
+				Balance: [2]Balance{rail.Transmit: {Imbalance: new(0.26), Active: new(8.0)}}},
 			Note{Level: Warn, Text: "2 rails up, but transmitting is uneven"}},
 		{"one of eight at 75 %",
 			Snapshot{Rails: []Rail{up, second},
-				Balance: [2]Balance{Transmit: {Imbalance: new(0.25), Active: new(8.0)}}},
+				Balance: [2]Balance{rail.Transmit: {Imbalance: new(0.25), Active: new(8.0)}}},
 			Note{Level: Good, Text: "2 rails up, even"}},
 		{"a member", Snapshot{Rails: []Rail{up},
 			Bonds: []Bond{{Name: "bond0", Members: []Member{{Name: "eth1", Up: new(0.0)}}}}},

@@ -41,12 +41,6 @@ type Note struct {
 	Text, Detail string
 }
 
-// Directions of traffic.
-const (
-	Receive = iota
-	Transmit
-)
-
 // Rail is a rail.
 type Rail struct {
 	Name, Device, Port, Netdev, PCIAddress, NUMA string
