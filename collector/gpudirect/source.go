@@ -24,7 +24,7 @@ type Source struct {
 }
 
 type model struct {
-	name string
+	name *string
 	err  error
 }
 
@@ -105,7 +105,8 @@ func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 	slices.Sort(addresses)
 	var faults []error
 	for _, res := range s.lanes.Run(s.budget, addresses, func(address string) model {
-		return readModel(filepath.Join(dir, address, "information"))
+		name, err := parse(parseModel, dir, address, "information")
+		return model{name, err}
 	}) {
 		switch {
 		case res.State != lane.Done:
@@ -114,19 +115,15 @@ func (s *Source) gpus(dir string) (count int, gb10 bool, err error) {
 			faults = append(faults, collector.NewFault(res.Key, res.Value.err))
 		default:
 			count++
-			gb10 = gb10 || gpudirect.Unsupported(res.Value.name)
+			gb10 = gb10 || gpudirect.Unsupported(*res.Value.name)
 		}
 	}
 	return count, gb10, errors.Join(faults...)
 }
 
-func readModel(path string) (m model) {
-	text, err := sysfs.ReadString(path)
-	if err != nil {
-		return model{err: err}
+func parseModel(text string) (name string, err error) {
+	if name = gpudirect.Model(text); name == "" {
+		err = errors.New("not information about a GPU")
 	}
-	if m.name = gpudirect.Model(text); m.name == "" {
-		m.err = sysfs.Invalid(path, []byte(text), "not information about a GPU")
-	}
-	return m
+	return name, err
 }
