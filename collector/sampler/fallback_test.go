@@ -198,7 +198,8 @@ func TestTCPBytes(t *testing.T) {
 	eth0 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.0", Stats: stats(1000, 50)}
 	eth1 := &ethtooltest.Netdev{Driver: "mlx5_core", Bus: "0000:01:00.1", Stats: stats(100, 5)}
 	k := &ethtooltest.Kernel{Netdevs: map[string]*ethtooltest.Netdev{"eth0": eth0, "eth1": eth1}}
-	r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "bond0"}, sysfs: sys, ioctl: k.Ioctl}
+	r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "bond0"},
+		s: &Sampler{opts: Options{Sysfs: sys}, ioctl: k.Ioctl}}
 	defer r.Close()
 	var rates [directions]tcpRate
 	now := time.Unix(1000, 0)
@@ -250,7 +251,8 @@ func TestTCPBytes(t *testing.T) {
 	}
 	k.Netdevs["eth0"] = &ethtooltest.Netdev{Driver: "bnxt_en", Bus: "0000:01:00.0",
 		Stats: []ethtooltest.Stat{{Name: "rx_bytes", Value: 7}, {Name: "tx_bytes", Value: 8}}}
-	other := &tcpReader{rail: rail.Rail{Netdev: "eth0", LinkLayer: "Ethernet"}, sysfs: sys, ioctl: k.Ioctl}
+	other := &tcpReader{rail: rail.Rail{Netdev: "eth0", LinkLayer: "Ethernet"},
+		s: &Sampler{opts: Options{Sysfs: sys}, ioctl: k.Ioctl}}
 	defer other.Close()
 	if l := other.read(); l.ok || !l.hasPhysical || l.physical != [directions]uint64{Receive: 7, Transmit: 8} {
 		t.Errorf("of a driver that mixes both: %+v", l)
@@ -288,7 +290,8 @@ func TestTCPOfReplacedDevice(t *testing.T) {
 	for life, bytes := range []uint64{1000, 1e12} {
 		eth0.Stats = []ethtooltest.Stat{{Name: "rx_vport_unicast_bytes", Value: bytes},
 			{Name: "tx_vport_unicast_bytes", Value: bytes}}
-		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life, sysfs: sys, ioctl: k.Ioctl}
+		r := &tcpReader{rail: rail.Rail{Driver: "mlx5_core", Netdev: "eth0"}, id: life,
+			s: &Sampler{opts: Options{Sysfs: sys}, ioctl: k.Ioctl}}
 		look := r.read()
 		look.at = time.Unix(1000, 0).Add(time.Duration(life) * tcpEvery)
 		rate.add(look, Receive)

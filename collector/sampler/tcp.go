@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/railscope/railscope/collector"
-	"github.com/railscope/railscope/internal/ethtool"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -30,12 +29,10 @@ type tcpRate struct {
 
 // tcpReader reads the TCP traffic of one rail. It implements [collector.Device].
 type tcpReader struct {
-	rail  rail.Rail
-	id    int // unique
-	sysfs string
-	ioctl ethtool.Ioctl
-	open  rail.OpenFile
-	last  tcpReading
+	s    *Sampler
+	rail rail.Rail
+	id   int // unique
+	last tcpReading
 
 	stats *rail.Statistics // of hardware
 
@@ -61,7 +58,7 @@ type tcpReading struct {
 func (s *Sampler) watchTCP(ctx context.Context) {
 	var ids atomic.Int64
 	readers := collector.NewSet(time.Second, rail.Rail.String, func(r rail.Rail) *tcpReader {
-		return &tcpReader{rail: r, id: int(ids.Add(1)), sysfs: s.opts.Sysfs, ioctl: s.ioctl, open: s.open}
+		return &tcpReader{s: s, rail: r, id: int(ids.Add(1))}
 	})
 	defer readers.Close()
 	s.every(ctx, max(tcpEvery, 2*s.opts.Interval), func() {
@@ -124,7 +121,7 @@ func (r *tcpReader) read() (reading tcpReading) {
 		return reading
 	case r.rail.Software:
 		return r.readSoftware()
-	case r.ioctl == nil:
+	case r.s.ioctl == nil:
 		return reading
 	}
 	return r.readStatistics()
@@ -133,7 +130,7 @@ func (r *tcpReader) read() (reading tcpReading) {
 // readStatistics reads what the driver counts.
 func (r *tcpReader) readStatistics() (reading tcpReading) {
 	if r.stats == nil {
-		r.stats = rail.NewStatistics(r.sysfs, r.rail.Netdev, r.ioctl)
+		r.stats = rail.NewStatistics(r.s.opts.Sysfs, r.rail.Netdev, r.s.ioctl)
 	}
 	all, ok := r.stats.Read()
 	if !ok {
@@ -164,9 +161,9 @@ func (r *tcpReader) Close() {
 // lowers the bound of TCP.
 func (r *tcpReader) readSoftware() (reading tcpReading) {
 	if r.port == nil {
-		r.port = rail.NewPort(r.sysfs, r.rail, r.open)
+		r.port = rail.NewPort(r.s.opts.Sysfs, r.rail, r.s.open)
 		for d, name := range [directions]string{"rcvd_pkts", "sent_pkts"} {
-			r.packets[d] = r.open(filepath.Join(r.rail.Dir, "ports", strconv.Itoa(r.rail.Port), "hw_counters", name))
+			r.packets[d] = r.s.open(filepath.Join(r.rail.Dir, "ports", strconv.Itoa(r.rail.Port), "hw_counters", name))
 		}
 	}
 	var buf [64]byte
