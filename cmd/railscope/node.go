@@ -14,6 +14,7 @@ import (
 	exporterpage "github.com/railscope/railscope/exporter/page"
 	"github.com/railscope/railscope/exporter/scrape"
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/maintenance"
 	"github.com/railscope/railscope/internal/nvml"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmanl"
@@ -112,3 +113,53 @@ func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() e
 
 // close ends the probe.
 func (n *node) close() { n.probing.service.Close() }
+
+// How long NVML stays released: after SIGHUP, and after a check that found the maintenance file. The latter is longer
+// than a check that hangs.
+const (
+	hangupRelease      = time.Minute
+	maintenanceRelease = 5 * time.Second
+)
+
+// maintenanceWatch watches the maintenance file, and releases NVML while it exists.
+type maintenanceWatch struct {
+	*maintenance.Watch
+	nvml   *nvml.Session
+	logger *slog.Logger
+	failed bool // at the last check
+}
+
+func newMaintenanceWatch(path string, session *nvml.Session, logger *slog.Logger) *maintenanceWatch {
+	w := &maintenanceWatch{nvml: session, logger: logger}
+	w.Watch = maintenance.New(path, w.observe)
+	return w
+}
+
+// observe handles the result of a check.
+func (w *maintenanceWatch) observe(s maintenance.State) {
+	switch {
+	case s.Changed && s.Active:
+		w.logger.Info("Maintenance started, no round starts and NVML is released")
+	case s.Changed:
+		w.logger.Info("Maintenance ended")
+	}
+	var released error
+	if s.Active {
+		released = w.nvml.Release(maintenanceRelease)
+	}
+	failed := s.Err != nil || released != nil
+	switch {
+	case !failed || w.failed:
+	case s.Err != nil:
+		w.logger.Warn("Maintenance check failed, state unchanged (logged once)", "err", s.Err)
+	default:
+		w.logger.Warn("NVML release failed, retried at every check (logged once)", "err", released)
+	}
+	w.failed = failed
+}
+
+// releaseNVML releases NVML for a minute, so that a GPU can be reset.
+func (w *maintenanceWatch) releaseNVML() {
+	logResult(w.logger, w.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
+		"for", hangupRelease)
+}
