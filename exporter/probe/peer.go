@@ -15,7 +15,7 @@ import (
 type peer struct {
 	name    string
 	rows    *rows
-	counts  map[count]float64
+	counts  []collector.Sample
 	success time.Time
 	ended   time.Time // of the last round, whatever its result
 
@@ -28,15 +28,8 @@ type peer struct {
 	samples     []collector.Sample
 }
 
-// count is one counter of a peer: the row, and its labels after the peer.
-type count struct {
-	row    *collector.Metric
-	labels [2]string
-}
-
 func newPeer(name string, rows *rows) *peer {
-	p := &peer{name: name, rows: rows, counts: map[count]float64{}, past: map[string]*history{},
-		railLatency: map[string]*latency{}}
+	p := &peer{name: name, rows: rows, past: map[string]*history{}, railLatency: map[string]*latency{}}
 	for _, o := range probe.Outcomes() {
 		p.add(rows.rounds, 0, string(o))
 	}
@@ -49,9 +42,14 @@ func newPeer(name string, rows *rows) *peer {
 
 // add adds to a counter; labels are those after the peer.
 func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
-	key := count{row: m}
-	copy(key.labels[:], labels)
-	p.counts[key] += n
+	labels = slices.Concat([]string{p.name}, labels)
+	i := slices.IndexFunc(p.counts, func(s collector.Sample) bool {
+		return s.Metric == m && slices.Equal(s.Labels, labels)
+	})
+	if i < 0 {
+		i, p.counts = len(p.counts), append(p.counts, collector.Sample{Metric: m, Labels: labels})
+	}
+	p.counts[i].Value += n
 }
 
 // observe records the result of a round.

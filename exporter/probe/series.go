@@ -12,10 +12,7 @@ import (
 
 // render makes the samples, once per round.
 func (p *peer) render() {
-	p.samples = p.samples[:0]
-	for key, n := range p.counts {
-		p.put(key.row, n, key.labels[:len(key.row.Labels)-1]...)
-	}
+	p.samples = append(p.samples[:0], p.counts...)
 	if !p.ended.IsZero() {
 		p.put(p.rows.lastRound, table.UnixSeconds(p.ended))
 	}
