@@ -23,15 +23,12 @@ type port struct {
 	limits rail.Limits // as last read; LinkKey and Link are facts
 	facts  collector.Facts
 
-	infoLabels, netdevMTU, activeMTU, maxMTULabels []string
-
 	set        *counterSet
 	dirs       []*counterDir // all but that of hw_counters
 	hw         *counterDir
 	netlink    *rdmanl.Client // nil on a captured tree
 	retry      time.Time      // of netlink, after it did not answer
 	list       []rdmanl.Counter
-	hwLabels   [2][]string // by sysfs, by netlink
 	hwLifespan collector.Facts
 
 	own        func(netdev string) bool // whether a GID's interface is the rail's
@@ -42,12 +39,8 @@ type port struct {
 func (s *Source) open(k key) *port {
 	r := k.rail
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
-	labels := []string{r.Name, r.Device, strconv.Itoa(r.Port)}
-	with := func(more ...string) []string { return slices.Concat(labels, more) }
 	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, nil), maxMTU: s.MaxMTU,
-		infoLabels: with(r.Netdev, r.PCIAddress, strconv.Itoa(r.NUMANode), r.LinkLayer, r.HCAType, r.BoardID, r.Firmware),
-		netdevMTU:  with("netdev"), activeMTU: with("active"), maxMTULabels: with("max"),
-		set: newCounterSet(labels), hwLabels: [2][]string{with("sysfs"), with("netlink")},
+		set: newCounterSet([]string{r.Name, r.Device, strconv.Itoa(r.Port)}),
 		own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.ports, set: p.set}
 	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set},
@@ -72,8 +65,12 @@ func (p *port) Close() {
 	}
 }
 
+// labels are those of the port, and more.
+func (p *port) labels(more ...string) []string { return slices.Concat(p.set.labels, more) }
+
 func (p *port) Read(r *collector.Reading) {
-	r.Add(p.table.info, p.infoLabels, 1)
+	r.Add(p.table.info, p.labels(p.rail.Netdev, p.rail.PCIAddress, strconv.Itoa(p.rail.NUMANode), p.rail.LinkLayer,
+		p.rail.HCAType, p.rail.BoardID, p.rail.Firmware), 1)
 	p.readState(r)
 	p.readMTU(r)
 	for _, d := range p.dirs {
@@ -106,24 +103,22 @@ func (p *port) readState(r *collector.Reading) {
 }
 
 func (p *port) readMTU(r *collector.Reading) {
-	if mtu := p.maxMTU(p.rail.Device, p.rail.Port); mtu > 0 {
-		r.Add(p.table.mtu, p.maxMTULabels, float64(mtu))
-	}
 	netdev, active, err := p.port.MTU()
 	if err != nil && sysfs.Reason(err) != sysfs.ReasonVanished { // the interface is going, or a captured tree lacks it
 		r.Fail(err)
 	}
-	if netdev > 0 {
-		r.Add(p.table.mtu, p.netdevMTU, float64(netdev))
-	}
-	if active > 0 {
-		r.Add(p.table.mtu, p.activeMTU, float64(active))
+	for kind, mtu := range map[string]int{
+		"netdev": netdev, "active": active, "max": p.maxMTU(p.rail.Device, p.rail.Port),
+	} {
+		if mtu > 0 {
+			r.Add(p.table.mtu, p.labels(kind), float64(mtu))
+		}
 	}
 }
 
 func (p *port) readHWCounters(r *collector.Reading) {
 	if p.readNetlink(r) {
-		r.Add(p.table.hwSource, p.hwLabels[1], 1)
+		r.Add(p.table.hwSource, p.labels("netlink"), 1)
 		p.hwLifespan.Read(r, func() { // not a counter, so netlink does not have it
 			if v, err := sysfs.ReadUint(p.hw.path, "lifespan"); err == nil {
 				r.Add(p.table.lifespan, p.set.labels, p.table.lifespan.From[0].Value(v))
@@ -133,7 +128,7 @@ func (p *port) readHWCounters(r *collector.Reading) {
 	}
 	p.hw.read(p.table, r)
 	if len(p.hw.list) > 0 {
-		r.Add(p.table.hwSource, p.hwLabels[0], 1)
+		r.Add(p.table.hwSource, p.labels("sysfs"), 1)
 	}
 }
 
@@ -193,8 +188,7 @@ func (p *port) readGIDs(r *collector.Reading) {
 	}
 	r.Add(t.gids, labels, float64(len(list)))
 	for _, gid := range rail.UsableGIDs(list, p.rail.LinkLayer, p.own, 16) { // a table may have hundreds
-		entry := []string{strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev}
-		r.Add(t.gid, slices.Concat(labels, entry), 1)
+		r.Add(t.gid, p.labels(strconv.Itoa(gid.Index), gid.Type, gid.Addr.StringExpanded(), gid.Netdev), 1)
 	}
 	if len(errs) > 0 {
 		return
