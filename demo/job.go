@@ -43,7 +43,6 @@ func (j *job) pause(d time.Duration) {
 	j.paused = time.Now().Add(d)
 }
 
-// moment is what the job does at one time.
 type moment struct {
 	step       int
 	part       float64 // of the step that is over

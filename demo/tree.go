@@ -52,7 +52,6 @@ func (t *tree) path(elem ...string) string {
 	return path
 }
 
-// files writes a file for each pair of name and content.
 func (t *tree) files(dir string, pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if path := t.path(dir, pairs[i]); t.err == nil {
@@ -61,7 +60,6 @@ func (t *tree) files(dir string, pairs ...string) {
 	}
 }
 
-// zeros writes a file with 0 for each name.
 func (t *tree) zeros(dir, names string) {
 	for name := range strings.FieldsSeq(names) {
 		t.files(dir, name, "0")

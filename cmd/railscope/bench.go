@@ -15,7 +15,6 @@ import (
 	"github.com/railscope/railscope/probe/report"
 )
 
-// benchSettings are the flags of bench.
 type benchSettings struct {
 	*common
 	format, peer, tokenFile string
@@ -47,12 +46,10 @@ func (s *benchSettings) define(app *kingpin.Application) *benchSettings {
 	return s
 }
 
-// tokenFlag defines --token-file of bench and doctor.
 func tokenFlag(cmd *kingpin.CmdClause, to *string) {
 	cmd.Flag("token-file", "File with the secret that all peers share.").PlaceHolder("FILE").StringVar(to)
 }
 
-// run makes one round with a peer and prints its result.
 func (s *benchSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("bench", nil)()
 	cfg, err := s.load()
@@ -104,7 +101,6 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 	return opts, peer, checkToken(s.tokenFile)
 }
 
-// parsePeer parses the peer that a flag or argument names.
 func parsePeer(name, text string) (string, error) {
 	peer, ok := config.ParsePeer(text)
 	if !ok {

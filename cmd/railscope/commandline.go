@@ -13,10 +13,8 @@ import (
 	"github.com/railscope/railscope/internal/config"
 )
 
-// runFunc runs a command with the settings that its flags have set.
 type runFunc func(ctx context.Context, parts *unfinished, w io.Writer) error
 
-// common are the flags of every command.
 type common struct {
 	configFile, nodeName, stateDir string
 	sysfs, procfs, rootfs          string
@@ -97,7 +95,6 @@ func formatFlag(cmd *kingpin.CmdClause, variable string, to *string, usual, othe
 	cmd.Flag("format", usual+" or "+other+".").Envar(variable).Default(usual).EnumVar(to, usual, other)
 }
 
-// isTerminal reports whether f is a terminal.
 func isTerminal(f *os.File) bool {
 	st, err := f.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0

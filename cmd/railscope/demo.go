@@ -25,7 +25,6 @@ import (
 	"github.com/railscope/railscope/probe"
 )
 
-// demoSettings are the flags of demo.
 type demoSettings struct {
 	*common
 	listen        string
@@ -114,7 +113,6 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 	return err
 }
 
-// serveDemo serves one node.
 func serveDemo(ctx context.Context, of *demo.Node, address string, opts *probe.Options, logger *slog.Logger) error {
 	settings := nodeSettings{
 		common:        &common{nodeName: of.Name, sysfs: of.Sysfs, procfs: of.Procfs, rootfs: of.Rootfs},
@@ -155,7 +153,6 @@ func demoProbe(rate float64) probe.Options {
 	return opts
 }
 
-// options returns the options of the flags.
 func (s *demoSettings) options() (demo.Options, error) {
 	opts := demo.Options{Rate: s.rate, Degrade: map[int]float64{}, Fallback: s.fallback, Fail: map[int]bool{},
 		FailAfter: s.failAfter}
@@ -192,7 +189,6 @@ func (s *demoSettings) options() (demo.Options, error) {
 	return opts, nil
 }
 
-// demoPlaces are the addresses of the nodes' web and probe ports.
 type demoPlaces struct{ web, control [demo.Nodes]string }
 
 // demoAddresses returns four consecutive ports from the first on.

@@ -27,7 +27,6 @@ import (
 // doctorBudget is how long doctor waits for one device, file or process.
 const doctorBudget = 3 * time.Second
 
-// doctorSettings are the flags of doctor.
 type doctorSettings struct {
 	*common
 	format, peer, tokenFile string
@@ -82,7 +81,6 @@ func unjudged(unread []string) []exporterpage.Finding {
 		Why: "What could not be read was not judged. railscope doctor on the node lists all of it."}}
 }
 
-// run examines this node, and the peer at the same time.
 func (s *doctorSettings) run(ctx context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("doctor", nil)()
 	cfg, err := s.load()
@@ -167,7 +165,6 @@ func fetchFacts(ctx context.Context, peer string, security probe.Security) (*fac
 	return f, err
 }
 
-// peerFix returns the fix for a peer that could not be asked.
 func peerFix(err error) []string {
 	const version = "# install the same version of railscope on both nodes and restart it"
 	f, ok := errors.AsType[*probe.Failure](err)

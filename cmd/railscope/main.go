@@ -106,7 +106,6 @@ func (u *unfinished) begin(name string, details func() []string) (done func()) {
 	}
 }
 
-// setExit sets the code and the report of a forced exit.
 func (u *unfinished) setExit(code int, report func(limit time.Duration, still string)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

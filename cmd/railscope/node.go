@@ -48,12 +48,10 @@ type machine struct {
 	maintenance string                     // file to watch; empty: none, as in the demo
 }
 
-// machine returns the machine that this process runs on.
 func (s *nodeSettings) machine() machine {
 	return machine{kernel: rdmanl.New(deviceBudget), nvml: nvml.NewSession(nvml.NewLibrary(s.sources.nvml))}
 }
 
-// node is a node that serves metrics.
 type node struct {
 	finder  *rail.Finder
 	probing *probing
@@ -111,7 +109,6 @@ func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() e
 	return exporterhttp.Serve(ctx, handler, flags, n.logger)
 }
 
-// close ends the probe.
 func (n *node) close() { n.probing.service.Close() }
 
 // How long NVML stays released: after SIGHUP, and after a check that found the maintenance file. The latter is longer
@@ -135,7 +132,6 @@ func newMaintenanceWatch(path string, session *nvml.Session, logger *slog.Logger
 	return w
 }
 
-// observe handles the result of a check.
 func (w *maintenanceWatch) observe(s maintenance.State) {
 	switch {
 	case s.Changed && s.Active:

@@ -65,7 +65,6 @@ func jobClass(c *common, logger *slog.Logger) func(context.Context) probe.Class 
 	}
 }
 
-// probing is the probe of a running exporter with its metrics.
 type probing struct {
 	service *probe.Service
 	metrics *exporterprobe.Source
@@ -126,7 +125,6 @@ func (p *probing) prepare(opts *probe.Options, retry bool) (commit func(context.
 	}, nil
 }
 
-// start applies the first options.
 func (p *probing) start(ctx context.Context, opts *probe.Options) error {
 	commit, err := p.prepare(opts, true)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 // budget of a scrape.
 const listBudget = 10 * time.Second
 
-// railsSettings are the flags of rails.
 type railsSettings struct {
 	*common
 	format, forget string
@@ -30,7 +29,6 @@ func (s *railsSettings) define(app *kingpin.Application) *railsSettings {
 	return s
 }
 
-// run lists the rails, or forgets one.
 func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) error {
 	defer parts.begin("rails", nil)()
 	cfg, err := s.load()

@@ -27,7 +27,6 @@ import (
 	"github.com/railscope/railscope/internal/systemd"
 )
 
-// serveSettings are the flags of serve.
 type serveSettings struct {
 	nodeSettings
 	web *web.FlagConfig

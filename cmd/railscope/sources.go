@@ -31,7 +31,6 @@ const (
 	maxGPUProcesses  = 64
 )
 
-// sourceSettings are the flags of the sources.
 type sourceSettings struct {
 	on           map[string]*bool // by name of the source
 	interval     time.Duration    // between samples
@@ -41,7 +40,6 @@ type sourceSettings struct {
 	nvml         string
 }
 
-// sourceFlag is a source that can be enabled and disabled.
 type sourceFlag struct {
 	name, reads string
 	on          bool // by default
@@ -63,7 +61,6 @@ func sourceFlags() []sourceFlag {
 	}
 }
 
-// defaultSources returns the settings without flags.
 func defaultSources() sourceSettings {
 	s := sourceSettings{on: map[string]*bool{}, interval: sampler.DefaultInterval, processLimit: maxProcessSeries}
 	for _, f := range sourceFlags() {

@@ -58,7 +58,6 @@ func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finde
 	return finder
 }
 
-// forget removes the rail of this name from the state.
 func forget(dir, name string, names map[string]string, w io.Writer) error {
 	if dir == "" {
 		return misuse{errors.New("--forget needs --state.dir")}

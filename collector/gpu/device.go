@@ -66,7 +66,6 @@ func (d *device) failed(err error) bool {
 	return err != nil
 }
 
-// failInvalid records an answer that is impossible.
 func (d *device) failInvalid(err error) {
 	d.out.Fault(&collector.Fault{Device: d.out.Device, Reason: sysfs.ReasonInvalid, Err: err})
 }

@@ -43,7 +43,6 @@ type railLoad struct {
 	capacity            float64 // last known one in one direction, bytes per second; 0 if none
 }
 
-// suspicion is what is suspected now, and its evidence.
 type suspicion struct {
 	now    [suspicions]Suspicion
 	streak [suspicions]int              // reads in a row that contradict now

@@ -127,7 +127,6 @@ func (r *tcpReader) read() (reading tcpReading) {
 	return r.readStatistics()
 }
 
-// readStatistics reads what the driver counts.
 func (r *tcpReader) readStatistics() (reading tcpReading) {
 	if r.stats == nil {
 		r.stats = rail.NewStatistics(r.s.opts.Sysfs, r.rail.Netdev, r.s.ioctl)

@@ -86,7 +86,6 @@ func (p *Page) wanted() bool {
 	return p.producing
 }
 
-// tick draws and sends each stream what changed.
 func (p *Page) tick() {
 	p.work.Lock()
 	defer p.work.Unlock()

@@ -52,7 +52,6 @@ func (p *peer) add(m *collector.Metric, n float64, labels ...string) {
 	p.counts[i].Value += n
 }
 
-// observe records the result of a round.
 func (p *peer) observe(r probe.Result) {
 	p.add(p.rows.rounds, 1, string(r.Outcome))
 	p.ended = r.Start.Add(r.Duration)

@@ -42,7 +42,6 @@ func (p *peer) putKnown(m *collector.Metric, v *float64, labels ...string) {
 	}
 }
 
-// renderRound renders the figures of the last round.
 func (p *peer) renderRound() {
 	r, rows := p.last, p.rows
 	p.put(rows.duration, r.Duration.Seconds())
@@ -85,7 +84,6 @@ func (p *peer) renderRound() {
 	}
 }
 
-// renderRail renders the figures of one rail of the last round.
 func (p *peer) renderRail(r *probe.RailResult) {
 	rows, rdma := p.rows, p.last.Transport == probe.RDMA
 	p.put(rows.railUp, collector.Bool(rdma && r.Failure == nil), r.Rail)

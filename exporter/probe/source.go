@@ -119,7 +119,6 @@ func (p *Source) latencies(native bool, each func(prometheus.Metric)) {
 	}
 }
 
-// latency is a histogram.
 type latency struct {
 	prometheus.Histogram
 	written *dto.Metric // as of the last round: a scrape is more frequent
@@ -137,7 +136,6 @@ func newLatency(row *collector.Metric, peer, rail string) *latency {
 		WithLabelValues(table.Label(peer), table.Label(rail)).(prometheus.Histogram)}
 }
 
-// observe adds the samples of a round.
 func (l *latency) observe(samples []time.Duration) {
 	for _, d := range samples {
 		l.Observe(d.Seconds())

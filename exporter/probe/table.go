@@ -2,7 +2,6 @@ package probe
 
 import "github.com/railscope/railscope/collector"
 
-// rows are the metrics of the probe.
 type rows struct {
 	collector.Table
 	// Of a peer.

@@ -96,7 +96,6 @@ func appendHistograms(b []byte, f *family) []byte {
 	return b
 }
 
-// appendHistogram appends one series: its buckets, sum and count.
 func appendHistogram(b []byte, name string, m *dto.Metric) []byte {
 	var labels string
 	for _, l := range m.GetLabel() {
