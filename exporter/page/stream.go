@@ -248,21 +248,12 @@ func (d *drawing) execute(name string, data any) (string, error) {
 
 // plain is [terminal.Plain] for HTML, which has line breaks and no-break spaces of its own.
 func plain(html string) string {
-	for _, c := range html {
-		if !shown(c) {
-			return strings.Map(func(c rune) rune {
-				if shown(c) {
-					return c
-				}
-				return ' '
-			}, html)
+	return strings.Map(func(c rune) rune {
+		if ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) { // nearly all are the first
+			return c
 		}
-	}
-	return html
-}
-
-func shown(c rune) bool {
-	return ' ' <= c && c <= '~' || c == '\n' || c == '\u00a0' || terminal.Shown(c) // nearly all are the first
+		return ' '
+	}, html)
 }
 
 func (d *drawing) part(name, id string, data any) (template.HTML, error) {
