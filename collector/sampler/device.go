@@ -18,7 +18,6 @@ type Device struct {
 	Interval time.Duration // between samples, longer than configured if the device is slow or the kernel caches
 	Samples  uint64        // of all rails
 	Overruns uint64        // ticks without a sample
-	Dropped  [Reasons]uint64
 	Reading  time.Duration // total time of reads
 	Stuck    time.Duration // age of the current read if it is stuck, else 0
 	Err      error         // of the last read of a rail
@@ -199,7 +198,7 @@ func (d *device) addSamplesLocked(p *port, tick int64) {
 		}
 		reading.ok, reading.tick = false, tick
 		if reading.took > every/4 { // its time is not known well: the next sample covers both
-			c.Dropped[droppedSlow]++
+			d.s.dropped[droppedSlow]++
 			continue
 		}
 		from := p.marks[i].tick
@@ -210,7 +209,7 @@ func (d *device) addSamplesLocked(p *port, tick int64) {
 				d.s.union.mark(i, from, tick)
 			}
 		case droppedReset, droppedGap:
-			c.Dropped[what]++
+			d.s.dropped[what]++
 		}
 	}
 }

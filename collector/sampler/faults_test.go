@@ -46,7 +46,7 @@ func TestShortFault(t *testing.T) {
 				within(t, name+": samples", float64(n), float64(10-fault.row)/10*ticks)
 				within(t, name+": overruns", float64(after.Devices[0].Overruns-before.Devices[0].Overruns),
 					float64(fault.row)/10*ticks)
-				if d := after.Devices[0].Dropped; d != [Reasons]uint64{} {
+				if d := after.Dropped; d != [Reasons]uint64{} {
 					t.Errorf("%s: %v dropped", name, d)
 				}
 			})

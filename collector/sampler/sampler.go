@@ -61,6 +61,7 @@ type Sampler struct {
 	accounts map[string]*account // by Rail.Key
 	costs    map[string]*Device  // by device; outlive it
 	devices  map[string]*device  // by Rail.ID
+	dropped  [Reasons]uint64     // samples
 	sets     [directions]Set
 	seconds  int // since the start
 	suspect  suspicion
@@ -215,13 +216,12 @@ func (s *Sampler) second() {
 
 // Rail is what is known of one rail.
 type Rail struct {
-	Name, Device string
-	Port         int
-	Tally        [directions]Tally
-	TCP          [directions]uint64    // bytes of its interface that were not RDMA, since the start
-	TCPKnown     bool                  // the driver counts these separately
-	Recent       [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
-	Rate         [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
+	Name     string
+	Tally    [directions]Tally
+	TCP      [directions]uint64    // bytes of its interface that were not RDMA, since the start
+	TCPKnown bool                  // the driver counts these separately
+	Recent   [directions][]float64 // bytes per second in each of the last seconds, oldest first; NaN without samples
+	Rate     [directions]float64   // bytes per second, over the last one to two seconds; NaN without samples
 }
 
 // Snapshot is everything that the sampler has at one moment.
@@ -241,8 +241,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 	snap.Rails = slices.Grow(snap.Rails[:0], len(s.rails))[:len(s.rails)]
 	for i, r := range s.rails {
 		a, to := s.accounts[r.Key()], &snap.Rails[i]
-		to.Name, to.Device, to.Port = r.Name, r.Device, r.Port
-		to.Tally, to.TCPKnown = a.tally, a.tcp[Receive].exact && a.tcp[Transmit].exact
+		to.Name, to.Tally, to.TCPKnown = r.Name, a.tally, a.tcp[Receive].exact && a.tcp[Transmit].exact
 		for d := range a.history {
 			to.Recent[d], to.Rate[d] = a.history[d].rates(to.Recent[d][:0], s.opts.Interval, a.now(d))
 			to.TCP[d] = a.tcp[d].total
@@ -257,13 +256,7 @@ func (s *Sampler) Snapshot(snap *Snapshot) {
 		snap.Devices = append(snap.Devices, cost)
 	}
 	slices.SortFunc(snap.Devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
-	snap.Dropped = [Reasons]uint64{}
-	for _, cost := range s.costs {
-		for reason, n := range cost.Dropped {
-			snap.Dropped[reason] += n
-		}
-	}
-	snap.Sets = s.sets
+	snap.Dropped, snap.Sets = s.dropped, s.sets
 	snap.GPUs = s.gpus.appendTo(snap.GPUs[:0])
 	snap.Fallback = s.suspect.now
 }

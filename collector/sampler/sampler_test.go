@@ -110,7 +110,7 @@ func TestCounterSteps(t *testing.T) {
 					within(t, Direction(d)+": mean", (is.Sum-was.Sum)/float64(n), 0.5)
 				}
 				for reason, n := range tc.dropped {
-					if got := after.Devices[0].Dropped[reason]; (got > 0) != (n > 0) {
+					if got := after.Dropped[reason]; (got > 0) != (n > 0) {
 						t.Errorf("%d samples dropped for %s, want some: %v", got, DropReason(reason), n > 0)
 					}
 				}
@@ -219,7 +219,7 @@ func TestLateOnce(t *testing.T) {
 		}
 		snap := run(t, m.sampler(DefaultInterval, Options{}), 20*time.Second, nil)
 		d, tally := snap.Devices[0], snap.Rails[0].Tally[Transmit]
-		if d.Overruns != 3 || d.Interval != DefaultInterval || d.Dropped != [Reasons]uint64{0, 0, 1} {
+		if d.Overruns != 3 || d.Interval != DefaultInterval || snap.Dropped != [Reasons]uint64{0, 0, 1} {
 			t.Errorf("after a read of 310 ms: %+v", d)
 		}
 		if tally.Classic[4]+tally.Classic[5] != tally.Samples {
