@@ -104,16 +104,16 @@ func (p *Source) Histograms() map[*collector.Metric]table.Histograms {
 
 // latencies are native histograms of each peer and rail, or classic ones of each peer: with classic buckets, the rails
 // of a peer would be 21 series each.
-func (p *Source) latencies(native bool, each func(prometheus.Metric)) {
+func (p *Source) latencies(native bool, each func(*dto.Metric)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, peer := range p.order {
 		if peer.latency != nil && !native {
-			each(peer.latency)
+			each(peer.latency.written)
 		}
 		for _, h := range peer.railLatency {
 			if native {
-				each(h)
+				each(h.written)
 			}
 		}
 	}
@@ -142,11 +142,6 @@ func (l *latency) observe(samples []time.Duration) {
 	}
 	l.written = &dto.Metric{}
 	_ = l.Write(l.written) // a histogram of numbers cannot fail
-}
-
-// WriteClassic implements [table.ClassicMetric].
-func (l *latency) WriteClassic(out *dto.Metric) {
-	out.Label, out.Histogram = l.written.Label, l.written.Histogram
 }
 
 // maxText is how many bytes are kept of each text of a round, and maxFailures of how many failures: part of both comes

@@ -133,61 +133,47 @@ func (s *Source) Recent(rail string, direction int, list []float64) (recent []fl
 	return list, 0, false
 }
 
-// utilization calls each with the histogram, classic and native, of every rail and direction in the last snapshot.
-func (s *Source) utilization(_ bool, each func(prometheus.Metric)) {
+// utilization calls each with the histogram of every rail and direction in the last snapshot.
+func (s *Source) utilization(native bool, each func(*dto.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.snap.Rails {
 		r := &s.snap.Rails[i]
-		for d := range r.Tally {
-			if t := &r.Tally[d]; t.Samples > 0 {
-				each(&series{desc: s.desc, tally: *t, labels: []string{table.Label(r.Name), sampler.Direction(d)}})
+		for d, t := range r.Tally {
+			if t.Samples == 0 {
+				continue
 			}
+			labels := []string{table.Label(r.Name), sampler.Direction(d)}
+			m := &dto.Metric{Label: prometheus.MakeLabelPairs(s.desc, labels),
+				Histogram: &dto.Histogram{SampleCount: &t.Samples, SampleSum: &t.Sum}}
+			if native {
+				s.writeNative(m, &t, labels)
+			}
+			m.Histogram.Bucket = classicBuckets(&t)
+			each(m)
 		}
 	}
 }
 
-type series struct {
-	desc   *prometheus.Desc
-	labels []string
-	tally  sampler.Tally
-}
-
-func (s *series) Desc() *prometheus.Desc { return s.desc }
-
-// Write implements [prometheus.Metric] with both kinds of buckets.
-func (s *series) Write(out *dto.Metric) error {
-	t, native := &s.tally, map[int]int64{}
+func (s *Source) writeNative(out *dto.Metric, t *sampler.Tally, labels []string) {
+	buckets := map[int]int64{}
 	for i, n := range t.Native {
 		if n > 0 {
-			native[i+sampler.NativeFirst] = int64(n)
+			buckets[i+sampler.NativeFirst] = int64(n)
 		}
 	}
-	m, err := prometheus.NewConstNativeHistogram(s.desc, t.Samples, t.Sum, native, nil, t.Zero, sampler.NativeSchema,
-		sampler.NativeZeroThreshold, time.Time{}, s.labels...)
-	if err != nil {
-		return err
-	}
-	if err := m.Write(out); err != nil {
-		return err
-	}
+	_ = prometheus.MustNewConstNativeHistogram(s.desc, t.Samples, t.Sum, buckets, nil, t.Zero, sampler.NativeSchema,
+		sampler.NativeZeroThreshold, time.Time{}, labels...).Write(out) // cannot fail
 	out.Histogram.CreatedTimestamp = nil // unknown
-	out.Histogram.Bucket = s.classic()
-	return nil
 }
 
-func (s *series) WriteClassic(out *dto.Metric) {
-	out.Label = prometheus.MakeLabelPairs(s.desc, s.labels)
-	out.Histogram = &dto.Histogram{SampleCount: &s.tally.Samples, SampleSum: &s.tally.Sum, Bucket: s.classic()}
-}
-
-func (s *series) classic() []*dto.Bucket {
+func classicBuckets(t *sampler.Tally) []*dto.Bucket {
 	bounds := sampler.ClassicBounds()
 	list, buckets := make([]*dto.Bucket, len(bounds)), make([]dto.Bucket, len(bounds)) // three allocations in all
 	counts := make([]uint64, len(bounds))
 	var cumulative uint64
 	for i := range bounds {
-		cumulative += s.tally.Classic[i]
+		cumulative += t.Classic[i]
 		counts[i] = cumulative
 		list[i] = &buckets[i]
 		buckets[i].CumulativeCount, buckets[i].UpperBound = &counts[i], &bounds[i]

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/text"
@@ -99,8 +100,8 @@ func namedOutside(label string) bool {
 }
 
 // Histograms calls each with every series, complete, of a histogram; native is whether the format has native buckets.
-// Whoever observes the values keeps the series.
-type Histograms func(native bool, each func(prometheus.Metric))
+// Whoever observes the values keeps the series. What was passed is not changed.
+type Histograms func(native bool, each func(*dto.Metric))
 
 // Begin starts a scrape of these rows, nil is all: of their series, those that it does not set are dropped at its end.
 // Series of the others stay, with the value that they had or one that is set.
@@ -229,12 +230,25 @@ type native struct{ *Table }
 
 func (n native) Collect(ch chan<- prometheus.Metric) { n.collect(ch, true) }
 
+// histogram is a series for client_golang.
+type histogram struct {
+	desc *prometheus.Desc
+	*dto.Metric
+}
+
+func (h histogram) Desc() *prometheus.Desc { return h.desc }
+
+func (h histogram) Write(out *dto.Metric) error {
+	out.Label, out.Histogram = h.Label, h.Histogram
+	return nil
+}
+
 func (t *Table) collect(ch chan<- prometheus.Metric, native bool) {
 	kinds := map[collector.Kind]prometheus.ValueType{
 		collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue}
 	for _, f := range t.families {
 		if f.histograms != nil {
-			f.histograms(native, func(m prometheus.Metric) { ch <- m })
+			f.histograms(native, func(m *dto.Metric) { ch <- histogram{f.desc, m} })
 		}
 		for _, s := range f.ordered {
 			ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/railscope/railscope/collector"
@@ -202,11 +203,14 @@ func TestAppendValue(t *testing.T) {
 
 // collected are the series of a collector.
 func collected(c prometheus.Collector) Histograms {
-	return func(_ bool, each func(prometheus.Metric)) {
+	return func(_ bool, each func(*dto.Metric)) {
 		list := make(chan prometheus.Metric)
 		go func() { defer close(list); c.Collect(list) }()
 		for m := range list {
-			each(m)
+			var written dto.Metric
+			if m.Write(&written) == nil {
+				each(&written)
+			}
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -65,22 +64,11 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// ClassicMetric is a histogram whose classic buckets cost less than both kinds. What it writes is not changed.
-type ClassicMetric interface{ WriteClassic(out *dto.Metric) }
-
 // appendHistograms appends the classic buckets of a family of histograms, since the text format has no native ones, in
-// half the time of expfmt. A series that cannot be written is left out.
+// half the time of expfmt.
 func appendHistograms(b []byte, f *family) []byte {
 	var series []*dto.Metric
-	f.histograms(false, func(s prometheus.Metric) {
-		var m dto.Metric
-		if c, ok := s.(ClassicMetric); ok {
-			c.WriteClassic(&m)
-		} else if s.Write(&m) != nil {
-			return
-		}
-		series = append(series, &m)
-	})
+	f.histograms(false, func(m *dto.Metric) { series = append(series, m) })
 	if len(series) == 0 {
 		return b
 	}
