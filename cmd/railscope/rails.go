@@ -1,14 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/railscope/railscope/internal/config"
 	"github.com/railscope/railscope/internal/inventory"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
+	"github.com/railscope/railscope/internal/rdmanl"
+	"github.com/railscope/railscope/internal/state"
 )
 
 // listBudget is how long rails and bench wait for one device. Nothing else waits meanwhile, so it is longer than the
@@ -44,4 +53,85 @@ func (s *railsSettings) run(_ context.Context, parts *unfinished, w io.Writer) e
 		return list.WriteJSON(w)
 	}
 	return list.WriteTable(w)
+}
+
+// railsSection is the part of the state with the identities of rails.
+const railsSection = "rails"
+
+// openState opens the state directory of serve; nil without one.
+func (c *common) openState(logger *slog.Logger) *state.Store {
+	if c.stateDir == "" {
+		return nil
+	}
+	return state.Open(c.stateDir, func(err error) {
+		logResult(logger, err, "State directory error", "State saved", "dir", c.stateDir)
+	})
+}
+
+// remember makes the finder use the records of the store, and save its own there. A nil store does nothing.
+func remember(finder *rail.Finder, store *state.Store) {
+	if store == nil {
+		return
+	}
+	var known []rail.Record
+	_, err := store.Get(railsSection, &known)
+	save := func(list []rail.Record) { store.Set(railsSection, list) }
+	if err != nil {
+		known = nil
+	}
+	if err := errors.Join(err, finder.Remember(known, save)); err != nil {
+		store.Reject(railsSection, err)
+	}
+}
+
+// newFinder makes the finder of commands other than serve. It names the rails as serve does, and saves nothing.
+func (c *common) newFinder(cfg *config.Config, budget time.Duration) *rail.Finder {
+	finder := rail.NewFinder(c.sysfs, railOptions(cfg), rdmanl.New(budget), budget)
+	if c.stateDir != "" {
+		logger := c.logger()
+		remember(finder, state.OpenReadOnly(c.stateDir, func(err error) {
+			if err != nil {
+				logger.Warn("State not read", "err", err)
+			}
+		}))
+	}
+	return finder
+}
+
+func forget(dir, name string, names map[string]string, w io.Writer) error {
+	if dir == "" {
+		return misuse{errors.New("--forget needs --state.dir")}
+	}
+	gone, err := forgetRecord(dir, name, names)
+	if err != nil {
+		return fmt.Errorf("forget rail %s: %w", name, err)
+	}
+	_, err = fmt.Fprintf(w, "Forgot rail %s (%s, %s). A new rail gets the lowest free number.\n",
+		name, rail.Key(gone.Device, gone.Port), cmp.Or(gone.PCIAddress, gone.Place, "place unknown"))
+	return err
+}
+
+func forgetRecord(dir, name string, names map[string]string) (gone rail.Record, err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return gone, err
+	}
+	store := state.Open(dir, nil)
+	defer func() { err = cmp.Or(err, store.Close()) }()
+	if err := store.Err(); errors.Is(err, state.ErrLocked) {
+		return gone, fmt.Errorf("%w; stop that railscope first, and start it again afterwards", err)
+	} else if err != nil {
+		return gone, err
+	}
+	var known []rail.Record
+	_, err = store.Get(railsSection, &known)
+	if err := errors.Join(err, rail.CheckRecords(known)); err != nil {
+		return gone, err
+	}
+	left, gone, found := rail.Forget(known, name, names)
+	if !found {
+		return gone, fmt.Errorf("no rail %q is remembered in %s; railscope rails lists them, missing ones too",
+			name, dir)
+	}
+	store.Set(railsSection, left)
+	return gone, nil
 }

@@ -3,7 +3,7 @@
 //
 //	files → tailer.go → parse.go: line → event → state.go → source.go Read → collector.Sample
 //
-// Only glob.go, list.go and tailer.go know how files are found and read, only parse.go what NCCL prints.
+// Only list.go and tailer.go know how files are found and read, only parse.go what NCCL prints.
 package nccl
 
 import (
