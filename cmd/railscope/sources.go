@@ -101,11 +101,11 @@ func (s *sourceSettings) check() error {
 // open makes the sources that are on, and what runs for them between scrapes.
 func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *probe.Node, logger *slog.Logger) (
 	list []collector.Source, running []func(context.Context), err error) {
-	gpuOptions := gpu.Options{Budget: deviceBudget}
+	gpuProcesses := 0
 	if s.gpuProcesses {
-		gpuOptions.Processes = maxGPUProcesses
+		gpuProcesses = maxGPUProcesses
 	}
-	gpus := gpu.New(c.procfs, m.nvml, gpuOptions)
+	gpus := gpu.New(c.procfs, m.nvml, deviceBudget, gpuProcesses)
 	interfaces := netdev.New(c.sysfs, finder.Rails, deviceBudget)
 	if m.ethtool != nil {
 		interfaces.Ethtool(m.ethtool)

@@ -37,7 +37,7 @@ func (s *Source) newDevice(gpu nvml.GPU, processes int) *device {
 
 // readGPU reads one GPU, and gives up only when the GPU as a whole cannot be reached.
 func (s *Source) readGPU(gpu nvml.GPU) (collector.Reading, error) {
-	d := s.newDevice(gpu, s.opts.Processes)
+	d := s.newDevice(gpu, s.processes)
 	mode, err := d.Numbers(nvml.QueryMIGMode)
 	d.mig, d.migErr, d.partial = mode[0], err, err == nil && mode[0] == 1
 	for _, step := range []func(){d.readIdentity, d.readMemory, d.readNumbers, d.readThrottling, d.readMIG} {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
@@ -36,7 +37,9 @@ func newFakeNVML(l *nvmltest.Library) *fakeNVML {
 }
 
 // source is the gpu source over the fake.
-func (f *fakeNVML) source(opts Options) collector.Source { return New(f.Procfs, f.session, opts) }
+func (f *fakeNVML) source(budget time.Duration, processes int) collector.Source {
+	return New(f.Procfs, f.session, budget, processes)
+}
 
 // readLines reads a source and returns all that came of it, a line each: the
 // samples sorted, then the faults as they are.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/nvml"
@@ -18,7 +19,8 @@ func TestGPUWithoutCgo(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(procfs, "driver/nvidia/version"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err := New(procfs, nvml.NewSession(nvml.NewLibrary("")), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	err := New(procfs, nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).
+		Read(func(s collector.Sample) { t.Error(s) })
 	if !errors.Is(err, collector.ErrAbsent) || !strings.Contains(err.Error(), "built without cgo") {
 		t.Errorf("Read: %v", err)
 	}

@@ -13,35 +13,26 @@ import (
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// Options are the options of the source. The zero value is valid.
-type Options struct {
-	// Budget is how long a Read waits for NVML, and then for the GPUs; 0 means 1 s.
-	Budget time.Duration
-	// Processes is how many processes of each GPU get their own series, those that hold most; 0 means none.
-	Processes int
-}
-
 // Source is the gpu source; see [New].
 type Source struct {
 	*table
-	procfs string
-	opts   Options
-	reader *nvml.Reader[collector.Reading]
-	users  *nvml.Reader[collector.GPUUse]
-	seen   atomic.Bool // there has been a GPU
+	procfs    string
+	budget    time.Duration
+	processes int
+	reader    *nvml.Reader[collector.Reading]
+	users     *nvml.Reader[collector.GPUUse]
+	seen      atomic.Bool // there has been a GPU
 }
 
 // New returns the source of the GPUs of session. procfs is where proc is mounted; meminfo there describes a GPU without
-// its own memory. Nothing is loaded before the first Read or Use.
+// its own memory. A Read waits for budget for NVML, and then for the GPUs. Of each GPU, so many processes get their own
+// series, those that hold most. Nothing is loaded before the first Read or Use.
 //
 // Where NVML takes longer than the budget to initialise, as without persistence mode, the first Reads fail and later
 // ones do not. Read returns [collector.ErrAbsent] if there is neither driver nor GPU and never was; if the kernel
 // driver is loaded and NVML cannot be reached, as in a container without its library, that is a fault.
-func New(procfs string, session *nvml.Session, opts Options) *Source {
-	if opts.Budget <= 0 {
-		opts.Budget = time.Second
-	}
-	s := &Source{procfs: procfs, opts: opts, table: newTable()}
+func New(procfs string, session *nvml.Session, budget time.Duration, processes int) *Source {
+	s := &Source{table: newTable(), procfs: procfs, budget: budget, processes: processes}
 	s.reader = nvml.NewReader(session, s.readGPU)
 	s.users = nvml.NewReader(session, s.readUse)
 	return s
@@ -49,7 +40,7 @@ func New(procfs string, session *nvml.Session, opts Options) *Source {
 
 // Read implements [collector.Source].
 func (s *Source) Read(emit func(collector.Sample)) error {
-	roster, gpus, err := s.reader.Read(s.opts.Budget)
+	roster, gpus, err := s.reader.Read(s.budget)
 	if err != nil {
 		return s.classify(err)
 	}

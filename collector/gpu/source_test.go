@@ -36,11 +36,11 @@ func TestGPU(t *testing.T) {
 			if f == nil {
 				return
 			}
-			opts := Options{Budget: time.Minute}
+			processes := 0
 			if slices.Contains([]string{"mig", "h200_lost", "old"}, name) {
-				opts.Processes = 2
+				processes = 2
 			}
-			got := strings.Join(readLines(f.source(opts)), "\n") + "\n"
+			got := strings.Join(readLines(f.source(time.Minute, processes)), "\n") + "\n"
 			if err := f.session.Release(time.Hour); err != nil || f.Loaded(t) {
 				t.Errorf("released: %v, the library is loaded: %v", err, f.Loaded(t))
 			}
@@ -96,7 +96,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	names := make(map[string]bool)
-	for _, row := range New("/proc", nvml.NewSession(nvml.NewLibrary("")), Options{}).Metrics() {
+	for _, row := range New("/proc", nvml.NewSession(nvml.NewLibrary("")), time.Second, 0).Metrics() {
 		switch {
 		case names[row.Name]:
 			t.Errorf("%s is there twice", row.Name)
@@ -118,7 +118,8 @@ func TestRows(t *testing.T) {
 func TestGPUNoLibrary(t *testing.T) {
 	procfs := t.TempDir()
 	lib := filepath.Join(procfs, "libnvidia-ml.so.1")
-	err := New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	err := New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+		Read(func(s collector.Sample) { t.Error(s) })
 	if !errors.Is(err, collector.ErrAbsent) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), lib) {
 		t.Errorf("without a driver: %v", err)
 	}
@@ -129,7 +130,8 @@ func TestGPUNoLibrary(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(procfs, "driver/nvidia/version"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), Options{}).Read(func(s collector.Sample) { t.Error(s) })
+	err = New(procfs, nvml.NewSession(nvml.NewLibrary(lib)), time.Second, 0).
+		Read(func(s collector.Sample) { t.Error(s) })
 	var f *collector.Fault
 	if errors.Is(err, collector.ErrAbsent) || !errors.As(err, &f) || f.Reason != nvml.ReasonLibrary || f.Expected {
 		t.Errorf("with the kernel driver: %v", err)
@@ -144,7 +146,7 @@ func TestGPUHang(t *testing.T) {
 	if f == nil {
 		return
 	}
-	patient := readLines(f.source(Options{Budget: time.Minute}))
+	patient := readLines(f.source(time.Minute, 0))
 	var alone []string
 	for _, line := range patient {
 		if !strings.Contains(line, `gpu="1"`) {
@@ -152,7 +154,7 @@ func TestGPUHang(t *testing.T) {
 		}
 	}
 	f.Set(t, "nvmlDeviceGetPowerUsage.1", "hang")
-	src := f.source(Options{Budget: time.Second})
+	src := f.source(time.Second, 0)
 	for range 3 {
 		got := readLines(src)
 		last := got[len(got)-1]
@@ -184,7 +186,7 @@ func TestGPUHangAll(t *testing.T) {
 	if f == nil {
 		return
 	}
-	src := f.source(Options{Budget: 100 * time.Millisecond})
+	src := f.source(100*time.Millisecond, 0)
 	f.Set(t, "nvmlInit_v2", "hang")
 	for range 3 {
 		got := readLines(src)
@@ -232,7 +234,7 @@ func TestGPURetry(t *testing.T) {
 		return
 	}
 	lanetest.Test(t, func(t *testing.T) {
-		src := f.source(Options{})
+		src := f.source(time.Second, 0)
 		read := func(what, want string, inits int) {
 			t.Helper()
 			got := readLines(src)
@@ -279,7 +281,7 @@ func BenchmarkGPURead(b *testing.B) {
 	l := nvmltest.Build(b, dir, "testdata/h200.txtar")
 	b.Setenv("FAKENVML_DIR", l.Dir)
 	b.Setenv("FAKENVML_STATIC", "1")
-	src := newFakeNVML(l).source(Options{})
+	src := newFakeNVML(l).source(time.Second, 0)
 	samples := 0
 	emit := func(collector.Sample) { samples++ }
 	if err := src.Read(emit); err != nil {
