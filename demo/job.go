@@ -17,11 +17,6 @@ const (
 	startTime          = 20 * time.Second // until all memory is allocated
 )
 
-// phases returns the phases of a step: the part of the step at which each ends, and its use of each rail's rate.
-func phases() [3]struct{ until, use float64 } {
-	return [...]struct{ until, use float64 }{{0.15, 0}, {0.7, 0.6}, {1, 0.8}}
-}
-
 // How long the job pauses: from the begin of a round until its first bytes, and after each piece of it.
 const (
 	roundPause = 3 * time.Second
@@ -61,11 +56,12 @@ func (j *job) at(now time.Time) moment {
 	if m.checkpoint || now.Before(j.paused) {
 		return m
 	}
-	for _, p := range phases() {
-		if m.part < p.until {
-			m.use = p.use
-			break
-		}
+	switch { // the phases of a step
+	case m.part < 0.15:
+	case m.part < 0.7:
+		m.use = 0.6
+	default:
+		m.use = 0.8
 	}
 	return m
 }

@@ -68,7 +68,8 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	remember(finder, m.state)
 	var watch *maintenanceWatch
 	if m.maintenance != "" {
-		watch = newMaintenanceWatch(m.maintenance, m.nvml, logger)
+		watch = &maintenanceWatch{nvml: m.nvml, logger: logger}
+		watch.Watch = maintenance.New(m.maintenance, watch.observe)
 		m.probe = func(o *probe.NodeOptions) { o.Maintenance = watch.Active }
 	}
 	g := gatherer(s.common, finder)
@@ -124,12 +125,6 @@ type maintenanceWatch struct {
 	nvml   *nvml.Session
 	logger *slog.Logger
 	failed bool // at the last check
-}
-
-func newMaintenanceWatch(path string, session *nvml.Session, logger *slog.Logger) *maintenanceWatch {
-	w := &maintenanceWatch{nvml: session, logger: logger}
-	w.Watch = maintenance.New(path, w.observe)
-	return w
 }
 
 func (w *maintenanceWatch) observe(s maintenance.State) {

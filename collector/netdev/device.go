@@ -39,10 +39,6 @@ type unlocked struct {
 	expires time.Time // of index and address
 }
 
-func newUnlocked(s *Source, k key) *unlocked {
-	return &unlocked{source: s, name: k.name, labels: k.labels(), files: collector.NewFiles(s.net, k.name)}
-}
-
 func (u *unlocked) Read(r *collector.Reading) {
 	t := u.source.table
 	if link := u.link(r.Time); link != nil {
@@ -114,10 +110,6 @@ type locked struct {
 	statistics statistics
 }
 
-func newLocked(s *Source, k key) *locked {
-	return &locked{table: s.table, key: k, labels: k.labels(), files: collector.NewFiles(s.net, k.name), ioctl: s.ioctl}
-}
-
 func (l *locked) Read(r *collector.Reading) {
 	carrier, err := l.files.Attr("carrier").Carrier(r.Time)
 	r.Record(l.table.carrier, collector.Bool(carrier), err, l.labels...)
@@ -154,7 +146,9 @@ func (l *locked) readSpeed(r *collector.Reading) {
 
 func (l *locked) Close() {
 	l.files.Close()
-	l.statistics.close()
+	if d := l.statistics.device; d != nil {
+		_ = d.Close() // nothing was written to it
+	}
 }
 
 type statistics struct {
@@ -168,13 +162,6 @@ type column struct {
 	at        int // index in the driver's values
 	statistic statistic
 	labels    [][]string
-}
-
-func (s *statistics) close() {
-	if s.device != nil {
-		_ = s.device.Close() // nothing was written to it
-		s.device = nil
-	}
 }
 
 // readStatistics emits what ethtool reports. That an interface has no statistics is reported once.

@@ -55,10 +55,11 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *
 		live: sysfs.Live}
 	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
+		files := collector.NewFiles(s.net, k.name)
 		if k.locked {
-			return newLocked(s, k)
+			return &locked{table: s.table, key: k, labels: k.labels(), files: files, ioctl: s.ioctl}
 		}
-		return newUnlocked(s, k)
+		return &unlocked{source: s, name: k.name, labels: k.labels(), files: files}
 	})
 	return s
 }

@@ -531,7 +531,8 @@ func TestNetdevNetlink(t *testing.T) {
 		l.Index++ // another network namespace's
 	}
 	for k := range map[string]bool{"lo": true, "eth0": true} {
-		u := newUnlocked(other, key{name: k, rails: "0"})
+		u := &unlocked{source: other, name: k, labels: key{name: k, rails: "0"}.labels(),
+			files: collector.NewFiles(other.net, k)}
 		if u.link(time.Now()) != nil {
 			t.Errorf("%s of another network namespace is taken for ours", k)
 		}

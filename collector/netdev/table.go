@@ -84,10 +84,6 @@ func (t *table) counter(g collector.Group, scale float64, name, help string, fro
 	t.index(g.Counter(name, help), scale, from)
 }
 
-func (t *table) gauge(g collector.Group, scale float64, name, help string, from ...string) {
-	t.index(g.Gauge(name, help), scale, from)
-}
-
 // index adds the driver's names to a row, and the row under each of them to the statistics.
 func (t *table) index(row *collector.Metric, scale float64, from []string) {
 	for _, pattern := range from {
@@ -172,9 +168,10 @@ func (t *table) addStatistics(g, both collector.Group) {
 		"mostly TCP. A rise where RDMA falls is a job that fell back.", "%x_vport_unicast_bytes")
 	t.counter(direction, 0, "netdev_non_rdma_unicast_packets_total", "Unicast packets that are not RDMA.",
 		"%x_vport_unicast_packets")
-	t.gauge(g.With("operation"), 0.01, "netdev_pci_stalled_ratio", "Part of the last second in which the adapter wanted "+
-		"to use PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is the "+
-		"bottleneck.", "outbound_pci_stalled_rd=read", "outbound_pci_stalled_wr=write")
+	stalled := g.With("operation").Gauge("netdev_pci_stalled_ratio", "Part of the last second in which the adapter "+
+		"wanted to use PCIe and could not for lack of credits; a rising value means that the host's PCIe or memory is "+
+		"the bottleneck.")
+	t.index(stalled, 0.01, []string{"outbound_pci_stalled_rd=read", "outbound_pci_stalled_wr=write"})
 	t.counter(g.With("operation"), 0, "netdev_pci_stalled_seconds_total", "Seconds in which the adapter could not use "+
 		"PCIe for more than 30 % of the time.", "outbound_pci_stalled_rd_events=read", "outbound_pci_stalled_wr_events=write")
 	t.counter(g, 0, "netdev_pci_buffer_overflow_packets_total", "Packets dropped because PCIe was too slow.",

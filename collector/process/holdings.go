@@ -82,7 +82,14 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 	if q.kernel == nil {
 		return qpFound{shared: true}, nil
 	}
-	front := q.front.Run(budget, []string{"devices"}, func(string) qpFound { return q.listDevices() })[0]
+	front := q.front.Run(budget, []string{"devices"}, func(string) (found qpFound) {
+		kernel := q.kernel()
+		defer kernel.Close()
+		if found.devices, found.err = kernel.Devices(); found.err == nil {
+			found.shared, found.err = kernel.SharedDevices()
+		}
+		return found
+	})[0]
 	found = front.Value
 	switch {
 	case front.State != lane.Done:
@@ -121,15 +128,6 @@ func (q *qpReader) read(budget time.Duration) (found qpFound, faults []error) {
 		found.tallies = append(found.tallies, t)
 	}
 	return found, faults
-}
-
-func (q *qpReader) listDevices() (found qpFound) {
-	kernel := q.kernel()
-	defer kernel.Close()
-	if found.devices, found.err = kernel.Devices(); found.err == nil {
-		found.shared, found.err = kernel.SharedDevices()
-	}
-	return found
 }
 
 // unexpected is a fault that is never expected, whatever the reason.

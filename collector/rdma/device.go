@@ -39,9 +39,10 @@ type port struct {
 func (s *Source) open(k key) *port {
 	r := k.rail
 	dir := filepath.Join(r.Dir, "ports", strconv.Itoa(r.Port))
+	history, _ := s.histories.LoadOrStore(r.Name, &gidHistory{})
 	p := &port{table: s.table, rail: r, port: rail.NewPort(s.sysfs, r, nil), maxMTU: s.MaxMTU,
 		set: newCounterSet([]string{r.Name, r.Device, strconv.Itoa(r.Port)}),
-		own: rail.Own(s.sysfs, r.Netdev), gidHistory: s.gidHistory(r.Name)}
+		own: rail.Own(s.sysfs, r.Netdev), gidHistory: history.(*gidHistory)}
 	p.hw = &counterDir{path: filepath.Join(dir, "hw_counters"), index: s.ports, set: p.set}
 	p.dirs = []*counterDir{{path: filepath.Join(dir, "counters"), index: s.ports, set: p.set},
 		{path: filepath.Join(dir, "counters_ext"), index: s.legacy, set: p.set}}
@@ -169,12 +170,6 @@ func (p *port) readBytes(r *collector.Reading) {
 			r.Fail(err) // each of the counters by IP version is reported by itself
 		}
 	}
-}
-
-// gidHistory returns the history of a rail, which is kept when the device goes.
-func (s *Source) gidHistory(rail string) *gidHistory {
-	h, _ := s.histories.LoadOrStore(rail, &gidHistory{})
-	return h.(*gidHistory)
 }
 
 func (p *port) readGIDs(r *collector.Reading) {

@@ -28,7 +28,7 @@ type Source struct {
 	set    *collector.Set[key, *port]
 	limits map[string]rail.Limits // by rail name, of the last reading
 
-	histories sync.Map // of *gidHistory by rail name
+	histories sync.Map // of *gidHistory by rail name: kept when a device goes
 }
 
 // key identifies a port. The first port of a device has the counters of the device as a whole.

@@ -70,7 +70,7 @@ func (d *device) readFor() time.Duration {
 }
 
 func (d *device) due() time.Time {
-	if tick := d.s.when(d.nextTick); tick.Before(d.nextState) {
+	if tick := d.s.epoch.Add(time.Duration(d.nextTick) * d.s.opts.Interval); tick.Before(d.nextState) {
 		return tick
 	}
 	return d.nextState

@@ -85,10 +85,6 @@ func New(opts Options) *Sampler {
 
 func (s *Sampler) tick(t time.Time) int64 { return int64(t.Sub(s.epoch) / s.opts.Interval) }
 
-func (s *Sampler) when(tick int64) time.Time {
-	return s.epoch.Add(time.Duration(tick) * s.opts.Interval)
-}
-
 // after is when the next period begins. All begin at the epoch: what is due together needs one wake-up.
 func (s *Sampler) after(t time.Time, period time.Duration) time.Time {
 	return t.Add(period - t.Sub(s.epoch)%period)

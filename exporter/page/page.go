@@ -60,11 +60,6 @@ const (
 	KeepRounds = 20
 )
 
-// fastSources are read for every event. slowSources wait for firmware, or have many series.
-func fastSources() []string { return []string{"rdma", "bond", "sampler", "probe"} }
-
-func slowSources() []string { return []string{"netdev", "pcie", "gpu", "gpudirect", "nccl"} }
-
 // Paths of the page.
 const (
 	Path       = "/{$}"
