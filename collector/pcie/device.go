@@ -15,47 +15,40 @@ import (
 
 type function struct {
 	table  *table
+	key    key
 	files  collector.Files
 	labels [][]string // of each rail or GPU behind it
 	facts  collector.Facts
-	aer    []errorCount
 	buf    [sysfs.MaxFile]byte
 }
 
-type errorCount struct {
-	file, total string     // total: the line that holds the sum
-	labels      [][]string // as those of the function
+func (s *Source) open(k key) *function {
+	return &function{table: s.table, key: k, files: collector.NewFiles(s.sysfs, "bus/pci/devices", k.address),
+		labels: k.labels()}
 }
 
-func (s *Source) open(k key) *function {
-	f := &function{table: s.table, files: collector.NewFiles(s.sysfs, "bus/pci/devices", k.address)}
+// labels returns the label values of a function, once for each rail on it, followed by more.
+func (k key) labels(more ...string) (list [][]string) {
 	for name := range strings.SplitSeq(k.rails, "\n") {
-		f.labels = append(f.labels, []string{name, k.address, k.kind})
+		list = append(list, append([]string{name, k.address, k.kind}, more...))
 	}
-	for _, e := range [...]struct{ severity, total string }{
-		{"correctable", "TOTAL_ERR_COR"}, {"nonfatal", "TOTAL_ERR_NONFATAL"}, {"fatal", "TOTAL_ERR_FATAL"},
-	} {
-		count := errorCount{file: "aer_dev_" + e.severity, total: e.total}
-		for name := range strings.SplitSeq(k.rails, "\n") {
-			count.labels = append(count.labels, []string{name, k.address, k.kind, e.severity})
-		}
-		f.aer = append(f.aer, count)
-	}
-	return f
+	return list
 }
 
 func (f *function) Close() { f.files.Close() }
 
 func (f *function) Read(r *collector.Reading) {
 	f.facts.Read(r, func() { f.readFacts(r) })
-	for _, count := range f.aer {
-		file := f.files.Attr(count.file)
+	for severity, total := range map[string]string{ // the line that holds the sum
+		"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL",
+	} {
+		file := f.files.Attr("aer_dev_" + severity)
 		b, err := file.Read(f.buf[:], r.Time)
-		total := uint64(0)
+		count := uint64(0)
 		if err == nil {
-			total, err = parseErrorTotal(b, count.total)
+			count, err = parseErrorTotal(b, total)
 		}
-		r.Record(f.table.aer, float64(total), sysfs.At(file.Path, err), count.labels...)
+		r.Record(f.table.aer, float64(count), sysfs.At(file.Path, err), f.key.labels(severity)...)
 	}
 }
 
