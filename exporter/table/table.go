@@ -89,16 +89,6 @@ func New(rows []*collector.Metric, histograms map[*collector.Metric]Histograms) 
 	return t
 }
 
-// namedOutside reports whether others choose the values of a label, so that [text.Label] cleans them. The parts of pods
-// and jobs, which are cleaned one by one, have a / between them.
-func namedOutside(label string) bool {
-	switch label {
-	case "device", "netdev", "bond", "member", "comm", "container", "peer":
-		return true
-	}
-	return false
-}
-
 // Histograms calls each with every series, complete, of a histogram; native is whether the format has native buckets.
 // Whoever observes the values keeps the series. What was passed is not changed.
 type Histograms func(native bool, each func(*dto.Metric))
@@ -144,10 +134,12 @@ func (t *Table) find(f *family, labels []string) *series {
 	if s := f.series[string(t.key)]; s != nil {
 		return s
 	}
+	// Others choose the values of these. The parts of pods and jobs, which are cleaned one by one, have a / between them.
+	outside := []string{"device", "netdev", "bond", "member", "comm", "container", "peer"}
 	s := &series{labels: make([]string, len(labels))}
 	for i, l := range labels {
 		s.labels[i] = Label(l)
-		if namedOutside(f.row.Labels[i]) {
+		if slices.Contains(outside, f.row.Labels[i]) {
 			s.labels[i] = text.Label(l)
 			f.renamed = f.renamed || s.labels[i] != l
 		}
