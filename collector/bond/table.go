@@ -4,12 +4,10 @@ import "github.com/railscope/railscope/collector"
 
 type table struct {
 	collector.Table
-	info, up, members, membersUp, membersMissing             *collector.Metric
-	memberUp, memberCarrier, memberFailures, memberActive    *collector.Metric
-	activeMember                                             *collector.Metric
-	aggregator, aggregatorPorts, actorKey, partnerKey        *collector.Metric
-	partnerPresent, partner                                  *collector.Metric
-	memberAggregator, memberChurned, memberPortState, onRail *collector.Metric
+	info, up, members, membersUp, membersMissing                               *collector.Metric
+	memberUp, memberCarrier, memberFailures, memberActive, activeMember        *collector.Metric
+	aggregator, aggregatorPorts, actorKey, partnerKey, partnerPresent, partner *collector.Metric
+	memberAggregator, memberChurned, memberPortState, onRail                   *collector.Metric
 }
 
 func newTable() *table {

@@ -20,12 +20,11 @@ const netdevBytes = "statistics/{rx,tx}_bytes of the netdev"
 
 type table struct {
 	collector.Table
-	info, excluded, missing                   *collector.Metric
-	up, state, physState, rate, capacity, mtu *collector.Metric
-	receiveBytes, transmitBytes               *collector.Metric
-	ipv4ReceiveBytes, lifespan                *collector.Metric
-	saturated, hwSource                       *collector.Metric
-	gid, gids, misbound, gidChanges           *collector.Metric
+	info, excluded, missing                       *collector.Metric
+	up, state, physState, rate, capacity, mtu     *collector.Metric
+	receiveBytes, transmitBytes, ipv4ReceiveBytes *collector.Metric
+	lifespan, saturated, hwSource                 *collector.Metric
+	gid, gids, misbound, gidChanges               *collector.Metric
 
 	ports      *index // counters/ and hw_counters/
 	legacy     *index // counters_ext/

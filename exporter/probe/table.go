@@ -5,18 +5,14 @@ import "github.com/railscope/railscope/collector"
 type rows struct {
 	collector.Table
 	// Of a peer.
-	rounds, failures, skipped, verification, retransmits *collector.Metric
-	soloRounds                                           *collector.Metric
-	transport, fallback, mismatch, success, duration     *collector.Metric
-	lastRound                                            *collector.Metric
-	goodput, imbalance, scaling, skew, speedup           *collector.Metric
-	tcp, tcpMTU                                          *collector.Metric
+	rounds, soloRounds, failures, skipped, verification, retransmits *collector.Metric
+	transport, fallback, mismatch, success, lastRound, duration      *collector.Metric
+	goodput, imbalance, scaling, skew, speedup, tcp, tcpMTU          *collector.Metric
 	// Of a peer and a rail.
 	latency, railUp, railGoodput, railBytes, railExpected *collector.Metric
 	counters, pathMTU, gid, degradation, railRetransmits  *collector.Metric
 	// Of the probe.
-	budget, leases, restarts *collector.Metric
-	up, interval, refused    *collector.Metric
+	budget, leases, restarts, up, interval, refused *collector.Metric
 	// Of a DNS name.
 	dnsPeers, dnsLookups *collector.Metric
 }

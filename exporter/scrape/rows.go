@@ -27,10 +27,9 @@ type Info struct {
 // rows are the exporter's own metrics: rows like any other, for lint and documentation.
 type rows struct {
 	collector.Table
-	present, success, seconds, errors *collector.Metric
-	build, demo, scrape, refused      *collector.Metric
-	reloadOK, reloadTime, stateOK     *collector.Metric
-	maintenance                       *collector.Metric
+	present, success, seconds, errors          *collector.Metric
+	build, demo, scrape, refused               *collector.Metric
+	reloadOK, reloadTime, stateOK, maintenance *collector.Metric
 }
 
 func newRows() *rows {
