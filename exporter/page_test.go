@@ -37,10 +37,7 @@ func TestPageKnowsRows(t *testing.T) {
 	o.Read = func(names []string, f func(page.Reading, map[string]string)) {
 		s.Update(names, func(series *table.Table, failed map[string]string) { f(knows{series, &missing}, failed) })
 	}
-	p, err := page.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := page.New(o)
 	defer p.Close()
 	mux := http.NewServeMux()
 	p.Register(mux)

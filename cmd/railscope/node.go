@@ -94,20 +94,16 @@ func assemble(s nodeSettings, m machine, rails rail.Options, logger *slog.Logger
 	if m.state != nil {
 		opts.State = m.state.Err
 	}
-	n.scraper, err = scrape.New(append(list, n.probing.metrics), opts)
-	return n, err
+	n.scraper = scrape.New(append(list, n.probing.metrics), opts)
+	return n, nil
 }
 
 // serve serves until ctx is done. In-flight scrapes finish first.
 func (n *node) serve(ctx context.Context, flags *web.FlagConfig, reload func() error) error {
 	opts := n.server
 	opts.Reload = reload
-	handler, err := exporterhttp.New(n.scraper, opts)
-	if err != nil {
-		return err
-	}
 	defer background(ctx, n.running)()
-	return exporterhttp.Serve(ctx, handler, flags, n.logger)
+	return exporterhttp.Serve(ctx, exporterhttp.New(n.scraper, opts), flags, n.logger)
 }
 
 func (n *node) close() { n.probing.service.Close() }

@@ -69,10 +69,7 @@ func TestEnvironmentsStayPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	handler, err := exporterhttp.New(n.scraper, n.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := exporterhttp.New(n.scraper, n.server)
 	defer handler.Close()
 	server := httptest.NewServer(handler)
 	defer server.Close()

@@ -26,10 +26,7 @@ const halfPost = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r
 func serveUntilEnd(t *testing.T, opts Options) (address string) {
 	t.Helper()
 	opts.Page.Metrics = "/metrics"
-	handler, err := New(exportertest.Scraper(t, exportertest.NewSource("a")), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := New(exportertest.Scraper(t, exportertest.NewSource("a")), opts)
 	t.Cleanup(handler.Close)
 	s := serve(t, handler)
 	ended := make(chan error, 1)

@@ -78,10 +78,7 @@ func TestShutdownLetsScrapesEnd(t *testing.T) {
 		<-release
 		return answer(emit)
 	}
-	handler, err := New(exportertest.Within(t, time.Minute, f), Options{Page: page.Options{Metrics: "/metrics"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := New(exportertest.Within(t, time.Minute, f), Options{Page: page.Options{Metrics: "/metrics"}})
 	s := serve(t, handler)
 	url := "http://" + s.address + "/metrics"
 	type reply struct {

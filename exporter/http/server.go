@@ -40,7 +40,7 @@ type Options struct {
 }
 
 // New returns the handler. Close it after serving.
-func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
+func New(scraper *scrape.Scraper, opts Options) *Server {
 	opts.MaxConnections = cmp.Or(opts.MaxConnections, DefaultMaxConnections)
 	s := &Server{scraper: scraper, opts: opts, mux: http.NewServeMux(), sameSite: http.NewCrossOriginProtection()}
 	path := opts.Page.Metrics
@@ -53,15 +53,11 @@ func New(scraper *scrape.Scraper, opts Options) (*Server, error) {
 	})
 	s.mux.HandleFunc("GET /-/ready", s.isReady)
 	s.mux.HandleFunc("/-/reload", s.reload)
-	if path == page.Path {
-		return s, nil
+	if path != page.Path {
+		s.page = page.New(pageOptions(scraper, opts.Page))
+		s.page.Register(s.mux)
 	}
-	var err error
-	if s.page, err = page.New(pageOptions(scraper, opts.Page)); err != nil {
-		return nil, err
-	}
-	s.page.Register(s.mux)
-	return s, nil
+	return s
 }
 
 // Close ends the streams of open pages.

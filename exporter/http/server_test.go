@@ -18,11 +18,8 @@ import (
 
 func testServer(t *testing.T, path string, reload func() error) *Server {
 	t.Helper()
-	s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")),
+	s := New(exportertest.Scraper(t, exportertest.NewSource("a")),
 		Options{Page: page.Options{Metrics: path}, Reload: reload, Lifecycle: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(s.Close)
 	return s
 }
@@ -89,12 +86,9 @@ func TestReloadByHTTP(t *testing.T) {
 		{"a file", true, "PUT", map[string]string{"Origin": "null"}, 403, "cross-origin"},
 	} {
 		reloads := 0
-		s, err := New(exportertest.Scraper(t, exportertest.NewSource("a")),
+		s := New(exportertest.Scraper(t, exportertest.NewSource("a")),
 			Options{Page: page.Options{Metrics: "/metrics"}, Lifecycle: tc.lifecycle,
 				Reload: func() error { reloads++; return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
 		t.Cleanup(s.Close)
 		r := httptest.NewRequest(tc.method, "http://example.com/-/reload", nil)
 		for key, value := range tc.header {

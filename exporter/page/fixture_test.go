@@ -245,10 +245,7 @@ func open(t testing.TB, o Options, e exposition) (*Page, *source) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	page, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := New(o)
 	t.Cleanup(page.Close)
 	return page, s
 }

@@ -91,14 +91,13 @@ type Page struct {
 }
 
 // New returns the page. Nothing runs until a page is open.
-func New(o Options) (*Page, error) {
+func New(o Options) *Page {
 	if o.Node == "" {
 		o.Node, _ = os.Hostname()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	drawing, err := newDrawing()
-	return &Page{o: o, ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: drawing, streams: map[*stream]bool{},
-		exam: Exam{On: o.Doctor != nil}}, err
+	return &Page{o: o, ctx: ctx, cancel: cancel, builder: newBuilder(o), drawing: newDrawing(),
+		streams: map[*stream]bool{}, exam: Exam{On: o.Doctor != nil}}
 }
 
 // Register adds the page to a multiplexer.

@@ -223,20 +223,16 @@ type drawn struct {
 	order []string          // ids of the parts: a difference means that parts were added or removed
 }
 
-func newDrawing() (d *drawing, err error) {
-	d = &drawing{}
-	sum := sha256.New()
+func newDrawing() *drawing {
+	d, sum := &drawing{}, sha256.New()
 	for _, name := range []string{"page.html", "page.css", "page.js", "page.svg"} {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
+		text, _ := files.ReadFile(name) // they are embedded
 		sum.Write(text)
 	}
 	d.layout = hex.EncodeToString(sum.Sum(nil)[:6])
-	d.page, err = template.New("page.html").Funcs(formats()).Funcs(template.FuncMap{"part": d.part}).
-		ParseFS(files, "page.html")
-	return d, err
+	d.page = template.Must(template.New("page.html").Funcs(formats()).Funcs(template.FuncMap{"part": d.part}).
+		ParseFS(files, "page.html"))
+	return d
 }
 
 // execute runs a template. Names from drivers, peers and configurations are cleaned here, all at once.

@@ -157,7 +157,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 			return errors.Join(&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at one file")},
 				&collector.Fault{Device: "d", Reason: "io", Err: errors.New("EIO at another")})
 		}
-		s, err := scrape.New([]collector.Source{f}, scrape.Options{Budget: time.Second, Process: exportertest.Process(),
+		s := scrape.New([]collector.Source{f}, scrape.Options{Budget: time.Second, Process: exportertest.Process(),
 			Logger: slog.New(slog.NewTextHandler(&out,
 				&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 					if a.Key == slog.TimeKey {
@@ -165,9 +165,6 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 					}
 					return a
 				}}))})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for minute := range 20 {
 			broken = minute < 10
 			exportertest.Text(t, s)
@@ -185,11 +182,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 // TestDemo: railscope_demo is there for simulated data only.
 func TestDemo(t *testing.T) {
 	for demo, want := range map[bool][]string{true: {"railscope_demo 1"}, false: nil} {
-		s, err := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
+		s := scrape.New(nil, scrape.Options{Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
 			Info: scrape.Info{Demo: demo}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		if diff := cmp.Diff(want, exportertest.Lines(exportertest.Text(t, s), "railscope_demo")); diff != "" {
 			t.Errorf("demo %v (-want +got):\n%s", demo, diff)
 		}

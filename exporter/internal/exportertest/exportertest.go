@@ -53,15 +53,12 @@ func Scraper(t testing.TB, sources ...collector.Source) *scrape.Scraper {
 // Within is Scraper with a budget.
 func Within(t testing.TB, budget time.Duration, sources ...collector.Source) *scrape.Scraper {
 	t.Helper()
-	s, err := scrape.New(sources, scrape.Options{
+	s := scrape.New(sources, scrape.Options{
 		Budget:  budget,
 		Logger:  slog.New(slog.DiscardHandler),
 		Info:    scrape.Info{Version: "0.0.0", Revision: "test", GoVersion: "go"},
 		Process: Process(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
