@@ -230,11 +230,9 @@ func (s *Scraper) encodeLocked(format expfmt.Format) error {
 		s.text = s.table.AppendText(s.text)
 		return nil
 	}
-	reg, series := prometheus.NewPedanticRegistry(), prometheus.Collector(s.table)
-	if format.FormatType() != expfmt.TypeOpenMetrics { // protobuf
-		series = s.table.Native()
-	}
-	if err := reg.Register(series); err != nil {
+	s.table.Native = format.FormatType() != expfmt.TypeOpenMetrics // protobuf
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(s.table); err != nil {
 		return err
 	}
 	families, err := reg.Gather()

@@ -41,6 +41,8 @@ func Label(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 // Table holds the series. A series' line up to the value is rendered once and kept while the series exists, so that a
 // scrape costs a lookup and a number per series. It is also a [prometheus.Collector]. Not safe for concurrent use.
 type Table struct {
+	Native bool // Collect makes native histograms, else classic ones
+
 	families []*family // by name
 	byRow    map[*collector.Metric]*family
 	byName   map[string]*family // by the row's name
@@ -212,16 +214,6 @@ func (t *Table) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector] with the series of the last scrape and classic histograms.
-func (t *Table) Collect(ch chan<- prometheus.Metric) { t.collect(ch, false) }
-
-// Native is the table with native histograms.
-func (t *Table) Native() prometheus.Collector { return native{t} }
-
-type native struct{ *Table }
-
-func (n native) Collect(ch chan<- prometheus.Metric) { n.collect(ch, true) }
-
 // histogram is a series for client_golang.
 type histogram struct {
 	desc *prometheus.Desc
@@ -235,12 +227,13 @@ func (h histogram) Write(out *dto.Metric) error {
 	return nil
 }
 
-func (t *Table) collect(ch chan<- prometheus.Metric, native bool) {
+// Collect implements [prometheus.Collector] with the series of the last scrape.
+func (t *Table) Collect(ch chan<- prometheus.Metric) {
 	kinds := map[collector.Kind]prometheus.ValueType{
 		collector.Counter: prometheus.CounterValue, collector.Gauge: prometheus.GaugeValue}
 	for _, f := range t.families {
 		if f.histograms != nil {
-			f.histograms(native, func(m *dto.Metric) { ch <- histogram{f.desc, m} })
+			f.histograms(t.Native, func(m *dto.Metric) { ch <- histogram{f.desc, m} })
 		}
 		for _, s := range f.ordered {
 			ch <- prometheus.MustNewConstMetric(f.desc, cmp.Or(kinds[f.row.Kind], prometheus.UntypedValue), s.value,
