@@ -184,12 +184,9 @@ func KernelAlarm() Alarm {
 	if err != nil {
 		return RuntimeAlarm()
 	}
-	a := &kernelAlarm{file: os.NewFile(uintptr(fd), "timerfd")}
-	if a.conn, err = a.file.SyscallConn(); err != nil {
-		a.Close()
-		return RuntimeAlarm()
-	}
-	return a
+	file := os.NewFile(uintptr(fd), "timerfd")
+	conn, _ := file.SyscallConn() // it is open
+	return &kernelAlarm{file: file, conn: conn}
 }
 
 type kernelAlarm struct {
