@@ -144,9 +144,3 @@ func (w *maintenanceWatch) observe(s maintenance.State) {
 	}
 	w.failed = failed
 }
-
-// releaseNVML releases NVML for a minute, so that a GPU can be reset.
-func (w *maintenanceWatch) releaseNVML() {
-	logResult(w.logger, w.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
-		"for", hangupRelease)
-}

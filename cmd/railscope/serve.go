@@ -96,7 +96,11 @@ func (s *serveSettings) run(ctx context.Context, parts *unfinished, _ io.Writer)
 		return err
 	}
 	reload := (&reloader{node: n, file: s.configFile, loader: &loader, ctx: ctx}).reload
-	defer onHangup(func() error { n.watch.releaseNVML(); return reload() })()
+	defer onHangup(func() error {
+		logResult(logger, m.nvml.Release(hangupRelease), "NVML release failed, retried at every read", "NVML released",
+			"for", hangupRelease) // so that a GPU can be reset
+		return reload()
+	})()
 	defer parts.begin("the web port", n.scraper.Reading)()
 	if err := resident.DropStartup(); err != nil {
 		logger.Debug("Memory pages of the start not dropped", "err", err)

@@ -51,7 +51,13 @@ func New(scraper *scrape.Scraper, opts Options) *Server {
 	s.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "railscope is up\n") //nolint:errcheck // the client is gone
 	})
-	s.mux.HandleFunc("GET /-/ready", s.isReady)
+	s.mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.ready.Load() {
+			http.Error(w, "not ready: railscope is starting or stopping", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ready\n") //nolint:errcheck // the client is gone
+	})
 	s.mux.HandleFunc("/-/reload", s.reload)
 	if path != page.Path {
 		s.page = page.New(pageOptions(scraper, opts.Page))
@@ -118,14 +124,6 @@ func acceptsGzip(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-func (s *Server) isReady(w http.ResponseWriter, _ *http.Request) {
-	if !s.ready.Load() {
-		http.Error(w, "not ready: railscope is starting or stopping", http.StatusServiceUnavailable)
-		return
-	}
-	io.WriteString(w, "ready\n") //nolint:errcheck // the client is gone
 }
 
 // reload applies the configuration again, but not for pages of other sites, which a browser inside may have open.
