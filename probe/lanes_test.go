@@ -200,7 +200,7 @@ func TestGIDInPeersSubnet(t *testing.T) {
 	r.LinkLayer, r.Netdev = "Ethernet", "eth0"
 	r.status.GIDs = []rail.GID{gid(3, "10.0.0.1"), gid(5, "10.5.0.1")}
 	for peer, want := range map[string]int{"10.0.0.2/24": 3, "10.5.0.2/24": 5, "10.9.0.2/24": 3, "": 3} {
-		if c := n.gid(r, prefixes(peer)[0]); !c.OK || c.GID.Index != want {
+		if c := n.gid(r, prefixes(peer)[0]); !c.OK() || c.GID.Index != want {
 			t.Errorf("for %q: %+v, want %d", peer, c, want)
 		}
 	}

@@ -111,14 +111,14 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 func (n *Node) gid(r localRail, peer []netip.Prefix) rail.Choice {
 	own := rail.Own(n.opts.Sysfs, r.Netdev)
 	choice := rail.ChooseGID(r.status.GIDs, r.LinkLayer, own)
-	if !choice.OK || r.LinkLayer == "InfiniBand" {
+	if !choice.OK() || r.LinkLayer == "InfiniBand" {
 		return choice
 	}
 	near := slices.DeleteFunc(slices.Clone(r.status.GIDs), func(g rail.GID) bool {
 		i := slices.IndexFunc(r.prefixes, func(p netip.Prefix) bool { return p.Addr() == g.Addr.Unmap() })
 		return i < 0 || !inSubnet(r.prefixes[i], peer).IsValid()
 	})
-	if better := rail.ChooseGID(near, r.LinkLayer, own); better.OK && better.GID.Type == rail.TypeRoCEv2 {
+	if better := rail.ChooseGID(near, r.LinkLayer, own); better.OK() && better.GID.Type == rail.TypeRoCEv2 {
 		better.Reason += ", in the peer's subnet"
 		return better
 	}
@@ -136,7 +136,7 @@ func (r localRail) unusable(choice rail.Choice) (f *failure.Failure) {
 	case r.LinkLayer == rail.IWARP:
 		f = failure.New(failure.StageOpen, failure.IWARP, "%s is an iWARP device: the probe measures RoCE and InfiniBand",
 			r.Device)
-	case !choice.OK:
+	case !choice.OK():
 		f = failure.New(failure.StageOpen, failure.NoGID, "%s: %s", r.Device, choice.Reason)
 	default:
 		return nil

@@ -126,7 +126,7 @@ func (r *round) makePaths() {
 		}
 		r.plan.software = r.plan.software || p.software()
 		p.gid = r.node.gid(p.local, prefixes)
-		if p.gid.OK {
+		if p.gid.OK() {
 			p.result.GIDIndex, p.result.GID = p.gid.GID.Index, p.gid.GID.Addr.Unmap().String()
 		}
 		p.result.GIDReason = p.gid.Reason

@@ -15,12 +15,10 @@ func gidJudged(f *facts.Facts, r *facts.Rail) bool {
 	return r.Active() && r.Ethernet() && r.GIDsRead && f.Separate(r) && f.WorkingHalf(r) == nil
 }
 
-func overIPv4(g facts.GID) bool { return g.Type == rail.TypeRoCEv2 && g.Addr.Is4In6() }
-
 // routableIPv4 reports whether an entry is RoCE v2 over routable IPv4, and whether one is on the rail's interface.
 func routableIPv4(r *facts.Rail) (any, own bool) {
 	for _, g := range r.GIDs {
-		if overIPv4(g) && !g.Addr.Unmap().IsLinkLocalUnicast() {
+		if g.IPv4() && !g.Addr.Unmap().IsLinkLocalUnicast() {
 			any, own = true, own || g.Own
 		}
 	}
@@ -28,18 +26,19 @@ func routableIPv4(r *facts.Rail) (any, own bool) {
 }
 
 func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
-	g, q := r.BestGID()
+	best := r.BestGID()
+	g := best.GID
 	any, _ := routableIPv4(r)
-	if !gidJudged(f, r) || any || q == facts.LinkLocal {
+	if !gidJudged(f, r) || any || best.Rank.LinkLocal() {
 		return
 	}
 	out := Finding{Fix: giveGID(f, r),
 		Why: "RoCE v2 needs a GID, which the kernel makes of each address of the interface. " +
 			`Without one no queue pair connects ("no RoCE v2 GID", rtr_einval), and jobs use TCP.`}
-	switch q {
-	case facts.NoGID:
+	switch best.Rank {
+	case rail.NoGID:
 		out.Evidence = fmt.Sprintf("the GID table of %s is empty", r.Device)
-	case facts.OnlyV1:
+	case rail.OnlyRoCEv1:
 		out.Evidence = fmt.Sprintf("%s has RoCE v1 GIDs only (index %d: %s)", r.Device, g.Index, g.Type)
 	default:
 		out.Severity = Warning
@@ -51,21 +50,21 @@ func checkGIDMissing(f *facts.Facts, r *facts.Rail, report reporter) {
 }
 
 func checkGIDLinkLocal(f *facts.Facts, r *facts.Rail, report reporter) {
-	g, q := r.BestGID()
-	if !gidJudged(f, r) || q != facts.LinkLocal {
+	best := r.BestGID()
+	if !gidJudged(f, r) || !best.Rank.LinkLocal() {
 		return
 	}
 	out := Finding{Fix: giveGID(f, r),
 		Why: "A link-local address does not identify the subnet: NCCL ignores it, connections time out (rtr_unreachable)."}
 	// Two nodes on one cable may assign IPv4 link-local addresses (link-local: [ipv4] in netplan).
-	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return overIPv4(g) && g.Own }); i >= 0 {
-		g, out.Severity = r.GIDs[i], Warning
+	if i := slices.IndexFunc(r.GIDs, func(g facts.GID) bool { return g.IPv4() && g.Own }); i >= 0 {
+		best.GID, out.Severity = r.GIDs[i].GID, Warning
 		out.Why = "NCCL accepts an address of 169.254.0.0/16, which is enough for two nodes on one cable. But all rails " +
 			"are then in one subnet: TCP leaves by whichever the kernel chooses, the address may change after a restart, " +
 			"and the probe cannot pair rails by it."
 	}
-	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, g.Index,
-		g.Addr.Unmap())
+	out.Evidence = fmt.Sprintf("the RoCE v2 GIDs of %s are link-local only (index %d: %s)", r.Device, best.GID.Index,
+		best.GID.Addr.Unmap())
 	report(out)
 }
 
@@ -87,7 +86,7 @@ func checkGIDMisbound(f *facts.Facts, r *facts.Rail, report reporter) {
 	if !gidJudged(f, r) || !any || own || r.Netdev == "" { // an interface in another network namespace is not in a bond
 		return
 	}
-	g := r.GIDs[slices.IndexFunc(r.GIDs, overIPv4)]
+	g := r.GIDs[slices.IndexFunc(r.GIDs, facts.GID.IPv4)]
 	n := f.Netdev(r.Netdev)
 	report(protectManagement(f, Finding{Fix: release(f, r, n.Master),
 		Evidence: fmt.Sprintf("GID %d (%s) belongs to %s, and none over IPv4 to %s itself",
@@ -119,14 +118,14 @@ func release(f *facts.Facts, r *facts.Rail, master string) []string {
 // that was always different; jobs with a fixed index fail either way.
 func checkGIDIndex(f *facts.Facts, report reporter) {
 	byDriver := map[string][]*facts.Rail{}
-	for _, r := range f.Where(func(r *facts.Rail) bool { return gidJudged(f, r) && r.Quality() == facts.OwnIPv4 }) {
+	for _, r := range f.Where(func(r *facts.Rail) bool { return gidJudged(f, r) && r.BestGID().Rank == rail.OwnIPv4 }) {
 		driver := r.Driver
 		if r.Software {
 			driver = "software"
 		}
 		byDriver[driver] = append(byDriver[driver], r)
 	}
-	index := func(r *facts.Rail) int { g, _ := r.BestGID(); return g.Index }
+	index := func(r *facts.Rail) int { return r.BestGID().GID.Index }
 	for _, driver := range slices.Sorted(maps.Keys(byDriver)) {
 		count, usual := map[int]int{}, -1
 		for _, r := range byDriver[driver] {

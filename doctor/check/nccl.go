@@ -142,7 +142,7 @@ func judgeGIDIndex(f *facts.Facts, env facts.Env) verdict {
 			empty = append(empty, r.String())
 		case r.GIDs[at].Type != rail.TypeRoCEv2:
 			v1 = append(v1, r.String())
-		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(), !overIPv4(r.GIDs[at]) && slices.ContainsFunc(r.GIDs, overIPv4):
+		case r.GIDs[at].Addr.Unmap().IsLinkLocalUnicast(), !r.GIDs[at].IPv4() && slices.ContainsFunc(r.GIDs, facts.GID.IPv4):
 			other = append(other, fmt.Sprintf("%s (%s)", r, r.GIDs[at].Addr))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/railscope/railscope/doctor/facts"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/terminal"
 )
 
@@ -144,18 +145,17 @@ func join(a, b netip.Prefix) (netip.Prefix, bool) {
 
 // checkPeerGID leaves GIDs that are unusable to the check of their node.
 func checkPeerGID(p pair, report reporter) {
-	a, qa := p.a.BestGID()
-	b, qb := p.b.BestGID()
-	if !p.ethernet() || qa < facts.OwnIPv6 || qb < facts.OwnIPv6 || qa == qb {
+	a, b := p.a.BestGID(), p.b.BestGID()
+	if !p.ethernet() || min(a.Rank, b.Rank) < rail.OwnIPv6 || a.Rank == b.Rank {
 		return
 	}
 	six, owner := p.a, p.here
-	if qa > qb {
+	if a.Rank > b.Rank {
 		six, owner = p.b, p.there
 	}
 	report(Finding{Node: owner.Node, Fix: addressFor(owner, six),
 		Evidence: fmt.Sprintf("%s would use GID %d (%s), %s GID %d (%s)",
-			p.here.Node, a.Index, a.Addr.Unmap(), p.there.Node, b.Index, b.Addr.Unmap()),
+			p.here.Node, a.GID.Index, a.GID.Addr.Unmap(), p.there.Node, b.GID.Index, b.GID.Addr.Unmap()),
 		Why: "A connection uses IPv4 or IPv6: these two ends have no address family in common."})
 }
 

@@ -37,17 +37,17 @@ func TestGather(t *testing.T) {
 	one, zero := uint64(1), uint64(0)
 	no := 0
 	f := doctortest.Machine(t, "hgx", "")
+	gid := func(index int, addr, kind string) facts.GID {
+		return facts.GID{GID: rail.GID{Index: index, Addr: netip.MustParseAddr(addr), Type: kind, Netdev: "ens6np0"},
+			Own: true}
+	}
 	want := facts.Rail{Name: "5", Device: "mlx5_5", Port: 1, Netdev: "ens6np0", LinkLayer: "Ethernet",
 		Driver: "mlx5_core", PCIAddress: "0000:ba:00.0", NUMANode: 1,
 		Board: "a088:c203:00ba:0100", PortKey: "a088:c203:00ba:0100 f0", StateID: 4, State: "4: ACTIVE",
 		PhysState: "5: LinkUp", Rate: 50e9, GIDsRead: true, Kind: "mlx5_core MT4129 MT_0000000838", Provider: "mlx5",
-		GIDs: []facts.GID{
-			{Index: 0, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv1, Netdev: "ens6np0",
-				Own: true}, {Index: 1, Addr: netip.MustParseAddr("fe80::a288:c2ff:feba:100"), Type: rail.TypeRoCEv2,
-				Netdev: "ens6np0", Own: true},
-			{Index: 2, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv1, Netdev: "ens6np0",
-				Own: true}, {Index: 3, Addr: netip.MustParseAddr("::ffff:10.0.5.1"), Type: rail.TypeRoCEv2,
-				Netdev: "ens6np0", Own: true}},
+		GIDs: []facts.GID{gid(0, "fe80::a288:c2ff:feba:100", rail.TypeRoCEv1),
+			gid(1, "fe80::a288:c2ff:feba:100", rail.TypeRoCEv2), gid(2, "::ffff:10.0.5.1", rail.TypeRoCEv1),
+			gid(3, "::ffff:10.0.5.1", rail.TypeRoCEv2)},
 		Link: &facts.Link{Address: "0000:ba:00.0", Speed: 32, Width: 16, MaxSpeed: 32, MaxWidth: 16},
 		Slot: &facts.Link{Address: "0000:b7:01.0", MaxSpeed: 32, MaxWidth: 16}}
 	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

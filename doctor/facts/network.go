@@ -54,11 +54,8 @@ type Rail struct {
 
 // GID is one used entry of a port's GID table.
 type GID struct {
-	Index  int        `json:"index"`
-	Addr   netip.Addr `json:"addr"`
-	Type   string     `json:"type"`
-	Netdev string     `json:"netdev"`
-	Own    bool       `json:"own"` // the interface is the rail's own; see [rail.Own]
+	rail.GID
+	Own bool `json:"own"` // the interface is the rail's own; see [rail.Own]
 }
 
 // Link is one end of a PCIe link: what it runs at, which is known of the function only, and what it supports.
@@ -196,11 +193,11 @@ func (f *Network) Halves(r *Rail) []*Rail {
 
 // WorkingHalf returns the half of the rail's port that works while this one cannot be used, or nil.
 func (f *Network) WorkingHalf(r *Rail) *Rail {
-	if unknown := r.StateID == 0 || r.Active() && !r.GIDsRead; unknown || r.Active() && r.Quality() >= OwnIPv6 {
+	if unknown := r.StateID == 0 || r.Active() && !r.GIDsRead; unknown || r.Active() && r.Reachable() {
 		return nil
 	}
 	for _, t := range f.Halves(r) {
-		if t.Active() && t.Quality() >= OwnIPv6 {
+		if t.Active() && t.Reachable() {
 			return t
 		}
 	}
@@ -236,54 +233,18 @@ func (r *Rail) Ethernet() bool { return r.LinkLayer == "Ethernet" }
 // RoCEMTU is what the kernel derives from the interface's MTU, bytes.
 func (r *Rail) RoCEMTU(netdev int) int { return rail.Rail{Software: r.Software}.ActiveMTU(netdev) }
 
-// Quality says how usable the best GID of a rail is; the higher the better.
-type Quality int
-
-// The qualities.
-const (
-	NoGID     Quality = iota
-	OnlyV1            // RoCE v1 only
-	LinkLocal         // RoCE v2, but not routable
-	Elsewhere         // RoCE v2 over IPv4, on another interface
-	OwnIPv6
-	OwnIPv4
-)
-
 // BestGID returns the GID that a connection would use.
-func (r *Rail) BestGID() (GID, Quality) {
-	table := make([]rail.GID, len(r.GIDs))
+func (r *Rail) BestGID() rail.Choice {
+	table, own := make([]rail.GID, len(r.GIDs)), map[string]bool{}
 	for i, g := range r.GIDs {
-		table[i] = rail.GID{Index: g.Index, Addr: g.Addr, Type: g.Type, Netdev: g.Netdev}
+		table[i] = g.GID
+		own[g.Netdev] = own[g.Netdev] || g.Own
 	}
-	own := func(netdev string) bool {
-		return slices.ContainsFunc(r.GIDs, func(g GID) bool { return g.Netdev == netdev && g.Own })
-	}
-	c := rail.ChooseGID(table, r.LinkLayer, own)
-	if !c.OK {
-		return GID{}, NoGID
-	}
-	g := r.GIDs[slices.IndexFunc(r.GIDs, func(g GID) bool { return g.Index == c.GID.Index })]
-	switch {
-	case g.Type != rail.TypeRoCEv2:
-		return g, OnlyV1
-	case g.Addr.Unmap().IsLinkLocalUnicast():
-		return g, LinkLocal
-	case !g.Own:
-		return g, Elsewhere
-	case g.Addr.Is4In6():
-		return g, OwnIPv4
-	}
-	return g, OwnIPv6
+	return rail.ChooseGID(table, r.LinkLayer, func(netdev string) bool { return own[netdev] })
 }
 
-// Quality is that of the best GID.
-func (r *Rail) Quality() Quality {
-	if !r.Ethernet() {
-		return OwnIPv4 // InfiniBand has no such difference
-	}
-	_, q := r.BestGID()
-	return q
-}
+// Reachable reports whether the rail has a GID of an own address; InfiniBand needs none.
+func (r *Rail) Reachable() bool { return !r.Ethernet() || r.BestGID().Rank >= rail.OwnIPv6 }
 
 // IPv4 returns the IPv4 addresses of an interface, with their subnets.
 func (n Netdev) IPv4() (list []netip.Prefix) {

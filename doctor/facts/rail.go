@@ -76,7 +76,7 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	}
 	own := rail.Own(g.o.Sysfs, v.Netdev)
 	for _, e := range table {
-		out.GIDs = append(out.GIDs, GID{e.Index, e.Addr, e.Type, e.Netdev, own(e.Netdev)})
+		out.GIDs = append(out.GIDs, GID{e, own(e.Netdev)})
 	}
 	if link, err := port.Link(); err == nil {
 		out.Link, out.Slot = readLinks(r, v, link)

@@ -127,7 +127,7 @@ func readPort(sysfsRoot string, r rail.Rail) port {
 	p.rail.Misbound, _ = rail.Misbound(gids, own)
 	c := rail.ChooseGID(gids, r.LinkLayer, own)
 	p.rail.Reason = c.Reason
-	if c.OK {
+	if c.OK() {
 		p.rail.GIDIndex, p.rail.GID = c.GID.Index, c.GID.Addr.StringExpanded()
 		p.rail.GIDType, p.rail.GIDNetdev = c.GID.Type, c.GID.Netdev
 	}

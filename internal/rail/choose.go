@@ -11,9 +11,30 @@ import (
 // Choice is the GID that a connection over a rail would use, and why.
 type Choice struct {
 	GID    GID
-	OK     bool // an entry can be used
+	Rank   GIDRank
 	Reason string
 }
+
+// OK reports whether an entry can be used.
+func (c Choice) OK() bool { return c.Rank != NoGID }
+
+// GIDRank is how good an entry of an Ethernet port is; the higher the better. Elsewhere it makes no difference.
+type GIDRank int
+
+// The ranks. Other is an interface that is not the rail's own.
+const (
+	NoGID GIDRank = iota
+	OnlyRoCEv1
+	OtherLinkLocal
+	OtherIPv6
+	OwnLinkLocal
+	OtherIPv4
+	OwnIPv6
+	OwnIPv4
+)
+
+// LinkLocal reports whether the entry cannot be routed.
+func (r GIDRank) LinkLocal() bool { return r == OwnLinkLocal || r == OtherLinkLocal }
 
 // ChooseGID returns the entry for a connection: RoCE v2 over IPv4 on the rail's own interface if there is one, else the
 // next best. own reports whether an interface is the rail's own; see [Own]. Ties go to the lowest index.
@@ -24,18 +45,18 @@ func ChooseGID(table []GID, linkLayer string, own func(netdev string) bool) Choi
 	case len(table) == 0:
 		return Choice{Reason: "the GID table is empty: the interface is down, or the driver made no entries"}
 	case linkLayer == IWARP:
-		return Choice{GID: table[0], OK: true, Reason: "iWARP, which is RDMA over TCP: its GID is no address"}
+		return Choice{table[0], OwnIPv4, "iWARP, which is RDMA over TCP: its GID is no address"}
 	case !isEthernet(linkLayer):
-		return Choice{GID: table[0], OK: true, Reason: "not Ethernet: the port's first GID"}
+		return Choice{table[0], OwnIPv4, "not Ethernet: the port's first GID"}
 	}
-	best, lowest, why := table[0], worstGID+1, ""
+	best := Choice{}
 	for _, g := range table {
-		if rank, reason := rankGID(g, own); rank < lowest {
-			best, lowest, why = g, rank, reason
+		if rank, reason := rankGID(g, own); rank > best.Rank {
+			best = Choice{g, rank, reason}
 		}
 	}
-	netdev := cmp.Or(best.Netdev, "an unknown interface")
-	return Choice{GID: best, OK: true, Reason: strings.ReplaceAll(why, "NETDEV", netdev)}
+	best.Reason = strings.ReplaceAll(best.Reason, "NETDEV", cmp.Or(best.GID.Netdev, "an unknown interface"))
+	return best
 }
 
 // isEthernet reports whether the type and interface of GIDs count. EFA's link layer is Unspecified.
@@ -43,26 +64,24 @@ func isEthernet(linkLayer string) bool {
 	return !slices.Contains([]string{"InfiniBand", "Unspecified", IWARP}, linkLayer)
 }
 
-const worstGID = 6
-
-// rankGID returns the rank of an Ethernet port's entry, 0 for the best, and what speaks for or against it.
-func rankGID(g GID, own func(netdev string) bool) (rank int, reason string) {
+// rankGID returns the rank of an Ethernet port's entry, and what speaks for or against it.
+func rankGID(g GID, own func(netdev string) bool) (rank GIDRank, reason string) {
 	if g.Type != TypeRoCEv2 {
-		return worstGID, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"
+		return OnlyRoCEv1, "RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"
 	}
 	switch ours, global := own(g.Netdev), !g.Addr.Unmap().IsLinkLocalUnicast(); {
 	case ours && global && g.IPv4():
-		return 0, "RoCE v2, IPv4, on the rail's own interface"
+		return OwnIPv4, "RoCE v2, IPv4, on the rail's own interface"
 	case ours && global:
-		return 1, "RoCE v2, IPv6: the interface has no IPv4 address"
+		return OwnIPv6, "RoCE v2, IPv6: the interface has no IPv4 address"
 	case global && g.IPv4():
-		return 2, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"
+		return OtherIPv4, "RoCE v2, IPv4, but on NETDEV, not on the rail's own interface"
 	case ours:
-		return 3, "RoCE v2, link-local only: give the interface an IPv4 address"
+		return OwnLinkLocal, "RoCE v2, link-local only: give the interface an IPv4 address"
 	case global:
-		return 4, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"
+		return OtherIPv6, "RoCE v2, IPv6, and on NETDEV, not on the rail's own interface"
 	}
-	return 5, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"
+	return OtherLinkLocal, "RoCE v2, link-local only, and on NETDEV, not on the rail's own interface"
 }
 
 // UsableGIDs returns at most limit usable entries in order of index, the best by [ChooseGID], up to 1/4 of them on
@@ -71,12 +90,13 @@ func UsableGIDs(table []GID, linkLayer string, own func(netdev string) bool, lim
 	if !isEthernet(linkLayer) {
 		return table[:min(len(table), limit)]
 	}
-	var kinds [worstGID + 1][]GID
+	var kinds [OwnIPv4 + 1][]GID
 	for _, g := range table {
 		rank, _ := rankGID(g, own)
 		kinds[rank] = append(kinds[rank], g)
 	}
-	mine, theirs := slices.Concat(kinds[0], kinds[1], kinds[3]), slices.Concat(kinds[2], kinds[4], kinds[5])
+	mine := slices.Concat(kinds[OwnIPv4], kinds[OwnIPv6], kinds[OwnLinkLocal])
+	theirs := slices.Concat(kinds[OtherIPv4], kinds[OtherIPv6], kinds[OtherLinkLocal])
 	if len(mine)+len(theirs) == 0 {
 		return table[:min(len(table), 1)]
 	}

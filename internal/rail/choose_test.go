@@ -35,46 +35,47 @@ func TestChooseGID(t *testing.T) {
 		layer  string
 		table  []GID
 		index  int // -1: none
+		rank   GIDRank
 		reason string
 	}{
 		{"as a ConnectX has it", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own), gid(2, ip4, v1, own),
-			gid(3, ip4, v2, own)), 3, "RoCE v2, IPv4, on the rail's own interface"},
-		{"on a VLAN of its own", "", table(gid(1, ll, v2, own), gid(5, ip4, v2, vlan)), 5,
+			gid(3, ip4, v2, own)), 3, OwnIPv4, "RoCE v2, IPv4, on the rail's own interface"},
+		{"on a VLAN of its own", "", table(gid(1, ll, v2, own), gid(5, ip4, v2, vlan)), 5, OwnIPv4,
 			"RoCE v2, IPv4, on the rail's own interface"},
-		{"the lowest of several", "", table(gid(3, ip4, v2, own), gid(5, "10.0.0.2", v2, own)), 3,
+		{"the lowest of several", "", table(gid(3, ip4, v2, own), gid(5, "10.0.0.2", v2, own)), 3, OwnIPv4,
 			"RoCE v2, IPv4, on the rail's own interface"},
-		{"its own before the bond's", "", table(gid(2, ip4, v2, up), gid(7, ip4, v2, own)), 7,
+		{"its own before the bond's", "", table(gid(2, ip4, v2, up), gid(7, ip4, v2, own)), 7, OwnIPv4,
 			"RoCE v2, IPv4, on the rail's own interface"},
-		{"IPv6 of its own before IPv4 of the bond", "", table(gid(2, ip4, v2, up), gid(7, ip6, v2, own)), 7,
+		{"IPv6 of its own before IPv4 of the bond", "", table(gid(2, ip4, v2, up), gid(7, ip6, v2, own)), 7, OwnIPv6,
 			"RoCE v2, IPv6: the interface has no IPv4 address"},
-		{"a link-local IPv4 address is none", "", table(gid(2, "169.254.3.4", v2, own), gid(7, ip6, v2, own)), 7,
+		{"a link-local IPv4 address is none", "", table(gid(2, "169.254.3.4", v2, own), gid(7, ip6, v2, own)), 7, OwnIPv6,
 			"RoCE v2, IPv6: the interface has no IPv4 address"},
-		{"enslaved", "", table(gid(0, ll, v2, own), gid(1, ip4, v1, up), gid(2, ip4, v2, up)), 2,
+		{"enslaved", "", table(gid(0, ll, v2, own), gid(1, ip4, v1, up), gid(2, ip4, v2, up)), 2, OtherIPv4,
 			"RoCE v2, IPv4, but on bond0, not on the rail's own interface"},
-		{"IPv4, interface unknown", "", table(gid(2, ip4, v2, "")), 2,
+		{"IPv4, interface unknown", "", table(gid(2, ip4, v2, "")), 2, OtherIPv4,
 			"RoCE v2, IPv4, but on an unknown interface, not on the rail's own interface"},
-		{"link-local of its own", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own)), 1,
+		{"link-local of its own", "", table(gid(0, ll, v1, own), gid(1, ll, v2, own)), 1, OwnLinkLocal,
 			"RoCE v2, link-local only: give the interface an IPv4 address"},
-		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1,
+		{"link-local IPv4 of its own", "", table(gid(1, "169.254.3.4", v2, own)), 1, OwnLinkLocal,
 			"RoCE v2, link-local only: give the interface an IPv4 address"},
-		{"IPv6 of the bond", "", table(gid(1, ll, v2, up), gid(3, ip6, v2, up)), 3,
+		{"IPv6 of the bond", "", table(gid(1, ll, v2, up), gid(3, ip6, v2, up)), 3, OtherIPv6,
 			"RoCE v2, IPv6, and on bond0, not on the rail's own interface"},
-		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1,
+		{"link-local of the bond", "", table(gid(0, ll, v1, own), gid(1, ll, v2, up)), 1, OtherLinkLocal,
 			"RoCE v2, link-local only, and on bond0, not on the rail's own interface"},
-		{"v1 only", "", table(gid(0, ll, v1, own), gid(2, ip4, v1, own)), 0,
+		{"v1 only", "", table(gid(0, ll, v1, own), gid(2, ip4, v1, own)), 0, OnlyRoCEv1,
 			"RoCE v1 only: it cannot be routed, and most fabrics do not prioritise it"},
-		{"empty", "", nil, -1, "the GID table is empty: the interface is down, or the driver made no entries"},
-		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0,
+		{"empty", "", nil, -1, NoGID, "the GID table is empty: the interface is down, or the driver made no entries"},
+		{"InfiniBand", "InfiniBand", table(gid(0, ll, "", ""), gid(1, ip6, "", "")), 0, OwnIPv4,
 			"not Ethernet: the port's first GID"},
-		{"EFA", "Unspecified", table(gid(0, ll, "", "")), 0, "not Ethernet: the port's first GID"},
-		{"iWARP", IWARP, table(gid(0, ll, v1, own)), 0, "iWARP, which is RDMA over TCP: its GID is no address"},
-		{"InfiniBand, empty", "InfiniBand", nil, -1, "the GID table is empty"},
+		{"EFA", "Unspecified", table(gid(0, ll, "", "")), 0, OwnIPv4, "not Ethernet: the port's first GID"},
+		{"iWARP", IWARP, table(gid(0, ll, v1, own)), 0, OwnIPv4, "iWARP, which is RDMA over TCP: its GID is no address"},
+		{"InfiniBand, empty", "InfiniBand", nil, -1, NoGID, "the GID table is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.layer == "" {
 				tt.layer = "Ethernet"
 			}
-			want := Choice{OK: tt.index >= 0, Reason: tt.reason}
+			want := Choice{Rank: tt.rank, Reason: tt.reason}
 			for _, g := range tt.table {
 				if g.Index == tt.index {
 					want.GID = g

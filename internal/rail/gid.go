@@ -19,10 +19,10 @@ const (
 
 // GID is one used entry of a port's GID table.
 type GID struct {
-	Index  int
-	Addr   netip.Addr // 128 bits; an IPv4 address is in its mapped form
-	Type   string     // TypeRoCEv1, TypeRoCEv2, or another text of the kernel; empty on InfiniBand
-	Netdev string     // interface of the entry; empty on InfiniBand
+	Index  int        `json:"index"`
+	Addr   netip.Addr `json:"addr"`   // 128 bits; an IPv4 address is in its mapped form
+	Type   string     `json:"type"`   // TypeRoCEv1, TypeRoCEv2, or another text of the kernel; empty on InfiniBand
+	Netdev string     `json:"netdev"` // interface of the entry; empty on InfiniBand
 }
 
 // IPv4 reports whether a connection over this entry is RoCE v2 over IPv4.
