@@ -10,7 +10,6 @@ const (
 	MaxUnread      = maxUnread
 	MaxPeerText    = maxPeerText
 	MaxLibraryDirs = maxLibraryDirs
-	EnvironReaders = environReaders
 )
 
 // ReadEnviron is what reads environments, until SetEnviron replaces it.

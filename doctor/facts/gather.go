@@ -50,8 +50,8 @@ type Gatherer struct {
 	installed installed
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
-	calls sync.Map // lane → *reader of the call in it
-	pids  sync.Map // processes whose environment is being read: one that hangs is not tried again
+	calls     sync.Map // lane → *reader of the call in it
+	processes lane.Group[*environment]
 }
 
 // work is what is done in one lane. The function that it returns writes to the facts, if anybody still waits.
@@ -82,19 +82,13 @@ func (g *Gatherer) Gather(ctx context.Context, scope Scope) *Facts {
 	f := &Facts{Version: Version, Node: hostname(g.o.Procfs), Unread: []string{}}
 	snap := g.o.Rails()
 	g.addRails(f, snap)
-	todo := g.readers(ctx, snap.Rails)
-	var envs *environs
-	if scope == All && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
-		envs = g.addEnvironReaders(ctx, todo)
-	}
-	g.run(ctx, f, todo)
+	g.run(ctx, f, g.readers(ctx, snap.Rails))
 	f.arrange()
-	// What follows depends on what was read above.
-	todo = map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
+	// What follows depends on what was read above, or may take long.
+	todo := map[string]work{"libibverbs and its providers": g.readVerbs(f.Rails),
 		"addresses and routes": g.readAddresses(f.Network)}
-	if envs != nil {
-		envs.finish(f)
-		todo["what jobs name"] = g.readNamed(f.Jobs.Envs)
+	if scope == All && len(snap.Rails) > 0 { // without rails no setting of a job can be wrong about them
+		todo[UnreadJobs] = g.readJobs(ctx)
 	}
 	g.run(ctx, f, todo)
 	return f
@@ -174,12 +168,8 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 	if ctx.Err() != nil {
 		return // the facts are not wanted any more
 	}
-	budget := g.o.Budget
-	if end, ok := ctx.Deadline(); ok {
-		budget = min(budget, time.Until(end))
-	}
 	maps.DeleteFunc(todo, func(_ string, do work) bool { return do == nil })
-	for _, res := range g.lanes.Run(budget, slices.Sorted(maps.Keys(todo)), func(key string) *reader {
+	for _, res := range g.lanes.Run(g.budget(ctx), slices.Sorted(maps.Keys(todo)), func(key string) *reader {
 		r := &reader{}
 		g.calls.Store(key, r)
 		r.put = todo[key](r)
@@ -198,7 +188,6 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 		case res.State == lane.Died:
 			f.Unread = append(f.Unread, fmt.Sprintf("%s: %v; this is a bug in railscope, please report it", res.Key,
 				firstLine(res.Err)))
-		case strings.HasPrefix(res.Key, environLane): // environs.unread counts what was not read
 		default:
 			at := res.Key
 			if r, ok := g.calls.Load(res.Key); ok {
@@ -208,6 +197,13 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 				at, res.Err))
 		}
 	}
+}
+
+func (g *Gatherer) budget(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(g.o.Budget, time.Until(end))
+	}
+	return g.o.Budget
 }
 
 func firstLine(err error) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,8 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
+	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 	"github.com/railscope/railscope/internal/terminal"
@@ -20,12 +22,10 @@ import (
 
 // Bounds on what is read of processes, and kept.
 const (
-	maxProcesses   = 1 << 18
-	maxEnvs        = 32
-	maxValue       = 1024 // bytes of a variable; a longer one is not judged
-	MaxNamed       = 8    // processes named for each environment
-	environReaders = 4    // a process that hangs in the kernel can block one of them
-	environLane    = "environments of processes, reader "
+	maxProcesses = 1 << 18
+	maxEnvs      = 32
+	maxValue     = 1024 // bytes of a variable; a longer one is not judged
+	MaxNamed     = 8    // processes named for each environment
 )
 
 // UnreadJobs is the prefix of Unread about environments.
@@ -47,14 +47,12 @@ func judgeable(vars map[string]string) map[string]string {
 	return vars
 }
 
-// environs collects the environments that several readers find. Safe for concurrent use.
+// environs are the environments of processes and files, each once, with counts of what was not read.
 type environs struct {
-	mu      sync.Mutex
 	byKey   map[string]*Env
-	listErr error        // of the list of processes
-	total   int          // processes to read
-	pending map[int]bool // not read yet
+	total   int // processes
 	read    int
+	late    int // not read in time
 	hidden  int // permission denied
 	surplus int // processes with an environment beyond maxEnvs
 	cut     int // longer than proc.MaxEnviron
@@ -63,52 +61,53 @@ type environs struct {
 	err     error
 }
 
-func (e *environs) add(env Env, p Process) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// environment is what was read of one process.
+type environment struct {
+	Env
+	cut bool
+	err error
+}
+
+func (e *environs) add(env Env) {
 	key := fmt.Sprint(env.Foreign, env.File, env.Vars) // maps are printed in order of their keys
-	known := e.byKey[key]
-	if known == nil {
-		if len(e.byKey) >= maxEnvs {
-			e.surplus++
-			return
-		}
-		known = &env
-		e.byKey[key] = known
-	}
-	if env.File == "" {
-		known.Count++
-		known.Processes = append(known.Processes, p)
-		slices.SortFunc(known.Processes, func(a, b Process) int { return a.PID - b.PID })
-		known.Processes = known.Processes[:min(len(known.Processes), MaxNamed)]
-	}
-}
-
-func (e *environs) finished(pid int, cut bool, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.pending, pid)
-	switch {
-	case err == nil:
-		e.read++
-		if cut {
-			e.cut, e.cutPID = e.cut+1, pid
-		}
-	case absent(err): // it has exited
-	case sysfs.Reason(err) == sysfs.ReasonPermission:
-		e.hidden++
+	switch known := e.byKey[key]; {
+	case known != nil:
+		known.Count += env.Count
+		known.Processes = append(known.Processes, env.Processes[:min(len(env.Processes), MaxNamed-len(known.Processes))]...)
+	case len(e.byKey) < maxEnvs:
+		e.byKey[key] = &env
 	default:
-		e.failed, e.err = e.failed+1, err
+		e.surplus++
 	}
 }
 
-// unread is what was not read, and what to do about it. The caller holds mu.
-func (e *environs) unread() (list []string) {
-	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(UnreadJobs+format, args...)) }
-	if e.listErr != nil {
-		say(": %v; mount procfs", e.listErr)
+func (e *environs) addProcess(res lane.Result[string, *environment]) {
+	p := res.Value
+	switch {
+	case res.State == lane.Died:
+		e.failed, e.err = e.failed+1, errors.New(firstLine(res.Err))
+	case p == nil:
+		e.late++
+	case absent(p.err): // it has exited
+	case sysfs.Reason(p.err) == sysfs.ReasonPermission:
+		e.hidden++
+	case p.err != nil:
+		e.failed, e.err = e.failed+1, p.err
+	default:
+		e.read++
+		if p.cut {
+			e.cut, e.cutPID = e.cut+1, p.Processes[0].PID
+		}
+		if len(p.Vars) > 0 {
+			e.add(p.Env)
+		}
 	}
-	if len(e.pending) > 0 {
+}
+
+// report says what was not read, and what to do about it.
+func (e *environs) report(r *reader) {
+	say := func(format string, args ...any) { r.say(UnreadJobs+format, args...) }
+	if e.late > 0 {
 		say(": %d of %d were read in time; a process may hang in the kernel (ps axo pid,stat,comm | grep ' D')",
 			e.read+e.hidden, e.total)
 	}
@@ -125,61 +124,72 @@ func (e *environs) unread() (list []string) {
 	if e.failed > 0 {
 		say(" (%d): %v; see dmesg", e.failed, e.err)
 	}
-	return list
 }
 
-// addEnvironReaders adds the readers of processes' environments and of files that set the same variables.
-func (g *Gatherer) addEnvironReaders(ctx context.Context, todo map[string]work) *environs {
-	e := &environs{byKey: map[string]*Env{}, pending: map[int]bool{}}
-	todo["configuration files of NCCL and UCX"] = func(*reader) func(*Facts) { g.readJobFiles(e); return nil }
+// readJobs reads the environments of processes and of files that set the same variables, and what these name.
+func (g *Gatherer) readJobs(ctx context.Context) work {
+	return func(r *reader) func(*Facts) {
+		e := &environs{byKey: map[string]*Env{}}
+		g.readJobFiles(e)
+		g.readProcesses(ctx, r, e)
+		e.report(r)
+		jobs := Jobs{Read: e.read, Devices: g.rdmaPorts(r)}
+		for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
+			jobs.Envs = append(jobs.Envs, *e.byKey[key])
+		}
+		g.readNamed(&jobs)
+		return func(f *Facts) { f.Jobs = jobs }
+	}
+}
+
+// readProcesses reads each process in its lane: one that hangs in the kernel costs no other, and is not tried again.
+// All of it ends within the budget of the caller's lane.
+func (g *Gatherer) readProcesses(ctx context.Context, r *reader, e *environs) {
 	pids, err := proc.PIDs(g.o.Procfs, maxProcesses)
-	e.total, e.listErr = len(pids), err
+	if err != nil {
+		r.say(UnreadJobs+": %v; mount procfs", err)
+	}
 	self, _ := proc.Self(g.o.Procfs)
 	home, _ := proc.Namespace(g.o.Procfs, "self", "net")
 	begun := uint64(proc.Unlimited)
 	if g.kernel.Live {
 		begun = proc.Now()
 	}
-	queue := make(chan int, len(pids))
+	e.total = len(pids)
+	slices.Sort(pids)
+	var keys []string
 	for _, pid := range pids {
-		if pid == self {
-			continue
-		}
-		e.pending[pid] = true
-		if _, hangs := g.pids.Load(pid); !hangs { // since an earlier reading
-			queue <- pid
+		if pid != self {
+			keys = append(keys, strconv.Itoa(pid))
 		}
 	}
-	close(queue)
-	for i := range environReaders {
-		todo[environLane+strconv.Itoa(i)] = func(*reader) func(*Facts) {
-			for pid := range queue {
-				if ctx.Err() != nil {
-					break
-				}
-				g.readProcess(pid, home, begun, e)
-			}
+	budget := g.budget(ctx)
+	last := time.Now().Add(budget * 3 / 4)
+	for _, res := range g.processes.Run(budget/8, keys, func(pid string) *environment {
+		if ctx.Err() != nil || time.Now().After(last) {
 			return nil
 		}
+		return g.readProcess(pid, home, begun)
+	}) {
+		e.addProcess(res)
 	}
-	return e
 }
 
 // readProcess reads one process. One that started after begun has reused the PID of another.
-func (g *Gatherer) readProcess(pid int, home string, begun uint64, e *environs) {
-	g.pids.Store(pid, true)
+func (g *Gatherer) readProcess(key, home string, begun uint64) *environment {
+	pid, _ := strconv.Atoi(key) // it is of Itoa
 	vars, cut, err := g.environ(g.o.Procfs, pid, wanted)
-	g.pids.Delete(pid)
-	e.finished(pid, cut, err)
+	p := &environment{Env{Count: 1, Processes: []Process{{PID: pid}}}, cut, err}
 	if err != nil || len(judgeable(vars)) == 0 {
-		return
+		return p
 	}
 	if st, err := proc.ReadStat(g.o.Procfs, pid); err == nil && st.Start > begun {
-		return
+		return p
 	}
-	comm, _ := sysfs.ReadString(g.o.Procfs, strconv.Itoa(pid), "comm")
-	net, err := proc.Namespace(g.o.Procfs, strconv.Itoa(pid), "net")
-	e.add(Env{Vars: vars, Foreign: err == nil && home != "" && net != home}, Process{pid, clean(comm)})
+	comm, _ := sysfs.ReadString(g.o.Procfs, key, "comm")
+	net, err := proc.Namespace(g.o.Procfs, key, "net")
+	p.Vars, p.Foreign, p.Processes[0].Comm = vars, err == nil && home != "" && net != home, clean(comm)
+	return p
 }
 
 // readEnviron is [proc.Environ], but kernel threads, without an environment, fail with [os.ErrNotExist].
@@ -206,44 +216,27 @@ func (g *Gatherer) readJobFiles(e *environs) {
 			entries.WriteString(strings.TrimSpace(name) + "=" + strings.Trim(strings.TrimSpace(value), `"'`) + "\x00")
 		}
 		if vars := judgeable(proc.Variables(entries.String(), wanted)); len(vars) > 0 {
-			e.add(Env{Vars: vars, File: name}, Process{})
+			e.add(Env{Vars: vars, File: name})
 		}
 	}
 }
 
-func (e *environs) finish(f *Facts) {
-	e.mu.Lock() // a reader that hangs may still return
-	defer e.mu.Unlock()
-	f.Jobs.Read = e.read
-	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
-		env := *e.byKey[key]
-		env.Processes = slices.Clone(env.Processes)
-		f.Jobs.Envs = append(f.Jobs.Envs, env)
-	}
-	f.Unread = append(f.Unread, e.unread()...)
-}
-
-func (g *Gatherer) readNamed(envs []Env) work {
-	return func(r *reader) func(*Facts) {
-		jobs := Jobs{Devices: g.rdmaPorts(r)}
-		for _, env := range envs {
-			for name := range strings.SplitSeq(strings.TrimPrefix(env.Vars["UCX_NET_DEVICES"], "^"), ",") {
-				name, _, _ = strings.Cut(strings.TrimSpace(name), ":")
-				if name == "" || strings.Contains(name, "/") || slices.Contains(jobs.Netdevs, name) ||
-					!exists(filepath.Join(g.o.Sysfs, "class/net", name)) {
-					continue
-				}
-				jobs.Netdevs = append(jobs.Netdevs, name)
-				if port, ok := g.kernel.RDMA.Port(name); ok {
-					if jobs.RDMANames == nil {
-						jobs.RDMANames = map[string]string{}
-					}
-					jobs.RDMANames[name] = port
-				}
+// readNamed finds what exists of the interfaces that environments name.
+func (g *Gatherer) readNamed(jobs *Jobs) {
+	for _, env := range jobs.Envs {
+		for name := range strings.SplitSeq(strings.TrimPrefix(env.Vars["UCX_NET_DEVICES"], "^"), ",") {
+			name, _, _ = strings.Cut(strings.TrimSpace(name), ":")
+			if name == "" || strings.Contains(name, "/") || slices.Contains(jobs.Netdevs, name) ||
+				!exists(filepath.Join(g.o.Sysfs, "class/net", name)) {
+				continue
 			}
-		}
-		return func(f *Facts) {
-			f.Jobs.Devices, f.Jobs.Netdevs, f.Jobs.RDMANames = jobs.Devices, jobs.Netdevs, jobs.RDMANames
+			jobs.Netdevs = append(jobs.Netdevs, name)
+			if port, ok := g.kernel.RDMA.Port(name); ok {
+				if jobs.RDMANames == nil {
+					jobs.RDMANames = map[string]string{}
+				}
+				jobs.RDMANames[name] = port
+			}
 		}
 	}
 }
