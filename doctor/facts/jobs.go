@@ -73,7 +73,8 @@ func (e *environs) add(env Env) {
 	switch known := e.byKey[key]; {
 	case known != nil:
 		known.Count += env.Count
-		known.Processes = append(known.Processes, env.Processes[:min(len(env.Processes), MaxNamed-len(known.Processes))]...)
+		known.Processes = append(known.Processes, env.Processes...)
+		known.Processes = known.Processes[:min(len(known.Processes), MaxNamed)]
 	case len(e.byKey) < maxEnvs:
 		e.byKey[key] = &env
 	default:

@@ -4,7 +4,6 @@ package kubelet
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,14 +39,14 @@ func ReadNames(rootfs string) (Names, error) {
 	n := Names{Containers: map[string]Name{}, Pods: map[string]Name{}}
 	containers, err1 := list(filepath.Join(rootfs, containerLogs))
 	for _, entry := range containers {
-		if id, name, ok := parseContainerLog(entry); ok {
+		if id, name, ok := parseContainerLog(entry.Name); ok {
 			n.Containers[id] = name
 		}
 	}
 	pods, err2 := list(filepath.Join(rootfs, podLogs))
 	for _, entry := range pods {
 		// The names of namespaces and pods have no underscore.
-		if parts := strings.Split(entry, "_"); len(parts) == 3 && plausible(parts...) {
+		if parts := strings.Split(entry.Name, "_"); len(parts) == 3 && plausible(parts...) {
 			n.Pods[parts[2]] = Name{Namespace: parts[0], Pod: parts[1]}
 		}
 	}
@@ -73,22 +72,14 @@ func plausible(names ...string) bool {
 }
 
 // list returns the entries of a directory, which need not exist.
-func list(path string) ([]string, error) {
-	d, err := os.Open(path)
+func list(path string) ([]sysfs.Entry, error) {
+	entries, err := sysfs.List(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
-	case err != nil:
-		return nil, sysfs.Fail(path, err)
-	}
-	defer d.Close()
-	entries, err := d.Readdirnames(maxEntries)
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return entries, sysfs.Fail(path, err)
-	case len(entries) == maxEntries:
-		return entries, &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge,
+	case len(entries) >= maxEntries:
+		return entries[:maxEntries], &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge,
 			Err: errors.New("more entries than a kubelet has pods")}
 	}
-	return entries, nil
+	return entries, err
 }
