@@ -63,12 +63,9 @@ func (c *Client) SharedDevices() (shared bool, err error) {
 	err = c.do(cmdSysGet, "", func() error {
 		replies, err := c.executeLocked(cmdSysGet, 0, netlink.NewAttributeEncoder())
 		for _, m := range replies {
-			err = errors.Join(err, walk(m.Data, func(typ uint16, value []byte) error {
-				if typ == attrNetnsMode && len(value) > 0 {
-					shared = value[0] != 0
-				}
-				return nil
-			}))
+			if mode := find(m.Data, attrNetnsMode, &err); mode != nil {
+				shared = number(mode) != 0
+			}
 		}
 		return err
 	})
@@ -143,41 +140,20 @@ func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP))
 }
 
 // decodeQueuePairs calls each for every queue pair of one message of a dump, until it fails.
-func decodeQueuePairs(data []byte, each func(QP) error) error {
-	return walk(data, func(typ uint16, table []byte) error {
-		if typ != attrResQP {
-			return nil
+func decodeQueuePairs(data []byte, each func(QP) error) (err error) {
+	for table := range attributes(data, attrResQP, &err) {
+		for entry := range attributes(table, attrResQPEntry, &err) {
+			qp := decodeQP(entry, &err)
+			if err == nil {
+				err = each(qp)
+			}
 		}
-		return walk(table, func(typ uint16, entry []byte) error {
-			if typ != attrResQPEntry {
-				return nil
-			}
-			var qp QP
-			if err := decodeQP(entry, &qp); err != nil {
-				return err
-			}
-			return each(qp)
-		})
-	})
+	}
+	return err
 }
 
-func decodeQP(entry []byte, qp *QP) error {
-	return walk(entry, func(typ uint16, value []byte) error {
-		n := number(value)
-		switch typ {
-		case attrPortIndex:
-			qp.Port = n
-		case attrResLQPN:
-			qp.Number = n
-		case attrResType:
-			qp.Type = uint8(n)
-		case attrResState:
-			qp.State = QPState(n)
-		case attrResPID:
-			qp.PID = n
-		case attrResKernName:
-			qp.Kernel = true
-		}
-		return nil
-	})
+func decodeQP(entry []byte, err *error) QP {
+	field := func(typ uint16) uint32 { return number(find(entry, typ, err)) }
+	return QP{Number: field(attrResLQPN), Port: field(attrPortIndex), Type: uint8(field(attrResType)),
+		State: QPState(field(attrResState)), PID: field(attrResPID), Kernel: find(entry, attrResKernName, err) != nil}
 }

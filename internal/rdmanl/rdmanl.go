@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"sync"
 	"time"
@@ -104,13 +105,9 @@ func (c *Client) closeLocked() {
 
 // PortNetdev returns the network interface of a port. A port without one fails with os.ErrNotExist.
 func (c *Client) PortNetdev(device string, port int) (name string, err error) {
-	err = c.queryPort(cmdPortGet, device, port, func(data []byte) error {
-		return walk(data, func(typ uint16, value []byte) error {
-			if typ == attrNdevName {
-				name = unix.ByteSliceToString(value)
-			}
-			return nil
-		})
+	err = c.queryPort(cmdPortGet, device, port, func(data []byte) (err error) {
+		name = unix.ByteSliceToString(find(data, attrNdevName, &err))
+		return err
 	})
 	if err == nil && name == "" {
 		err = fmt.Errorf("netdev of %s/%d: %w", device, port, os.ErrNotExist)
@@ -128,34 +125,21 @@ func (c *Client) HWCounters(buf []Counter, device string, port int) ([]Counter, 
 	return buf, err
 }
 
-func decodeCounters(buf []Counter, data []byte) ([]Counter, error) {
-	err := walk(data, func(typ uint16, list []byte) error {
-		if typ != attrHWCounters {
-			return nil
-		}
-		return walk(list, func(typ uint16, entry []byte) error {
-			if typ != attrHWCounterEntry {
-				return nil
-			}
+func decodeCounters(buf []Counter, data []byte) (_ []Counter, err error) {
+	for list := range attributes(data, attrHWCounters, &err) {
+		for entry := range attributes(list, attrHWCounterEntry, &err) {
 			if len(buf) >= MaxCounters {
-				return fmt.Errorf("more than %d counters in one answer", MaxCounters)
+				return buf, fmt.Errorf("more than %d counters in one answer", MaxCounters)
 			}
-			var n Counter
-			err := walk(entry, func(typ uint16, value []byte) error {
-				switch {
-				case typ == attrHWCounterName:
-					n.Name = unix.ByteSliceToString(value)
-				case typ == attrHWCounterValue && len(value) != 8:
-					return errAttribute
-				case typ == attrHWCounterValue:
-					n.Value = binary.NativeEndian.Uint64(value)
-				}
-				return nil
-			})
+			n := Counter{Name: unix.ByteSliceToString(find(entry, attrHWCounterName, &err))}
+			if value := find(entry, attrHWCounterValue, &err); len(value) == 8 {
+				n.Value = binary.NativeEndian.Uint64(value)
+			} else if value != nil {
+				return buf, errAttribute
+			}
 			buf = append(buf, n)
-			return err
-		})
-	})
+		}
+	}
 	return buf, err
 }
 
@@ -232,23 +216,14 @@ func (c *Client) listLocked() error {
 	}
 	c.index, c.names = make(map[string]uint32, len(replies)), nil
 	for _, m := range replies {
-		var index uint32
-		var name string
-		err := walk(m.Data, func(typ uint16, value []byte) error {
-			switch {
-			case typ == attrDevIndex && len(value) != 4:
-				return errAttribute
-			case typ == attrDevIndex:
-				index = binary.NativeEndian.Uint32(value)
-			case typ == attrDevName:
-				name = unix.ByteSliceToString(value)
-			}
-			return nil
-		})
+		index, name := find(m.Data, attrDevIndex, &err), unix.ByteSliceToString(find(m.Data, attrDevName, &err))
+		if err == nil && index != nil && len(index) != 4 {
+			err = errAttribute
+		}
 		if err != nil {
 			return err
 		}
-		c.index[name] = index
+		c.index[name] = number(index)
 		c.names = append(c.names, name)
 	}
 	return nil
@@ -272,10 +247,10 @@ func message(cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder
 
 // isAbout reports whether an answer is about device, which every answer of nldev names (fill_nldev_handle).
 func isAbout(data []byte, device string) (ok bool) {
-	err := walk(data, func(typ uint16, value []byte) error {
-		ok = ok || typ == attrDevName && string(bytes.TrimRight(value, "\x00")) == device
-		return nil
-	})
+	var err error
+	for name := range attributes(data, attrDevName, &err) {
+		ok = ok || string(bytes.TrimRight(name, "\x00")) == device
+	}
 	return ok && err == nil
 }
 
@@ -292,21 +267,32 @@ func number(value []byte) uint32 {
 
 var errAttribute = errors.New("an attribute of the wrong size")
 
-// walk calls fn for each attribute of b, until it fails. Unlike the library's decoder it allocates nothing.
-func walk(b []byte, fn func(typ uint16, value []byte) error) error {
-	for len(b) > 0 {
-		if len(b) < unix.SizeofNlAttr {
-			return errAttribute
+// attributes yields the attributes of b that have the type, until one is malformed, or err is set. Unlike the library's
+// decoder it allocates nothing.
+func attributes(b []byte, typ uint16, err *error) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(b) > 0 && *err == nil {
+			length := 0
+			if len(b) >= unix.SizeofNlAttr {
+				length = int(binary.NativeEndian.Uint16(b))
+			}
+			if length < unix.SizeofNlAttr || length > len(b) {
+				*err = errAttribute
+				return
+			}
+			flags := uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			if binary.NativeEndian.Uint16(b[2:])&^flags == typ && !yield(b[unix.SizeofNlAttr:length]) {
+				return
+			}
+			b = b[min(len(b), (length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
 		}
-		length := int(binary.NativeEndian.Uint16(b))
-		if length < unix.SizeofNlAttr || length > len(b) {
-			return errAttribute
-		}
-		typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-		if err := fn(typ, b[unix.SizeofNlAttr:length]); err != nil {
-			return err
-		}
-		b = b[min(len(b), (length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
 	}
-	return nil
+}
+
+// find returns the value of the last attribute that has the type; nil if there is none.
+func find(b []byte, typ uint16, err *error) (value []byte) {
+	for v := range attributes(b, typ, err) {
+		value = v
+	}
+	return value
 }
