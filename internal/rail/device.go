@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -47,8 +48,15 @@ func (d device) rail(l location) Rail {
 	return r
 }
 
-func (d device) examine() (out examined) {
+// examine locates the device, and examines it unless it is excluded.
+func (d device) examine(excluded bool, found *atomic.Pointer[location]) (out examined) {
 	l := d.locate()
+	if excluded {
+		l.nodeGUID = d.text("node_guid")
+	}
+	if found.Store(&l); excluded {
+		return out
+	}
 	base := d.rail(l)
 	ports, err := sysfs.List(filepath.Join(d.dir, "ports"))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/internal/lane"
@@ -48,7 +49,6 @@ type Finder struct {
 	budget time.Duration
 
 	examining lane.Group[examined]
-	locating  lane.Group[location]
 
 	mu       sync.Mutex // protects all following fields
 	opts     Options
@@ -64,9 +64,9 @@ type Finder struct {
 
 type deviceState struct {
 	name, id string
-	excluded bool      // by Options.Include
-	examined *examined // nil until it answers
-	location *location // nil until it is located, which an examined device need not be
+	excluded bool                     // by Options.Include
+	examined *examined                // nil until it answers
+	location atomic.Pointer[location] // which never changes; set in the device's lane before its driver is called
 }
 
 // NewFinder returns a finder for the tree at sysfsRoot, normally /sys. A device that does not answer within budget is
@@ -144,73 +144,52 @@ func (f *Finder) scan(entries []sysfs.Entry, all bool) Snapshot {
 	var devices []*deviceState
 	for _, e := range entries {
 		id := e.Name + "#" + strconv.FormatUint(e.Ino, 10)
+		excluded := f.opts.Include != nil && !f.opts.Include.MatchString(e.Name)
 		d := before[id]
-		if d == nil {
-			d = &deviceState{name: e.Name, id: id}
-		}
-		if d.excluded = f.opts.Include != nil && !f.opts.Include.MatchString(e.Name); d.excluded {
-			d.examined = nil
+		if d == nil || d.excluded != excluded {
+			d = &deviceState{name: e.Name, id: id, excluded: excluded}
 		}
 		f.devices[id] = d
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b *deviceState) int { return NaturalCompare(a.name, b.name) })
 	err := f.examine(devices, all)
-	f.locate(devices)
 	snap := f.makeSnapshot(devices)
 	snap.Err = err
 	return snap
 }
 
-func selectDevices(devices []*deviceState, due func(*deviceState) bool) (list []*deviceState, names []string) {
-	for _, d := range devices {
-		if due(d) {
-			list, names = append(list, d), append(names, d.name)
-		}
-	}
-	return list, names
-}
-
+// examine locates all devices and examines those that are not excluded, each in its lane.
 func (f *Finder) examine(devices []*deviceState, all bool) error {
 	kernel := f.kernel
 	if !sysfs.Live(f.class()) {
 		kernel = nil
 	}
+	due := map[string]*deviceState{}
+	var names []string
+	for _, d := range devices {
+		if d.excluded && d.location.Load() == nil || !d.excluded && (all || d.examined == nil) {
+			due[d.name], names = d, append(names, d.name)
+		}
+	}
 	var failed []error
-	due, names := selectDevices(devices, func(d *deviceState) bool { return !d.excluded && (all || d.examined == nil) })
-	for i, res := range f.examining.Run(f.budget, names, func(name string) examined {
-		return f.device(name, kernel).examine()
+	for _, res := range f.examining.Run(f.budget, names, func(name string) examined {
+		return f.device(name, kernel).examine(due[name].excluded, &due[name].location)
 	}) {
+		d, found := due[res.Key], res.Value
 		switch {
+		case d.excluded:
 		case res.Err != nil:
 			failed = append(failed, &DeviceError{res.Key, &sysfs.Error{Path: filepath.Join(f.class(), res.Key),
 				Reason: sysfs.ReasonTimeout, Err: res.Err}})
-		case res.Value.err != nil:
-			failed = append(failed, &DeviceError{res.Key, res.Value.err})
-			due[i].examined = nil
+		case found.err != nil:
+			failed = append(failed, &DeviceError{res.Key, found.err})
+			d.examined = nil
 		default:
-			due[i].examined = &res.Value
+			d.examined = &found
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// locate finds the place, which never changes, of devices that are excluded or do not answer.
-func (f *Finder) locate(devices []*deviceState) {
-	due, names := selectDevices(devices, func(d *deviceState) bool { return d.examined == nil && d.location == nil })
-	_, excluded := selectDevices(devices, func(d *deviceState) bool { return d.excluded })
-	for i, res := range f.locating.Run(f.budget, names, func(name string) location {
-		d := f.device(name, nil)
-		l := d.locate()
-		if slices.Contains(excluded, name) {
-			l.nodeGUID = d.text("node_guid")
-		}
-		return l
-	}) {
-		if res.Err == nil {
-			due[i].location = &res.Value
-		}
-	}
 }
 
 func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
@@ -231,8 +210,8 @@ func (f *Finder) makeSnapshot(devices []*deviceState) (snap Snapshot) {
 			continue
 		}
 		var l location
-		if d.location != nil {
-			l = *d.location
+		if known := d.location.Load(); known != nil {
+			l = *known
 		}
 		if l.reason != "" {
 			continue

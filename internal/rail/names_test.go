@@ -184,9 +184,9 @@ func TestExcludedIsNotMissing(t *testing.T) {
 		}
 		release := make(chan struct{})
 		for _, d := range f.devices {
-			d.location = nil
+			d.location.Store(nil)
 		}
-		go f.locating.Run(time.Millisecond, []string{"mlx5_0"}, func(string) location { <-release; return location{} })
+		go f.examining.Run(time.Millisecond, []string{"mlx5_0"}, func(string) examined { <-release; return examined{} })
 		time.Sleep(time.Minute)
 		m.expect(f, "excluded, and its files hang", "mlx5_1:1 mlx5_2:2")
 		close(release)
