@@ -30,8 +30,6 @@ type Key struct {
 }
 
 const (
-	kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
-
 	fileForm = "file name"
 	reread   = " Read again at every connection; while that fails, the previous content stays in use. " +
 		"Relative to the directory of the configuration."

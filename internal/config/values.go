@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -146,48 +147,39 @@ func (Rate) describe() (form, want string) { return "rate", "a rate such as 400G
 // Size is a number of bytes, such as 64MiB.
 type Size int64
 
+// sizeForm is a size with its number, its prefix, and the i of binary units.
+var sizeForm = regexp.MustCompile(`^([0-9]+)(?:([KMGT])(i?)B|B)?$`)
+
+const prefixes = " KMGT" // of 1,000 or 1,024 to the power of their index
+
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *Size) UnmarshalText(b []byte) error {
-	for _, u := range units() {
-		digits, found := strings.CutSuffix(string(b), u.suffix)
-		if !found {
-			continue
-		}
-		n, err := strconv.ParseUint(digits, 10, 63)
-		if err != nil || n > math.MaxInt64/uint64(u.bytes) {
-			break
-		}
-		*s = Size(n) * u.bytes
-		return nil
+	m := sizeForm.FindStringSubmatch(string(b))
+	if m == nil {
+		return errValue
 	}
-	return errValue
-}
-
-const unitNames = "KiB, MiB, GiB, TiB, KB, MB, GB, TB, or no unit for bytes"
-
-type unit struct {
-	suffix string
-	bytes  Size
-}
-
-// units are the units of sizes, those to print first, and each before one that is its suffix.
-func units() []unit {
-	return []unit{{"TiB", 1 << 40}, {"GiB", gib}, {"MiB", mib}, {"KiB", kib},
-		{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}, {"", 1}}
+	base, unit := uint64(1000), uint64(1)
+	if m[3] != "" {
+		base = 1024
+	}
+	for range strings.Index(prefixes, m[2]) {
+		unit *= base
+	}
+	n, err := strconv.ParseUint(m[1], 10, 63)
+	if err != nil || n > math.MaxInt64/unit {
+		return errValue
+	}
+	*s = Size(n * unit)
+	return nil
 }
 
 // String uses the largest binary unit that divides the size.
 func (s Size) String() string {
-	for _, u := range units()[:4] {
-		if s != 0 && s%u.bytes == 0 {
-			return strconv.FormatInt(int64(s/u.bytes), 10) + u.suffix
-		}
+	unit := ""
+	for i := 1; i < len(prefixes) && s != 0 && s%1024 == 0; i++ {
+		s, unit = s/1024, prefixes[i:i+1]+"iB"
 	}
-	return strconv.FormatInt(int64(s), 10)
-}
-
-func (Size) describe() (form, want string) {
-	return "size", "a size such as 64MiB (" + unitNames + "), "
+	return strconv.FormatInt(int64(s), 10) + unit
 }
 
 // Budget is a share of time, such as 0.5%, or a number of bytes per hour, such as 8GiB/h.
@@ -230,7 +222,7 @@ func (g Budget) String() string {
 const (
 	leastShare  = 0.00001
 	mostShare   = 0.25
-	leastBudget = Size(mib)
+	leastBudget = Size(1 << 20)
 )
 
 func (g Budget) valid() bool {
