@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/collector"
+	"github.com/railscope/railscope/internal/proc"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -120,14 +121,17 @@ func parseProc(b []byte) (churn map[churnKey]uint64, errs []error) {
 
 // readProc reads /proc/net/bonding/<bond>. Without it, as in another network namespace, churn is unknown: a fault.
 func (b *bond) readProc(r *collector.Reading) {
-	text, err := sysfs.ReadSeq(b.proc, maxProc)
+	text, more, err := proc.Head(b.proc, maxProc)
+	if more {
+		text, err = "", sysfs.TooLarge(b.proc, maxProc)
+	}
 	if err != nil {
 		f := collector.NewFault(b.name, err)
 		f.Expected = f.Expected || errors.Is(err, os.ErrNotExist)
 		r.Fault(f)
 	}
 	var errs []error
-	b.churn, errs = parseProc(text)
+	b.churn, errs = parseProc([]byte(text))
 	for _, err := range errs {
 		r.Fail(fmt.Errorf("read %s: %w", b.proc, err))
 	}

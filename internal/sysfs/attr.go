@@ -33,8 +33,7 @@ func (r *Refusal) Active(now time.Time) bool { return now.Before(r.until) }
 // Attr is a [File] that some kernels or drivers lack, or have without a value. Not safe for concurrent use.
 type Attr struct {
 	File
-	seen    bool      // it existed once: that it is gone is an error
-	absent  time.Time // until when a file that never existed is not opened
+	seen    bool // it existed once: that it is gone is an error
 	refused Refusal
 }
 
@@ -47,14 +46,14 @@ func (a *Attr) Read(buf []byte, now time.Time) ([]byte, error) {
 	if err == nil {
 		a.seen = true
 	} else if !a.seen && errors.Is(err, unix.ENOENT) {
-		a.absent = now.Add(RefusedFor)
+		a.refused.until = now.Add(RefusedFor)
 		return nil, ErrNone
 	}
 	return b, err
 }
 
 // Resting reports whether the file is not read at the moment.
-func (a *Attr) Resting(now time.Time) bool { return now.Before(a.absent) || a.refused.Active(now) }
+func (a *Attr) Resting(now time.Time) bool { return a.refused.Active(now) }
 
 // Uint is Read and [ParseUint].
 func (a *Attr) Uint(now time.Time) (v uint64, err error) {

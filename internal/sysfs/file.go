@@ -94,7 +94,7 @@ func (f *File) read(buf []byte) ([]byte, error) {
 		}
 		switch {
 		case err == nil && n == len(buf):
-			return nil, tooLarge(f.Path, n-1)
+			return nil, TooLarge(f.Path, n-1)
 		case err == nil:
 			return buf[:n], nil
 		case retried || Reason(err) != ReasonVanished:
@@ -104,7 +104,8 @@ func (f *File) read(buf []byte) ([]byte, error) {
 	}
 }
 
-func tooLarge(path string, most int) error {
+// TooLarge is the error of a file with more than most bytes.
+func TooLarge(path string, most int) error {
 	return &Error{path, ReasonTooLarge, fmt.Errorf("more than %d bytes", most)}
 }
 
@@ -124,31 +125,6 @@ func (f *File) Close() {
 	if f.fd != 0 {
 		unix.Close(f.fd - 1)
 		f.fd = 0
-	}
-}
-
-// ReadSeq reads a whole file of procfs, of at most that many bytes. The kernel returns a seq_file in pieces of about a
-// page, so one read is not enough, as it is on sysfs. Errors are [*Error].
-func ReadSeq(path string, most int) ([]byte, error) {
-	f := File{Path: path}
-	if err := f.open(); err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var text []byte
-	for buf := make([]byte, 8<<10); ; {
-		n, err := unix.Pread(f.fd-1, buf, int64(len(text)))
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, Fail(path, err)
-		case n == 0:
-			return text, nil
-		}
-		if text = append(text, buf[:n]...); len(text) > most {
-			return nil, tooLarge(path, most)
-		}
 	}
 }
 
