@@ -195,10 +195,8 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 	return func(r *reader) func(*Facts) {
 		dirs := g.libraryDirs()
 		v := Verbs{Known: len(dirs) > 0}
-		for _, d := range dirs {
-			if path := filepath.Join(d, "libibverbs.so.1"); v.Library == "" && exists(g.own(path)) {
-				v.Library = path
-			}
+		if i := slices.IndexFunc(dirs, func(d string) bool { return exists(g.own(d + "/libibverbs.so.1")) }); i >= 0 {
+			v.Library = filepath.Join(dirs[i], "libibverbs.so.1")
 		}
 		configs, err := g.providerConfigs()
 		if err != nil {
@@ -218,19 +216,24 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 // findProvider finds a provider's library: by its configuration, in libibverbs' own directories, or in all.
 func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]string) Provider {
 	p := Provider{Name: name}
+	var patterns []string
 	for driver, path := range configs {
 		if base := filepath.Base(driver); base == name || base == "lib"+name {
 			p.Config = path
 			if filepath.IsAbs(driver) {
-				p.Library = g.firstMatch(driver + "-rdmav*.so")
+				patterns = append(patterns, driver+"-rdmav*.so")
 			}
 		}
 	}
 	for _, sub := range []string{"libibverbs", ""} {
 		for _, d := range dirs {
-			if p.Library == "" {
-				p.Library = g.firstMatch(filepath.Join(d, sub, "lib"+name+"-rdmav*.so"))
-			}
+			patterns = append(patterns, filepath.Join(d, sub, "lib"+name+"-rdmav*.so"))
+		}
+	}
+	for _, pattern := range patterns {
+		found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
+		if p.Library == "" && len(found) > 0 {
+			p.Library = "/" + found[0]
 		}
 	}
 	return p
@@ -248,12 +251,4 @@ func (g *Gatherer) providerConfigs() (map[string]string, error) {
 		err = nil
 	}
 	return names, err
-}
-
-func (g *Gatherer) firstMatch(pattern string) string {
-	found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
-	if len(found) == 0 {
-		return ""
-	}
-	return "/" + found[0]
 }
