@@ -112,7 +112,7 @@ type manyRDMA struct {
 
 func (k *manyRDMA) QueuePairs(_ string, _ rdmanl.QPLimits, each func(rdmanl.QP)) error {
 	for i := range k.qps {
-		each(rdmanl.QP{Number: uint32(i), Port: 1, State: rdmanl.RTS, PID: uint32(i%k.processes + 10)})
+		each(rdmanl.QP{Port: 1, State: rdmanl.RTS, PID: uint32(i%k.processes + 10)})
 		if i%1000 == 0 {
 			k.peek()
 		}

@@ -131,7 +131,7 @@ func (k *fakeRDMA) QueuePairs(device string, _ rdmanl.QPLimits, each func(rdmanl
 
 func (k *fakeRDMA) add(tb testing.TB, f []string) {
 	tb.Helper()
-	qp := rdmanl.QP{Type: 2, Kernel: f[3] == "k"}
+	qp := rdmanl.QP{Kernel: f[3] == "k"}
 	port, err1 := strconv.Atoi(f[1])
 	pid, err2 := strconv.Atoi(strings.Replace(f[3], "k", "0", 1))
 	n, err3 := strconv.Atoi(f[4])

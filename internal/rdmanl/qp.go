@@ -30,9 +30,7 @@ func (s QPState) String() string {
 
 // QP is one queue pair of a device.
 type QP struct {
-	Number uint32
 	Port   uint32 // 0 while it is not bound to one
-	Type   uint8  // enum ib_qp_type; 2 is RC
 	State  QPState
 	Kernel bool // the kernel's own
 	// PID is the thread that created the queue pair, in our pid namespace; 0 when that thread has ended or is in a
@@ -154,6 +152,6 @@ func decodeQueuePairs(data []byte, each func(QP) error) (err error) {
 
 func decodeQP(entry []byte, err *error) QP {
 	field := func(typ uint16) uint32 { return number(find(entry, typ, err)) }
-	return QP{Number: field(attrResLQPN), Port: field(attrPortIndex), Type: uint8(field(attrResType)),
-		State: QPState(field(attrResState)), PID: field(attrResPID), Kernel: find(entry, attrResKernName, err) != nil}
+	return QP{Port: field(attrPortIndex), State: QPState(field(attrResState)), PID: field(attrResPID),
+		Kernel: find(entry, attrResKernName, err) != nil}
 }

@@ -34,8 +34,6 @@ const (
 	attrPortIndex      = 3
 	attrResQP          = 19
 	attrResQPEntry     = 20
-	attrResLQPN        = 21
-	attrResType        = 26
 	attrResState       = 27
 	attrResPID         = 28
 	attrResKernName    = 29
