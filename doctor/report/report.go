@@ -39,24 +39,21 @@ type Node struct {
 // Examine judges this node and, unless nil, the peer, in the order of the checks: each node's, then the pair's.
 func Examine(here, there *facts.Facts) Report {
 	r := Report{Findings: []check.Finding{}}
-	r.examine(here)
-	if there == nil {
-		return r
+	for _, f := range []*facts.Facts{here, there} {
+		if f == nil {
+			return r
+		}
+		r.addNode(f)
+		for _, c := range check.Checks() {
+			r.Checks++
+			r.add(c.Find(f)...)
+		}
 	}
-	r.examine(there)
 	for _, c := range check.PeerChecks() {
 		r.Checks++
 		r.add(c.Find(here, there)...)
 	}
 	return r
-}
-
-func (r *Report) examine(f *facts.Facts) {
-	r.addNode(f)
-	for _, c := range check.Checks() {
-		r.Checks++
-		r.add(c.Find(f)...)
-	}
 }
 
 func (r *Report) addNode(f *facts.Facts) {
