@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/railscope/railscope/internal/ethtool"
+	"github.com/railscope/railscope/internal/nlattr"
 	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
@@ -171,36 +172,18 @@ func decodePFC(data []byte, netdev string) (enabled uint8, err error) {
 	if len(data) < dcbHead || data[1] != dcbCmdIEEEGet {
 		return 0, fmt.Errorf("%d bytes are not a DCB reply", len(data))
 	}
-	ad, err := netlink.NewAttributeDecoder(data[dcbHead:])
-	if err != nil {
-		return 0, err
-	}
-	name, found := "", false
-	for ad.Next() {
-		switch ad.Type() {
-		case dcbAttrIfname:
-			name = ad.String()
-		case dcbAttrIEEE:
-			ad.Nested(func(ieee *netlink.AttributeDecoder) error {
-				for ieee.Next() {
-					// The kernel's struct may grow at its end.
-					if b := ieee.Bytes(); ieee.Type() == dcbAttrIEEEPFC && len(b) >= dcbPFCSize {
-						enabled, found = b[1], true
-					}
-				}
-				return nil
-			})
-		}
-	}
+	attrs := data[dcbHead:]
+	name := unix.ByteSliceToString(nlattr.Last(attrs, dcbAttrIfname, &err))
+	pfc := nlattr.Last(nlattr.Last(attrs, dcbAttrIEEE, &err), dcbAttrIEEEPFC, &err)
 	switch {
-	case ad.Err() != nil:
-		return 0, ad.Err()
+	case err != nil:
+		return 0, err
 	case name != netdev:
 		return 0, fmt.Errorf("the reply is about %q", clean(name))
-	case !found:
+	case len(pfc) < dcbPFCSize: // the kernel's struct may grow at its end
 		return 0, fmt.Errorf("%s has no PFC: %w", netdev, unix.EOPNOTSUPP)
 	}
-	return enabled, nil
+	return pfc[1], nil
 }
 
 func readPause(ioctl ethtool.Ioctl, netdev string) (rx, tx bool, err error) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/nlattr"
 )
 
 // ErrCut means that a dump ended early: its queue pairs are not all there are. Always wrapped.
@@ -61,7 +63,7 @@ func (c *Client) SharedDevices() (shared bool, err error) {
 	err = c.do(cmdSysGet, "", func() error {
 		replies, err := c.executeLocked(cmdSysGet, 0, netlink.NewAttributeEncoder())
 		for _, m := range replies {
-			if mode := find(m.Data, attrNetnsMode, &err); mode != nil {
+			if mode := nlattr.Last(m.Data, attrNetnsMode, &err); mode != nil {
 				shared = number(mode) != 0
 			}
 		}
@@ -139,8 +141,8 @@ func (c *Client) queuePairsLocked(device string, limits QPLimits, each func(QP))
 
 // decodeQueuePairs calls each for every queue pair of one message of a dump, until it fails.
 func decodeQueuePairs(data []byte, each func(QP) error) (err error) {
-	for table := range attributes(data, attrResQP, &err) {
-		for entry := range attributes(table, attrResQPEntry, &err) {
+	for table := range nlattr.Of(data, attrResQP, &err) {
+		for entry := range nlattr.Of(table, attrResQPEntry, &err) {
 			qp := decodeQP(entry, &err)
 			if err == nil {
 				err = each(qp)
@@ -150,8 +152,18 @@ func decodeQueuePairs(data []byte, each func(QP) error) (err error) {
 	return err
 }
 
-func decodeQP(entry []byte, err *error) QP {
-	field := func(typ uint16) uint32 { return number(find(entry, typ, err)) }
-	return QP{Port: field(attrPortIndex), State: QPState(field(attrResState)), PID: field(attrResPID),
-		Kernel: find(entry, attrResKernName, err) != nil}
+func decodeQP(entry []byte, err *error) (qp QP) {
+	for typ, value := range nlattr.All(entry, err) {
+		switch typ {
+		case attrPortIndex:
+			qp.Port = number(value)
+		case attrResState:
+			qp.State = QPState(number(value))
+		case attrResPID:
+			qp.PID = number(value)
+		case attrResKernName:
+			qp.Kernel = true
+		}
+	}
+	return qp
 }

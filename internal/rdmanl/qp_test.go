@@ -17,6 +17,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/mdlayher/netlink/nltest"
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/nlattr"
 )
 
 // As in kernel_test.go: written out, from rdma_netlink.h.
@@ -104,9 +106,9 @@ func TestQueuePairsErrors(t *testing.T) {
 		{"another device by now", []step{list, resQPGet(0, cat(handle(0, "e"), table(good)))}, 0, unix.ENODEV,
 			"no such device", 0},
 		{"an entry cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, attr(20, 0xff, 0, 21, 0))))}, 0,
-			errAttribute, "wrong size", 1},
+			nlattr.ErrSize, "wrong size", 1},
 		{"a table cut off", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, []byte{0xff, 0, 20, 0})))}, 0,
-			errAttribute, "wrong size", 1},
+			nlattr.ErrSize, "wrong size", 1},
 		{"as many as allowed", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, good)))}, 2, nil, "", 2},
 		{"more than allowed", []step{list, resQPGet(0, cat(handle(0, "d"), table(good, good, good)))}, 2, ErrCut,
 			"the dump was cut short: more than 2 queue pairs", 2},
@@ -305,7 +307,7 @@ func FuzzDecodeQueuePairs(f *testing.F) {
 		if libErr != nil {
 			if err == nil && len(data) > 0 {
 				var walked error
-				find(data, 0, &walked)
+				nlattr.Last(data, 0, &walked)
 				if walked == nil {
 					t.Fatalf("the library refuses it (%v), we do not", libErr)
 				}

@@ -8,15 +8,15 @@ package rdmanl
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/nlattr"
 )
 
 // From include/uapi/rdma/rdma_netlink.h; golang.org/x/sys/unix has only the protocol number.
@@ -104,7 +104,7 @@ func (c *Client) closeLocked() {
 // PortNetdev returns the network interface of a port. A port without one fails with os.ErrNotExist.
 func (c *Client) PortNetdev(device string, port int) (name string, err error) {
 	err = c.queryPort(cmdPortGet, device, port, func(data []byte) (err error) {
-		name = unix.ByteSliceToString(find(data, attrNdevName, &err))
+		name = unix.ByteSliceToString(nlattr.Last(data, attrNdevName, &err))
 		return err
 	})
 	if err == nil && name == "" {
@@ -124,16 +124,16 @@ func (c *Client) HWCounters(buf []Counter, device string, port int) ([]Counter, 
 }
 
 func decodeCounters(buf []Counter, data []byte) (_ []Counter, err error) {
-	for list := range attributes(data, attrHWCounters, &err) {
-		for entry := range attributes(list, attrHWCounterEntry, &err) {
+	for list := range nlattr.Of(data, attrHWCounters, &err) {
+		for entry := range nlattr.Of(list, attrHWCounterEntry, &err) {
 			if len(buf) >= MaxCounters {
 				return buf, fmt.Errorf("more than %d counters in one answer", MaxCounters)
 			}
-			n := Counter{Name: unix.ByteSliceToString(find(entry, attrHWCounterName, &err))}
-			if value := find(entry, attrHWCounterValue, &err); len(value) == 8 {
+			n := Counter{Name: unix.ByteSliceToString(nlattr.Last(entry, attrHWCounterName, &err))}
+			if value := nlattr.Last(entry, attrHWCounterValue, &err); len(value) == 8 {
 				n.Value = binary.NativeEndian.Uint64(value)
 			} else if value != nil {
-				return buf, errAttribute
+				return buf, nlattr.ErrSize
 			}
 			buf = append(buf, n)
 		}
@@ -214,9 +214,9 @@ func (c *Client) listLocked() error {
 	}
 	c.index, c.names = make(map[string]uint32, len(replies)), nil
 	for _, m := range replies {
-		index, name := find(m.Data, attrDevIndex, &err), unix.ByteSliceToString(find(m.Data, attrDevName, &err))
+		index, name := nlattr.Last(m.Data, attrDevIndex, &err), unix.ByteSliceToString(nlattr.Last(m.Data, attrDevName, &err))
 		if err == nil && index != nil && len(index) != 4 {
-			err = errAttribute
+			err = nlattr.ErrSize
 		}
 		if err != nil {
 			return err
@@ -246,7 +246,7 @@ func message(cmd uint16, flags netlink.HeaderFlags, ae *netlink.AttributeEncoder
 // isAbout reports whether an answer is about device, which every answer of nldev names (fill_nldev_handle).
 func isAbout(data []byte, device string) (ok bool) {
 	var err error
-	for name := range attributes(data, attrDevName, &err) {
+	for name := range nlattr.Of(data, attrDevName, &err) {
 		ok = ok || string(bytes.TrimRight(name, "\x00")) == device
 	}
 	return ok && err == nil
@@ -261,36 +261,4 @@ func number(value []byte) uint32 {
 		return binary.NativeEndian.Uint32(value)
 	}
 	return 0
-}
-
-var errAttribute = errors.New("an attribute of the wrong size")
-
-// attributes yields the attributes of b that have the type, until one is malformed, or err is set. Unlike the library's
-// decoder it allocates nothing.
-func attributes(b []byte, typ uint16, err *error) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for len(b) > 0 && *err == nil {
-			length := 0
-			if len(b) >= unix.SizeofNlAttr {
-				length = int(binary.NativeEndian.Uint16(b))
-			}
-			if length < unix.SizeofNlAttr || length > len(b) {
-				*err = errAttribute
-				return
-			}
-			flags := uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if binary.NativeEndian.Uint16(b[2:])&^flags == typ && !yield(b[unix.SizeofNlAttr:length]) {
-				return
-			}
-			b = b[min(len(b), (length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
-		}
-	}
-}
-
-// find returns the value of the last attribute that has the type; nil if there is none.
-func find(b []byte, typ uint16, err *error) (value []byte) {
-	for v := range attributes(b, typ, err) {
-		value = v
-	}
-	return value
 }

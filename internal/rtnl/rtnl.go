@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/railscope/railscope/internal/nlattr"
 )
 
 // Link is one network interface.
@@ -180,18 +182,14 @@ func decode(msg []byte) (*Link, error) {
 		return nil, unix.EBADMSG
 	}
 	l := &Link{Index: int(int32(ne.Uint32(msg[unix.SizeofNlMsghdr+4:])))}
-	for b := msg[head:]; len(b) >= 4; {
-		size := int(ne.Uint16(b))
-		if size < 4 || size > len(b) {
-			return nil, unix.EBADMSG
-		}
-		l.setAttribute(int(ne.Uint16(b[2:])), b[4:size])
-		b = b[min(align(size), len(b)):]
+	var err error
+	for typ, value := range nlattr.All(msg[head:], &err) {
+		l.setAttribute(typ, value)
 	}
-	return l, nil
+	return l, err
 }
 
-func (l *Link) setAttribute(kind int, data []byte) {
+func (l *Link) setAttribute(kind uint16, data []byte) {
 	number := func(i int) {
 		if len(data) == 4 {
 			l.set(i, uint64(binary.NativeEndian.Uint32(data)))

@@ -1,0 +1,53 @@
+// Package nlattr reads the attributes of netlink messages. Unlike the decoder of a library it allocates nothing.
+package nlattr
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrSize is the error of an attribute whose size is wrong.
+var ErrSize = errors.New("an attribute of the wrong size")
+
+// All yields the attributes of b with their types, until one is malformed, which err is then set to, or err is set.
+func All(b []byte, err *error) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) > 0 && *err == nil {
+			length := 0
+			if len(b) >= unix.SizeofNlAttr {
+				length = int(binary.NativeEndian.Uint16(b))
+			}
+			if length < unix.SizeofNlAttr || length > len(b) {
+				*err = ErrSize
+				return
+			}
+			typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			if !yield(typ, b[unix.SizeofNlAttr:length]) {
+				return
+			}
+			b = b[min(len(b), (length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
+		}
+	}
+}
+
+// Of yields the values of one type; see [All].
+func Of(b []byte, typ uint16, err *error) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for t, value := range All(b, err) {
+			if t == typ && !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+// Last returns the last value of one type, nil if there is none; see [All].
+func Last(b []byte, typ uint16, err *error) (value []byte) {
+	for v := range Of(b, typ, err) {
+		value = v
+	}
+	return value
+}
