@@ -30,11 +30,9 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	}
 	var ours []string
 	for _, one := range rails[:min(len(rails), maxPorts)] {
-		if !slices.Contains(ours, one.Device) {
-			ours = append(ours, one.Device)
-		}
+		ours = append(ours, one.Device)
 	}
-	d.Nodes = g.kernel.RDMA.Nodes(ours...)
+	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...) // ports of one device follow each other
 	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel does not
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
@@ -61,24 +59,21 @@ func (g *Gatherer) openUverbs(device, name string) Uverbs {
 	u := Uverbs{Device: device, Node: "/dev/infiniband/" + name, State: UverbsGood}
 	path := g.own(u.Node)
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		u.State, u.Err = UverbsOther, err.Error()
-		if errors.Is(err, unix.ENOENT) {
-			u.State = UverbsMissing
+	err := unix.Stat(path, &st)
+	if err == nil {
+		u.Mode = fmt.Sprintf("mode %04o, owner %d, group %d", st.Mode&0o7777, st.Uid, st.Gid)
+		if g.kernel.OpenDevice != nil {
+			err = g.kernel.OpenDevice(path)
 		}
-		return u
 	}
-	u.Mode = fmt.Sprintf("mode %04o, owner %d, group %d", st.Mode&0o7777, st.Uid, st.Gid)
-	if g.kernel.OpenDevice == nil {
-		return u
-	}
-	err := g.kernel.OpenDevice(path)
-	switch {
+	switch exists := u.Mode != ""; {
 	case err == nil:
 		return u
-	case errors.Is(err, unix.EACCES):
+	case !exists && errors.Is(err, unix.ENOENT):
+		u.State = UverbsMissing
+	case exists && errors.Is(err, unix.EACCES):
 		u.State = UverbsDenied
-	case errors.Is(err, unix.EPERM):
+	case exists && errors.Is(err, unix.EPERM):
 		u.State = UverbsRules
 	default:
 		u.State = UverbsOther
