@@ -3,7 +3,13 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -106,4 +112,156 @@ func validNodeName(s string) bool {
 	const longest = 253 // of a name in the DNS
 	return len(s) <= longest && utf8.ValidString(s) && strings.TrimSpace(s) == s &&
 		!slices.ContainsFunc([]rune(s), func(c rune) bool { return !unicode.IsPrint(c) })
+}
+
+// Marks of a name of which every address is a node, and of files that list nodes.
+const (
+	dnsPrefix  = "dns+"
+	filePrefix = "file:"
+)
+
+// Maximum numbers of peers, of names and patterns of files among them, and of tls.client_allowed_names.
+const (
+	maxPeers        = 10000
+	maxNames        = 16
+	maxAllowedNames = 1000
+)
+
+// checkPeers checks the peers, and moves names to look up from p.Peers to p.DNS, and patterns of files to p.Files.
+func (d *document) checkPeers(p *Probe) error {
+	list := d.nodes["probe.peers"]
+	if len(p.Peers) > maxPeers {
+		return d.errorf(list, "probe.peers has %d peers; %d at most", len(p.Peers), maxPeers)
+	}
+	written := p.Peers
+	p.Peers = nil
+	lines := map[string]int{}
+	for i, s := range written {
+		item := resolve(list.Content[i])
+		if pattern, file := strings.CutPrefix(s, filePrefix); file {
+			if pattern = filepath.Clean(pattern); !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(d.file), pattern)
+			}
+			if !validPeerFile(pattern) {
+				return d.errorf(item, "a peer with %s must be JSON or YAML files, with * only in the last element, such as "+
+					"%s/etc/railscope/peers/*.yml, not %q", filePrefix, filePrefix, s)
+			}
+			if line, found := lines[filePrefix+pattern]; found {
+				return d.errorf(item, "duplicate %s; the first is in line %d", s, line)
+			}
+			lines[filePrefix+pattern] = item.Line
+			p.Files = append(p.Files, pattern)
+			continue
+		}
+		host, dns := strings.CutPrefix(s, dnsPrefix)
+		peer, ok := ParsePeer(host)
+		switch {
+		case dns && (!ok || isAddress(peer)):
+			return d.errorf(item, "a peer with %s must be a name that has an address for each peer, "+
+				"such as %srailscope-peers.railscope.svc:%s, not %q", dnsPrefix, dnsPrefix, DefaultPort, s)
+		case !ok:
+			return d.wrong(item, itemOf+"probe.peers")
+		}
+		same := canonical(peer)
+		if line, found := lines[same]; found {
+			return d.errorf(item, "duplicate peer %s; the first is in line %d", peer, line)
+		}
+		lines[same] = item.Line
+		if dns {
+			p.DNS = append(p.DNS, peer)
+		} else {
+			p.Peers = append(p.Peers, peer)
+		}
+	}
+	if n := len(p.DNS) + len(p.Files); n > maxNames {
+		return d.errorf(list, "probe.peers has %d items with %s or %s; %d at most", n, dnsPrefix, filePrefix, maxNames)
+	}
+	return nil
+}
+
+// validPeerFile reports whether a pattern names files as Prometheus' file_sd allows: by their extension, with wildcards
+// in the last element.
+func validPeerFile(pattern string) bool {
+	dir, last := filepath.Split(pattern)
+	_, err := filepath.Match(last, "")
+	return err == nil && !strings.ContainsAny(dir, "*?[\\") &&
+		slices.Contains([]string{".json", ".yml", ".yaml"}, strings.ToLower(filepath.Ext(last)))
+}
+
+// checkAllowedNames checks the names that a peer's certificate may have.
+func (d *document) checkAllowedNames(names []string) error {
+	const path = "probe.tls.client_allowed_names"
+	n := d.nodes[path]
+	if n != nil && (len(names) == 0 || len(names) > maxAllowedNames) {
+		return d.wrong(n, path)
+	}
+	for i, name := range names {
+		if !validCertificateName(name) {
+			return d.wrong(resolve(n.Content[i]), itemOf+path)
+		}
+	}
+	return nil
+}
+
+// canonical returns a peer in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: peers that DNS
+// and the network do not distinguish are equal in this form.
+func canonical(peer string) string {
+	host, port, _ := net.SplitHostPort(peer)
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
+}
+
+// isAddress reports whether the host of host:port is an IP address.
+func isAddress(peer string) bool {
+	host, _, _ := net.SplitHostPort(peer)
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// ParsePeer returns the host:port of a peer that is written as host or host:port.
+func ParsePeer(s string) (string, bool) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		host, port, err = net.SplitHostPort(s + ":" + DefaultPort)
+	}
+	if err != nil || !validHost(host) || !validTCPPort(port) || port == "0" {
+		return "", false
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.String()
+	}
+	return net.JoinHostPort(host, port), true
+}
+
+func validListen(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && (host == "" || validHost(host)) && validTCPPort(port)
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
+
+func validHost(s string) bool {
+	const longest = 254 // of a name in the DNS, with a trailing dot
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return len(s) <= longest && hostName.MatchString(s) && !strings.Contains(s, "..")
+	}
+	return a.Zone() == "" || hostName.MatchString(a.Zone())
+}
+
+func validTCPPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == s
+}
+
+// validCertificateName reports whether a certificate can have the name: a DNS name, which may begin with *., or a URI.
+func validCertificateName(s string) bool {
+	if u, err := url.Parse(s); err == nil && u.Scheme != "" && len(s) <= 2048 {
+		return u.Host != "" || u.Opaque != ""
+	}
+	host := strings.TrimPrefix(s, "*.")
+	_, err := netip.ParseAddr(host)
+	return err != nil && validHost(host)
 }
