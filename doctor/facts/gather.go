@@ -298,19 +298,3 @@ func (r *reader) names(elem ...string) (names []string) {
 	}
 	return names
 }
-
-// port returns the reader of a rail's port, or of an interface alone. The caller closes it.
-func (r *reader) port(sysfsRoot string, v rail.Rail) *rail.Port {
-	return rail.NewPort(sysfsRoot, v, func(path string) rail.File { return file{rail.KeepOpen(path), path, r} })
-}
-
-type file struct {
-	rail.File
-	path   string
-	reader *reader
-}
-
-func (f file) Read(buf []byte) ([]byte, error) {
-	f.reader.at(f.path)
-	return f.File.Read(buf)
-}

@@ -51,8 +51,9 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	default:
 		out.Provider = "rxe"
 	}
-	port := r.port(g.o.Sysfs, v)
+	port := rail.NewPort(g.o.Sysfs, v, nil)
 	defer port.Close()
+	r.at(dir, "state")
 	if state, err := port.State(); err == nil {
 		out.StateID, out.State = state, rail.StateName(state)
 	} else {
@@ -61,6 +62,7 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	out.PhysState = r.text(dir, "phys_state")
 	var err error
 	if out.Active() { // otherwise the rate is meaningless
+		r.at(dir, "rate")
 		out.Rate, err = port.Rate()
 		r.fail(err)
 	} else {
@@ -106,8 +108,9 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 	if carrier := r.uint(dir, "carrier"); carrier != nil {
 		n.Carrier = new(*carrier == 1)
 	}
-	port := r.port(g.o.Sysfs, rail.Rail{Netdev: name})
+	port := rail.NewPort(g.o.Sysfs, rail.Rail{Netdev: name}, nil)
 	defer port.Close()
+	r.at(dir, "mtu")
 	var err error
 	n.MTU, _, err = port.MTU()
 	r.fail(err)
