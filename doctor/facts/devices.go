@@ -23,7 +23,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	class := filepath.Join(g.o.Sysfs, "class/infiniband_verbs")
 	entries, err := sysfs.List(class)
 	d := Devices{Class: err == nil, Known: err == nil || g.kernel.Live, NodeDir: isDir(g.own("dev")),
-		RDMACM: exists(g.own("dev/infiniband/rdma_cm"))}
+		RDMACM: sysfs.Exists(g.own("dev/infiniband/rdma_cm")) == nil}
 	if err != nil && !absent(err) {
 		d.Known = false
 		r.say("RDMA devices: %v; mount sysfs", err)
@@ -32,7 +32,7 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	for _, one := range rails[:min(len(rails), maxPorts)] {
 		ours = append(ours, one.Device)
 	}
-	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...) // ports of one device follow each other
+	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...)                                          // ports of one device follow each other
 	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel does not
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
@@ -190,7 +190,9 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 	return func(r *reader) func(*Facts) {
 		dirs := g.libraryDirs()
 		v := Verbs{Known: len(dirs) > 0}
-		if i := slices.IndexFunc(dirs, func(d string) bool { return exists(g.own(d + "/libibverbs.so.1")) }); i >= 0 {
+		if i := slices.IndexFunc(dirs, func(d string) bool {
+			return sysfs.Exists(g.own(d+"/libibverbs.so.1")) == nil
+		}); i >= 0 {
 			v.Library = filepath.Join(dirs[i], "libibverbs.so.1")
 		}
 		configs, err := g.providerConfigs()

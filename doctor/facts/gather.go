@@ -213,11 +213,6 @@ func firstLine(err error) string {
 
 func (g *Gatherer) own(path string) string { return filepath.Join(g.root, path) }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 func isDir(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()

@@ -228,7 +228,7 @@ func (g *Gatherer) readNamed(jobs *Jobs) {
 		for name := range strings.SplitSeq(strings.TrimPrefix(env.Vars["UCX_NET_DEVICES"], "^"), ",") {
 			name, _, _ = strings.Cut(strings.TrimSpace(name), ":")
 			if name == "" || strings.Contains(name, "/") || slices.Contains(jobs.Netdevs, name) ||
-				!exists(filepath.Join(g.o.Sysfs, "class/net", name)) {
+				sysfs.Exists(filepath.Join(g.o.Sysfs, "class/net", name)) != nil {
 				continue
 			}
 			jobs.Netdevs = append(jobs.Netdevs, name)

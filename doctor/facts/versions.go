@@ -2,12 +2,12 @@ package facts
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/textproto"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -183,7 +183,7 @@ func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Install
 // is megabytes long, so it is read only if there is such a package.
 func (g *Gatherer) packagedUCX() string {
 	for _, name := range []string{"libucx0:amd64", "libucx0:arm64", "ucx:amd64", "ucx:arm64", "ucx"} {
-		if exists(filepath.Join(g.o.Rootfs, "/var/lib/dpkg/info", name+".list")) {
+		if sysfs.Exists(filepath.Join(g.o.Rootfs, "/var/lib/dpkg/info", name+".list")) == nil {
 			return dpkgVersion(filepath.Join(g.o.Rootfs, dpkgStatus), "libucx0", "ucx")
 		}
 	}
@@ -197,32 +197,19 @@ func dpkgVersion(path string, packages ...string) string {
 		return ""
 	}
 	defer file.Close()
-	lines := bufio.NewScanner(io.LimitReader(file, maxStatusFile))
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	wanted, installed := false, false
-	for lines.Scan() {
-		key, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
-		switch string(key) {
-		case "Package":
-			wanted, installed = slices.Contains(packages, string(value)), false
-		case "Status":
-			installed = bytes.HasSuffix(value, []byte(" installed"))
-		case "Version":
-			if wanted && installed {
-				return upstream(string(value))
-			}
+	list := textproto.NewReader(bufio.NewReader(io.LimitReader(file, maxStatusFile)))
+	for {
+		p, err := list.ReadMIMEHeader()
+		if slices.Contains(packages, p.Get("Package")) && strings.HasSuffix(p.Get("Status"), " installed") {
+			return upstream(p.Get("Version"))
+		}
+		if err != nil {
+			return ""
 		}
 	}
-	return ""
 }
 
+var debianVersion = regexp.MustCompile(`^(?:[^:]*:)?([^-+~]*)`)
+
 // upstream is a Debian version without epoch, revision and the suffix of a repack or a candidate.
-func upstream(v string) string {
-	if _, rest, found := strings.Cut(v, ":"); found {
-		v = rest
-	}
-	if i := strings.IndexAny(v, "-+~"); i >= 0 {
-		v = v[:i]
-	}
-	return v
-}
+func upstream(v string) string { return debianVersion.FindStringSubmatch(v)[1] }
