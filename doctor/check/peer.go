@@ -215,7 +215,7 @@ func (c component) compare(here, there *facts.Facts, report reporter) {
 		switch last := b.list[len(b.list)-1]; {
 		case last == newest:
 			where = "on both nodes, alone"
-		case compareVersions(last, newest) > 0:
+		case rail.NaturalCompare(last, newest) > 0:
 			newest, where = last, "on this node"
 		}
 		for _, line := range c.fix {
@@ -235,21 +235,7 @@ func (c component) versions(f *facts.Facts) map[string]versionSet {
 		}
 	}
 	for _, set := range out {
-		slices.SortFunc(set.list, compareVersions)
+		slices.SortFunc(set.list, rail.NaturalCompare)
 	}
 	return out
-}
-
-// compareVersions puts 2.9.1 before 2.21.5.
-func compareVersions(a, b string) int {
-	for a != "" || b != "" {
-		var x, y string
-		x, a, _ = strings.Cut(a, ".")
-		y, b, _ = strings.Cut(b, ".")
-		x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
-		if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
-			return c
-		}
-	}
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/railscope/railscope/doctor/facts"
 	"github.com/railscope/railscope/internal/proc"
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/rdmadev"
 )
 
@@ -178,7 +179,7 @@ func checkGPUDirect(f *facts.Facts, report reporter) {
 func checkPeermemLegacy(f *facts.Facts, report reporter) {
 	g := f.GPUDirect
 	major, _, _ := strings.Cut(g.Driver, ".")
-	own := compareVersions(major, "470") >= 0 // NVIDIA driver README, GPUDirect RDMA Peer Memory Client
+	own := rail.NaturalCompare(major, "470") >= 0 // NVIDIA driver README, GPUDirect RDMA Peer Memory Client
 	const legacyModule = "nv_peer_mem"
 	if len(f.Rails) == 0 || g.Module != legacyModule || g.Mode != "peermem" || !own {
 		return

@@ -5,17 +5,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/rail"
 )
 
-func TestCompareVersions(t *testing.T) {
+func TestOrderOfVersions(t *testing.T) {
 	want := []string{"", "0.4.1", "1.9", "1.16.0", "1.16.1", "2.9.1", "2.21.5", "2.21.5.1", "10"}
 	got := slices.Clone(want)
 	slices.Reverse(got)
-	slices.SortFunc(got, compareVersions)
+	slices.SortFunc(got, rail.NaturalCompare)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-	if compareVersions("1.02", "1.2") != 0 {
-		t.Error("1.02 and 1.2 differ")
 	}
 }

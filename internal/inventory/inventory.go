@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -190,19 +189,12 @@ func (l List) WriteTable(w io.Writer) error {
 	return err
 }
 
-// characterDevices are those of all rails, each once: those of one rail first, then what rails share.
-func (l List) characterDevices() []string {
-	var nodes []string
+// characterDevices are those of all rails, each once.
+func (l List) characterDevices() (nodes []string) {
 	for _, r := range l.Rails {
-		for _, node := range r.CharacterDevices {
-			if !slices.Contains(nodes, node) {
-				nodes = append(nodes, node)
-			}
-		}
+		nodes = append(nodes, r.CharacterDevices...)
 	}
-	isCM := func(node string) int { return strings.Count(node, "/rdma_cm") }
-	slices.SortStableFunc(nodes, func(a, b string) int { return isCM(a) - isCM(b) })
-	return nodes
+	return rdmadev.Sort(nodes)
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }

@@ -44,7 +44,12 @@ func (f Finder) Nodes(devices ...string) []string {
 			}
 		}
 	}
-	slices.SortFunc(nodes, func(a, b string) int { // uverbs2 before uverbs10, and rdma_cm last
+	return Sort(nodes)
+}
+
+// Sort sorts device nodes, with rdma_cm last, and drops duplicates.
+func Sort(nodes []string) []string {
+	slices.SortFunc(nodes, func(a, b string) int { // uverbs2 before uverbs10
 		isCM := func(node string) int { return strings.Count(node, "rdma_cm") }
 		return cmp.Or(isCM(a)-isCM(b), len(a)-len(b), strings.Compare(a, b))
 	})
