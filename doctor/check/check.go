@@ -230,7 +230,6 @@ func typable(lines []string) []string {
 	return out
 }
 
-// listed is a list in words, cut if it is long.
 func listed[T any](list []T) string {
 	const most = 16
 	var words []string

@@ -11,7 +11,6 @@ import (
 	"github.com/railscope/railscope/internal/rail"
 )
 
-// pcieLink is one PCIe link with the rails on it.
 type pcieLink struct {
 	*facts.Link
 	slot     *facts.Link

@@ -111,7 +111,6 @@ func qosValues(f *facts.Facts, name string) map[string][]qosValue {
 	return out
 }
 
-// usual is the most frequent value, the first of several.
 func usual(list []qosValue) string {
 	count, best := map[string]int{}, ""
 	for _, v := range list {

@@ -106,7 +106,6 @@ func sanitize(v reflect.Value, name string, most int) error {
 	return nil
 }
 
-// clean is [terminal.PlainName], cut to at most 256 bytes.
 func clean(s string) string { return clip(s, maxText) }
 
 func clip(s string, most int) string {

@@ -267,7 +267,6 @@ func (r *reader) text(elem ...string) string {
 	return s
 }
 
-// uint returns the number in a file; nil if there is none.
 func (r *reader) uint(elem ...string) *uint64 {
 	v, err := sysfs.ReadUint(r.at(elem...))
 	if err != nil {

@@ -61,7 +61,6 @@ type environs struct {
 	err     error
 }
 
-// environment is what was read of one process.
 type environment struct {
 	Env
 	cut bool

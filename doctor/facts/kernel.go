@@ -181,7 +181,6 @@ func (k rtnetlink) gateways(index int) (list []netip.Prefix, err error) {
 	return list, err
 }
 
-// throughGateway reports whether a route leaves by an interface to a gateway.
 func throughGateway(r netlink.Route, index int) bool {
 	by := func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == index }
 	return r.LinkIndex == index && (r.Gw != nil || r.Via != nil) || slices.ContainsFunc(r.MultiPath, by)

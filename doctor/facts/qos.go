@@ -65,7 +65,6 @@ func (q *QoS) addFile(sysfsRoot, name, prefix string, elem ...string) {
 	q.add(name, cmp.Or(value, "unset"), "/sys/"+path)
 }
 
-// readFlowControl queries the kernel for PFC and global pause.
 func (g *Gatherer) readFlowControl(r *reader, v rail.Rail, q *QoS) {
 	add := func(name, value, command string, err error) {
 		switch {

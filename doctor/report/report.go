@@ -217,7 +217,6 @@ func (p printer) prose(first, rest, text string) {
 	}
 }
 
-// summary is the last line, and what applies to the commands above it.
 func (p printer) summary(r Report, rails int, unread bool) {
 	effort := fmt.Sprintf("%s, %s in %.2f s.", terminal.Count(rails, "rail"), terminal.Count(r.Checks, "check"), r.Seconds)
 	isCommand := func(line string) bool { return !strings.HasPrefix(line, "#") }

@@ -26,7 +26,6 @@ func (d *document) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{d.file, n.Line}, args...)...)
 }
 
-// wrong is the error for a value of the wrong form.
 func (d *document) wrong(n *yaml.Node, path string) error {
 	return d.errorf(n, "%s must be %s, not %s", path, wanted(d.table, path), nodeText(n))
 }
@@ -99,7 +98,6 @@ func (d *document) checkMapping(n *yaml.Node, t reflect.Type, path string) error
 	return nil
 }
 
-// checkBounds refuses the first value that is out of its bounds.
 func (d *document) checkBounds() error {
 	for _, k := range d.table {
 		n := d.nodes[k.Name]
@@ -113,7 +111,6 @@ func (d *document) checkBounds() error {
 	return nil
 }
 
-// fields returns the types of a struct's fields by key.
 func fields(t reflect.Type) map[string]reflect.Type {
 	list := map[string]reflect.Type{}
 	for field := range t.Fields() {
@@ -124,7 +121,6 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return list
 }
 
-// resolve follows an alias.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -138,7 +134,6 @@ func hasText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag != "!!null" && n.Tag != "!!binary" && n.Value != ""
 }
 
-// nodeText names a value in a message.
 func nodeText(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.SequenceNode:

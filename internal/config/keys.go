@@ -166,7 +166,6 @@ func budgetKey(v *Budget) Key {
 		}}
 }
 
-// automatic makes the row of a number that may be auto.
 func automatic(name string, v *AutoInt, least, most AutoInt, about string) Key {
 	row := figure(name, v, least, most, "", about)
 	bounded := row.invalid
@@ -194,7 +193,6 @@ func figure[T figureType](name string, v *T, least, most T, bounds, about string
 		}}
 }
 
-// text is the check of a text.
 func text(v *string, valid func(string) bool) (invalid func() string) {
 	return func() string {
 		if valid(*v) {
@@ -207,7 +205,6 @@ func text(v *string, valid func(string) bool) (invalid func() string) {
 // itemOf is the prefix of the path of a list, for its items.
 const itemOf = "an item of "
 
-// wanted returns what a valid value at a path is.
 func wanted(table []Key, path string) string {
 	want := ""
 	for _, k := range table {

@@ -42,7 +42,6 @@ func (l *Loader) Load(path string) (*Config, error) {
 	return l.parse(path, data)
 }
 
-// parse is [Load] of data that was read from the file name.
 func (l *Loader) parse(name string, data []byte) (*Config, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var root yaml.Node
@@ -107,7 +106,6 @@ type Loader struct {
 	open  openFunc // of the files that the configuration names; nil: [secret.ReadFile]
 }
 
-// openFunc reads a file of at most limit bytes.
 type openFunc func(path string, limit int) ([]byte, error)
 
 type content struct {
@@ -151,7 +149,6 @@ func (l *Loader) readNamed(path string) ([]byte, error) {
 	return data, err
 }
 
-// checkFiles makes the files of the probe absolute and checks their content.
 func (d *document) checkFiles(p *Probe, l *Loader) error {
 	for _, f := range []struct {
 		key   string

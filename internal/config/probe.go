@@ -77,7 +77,6 @@ func (d *document) checkProbe(p *Probe, l *Loader) error {
 	return d.errorf(cmp.Or(d.nodes[path], d.nodes["probe"]), "%s %s", path, bad.Text)
 }
 
-// conflict returns the first conflict between two options.
 func (p *Probe) conflict() *Problem {
 	t := p.TLS
 	answers, proven := p.Listen != "", p.TokenFile != "" || t.ClientCAFile != ""
@@ -188,7 +187,6 @@ func validPeerFile(pattern string) bool {
 		slices.Contains([]string{".json", ".yml", ".yaml"}, strings.ToLower(filepath.Ext(last)))
 }
 
-// checkAllowedNames checks the names that a peer's certificate may have.
 func (d *document) checkAllowedNames(names []string) error {
 	const path = "probe.tls.client_allowed_names"
 	n := d.nodes[path]
@@ -213,7 +211,6 @@ func canonical(peer string) string {
 	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
 }
 
-// isAddress reports whether the host of host:port is an IP address.
 func isAddress(peer string) bool {
 	host, _, _ := net.SplitHostPort(peer)
 	_, err := netip.ParseAddr(host)

@@ -15,7 +15,6 @@ var (
 	validPCI  = regexp.MustCompile(`^([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:/([1-9][0-9]{0,2}))?$`)
 )
 
-// checkRails checks the names of rails and sets r.Ports.
 func (d *document) checkRails(r *Rails) error {
 	n := d.nodes["rails.names"]
 	if n == nil || isNull(n) {

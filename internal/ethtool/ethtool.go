@@ -80,7 +80,6 @@ func newBuffer() ([]byte, error) {
 	return all, nil
 }
 
-// request returns the part of the buffer that a request may fill.
 func (d *Device) request() []byte { return d.buf[:len(d.buf)-unix.Getpagesize()] }
 
 // Close frees the memory; the device cannot be used any more.

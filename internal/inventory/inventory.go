@@ -213,7 +213,6 @@ func gigabits(bytesPerSecond float64) string {
 	return strconv.FormatFloat(bytesPerSecond*8/1e9, 'f', 1, 64) + " Gb/s"
 }
 
-// address formats a GID as the IP address that it contains.
 func address(gid string) string {
 	a, err := netip.ParseAddr(gid)
 	if err != nil {

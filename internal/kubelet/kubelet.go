@@ -71,7 +71,6 @@ func plausible(names ...string) bool {
 	})
 }
 
-// list returns the entries of a directory, which need not exist.
 func list(path string) ([]sysfs.Entry, error) {
 	entries, err := sysfs.List(path)
 	switch {

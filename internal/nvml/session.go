@@ -224,7 +224,6 @@ func (r *Reader[T]) visit(key string, roster Roster) Result[T] {
 	return res
 }
 
-// noAnswer is the error of a lane that returned no value.
 func noAnswer(state lane.State, err error) error {
 	code := CodeNoAnswer
 	if state == lane.Died {

@@ -19,7 +19,6 @@ const (
 // ErrUncounted means that no counter has a port's bytes. It is always wrapped.
 var ErrUncounted = errors.New("no byte counter")
 
-// byteFiles are the byte counters of one driver.
 type byteFiles struct {
 	dir   string // below the port, or empty for the interface's statistics
 	names [Directions][]string
@@ -35,7 +34,6 @@ var byteDrivers = []byteFiles{
 	{"", [Directions][]string{{"rx_bytes"}, {"tx_bytes"}}, 1},                                                  // rxe, siw
 }
 
-// byteCounter is the byte counter of a port.
 type byteCounter struct {
 	found   bool
 	files   [Directions][]portFile

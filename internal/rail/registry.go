@@ -113,7 +113,6 @@ func atPlace(s sighting, r *Record) bool {
 
 func sameGUID(s sighting, r *Record) bool { return s.NodeGUID != "" && s.NodeGUID == r.NodeGUID }
 
-// guidsAgree reports whether the GUIDs are equal or one is unknown.
 func guidsAgree(s sighting, r *Record) bool {
 	return s.NodeGUID == "" || r.NodeGUID == "" || s.NodeGUID == r.NodeGUID
 }
@@ -139,7 +138,6 @@ func (m *matching) endReservations() {
 	})
 }
 
-// update copies what was found of the ports to their records.
 func (m *matching) update() {
 	for i, s := range m.seen {
 		r := m.of[i]
@@ -185,7 +183,6 @@ func (m *matching) free(own string) int {
 	return n
 }
 
-// configured returns the port's name in rails.names, or nothing.
 func (m *matching) configured(r Record) string {
 	if name := cmp.Or(m.names[Key(r.Device, r.Port)], m.names[Key(r.PCIAddress, r.Port)]); name != "" {
 		return name

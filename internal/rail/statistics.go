@@ -132,7 +132,6 @@ func (s *Statistics) setMembers(names []string) {
 	}
 }
 
-// member is one interface.
 type member struct {
 	name, dir       string
 	ioctl           ethtool.Ioctl

@@ -102,7 +102,6 @@ func (f Finder) Port(netdev string) (name string, ok bool) {
 	return fmt.Sprintf("%s:%s", device, own[0].Name), true
 }
 
-// hasGIDOn reports whether a GID of the port belongs to the interface.
 func hasGIDOn(port, netdev string) bool {
 	dir := filepath.Join(port, "gid_attrs/ndevs")
 	entries, _ := sysfs.List(dir) // none: not RoCE
@@ -112,7 +111,6 @@ func hasGIDOn(port, netdev string) bool {
 	})
 }
 
-// sameFunction reports whether an RDMA device and an interface belong to one PCI function.
 func sameFunction(device, netdev string) bool {
 	a, errA := filepath.EvalSymlinks(filepath.Join(device, "device"))
 	b, errB := filepath.EvalSymlinks(filepath.Join(netdev, "device"))

@@ -92,14 +92,12 @@ func (r *Reader) Choose(ctx context.Context) Choice {
 	return r.last
 }
 
-// reading is what one look at all processes came to.
 type reading struct {
 	choice Choice
 	users  int   // processes that choice was made of
 	err    error // why one or all were not read
 }
 
-// user is a process with queue pairs.
 type user struct{ pid, pairs int }
 
 // inspect reads what the processes with queue pairs use, and chooses what most of these have. A choice that is the same
@@ -178,7 +176,6 @@ func (r *Reader) users() ([]user, error) {
 	return list[:min(len(list), maxProcs)], nil
 }
 
-// classOf returns what one process uses.
 func (r *Reader) classOf(pid int) (Choice, error) {
 	variables := []string{"NCCL_IB_TC", "NCCL_IB_SL", "UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"}
 	vars, _, err := proc.Environ(r.procfs, pid, func(name string) bool { return slices.Contains(variables, name) })
