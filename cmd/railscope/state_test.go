@@ -67,7 +67,7 @@ func (s railsSettings) listed(t *testing.T) string {
 	}
 	var out []string
 	for _, r := range list.Rails {
-		out = append(out, r.Device+":"+r.Rail)
+		out = append(out, r.Device+":"+r.Name)
 	}
 	for _, m := range list.Missing {
 		out = append(out, "missing:"+m.Name)

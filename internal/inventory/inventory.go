@@ -29,13 +29,7 @@ type List struct {
 
 // Rail is one rail.
 type Rail struct {
-	Rail          string  `json:"rail"`
-	Device        string  `json:"device"`
-	Port          int     `json:"port"`
-	Netdev        string  `json:"netdev"`
-	LinkLayer     string  `json:"link_layer"`
-	PCIAddress    string  `json:"pci_address"`
-	NUMANode      int     `json:"numa_node"` // -1 when unknown
+	rail.Rail
 	State         string  `json:"state"`
 	PhysicalState string  `json:"physical_state"`
 	Rate          float64 `json:"rate_bytes_per_second,omitempty"`
@@ -91,9 +85,7 @@ func Read(sysfsRoot string, finder *rail.Finder, nodes rdmadev.Finder, budget ti
 }
 
 func describe(r rail.Rail) Rail {
-	return Rail{Rail: r.Name, Device: r.Device, Port: r.Port, Netdev: r.Netdev, LinkLayer: r.LinkLayer,
-		PCIAddress: r.PCIAddress, NUMANode: r.NUMANode, State: "unknown", PhysicalState: "unknown", GIDIndex: -1,
-		CharacterDevices: []string{}}
+	return Rail{Rail: r, State: "unknown", PhysicalState: "unknown", GIDIndex: -1, CharacterDevices: []string{}}
 }
 
 // readPort reads the port of a rail. It may hang.
@@ -167,7 +159,7 @@ func (l List) WriteTable(w io.Writer) error {
 		t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(t, "RAIL\tDEVICE\tPORT\tNETDEV\tSTATE\tRATE\tCAPACITY\tMTU\tPCI\tNUMA\tGID\tADDRESS\tWHY")
 		for _, r := range l.Rails {
-			fmt.Fprintln(t, strings.Join([]string{r.Rail, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
+			fmt.Fprintln(t, strings.Join([]string{r.Name, r.Device, strconv.Itoa(r.Port), dash(r.Netdev), r.State,
 				gigabits(r.Rate), gigabits(r.Capacity), number(r.ActiveMTU, 1), dash(r.PCIAddress),
 				number(r.NUMANode, 0), number(r.GIDIndex, 0), dash(address(r.GID)), r.Reason}, "\t"))
 		}

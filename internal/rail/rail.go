@@ -17,27 +17,28 @@ const MaxQueuePairs = 16
 
 // Rail is one RDMA port with its device and interface. Values are not changed after the finder returned them.
 type Rail struct {
-	Name   string // "0", "1", … in natural order of devices and ports, or as configured
-	Device string // RDMA device, for example mlx5_0
-	Port   int    // port of the device, from 1
+	Name   string `json:"rail"`   // "0", "1", … in natural order of devices and ports, or as configured
+	Device string `json:"device"` // RDMA device, for example mlx5_0
+	Port   int    `json:"port"`   // port of the device, from 1
 
 	// ID changes when the device is removed and comes back under the same name.
-	ID string
+	ID string `json:"-"`
 	// Dir is the device's directory, <sysfs>/class/infiniband/<device>.
-	Dir string
+	Dir string `json:"-"`
 
 	// Netdev is the network interface of the port, that of the bond if the device is one of a bond; empty if unknown.
-	Netdev     string
-	LinkLayer  string // Ethernet or InfiniBand, as the kernel reports it; [IWARP] of an RNIC, which it calls Ethernet
-	PCIAddress string // domain:bus:device.function; empty for a software device
-	Place      string // PCI address and auxiliary device, or net: and the place of a software device's interface
-	NUMANode   int    // -1 if unknown
-	Members    int    // functions in the bond whose only device this is; 0: no bond
-	Software   bool   // a device on top of a network interface (rxe, siw)
-	Driver     string // kernel driver of the PCI function, for example mlx5_core; empty if unknown
+	Netdev     string `json:"netdev"`
+	LinkLayer  string `json:"link_layer"`  // Ethernet or InfiniBand, as the kernel says; [IWARP] of an RNIC
+	PCIAddress string `json:"pci_address"` // domain:bus:device.function; empty for a software device
+	NUMANode   int    `json:"numa_node"`   // -1 if unknown
 
-	HCAType, BoardID, Firmware string // as the kernel reports them; empty if it does not
-	NodeGUID, SystemImageGUID  string // likewise; functions of one adapter share the latter
+	Place    string `json:"-"` // PCI address and auxiliary device, or net: and that of a software device's interface
+	Members  int    `json:"-"` // functions in the bond whose only device this is; 0: no bond
+	Software bool   `json:"-"` // a device on top of a network interface (rxe, siw)
+	Driver   string `json:"-"` // kernel driver of the PCI function, for example mlx5_core; empty if unknown
+
+	HCAType, BoardID, Firmware string `json:"-"` // as the kernel reports them; empty if it does not
+	NodeGUID, SystemImageGUID  string `json:"-"` // likewise; functions of one adapter share the latter
 }
 
 // String is the rail's name with its port, for messages.
