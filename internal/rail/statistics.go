@@ -70,11 +70,7 @@ type Statistics struct {
 	net, netdev string
 	ioctl       ethtool.Ioctl
 	members     []*member
-	stale       int // reads until the members are listed again
 }
-
-// membersEvery is the number of reads between two listings of a bond's members.
-const membersEvery = 10
 
 // NewStatistics returns the statistics of an interface of the tree at sysfsRoot, for which ioctl answers.
 func NewStatistics(sysfsRoot, netdev string, ioctl ethtool.Ioctl) *Statistics {
@@ -83,14 +79,11 @@ func NewStatistics(sysfsRoot, netdev string, ioctl ethtool.Ioctl) *Statistics {
 
 // Read reads all members. ok is false if one of them has none of the statistics, or cannot be read.
 func (s *Statistics) Read() (sum StatisticsReading, ok bool) {
-	if s.stale--; s.stale < 0 {
-		s.stale = membersEvery
-		names := BondMembers(filepath.Join(s.net, s.netdev))
-		if names == nil { // it is not a bond
-			names = []string{s.netdev}
-		}
-		s.setMembers(names)
+	names := BondMembers(filepath.Join(s.net, s.netdev))
+	if names == nil { // it is not a bond
+		names = []string{s.netdev}
 	}
+	s.setMembers(names)
 	sum.HasPhysical, sum.HasStack = len(s.members) > 0, len(s.members) > 0
 	for _, m := range s.members {
 		if !m.read() {
