@@ -186,7 +186,10 @@ func decode(msg []byte) (*Link, error) {
 	for typ, value := range nlattr.All(msg[head:], &err) {
 		l.setAttribute(typ, value)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (l *Link) setAttribute(kind uint16, data []byte) {
