@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/railscope/railscope/internal/hostport"
 )
 
 // How addresses of DNS names become peers. An address that is no longer in the answer stays in the list for a while:
@@ -189,7 +191,7 @@ func (d *directory) resolveConfigured(ctx context.Context) {
 			if err != nil {
 				answers[i] = d.configured[peer] // as before; nil at first
 			} else {
-				answers[i] = append(answers[i], canonical(peer))
+				answers[i] = append(answers[i], hostport.Canonical(peer))
 			}
 			return nil
 		})
@@ -197,7 +199,7 @@ func (d *directory) resolveConfigured(ctx context.Context) {
 	_ = all.Wait() // no function returns an error
 	for i, peer := range d.opts.Peers {
 		if d.configured[peer] = answers[i]; answers[i] == nil {
-			d.configured[peer] = []string{canonical(peer)}
+			d.configured[peer] = []string{hostport.Canonical(peer)}
 		}
 	}
 }
@@ -260,7 +262,7 @@ func (d *directory) ownOf(nodes map[string]target) (own []string) {
 func joined(hosts []string, port string) (list []string) {
 	for _, host := range hosts {
 		if host != "" {
-			list = append(list, canonical(net.JoinHostPort(host, port)))
+			list = append(list, hostport.Canonical(net.JoinHostPort(host, port)))
 		}
 	}
 	return list
@@ -299,16 +301,6 @@ func (d *directory) setSelf(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.self = address
-}
-
-// canonical returns host:port in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: all nodes
-// must have the same address of a node.
-func canonical(address string) string {
-	host, port, _ := net.SplitHostPort(address)
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = a.Unmap().String()
-	}
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
 }
 
 // dnsName is a name with an address for each node.

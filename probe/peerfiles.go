@@ -11,16 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
-	"net/netip"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/railscope/railscope/internal/hostport"
 	"github.com/railscope/railscope/internal/lane"
 	"github.com/railscope/railscope/internal/secret"
 )
@@ -148,34 +145,15 @@ func parsePeerFile(ext string, data []byte) ([]string, error) {
 	var nodes []string
 	for _, g := range groups {
 		for _, written := range g.Targets {
-			node, ok := parseTarget(written)
+			node, ok := hostport.Parse(written, DefaultPort)
 			if !ok {
 				return nil, fmt.Errorf("target %.80q must be host or host:port, such as spark-02:%s", written, DefaultPort)
 			}
-			nodes = append(nodes, node)
+			nodes = append(nodes, hostport.Canonical(node))
 		}
 	}
 	if slices.Sort(nodes); len(nodes) > maxNodes {
 		return nil, fmt.Errorf("%d targets: the limit is %d", len(nodes), maxNodes)
 	}
 	return slices.Compact(nodes), nil
-}
-
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
-
-// parseTarget returns host:port of a target, with the default port unless it has one.
-func parseTarget(s string) (string, bool) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		host, port, err = net.SplitHostPort(s + ":" + DefaultPort)
-	}
-	n, portErr := strconv.ParseUint(port, 10, 16)
-	if err != nil || portErr != nil || n == 0 {
-		return "", false
-	}
-	const longest = 254 // of a name in the DNS, with a trailing dot
-	if _, err := netip.ParseAddr(host); err != nil && (len(host) > longest || !hostName.MatchString(host)) {
-		return "", false
-	}
-	return canonical(net.JoinHostPort(host, strconv.FormatUint(n, 10))), true
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/railscope/railscope/internal/hostport"
 )
 
 // TestPeerFiles: the nodes and the error after each change of the files.
@@ -105,7 +107,7 @@ func FuzzPeerFile(f *testing.F) {
 			return
 		}
 		for i, node := range nodes {
-			if again, ok := parseTarget(node); !ok || again != node || i > 0 && node <= nodes[i-1] {
+			if again, ok := hostport.Parse(node, DefaultPort); !ok || hostport.Canonical(again) != node || i > 0 && node <= nodes[i-1] {
 				t.Errorf("%q: %q after %q", node, again, nodes[:i])
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/railscope/railscope/internal/config"
+	"github.com/railscope/railscope/internal/hostport"
 	"github.com/railscope/railscope/probe"
 	"github.com/railscope/railscope/probe/report"
 )
@@ -102,7 +103,7 @@ func (s *benchSettings) probeOptions(cfg *config.Config) (opts probe.Options, pe
 }
 
 func parsePeer(name, text string) (string, error) {
-	peer, ok := config.ParsePeer(text)
+	peer, ok := hostport.Parse(text, config.DefaultPort)
 	if !ok {
 		return "", fmt.Errorf("%s must be host or host:port, such as spark-02 or [fd00::2]:%s, not %q",
 			name, config.DefaultPort, text)

@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/railscope/railscope/internal/hostport"
 )
 
 // Problem is an invalid option of the probe.
@@ -153,7 +153,7 @@ func (d *document) checkPeers(p *Probe) error {
 			continue
 		}
 		host, dns := strings.CutPrefix(s, dnsPrefix)
-		peer, ok := ParsePeer(host)
+		peer, ok := hostport.Parse(host, DefaultPort)
 		switch {
 		case dns && (!ok || isAddress(peer)):
 			return d.errorf(item, "a peer with %s must be a name that has an address for each peer, "+
@@ -161,7 +161,7 @@ func (d *document) checkPeers(p *Probe) error {
 		case !ok:
 			return d.wrong(item, itemOf+"probe.peers")
 		}
-		same := canonical(peer)
+		same := hostport.Canonical(peer)
 		if line, found := lines[same]; found {
 			return d.errorf(item, "duplicate peer %s; the first is in line %d", peer, line)
 		}
@@ -201,56 +201,15 @@ func (d *document) checkAllowedNames(names []string) error {
 	return nil
 }
 
-// canonical returns a peer in lower case, without a trailing dot, and an IPv4 address not in IPv6 form: peers that DNS
-// and the network do not distinguish are equal in this form.
-func canonical(peer string) string {
-	host, port, _ := net.SplitHostPort(peer)
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = a.Unmap().String()
-	}
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
-}
-
 func isAddress(peer string) bool {
 	host, _, _ := net.SplitHostPort(peer)
 	_, err := netip.ParseAddr(host)
 	return err == nil
 }
 
-// ParsePeer returns the host:port of a peer that is written as host or host:port.
-func ParsePeer(s string) (string, bool) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		host, port, err = net.SplitHostPort(s + ":" + DefaultPort)
-	}
-	if err != nil || !validHost(host) || !validTCPPort(port) || port == "0" {
-		return "", false
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		host = a.String()
-	}
-	return net.JoinHostPort(host, port), true
-}
-
 func validListen(s string) bool {
 	host, port, err := net.SplitHostPort(s)
-	return err == nil && (host == "" || validHost(host)) && validTCPPort(port)
-}
-
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?$`)
-
-func validHost(s string) bool {
-	const longest = 254 // of a name in the DNS, with a trailing dot
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return len(s) <= longest && hostName.MatchString(s) && !strings.Contains(s, "..")
-	}
-	return a.Zone() == "" || hostName.MatchString(a.Zone())
-}
-
-func validTCPPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && strconv.FormatUint(n, 10) == s
+	return err == nil && (host == "" || hostport.ValidHost(host)) && hostport.ValidPort(port)
 }
 
 // validCertificateName reports whether a certificate can have the name: a DNS name, which may begin with *., or a URI.
@@ -260,5 +219,5 @@ func validCertificateName(s string) bool {
 	}
 	host := strings.TrimPrefix(s, "*.")
 	_, err := netip.ParseAddr(host)
-	return err != nil && validHost(host)
+	return err != nil && hostport.ValidHost(host)
 }
