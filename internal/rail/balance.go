@@ -71,34 +71,32 @@ func join(groups map[Group][]int) {
 
 // compare fills in the shares of a group. With fewer than two known capacities, its members count as equal.
 func compare(loads []Load, members []int, shares []float64) {
-	capacities := 0
+	capacities, moved := 0, false
 	for _, i := range members {
 		if known(loads[i].Capacity) {
 			capacities++
 		}
+		moved = moved || known(loads[i].Rate)
 	}
-	best, moved := 0.0, false
+	if !moved {
+		return
+	}
+	best := 0.0
 	for _, i := range members {
-		l := loads[i]
-		switch {
+		switch l := loads[i]; {
 		case !known(l.Rate):
 			shares[i] = 0
-			continue
 		case capacities < 2:
 			shares[i] = l.Rate
 		case known(l.Capacity):
 			shares[i] = l.Rate / l.Capacity
 		}
-		moved = true
-		if !math.IsNaN(shares[i]) {
-			best = max(best, shares[i])
+		if shares[i] > best { // not NaN
+			best = shares[i]
 		}
 	}
 	for _, i := range members {
-		switch {
-		case !moved:
-			shares[i] = math.NaN()
-		case best > 0:
+		if best > 0 {
 			shares[i] /= best
 		}
 	}
