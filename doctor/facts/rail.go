@@ -72,9 +72,7 @@ func (g *Gatherer) readRail(r *reader, v rail.Rail) func(*Facts) {
 	table, errs := port.GIDs()
 	out.GIDsRead = len(errs) == 0
 	for _, err := range errs {
-		if !errors.Is(err, rail.ErrNoTable) {
-			r.fail(err)
-		}
+		r.fail(err)
 	}
 	own := rail.Own(g.o.Sysfs, v.Netdev)
 	for _, e := range table {

@@ -62,10 +62,8 @@ func (s *Session) Release(d time.Duration) error {
 
 // shutDown closes the library. Like the following it is called with front held.
 func (s *Session) shutDown() error {
-	if s.open {
-		if err := s.whileIdle(func() { s.close() }); err != nil {
-			return err
-		}
+	if err := s.whileIdle(s.close); err != nil {
+		return err
 	}
 	s.err, s.tried = nil, time.Time{}
 	return nil
