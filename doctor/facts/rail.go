@@ -134,13 +134,7 @@ func (g *Gatherer) readNetdev(r *reader, name string) Netdev {
 
 // readLinks returns the PCIe link of a function, and what the bridge above it supports; nil if it is not reported.
 func readLinks(r *reader, v rail.Rail, now rail.Link) (link, slot *Link) {
-	dir, err := filepath.EvalSymlinks(filepath.Join(v.Dir, "device"))
-	if err != nil {
-		return nil, nil
-	}
-	for filepath.Base(dir) != v.PCIAddress && filepath.Dir(dir) != dir {
-		dir = filepath.Dir(dir)
-	}
+	dir := rail.Function(filepath.Join(v.Dir, "device"))
 	if link = readMaxLink(r, dir); link == nil {
 		return nil, nil
 	}

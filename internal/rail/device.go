@@ -81,7 +81,7 @@ func (d device) examine(excluded bool, found *atomic.Pointer[location]) (out exa
 	slices.SortFunc(out.ports, func(a, b Rail) int { return a.Port - b.Port })
 	if len(out.ports) > 0 && out.ports[0].Netdev != "" && bondNamed.MatchString(d.name) {
 		for _, member := range BondMembers(filepath.Join(d.sysfs, "class/net", out.ports[0].Netdev)) {
-			if function := functionOf(filepath.Join(d.sysfs, "class/net", member)); function != "" {
+			if function := Function(filepath.Join(d.sysfs, "class/net", member)); function != "" {
 				out.bonded = append(out.bonded, filepath.Base(function))
 			}
 		}
@@ -108,8 +108,8 @@ func BondMembers(dir string) (members []string) {
 	return members
 }
 
-// functionOf returns the directory of the PCI function that a link in sysfs points to or below; empty if none.
-func functionOf(link string) string {
+// Function returns the directory of the PCI function that a link in sysfs points to or below; empty if none.
+func Function(link string) string {
 	function, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		return ""
@@ -135,10 +135,10 @@ type location struct {
 // locate finds where the device is: a software device at the PCI function of its interface, or on the interface.
 func (d device) locate() (l location) {
 	link := filepath.Join(d.dir, "device")
-	if l.function = functionOf(link); l.function == "" {
+	if l.function = Function(link); l.function == "" {
 		if netdev := d.text("parent"); netdev != "" {
 			l.place = "net:" + netdev
-			if function := functionOf(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
+			if function := Function(filepath.Join(d.sysfs, "class/net", netdev)); function != "" {
 				port, _ := sysfs.ReadUint(d.sysfs, "class/net", netdev, "dev_port") // 0 if there is only one
 				l.place = fmt.Sprintf("net:%s/%d", filepath.Base(function), port)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/Mellanox/rdmamap"
 
+	"github.com/railscope/railscope/internal/rail"
 	"github.com/railscope/railscope/internal/sysfs"
 )
 
@@ -112,7 +113,6 @@ func hasGIDOn(port, netdev string) bool {
 }
 
 func sameFunction(device, netdev string) bool {
-	a, errA := filepath.EvalSymlinks(filepath.Join(device, "device"))
-	b, errB := filepath.EvalSymlinks(filepath.Join(netdev, "device"))
-	return errA == nil && errB == nil && a == b
+	function := rail.Function(filepath.Join(device, "device"))
+	return function != "" && function == rail.Function(filepath.Join(netdev, "device"))
 }
