@@ -57,7 +57,7 @@ func (s *Source) Read(emit func(collector.Sample)) error {
 		emit(collector.Sample{Metric: s.dmabuf, Value: collector.Bool(possible && !m.GB10)})
 	}
 	if mode, reason := m.Mode(); mode != "" {
-		emit(collector.Sample{Metric: s.info, Labels: []string{mode, string(reason)}, Value: 1})
+		emit(collector.Sample{Metric: s.info, Labels: []string{mode, reason}, Value: 1})
 	}
 	return errors.Join(faults[:]...)
 }

@@ -128,7 +128,7 @@ func (g *Gatherer) readGPUDirect(r *reader) func(*Facts) {
 		m.Driver, d.Driver = &v, clean(v.Version)
 	}
 	mode, reason := m.Mode()
-	if d.Mode, d.Reason = mode, string(reason); mode == "" && m.GPUsKnown {
+	if d.Mode, d.Reason = mode, reason; mode == "" && m.GPUsKnown {
 		r.say("GPUDirect: neither %s nor the kernel's release shows whether dma-buf is possible; compare with nvidia-smi",
 			filepath.Join(dir, "version"))
 	}

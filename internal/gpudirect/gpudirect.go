@@ -9,18 +9,15 @@ import (
 	"strings"
 )
 
-// Reason is the reason of a mode.
-type Reason string
-
-// The reasons. This list is complete.
+// The reasons of modes. This list is complete.
 const (
-	Peermem     Reason = "peer memory module is loaded"
-	DMABuf      Reason = "kernel and open driver can do dma-buf"
-	OldKernel   Reason = "no peer memory module, and kernel older than 5.12"
-	OldDriver   Reason = "no peer memory module, and driver older than 515"
-	Proprietary Reason = "no peer memory module, and driver is not the open one"
-	GB10        Reason = "GB10 memory is not coherent for PCIe devices"
-	NoGPU       Reason = "driver has no GPU"
+	Peermem     = "peer memory module is loaded"
+	DMABuf      = "kernel and open driver can do dma-buf"
+	OldKernel   = "no peer memory module, and kernel older than 5.12"
+	OldDriver   = "no peer memory module, and driver older than 515"
+	Proprietary = "no peer memory module, and driver is not the open one"
+	GB10        = "GB10 memory is not coherent for PCIe devices"
+	NoGPU       = "driver has no GPU"
 )
 
 // The oldest versions with dma-buf: Linux 5.12 (drivers/infiniband/core/umem_dmabuf.c), open kernel modules of 515.
@@ -68,7 +65,7 @@ func ParseDriver(text string) (Driver, error) {
 func Modules() []string { return []string{"nvidia_peermem", "nv_peer_mem"} }
 
 // Possible reports whether kernel and driver, nil if unknown, are new enough for dma-buf; ok: that is decided.
-func Possible(k *Kernel, d *Driver) (possible bool, why Reason, ok bool) {
+func Possible(k *Kernel, d *Driver) (possible bool, why string, ok bool) {
 	switch {
 	case k != nil && (k.Major < kernelMajor || k.Major == kernelMajor && k.Minor < kernelMinor):
 		return false, OldKernel, true
@@ -91,7 +88,7 @@ type Machine struct {
 }
 
 // Mode returns how adapters reach GPU memory, and why: peermem, dmabuf, none, unsupported; empty if unknown.
-func (m Machine) Mode() (string, Reason) {
+func (m Machine) Mode() (mode, reason string) {
 	possible, why, known := Possible(m.Kernel, m.Driver)
 	switch {
 	case m.GB10:

@@ -52,7 +52,7 @@ func TestPossible(t *testing.T) {
 	}
 	type answer struct {
 		possible bool
-		why      Reason
+		why      string
 		ok       bool
 	}
 	for _, tt := range []struct {
