@@ -20,4 +20,4 @@ func (g *Gatherer) SetEnviron(f func(root string, pid int, wanted func(string) b
 }
 
 // SearchAgain makes the next reading search for libraries.
-func (g *Gatherer) SearchAgain() { g.installed.at = time.Time{} }
+func (g *Gatherer) SearchAgain() { g.searched = time.Time{} }

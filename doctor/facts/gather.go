@@ -47,7 +47,8 @@ type Gatherer struct {
 	root      string // of this process, with the devices and libraries that it can open
 	lanes     lane.Group[*reader]
 	reading   sync.Mutex // one reading at a time: a second would find the lanes taken
-	installed installed
+	searched  time.Time  // when installed was last complete; it and installed belong to the lane that searches
+	installed []Installed
 	environ   func(root string, pid int, wanted func(string) bool) (map[string]string, bool, error)
 
 	calls     sync.Map // lane → *reader of the call in it

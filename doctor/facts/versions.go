@@ -29,15 +29,10 @@ const (
 	maxStatusFile  = 64 << 20 // bytes of dpkg's list of packages
 )
 
-// location is where software is installed, and the names there whose first group is a component's version.
+// location is where software is installed, and the names there by component; the first group of a name is the version.
 type location struct {
 	globs []string
-	names []componentName
-}
-
-type componentName struct {
-	component string
-	pattern   *regexp.Regexp
+	names map[string]*regexp.Regexp
 }
 
 // locations are those of shared libraries and Python packages. rdma-core's version is the second half of libibverbs'.
@@ -48,19 +43,19 @@ func locations() []location {
 			"/usr/local/lib", "/usr/local/lib64", "/usr/local/lib/*-linux-gnu",
 			"/usr/local/*/lib", "/usr/local/*/lib64", "/usr/local/*/lib/*-linux-gnu",
 			"/opt/*/lib", "/opt/*/lib64", "/opt/*/*/lib", "/opt/*/*/lib64", "/opt/*/*/lib/*-linux-gnu",
-		}, []componentName{
-			{"rdma_core", regexp.MustCompile(`^libibverbs\.so\.1\.\d+\.(\d+\.\d+)$`)},
-			{"nccl", regexp.MustCompile(`^libnccl\.so\.(\d+\.\d+\.\d+)$`)},
-			{"nixl", regexp.MustCompile(`^libnixl\.so\.(\d+\.\d+\.\d+)$`)},
+		}, map[string]*regexp.Regexp{
+			"rdma_core": regexp.MustCompile(`^libibverbs\.so\.1\.\d+\.(\d+\.\d+)$`),
+			"nccl":      regexp.MustCompile(`^libnccl\.so\.(\d+\.\d+\.\d+)$`),
+			"nixl":      regexp.MustCompile(`^libnixl\.so\.(\d+\.\d+\.\d+)$`),
 		}},
 		{[]string{
 			"/usr/lib/python3/dist-packages", "/usr/local/lib/python3*/dist-packages",
 			"/usr/local/lib/python3*/site-packages", "/usr/lib*/python3*/site-packages",
 			"/opt/*/lib/python3*/site-packages", "/opt/*/*/lib/python3*/site-packages",
-		}, []componentName{
-			{"nccl", regexp.MustCompile(`^nvidia_nccl_cu\d+-(\d[\w.]*)\.dist-info$`)},
-			{"nixl", regexp.MustCompile(`^nixl(?:_cu\d+)?-(\d[\w.]*)\.dist-info$`)},
-			{"ucx", regexp.MustCompile(`^libucx_cu\d+-(\d[\w.]*)\.dist-info$`)},
+		}, map[string]*regexp.Regexp{
+			"nccl": regexp.MustCompile(`^nvidia_nccl_cu\d+-(\d[\w.]*)\.dist-info$`),
+			"nixl": regexp.MustCompile(`^nixl(?:_cu\d+)?-(\d[\w.]*)\.dist-info$`),
+			"ucx":  regexp.MustCompile(`^libucx_cu\d+-(\d[\w.]*)\.dist-info$`),
 		}},
 	}
 }
@@ -109,24 +104,18 @@ func (g *Gatherer) readRunningVersions(rails []rail.Rail) func(*Facts) {
 // searchEvery is how often a live page, which examines every minute, searches the locations: thousands of names.
 const searchEvery = 10 * time.Minute
 
-// installed is the result of the last complete search. It belongs to the lane that searches.
-type installed struct {
-	at   time.Time
-	list []Installed
-}
-
 // readInstalledVersions searches the well-known locations below the host's root. It stops early with ctx.
 func (g *Gatherer) readInstalledVersions(ctx context.Context, r *reader) func(*Facts) {
 	if g.o.Rootfs == "" {
 		return nil
 	}
-	list := g.installed.list
-	if now := time.Now(); now.Sub(g.installed.at) >= searchEvery {
+	list := g.installed
+	if now := time.Now(); now.Sub(g.searched) >= searchEvery {
 		var err error
 		if list, err = g.findInstalled(ctx); err != nil {
 			r.say("versions of libraries: %v; those found so far are compared", err)
 		} else {
-			g.installed = installed{now, list}
+			g.searched, g.installed = now, list
 		}
 	}
 	return func(f *Facts) { f.Versions = append(f.Versions, list...) }
@@ -157,14 +146,14 @@ func (g *Gatherer) findInstalled(ctx context.Context) (list []Installed, err err
 	return list, nil
 }
 
-func (g *Gatherer) versionsIn(dir string, names []componentName) (list []Installed) {
+func (g *Gatherer) versionsIn(dir string, names map[string]*regexp.Regexp) (list []Installed) {
 	path := filepath.Join(g.o.Rootfs, dir)
 	entries, _ := sysfs.List(path) // what cannot be listed shows no version
 	for _, e := range entries {
-		for _, n := range names {
-			if m := n.pattern.FindStringSubmatch(e.Name); m != nil {
+		for component, pattern := range names {
+			if m := pattern.FindStringSubmatch(e.Name); m != nil {
 				where := clean(filepath.Join(dir, e.Name))
-				list = append(list, Installed{Component: n.component, Version: clean(m[1]), Where: where})
+				list = append(list, Installed{Component: component, Version: clean(m[1]), Where: where})
 			}
 		}
 	}
