@@ -17,9 +17,6 @@ const (
 	podLogs       = "var/log/pods"
 )
 
-// maxEntries bounds what is read of a directory; a kubelet runs 110 pods by default.
-const maxEntries = 8192
-
 // Name is the name of a container, or only of a pod if Container is empty.
 type Name struct {
 	Namespace, Pod, Container string
@@ -73,12 +70,8 @@ func plausible(names ...string) bool {
 
 func list(path string) ([]sysfs.Entry, error) {
 	entries, err := sysfs.List(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, nil
-	case len(entries) >= maxEntries:
-		return entries[:maxEntries], &sysfs.Error{Path: path, Reason: sysfs.ReasonTooLarge,
-			Err: errors.New("more entries than a kubelet has pods")}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
 	return entries, err
 }

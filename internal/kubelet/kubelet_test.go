@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,18 +52,9 @@ func TestReadNamesFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, containerLogs), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, podLogs), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range maxEntries {
-		if err := os.Symlink("x", filepath.Join(dir, podLogs, fmt.Sprintf("a_b_%d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
 	_, err := ReadNames(dir)
 	var e *sysfs.Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), containerLogs) || !strings.Contains(err.Error(),
-		"more entries") {
-		t.Errorf("a file where a directory belongs, and a directory without end: %v", err)
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), containerLogs) {
+		t.Errorf("a file where a directory belongs: %v", err)
 	}
 }
