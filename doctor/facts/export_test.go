@@ -6,6 +6,7 @@ import "time"
 
 const (
 	MaxEnvs        = maxEnvs
+	MaxStuck       = maxStuck
 	MaxValue       = maxValue
 	MaxUnread      = maxUnread
 	MaxPeerText    = maxPeerText

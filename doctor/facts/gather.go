@@ -53,6 +53,8 @@ type Gatherer struct {
 
 	calls     sync.Map // lane → *reader of the call in it
 	processes lane.Group[*environment]
+
+	inProcesses atomic.Int32 // calls in processes
 }
 
 // work is what is done in one lane. The function that it returns writes to the facts, if anybody still waits.

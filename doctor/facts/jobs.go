@@ -25,6 +25,7 @@ const (
 	maxProcesses = 1 << 18
 	maxEnvs      = 32
 	maxValue     = 1024 // bytes of a variable; a longer one is not judged
+	maxStuck     = 4    // processes that hang in the kernel, each in a thread; with more, no others are read
 	MaxNamed     = 8    // processes named for each environment
 )
 
@@ -166,7 +167,8 @@ func (g *Gatherer) readProcesses(ctx context.Context, r *reader, e *environs) {
 	budget := g.budget(ctx)
 	last := time.Now().Add(budget * 3 / 4)
 	for _, res := range g.processes.Run(budget/8, keys, func(pid string) *environment {
-		if ctx.Err() != nil || time.Now().After(last) {
+		defer g.inProcesses.Add(-1)
+		if g.inProcesses.Add(1) > maxStuck || ctx.Err() != nil || time.Now().After(last) {
 			return nil
 		}
 		return g.readProcess(pid, home, begun)

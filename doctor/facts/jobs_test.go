@@ -149,6 +149,33 @@ func TestJobsHang(t *testing.T) {
 	}
 }
 
+// TestJobsManyHang: of many processes that hang, only a few block a thread, and the rest is reported.
+func TestJobsManyHang(t *testing.T) {
+	change := doctortest.Tree{}
+	for i := range 3 * facts.MaxStuck {
+		change[fmt.Sprintf("proc/%d/environ", 6000+i)] = "A=b\x00"
+	}
+	s := doctortest.System(t, doctortest.HGX, change)
+	never, stuck := make(chan struct{}), new(atomic.Int32)
+	defer close(never)
+	s.Budget = 400 * time.Millisecond
+	g := facts.New(s)
+	g.SetEnviron(func(string, int, func(string) bool) (map[string]string, bool, error) {
+		stuck.Add(1)
+		<-never
+		return nil, false, os.ErrProcessDone
+	})
+	for range 2 {
+		if f := g.Gather(t.Context(), facts.All); len(f.Unread) != 1 || !strings.HasPrefix(f.Unread[0],
+			"environments of processes: 0 of 13 were read in time") {
+			t.Errorf("%q", f.Unread)
+		}
+		if n := stuck.Load(); n != facts.MaxStuck {
+			t.Errorf("%d calls are stuck", n)
+		}
+	}
+}
+
 // jobFindings are the findings about environments.
 func jobFindings(f *facts.Facts) (list []check.Finding) {
 	for _, c := range check.Checks() {
