@@ -136,15 +136,12 @@ func TestFlood(t *testing.T) {
 	to := tg.Addrs()[0]
 	stops := []func() int{flood(t, to.String(), "127.0.2.1"), flood(t, to.String(), "127.0.2.2"),
 		flood(t, to.String(), "127.0.2.3")}
-	waitFor(t, func() bool { tg.mu.Lock(); defer tg.mu.Unlock(); return len(tg.waiting) > maxUnprovenFrom })
+	waitFor(t, func() bool { _, unproven := tg.limit.Open(); return unproven > maxUnproven/2 })
 	for i := range 5 {
 		c := tg.dial(t)
 		tg.deliver(t, c, some(1, 4<<20))
-		tg.mu.Lock()
-		waiting, proven := len(tg.waiting), len(tg.proven)
-		tg.mu.Unlock()
-		if waiting > maxUnproven || proven > 4*(i+1) {
-			t.Errorf("%d unproven and %d proven connections", waiting, proven)
+		if all, unproven := tg.limit.Open(); unproven > maxUnproven || all-unproven > 4*(i+1) {
+			t.Errorf("%d unproven and %d proven connections", unproven, all-unproven)
 		}
 	}
 	for _, stop := range stops {
@@ -158,60 +155,6 @@ func waitFor(t *testing.T, fn func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not come true")
 		}
-	}
-}
-
-// TestWaiting: at most half of the places are for one address, the oldest connection is displaced first, and a
-// displaced one is not admitted.
-func TestWaiting(t *testing.T) {
-	settle(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accept := func(from int) *net.TCPConn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(from))}}
-		c, err := d.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close(); s.Close() })
-		return s.(*net.TCPConn)
-	}
-	var w waiting
-	var first, other *net.TCPConn
-	for i := range maxUnprovenFrom {
-		c := accept(1)
-		if i == 0 {
-			first = c
-		}
-		if gone := w.add(c); gone != nil {
-			t.Fatalf("connection %d displaces one", i)
-		}
-	}
-	if gone := w.add(accept(1)); gone != first || len(w) != maxUnprovenFrom {
-		t.Errorf("one more of the same address: %v goes, %d wait", gone, len(w))
-	}
-	for i := range maxUnproven - maxUnprovenFrom {
-		c := accept(2 + i%2)
-		if i == 0 {
-			other = c
-		}
-		if gone := w.add(c); gone != nil {
-			t.Fatalf("connection %d of another address displaces one", i)
-		}
-	}
-	oldest := w[0].conn // its address has the most
-	if gone := w.add(accept(4)); gone != oldest || len(w) != maxUnproven {
-		t.Errorf("one more than may wait: %v goes, %d wait", gone, len(w))
-	}
-	if w.remove(first) || !w.remove(other) || w.remove(other) {
-		t.Error("who waits and who does not")
 	}
 }
 

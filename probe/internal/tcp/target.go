@@ -7,12 +7,16 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/railscope/railscope/internal/connlimit"
 )
 
 const (
 	proofTimeout = 5 * time.Second       // a connection without a proof is closed then
 	acceptRetry  = 50 * time.Millisecond // after an accept that failed
+	maxUnproven  = 64                    // connections that wait for their proof
 )
 
 // Target lets askers who know a key write into memory. Close it.
@@ -21,15 +25,14 @@ type Target struct {
 	streams  int      // connections of a lane, each of which owns an equal part of its memory
 	key      [32]byte
 	grant    *grant
-	listener *net.TCPListener
-	stop     func() bool   // watching the context
-	timeout  time.Duration // for a proof
+	limit    *connlimit.Limit
+	listener net.Listener // within limit
+	stop     func() bool  // watching the context
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex // protects all following fields
-	closed  bool
-	waiting waiting
-	proven  map[*net.TCPConn]struct{}
+	mu     sync.Mutex // protects all following fields, and proofs
+	closed bool
+	conns  map[*connlimit.Conn]struct{}
 }
 
 // Listen lets askers who know key write into the memory of each lane, over as many streams, on a free port of an
@@ -43,7 +46,8 @@ func Listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 // listen is [Listen] with another timeout for proofs.
 func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, key [32]byte, granted int64,
 	timeout time.Duration) (*Target, error) {
-	var config net.ListenConfig
+	// Accepted connections inherit what is set on the listener (tcp(7)).
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return tune(raw, "") }}
 	config.SetMultipathTCP(false) // the asker chooses the path of a connection
 	address := ":0"
 	if at.IsValid() {
@@ -53,8 +57,11 @@ func listen(ctx context.Context, at netip.Addr, memory [][]byte, streams int, ke
 	if err != nil {
 		return nil, fmt.Errorf("tcp target: %w", err)
 	}
-	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), listener: l.(*net.TCPListener),
-		timeout: timeout, proven: map[*net.TCPConn]struct{}{}}
+	// One address, which has at most half of the connections, may have all that are proven.
+	limit := connlimit.New(connlimit.Options{Connections: 2 * (MaxConns + maxUnproven), Strangers: maxUnproven,
+		StrangerTime: timeout})
+	t := &Target{memory: memory, streams: streams, key: key, grant: newGrant(granted), limit: limit,
+		listener: limit.Listener(l), conns: map[*connlimit.Conn]struct{}{}}
 	t.stop = context.AfterFunc(ctx, t.shutdown)
 	t.wg.Go(t.accept)
 	return t, nil
@@ -83,76 +90,62 @@ func (t *Target) shutdown() {
 	defer t.mu.Unlock()
 	t.closed = true
 	_ = t.listener.Close()
-	for _, u := range t.waiting {
-		_ = u.conn.Close()
-	}
-	for c := range t.proven {
+	for c := range t.conns {
 		_ = c.Close()
 	}
 }
 
 func (t *Target) accept() {
 	for {
-		c, err := t.listener.AcceptTCP()
+		c, err := t.listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
 			time.Sleep(acceptRetry) // out of file descriptors
-		case !t.start(c):
-			_ = c.Close()
+		default:
+			t.start(connlimit.Of(c))
 		}
 	}
 }
 
-// start serves a connection in the background, and reports whether the target is open.
-func (t *Target) start(c *net.TCPConn) bool {
+// start serves a connection in the background, unless the target is closed.
+func (t *Target) start(c *connlimit.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return false
+		_ = c.Close()
+		return
 	}
-	if displaced := t.waiting.add(c); displaced != nil {
-		_ = displaced.SetLinger(0) // no TIME_WAIT for a flood
-		_ = displaced.Close()
-	}
+	t.conns[c] = struct{}{}
 	t.wg.Go(func() {
 		err := t.serve(c)
 		_ = c.Close()
 		t.mu.Lock()
-		t.waiting.remove(c)
-		delete(t.proven, c)
+		delete(t.conns, c)
 		t.mu.Unlock()
 		if errors.Is(err, errGrant) {
 			t.shutdown()
 		}
 	})
-	return true
 }
 
-// admit moves a connection from waiting to proven, unless there are too many or it is of no lane.
-func (t *Target) admit(c *net.TCPConn, lane, stream uint32) bool {
+// admit accepts the proof of a connection, unless there are too many or it is of no lane.
+func (t *Target) admit(c *connlimit.Conn, lane, stream uint32) bool {
 	if uint64(lane) >= uint64(len(t.memory)) || uint64(stream) >= uint64(t.streams) {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || len(t.proven) >= MaxConns || !t.waiting.remove(c) {
+	if all, unproven := t.limit.Open(); all-unproven >= MaxConns {
 		return false
 	}
-	t.proven[c] = struct{}{}
+	c.Prove()
 	return true
 }
 
 // serve serves a connection until it ends, and returns why. Nobody logs it: the asker sees the end itself.
-func (t *Target) serve(c *net.TCPConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(tune(raw, ""), c.SetDeadline(time.Now().Add(t.timeout))); err != nil {
-		return err
-	}
+func (t *Target) serve(c *connlimit.Conn) error {
 	var ring []byte
 	if err := serveHandshake(c, t.key, newNonce(), func(lane, stream uint32) bool {
 		if !t.admit(c, lane, stream) {
@@ -162,9 +155,6 @@ func (t *Target) serve(c *net.TCPConn) error {
 		ring = t.memory[lane][int(stream)*size:][:size]
 		return true
 	}); err != nil {
-		return err
-	}
-	if err := c.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
 	return receive(c, ring, t.grant)
