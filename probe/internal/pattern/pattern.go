@@ -1,5 +1,5 @@
-// Package pattern makes and checks bytes that only one burst writes: what a target finds in its memory must be what the
-// asker sent, in this burst and not in an earlier one.
+// Package pattern makes bytes that only one burst writes: what a target finds in its memory must be what the asker
+// sent, in this burst and not in an earlier one.
 //
 // The race detector does not look at them: each byte in turn took a quarter of the time of the probe's tests.
 package pattern
@@ -22,24 +22,6 @@ func Fill(buf []byte, seed uint64, offset int64) {
 	var last [Word]byte
 	binary.LittleEndian.PutUint64(last[:], word(seed, n))
 	copy(buf, last[:])
-}
-
-// Check returns the offset of the first byte that differs from the pattern, or -1.
-//
-//go:norace
-func Check(buf []byte, seed uint64, offset int64) int64 {
-	n, at := uint64(offset/Word), offset
-	for len(buf) >= Word && binary.LittleEndian.Uint64(buf) == word(seed, n) {
-		buf, n, at = buf[Word:], n+1, at+Word
-	}
-	var want [Word]byte
-	binary.LittleEndian.PutUint64(want[:], word(seed, n))
-	for i := range min(len(buf), Word) {
-		if buf[i] != want[i] {
-			return at + int64(i)
-		}
-	}
-	return -1
 }
 
 // word is the n-th output of SplitMix64 from seed (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,

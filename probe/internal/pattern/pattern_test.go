@@ -16,24 +16,6 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// TestCheck changes each byte of buffers of all lengths, and finds that one.
-func TestCheck(t *testing.T) {
-	for length := range 40 {
-		buf := make([]byte, length)
-		Fill(buf, 7, 64)
-		if at := Check(buf, 7, 64); at != -1 {
-			t.Fatalf("%d bytes as filled: first difference at %d", length, at)
-		}
-		for i := range buf {
-			buf[i] ^= 0x10
-			if at := Check(buf, 7, 64); at != int64(64+i) {
-				t.Errorf("%d bytes, byte %d changed: found %d", length, i, at)
-			}
-			buf[i] ^= 0x10
-		}
-	}
-}
-
 // TestParts fills a buffer in parts and at once: the same bytes. Another seed
 // leaves no word alike.
 func TestParts(t *testing.T) {
@@ -58,16 +40,5 @@ func BenchmarkFill(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
 		Fill(buf, 1, 0)
-	}
-}
-
-func BenchmarkCheck(b *testing.B) {
-	buf := make([]byte, 1<<20)
-	Fill(buf, 1, 0)
-	b.SetBytes(int64(len(buf)))
-	for b.Loop() {
-		if Check(buf, 1, 0) != -1 {
-			b.Fatal("differs")
-		}
 	}
 }

@@ -186,7 +186,7 @@ func TestStrangers(t *testing.T) {
 		}
 		c.Close()
 	}
-	if at := pattern.Check(dst, 9, 0); at >= 0 {
+	if at := wrong(dst, 9, 0); at >= 0 {
 		t.Errorf("byte %d was written", at)
 	}
 	if n, exceeded := tg.Received(); n != 0 || exceeded {
@@ -234,7 +234,7 @@ func TestRings(t *testing.T) {
 				(took > 0) != (tc.from >= 0) {
 				t.Fatalf("%v, %d bytes taken", err, took)
 			}
-			if tc.from >= 0 && pattern.Check(tg.memory[tc.lane][tc.from:][:tc.n], 5, 0) >= 0 {
+			if tc.from >= 0 && wrong(tg.memory[tc.lane][tc.from:][:tc.n], 5, 0) >= 0 {
 				t.Error("it is not where it belongs")
 			}
 		})
