@@ -2,40 +2,11 @@ package probe
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/railscope/railscope/internal/text"
 )
-
-// labelCache keeps the label of each found peer that has reported its name, also over a reload: a new label would reset
-// the counters. Safe for concurrent use.
-type labelCache struct {
-	mu    sync.Mutex        // protects known
-	known map[string]string // by address
-}
-
-// get returns the label of a peer; empty if it has none yet.
-func (l *labelCache) get(address string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.known[address]
-}
-
-func (l *labelCache) set(address, label string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known[address] = label
-}
-
-// keep forgets all labels but those of these peers.
-func (l *labelCache) keep(peers map[string]*peer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.known, func(address, _ string) bool { return peers[address] == nil })
-}
 
 // configuredLabel is the label of a configured peer: its address. One that is longer than a label may be is cut, and
 // made unique.
@@ -55,7 +26,7 @@ func (p *Prober) relabelLocked() {
 	var others []*peer
 	for _, address := range p.order {
 		one := p.peers[address]
-		known := p.node.labels.get(address)
+		known := p.node.labels[address]
 		switch {
 		case !one.found:
 			one.label = configuredLabel(address)
@@ -73,7 +44,7 @@ func (p *Prober) relabelLocked() {
 		}
 		taken[one.label] = true
 		if one.node != "" {
-			p.node.labels.set(one.address, one.label)
+			p.node.labels[one.address] = one.label
 		}
 	}
 }

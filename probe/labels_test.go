@@ -73,7 +73,7 @@ func TestPeerLabelStays(t *testing.T) {
 		t.Errorf("after a reload: %s", diff)
 	}
 	again.published("10.0.0.4:7")
-	if diff := cmp.Diff(map[string]string{"10.0.0.4:7": "10.0.0.4:7"}, again.node.labels.known); diff != "" {
+	if diff := cmp.Diff(map[string]string{"10.0.0.4:7": "10.0.0.4:7"}, again.node.labels); diff != "" {
 		t.Errorf("what is kept the next day: %s", diff)
 	}
 }

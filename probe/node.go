@@ -70,7 +70,9 @@ type Node struct {
 	facts        *facts
 	secrets      *secretFiles
 	refused      *connlimit.Refusals
-	labels       *labelCache
+	// labels is the label of each found peer that has reported its name; protected by the mu of the one prober. It outlives
+	// a reload: a new label would reset the counters.
+	labels map[string]string
 
 	guardInterval time.Duration
 
@@ -114,7 +116,7 @@ func NewNode(opts NodeOptions) *Node {
 	n := &Node{guardInterval: guardInterval, opts: opts, socket: socket, instance: rand.Text(), slot: newSlot(),
 		maxMTU: map[string]int{},
 		ports:  map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
-		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: &labelCache{known: map[string]string{}},
+		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: map[string]string{},
 		askBudget: newBudget(0), answerBudget: newBudget(0),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,
 			Simulation: opts.Simulation})}

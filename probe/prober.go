@@ -3,6 +3,7 @@ package probe
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -83,11 +84,11 @@ func (p *Prober) set(found []target) {
 	}
 	p.schedule.set(p.order, now)
 	if found != nil { // not before the first lookup: labels outlive a reload
-		p.node.labels.keep(p.peers)
+		maps.DeleteFunc(p.node.labels, func(address, _ string) bool { return p.peers[address] == nil })
 	}
 	for address, one := range p.peers {
 		late := now.Sub(one.added) >= 2*p.schedule.cycle() // the first round may end after one
-		one.shown = one.shown || late || !one.found || p.node.labels.get(address) != ""
+		one.shown = one.shown || late || !one.found || p.node.labels[address] != ""
 	}
 	p.relabelLocked()
 }
