@@ -97,14 +97,8 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 		}
 		return res, failure.New(stage, failure.Timeout, "no byte got through")
 	}
-	infos, err := r.session.current.TCPInfo(ctx)
-	for _, i := range infos {
-		res.Retransmits += i.Retransmits
-		res.RTT = max(res.RTT, i.RTT)
-		if res.PathMTU == 0 || i.PathMTU > 0 && i.PathMTU < res.PathMTU {
-			res.PathMTU = i.PathMTU
-		}
-	}
+	info, err := r.session.current.TCPInfo(ctx)
+	res.Retransmits, res.PathMTU, res.RTT = info.Retransmits, info.PathMTU, info.RTT
 	return res, err
 }
 
@@ -149,7 +143,7 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Loa
 		connect.Rails = append(connect.Rails,
 			worker.ConnectRail{Name: l.name, TCP: netip.AddrPortFrom(l.remote, reply.TCPPort)})
 	}
-	connected, err := r.session.current.Connect(ctx, connect)
+	failures, err := r.session.current.Connect(ctx, connect)
 	if err == nil && ctx.Err() != nil { // failures of lanes then only mean that the lease ended
 		err = failure.New(failure.StageConnect, failure.Timeout, "the round did not finish within its timeout")
 	}
@@ -160,12 +154,12 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Loa
 	for _, l := range lanes {
 		names[l.name] = true
 	}
-	for _, f := range connected.Failures {
+	for _, f := range failures {
 		r.addFailure(&f)
 		delete(names, f.Rail)
 	}
-	if len(names) == 0 && len(connected.Failures) > 0 {
-		return nil, &connected.Failures[0]
+	if len(names) == 0 && len(failures) > 0 {
+		return nil, &failures[0]
 	}
 	return names, nil
 }

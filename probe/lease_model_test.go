@@ -192,8 +192,8 @@ func (m *leaseModel) openRDMA(rails ...string) {
 	c, err := m.asker.current.Connect(m.t.Context(),
 		worker.ConnectArgs{RetryCount: 7,
 			Rails: []worker.ConnectRail{{Name: "0", Remote: reply.Ends[0], PathMTU: 4096}}})
-	if err != nil || len(c.Failures) > 0 {
-		m.fatal("connect: %v %v", err, c.Failures)
+	if err != nil || len(c) > 0 {
+		m.fatal("connect: %v %v", err, c)
 	}
 	m.rkeys = true
 	if !m.writesByRDMA() {

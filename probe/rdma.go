@@ -101,8 +101,8 @@ func (r *round) connect(ctx context.Context) error {
 	if len(args.Rails) == 0 {
 		return nil
 	}
-	connected, err := r.session.current.Connect(ctx, args)
-	for _, f := range connected.Failures {
+	failures, err := r.session.current.Connect(ctx, args)
+	for _, f := range failures {
 		if i := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == f.Rail }); i >= 0 {
 			r.failPath(r.paths[i], failure.StageConnect, &f)
 		}
@@ -196,12 +196,12 @@ func (r *round) writeSmall(ctx context.Context, stage failure.Stage, paths []*pa
 func (r *round) latency(ctx context.Context) error {
 	for _, p := range r.livePaths() {
 		r.progress(Progress{Stage: failure.StageLatency, Rail: p.local.Name})
-		l, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.local.Name, N: r.plan.LatencySamples,
+		samples, err := r.session.current.Latency(ctx, worker.LatencyArgs{Rail: p.local.Name, N: r.plan.LatencySamples,
 			Limit: latencyTime})
 		switch f := failure.As(failure.StageLatency, err); {
 		case f == nil:
-			slices.Sort(l.Samples)
-			p.result.Latency = &Latency{Samples: l.Samples}
+			slices.Sort(samples)
+			p.result.Latency = &Latency{Samples: samples}
 		case f.Rail == "":
 			return f // the worker's, not the path's
 		default:

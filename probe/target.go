@@ -63,11 +63,11 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 	if len(connect.Rails) == 0 {
 		return reply, nil
 	}
-	connected, err := l.session.current.Connect(ctx, connect)
+	failures, err := l.session.current.Connect(ctx, connect)
 	if err != nil {
 		return nil, onPeer(err)
 	}
-	for _, f := range connected.Failures {
+	for _, f := range failures {
 		if i, ok := index[f.Rail]; ok {
 			f.Stage = failure.StageConnect
 			reply.Ends[i].Failure = &f

@@ -31,9 +31,9 @@ func (s *workerSession) end() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime+s.current.SetupTime())
 	defer cancel()
-	err := s.current.Close(ctx)
-	if in, known := s.current.Total(); known {
-		s.received += in.Bytes
+	received, err := s.current.Close(ctx)
+	if received != nil {
+		s.received += received.Bytes
 	} else {
 		s.received += s.grant
 	}

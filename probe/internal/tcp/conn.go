@@ -49,7 +49,7 @@ type lane struct {
 	mu      sync.Mutex // protects all following fields
 	streams []*stream
 	broken  *failure.Failure // nil: the lane works
-	info    transfer.TCPInfo // once broken: the last one
+	info    transfer.TCPInfo // the last one
 }
 
 // stream is one connection. One goroutine may write while another reads.
@@ -117,26 +117,23 @@ func (l *lane) readInfo() transfer.TCPInfo {
 		}) != nil || err != nil {
 			continue
 		}
-		sum.Retransmits += uint64(info.Total_retrans)
-		sum.RTT = max(sum.RTT, time.Duration(info.Rtt)*time.Microsecond)
-		if mtu := int(info.Pmtu); mtu > 0 && (sum.PathMTU == 0 || mtu < sum.PathMTU) {
-			sum.PathMTU = mtu
-		}
+		sum.Add(transfer.TCPInfo{Retransmits: uint64(info.Total_retrans), PathMTU: int(info.Pmtu),
+			RTT: time.Duration(info.Rtt) * time.Microsecond})
 	}
 	return sum
 }
 
-// Info returns what the kernel reports of each lane's connections; for a lane that has ended, the last report.
-func (c *Conn) Info() []transfer.TCPInfo {
-	infos := make([]transfer.TCPInfo, len(c.lanes))
-	for i, l := range c.lanes {
+// Info returns what the kernel reports of all connections; for a lane that has ended, the last report.
+func (c *Conn) Info() (sum transfer.TCPInfo) {
+	for _, l := range c.lanes {
 		l.mu.Lock()
-		if infos[i] = l.info; l.broken == nil {
-			infos[i] = l.readInfo()
+		if l.broken == nil {
+			l.info = l.readInfo()
 		}
+		sum.Add(l.info)
 		l.mu.Unlock()
 	}
-	return infos
+	return sum
 }
 
 // Progress returns the bytes that the target has acknowledged on each lane in the current or last burst.

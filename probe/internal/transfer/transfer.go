@@ -100,9 +100,18 @@ func Place(i, ring, chunk int64, pass int) (at, source int64) {
 	return i % slots * chunk, (i%slots*61 + i/slots + int64(pass)) % Shifts * Page
 }
 
-// TCPInfo is what the kernel reports of a rail's TCP connections (TCP_INFO).
+// TCPInfo is what the kernel reports of TCP connections (TCP_INFO).
 type TCPInfo struct {
 	Retransmits uint64        `json:"retransmits"` // segments, since the start of the session, of all connections
 	PathMTU     int           `json:"path_mtu"`    // bytes, the smallest of all connections; 0: unknown
 	RTT         time.Duration `json:"rtt"`         // smoothed, the largest of all connections
+}
+
+// Add adds other connections.
+func (t *TCPInfo) Add(o TCPInfo) {
+	t.Retransmits += o.Retransmits
+	t.RTT = max(t.RTT, o.RTT)
+	if o.PathMTU > 0 && (t.PathMTU == 0 || o.PathMTU < t.PathMTU) {
+		t.PathMTU = o.PathMTU
+	}
 }

@@ -104,8 +104,8 @@ func connected(t *testing.T, a, b *Worker) (asker, target *Session) {
 		c, err := s.Connect(t.Context(),
 			ConnectArgs{RetryCount: 7,
 				Rails: []ConnectRail{{Name: "0", Remote: remote, PathMTU: 4096, InFlight: time.Second}}})
-		if err != nil || len(c.Failures) > 0 {
-			t.Fatal(err, c.Failures)
+		if err != nil || len(c) > 0 {
+			t.Fatal(err, c)
 		}
 	}
 	return asker, target

@@ -2,9 +2,8 @@ package worker
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 )
 
@@ -31,21 +30,17 @@ type response struct {
 // writeMessage writes a message by one call of Write.
 func writeMessage(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
+// newMessages reads messages from a connection.
+func newMessages(r io.Reader) *bufio.Scanner {
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, maxMessage)
+	return in
+}
+
 // readMessage reads the next message; io.EOF at the end of the connection.
-func readMessage(r *bufio.Reader, v any) error {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxMessage:
-			return fmt.Errorf("a message of more than %d bytes", maxMessage)
-		case err == nil:
-			return json.Unmarshal(line, v)
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			return io.ErrUnexpectedEOF
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return err
-		}
+func readMessage(in *bufio.Scanner, v any) error {
+	if !in.Scan() {
+		return cmp.Or(in.Err(), io.EOF)
 	}
+	return json.Unmarshal(in.Bytes(), v)
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -26,7 +25,7 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := bufio.NewReader(iotest.OneByteReader(&wire))
+	in := newMessages(iotest.OneByteReader(&wire))
 	for _, r := range want {
 		var got request
 		if err := readMessage(in, &got); err != nil || got.ID != r.ID || got.Op != r.Op ||
@@ -53,7 +52,7 @@ func TestBadMessages(t *testing.T) {
 		"endless":        bytes.Repeat([]byte("x"), maxMessage+1),
 	} {
 		var r request
-		if err := readMessage(bufio.NewReader(bytes.NewReader(in)), &r); err == nil || errors.Is(err, io.EOF) {
+		if err := readMessage(newMessages(bytes.NewReader(in)), &r); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
@@ -67,7 +66,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var got request
-		if readMessage(bufio.NewReader(bytes.NewReader(in)), &got) != nil {
+		if readMessage(newMessages(bytes.NewReader(in)), &got) != nil {
 			return
 		}
 		var wire bytes.Buffer
@@ -75,7 +74,7 @@ func FuzzMessages(f *testing.F) {
 			t.Fatal(err)
 		}
 		var again request
-		if err := readMessage(bufio.NewReader(&wire), &again); err != nil || again.ID != got.ID || again.Op != got.Op {
+		if err := readMessage(newMessages(&wire), &again); err != nil || again.ID != got.ID || again.Op != got.Op {
 			t.Errorf("%+v came back as %+v: %v", got, again, err)
 		}
 	})

@@ -99,21 +99,11 @@ type ConnectRail struct {
 	TCP      netip.AddrPort `json:"tcp"`       // of a TCP target
 }
 
-// Connected lists the rails that did not connect.
-type Connected struct {
-	Failures []failure.Failure `json:"failures,omitempty"`
-}
-
 // LatencyArgs measure one rail.
 type LatencyArgs struct {
 	Rail  string        `json:"rail"`
 	N     int           `json:"n"`
 	Limit time.Duration `json:"limit"`
-}
-
-// Latencies are round trips, in the order of measurement.
-type Latencies struct {
-	Samples []time.Duration `json:"samples"`
 }
 
 // VerifyArgs ask a target to compare its memory with what a burst wrote.

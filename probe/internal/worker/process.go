@@ -19,8 +19,8 @@ import (
 // process is one run of the worker.
 type process struct {
 	conn net.Conn
-	in   *bufio.Reader // messages of conn
-	cmd  *exec.Cmd     // nil in a simulation, which runs in goroutines of this process
+	in   *bufio.Scanner // messages of conn
+	cmd  *exec.Cmd      // nil in a simulation, which runs in goroutines of this process
 	log  func(string)
 	pid  int
 	gone chan struct{} // closed when the process has ended, was waited for, and its stderr was read
@@ -52,7 +52,7 @@ func start(command, env []string, log func(string)) (*process, error) {
 		return nil, err
 	}
 	cmd := exec.Command(command[0], command[1:]...)
-	p := &process{conn: conn, in: bufio.NewReader(conn), cmd: cmd, log: log, gone: make(chan struct{})}
+	p := &process{conn: conn, in: newMessages(conn), cmd: cmd, log: log, gone: make(chan struct{})}
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr, cmd.WaitDelay = p, stderrGrace

@@ -110,8 +110,8 @@ func openRail(lib *verbs.Library, r RailArg, args OpenArgs, memory []byte) (*ver
 	return rail, nil
 }
 
-func (e *rdmaEngine) tcpInfo() []TCPInfo { return nil }
-func (e *rdmaEngine) intake() Intake     { return Intake{} }
+func (e *rdmaEngine) tcpInfo() TCPInfo { return TCPInfo{} }
+func (e *rdmaEngine) intake() Intake   { return Intake{} }
 
 func (e *rdmaEngine) rail(name string) (*verbs.Rail, error) {
 	if r := e.rails[name]; r != nil {
@@ -127,18 +127,17 @@ const (
 	maxTimeout = 18
 )
 
-func (e *rdmaEngine) connect(args ConnectArgs) Connected {
-	var c Connected
+func (e *rdmaEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 	errs := make([]error, len(args.Rails))
 	atOnce(len(errs), func(i int) { errs[i] = e.connectRail(args.Rails[i], args) })
 	for i, err := range errs {
 		if err != nil {
 			f := failure.As("", err)
 			f.Rail = args.Rails[i].Name
-			c.Failures = append(c.Failures, *f)
+			failures = append(failures, *f)
 		}
 	}
-	return c
+	return failures
 }
 
 func (e *rdmaEngine) connectRail(r ConnectRail, args ConnectArgs) error {

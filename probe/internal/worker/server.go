@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -25,12 +24,12 @@ import (
 // engine is the transport of a session, in the worker process. All methods but cancel and progress are called by one
 // goroutine.
 type engine interface {
-	connect(ConnectArgs) Connected
+	connect(ConnectArgs) []failure.Failure // of rails that did not connect
 	latency(LatencyArgs) ([]time.Duration, error)
 	burst(source []byte, args BurstArgs) (BurstDone, error)   // an error beside results of rails is dropped
 	arrived(rail string, pass int, limit time.Duration) error // returns when a target has all of a burst
 	stopRail(name string)                                     // nothing arrives at a target any more
-	tcpInfo() []TCPInfo
+	tcpInfo() TCPInfo
 	intake() Intake // valid after close
 	progress() []int64
 	cancel()
@@ -91,7 +90,7 @@ func (s *server) serve(in io.Reader) error {
 			s.answer(req)
 		}
 	}()
-	for messages := bufio.NewReader(in); ; {
+	for messages := newMessages(in); ; {
 		var req request
 		if err := readMessage(messages, &req); err != nil {
 			return err
@@ -163,12 +162,11 @@ func (s *server) do(req request) (any, error) {
 	}
 	switch req.Op {
 	case opConnect:
-		return perform(req, func(a ConnectArgs) (Connected, error) { return s.engine.connect(a), nil })
+		return perform(req, func(a ConnectArgs) ([]failure.Failure, error) { return s.engine.connect(a), nil })
 	case opLatency:
-		return perform(req, func(a LatencyArgs) (Latencies, error) {
+		return perform(req, func(a LatencyArgs) ([]time.Duration, error) {
 			a.N = min(max(a.N, 1), maxSamples)
-			samples, err := s.engine.latency(a)
-			return Latencies{samples}, err
+			return s.engine.latency(a)
 		})
 	case opBurst:
 		return perform(req, func(a BurstArgs) (BurstDone, error) { return s.burst(req.ID, a) })

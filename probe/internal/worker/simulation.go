@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"net/netip"
@@ -25,7 +24,7 @@ type Simulation struct {
 // start is [start] without a process.
 func (s *Simulation) start() *process {
 	ours, theirs := net.Pipe()
-	p := &process{conn: ours, in: bufio.NewReader(ours), gone: make(chan struct{})}
+	p := &process{conn: ours, in: newMessages(ours), gone: make(chan struct{})}
 	go func() {
 		defer close(p.gone)
 		srv := &server{simulation: s, out: theirs}
@@ -75,9 +74,9 @@ type simulatedEngine struct {
 }
 
 // connect connects an asker's rails. Queue pairs have two ends that connect; here a target only listens.
-func (e *simulatedEngine) connect(args ConnectArgs) Connected {
+func (e *simulatedEngine) connect(args ConnectArgs) []failure.Failure {
 	if e.args.Target {
-		return Connected{}
+		return nil
 	}
 	for i := range args.Rails {
 		r := &args.Rails[i]

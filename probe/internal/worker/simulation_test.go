@@ -98,8 +98,8 @@ func simulatedSession(t *testing.T, transport string, asker, target *Worker) (fr
 			c.Rails = append(c.Rails,
 				ConnectRail{Name: e.Name, Remote: e, TCP: netip.AddrPortFrom(loopback, theirs.TCPPort)})
 		}
-		if done, err := s.Connect(t.Context(), c); err != nil || len(done.Failures) > 0 {
-			t.Fatal(err, done.Failures)
+		if done, err := s.Connect(t.Context(), c); err != nil || len(done) > 0 {
+			t.Fatal(err, done)
 		}
 	}
 	connect(to, ours.Ends)
@@ -120,7 +120,7 @@ func TestSimulation(t *testing.T) {
 	for i, transport := range []string{RDMA, TCP} {
 		from, to := simulatedSession(t, transport, a, b)
 		l, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 5, Limit: 20 * time.Second})
-		if err != nil || len(l.Samples) != 5 {
+		if err != nil || len(l) != 5 {
 			t.Errorf("%s: latency %v %v", transport, l, err)
 		}
 		before, moved := c.bytes[i].Load(), c.moved.Load()
@@ -138,7 +138,7 @@ func TestSimulation(t *testing.T) {
 			}
 		}
 		for _, s := range []*Session{from, to} {
-			if err := s.Close(t.Context()); err != nil {
+			if _, err := s.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}

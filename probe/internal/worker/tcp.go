@@ -55,7 +55,7 @@ func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine
 	return e, opened, nil
 }
 
-func (e *tcpEngine) connect(args ConnectArgs) (c Connected) {
+func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 	own := map[string]RailArg{}
 	for _, r := range e.args.Rails {
 		own[r.Name] = r
@@ -68,14 +68,14 @@ func (e *tcpEngine) connect(args ConnectArgs) (c Connected) {
 		}
 		lanes = append(lanes, lane)
 	}
-	var failures []*failure.Failure
-	e.conn, failures = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.args.Buffer, e.key)
-	for _, f := range failures {
+	var broken []*failure.Failure
+	e.conn, broken = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.args.Buffer, e.key)
+	for _, f := range broken {
 		if f != nil {
-			c.Failures = append(c.Failures, *f)
+			failures = append(failures, *f)
 		}
 	}
-	return c
+	return failures
 }
 
 func (e *tcpEngine) latency(args LatencyArgs) ([]time.Duration, error) {
@@ -101,9 +101,9 @@ func (e *tcpEngine) intake() Intake {
 	return Intake{Bytes: bytes, Exceeded: exceeded}
 }
 
-func (e *tcpEngine) tcpInfo() []TCPInfo { return e.conn.Info() }
-func (e *tcpEngine) progress() []int64  { return e.conn.Progress() }
-func (e *tcpEngine) cancel()            { e.stop() }
+func (e *tcpEngine) tcpInfo() TCPInfo  { return e.conn.Info() }
+func (e *tcpEngine) progress() []int64 { return e.conn.Progress() }
+func (e *tcpEngine) cancel()           { e.stop() }
 
 func (e *tcpEngine) close() error {
 	e.stop()

@@ -102,7 +102,7 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 		// The worker may have opened it: if it was canceled, or the answer is invalid.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.setup+grace)
 		defer cancel()
-		_ = s.Close(late)
+		_, _ = s.Close(late)
 		return nil, Opened{}, err
 	}
 	return s, opened, nil
@@ -142,16 +142,11 @@ func (w *Worker) process(rdma bool) (*process, error) {
 	return p, nil
 }
 
-// kill kills a process that failed, and delays the next try with RDMA.
+// kill kills a process that failed, counts its end, and delays the next try with RDMA.
 func (w *Worker) kill(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.kill()
-	w.crashedLocked(p)
-}
-
-// crashedLocked counts the unexpected end of a process.
-func (w *Worker) crashedLocked(p *process) {
 	if w.proc != p {
 		return // counted before, or closed
 	}
@@ -192,7 +187,6 @@ type Session struct {
 	proc   *process
 	rdma   bool
 	setup  time.Duration // longest time to open, connect or close the rails
-	intake *Intake       // of the whole session; nil before the end, and if the worker crashed
 }
 
 // call sends one request and waits for its answer until ctx is done or limit is over. Then it cancels the request, and
@@ -252,14 +246,14 @@ func ask[R any](ctx context.Context, s *Session, stage failure.Stage, op string,
 	return result, err
 }
 
-// Connect connects rails to the peer's ends.
-func (s *Session) Connect(ctx context.Context, args ConnectArgs) (Connected, error) {
-	return ask[Connected](ctx, s, failure.StageConnect, opConnect, s.setup, args)
+// Connect connects rails to the peer's ends, and returns the failures of those that did not.
+func (s *Session) Connect(ctx context.Context, args ConnectArgs) ([]failure.Failure, error) {
+	return ask[[]failure.Failure](ctx, s, failure.StageConnect, opConnect, s.setup, args)
 }
 
-// Latency measures one rail.
-func (s *Session) Latency(ctx context.Context, args LatencyArgs) (Latencies, error) {
-	return ask[Latencies](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
+// Latency measures round trips over one rail, in this order.
+func (s *Session) Latency(ctx context.Context, args LatencyArgs) ([]time.Duration, error) {
+	return ask[[]time.Duration](ctx, s, failure.StageLatency, opLatency, args.Limit+quick, args)
 }
 
 // Burst moves bytes. progress, if not nil, gets the bytes completed so far, by rail, several times a second, and when
@@ -280,9 +274,9 @@ func (s *Session) Verify(ctx context.Context, args VerifyArgs) (Verified, error)
 	return ask[Verified](ctx, s, failure.StageVerify, opVerify, 3*quick, args)
 }
 
-// TCPInfo describes the session's connections, by rail in the order of Connect.
-func (s *Session) TCPInfo(ctx context.Context) ([]TCPInfo, error) {
-	return ask[[]TCPInfo](ctx, s, failure.StageBaseline, opTCPInfo, quick, nil)
+// TCPInfo describes the session's connections.
+func (s *Session) TCPInfo(ctx context.Context) (TCPInfo, error) {
+	return ask[TCPInfo](ctx, s, failure.StageBaseline, opTCPInfo, quick, nil)
 }
 
 // Intake returns what was received over TCP so far.
@@ -290,26 +284,18 @@ func (s *Session) Intake(ctx context.Context) (Intake, error) {
 	return ask[Intake](ctx, s, failure.StageLease, opIntake, 3*quick, nil)
 }
 
-// Total returns, after Close, what was received over TCP; known is false if the worker did not confirm the end.
-func (s *Session) Total() (in Intake, known bool) {
-	if s.intake == nil {
-		return Intake{}, false
-	}
-	return *s.intake, true
-}
-
 // Close ends the session: queue pairs are destroyed, listeners closed, memory is deregistered and freed. A worker that
-// does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel.
-func (s *Session) Close(ctx context.Context) error {
+// does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel. received
+// is what arrived over TCP in the whole session; nil: not known.
+func (s *Session) Close(ctx context.Context) (received *Intake, err error) {
 	if s.proc.ended() {
-		return nil // the kernel closed everything
+		return nil, nil // the kernel closed everything
 	}
 	in, err := ask[Intake](ctx, s, failure.StageRelease, opClose, s.setup, nil)
 	if err == nil {
-		s.intake = &in
-		return nil
+		return &in, nil
 	}
 	s.worker.kill(s.proc)
 	s.proc.wait()
-	return err
+	return nil, err
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,7 +26,7 @@ func TestSession(t *testing.T) {
 	f, a, b := twoEnds(t)
 	asker, target := connected(t, a, b)
 	l, err := asker.Latency(t.Context(), LatencyArgs{Rail: "0", N: 10, Limit: time.Second})
-	if err != nil || len(l.Samples) != 10 {
+	if err != nil || len(l) != 10 {
 		t.Errorf("latency: %v %v", l, err)
 	}
 	done, err := burst(t.Context(), asker, size)
@@ -78,7 +79,7 @@ func TestSession(t *testing.T) {
 		}
 	}
 	for _, s := range []*Session{asker, target} {
-		if err := s.Close(t.Context()); err != nil {
+		if _, err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -158,7 +159,7 @@ func TestCrash(t *testing.T) {
 		if _, err := burst(t.Context(), asker, size); reason(t, err) != failure.WorkerCrashed {
 			t.Errorf("the session afterwards: %v", err)
 		}
-		if err := asker.Close(t.Context()); err != nil {
+		if _, err := asker.Close(t.Context()); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		if _, _, err := a.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerBackoff {
@@ -166,7 +167,7 @@ func TestCrash(t *testing.T) {
 		}
 		if s, _, err := a.Open(t.Context(), tcp); err != nil {
 			t.Errorf("TCP right after: %v", err)
-		} else if err := s.Close(t.Context()); err != nil {
+		} else if _, err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		a.mu.Lock()
@@ -193,17 +194,18 @@ func TestCrash(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(Options{})
+		closed, _ := net.Pipe()
 		for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
-			w.proc = &process{gone: make(chan struct{})}
+			w.proc = &process{conn: closed, gone: make(chan struct{})}
 			close(w.proc.gone)
-			w.crashedLocked(w.proc)
+			w.kill(w.proc)
 			if got := time.Until(w.notBefore); got != want*time.Second {
 				t.Errorf("after crash %d: %v, want %v", i+1, got, want*time.Second)
 			}
 		}
 		w.crashes = 1000
-		w.proc = &process{gone: make(chan struct{})}
-		w.crashedLocked(w.proc)
+		w.proc = &process{conn: closed, gone: make(chan struct{})}
+		w.kill(w.proc)
 		if got := time.Until(w.notBefore); got != maxBackoff {
 			t.Errorf("after a thousand: %v", got)
 		}
