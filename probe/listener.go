@@ -77,43 +77,33 @@ func (c *controlListener) announce() {
 	}
 }
 
-// run accepts connections, and listens again after an error, until the listener is closed.
+// run passes on connections, and listens again after an error, until the listener is closed.
 func (c *controlListener) run() {
+	wait := firstRetry // before the next try to listen
 	for c.ctx.Err() == nil {
 		l := c.current()
 		if l == nil {
+			c.wait(wait)
+			wait = min(2*wait, lastRetry)
 			c.relisten()
 			continue
 		}
-		err := c.accept(l)
-		_ = l.Close() // no longer used
-		c.set(nil)
-		if c.ctx.Err() == nil {
-			c.service.events.Stopped(err)
-		}
-	}
-}
-
-// accept passes on connections until l fails or the listener is closed.
-func (c *controlListener) accept(l net.Listener) error {
-	for {
 		conn, err := l.Accept()
 		switch {
-		case c.ctx.Err() != nil:
-			if err == nil {
+		case err == nil:
+			select {
+			case c.service.conns <- conn:
+			case <-c.ctx.Done():
 				_ = conn.Close() // nobody answers any more
 			}
-			return c.ctx.Err()
-		case err != nil && isTemporary(err):
+		case c.ctx.Err() != nil:
+		case isTemporary(err):
 			c.wait(acceptRetry)
-			continue
-		case err != nil:
-			return err
-		}
-		select {
-		case c.service.conns <- conn:
-		case <-c.ctx.Done():
-			_ = conn.Close() // likewise
+		default:
+			wait = firstRetry
+			_ = l.Close() // no longer used
+			c.set(nil)
+			c.service.events.Stopped(err)
 		}
 	}
 }
@@ -125,16 +115,12 @@ func isTemporary(err error) bool {
 }
 
 func (c *controlListener) relisten() {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		c.wait(wait)
-		if c.ctx.Err() != nil {
-			return
-		}
-		if l, err := c.service.listen(c.address); err == nil { // the first error was reported
-			c.set(l)
-			c.announce()
-			return
-		}
+	if c.ctx.Err() != nil {
+		return
+	}
+	if l, err := c.service.listen(c.address); err == nil { // the first error was reported
+		c.set(l)
+		c.announce()
 	}
 }
 
@@ -147,13 +133,14 @@ func (c *controlListener) wait(t time.Duration) {
 
 // responderListener passes the connections of a [controlListener] to one responder while its options apply.
 type responderListener struct {
-	conns  <-chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	conns <-chan net.Conn
+	ctx   context.Context // done when it is closed
+	stop  context.CancelFunc
 }
 
 func newResponderListener(conns <-chan net.Conn) *responderListener {
-	return &responderListener{conns: conns, closed: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	return &responderListener{conns: conns, ctx: ctx, stop: stop}
 }
 
 // Accept implements [net.Listener].
@@ -161,14 +148,14 @@ func (l *responderListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
-	case <-l.closed:
+	case <-l.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements [net.Listener]. The control listener stays open.
 func (l *responderListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.stop()
 	return nil
 }
 
