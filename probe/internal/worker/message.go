@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+
+	"github.com/railscope/railscope/probe/internal/failure"
 )
 
 // maxMessage bounds one message: the longest is a list of latencies.
@@ -19,12 +21,12 @@ type request struct {
 
 // response is what the worker sends: any number of progress messages for a request, and one that ends it.
 type response struct {
-	ID       uint64          `json:"id"`
-	Progress []int64         `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
-	At       int64           `json:"at,omitempty"`       // CLOCK_MONOTONIC in ns, taken just before Progress
-	Done     bool            `json:"done,omitempty"`
-	Result   json.RawMessage `json:"result,omitempty"`
-	Failure  json.RawMessage `json:"failure,omitempty"`
+	ID       uint64           `json:"id"`
+	Progress []int64          `json:"progress,omitempty"` // bytes completed so far, by rail, in the order of the request
+	At       int64            `json:"at,omitempty"`       // CLOCK_MONOTONIC in ns, taken just before Progress
+	Done     bool             `json:"done,omitempty"`
+	Result   json.RawMessage  `json:"result,omitempty"`
+	Failure  *failure.Failure `json:"failure,omitempty"`
 }
 
 // writeMessage writes a message by one call of Write.

@@ -134,7 +134,7 @@ func (s *server) answer(req request) {
 		res.Result, err = json.Marshal(result)
 	}
 	if err != nil {
-		res.Failure, _ = json.Marshal(failure.As("", err)) // strings only: it cannot fail
+		res.Failure = failure.As("", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

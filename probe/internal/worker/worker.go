@@ -166,13 +166,9 @@ func (w *Worker) settle(p *process, stage failure.Stage, op string, res response
 		w.kill(p)
 		return failure.New(stage, failure.WorkerCrashed, "the worker process ended during %q: %s", op, p.exitReason())
 	}
-	if len(res.Failure) > 0 {
-		var f failure.Failure
-		if err := json.Unmarshal(res.Failure, &f); err != nil {
-			return failure.As(stage, err)
-		}
-		f.Stage = stage
-		return &f
+	if res.Failure != nil {
+		res.Failure.Stage = stage
+		return res.Failure
 	}
 	if err := json.Unmarshal(res.Result, result); err != nil {
 		return failure.As(stage, err)
