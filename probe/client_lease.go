@@ -20,10 +20,9 @@ import (
 // heldLease is a lease while this node holds it. The peer reports on a stream that it has ended.
 type heldLease struct {
 	grant    grant
-	ended    chan struct{} // closed when it has ended, for whatever reason
+	ctx      context.Context // done when it has ended; its cause is why, if that was before it was released
 	stop     context.CancelFunc
 	renewing sync.WaitGroup
-	reason   *failure.Failure // why it ended before it was released; set before ended is closed
 }
 
 // acquireLease asks for the lease and holds it until release, also after ctx is done, so that it ends in order.
@@ -52,46 +51,38 @@ func (c *client) acquireLease(ctx context.Context, ask leaseRequest) (*heldLease
 		}
 		return nil, failure.New(failure.StageLease, failure.Protocol, "request a lease: %v", err)
 	}
-	h := &heldLease{grant: *event.Grant, ended: make(chan struct{}), stop: stop}
+	h := &heldLease{grant: *event.Grant, ctx: stream, stop: stop}
 	c.lease = pathLease + "/" + h.grant.ID
 	h.renewing.Go(func() {
-		defer close(h.ended)
 		defer res.Body.Close()
 		event, err := res.events.next()
-		switch {
-		case stream.Err() != nil: // it was released, or the round is over
-		case err == nil && event.End != nil:
-			h.reason = event.End
-		default:
-			h.reason = failure.New(failure.StageLease, failure.PeerLost,
+		if err != nil || event.End == nil {
+			event.End = failure.New(failure.StageLease, failure.PeerLost,
 				"the peer ended the lease without a reason: %v", err)
 		}
+		cancel(event.End) // of no effect after stop
 	})
-	h.renewing.Go(func() { c.renew(stream, h) })
+	h.renewing.Go(func() { c.renew(h) })
 	return h, nil
 }
 
-func (c *client) renew(ctx context.Context, h *heldLease) {
+func (c *client) renew(h *heldLease) {
 	tick := time.NewTicker(h.grant.TTL / 3)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
-			return
-		case <-h.ended:
+		case <-h.ctx.Done():
 			return
 		case <-tick.C:
 			// After a failure the stream has the reason, or the next request.
-			_ = c.call(ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
+			_ = c.call(h.ctx, failure.StageLease, http.MethodPost, c.lease+"/renew", struct{}{}, nil, h.grant.TTL/3)
 		}
 	}
 }
 
 // release releases the lease, also when the round was canceled.
 func (c *client) release(ctx context.Context, h *heldLease, bytes int64) (err error) {
-	select {
-	case <-h.ended:
-	default:
+	if h.ctx.Err() == nil {
 		err = c.call(context.WithoutCancel(ctx), failure.StageRelease, http.MethodDelete, c.lease, released{bytes}, nil,
 			answerTime)
 	}

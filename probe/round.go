@@ -248,17 +248,8 @@ func (r *round) fallsBack(ctx context.Context, err error) bool {
 // watchLease returns a context that ends when the lease does.
 func (r *round) watchLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := make(chan struct{})
-	go func() {
-		select {
-		case <-r.lease.ended:
-			if r.lease.reason != nil {
-				cancel(r.lease.reason)
-			}
-		case <-stop:
-		}
-	}()
-	return ctx, func() { close(stop); cancel(nil) }
+	stop := context.AfterFunc(r.lease.ctx, func() { cancel(context.Cause(r.lease.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // cause returns the failure that ended ctx, or nil.
