@@ -83,7 +83,7 @@ type Node struct {
 	mu       sync.Mutex // protects all following fields
 	budget   Budget
 	nodeName string         // as reported to peers
-	rdmaCore string         // version; empty until the worker has reported it
+	rdmaCore string         // version; empty until an RDMA session was opened
 	maxMTU   map[string]int // bytes by [rail.Key], as reported by the worker
 }
 
@@ -221,7 +221,7 @@ func interfaceAddresses() (map[string][]netip.Prefix, error) {
 	return all, nil
 }
 
-// versions are those that are known. The worker is not asked: it may be busy.
+// versions are those that are known.
 func (n *Node) versions() versions {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,28 +233,12 @@ func (n *Node) versions() versions {
 	return v
 }
 
-// loadRDMACore asks the worker for the version of rdma-core, unless it is known.
-func (n *Node) loadRDMACore(ctx context.Context) {
-	n.mu.Lock()
-	known := n.rdmaCore != ""
-	n.mu.Unlock()
-	if known {
-		return
-	}
-	info, err := n.worker.Info(ctx)
-	if err != nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.rdmaCore = info.RDMACore
-}
-
-// open opens a session of the worker, and keeps what an RDMA session reports about the ports.
+// open opens a session of the worker, and keeps what an RDMA session reports about the library and the ports.
 func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
 	session, opened, err := n.worker.Open(ctx, args)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.rdmaCore = cmp.Or(opened.RDMACore, n.rdmaCore)
 	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
 		if r := args.Rails[i]; end.MaxMTU > 0 {
 			n.maxMTU[rail.Key(r.Device, r.Port)] = end.MaxMTU
