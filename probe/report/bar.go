@@ -9,7 +9,6 @@ import (
 
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
-	"github.com/railscope/railscope/probe/internal/failure"
 )
 
 // Bar shows the progress of a round on one line of a terminal. Safe for concurrent use.
@@ -71,10 +70,7 @@ func (b *Bar) line(p probe.Progress, took time.Duration) string {
 	full := int(part * barWidth)
 	line := fmt.Sprintf("%-16s [%s%s] %3.0f %%  ", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
 		part*100)
-	switch {
-	case p.Stage == failure.StageLatency:
-		return line + fmt.Sprintf("%d of %d writes", p.Done, p.Total)
-	case took > 0 && p.Done > b.from:
+	if took > 0 && p.Done > b.from {
 		return line + fmt.Sprintf("%s  %s Gb/s", mebibytes(p.Done), gigabits(float64(p.Done-b.from)/took.Seconds()))
 	}
 	return line + mebibytes(p.Done)

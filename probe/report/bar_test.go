@@ -33,10 +33,9 @@ func TestBar(t *testing.T) {
 			t.Errorf("cleared what was not there: %q", out.String())
 		}
 		drew(probe.Progress{Stage: "hello"}, "hello")
-		drew(probe.Progress{Stage: "latency", Rail: "0", Done: 1, Total: 200}, "") // too soon
+		drew(probe.Progress{Stage: "latency", Rail: "0"}, "") // too soon
 		time.Sleep(redrawEvery)
-		drew(probe.Progress{Stage: "latency", Rail: "0", Done: 50, Total: 200},
-			"latency, rail 0  [######------------------]  25 %  50 of 200 writes")
+		drew(probe.Progress{Stage: "latency", Rail: "0"}, "latency, rail 0")
 		time.Sleep(redrawEvery)
 		drew(probe.Progress{Stage: "stealing", Done: 0, Total: 64 << 20},
 			"stealing         [------------------------]   0 %  0.0 MiB")
