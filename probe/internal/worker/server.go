@@ -313,14 +313,6 @@ const progressInterval = 50 * time.Millisecond
 // burst makes a burst, and repeats one that was disturbed while there is time. Each try shifts the source by other
 // pages.
 func (s *server) burst(id uint64, args BurstArgs) (res BurstDone, err error) {
-	if len(args.Loads) == 0 || len(args.Loads) > MaxRails {
-		return res, failure.New("", failure.Other, "a burst over %d rails", len(args.Loads))
-	}
-	for i, l := range args.Loads {
-		if slices.ContainsFunc(args.Loads[:i], func(o Load) bool { return o.Rail == l.Rail }) {
-			return res, failure.New("", failure.Other, "a burst over rail %.40q twice", l.Rail)
-		}
-	}
 	earlier := make([]atomic.Int64, len(args.Loads)) // bytes of earlier tries
 	done := make(chan struct{})
 	var reporting sync.WaitGroup
