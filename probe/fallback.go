@@ -60,9 +60,8 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	lanes := r.lanes()
 	if stage == failure.StageBaseline { // of the rails that RDMA used
 		lanes = slices.DeleteFunc(lanes, func(l tcpLane) bool {
-			return slices.ContainsFunc(r.paths, func(p *path) bool {
-				return p.local.Name == l.name && p.result.Failure != nil
-			})
+			p := r.path(l.name)
+			return p != nil && p.result.Failure != nil
 		})
 	}
 	if len(lanes) == 0 {
@@ -74,12 +73,12 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	for _, p := range paths {
 		loads = append(loads, r.plan.tcpLoad(p, streams, len(paths)))
 	}
-	connected, err := r.openTCP(ctx, lanes, loads, streams)
+	broken, err := r.openTCP(ctx, lanes, loads, streams)
 	if err != nil {
 		return res, err
 	}
-	paths = slices.DeleteFunc(paths, func(p *path) bool { return !connected[p.local.Name] })
-	loads = slices.DeleteFunc(loads, func(l worker.Load) bool { return !connected[l.Rail] })
+	paths = slices.DeleteFunc(paths, func(p *path) bool { return slices.Contains(broken, p.local.Name) })
+	loads = slices.DeleteFunc(loads, func(l worker.Load) bool { return slices.Contains(broken, l.Rail) })
 	done, err := r.burst(ctx, stage, paths, r.plan.tcpBurst(loads, r.timeLeft(ctx)))
 	if err != nil {
 		return res, err
@@ -102,23 +101,31 @@ func (r *round) tcp(ctx context.Context, stage failure.Stage, streams int) (TCPR
 	return res, err
 }
 
-// tcpPaths stand in for the paths of lanes: their failures are not failures of rails by RDMA.
+// tcpPaths stand in for the paths of lanes: their failures are not failures of rails by RDMA. Of a rail that this node
+// does not have, only the name is known.
 func (r *round) tcpPaths(lanes []tcpLane) []*path {
 	paths := make([]*path, len(lanes))
 	for i, l := range lanes {
-		own := r.rail(l.name)
-		paths[i] = &path{local: own, result: &RailResult{Rail: l.name, Capacity: positive(own.capacity)}}
-		if k := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == l.name }); k >= 0 {
-			paths[i].result.Capacity = r.paths[k].result.Capacity // the lower of both ends'
+		paths[i] = &path{result: &RailResult{Rail: l.name}}
+		paths[i].local.Name = l.name
+		if p := r.path(l.name); p != nil {
+			paths[i].local, paths[i].result.Capacity = p.local, p.result.Capacity
 		}
 	}
 	return paths
 }
 
-// openTCP opens both ends, the listening one first, connects them, and returns the names of the lanes that are
-// connected.
-func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Load, streams int) (map[string]bool,
-	error) {
+// path returns the path of this node's rail of that name; nil if there is none.
+func (r *round) path(name string) *path {
+	if i := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == name }); i >= 0 {
+		return r.paths[i]
+	}
+	return nil
+}
+
+// openTCP opens both ends, the listening one first, connects them, and returns the names of lanes that did not connect.
+func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Load, streams int) (broken []string,
+	err error) {
 	r.seed, r.buffer = newSeed(), r.plan.memory(loads, streams)
 	req := openRequest{Transport: worker.TCP, Buffer: r.buffer, Depth: r.plan.Depth, QueuePairs: streams}
 	args := worker.OpenArgs{Transport: worker.TCP, Buffer: r.buffer, Seed: r.seed, Depth: req.Depth, QueuePairs: streams,
@@ -150,28 +157,14 @@ func (r *round) openTCP(ctx context.Context, lanes []tcpLane, loads []worker.Loa
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]bool{}
-	for _, l := range lanes {
-		names[l.name] = true
-	}
 	for _, f := range failures {
 		r.addFailure(&f)
-		delete(names, f.Rail)
+		broken = append(broken, f.Rail)
 	}
-	if len(names) == 0 && len(failures) > 0 {
+	if len(failures) == len(lanes) {
 		return nil, &failures[0]
 	}
-	return names, nil
-}
-
-// rail returns this node's rail of that name; of another, only the name is known.
-func (r *round) rail(name string) localRail {
-	if i := slices.IndexFunc(r.rails, func(o localRail) bool { return o.Name == name }); i >= 0 {
-		return r.rails[i]
-	}
-	var unknown localRail
-	unknown.Name = name
-	return unknown
+	return broken, nil
 }
 
 // lanes are the TCP paths to the peer: one per rail, from its address to the peer's in the same subnet, also when one

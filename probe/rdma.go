@@ -103,8 +103,8 @@ func (r *round) connect(ctx context.Context) error {
 	}
 	failures, err := r.session.current.Connect(ctx, args)
 	for _, f := range failures {
-		if i := slices.IndexFunc(r.paths, func(p *path) bool { return p.local.Name == f.Rail }); i >= 0 {
-			r.failPath(r.paths[i], failure.StageConnect, &f)
+		if p := r.path(f.Rail); p != nil {
+			r.failPath(p, failure.StageConnect, &f)
 		}
 	}
 	return err
