@@ -10,10 +10,8 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-const (
-	leaseTTL  = 10 * time.Second // how long a lease outlives the last request of its holder
-	closeTime = 15 * time.Second // for the worker to close a session, before it is killed
-)
+// leaseTTL is how long a lease outlives the last request of its holder.
+const leaseTTL = 10 * time.Second
 
 // granted is how much a lease may use.
 type granted struct {

@@ -31,15 +31,11 @@ func newSlot() *slot { return &slot{place: make(chan struct{}, 1)} }
 // acquire acquires the slot for who, or returns what its holder is doing if that lasts longer than wait.
 func (s *slot) acquire(ctx context.Context, wait time.Duration, who netip.Addr, activity string) (holder string,
 	ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	select {
 	case s.place <- struct{}{}:
 	default:
-		if wait <= 0 {
-			s.deny(who)
-			return cmp.Or(s.holder(), "busy"), false
-		}
-		ctx, cancel := context.WithTimeout(ctx, wait)
-		defer cancel()
 		select {
 		case s.place <- struct{}{}:
 		case <-ctx.Done():

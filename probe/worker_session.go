@@ -29,9 +29,7 @@ func (s *workerSession) end() error {
 	if s.current == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime+s.current.SetupTime())
-	defer cancel()
-	received, err := s.current.Close(ctx)
+	received, err := s.current.Close()
 	if received != nil {
 		s.received += received.Bytes
 	} else {

@@ -52,7 +52,7 @@ func TestIntake(t *testing.T) {
 	if err != nil || in.Bytes > size || in.Bytes < size/4 || !in.Exceeded {
 		t.Errorf("after more than was granted: %+v, %v", in, err)
 	}
-	if total, err := target.Close(t.Context()); err != nil || total == nil || total.Bytes > in.Bytes || !total.Exceeded {
+	if total, err := target.Close(); err != nil || total == nil || total.Bytes > in.Bytes || !total.Exceeded {
 		t.Errorf("in all %+v (%v), before %+v", total, err, in)
 	}
 
@@ -60,7 +60,7 @@ func TestIntake(t *testing.T) {
 	if err := unix.Kill(b.proc.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if total, _ := target.Close(t.Context()); total != nil {
+	if total, _ := target.Close(); total != nil {
 		t.Error("a worker that was killed is believed to have told")
 	}
 }
@@ -74,12 +74,12 @@ func TestOpenLeavesNothing(t *testing.T) {
 		time.AfterFunc(wait, cancel)
 		s, _, err := a.Open(ctx, openArgs(1))
 		if err == nil {
-			_, err = s.Close(t.Context())
+			_, err = s.Close()
 		} else if s != nil {
 			t.Error("a session with an error")
 		}
 		target, _ := open(t, b, openArgs(2))
-		if _, err := target.Close(t.Context()); err != nil {
+		if _, err := target.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if left := f.Left(); len(left) > 0 {
@@ -106,9 +106,8 @@ func TestCloseKills(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := asker.Close(ctx); reason(t, err) != failure.WorkerTimeout || alive(pid) {
+	asker.setup = 50 * time.Millisecond
+	if _, err := asker.Close(); reason(t, err) != failure.WorkerTimeout || alive(pid) {
 		t.Errorf("%v, alive: %v", err, alive(pid))
 	}
 	b.Close()

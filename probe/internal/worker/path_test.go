@@ -42,7 +42,7 @@ func TestConnectAtOnce(t *testing.T) {
 	if took := time.Since(start); took > rails*delay/2 {
 		t.Errorf("%d rails connected in %v, one after the other would take %v", rails, took, rails*delay)
 	}
-	if _, err := s.Close(t.Context()); err != nil {
+	if _, err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if left := f.Left(); left != nil || w.Restarts() > 0 {

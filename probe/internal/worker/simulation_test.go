@@ -135,7 +135,7 @@ func TestSimulation(t *testing.T) {
 			}
 		}
 		for _, s := range []*Session{from, to} {
-			if _, err := s.Close(t.Context()); err != nil {
+			if _, err := s.Close(); err != nil {
 				t.Error(err)
 			}
 		}

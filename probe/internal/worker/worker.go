@@ -34,8 +34,8 @@ const (
 type Worker struct {
 	opts Options
 
-	turn   chan struct{} // holds one token: one request at a time
-	lastID uint64        // of a request; protected by turn
+	turn   sync.Mutex // one request at a time
+	lastID uint64     // of a request; protected by turn
 
 	mu         sync.Mutex // protects all following fields
 	proc       *process
@@ -50,7 +50,7 @@ func New(opts Options) *Worker {
 	if opts.Log == nil {
 		opts.Log = func(string) {}
 	}
-	return &Worker{opts: opts, turn: make(chan struct{}, 1)}
+	return &Worker{opts: opts}
 }
 
 // Restarts returns how often the process ended and had to be started again.
@@ -77,9 +77,6 @@ func SetupTime(rails, queuePairs int) time.Duration {
 	return quick + time.Duration(rails)*(perRail+time.Duration(queuePairs)*perQueuePair)
 }
 
-// SetupTime is that of the session.
-func (s *Session) SetupTime() time.Duration { return s.setup }
-
 // Open opens a session. When it returns an error nothing is open: neither of this session nor of one before.
 func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, error) {
 	p, err := w.process(args.Transport == RDMA)
@@ -90,10 +87,7 @@ func (w *Worker) Open(ctx context.Context, args OpenArgs) (*Session, Opened, err
 	s.setup = SetupTime(len(args.Rails), args.QueuePairs)
 	opened, err := ask[Opened](ctx, s, failure.StageOpen, opOpen, s.setup, args)
 	if err != nil {
-		// The worker may have opened it: if it was canceled, or the answer is invalid.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.setup+grace)
-		defer cancel()
-		_, _ = s.Close(late)
+		_, _ = s.Close() // the worker may have opened it: if it was canceled, or the answer is invalid
 		return nil, Opened{}, err
 	}
 	return s, opened, nil
@@ -185,12 +179,8 @@ func (s *Session) call(ctx context.Context, stage failure.Stage, op string, limi
 		w.kill(p)
 		return failure.New(stage, failure.WorkerCrashed, "the worker process ended before %q: %s", op, p.exitReason())
 	}
-	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
-	case <-ctx.Done():
-		return failure.New(stage, failure.Canceled, "%v", context.Cause(ctx))
-	}
+	w.turn.Lock()
+	defer w.turn.Unlock()
 	body, err := json.Marshal(args)
 	if err != nil {
 		return failure.As(stage, err)
@@ -274,11 +264,11 @@ func (s *Session) Intake(ctx context.Context) (Intake, error) {
 // Close ends the session: queue pairs are destroyed, listeners closed, memory is deregistered and freed. A worker that
 // does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel. received
 // is what arrived over TCP in the whole session; nil: not known.
-func (s *Session) Close(ctx context.Context) (received *Intake, err error) {
+func (s *Session) Close() (received *Intake, err error) {
 	if s.proc.ended() {
 		return nil, nil // the kernel closed everything
 	}
-	in, err := ask[Intake](ctx, s, failure.StageRelease, opClose, s.setup, nil)
+	in, err := ask[Intake](context.Background(), s, failure.StageRelease, opClose, s.setup, nil)
 	if err == nil {
 		return &in, nil
 	}

@@ -79,7 +79,7 @@ func TestSession(t *testing.T) {
 		}
 	}
 	for _, s := range []*Session{asker, target} {
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestCrash(t *testing.T) {
 		if _, err := burst(t.Context(), asker, size); reason(t, err) != failure.WorkerCrashed {
 			t.Errorf("the session afterwards: %v", err)
 		}
-		if _, err := asker.Close(t.Context()); err != nil {
+		if _, err := asker.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		if _, _, err := a.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerBackoff {
@@ -167,7 +167,7 @@ func TestCrash(t *testing.T) {
 		}
 		if s, _, err := a.Open(t.Context(), tcp); err != nil {
 			t.Errorf("TCP right after: %v", err)
-		} else if _, err := s.Close(t.Context()); err != nil {
+		} else if _, err := s.Close(); err != nil {
 			t.Error(err)
 		}
 		a.mu.Lock()
