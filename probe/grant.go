@@ -106,32 +106,32 @@ func (r *Responder) startLease(ctx context.Context, ask leaseRequest, from netip
 			wait.Round(time.Second))
 	}
 	rails, _ := r.node.rails() // without those that cannot be read
-	use := granted{rate: railRate(rails), time: seconds(ask.RailSeconds)}
-	use.bytes = int64(math.Ceil(ask.RailSeconds*use.rate - 1e-3)) // less than a byte is lost in the message
-	r.node.fitBudget(use.rate)
-	if use.free = len(rails) == 0; use.free {
-		use.time = 0
-	} else if limit := r.node.answerBudget.maxLease(); use.time > limit {
-		return nil, tooMuch(use.time, limit)
-	} else if wait, ok := r.node.answerBudget.reserve(use.time); !ok {
-		return nil, budgetFailure("the peer's", use.time, wait)
+	rate, reserved := railRate(rails), seconds(ask.RailSeconds)
+	r.node.fitBudget(rate)
+	if len(rails) == 0 { // nothing is charged
+		reserved = 0
+	} else if limit := r.node.answerBudget.maxLease(); reserved > limit {
+		return nil, tooMuch(reserved, limit)
+	} else if wait, ok := r.node.answerBudget.reserve(reserved); !ok {
+		return nil, budgetFailure("the peer's", reserved, wait)
 	}
 	if f := r.node.busy(ctx, rails, r.opts.BusyAbove); f != nil {
-		r.node.answerBudget.settle(use.time, 0)
+		r.node.answerBudget.settle(reserved, 0)
 		return nil, onPeer(f)
 	}
-	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove, granted: use.bytes,
+	g := guard{node: r.node, rails: rails, above: r.opts.BusyAbove,
+		granted:   int64(math.Ceil(ask.RailSeconds*rate - 1e-3)), // less than a byte is lost in the message
 		uncounted: r.node.recent.uncounted(counterDelay), start: r.node.traffic(rails)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
-		r.node.answerBudget.settle(use.time, 0)
+		r.node.answerBudget.settle(reserved, 0)
 		return nil, deny(failure.Draining, "the peer is shutting down")
 	}
-	l := newLease(ctx, r.node, use, r.ttl, r.maxLifetime)
+	l := newLease(ctx, &g, rate, reserved, r.ttl, r.maxLifetime)
 	r.current = l
 	r.node.slot.start(from)
-	r.leases.Go(func() { r.runLease(l, &g) })
+	r.leases.Go(func() { r.runLease(l) })
 	return l, nil
 }
 
@@ -152,11 +152,10 @@ func tooMuch(need, limit time.Duration) *failure.Failure {
 }
 
 // runLease watches a lease until it has ended and nothing of it is left. Only then can others have one.
-func (r *Responder) runLease(l *lease, g *guard) {
-	usage := newLeaseUsage(l, g)
+func (r *Responder) runLease(l *lease) {
 	var watching sync.WaitGroup
-	watching.Go(func() { usage.watchTCP(l.ctx) })
-	if f := g.watch(l.ctx); f != nil {
+	watching.Go(l.watchTCP)
+	if f := l.guard.watch(l.ctx); f != nil {
 		if f.Reason == failure.Busy {
 			r.mu.Lock()
 			r.quietUntil = time.Now().Add(busyCooldown)
@@ -167,8 +166,8 @@ func (r *Responder) runLease(l *lease, g *guard) {
 	l.close()
 	watching.Wait()
 	r.node.recent.add(l.written())
-	if !l.free {
-		r.node.answerBudget.settle(l.time, railTime(usage.cost(), l.rate))
+	if len(l.guard.rails) > 0 {
+		r.node.answerBudget.settle(l.time, railTime(l.cost(), l.rate))
 	}
 	r.mu.Lock()
 	r.current = nil
@@ -192,7 +191,7 @@ func onPeer(err error) *failure.Failure {
 func (r *Responder) release(ctx context.Context, l *lease, args *released) (any, error) {
 	used := args.Bytes
 	if used < 0 {
-		used = l.bytes
+		used = l.guard.granted
 	}
 	l.reported.Store(used)
 	l.end(nil)

@@ -18,9 +18,9 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 		QueuePairs: req.QueuePairs, PKey: req.PKey, Key: l.key[:]}
 	rails, _ := r.node.rails() // without those that cannot be read
 	if req.Transport == worker.TCP {
-		if args.Grant = l.bytes - l.session.received; args.Grant <= 0 {
+		if args.Grant = l.guard.granted - l.session.received; args.Grant <= 0 {
 			return nil, onPeer(failure.New(failure.StageOpen, failure.Budget,
-				"all %s that were granted have arrived over TCP", mib(l.bytes)))
+				"all %s that were granted have arrived over TCP", mib(l.guard.granted)))
 		}
 	}
 	reply := openReply{Ends: make([]worker.End, len(req.Rails))}
@@ -41,7 +41,7 @@ func (r *Responder) open(ctx context.Context, l *lease, req *openRequest) (any, 
 		return reply, nil
 	}
 	if req.Transport == worker.RDMA {
-		l.rdma.begin(r.node, rails)
+		l.overRDMA.start, l.overRDMA.used = r.node.traffic(l.guard.rails), true
 	}
 	opened, err := l.session.begin(ctx, args)
 	if err != nil {

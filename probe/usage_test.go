@@ -167,16 +167,16 @@ func TestLeaseHungUp(t *testing.T) {
 // TestLeaseIdleUncounted: a lease whose counters cannot be read does not end as idle.
 func TestLeaseIdleUncounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lease{}
 		for counted, want := range map[bool]bool{true: true, false: false} {
 			g := guard{rails: []localRail{{}}, start: map[string]rail.Traffic{"": {}}, granted: 1}
 			now := map[string]rail.Traffic{}
 			if counted {
 				now[""] = rail.Traffic{}
 			}
-			i := newLeaseUsage(l, &g)
+			l := newLease(t.Context(), &g, 0, 0, time.Hour, time.Hour)
+			defer l.end(nil)
 			time.Sleep(idleLease)
-			if f := i.check(now); (f != nil) != want {
+			if f := l.check(now); (f != nil) != want {
 				t.Errorf("counted: %v, %v", counted, f)
 			}
 		}
