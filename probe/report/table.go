@@ -123,11 +123,7 @@ func totals(r probe.Result) [][]cell {
 	addFigure("striped", r.Stealing, gigabits, "Gb/s, each rail as much as it can", nil)
 	addFigure("in equal parts", r.Static, gigabits, "Gb/s, rails × the slowest", nil)
 	if best := bestTCP(r); best != nil {
-		streams := "streams"
-		if best.Streams == 1 {
-			streams = "stream"
-		}
-		add("TCP", gigabits(best.BytesPerSecond), fmt.Sprintf("Gb/s, %d %s per rail", best.Streams, streams), false)
+		add("TCP", gigabits(best.BytesPerSecond), "Gb/s, "+terminal.Count(best.Streams, "stream")+" per rail", false)
 	}
 	addFigure("speed-up", r.Speedup, ratio, "RDMA ÷ TCP", func(v float64) bool { return v < slowerBelow })
 	if len(r.Rails) > 1 {

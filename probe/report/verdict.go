@@ -57,16 +57,12 @@ func verdict(r probe.Result) (text, colour string, found []finding.Finding) {
 
 // throughput is how much so many of all rails carried together.
 func throughput(used, all int, bytesPerSecond float64) string {
-	rails, verb := "rails", "carry"
+	verb, who := "carry", terminal.Count(all, "rail")
 	if used == 1 {
 		verb = "carries"
 	}
-	if all == 1 {
-		rails = "rail"
-	}
-	who := fmt.Sprintf("%d %s", used, rails)
 	if used < all {
-		who = fmt.Sprintf("%d of %d rails", used, all)
+		who = fmt.Sprintf("%d of %s", used, who)
 	}
 	return fmt.Sprintf(": %s %s %s Gb/s", who, verb, gigabits(bytesPerSecond))
 }
