@@ -13,15 +13,7 @@ import (
 // credentials are the configured ways to prove who this node is and to check peers, and the files that they name.
 type credentials struct {
 	Security
-	files *secretFiles
-}
-
-// tokens returns the shared secrets, none without a token file.
-func (c credentials) tokens() (tokens, error) {
-	if c.TokenFile == "" {
-		return nil, nil
-	}
-	return c.files.tokens(c.TokenFile)
+	*secretFiles
 }
 
 func (s Security) tls() bool { return s.CertFile != "" || s.ClientCAFile != "" }
@@ -33,22 +25,15 @@ func (c credentials) check() error {
 			"which lets anyone use the rails)")
 	}
 	if c.tls() {
-		if _, err := c.files.certificate(c.CertFile, c.KeyFile); err != nil {
+		if _, err := c.certificate(c.CertFile, c.KeyFile); err != nil {
 			return err
 		}
-		if _, err := c.pool(); err != nil {
+		if _, err := c.pool(c.ClientCAFile); err != nil {
 			return err
 		}
 	}
-	_, err := c.tokens()
+	_, err := c.tokens(c.TokenFile)
 	return err
-}
-
-func (c credentials) pool() (*x509.CertPool, error) {
-	if c.ClientCAFile == "" {
-		return nil, nil
-	}
-	return c.files.pool(c.ClientCAFile)
 }
 
 // serverTLS is the responder's side; nil without TLS. Files are read for each connection.
@@ -58,11 +43,11 @@ func (c credentials) serverTLS() *tls.Config {
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			cert, err := c.files.certificate(c.CertFile, c.KeyFile)
+			cert, err := c.certificate(c.CertFile, c.KeyFile)
 			if err != nil {
 				return nil, err
 			}
-			pool, err := c.pool()
+			pool, err := c.pool(c.ClientCAFile)
 			if err != nil {
 				return nil, err
 			}
@@ -83,13 +68,13 @@ func (c credentials) clientTLS() (*tls.Config, error) {
 	if !c.tls() {
 		return nil, nil
 	}
-	pool, err := c.pool()
+	pool, err := c.pool(c.ClientCAFile)
 	if err != nil {
 		return nil, err
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: c.Name}
 	if c.CertFile != "" {
-		cert, err := c.files.certificate(c.CertFile, c.KeyFile)
+		cert, err := c.certificate(c.CertFile, c.KeyFile)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +86,7 @@ func (c credentials) clientTLS() (*tls.Config, error) {
 // checkCertificate refuses a request on a connection whose certificate is not valid by the current files and
 // configuration, whatever they were when the connection was made.
 func (c credentials) checkCertificate(state *tls.ConnectionState) error {
-	pool, err := c.pool()
+	pool, err := c.pool(c.ClientCAFile)
 	if err != nil {
 		return errors.New("the peer cannot use its own client_ca_file")
 	}

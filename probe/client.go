@@ -48,7 +48,7 @@ type client struct {
 
 // newClient makes the client for one round with a peer, with the tokens and certificates of this moment.
 func newClient(peer string, creds credentials) (*client, error) {
-	tokens, err := creds.tokens()
+	tokens, err := creds.tokens(creds.TokenFile)
 	if err != nil {
 		return nil, failure.New(failure.StageHello, failure.Unauthorized, "token_file: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
@@ -42,19 +43,17 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, er
 	}
 	dialled, _ := netip.ParseAddrPort(raw.RemoteAddr().String())
 	c.remote.Store(new(dialled.Addr().Unmap()))
-	once := make(chan net.Conn, 1)
-	once <- raw
+	var unused atomic.Pointer[net.Conn]
+	unused.Store(&raw)
 	k := &clientConn{base: c.base, http: &http.Client{
 		// No railscope redirects.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				select {
-				case conn := <-once:
-					return conn, nil
-				default:
-					return nil, errConnectionGone
+				if conn := unused.Swap(nil); conn != nil {
+					return *conn, nil
 				}
+				return nil, errConnectionGone
 			},
 			TLSClientConfig:        c.tls,
 			TLSHandshakeTimeout:    dialTime,
@@ -65,10 +64,8 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, er
 		}}}
 	if err := c.challenge(ctx, stage, k, plainAddress(dialled)); err != nil {
 		k.http.CloseIdleConnections()
-		select {
-		case conn := <-once: // not used
-			_ = conn.Close()
-		default:
+		if conn := unused.Swap(nil); conn != nil {
+			_ = (*conn).Close()
 		}
 		return nil, err
 	}

@@ -68,8 +68,8 @@ func (c *challengeReply) check() error {
 // targetConn is what the target knows of one connection. Everything that it keeps of strangers is here: the limit of
 // connections bounds it.
 type targetConn struct {
-	limited *connlimit.Conn // nil: there is no limit
-	local   netip.AddrPort  // at which the asker reached this node
+	limited *connlimit.Conn
+	local   netip.AddrPort // at which the asker reached this node
 
 	mu      sync.Mutex // protects all following fields
 	pending *binding   // after a challenge, until it is answered
@@ -87,13 +87,6 @@ func withTargetConn(ctx context.Context, c net.Conn) context.Context {
 
 func targetConnOf(req *http.Request) *targetConn {
 	return req.Context().Value(targetConnKey{}).(*targetConn)
-}
-
-// prove lifts the limits of strangers from the connection of an authenticated request.
-func (c *targetConn) prove() {
-	if c.limited != nil {
-		c.limited.Prove()
-	}
 }
 
 // reject answers a request of a stranger, and closes its connection, of which there are few.
@@ -164,7 +157,7 @@ func (r *Responder) authenticate(w http.ResponseWriter, req *http.Request, next 
 	}
 	conn := targetConnOf(req)
 	if r.creds.TokenFile == "" {
-		conn.prove()
+		conn.limited.Prove()
 		if r.readBody(w, req, "") {
 			next.ServeHTTP(w, req)
 		}
@@ -175,7 +168,7 @@ func (r *Responder) authenticate(w http.ResponseWriter, req *http.Request, next 
 		reject("the request does not prove a token: both ends need the same token_file")
 		return
 	}
-	list, err := r.creds.tokens()
+	list, err := r.creds.tokens(r.creds.TokenFile)
 	if err != nil { // whose path is not for those who have not proved the token
 		reject("the peer cannot use its own token_file")
 		return
@@ -185,7 +178,7 @@ func (r *Responder) authenticate(w http.ResponseWriter, req *http.Request, next 
 		reject("the token is not this node's: both ends need the same token_file")
 		return
 	}
-	conn.prove()
+	conn.limited.Prove()
 	out := &signedWriter{ResponseWriter: w, session: s, method: req.Method, path: req.RequestURI, count: p.count}
 	if r.readBody(out, req, p.digest) {
 		next.ServeHTTP(out, req)

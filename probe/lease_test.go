@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/railscope/railscope/internal/connlimit"
 	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
@@ -222,7 +224,9 @@ func TestLeaseEnds(t *testing.T) {
 // requestAlone is a request on a connection without limits.
 func requestAlone(method, path string, body io.Reader) *http.Request {
 	req := httptest.NewRequest(method, path, body)
-	return req.WithContext(context.WithValue(req.Context(), targetConnKey{}, &targetConn{}))
+	c, _ := net.Pipe()
+	limited := connlimit.Of(connlimit.New(connlimit.Options{Connections: 2}).Admit(c))
+	return req.WithContext(context.WithValue(req.Context(), targetConnKey{}, &targetConn{limited: limited}))
 }
 
 // leaseAlone grants a lease without a network, so that a synctest bubble has its time, and returns how to renew it and

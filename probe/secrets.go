@@ -141,7 +141,11 @@ func errHangs(path string) error {
 	return fmt.Errorf("%s: read hangs: is its file system available?", path)
 }
 
+// tokens returns the shared secrets, none without a file.
 func (s *secretFiles) tokens(path string) (tokens, error) {
+	if path == "" {
+		return nil, nil
+	}
 	return loadSecret(s, "token", []string{path}, func(data [][]byte) (tokens, error) {
 		list, err := secret.Tokens(data[0])
 		if err != nil {
@@ -175,7 +179,11 @@ func (s *secretFiles) certificate(cert, key string) (*tls.Certificate, error) {
 	})
 }
 
+// pool returns the authorities of certificates, nil without a file.
 func (s *secretFiles) pool(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
 	return loadSecret(s, "authorities", []string{path}, func(data [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(data[0]) {
