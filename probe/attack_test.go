@@ -708,7 +708,7 @@ func TestConnectionGone(t *testing.T) {
 		}
 	}
 	for range maxAttempts {
-		k := &clientConn{base: c.base, http: &http.Client{Transport: &http.Transport{
+		k := &clientConn{client: c, http: &http.Client{Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errConnectionGone }}}}
 		c.idle = append(c.idle, k)
 	}

@@ -120,7 +120,7 @@ func (c *client) roundTrip(ctx context.Context, req request) (*response, error) 
 		k, err := c.getConn(ctx, req.stage)
 		var res *response
 		if err == nil {
-			res, err = k.exchange(ctx, c, req)
+			res, err = k.exchange(ctx, req)
 		}
 		if err == nil && res.events == nil && !res.Close {
 			c.mu.Lock()

@@ -20,7 +20,7 @@ import (
 
 // clientConn is one connection to a peer. It carries one request at a time, each with a proof if there is a token.
 type clientConn struct {
-	base    string // http://host:port
+	client  *client
 	http    *http.Client
 	session *session // nil without a token
 }
@@ -45,7 +45,7 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, er
 	c.remote.Store(new(dialled.Addr().Unmap()))
 	var unused atomic.Pointer[net.Conn]
 	unused.Store(&raw)
-	k := &clientConn{base: c.base, http: &http.Client{
+	k := &clientConn{client: c, http: &http.Client{
 		// No railscope redirects.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -62,7 +62,7 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, er
 			MaxResponseHeaderBytes: 16 << 10,
 			DisableCompression:     true,
 		}}}
-	if err := c.challenge(ctx, stage, k, plainAddress(dialled)); err != nil {
+	if err := k.challenge(ctx, stage, plainAddress(dialled)); err != nil {
 		k.http.CloseIdleConnections()
 		if conn := unused.Swap(nil); conn != nil {
 			_ = (*conn).Close()
@@ -74,21 +74,19 @@ func (c *client) dial(ctx context.Context, stage failure.Stage) (*clientConn, er
 
 // challenge exchanges nonces and then proofs. Before the peer has proved itself, it receives a nonce, the dialled
 // address and an HMAC.
-func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientConn, dialled netip.AddrPort) error {
+func (k *clientConn) challenge(ctx context.Context, stage failure.Stage, dialled netip.AddrPort) error {
 	ask := challengeRequest{Version: protocolVersion, Nonce: newNonce(), Address: dialled.String()}
 	body, _ := json.Marshal(ask) // cannot fail: no field of it can
 	req := request{stage: stage, method: http.MethodPost, path: pathHello, body: body}
-	res, err := k.send(ctx, req)
-	if err != nil {
-		return c.connFailure(ctx, stage, err)
-	}
-	text, err := readUpTo(res, maxChallenge)
+	res, text, cut, err := k.ask(ctx, req, maxChallenge)
 	switch {
-	case err != nil && !errors.Is(err, errTooLong):
-		return c.connFailure(ctx, stage, err)
-	case res.StatusCode != http.StatusOK:
-		return c.challengeFailure(ctx, stage, k, res, text)
+	case errors.Is(err, errConnectionGone):
+		return k.client.connFailure(ctx, stage, err)
 	case err != nil:
+		return err
+	case res.StatusCode != http.StatusOK:
+		return k.challengeFailure(ctx, stage, res, text)
+	case cut:
 		return req.tooLong(maxChallenge)
 	}
 	var peer challengeReply
@@ -101,13 +99,13 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 	switch {
 	case peer.Version != protocolVersion:
 		return versionFailure(stage, peer.Version, "")
-	case peer.Proof == proofToken && len(c.tokens) == 0:
+	case peer.Proof == proofToken && len(k.client.tokens) == 0:
 		return req.fail(failure.Unauthorized,
 			"the peer requires a token and this node has none: both ends need the same token_file")
-	case peer.Proof != proofToken && len(c.tokens) > 0:
+	case peer.Proof != proofToken && len(k.client.tokens) > 0:
 		return req.fail(failure.Unauthorized,
 			"this node has a token and the peer has none to prove itself with: give both ends a token_file, or neither")
-	case len(c.tokens) == 0:
+	case len(k.client.tokens) == 0:
 		return nil
 	}
 	b := binding{asker: ask.Nonce, target: peer.Nonce, address: dialled}
@@ -116,7 +114,7 @@ func (c *client) challenge(ctx context.Context, stage failure.Stage, k *clientCo
 			return req.fail(failure.TLS, "%v", err)
 		}
 	}
-	return c.proveToken(ctx, stage, k, b)
+	return k.proveToken(ctx, stage, b)
 }
 
 func (r request) tooLong(limit int) error {
@@ -124,9 +122,9 @@ func (r request) tooLong(limit int) error {
 }
 
 // proveToken sends a proof for each token that this node has, and uses the one with which the peer answers.
-func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientConn, b binding) error {
-	sessions := make([]*session, len(c.tokens))
-	for i, token := range c.tokens {
+func (k *clientConn) proveToken(ctx context.Context, stage failure.Stage, b binding) error {
+	sessions := make([]*session, len(k.client.tokens))
+	for i, token := range k.client.tokens {
 		s, err := b.session(token)
 		if err != nil {
 			return failure.As(stage, err)
@@ -134,19 +132,13 @@ func (c *client) proveToken(ctx context.Context, stage failure.Stage, k *clientC
 		s.count = 1
 		sessions[i] = s
 	}
-	res, err := k.send(ctx, request{method: http.MethodPost, path: pathProve, body: []byte("{}")}, sessions...)
-	if errors.Is(err, errConnectionGone) {
+	req := request{stage: stage, method: http.MethodPost, path: pathProve, body: []byte("{}")}
+	res, text, cut, err := k.ask(ctx, req, maxChallenge, sessions...)
+	if err != nil {
 		return err
 	}
-	if err != nil {
-		return c.connFailure(ctx, stage, err)
-	}
-	text, err := readUpTo(res, maxChallenge)
-	if err != nil && !errors.Is(err, errTooLong) {
-		return c.connFailure(ctx, stage, err)
-	}
 	for _, s := range sessions {
-		if err == nil && res.StatusCode == http.StatusOK && s.proves(res, digest(text)) {
+		if !cut && res.StatusCode == http.StatusOK && s.proves(res, digest(text)) {
 			k.session = s
 			return nil
 		}
@@ -168,9 +160,7 @@ func unprovenFailure(stage failure.Stage, res *http.Response, text []byte) error
 
 // challengeFailure makes a failure of a refused challenge. Anyone can send one: of its reasons only those count that a
 // railscope gives before anything is proved, and of these only an earlier protocol skips the peer.
-func (c *client) challengeFailure(
-	ctx context.Context, stage failure.Stage, k *clientConn, res *http.Response, text []byte,
-) error {
+func (k *clientConn) challengeFailure(ctx context.Context, stage failure.Stage, res *http.Response, text []byte) error {
 	var f failure.Failure
 	isFailure := json.Unmarshal(text, &f) == nil && f.Reason != ""
 	header := res.Header.Get(headerProtocol)
@@ -182,7 +172,7 @@ func (c *client) challengeFailure(
 	case !current && res.StatusCode == http.StatusUnauthorized && isFailure && f.Reason == failure.Unauthorized:
 		return versionFailure(stage, 1, "")
 	case !current && res.StatusCode == http.StatusNotFound && !isFailure:
-		old, err := c.helloV1(ctx, k)
+		old, err := k.helloV1(ctx)
 		switch {
 		case err == nil:
 			return versionFailure(stage, 1, old.Versions.Railscope)
@@ -197,12 +187,8 @@ func (c *client) challengeFailure(
 }
 
 // helloV1 asks as protocol 1 did, without a token.
-func (c *client) helloV1(ctx context.Context, k *clientConn) (h hello, err error) {
-	res, err := k.send(ctx, request{method: http.MethodGet, path: pathHelloV1})
-	if err != nil {
-		return h, err
-	}
-	text, err := readUpTo(res, maxBody)
+func (k *clientConn) helloV1(ctx context.Context) (h hello, err error) {
+	res, text, _, err := k.ask(ctx, request{method: http.MethodGet, path: pathHelloV1}, maxBody)
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = errors.New(res.Status)
 	}
@@ -228,11 +214,18 @@ func versionFailure(stage failure.Stage, version int, railscope string) error {
 		version, railscope, protocolVersion, where)
 }
 
-// send sends a request. With sessions, it carries a proof for each of them.
-func (k *clientConn) send(ctx context.Context, r request, sessions ...*session) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, k.base+r.path, bytes.NewReader(r.body))
+// ask sends a request, with a proof for each session, and reads its answer up to a limit; cut: it is longer. An answer
+// that streams is left to the caller. The error is [errConnectionGone] or a failure.
+func (k *clientConn) ask(ctx context.Context, r request, limit int, sessions ...*session) (res *http.Response,
+	text []byte, cut bool, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, errConnectionGone) {
+			err = k.client.connFailure(ctx, r.stage, err)
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, r.method, k.client.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
-		return nil, err
+		return nil, nil, false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if len(sessions) > 0 {
@@ -242,36 +235,33 @@ func (k *clientConn) send(ctx context.Context, r request, sessions ...*session) 
 		}
 		req.Header.Set(headerProof, p.String())
 	}
-	return k.http.Do(req)
+	if res, err = k.http.Do(req); err != nil || r.streams && res.StatusCode == http.StatusOK {
+		return res, nil, false, err
+	}
+	defer res.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	return res, text[:min(len(text), limit)], len(text) > limit, err
 }
 
 // exchange sends a request and returns its answer, whatever its status.
-func (k *clientConn) exchange(ctx context.Context, c *client, req request) (*response, error) {
+func (k *clientConn) exchange(ctx context.Context, req request) (*response, error) {
 	var sessions []*session
 	if k.session != nil {
 		k.session.count++
 		sessions = []*session{k.session}
 	}
-	res, err := k.send(ctx, req, sessions...)
-	if errors.Is(err, errConnectionGone) {
+	res, text, cut, err := k.ask(ctx, req, maxBody, sessions...)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if err != nil {
-		return nil, c.connFailure(ctx, req.stage, err)
-	}
-	if req.streams && res.StatusCode == http.StatusOK {
+	case req.streams && res.StatusCode == http.StatusOK:
 		if k.session != nil && !k.session.proves(res, digestOfStream) {
 			res.Body.Close()
 			return nil, unprovenFailure(req.stage, res, nil)
 		}
 		return &response{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
-	}
-	text, err := readUpTo(res, maxBody)
-	switch {
-	case errors.Is(err, errTooLong):
+	case cut:
 		return nil, req.tooLong(maxBody)
-	case err != nil:
-		return nil, c.connFailure(ctx, req.stage, err)
 	case k.session != nil && !k.session.proves(res, digest(text)):
 		err := unprovenFailure(req.stage, res, text)
 		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed
@@ -290,16 +280,4 @@ func (s *session) proves(res *http.Response, digest string) bool {
 	}
 	return hmac.Equal(p.macs[0],
 		s.ofAnswer(res.Request.Method, res.Request.URL.RequestURI(), s.count, res.StatusCode, digest))
-}
-
-var errTooLong = errors.New("too long")
-
-// readUpTo reads a body and closes it. Of one that is too long it returns the beginning.
-func readUpTo(res *http.Response, limit int) ([]byte, error) {
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
-	if err == nil && len(text) > limit {
-		return text[:limit], errTooLong
-	}
-	return text, err
 }
