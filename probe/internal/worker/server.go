@@ -231,35 +231,29 @@ func (s *server) allocate(args OpenArgs) (err error) {
 	s.seed, s.pass, s.streams, s.memory = nil, 0, args.QueuePairs, map[string][]byte{}
 	buffer := func(node, size int) []byte {
 		var b *verbs.Buffer
-		onNode(nodesDir, node, func() { b, err = verbs.NewBuffer(size) })
+		if err == nil {
+			onNode(nodesDir, node, func() { b, err = verbs.NewBuffer(size) })
+		}
 		if err != nil {
 			return nil
 		}
 		s.buffers = append(s.buffers, b)
 		return b.Bytes()
 	}
-	rails := map[int][]string{} // by node
-	for _, r := range args.Rails {
-		rails[r.NUMANode] = append(rails[r.NUMANode], r.Name)
-	}
 	if args.Target {
 		s.sources = append(s.sources, buffer(-1, transfer.SourceLen))
 	}
-	for node, names := range rails {
-		if err != nil {
-			break
-		}
-		if !args.Target {
-			s.sources = append(s.sources, buffer(node, transfer.SourceLen))
-			for _, name := range names {
-				s.memory[name] = s.sources[len(s.sources)-1]
-			}
+	sources := map[int][]byte{} // an asker's, by node
+	for _, r := range args.Rails {
+		switch {
+		case args.Target:
+			s.memory[r.Name] = buffer(r.NUMANode, int(args.Buffer))
 			continue
+		case sources[r.NUMANode] == nil:
+			sources[r.NUMANode] = buffer(r.NUMANode, transfer.SourceLen)
+			s.sources = append(s.sources, sources[r.NUMANode])
 		}
-		part := buffer(node, int(args.Buffer)*len(names))
-		for i := 0; i < len(names) && err == nil; i++ {
-			s.memory[names[i]] = part[int64(i)*args.Buffer:][:args.Buffer]
-		}
+		s.memory[r.Name] = sources[r.NUMANode]
 	}
 	if err != nil {
 		return errors.Join(err, s.release())
