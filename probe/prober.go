@@ -240,11 +240,6 @@ func (p *Prober) cycle() time.Duration {
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
 func Bench(ctx context.Context, node *Node, opts Options, peer string, progress func(Progress)) Result {
 	node.setBudget(opts.Budget)
-	var mu sync.Mutex
-	r := round{node: node, plan: plan{Options: opts, full: true}, peer: peer, progress: func(p Progress) {
-		mu.Lock()
-		defer mu.Unlock()
-		progress(p)
-	}}
+	r := round{node: node, plan: plan{Options: opts, full: true}, peer: peer, progress: progress}
 	return r.run(ctx)
 }

@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/railscope/railscope/internal/terminal"
 	"github.com/railscope/railscope/probe"
 )
 
-// Bar shows the progress of a round on one line of a terminal. Safe for concurrent use.
+// Bar shows the progress of a round on one line of a terminal. Not safe for concurrent use.
 type Bar struct {
-	mu    sync.Mutex // protects all following fields
 	w     io.Writer
 	stage probe.Progress // what the last update was about
 	since time.Time      // when that stage began
@@ -32,8 +30,6 @@ func NewBar(w io.Writer) *Bar { return &Bar{w: w} }
 
 // Update redraws the line, at most ten times a second.
 func (b *Bar) Update(p probe.Progress) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	now := time.Now()
 	if b.since.IsZero() || p.Stage != b.stage.Stage || p.Rail != b.stage.Rail || p.Done < b.stage.Done {
 		b.since, b.from = now, p.Done
@@ -48,8 +44,6 @@ func (b *Bar) Update(p probe.Progress) {
 
 // Clear removes the line.
 func (b *Bar) Clear() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if !b.drawn.IsZero() {
 		fmt.Fprint(b.w, eraseLine)
 	}

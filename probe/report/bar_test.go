@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,19 +53,4 @@ func TestBar(t *testing.T) {
 			t.Errorf("Clear wrote %q", out.String())
 		}
 	})
-}
-
-// TestBarConcurrent is for the race detector.
-func TestBarConcurrent(t *testing.T) {
-	b := NewBar(new(bytes.Buffer))
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for i := range int64(100) {
-				b.Update(probe.Progress{Stage: "solo", Done: i, Total: 100})
-				b.Clear()
-			}
-		})
-	}
-	wg.Wait()
 }
