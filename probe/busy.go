@@ -12,12 +12,6 @@ import (
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// traffic is one reading of a rail's counters, or why it failed.
-type traffic struct {
-	rail.Traffic
-	err error
-}
-
 // traffic reads the byte counters of rails, by name. A rail that cannot be read is not in the map.
 func (n *Node) traffic(rails []localRail) map[string]rail.Traffic {
 	if len(rails) == 0 {
@@ -30,12 +24,15 @@ func (n *Node) traffic(rails []localRail) map[string]rail.Traffic {
 		names = append(names, r.Name)
 	}
 	out := map[string]rail.Traffic{}
-	for _, res := range n.trafficLanes.Run(deviceBudget, names, func(name string) traffic {
+	for _, res := range n.trafficLanes.Run(deviceBudget, names, func(name string) *rail.Traffic {
 		t, err := ports[name].Traffic()
-		return traffic{t, err}
+		if err != nil {
+			return nil
+		}
+		return &t
 	}) {
-		if res.Err == nil && res.Value.err == nil {
-			out[res.Key] = res.Value.Traffic
+		if res.Value != nil { // it was read in time
+			out[res.Key] = *res.Value
 		}
 	}
 	return out

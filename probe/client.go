@@ -152,13 +152,12 @@ func (c *client) getConn(ctx context.Context, stage failure.Stage) (*clientConn,
 	}
 	c.mu.Unlock()
 	k, err := c.dial(ctx, stage)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.mu.Lock()
+		c.conns = append(c.conns, k)
+		c.mu.Unlock()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conns = append(c.conns, k)
-	return k, nil
+	return k, err
 }
 
 // responseFailure makes a failure of an answer that is not OK. A railscope answers with a failure.

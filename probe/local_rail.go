@@ -95,9 +95,9 @@ func (n *Node) portsLocked(list []rail.Rail) map[string]*railPorts {
 			p.status.Close()
 			return localRail{}
 		})
-		freed := n.trafficLanes.Run(deviceBudget, []string{r.Name}, func(string) traffic {
+		freed := n.trafficLanes.Run(deviceBudget, []string{r.Name}, func(string) *rail.Traffic {
 			p.traffic.Close()
-			return traffic{}
+			return nil
 		})
 		if closed[0].State == lane.Done && freed[0].State == lane.Done {
 			delete(n.ports, r)

@@ -64,7 +64,7 @@ type Node struct {
 	askBudget    *budget // of rounds
 	answerBudget *budget // of leases
 	statusLanes  lane.Group[localRail]
-	trafficLanes lane.Group[traffic]
+	trafficLanes lane.Group[*rail.Traffic]
 	recent       recentTransfers
 	meanTraffic  MeanTraffic // nil: see UseTraffic
 	facts        *facts
@@ -233,24 +233,52 @@ func (n *Node) versions() versions {
 	return v
 }
 
-// open opens a session of the worker, and keeps what an RDMA session reports about the library and the ports.
-func (n *Node) open(ctx context.Context, args worker.OpenArgs) (*worker.Session, worker.Opened, error) {
-	session, opened, err := n.worker.Open(ctx, args)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.rdmaCore = cmp.Or(opened.RDMACore, n.rdmaCore)
-	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
-		if r := args.Rails[i]; end.MaxMTU > 0 {
-			n.maxMTU[rail.Key(r.Device, r.Port)] = end.MaxMTU
-		}
-	}
-	return session, opened, err
-}
-
 // MaxMTU is the largest RDMA MTU in bytes that the port supports, independent of its interface: max_mtu of
 // ibv_query_port(3), which sysfs does not have. 0 until a round, asked or answered, has opened the port.
 func (n *Node) MaxMTU(device string, port int) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.maxMTU[rail.Key(device, port)]
+}
+
+// workerSession is the one session that a lease, or a round, has open in the worker. Opening another closes it first.
+// If the worker does not confirm that, it is killed. Not safe for concurrent use.
+type workerSession struct {
+	node     *Node
+	current  *worker.Session // nil: none is open
+	grant    int64           // bytes that it may receive over TCP
+	received int64           // bytes that earlier sessions received over TCP, or may have
+}
+
+// begin closes the session that is open, and opens another. After an error none is open. The node keeps what a session
+// over RDMA reports about the library and the ports.
+func (s *workerSession) begin(ctx context.Context, args worker.OpenArgs) (opened worker.Opened, err error) {
+	_ = s.end() // closed, or its worker was killed
+	s.grant = args.Grant
+	s.current, opened, err = s.node.worker.Open(ctx, args)
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	s.node.rdmaCore = cmp.Or(opened.RDMACore, s.node.rdmaCore)
+	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
+		if r := args.Rails[i]; end.MaxMTU > 0 {
+			s.node.maxMTU[rail.Key(r.Device, r.Port)] = end.MaxMTU
+		}
+	}
+	return opened, err
+}
+
+// end closes the session that is open. When it returns, the worker has confirmed that queue pairs, memory and listeners
+// are gone, or was killed.
+func (s *workerSession) end() error {
+	if s.current == nil {
+		return nil
+	}
+	received, err := s.current.Close()
+	if received != nil {
+		s.received += received.Bytes
+	} else {
+		s.received += s.grant
+	}
+	s.current = nil
+	return err
 }
