@@ -466,7 +466,7 @@ func TestFoundPeersShowTheName(t *testing.T) {
 		var asked Result
 		p := NewProber(bareNode(t, "a"), opts, func(r Result) { asked = r }, Events{}.withDefaults())
 		p.set([]target{{address: peer, tlsName: name, found: true}})
-		p.round(t.Context(), peer, false)
+		p.report(peer, p.runRound(t.Context(), p.newRound(peer, false)))
 		if refused := want == failure.TLS; (asked.Reason == failure.TLS) != refused || asked.PeerNode == "" != refused {
 			t.Errorf("a round as %q: %q of %q", name, asked.Reason, asked.PeerNode)
 		}

@@ -19,9 +19,9 @@ func configuredLabel(address string) string {
 	return fmt.Sprintf("%s-%016x", label[:min(len(label), text.MaxLabel-digits)], hash(address))
 }
 
-// relabelLocked labels the found peers after a change: with the name that a peer reported first, else its host. If
+// relabel labels the found peers after a change: with the name that a peer reported first, else its host. If
 // another peer or this node has that label, it is the address. Who has a label by its name keeps it.
-func (p *Prober) relabelLocked() {
+func (p *Prober) relabel() {
 	taken := map[string]bool{text.Label(p.node.name()): true}
 	var others []*peer
 	for _, address := range p.order {

@@ -70,8 +70,8 @@ type Node struct {
 	facts        *facts
 	secrets      *secretFiles
 	refused      *connlimit.Refusals
-	// labels is the label of each found peer that has reported its name; protected by the mu of the one prober. It
-	// outlives a reload: a new label would reset the counters.
+	// labels is the label of each found peer that has reported its name; used by the one prober. It outlives a reload: a
+	// new label would reset the counters.
 	labels map[string]string
 
 	guardInterval time.Duration

@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
-// Prober runs a round with each peer at its time, and reports the results.
+// Prober runs a round with each peer at its time, and reports the results. One goroutine knows the peers and reports;
+// each round has its own.
 type Prober struct {
 	node      *Node
 	opts      Options
@@ -23,13 +25,17 @@ type Prober struct {
 	find      func(ctx context.Context, found chan<- []target) // sends whom to ask; nil: nobody is found
 	runRound  func(ctx context.Context, r *round) Result
 
-	outMu     sync.Mutex // one result or change of the peers at a time; locked before mu
-	published []string   // labels of peers, as last published; nil: never; protected by outMu
+	published []string         // labels of peers, as last published; nil: never
+	peers     map[string]*peer // by address
+	order     []string         // addresses: configured, then found
+	schedule  *schedule
+	cycle     atomic.Int64 // that of the schedule in ns, for Stats; 0: there are no peers
+}
 
-	mu       sync.Mutex       // protects all following fields
-	peers    map[string]*peer // by address
-	order    []string         // addresses: configured, then found
-	schedule *schedule
+// roundEnd is the result of a round.
+type roundEnd struct {
+	address string
+	res     Result
 }
 
 // peer is one node to ask.
@@ -61,8 +67,6 @@ func NewProber(node *Node, opts Options, observe func(Result), events Events) *P
 
 // set sets the configured nodes and these as the ones to ask. Running rounds are not disturbed.
 func (p *Prober) set(found []target) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	before, now := p.peers, time.Now()
 	p.peers, p.order = map[string]*peer{}, nil
 	add := func(t target) {
@@ -90,24 +94,17 @@ func (p *Prober) set(found []target) {
 		late := now.Sub(one.added) >= 2*p.schedule.cycle() // the first round may end after one
 		one.shown = one.shown || late || !one.found || p.node.labels[address] != ""
 	}
-	p.relabelLocked()
+	p.relabel()
+	p.cycle.Store(int64(p.schedule.cycle()))
 }
 
 func (p *Prober) publish() {
-	p.outMu.Lock()
-	defer p.outMu.Unlock()
-	p.publishLocked()
-}
-
-func (p *Prober) publishLocked() {
-	p.mu.Lock()
 	labels := []string{}
 	for _, address := range p.order {
 		if one := p.peers[address]; one.shown {
 			labels = append(labels, one.label)
 		}
 	}
-	p.mu.Unlock()
 	if p.published == nil || !slices.Equal(labels, p.published) {
 		p.published = labels
 		p.events.Peers(slices.Clone(labels))
@@ -117,44 +114,41 @@ func (p *Prober) publishLocked() {
 // Run asks the peers until ctx is done, and returns after the running rounds.
 func (p *Prober) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	defer running.Wait()
-	found, ended := make(chan []target), make(chan struct{})
+	found, ended := make(chan []target), make(chan roundEnd)
 	if p.find != nil {
 		running.Go(func() { p.find(ctx, found) })
 	}
-	for {
-		address, at := p.next()
+	for ctx.Err() == nil {
+		address, at := p.schedule.next()
 		var due <-chan time.Time
 		if address != "" {
 			due = time.After(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case list := <-found:
 			p.set(list)
 			p.publish()
-		case <-ended: // it has its next turn
+		case e := <-ended: // it has its next turn
+			p.report(e.address, e.res)
 		case <-due:
-			overdue := p.begin(address)
+			p.schedule.begin(address)
+			overdue := p.schedule.overdue(address, time.Now())
 			if !overdue && p.postpone(address) {
 				continue
 			}
+			r := p.newRound(address, overdue)
 			running.Go(func() {
-				p.round(ctx, address, overdue)
-				select {
-				case ended <- struct{}{}:
-				case <-ctx.Done():
+				if res := p.runRound(ctx, r); ctx.Err() == nil || res.Outcome == OK { // else the prober stopped it
+					ended <- roundEnd{address, res}
 				}
 			})
 		}
 	}
-}
-
-func (p *Prober) next() (address string, at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.schedule.next()
+	go func() { running.Wait(); close(ended) }()
+	for e := range ended {
+		p.report(e.address, e.res)
+	}
 }
 
 // postpone puts a round off while this node asks or answers somebody: the peer is not contacted to no purpose.
@@ -169,45 +163,25 @@ func (p *Prober) postpone(address string) bool {
 	return true
 }
 
-func (p *Prober) begin(address string) (overdue bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.schedule.begin(address)
-	return p.schedule.overdue(address, time.Now())
-}
-
-func (p *Prober) round(ctx context.Context, address string, overdue bool) {
-	opts, full := p.opts, false
-	p.mu.Lock()
-	if one := p.peers[address]; one != nil {
-		full = one.rounds%opts.SoloEvery == 0
-		opts.Security = one.security(opts.Security)
-	}
-	p.mu.Unlock()
-	r := round{node: p.node, plan: plan{Options: opts, full: full}, peer: address, overdue: overdue,
-		progress: func(Progress) {}}
-	res := p.runRound(ctx, &r)
-	if ctx.Err() != nil && res.Outcome != OK {
-		return // the prober stopped the round
-	}
-	p.report(address, res)
+func (p *Prober) newRound(address string, overdue bool) *round {
+	one, opts := p.peers[address], p.opts
+	opts.Security = one.security(opts.Security)
+	return &round{node: p.node, plan: plan{Options: opts, full: one.rounds%opts.SoloEvery == 0}, peer: address,
+		overdue: overdue, progress: func(Progress) {}}
 }
 
 // report reports the result of a round, if its peer still is one and the round is not tried again.
 func (p *Prober) report(address string, res Result) {
-	p.outMu.Lock()
-	defer p.outMu.Unlock()
 	if p.record(address, &res) {
-		p.publishLocked()
+		p.publish()
 		p.observe(res)
 	}
 }
 
 // record records the result of a round, and reports whether it is to be reported.
 func (p *Prober) record(address string, res *Result) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	final := p.schedule.end(address, res, time.Now())
+	p.cycle.Store(int64(p.schedule.cycle()))
 	one := p.peers[address]
 	if one == nil {
 		return false
@@ -225,16 +199,9 @@ func (p *Prober) record(address string, res *Result) bool {
 		one.rounds++
 	}
 	one.shown = true
-	p.relabelLocked()
+	p.relabel()
 	res.Peer = one.label
 	return true
-}
-
-// cycle is the time from one round with a peer to the next; 0 when there are no peers.
-func (p *Prober) cycle() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.schedule.cycle()
 }
 
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.

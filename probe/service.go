@@ -212,7 +212,7 @@ func (s *Service) Stats() Stats {
 	}
 	if p := s.prober.Load(); p != nil {
 		st.Names = p.directory.Stats()
-		st.Interval = p.cycle()
+		st.Interval = time.Duration(p.cycle.Load())
 	}
 	return st
 }

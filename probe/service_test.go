@@ -174,15 +174,21 @@ func TestReloadKeepsFound(t *testing.T) {
 	s := newServed(t, n)
 	opts := z.options()
 	opts.Security.Insecure = true
-	asked := func() string {
-		p := s.prober.Load()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return fmt.Sprint(p.order)
+	opts.Interval = 200 * time.Millisecond
+	apply := func(opts *Options) {
+		s.mu.Lock()
+		s.peers = nil
+		s.mu.Unlock()
+		s.apply(t, opts)
 	}
-	const want = "[127.9.0.1:10092 127.9.0.2:10092]"
+	asked := func() string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Sprint(s.peers)
+	}
+	const want = "[127.9.0.1 127.9.0.2]"
 	for i := range 3 {
-		s.apply(t, &opts)
+		apply(&opts)
 		if !within(5*time.Second, func() bool { return asked() == want }) {
 			t.Fatalf("after %d reloads: it asks %s", i, asked())
 		}
@@ -190,9 +196,9 @@ func TestReloadKeepsFound(t *testing.T) {
 		z.set(errNone)
 	}
 	other := (&zone{}).options()
-	other.DNS, other.Security = []string{"others.ns.svc:10092"}, opts.Security
-	s.apply(t, &other)
-	time.Sleep(100 * time.Millisecond)
+	other.DNS, other.Security, other.Interval = []string{"others.ns.svc:10092"}, opts.Security, 200*time.Millisecond
+	apply(&other)
+	time.Sleep(time.Second)
 	if got := asked(); got != "[]" {
 		t.Errorf("of another name: it asks %s", got)
 	}
