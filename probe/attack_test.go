@@ -560,7 +560,7 @@ func TestTamperedLeaseStream(t *testing.T) {
 	t.Parallel()
 	s := mustSession(t, someBinding(), "sesame")
 	s.count = 4
-	out := signedWriter{session: s, path: pathLease, count: 4}
+	out := signedWriter{session: s, path: pathLease}
 	line := func(e leaseEvent) string {
 		event, err := json.Marshal(e)
 		if err != nil {

@@ -96,7 +96,6 @@ type eventReader struct {
 	lines   *bufio.Reader
 	session *session // nil: nothing is proved
 	path    string
-	count   uint64 // of the request
 	line    uint64
 }
 
@@ -104,11 +103,7 @@ type eventReader struct {
 const maxLine = 16 << 10
 
 func newEventReader(from io.Reader, s *session, path string) *eventReader {
-	e := &eventReader{lines: bufio.NewReaderSize(from, maxLine), session: s, path: path}
-	if s != nil {
-		e.count = s.count
-	}
-	return e
+	return &eventReader{lines: bufio.NewReaderSize(from, maxLine), session: s, path: path}
 }
 
 func (r *eventReader) next() (leaseEvent, error) {
@@ -123,7 +118,7 @@ func (r *eventReader) next() (leaseEvent, error) {
 	}
 	if r.line++; r.session != nil {
 		mac, err := hex.DecodeString(line.Proof)
-		if err != nil || !hmac.Equal(mac, r.session.ofEvent(r.path, r.count, r.line, line.Event)) {
+		if err != nil || !hmac.Equal(mac, r.session.ofEvent(r.path, r.session.count, r.line, line.Event)) {
 			return e, errors.New("a line without a valid proof")
 		}
 	}

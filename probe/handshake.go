@@ -179,7 +179,7 @@ func (r *Responder) authenticate(w http.ResponseWriter, req *http.Request, next 
 		return
 	}
 	conn.limited.Prove()
-	out := &signedWriter{ResponseWriter: w, session: s, method: req.Method, path: req.RequestURI, count: p.count}
+	out := &signedWriter{ResponseWriter: w, session: s, method: req.Method, path: req.RequestURI}
 	if r.readBody(out, req, p.digest) {
 		next.ServeHTTP(out, req)
 	}
@@ -270,7 +270,6 @@ type signedWriter struct {
 	http.ResponseWriter
 	session      *session
 	method, path string
-	count        uint64 // of the request
 
 	status  int
 	body    bytes.Buffer
@@ -304,14 +303,14 @@ func (s *signedWriter) stream() {
 }
 
 func (s *signedWriter) sendHeader(digest string) {
-	mac := s.session.ofAnswer(s.method, s.path, s.count, s.status, digest)
-	s.Header().Set(headerProof, proof{s.count, digest, [][]byte{mac}}.String())
+	mac := s.session.ofAnswer(s.method, s.path, s.session.count, s.status, digest)
+	s.Header().Set(headerProof, proof{s.session.count, digest, [][]byte{mac}}.String())
 	s.ResponseWriter.WriteHeader(s.status)
 }
 
 func (s *signedWriter) line(event []byte) leaseLine {
 	s.lines++
-	return leaseLine{Event: event, Proof: fmt.Sprintf("%x", s.session.ofEvent(s.path, s.count, s.lines, event))}
+	return leaseLine{Event: event, Proof: fmt.Sprintf("%x", s.session.ofEvent(s.path, s.session.count, s.lines, event))}
 }
 
 func (s *signedWriter) finish() {

@@ -47,7 +47,7 @@ func newControlListener(address string, l net.Listener, err error, s *Service) *
 func (c *controlListener) close() {
 	c.stop()
 	if l := c.current(); l != nil {
-		_ = l.Close() // nothing was written to it
+		_ = l.Close() // ends Accept
 	}
 	c.running.Wait()
 }
