@@ -33,26 +33,20 @@ func FetchFacts(ctx context.Context, peer string, sec Security) (node string, fa
 	if err != nil {
 		return "", nil, err
 	}
-	facts, err = c.facts(ctx, h.Versions.Railscope)
-	return h.Node, facts, err
-}
-
-// facts asks for them. version is that of the peer's railscope.
-func (c *client) facts(ctx context.Context, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	res, err := c.roundTrip(ctx, request{failure.StageHello, http.MethodGet, pathFacts, []byte("{}"), false})
 	switch {
 	case err != nil:
-		return nil, err
+		return h.Node, nil, err
 	case res.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, version)
+		return h.Node, nil, fmt.Errorf("%w: it is version %s", ErrNoFacts, h.Versions.Railscope)
 	case res.StatusCode != http.StatusOK:
-		return nil, responseFailure(failure.StageHello, res.Response, res.body[:min(len(res.body), 4096)])
+		return h.Node, nil, responseFailure(failure.StageHello, res.Response, res.body[:min(len(res.body), 4096)])
 	case !json.Valid(res.body):
-		return nil, failure.New(failure.StageHello, failure.Protocol, "the facts are not JSON: %.40q", res.body)
+		return h.Node, nil, failure.New(failure.StageHello, failure.Protocol, "the facts are not JSON: %.40q", res.body)
 	}
-	return res.body, nil
+	return h.Node, res.body, nil
 }
 
 // facts are those that this node last reported. One gathering runs at a time, and its result, also an error, is kept

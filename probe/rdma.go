@@ -110,21 +110,20 @@ func (r *round) connect(ctx context.Context) error {
 	return err
 }
 
-// memory is what each rail needs at the target.
-func (r *round) memory() int64 {
-	var loads []worker.Load
-	for _, p := range r.livePaths() {
-		loads = append(loads, r.plan.load(p))
+// loads are what bursts over these paths keep in flight.
+func (r *round) loads(paths []*path) (list []worker.Load) {
+	for _, p := range paths {
+		list = append(list, r.plan.load(p))
 	}
-	return r.plan.memory(loads, r.plan.QueuePairs)
+	return list
 }
 
 func (r *round) openLocal(ctx context.Context) error {
-	r.seed, r.buffer = newSeed(), r.memory()
+	paths := r.livePaths()
+	r.seed, r.buffer = newSeed(), r.plan.memory(r.loads(paths), r.plan.QueuePairs)
 	args := worker.OpenArgs{Transport: worker.RDMA, Buffer: r.buffer, Seed: r.seed,
 		Depth: max(r.plan.Depth, r.plan.QueuePairs), QueuePairs: r.plan.QueuePairs, PKey: r.plan.PKey,
 		Key: r.lease.grant.Key}
-	paths := r.livePaths()
 	for _, p := range paths {
 		args.Rails = append(args.Rails, rdmaRail(p.local, p.gid))
 	}
@@ -217,7 +216,7 @@ func (r *round) solos(ctx context.Context) error {
 		return nil
 	}
 	for _, p := range r.livePaths() {
-		loads := []worker.Load{r.plan.load(p)}
+		loads := r.loads([]*path{p})
 		done, err := r.burst(ctx, failure.StageSolo, []*path{p}, r.plan.burst(loads, r.timeLeft(ctx)))
 		if err != nil {
 			return err
@@ -234,10 +233,7 @@ func (r *round) striped(ctx context.Context) error {
 		if len(paths) == 0 {
 			return nil
 		}
-		var loads []worker.Load
-		for _, p := range paths {
-			loads = append(loads, r.plan.load(p))
-		}
+		loads := r.loads(paths)
 		before := r.node.settledTraffic(ctx, r.rails)
 		done, err := r.burst(ctx, failure.StageStriped, paths, r.plan.burst(loads, r.timeLeft(ctx)))
 		after := r.node.settledTraffic(ctx, r.rails)

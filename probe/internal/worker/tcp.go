@@ -14,7 +14,6 @@ import (
 // tcpEngine is a session over TCP: a target that listens, or an asker's connections to one.
 type tcpEngine struct {
 	args   OpenArgs
-	key    [32]byte
 	target *tcp.Target // nil: an asker
 	conn   *tcp.Conn   // without lanes until connect
 
@@ -29,7 +28,7 @@ func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine
 	if len(args.Key) != 32 {
 		return nil, Opened{}, failure.New("", failure.Other, "a key of %d bytes instead of 32", len(args.Key))
 	}
-	e := &tcpEngine{args: args, key: [32]byte(args.Key), conn: new(tcp.Conn)}
+	e := &tcpEngine{args: args, conn: new(tcp.Conn)}
 	opened := Opened{Ends: make([]End, len(args.Rails))}
 	for i, r := range args.Rails {
 		opened.Ends[i].Name = r.Name
@@ -47,7 +46,7 @@ func openTCP(args OpenArgs, memory map[string][]byte, at netip.Addr) (*tcpEngine
 		lanes = append(lanes, memory[r.Name])
 	}
 	var err error
-	if e.target, err = tcp.Listen(e.ctx, at, lanes, args.QueuePairs, e.key, granted); err != nil {
+	if e.target, err = tcp.Listen(e.ctx, at, lanes, args.QueuePairs, [32]byte(args.Key), granted); err != nil {
 		e.stop()
 		return nil, Opened{}, failure.As("", err)
 	}
@@ -69,7 +68,7 @@ func (e *tcpEngine) connect(args ConnectArgs) (failures []failure.Failure) {
 		lanes = append(lanes, lane)
 	}
 	var broken []*failure.Failure
-	e.conn, broken = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.args.Buffer, e.key)
+	e.conn, broken = tcp.Dial(e.ctx, lanes, e.args.QueuePairs, e.args.Buffer, [32]byte(e.args.Key))
 	for _, f := range broken {
 		if f != nil {
 			failures = append(failures, *f)
