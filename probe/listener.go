@@ -85,7 +85,13 @@ func (c *controlListener) run() {
 		if l == nil {
 			c.wait(wait)
 			wait = min(2*wait, lastRetry)
-			c.relisten()
+			if c.ctx.Err() != nil {
+				break
+			}
+			if l, err := c.service.listen(c.address); err == nil { // the first error was reported
+				c.set(l)
+				c.announce()
+			}
 			continue
 		}
 		conn, err := l.Accept()
@@ -112,16 +118,6 @@ func (c *controlListener) run() {
 func isTemporary(err error) bool {
 	return slices.ContainsFunc([]unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED,
 		unix.ECONNRESET, unix.EINTR, unix.EAGAIN}, func(errno unix.Errno) bool { return errors.Is(err, errno) })
-}
-
-func (c *controlListener) relisten() {
-	if c.ctx.Err() != nil {
-		return
-	}
-	if l, err := c.service.listen(c.address); err == nil { // the first error was reported
-		c.set(l)
-		c.announce()
-	}
 }
 
 func (c *controlListener) wait(t time.Duration) {

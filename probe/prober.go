@@ -3,14 +3,17 @@ package probe
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/railscope/railscope/internal/text"
 	"github.com/railscope/railscope/probe/internal/failure"
 )
 
@@ -172,28 +175,20 @@ func (p *Prober) newRound(address string, overdue bool) *round {
 
 // report reports the result of a round, if its peer still is one and the round is not tried again.
 func (p *Prober) report(address string, res Result) {
-	if p.record(address, &res) {
-		p.publish()
-		p.observe(res)
-	}
-}
-
-// record records the result of a round, and reports whether it is to be reported.
-func (p *Prober) record(address string, res *Result) bool {
-	final := p.schedule.end(address, res, time.Now())
+	final := p.schedule.end(address, &res, time.Now())
 	p.cycle.Store(int64(p.schedule.cycle()))
 	one := p.peers[address]
 	if one == nil {
-		return false
+		return
 	}
 	one.node = cmp.Or(one.node, res.PeerNode)
 	switch {
 	case !final:
-		return false
+		return
 	case one.found && res.Reason == failure.Self: // known by nothing but its answer
 		p.directory.setSelf(address)
 		one.shown = false
-		return false
+		return
 	}
 	if res.Outcome != Skipped || res.Bytes > 0 { // a disturbed round was one
 		one.rounds++
@@ -201,7 +196,8 @@ func (p *Prober) record(address string, res *Result) bool {
 	one.shown = true
 	p.relabel()
 	res.Peer = one.label
-	return true
+	p.publish()
+	p.observe(res)
 }
 
 // Bench runs one full round with a peer now. progress is called from several goroutines, but not concurrently.
@@ -209,4 +205,60 @@ func Bench(ctx context.Context, node *Node, opts Options, peer string, progress 
 	node.setBudget(opts.Budget)
 	r := round{node: node, plan: plan{Options: opts, full: true}, peer: peer, progress: progress}
 	return r.run(ctx)
+}
+
+// configuredLabel is the label of a configured peer: its address. One that is longer than a label may be is cut, and
+// made unique.
+func configuredLabel(address string) string {
+	label := text.Label(address)
+	if label == address {
+		return label
+	}
+	const digits = 17
+	return fmt.Sprintf("%s-%016x", label[:min(len(label), text.MaxLabel-digits)], hash(address))
+}
+
+// relabel labels the found peers after a change: with the name that a peer reported first, else its host. If
+// another peer or this node has that label, it is the address. Who has a label by its name keeps it.
+func (p *Prober) relabel() {
+	taken := map[string]bool{text.Label(p.node.name()): true}
+	var others []*peer
+	for _, address := range p.order {
+		one := p.peers[address]
+		known := p.node.labels[address]
+		switch {
+		case !one.found:
+			one.label = configuredLabel(address)
+		case known != "" && !taken[known]:
+			one.label = known
+		default:
+			others = append(others, one)
+			continue
+		}
+		taken[one.label] = true
+	}
+	for _, one := range others {
+		if one.label = reportedLabel(one); taken[one.label] {
+			one.label = text.Label(one.address)
+		}
+		taken[one.label] = true
+		if one.node != "" {
+			p.node.labels[one.address] = one.label
+		}
+	}
+}
+
+// reportedLabel is the name that a peer reports, unless it looks like an address of another; else its host.
+func reportedLabel(one *peer) string {
+	host, _, _ := net.SplitHostPort(one.address)
+	name := text.Label(one.node)
+	_, err := netip.ParseAddr(name)
+	_, portErr := netip.ParseAddrPort(name)
+	switch {
+	case name == "", name == host:
+		return text.Label(host)
+	case err == nil || portErr == nil:
+		return text.Label(one.address)
+	}
+	return name
 }
