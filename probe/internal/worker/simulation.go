@@ -52,10 +52,10 @@ func (s *Simulation) open(args OpenArgs, memory map[string][]byte) (engine, Open
 		return nil, Opened{}, err
 	}
 	tcp.through = func(rail string, to io.Writer) io.Writer { return s.Through(rail, args.Transport, to) }
+	if args.Transport == TCP {
+		return &simulatedEngine{tcp, s}, opened, nil
+	}
 	for i := range opened.Ends {
-		if args.Transport == TCP {
-			break
-		}
 		end := &opened.Ends[i]
 		for n := range args.QueuePairs {
 			end.QPNs = append(end.QPNs, uint32(i*args.QueuePairs+n+2)) // 0 and 1 are special (IBTA 3.5.10)

@@ -262,8 +262,8 @@ func (s *Session) Intake(ctx context.Context) (Intake, error) {
 }
 
 // Close ends the session: queue pairs are destroyed, listeners closed, memory is deregistered and freed. A worker that
-// does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel. received
-// is what arrived over TCP in the whole session; nil: not known.
+// does not confirm it is killed: when Close returns an error, the process is gone unless it hangs in the kernel.
+// received is what arrived over TCP in the whole session; nil: not known.
 func (s *Session) Close() (received *Intake, err error) {
 	if s.proc.ended() {
 		return nil, nil // the kernel closed everything

@@ -217,8 +217,8 @@ func TestUnkillable(t *testing.T) {
 	w, _ := newWorker(t, "worker", "RAILSCOPE_LIBIBVERBS=/nonexistent")
 	held := &process{gone: make(chan struct{}), pid: 4711}
 	w.unkillable = []*process{held, held}
-	if _, _, err := w.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerBackoff || !strings.Contains(err.Error(),
-		"4711") {
+	if _, _, err := w.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerBackoff ||
+		!strings.Contains(err.Error(), "4711") {
 		t.Errorf("with two that do not end: %v", err)
 	}
 	close(held.gone)
@@ -242,8 +242,8 @@ func TestOddWorkers(t *testing.T) {
 		if tc.command != "" {
 			w.opts.Command = []string{tc.command}
 		}
-		if _, _, err := w.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerCrashed || !strings.Contains(err.Error(),
-			tc.says) {
+		if _, _, err := w.Open(t.Context(), openArgs(1)); reason(t, err) != failure.WorkerCrashed ||
+			!strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s%s: %v, want %q", tc.as, tc.command, err, tc.says)
 		}
 	}
