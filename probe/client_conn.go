@@ -87,7 +87,7 @@ func (k *clientConn) challenge(ctx context.Context, stage failure.Stage, dialled
 	case res.StatusCode != http.StatusOK:
 		return k.challengeFailure(ctx, stage, res, text)
 	case cut:
-		return req.tooLong(maxChallenge)
+		return req.fail(failure.Protocol, "an answer of more than %d bytes to POST %s", maxChallenge, pathHello)
 	}
 	var peer challengeReply
 	if err := json.Unmarshal(text, &peer); err != nil {
@@ -115,10 +115,6 @@ func (k *clientConn) challenge(ctx context.Context, stage failure.Stage, dialled
 		}
 	}
 	return k.proveToken(ctx, stage, b)
-}
-
-func (r request) tooLong(limit int) error {
-	return r.fail(failure.Protocol, "an answer of more than %d bytes to %s %s", limit, r.method, r.path)
 }
 
 // proveToken sends a proof for each token that this node has, and uses the one with which the peer answers.
@@ -261,7 +257,8 @@ func (k *clientConn) exchange(ctx context.Context, req request) (*response, erro
 		}
 		return &response{Response: res, events: newEventReader(res.Body, k.session, res.Request.URL.RequestURI())}, nil
 	case cut:
-		return nil, req.tooLong(maxBody)
+		return nil, req.fail(failure.Protocol, "an answer of more than %d bytes to %s %s", maxBody, req.method,
+			req.path)
 	case k.session != nil && !k.session.proves(res, digest(text)):
 		err := unprovenFailure(req.stage, res, text)
 		if res.StatusCode == http.StatusUnauthorized && k.session.count > 2 { // the peer's token may have changed

@@ -60,10 +60,6 @@ type facts struct {
 	err  error
 }
 
-func newFacts(gather func(context.Context) ([]byte, error)) *facts {
-	return &facts{gather: gather, lock: make(chan struct{}, 1)}
-}
-
 func (f *facts) get(ctx context.Context) ([]byte, error) {
 	select {
 	case f.lock <- struct{}{}:

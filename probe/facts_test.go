@@ -97,7 +97,7 @@ func TestFactsShared(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("no")} {
 		synctest.Test(t, func(t *testing.T) {
 			var made, running atomic.Int32
-			f := newFacts(func(ctx context.Context) ([]byte, error) {
+			f := &facts{lock: make(chan struct{}, 1), gather: func(ctx context.Context) ([]byte, error) {
 				if running.Add(1) > 1 {
 					t.Error("two gatherings at once")
 				}
@@ -110,7 +110,7 @@ func TestFactsShared(t *testing.T) {
 					t.Error("who hung up took the others' facts along")
 				}
 				return []byte{byte(made.Add(1))}, fails
-			})
+			}}
 			ask := func(ctx context.Context, want byte) {
 				if data, err := f.get(ctx); len(data) != 1 || data[0] != want || !errors.Is(err, fails) {
 					t.Errorf("%v %v, want %d", data, err, want)

@@ -70,8 +70,8 @@ type Node struct {
 	facts        *facts
 	secrets      *secretFiles
 	refused      *connlimit.Refusals
-	// labels is the label of each found peer that has reported its name; used by the one prober. It outlives a reload: a
-	// new label would reset the counters.
+	// labels is the label of each found peer that has reported its name; used by the one prober. It outlives a reload:
+	// a new label would reset the counters.
 	labels map[string]string
 
 	guardInterval time.Duration
@@ -114,8 +114,8 @@ func NewNode(opts NodeOptions) *Node {
 		}
 	}
 	n := &Node{guardInterval: guardInterval, opts: opts, socket: socket, instance: rand.Text(), slot: newSlot(),
-		maxMTU: map[string]int{},
-		ports:  map[rail.Rail]*railPorts{}, netdevs: map[string]bool{}, facts: newFacts(opts.Facts),
+		maxMTU: map[string]int{}, ports: map[rail.Rail]*railPorts{}, netdevs: map[string]bool{},
+		facts:   &facts{gather: opts.Facts, lock: make(chan struct{}, 1)},
 		secrets: newSecretFiles(), refused: newRefusals(opts.Refused), labels: map[string]string{},
 		askBudget: newBudget(0), answerBudget: newBudget(0),
 		worker: worker.New(worker.Options{Command: opts.Worker, Env: opts.Env, Log: opts.Log,

@@ -124,21 +124,17 @@ func (s *secretFiles) readOne(path string) ([]byte, error) {
 			data, err := s.read(path)
 			return content{data, err}
 		})[0]
-		switch {
-		case res.State == lane.Done:
+		if res.State == lane.Done {
 			return res.Value.data, res.Value.err
-		case res.State == lane.Died:
+		}
+		if res.State == lane.Died {
 			return nil, fmt.Errorf("%s: %w", path, res.Err)
-		case res.State == lane.Late || time.Since(res.Since) < patience:
-			return nil, errHangs(path)
+		}
+		if res.State == lane.Late || time.Since(res.Since) < patience {
+			break
 		}
 	}
-	return nil, errHangs(path)
-}
-
-// errHangs contains no time, so that it is logged once.
-func errHangs(path string) error {
-	return fmt.Errorf("%s: read hangs: is its file system available?", path)
+	return nil, fmt.Errorf("%s: read hangs: is its file system available?", path) // without a time: logged once
 }
 
 // tokens returns the shared secrets, none without a file.

@@ -155,9 +155,8 @@ func (s *Service) startLocked(ctx context.Context, opts Options, r *Responder, b
 	if r != nil {
 		s.responder.Store(r)
 		s.listener.Load().announce()
-		t := newResponderListener(s.conns)
 		s.running.Go(func() {
-			if err := r.Serve(ctx, t); err != nil {
+			if err := r.Serve(ctx, newResponderListener(s.conns)); err != nil {
 				s.events.Stopped(err)
 			}
 		})
