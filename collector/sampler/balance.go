@@ -71,3 +71,177 @@ func (u *union) count(to int64) (busy [directions]int64) {
 	u.counted = max(u.counted, to)
 	return busy
 }
+
+// The reasons for which a fallback is suspected, as indices.
+const (
+	RDMAIdleTCPBusy = iota // GPUs compute, no rail carries RDMA, and the rails' interfaces carry much other traffic
+	SingleRail             // the rails were balanced, and without a pause one carries all traffic
+	suspicions
+)
+
+// Reason names a reason as the label of metrics does.
+func Reason(i int) string { return [suspicions]string{"rdma_idle_tcp_busy", "single_rail"}[i] }
+
+// The thresholds. Reads are tcpEvery apart.
+const (
+	tcpLeast      = 10e6  // bytes per second of TCP over all rails; less is ssh, scrapes and probes
+	tcpLeastShare = 0.01  // of the capacity of the fastest rail
+	rdmaIdleShare = 0.1   // of TCP, up to which RDMA is idle, so that probes do not hide a fallback
+	stays         = 0.5   // of these thresholds, down to which a suspicion stays
+	streakReads   = 3     // in a row, that raise a suspicion, clear it, or make it unknown
+	idleShare     = 0.005 // of the capacity, below which all rails are idle
+	idleReads     = 6     // in a row, after which other traffic is another job: 30 s
+	evenLeast     = 0.5   // of the mean load, which every rail has while they are balanced
+	singleShare   = 0.9   // of all traffic, which one rail has if it is the only one
+	singleStays   = 0.7   // of all traffic, down to which that suspicion stays
+	balancedReads = 3     // that make rails balanced
+)
+
+// condition is true, false or unknown.
+type condition struct{ met, known bool }
+
+// Suspicion is the verdict on one reason.
+type Suspicion struct {
+	Known     bool // there is enough evidence
+	Suspected bool
+}
+
+// railLoad is what one rail carried between two reads, both directions together.
+type railLoad struct {
+	tcp, rdma           float64 // bytes per second: a lower and an upper bound
+	tcpKnown, rdmaKnown bool
+	carried             float64 // bytes per second by the rail's counters
+	carriedKnown        bool
+	capacity            float64 // last known one in one direction, bytes per second; 0 if none
+}
+
+type suspicion struct {
+	now    [suspicions]Suspicion
+	streak [suspicions]int              // reads in a row that contradict now
+	blind  [suspicions]int              // reads in a row that could not be judged
+	before map[string][directions]point // by Rail.Key, at the last read
+
+	balanced, idle int // reads
+}
+
+func (s *Sampler) suspectLocked() {
+	before := s.suspect.before
+	s.suspect.before = make(map[string][directions]point, len(s.rails))
+	loads := make([]railLoad, 0, len(s.rails))
+	for _, r := range s.rails {
+		a := s.accounts[r.Key()]
+		now := [directions]point{a.now(Receive), a.now(Transmit)}
+		s.suspect.before[r.Key()] = now
+		was, known := before[r.Key()]
+		l := railLoad{capacity: a.reach.capacity, carriedKnown: known}
+		for d := range now {
+			if took := now[d].seconds - was[d].seconds; took > 0 {
+				l.carried += float64(now[d].bytes-was[d].bytes) / took
+			} else {
+				l.carriedKnown = false // it hangs, or has no byte counter
+			}
+		}
+		if t := &a.tcp; t[Receive].known && t[Transmit].known {
+			l.tcp, l.tcpKnown = t[Receive].least+t[Transmit].least, true
+			l.rdma, l.rdmaKnown = t[Receive].rdma+t[Transmit].rdma, true
+		}
+		if !r.Software { // its own counters have RDMA only
+			l.rdma, l.rdmaKnown = l.carried, l.carriedKnown
+		}
+		loads = append(loads, l)
+	}
+	for key, was := range before {
+		// A rail that left while they were balanced counts as idle: its traffic went to the others, or ended.
+		if _, present := s.suspect.before[key]; !present && s.suspect.balanced >= balancedReads {
+			s.suspect.before[key] = was
+			loads = append(loads, railLoad{capacity: s.accounts[key].reach.capacity, carriedKnown: true, rdmaKnown: true})
+		}
+	}
+	s.suspect.judge(loads, s.gpus.busy)
+}
+
+func (s *suspicion) judge(loads []railLoad, gpus condition) {
+	s.settle(RDMAIdleTCPBusy, s.tcpBusy(loads, gpus))
+	s.settle(SingleRail, s.singleRail(loads))
+}
+
+// settle changes a verdict after enough reads in a row. After as many without evidence, it is unknown.
+func (s *suspicion) settle(reason int, evidence condition) {
+	now := &s.now[reason]
+	if !evidence.known {
+		if s.blind[reason]++; s.blind[reason] >= streakReads {
+			*now, s.streak[reason] = Suspicion{}, 0
+			if reason == SingleRail {
+				s.balanced, s.idle = 0, 0
+			}
+		}
+		return
+	}
+	now.Known, s.blind[reason] = true, 0
+	if evidence.met == now.Suspected {
+		s.streak[reason] = 0
+		return
+	}
+	if s.streak[reason]++; s.streak[reason] >= streakReads {
+		now.Suspected, s.streak[reason] = evidence.met, 0
+	}
+}
+
+// tcpBusy reports whether GPUs compute, RDMA is idle and TCP is busy. It is unknown if no rail counts TCP, or RDMA.
+func (s *suspicion) tcpBusy(loads []railLoad, gpus condition) condition {
+	var tcp, rdma, fastest float64
+	known := false
+	for _, l := range loads {
+		if !l.rdmaKnown {
+			return condition{}
+		}
+		rdma += l.rdma
+		if l.tcpKnown {
+			known = true
+			tcp += l.tcp
+			fastest = max(fastest, l.capacity)
+		}
+	}
+	if !known || !gpus.known {
+		return condition{}
+	}
+	least, idle := max(tcpLeast, tcpLeastShare*fastest), rdmaIdleShare
+	if s.now[RDMAIdleTCPBusy].Suspected {
+		least, idle = least*stays, idle/stays
+	}
+	return condition{met: gpus.met && tcp >= least && rdma <= idle*tcp, known: true}
+}
+
+func (s *suspicion) singleRail(loads []railLoad) condition {
+	var sum, most, n float64
+	least := -1.
+	for _, l := range loads {
+		if l.capacity == 0 || !l.carriedKnown {
+			continue
+		}
+		load := l.carried / l.capacity
+		n++
+		sum, most = sum+load, max(most, load)
+		if least < 0 || load < least {
+			least = load
+		}
+	}
+	if n < 2 {
+		return condition{}
+	}
+	if most < idleShare {
+		if s.idle++; s.idle >= idleReads {
+			s.balanced = 0
+		}
+		return condition{known: true}
+	}
+	s.idle = 0
+	if least*n >= evenLeast*sum {
+		s.balanced = min(s.balanced+1, balancedReads)
+	}
+	share := singleShare
+	if s.now[SingleRail].Suspected {
+		share = singleStays
+	}
+	return condition{met: s.balanced >= balancedReads && most >= share*sum && most >= BusyAbove, known: true}
+}

@@ -16,7 +16,7 @@ const code = "collector/sampler/"
 
 func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "sampler"}}
-	flow := r.Group(code+"tally.go", "rail", "direction")
+	flow := r.Group(code+"account.go", "rail", "direction")
 	r.utilization = flow.Histogram("rail_utilization_ratio", "Utilization of the rail in every sample: rate ÷ "+
 		"capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and this rail used "+
 		"more than its share. Nothing is counted while the capacity is unknown.")
@@ -46,7 +46,7 @@ func newRows() *rows {
 		"use, checked every second: window=start since railscope started, window=1m in the last minute.")
 
 	device := r.Group(code+"device.go", "device")
-	r.interval = device.Ref(code+"pace.go").Gauge("sampler_interval_seconds", "Time between two samples of the "+
+	r.interval = device.Gauge("sampler_interval_seconds", "Time between two samples of the "+
 		"device: --sample.interval, or more where a read takes longer than 1/10 of that, or where the kernel caches "+
 		"the counter for longer than half of it.")
 	r.samples = device.Counter("sampler_samples_total", "Samples taken of the device: one per rail and direction.")
