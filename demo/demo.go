@@ -85,9 +85,9 @@ func (o Options) Check() error {
 // Demo is both nodes and the network between them.
 type Demo struct {
 	Nodes [Nodes]*Node
+	Dir   string // of the files
 
 	opts  Options
-	dir   string
 	links [Rails]*link
 	job   job
 
@@ -116,7 +116,7 @@ func New(parent string, opts Options) (*Demo, error) {
 		return nil, fmt.Errorf(failed, err)
 	}
 	now := time.Now()
-	d := &Demo{opts: opts, dir: dir, job: job{began: now}, sent: now}
+	d := &Demo{Dir: dir, opts: opts, job: job{began: now}, sent: now}
 	d.opts.Rate = cmp.Or(opts.Rate, Rate)
 	for r := range d.links {
 		d.links[r] = &link{rate: d.opts.Rate * 125e6 * cmp.Or(opts.Degrade[r], 1)}
@@ -135,9 +135,6 @@ func New(parent string, opts Options) (*Demo, error) {
 	return d, nil
 }
 
-// Dir returns the directory of the files.
-func (d *Demo) Dir() string { return d.dir }
-
 // Close removes the files.
 func (d *Demo) Close() {
 	d.mu.Lock()
@@ -150,7 +147,7 @@ func (d *Demo) Close() {
 			}
 		}
 	}
-	_ = os.RemoveAll(d.dir) // temporary files
+	_ = os.RemoveAll(d.Dir) // temporary files
 }
 
 const (

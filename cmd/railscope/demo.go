@@ -86,8 +86,8 @@ func (s *demoSettings) show(ctx context.Context, opts demo.Options, at demoPlace
 	}
 	defer d.Close()
 	logger := s.logger()
-	logger.Warn("Demo: all data is simulated", "files", d.Dir())
-	rounds.Security.TokenFile = filepath.Join(d.Dir(), "token")
+	logger.Warn("Demo: all data is simulated", "files", d.Dir)
+	rounds.Security.TokenFile = filepath.Join(d.Dir, "token")
 	if err := os.WriteFile(rounds.Security.TokenFile, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
 	}
