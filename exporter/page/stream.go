@@ -205,7 +205,10 @@ func (p *Page) document() (string, error) {
 			return "", err
 		}
 	}
-	return p.drawing.document(&p.shown, p.o.Metrics, p.last)
+	main := template.HTML(p.last.main) //nolint:gosec // html/template has escaped it
+	html, err := p.drawing.execute("document", map[string]any{"Layout": p.drawing.layout, "Metrics": p.o.Metrics,
+		"Shown": &p.shown, "Main": main})
+	return html + "\n", err
 }
 
 //go:embed page.html page.css page.js page.svg
@@ -262,10 +265,4 @@ func (d *drawing) draw(s *Snapshot) (_ *drawn, err error) {
 	d.drawn = &drawn{parts: map[string]string{}}
 	d.drawn.main, err = d.execute("main", s)
 	return d.drawn, err
-}
-
-func (d *drawing) document(s *Snapshot, metrics string, last *drawn) (string, error) {
-	main := template.HTML(last.main) //nolint:gosec // html/template has escaped it
-	html, err := d.execute("document", map[string]any{"Layout": d.layout, "Metrics": metrics, "Shown": s, "Main": main})
-	return html + "\n", err
 }
