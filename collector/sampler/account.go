@@ -34,12 +34,15 @@ func DropReason(i int) string { return [Reasons]string{"reset", "gap", "slow"}[i
 // account has a rail's sums and outlives the device: nothing steps back. The sampler's mutex protects it.
 type account struct {
 	capacity float64 // bytes per second; 0 while unknown
+	// The last known one: a rail that went down carries nothing of it, one that was never up may be unused.
+	lastCapacity float64
+
+	group    rail.Group // by the highest rate so far
 	tally    [directions]Tally
 	bytes    [directions]uint64  // seen by samples
 	seconds  [directions]float64 // covered by them
 	limits   rail.Limits         // as last read
 	history  [directions]history
-	reach    reach
 	tcp      [directions]tcpRate
 	physical [directions]physicalRate
 }

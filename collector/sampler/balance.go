@@ -16,18 +16,12 @@ type Set struct {
 	Balanced   bool    // Imbalance is known: a group of two rails or more was busy
 }
 
-// reach is the last known capacity: a rail that went down carries nothing of it, one that was never up may be unused.
-type reach struct {
-	capacity float64    // bytes per second; 0 unknown
-	group    rail.Group // by the highest rate so far
-}
-
 // judge compares what rails carried in a window of seconds, except in groups without a busy rail: stray packets.
 func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced bool) {
 	s.Known, s.Active, s.Balanced, s.Imbalance = false, 0, false, 0
 	loads, busy := make([]rail.Load, 0, len(accounts)), map[rail.Group]bool{}
 	for _, a := range accounts {
-		if a.reach.capacity <= 0 {
+		if a.lastCapacity <= 0 {
 			continue // without a capacity it has no share
 		}
 		s.Known = true
@@ -35,11 +29,10 @@ func (s *Set) judge(direction int, accounts []*account, window int) (imbalanced 
 		if w.seconds <= 0 {
 			continue // it hangs, or has just been found
 		}
-		group := a.reach.group
-		loads = append(loads, rail.Load{Group: group, Rate: float64(w.bytes) / w.seconds, Capacity: a.reach.capacity})
+		loads = append(loads, rail.Load{Group: a.group, Rate: float64(w.bytes) / w.seconds, Capacity: a.lastCapacity})
 		if w.busy > 0 {
 			s.Active++
-			busy[group] = true
+			busy[a.group] = true
 		}
 	}
 	loads = slices.DeleteFunc(loads, func(l rail.Load) bool { return !busy[l.Group] })
@@ -133,7 +126,7 @@ func (s *Sampler) suspectLocked() {
 		now := [directions]point{a.now(Receive), a.now(Transmit)}
 		s.suspect.before[r.Key()] = now
 		was, known := before[r.Key()]
-		l := railLoad{capacity: a.reach.capacity, carriedKnown: known}
+		l := railLoad{capacity: a.lastCapacity, carriedKnown: known}
 		for d := range now {
 			if took := now[d].seconds - was[d].seconds; took > 0 {
 				l.carried += float64(now[d].bytes-was[d].bytes) / took
@@ -154,7 +147,7 @@ func (s *Sampler) suspectLocked() {
 		// A rail that left while they were balanced counts as idle: its traffic went to the others, or ended.
 		if _, present := s.suspect.before[key]; !present && s.suspect.balanced >= balancedReads {
 			s.suspect.before[key] = was
-			loads = append(loads, railLoad{capacity: s.accounts[key].reach.capacity, carriedKnown: true, rdmaKnown: true})
+			loads = append(loads, railLoad{capacity: s.accounts[key].lastCapacity, carriedKnown: true, rdmaKnown: true})
 		}
 	}
 	s.suspect.judge(loads, s.gpus.busy)

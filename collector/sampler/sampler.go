@@ -164,7 +164,7 @@ func (s *Sampler) newDeviceLocked(rails []rail.Rail) *device {
 			a = &account{}
 			s.accounts[r.Key()] = a
 		}
-		a.reach.group.LinkLayer = r.LinkLayer
+		a.group.LinkLayer = r.LinkLayer
 		d.ports = append(d.ports, &port{rail: r, account: a, files: rail.NewPort(s.opts.Sysfs, r, s.open), state: -1})
 	}
 	return d
@@ -186,8 +186,8 @@ func (s *Sampler) second() {
 	for i, c := range rail.Capacities(limits) {
 		a := accounts[i]
 		a.capacity = c
-		a.reach.capacity = cmp.Or(c, a.reach.capacity)
-		a.reach.group.Rate = max(a.reach.group.Rate, limits[i].Rate)
+		a.lastCapacity = cmp.Or(c, a.lastCapacity)
+		a.group.Rate = max(a.group.Rate, limits[i].Rate)
 	}
 	slowest := s.opts.Interval
 	for _, d := range s.devices {
