@@ -214,25 +214,16 @@ func (g Group) Scaled(scale float64, name string) Group {
 // Counter adds a row of values that only grow; its name ends in _total. Like the following methods it takes the
 // kernel's names for 64-bit numbers in the base unit, of which the first that a device has is used.
 func (g Group) Counter(name, help string, from ...string) *Metric {
-	return g.add(Counter, name, help, from)
+	return g.Row(Counter, name, help, from...)
 }
 
 // Gauge adds a row of values that go up and down.
 func (g Group) Gauge(name, help string, from ...string) *Metric {
-	return g.add(Gauge, name, help, from)
+	return g.Row(Gauge, name, help, from...)
 }
 
-// Untyped adds a row of values whose type the kernel does not document.
-func (g Group) Untyped(name, help string, from ...string) *Metric {
-	return g.add(Untyped, name, help, from)
-}
-
-// Histogram adds a row whose values the exporter keeps.
-func (g Group) Histogram(name, help string, from ...string) *Metric {
-	return g.add(Histogram, name, help, from)
-}
-
-func (g Group) add(kind Kind, name, help string, from []string) *Metric {
+// Row adds a row of any kind.
+func (g Group) Row(kind Kind, name, help string, from ...string) *Metric {
 	m := &Metric{Name: name, Help: help, Kind: kind, Labels: g.labels, From: slices.Clone(g.from), Ref: g.ref}
 	for _, name := range from {
 		m.From = append(m.From, Origin{Name: name})

@@ -204,7 +204,7 @@ func (t *table) addDeviceCounters() {
 	efa.counter("device_keep_alives_received_total", "Keep-alives received from the device.", "keep_alive_rcvd")
 	counters{efa.Ref(refLifespan).Scaled(1e-3, "lifespan"), t.deviceWide}.gauge("device_lifespan_seconds", "How long the "+
 		"driver answers a counter of the device from its cache.")
-	t.deviceWide.native = efa.Ref(refABI).With("counter").Untyped("device_native_value", "A counter of the device "+
-		"without its own metric, under the driver's name and in the driver's unit.", "any other file of "+
+	t.deviceWide.native = efa.Ref(refABI).With("counter").Row(collector.Untyped, "device_native_value", "A counter of "+
+		"the device without its own metric, under the driver's name and in the driver's unit.", "any other file of "+
 		"<device>/hw_counters/")
 }

@@ -37,8 +37,8 @@ func newTable() *table {
 	t.addState(port)
 	t.addCounters(port)
 	t.addLegacyCounters(port)
-	native := port.With("counter").Untyped("port_native_counter", "A counter without its own metric, under the driver's "+
-		"name and in the driver's unit.", "any other file of counters/ and hw_counters/")
+	native := port.With("counter").Row(collector.Untyped, "port_native_counter", "A counter without its own metric, "+
+		"under the driver's name and in the driver's unit.", "any other file of counters/ and hw_counters/")
 	t.ports.native, t.legacy.native = native, native
 	t.addFacts(port)
 	t.addDeviceCounters()

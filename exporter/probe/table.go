@@ -71,7 +71,7 @@ func newRows() *rows {
 		"Path MTU that TCP found, the smallest of all streams.")
 
 	rail := r.Group(result, "peer", "rail")
-	r.latency = rail.Histogram("probe_latency_seconds",
+	r.latency = rail.Row(collector.Histogram, "probe_latency_seconds",
 		"Round-trip time of 8 B RDMA writes, one outstanding, from post to completion. Per rail where the scrape negotiates "+
 			"native histograms; else of all rails, with an empty rail.")
 	r.railUp = rail.Gauge("probe_rail_up",

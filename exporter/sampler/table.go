@@ -17,9 +17,9 @@ const code = "collector/sampler/"
 func newRows() *rows {
 	r := &rows{Table: collector.Table{Source: "sampler"}}
 	flow := r.Group(code+"account.go", "rail", "direction")
-	r.utilization = flow.Histogram("rail_utilization_ratio", "Utilization of the rail in every sample: rate ÷ "+
-		"capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and this rail used "+
-		"more than its share. Nothing is counted while the capacity is unknown.")
+	r.utilization = flow.Row(collector.Histogram, "rail_utilization_ratio", "Utilization of the rail in every "+
+		"sample: rate ÷ capacity over one --sample.interval. More than 1 where rails share a port or a PCIe link and "+
+		"this rail used more than its share. Nothing is counted while the capacity is unknown.")
 	r.busy = flow.Counter("rail_busy_seconds_total", "Time in samples above 1 % of the capacity.")
 	r.saturated = flow.Counter("rail_saturated_seconds_total",
 		"Time in samples above 95 % of the capacity: the rail was the bottleneck.")
