@@ -191,13 +191,12 @@ func (r *Refusals) Count(reason, from string) {
 	}
 }
 
-// Each calls fn with every reason and its count, in their order.
+// Each calls fn, which must not count, with every reason and its count, in their order.
 func (r *Refusals) Each(fn func(reason string, n uint64)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, reason := range r.reasons {
-		r.mu.Lock()
-		n := r.count[reason]
-		r.mu.Unlock()
-		fn(reason, n)
+		fn(reason, r.count[reason])
 	}
 }
 
