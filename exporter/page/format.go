@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
@@ -189,15 +190,8 @@ func span(from, to time.Time) string {
 }
 
 func outcomeLevel(r Round) Level {
-	switch r.Outcome {
-	case "ok":
-		return Good
-	case "degraded", "fallback":
-		return Warn
-	case "failed":
-		return Bad
-	}
-	return Idle
+	levels := map[string]Level{"ok": Good, "degraded": Warn, "fallback": Warn, "failed": Bad}
+	return cmp.Or(levels[r.Outcome], Idle)
 }
 
 func roundsInWords(rounds []Round) string {
