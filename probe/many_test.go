@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/railscope/railscope/probe/internal/failure"
 	"github.com/railscope/railscope/probe/internal/fakeverbs"
 )
 
@@ -45,7 +46,8 @@ func TestSlowSetup(t *testing.T) {
 	p := newPair(t, 8, func(_ string, _ int, d *fakeverbs.Device) { d.RTRDelay = delay })
 	p.opts.QueuePairs, p.opts.Timeout = queuePairs, 2*time.Minute
 	res := p.round()
-	if res.Outcome != OK || res.Duration < 2*queuePairs*delay || queuePairs*delay < answerTime {
+	measured := res.Outcome == OK || res.Reason == failure.Disturbed // on a busy machine
+	if !measured || len(res.Failures) > 0 || res.Duration < 2*queuePairs*delay || queuePairs*delay < answerTime {
 		t.Errorf("%s because of %q (%s) after %v, %v", res.Outcome, res.Reason, res.Detail, res.Duration, res.Failures)
 	}
 	if n := p.a.worker.Restarts() + p.b.worker.Restarts(); n > 0 {
