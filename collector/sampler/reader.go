@@ -39,6 +39,8 @@ type reader struct {
 
 // start starts the shared reader. All readers end with ctx.
 func (rs *readers) start(ctx context.Context) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	rs.ctx, rs.watch = ctx, rs.newAlarm()
 	context.AfterFunc(ctx, rs.watch.Close)
 	rs.shared = rs.newLocked()
@@ -184,9 +186,12 @@ func KernelAlarm() Alarm {
 	if err != nil {
 		return RuntimeAlarm()
 	}
-	file := os.NewFile(uintptr(fd), "timerfd")
-	conn, _ := file.SyscallConn() // it is open
-	return &kernelAlarm{file: file, conn: conn}
+	a := &kernelAlarm{file: os.NewFile(uintptr(fd), "timerfd")}
+	if a.conn, err = a.file.SyscallConn(); err != nil {
+		a.Close()
+		return RuntimeAlarm()
+	}
+	return a
 }
 
 type kernelAlarm struct {
