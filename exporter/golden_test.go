@@ -42,7 +42,7 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 	return []collector.Source{
 		rdma.New(root.Sys(), finder.Snapshot, budget),
 		bond.New(root.Sys(), root.Proc(), finder.Rails, budget),
-		netdev.New(root.Sys(), finder.Rails, budget),
+		netdev.New(root.Sys(), finder.Rails, budget, nil),
 		pcie.New(root.Sys(), finder.Rails, budget),
 		gpu.New(root.Proc(), noGPUs(), budget, 0),
 		gpudirect.New(root.Sys(), root.Proc(), budget),

@@ -95,7 +95,7 @@ func defaults(root sysfstest.Root, include string) []collector.Source {
 	rails := finder.Rails
 	return []collector.Source{
 		rdma.New(root.Sys(), finder.Snapshot, budget), bond.New(root.Sys(), root.Proc(), rails, budget),
-		netdev.New(root.Sys(), rails, budget),
+		netdev.New(root.Sys(), rails, budget, nil),
 		pcie.New(root.Sys(), rails, budget), gpudirect.New(root.Sys(), root.Proc(), budget),
 	}
 }

@@ -106,16 +106,12 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 		gpuProcesses = maxGPUProcesses
 	}
 	gpus := gpu.New(c.procfs, m.nvml, deviceBudget, gpuProcesses)
-	interfaces := netdev.New(c.sysfs, finder.Rails, deviceBudget)
-	if m.ethtool != nil {
-		interfaces.Ethtool(m.ethtool)
-	}
 	ports := rdma.New(c.sysfs, finder.Snapshot, deviceBudget)
 	ports.MaxMTU = node.MaxMTU
 	made := map[string]collector.Source{
 		"rdma":      ports,
 		"bond":      bond.New(c.sysfs, c.procfs, finder.Rails, deviceBudget),
-		"netdev":    interfaces,
+		"netdev":    netdev.New(c.sysfs, finder.Rails, deviceBudget, m.ethtool),
 		"gpudirect": gpudirect.New(c.sysfs, c.procfs, deviceBudget),
 		"pcie":      pcie.New(c.sysfs, finder.Rails, deviceBudget),
 		"gpu":       gpus,

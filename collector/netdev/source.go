@@ -50,9 +50,10 @@ type key struct {
 }
 
 // New returns the source of the rails' interfaces below path (/sys). One that is slower than budget is left out.
-func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *Source {
+// ioctl answers for a captured tree; nil: the kernel does.
+func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, ioctl ethtool.Ioctl) *Source {
 	s := &Source{net: filepath.Join(path, "class/net"), rails: rails, budget: budget, table: newTable(),
-		live: sysfs.Live}
+		live: sysfs.Live, ioctl: ioctl}
 	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
 		files := collector.NewFiles(s.net, k.name)
@@ -61,12 +62,6 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration) *
 		}
 		return &unlocked{source: s, name: k.name, labels: k.labels(), files: files}
 	})
-	return s
-}
-
-// Ethtool sets ioctl, for a captured tree, before the first Read, and returns the source.
-func (s *Source) Ethtool(ioctl ethtool.Ioctl) *Source {
-	s.ioctl = ioctl
 	return s
 }
 

@@ -61,7 +61,7 @@ func lagKernel() *ethtooltest.Kernel {
 }
 
 func newTestNetdev(root sysfstest.Root, rails func() ([]rail.Rail, error), k *ethtooltest.Kernel) *Source {
-	return New(root.Sys(), rails, collectortest.Budget).Ethtool(k.Ioctl)
+	return New(root.Sys(), rails, collectortest.Budget, k.Ioctl)
 }
 
 // lagFiles are the lines of sysfs for a member of the LAG.
@@ -162,7 +162,7 @@ func TestNetdev(t *testing.T) {
 // so this machine's ethtool is not asked.
 func TestNetdevCaptured(t *testing.T) {
 	root := sysfstest.Unpack(t, "testdata/lag.txtar")
-	src := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget)
+	src := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget, nil)
 	lines, faults, _ := collectortest.ReadLines(t, src)
 	if diff := cmp.Diff(collectortest.TextLines(lagSysfs()), lines); diff != "" || len(faults) > 0 {
 		t.Errorf("%v (-want +got):\n%s", faults, diff)
@@ -376,7 +376,7 @@ func TestNetdevLive(t *testing.T) {
 		t.Skip("/sys is no sysfs")
 	}
 	src := New("/sys", collectortest.Rails(rail.Rail{Name: "0", Device: "rxe0", Port: 1, Netdev: "lo"}),
-		collectortest.Budget)
+		collectortest.Budget, nil)
 	for _, want := range [][]string{{"lo: unsupported (expected)"}, nil} {
 		lines, faults, _ := collectortest.ReadLines(t, src)
 		if diff := cmp.Diff(want, faults); diff != "" {
@@ -397,8 +397,7 @@ func TestNetdevSlowNeighbour(t *testing.T) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
 		kernel, stuck := lagKernel(), false
 		source := New(root.Sys(), collectortest.SlowRails(true, collectortest.Rails(lagRails...)),
-			collectortest.Budget).
-			Ethtool(func(name string, req []byte) error {
+			collectortest.Budget, func(name string, req []byte) error {
 				if stuck && name == "enp1s0f0np0" {
 					time.Sleep(time.Minute)
 				}
@@ -437,7 +436,7 @@ func TestNetdevSlowNeighbour(t *testing.T) {
 func TestNetdevBondSilent(t *testing.T) {
 	lanetest.Test(t, func(t *testing.T) {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
-		source := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget).Ethtool(lagKernel().Ioctl)
+		source := New(root.Sys(), collectortest.Rails(lagRails...), collectortest.Budget, lagKernel().Ioctl)
 		read := func() (members int, err error) {
 			err = source.Read(func(s collector.Sample) {
 				if slices.Contains(s.Labels, "enp1s0f0np0") || slices.Contains(s.Labels, "enp1s0f1np1") {
@@ -471,7 +470,7 @@ func TestNetdevBudget(t *testing.T) {
 	collectortest.TestBudget(t, func(t *testing.T, slow bool) collector.Source {
 		root := sysfstest.Unpack(t, "testdata/lag.txtar")
 		kernel, rails := lagKernel(), collectortest.SlowRails(slow, collectortest.Rails(lagRails...))
-		return New(root.Sys(), rails, collectortest.Budget).Ethtool(func(name string, req []byte) error {
+		return New(root.Sys(), rails, collectortest.Budget, func(name string, req []byte) error {
 			if slow && name == "enp1s0f0np0" {
 				time.Sleep(collectortest.Slow / 4) // of at most four requests
 			}
@@ -480,7 +479,9 @@ func TestNetdevBudget(t *testing.T) {
 	})
 }
 
-func TestNetdevTable(t *testing.T) { collectortest.TestTable(t, New("", collectortest.NoRails, 0)) }
+func TestNetdevTable(t *testing.T) {
+	collectortest.TestTable(t, New("", collectortest.NoRails, 0, nil))
+}
 
 // TestNetdevNetlink: what comes by netlink is what the files hold, of every
 // interface of this machine that has an address; counters may have moved.
@@ -497,7 +498,7 @@ func TestNetdevNetlink(t *testing.T) {
 		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: e.Name()})
 	}
 	finder := collectortest.Rails(rails...)
-	byNetlink, byFile := New("/sys", finder, collectortest.Budget), New("/sys", finder, collectortest.Budget)
+	byNetlink, byFile := New("/sys", finder, collectortest.Budget, nil), New("/sys", finder, collectortest.Budget, nil)
 	byFile.live = func(string) bool { return false }
 	read := func(s *Source) map[string]float64 {
 		values := map[string]float64{}
@@ -525,7 +526,7 @@ func TestNetdevNetlink(t *testing.T) {
 		t.Errorf("without netlink: %d series, %d by file", len(got), len(before))
 	}
 	close(release)
-	other := New("/sys", finder, collectortest.Budget)
+	other := New("/sys", finder, collectortest.Budget, nil)
 	other.Read(func(collector.Sample) {})
 	for _, l := range *other.links.Load() {
 		l.Index++ // another network namespace's
@@ -556,7 +557,7 @@ func BenchmarkNetdevRead(b *testing.B) {
 		rails = append(rails, rail.Rail{Name: fmt.Sprint(i), Netdev: name})
 	}
 	for name, src := range map[string]*Source{
-		"sysfs":   New(root.Sys(), collectortest.Rails(rails...), collectortest.Budget),
+		"sysfs":   New(root.Sys(), collectortest.Rails(rails...), collectortest.Budget, nil),
 		"ethtool": newTestNetdev(root, collectortest.Rails(rails...), k),
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -583,7 +584,7 @@ func BenchmarkNetdevLive(b *testing.B) {
 	}
 	for name, netlink := range map[string]bool{"netlink": true, "files": false} {
 		b.Run(name, func(b *testing.B) {
-			s := New("/sys", collectortest.Rails(rails...), collectortest.Budget)
+			s := New("/sys", collectortest.Rails(rails...), collectortest.Budget, nil)
 			s.live = func(string) bool { return netlink }
 			b.ReportAllocs()
 			for b.Loop() {
