@@ -141,7 +141,6 @@ func (r *tcpReader) readStatistics() (reading tcpReading) {
 	return reading
 }
 
-// Close implements collector.Device.
 func (r *tcpReader) Close() {
 	if r.stats != nil {
 		r.stats.Close()
