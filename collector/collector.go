@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -241,6 +242,14 @@ func (o Origin) Value(raw uint64) float64 {
 		return float64(raw) / math.Round(1/o.Scale)
 	}
 	return float64(raw) * o.Scale
+}
+
+// RailLabels returns the label values of each rail: its name, one a line in rails, and the others.
+func RailLabels(rails string, others ...string) (list [][]string) {
+	for name := range strings.SplitSeq(rails, "\n") {
+		list = append(list, slices.Concat([]string{name}, others))
+	}
+	return list
 }
 
 // Bool is 1 for true and 0 for false.

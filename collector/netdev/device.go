@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +17,6 @@ import (
 	"github.com/railscope/railscope/internal/rtnl"
 	"github.com/railscope/railscope/internal/sysfs"
 )
-
-// labels returns the label values of an interface, once for each rail on it, followed by more.
-func (k key) labels(more ...string) (list [][]string) {
-	for r := range strings.SplitSeq(k.rails, "\n") {
-		list = append(list, append([]string{r, k.name}, more...))
-	}
-	return list
-}
 
 // unlocked is the part of an interface that the kernel reports without the RTNL lock, or that it reported by netlink.
 type unlocked struct {
@@ -236,7 +227,8 @@ func (l *locked) index(names []string) {
 			return c.statistic.row == m.row && slices.Equal(c.statistic.values, m.values)
 		})
 		if i < 0 {
-			columns = append(columns, column{at, m, l.key.labels(m.values...)})
+			labels := slices.Concat([]string{l.key.name}, m.values)
+			columns = append(columns, column{at, m, collector.RailLabels(l.key.rails, labels...)})
 		} else if m.rank < columns[i].statistic.rank {
 			columns[i].at, columns[i].statistic = at, m
 		}

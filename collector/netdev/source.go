@@ -56,11 +56,11 @@ func New(path string, rails func() ([]rail.Rail, error), budget time.Duration, i
 		live: sysfs.Live, ioctl: ioctl}
 	s.links.Store(&map[string]*rtnl.Link{})
 	s.parts = collector.NewSet(budget, func(k key) string { return k.name }, func(k key) collector.Device {
-		files := collector.NewFiles(s.net, k.name)
+		files, labels := collector.NewFiles(s.net, k.name), collector.RailLabels(k.rails, k.name)
 		if k.locked {
-			return &locked{table: s.table, key: k, labels: k.labels(), files: files, ioctl: s.ioctl}
+			return &locked{table: s.table, key: k, labels: labels, files: files, ioctl: s.ioctl}
 		}
-		return &unlocked{source: s, name: k.name, labels: k.labels(), files: files}
+		return &unlocked{source: s, name: k.name, labels: labels, files: files}
 	})
 	return s
 }

@@ -532,7 +532,7 @@ func TestNetdevNetlink(t *testing.T) {
 		l.Index++ // another network namespace's
 	}
 	for k := range map[string]bool{"lo": true, "eth0": true} {
-		u := &unlocked{source: other, name: k, labels: key{name: k, rails: "0"}.labels(),
+		u := &unlocked{source: other, name: k, labels: collector.RailLabels("0", k),
 			files: collector.NewFiles(other.net, k)}
 		if u.link(time.Now()) != nil {
 			t.Errorf("%s of another network namespace is taken for ours", k)

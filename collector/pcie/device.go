@@ -6,7 +6,6 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/railscope/railscope/collector"
 	"github.com/railscope/railscope/internal/rail"
@@ -24,15 +23,7 @@ type function struct {
 
 func (s *Source) open(k key) *function {
 	return &function{table: s.table, key: k, files: collector.NewFiles(s.sysfs, "bus/pci/devices", k.address),
-		labels: k.labels()}
-}
-
-// labels returns the label values of a function, once for each rail on it, followed by more.
-func (k key) labels(more ...string) (list [][]string) {
-	for name := range strings.SplitSeq(k.rails, "\n") {
-		list = append(list, append([]string{name, k.address, k.kind}, more...))
-	}
-	return list
+		labels: collector.RailLabels(k.rails, k.address, k.kind)}
 }
 
 func (f *function) Close() { f.files.Close() }
@@ -48,7 +39,8 @@ func (f *function) Read(r *collector.Reading) {
 		if err == nil {
 			count, err = parseErrorTotal(b, total)
 		}
-		r.Record(f.table.aer, float64(count), sysfs.At(file.Path, err), f.key.labels(severity)...)
+		labels := collector.RailLabels(f.key.rails, f.key.address, f.key.kind, severity)
+		r.Record(f.table.aer, float64(count), sysfs.At(file.Path, err), labels...)
 	}
 }
 
