@@ -17,6 +17,7 @@ import (
 	"github.com/railscope/railscope/collector/bond"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
+	"github.com/railscope/railscope/collector/kmsg"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -50,7 +51,18 @@ func allSources(t testing.TB, root sysfstest.Root) []collector.Source {
 			NVML:   noGPUs(),
 			Kernel: func() process.Kernel { return queuePairs{root.Dir} }, Budget: budget}),
 		ncclLogs(t, root),
+		kernelLog(t, finder),
 	}
+}
+
+// kernelLog is an empty one; messages are for the tests of package kmsg.
+func kernelLog(t testing.TB, finder *rail.Finder) *kmsg.Source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kmsg")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kmsg.New(kmsg.Options{Path: path, Rails: finder.Rails})
 }
 
 // queuePairs are those of a capture: one for each file qps/DEVICE/NUMBER, which

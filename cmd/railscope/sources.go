@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/railscope/railscope/collector/bond"
 	"github.com/railscope/railscope/collector/gpu"
 	"github.com/railscope/railscope/collector/gpudirect"
+	"github.com/railscope/railscope/collector/kmsg"
 	"github.com/railscope/railscope/collector/nccl"
 	"github.com/railscope/railscope/collector/netdev"
 	"github.com/railscope/railscope/collector/pcie"
@@ -22,6 +26,7 @@ import (
 	"github.com/railscope/railscope/collector/sampler"
 	exportersampler "github.com/railscope/railscope/exporter/sampler"
 	"github.com/railscope/railscope/internal/rail"
+	"github.com/railscope/railscope/internal/state"
 	"github.com/railscope/railscope/probe"
 )
 
@@ -57,6 +62,7 @@ func sourceFlags() []sourceFlag {
 		{"process", "which processes hold which queue pairs and how much GPU memory, with their pods; " +
 			"needs the host's PID namespace", false},
 		{"nccl", "the NCCL log files of --nccl.log: network, GPUDirect RDMA, channels, warnings", false},
+		{"kmsg", "the kernel log: what drivers report about rails, GPUs and PCIe; needs CAP_SYSLOG", false},
 		{"sampler", "the traffic of rails between scrapes, every --sample.interval", true},
 	}
 }
@@ -120,6 +126,9 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 			Rails: finder.Rails, NVML: m.nvml, Budget: deviceBudget, Limit: s.processLimit,
 		}),
 	}
+	if *s.on["kmsg"] {
+		made["kmsg"] = newKernelLog(c, m.state, finder)
+	}
 	if *s.on["nccl"] {
 		logs, err := nccl.New(s.ncclLogs)
 		if err != nil {
@@ -143,6 +152,21 @@ func (s *sourceSettings) open(c *common, m machine, finder *rail.Finder, node *p
 		}
 	}
 	return list, running, nil
+}
+
+// newKernelLog makes the source of the kernel log, whose position is kept in the store; nil: not at all.
+func newKernelLog(c *common, store *state.Store, finder *rail.Finder) collector.Source {
+	opts := kmsg.Options{Path: "/dev/kmsg", Rails: finder.Rails}
+	boot, _ := os.ReadFile(filepath.Join(c.procfs, "sys/kernel/random/boot_id")) // without it nothing is saved
+	if opts.Boot = strings.TrimSpace(string(boot)); store != nil {
+		const section = "kernel_log"
+		if _, err := store.Get(section, &opts.Last); err != nil {
+			store.Reject(section, err)
+			opts.Last = kmsg.Cursor{}
+		}
+		opts.Save = func(cursor kmsg.Cursor) { store.Set(section, cursor) }
+	}
+	return kmsg.New(opts)
 }
 
 // gpuUseBudget is how long the sampler waits for GPUs. It reads them every second.

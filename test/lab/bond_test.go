@@ -35,7 +35,7 @@ func TestBondMemberFails(t *testing.T) {
 			for _, n := range []node{1, 2} {
 				bond(t, n, c.mode, c.options...)
 			}
-			e := serve(t, 1)
+			e := serve(t, 1, "--collector.kmsg")
 			whole := want{
 				`bond_up{bond="bond0"}`: 1, `bond_members{bond="bond0"}`: 2, `bond_members_up{bond="bond0"}`: 2,
 				`bond_member_up{bond="bond0",member="eth0"}`: 1, `bond_member_up{bond="bond0",member="eth1"}`: 1,
@@ -56,6 +56,7 @@ func TestBondMemberFails(t *testing.T) {
 				`bond_up{bond="bond0"}`: 1, `bond_members{bond="bond0"}`: 2, `bond_members_up{bond="bond0"}`: 1,
 				`bond_member_up{bond="bond0",member="eth0"}`: 0, `bond_member_up{bond="bond0",member="eth1"}`: 1,
 				failures: before + 1,
+				`kernel_events_total{event="bond_member_down",subject="rail 0"}`: 1,
 				`bond_member_link_failures_total{bond="bond0",member="eth1"}`: m.must(t,
 					`bond_member_link_failures_total{bond="bond0",member="eth1"}`),
 			}

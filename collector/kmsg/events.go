@@ -1,0 +1,108 @@
+package kmsg
+
+import (
+	"strings"
+)
+
+// pattern is how one kind of event is told from other messages. Drivers begin theirs with "driver address: " or, about an
+// interface, "driver address interface: " (dev_printk, netdev_printk).
+type pattern struct {
+	event  string
+	driver string   // with which the message begins; empty: any
+	has    []string // all of these, after that
+}
+
+// patterns are in order: the first that fits names the event. Texts are those of Linux 6.12 and of the NVIDIA driver 570.
+func patterns() []pattern {
+	const mlx5 = "mlx5_core "
+	return []pattern{
+		// drivers/net/ethernet/mellanox/mlx5/core/cmd.c: cb_timeout_handler, wait_func_handle_exec_timeout
+		{"command_timeout", mlx5, []string{"timeout. Will cause a leak of a command resource"}},
+		// core/health.c: poll_health, mlx5_health_report
+		{"health_compromised", mlx5, []string{"device's health compromised - reached miss count"}},
+		{"health_compromised", mlx5, []string{"Health issue observed, "}},
+		{"health_compromised", mlx5, []string{"Fatal error ", " detected"}},
+		// core/events.c: mlx5_pcie_event, temp_warn, port_module
+		{"insufficient_power", mlx5, []string{"Detected insufficient power on the PCIe slot"}},
+		{"high_temperature", mlx5, []string{"High temperature on sensors with bit set"}},
+		{"module_high_temperature", mlx5, []string{"Port module event[error]: module ", ", High Temperature"}},
+		{"module_error", mlx5, []string{"Port module event[error]: module "}},
+		{"cable_unplugged", mlx5, []string{"Port module event: module ", ", Cable unplugged"}},
+		// net/sched/sch_generic.c: dev_watchdog
+		{"transmit_timeout", "", []string{"NETDEV WATCHDOG: ", "transmit queue ", " timed out"}},
+		// drivers/pci/pcie/aer.c: aer_print_error; "CXL Bus Error" since Linux 6.16
+		{"aer_fatal", "", []string{" Bus Error: severity=Uncorrect", " (Fatal)"}},
+		{"aer_nonfatal", "", []string{" Bus Error: severity=Uncorrect", " (Non-Fatal)"}},
+		{"aer_correctable", "", []string{" Bus Error: severity=Correct"}},
+		// drivers/net/bonding/bond_main.c: bond_miimon_commit
+		{"bond_member_down", "", []string{": (slave ", "): link status definitely down"}},
+		// mlx5/core/en_main.c: mlx5e_update_carrier; bnxt/bnxt.c: bnxt_report_link; ice/ice_main.c: ice_print_link_msg
+		{"link_down", "", []string{": Link down"}},
+		{"link_down", "", []string{": NIC Link is Down"}},
+	}
+}
+
+// event is what a message says happened, and to what.
+type event struct {
+	name   string
+	pci    string // address of the function; empty: not known
+	netdev string // empty: none is named
+}
+
+// classify returns the event that a message is about.
+func classify(list []pattern, r record) (event, bool) {
+	if name, address, ok := xid(r.text); ok {
+		return event{name: name, pci: address}, true
+	}
+	for _, p := range list {
+		if p.fits(r.text) {
+			return event{name: p.event, pci: r.pci, netdev: netdev(r.text)}, true
+		}
+	}
+	return event{}, false
+}
+
+func (p pattern) fits(text string) bool {
+	rest, ok := strings.CutPrefix(text, p.driver)
+	for _, part := range p.has {
+		if ok {
+			_, rest, ok = strings.Cut(rest, part)
+		}
+	}
+	return ok
+}
+
+// xid is the event of "NVRM: Xid (PCI:0000:18:00): 79, …" (src/nvidia/src/kernel/gpu/rc/kernel_rc.c of the open driver).
+func xid(text string) (name, address string, ok bool) {
+	rest, ok := strings.CutPrefix(text, "NVRM: Xid (PCI:")
+	if !ok {
+		return "", "", false
+	}
+	address, rest, ok = strings.Cut(rest, "): ")
+	code, _, _ := strings.Cut(rest, ",")
+	if !ok || code == "" || len(code) > 4 || strings.Trim(code, "0123456789") != "" {
+		return "", "", false
+	}
+	if strings.Count(address, ".") == 0 {
+		address += ".0"
+	}
+	return "xid_" + code, strings.ToLower(address), true
+}
+
+// netdev is the interface that a message is about: "mlx5_core 0000:18:00.0 eth0: …", "NETDEV WATCHDOG: eth0 (…)",
+// "bond0: (slave eth0): …".
+func netdev(text string) string {
+	if rest, ok := strings.CutPrefix(text, "NETDEV WATCHDOG: "); ok {
+		name, _, _ := strings.Cut(rest, " ")
+		return name
+	}
+	if _, rest, ok := strings.Cut(text, ": (slave "); ok {
+		name, _, _ := strings.Cut(rest, ")")
+		return name
+	}
+	head, _, _ := strings.Cut(text, ": ")
+	if fields := strings.Fields(head); len(fields) == 3 {
+		return fields[2]
+	}
+	return ""
+}
