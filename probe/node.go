@@ -83,7 +83,7 @@ type Node struct {
 	mu       sync.Mutex // protects all following fields
 	budget   Budget
 	nodeName string         // as reported to peers
-	rdmaCore string         // version; empty until an RDMA session was opened
+	rdmaCore string         // version; empty until the worker has reported it
 	maxMTU   map[string]int // bytes by [rail.Key], as reported by the worker
 }
 
@@ -221,7 +221,7 @@ func interfaceAddresses() (map[string][]netip.Prefix, error) {
 	return all, nil
 }
 
-// versions are those that are known.
+// versions are those that are known. The worker is not asked: it may be busy.
 func (n *Node) versions() versions {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -231,6 +231,23 @@ func (n *Node) versions() versions {
 		v.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
 	return v
+}
+
+// loadRDMACore asks the worker for the version of rdma-core, unless it is known.
+func (n *Node) loadRDMACore(ctx context.Context) {
+	n.mu.Lock()
+	known := n.rdmaCore != ""
+	n.mu.Unlock()
+	if known {
+		return
+	}
+	info, err := n.worker.Info(ctx)
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rdmaCore = info.RDMACore
 }
 
 // MaxMTU is the largest RDMA MTU in bytes that the port supports, independent of its interface: max_mtu of
@@ -251,14 +268,13 @@ type workerSession struct {
 }
 
 // begin closes the session that is open, and opens another. After an error none is open. The node keeps what a session
-// over RDMA reports about the library and the ports.
+// over RDMA reports about the ports.
 func (s *workerSession) begin(ctx context.Context, args worker.OpenArgs) (opened worker.Opened, err error) {
 	_ = s.end() // closed, or its worker was killed
 	s.grant = args.Grant
 	s.current, opened, err = s.node.worker.Open(ctx, args)
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
-	s.node.rdmaCore = cmp.Or(opened.RDMACore, s.node.rdmaCore)
 	for i, end := range opened.Ends[:min(len(opened.Ends), len(args.Rails))] {
 		if r := args.Rails[i]; end.MaxMTU > 0 {
 			s.node.maxMTU[rail.Key(r.Device, r.Port)] = end.MaxMTU

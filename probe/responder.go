@@ -70,6 +70,9 @@ func (r *Responder) Serve(ctx context.Context, l net.Listener) error {
 		Protocols:                    new(http.Protocols)}
 	srv.Protocols.SetHTTP1(true) // one request at a time on each connection
 	r.node.opts.Server(srv)
+	var loading sync.WaitGroup
+	defer loading.Wait()
+	loading.Go(func() { r.node.loadRDMACore(ctx) })
 	limit := connlimit.New(connlimit.Options{Connections: maxConnections, Strangers: maxStrangers,
 		StrangerTime: r.strangerTime, Refused: r.node.refused.Count})
 	l = limit.Listener(l)

@@ -151,6 +151,7 @@ func (r *round) acquire(ctx context.Context) error {
 	if err := r.reserve(ctx); err != nil {
 		return err
 	}
+	r.node.loadRDMACore(ctx)
 	return r.persist(ctx, func() (err error) {
 		r.lease, err = r.client.acquireLease(ctx, r.leaseRequest())
 		return err

@@ -18,7 +18,7 @@ func message(body string) []byte { return []byte(body + "\n") }
 // TestMessages: written messages are read, one after the other, however few bytes come at a time.
 func TestMessages(t *testing.T) {
 	var wire bytes.Buffer
-	want := []request{{ID: 1, Op: opIntake}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)},
+	want := []request{{ID: 1, Op: opInfo}, {ID: 1<<64 - 1, Op: opOpen, Args: json.RawMessage(`{"rails":null}`)},
 		{Op: strings.Repeat("x\n", 1<<19)}}
 	for _, r := range want {
 		if err := writeMessage(&wire, r); err != nil {
@@ -60,7 +60,7 @@ func TestBadMessages(t *testing.T) {
 
 // FuzzMessages: any message that is read can be written and read again.
 func FuzzMessages(f *testing.F) {
-	f.Add(message(`{"id":1,"op":"intake"}`))
+	f.Add(message(`{"id":1,"op":"info"}`))
 	f.Add(message(`{"id":1,"op":"open","args":{"rails":[]}}`))
 	f.Add([]byte("{"))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
@@ -177,7 +177,7 @@ func FuzzServe(f *testing.F) {
 	target := `{"id":1,"op":"open","args":{"transport":"tcp","target":true,"buffer":65536,"depth":1,"queue_pairs":1,` +
 		`"key":` + key + `,"rails":[{"name":"0","local":"127.0.0.1"}]}}`
 	asker := strings.Replace(target, `"target":true,`, "", 1)
-	f.Add(all(`{"id":1,"op":"intake"}`,
+	f.Add(all(`{"id":1,"op":"info"}`,
 		`{"id":2,"op":"open","args":{"transport":"rdma","rails":[{"name":"0","device":"mlx5_0","port":1}],`+
 			`"buffer":4096,"depth":1,"queue_pairs":1}}`))
 	f.Add(all(target,
@@ -208,7 +208,7 @@ func FuzzServe(f *testing.F) {
 
 // TestServeOneAtATime: requests in advance end the connection.
 func TestServeOneAtATime(t *testing.T) {
-	in := bytes.Repeat(message(`{"id":1,"op":"intake"}`), 50)
+	in := bytes.Repeat(message(`{"id":1,"op":"info"}`), 50)
 	out := &slow{}
 	s := &server{library: "/nonexistent/libibverbs.so.1", out: out}
 	if err := s.serve(bytes.NewReader(in)); err == nil || errors.Is(err, io.EOF) {

@@ -19,6 +19,7 @@ import (
 
 // The operations, in the order of a session.
 const (
+	opInfo    = "info"
 	opOpen    = "open"
 	opConnect = "connect"
 	opLatency = "latency"
@@ -41,6 +42,11 @@ type (
 	Load      = transfer.Load
 	TCPInfo   = transfer.TCPInfo
 )
+
+// Info describes libibverbs on this node.
+type Info struct {
+	RDMACore string `json:"rdma_core"` // version, from the library's name; empty: unknown, or no libibverbs
+}
 
 // Transport of a session.
 const (
@@ -78,8 +84,6 @@ type RailArg struct {
 type Opened struct {
 	Ends    []End  `json:"ends"`     // in the order of OpenArgs.Rails
 	TCPPort uint16 `json:"tcp_port"` // of a TCP target
-
-	RDMACore string `json:"rdma_core"` // version, from the name of libibverbs; empty: unknown, or not used
 }
 
 // ConnectArgs connect the session's rails to the peer's ends. Other rails stay unconnected.

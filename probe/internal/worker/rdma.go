@@ -18,12 +18,21 @@ import (
 // verbsLibrary is libibverbs, loaded on first use and never unloaded.
 type verbsLibrary struct{ lib *verbs.Library }
 
-// rdmaCore returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
+func (v *verbsLibrary) load(path string) (_ *verbs.Library, err error) {
+	if v.lib == nil {
+		v.lib, err = verbs.Open(path)
+	}
+	return v.lib, err
+}
+
+// info returns rdma-core's version, which its build appends to the library's own: libibverbs.so.1.14.44.0 is of
 // rdma-core 44.0.
-func rdmaCore(lib *verbs.Library) string {
-	_, own, _ := strings.Cut(filepath.Base(lib.File()), ".so.1.")
-	_, version, _ := strings.Cut(own, ".")
-	return version
+func (v *verbsLibrary) info(path string) (info Info) {
+	if lib, err := v.load(path); err == nil {
+		_, own, _ := strings.Cut(filepath.Base(lib.File()), ".so.1.")
+		_, info.RDMACore, _ = strings.Cut(own, ".")
+	}
+	return info
 }
 
 // rdmaEngine is a session over queue pairs.
@@ -36,21 +45,20 @@ type rdmaEngine struct {
 }
 
 // open opens the rails, each with its memory. Those that fail have a failure in their end.
-func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte) (_ engine, _ Opened, err error) {
-	if v.lib == nil {
-		if v.lib, err = verbs.Open(path); err != nil {
-			return nil, Opened{}, err
-		}
+func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte) (engine, []End, error) {
+	lib, err := v.load(path)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := v.lib.Check(); err != nil {
-		return nil, Opened{}, err
+	if err := lib.Check(); err != nil {
+		return nil, nil, err
 	}
 	e, ends := &rdmaEngine{rails: map[string]*verbs.Rail{}, nodes: map[string]int{}}, make([]End, len(args.Rails))
 	rails := make([]*verbs.Rail, len(args.Rails))
 	atOnce(len(rails), func(i int) {
 		r := args.Rails[i]
 		var err error
-		if rails[i], err = openRail(v.lib, r, args, memory[r.Name]); err != nil {
+		if rails[i], err = openRail(lib, r, args, memory[r.Name]); err != nil {
 			ends[i].Failure = failure.As("", err)
 			ends[i].Failure.Rail = r.Name
 		} else {
@@ -63,7 +71,7 @@ func (v *verbsLibrary) open(path string, args OpenArgs, memory map[string][]byte
 			e.rails[args.Rails[i].Name], e.nodes[args.Rails[i].Name] = r, args.Rails[i].NUMANode
 		}
 	}
-	return e, Opened{Ends: ends, RDMACore: rdmaCore(v.lib)}, nil
+	return e, ends, nil
 }
 
 // atOnce calls fn for each of n rails, all at the same time: an address that is not resolved costs each a second. Verbs

@@ -7,7 +7,9 @@ import "github.com/railscope/railscope/probe/internal/failure"
 // verbsLibrary stands for libibverbs in a build without C.
 type verbsLibrary struct{}
 
-func (verbsLibrary) open(string, OpenArgs, map[string][]byte) (engine, Opened, error) {
-	return nil, Opened{}, failure.New("", failure.NoCgo,
+func (verbsLibrary) info(string) Info { return Info{} }
+
+func (verbsLibrary) open(string, OpenArgs, map[string][]byte) (engine, []End, error) {
+	return nil, nil, failure.New("", failure.NoCgo,
 		"this railscope was built without C: build it with CGO_ENABLED=1 on Linux")
 }

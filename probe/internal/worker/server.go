@@ -147,6 +147,11 @@ func (s *server) answer(req request) {
 // do executes one request.
 func (s *server) do(req request) (any, error) {
 	switch req.Op {
+	case opInfo:
+		if s.simulation != nil {
+			return Info{}, nil
+		}
+		return s.verbs.info(s.library), nil
 	case opOpen:
 		return perform(req, s.open)
 	case opClose:
@@ -213,7 +218,7 @@ func (s *server) open(args OpenArgs) (opened Opened, err error) {
 	case args.Transport == TCP:
 		e, opened, err = openTCP(args, s.memory, netip.Addr{})
 	default:
-		e, opened, err = s.verbs.open(s.library, args, s.memory)
+		e, opened.Ends, err = s.verbs.open(s.library, args, s.memory)
 	}
 	if err != nil {
 		return Opened{}, errors.Join(err, s.release())

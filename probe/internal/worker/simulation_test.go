@@ -114,6 +114,9 @@ func TestSimulation(t *testing.T) {
 	a, b := New(Options{Simulation: c.simulation()}), New(Options{Simulation: c.simulation()})
 	defer a.Close()
 	defer b.Close()
+	if info, err := a.Info(t.Context()); err != nil || info != (Info{}) {
+		t.Errorf("%+v %v", info, err)
+	}
 	for i, transport := range []string{RDMA, TCP} {
 		from, to := simulatedSession(t, transport, a, b)
 		l, err := from.Latency(t.Context(), LatencyArgs{Rail: "1", N: 5, Limit: 20 * time.Second})

@@ -72,6 +72,15 @@ func (w *Worker) Close() {
 	}
 }
 
+// Info loads libibverbs and describes it.
+func (w *Worker) Info(ctx context.Context) (Info, error) {
+	p, err := w.process(true)
+	if err != nil {
+		return Info{}, err
+	}
+	return ask[Info](ctx, &Session{worker: w, proc: p}, failure.StageOpen, opInfo, quick, nil)
+}
+
 // SetupTime is the longest time to open, connect or close so many rails with so many queue pairs each.
 func SetupTime(rails, queuePairs int) time.Duration {
 	return quick + time.Duration(rails)*(perRail+time.Duration(queuePairs)*perQueuePair)
