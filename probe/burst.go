@@ -252,5 +252,6 @@ func flow(loads []worker.Load, done worker.BurstDone, i int) *Flow {
 	if b.Failure != nil || b.Disturbed || b.Rate() == 0 {
 		return nil
 	}
-	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes, Slow: b.Measured < burstWrites*loads[i].Chunk}
+	return &Flow{Bytes: b.Measured, Active: b.Last - b.First, Moved: b.Bytes,
+		Slow: b.Measured < burstWrites*loads[i].Chunk}
 }

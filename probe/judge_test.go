@@ -227,7 +227,8 @@ func TestFlow(t *testing.T) {
 func TestDisturbedDetail(t *testing.T) {
 	const chunk = 1 << 20
 	done := func(gap time.Duration) worker.BurstDone { // 100 GB/s
-		return worker.BurstDone{Rails: []worker.BurstRail{{Gap: gap, Disturbed: true, Measured: 1e9, Last: 10 * time.Millisecond}}}
+		return worker.BurstDone{Rails: []worker.BurstRail{{Gap: gap, Disturbed: true, Measured: 1e9,
+			Last: 10 * time.Millisecond}}}
 	}
 	load := func(rtt time.Duration) []worker.Load {
 		return []worker.Load{{Rail: "3", Chunk: chunk, Depth: 16, RTT: rtt}}

@@ -38,8 +38,8 @@ func residentMemory(t *testing.T, pid string) float64 {
 	return float64(pages*os.Getpagesize()) / (1 << 20)
 }
 
-// TestSlowSetup: time limits over the control channel and in both workers grow with rails and queue pairs. Each end needs
-// longer to connect than any other request may take.
+// TestSlowSetup: time limits over the control channel and in both workers grow with rails and queue pairs. Each end
+// needs longer to connect than any other request may take.
 func TestSlowSetup(t *testing.T) {
 	t.Parallel()
 	const queuePairs, delay = 16, 990 * time.Millisecond // of a rail, one after the other

@@ -107,7 +107,8 @@ func FuzzPeerFile(f *testing.F) {
 			return
 		}
 		for i, node := range nodes {
-			if again, ok := hostport.Parse(node, DefaultPort); !ok || hostport.Canonical(again) != node || i > 0 && node <= nodes[i-1] {
+			again, ok := hostport.Parse(node, DefaultPort)
+			if !ok || hostport.Canonical(again) != node || i > 0 && node <= nodes[i-1] {
 				t.Errorf("%q: %q after %q", node, again, nodes[:i])
 			}
 		}

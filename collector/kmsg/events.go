@@ -4,15 +4,16 @@ import (
 	"strings"
 )
 
-// pattern is how one kind of event is told from other messages. Drivers begin theirs with "driver address: " or, about an
-// interface, "driver address interface: " (dev_printk, netdev_printk).
+// pattern is how one kind of event is told from other messages. Drivers begin theirs with "driver address: " or, about
+// an interface, "driver address interface: " (dev_printk, netdev_printk).
 type pattern struct {
 	event  string
 	driver string   // with which the message begins; empty: any
 	has    []string // all of these, after that
 }
 
-// patterns are in order: the first that fits names the event. Texts are those of Linux 6.12 and of the NVIDIA driver 570.
+// patterns are in order: the first that fits names the event. Texts are those of Linux 6.12 and of the NVIDIA driver
+// 570.
 func patterns() []pattern {
 	const mlx5 = "mlx5_core "
 	return []pattern{
@@ -72,7 +73,7 @@ func (p pattern) fits(text string) bool {
 	return ok
 }
 
-// xid is the event of "NVRM: Xid (PCI:0000:18:00): 79, …" (src/nvidia/src/kernel/gpu/rc/kernel_rc.c of the open driver).
+// xid is the event of "NVRM: Xid (PCI:0000:18:00): 79, …" (src/kernel/gpu/rc/kernel_rc.c of the open driver).
 func xid(text string) (name, address string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "NVRM: Xid (PCI:")
 	if !ok {

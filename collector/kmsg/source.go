@@ -137,8 +137,8 @@ func (s *Source) follow() error {
 		counted = s.take(s.buf[:n], rails) || counted
 	}
 	s.save(counted)
-	return &collector.Fault{Reason: "behind", Err: fmt.Errorf("%s: more than %d messages since the last read; the rest is "+
-		"read next time", s.opts.Path, maxRecords)}
+	return &collector.Fault{Reason: "behind", Err: fmt.Errorf("%s: more than %d messages since the last read; the rest "+
+		"is read next time", s.opts.Path, maxRecords)}
 }
 
 // take counts the event of a message, if it is about one.

@@ -153,7 +153,8 @@ func TestCursor(t *testing.T) {
 
 // TestLost: messages that were overwritten, that are too large, or not messages, are counted, and reading goes on.
 func TestLost(t *testing.T) {
-	l := &log{next: []any{message(7), unix.EPIPE, message(12), unix.EINVAL, "garbage", "x,y,z,-;text\n", "6,1;text", message(13)}}
+	l := &log{next: []any{message(7), unix.EPIPE, message(12), unix.EINVAL, "garbage", "x,y,z,-;text\n", "6,1;text",
+		message(13)}}
 	s := newSource(t, l, Options{})
 	got, err := counted(t, s)
 	want := []string{down + "3", "kernel_log_invalid_messages_total{} 4", "kernel_log_lost_messages_total{} 4"}

@@ -32,8 +32,10 @@ func (g *Gatherer) readDevices(r *reader, rails []rail.Rail) func(*Facts) {
 	for _, one := range rails[:min(len(rails), maxPorts)] {
 		ours = append(ours, one.Device)
 	}
-	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...)                                          // ports of one device follow each other
-	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) }) // the kernel does not
+	// Ports of one device follow each other.
+	d.Nodes = g.kernel.RDMA.Nodes(slices.Compact(ours)...)
+	// The kernel does not sort them.
+	slices.SortFunc(entries, func(a, b sysfs.Entry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, "uverbs") {
 			continue

@@ -178,8 +178,8 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 		r.put = todo[key](r)
 		return r
 	}) {
-		switch {
-		case res.State == lane.Done:
+		switch res.State {
+		case lane.Done:
 			for _, text := range res.Value.unread {
 				if !slices.Contains(f.Unread, text) { // it may be the same for each rail
 					f.Unread = append(f.Unread, text)
@@ -188,7 +188,7 @@ func (g *Gatherer) run(ctx context.Context, f *Facts, todo map[string]work) {
 			if res.Value.put != nil {
 				res.Value.put(f)
 			}
-		case res.State == lane.Died:
+		case lane.Died:
 			f.Unread = append(f.Unread, fmt.Sprintf("%s: %v; this is a bug in railscope, please report it", res.Key,
 				firstLine(res.Err)))
 		default:

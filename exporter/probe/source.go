@@ -71,20 +71,20 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 	put := func(m *collector.Metric, v float64, labels ...string) {
 		emit(collector.Sample{Metric: m, Labels: labels, Value: v})
 	}
-	put(p.rows.budget, stats.BudgetSeconds)
-	put(p.rows.leases, float64(stats.Leases))
-	put(p.rows.restarts, float64(stats.WorkerRestarts))
-	put(p.rows.up, collector.Bool(stats.Up))
+	put(p.budget, stats.BudgetSeconds)
+	put(p.leases, float64(stats.Leases))
+	put(p.restarts, float64(stats.WorkerRestarts))
+	put(p.up, collector.Bool(stats.Up))
 	if stats.Interval > 0 {
-		put(p.rows.interval, stats.Interval.Seconds())
+		put(p.interval, stats.Interval.Seconds())
 	}
 	for _, r := range stats.Refused {
-		put(p.rows.refused, float64(r.Count), r.Reason)
+		put(p.refused, float64(r.Count), r.Reason)
 	}
 	for _, name := range stats.Names {
-		put(p.rows.dnsPeers, float64(name.Peers), name.Name)
+		put(p.dnsPeers, float64(name.Peers), name.Name)
 		for _, result := range probe.LookupResults() {
-			put(p.rows.dnsLookups, float64(name.Lookups[result]), name.Name, result)
+			put(p.dnsLookups, float64(name.Lookups[result]), name.Name, result)
 		}
 	}
 	p.mu.Lock()
@@ -99,7 +99,7 @@ func (p *Source) Read(emit func(collector.Sample)) error {
 
 // Histograms implements scrape.HistogramSource.
 func (p *Source) Histograms() map[*collector.Metric]table.Histograms {
-	return map[*collector.Metric]table.Histograms{p.rows.latency: p.latencies}
+	return map[*collector.Metric]table.Histograms{p.latency: p.latencies}
 }
 
 // latencies are native histograms of each peer and rail, or classic ones of each peer: with classic buckets, the rails
