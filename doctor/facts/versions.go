@@ -2,12 +2,12 @@ package facts
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/textproto"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -186,16 +186,23 @@ func dpkgVersion(path string, packages ...string) string {
 		return ""
 	}
 	defer file.Close()
-	list := textproto.NewReader(bufio.NewReader(io.LimitReader(file, maxStatusFile)))
-	for {
-		p, err := list.ReadMIMEHeader()
-		if slices.Contains(packages, p.Get("Package")) && strings.HasSuffix(p.Get("Status"), " installed") {
-			return upstream(p.Get("Version"))
-		}
-		if err != nil {
-			return ""
+	lines := bufio.NewScanner(io.LimitReader(file, maxStatusFile))
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	wanted, installed := false, false
+	for lines.Scan() {
+		key, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+		switch string(key) {
+		case "Package":
+			wanted, installed = slices.Contains(packages, string(value)), false
+		case "Status":
+			installed = bytes.HasSuffix(value, []byte(" installed"))
+		case "Version":
+			if wanted && installed {
+				return upstream(string(value))
+			}
 		}
 	}
+	return ""
 }
 
 var debianVersion = regexp.MustCompile(`^(?:[^:]*:)?([^-+~]*)`)
