@@ -215,24 +215,19 @@ func (g *Gatherer) readVerbs(rails []Rail) work {
 // findProvider finds a provider's library: by its configuration, in libibverbs' own directories, or in all.
 func (g *Gatherer) findProvider(name string, dirs []string, configs map[string]string) Provider {
 	p := Provider{Name: name}
-	var patterns []string
 	for driver, path := range configs {
 		if base := filepath.Base(driver); base == name || base == "lib"+name {
 			p.Config = path
 			if filepath.IsAbs(driver) {
-				patterns = append(patterns, driver+"-rdmav*.so")
+				p.Library = g.firstMatch(driver + "-rdmav*.so")
 			}
 		}
 	}
 	for _, sub := range []string{"libibverbs", ""} {
 		for _, d := range dirs {
-			patterns = append(patterns, filepath.Join(d, sub, "lib"+name+"-rdmav*.so"))
-		}
-	}
-	for _, pattern := range patterns {
-		found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
-		if p.Library == "" && len(found) > 0 {
-			p.Library = "/" + found[0]
+			if p.Library == "" {
+				p.Library = g.firstMatch(filepath.Join(d, sub, "lib"+name+"-rdmav*.so"))
+			}
 		}
 	}
 	return p
@@ -250,4 +245,12 @@ func (g *Gatherer) providerConfigs() (map[string]string, error) {
 		err = nil
 	}
 	return names, err
+}
+
+func (g *Gatherer) firstMatch(pattern string) string {
+	found, _ := fs.Glob(os.DirFS(g.root), strings.TrimPrefix(pattern, "/")) // an invalid pattern matches nothing
+	if len(found) == 0 {
+		return ""
+	}
+	return "/" + found[0]
 }
