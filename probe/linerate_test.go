@@ -351,8 +351,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestDepth: with as many writes in flight as may be configured, a visit of a rail takes all its completions; a thread
-// that cannot keep up with the rails is never their figure.
+// TestDepth: with the most writes in flight that can be configured, a visit of a rail takes all its completions; what a
+// thread that cannot keep up with the rails reports is never their figure.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{2, 32, 128} {
 		for _, rate := range []float64{25, 400, 800} {

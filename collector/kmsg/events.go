@@ -2,15 +2,22 @@ package kmsg
 
 import (
 	"strings"
+
+	"github.com/railscope/railscope/internal/sysfs"
 )
 
-// pattern is how one kind of event is told from other messages. Drivers begin theirs with "driver address: " or, about
+// pattern is how one kind of event differs from other messages. Drivers begin theirs with "driver address: " or, about
 // an interface, "driver address interface: " (dev_printk, netdev_printk).
 type pattern struct {
 	event  string
-	driver string   // with which the message begins; empty: any
+	prefix string   // of the message; empty: any
 	has    []string // all of these, after that
+	// Messages contain names that users choose, such as those of processes and files. So a pattern needs a PCI function,
+	// which only the kernel can add to a message, or, with netdev, the valid name of an interface in its place.
+	netdev bool
 }
+
+const watchdog = "NETDEV WATCHDOG: "
 
 // patterns are in order: the first that fits names the event. Texts are those of Linux 6.12 and of the NVIDIA driver
 // 570.
@@ -18,28 +25,29 @@ func patterns() []pattern {
 	const mlx5 = "mlx5_core "
 	return []pattern{
 		// drivers/net/ethernet/mellanox/mlx5/core/cmd.c: cb_timeout_handler, wait_func_handle_exec_timeout
-		{"command_timeout", mlx5, []string{"timeout. Will cause a leak of a command resource"}},
+		{"command_timeout", mlx5, []string{"timeout. Will cause a leak of a command resource"}, false},
 		// core/health.c: poll_health, mlx5_health_report
-		{"health_compromised", mlx5, []string{"device's health compromised - reached miss count"}},
-		{"health_compromised", mlx5, []string{"Health issue observed, "}},
-		{"health_compromised", mlx5, []string{"Fatal error ", " detected"}},
+		{"health_compromised", mlx5, []string{"device's health compromised - reached miss count"}, false},
+		{"health_compromised", mlx5, []string{"Health issue observed, "}, false},
+		{"health_compromised", mlx5, []string{"Fatal error ", " detected"}, false},
 		// core/events.c: mlx5_pcie_event, temp_warn, port_module
-		{"insufficient_power", mlx5, []string{"Detected insufficient power on the PCIe slot"}},
-		{"high_temperature", mlx5, []string{"High temperature on sensors with bit set"}},
-		{"module_high_temperature", mlx5, []string{"Port module event[error]: module ", ", High Temperature"}},
-		{"module_error", mlx5, []string{"Port module event[error]: module "}},
-		{"cable_unplugged", mlx5, []string{"Port module event: module ", ", Cable unplugged"}},
+		{"insufficient_power", mlx5, []string{"Detected insufficient power on the PCIe slot"}, false},
+		{"high_temperature", mlx5, []string{"High temperature on sensors with bit set"}, false},
+		{"module_high_temperature", mlx5, []string{"Port module event[error]: module ", ", High Temperature"}, false},
+		{"module_error", mlx5, []string{"Port module event[error]: module "}, false},
+		{"cable_unplugged", mlx5, []string{"Port module event: module ", ", Cable unplugged"}, false},
 		// net/sched/sch_generic.c: dev_watchdog
-		{"transmit_timeout", "", []string{"NETDEV WATCHDOG: ", "transmit queue ", " timed out"}},
-		// drivers/pci/pcie/aer.c: aer_print_error; "CXL Bus Error" since Linux 6.16
-		{"aer_fatal", "", []string{" Bus Error: severity=Uncorrect", " (Fatal)"}},
-		{"aer_nonfatal", "", []string{" Bus Error: severity=Uncorrect", " (Non-Fatal)"}},
-		{"aer_correctable", "", []string{" Bus Error: severity=Correct"}},
+		{"transmit_timeout", "", []string{": NETDEV WATCHDOG: ", "transmit queue ", " timed out"}, false},
+		{"transmit_timeout", watchdog, []string{"transmit queue ", " timed out"}, true}, // of older kernels
+		// drivers/pci/pcie/aer.c: aer_print_error; newer kernels know "CXL Bus Error"
+		{"aer_fatal", "", []string{" Bus Error: severity=Uncorrect", " (Fatal)"}, false},
+		{"aer_nonfatal", "", []string{" Bus Error: severity=Uncorrect", " (Non-Fatal)"}, false},
+		{"aer_correctable", "", []string{" Bus Error: severity=Correct"}, false},
 		// drivers/net/bonding/bond_main.c: bond_miimon_commit
-		{"bond_member_down", "", []string{": (slave ", "): link status definitely down"}},
+		{"bond_member_down", "", []string{": (slave ", "): link status definitely down"}, true},
 		// mlx5/core/en_main.c: mlx5e_update_carrier; bnxt/bnxt.c: bnxt_report_link; ice/ice_main.c: ice_print_link_msg
-		{"link_down", "", []string{": Link down"}},
-		{"link_down", "", []string{": NIC Link is Down"}},
+		{"link_down", "", []string{": Link down"}, false},
+		{"link_down", "", []string{": NIC Link is Down"}, false},
 	}
 }
 
@@ -56,15 +64,16 @@ func classify(list []pattern, r record) (event, bool) {
 		return event{name: name, pci: address}, true
 	}
 	for _, p := range list {
-		if p.fits(r.text) {
-			return event{name: p.event, pci: r.pci, netdev: netdev(r.text)}, true
+		e := event{name: p.event, pci: r.pci, netdev: netdev(r.text)}
+		if p.fits(r.text) && (r.pci != "" || p.netdev && sysfs.ValidNetdev(e.netdev)) {
+			return e, true
 		}
 	}
 	return event{}, false
 }
 
 func (p pattern) fits(text string) bool {
-	rest, ok := strings.CutPrefix(text, p.driver)
+	rest, ok := strings.CutPrefix(text, p.prefix)
 	for _, part := range p.has {
 		if ok {
 			_, rest, ok = strings.Cut(rest, part)
@@ -81,7 +90,9 @@ func xid(text string) (name, address string, ok bool) {
 	}
 	address, rest, ok = strings.Cut(rest, "): ")
 	code, _, _ := strings.Cut(rest, ",")
-	if !ok || code == "" || len(code) > 4 || strings.Trim(code, "0123456789") != "" {
+	const digits, longest = "0123456789", len("00000000:00:00.0")
+	if !ok || code == "" || len(code) > 4 || strings.Trim(code, digits) != "" || len(address) > longest ||
+		strings.Trim(strings.ToLower(address), digits+"abcdef:.") != "" {
 		return "", "", false
 	}
 	if strings.Count(address, ".") == 0 {
@@ -93,7 +104,7 @@ func xid(text string) (name, address string, ok bool) {
 // netdev is the interface that a message is about: "mlx5_core 0000:18:00.0 eth0: …", "NETDEV WATCHDOG: eth0 (…)",
 // "bond0: (slave eth0): …".
 func netdev(text string) string {
-	if rest, ok := strings.CutPrefix(text, "NETDEV WATCHDOG: "); ok {
+	if rest, ok := strings.CutPrefix(text, watchdog); ok {
 		name, _, _ := strings.Cut(rest, " ")
 		return name
 	}

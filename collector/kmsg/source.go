@@ -52,14 +52,15 @@ type Source struct {
 	patterns []pattern
 	read     func(fd int, b []byte) (int, error) // read(2)
 
-	fd     int // -1: not open
-	cursor Cursor
-	saved  Cursor
-	at     time.Time // when it was saved
-	counts map[series]uint64
-	lost   uint64
-	bad    uint64
-	buf    [maxRecord]byte
+	fd       int  // -1: not open
+	skipping bool // until the end of what was written before the first read
+	cursor   Cursor
+	saved    Cursor
+	at       time.Time // when it was saved
+	counts   map[series]uint64
+	lost     uint64
+	bad      uint64
+	buf      [maxRecord]byte
 }
 
 type series struct{ event, subject string }
@@ -104,13 +105,7 @@ func (s *Source) open() error {
 		return fmt.Errorf("open %s: %w: is it in the container or allowed by the unit? See docs/kernel-log.md", s.opts.Path,
 			err)
 	}
-	if s.cursor.Sequence == 0 { // there is no way to seek to a sequence number
-		if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
-			unix.Close(fd)
-			return fmt.Errorf("seek to the end of %s: %w", s.opts.Path, err)
-		}
-	}
-	s.fd = fd
+	s.fd, s.skipping = fd, s.cursor.Sequence == 0 // reading begins with the oldest message: nothing seeks to a number
 	return nil
 }
 
@@ -122,9 +117,10 @@ func (s *Source) follow() error {
 		n, err := s.read(s.fd, s.buf[:])
 		switch {
 		case errors.Is(err, unix.EAGAIN), n == 0 && err == nil: // the end, also of a file in place of the log
+			s.skipping = false
 			s.save(counted)
 			return nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE): // the next record tells how many are lost
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EPIPE): // the next number shows how many are lost
 			continue
 		case errors.Is(err, unix.EINVAL): // larger than the buffer, and skipped
 			s.bad++
@@ -157,7 +153,7 @@ func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
 	}
 	s.cursor.Sequence = r.sequence
 	const kernel = 0 // LOG_KERN: what user space writes to /dev/kmsg is LOG_USER at least
-	if r.facility != kernel {
+	if r.facility != kernel || s.skipping {
 		return false
 	}
 	e, ok := classify(s.patterns, r)
@@ -174,7 +170,8 @@ func (s *Source) take(b []byte, rails []rail.Rail) (counted bool) {
 
 // save keeps the cursor, at once after an event: a restart must not count it again.
 func (s *Source) save(counted bool) {
-	if s.opts.Save == nil || s.cursor == s.saved || s.cursor.Boot == "" || !counted && time.Since(s.at) < saveEvery {
+	known := s.cursor.Boot != "" && s.cursor.Sequence > 0
+	if s.opts.Save == nil || !known || s.cursor == s.saved || !counted && time.Since(s.at) < saveEvery {
 		return
 	}
 	s.saved, s.at = s.cursor, time.Now()

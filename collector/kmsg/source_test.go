@@ -56,8 +56,8 @@ func (l *log) read(_ int, b []byte) (int, error) {
 	panic("a message or an errno")
 }
 
-// newSource reads from l. Its file is one that opens.
-func newSource(t *testing.T, l *log, opts Options) *Source {
+// unreadSource reads from l. Its file is one that opens.
+func unreadSource(t *testing.T, l *log, opts Options) *Source {
 	t.Helper()
 	opts.Path, opts.Rails = filepath.Join(t.TempDir(), "kmsg"), rails
 	if err := os.WriteFile(opts.Path, nil, 0o600); err != nil {
@@ -70,6 +70,19 @@ func newSource(t *testing.T, l *log, opts Options) *Source {
 			unix.Close(s.fd)
 		}
 	})
+	return s
+}
+
+// newSource is an unreadSource that has read an empty log before.
+func newSource(t *testing.T, l *log, opts Options) *Source {
+	t.Helper()
+	s := unreadSource(t, l, opts)
+	next := l.next
+	l.next = nil
+	if got, err := counted(t, s); err != nil || len(got) > 0 {
+		t.Fatal(got, err)
+	}
+	l.next = next
 	return s
 }
 
@@ -121,8 +134,8 @@ func TestEvents(t *testing.T) {
 }
 
 func message(sequence int) string {
-	return fmt.Sprintf("6,%d,1,-;mlx5_core 0000:18:00.0 enp24s0np0: Link down\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n",
-		sequence)
+	return fmt.Sprintf("6,%d,1,-;mlx5_core 0000:18:00.0 enp24s0np0: Link down\n SUBSYSTEM=pci\n "+
+		"DEVICE=+pci:0000:18:00.0\n", sequence)
 }
 
 const down = `kernel_events_total{event="link_down",subject="rail 0"} `
@@ -151,6 +164,22 @@ func TestCursor(t *testing.T) {
 	}
 }
 
+// TestFirstRead: messages from before the first read are not counted, but where they end is known and saved.
+func TestFirstRead(t *testing.T) {
+	var saved Cursor
+	l := &log{next: []any{message(7), unix.EPIPE, message(9)}}
+	s := unreadSource(t, l, Options{Boot: "a", Save: func(c Cursor) { saved = c }})
+	got, err := counted(t, s)
+	if lost := []string{"kernel_log_lost_messages_total{} 1"}; err != nil || !slices.Equal(got, lost) ||
+		saved != (Cursor{"a", 9}) {
+		t.Fatal(got, err, saved)
+	}
+	l.next = []any{message(10)}
+	if got, err = counted(t, s); err != nil || !slices.Contains(got, down+"1") {
+		t.Error(got, err)
+	}
+}
+
 // TestLost: messages that were overwritten, that are too large, or not messages, are counted, and reading goes on.
 func TestLost(t *testing.T) {
 	l := &log{next: []any{message(7), unix.EPIPE, message(12), unix.EINVAL, "garbage", "x,y,z,-;text\n", "6,1;text",
@@ -175,7 +204,8 @@ func TestLost(t *testing.T) {
 func TestBounds(t *testing.T) {
 	l := &log{}
 	for i := range maxRecords + 10 {
-		l.next = append(l.next, fmt.Sprintf("6,%d,1,-;bnxt_en 0000:01:00.0 eno%d: NIC Link is Down\n", i+1, i%1000))
+		l.next = append(l.next, fmt.Sprintf("6,%d,1,-;bnxt_en 0000:01:00.0 eno%d: NIC Link is Down\n "+
+			"DEVICE=+pci:0000:01:00.0\n", i+1, i%1000))
 	}
 	s := newSource(t, l, Options{})
 	got, err := counted(t, s)
